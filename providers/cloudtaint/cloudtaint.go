@@ -74,7 +74,7 @@ type provider struct {
 	opts    providers.Options
 	trusted bool
 
-	mu        sync.Mutex // guards bare
+	mu        sync.Mutex // guards untainted
 	untainted map[string]life
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	// for so long a person's word counts; 1m to 24h
+	// how long a confirmation counts; 1m to 24h
 	ValidFor time.Duration `yaml:"validFor"`
 }
 

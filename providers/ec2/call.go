@@ -144,7 +144,7 @@ func (p *Provider) checkCredentials(ctx context.Context) error {
 func (p *Provider) askRegions(ctx context.Context, ask []question) answers {
 	byRegion, named := map[string][]instance{}, map[string]bool{}
 	for _, q := range ask {
-		if !named[q.id] { // once, whatever zone an ID puts it in: at most one of them is right
+		if !named[q.id] { // once, even if two IDs put it in two zones: at most one of them is right
 			named[q.id] = true
 			byRegion[q.region] = append(byRegion[q.region], q.instance)
 		}

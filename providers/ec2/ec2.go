@@ -317,7 +317,7 @@ type Provider struct {
 
 	mu      sync.Mutex        // guards what follows
 	zones   map[string]string // the region of each zone that is known
-	looked  time.Time         // when all regions last told their zones; zero: never
+	looked  time.Time         // when all regions last listed their zones; zero: never
 	watches map[*watch]bool
 	// by instance: the last launch under which this process saw it run, start or stop
 	lastLaunches map[string]time.Time

@@ -44,7 +44,7 @@ func isGoingOff(word types.InstanceStateName) bool {
 type instanceAnswer struct {
 	types.Instance
 	at  time.Time // when the question was sent
-	err error     // why it told nothing
+	err error     // why there is no answer
 
 	request types.SpotInstanceRequest // of an instance that the market stopped; zero: not read
 }

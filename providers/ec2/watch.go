@@ -35,7 +35,7 @@ const (
 	maxEventAge = 10 * time.Minute
 	// longestEvent is the maximum length of an event that is read, many times an event's size.
 	longestEvent = 16 << 10
-	// reportEvery is the minimum time between two reports of one instance, whatever is in the queue.
+	// reportEvery is the minimum time between two reports of one instance, however many messages arrive.
 	reportEvery = time.Second
 	// complainEvery is the minimum time between two log lines about messages that are no events.
 	complainEvery = time.Minute
@@ -118,7 +118,7 @@ func (p *Provider) openQueues(cfg aws.Config) error {
 		}
 		p.queues = append(p.queues, &queue{address, path.Base(u.Path), sqs.NewFromConfig(cfg, func(o *sqs.Options) {
 			o.Region, o.BaseEndpoint = region, aws.String(u.Scheme+"://"+u.Host)
-			// The address is the configured one, whatever the environment sets.
+			// The environment must not replace the configured address.
 			o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateDisabled
 			o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateDisabled
 			// One message with a wrong sum would fail every answer that contains it.
@@ -173,7 +173,7 @@ type watch struct {
 	reports, lookOvers *remote.Throttle
 
 	mu         sync.Mutex              // guards what follows
-	unreported []providers.Observation // not told yet; by target
+	unreported []providers.Observation // not reported yet; by target
 }
 
 // reportSoon records a target's state for a report soon. Events arrive in any order, and a stopped instance does not
@@ -227,7 +227,7 @@ func (w *watch) readQueue(ctx context.Context, q *queue) {
 	log := w.p.opts.Log.With("provider", w.p.opts.Name, "queue", q.name)
 	r := w.p.timing
 	connected, pause, wait, most, bad, lastComplaint := false, r.first, shortPoll, maxMessages, 0, time.Time{}
-	lastTrouble := "" // the trouble that people were told of last
+	lastTrouble := "" // the trouble that was logged last
 	for {
 		begun, act := time.Now(), "receive from"
 		var messages []sqstypes.Message

@@ -55,7 +55,7 @@ var (
 // known are the agents that were read. Any other agent counts as one that guesses and hides refused passwords.
 var known = map[string]knowledge{
 	"fence_ack_manual":      {never: "a person's word, which forcefence asks for in another way"},
-	"fence_aliyun":          {guesses: hibernates, insecure: "speaks plain HTTP unless its library is told otherwise"},
+	"fence_aliyun":          {guesses: hibernates, insecure: "speaks plain HTTP by default, as its library does"},
 	"fence_alom":            {idOption: optionIP, guesses: "the word standby anywhere in the answer becomes OFF"},
 	"fence_amt":             {idOption: optionIP, guesses: sleeping, hides: noStatusYet, insecure: plainHTTP},
 	"fence_amt_ws":          {idOption: optionIP, hides: noStatusYet, insecure: plainHTTP},

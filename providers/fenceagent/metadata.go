@@ -14,7 +14,7 @@ import (
 type metadata struct {
 	options map[string]option // by each name they have
 	actions []string
-	fabric  bool // switched on by whoever joins the cluster: what it cuts is no power
+	fabric  bool // its on runs when a node joins the cluster: it cuts off storage or network, not power
 }
 
 // option is one key of an agent's input.

@@ -36,7 +36,7 @@ func init() {
 // keeperPath is the program between forcefence and one run of an agent: this very program, under another name. A
 // process group is not enough to end an agent: those that type into a telnet or ssh give it a session of its own, which
 // outlives a kill of the group. Only the process that adopts orphans can find them, and it must have no other children.
-// The end of a pipe tells the keeper to end, and also comes when forcefence dies.
+// The keeper ends at the end of a pipe, which also comes when forcefence dies.
 const keeperPath = "/proc/self/exe"
 
 // keeperAttr gives the keeper a process group of its own: a Ctrl-C is for forcefence, which ends the keeper.
@@ -86,7 +86,7 @@ func lifelineEnded(wait time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// killOrphans kills and reaps whatever the agent left. The agent's children became the keeper's when it ended, and
+// killOrphans kills and reaps all processes that the agent left. The agent's children became the keeper's when it ended, and
 // theirs become the keeper's as they end. A process that cannot be killed (of another user, by sudo; in the kernel, by
 // a disk) is left to the system once none has ended for a second. So is one of those that start others faster than they
 // end, after five.

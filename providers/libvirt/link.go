@@ -34,7 +34,7 @@ type hypervisor struct {
 	address
 	cfg *Config
 
-	mu     sync.Mutex // guards what follows and what link says so of
+	mu     sync.Mutex // guards what follows, and the fields of link that name it
 	links  [purposes]*link
 	closed bool
 	all    map[*link]struct{} // not yet ended

@@ -49,7 +49,7 @@ const (
 )
 
 // replies are the procedures that are called here, with the shape of their answers. No other packet is sent or
-// accepted. go-libvirt's XDR decoder allocates whatever length the payload states (8 GiB for the list of ways to
+// accepted. go-libvirt's XDR decoder allocates any length that the payload states (8 GiB for the list of ways to
 // authenticate, which a peer sends before authentication), and an allocation that fails ends the process.
 var replies = map[uint32]func(*cursor){
 	procConnectOpen:      func(*cursor) {},
@@ -94,7 +94,7 @@ type wire struct {
 	once  sync.Once
 	done  chan struct{} // closed when the connection is of no use any more
 	err   error         // why; written before done is closed
-	ended chan struct{} // closed when go-libvirt's reader was told of it: it calls Read no more
+	ended chan struct{} // closed when go-libvirt's reader got the end: it does not call Read again
 
 	// mu guards what follows. It is held while a question is written, so that its answer is not handled before
 	// go-libvirt waits for it. It is the only lock here held during I/O, which killConnection ends without it.

@@ -160,7 +160,7 @@ func (p *Proxy) floodConn(c net.Conn, cfg *tls.Config) {
 	writeFlood(c, "", func(int) string { return words })
 }
 
-// withinBudget checks that, whatever the device answers, a call takes and keeps no more memory, and starts no more
+// withinBudget checks that, for any answer of the device, a call takes and keeps no more memory, and starts no more
 // goroutines, than Options.Memory, Kept and Goroutines. Ordinary answers are measured first.
 func withinBudget(ctx context.Context, b *Bench, o Options) error {
 	// what is measured is what is in use, and little that is not any more

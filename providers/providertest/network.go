@@ -67,7 +67,7 @@ var faultClasses = map[Fault][]error{
 // shortDeadline is the deadline of calls that have no answer to wait for. However slow the machine, they fail.
 const shortDeadline = 100 * time.Millisecond
 
-// brokenNetwork checks that, whatever the network does, no answer is Off, even if the machine was seen off before. Each
+// brokenNetwork checks that no fault of the network makes an answer Off, even if the machine was seen off before. Each
 // call ends by its deadline, and a request that did not get through has no effect. Once the network is repaired, the
 // next answers are current, and none was in transit before.
 func brokenNetwork(ctx context.Context, b *Bench, o Options) error {

@@ -510,7 +510,7 @@ func byteOrders(ctx context.Context, b *Bench, o Options) error {
 // timeOfQuestion checks that At is before the time that the device took for its answer, and not before the call.
 func timeOfQuestion(ctx context.Context, b *Bench, o Options) error {
 	b.SetFault(Slow)
-	for range 2 { // the second with whatever the provider keeps between calls
+	for range 2 { // the second finds what the provider keeps between calls
 		called := time.Now()
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 		obs, err := b.Provider.State(ctx, b.Target)

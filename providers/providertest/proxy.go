@@ -27,7 +27,7 @@ const (
 	HangHandshake Fault = "hang in handshake" // connections are accepted, and nothing is ever said on them
 	HangAnswer    Fault = "hang in an answer" // an answer begins and never ends
 	HalfAnswer    Fault = "half an answer"    // the connection ends in the middle of an answer
-	// the device does what it is told, and its answer comes when the fault is over
+	// the device acts on the request, and its answer comes when the fault is over
 	LateAnswer         Fault = "late answer"
 	ExpiredCertificate Fault = "expired certificate" // the device shows one that was good until yesterday
 	UnknownAuthority   Fault = "unknown authority"   // the device shows one of an unknown authority

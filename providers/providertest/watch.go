@@ -25,7 +25,7 @@ func StartWatch(t testing.TB, w providers.Watcher, targets ...providers.Target) 
 	go func() {
 		over <- w.Watch(ctx, targets, func(of providers.Target, o providers.Observation) {
 			if o.At.IsZero() {
-				t.Error("told without a time")
+				t.Error("got a report without a time")
 			}
 			ch <- fmt.Sprintf("%s %s %s", of.Node, o.State, o.Raw)
 		})
@@ -54,12 +54,12 @@ func AwaitReports(t testing.TB, reports <-chan string, want ...string) (seen []s
 		select {
 		case got, open := <-reports:
 			if !open {
-				t.Fatalf("not told: %q, only %q, and Watch has returned", want, seen)
+				t.Fatalf("not reported: %q, only %q, and Watch has returned", want, seen)
 			}
 			seen = append(seen, got)
 			want = slices.DeleteFunc(slices.Clone(want), func(w string) bool { return strings.HasPrefix(got, w) })
 		case <-deadline:
-			t.Fatalf("not told: %q, only %q", want, seen)
+			t.Fatalf("not reported: %q, only %q", want, seen)
 		}
 	}
 	return seen

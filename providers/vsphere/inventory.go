@@ -24,7 +24,7 @@ const (
 
 // The properties that are read.
 const (
-	propUUID       = "config.uuid" // the BIOS UUID; a VM whose configuration vCenter cannot read tells none
+	propUUID       = "config.uuid" // the BIOS UUID; missing if vCenter cannot read the VM's configuration
 	propPower      = "runtime.powerState"
 	propConnection = "runtime.connectionState"
 	propHost       = "runtime.host"
@@ -44,7 +44,7 @@ type object struct {
 	connection string
 	host       *ref             // of a VM
 	protected  bool             // by vSphere HA
-	missing    map[string]error // why a property is not told
+	missing    map[string]error // why a property is missing
 }
 
 // inventory is one answer of vCenter.
