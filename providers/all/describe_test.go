@@ -74,11 +74,13 @@ func page() string {
 	var top, rest strings.Builder
 	top.WriteString(`# Providers
 
-The types of devices that forcefence asks, and their settings. ` + "`forcefence providers`" + ` prints the same. A setting without a default is
-empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` + "`name`, `timeout`, `ratePerSecond`, `concurrency` and `poll`" + `: see
-[config.example.yaml](../config.example.yaml). This page is made from the types and the comments of their settings.
+The types of devices that forcefence asks, and their settings. ` + "`forcefence providers`" + ` prints the same. A
+setting without a default is empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` +
+		"`name`, `timeout`, `ratePerSecond`, `concurrency`" + `
+and ` + "`poll`" + `: see [config.example.yaml](../config.example.yaml). This page is made from the types and the
+comments of their settings.
 
-| type | off means | tells of its machine | many in one call | tells by itself |
+| type | off means | identity | many in one call | sends events |
 | --- | --- | --- | --- | --- |
 `)
 	for _, ty := range slices.SortedFunc(slices.Values(Types()),
@@ -184,7 +186,7 @@ func comments(t *testing.T, pkg string) map[string]string {
 	return out
 }
 
-// does tells which of the contract's further interfaces a package's provider has.
+// does returns which of the contract's optional interfaces a package's provider has.
 func does(t *testing.T, pkg string) (out []string) {
 	t.Helper()
 	methods := map[string]string{"States": batches, "Watch": watches}

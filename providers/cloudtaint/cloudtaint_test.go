@@ -94,7 +94,7 @@ func TestState(t *testing.T) {
 		{"another effect",
 			[]providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: key, Effect: "NoExecute"})},
 			unknown, "no shutdown taint"},
-		{"a value is somebody's, and the taint is the taint",
+		{"the taint counts whatever its value",
 			[]providers.Node{bare,
 				look("u", "b", "Unknown", providers.NodeTaint{Key: key, Value: "x", Effect: "NoSchedule"})}, off,
 			"shutdown taint"},
@@ -116,13 +116,13 @@ func TestState(t *testing.T) {
 				t.Errorf("got %s (%q), %v, want %s (%q)", a.State, a.Raw, a.Err, tc.want, tc.raw)
 			}
 			if b.State != unknown {
-				t.Errorf("nobody is trusted: got %s (%q)", b.State, b.Raw)
+				t.Errorf("trust nobody: got %s (%q)", b.State, b.Raw)
 			}
 		})
 	}
 }
 
-// A Node that cannot be read proves nothing, and one that is gone starts anew.
+// A Node that cannot be read proves nothing, and a deleted one is forgotten.
 func TestErrors(t *testing.T) {
 	n := node{now: providers.Node{UID: "u", BootID: "b", Ready: "Unknown"}}
 	p := provider(t, cloudtaint.TrustCCM, &n)
@@ -134,12 +134,12 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if n.err = nil; ask(t, p).State != off {
-		t.Error("a Node that could not be read for a moment began anew")
+		t.Error("a Node that could not be read for a moment was forgotten")
 	}
 	n.err = providers.ErrNotFound
 	ask(t, p)
 	if n.err = nil; ask(t, p).State != unknown {
-		t.Error("a Node that was deleted did not begin anew")
+		t.Error("a Node that was deleted was not forgotten")
 	}
 	for _, err := range []error{
 		p.PowerOff(t.Context(), providers.Target{Node: "n1"}, providertest.AllowSend),

@@ -28,7 +28,7 @@ func TestState(t *testing.T) {
 		want providers.PowerState
 		raw  string
 	}{
-		{"nobody", providers.Node{UID: "u", BootID: "b", Ready: "Unknown"}, nil, providers.PowerUnknown,
+		{"no statement", providers.Node{UID: "u", BootID: "b", Ready: "Unknown"}, nil, providers.PowerUnknown,
 			"not confirmed"},
 		{"just now", providers.Node{Confirmed: said(0)}, nil, providers.PowerOff, "ann: it is dark"},
 		{"a quarter of an hour ago", providers.Node{Confirmed: said(15 * time.Minute)}, nil, providers.PowerOff,

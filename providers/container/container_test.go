@@ -19,7 +19,8 @@ import (
 
 const (
 	anID  = "822995a7dc68b9b9fff3b1166f92a206679e7c54dee79e327b0ed516b1517a70"
-	ended = `"Status":"exited","Running":false,"Paused":false,"Restarting":false,"Dead":false,"Pid":0,"ExitCode":137,"StartedAt":"2026-11-22T12:54:01.3Z"`
+	ended = `"Status":"exited","Running":false,"Paused":false,"Restarting":false,"Dead":false,` +
+		`"Pid":0,"ExitCode":137,"StartedAt":"2026-11-22T12:54:01.3Z"`
 )
 
 // answer is an inspected container as Docker 20.10 writes it, with fields replaced.
@@ -237,7 +238,7 @@ func TestRefusedPowerAction(t *testing.T) {
 	}
 }
 
-// Events that are no word of power, of nobody's containers or garbled tell nothing.
+// Events that are not about power, about other containers or garbled are not reported.
 func TestEventsThatTellNothing(t *testing.T) {
 	stream := strings.Join([]string{
 		`{"Type":"container","Action":"exec_die","Actor":{"Attributes":{"name":"node-1"}}}`,

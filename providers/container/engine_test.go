@@ -161,7 +161,7 @@ func (e *engine) end(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// works reports whether a program runs that was told of that folder.
+// works reports whether a program that was given that folder runs.
 func works(dir string) bool {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	return slices.ContainsFunc(lines, func(file string) bool {
@@ -288,7 +288,7 @@ func (m *machine) power(on bool) {
 
 func (m *machine) target() providers.Target { return providers.Target{Node: m.name, ID: m.name} }
 
-// proxy stands between the provider and an engine, with its faults.
+// proxy is between the provider and an engine, and simulates faults.
 type proxy struct {
 	socket  string
 	mu      sync.Mutex // guards what follows

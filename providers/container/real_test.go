@@ -180,26 +180,26 @@ func events(t *testing.T, e *engine) {
 	m.power(true)
 	other.power(true)
 	p := newProvider(t, through.socket)
-	tells, stop := providertest.StartWatch(t, p, m.target(), down.target())
-	seen := providertest.AwaitReports(t, tells, down.name+" Off created")
+	reports, stop := providertest.StartWatch(t, p, m.target(), down.target())
+	seen := providertest.AwaitReports(t, reports, down.name+" Off created")
 	other.power(false)
 	m.power(false)
-	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" Off event: die")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, m.name+" Off event: die")...)
 	m.power(true)
-	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" On event: start")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, m.name+" On event: start")...)
 
 	through.set(providertest.Unreachable)
 	through.cut()
-	m.power(false) // told to nobody
+	m.power(false) // while nothing watches
 	through.set(providertest.NoFault)
-	seen = append(seen, providertest.AwaitReports(t, tells, m.name+" Off exited")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, m.name+" Off exited")...)
 	stop()
-	for line := range tells {
+	for line := range reports {
 		seen = append(seen, line)
 	}
 	for _, line := range seen {
 		if strings.HasPrefix(line, other.name+" ") {
-			t.Errorf("a container that is nobody's was told of: %s", line)
+			t.Errorf("got a report about a container that is no target: %s", line)
 		}
 	}
 	through.set(providertest.Denied)

@@ -78,8 +78,9 @@ func TestBatchesInPieces(t *testing.T) {
 		calls   int // at most, of DescribeInstances, the SDK's own retries included
 	}{
 		{name: "two are missing", missing: []int{3, 40}, want: providers.ErrNotFound, calls: 2},
-		{name: "two are missing, and nobody says which", missing: []int{3, 40}, fault: cloud.Fault{Unnamed: true},
-			want: providers.ErrNotFound, calls: 30},
+		{name: "two are missing, and the error does not name them", missing: []int{3, 40},
+			fault: cloud.Fault{Unnamed: true},
+			want:  providers.ErrNotFound, calls: 30},
 		{name: "all are missing", missing: every(60), want: providers.ErrNotFound, calls: 1},
 		{name: "an impaired zone", fault: cloud.Fault{Impaired: "eu-west-1b"}, zone: "eu-west-1b",
 			want: providers.ErrUnreachable, calls: 3 + 3 + 2},

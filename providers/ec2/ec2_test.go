@@ -87,7 +87,7 @@ func TestWhatIsOff(t *testing.T) {
 			raw: "stopped, maybe hibernated"},
 		{name: "could hibernate, no reason", o: cloud.Options{Hibernates: true},
 			say: stop(func(t *cloud.Told) { t.Code = "" }), want: providers.PowerOn, raw: "stopped, maybe hibernated"},
-		{name: "no options told, no reason", say: stop(func(t *cloud.Told) { t.Code, t.NoOptions = "", true }),
+		{name: "no options reported, no reason", say: stop(func(t *cloud.Told) { t.Code, t.NoOptions = "", true }),
 			want: providers.PowerOn, raw: "stopped, maybe hibernated"},
 		{name: "stopped by the market", o: cloud.Options{Spot: true},
 			say: stop(func(t *cloud.Told) { t.Code = "Server.SpotInstanceShutdown" }), want: providers.PowerOn,
@@ -154,7 +154,7 @@ func TestWhatIsOff(t *testing.T) {
 	}
 }
 
-// One answer of stopped is no proof: the second may tell of something else, or of another stop. The proof is of the
+// One answer of stopped is no proof: the second may report another state, or another stop. The proof is of the
 // second's time.
 func TestTwoAnswersAgree(t *testing.T) {
 	for _, tt := range []struct {
@@ -168,7 +168,7 @@ func TestTwoAnswersAgree(t *testing.T) {
 		{name: "started", next: func(t *cloud.Told) { t.State = "pending" }, want: providers.PowerChanging,
 			raw: "pending"},
 		{name: "runs", next: func(t *cloud.Told) { t.State = "running" }, want: providers.PowerOn, raw: "running"},
-		{name: "a word that nobody knows", next: func(t *cloud.Told) { t.State = "parked" },
+		{name: "an unknown word", next: func(t *cloud.Told) { t.State = "parked" },
 			want: providers.PowerUnknown, raw: "parked"},
 		{name: "of another time", next: func(t *cloud.Told) {
 			t.Transition = "User initiated (" + time.Now().Add(time.Minute).UTC().Format(time.DateTime) + " GMT)"
@@ -290,7 +290,7 @@ func TestPowerOnOfAHibernatedInstance(t *testing.T) {
 	}
 }
 
-// EC2 goes on saying stopped, wholly, after somebody started the instance: two answers that are closer together than
+// EC2 goes on reporting stopped after the instance was started: two answers that are closer together than
 // that agree, and are wrong. One question with the distance that is the default, and the one that follows it, span more
 // than 5 s.
 func TestStaleAnswers(t *testing.T) {
@@ -388,7 +388,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What an API answers instead of an answer: each has its class, none is off, and none tells a secret or who we are.
+// Errors of the API: each has its class, none is off, and none shows a secret or the caller's identity.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -404,7 +404,7 @@ func TestErrors(t *testing.T) {
 		{"403 of a proxy", cloud.Fault{Status: 403}, providers.ErrDenied, "", 0},
 		{"404", cloud.Fault{Status: 404}, providers.ErrNotFound, "", 1},
 		{"a redirect to nowhere", cloud.Fault{Status: 307}, nil, "", 0},
-		{"an error that nobody knows", cloud.Fault{Code: "Strange"}, providers.ErrPermanent, "Strange", 1},
+		{"an unknown error", cloud.Fault{Code: "Strange"}, providers.ErrPermanent, "Strange", 1},
 		{"signed wrongly", cloud.Fault{Code: "SignatureDoesNotMatch"}, providers.ErrDenied,
 			"EC2 DescribeInstances: SignatureDoesNotMatch", 0},
 		{"no rights", cloud.Fault{Denied: "DescribeInstances"}, providers.ErrDenied,
@@ -681,7 +681,7 @@ func TestCredentialsThatNeverCome(t *testing.T) {
 			}}
 			sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked.Add(1) == 1 {
-					_, _ = io.Copy(io.Discard, r.Body) // else nobody sees the client go
+					_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice that the client is gone
 					<-r.Context().Done()
 					return
 				}

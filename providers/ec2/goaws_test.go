@@ -132,7 +132,7 @@ func (g *goAws) untilEmpty() {
 	})
 }
 
-// A queue that is not ours: what EventBridge writes is told and deleted, and so is what nobody should have sent; one
+// A real queue: EventBridge's messages are reported and deleted, and others are deleted; one
 // long poll waits after the other; what another reader took along comes when it is shown again; and a queue that is
 // gone and comes back is read as ever.
 func TestWatchGoAws(t *testing.T) {
@@ -150,11 +150,11 @@ func TestWatchGoAws(t *testing.T) {
 	cfg := ec2.NewConfig()
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{g.url}
 	p, said := makeWatcher(t, cfg)
-	tells, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"),
+	reports, stop := providertest.StartWatch(t, p, named("one", one, "10.0.0.1"), named("two", two, "10.0.0.2"),
 		providers.Target{Node: "nothing"})
-	providertest.AwaitReports(t, tells, "one Changing event: stopping")
+	providertest.AwaitReports(t, reports, "one Changing event: stopping")
 	if took := time.Since(taken); took < 3*time.Second {
-		t.Errorf("told after %s of what another reader has for 3 s", took)
+		t.Errorf("reported after %s what another reader has for 3 s", took)
 	}
 	g.untilEmpty()
 
@@ -173,7 +173,7 @@ func TestWatchGoAws(t *testing.T) {
 	})
 	g.untilPolled()
 	g.send(event(one, "terminated"))
-	seen := providertest.AwaitReports(t, tells, "one Off event: terminated")
+	seen := providertest.AwaitReports(t, reports, "one Off event: terminated")
 	g.untilEmpty()
 
 	_, err = g.client.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: g.queue})
@@ -182,14 +182,14 @@ func TestWatchGoAws(t *testing.T) {
 		func() bool { return strings.Contains(said.String(), "there is no such queue at this address") })
 	two.CutPower() // of which no event comes
 	g.create()
-	seen = append(seen, providertest.AwaitReports(t, tells, "two Off stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, "two Off stopped")...)
 	g.send(event(one, "stopped"))
-	seen = append(seen, providertest.AwaitReports(t, tells, "one Off event: stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, "one Off event: stopped")...)
 	g.untilEmpty()
 	stop()
 	for _, x := range seen {
 		if !strings.HasPrefix(x, "one ") && x != "two Off stopped" {
-			t.Errorf("told %q", x)
+			t.Errorf("got the report %q", x)
 		}
 	}
 	for _, want := range []string{"Deleted messages that are not EventBridge events", "Queue can be read again"} {

@@ -71,7 +71,7 @@ func TestTerminate(t *testing.T) {
 					}
 				})
 			}},
-		{name: "is started anew meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
+		{name: "is started again meanwhile", o: cloud.Options{Spot: true, Tags: tagged}, edit: terminating,
 			want: providers.ErrPermanent, state: "running",
 			before: func(_ *cloud.Cloud, i *cloud.Instance) {
 				looks := 0
@@ -163,7 +163,7 @@ func TestStoppedByTheMarket(t *testing.T) {
 		{name: "terminates, and did not", o: cloud.Options{}, want: providers.PowerOn},
 		{name: "hibernation is configured", o: cloud.Options{Behavior: "stop", Hibernates: true},
 			want: providers.PowerOn},
-		{name: "hibernation is not told", o: cloud.Options{Behavior: "stop"},
+		{name: "hibernation is not reported", o: cloud.Options{Behavior: "stop"},
 			say: func(t *cloud.Told) { t.NoOptions = true }, want: providers.PowerOn},
 		{name: "the request cannot be read", o: cloud.Options{Behavior: "stop"},
 			fault: cloud.Fault{Denied: "DescribeSpotInstanceRequests"},

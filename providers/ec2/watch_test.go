@@ -58,8 +58,8 @@ func named(node string, i *cloud.Instance, address string) providers.Target {
 	return tg
 }
 
-// Events of the targets are told, others' are not, and all of them are deleted. What does not run at the beginning is
-// told as well.
+// A Watch reports the targets' events and no others, and deletes all of them. It also reports what does not run at
+// the beginning.
 func TestWatch(t *testing.T) {
 	c := newCloud(t)
 	q := c.AddQueue("eu-west-1", "forcefence")
@@ -71,10 +71,10 @@ func TestWatch(t *testing.T) {
 	down.CutPower()
 	q.Follow(0)
 	p, said := newWatcher(t, q)
-	tells, stop := providertest.StartWatch(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"),
+	reports, stop := providertest.StartWatch(t, p, named("stops", stops, "10.0.0.1"), named("goes", goes, "10.0.0.2"),
 		named("down", down, "10.0.0.3"), named("runs", runs, "10.0.0.4"),
 		providers.Target{Node: "odd", ID: "i-0123"}, providers.Target{Node: "nothing"})
-	seen := providertest.AwaitReports(t, tells, "down Off stopped")
+	seen := providertest.AwaitReports(t, reports, "down Off stopped")
 	foreign.CutPower()
 	for _, body := range []string{
 		"", "{}", "not JSON", `{"source":"aws.ec2"}`, q.Event(stops.ID(), "exploded", time.Now()),
@@ -84,20 +84,20 @@ func TestWatch(t *testing.T) {
 	for _, state := range []string{"pending", "running"} {
 		q.Send(q.Event(runs.ID(), state, time.Now()))
 	}
-	q.Send(q.Event(runs.ID(), "stopped", time.Now().Add(-11*time.Minute))) // somebody started it since
+	q.Send(q.Event(runs.ID(), "stopped", time.Now().Add(-11*time.Minute))) // it was started since
 	stops.Stop()
-	seen = append(seen, providertest.AwaitReports(t, tells, "stops Off event: stopped")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, "stops Off event: stopped")...)
 	goes.Terminate()
-	seen = append(seen, providertest.AwaitReports(t, tells, "goes Off event: terminated")...)
+	seen = append(seen, providertest.AwaitReports(t, reports, "goes Off event: terminated")...)
 	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	stop()
-	for x := range tells {
+	for x := range reports {
 		seen = append(seen, x)
 	}
 	for _, x := range seen {
 		if node, _, _ := strings.Cut(x, " "); node == "runs" || node == "nothing" || node == "odd" ||
 			strings.Contains(x, " On ") {
-			t.Errorf("told %q", x)
+			t.Errorf("got the report %q", x)
 		}
 	}
 	if log := said.String(); !strings.Contains(log, "Deleted messages that are not EventBridge events") ||
@@ -113,7 +113,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Whatever keeps a queue from being read: when it is over, what happened in the meantime is told, and events are again.
+// After each kind of trouble with a queue, the Watch reports what it missed, and then events again.
 func TestWatchGoesOn(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -139,18 +139,18 @@ func TestWatchGoesOn(t *testing.T) {
 			q.SetFault(whole)
 			i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 			p, said := newWatcher(t, q)
-			tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+			reports, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 			kit.Until(t, "a receiver", func() bool { return q.Polls() > 0 })
 			q.Send(q.Event(i.ID(), "stopping", time.Now()))
-			providertest.AwaitReports(t, tells, "n1 Changing event: stopping")
+			providertest.AwaitReports(t, reports, "n1 Changing event: stopping")
 			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			q.SetFault(tt.fault)
 			kit.Until(t, "the log", func() bool { return strings.Contains(said.String(), tt.logs) })
 			i.CutPower() // and no event
 			q.SetFault(whole)
-			providertest.AwaitReports(t, tells, "n1 Off stopped")
+			providertest.AwaitReports(t, reports, "n1 Off stopped")
 			q.Send(q.Event(i.ID(), "terminated", time.Now()))
-			providertest.AwaitReports(t, tells, "n1 Off event: terminated")
+			providertest.AwaitReports(t, reports, "n1 Off event: terminated")
 			kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 			log := said.String()
 			if strings.Contains(log, "secret") || !strings.Contains(log, "can be read again") {
@@ -190,7 +190,7 @@ func TestWatchFlood(t *testing.T) {
 			}
 			p, said := newWatcher(t, q)
 			begun := time.Now()
-			tells, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+			reports, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 			kit.Until(t, "all read", func() bool { return q.Received() >= tt.sends })
 			if tt.logs == "" {
 				kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
@@ -199,11 +199,11 @@ func TestWatchFlood(t *testing.T) {
 			}
 			stop()
 			most, n := 1+int(time.Since(begun)/time.Second), 0
-			for range tells {
+			for range reports {
 				n++
 			}
 			if n < 1 || n > most {
-				t.Errorf("told %d times, want from 1 to %d", n, most)
+				t.Errorf("reported %d times, want from 1 to %d", n, most)
 			}
 		})
 	}
@@ -221,8 +221,8 @@ func TestWatchGiants(t *testing.T) {
 		q.Send(strings.Repeat("\x01", 17<<10)) // six bytes each, on the wire
 	}
 	p, said := newWatcher(t, q)
-	tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
-	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
+	reports, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+	providertest.AwaitReports(t, reports, "n1 Off event: stopped")
 	kit.Until(t, "an empty queue", func() bool { return q.Len() == 0 })
 	if !strings.Contains(said.String(), "answer is too large") {
 		t.Errorf("the log says %s", said)
@@ -237,10 +237,10 @@ func TestWatchHastyQueue(t *testing.T) {
 	q.SetFault(cloud.QueueFault{Hasty: true})
 	p, _ := newWatcher(t, q)
 	begun := time.Now()
-	tells, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+	reports, stop := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 	kit.Until(t, "questions", func() bool { return c.Calls("eu-west-1", "ReceiveMessage") >= 3 })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
+	providertest.AwaitReports(t, reports, "n1 Off event: stopped")
 	stop()
 	if n, most := c.Calls("eu-west-1", "ReceiveMessage"), 3+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d questions, want at most %d", n, most)
@@ -265,13 +265,13 @@ func TestTwoWatches(t *testing.T) {
 	providertest.AwaitReports(t, a, "one Off event: stopped")
 	providertest.AwaitReports(t, b, "one ", "two ")
 	stop()
-	// As at AWS, a poll whose client has gone may receive one more message, which nobody else sees for a while.
+	// As at AWS, a poll whose client has gone may receive one more message, which is hidden from others for a while.
 	kit.Until(t, "one receiver, and nothing to receive", func() bool { return q.Len() == 0 && q.Polls() == 1 })
 	q.Send(q.Event(one.ID(), "terminated", time.Now()))
 	providertest.AwaitReports(t, b, "one Off event: terminated")
 	for x := range a {
 		if !strings.HasPrefix(x, "one ") {
-			t.Errorf("told %q", x)
+			t.Errorf("got the report %q", x)
 		}
 	}
 }
@@ -284,11 +284,11 @@ func TestWatchTwoRegions(t *testing.T) {
 	cfg.Regions, cfg.Queues = []string{"eu-west-1"}, []string{q.URL() + "-typo", q.URL()}
 	i := c.Add(cloud.Options{Zone: "eu-west-1a", Address: "10.0.0.1"})
 	p, said := makeWatcher(t, cfg)
-	tells, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
+	reports, _ := providertest.StartWatch(t, p, target(i, "10.0.0.1"))
 	kit.Until(t, "the log",
 		func() bool { return strings.Contains(said.String(), "receive from queue forcefence-typo") })
 	q.Send(q.Event(i.ID(), "stopped", time.Now()))
-	providertest.AwaitReports(t, tells, "n1 Off event: stopped")
+	providertest.AwaitReports(t, reports, "n1 Off event: stopped")
 }
 
 // Credentials that are wrong, and that become right.
@@ -304,11 +304,11 @@ func TestWatchCredentials(t *testing.T) {
 		func() bool { return strings.Contains(said.String(), "InvalidSecurity: the credentials need") })
 	stop()
 	if q.Received() != 0 {
-		t.Error("a message was given to somebody without credentials")
+		t.Error("a client without credentials received a message")
 	}
 }
 
-// Without queues it is no Watcher: whoever asks would be told every half a minute that nothing can be watched.
+// Without queues it is no Watcher: otherwise its Watch would fail every half a minute.
 func TestNoQueues(t *testing.T) {
 	newCloud(t)
 	c := ec2.NewConfig()
@@ -379,11 +379,12 @@ func TestValidateQueues(t *testing.T) {
 	}
 }
 
-// FuzzEvent: whatever a message is, it names an instance and a state in exactly their own words, or nothing.
+// FuzzEvent: a message names an instance and a state in exactly their own words, or it is not an event.
 func FuzzEvent(f *testing.F) {
 	q := &cloud.Queue{}
 	f.Add(q.Event("i-0123456789abcdef0", "stopped", time.Now()))
-	f.Add(`{"source":"aws.ec2","detail-type":"EC2 Instance State-change Notification","time":"2026-01-02T03:04:05Z","detail":{"instance-id":"i-0123\u0000","state":"stopped"}}`)
+	f.Add(`{"source":"aws.ec2","detail-type":"EC2 Instance State-change Notification",` +
+		`"time":"2026-01-02T03:04:05Z","detail":{"instance-id":"i-0123\u0000","state":"stopped"}}`)
 	f.Add(`{"source":"aws.ec2","detail":{"instance-id":["i-0123456789abcdef0"]}}`)
 	f.Add(strings.Repeat("[", 20_000))
 	f.Fuzz(func(t *testing.T, body string) {
@@ -417,7 +418,7 @@ func TestEventOf(t *testing.T) {
 	}
 }
 
-// TestLongEvent: what is longer than any event is none, whatever it says.
+// TestLongEvent: a message that is longer than any event is not one.
 func TestLongEvent(t *testing.T) {
 	event := (&cloud.Queue{}).Event("i-0123456789abcdef0", "stopped", time.Now())
 	if _, _, err := ec2.ParseEvent(event); err != nil {

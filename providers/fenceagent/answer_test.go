@@ -48,7 +48,7 @@ func TestAnswers(t *testing.T) {
 		{"on, and off's status", "echo 'Status: ON'; exit 2", providers.PowerUnknown, "Status: ON (exit status 2)",
 			"ok"},
 		{"off on the wrong output", "echo 'Status: OFF' >&2; exit 2", providers.PowerUnknown, "", "unreachable"},
-		{"a word nobody knows", "echo 'Status: PAUSED'; exit 3", providers.PowerUnknown,
+		{"an unknown word", "echo 'Status: PAUSED'; exit 3", providers.PowerUnknown,
 			"Status: PAUSED (exit status 3)", "ok"},
 		{"a shell's syntax error", "if then", providers.PowerUnknown, "", "unreachable"},
 		{"a file that is not there", "exec /bin/sh " + filepath.Join(t.TempDir(), "none"), providers.PowerUnknown, "",
@@ -376,7 +376,8 @@ func TestRefusedPasswords(t *testing.T) {
 // An answer in between shows that the password is right.
 func TestPerhapsRefusedOnceInAWhile(t *testing.T) {
 	c := script(t,
-		`if [ -e "$dir/bad" ]; then rm "$dir/bad"; echo 'Unable to connect/login to fencing device' >&2; exit 1; fi; echo 'Status: ON'`)
+		`if [ -e "$dir/bad" ]; then rm "$dir/bad"; echo 'Unable to connect/login to fencing device' >&2; exit 1; fi
+echo 'Status: ON'`)
 	p := newProvider(t, c, nil)
 	for range 3 {
 		must(t, os.WriteFile(filepath.Join(c.Dir, "bad"), nil, 0o600))
@@ -412,7 +413,8 @@ func TestEachMachineItsPassword(t *testing.T) {
 	c := agent(t,
 		`echo '<resource-agent name="fence_script"><parameters>`+parameters+
 			`<parameter name="username"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
-		`echo >> "$dir/runs"; case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2; exit 1;; esac`)
+		`echo >> "$dir/runs"
+case $input in *password-of-n1*) echo 'Status: ON';; *) echo 'Login failed' >&2; exit 1;; esac`)
 	c.Options, c.Secrets = map[string]string{"username": "fence-{{ .Name }}"}, passwordIn(folder+"/{{ .Name }}")
 	p := newProvider(t, c, nil)
 	of := func(node string) providers.Target { return providers.Target{Node: node, ID: "1"} }

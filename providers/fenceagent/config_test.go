@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/providers/fenceagent"
 )
 
-// An agent that nobody has read must say that it can do what is asked of it, and must not be one that cuts storage.
+// An unknown agent must list the needed actions in its metadata, and must not cut off storage.
 func TestMetadata(t *testing.T) {
 	whole := func(parameters, actions string) string {
 		return "echo '<resource-agent><parameters>" + parameters + "</parameters><actions>" + actions +
@@ -123,9 +123,10 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%q is written in two ways: %q, %v", canonical, again, err)
 		}
 	}
-	// An agent that nobody has read says by its metadata whether it takes an address.
+	// The metadata of an unknown agent shows whether it takes an address.
 	c := agent(t,
-		`echo '<resource-agent><parameters><parameter name="ipaddr"/><parameter name="port_as_ip"/></parameters><actions>`+actions+`</actions></resource-agent>'`,
+		`echo '<resource-agent><parameters><parameter name="ipaddr"/><parameter name="port_as_ip"/></parameters>`+
+			`<actions>`+actions+`</actions></resource-agent>'`,
 		"echo 'Status: ON'")
 	p := newProvider(t, c, nil)
 	if !c.HasAddressIDs() {

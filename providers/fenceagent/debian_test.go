@@ -88,7 +88,8 @@ while read line; do case $line in
 esac; done`},
 		{"fence_apc", `say '\n> '
 while read line; do
-	say '1- Outlet Management\r\n2- Outlet Control/Configuration\r\n     1- web OFFICE               ON\r\n     2- db                       ON\r\n4- Logout\r\n> '
+	say '1- Outlet Management\r\n2- Outlet Control/Configuration\r\n     1- web OFFICE               ON\r\n'
+	say '     2- db                       ON\r\n4- Logout\r\n> '
 done`},
 	} {
 		telnet := filepath.Join(t.TempDir(), "telnet")
@@ -153,7 +154,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// An agent that would send a password in clear text, or to a device that nobody checks, needs the word for it; the
+// An agent that would send a password in clear text, or to an unverified device, needs allowInsecure; the
 // fault says what to do instead.
 func TestInsecureAgents(t *testing.T) {
 	needs(t, sbin+"/fence_apc", sbin+"/fence_apc_snmp", sbin+"/fence_ipmilan", sbin+"/fence_virsh",
@@ -223,7 +224,7 @@ func TestInsecureAgents(t *testing.T) {
 	c := script(t, "")
 	c.AllowInsecure = false
 	if got := paths(c.Validate()); got != "allowInsecure" {
-		t.Errorf("an agent that nobody has read: problems at %q", got)
+		t.Errorf("an unknown agent: problems at %q", got)
 	}
 }
 

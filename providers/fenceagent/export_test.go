@@ -2,14 +2,14 @@ package fenceagent
 
 import "fmt"
 
-// Sandboxed tells why agents run without a sandbox.
+// Sandboxed returns why agents run without a sandbox, or nil.
 var Sandboxed = checkSandbox
 
-// Contradictions tells where what we know of an agent is not what its metadata says.
+// Contradictions returns where agents.go contradicts an agent's metadata.
 func Contradictions(agent, dir string) string {
 	k, read := known[agent]
 	if !read {
-		return "nobody has read it: read its get_power_status, and add it to agents.go"
+		return "it is not known: read its get_power_status, and add it to agents.go"
 	}
 	c := &Config{Agent: agent, Dir: dir}
 	m, err := c.loadMetadata()

@@ -252,8 +252,8 @@ func (c *Config) idOption() string {
 // HasAddressIDs implements providers.IDs: an ID is an address if the agent is for devices of one machine each.
 func (c *Config) HasAddressIDs() bool { return c.idOption() == optionIP }
 
-// ListedHosts implements providers.ListedHosts: an agent sends the password to any host that answers at the address, and
-// does not report its identity.
+// ListedHosts implements providers.ListedHosts: an agent sends the password to any host that answers at the address,
+// and does not report its identity.
 func (c *Config) ListedHosts() {}
 
 // CanonicalID implements providers.IDs: a host in one spelling, or an unchanged plug. A plug must not have a special

@@ -14,8 +14,8 @@ import (
 var checksKey = regexp.MustCompile(`^-o ?StrictHostKeyChecking=yes( |$)`)
 
 // findInsecure returns how the agent, with these options, would send passwords in clear text or trust an unverified
-// device, and what to do instead. It returns "" if it would do neither. fencing.py treats an option that takes no value as
-// set even if its value is 0.
+// device, and what to do instead. It returns "" if it would do neither. fencing.py treats an option that takes no value
+// as set even if its value is 0.
 func (c *Config) findInsecure(meta *metadata) string {
 	has := func(name string) bool { _, ok := meta.options[name]; return ok }
 	given := map[string]string{}

@@ -57,12 +57,12 @@ func needs(t testing.TB, programs ...string) {
 }
 
 const (
-	parameters = `<parameter name="action" required="1"/><parameter name="plug" required="1"/><parameter name="password"/><parameter name="word"/>
-<parameter name="verbose"/><parameter name="login_timeout"/>`
+	parameters = `<parameter name="action" required="1"/><parameter name="plug" required="1"/>
+<parameter name="password"/><parameter name="word"/><parameter name="verbose"/><parameter name="login_timeout"/>`
 	actions = `<action name="on" automatic="0"/><action name="off"/><action name="status"/>`
 )
 
-// script makes an agent that nobody has read. body is what it does for a status, with its input in $input and its
+// script makes an unknown agent. body is what it does for a status, with its input in $input and its
 // folder in $dir.
 func script(t testing.TB, body string) *fenceagent.Config {
 	t.Helper()

@@ -86,10 +86,10 @@ func lifelineEnded(wait time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// killOrphans kills and reaps all processes that the agent left. The agent's children became the keeper's when it ended, and
-// theirs become the keeper's as they end. A process that cannot be killed (of another user, by sudo; in the kernel, by
-// a disk) is left to the system once none has ended for a second. So is one of those that start others faster than they
-// end, after five.
+// killOrphans kills and reaps all processes that the agent left. The agent's children became the keeper's when it
+// ended, and theirs become the keeper's as they end. A process that cannot be killed (of another user, by sudo; in the
+// kernel, by a disk) is left to the system once none has ended for a second. So is one of those that start others
+// faster than they end, after five.
 func killOrphans() {
 	begun := time.Now()
 	for last := begun; time.Since(last) < time.Second && time.Since(begun) < 5*time.Second; {

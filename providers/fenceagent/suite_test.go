@@ -95,8 +95,8 @@ func TestConformance(t *testing.T) {
 	providertest.Suite(t, providertest.Options{
 		Timeout: patience, Prompt: 20 * time.Second, Settle: timeout,
 		Without: map[providertest.Fault]string{
-			providertest.OtherMachine:  "agents do not tell who a machine is",
-			providertest.StaysChanging: "agents say on or off, or that they could not tell",
+			providertest.OtherMachine:  "agents do not report a machine's identity",
+			providertest.StaysChanging: "agents report on, off or an error",
 		},
 		New: func(t *testing.T) *providertest.Bench {
 			d := &device{on: true, password: "hunter2", changed: make(chan struct{})}
@@ -153,7 +153,8 @@ func TestConformance(t *testing.T) {
 // TestClaimedHosts: no agent logs in to a host that a kubelet may have named. A plug of the operator's own device is
 // another thing.
 func TestClaimedHosts(t *testing.T) {
-	takesIP := `echo '<resource-agent><parameters><parameter name="ip"/><parameter name="port_as_ip"/></parameters><actions>` + actions + `</actions></resource-agent>'`
+	takesIP := `echo '<resource-agent><parameters><parameter name="ip"/><parameter name="port_as_ip"/></parameters>` +
+		`<actions>` + actions + `</actions></resource-agent>'`
 	const on = "touch $dir/ran; echo 'Status: ON'"
 	for _, tt := range []struct {
 		name    string

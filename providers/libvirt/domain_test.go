@@ -9,7 +9,7 @@ import (
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
-// TestDomain is one guest's life, and what is said of it.
+// TestDomain changes one guest's power in every way, and compares the answers.
 func TestDomain(t *testing.T) {
 	t.Parallel()
 	h := hypervisor.New(t, hypervisor.Options{})

@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers/providertest"
 )
 
-// The procedures that tests tell apart.
+// The procedures that tests distinguish.
 const (
 	procConnectOpen    = 1
 	procLookupByUUID   = 24
@@ -182,7 +182,7 @@ func scripted(answer func(call frame) []frame) func(net.Conn) {
 	}
 }
 
-// proxy stands between a provider and a real daemon, and does what a fault says.
+// proxy is between a provider and a real daemon, and simulates faults.
 type proxy struct {
 	*peer
 	mu       sync.Mutex // guards what follows

@@ -174,7 +174,7 @@ func TestDomainsOfAKind(t *testing.T) {
 		providers.ErrNotFound)
 }
 
-// TestDaemonInTrouble: stopped, killed and restarted under us, in front of a guest that runs on.
+// TestDaemonInTrouble: the daemon is stopped, killed and restarted while the guest runs on.
 func TestDaemonInTrouble(t *testing.T) {
 	t.Parallel()
 	h := hypervisor.New(t, hypervisor.Options{})
@@ -204,7 +204,7 @@ func TestDaemonInTrouble(t *testing.T) {
 	hangs("frozen, on a connection", p)
 	hangs("frozen, no connection", newProvider(t, nil, h.URI()))
 	h.ThawDaemon()
-	expect(t, p, n1, providers.PowerOn, "running (booted)") // nothing of the power-offs was sent, or it was to nobody
+	expect(t, p, n1, providers.PowerOn, "running (booted)") // no power-off was sent, or it reached no domain
 	if !d.Running() {
 		t.Error("a power-off that timed out before it was sent reached the guest")
 	}
@@ -252,7 +252,7 @@ func TestGroup(t *testing.T) {
 	must(t, onB.Save(ctx))
 	expect(t, p, byName, providers.PowerOn, "shut off (saved), managed save image on uris[1]")
 	must(t, onB.Start(ctx))
-	must(t, onA.Start(ctx)) // the same machine twice: what nobody wants to see
+	must(t, onA.Start(ctx)) // the same machine runs twice
 	if s := ask(t, p, byName); s.State != providers.PowerOn {
 		t.Errorf("active twice: got %s (%q), %v; want On", s.State, s.Raw, s.Err)
 	}
@@ -291,7 +291,7 @@ func TestMigrated(t *testing.T) {
 	of := providers.Target{Node: "n1", SystemUUID: anyUUID}
 	gone := newPeer(t, scripted(peerDomain(uuid, 5, 4, 0)))
 	off := newPeer(t, scripted(peerDomain(uuid, 5, 2, 0)))
-	nobody := newPeer(t, scripted(peerDomain([16]byte{1}, 1, 1, 0)))
+	absent := newPeer(t, scripted(peerDomain([16]byte{1}, 1, 1, 0)))
 	alone := newProvider(t, nil, gone.uri())
 	expect(t, alone, of, providers.PowerUnknown, "shut off (migrated)")
 	if err := power(t, alone.PowerOff, of); !errors.Is(err, providers.ErrNotFound) {
@@ -300,11 +300,11 @@ func TestMigrated(t *testing.T) {
 	if err := power(t, alone.PowerOn, of); !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("PowerOn: got %v", err)
 	}
-	expect(t, newProvider(t, nil, gone.uri(), nobody.uri()), of, providers.PowerUnknown,
+	expect(t, newProvider(t, nil, gone.uri(), absent.uri()), of, providers.PowerUnknown,
 		"shut off (migrated) on uris[0]")
 	expect(t, newProvider(t, nil, gone.uri(), off.uri()), of, providers.PowerOff, "shut off (destroyed) on uris[1]")
-	nobodyElse := newPeer(t, scripted(peerDomain([16]byte{1}, 1, 1, 0)))
-	expectClass(t, newProvider(t, nil, nobody.uri(), nobodyElse.uri()), of, providers.ErrNotFound)
+	alsoAbsent := newPeer(t, scripted(peerDomain([16]byte{1}, 1, 1, 0)))
+	expectClass(t, newProvider(t, nil, absent.uri(), alsoAbsent.uri()), of, providers.ErrNotFound)
 }
 
 // TestMigratesWhileAsked: the guest arrives on the first hypervisor after that was asked, and has left the second
@@ -371,7 +371,7 @@ func TestNeighbours(t *testing.T) {
 				return peerDomain(uuid, 5, 2, 0)(call)
 			}
 			asked <- struct{}{}
-			go func() { // answered when the test says so, or never
+			go func() { // answered when the test releases it, or never
 				<-stuck
 				mu.Lock()
 				defer mu.Unlock()
@@ -396,7 +396,7 @@ func TestNeighbours(t *testing.T) {
 	} {
 		ctx, cancel := ending()
 		if _, err := p.State(ctx, of); err == nil {
-			t.Error("got an answer that nobody gave")
+			t.Error("got an answer that no peer gave")
 		}
 		cancel()
 	}
@@ -406,7 +406,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestHangingConnection: a connection that answers no more (its other end lost its power, say, and nobody tells) is
+// TestHangingConnection: a connection that answers no more (for example because its other end lost its power) is
 // given up by the caller whose time is over, and the next one gets another.
 func TestHangingConnection(t *testing.T) {
 	t.Parallel()
@@ -431,7 +431,7 @@ func TestHangingConnection(t *testing.T) {
 	kit.Until(t, "the new connection alone is open", func() bool { return x.open() == 1 })
 }
 
-// TestAnswersGarbage: whatever sits behind the address, a call ends with an error of a class and the process lives.
+// TestAnswersGarbage: whatever answers at the address, a call ends with an error of a class and the process lives.
 func TestAnswersGarbage(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(net.Conn){
@@ -563,7 +563,7 @@ func asNobody(t *testing.T) {
 	}
 }
 
-// TestIdle: libvirtd's own keepalive does not end a connection that nobody uses (keepalive_interval is 1 s in
+// TestIdle: libvirtd's own keepalive does not end an unused connection (keepalive_interval is 1 s in
 // test/hypervisor, and two that are not answered end it).
 func TestIdle(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 			}})
 }
 
-// noLogIns: neither a socket nor a certificate is an account that somebody locks.
+// noLogIns: neither a socket nor a certificate is an account that can be locked.
 const noLogIns = "the daemon knows no accounts: a socket's rights and a client's certificate let us in"
 
 // setPower cuts a guest's power by killing its QEMU, behind libvirt's back.

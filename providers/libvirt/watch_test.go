@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestWatch: events by UUID and by name; those of others are not told; what happened while nobody listened is.
+// TestWatch: a Watch reports events by UUID and by name, those of no other domain, and what it missed.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	h := hypervisor.New(t, hypervisor.Options{})
@@ -25,33 +25,33 @@ func TestWatch(t *testing.T) {
 	other := h.Guest(t, "g4", hypervisor.Guest{})
 	p := newProvider(t, nil, h.URI())
 	libvirt.SetRhythm(p, time.Second, 50*time.Millisecond, 200*time.Millisecond)
-	tells, stop := providertest.StartWatch(t, p,
+	reports, stop := providertest.StartWatch(t, p,
 		providers.Target{Node: "n1", SystemUUID: n1.UUID()},
 		providers.Target{Node: "n2", ID: "g2", SystemUUID: n2.UUID()},
 		providers.Target{Node: "n3", ID: off.UUID()},
 		providers.Target{Node: "unknown", ID: "no such domain"},
 		providers.Target{Node: "nothing"},
 	)
-	providertest.AwaitReports(t, tells, "n3 Off shut off (unknown)")
+	providertest.AwaitReports(t, reports, "n3 Off shut off (unknown)")
 	must(t, other.Destroy(ctx))
 	must(t, n1.Kill())
-	providertest.AwaitReports(t, tells, "n1 Off event: stopped (failed)")
+	providertest.AwaitReports(t, reports, "n1 Off event: stopped (failed)")
 	must(t, n2.Destroy(ctx))
-	providertest.AwaitReports(t, tells, "n2 Off event: stopped (destroyed)")
+	providertest.AwaitReports(t, reports, "n2 Off event: stopped (destroyed)")
 	must(t, n2.Start(ctx))
-	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, reports, "n2 On event: started (booted)")
 	must(t, n2.Save(ctx))
-	providertest.AwaitReports(t, tells, "n2 On event: stopped (saved)")
+	providertest.AwaitReports(t, reports, "n2 On event: stopped (saved)")
 	must(t, n2.Start(ctx))
-	providertest.AwaitReports(t, tells, "n2 On event: started (restored)")
+	providertest.AwaitReports(t, reports, "n2 On event: started (restored)")
 
-	// The daemon dies, and the guest while nobody could tell.
+	// The daemon dies, and the guest dies before the daemon is back.
 	h.KillDaemon()
 	must(t, n2.Kill())
 	must(t, h.StartDaemon(ctx))
-	providertest.AwaitReports(t, tells, "n2 Off shut off (crashed)")
+	providertest.AwaitReports(t, reports, "n2 Off shut off (crashed)")
 	must(t, n2.Start(ctx))
-	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, reports, "n2 On event: started (booted)")
 
 	// It hangs: the connection stays. It is asked, given up, and listened to again when it is back. (No guest is killed
 	// meanwhile: libvirtd 9.0 was once seen to answer nothing about such a guest for half a minute after it went on.)
@@ -62,12 +62,12 @@ func TestWatch(t *testing.T) {
 	}
 	h.ThawDaemon()
 	must(t, n2.Destroy(ctx))
-	providertest.AwaitReports(t, tells, "n2 Off ") // by an event, or by the look after the connection
+	providertest.AwaitReports(t, reports, "n2 Off ") // by an event, or by the look after the connection
 	must(t, n2.Start(ctx))
-	providertest.AwaitReports(t, tells, "n2 On event: started (booted)")
+	providertest.AwaitReports(t, reports, "n2 On event: started (booted)")
 
 	stop()
-	must(t, n2.Destroy(ctx)) // of which nothing may be told
+	must(t, n2.Destroy(ctx)) // which must not be reported
 }
 
 // TestWatchIsRefused: a daemon without events is an error at once, the provider's other calls go on.
@@ -78,7 +78,7 @@ func TestWatchIsRefused(t *testing.T) {
 	})).uri())
 	err := p.Watch(t.Context(), []providers.Target{{Node: "n1", SystemUUID: anyUUID}},
 		func(providers.Target, providers.Observation) {
-			t.Error("told something")
+			t.Error("got a report")
 		})
 	if !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("got %v, want %v", err, providers.ErrPermanent)
@@ -96,13 +96,13 @@ func TestWatchGarbage(t *testing.T) {
 	stop()
 }
 
-// BenchmarkEvent is how long after a guest's end the event is told: after QEMU was killed, and after the reply to a
-// destroy (what may be negative: the event can come first).
+// BenchmarkEvent measures how long after a guest's end its event is reported: after QEMU was killed, and after the
+// reply to a destroy (what may be negative: the event can come first).
 func BenchmarkEvent(b *testing.B) {
 	h := hypervisor.New(b, hypervisor.Options{})
 	d := h.Guest(b, "n1", hypervisor.Guest{})
 	p := newProvider(b, nil, h.URI())
-	tells, _ := providertest.StartWatch(b, p, target(d))
+	reports, _ := providertest.StartWatch(b, p, target(d))
 	ctx := b.Context()
 	end := map[string]func() time.Time{
 		"killed":    func() time.Time { now := time.Now(); must(b, d.Kill()); return now },
@@ -115,7 +115,7 @@ func BenchmarkEvent(b *testing.B) {
 				must(b, d.Start(ctx))
 				for drained := false; !drained; {
 					select {
-					case <-tells:
+					case <-reports:
 					default:
 						drained = true
 					}
@@ -124,7 +124,7 @@ func BenchmarkEvent(b *testing.B) {
 				from := f()
 				raw := map[string]string{"killed": "event: stopped (failed)",
 					"destroyed": "event: stopped (destroyed)"}[name]
-				providertest.AwaitReports(b, tells, "n1 Off "+raw)
+				providertest.AwaitReports(b, reports, "n1 Off "+raw)
 				b.ReportMetric(float64(time.Since(from).Milliseconds()), "ms-last")
 				must(b, d.Await(ctx,
 					map[string]string{"killed": "shut off (crashed)", "destroyed": "shut off (destroyed)"}[name]))
@@ -164,8 +164,8 @@ func TestWatchLateTruth(t *testing.T) {
 		}
 	})).uri())
 	libvirt.SetRhythm(p, 100*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond)
-	tells, _ := providertest.StartWatch(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
-	providertest.AwaitReports(t, tells, "n1 Off shut off (crashed)")
+	reports, _ := providertest.StartWatch(t, p, providers.Target{Node: "n1", SystemUUID: anyUUID})
+	providertest.AwaitReports(t, reports, "n1 Off shut off (crashed)")
 }
 
 // TestWatchNoticesSilence: a daemon that hangs keeps its connection open; the watch makes another.

@@ -278,7 +278,7 @@ func TestEventsAreDecoded(t *testing.T) {
 	// Nobody takes the events: the question's answer waits behind them until the connection ends, and then all ends.
 	full := bytes.Repeat(event("worker-1", 3, 5, 2), 4)
 	if _, err := session(t, make(chan lifecycle), append(full, good...)); err == nil {
-		t.Error("got an answer past events that nobody took")
+		t.Error("got an answer past events that were not received")
 	}
 }
 

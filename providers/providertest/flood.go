@@ -74,7 +74,8 @@ func listOf(r *http.Request) list {
 	switch kind := r.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/xml"):
 		return list{
-			begin:  `<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>`,
+			begin: `<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body>` +
+				`<RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>`,
 			member: "<objects/>",
 			end:    "</returnval></RetrievePropertiesExResponse></Body></Envelope>",
 			open:   "<a>",

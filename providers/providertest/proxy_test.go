@@ -42,7 +42,7 @@ const (
 	trusting    habit = "any certificate will do"
 	impatient   habit = "a 429 is asked again until it is not"
 	halfIsWhole habit = "half an answer is read as far as it goes"
-	cached      habit = "the last answer stands for one that does not come"
+	cached      habit = "repeats the last answer if none comes"
 	insisting   habit = "a refused password is sent again"
 	endless     habit = "a call outlives its deadline"
 )
@@ -198,7 +198,7 @@ func newWeb(t *testing.T, h habit) *Bench {
 	}
 }
 
-// The checks of a broken network find whoever believes it, and nothing in one who does not.
+// The checks of a broken network find each provider that believes it, and nothing in an honest one.
 func TestBrokenNetworkFindsBadHabits(t *testing.T) {
 	for _, tt := range []struct {
 		habit habit

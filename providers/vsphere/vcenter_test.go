@@ -98,7 +98,7 @@ func start(t testing.TB, model *simulator.Model) *vcenter {
 	v.server.TLS = &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}}
 	v.server.StartTLS()
 	t.Cleanup(v.server.Close)
-	t.Cleanup(func() { v.setFault(providertest.NoFault) }) // nobody waits any more
+	t.Cleanup(func() { v.setFault(providertest.NoFault) }) // releases waiting requests
 	v.write(t, "password", []byte(v.password+"\n"))
 	v.write(t, "ca.pem", authority.Cert)
 	return v
@@ -255,7 +255,7 @@ func (v *vcenter) vms() (out []vm) {
 
 func (m vm) set(property string, value any) { m.v.set(m.VirtualMachine, property, value) }
 
-// set changes one property, as vCenter does when it learns something: those who wait for updates are told.
+// set changes one property, as vCenter does when it learns something: it sends the update to those who wait.
 func (v *vcenter) set(obj mo.Reference, property string, value any) {
 	ctx := v.model.Service.Context
 	ctx.WithLock(obj, func() { ctx.Update(obj, []types.PropertyChange{{Name: property, Val: value}}) })

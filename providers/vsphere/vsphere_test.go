@@ -115,7 +115,8 @@ func TestHalfAnAnswer(t *testing.T) {
 			if fault != "" {
 				why = `<missingSet><path>` + property + `</path><fault><fault xsi:type="` + fault +
 					`"><object type="X">x</object>` +
-					`<privilegeId>System.Read</privilegeId></fault><localizedMessage>no</localizedMessage></fault></missingSet>`
+					`<privilegeId>System.Read</privilegeId></fault>` +
+					`<localizedMessage>no</localizedMessage></fault></missingSet>`
 			}
 			return slices.Concat(answer[:from], answer[to:end], []byte(why), answer[end:])
 		}
@@ -228,7 +229,7 @@ func TestTwoWithOneUUID(t *testing.T) {
 	}
 }
 
-// A VM that is unregistered is not found, and registered anew it is.
+// A VM that is unregistered is not found, and is found once it is registered again.
 func TestRegisteredAnew(t *testing.T) {
 	v := newVCenter(t, 2)
 	m := v.vms()[0]
@@ -293,7 +294,7 @@ func TestPower(t *testing.T) {
 			want: providers.ErrUnreachable, sent: 1, after: on},
 		{name: "it is gone", power: on, off: true, fault: &types.ManagedObjectNotFound{}, want: providers.ErrNotFound,
 			sent: 1, after: on},
-		{name: "its power cannot be told", power: on, off: true, sent: 1, after: off, before: func() {
+		{name: "its power is unknown", power: on, off: true, sent: 1, after: off, before: func() {
 			m.set("runtime.connectionState", types.VirtualMachineConnectionStateDisconnected)
 		}},
 	} {
@@ -426,7 +427,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	v.write(t, "password", []byte("another"))
 	expect(t, p, of, providers.PowerOn, "poweredOn")
 
-	// What else a log-in is answered with. A fault that nobody knows may be a refusal.
+	// Other answers to a log-in. An unknown fault may be a refusal.
 	for _, tt := range []struct {
 		fault types.BaseMethodFault
 		want  error
@@ -457,7 +458,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 // unheardOf is a fault that govmomi has no type for.
 type unheardOf struct{ types.VimFault }
 
-// Callers that joined a log-in which was refused are told so, not that the vCenter is unreachable.
+// Callers that joined a refused log-in get that error, not that the vCenter is unreachable.
 func TestJoinedLoginIsRefused(t *testing.T) {
 	v := newVCenter(t, 1)
 	of := v.vms()[0].target()
@@ -489,7 +490,7 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 		}()
 	}
 	<-there
-	v.write(t, "password", []byte("wrong as well")) // whoever only joined tries it
+	v.write(t, "password", []byte("wrong as well")) // a caller that only joined tries it
 	close(on)
 	for range callers {
 		if err := <-errs; !errors.Is(err, providers.ErrDenied) {
@@ -567,7 +568,7 @@ func TestPasswordGoesNowhereElse(t *testing.T) {
 	v.count("RetrieveServiceContent")
 	if _, err := stranger.State(t.Context(), of); !errors.Is(err, providers.ErrUntrusted) ||
 		v.count("RetrieveServiceContent") != 0 {
-		t.Errorf("a certificate that nobody vouches for: got %v", err)
+		t.Errorf("a certificate of an unknown authority: got %v", err)
 	}
 }
 

@@ -20,11 +20,11 @@ func brisk(p *vsphere.Provider) {
 	vsphere.SetRhythm(p, time.Second, 10*time.Millisecond, 100*time.Millisecond)
 }
 
-// next wants this told, and nothing before.
-func next(t testing.TB, tells <-chan string, want string) {
+// next expects this report, and none before it.
+func next(t testing.TB, reports <-chan string, want string) {
 	t.Helper()
-	if seen := providertest.AwaitReports(t, tells, want); len(seen) > 1 {
-		t.Fatalf("told %q before", seen)
+	if seen := providertest.AwaitReports(t, reports, want); len(seen) > 1 {
+		t.Fatalf("got the reports %q before", seen)
 	}
 }
 
@@ -43,23 +43,23 @@ func TestWatch(t *testing.T) {
 	}
 	u, _ := providers.ParseUUID(n2.Config.Uuid)
 	brisk(p)
-	tells, stop := providertest.StartWatch(t, p, named(n1, "n1", ""), named(n3, "n3", "vsphere://"+n3.Config.Uuid),
+	reports, stop := providertest.StartWatch(t, p, named(n1, "n1", ""), named(n3, "n3", "vsphere://"+n3.Config.Uuid),
 		providers.Target{Node: "n2", SystemUUID: fmt.Sprintf("%x", providers.SwapUUID(u))},
 		providers.Target{Node: "unknown", SystemUUID: anotherUUID}, providers.Target{Node: "nothing"})
-	providertest.AwaitReports(t, tells, "n1 Off event: poweredOff", "n3 On event: suspended")
+	providertest.AwaitReports(t, reports, "n1 Off event: poweredOff", "n3 On event: suspended")
 	other.power("poweredOff")
 	n2.power("poweredOff")
-	next(t, tells, "n2 Off event: poweredOff")
+	next(t, reports, "n2 Off event: poweredOff")
 	n1.power("poweredOn")
-	next(t, tells, "n1 On event: poweredOn")
+	next(t, reports, "n1 On event: poweredOn")
 
 	// vCenter loses the VM, whose last known word changes meanwhile, and finds it again.
 	n1.set("runtime.connectionState", types.VirtualMachineConnectionStateDisconnected)
 	n1.power("poweredOff")
 	n2.power("poweredOn")
-	next(t, tells, "n2 On event: poweredOn")
+	next(t, reports, "n2 On event: poweredOn")
 	n1.set("runtime.connectionState", types.VirtualMachineConnectionStateConnected)
-	next(t, tells, "n1 Off event: poweredOff")
+	next(t, reports, "n1 Off event: poweredOff")
 
 	// It goes, and another comes with its UUID.
 	uuid := n1.Config.Uuid
@@ -67,13 +67,14 @@ func TestWatch(t *testing.T) {
 	ctx.WithLock(n1.VirtualMachine, func() { n1.UnregisterVM(ctx, &types.UnregisterVM{This: n1.Self}) })
 	other.set("config.uuid", uuid)
 	other.power("suspended")
-	next(t, tells, "n1 Off event: poweredOff") // as which it comes to our knowledge
-	next(t, tells, "n1 On event: suspended")
+	next(t, reports, "n1 Off event: poweredOff") // as which it comes to our knowledge
+	next(t, reports, "n1 On event: suspended")
 
-	// The session ends, and the VM's power while nobody listened.
+	// The session ends, and the VM's power is cut before the next one.
 	v.endSessions()
 	n2.power("poweredOff")
-	providertest.AwaitReports(t, tells, "n2 Off event: poweredOff", "n1 On event: suspended", "n3 On event: suspended")
+	providertest.AwaitReports(t, reports, "n2 Off event: poweredOff", "n1 On event: suspended",
+		"n3 On event: suspended")
 	v.count("WaitForUpdatesEx")
 	kit.Until(t, "nothing happens, and it is asked again", func() bool { return v.count("WaitForUpdatesEx") > 0 })
 	stop()
@@ -90,11 +91,11 @@ func TestWatchIsPatient(t *testing.T) {
 	p := v.provider(t)
 	v.setPassword("another")
 	brisk(p)
-	tells, _ := providertest.StartWatch(t, p, m.target())
+	reports, _ := providertest.StartWatch(t, p, m.target())
 	logins := 0
 	kit.Until(t, "a log-in", func() bool { logins += v.count("Login"); return logins == 1 })
 	v.write(t, "password", []byte("another"))
-	next(t, tells, m.Name+" Off event: poweredOff")
+	next(t, reports, m.Name+" Off event: poweredOff")
 	if n := v.count("Login"); n != 1 {
 		t.Errorf("%d log-ins more, want 1", n)
 	}
@@ -105,9 +106,9 @@ func TestWatchIsPatient(t *testing.T) {
 	tried := 0
 	kit.Until(t, "the watch tries again", func() bool { tried += v.count("CreatePropertyCollector"); return tried > 3 })
 	v.setFault(providertest.NoFault)
-	next(t, tells, m.Name+" Off event: poweredOff")
+	next(t, reports, m.Name+" Off event: poweredOff")
 	m.power("poweredOn")
-	next(t, tells, m.Name+" On event: poweredOn")
+	next(t, reports, m.Name+" On event: poweredOn")
 
 	shut(t, p)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
