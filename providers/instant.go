@@ -1,19 +1,19 @@
 package providers
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 )
 
-// Instant is a moment by both clocks of this process. One clock is not enough to know how old something is. The
-// monotonic clock stops while a virtual machine is suspended, and the wall clock can be set. The zero value is no
-// moment, before all others.
+// Instant is a moment by both clocks of this process, because neither alone shows how old something is. The monotonic
+// clock stops while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment, before
+// all others.
 //
-// Before, After, Compare and Sub use the monotonic clock: they order what this process saw, and measure how long a
-// state has lasted. Only instants of the same process, or of one recording, may be compared. A time that another clock
-// wrote is no Instant.
+// Before, After, Compare and Sub use the monotonic clock. Compare only instants of the same process, or of one
+// recording. A time that another clock wrote is no Instant.
 type Instant struct {
 	Wall time.Time // the wall clock, without Go's monotonic reading
 	// Mono is the monotonic clock, counted from 1970 by the wall clock at the start of the process. The clocks agree
@@ -21,8 +21,7 @@ type Instant struct {
 	Mono time.Duration
 }
 
-// processStart is where Instant.Mono is counted from. Its monotonic reading makes the difference to another time.Now
-// monotonic, too.
+// processStart is where Instant.Mono is counted from. It has a monotonic reading.
 var processStart = time.Now()
 
 // Now reads both clocks.
@@ -43,13 +42,11 @@ func (i Instant) IsZero() bool { return i.Wall.IsZero() }
 // Add returns the instant d later by both clocks.
 func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(d), Mono: i.Mono + d} }
 
-// Sub returns how long before i the instant o was, by the monotonic clock. Use it for what must have lasted for a
-// while. Decades have passed since the zero Instant.
+// Sub returns how long before i the instant o was, by the monotonic clock. Decades have passed since the zero Instant.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
-// Age returns how old i is at now: the larger of what the two clocks say. Use it for what must be fresh, such as an
-// answer that is acted on. After a suspension, or once a clock was set, a thing then counts as too old rather than too
-// new. It is never negative: what was read after now is new, and its age is 0.
+// Age returns how old i is at now: the larger age of the two clocks, never negative. Use it for what must be fresh.
+// After a suspension, or once a clock was set, a thing then counts as too old rather than too new.
 func (i Instant) Age(now Instant) time.Duration { return max(now.Sub(i), now.Wall.Sub(i.Wall), 0) }
 
 // Before reports whether i was before o.
@@ -62,16 +59,7 @@ func (i Instant) After(o Instant) bool { return i.Mono > o.Mono }
 func (i Instant) Equal(o Instant) bool { return i.Mono == o.Mono }
 
 // Compare returns -1 if i was before o, +1 if it was after o, and 0 otherwise.
-func (i Instant) Compare(o Instant) int {
-	switch {
-	case i.Before(o):
-		return -1
-	case i.After(o):
-		return 1
-	default:
-		return 0
-	}
-}
+func (i Instant) Compare(o Instant) int { return cmp.Compare(i.Mono, o.Mono) }
 
 // MarshalJSON writes the wall clock's time, and by how much the monotonic clock differs from it where it does:
 // "2026-03-01T12:00:00Z -10m0s".
@@ -80,7 +68,7 @@ func (i Instant) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ahead := i.monoAhead(); ahead != 0 {
+	if ahead := i.Mono - time.Duration(i.Wall.UnixNano()); ahead != 0 && !i.IsZero() {
 		text = append(append(text, ' '), ahead.String()...)
 	}
 	return json.Marshal(string(text))
@@ -107,12 +95,4 @@ func (i *Instant) UnmarshalJSON(text []byte) error {
 		*i = Instant{Wall: at, Mono: time.Duration(at.UnixNano()) + d}
 	}
 	return nil
-}
-
-// monoAhead returns how far the monotonic clock is ahead of the wall clock.
-func (i Instant) monoAhead() time.Duration {
-	if i.IsZero() {
-		return 0
-	}
-	return i.Mono - time.Duration(i.Wall.UnixNano())
 }

@@ -25,9 +25,10 @@ func PerMachine(setting string) bool { return strings.Contains(setting, "{{") }
 
 // CheckPerMachine returns what is wrong with the braces of a setting, nil if nothing is.
 func CheckPerMachine(setting string) error {
-	if rest := namePlaceholder.ReplaceAllLiteralString(setting,
-		""); strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
-		return errors.New("may hold {{ .Name }} and nothing else in braces: of labels and functions another machine's could be made")
+	rest := namePlaceholder.ReplaceAllLiteralString(setting, "")
+	if strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
+		return errors.New("may hold {{ .Name }} and nothing else in braces, " +
+			"because a label or a function could name another machine's secret")
 	}
 	return nil
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// PermitSends returns the function that a type calls right before every request of one power action that acts, on
-// every attempt. It asks still, and its error means that this request must not be sent.
+// PermitSends wraps the still of one power action. A type calls the result right before every request that acts, on
+// every attempt. An error means that this request must not be sent, and neither may any later one.
 //
 // The error is ErrNotSent while no earlier request was permitted. Later it is ErrUnreachable, because an earlier
-// request may have reached the device. After the first error every call returns an error. A panic of still is an
-// error. Calls are serialised, so the function is safe for concurrent use; it blocks as long as still does.
+// request may have reached the device. A panic of still is an error. Calls are serialised, and block as long as still
+// does.
 func PermitSends(still func() error) func() error {
 	var mu sync.Mutex // guards what follows
 	permitted := false

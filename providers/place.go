@@ -8,8 +8,8 @@ type Hypervisors interface {
 	Hypervisors() []string
 }
 
-// Placer is a Provider that reports whether a hypervisor has a guest. Its Config is a Hypervisors. A guest that no live
-// hypervisor has is off if the hosts of all other hypervisors are off, by their own devices (proof.VerdictOfHosts).
+// Placer is a Provider that reports whether a hypervisor has a guest; its Config is a Hypervisors. A guest that no live
+// hypervisor has is off if the hosts of all other hypervisors are off (proof.VerdictOfHosts).
 type Placer interface {
 	// FindGuest asks one hypervisor, by its name in Hypervisors, never a cache. It looks for the target's ID and its
 	// system UUID. A guest counts as present in any state: running, arriving, paused, saved, shut off, or only defined.

@@ -120,23 +120,15 @@ type Closer interface {
 // Grouper is a Provider with several machines behind one device, such as several systems behind one BMC. DeviceOf
 // returns the device that answers for a target. The device is the unit of trust: one that reported a false Off is not
 // believed again, and records name it.
-type Grouper interface {
-	DeviceOf(t Target) string
-}
+type Grouper interface{ DeviceOf(t Target) string }
 
-// Feeder is a Provider whose devices only supply power (the outlets of a PDU) and know nothing else of a machine. Its
-// Off counts like any other: a machine without power is off. Its On only means that the machine may run. It does not
-// contradict another device's Off, because a machine that was shut down keeps its outlets.
-type Feeder interface {
-	// Feeds does nothing: the interface is a marker.
-	Feeds()
-}
+// Feeder marks a Provider whose devices only supply power (the outlets of a PDU). Its Off counts like any other: a
+// machine without power is off. Its On only means that the machine may run. It does not contradict another device's
+// Off, because a machine that was shut down keeps its outlets.
+type Feeder interface{ Feeds() }
 
-// Quiet is a Provider that has no answer for a running machine. There, PowerUnknown without an error is not a fault.
-type Quiet interface {
-	// Quiet does nothing: the interface is a marker.
-	Quiet()
-}
+// Quiet marks a Provider that has no answer for a running machine. There, PowerUnknown without an error is not a fault.
+type Quiet interface{ Quiet() }
 
 // Slow is a Provider that needs time before it reports Off, because its devices' first answer proves nothing yet. If
 // the Config is Slow as well, its timeout is checked: it must be at least one second longer.
@@ -148,9 +140,7 @@ type Slow interface {
 // Limiter is a Provider whose targets share limits beyond one device: a cloud's account and region, a chassis of many
 // machines. LimitGroup returns the unit of limits (calls per second, calls in flight), which has no other meaning. ""
 // means the device.
-type Limiter interface {
-	LimitGroup(t Target) string
-}
+type Limiter interface{ LimitGroup(t Target) string }
 
 // BatchStater is a Provider whose devices answer for many machines in one call.
 type BatchStater interface {
@@ -224,33 +214,28 @@ type classedError struct{ class, err error }
 func (c *classedError) Error() string   { return c.err.Error() }
 func (c *classedError) Unwrap() []error { return []error{c.class, c.err} }
 
+// classNames are the names of the classes. The first class that an error has names it.
+var classNames = []struct {
+	class error
+	name  string
+}{
+	{ErrNotSent, "not_sent"}, {ErrIdentity, "identity"}, {ErrStale, "stale"}, {ErrNotFound, "not_found"},
+	{ErrDenied, "denied"}, {ErrUntrusted, "untrusted"}, {ErrPermanent, "permanent"}, {ErrUnreachable, "unreachable"},
+	{context.DeadlineExceeded, "unreachable"}, {context.Canceled, "canceled"},
+}
+
 // ErrorClass returns the name of err's class for metrics and logs: "ok" for nil, "canceled" if the caller gave up,
 // "error" for an error without a class.
 func ErrorClass(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return "ok"
-	case errors.Is(err, ErrNotSent):
-		return "not_sent"
-	case errors.Is(err, ErrIdentity):
-		return "identity"
-	case errors.Is(err, ErrStale):
-		return "stale"
-	case errors.Is(err, ErrNotFound):
-		return "not_found"
-	case errors.Is(err, ErrDenied):
-		return "denied"
-	case errors.Is(err, ErrUntrusted):
-		return "untrusted"
-	case errors.Is(err, ErrPermanent):
-		return "permanent"
-	case errors.Is(err, ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		return "unreachable"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	default:
-		return "error"
 	}
+	for _, c := range classNames {
+		if errors.Is(err, c.class) {
+			return c.name
+		}
+	}
+	return "error"
 }
 
 // ErrorOfClass returns an error with the given text and the class that ErrorClass names so. It returns nil for "ok",
@@ -259,10 +244,9 @@ func ErrorOfClass(class, text string) error {
 	if class == "ok" {
 		return nil
 	}
-	for _, of := range []error{ErrNotSent, ErrIdentity, ErrStale, ErrNotFound, ErrDenied, ErrUntrusted,
-		ErrPermanent, ErrUnreachable, context.Canceled} {
-		if ErrorClass(of) == class {
-			return WithClass(of, errors.New(text))
+	for _, c := range classNames {
+		if c.name == class {
+			return WithClass(c.class, errors.New(text))
 		}
 	}
 	return errors.New(text)

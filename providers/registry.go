@@ -45,7 +45,7 @@ type Parts interface {
 	PartsOf(canonical string) []string
 }
 
-// ProviderIDs is an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes does not let a
+// ProviderIDs marks an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes does not let a
 // Node's providerID change, and a cloud assigns none twice. So a node that once led to one machine never counts as
 // another while it exists, unless a person removes its pin. A rule with `from: providerID` takes all of it.
 type ProviderIDs interface {
@@ -53,20 +53,17 @@ type ProviderIDs interface {
 	ProviderIDs()
 }
 
-// ListedHosts is an IDs whose devices get their credentials from a third-party program and do not report the machine's
-// identity. If such an ID is an address, a rule that lets a kubelet choose it is refused, whatever the rule allows.
+// ListedHosts marks an IDs whose devices get their credentials from a third-party program and do not report the
+// machine's identity. If such an ID is an address, a rule that lets a kubelet choose it is refused, whatever the rule
+// allows.
 type ListedHosts interface {
 	IDs
-	// ListedHosts does nothing: the interface is a marker.
 	ListedHosts()
 }
 
-// SharesPower is a Config whose devices share their machines' power supply (a BMC). A device without power is silent,
-// and silence is not off.
-type SharesPower interface {
-	// SharesPower does nothing: the interface is a marker.
-	SharesPower()
-}
+// SharesPower marks a Config whose devices share their machines' power supply (a BMC). A device without power is
+// silent, and silence is not off.
+type SharesPower interface{ SharesPower() }
 
 // Cautious is a Config with settings that are allowed but risky.
 type Cautious interface {
@@ -76,10 +73,7 @@ type Cautious interface {
 }
 
 // Mute is a Config whose devices can be set to never report Off: then they only cause other devices to be asked.
-type Mute interface {
-	// NeverOff reports whether the devices never report Off.
-	NeverOff() bool
-}
+type Mute interface{ NeverOff() bool }
 
 // Problem is one fault of a configuration: its place, what is wrong, and what to do.
 type Problem struct {
@@ -176,10 +170,8 @@ func (r Registry) TypeNames() []string {
 	return names
 }
 
-// Secret is a value that must not be printed. Every fmt verb, slog and JSON show "<secret>"; Reveal is the only way to
-// it.
-//
-// It holds a pointer because fmt does not call the methods of a value in another struct's unexported field. fmt walks
+// Secret is a value that must not be printed. Every fmt verb, slog, JSON and YAML show "<secret>"; Reveal is the only
+// way to it. It holds a pointer because fmt calls no methods of a value in another struct's unexported field. fmt walks
 // into such a value and would print a string, but of a pointer it prints the address only.
 type Secret struct{ value *string }
 
@@ -196,19 +188,16 @@ func (s Secret) Reveal() string {
 
 const redacted = "<secret>"
 
-// String and the methods below keep the value out of every kind of output.
+// String is for callers other than fmt, which calls Format for every verb.
 func (s Secret) String() string { return redacted }
 
-// GoString is %#v.
-func (s Secret) GoString() string { return redacted }
-
-// Format is every verb of fmt.
+// Format implements fmt.Formatter.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// MarshalText is JSON and YAML.
+// MarshalText implements encoding.TextMarshaler, for JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// LogValue is slog.
+// LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // SecretRef is the place of a secret: a file (its trailing newline is dropped) or an environment variable. It is read

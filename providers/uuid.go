@@ -48,12 +48,13 @@ func (t Target) VerifyIdentity(o Observation) error {
 	if err := t.checkMachine(o); err != nil || !t.Claimed || o.Addresses != "" {
 		return err
 	}
-	deviceUUID := o.SystemUUID
 	if _, ok := ParseUUID(t.SystemUUID); !ok {
-		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
+		return fmt.Errorf("%w: the node's system UUID %q identifies no machine, "+
+			"and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
 	}
-	if _, ok := ParseUUID(deviceUUID); !ok {
-		return fmt.Errorf("%w: the device tells no usable system UUID (%q), and what leads to it can be written by the node's kubelet", ErrIdentity, deviceUUID)
+	if _, ok := ParseUUID(o.SystemUUID); !ok {
+		return fmt.Errorf("%w: the device tells no usable system UUID (%q), "+
+			"and what leads to it can be written by the node's kubelet", ErrIdentity, o.SystemUUID)
 	}
 	return nil
 }
@@ -103,12 +104,8 @@ func SwapUUID(u [16]byte) [16]byte {
 }
 
 // placeholderUUIDs are UUIDs that many machines share because their maker set none.
-var placeholderUUIDs = func() [][16]byte {
-	var zeros, ones, ami [16]byte
-	for i := range ones {
-		ones[i] = 0xff
-	}
-	// 03000200-0400-0500-0006-000700080009, the value boards ship with when the maker wrote none.
-	copy(ami[:], []byte{0x03, 0x00, 0x02, 0x00, 0x04, 0x00, 0x05, 0x00, 0x00, 0x06, 0x00, 0x07, 0x00, 0x08, 0x00, 0x09})
-	return [][16]byte{zeros, ones, ami}
-}()
+var placeholderUUIDs = [][16]byte{
+	{},
+	[16]byte(bytes.Repeat([]byte{0xff}, 16)),
+	{0x03, 0x00, 0x02, 0x00, 0x04, 0x00, 0x05, 0x00, 0x00, 0x06, 0x00, 0x07, 0x00, 0x08, 0x00, 0x09},
+}

@@ -86,14 +86,9 @@ func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *b
 
 // askBatch asks for targets of one unit of limits in one call. If the whole call failed for a reason that may concern a
 // single target, it asks again in halves. 1000 ids of which one does not exist cost some 20 calls and give 999 answers.
-func (g *Provider) askBatch(
-	ctx context.Context,
-	inner providers.BatchStater,
-	unit string,
-	targets []providers.Target,
-	c *batchResult,
-) {
-	all, err := callMeasured(ctx, g, callStates, describeCount(targets), func() string { return unit },
+func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string,
+	targets []providers.Target, c *batchResult) {
+	all, err := callUnit(ctx, g, callStates, describeCount(targets), func() string { return unit },
 		func(ctx context.Context) (map[string]providers.Observation, error) {
 			sent := providers.Now()
 			all, err := inner.States(ctx, targets)
@@ -141,10 +136,8 @@ type batchResult struct {
 }
 
 // addAnswers stores the answers for targets and ignores any other. It returns the targets without an answer.
-func (c *batchResult) addAnswers(
-	all map[string]providers.Observation,
-	targets []providers.Target,
-) (left []providers.Target) {
+func (c *batchResult) addAnswers(all map[string]providers.Observation,
+	targets []providers.Target) (left []providers.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range targets {
@@ -162,22 +155,18 @@ func (c *batchResult) addErrors(targets []providers.Target, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var each providers.Unanswered
+	differ := errors.As(err, &each)
 	for _, t := range targets {
-		switch {
-		case errors.As(err, &each):
-			c.errs[t.Key()] = each[t.Key()]
-		default:
+		if differ {
+			err = each[t.Key()]
+		}
+		if err != nil {
 			c.errs[t.Key()] = err
 		}
 	}
 }
 
 func (c *batchResult) result() (map[string]providers.Observation, error) {
-	for key, err := range c.errs {
-		if err == nil {
-			delete(c.errs, key)
-		}
-	}
 	if len(c.errs) == 0 {
 		return c.answers, nil
 	}

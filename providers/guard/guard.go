@@ -2,9 +2,9 @@
 // rate and concurrency limits per device, batches, metrics, and protection from providers that hang or panic. It
 // imports the contract, Prometheus and x/time/rate.
 //
-// It promises this: No power action reaches a provider unless the machine's own device has confirmed its identity
-// (providers.ConfirmIdentity). That was at most confirmedFor before, serves one action, and still has allowed the
-// action since. still is not called once the action has returned. A call returns by its deadline, also if the provider
+// It promises this: No power action reaches a provider unless the machine's own device confirmed its identity at most
+// confirmedFor before (providers.ConfirmIdentity). Each confirmation serves one action, and still allows the action
+// afterwards. still is not called once the action has returned. A call returns by its deadline, also if the provider
 // hangs. A device never has more calls at a time than its limit, including calls that ignored their context. The answer
 // is unchanged: Observation.At is the moment when the provider sent the question.
 package guard
@@ -118,16 +118,14 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 // FindGuest implements providers.Placer if the inner provider does; otherwise it returns ErrPermanent. The limits are
 // per target and hypervisor, so a hypervisor that does not answer delays no other.
 func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
-	return callMeasured(ctx, g, callPlace, "node "+t.Node,
-		func() string { return g.LimitGroup(t) + " on " + hypervisor },
-		func(ctx context.Context) (providers.Placement, error) {
-			p, ok := g.inner.(providers.Placer)
-			if !ok {
-				return providers.Placement{}, providers.WithClass(providers.ErrPermanent,
-					errors.New("this provider knows no hypervisors"))
-			}
+	unit := func() string { return g.LimitGroup(t) + " on " + hypervisor }
+	return callUnit(ctx, g, callPlace, "node "+t.Node, unit, func(ctx context.Context) (providers.Placement, error) {
+		if p, ok := g.inner.(providers.Placer); ok {
 			return p.FindGuest(ctx, hypervisor, t)
-		})
+		}
+		return providers.Placement{}, providers.WithClass(providers.ErrPermanent,
+			errors.New("this provider knows no hypervisors"))
+	})
 }
 
 // PowerOff confirms the machine's identity, asks still, and passes the request on. After an error the request may still
@@ -155,10 +153,11 @@ func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Targe
 	}
 	p := permit{still: still}
 	_, err := callTarget(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
-		if err := providers.PermitSends(p.checkStill)(); err != nil {
+		if err := providers.PermitSends(p.askStill)(); err != nil {
 			return struct{}{}, g.wrapError(c, "node "+t.Node, err)
 		}
-		return struct{}{}, p.dropNotSent(f(ctx, t, p.askForProvider))
+		p.given = false // that was the guard's own question
+		return struct{}{}, p.dropNotSent(f(ctx, t, p.askStill))
 	})
 	p.endAction()
 	return err
@@ -241,46 +240,26 @@ func (g *Provider) wrapError(c call, what string, err error) error {
 	return fmt.Errorf("%s %s (provider %s): %w", c.verb, what, g.opts.Name, err)
 }
 
+type callFunc[T any] func(context.Context) (T, error)
+
 // callTarget runs one call for a target under its limits. It returns by the deadline even if f does not.
-func callTarget[T any](
-	ctx context.Context,
-	g *Provider,
-	c call,
-	t providers.Target,
-	f func(context.Context) (T, error),
-) (T, error) {
-	return callMeasured(ctx, g, c, "node "+t.Node, func() string { return g.LimitGroup(t) }, f)
+func callTarget[T any](ctx context.Context, g *Provider, c call, t providers.Target, f callFunc[T]) (T, error) {
+	return callUnit(ctx, g, c, "node "+t.Node, func() string { return g.LimitGroup(t) }, f)
 }
 
-// callMeasured runs one call under the limits that key names, and measures it.
-func callMeasured[T any](
-	ctx context.Context,
-	g *Provider,
-	c call,
-	what string,
-	key func() string,
-	f func(context.Context) (T, error),
-) (T, error) {
+// callUnit runs one call under the limits of a unit, and measures it. what names the target in errors.
+func callUnit[T any](ctx context.Context, g *Provider, c call, what string, unit func() string,
+	f callFunc[T]) (v T, err error) {
 	started := time.Now()
-	v, err := callLimited(ctx, g, c, what, key, f)
-	g.opts.Metrics.countCall(g.opts.Type, c.label, resultLabel(v, err))
-	g.opts.Metrics.observeDuration(g.opts.Type, c.label, time.Since(started))
-	return v, err
-}
-
-func callLimited[T any](
-	ctx context.Context,
-	g *Provider,
-	c call,
-	what string,
-	key func() string,
-	f func(context.Context) (T, error),
-) (none T, _ error) {
+	defer func() {
+		g.opts.Metrics.countCall(g.opts.Type, c.label, resultLabel(v, err))
+		g.opts.Metrics.observeDuration(g.opts.Type, c.label, time.Since(started))
+	}()
 	ctx, cancel := g.withDeadline(ctx)
 	defer cancel()
+	var none T
 	fail := func(err error) error { return g.wrapError(c, what, err) }
-
-	name, err := catchPanic(g, c.verb, func() (string, error) { return key(), nil })
+	name, err := catchPanic(g, c.verb, func() (string, error) { return unit(), nil })
 	if err != nil {
 		return none, fail(err)
 	}
@@ -372,16 +351,16 @@ func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) e
 		<-d.slots
 		return contextError(ctx)
 	}
-	if skipsRate {
-		// The question before it used a turn.
-	} else if err := d.rate.Wait(ctx); err != nil {
-		<-d.slots
-		if ctx.Err() != nil {
-			return contextError(ctx)
+	if !skipsRate {
+		if err := d.rate.Wait(ctx); err != nil {
+			<-d.slots
+			if ctx.Err() != nil {
+				return contextError(ctx)
+			}
+			return providers.WithClass(providers.ErrUnreachable,
+				fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
+					float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
 		}
-		return providers.WithClass(providers.ErrUnreachable,
-			fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
-				float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
 	}
 	g.mu.Lock()
 	d.inside++

@@ -20,22 +20,17 @@ type Metrics struct {
 // NewMetrics registers the collectors, or shares those that are registered with reg already (after a reload of the
 // configuration). A nil reg registers nothing.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
-	calls, err := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	calls, err1 := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_provider_calls_total",
-		Help: "Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.",
+		Help: "Calls to providers. The result is the power state of an answered question, " +
+			"ok for an accepted request or a batch, or the error's class.",
 	}, []string{"type", "call", "result"}))
-	if err != nil {
-		return nil, err
-	}
-	seconds, err := registerOrReuse(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds, err2 := registerOrReuse(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "forcefence_provider_call_seconds",
 		Help:    "Duration of calls to providers, waiting for a turn included.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, []string{"type", "call"}))
-	if err != nil {
-		return nil, err
-	}
-	return &Metrics{calls: calls, seconds: seconds}, nil
+	return &Metrics{calls: calls, seconds: seconds}, errors.Join(err1, err2)
 }
 
 func registerOrReuse[C prometheus.Collector](reg prometheus.Registerer, c C) (C, error) {

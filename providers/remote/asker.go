@@ -26,14 +26,17 @@ const (
 // whom. So a device that sends without end, or an attacker who sends in its name, causes one cheap question a second,
 // and no event of another machine is lost.
 type Asker struct {
-	ask      func(context.Context, providers.Target) (providers.Observation, error)
-	report   func(providers.Target, providers.Observation)
+	ask      AskFunc
+	report   providers.ReportFunc
 	targets  []providers.Target
 	throttle *Throttle
 
 	mu    sync.Mutex // guards what follows
 	about []askState // by the target's index
 }
+
+// AskFunc is a provider's State.
+type AskFunc = func(context.Context, providers.Target) (providers.Observation, error)
 
 // askState is the state of one machine's questions and reports.
 type askState struct {
@@ -42,14 +45,9 @@ type askState struct {
 	reportedDown  bool      // the last report was that it does not run
 }
 
-// NewAsker returns an Asker for a Watch's targets, which it identifies by their indices. It asks until ctx ends. ask is
-// the provider's State. report is the Watch's function; several goroutines call it.
-func NewAsker(
-	ctx context.Context,
-	targets []providers.Target,
-	ask func(context.Context, providers.Target) (providers.Observation, error),
-	report func(providers.Target, providers.Observation),
-) *Asker {
+// NewAsker returns an Asker for a Watch's targets, which it identifies by their indices. It asks until ctx ends.
+// report is the Watch's function; several goroutines call it.
+func NewAsker(ctx context.Context, targets []providers.Target, ask AskFunc, report providers.ReportFunc) *Asker {
 	a := &Asker{ask: ask, report: report, targets: targets, about: make([]askState, len(targets))}
 	a.throttle = NewThrottle(ctx, len(targets), maxAsking, askEvery, a.askAndReport)
 	return a
@@ -71,7 +69,7 @@ func (a *Asker) ReportState(i int, o providers.Observation) {
 	now := time.Now()
 	a.mu.Lock()
 	r := &a.about[i]
-	if early := now.Sub(r.reportedAt) < askEvery; early {
+	if now.Sub(r.reportedAt) < askEvery {
 		a.mu.Unlock()
 		a.AskSoon(i)
 		return

@@ -31,12 +31,7 @@ type throttled struct {
 // NewThrottle returns a Throttle for the things 0 to n-1. f starts at most once per every for each thing. It runs for
 // at most atOnce things at the same time, and never twice at once for the same thing. f must return when ctx ends, and
 // is not called after that.
-func NewThrottle(
-	ctx context.Context,
-	n, atOnce int,
-	every time.Duration,
-	f func(ctx context.Context, i int),
-) *Throttle {
+func NewThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(context.Context, int)) *Throttle {
 	return &Throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
 }
 

@@ -279,7 +279,7 @@ var Mutants = []Mutant{
 	{
 		Name: "identity: a claimed machine whose device tells none is its own (14)",
 		In:   "providers.Target.VerifyIdentity",
-		Old:  "if _, ok := ParseUUID(deviceUUID); !ok { ... }", New: "if false { ... }",
+		Old:  "if _, ok := ParseUUID(o.SystemUUID); !ok { ... }", New: "if false { ... }",
 	},
 	{
 		Name: "identity: a node that tells no UUID gets the machine that it is called after (14)",
@@ -314,7 +314,7 @@ var Mutants = []Mutant{
 	{
 		Name: "guard: nothing is asked between identity and power action",
 		In:   "providers/guard.Provider.runPowerAction",
-		Old:  "if err := providers.PermitSends(p.checkStill)(); err != nil { ... }", New: "",
+		Old:  "if err := providers.PermitSends(p.askStill)(); err != nil { ... }", New: "",
 	},
 	{
 		Name: "guard: an identity counts for ever", In: "providers/guard.identities.useConfirmation",
@@ -342,7 +342,7 @@ var Mutants = []Mutant{
 		Old: "delete(i.known, key)", New: "_ = key",
 	},
 	{
-		Name: "guard: a provider that is late may send", In: "providers/guard.permit.askForProvider",
+		Name: "guard: a provider that is late may send", In: "providers/guard.permit.askStill",
 		Old: "if p.over { ... }", New: "",
 	},
 	{
@@ -6020,7 +6020,7 @@ var Mutants = []Mutant{
 		Old: "g.calls.Wait()", New: "",
 	},
 	{
-		Name: "guard: a call that does not return gives its place away", In: "providers/guard.callLimited",
+		Name: "guard: a call that does not return gives its place away", In: "providers/guard.callUnit",
 		Old: "return none, fail(contextError(ctx))",
 		New: `
 			<-d.slots
