@@ -10,7 +10,7 @@ import (
 )
 
 // SetIdle changes after how long a BMC that is not asked has its session back.
-func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
+func SetIdle(p *Provider, idle time.Duration) { p.pool.Idle = idle }
 
 // SetDial changes how BMCs are reached.
 func SetDial(p *Provider, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
@@ -31,9 +31,7 @@ func SetWarm(p *Provider, warm time.Duration) { p.warm = warm }
 
 // BMCs returns how many BMCs the provider remembers.
 func BMCs(p *Provider) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.bmcs)
+	return p.pool.Len()
 }
 
 // ParseTrap is parseTrap.

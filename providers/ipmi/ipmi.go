@@ -27,6 +27,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/command/chassis"
@@ -205,7 +206,10 @@ type Provider struct {
 	opts     providers.Options
 	refusals remote.Refusals
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	pool
+	pool     *remote.Pool[*bmc]
+
+	forget, warm time.Duration
+	timing       sendTiming
 }
 
 var (
@@ -217,8 +221,11 @@ var (
 
 // New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext}
-	p.initPool(p.openSession)
+	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext,
+		forget: forgetAfter, warm: warmFor, timing: defaultTiming}
+	p.pool = remote.NewPool(idleAfter, func(a remote.Account) *bmc {
+		return &bmc{Account: a, turn: make(chan struct{}, 1)}
+	}, p.expireBMC)
 	return p, nil
 }
 
@@ -375,12 +382,7 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 }
 
 // runCall runs one call against the target's BMC and explains its error.
-func (p *Provider) runCall(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	f func(context.Context, *session) error,
-) error {
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target, f sessionFunc) error {
 	return remote.RunCall(ctx, act, t, "ipmi "+p.opts.Name+" "+p.DeviceOf(t), func(ctx context.Context) error {
 		u, err := parseID(t.ID)
 		if err != nil {
@@ -390,7 +392,7 @@ func (p *Provider) runCall(
 		if u.Port() == "" {
 			address += ":" + defaultPort
 		}
-		return classifyRefusal(p.withSession(ctx, account{address, p.cfg.OwnerOf(t)}, f))
+		return classifyRefusal(p.withSession(ctx, remote.Account{Device: address, Owner: p.cfg.OwnerOf(t)}, f))
 	})
 }
 

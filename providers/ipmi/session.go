@@ -42,68 +42,34 @@ const (
 	maxPassword, maxUser, maxKg = 20, 16, 20
 )
 
-// pool holds the BMCs in use, with a session each. It forgets BMCs that are no longer used.
-type pool struct {
-	idle, forget, warm time.Duration
-	timing             sendTiming
-	open               func(ctx context.Context, b *bmc, tell func(error)) (*session, error)
-
-	logins context.Context // of log-ins; ends when Close begins
-	stop   context.CancelFunc
-	ending context.Context // of log-outs; ends when Close's time is up
-	end    context.CancelFunc
-	work   sync.WaitGroup // log-ins and log-outs
-
-	mu     sync.Mutex // guards what follows, and bmc's fields marked so
-	bmcs   map[account]*bmc
-	closed bool
-}
-
-// account is a BMC's host:port and the owner of the credentials it is sent: a node's name, or "" if all machines share
-// them. A session belongs to one account.
-type account struct{ address, owner string }
-
-// String returns a name that distinguishes the account from others.
-func (a account) String() string { return strings.TrimSpace(a.address + " " + a.owner) }
-
 // bmc is one BMC. The caller that has the turn owns its session.
 type bmc struct {
-	account
+	remote.Account // its Device is the BMC's host:port
+
 	turn    chan struct{}
 	session *session // the owner's; nil: none
 	login   *login   // the owner's; nil: none
 	// that worked; 0: the first of the configuration. The log-in's while one is under way, else the owner's
 	suite int
-
-	users  int         // calls and log-ins; guarded by pool.mu
-	expiry *time.Timer // set while it is unused; guarded by pool.mu
 }
 
-// login is a log-in in progress, or its result. It outlives the call that started it, so that its session is ready for
-// the next.
+// login is a log-in in progress, or its result.
 type login struct {
-	lastErr atomic.Pointer[error] // why there is no session so far; nil: nothing to tell
-	done    chan struct{}         // closed at the end; then session and err are set
-
-	session *session
-	err     error
+	*remote.Task[*session]
+	lastErr atomic.Pointer[error] // why there is no session so far; nil: nothing to report
 }
 
-func (p *pool) initPool(open func(context.Context, *bmc, func(error)) (*session, error)) {
-	p.idle, p.forget, p.warm, p.timing, p.open, p.bmcs = idleAfter, forgetAfter, warmFor,
-		defaultTiming, open, map[account]*bmc{}
-	p.logins, p.stop = context.WithCancel(context.Background())
-	p.ending, p.end = context.WithCancel(context.Background())
-}
+// sessionFunc is one call's part that needs the BMC's session.
+type sessionFunc func(context.Context, *session) error
 
 // withSession runs f as the owner of the BMC's session. If an old session brings no answer, f runs once more on a new
 // one.
-func (p *pool) withSession(ctx context.Context, a account, f func(context.Context, *session) error) error {
-	b, err := p.acquireBMC(a)
+func (p *Provider) withSession(ctx context.Context, a remote.Account, f sessionFunc) error {
+	b, release, err := p.pool.Acquire(a)
 	if err != nil {
 		return err
 	}
-	defer p.releaseBMC(b)
+	defer release()
 	select {
 	case b.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -125,12 +91,7 @@ func (p *pool) withSession(ctx context.Context, a account, f func(context.Contex
 // trySession runs f on the session. It drops the session if a question has no answer for that long, or if the BMC's
 // answer is invalid. If the call ran out of time but the BMC answered recently, it keeps the session, because the BMC
 // is only slow. The caller has the turn.
-func (p *pool) trySession(
-	ctx context.Context,
-	b *bmc,
-	silence time.Duration,
-	f func(context.Context, *session) error,
-) error {
+func (p *Provider) trySession(ctx context.Context, b *bmc, silence time.Duration, f sessionFunc) error {
 	s := b.session
 	s.patience = silence
 	err := f(ctx, s)
@@ -146,53 +107,37 @@ func (p *pool) trySession(
 
 // loggedIn waits for a session until ctx ends. The caller has the turn. A failed log-in may have started before its
 // cause was repaired, so one that an earlier call started is tried again.
-func (p *pool) loggedIn(ctx context.Context, b *bmc) (*session, error) {
+func (p *Provider) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	for {
 		earlier := b.login != nil
 		if !earlier {
-			if err := p.beginLogin(b); err != nil {
-				return nil, err
-			}
+			p.beginLogin(b)
 		}
 		l := b.login
-		if err := l.waitDone(ctx); err != nil {
+		if err := l.waitEnded(ctx); err != nil {
 			return nil, err
 		}
 		b.login = nil
-		if l.err == nil || !earlier {
-			return l.session, l.err
+		if s, err := l.Wait(ctx); err == nil || !earlier {
+			return s, err
 		}
 	}
 }
 
-// beginLogin starts a log-in, which the pool owns. The caller has the turn.
-func (p *pool) beginLogin(b *bmc) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return errClosed
-	}
-	l := &login{done: make(chan struct{})}
+// beginLogin starts a log-in. The caller has the turn.
+func (p *Provider) beginLogin(b *bmc) {
+	p.pool.Lock()
+	defer p.pool.Unlock()
+	l := &login{}
+	l.Task = remote.BeginTask(p.pool.Running, p.pool, b.Account, "log-in", loginFor,
+		func(ctx context.Context) (*session, error) {
+			return p.openSession(ctx, b, func(err error) { l.lastErr.Store(&err) })
+		})
 	b.login = l
-	b.users++
-	p.work.Go(func() {
-		defer p.releaseBMC(b)
-		defer close(l.done)
-		ctx, cancel := context.WithTimeoutCause(p.logins, loginFor, fmt.Errorf("no session within %s", loginFor))
-		defer cancel()
-		defer func() {
-			if r := recover(); r != nil { // the guard protects calls, and this is none
-				l.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("log-in panicked: %v", r))
-			}
-		}()
-		l.session, l.err = p.open(ctx, b, func(err error) { l.lastErr.Store(&err) })
-		l.err = remote.EnsureClass(ctx, l.err)
-	})
-	return nil
 }
 
-// waitDone waits for the end of the log-in. If ctx ends before, the error reports the trouble of the log-in so far.
-func (l *login) waitDone(ctx context.Context) error {
+// waitEnded waits for the end of the log-in. If ctx ends before, the error reports the trouble of the log-in so far.
+func (l *login) waitEnded(ctx context.Context) error {
 	ahead := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -200,7 +145,7 @@ func (l *login) waitDone(ctx context.Context) error {
 		defer cancel()
 	}
 	select {
-	case <-l.done:
+	case <-l.Done():
 		return nil
 	case <-ahead.Done():
 	}
@@ -208,140 +153,68 @@ func (l *login) waitDone(ctx context.Context) error {
 		return *so
 	}
 	select {
-	case <-l.done:
+	case <-l.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
-
-// acquireBMC returns the BMC for one call. Every acquireBMC that succeeds needs a releaseBMC.
-func (p *pool) acquireBMC(a account) (*bmc, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errClosed
-	}
-	b := p.bmcs[a]
-	if b == nil {
-		b = &bmc{account: a, turn: make(chan struct{}, 1)}
-		p.bmcs[a] = b
-	}
-	if b.expiry != nil {
-		b.expiry.Stop()
-		b.expiry = nil
-	}
-	b.users++
-	return b, nil
-}
-
-func (p *pool) releaseBMC(b *bmc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b.users--
-	if b.users == 0 && !p.closed {
-		b.expiry = time.AfterFunc(p.idle, func() { p.expireBMC(b) })
-	}
-}
-
-// expireBMC closes an idle BMC's session and forgets the BMC: at once, or later if there is something to remember.
-func (p *pool) expireBMC(b *bmc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
-		return
-	}
+// expireBMC closes an idle BMC's sessions. It returns how long the BMC's cipher suite is remembered. The caller holds
+// the pool's lock.
+func (p *Provider) expireBMC(b *bmc) time.Duration {
 	for _, s := range b.openSessions() {
 		p.dropSession(s)
 	}
 	b.session, b.login = nil, nil
 	if b.suite == 0 {
-		delete(p.bmcs, b.account)
-		return
+		return 0
 	}
-	b.expiry = time.AfterFunc(p.forget, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.closed && b.users == 0 && p.bmcs[b.account] == b {
-			delete(p.bmcs, b.account)
-		}
-	})
+	return p.forget
 }
 
-// openSessions returns the open sessions; one of them may still be unused. The caller makes sure that no log-in is in
-// progress.
+// openSessions returns the open sessions; one of them may still be unused. It waits for a log-in in progress.
 func (b *bmc) openSessions() (open []*session) {
 	if b.session != nil {
 		open = append(open, b.session)
 	}
-	if b.login != nil && b.login.session != nil {
-		open = append(open, b.login.session)
+	if b.login != nil {
+		if s, _ := b.login.Wait(context.Background()); s != nil {
+			open = append(open, s)
+		}
 	}
 	return open
 }
 
 // dropSession closes a session, nil for none, while its caller continues.
-func (p *pool) dropSession(s *session) {
+func (p *Provider) dropSession(s *session) {
 	if s != nil {
-		p.work.Go(func() { _ = s.closeSession(p.ending) }) // the BMC ends it by itself some time
+		p.pool.Work.Go(func() { _ = s.closeSession(p.pool.Ending) }) // the BMC ends it by itself some time
 	}
 }
 
 // Close ends log-ins and closes all sessions. It blocks until ctx's deadline at most. BMCs that did not answer must end
 // their sessions themselves; they are the error.
-func (p *pool) Close(ctx context.Context) error {
-	p.mu.Lock()
-	bmcs := p.bmcs
-	p.closed, p.bmcs = true, nil
-	for _, b := range bmcs {
-		if b.expiry != nil {
-			b.expiry.Stop()
+func (p *Provider) Close(ctx context.Context) error {
+	return p.pool.Close(ctx, func(b *bmc) error {
+		select {
+		case b.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err() // a call is still running
 		}
-	}
-	p.mu.Unlock()
-	p.stop()
-	defer p.end()
-	undo := context.AfterFunc(ctx, p.end)
-	defer undo()
-
-	var mu sync.Mutex // guards errs
-	var errs []error
-	failed := func(b *bmc, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		errs = append(errs, fmt.Errorf("close session on %s: %w", b.address, remote.EnsureClass(ctx, err)))
-	}
-	var wait sync.WaitGroup
-	for _, b := range bmcs {
-		wait.Go(func() {
-			select {
-			case b.turn <- struct{}{}:
-			case <-ctx.Done():
-				failed(b, ctx.Err()) // a call is still running
-				return
-			}
-			if b.login != nil {
-				<-b.login.done
-			}
-			for _, s := range b.openSessions() {
-				if err := s.closeSession(p.ending); err != nil {
-					failed(b, err)
-				}
-			}
-		})
-	}
-	wait.Wait()
-	p.work.Wait()
-	return errors.Join(errs...)
+		var errs []error
+		for _, s := range b.openSessions() {
+			errs = append(errs, s.closeSession(p.pool.Ending))
+		}
+		return errors.Join(errs...)
+	})
 }
 
 // openSession opens a session with the first of the cipher suites that the BMC has; one that worked before is tried
 // first. A BMC may not answer to a suite that it does not have. The log-in then continues, and reportTrouble receives
 // the error. Password and key are read again each time, and what the BMC refused is not tried again.
 func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(error)) (*session, error) {
-	user, password, err := p.cfg.ReadCredentials(b.owner)
+	user, password, err := p.cfg.ReadCredentials(b.Owner)
 	switch {
 	case err != nil:
 		return nil, err
@@ -428,7 +301,7 @@ var (
 // has reports whether the BMC accepted the cipher suite.
 func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who credentials,
 	patience time.Duration) (_ *session, has bool, _ error) {
-	conn, err := p.dial(ctx, "udp", b.address)
+	conn, err := p.dial(ctx, "udp", b.Device)
 	if err != nil {
 		return nil, false, err
 	}
@@ -436,7 +309,7 @@ func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who creden
 	s := &session{conn: conn, suite: c, timing: p.timing, console: newID(), patience: patience, rejected: func(why string) {
 		once.Do(func() {
 			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
-				"provider", p.opts.Name, "bmc", b.address, "reason", why)
+				"provider", p.opts.Name, "bmc", b.Device, "reason", why)
 		})
 	}}
 	if err := s.logIn(ctx, who, patience); err != nil {

@@ -6,19 +6,18 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // SetIdle changes after how long a BMC that is not asked has its session back.
-func SetIdle(p *Provider, idle time.Duration) { p.idle = idle }
+func SetIdle(p *Provider, idle time.Duration) { p.pool.Idle = idle }
 
 // SetTransport takes the place of the network.
 func SetTransport(p *Provider, t http.RoundTripper) { p.setTransport(t) }
 
 // BMCs returns how many BMCs the provider remembers.
 func BMCs(p *Provider) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.bmcs)
+	return p.pool.Len()
 }
 
 // Asleep is what a resource says of memory that is kept.
@@ -51,10 +50,14 @@ func NewPace() func(time.Time) time.Duration { return new(eventLimiter).takeOne 
 // Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any
 // of it is more than who they are.
 func Kept(p *Provider, origin string) (n int, more bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.bmcs[account{origin: origin}]
-	if b == nil || b.scanned == nil || b.pendingScan != nil {
+	b, release, err := p.pool.Acquire(remote.Account{Device: origin})
+	if err != nil {
+		return 0, true
+	}
+	defer release()
+	p.pool.Lock()
+	defer p.pool.Unlock()
+	if b.scanned == nil || b.pendingScan != nil {
 		return 0, true
 	}
 	for _, s := range b.scanned.systems {

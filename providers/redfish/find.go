@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // systemQuery names the BMC to ask, and how to find the system there.
 type systemQuery struct {
-	account
+	remote.Account
 	path string // of the system's resource, if the target names it
 	id   string // a system's Id, UUID or serial number, if the target names one
 	sole bool   // a BMC of this machine's own: its only system is the machine
@@ -31,7 +32,7 @@ func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 		if err != nil {
 			return systemQuery{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("address %w", err))
 		}
-		return systemQuery{account: account{origin: origin}, id: strings.TrimSpace(t.ID)}, nil
+		return systemQuery{Account: remote.Account{Device: origin}, id: strings.TrimSpace(t.ID)}, nil
 	}
 	if t.ID == "" {
 		return systemQuery{}, providers.WithClass(providers.ErrNotFound,
@@ -41,7 +42,7 @@ func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 	if err != nil {
 		return systemQuery{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
 	}
-	return systemQuery{account: account{origin, p.cfg.OwnerOf(t)}, path: path, sole: path == ""}, nil
+	return systemQuery{Account: remote.Account{Device: origin, Owner: p.cfg.OwnerOf(t)}, path: path, sole: path == ""}, nil
 }
 
 // system is what is read of a ComputerSystem. All other properties may have any shape.
@@ -233,7 +234,7 @@ func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target)
 	if w.path != "" {
 		return b.readSystem(ctx, w.path)
 	}
-	began := b.pool.now()
+	began := b.p.opts.Now()
 	key := w.placeKey(t)
 	at, known := b.recallPlace(key)
 	if !known {
@@ -298,8 +299,8 @@ func canonicalUUID(s string) string {
 }
 
 func (b *bmc) recallPlace(key string) (systemPlace, bool) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	p, ok := b.places[key]
 	return p, ok
 }
@@ -309,8 +310,8 @@ const maxSystems = 1024
 
 // rememberPlace stores the place of a system; the zero place removes it.
 func (b *bmc) rememberPlace(key string, p systemPlace) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	if p == (systemPlace{}) || len(b.places) > 4*maxSystems {
 		delete(b.places, key)
 		return
@@ -320,8 +321,8 @@ func (b *bmc) rememberPlace(key string, p systemPlace) {
 
 // lastScan returns the result of the last scan, however old. It only shows where to look.
 func (b *bmc) lastScan() *scan {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	return b.scanned
 }
 
@@ -339,9 +340,9 @@ func (b *bmc) systemsPath(ctx context.Context) (string, error) {
 	if _, err := b.loggedIn(ctx); err != nil { // which reads the service root, too
 		return "", err
 	}
-	b.pool.mu.Lock()
+	b.p.pool.Lock()
 	systems := b.systems
-	b.pool.mu.Unlock()
+	b.p.pool.Unlock()
 	if systems == "" {
 		var err error
 		if _, systems, err = b.readRoot(func(path string, into any) error {
@@ -385,27 +386,23 @@ func (all *scan) identitiesOnly() *scan {
 // scanSystems reads all systems. Callers share one scan, which continues for the next caller when all have stopped
 // waiting.
 func (b *bmc) scanSystems(ctx context.Context) (*scan, error) {
-	b.pool.mu.Lock()
-	if b.pool.closed {
-		b.pool.mu.Unlock()
-		return nil, errClosed
-	}
-	if b.pendingScan.isDone() {
-		b.pendingScan = beginTask(b.pool.ctx, b, "look-up of systems", scanTime,
+	b.p.pool.Lock()
+	if b.pendingScan.HasEnded() {
+		b.pendingScan = remote.BeginTask(b.p.pool.Running, b.p.pool, b.Account, "look-up of systems", scanTime,
 			func(ctx context.Context) (*scan, error) {
 				all, err := b.readSystems(ctx)
-				b.pool.mu.Lock()
-				defer b.pool.mu.Unlock()
+				b.p.pool.Lock()
+				defer b.p.pool.Unlock()
 				b.scanned, b.pendingScan = all.identitiesOnly(), nil // the answers are the callers' who wait
 				if code := httpStatus(err); code == http.StatusNotFound || code == http.StatusGone {
 					b.systems = ""
 				}
-				return all, err
+				return all, classifyError(ctx, err)
 			})
 	}
 	t := b.pendingScan
-	b.pool.mu.Unlock()
-	return t.waitDone(ctx)
+	b.p.pool.Unlock()
+	return t.Wait(ctx)
 }
 
 func (b *bmc) readSystems(ctx context.Context) (*scan, error) {
@@ -549,7 +546,7 @@ func (b *bmc) readOne(ctx context.Context, path string) (*system, error) {
 	}
 	s.clipFields()
 	if s.PowerState == "Off" {
-		s.sleep = clipText(findSleepState(r.body, b.pool.ignoreStates), maxText)
+		s.sleep = clipText(findSleepState(r.body, b.p.cfg.IgnoreStates), maxText)
 	}
 	return s, nil
 }

@@ -45,7 +45,7 @@ func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerSt
 		return state, s.PowerState, nil
 	case s.sleep != "":
 		return providers.PowerOn, "Off, but " + s.sleep + " (see ignoreStates)", nil
-	case b.pool.ignoreChassis:
+	case b.p.cfg.IgnoreChassisPower:
 		return state, s.PowerState, nil
 	}
 	if s.rails == nil {
@@ -75,7 +75,7 @@ type rail struct {
 // while nothing is wrong. A chassis that is part of a machine, such as a board or a module, often has standby power,
 // and always reports On. findDoubt waits for at most half of the remaining time.
 func (b *bmc) findDoubt(ctx context.Context, s *system) string {
-	if b.pool.ignoreChassis {
+	if b.p.cfg.IgnoreChassisPower {
 		return ""
 	}
 	if end, limited := ctx.Deadline(); limited {
@@ -157,9 +157,9 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 // readSystem reads a system. If the system was Off the last time, it reads the chassis at the same time, so that a slow
 // BMC has time for both.
 func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
-	b.pool.mu.Lock()
+	b.p.pool.Lock()
 	known := b.chassis[path]
-	b.pool.mu.Unlock()
+	b.p.pool.Unlock()
 	var rails []rail
 	var wait sync.WaitGroup
 	side, cancel := context.WithCancel(ctx)
@@ -179,7 +179,7 @@ func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 		return nil, err
 	}
 	now := b.chassisOf(s)
-	if s.PowerState != "Off" || b.pool.ignoreChassis {
+	if s.PowerState != "Off" || b.p.cfg.IgnoreChassisPower {
 		now = nil
 	}
 	if len(now) > 0 && slices.Equal(now, known) {
@@ -190,8 +190,8 @@ func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 			}
 		}
 	}
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	if len(now) == 0 {
 		delete(b.chassis, path)
 	} else if len(b.chassis) < maxSystems {

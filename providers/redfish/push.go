@@ -370,7 +370,7 @@ func (l *listener) checkSubscription(ctx context.Context, b *bmc, g *subscriptio
 
 // resolveAddresses looks up the addresses from which the BMC sends.
 func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error {
-	u, err := url.Parse(l.origin)
+	u, err := url.Parse(l.Device)
 	if err != nil {
 		return providers.WithClass(providers.ErrPermanent, errors.New("the BMC's address is none"))
 	}

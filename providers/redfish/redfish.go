@@ -226,7 +226,12 @@ type Provider struct {
 	opts        providers.Options
 	timing      watchTiming
 	eventServer *eventServer // where events are sent to; only a Watch opens it
-	pool
+
+	transport     *http.Transport
+	plain         http.RoundTripper // answers of any size, for streams of events
+	sent, retried http.RoundTripper // once, and again while the BMC is busy
+	refusals      remote.Refusals
+	pool          *remote.Pool[*bmc] // its lock guards the fields of bmc that say so
 }
 
 var (
@@ -239,12 +244,10 @@ var (
 
 // New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
+	p := &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming, transport: newTransport(&c)}
 	p.eventServer = newEventServer(c.Push, "forcefence/"+o.Name)
-	t := newTransport(&c)
-	p.initPool(p.openLogin, t, t.CloseIdleConnections)
-	p.now, p.agent, p.fallback = p.opts.Now, p.opts.Agent, c.Auth == authAuto
-	p.ignoreChassis, p.ignoreStates = c.IgnoreChassisPower, c.IgnoreStates
+	p.pool = remote.NewPool(idleAfter, p.newBMC, p.expireBMC)
+	p.setTransport(p.transport)
 	if c.InsecureSkipVerify {
 		p.opts.Log.Warn("Certificates of BMCs are not verified", "provider", o.Name)
 	}
@@ -332,12 +335,12 @@ func resetSystem(
 		}
 	}
 	body := map[string]string{"ResetType": words[i]}
-	b.pool.mu.Lock()
+	b.p.pool.Lock()
 	tag := ""
 	if b.ifMatch {
 		tag = s.ETag
 	}
-	b.pool.mu.Unlock()
+	b.p.pool.Unlock()
 	_, refused := b.sendChange(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
 	if words[i] == pushButton && (httpStatus(refused) >= 400 || errors.Is(refused, providers.ErrNotSent)) {
 		b.notPushed(s.path)
@@ -345,9 +348,9 @@ func resetSystem(
 	switch httpStatus(refused) {
 	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
 		if tag == "" && s.ETag != "" {
-			b.pool.mu.Lock()
+			b.p.pool.Lock()
 			b.ifMatch = true
-			b.pool.mu.Unlock()
+			b.p.pool.Unlock()
 			_, refused = b.sendChange(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: s.ETag})
 		}
 	}
@@ -382,9 +385,9 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 		return nil, providers.WithClass(providers.ErrPermanent,
 			fmt.Errorf("it can only push the power button, and the system is not exactly off (%s)", word))
 	}
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
-	now := b.pool.now()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
+	now := b.p.opts.Now()
 	if at, pushed := b.pushed[s.path]; pushed && now.Sub(at) < pushPause {
 		return nil, providers.WithClass(providers.ErrUnreachable,
 			fmt.Errorf("the power button was pushed less than %s ago: the machine may be starting", pushPause))
@@ -398,8 +401,8 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 
 // notPushed removes what mayPush recorded.
 func (b *bmc) notPushed(path string) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	delete(b.pushed, path)
 }
 
@@ -416,7 +419,7 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 	if err != nil {
 		return ""
 	}
-	return w.origin
+	return w.Device
 }
 
 // runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without a
@@ -428,15 +431,15 @@ func (p *Provider) runCall(
 	f func(context.Context, *bmc, systemQuery, providers.Target) error,
 ) error {
 	w, err := p.locateSystem(t)
-	return remote.RunCall(ctx, act, t, "redfish "+p.opts.Name+" "+w.origin, func(ctx context.Context) error {
+	return remote.RunCall(ctx, act, t, "redfish "+p.opts.Name+" "+w.Device, func(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b, err := p.acquireBMC(w.account)
+		b, release, err := p.pool.Acquire(w.Account)
 		if err != nil {
 			return err
 		}
-		defer p.releaseBMC(b)
+		defer release()
 		if p.cfg.IgnoreUUID {
 			t.SystemUUID = ""
 		}

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -37,51 +36,18 @@ const (
 	basicFor = time.Hour
 )
 
-// account is a BMC and the owner of the credentials it is sent: a node's name, or "" if all machines share them. A
-// login belongs to one account.
-type account struct{ origin, owner string }
-
-// String returns a name that distinguishes the account from others.
-func (a account) String() string { return strings.TrimSpace(a.origin + " " + a.owner) }
-
-// pool holds what is kept of BMCs between calls: one login each, and the places of their systems. It forgets unused
-// BMCs, so it does not grow with the fleet's history.
-type pool struct {
-	connect       func(ctx context.Context, b *bmc) (*login, error)
-	drop          func()            // closes idle connections
-	plain         http.RoundTripper // answers of any size, for streams of events
-	sent, retried http.RoundTripper // once, and again while the BMC is busy
-	idle          time.Duration
-	now           func() time.Time
-	agent         string
-	fallback      bool     // from sessions to basic authentication
-	ignoreChassis bool     // Config.IgnoreChassisPower
-	ignoreStates  []string // Config.IgnoreStates
-	refusals      remote.Refusals
-
-	ctx    context.Context // of look-ups; ends when Close begins
-	stop   context.CancelFunc
-	ending context.Context // of log-ins and log-outs; ends when Close's time is up
-	end    context.CancelFunc
-	work   sync.WaitGroup // tasks, and idle timers that fired
-
-	mu     sync.Mutex // guards what follows, and bmc's fields marked so
-	bmcs   map[account]*bmc
-	closed bool
-}
-
 // bmc is one BMC.
 type bmc struct {
-	account
-	pool *pool
+	remote.Account // its Device is the BMC's origin
+
+	p    *Provider
 	http *http.Client
 	gate chan struct{} // a slot for each request under way
 
-	// Guarded by pool.mu.
-	users        int // calls and tasks
+	// Guarded by p.pool.
 	login        *login
-	pendingLogin *task[*login]
-	pendingScan  *task[*scan]
+	pendingLogin *remote.Task[*login]
+	pendingScan  *remote.Task[*scan]
 	scanned      *scan  // the last one; says where to look, nothing else
 	sessions     string // the path of the collection of sessions, "" if not known
 	systems      string // and of systems
@@ -92,7 +58,6 @@ type bmc struct {
 	basic        time.Time            // until when no session is asked for
 	noSessionErr error                // why, where sessions exist and none was to be had; nil: basic is the only way
 	noBasic      refusedCredential    // the credential that was then refused as basic: it may be right
-	expiry       *time.Timer          // set while it is unused
 }
 
 // login is one way to authenticate.
@@ -104,7 +69,7 @@ type login struct {
 	sum          remote.CredentialHash
 	noSessionErr error // of basic: bmc.noSessionErr when it was made
 	leftSession  bool  // an attempt may have left a session in the BMC that cannot be deleted
-	proven       bool  // an authenticated request went through; guarded by pool.mu
+	proven       bool  // an authenticated request went through; guarded by the pool
 }
 
 // refusedCredential is a credential that is not sent as basic authentication until a given time.
@@ -121,114 +86,43 @@ func (l *login) authorizeRequest(r *http.Request) {
 	}
 }
 
-func (p *pool) initPool(connect func(context.Context, *bmc) (*login, error), next http.RoundTripper, drop func()) {
-	p.connect, p.drop, p.idle, p.bmcs = connect, drop, idleAfter, map[account]*bmc{}
-	p.setTransport(next)
-	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.ending, p.end = context.WithCancel(context.Background())
-}
-
 // setTransport sets the transport of all requests. Requests that act ask first whether they may still be sent.
-func (p *pool) setTransport(next http.RoundTripper) {
+func (p *Provider) setTransport(next http.RoundTripper) {
 	next = remote.Permitted{Next: next}
 	p.plain, p.sent = next, remote.Limited{Next: next, Bytes: maxAnswer, Values: maxValues}
 	p.retried = retryTransport(p.sent)
 }
 
-// acquireBMC returns the BMC for one call. Every acquireBMC that succeeds needs a releaseBMC.
-func (p *pool) acquireBMC(a account) (*bmc, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errClosed
-	}
-	b := p.bmcs[a]
-	if b == nil {
-		b = &bmc{
-			account: a, pool: p, http: httpClient(a.origin, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
-			places: map[string]systemPlace{}, chassis: map[string][]string{},
-		}
-		p.bmcs[a] = b
-	}
-	if b.expiry != nil {
-		b.expiry.Stop()
-		b.expiry = nil
-	}
-	b.users++
-	return b, nil
-}
-
-var errClosed = providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
-
-func (p *pool) releaseBMC(b *bmc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b.users--
-	if b.users == 0 && !p.closed {
-		b.expiry = time.AfterFunc(p.idle, func() { p.expireBMC(b) })
+func (p *Provider) newBMC(a remote.Account) *bmc {
+	return &bmc{
+		Account: a, p: p, http: httpClient(a.Device, p.retried, p.sent), gate: make(chan struct{}, maxRequests),
+		places: map[string]systemPlace{}, chassis: map[string][]string{},
 	}
 }
 
-// expireBMC ends an idle BMC's session, and forgets the BMC later.
-func (p *pool) expireBMC(b *bmc) {
-	p.mu.Lock()
-	if p.closed || b.users > 0 || p.bmcs[b.account] != b {
-		p.mu.Unlock()
-		return
-	}
+// expireBMC ends an idle BMC's session. The caller holds the pool's lock.
+func (p *Provider) expireBMC(b *bmc) time.Duration {
 	l := b.login
 	b.login, b.scanned = nil, nil
-	b.expiry = time.AfterFunc(forgetAfter, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.closed && b.users == 0 && p.bmcs[b.account] == b {
-			delete(p.bmcs, b.account)
-		}
+	p.pool.Work.Go(func() {
+		ctx, cancel := context.WithTimeout(p.pool.Ending, loginTime)
+		defer cancel()
+		_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
 	})
-	p.work.Add(1)
-	p.mu.Unlock()
-	defer p.work.Done()
-	ctx, cancel := context.WithTimeout(p.ending, loginTime)
-	defer cancel()
-	_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
+	return forgetAfter
 }
 
 // Close waits for running log-ins, ends all sessions and closes the connections. It blocks until ctx's deadline at
 // most. BMCs that did not answer must end their sessions themselves; they are the error.
-func (p *pool) Close(ctx context.Context) error {
-	p.mu.Lock()
-	bmcs := p.bmcs
-	p.closed, p.bmcs = true, nil
-	for _, b := range bmcs {
-		if b.expiry != nil {
-			b.expiry.Stop()
-		}
-	}
-	p.mu.Unlock()
-	p.stop()
-	undo := context.AfterFunc(ctx, p.end)
-	defer undo()
-	defer p.end()
-	p.work.Wait()
-
-	var mu sync.Mutex // guards errs
-	var errs []error
-	var wait sync.WaitGroup
+func (p *Provider) Close(ctx context.Context) error {
 	turns := make(chan struct{}, 32)
-	for _, b := range bmcs {
-		wait.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			if err := b.endSession(ctx, b.currentLogin()); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("close session on %s: %w", b.origin, classifyError(ctx, err)))
-			}
-		})
-	}
-	wait.Wait()
-	p.drop()
-	return errors.Join(errs...)
+	defer p.transport.CloseIdleConnections()
+	return p.pool.Close(ctx, func(b *bmc) error {
+		p.pool.Work.Wait()
+		turns <- struct{}{}
+		defer func() { <-turns }()
+		return classifyError(ctx, b.endSession(ctx, b.currentLogin()))
+	})
 }
 
 // endSession ends the session, if there is one. A session that the BMC no longer knows counts as ended.
@@ -244,70 +138,10 @@ func (b *bmc) endSession(ctx context.Context, l *login) error {
 	return err
 }
 
-// task is work that outlives the call that started it, so that a slow BMC's answer is ready for the next call.
-type task[T any] struct {
-	done chan struct{} // closed at the end; then v and err are set
-	v    T
-	err  error
-}
-
-// beginTask starts a task, which the pool owns. The caller holds pool.mu, and has checked that the pool is not closed.
-func beginTask[T any](
-	ctx context.Context,
-	b *bmc,
-	what string,
-	timeout time.Duration,
-	f func(context.Context) (T, error),
-) *task[T] {
-	t := &task[T]{done: make(chan struct{})}
-	b.users++
-	b.pool.work.Add(1)
-	go func() {
-		defer b.pool.work.Done()
-		defer b.pool.releaseBMC(b)
-		defer close(t.done)
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout,
-			fmt.Errorf("no answer to the %s within %s", what, timeout))
-		defer cancel()
-		defer func() {
-			if r := recover(); r != nil { // the guard protects calls, and this is none
-				t.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s panicked: %v", what, r))
-			}
-		}()
-		if t.v, t.err = f(ctx); t.err != nil {
-			t.err = classifyError(ctx, t.err)
-		}
-	}()
-	return t
-}
-
-// waitDone blocks until the task is done or ctx ends.
-func (t *task[T]) waitDone(ctx context.Context) (none T, _ error) {
-	select {
-	case <-t.done:
-		return t.v, t.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
-}
-
-// isDone reports whether the task is done; a nil task is.
-func (t *task[T]) isDone() bool {
-	if t == nil {
-		return true
-	}
-	select {
-	case <-t.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // getResource reads a resource; asked is the time just before the GET that carried the answer.
 func (b *bmc) getResource(ctx context.Context, path string, into any) (r *reply, asked time.Time, err error) {
 	err = b.withLogin(ctx, func(l *login) (err error) {
-		asked = b.pool.now()
+		asked = b.p.opts.Now()
 		// which a BMC shows to anybody
 		if r, err = b.fetchJSON(ctx, path, l, into); err == nil && path != schemas.DefaultServiceRoot {
 			b.markProven(l)
@@ -357,31 +191,28 @@ func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 // again. The error is that of the last attempt, since a refused password is not the network's fault.
 func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 	for range 2 {
-		b.pool.mu.Lock()
-		if b.login != nil || b.pool.closed {
-			defer b.pool.mu.Unlock()
-			if b.login == nil {
-				return nil, errClosed
-			}
+		b.p.pool.Lock()
+		if b.login != nil {
+			defer b.p.pool.Unlock()
 			return b.login, nil
 		}
-		joined := !b.pendingLogin.isDone()
+		joined := !b.pendingLogin.HasEnded()
 		if !joined {
-			b.pendingLogin = beginTask(b.pool.ending, b, "log-in", 2*loginTime,
+			b.pendingLogin = remote.BeginTask(b.p.pool.Ending, b.p.pool, b.Account, "log-in", 2*loginTime,
 				func(ctx context.Context) (*login, error) {
-					l, err := b.pool.connect(ctx, b)
-					b.pool.mu.Lock()
-					defer b.pool.mu.Unlock()
+					l, err := b.p.openLogin(ctx, b)
+					b.p.pool.Lock()
+					defer b.p.pool.Unlock()
 					b.pendingLogin = nil // which holds the login, and so the password
 					if err == nil {
 						b.login = l
 					}
-					return l, err
+					return l, classifyError(ctx, err)
 				})
 		}
 		t := b.pendingLogin
-		b.pool.mu.Unlock()
-		if l, err = t.waitDone(ctx); err == nil || !joined || ctx.Err() != nil {
+		b.p.pool.Unlock()
+		if l, err = t.Wait(ctx); err == nil || !joined || ctx.Err() != nil {
 			break
 		}
 	}
@@ -389,15 +220,15 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 }
 
 func (b *bmc) currentLogin() *login {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	return b.login
 }
 
 // markProven records that a login works.
 func (b *bmc) markProven(l *login) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	l.proven = true
 }
 
@@ -406,21 +237,21 @@ func (b *bmc) markProven(l *login) {
 // credential is recorded as refused. But if no session was available, a BMC may refuse basic altogether. Then the
 // credential is not sent that way again, and sessions are tried.
 func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	if b.login == l {
 		b.login = nil
 	}
 	switch {
 	case l.token != "" && l.proven:
 		return true, cause
-	case l.token != "" && b.pool.fallback:
-		b.basic, b.noSessionErr = b.pool.now().Add(basicFor), nil
+	case l.token != "" && b.p.cfg.Auth == authAuto:
+		b.basic, b.noSessionErr = b.p.opts.Now().Add(basicFor), nil
 		return true, cause
 	}
 	b.basic = time.Time{} // it is no way in: sessions are tried again first
 	if l.token == "" && l.noSessionErr != nil && !l.proven {
-		b.noBasic = refusedCredential{l.sum, b.pool.now().Add(remote.RefusedFor)}
+		b.noBasic = refusedCredential{l.sum, b.p.opts.Now().Add(remote.RefusedFor)}
 		return false, noLoginError(l.noSessionErr)
 	}
 	return false, b.rememberRefused(l, cause)
@@ -436,13 +267,13 @@ func noLoginError(noSession error) error {
 
 // rememberRefused records that the BMC refused a login's credential. It returns the error of this and of later calls.
 func (b *bmc) rememberRefused(l *login, cause error) error {
-	return b.pool.refusals.RememberDenied(b.String(), l.sum, b.pool.now(), classifyError(context.Background(), cause))
+	return b.p.refusals.RememberDenied(b.String(), l.sum, b.p.opts.Now(), classifyError(context.Background(), cause))
 }
 
 // localPath returns the path of a link from a BMC, which is a path or starts with the BMC's own origin. It returns ""
 // and false for any other link, and for one that is too long to keep.
 func (b *bmc) localPath(link string) (path string, ok bool) {
-	if path = strings.TrimPrefix(link, b.origin); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
+	if path = strings.TrimPrefix(link, b.Device); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
 		len(path) > maxPath {
 		return "", false
 	}
@@ -465,8 +296,8 @@ func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems
 	}
 	sessions, _ = b.localPath(doc.Links.Sessions.ID)
 	systems, _ = b.localPath(doc.Systems.ID)
-	b.pool.mu.Lock()
-	defer b.pool.mu.Unlock()
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
 	b.sessions, b.systems = sessions, systems
 	return sessions, systems, nil
 }
@@ -475,19 +306,19 @@ func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems
 // uses basic if the BMC cannot give a session: no such service, an error, no free slot, no token. It reads the password
 // again each time. It does not send a credential that the BMC refused a second time.
 func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
-	user, password, err := p.cfg.ReadCredentials(b.owner)
+	user, password, err := p.cfg.ReadCredentials(b.Owner)
 	if err != nil {
 		return nil, err
 	}
 	l := &login{user: user, password: password, sum: p.refusals.HashCredential(user, password)}
-	if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); err != nil {
+	if err := p.refusals.CheckRefused(b.String(), l.sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.now().Before(b.basic)
-	noBasic := b.noBasic.sum == l.sum && p.now().Before(b.noBasic.until)
+	p.pool.Lock()
+	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.opts.Now().Before(b.basic)
+	noBasic := b.noBasic.sum == l.sum && p.opts.Now().Before(b.noBasic.until)
 	l.noSessionErr = b.noSessionErr
-	p.mu.Unlock()
+	p.pool.Unlock()
 	if basic {
 		return l, nil
 	}
@@ -498,20 +329,20 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 		return l, nil
 	case badCredential(err):
 		return nil, b.rememberRefused(l, err)
-	case p.cfg.Auth == authSession || !mayUseBasic || noBasic || p.ending.Err() != nil:
+	case p.cfg.Auth == authSession || !mayUseBasic || noBasic || p.pool.Ending.Err() != nil:
 		if noBasic {
 			err = noLoginError(err)
 		}
 		if l.leftSession {
-			p.refusals.HoldCredential(b.String(), l.sum, p.now().Add(leftSessionFor), err)
+			p.refusals.HoldCredential(b.String(), l.sum, p.opts.Now().Add(leftSessionFor), err)
 		}
 		return nil, err
 	}
-	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.origin,
+	p.opts.Log.Info("BMC gives no session, using basic authentication", "provider", p.opts.Name, "bmc", b.Device,
 		"reason", providers.ErrorText(classifyError(ctx, err)))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b.basic, b.noSessionErr = p.now().Add(basicFor), nil
+	p.pool.Lock()
+	defer p.pool.Unlock()
+	b.basic, b.noSessionErr = p.opts.Now().Add(basicFor), nil
 	if l.leftSession || hasNoSlot(httpStatus(err)) {
 		b.noSessionErr = err
 	}
@@ -529,12 +360,12 @@ func hasNoSlot(code int) bool {
 // openSession creates a session for l. After an error mayUseBasic reports whether the BMC may still accept basic
 // authentication.
 func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBasic bool, _ error) {
-	b.pool.mu.Lock()
+	b.p.pool.Lock()
 	sessions := b.sessions
-	b.pool.mu.Unlock()
+	b.p.pool.Unlock()
 	if sessions == "" {
 		// Unlike the POST below this leaves nothing behind, so Close does not wait for it.
-		ctx, cancel := context.WithTimeoutCause(b.pool.ctx, loginTime,
+		ctx, cancel := context.WithTimeoutCause(b.p.pool.Running, loginTime,
 			fmt.Errorf("no answer to the service root within %s", loginTime))
 		defer cancel()
 		found, _, err := b.readRoot(func(path string, into any) error {
@@ -566,9 +397,9 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBas
 	if err != nil {
 		code := httpStatus(err)
 		if code == http.StatusNotFound || code == http.StatusGone {
-			b.pool.mu.Lock()
+			b.p.pool.Lock()
 			b.sessions = ""
-			b.pool.mu.Unlock()
+			b.p.pool.Unlock()
 		}
 		if code == 0 {
 			l.leftSession = ctx.Err() != nil

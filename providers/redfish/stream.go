@@ -95,16 +95,16 @@ func (s *stream) readLine() error {
 // request.
 func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, _ error) {
 	err := b.withLogin(ctx, func(l *login) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.origin+path, http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.Device+path, http.NoBody)
 		if err != nil {
 			return withoutURL(err)
 		}
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks what is sent, whatever it grows to
 		r.Header.Set("Cache-Control", "no-store")
-		r.Header.Set("User-Agent", b.pool.agent)
+		r.Header.Set("User-Agent", b.p.opts.Agent)
 		l.authorizeRequest(r)
-		resp, err := b.pool.plain.RoundTrip(r)
+		resp, err := b.p.plain.RoundTrip(r)
 		if err != nil {
 			return withoutURL(err)
 		}

@@ -136,12 +136,12 @@ func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 			return nil, err
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, q.method, b.origin+q.path, bytes.NewReader(payload))
+	r, err := http.NewRequestWithContext(ctx, q.method, b.Device+q.path, bytes.NewReader(payload))
 	if err != nil {
 		return nil, withoutURL(err)
 	}
 	r.Header.Set("Accept", "application/json")
-	r.Header.Set("User-Agent", b.pool.agent)
+	r.Header.Set("User-Agent", b.p.opts.Agent)
 	if q.body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -59,12 +59,12 @@ func (p eventProvider) Watch(
 ) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)() // Close ends a Watch
+	defer context.AfterFunc(p.pool.Running, cancel)() // Close ends a Watch
 	w := &watch{
 		p: p.Provider, asker: remote.NewAsker(inner, targets, p.State, f), slots: make(chan struct{}, subscribers),
 		log: p.opts.Log.With("provider", p.opts.Name),
 	}
-	by := map[account]*listener{}
+	by := map[remote.Account]*listener{}
 	for i, t := range targets {
 		at, err := p.locateSystem(t)
 		if err != nil {
@@ -73,10 +73,10 @@ func (p eventProvider) Watch(
 		if p.cfg.IgnoreUUID {
 			t.SystemUUID = "" // as each question does
 		}
-		l := by[at.account]
+		l := by[at.Account]
 		if l == nil {
-			l = &listener{watch: w, account: at.account, log: w.log.With("bmc", at.origin)}
-			by[at.account] = l
+			l = &listener{watch: w, Account: at.Account, log: w.log.With("bmc", at.Device)}
+			by[at.Account] = l
 		}
 		l.all, l.targets = append(l.all, i), append(l.targets, sought{at, t})
 	}
@@ -93,7 +93,7 @@ func (p eventProvider) Watch(
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("watch (redfish %s): %w", p.opts.Name, errClosed)
+	return fmt.Errorf("watch (redfish %s): %w", p.opts.Name, remote.ErrClosed)
 }
 
 // watch is one running Watch.
@@ -109,7 +109,8 @@ type watch struct {
 // listener is one BMC's part of a watch.
 type listener struct {
 	*watch
-	account
+	remote.Account
+	b       *bmc // set before there are events
 	log     *slog.Logger
 	all     []int    // the indices of its targets
 	targets []sought // and the targets
@@ -132,11 +133,12 @@ var errQuiet = errors.New("nothing came for a while")
 
 // keepEvents keeps the BMC's events flowing until ctx ends.
 func (l *listener) keepEvents(ctx context.Context) {
-	b, err := l.p.acquireBMC(l.account)
+	b, release, err := l.p.pool.Acquire(l.Account)
 	if err != nil {
 		return // closed
 	}
-	defer l.p.releaseBMC(b)
+	defer release()
+	l.b = b
 	once := l.runStream
 	if l.eventServer != nil {
 		g := l.eventServer.addSubscription(l)
@@ -347,22 +349,17 @@ func (l *listener) handleEvent(data []byte) {
 // that is the system. It is no target if the origin is another system, and otherwise all targets behind the BMC. exact
 // reports that the origin is the one system itself.
 func (l *listener) affectedTargets(origins links) (about []int, exact bool) {
-	l.p.mu.Lock()
-	systems := ""
-	if b := l.p.bmcs[l.account]; b != nil {
-		systems = b.systems
-	}
+	l.p.pool.Lock()
+	systems := l.b.systems
 	paths := make([]string, len(l.targets))
 	for i, s := range l.targets {
-		if paths[i] = s.path; s.path == "" && l.p.bmcs[l.account] != nil {
-			paths[i] = l.p.bmcs[l.account].places[s.placeKey(s.target)].path
-		}
+		paths[i] = cmp.Or(s.path, l.b.places[s.placeKey(s.target)].path)
 	}
-	l.p.mu.Unlock()
+	l.p.pool.Unlock()
 	if len(origins) != 1 {
 		return l.all, false
 	}
-	origin := strings.TrimSuffix(strings.TrimPrefix(origins[0], l.origin), "/")
+	origin := strings.TrimSuffix(strings.TrimPrefix(origins[0], l.Device), "/")
 	known := true
 	for i, path := range paths {
 		path = strings.TrimSuffix(path, "/")

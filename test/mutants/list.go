@@ -371,7 +371,7 @@ var Mutants = []Mutant{
 		Old: "if !ok { ... }", New: "if !ok { _ = errors.New; return nil }",
 	},
 	{
-		Name: "redfish: a reset does not ask whether it may be sent", In: "providers/redfish.pool.setTransport",
+		Name: "redfish: a reset does not ask whether it may be sent", In: "providers/redfish.Provider.setTransport",
 		Old: "next = remote.Permitted{Next: next}", New: "_ = remote.Permitted{}",
 		Tests: []string{"./providers/redfish -run TestHabits"},
 	},
@@ -396,7 +396,7 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/ipmi -run TestRetransmissionAsks"},
 	},
 	{
-		Name: "ipmi: a refused command is tried on a new session", In: "providers/ipmi.pool.withSession",
+		Name: "ipmi: a refused command is tried on a new session", In: "providers/ipmi.Provider.withSession",
 		Old: "errors.As(err, new(stopError))", New: "false",
 		Tests: []string{"./providers/ipmi -run TestRefusalNeeds"},
 	},
@@ -1038,8 +1038,8 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a wrong password is sent again", In: "providers/redfish.Provider.openLogin",
-		Old: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); err != nil { ... }",
-		New: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.now()); false { ... }",
+		Old: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.opts.Now()); err != nil { ... }",
+		New: "if err := p.refusals.CheckRefused(b.String(), l.sum, p.opts.Now()); false { ... }",
 	},
 	{
 		Name: "redfish: a BMC that has no session left and takes no basic locks a right password out",
@@ -1050,7 +1050,7 @@ var Mutants = []Mutant{
 	{
 		Name: "redfish: basic authentication that was refused is sent again",
 		In:   "providers/redfish.Provider.openLogin",
-		Old:  "p.now().Before(b.noBasic.until)", New: "p.now().After(b.noBasic.until)",
+		Old:  "p.opts.Now().Before(b.noBasic.until)", New: "p.opts.Now().After(b.noBasic.until)",
 		Tests: []string{"./providers/redfish -run TestNoSessionLeft"},
 	},
 	{
@@ -1060,7 +1060,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a log-in ends with the call that began it", In: "providers/redfish.bmc.loggedIn",
-		Old: "b.pool.ending", New: "ctx",
+		Old: "b.p.pool.Ending", New: "ctx",
 	},
 
 	// The operator's commands.
@@ -1074,9 +1074,9 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "redfish: a refused log-in of others is the network's", In: "providers/redfish.bmc.loggedIn",
-		Old: "if l, err = t.waitDone(ctx); err == nil || !joined || ctx.Err() != nil { ... }",
+		Old: "if l, err = t.Wait(ctx); err == nil || !joined || ctx.Err() != nil { ... }",
 		New: `
-			if l, err = t.waitDone(ctx); err == nil || !joined || ctx.Err() != nil { ... }
+			if l, err = t.Wait(ctx); err == nil || !joined || ctx.Err() != nil { ... }
 			err = context.DeadlineExceeded`,
 	},
 
@@ -1362,25 +1362,25 @@ var Mutants = []Mutant{
 			"|| types.CryptAlg(r.CryptAlg) != types.CryptAlg_AES_CBC_128 { ... }", New: "",
 	},
 	{
-		Name: "ipmi: a restarted BMC is asked in the old session for ever", In: "providers/ipmi.pool.withSession",
+		Name: "ipmi: a restarted BMC is asked in the old session for ever", In: "providers/ipmi.Provider.withSession",
 		Old: "b.session != nil || ctx.Err() != nil", New: "true",
 	},
 	{
-		Name: "ipmi: an old session may be silent for long", In: "providers/ipmi.pool.withSession",
+		Name: "ipmi: an old session may be silent for long", In: "providers/ipmi.Provider.withSession",
 		Old: "p.trySession(ctx, b, p.warm, f)", New: "p.trySession(ctx, b, 100*p.warm, f)",
 		Tests: []string{"./providers/ipmi -run TestSilentSession"},
 	},
 	{
-		Name: "ipmi: calls share a session at the same time", In: "providers/ipmi.pool.acquireBMC",
+		Name: "ipmi: calls share a session at the same time", In: "providers/ipmi.New",
 		Old: "make(chan struct{}, 1)", New: "make(chan struct{}, 1000)",
 		Tests: []string{"./providers/ipmi -run TestOneSession"},
 	},
 	{
-		Name: "ipmi: an idle session is kept", In: "providers/ipmi.pool.expireBMC",
+		Name: "ipmi: an idle session is kept", In: "providers/ipmi.Provider.expireBMC",
 		Old: "for _, s := range b.openSessions() { ... }", New: "", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a lost session is kept", In: "providers/ipmi.pool.trySession",
+		Name: "ipmi: a lost session is kept", In: "providers/ipmi.Provider.trySession",
 		Old: "p.dropSession(s)", New: "", Tests: ipmiNetwork,
 	},
 	{
@@ -1422,32 +1422,32 @@ var Mutants = []Mutant{
 		Old:  "request == payloadRAKP3 && len(sent) > 1", New: "false", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: each call begins its own log-in", In: "providers/ipmi.pool.loggedIn",
-		Old: "if err := l.waitDone(ctx); err != nil { ... }",
-		New: "if err := l.waitDone(ctx); err != nil { b.login = nil; return nil, err }", Tests: ipmiNetwork,
+		Name: "ipmi: each call begins its own log-in", In: "providers/ipmi.Provider.loggedIn",
+		Old: "if err := l.waitEnded(ctx); err != nil { ... }",
+		New: "if err := l.waitEnded(ctx); err != nil { b.login = nil; return nil, err }", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a log-in that failed earlier fails a later call", In: "providers/ipmi.pool.loggedIn",
-		Old: "l.err == nil || !earlier", New: "true || l.err == nil", Tests: ipmiNetwork,
+		Name: "ipmi: a log-in that failed earlier fails a later call", In: "providers/ipmi.Provider.loggedIn",
+		Old: "err == nil || !earlier", New: "true || err == nil", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: Close waits for log-ins", In: "providers/ipmi.pool.Close",
+		Name: "ipmi: Close waits for log-ins", In: "providers/remote.Pool.Close",
 		Old: "p.stop()", New: "", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: a session that nobody has used is kept", In: "providers/ipmi.bmc.openSessions",
-		Old: "b.login != nil && b.login.session != nil", New: "false", Tests: ipmiNetwork,
+		Old: "b.login != nil", New: "false", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a slow session is given up", In: "providers/ipmi.pool.trySession",
+		Name: "ipmi: a slow session is given up", In: "providers/ipmi.Provider.trySession",
 		Old: "ctx.Err() != nil && time.Since(s.lastHeard) < s.extendPatience(p.warm)", New: "false", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a silent session is kept for calls that wait for less", In: "providers/ipmi.pool.trySession",
+		Name: "ipmi: a silent session is kept for calls that wait for less", In: "providers/ipmi.Provider.trySession",
 		Old: "time.Since(s.lastHeard) < s.extendPatience(p.warm)", New: "true", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: nobody is told why there is no session yet", In: "providers/ipmi.login.waitDone",
+		Name: "ipmi: nobody is told why there is no session yet", In: "providers/ipmi.login.waitEnded",
 		Old: "so != nil && ctx.Err() == nil", New: "false", Tests: ipmiNetwork,
 	},
 	{
@@ -1463,8 +1463,8 @@ var Mutants = []Mutant{
 		Old: "if has { ... }", New: "", Tests: ipmiNetwork,
 	},
 	{
-		Name: "ipmi: a BMC is remembered for ever", In: "providers/ipmi.pool.expireBMC",
-		Old: "b.expiry = time.AfterFunc(p.forget, func() { ... })", New: "", Tests: ipmiNetwork,
+		Name: "ipmi: a BMC is remembered for ever", In: "providers/remote.Pool.release",
+		Old: "delete(p.devices, a)", New: "_ = a", Tests: ipmiNetwork,
 	},
 	{
 		Name: "ipmi: a refusal that comes once is believed", In: "providers/ipmi.Provider.openSession",
@@ -6477,9 +6477,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/redfish -run EachMachine"},
 	},
 	{
-		Name: "own: any machine's session serves", In: "providers/redfish.pool.acquireBMC",
-		Old: "b := p.bmcs[a]", New: "b := p.bmcs[a]\nfor at, other := range p.bmcs {\nif at.origin == a.origin {\nb " +
-			"= other\n}\n}",
+		Name: "own: any machine's session serves", In: "providers/remote.Pool.Acquire",
+		Old: "d := p.devices[a]", New: "d := p.devices[a]\nfor at, other := range p.devices {\nif at.Device == a.Device " +
+			"{\nd = other\n}\n}",
 		Tests: []string{"./providers/redfish -run EachMachine"},
 	},
 	{
