@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // longestTrap is the maximum length of a packet that is read, several times that of a PET.
@@ -51,69 +53,27 @@ func (t trap) String() string {
 // parseTrap parses the relevant part of a trap of SNMPv1 or v2c, and allocates nothing. Senders may send anything. Any
 // packet that is a trap, whatever its sender and content, causes a question.
 func parseTrap(b []byte) (t trap, ok bool) {
-	message, _, ok := readElement(b, 0x30)
-	version, rest, ok := elementAfter(message, ok, 0x02)
-	_, rest, ok = elementAfter(rest, ok, 0x04) // the community is no secret, and proves nothing
-	if !ok || len(version) != 1 {
-		return t, false
-	}
-	switch version[0] {
+	packet := remote.BER{Rest: b}
+	message := packet.Enter(remote.BERSequence)
+	version := message.TakeInteger()
+	message.Take(remote.BEROctets) // the community is no secret, and proves nothing
+	switch version {
 	case 1: // v2c
-		_, _, ok = readElement(rest, 0xa7)
-		return t, ok
+		message.Take(0xa7)
+		return t, !message.Bad
 	case 0:
 	default:
 		return t, false
 	}
-	pdu, _, ok := readElement(rest, 0xa4)
-	enterprise, rest, ok := elementAfter(pdu, ok, 0x06)
-	_, rest, ok = elementAfter(rest, ok, 0x40) // the agent's address; who sent the packet is asked of the packet
-	generic, rest, ok := elementAfter(rest, ok, 0x02)
-	specific, rest, ok := elementAfter(rest, ok, 0x02)
-	_, _, ok = elementAfter(rest, ok, 0x43)
-	if !ok || len(specific) > 5 {
-		return t, false
+	pdu := message.Enter(0xa4)
+	enterprise := pdu.Take(remote.BEROID)
+	pdu.Take(0x40) // the agent's address: the packet's own sender counts
+	generic, specific := pdu.TakeInteger(), pdu.TakeInteger()
+	pdu.Take(0x43) // the time
+	if bytes.Equal(enterprise, pet) && generic == 6 && !pdu.Bad {
+		t = trap{pet: true, specific: uint32(specific)} // #nosec G115 -- at most 32 bits
 	}
-	if bytes.Equal(enterprise, pet) && len(generic) == 1 && generic[0] == 6 {
-		t.pet = true
-		for _, octet := range specific {
-			t.specific = t.specific<<8 | uint32(octet)
-		}
-	}
-	return t, true
-}
-
-func elementAfter(b []byte, ok bool, tag byte) (content, rest []byte, _ bool) {
-	if !ok {
-		return nil, nil, false
-	}
-	return readElement(b, tag)
-}
-
-// readElement reads one element of BER with that tag.
-func readElement(b []byte, tag byte) (content, rest []byte, ok bool) {
-	if len(b) < 2 || b[0] != tag {
-		return nil, nil, false
-	}
-	n, b := int(b[1]), b[2:]
-	if n > 0x82 || n == 0x80 {
-		return nil, nil, false
-	}
-	if n > 0x80 {
-		octets := n & 0x7f
-		if len(b) < octets {
-			return nil, nil, false
-		}
-		n = 0
-		for _, octet := range b[:octets] {
-			n = n<<8 | int(octet)
-		}
-		b = b[octets:]
-	}
-	if len(b) < n {
-		return nil, nil, false
-	}
-	return b[:n], b[n:], true
+	return t, !pdu.Bad
 }
 
 // ports are this process' sockets for traps, by their addresses. BMCs send to one port, and several providers may have
