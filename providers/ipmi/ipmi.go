@@ -275,68 +275,53 @@ func (p *Provider) readACPIState(ctx context.Context, s *session) (providers.Pow
 		return providers.PowerUnknown, "off", providers.WithClass(providers.ErrUnreachable,
 			errors.New("the chassis is off, the answer about the ACPI power state is empty"))
 	}
-	state, word := acpiState(answer[0] & 0x7f) // bit 7 is reserved
-	return state, "off, ACPI " + word, nil
+	state := answer[0] & 0x7f // bit 7 is reserved
+	known, ok := acpiStates[state]
+	if !ok {
+		return providers.PowerUnknown, fmt.Sprintf("off, ACPI %#02x", state), nil
+	}
+	return known.state, "off, ACPI " + known.word, nil
 }
 
-// acpiState maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off.
+// acpiStates maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off.
 // Software in the machine sets them, and a machine that lost power had no time for that: "working" contradicts nothing.
 // A state in which memory is kept was set on purpose, and may be true.
-func acpiState(state byte) (providers.PowerState, string) {
-	switch state {
-	case 0x00:
-		return providers.PowerOff, "S0/G0 working"
-	case 0x01:
-		return providers.PowerOn, "S1 sleeping"
-	case 0x02:
-		return providers.PowerOn, "S2 sleeping"
-	case 0x03:
-		return providers.PowerOn, "S3 suspended"
-	case 0x04:
-		return providers.PowerOn, "S4 hibernated"
-	case 0x05:
-		return providers.PowerOff, "S5/G2 soft-off"
-	case 0x06:
-		return providers.PowerOff, "S4/S5 soft-off"
-	case 0x07:
-		return providers.PowerOff, "G3 mechanical off"
-	case 0x08:
-		return providers.PowerOn, "sleeping, S1 to S3"
-	case 0x09:
-		return providers.PowerOn, "G1 sleeping, S1 to S4"
-	case 0x0a:
-		return providers.PowerOff, "S5 by override"
-	case 0x20:
-		return providers.PowerOff, "legacy on"
-	case 0x21:
-		return providers.PowerOff, "legacy soft-off"
-	case 0x2a:
-		return providers.PowerOff, "not known to the BMC"
-	default:
-		return providers.PowerUnknown, fmt.Sprintf("%#02x", state)
-	}
+var acpiStates = map[byte]struct {
+	state providers.PowerState
+	word  string
+}{
+	0x00: {providers.PowerOff, "S0/G0 working"},
+	0x01: {providers.PowerOn, "S1 sleeping"},
+	0x02: {providers.PowerOn, "S2 sleeping"},
+	0x03: {providers.PowerOn, "S3 suspended"},
+	0x04: {providers.PowerOn, "S4 hibernated"},
+	0x05: {providers.PowerOff, "S5/G2 soft-off"},
+	0x06: {providers.PowerOff, "S4/S5 soft-off"},
+	0x07: {providers.PowerOff, "G3 mechanical off"},
+	0x08: {providers.PowerOn, "sleeping, S1 to S3"},
+	0x09: {providers.PowerOn, "G1 sleeping, S1 to S4"},
+	0x0a: {providers.PowerOff, "S5 by override"},
+	0x20: {providers.PowerOff, "legacy on"},
+	0x21: {providers.PowerOff, "legacy soft-off"},
+	0x2a: {providers.PowerOff, "not known to the BMC"},
 }
 
 // systemUUID parses a system GUID. IPMI 2.0 (20.8) writes all 16 bytes in reverse, most BMCs write them as SMBIOS does.
 // systemUUID tries both and returns the one that is the node's (providers.SameMachine knows SMBIOS' two orders). It
 // returns "" for a GUID that identifies no machine in one of them.
 func systemUUID(guid [16]byte, node string) string {
-	smbios := fmt.Sprintf("%x", providers.SwapUUID(guid))
+	smbios := providers.FormatUUID(providers.SwapUUID(guid))
 	slices.Reverse(guid[:])
-	reversed := fmt.Sprintf("%x", guid)
+	reversed := providers.FormatUUID(guid)
 	for _, text := range []string{smbios, reversed} {
 		if _, ok := providers.ParseUUID(text); !ok {
 			return ""
 		}
 	}
 	if _, ok := providers.ParseUUID(node); ok && providers.SameMachine(node, reversed) == nil {
-		return dashedUUID(reversed)
+		return reversed
 	}
-	return dashedUUID(smbios)
-}
-
-func dashedUUID(u string) string {
-	return strings.Join([]string{u[:8], u[8:12], u[12:16], u[16:20], u[20:]}, "-")
+	return smbios
 }
 
 // PowerOff requests a power-down of the chassis, which is immediate and hard. Accepted is not off.
@@ -351,13 +336,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 
 // controlChassis sends the command, once for each session. If the BMC refuses, it reads the state: the action may be
 // done already.
-func (p *Provider) controlChassis(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	c chassis.ChassisControl,
-	on bool,
-) error {
+func (p *Provider) controlChassis(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl,
+	on bool) error {
 	return p.runCall(ctx, act, t, func(ctx context.Context, s *session) error {
 		q := chassis.ChassisControlRequest{ChassisControl: c}
 		_, refused := s.sendCommand(ctx, q.Command(), q.Pack(), func() error { return remote.MaySend(ctx) })
@@ -374,10 +354,7 @@ func (p *Provider) controlChassis(
 
 // DeviceOf returns the BMC that answers for a target, "" if its ID is no address.
 func (p *Provider) DeviceOf(t providers.Target) string {
-	device, _, err := p.cfg.CanonicalID(t.ID)
-	if err != nil {
-		return ""
-	}
+	device, _, _ := p.cfg.CanonicalID(t.ID)
 	return device
 }
 

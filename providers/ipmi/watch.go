@@ -34,17 +34,14 @@ var _ providers.Watcher = trapProvider{}
 // Watch listens for traps. After a trap in a BMC's name it asks that BMC, at most once a second. It reports machines
 // that do not run by the BMC's answer. A trap alone proves nothing, since anybody can send one. At the beginning it
 // asks all BMCs. It returns ErrPermanent if it cannot listen at the address.
-func (p trapProvider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
+func (p trapProvider) Watch(ctx context.Context, targets []providers.Target, f providers.ReportFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &trapWatch{p: p.Provider, targets: targets, f: f, lastTraps: make([]trapped, len(targets))}
+	w := &trapWatch{p: p.Provider, targets: targets, f: f, addresses: make([][]netip.Addr, len(targets)),
+		lastTraps: make([]trapped, len(targets))}
 	w.questions = remote.NewThrottle(ctx, len(targets), asksAtOnce, askEvery, w.askBMC)
 	defer w.questions.Wait()
 	defer cancel()
-	w.sources = w.literalAddresses()
+	w.resolveHosts(ctx, false)
 	leave, err := listenForTraps(p.cfg.Traps, w)
 	if err != nil {
 		return fmt.Errorf("watch (ipmi %s): %w", p.opts.Name,
@@ -55,7 +52,7 @@ func (p trapProvider) Watch(
 	for i := range targets {
 		w.questions.RunSoon(i)
 	}
-	for w.resolveNames(ctx); remote.SleepContext(ctx, resolveEvery); w.resolveNames(ctx) {
+	for w.resolveHosts(ctx, true); remote.SleepContext(ctx, resolveEvery); w.resolveHosts(ctx, true) {
 	}
 	return ctx.Err()
 }
@@ -63,8 +60,9 @@ func (p trapProvider) Watch(
 type trapWatch struct {
 	p         *Provider
 	targets   []providers.Target
-	f         func(providers.Target, providers.Observation)
+	f         providers.ReportFunc
 	questions *remote.Throttle
+	addresses [][]netip.Addr // of each target's BMC; of Watch's own goroutine
 
 	mu        sync.Mutex // guards what follows
 	sources   map[netip.Addr][]int
@@ -116,60 +114,33 @@ func (w *trapWatch) askBMC(ctx context.Context, i int) {
 	}
 }
 
-// literalAddresses returns the addresses of the BMCs whose IDs contain an IP address.
-func (w *trapWatch) literalAddresses() map[netip.Addr][]int {
-	of := map[netip.Addr][]int{}
-	for i, t := range w.targets {
-		if u, err := parseID(t.ID); err == nil {
-			if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
-				of[ip.Unmap()] = append(of[ip.Unmap()], i)
-			}
-		}
-	}
-	return of
-}
-
-// resolveNames looks up the other BMCs' names. A name that cannot be looked up keeps its earlier addresses.
-func (w *trapWatch) resolveNames(ctx context.Context) {
-	of := w.literalAddresses()
+// resolveHosts sets the addresses of the BMCs whose IDs contain an IP address, and with names also looks up the others.
+// A name that cannot be looked up keeps its earlier addresses.
+func (w *trapWatch) resolveHosts(ctx context.Context, names bool) {
 	for i, t := range w.targets {
 		u, err := parseID(t.ID)
 		if err != nil {
 			continue
 		}
-		if _, err := netip.ParseAddr(u.Hostname()); err == nil {
-			continue
-		}
-		asking, cancel := context.WithTimeout(ctx, askTime)
-		found, err := net.DefaultResolver.LookupNetIP(asking, "ip", u.Hostname())
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			found = w.knownAddresses(i)
-		}
-		for _, ip := range found {
-			of[ip.Unmap()] = append(of[ip.Unmap()], i)
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+			w.addresses[i] = []netip.Addr{ip}
+		} else if names {
+			asking, cancel := context.WithTimeout(ctx, askTime)
+			if found, err := net.DefaultResolver.LookupNetIP(asking, "ip", u.Hostname()); err == nil {
+				w.addresses[i] = found
+			}
+			cancel()
 		}
 	}
-	w.mu.Lock()
-	w.sources = of
-	w.mu.Unlock()
-}
-
-// knownAddresses returns the last known addresses of a target's BMC.
-func (w *trapWatch) knownAddresses(i int) (out []netip.Addr) {
+	sources := map[netip.Addr][]int{}
+	for i, addresses := range w.addresses {
+		for _, ip := range addresses {
+			sources[ip.Unmap()] = append(sources[ip.Unmap()], i)
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ip, of := range w.sources {
-		for _, n := range of {
-			if n == i {
-				out = append(out, ip)
-			}
-		}
-	}
-	return out
+	w.sources = sources
 }
 
 // checkTraps returns what is wrong with Config.Traps.

@@ -44,7 +44,7 @@ const MaxEvent = maxEvent
 // PushTo is where BMCs send their events to.
 func PushTo(p *Provider) string { return p.eventServer.origin }
 
-// NewPace says how many events are read.
+// NewPace limits how many events are read.
 func NewPace() func(time.Time) time.Duration { return new(eventLimiter).takeOne }
 
 // Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any

@@ -236,9 +236,12 @@ func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target)
 	}
 	began := b.p.opts.Now()
 	key := w.placeKey(t)
-	at, known := b.recallPlace(key)
+	b.p.pool.Lock()
+	at, known := b.places[key]
+	last := b.scanned // however old: it only shows where to look
+	b.p.pool.Unlock()
 	if !known {
-		if s, err := b.lastScan().chooseSystem(w, t); err == nil {
+		if s, err := last.chooseSystem(w, t); err == nil {
 			at, known = s, true
 		}
 	}
@@ -284,25 +287,9 @@ func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target)
 	return s, nil
 }
 
-// placeKey is the key by which a system's place is remembered.
+// placeKey is the key by which a system's place is remembered: one for all spellings of a UUID.
 func (w systemQuery) placeKey(t providers.Target) string {
-	return w.id + "\x00" + canonicalUUID(t.SystemUUID)
-}
-
-// canonicalUUID returns a UUID in one spelling, so that no caller can create an entry for each of its spellings.
-func canonicalUUID(s string) string {
-	u, ok := providers.ParseUUID(s)
-	if !ok {
-		return ""
-	}
-	return string(u[:])
-}
-
-func (b *bmc) recallPlace(key string) (systemPlace, bool) {
-	b.p.pool.Lock()
-	defer b.p.pool.Unlock()
-	p, ok := b.places[key]
-	return p, ok
+	return w.id + "\x00" + providers.CanonicalUUID(t.SystemUUID)
 }
 
 // maxSystems is larger than the number of systems of any enclosure.
@@ -317,13 +304,6 @@ func (b *bmc) rememberPlace(key string, p systemPlace) {
 		return
 	}
 	b.places[key] = p
-}
-
-// lastScan returns the result of the last scan, however old. It only shows where to look.
-func (b *bmc) lastScan() *scan {
-	b.p.pool.Lock()
-	defer b.p.pool.Unlock()
-	return b.scanned
 }
 
 // readByID reads the system at the place in the collection that has this Id, as on nearly all BMCs.

@@ -1,6 +1,6 @@
-// Package redfish controls machines by BMCs that speak Redfish (DMTF DSP0266). It imports the contract, gofish's
-// schemas (their errors) and go-retryablehttp. gofish's client reads the service root for each log-in, and performs one
-// of the ways to log in. The README beside it says which BMCs and which of their habits it knows.
+// Package redfish controls machines by BMCs that speak Redfish (DMTF DSP0266). It imports the contract,
+// providers/remote, gofish's errors and go-retryablehttp. It does not use gofish's client, which reads the
+// service root for each log-in and knows one way to log in. The README beside it lists the BMCs whose habits it knows.
 //
 //	providers:
 //	- name: rack-a
@@ -186,7 +186,7 @@ func (c *Config) HasAddressIDs() bool { return c.Address == "" }
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		if u, ok := providers.ParseUUID(id); ok {
-			return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil, nil
+			return providers.FormatUUID(u), nil, nil
 		}
 		return id, nil, nil
 	}
@@ -298,14 +298,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 // resetSystem reads the system and posts the first of the words that it offers. It sends the post once, and again only
 // to a BMC that did nothing because it requires an ETag first. It reads the system again after a refusal: many BMCs
 // refuse (400, 409) what is done already or in progress.
-func resetSystem(
-	ctx context.Context,
-	b *bmc,
-	w systemQuery,
-	t providers.Target,
-	words []string,
-	there, underWay string,
-) error {
+func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target, words []string,
+	there, underWay string) error {
 	s, err := b.findSystem(ctx, w, t)
 	if err != nil {
 		return err
@@ -319,8 +313,7 @@ func resetSystem(
 	action := s.resetAction()
 	target, ok := b.localPath(action.Target)
 	i := slices.IndexFunc(words, func(w string) bool {
-		return len(action.Allowed) == 0 ||
-			slices.Contains(action.Allowed, w)
+		return len(action.Allowed) == 0 || slices.Contains(action.Allowed, w)
 	})
 	switch {
 	case !ok:
@@ -343,7 +336,9 @@ func resetSystem(
 	b.p.pool.Unlock()
 	_, refused := b.sendChange(ctx, request{method: http.MethodPost, path: target, body: body, ifMatch: tag})
 	if words[i] == pushButton && (httpStatus(refused) >= 400 || errors.Is(refused, providers.ErrNotSent)) {
-		b.notPushed(s.path)
+		b.p.pool.Lock()
+		delete(b.pushed, s.path)
+		b.p.pool.Unlock()
 	}
 	switch httpStatus(refused) {
 	case http.StatusPreconditionRequired, http.StatusPreconditionFailed: // nothing was done
@@ -399,37 +394,21 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 	return s, nil
 }
 
-// notPushed removes what mayPush recorded.
-func (b *bmc) notPushed(path string) {
-	b.p.pool.Lock()
-	defer b.p.pool.Unlock()
-	delete(b.pushed, path)
-}
-
 // joinWords joins a device's words and bounds their number and length.
 func joinWords(words []string) string {
-	const longest = 300
-	text := strings.Join(words[:min(len(words), 20)], ", ")
-	return text[:min(len(text), longest)]
+	return clipText(strings.Join(words[:min(len(words), 20)], ", "), 300)
 }
 
 // DeviceOf returns the BMC that answers for a target, "" if its ID is no address.
 func (p *Provider) DeviceOf(t providers.Target) string {
-	w, err := p.locateSystem(t)
-	if err != nil {
-		return ""
-	}
+	w, _ := p.locateSystem(t)
 	return w.Device
 }
 
 // runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without a
 // UUID, so that no system is found, or refused, by it.
-func (p *Provider) runCall(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	f func(context.Context, *bmc, systemQuery, providers.Target) error,
-) error {
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
+	f func(context.Context, *bmc, systemQuery, providers.Target) error) error {
 	w, err := p.locateSystem(t)
 	return remote.RunCall(ctx, act, t, "redfish "+p.opts.Name+" "+w.Device, func(ctx context.Context) error {
 		if err != nil {

@@ -121,7 +121,10 @@ func (p *Provider) Close(ctx context.Context) error {
 		p.pool.Work.Wait()
 		turns <- struct{}{}
 		defer func() { <-turns }()
-		return classifyError(ctx, b.endSession(ctx, b.currentLogin()))
+		p.pool.Lock()
+		l := b.login
+		p.pool.Unlock()
+		return classifyError(ctx, b.endSession(ctx, l))
 	})
 }
 
@@ -217,12 +220,6 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 		}
 	}
 	return l, err
-}
-
-func (b *bmc) currentLogin() *login {
-	b.p.pool.Lock()
-	defer b.p.pool.Unlock()
-	return b.login
 }
 
 // markProven records that a login works.

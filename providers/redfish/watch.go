@@ -52,11 +52,7 @@ var _ providers.Watcher = eventProvider{}
 // each system.
 //
 // A BMC without events is logged once, and tried again every hour. Its machines are asked only for other reasons.
-func (p eventProvider) Watch(
-	ctx context.Context,
-	targets []providers.Target,
-	f func(providers.Target, providers.Observation),
-) error {
+func (p eventProvider) Watch(ctx context.Context, targets []providers.Target, f providers.ReportFunc) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.pool.Running, cancel)() // Close ends a Watch
@@ -378,8 +374,7 @@ func (l *listener) affectedTargets(origins links) (about []int, exact bool) {
 	return l.all, false
 }
 
-// eventLimiter limits how many events are read: a burst, and a low rate continuously. The zero value allows the whole
-// burst. It is safe for concurrent use.
+// eventLimiter limits how many events are read: a burst, and a low rate continuously. It is safe for concurrent use.
 type eventLimiter struct {
 	mu    sync.Mutex // guards the rest
 	until time.Time  // when everything that was taken is paid for

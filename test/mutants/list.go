@@ -486,8 +486,8 @@ var Mutants = []Mutant{
 		Old: "now.Sub(at) < pushPause", New: "now.Sub(at) < 0", Tests: redfishOptions,
 	},
 	{
-		Name: "redfish: a push that was not sent counts", In: "providers/redfish.bmc.notPushed",
-		Old: "delete(b.pushed, path)", New: "_ = path", Tests: redfishOptions,
+		Name: "redfish: a push that was not sent counts", In: "providers/redfish.resetSystem",
+		Old: "delete(b.pushed, s.path)", New: "", Tests: redfishOptions,
 	},
 	{
 		Name: "config: a setting that takes a check away is not told", In: "cmd/internal/config.reader.warnOfCautions",
@@ -1528,12 +1528,12 @@ var Mutants = []Mutant{
 		Old: "u.User != nil", New: "false",
 	},
 	{
-		Name: "ipmi: a hibernated machine is off (2)", In: "providers/ipmi.acpiState",
-		Old: `return providers.PowerOn, "S4 hibernated"`, New: `return providers.PowerOff, "S4 hibernated"`,
+		Name: "ipmi: a hibernated machine is off (2)", In: "providers/ipmi.acpiStates",
+		Old: `{providers.PowerOn, "S4 hibernated"}`, New: `{providers.PowerOff, "S4 hibernated"}`,
 	},
 	{
-		Name: "ipmi: a state nobody knows is off (2)", In: "providers/ipmi.acpiState",
-		Old: "providers.PowerUnknown", New: "providers.PowerOff",
+		Name: "ipmi: a state nobody knows is off (2)", In: "providers/ipmi.Provider.readACPIState",
+		Old: "if !ok { ... }", New: "if !ok { known.state = providers.PowerOff }",
 	},
 	{
 		Name: "ipmi: a sleep that cannot be asked for is off (2)", In: "providers/ipmi.Provider.readACPIState",
