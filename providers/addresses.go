@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Addresses are the IP addresses of one machine: each in its shortest form, sorted, separated by one blank. The zero
-// value has none. It is a string, so that structs that hold it are comparable.
+// Addresses are the IP addresses of one machine: each in its shortest form, sorted, separated by one blank. It is a
+// string, so that structs that hold it are comparable.
 type Addresses string
 
-// NewAddresses returns those of the texts that are IP addresses and may distinguish one machine from others. It drops
-// addresses that every machine has, such as loopback and link-local ones. It also drops zones and duplicates.
+// NewAddresses returns the IP addresses among the texts, without zones and duplicates. It drops addresses that every
+// machine has, such as loopback and link-local ones.
 func NewAddresses(texts ...string) Addresses {
 	var out []string
 	for _, t := range texts {

@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// Instant is a moment by both clocks of this process, because neither alone shows how old something is. The monotonic
-// clock stops while a virtual machine is suspended, and the wall clock can be set. The zero value is no moment, before
-// all others.
+// Instant is a moment by both clocks of this process, because neither alone shows how old something is: the monotonic
+// clock stops while a virtual machine is suspended, and the wall clock can be set. The zero value is before all others.
 //
-// Before, After, Compare and Sub use the monotonic clock. Compare only instants of the same process, or of one
-// recording. A time that another clock wrote is no Instant.
+// Before, After, Compare and Sub use the monotonic clock, so compare only instants of one process or of one recording.
 type Instant struct {
 	Wall time.Time // the wall clock, without Go's monotonic reading
-	// Mono is the monotonic clock, counted from 1970 by the wall clock at the start of the process. The clocks agree
-	// until one is set, or the machine is suspended.
+	// Mono is the monotonic clock, counted from 1970. It differs from Wall after a suspension, or once the clock is
+	// set.
 	Mono time.Duration
 }
 
@@ -61,8 +59,7 @@ func (i Instant) Equal(o Instant) bool { return i.Mono == o.Mono }
 // Compare returns -1 if i was before o, +1 if it was after o, and 0 otherwise.
 func (i Instant) Compare(o Instant) int { return cmp.Compare(i.Mono, o.Mono) }
 
-// MarshalJSON writes the wall clock's time, and by how much the monotonic clock differs from it where it does:
-// "2026-03-01T12:00:00Z -10m0s".
+// MarshalJSON writes the wall clock's time, and the monotonic clock's difference if any: "2026-03-01T12:00:00Z -10m0s".
 func (i Instant) MarshalJSON() ([]byte, error) {
 	text, err := i.Wall.MarshalText()
 	if err != nil {

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// A setting of credentials may hold {{ .Name }}, the name of the machine's Node. Then each machine has credentials of
-// its own. No other property of a Node and no function is allowed, so that a file belongs to exactly one name. A
-// kubelet can write its Node's other properties, and a function could map two names to one.
+// A setting of credentials may hold {{ .Name }}, the name of the machine's Node, and nothing else in braces. Then each
+// machine has credentials of its own. A kubelet can write its Node's other properties, and a function could map two
+// names to one.
 var (
 	namePlaceholder = regexp.MustCompile(`\{\{ *\.Name *\}\}`)
-	// nodeName are the names that an API server lets a Node have (RFC 1123): none has a slash, is .. or begins with a
-	// dot.
+	// nodeName matches the names that an API server lets a Node have (RFC 1123): none has a slash or begins with a dot.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
 
@@ -52,8 +51,7 @@ func (r SecretRef) literalFolder() string {
 	return before[:strings.LastIndex(before, "/")+1]
 }
 
-// checkFolder checks a file's template, and that its literal folder exists. Which machines have a file there is found
-// out when they are asked.
+// checkFolder checks a file's template, and that its literal folder exists.
 func (r SecretRef) checkFolder() error {
 	folder := r.literalFolder()
 	whole := namePlaceholder.ReplaceAllLiteralString(r.File, "n")
@@ -69,9 +67,8 @@ func (r SecretRef) checkFolder() error {
 	return err
 }
 
-// ReadSecretOf returns the secret of a node's machine. It is the same for all machines, unless the file's template has
-// {{ .Name }}. Links are followed if they stay in the template's literal folder, as those of a mounted Secret do. The
-// error never contains the secret.
+// ReadSecretOf returns the secret of a node's machine; all machines share it unless the file's template has {{ .Name
+// }}. Links are followed if they stay in the template's literal folder. The error never contains the secret.
 func (r SecretRef) ReadSecretOf(node string) (Secret, error) {
 	if !PerMachine(r.File) {
 		return r.ReadSecret()

@@ -7,10 +7,10 @@ import (
 )
 
 // PermitSends wraps the still of one power action. A type calls the result right before every request that acts, on
-// every attempt. An error means that this request must not be sent, and neither may any later one.
+// every attempt. After an error neither this nor any later request may be sent.
 //
 // The error is ErrNotSent while no earlier request was permitted. Later it is ErrUnreachable, because an earlier
-// request may have reached the device. A panic of still is an error. Calls are serialised, and block as long as still
+// request may have reached the device. A panic of still is an error. Calls are serialised and block as long as still
 // does.
 func PermitSends(still func() error) func() error {
 	var mu sync.Mutex // guards what follows

@@ -11,10 +11,9 @@ type Hypervisors interface {
 // Placer is a Provider that reports whether a hypervisor has a guest; its Config is a Hypervisors. A guest that no live
 // hypervisor has is off if the hosts of all other hypervisors are off (proof.VerdictOfHosts).
 type Placer interface {
-	// FindGuest asks one hypervisor, by its name in Hypervisors, never a cache. It looks for the target's ID and its
-	// system UUID. A guest counts as present in any state: running, arriving, paused, saved, shut off, or only defined.
-	// An error is no answer. A target without a usable system UUID is an error, because a wrong ID alone would be
-	// absent everywhere.
+	// FindGuest asks one hypervisor, by its name in Hypervisors, never a cache, for the target's ID and its system
+	// UUID. A guest in any state counts as present, also paused, saved, shut off, or only defined. A target without a
+	// usable system UUID is an error, because a wrong ID alone would be absent everywhere.
 	FindGuest(ctx context.Context, hypervisor string, t Target) (Placement, error)
 }
 
@@ -35,8 +34,8 @@ type PlaceAnswer struct {
 // HasAnswer reports whether the hypervisor answered if it has the guest.
 func (p PlaceAnswer) HasAnswer() bool { return !p.Got.IsZero() && p.Err == nil }
 
-// AskPlace asks one hypervisor under the rules of Ask: the answer is from this call (ErrStale), and a hypervisor whose
-// provider panics has not answered. It blocks until p answers or ctx ends.
+// AskPlace asks one hypervisor under the rules of Ask: the answer is from this call (ErrStale), and a panic is no
+// answer. It blocks until p answers or ctx ends.
 func AskPlace(ctx context.Context, p Placer, hypervisor string, t Target, now func() Instant) PlaceAnswer {
 	sent := now()
 	placed, err := recoverPanic(hypervisor, func() (Placement, error) { return p.FindGuest(ctx, hypervisor, t) })

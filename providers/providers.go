@@ -53,9 +53,8 @@ type Target struct {
 	SystemUUID string // node.status.nodeInfo.systemUUID, "" if the node never reported it
 	// Addresses are the Node's own, for devices that report a machine's addresses and no system UUID.
 	Addresses Addresses
-	// Heard is when this process last saw the node's Lease change, by its own clock. Zero means never, and is no
-	// evidence. Some devices report since when a machine has been off. Such an answer is void if the machine was heard
-	// long after that time.
+	// Heard is when this process last saw the node's Lease change, by its own clock; zero means never, and is no
+	// evidence. A device's answer that a machine has been off since a time long before Heard is void.
 	Heard time.Time
 	// Claimed reports that the node's own kubelet can write what leads to the machine: an annotation, a label, the
 	// providerID, the system UUID. VerifyIdentity then requires that the device reports the machine's identity.
@@ -76,10 +75,9 @@ type Observation struct {
 	Addresses  Addresses // of the machine the device spoke of; "" if the device cannot tell
 	At         Instant   // when the question was sent: caches and events have no say here
 	// Run names the machine's current run, or its last run while it is off. It changes with each start and at no other
-	// time. Only devices whose machines report their host's boot id (a container) set it; "" for all others.
+	// time. Only devices whose machines report their host's boot id (a container) set it.
 	Run string
-	// Doubt is why a later Off of the machine may not count. A type sets it only for a drill (IsDrill), while the
-	// machine is on.
+	// Doubt is why a later Off of the machine may not count. Only a drill (IsDrill) of a machine that is on sets it.
 	Doubt string `json:",omitempty"`
 }
 
@@ -92,20 +90,17 @@ func ForDrill(ctx context.Context) context.Context { return context.WithValue(ct
 func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 
 // Provider controls one family of devices. It is safe for concurrent use, and every call returns by its context's
-// deadline. No call retries on its own beyond transport retries within that deadline: the caller's workqueue retries.
+// deadline. No call repeats anything but transport errors within that deadline: the caller's workqueue retries.
 type Provider interface {
 	// State asks the device, never a cache. An error means unknown, whatever its class. The observation beside an error
-	// may still have At and the SystemUUID or Addresses that the device reported in that call. So a machine whose power
-	// cannot be read can still be powered off.
+	// may still have At and the identity that the device reported in that call, so that the machine can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff requests a hard power-off. Nil means accepted but not yet off, or off already. It may be repeated. The
-	// caller confirmed the machine's identity before (ConfirmIdentity). A type compares again only where it acts on
-	// exactly what it identified.
+	// caller has confirmed the machine's identity (ConfirmIdentity).
 	//
 	// still returns an error if the request must not be sent any more. It is never nil, returns quickly, and is safe
 	// for concurrent use. A type wraps it once per call (PermitSends) and calls it right before every request that
-	// acts, on every attempt. After an error from still the type sends nothing that acts, and returns that error,
-	// wrapped.
+	// acts. After an error the type sends nothing that acts, and returns that error, wrapped.
 	PowerOff(ctx context.Context, t Target, still func() error) error
 	// PowerOn requests power. Nil means accepted, or on already. It may be repeated. still is as for PowerOff.
 	PowerOn(ctx context.Context, t Target, still func() error) error
@@ -131,23 +126,21 @@ type Feeder interface{ Feeds() }
 type Quiet interface{ Quiet() }
 
 // Slow is a Provider that needs time before it reports Off, because its devices' first answer proves nothing yet. If
-// the Config is Slow as well, its timeout is checked: it must be at least one second longer.
+// the Config is Slow as well, its timeout must be at least one second longer.
 type Slow interface {
 	// TimeToOff returns that time; it does not change. Zero means no delay.
 	TimeToOff() time.Duration
 }
 
 // Limiter is a Provider whose targets share limits beyond one device: a cloud's account and region, a chassis of many
-// machines. LimitGroup returns the unit of limits (calls per second, calls in flight), which has no other meaning. ""
-// means the device.
+// machines. LimitGroup returns the unit of limits (calls per second, calls in flight); "" means the device.
 type Limiter interface{ LimitGroup(t Target) string }
 
 // BatchStater is a Provider whose devices answer for many machines in one call.
 type BatchStater interface {
 	// States asks for all targets, in one call to the device where possible. The targets have different Keys and one
-	// unit of limits. The answers are by Key, each as State would return it. A missing target has no answer: its error
-	// is the one in Unanswered, else the call's, else ErrNotFound. An error without any answer may concern a single
-	// target, so guard asks again, in halves.
+	// unit of limits. The answers are by Key, each as State would return it. The error of a missing target is the one
+	// in Unanswered, else the call's, else ErrNotFound. After an error without any answer guard asks again, in halves.
 	States(ctx context.Context, targets []Target) (map[string]Observation, error)
 	// MaxStates returns the maximum number of targets of one call, at least 1. It does not change.
 	MaxStates() int
@@ -171,11 +164,11 @@ func (u Unanswered) Unwrap() []error { return slices.Collect(maps.Values(u)) }
 // Watcher is a Provider whose devices report changes of a machine's power by themselves (libvirt's events). Such
 // reports prove nothing and never replace State: they only decide when to ask.
 type Watcher interface {
-	// Watch calls report with what the devices report of the targets, until ctx ends. It blocks. It reconnects and
-	// subscribes again by itself for as long as that may help. After each connection it also reports every target that
-	// does not run then, because it missed the events in between. It skips a target that the device does not know or
-	// that cannot be watched. It returns ctx's error once ctx has ended, and ErrPermanent if nothing can be watched.
-	// Watch does not call report after it has returned. Several Watches may run.
+	// Watch calls report with what the devices report of the targets, until ctx ends. It blocks, and reconnects by itself
+	// for as long as that may help. After each connection it also reports every target that does not run, because it
+	// missed events. It skips a target that cannot be watched. It returns ctx's error once ctx has ended, and
+	// ErrPermanent if nothing can be watched. Watch does not call report after it has returned. Several Watches may
+	// run.
 	Watch(ctx context.Context, targets []Target, report ReportFunc) error
 }
 
@@ -260,21 +253,19 @@ type Answer struct {
 	Err error   // why the state is unknown; nil for a word the provider does not know
 }
 
-// Ask asks p for t's power. Only Ask, AskAll and AskEach turn a Provider's State into a proof. Ask checks, for all
-// providers, that the device was asked during this call (ErrStale) and that its answer is about t (ErrIdentity).
-// Different system UUIDs refuse the answer, and so do addresses none of which is the node's. A device without a usable
-// UUID cannot be checked and passes. So does a node without one, unless only its name led to the machine (Named). Ask
-// blocks until p answers or ctx ends. A provider that panics has given no answer. The device's word is clipped, because
-// a record on the Node stores it.
+// Ask asks p for t's power. Only Ask, AskAll and AskEach turn a Provider's State into a proof. Ask checks that the
+// device was asked during this call (ErrStale) and that its answer is about t (ErrIdentity): different system UUIDs
+// refuse the answer, and so do addresses none of which is the node's. A device without a usable UUID cannot be checked
+// and passes. So does a node without one, unless only its name led to the machine (Named). Ask blocks until p answers
+// or ctx ends. A panic is no answer. The device's word is clipped, because a record on the Node stores it.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
 	return checkAnswer(by, t, sent, now(), obs, err)
 }
 
-// AskAll asks for all targets at once if p is a BatchStater (as providers/guard is for every type), else one after the
-// other. The answers are in the targets' order, each under the rules of Ask. No target fails because of another's
-// error.
+// AskAll asks for all targets at once if p is a BatchStater, else one after the other. The answers are in the targets'
+// order, each under the rules of Ask. No target fails because of another's error.
 func AskAll(ctx context.Context, p Provider, by string, targets []Target, now func() Instant) []Answer {
 	answers := make([]Answer, len(targets))
 	batch, ok := p.(BatchStater)
@@ -420,17 +411,15 @@ func staleError(sent, at Instant) error {
 }
 
 // ConfirmIdentity asks p now for the identity of t's machine. Nil means that a power action that follows at once
-// reaches the intended machine: VerifyIdentity accepts what the device reported in this call. The device must report
-// the identity, but not the power. Otherwise the error is the device's, ErrStale or ErrIdentity, and nothing may be
-// sent. It blocks until p answers or ctx ends.
+// reaches the intended machine. The device must report the identity, but not the power. Otherwise the error is the
+// device's, ErrStale or ErrIdentity, and nothing may be sent. It blocks until p answers or ctx ends.
 func ConfirmIdentity(ctx context.Context, p Provider, t Target, now func() Instant) error {
 	sent := now()
 	obs, err := p.State(ctx, t)
 	return CheckIdentity(t, sent, obs, err)
 }
 
-// CheckIdentity decides for ConfirmIdentity on what State returned for t to a question that was sent at sent. It
-// returns nil or an error.
+// CheckIdentity decides for ConfirmIdentity on what State returned for t to a question that was sent at sent.
 func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
 	_, identified := ParseUUID(obs.SystemUUID)
 	if identified = identified || obs.Addresses != ""; err != nil && !identified {
@@ -453,7 +442,7 @@ func recoverPanic[T any](by string, f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// clipWord bounds the length of a device's word, or of several joined words: a broken device must not fill the record.
+// clipWord bounds the length of a device's words: a broken device must not fill the record.
 func clipWord(word string) string {
 	const longest = 240
 	if len(word) > longest {

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,14 +13,12 @@ import (
 )
 
 // Config is one provider type's part of the configuration file: a pointer to a struct whose fields have `yaml` tags.
-// The reader of the configuration fills it over the defaults that Type.NewConfig set. Supported field types: string,
-// bool, int, float64, time.Duration (written with a unit), types with a text form of their own, slices and string-keyed
-// maps of them, nested structs. A text form is an encoding.TextUnmarshaler; its error names what is wrong with the text
-// and does not repeat it. A struct that is embedded with the tag `yaml:",inline"` adds its keys to those of the struct
-// around it: providers/remote has such blocks.
+// The reader of the configuration fills it over the defaults of Type.NewConfig. Supported field types: string, bool,
+// int, float64, time.Duration (written with a unit), encoding.TextUnmarshaler, slices and string-keyed maps of them,
+// nested structs. The error of an UnmarshalText names what is wrong and does not repeat the text. A struct that is
+// embedded with the tag `yaml:",inline"` adds its keys to those of the struct around it.
 type Config interface {
-	// Validate returns every fault, with paths relative to this config ("address"). It reads the files that the config
-	// names, and asks no device.
+	// Validate returns every fault, with paths relative to this config ("address"). It reads files, and asks no device.
 	Validate() []Problem
 	// New returns the provider. It contacts no device: a BMC that is down at start must not keep the controller down.
 	New(Options) (Provider, error)
@@ -28,13 +27,12 @@ type Config interface {
 // IDs is a Config whose machines' IDs can be written in several ways, or are addresses. It is called for every ID
 // before anything is compared or connected to. Without it an ID is taken as it is written.
 type IDs interface {
-	// HasAddressIDs reports whether an ID is the address of a device. Then the author of the ID chooses which host gets
-	// the credentials.
+	// HasAddressIDs reports whether an ID is a device's address. Then its author chooses which host gets the
+	// credentials.
 	HasAddressIDs() bool
-	// CanonicalID returns the canonical form of an ID. hosts are the hosts that get the credentials where the ID is an
-	// address, or several (a machine with two power supplies at two power strips). hosts is empty if the ID is no
-	// address. The error names what is wrong with the ID and does not repeat it, because it may hold a password. It
-	// asks no device.
+	// CanonicalID returns the canonical form of an ID, and the hosts that get the credentials if the ID is an address,
+	// or several (two power supplies at two power strips). The error names what is wrong with the ID and does not
+	// repeat it, because it may hold a password. It asks no device.
 	CanonicalID(id string) (canonical string, hosts []string, err error)
 }
 
@@ -54,21 +52,18 @@ type ProviderIDs interface {
 }
 
 // ListedHosts marks an IDs whose devices get their credentials from a third-party program and do not report the
-// machine's identity. If such an ID is an address, a rule that lets a kubelet choose it is refused, whatever the rule
-// allows.
+// machine's identity. A rule that lets a kubelet choose such an address is refused, whatever it allows.
 type ListedHosts interface {
 	IDs
 	ListedHosts()
 }
 
-// SharesPower marks a Config whose devices share their machines' power supply (a BMC). A device without power is
-// silent, and silence is not off.
+// SharesPower marks a Config whose devices share their machines' power supply: a BMC without power is silent, not off.
 type SharesPower interface{ SharesPower() }
 
 // Cautious is a Config with settings that are allowed but risky.
 type Cautious interface {
-	// Cautions returns the risky settings that are set, and for each what may go wrong. check-config and the log show
-	// them.
+	// Cautions returns the risky settings that are set, and what may go wrong. check-config and the log show them.
 	Cautions() []Problem
 }
 
@@ -124,20 +119,14 @@ type NodeTaint struct{ Key, Value, Effect string }
 
 // WithDefaults returns o with nil fields filled.
 func (o Options) WithDefaults() Options {
-	if o.Agent == "" {
-		o.Agent = "forcefence"
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Agent, o.Log = cmp.Or(o.Agent, "forcefence"), cmp.Or(o.Log, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	return o
 }
 
-// Type is one device family. Off and Identity are texts for users: docs/providers.md and `forcefence providers` show
-// them.
+// Type is one device family. docs/providers.md and `forcefence providers` show users the texts Off and Identity.
 type Type struct {
 	Name      string // the key of its settings in the file: "redfish"
 	NewConfig func() Config
@@ -204,8 +193,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // at each use, so a rotated file needs no reload. Each machine may have a file of its own (ReadSecretOf).
 type SecretRef struct{ File, Env string }
 
-// CheckReadable checks the secret before it is used: exactly one place is named, and a file exists and is not empty. An
-// environment variable is not checked, because it may be set later, where the controller runs.
+// CheckReadable checks the secret before it is used: exactly one place is named, and a file exists and is not empty. It
+// does not read an environment variable, which may be set later, where the controller runs.
 func (r SecretRef) CheckReadable() error {
 	switch {
 	case PerMachine(r.Env):

@@ -15,10 +15,9 @@ func ErrorCause(err error) string {
 	return ErrorClass(err) + ": " + ErrorText(err)
 }
 
-// ErrorText returns what an Event or a log line may show of a device's error. That is the cause without the act and the
-// machine, because Event and line name these themselves. It is one line of printable text, at most 200 bytes, and ""
-// for nil. What precedes an @ in an address is left out. Providers promise that their errors hold no secret; ErrorText
-// bounds what a device can put into an error.
+// ErrorText returns what an Event or a log line may show of a device's error: the cause without the act and the
+// machine, in one line of printable text, at most 200 bytes, and "" for nil. What precedes an @ in an address is left
+// out. Providers promise that their errors hold no secret; ErrorText bounds what a device can put into an error.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

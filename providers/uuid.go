@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// SameMachine compares a node's system UUID with the one a device reported, in both SMBIOS byte orders. Firmware before
-// SMBIOS 2.6 and some BMCs write the first three fields big-endian where others write them little-endian. A mismatch is
-// an ErrIdentity. It returns nil if either is empty or a placeholder, because then nothing can be compared.
+// SameMachine compares a node's system UUID with the one a device reported, in both SMBIOS byte orders, because
+// firmware before SMBIOS 2.6 and some BMCs write the first three fields big-endian. A mismatch is an ErrIdentity. It
+// returns nil if either identifies no machine, because then nothing can be compared.
 func SameMachine(node, device string) error {
 	n, okN := ParseUUID(node)
 	d, okD := ParseUUID(device)
@@ -20,9 +20,9 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
 }
 
-// checkMachine returns an ErrIdentity if the device reported another machine than t, else nil. Addresses that a device
-// reports must include one of the node's, whether or not the node has any. A system UUID must match as well if the
-// node's name led to the machine and the device reports no address.
+// checkMachine returns an ErrIdentity if the device reported another machine than t. Addresses that a device reports
+// must include one of the node's. A system UUID must match as well if the node's name led to the machine and the device
+// reports no address.
 func (t Target) checkMachine(obs Observation) error {
 	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil {
 		return err
@@ -75,8 +75,8 @@ func ParseUUID(s string) (u [16]byte, ok bool) {
 	return u, true
 }
 
-// CanonicalUUID returns a machine's UUID in its canonical form: lower case with dashes, in the lesser of both byte
-// orders. It returns "" for text that identifies no machine.
+// CanonicalUUID returns a UUID in lower case with dashes, in the lesser of both byte orders; "" if it identifies no
+// machine.
 func CanonicalUUID(s string) string {
 	u, ok := ParseUUID(s)
 	if !ok {

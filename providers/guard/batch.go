@@ -12,12 +12,10 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// maxParallel is the maximum number of targets in flight of a provider without batches, over all its devices. Each
-// device has its own limit.
+// maxParallel is the maximum number of targets in flight of a provider without batches, over all its devices.
 const maxParallel = 64
 
-// MaxStates implements providers.BatchStater. States accepts any number. MaxStates only shows whether one call asks for
-// more than one target.
+// MaxStates implements providers.BatchStater. It only shows whether one call asks for more than one target.
 func (g *Provider) MaxStates() int {
 	if _, ok := g.inner.(providers.BatchStater); ok {
 		return math.MaxInt
@@ -85,7 +83,7 @@ func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *b
 }
 
 // askBatch asks for targets of one unit of limits in one call. If the whole call failed for a reason that may concern a
-// single target, it asks again in halves. 1000 ids of which one does not exist cost some 20 calls and give 999 answers.
+// single target, it asks again in halves: 1000 ids of which one does not exist cost some 20 calls.
 func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string,
 	targets []providers.Target, c *batchResult) {
 	all, err := callUnit(ctx, g, callStates, describeCount(targets), func() string { return unit },
@@ -110,8 +108,8 @@ func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 	}
 }
 
-// mayBeOneTarget reports whether an error of a whole batch may concern a single target. A device that is silent, denies
-// access or is not trusted would fail for any target, and twenty more calls would harm it.
+// mayBeOneTarget reports whether an error of a whole batch may concern a single target. A device that is silent or
+// denies access would fail for any target, and twenty more calls would harm it.
 func mayBeOneTarget(err error) bool {
 	var each providers.Unanswered
 	if errors.As(err, &each) {

@@ -10,6 +10,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,24 +42,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Timeout <= 0 {
-		o.Timeout = 5 * time.Second
-	}
-	if o.Setting == "" {
-		o.Setting = "timeout"
-	}
-	if o.Rate <= 0 {
-		o.Rate = 10
-	}
-	if o.Burst <= 0 {
-		o.Burst = 10
-	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = 2
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 5*time.Second)
+	o.Setting = cmp.Or(o.Setting, "timeout")
+	o.Rate, o.Burst = cmp.Or(max(o.Rate, 0), 10), cmp.Or(max(o.Burst, 0), 10)
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 2)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }
 
@@ -76,8 +64,8 @@ type Provider struct {
 	identities identities
 }
 
-// limitUnit holds the limits of one unit. A call holds a slot from its start until the inner provider has returned. For
-// a provider that ignores its context, that is after the caller has its error.
+// limitUnit holds the limits of one unit. A call holds a slot until the inner provider has returned, even if the caller
+// has its error before.
 type limitUnit struct {
 	slots  chan struct{} // capacity is the concurrency limit
 	rate   *rate.Limiter
@@ -128,8 +116,8 @@ func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers
 	})
 }
 
-// PowerOff confirms the machine's identity, asks still, and passes the request on. After an error the request may still
-// have reached the device. Only an identity error and ErrNotSent mean that it did not.
+// PowerOff confirms the machine's identity, asks still, and passes the request on. After an error the request may have
+// reached the device, unless it is an identity error or ErrNotSent.
 func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	return g.runPowerAction(ctx, callPowerOff, t, still, g.inner.PowerOff)
 }
@@ -287,8 +275,7 @@ func callUnit[T any](ctx context.Context, g *Provider, c call, what string, unit
 		return a.v, g.explainTimeout(ctx, a.err)
 	case <-ctx.Done():
 	}
-	// A provider that honours its context returns about now, and its error is more precise. So an answer that has
-	// already arrived wins over the guard's own error.
+	// A provider that honours its context returns about now, and its error is more precise, so it wins.
 	select {
 	case a := <-answered:
 		return a.v, g.explainTimeout(ctx, a.err)
@@ -335,8 +322,8 @@ func (g *Provider) leaveUnit(d *limitUnit, slot bool) {
 	g.calls.Done()
 }
 
-// waitTurn waits for a slot, then for the rate, so that a call without a slot uses up no turn. It blocks until ctx ends
-// at most.
+// waitTurn waits for a slot, then for the rate, so that a call without a slot uses up no turn. It blocks until ctx
+// ends.
 func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) error {
 	select {
 	case d.slots <- struct{}{}:
@@ -393,8 +380,7 @@ func (g *Provider) explainTimeout(ctx context.Context, err error) error {
 	return providers.WithClass(contextClass(ctx), fmt.Errorf("%w: %w", err, context.Cause(ctx)))
 }
 
-// contextError returns the error of a context that has ended: unreachable after a deadline, the caller's own reason
-// after a cancellation.
+// contextError returns ErrUnreachable after a deadline, and the caller's own reason after a cancellation.
 func contextError(ctx context.Context) error {
 	return providers.WithClass(contextClass(ctx), context.Cause(ctx))
 }

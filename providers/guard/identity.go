@@ -8,13 +8,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// confirmedFor is how long a machine's identity counts as confirmed, from when the question was sent. The controller
-// asks for the state, decides, and writes its record before it acts. An answer that is at most this old spares the
-// device another question. Moving a cable takes longer.
+// confirmedFor is how long a machine's identity counts as confirmed, from when the question was sent. It covers the
+// time from the controller's question to its act; moving a cable takes longer.
 const confirmedFor = 15 * time.Second
 
-// identities remembers which targets' devices have recently confirmed that they control the right machine. Each
-// confirmation serves one action.
+// identities remembers which devices have recently confirmed their machine. Each confirmation serves one action.
 type identities struct {
 	mu        sync.Mutex // guards what follows
 	known     map[string]identity
@@ -28,8 +26,7 @@ type identity struct {
 	used   providers.Instant // when an action used one up: an older question confirms nothing
 }
 
-// learnIdentity evaluates what State returned for t to a question that was sent at sent. An answer about another
-// machine revokes the confirmation.
+// learnIdentity evaluates State's answer for t to a question sent at sent. Another machine's revokes the confirmation.
 func (i *identities) learnIdentity(t providers.Target, sent providers.Instant, obs providers.Observation, err error) {
 	t.Heard = time.Time{}
 	wrong := providers.CheckIdentity(t, sent, obs, err)
@@ -65,8 +62,7 @@ func (i *identities) useConfirmation(t providers.Target, now providers.Instant) 
 	return was.target == t && !was.sent.IsZero() && was.sent.Age(now) <= confirmedFor
 }
 
-// forgetStale removes entries that are too old to count, once per confirmedFor. The caller holds mu. An answer to a
-// question from before a removed action is too old as well.
+// forgetStale removes entries that are too old to count, once per confirmedFor. The caller holds mu.
 func (i *identities) forgetStale(now providers.Instant) {
 	if i.lastSweep.Age(now) < confirmedFor {
 		return

@@ -10,15 +10,14 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Metrics are the collectors of all guards of a process. Labels come from closed sets; nodes and devices are never
-// among them. A nil Metrics measures nothing.
+// Metrics are the collectors of all guards of a process, without labels for nodes and devices. Nil measures nothing.
 type Metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 }
 
-// NewMetrics registers the collectors, or shares those that are registered with reg already (after a reload of the
-// configuration). A nil reg registers nothing.
+// NewMetrics registers the collectors with reg, or shares those that are registered already. A nil reg registers
+// nothing.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	calls, err1 := registerOrReuse(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "forcefence_provider_calls_total",
@@ -59,8 +58,7 @@ func (m *Metrics) observeDuration(typ, call string, took time.Duration) {
 	}
 }
 
-// resultLabel returns the label of a result: one of on, off, changing, unknown for an answered question, else
-// providers.ErrorClass.
+// resultLabel returns on, off, changing or unknown for an answered question, else providers.ErrorClass.
 func resultLabel(v any, err error) string {
 	if obs, ok := v.(providers.Observation); ok && err == nil {
 		return strings.ToLower(obs.State.String())

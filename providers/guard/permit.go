@@ -28,8 +28,7 @@ func (p *permit) askStill() error {
 	return err
 }
 
-// endAction ends the permission: a late provider sends nothing more. It blocks until a running call of still has
-// returned.
+// endAction ends the permission for a late provider. It blocks until a running call of still has returned.
 func (p *permit) endAction() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -111,8 +111,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return out
 }
 
-// readKg reads the BMCs' own key, again at each call; without one it returns nil. The error is ErrDenied, and never
-// contains the key.
+// readKg reads the BMCs' own key; without one it returns nil. The error is ErrDenied, and never contains the key.
 func (c *Config) readKg() ([]byte, error) {
 	if c.KgFile == "" && c.KgEnv == "" {
 		return nil, nil
@@ -125,8 +124,8 @@ func (c *Config) readKg() ([]byte, error) {
 	return key, providers.WithClass(providers.ErrDenied, err)
 }
 
-// parseKg parses a BMC key into the bytes that ipmitool makes of it: text (-k), or hexadecimal (-y). Hexadecimal begins
-// with 0x or has its full length, which no text has.
+// parseKg parses a BMC key as ipmitool does: text (-k), or hexadecimal (-y), which begins with 0x or has its full
+// length.
 func parseKg(text string) (key []byte, err error) {
 	digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x")
 	if key, err = hex.DecodeString(digits); !isHex && (err != nil || len(key) != maxKg) {
@@ -213,10 +212,9 @@ type Provider struct {
 }
 
 var (
-	_ providers.Provider = (*Provider)(nil)
-	_ providers.Closer   = (*Provider)(nil)
-	_ providers.Grouper  = (*Provider)(nil)
-	_ providers.IDs      = (*Config)(nil)
+	_ providers.Closer  = (*Provider)(nil)
+	_ providers.Grouper = (*Provider)(nil)
+	_ providers.IDs     = (*Config)(nil)
 )
 
 // New returns the provider for a valid Config. It contacts no BMC.
@@ -229,8 +227,8 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// State asks for the system's GUID, for the chassis' power, and if that is off for the ACPI power state. Errors have a
-// class. A state that IPMI does not define is PowerUnknown without an error.
+// State asks for the system's GUID, for the chassis' power, and if that is off for the ACPI power state. An undefined
+// state is PowerUnknown without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, s *session) error {
@@ -285,7 +283,7 @@ func (p *Provider) readACPIState(ctx context.Context, s *session) (providers.Pow
 
 // acpiStates maps the system power states of Get ACPI Power State (IPMI 2.0, table 20-7) for a chassis that is off.
 // Software in the machine sets them, and a machine that lost power had no time for that: "working" contradicts nothing.
-// A state in which memory is kept was set on purpose, and may be true.
+// A state in which memory is kept was set on purpose.
 var acpiStates = map[byte]struct {
 	state providers.PowerState
 	word  string
@@ -306,9 +304,8 @@ var acpiStates = map[byte]struct {
 	0x2a: {providers.PowerOff, "not known to the BMC"},
 }
 
-// systemUUID parses a system GUID. IPMI 2.0 (20.8) writes all 16 bytes in reverse, most BMCs write them as SMBIOS does.
-// systemUUID tries both and returns the one that is the node's (providers.SameMachine knows SMBIOS' two orders). It
-// returns "" for a GUID that identifies no machine in one of them.
+// systemUUID parses a system GUID. IPMI 2.0 (20.8) reverses all 16 bytes, most BMCs write them as SMBIOS does. It
+// returns the one of both that is the node's, and "" if one of them identifies no machine.
 func systemUUID(guid [16]byte, node string) string {
 	smbios := providers.FormatUUID(providers.SwapUUID(guid))
 	slices.Reverse(guid[:])
@@ -334,8 +331,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	return p.controlChassis(remote.WithStill(ctx, still), "power on", t, chassis.ChassisControlPowerUp, true)
 }
 
-// controlChassis sends the command, once for each session. If the BMC refuses, it reads the state: the action may be
-// done already.
+// controlChassis sends the command. If the BMC refuses, it reads the state: the action may be done already.
 func (p *Provider) controlChassis(ctx context.Context, act string, t providers.Target, c chassis.ChassisControl,
 	on bool) error {
 	return p.runCall(ctx, act, t, func(ctx context.Context, s *session) error {

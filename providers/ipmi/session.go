@@ -24,19 +24,19 @@ const (
 	idleAfter = 20 * time.Second
 	// forgetAfter is how long a BMC's cipher suite is remembered after that.
 	forgetAfter = 4 * time.Hour
-	// warmFor is how long an old session may be silent: a BMC that restarted does not know the session, and does not
-	// answer. The rest of the call's time is for a new session.
+	// warmFor is how long an old session may be silent: a BMC that restarted does not answer in it. The rest of the
+	// call's time is for a new session.
 	warmFor = 1500 * time.Millisecond
 	// loginFor is the timeout of a log-in, which continues when the call that started it has no time left.
 	loginFor = 30 * time.Second
-	// openMore is how much longer an answer to the log-in may take each time that it starts again: the BMC may be slow.
+	// openMore is how much longer an answer to the log-in may take at each new start, because BMCs are slow.
 	openMore = 500 * time.Millisecond
 	// reportAhead is how much time a call keeps to report why there is no session.
 	reportAhead = 100 * time.Millisecond
 	// closeFor is the timeout of closing a session. A BMC that does not answer ends it by itself.
 	closeFor = 1500 * time.Millisecond
-	// heldFor is how long no log-in is tried after one that the BMC refused at the end though it had the same password.
-	// It may count that as a failure, and lock the account after some.
+	// heldFor is how long no log-in is tried after one that the BMC refused at the end: it may count that as a failed
+	// log-in, and lock the account after some.
 	heldFor = time.Minute
 	// maxPassword, maxUser and maxKg are IPMI's maximum lengths.
 	maxPassword, maxUser, maxKg = 20, 16, 20
@@ -62,8 +62,7 @@ type login struct {
 // sessionFunc is one call's part that needs the BMC's session.
 type sessionFunc func(context.Context, *session) error
 
-// withSession runs f as the owner of the BMC's session. If an old session brings no answer, f runs once more on a new
-// one.
+// withSession runs f as the owner of the BMC's session. If an old session brings no answer, f runs again on a new one.
 func (p *Provider) withSession(ctx context.Context, a remote.Account, f sessionFunc) error {
 	b, release, err := p.pool.Acquire(a)
 	if err != nil {
@@ -88,9 +87,8 @@ func (p *Provider) withSession(ctx context.Context, a remote.Account, f sessionF
 	return p.trySession(ctx, b, remote.Backstop, f)
 }
 
-// trySession runs f on the session. It drops the session if a question has no answer for that long, or if the BMC's
-// answer is invalid. If the call ran out of time but the BMC answered recently, it keeps the session, because the BMC
-// is only slow. The caller has the turn.
+// trySession runs f on the session. It drops the session if a question has no answer for that long, or an invalid one.
+// If the call ran out of time but the BMC answered recently, it keeps the session. The caller has the turn.
 func (p *Provider) trySession(ctx context.Context, b *bmc, silence time.Duration, f sessionFunc) error {
 	s := b.session
 	s.patience = silence
@@ -105,8 +103,8 @@ func (p *Provider) trySession(ctx context.Context, b *bmc, silence time.Duration
 	return err
 }
 
-// loggedIn waits for a session until ctx ends. The caller has the turn. A failed log-in may have started before its
-// cause was repaired, so one that an earlier call started is tried again.
+// loggedIn waits for a session until ctx ends. The caller has the turn. A log-in that an earlier call started is tried
+// again after a failure, whose cause may be repaired.
 func (p *Provider) loggedIn(ctx context.Context, b *bmc) (*session, error) {
 	for {
 		earlier := b.login != nil
@@ -136,7 +134,7 @@ func (p *Provider) beginLogin(b *bmc) {
 	b.login = l
 }
 
-// waitEnded waits for the end of the log-in. If ctx ends before, the error reports the trouble of the log-in so far.
+// waitEnded waits for the end of the log-in. If ctx ends before, the error is the log-in's last one.
 func (l *login) waitEnded(ctx context.Context) error {
 	ahead := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -193,8 +191,8 @@ func (p *Provider) dropSession(s *session) {
 	}
 }
 
-// Close ends log-ins and closes all sessions. It blocks until ctx's deadline at most. BMCs that did not answer must end
-// their sessions themselves; they are the error.
+// Close ends log-ins and closes all sessions. It blocks until ctx's deadline at most. The error names the BMCs that did
+// not answer; their sessions expire.
 func (p *Provider) Close(ctx context.Context) error {
 	return p.pool.Close(ctx, func(b *bmc) error {
 		select {
@@ -211,8 +209,8 @@ func (p *Provider) Close(ctx context.Context) error {
 }
 
 // openSession opens a session with the first of the cipher suites that the BMC has; one that worked before is tried
-// first. A BMC may not answer to a suite that it does not have. The log-in then continues, and reportTrouble receives
-// the error. Password and key are read again each time, and what the BMC refused is not tried again.
+// first. A BMC may not answer to a suite that it does not have: then reportTrouble receives the error, and the log-in
+// continues. Password and key are read again each time, and what the BMC refused is not tried again.
 func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(error)) (*session, error) {
 	user, password, err := p.cfg.ReadCredentials(b.Owner)
 	switch {
@@ -282,8 +280,7 @@ func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(e
 	}
 }
 
-// suitesFor returns the cipher suites in the order in which they are tried: the one that worked, then those of the
-// configuration.
+// suitesFor returns the cipher suites in the order in which they are tried: first the one that worked.
 func (p *Provider) suitesFor(b *bmc) []int {
 	ids := slices.Clone(p.cfg.CipherSuites)
 	if i := slices.Index(ids, b.suite); i > 0 {
@@ -297,8 +294,8 @@ var (
 	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
 )
 
-// tryHandshake opens one session with the privilege. The caller must close a session that it returns beside an error.
-// has reports whether the BMC accepted the cipher suite.
+// tryHandshake opens one session with the privilege. The caller closes a session that it returns beside an error. has
+// reports whether the BMC accepted the cipher suite.
 func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who credentials,
 	patience time.Duration) (_ *session, has bool, _ error) {
 	conn, err := p.dial(ctx, "udp", b.Device)

@@ -50,8 +50,8 @@ func (t trap) String() string {
 	return fmt.Sprintf("PET %#06x (%s)", t.specific, name)
 }
 
-// parseTrap parses the relevant part of a trap of SNMPv1 or v2c, and allocates nothing. Senders may send anything. Any
-// packet that is a trap, whatever its sender and content, causes a question.
+// parseTrap parses the relevant part of a trap of SNMPv1 or v2c, and allocates nothing. Anybody can send one: whatever
+// its content, it only causes a question.
 func parseTrap(b []byte) (t trap, ok bool) {
 	packet := remote.BER{Rest: b}
 	message := packet.Enter(remote.BERSequence)
@@ -76,8 +76,7 @@ func parseTrap(b []byte) (t trap, ok bool) {
 	return t, !pdu.Bad
 }
 
-// ports are this process' sockets for traps, by their addresses. BMCs send to one port, and several providers may have
-// such BMCs.
+// ports are this process' sockets for traps, by their addresses. Several providers may share one.
 var (
 	portsMu sync.Mutex // guards ports, and the list of each port's listeners
 	ports   = map[string]*port{}
@@ -90,8 +89,7 @@ type port struct {
 	listeners map[*trapWatch]struct{} // guarded by portsMu
 }
 
-// listenForTraps passes the traps that are sent to address to w, until leave is called. leave waits until w has handled
-// the current one.
+// listenForTraps passes traps for address to w until leave is called. leave waits until w has handled the current one.
 func listenForTraps(address string, w *trapWatch) (leave func(), _ error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()

@@ -19,8 +19,7 @@ const (
 	askEvery   = time.Second
 	asksAtOnce = 16
 	askTime    = 5 * time.Second
-	// askFor is how long a BMC that sent a trap is asked again while its machine is on: the trap may be about the near
-	// future.
+	// askFor is how long a BMC that sent a trap is asked again while its machine is on: a trap may precede the change.
 	askFor = 4 * time.Second
 	// resolveEvery is the time between two look-ups of the BMCs' names.
 	resolveEvery = time.Minute
@@ -31,9 +30,9 @@ type trapProvider struct{ *Provider }
 
 var _ providers.Watcher = trapProvider{}
 
-// Watch listens for traps. After a trap in a BMC's name it asks that BMC, at most once a second. It reports machines
-// that do not run by the BMC's answer. A trap alone proves nothing, since anybody can send one. At the beginning it
-// asks all BMCs. It returns ErrPermanent if it cannot listen at the address.
+// Watch listens for traps. After a trap in a BMC's name it asks that BMC, at most once a second, and reports a machine
+// that does not run by the BMC's answer. At the beginning it asks all BMCs. It returns ErrPermanent if it cannot
+// listen.
 func (p trapProvider) Watch(ctx context.Context, targets []providers.Target, f providers.ReportFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &trapWatch{p: p.Provider, targets: targets, f: f, addresses: make([][]netip.Addr, len(targets)),

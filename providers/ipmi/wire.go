@@ -24,7 +24,7 @@ type suite struct {
 	integrity types.IntegrityAlg
 }
 
-// suites are the ones whose packets prove who sent them. All others are refused. With suite 0 anybody in the network
+// suites are the ones whose packets prove who sent them; all others are refused. With suite 0 anybody in the network
 // may say off. Those without an integrity algorithm prove the log-in only, and RC4 and MD5 prove too little.
 var suites = map[int]suite{
 	3:  {types.AuthAlg_HMAC_SHA1, types.IntegrityAlg_HMAC_SHA1_96},
@@ -57,7 +57,7 @@ const (
 
 // sendTiming holds the minimum times to wait for an answer before a packet is sent again: a question, a message of the
 // log-in, and a command that acts. open is the time before the log-in starts again. A repeated log-in message may use
-// up another of the BMC's sessions, or another random number.
+// up another of the BMC's sessions.
 type sendTiming struct{ question, login, act, open time.Duration }
 
 // defaultTiming is the sendTiming for BMCs.
@@ -105,10 +105,9 @@ func newID() uint32 {
 // errSilent means that no answer came.
 var errSilent = providers.WithClass(providers.ErrUnreachable, errors.New("no answer"))
 
-// exchangePackets sends what pack returns, and repeats it while no answer comes. It waits for a set time, or twice the
-// time of the last answer if that is longer, and doubles the wait each time. accept gets each datagram and reports
-// whether it is the answer; its error ends exchangePackets. It blocks until ctx ends, or until no answer came for as
-// long as patience allows: errSilent.
+// exchangePackets sends what pack returns, and repeats it while no answer comes. It waits for wait, or twice the BMC's
+// round trip if that is longer, and doubles the wait each time. accept reports whether a datagram is the answer; its
+// error ends exchangePackets. It blocks until ctx ends, or for patience without an answer: errSilent.
 func (s *session) exchangePackets(ctx context.Context, wait, patience time.Duration,
 	pack func() ([]byte, error), accept func([]byte) (bool, error)) error {
 	wait, patience = max(wait, 2*s.rtt), s.extendPatience(patience)
@@ -179,8 +178,8 @@ var (
 )
 
 // logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before this side sends its
-// proof. RAKP message 4 may be lost, and many BMCs do not send it twice. So the session may be open without it, and the
-// first answer that the BMC signs shows that.
+// proof. RAKP message 4 may be lost, and many BMCs do not send it twice: then the first signed answer shows that the
+// session is open.
 func (s *session) logIn(ctx context.Context, a credentials, patience time.Duration) error {
 	if err := s.sendLoginStep(ctx, patience, payloadOpenRequest, s.packOpen, s.acceptOpen); err != nil {
 		return explainRefusal("opening a session", err)
@@ -250,10 +249,10 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 	return ctx.Err()
 }
 
-// sendLoginStep sends one message of the log-in and passes its answer to accept. An answer has this side's session ID,
-// which is random, and the tag of a message that was sent, of which the first is random. So an attacker who does not
-// see the packets cannot refuse anything. A BMC makes another random number for each RAKP message, so only the last one
-// sent can be answered. Each request for a session can be answered.
+// sendLoginStep sends one message of the log-in and passes its answer to accept. An answer has this side's session ID
+// and the tag of a message that was sent. Both are random, so an attacker who does not see the packets cannot refuse
+// anything. A BMC makes another random number for each RAKP message, so only the last one sent can be answered. Each
+// request for a session can be answered.
 func (s *session) sendLoginStep(ctx context.Context, patience time.Duration, request byte,
 	pack func(tag byte) []byte, accept func(m []byte) (bool, error)) error {
 	first := crypto.RandomBytes(1)[0]
@@ -306,8 +305,8 @@ func (s *session) acceptOpen(m []byte) (bool, error) {
 	return true, nil
 }
 
-// explainRefusal returns why a BMC opened no session. Nothing proves that reason, so it counts as if there were no
-// answer. A wrong password shows before it is sent: the BMC's own proof is made with another.
+// explainRefusal returns why a BMC opened no session. Nothing proves the reason, so it counts as no answer. A wrong
+// password shows before it is sent: the BMC's own proof is made with another.
 func explainRefusal(act string, err error) error {
 	var status *types.RmcpStatusError
 	if !errors.As(err, &status) {
@@ -348,7 +347,7 @@ func (s *session) sendQuery(ctx context.Context, q types.Request, into types.Res
 // before each attempt; its error is a stopError, and ends the command. A nil maySend always allows it.
 //
 // IPMI numbers questions from 1 to 63 only. A number that was sent more than once, or was not answered, may be answered
-// at any time, by what was true at another time. So it is not used again in this session, which ends before (errSpent).
+// late. So it is not used again in this session, which ends before (errSpent).
 func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 	maySend func() error) (answer []byte, err error) {
 	next := s.number%lastNumber + 1
@@ -411,8 +410,8 @@ type stopError struct{ error }
 
 func (e stopError) Unwrap() error { return e.error }
 
-// sealMessage encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet, because a BMC
-// drops a packet that it had before.
+// sealMessage encrypts and signs a message (IPMI 2.0, 13.28.4 and 13.29). Each call makes another packet, because BMCs
+// drop repeated ones.
 func (s *session) sealMessage(message []byte) ([]byte, error) {
 	payload, err := crypto.EncryptAESPayload(message, s.k2, crypto.RandomBytes(blockLen))
 	if err != nil {
@@ -430,8 +429,8 @@ func (s *session) sealMessage(message []byte) ([]byte, error) {
 }
 
 // unsealMessage returns the message of a packet of the session that the BMC signed and that was never seen before. For
-// any other packet it returns nil, and why names what is wrong. An empty why means a late answer to the log-in, which
-// proves nothing and is no attack.
+// any other packet it returns nil, and why names what is wrong; "" means a late answer to the log-in, which is no
+// attack.
 func (s *session) unsealMessage(b []byte) (message []byte, why string) {
 	p, ok := parsePacket(b)
 	switch {

@@ -31,8 +31,7 @@ func (o outlet) hostName() string {
 	return host
 }
 
-// maxOutlets is the maximum number of outlets in an ID: no machine has more power supplies, and one question holds them
-// all.
+// maxOutlets is the maximum number of outlets in an ID. One question holds them all.
 const maxOutlets = 16
 
 var errID = errors.New("is no list of outlets: write host[:port]/outlet, with commas between several")

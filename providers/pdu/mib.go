@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// mib describes one maker's strips: the columns of an outlet's state and command, and their words. The outlet's number
-// follows each column.
+// mib describes one maker's strips: the columns of an outlet's state and command, which its number follows, and their
+// words.
 type mib struct {
 	state   string       // the column that tells the relay's state
 	off, on int          // its words
@@ -34,9 +34,9 @@ const (
 	twoNumbers                     // strip.outlet behind one address, 1.7; 7 is 1.7
 )
 
-// mibs are the tables. Sources: PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable;
-// rPDUOutletStatusTable and rPDUOutletControlTable), PDU2-MIB (outletSwitchControlTable). The words of APC's rPDU2 for
-// a state and for a command are crosswise.
+// mibs are the tables of PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable;
+// rPDUOutletStatusTable and rPDUOutletControlTable) and PDU2-MIB (outletSwitchControlTable). APC's rPDU2 numbers on and
+// off differently in states and in commands.
 var mibs = map[string]mib{
 	"apc-rpdu2": {
 		state: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5", off: 1, on: 2,
@@ -70,8 +70,7 @@ type outletAnswer struct {
 }
 
 // outletState evaluates an outlet's columns, in the order of queryColumns. Off is returned nowhere else. An outlet that
-// is off with a command pending may come on by itself: it may be in the middle of a reboot. One that is on may still be
-// switched off, whatever is pending.
+// is off with a command pending may come on by itself, in the middle of a reboot. One that is on may be switched off.
 func (m mib) outletState(values []gosnmp.SnmpPDU) outletAnswer {
 	state, whole := integerValue(values[0])
 	switch {

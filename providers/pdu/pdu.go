@@ -46,9 +46,8 @@ const (
 	v2c = "v2c"
 )
 
-// authentications and privacies are USM's protocols by their names in the file. AES with keys of 192 and 256 bits was
-// never a standard: the ones with a c extend short keys as Cisco does (Reeder), the others as the draft does
-// (Blumenthal).
+// authentications and privacies are USM's protocols by their names in the file. AES with longer keys was never a
+// standard: the ones with a c extend short keys as Cisco does (Reeder), the others as the draft does (Blumenthal).
 var (
 	authentications = map[string]gosnmp.SnmpV3AuthProtocol{
 		"md5": gosnmp.MD5, "sha1": gosnmp.SHA,
@@ -230,10 +229,9 @@ type Provider struct {
 }
 
 var (
-	_ providers.Provider = (*Provider)(nil)
-	_ providers.Feeder   = (*Provider)(nil)
-	_ providers.Limiter  = (*Provider)(nil)
-	_ providers.Parts    = (*Config)(nil)
+	_ providers.Feeder  = (*Provider)(nil)
+	_ providers.Limiter = (*Provider)(nil)
+	_ providers.Parts   = (*Config)(nil)
 )
 
 // New returns the provider. It contacts no strip. Validate finds every error that it returns.
@@ -260,19 +258,18 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// Feeds implements providers.Feeder: an outlet's On does not contradict another device's Off, because a server that was
-// shut down keeps its outlets.
+// Feeds implements providers.Feeder: a server that was shut down keeps its outlets on.
 func (*Provider) Feeds() {}
 
-// LimitGroup implements providers.Limiter: a strip is a small computer. Machines at the same strips share its limits.
+// LimitGroup implements providers.Limiter: machines at the same strips, which are small computers, share their limits.
 func (p *Provider) LimitGroup(t providers.Target) string {
 	_, hosts, _ := p.cfg.CanonicalID(t.ID)
 	return strings.Join(hosts, ",")
 }
 
 // State asks every strip for the machine's outlets. Off means that all of them have been off, with no command pending,
-// in this process's answers for OffDelay. Until then the state is PowerChanging. If a strip does not answer, State
-// returns an error.
+// in this process's answers for OffDelay; until then the state is PowerChanging. It is an error if a strip does not
+// answer.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, outlets []outlet) error {
 		asked := p.opts.Now()
@@ -314,12 +311,8 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 }
 
 // runCall runs one call for the outlets of a target.
-func (p *Provider) runCall(
-	ctx context.Context,
-	act string,
-	t providers.Target,
-	f func(context.Context, []outlet) error,
-) error {
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
+	f func(context.Context, []outlet) error) error {
 	return remote.RunCall(ctx, act, t, "pdu "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
 		outlets, err := parseID(t.ID, p.mib)
 		if err != nil {
@@ -332,8 +325,7 @@ func (p *Provider) runCall(
 	})
 }
 
-// askStrips asks all strips at once, each for all its outlets. The answers are in the outlets' order. The error is the
-// first in that order.
+// askStrips asks all strips at once. The answers, and the error that is returned, are by the outlets' order.
 func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAnswer, error) {
 	var wait sync.WaitGroup
 	answers, errs := make([]outletAnswer, len(outlets)), make([]error, len(outlets))
@@ -347,12 +339,7 @@ func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAns
 		first = end
 	}
 	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return answers, nil
+	return answers, cmp.Or(errs...)
 }
 
 // askStrip asks one strip for its outlets, in one question.
@@ -417,13 +404,11 @@ type offRun struct {
 	broken      time.Time // when something else was seen last: an answer to an older question starts no row
 }
 
-// maxApart is the maximum time between two answers of a series. After a longer gap the outlets may have been on in
-// between.
+// maxApart is the maximum time between two answers of a series: the outlets may have been on in a longer gap.
 const maxApart = time.Minute
 
 // extendOffRun records that all outlets were off in an answer that arrived at got, to a question sent at asked. It
-// returns how long they are known to be off, and whether that is long enough: by then the power supplies have used up
-// what they store.
+// returns how long they are known to be off, and whether the power supplies are empty by then.
 func (p *Provider) extendOffRun(id string, asked, got time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

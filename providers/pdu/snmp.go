@@ -32,8 +32,7 @@ func (e engine) timeAt(t time.Time) uint32 {
 	return uint32(min(int64(e.time)+int64(passed), math.MaxInt32)) // #nosec G115 -- within bounds
 }
 
-// isReplay reports whether boots and time are older than a message that the engine has already sent: a replay. gosnmp
-// does not check that.
+// isReplay reports whether the engine has sent a later message before, which gosnmp does not check.
 func (e engine) isReplay(boots, secs uint32, t time.Time) bool {
 	return boots == math.MaxInt32 || boots < e.boots || boots == e.boots && int64(secs)+window < int64(e.timeAt(t))
 }
@@ -74,19 +73,14 @@ func (p *Provider) rememberEngine(address string, e engine) {
 	p.strips[address] = e
 }
 
-// retryEvery is the time after which an unanswered question is sent again: a datagram may be lost. A command is sent
-// once.
+// retryEvery is the time after which an unanswered question is sent again. A command is sent once.
 const retryEvery = time.Second
 
-// exchangeMessage sends one question or command to an outlet's strip and returns the values of its answer, in the order
-// of asked. It has a socket, and a client, of its own: gosnmp's client is not for concurrent use, and a new port cannot
-// be guessed. It returns when ctx ends at the latest.
-func (p *Provider) exchangeMessage(
-	ctx context.Context,
-	at outlet,
-	kind gosnmp.PDUType,
-	asked []gosnmp.SnmpPDU,
-) ([]gosnmp.SnmpPDU, error) {
+// exchangeMessage sends one question or command to an outlet's strip and returns the answer's values, in the order of
+// asked. It has a client and a socket of its own: gosnmp's client is not for concurrent use, and a new port cannot be
+// guessed. It returns when ctx ends at the latest.
+func (p *Provider) exchangeMessage(ctx context.Context, at outlet, kind gosnmp.PDUType,
+	asked []gosnmp.SnmpPDU) ([]gosnmp.SnmpPDU, error) {
 	who, err := p.readCredentials(at.owner)
 	if err != nil {
 		return nil, err
@@ -151,8 +145,7 @@ func (p *Provider) newClient(ctx context.Context, address string, who login) (*l
 		PrivacyProtocol: privacies[p.cfg.Privacy], PrivacyPassphrase: who.priv.Reveal(),
 	}
 	if e.id != "" {
-		// A known engine is not asked again for its identity: anybody could forge that answer, since nothing is
-		// authenticated yet.
+		// A known engine is not asked for its identity: that answer is not authenticated, so anybody could forge it.
 		usm.AuthoritativeEngineID, c.ContextEngineID = e.id, e.id
 		usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime = e.boots, e.timeAt(p.opts.Now())
 	}
@@ -161,9 +154,9 @@ func (p *Provider) newClient(ctx context.Context, address string, who login) (*l
 	return &link{version: 3, engine: e.id}, c
 }
 
-// verifyAnswer checks an answer that gosnmp has authenticated, before it is used. gosnmp v1.47 accepts an answer that
-// is not encrypted though the question was, one by another engine whose user has the same password, one with request id
-// 0 for any question, any kind of PDU, and old ones. At the end verifyAnswer remembers the engine.
+// verifyAnswer checks an answer that gosnmp has authenticated. gosnmp v1.47 accepts an answer that is not encrypted
+// though the question was, one by another engine whose user has the same password, one with request id 0 for any
+// question, any kind of PDU, and old ones. At the end verifyAnswer remembers the engine.
 func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
 	switch {
 	case answer.PDUType != gosnmp.GetResponse:
@@ -250,9 +243,9 @@ func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err erro
 	return socketError(err)
 }
 
-// refusedError returns the error of a strip that refuses the credentials. The report is not authenticated, so anybody
-// who saw the question may have sent it, but could as well have dropped the question. SNMP has no log-in, but a strip
-// may still lock the account: the credential is not sent again for a while.
+// refusedError returns the error of a strip that refuses the credentials, which are not sent again for a while, because
+// a strip may lock the account. The report is not authenticated: whoever sent it could as well have dropped the
+// question.
 func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text string) error {
 	if text == unknownEngine {
 		return untrustedError("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +

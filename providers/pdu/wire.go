@@ -18,8 +18,8 @@ const (
 	tagReport   = 0xa8
 )
 
-// parseHeader parses a message's header. Its sender may have written anything. The result only decides which messages
-// are skipped, never which are believed.
+// parseHeader parses a message's header, whoever wrote it. The result only decides which messages are skipped, never
+// which are believed.
 func parseHeader(message []byte) (h header, ok bool) {
 	m := remote.BER{Rest: message}
 	body := m.Enter(remote.BERSequence)

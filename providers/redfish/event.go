@@ -15,7 +15,7 @@ type eventReport struct {
 	MetricValues present // a MetricReport's: it tells of no change
 }
 
-// eventRecords are a report's events, up to the number that is read at once. Further events count as unknown.
+// eventRecords are a report's events, up to eventBurst; a longer report counts as unknown.
 type eventRecords []eventRecord
 
 // UnmarshalJSON skips parts with an unexpected shape.
@@ -48,22 +48,20 @@ type eventRecord struct {
 	OriginOfCondition links
 }
 
-// parseEvent parses what a BMC sent. ok is false if it is no JSON object: then something unknown happened. It skips
-// parts with an unexpected shape.
+// parseEvent parses what a BMC sent, without parts of an unexpected shape. ok is false if it is no JSON object.
 func parseEvent(data []byte) (r eventReport, ok bool) {
 	err := json.Unmarshal(data, &r)
 	var shape *json.UnmarshalTypeError // the other parts were read
 	return r, err == nil || errors.As(err, &shape)
 }
 
-// messageName returns a message's name in its registry, without the registry's maker and version.
+// messageName returns a message's name in its registry, without the registry's name and version.
 func (r eventRecord) messageName() string {
 	return r.MessageId[strings.LastIndexByte(r.MessageId, '.')+1:]
 }
 
 // powerState returns what a message's name means for a system's power. known is false for all other messages: then the
-// BMC is asked. whole is true if the message can only be about a system, and false if OriginOfCondition names what it
-// is about.
+// BMC is asked. whole is true if the message can only be about a system, not a part that OriginOfCondition names.
 func (r eventRecord) powerState() (state providers.PowerState, whole, known bool) {
 	switch r.messageName() {
 	case "ResourcePoweredOff": // ResourceEvent, of the DMTF

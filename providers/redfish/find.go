@@ -90,8 +90,8 @@ func (r *related) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// links are the paths of other resources, in any shape that BMCs use: Cisco's are plain strings. It keeps one more than
-// maxSystems, which shows that the list was longer.
+// links are the paths of other resources, in any shape that BMCs use: Cisco's are plain strings. One more than
+// maxSystems is kept, which shows that the list was longer.
 type links []string
 
 // UnmarshalJSON skips what is no link.
@@ -134,7 +134,7 @@ func (w *word) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// eachOf decodes a list one by one, until f has enough. It treats a single value as a list of one.
+// eachOf decodes a list until f has enough. A single value is a list of one.
 func eachOf(b []byte, f func(json.RawMessage) bool) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if bytes.HasPrefix(b, []byte("[")) {
@@ -158,7 +158,7 @@ const (
 	maxWords = 64      // in a list
 )
 
-// clipText returns a bounded copy of a text, in memory of its own: nothing else of a megabyte is kept.
+// clipText returns a bounded copy of a text, so that the rest of a long answer is not kept in memory.
 func clipText(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -188,7 +188,7 @@ func (s *system) clipFields() {
 	s.Links = related{Chassis: chassis}
 }
 
-// hasUUID reports whether the system has this UUID, in either byte order. Placeholders and an empty UUID match nothing.
+// hasUUID reports whether the system has this UUID, in either byte order. A placeholder matches nothing.
 func (s *system) hasUUID(uuid string) bool {
 	_, known := providers.ParseUUID(uuid)
 	_, told := providers.ParseUUID(s.UUID)
@@ -227,9 +227,8 @@ func (p systemPlace) matchesTarget(s *system, w systemQuery, t providers.Target)
 	return p.sole && providers.SameMachine(t.SystemUUID, s.UUID) == nil || s.matchesTarget(w, t)
 }
 
-// findSystem reads the target's system. That is one GET if its place is known: from the target, from memory, or from
-// its Id. The system's state is never remembered. A place where another system is now is forgotten, and looked up
-// again.
+// findSystem reads the target's system: in one GET if its place is known from the target, from memory, or from its Id.
+// The state is never remembered. A place where another system is now is looked up again.
 func (b *bmc) findSystem(ctx context.Context, w systemQuery, t providers.Target) (*system, error) {
 	if w.path != "" {
 		return b.readSystem(ctx, w.path)
@@ -306,7 +305,7 @@ func (b *bmc) rememberPlace(key string, p systemPlace) {
 	b.places[key] = p
 }
 
-// readByID reads the system at the place in the collection that has this Id, as on nearly all BMCs.
+// readByID reads the system whose path ends with this Id, as on nearly all BMCs.
 func (b *bmc) readByID(ctx context.Context, id string) (*system, error) {
 	systems, err := b.systemsPath(ctx)
 	if err != nil {
@@ -363,8 +362,7 @@ func (all *scan) identitiesOnly() *scan {
 	return kept
 }
 
-// scanSystems reads all systems. Callers share one scan, which continues for the next caller when all have stopped
-// waiting.
+// scanSystems reads all systems. Callers share one scan, which continues when all have stopped waiting.
 func (b *bmc) scanSystems(ctx context.Context) (*scan, error) {
 	b.p.pool.Lock()
 	if b.pendingScan.HasEnded() {
@@ -437,7 +435,7 @@ func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, e
 		return systemPlace{}, notFound("%d systems match (%s): name one by its Id or UUID", len(fit), joinWords(ids))
 	case all.err != nil && (len(fit) == 0 || fit[0].bySerial(w)):
 		// A system that cannot be read may be the one, or a second one with that serial number. Ids and UUIDs are
-		// unique by definition: one dead blade must not prevent the others from being fenced.
+		// unique, so one dead blade does not prevent the others from being fenced.
 		return systemPlace{}, all.err
 	case len(fit) == 0 && w.id != "":
 		return systemPlace{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number",

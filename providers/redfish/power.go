@@ -30,14 +30,14 @@ func powerState(word string) providers.PowerState {
 	}
 }
 
-// readPower decides what a system's answer proves. The system's own Off is not enough. OpenBMC derives it from the
-// state of the host's firmware, and reports off for every state it does not name. And a machine that sleeps (ACPI S3,
-// S4, a guest's managed save) resumes its memory. So an Off counts only if nothing contradicts it, in the system's own
-// resource or by the power of a chassis that is this system's alone. What contradicts determines the state, so that a
-// machine whose chassis is On can be powered off; word then names both.
+// readPower decides what a system's answer proves. The system's own Off is not enough: OpenBMC derives it from the
+// host's firmware, and reports off for every state it does not name. A machine that sleeps (ACPI S3, S4, a guest's
+// managed save) resumes its memory. So an Off counts only if nothing contradicts it, in the system's own resource or by
+// the power of a chassis that is this system's alone. The contradiction determines the state, so that a machine whose
+// chassis is On can be powered off; word then names both.
 //
-// A chassis that the BMC links but does not have (404) is no evidence. A chassis that cannot be read otherwise is an
-// error: it may be On.
+// A chassis that the BMC links but does not have (404) is no evidence. One that cannot be read otherwise is an error,
+// because it may be On.
 func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerState, word string, _ error) {
 	state = powerState(s.PowerState)
 	switch {
@@ -71,9 +71,9 @@ type rail struct {
 	err   error
 }
 
-// findDoubt returns why a later Off of a system that is on now may not count, "" for no reason. A drill reports it
-// while nothing is wrong. A chassis that is part of a machine, such as a board or a module, often has standby power,
-// and always reports On. findDoubt waits for at most half of the remaining time.
+// findDoubt returns why a later Off of a system that is on now may not count, "" for no reason. A chassis that is part
+// of a machine, such as a board, often has standby power, and always reports On. findDoubt waits for at most half of
+// the remaining time.
 func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 	if b.p.cfg.IgnoreChassisPower {
 		return ""
@@ -154,8 +154,7 @@ func (b *bmc) readRail(ctx context.Context, path string) rail {
 	return r
 }
 
-// readSystem reads a system. If the system was Off the last time, it reads the chassis at the same time, so that a slow
-// BMC has time for both.
+// readSystem reads a system, and its chassis at the same time if it was Off the last time, because BMCs are slow.
 func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 	b.p.pool.Lock()
 	known := b.chassis[path]
@@ -202,7 +201,7 @@ func (b *bmc) readSystem(ctx context.Context, path string) (*system, error) {
 
 // findSleepState searches a system's resource, vendor parts included, for a state that means that its memory is kept:
 // ACPI S1 to S4, a guest's managed save. It skips properties with a name in ignore. It returns the property and the
-// word, or "". It reads word by word, because a resource may hold very many.
+// word, or "". It reads token by token, because a resource may hold very many.
 func findSleepState(resource []byte, ignore []string) string {
 	d := json.NewDecoder(bytes.NewReader(resource))
 	d.UseNumber()

@@ -63,9 +63,9 @@ const (
 	serverIdle = 2 * time.Minute
 )
 
-// eventServer receives the events of BMCs. It listens while a Watch runs, and so only in the leading process. It trusts
-// no sender. It refuses connections from addresses other than a BMC's. Each BMC has a path of its own that cannot be
-// guessed. What is sent there is at most a reason to ask that BMC.
+// eventServer receives the events of BMCs. It listens while a Watch runs, and so only in the leading process. It
+// refuses connections from addresses other than a BMC's. Each BMC has a path of its own that cannot be guessed. What is
+// sent there is at most a reason to ask that BMC.
 type eventServer struct {
 	push    Push
 	context string // marks this provider's subscriptions
@@ -120,8 +120,7 @@ func (d *eventServer) setAddresses(g *subscription, addrs []netip.Addr) {
 	g.addrs = addrs
 }
 
-// keepOpen keeps the server open until ctx ends, and closes ready once it listens. If it cannot listen, it logs that
-// once and tries again.
+// keepOpen keeps the server open until ctx ends, and closes ready once it listens. Until then it tries again.
 func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan<- struct{}) {
 	warned := false
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
@@ -273,7 +272,7 @@ func senderAddress(hostport string) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// ServeHTTP receives one event. The answer does not distinguish between an unknown path and another BMC's path.
+// ServeHTTP receives one event. The answers for an unknown path and for another BMC's path are the same.
 func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := senderAddress(r.RemoteAddr)
 	d.mu.Lock()
@@ -314,8 +313,8 @@ type destination struct {
 	Status               struct{ State string }
 }
 
-// runSubscription subscribes g's path to the BMC's events. It blocks until the BMC has forgotten the subscription or
-// ctx ends; then it deletes the subscription. lasted is how long the subscription existed, 0 if it never did.
+// runSubscription subscribes g's path to the BMC's events. It blocks until the BMC has forgotten the subscription, or
+// until ctx ends and it has deleted the subscription. lasted is 0 if there never was one.
 func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription) (lasted time.Duration, err error) {
 	var path string
 	if err := l.withSlot(ctx, func() (err error) {
@@ -385,8 +384,8 @@ func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error 
 	return nil
 }
 
-// ownPath reports whether a subscription belongs to this provider, in this process or in an earlier one: it has this
-// server's context and origin. path is the path to which it sends.
+// ownPath reports whether a subscription belongs to this provider, also of an earlier process: it has this server's
+// context and origin. path is the path to which it sends.
 func (d *eventServer) ownPath(s destination) (path string, ok bool) {
 	u, err := url.Parse(s.Destination)
 	if err != nil || s.Context != d.context {
@@ -406,8 +405,8 @@ func (d *eventServer) hasSubscription(path string) bool {
 // maxSubscriptions is more than BMCs have: OpenBMC has 20.
 const maxSubscriptions = 64
 
-// createSubscription creates a subscription and returns its path. Before that it deletes those that earlier processes
-// of this provider left. It touches no other.
+// createSubscription creates a subscription and returns its path. It first deletes those that earlier processes of this
+// provider left, and no others.
 func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscription) (path string, _ error) {
 	s, err := b.readEventService(ctx)
 	if err != nil {
@@ -453,8 +452,8 @@ func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscripti
 	return path, nil
 }
 
-// subscriptionBody adds which events are wanted. Services before version 1.3 know types of events. Nearly all later
-// ones accept both ways, but some only one, so the caller tries the other where the first is refused.
+// subscriptionBody adds which events are wanted. Services before version 1.3 know types of events. Some later ones
+// accept only one way, so the caller tries the other after a refusal.
 func (s *eventService) subscriptionBody(body map[string]any, other bool) map[string]any {
 	old := len(s.RegistryPrefixes) == 0 && len(s.EventFormatTypes) == 0
 	delete(body, "EventTypes")
@@ -473,7 +472,7 @@ func (s *eventService) subscriptionBody(body map[string]any, other bool) map[str
 	return body
 }
 
-// deleteSubscription deletes a subscription. If that fails, the next process deletes it, or the BMC lets it expire.
+// deleteSubscription deletes a subscription. If that fails, the next process does, or it expires.
 func (l *listener) deleteSubscription(ctx context.Context, b *bmc, path string) {
 	if _, err := b.sendChange(ctx, request{method: http.MethodDelete, path: path}); err != nil &&
 		httpStatus(err) != http.StatusNotFound {

@@ -181,7 +181,7 @@ func (c *Config) SharesPower() {}
 // HasAddressIDs implements providers.IDs: an ID is its BMC's address, unless one BMC answers for all machines.
 func (c *Config) HasAddressIDs() bool { return c.Address == "" }
 
-// CanonicalID implements providers.IDs. A BMC's address is in lower case, without a default port or a trailing slash.
+// CanonicalID implements providers.IDs: a BMC's address in lower case, without a default port or a trailing slash.
 // Behind one BMC for all machines a UUID has one spelling, and any other ID is unchanged.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
@@ -201,8 +201,8 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return origin + path, []string{u.Hostname()}, nil
 }
 
-// parseAddress splits the address of a BMC, or of a system on it, into the origin that sessions belong to and the
-// system's path ("" for none). Its errors never repeat the address.
+// parseAddress splits the address of a BMC, or of a system on it, into the origin and the system's path ("" for none).
+// Its errors never repeat the address.
 func (c *Config) parseAddress(address string) (origin, path string, _ error) {
 	u, err := remote.ParseHTTP(address, c.AllowHTTP)
 	if err != nil {
@@ -235,7 +235,6 @@ type Provider struct {
 }
 
 var (
-	_ providers.Provider = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
 	_ providers.Grouper  = (*Provider)(nil)
 	_ providers.IDs      = (*Config)(nil)
@@ -254,8 +253,8 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	return p, nil
 }
 
-// State reads the system's resource, and its chassis' if the system reports Off. Errors have a class. A word that
-// Redfish does not define is PowerUnknown without an error.
+// State reads the system's resource, and its chassis' if the system reports Off. An unknown word is PowerUnknown
+// without an error.
 func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
 	var obs providers.Observation
 	err := p.runCall(ctx, "ask state of", t,
@@ -277,8 +276,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	return obs, err
 }
 
-// PowerOff sends ForceOff, unless the system reports Off already. Accepted is not off: some BMCs answer 204 and do
-// nothing.
+// PowerOff sends ForceOff, unless the system reports Off already. Some BMCs answer 204 and do nothing.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
@@ -286,8 +284,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 	})
 }
 
-// PowerOn sends On, ForceOn if a BMC has no On, or PushPowerButton if it has neither. It sends nothing if the system
-// reports On already.
+// PowerOn sends On, else ForceOn, else PushPowerButton, whichever the BMC has, unless the system reports On already.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, b *bmc, w systemQuery, t providers.Target) error {
@@ -295,9 +292,9 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	})
 }
 
-// resetSystem reads the system and posts the first of the words that it offers. It sends the post once, and again only
-// to a BMC that did nothing because it requires an ETag first. It reads the system again after a refusal: many BMCs
-// refuse (400, 409) what is done already or in progress.
+// resetSystem reads the system and posts the first of the words that it offers. It posts once, and again only to a BMC
+// that did nothing because it requires an ETag. After a refusal it reads the system again: many BMCs refuse (400, 409)
+// what is done already or in progress.
 func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target, words []string,
 	there, underWay string) error {
 	s, err := b.findSystem(ctx, w, t)
@@ -358,12 +355,10 @@ func resetSystem(ctx context.Context, b *bmc, w systemQuery, t providers.Target,
 	return refused
 }
 
-// pushButton is the word that some BMCs (iRMC S4) offer instead of On. A running machine takes it as a request to shut
-// down.
+// pushButton is what some BMCs (iRMC S4) offer instead of On. A running machine takes it as a request to shut down.
 const pushButton = "PushPowerButton"
 
-// pushPause is how long a BMC may take to report On after the button was pushed. Until then the button is not pushed
-// again.
+// pushPause is how long a BMC may take to report On after the button was pushed.
 const pushPause = 2 * time.Minute
 
 // mayPush reads the system again, and returns it if it is exactly off and its button was not pushed within pushPause.
@@ -405,8 +400,8 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 	return w.Device
 }
 
-// runCall runs one call against the target's BMC and explains its error. With IgnoreUUID f gets a target without a
-// UUID, so that no system is found, or refused, by it.
+// runCall runs one call against the target's BMC. With IgnoreUUID f gets a target without a UUID, so that no system is
+// found, or refused, by it.
 func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 	f func(context.Context, *bmc, systemQuery, providers.Target) error) error {
 	w, err := p.locateSystem(t)
@@ -426,8 +421,7 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 	})
 }
 
-// classifyError adds a class to an error and removes the answer's body from its text, because the body may repeat what
-// was sent.
+// classifyError adds a class to an error and removes the answer's body, which may repeat what was sent, from its text.
 func classifyError(ctx context.Context, err error) error {
 	code := httpStatus(err)
 	if class := providers.ErrorClass(err); code == 0 || class != "error" && class != "canceled" && ctx.Err() == nil {
@@ -450,7 +444,7 @@ func httpStatus(err error) int {
 }
 
 // messageID matches a name from a message registry ("Base.1.8.ResourceInUse", "IDRAC.2.1.RAC0218",
-// "SMC.v1_0_0.OemLicenseNotPassed"). It is the only part of an error's body that is repeated.
+// "SMC.v1_0_0.OemLicenseNotPassed"). No other part of an error's body is repeated.
 var messageID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
 
 // errorMessageID returns the message that a BMC sent with an error status, "" for none.

@@ -19,8 +19,7 @@ import (
 
 const (
 	// idleAfter is how long a BMC may be unused before its session is deleted: BMCs have few slots
-	// (stmcginnis/gofish#75). It is longer than the time between two probes of a healthy machine, so that not every
-	// probe logs in and out.
+	// (stmcginnis/gofish#75). It is longer than the time between two probes, so that not every probe logs in.
 	idleAfter = 11 * time.Minute
 	// forgetAfter is how long the places of a BMC's systems, and what it refused, are remembered after that.
 	forgetAfter = 4 * time.Hour
@@ -29,8 +28,7 @@ const (
 	loginTime = 20 * time.Second
 	// scanTime is the timeout of a scan of all systems of a BMC.
 	scanTime = 30 * time.Second
-	// leftSessionFor is how long no credential is sent after a log-in that may have left a session in the BMC, because
-	// its slots would fill up.
+	// leftSessionFor is how long no credential is sent after a log-in that may have left a session in the BMC.
 	leftSessionFor = time.Minute
 	// basicFor is how long a BMC that gave no session is not asked for another.
 	basicFor = time.Hour
@@ -113,7 +111,7 @@ func (p *Provider) expireBMC(b *bmc) time.Duration {
 }
 
 // Close waits for running log-ins, ends all sessions and closes the connections. It blocks until ctx's deadline at
-// most. BMCs that did not answer must end their sessions themselves; they are the error.
+// most. The error names the BMCs that did not answer; their sessions expire.
 func (p *Provider) Close(ctx context.Context) error {
 	turns := make(chan struct{}, 32)
 	defer p.transport.CloseIdleConnections()
@@ -128,7 +126,7 @@ func (p *Provider) Close(ctx context.Context) error {
 	})
 }
 
-// endSession ends the session, if there is one. A session that the BMC no longer knows counts as ended.
+// endSession ends the session, if there is one. A session that the BMC does not know has ended.
 func (b *bmc) endSession(ctx context.Context, l *login) error {
 	if l == nil || l.session == "" {
 		return nil
@@ -154,8 +152,8 @@ func (b *bmc) getResource(ctx context.Context, path string, into any) (r *reply,
 	return r, asked, err
 }
 
-// withLogin runs f with a login. An expired session is replaced once. A session whose token never worked is replaced by
-// basic authentication, if the configuration allows that. In both cases f runs again.
+// withLogin runs f with a login. It replaces an expired session once, and a session whose token never worked by basic
+// authentication, if the configuration allows that. Then f runs again.
 func (b *bmc) withLogin(ctx context.Context, f func(*login) error) error {
 	var err error
 	for range 3 { // an expired session, one that never works, basic
@@ -174,8 +172,7 @@ func (b *bmc) withLogin(ctx context.Context, f func(*login) error) error {
 	return err
 }
 
-// sendChange sends one request once. It follows a getResource of the same call, so the login works. If the login has
-// expired in between, the caller tries again later.
+// sendChange sends one request once. It follows a getResource of the same call, so the login works.
 func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 	l, err := b.loggedIn(ctx)
 	if err != nil {
@@ -191,7 +188,7 @@ func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 
 // loggedIn returns the login, and creates one if there is none. All callers wait for the same log-in, each until its
 // own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
-// again. The error is that of the last attempt, since a refused password is not the network's fault.
+// again.
 func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 	for range 2 {
 		b.p.pool.Lock()
@@ -229,10 +226,10 @@ func (b *bmc) markProven(l *login) {
 	l.proven = true
 }
 
-// handleUnauthorized drops a login that was answered with 401, and reports whether another attempt makes sense. It does
-// not after basic authentication, nor after a session whose token never worked if basic is not allowed: then the
-// credential is recorded as refused. But if no session was available, a BMC may refuse basic altogether. Then the
-// credential is not sent that way again, and sessions are tried.
+// handleUnauthorized drops a login that was answered with 401, and reports whether another attempt makes sense. After
+// basic authentication, or a session whose token never worked, the credential is recorded as refused. But if no session
+// was available, a BMC may refuse basic altogether: then the credential is not sent that way again, and sessions are
+// tried.
 func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	b.p.pool.Lock()
 	defer b.p.pool.Unlock()
@@ -254,8 +251,8 @@ func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	return false, b.rememberRefused(l, cause)
 }
 
-// noLoginError returns the error of a BMC that gives no session and refuses basic authentication. That says nothing
-// about the password.
+// noLoginError returns the error of a BMC that gives no session and refuses basic authentication, whatever the
+// password.
 func noLoginError(noSession error) error {
 	return providers.WithClass(providers.ErrUnreachable,
 		fmt.Errorf("the BMC refuses basic authentication, and gives no session: %s",
@@ -267,8 +264,8 @@ func (b *bmc) rememberRefused(l *login, cause error) error {
 	return b.p.refusals.RememberDenied(b.String(), l.sum, b.p.opts.Now(), classifyError(context.Background(), cause))
 }
 
-// localPath returns the path of a link from a BMC, which is a path or starts with the BMC's own origin. It returns ""
-// and false for any other link, and for one that is too long to keep.
+// localPath returns the path of a link from a BMC, which is a path or starts with the BMC's own origin. ok is false for
+// any other link, and for one that is too long to keep.
 func (b *bmc) localPath(link string) (path string, ok bool) {
 	if path = strings.TrimPrefix(link, b.Device); !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
 		len(path) > maxPath {
@@ -299,9 +296,8 @@ func (b *bmc) readRoot(get func(path string, into any) error) (sessions, systems
 	return sessions, systems, nil
 }
 
-// openLogin logs in: by a session, or by basic authentication if the configuration requires it. With auth auto it also
-// uses basic if the BMC cannot give a session: no such service, an error, no free slot, no token. It reads the password
-// again each time. It does not send a credential that the BMC refused a second time.
+// openLogin logs in: by a session, or by basic authentication if the configuration requires it or, with auth auto, if
+// the BMC cannot give a session. It reads the password again each time, and sends no credential that the BMC refused.
 func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	user, password, err := p.cfg.ReadCredentials(b.Owner)
 	if err != nil {
@@ -354,7 +350,7 @@ func hasNoSlot(code int) bool {
 		code >= 500 && code != http.StatusNotImplemented
 }
 
-// openSession creates a session for l. After an error mayUseBasic reports whether the BMC may still accept basic
+// openSession creates a session for l. After an error mayUseBasic reports whether the BMC may accept basic
 // authentication.
 func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBasic bool, _ error) {
 	b.p.pool.Lock()
@@ -414,8 +410,8 @@ func (b *bmc) openSession(ctx context.Context, l *login, insist bool) (mayUseBas
 	return false, nil
 }
 
-// memberPath returns the path of a collection's new member, such as a session. It reads the header Location, with any
-// host name that the BMC puts before it, or the answer. It returns "" if the BMC does not name the path.
+// memberPath returns the path of a collection's new member from the header Location, with or without a host name, or
+// from the answer. It returns "" if the BMC does not name the path.
 func memberPath(collection string, r *reply) string {
 	if u, err := url.Parse(r.header.Get("Location")); err == nil && strings.HasPrefix(u.EscapedPath(), "/redfish/") {
 		return u.EscapedPath()
@@ -434,8 +430,7 @@ func memberPath(collection string, r *reply) string {
 	return ""
 }
 
-// badCredential reports whether a BMC refused user or password: with 401, or with another status and a message that
-// says so.
+// badCredential reports whether a BMC refused user or password: with 401, or with a message that says so.
 func badCredential(err error) bool {
 	switch httpStatus(err) {
 	case http.StatusUnauthorized:

@@ -20,8 +20,8 @@ const maxEvent = 256 << 10
 var errEvent = fmt.Errorf("an event is larger than %d bytes", maxEvent)
 
 // stream reads server-sent events, as HTML defines them: lines that end in CR, LF or both, fields "data", an empty line
-// after each event. It skips comments, "id", "event" and "retry". After a lost connection it requests no old events,
-// because all machines are asked then.
+// after each event. It skips all other fields. After a lost connection all machines are asked, so no old events are
+// needed.
 type stream struct {
 	r    *bufio.Reader
 	data []byte // of the event that is being read
@@ -33,8 +33,8 @@ type stream struct {
 
 func newStream(r io.Reader) *stream { return &stream{r: bufio.NewReaderSize(r, 1<<10)} }
 
-// nextEvent returns the next event's data, which is valid until the next call. It blocks. An event that the stream's
-// end cuts off does not count.
+// nextEvent returns the next event's data, which is valid until the next call. It blocks. It drops an event that the
+// stream's end cuts off.
 func (s *stream) nextEvent() ([]byte, error) {
 	const kept = 4 << 10 // of a large event's memory, until the next
 	if s.data, s.any = s.data[:0], false; cap(s.data) > kept {
@@ -90,9 +90,8 @@ func (s *stream) readLine() error {
 	}
 }
 
-// openEvents starts to read a stream of events at a path of the BMC; the stream ends with ctx. It follows no redirect:
-// like any other answer, a redirect is no stream. Connection, certificate and credential are those of every other
-// request.
+// openEvents starts to read a stream of events at a path of the BMC; the stream ends with ctx. It follows no redirect.
+// Connection, certificate and credential are those of every other request.
 func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, _ error) {
 	err := b.withLogin(ctx, func(l *login) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.Device+path, http.NoBody)

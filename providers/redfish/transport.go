@@ -72,9 +72,8 @@ func shouldRetry(ctx context.Context, resp *http.Response, err error) (bool, err
 	return false, nil
 }
 
-// sameResource follows a redirect only if it leads a GET to the same resource, with or without a trailing slash: that
-// is how BMCs answer for /redfish/v1. Any other redirect would lead to another resource, or the credentials to another
-// host.
+// sameResource follows a redirect only if it leads a GET to the same resource, with or without a trailing slash, as
+// BMCs answer for /redfish/v1. Any other could lead the credentials to another host.
 func sameResource(next *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > 2 || first.Method != http.MethodGet || next.URL.Scheme != first.URL.Scheme ||
@@ -120,7 +119,7 @@ type reply struct {
 	body   []byte
 }
 
-// sendRequest sends one request and reads its whole answer. Any other status than 200, 201, 202 and 204 is a
+// sendRequest sends one request and reads its whole answer. A status other than 200, 201, 202 and 204 is a
 // *schemas.Error.
 func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 	select {
@@ -167,7 +166,7 @@ func (b *bmc) sendRequest(ctx context.Context, q request) (*reply, error) {
 	return nil, statusError(resp)
 }
 
-// statusError returns the error of an answer with another status. It reads no more of the body than a message id needs.
+// statusError returns the error of an answer with another status.
 func statusError(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	return schemas.ConstructError(resp.StatusCode, body)
@@ -182,8 +181,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// fetchJSON reads a JSON document. Anything but 200 with a whole document is an error: half an answer may end before
-// its On.
+// fetchJSON reads a JSON document. Anything but 200 with a whole document is an error: a part may end before its On.
 func (b *bmc) fetchJSON(ctx context.Context, path string, l *login, into any) (*reply, error) {
 	r, err := b.sendRequest(ctx, request{method: http.MethodGet, path: path, login: l})
 	if err != nil {

@@ -41,7 +41,7 @@ func (c *Config) allowCiphers(cfg *tls.Config) {
 }
 
 // explainHandshake adds the setting that would help to the error of a handshake that ended before there was a
-// certificate. A connection that broke or timed out is not a matter of trust.
+// certificate.
 func (c *Config) explainHandshake(err error) error {
 	var op *net.OpError
 	switch {
@@ -53,8 +53,7 @@ func (c *Config) explainHandshake(err error) error {
 	return err
 }
 
-// tlsAdvice returns what helps if a BMC and Go have no cipher in common. Go has no DHE, so no setting helps for a BMC
-// that only knows DHE.
+// tlsAdvice returns what helps if a BMC and Go have no cipher in common. Go has no DHE.
 func (c *Config) tlsAdvice(err error) string {
 	old := strings.Contains(err.Error(), "protocol version")
 	switch {

@@ -37,8 +37,7 @@ const (
 	unsubscribeTime = 2 * time.Second
 	// steadyAfter is how long events must have worked for their loss to cause no pause.
 	steadyAfter = time.Minute
-	// eventBurst is how many events are read at once, and eventsPerSecond how many continuously. Further events are not
-	// read, and count as unknown ones.
+	// eventBurst is how many events are read at once, and eventsPerSecond how many continuously.
 	eventBurst, eventsPerSecond = 50, 20
 )
 
@@ -47,11 +46,10 @@ type eventProvider struct{ *Provider }
 
 var _ providers.Watcher = eventProvider{}
 
-// Watch keeps one stream of events, or one subscription, at each BMC. No event is trusted. An event that is known to
-// mean that a system does not run is reported at once. For any other event it asks the BMC, at most once a second for
-// each system.
+// Watch keeps one stream of events, or one subscription, at each BMC. It reports an event at once that is known to mean
+// that a system does not run. For any other event it asks the BMC, at most once a second for each system.
 //
-// A BMC without events is logged once, and tried again every hour. Its machines are asked only for other reasons.
+// A BMC without events is logged once, and tried again every hour.
 func (p eventProvider) Watch(ctx context.Context, targets []providers.Target, f providers.ReportFunc) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,8 +179,7 @@ func (l *listener) reportTrouble(then string, err error) {
 	}
 }
 
-// reportBegun records that events arrive from now on. It also asks for all machines, because earlier events were
-// missed.
+// reportBegun records that events arrive from now on. It asks for all machines, because events were missed.
 func (l *listener) reportBegun() {
 	if l.troubleReported {
 		l.troubleReported = false
@@ -193,7 +190,7 @@ func (l *listener) reportBegun() {
 }
 
 // hasNoEvents reports whether an error will not go away within a minute: there is no service, the account may not use
-// it, or it redirects elsewhere. A refused password may be corrected by then, and is not sent again before.
+// it, or it redirects elsewhere. A refused password may be corrected by then.
 func hasNoEvents(err error) bool {
 	switch code := httpStatus(err); code {
 	case 0:
@@ -341,9 +338,8 @@ func (l *listener) handleEvent(data []byte) {
 	}
 }
 
-// affectedTargets returns the targets of an event by its origin. If the origin is a system's resource or a part of it,
-// that is the system. It is no target if the origin is another system, and otherwise all targets behind the BMC. exact
-// reports that the origin is the one system itself.
+// affectedTargets returns the targets of an event by its origin: the system that is the origin or that contains it,
+// none if that is another system, and otherwise all. exact reports that the origin is the one system itself.
 func (l *listener) affectedTargets(origins links) (about []int, exact bool) {
 	l.p.pool.Lock()
 	systems := l.b.systems

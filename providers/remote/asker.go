@@ -11,8 +11,8 @@ import (
 const (
 	// askEvery is the minimum time between two questions about one machine, and between two immediate reports of it.
 	askEvery = time.Second
-	// askAgain is the time until the next question, and askCount the number of questions: a device may report a power
-	// cut before its own answers show it.
+	// askAgain is the time until the next question, and askCount their number: an event may precede the device's own
+	// answers.
 	askAgain, askCount = 2 * time.Second, 3
 	// askTime is the timeout of one question.
 	askTime = 10 * time.Second
@@ -20,11 +20,10 @@ const (
 	maxAsking = 128
 )
 
-// Asker is the part of a Watch between the devices' events and the Watch's function. An event that is known to mean
-// that a machine does not run is reported at once (ReportState). For any other event it asks the device, and reports an
-// answer other than On (AskSoon). It does each at most once a second for each machine, however much is pushed and by
-// whom. So a device that sends without end, or an attacker who sends in its name, causes one cheap question a second,
-// and no event of another machine is lost.
+// Asker is the part of a Watch between the devices' events and the Watch's function. It reports an event that is known
+// to mean that a machine does not run at once (ReportState). For any other event it asks the device, and reports an
+// answer other than On (AskSoon). It does each at most once a second for each machine, so a flood of events, also from
+// an attacker, causes one cheap question a second, and no event of another machine is lost.
 type Asker struct {
 	ask      AskFunc
 	report   providers.ReportFunc
@@ -63,8 +62,8 @@ func (a *Asker) AskSoon(which ...int) {
 	}
 }
 
-// ReportState reports at once what a device sent about a machine's power. If a report was made less than a second ago,
-// it asks instead. It does not block.
+// ReportState reports at once what a device sent about a machine's power, or asks if the last report is less than a
+// second old. It does not block.
 func (a *Asker) ReportState(i int, o providers.Observation) {
 	now := time.Now()
 	a.mu.Lock()

@@ -10,16 +10,15 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// MaxHeader is the maximum length of an answer's header, in bytes, including the informational answers before it.
-// net/http's own limit is 10 MiB, of which its map makes ten times as much.
+// MaxHeader is the maximum length of an answer's header in bytes, informational answers included. net/http's own limit
+// is 10 MiB, of which its map makes ten times as much.
 const MaxHeader = 64 << 10
 
 // ErrTooLarge is the cause of the error for a body that exceeds its Limited.
 var ErrTooLarge = errors.New("answer is too large")
 
 // Limited is a transport that bounds the body of each answer after decompression. A Read beyond the limit fails with
-// ErrTooLarge. Values bounds what a decoder makes of a document, which may be fifty times its size: "{}," is three
-// bytes.
+// ErrTooLarge. Values bounds what a decoder makes of a document, which may be fifty times its size.
 type Limited struct {
 	Next   http.RoundTripper
 	Bytes  int

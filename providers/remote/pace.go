@@ -7,9 +7,8 @@ import (
 )
 
 // Throttle calls a function for each of n things on request, at most once per interval for each. Requests come from
-// what devices push, which anybody may forge, and a flood of them must cause only a question now and then. No request
-// is lost: the function is called after the last one, if necessary once the interval is over. Throttle is safe for
-// concurrent use.
+// what devices push, which anybody may forge. No request is lost: the function is called after the last one, if
+// necessary once the interval is over. Throttle is safe for concurrent use.
 type Throttle struct {
 	ctx   context.Context
 	every time.Duration
@@ -28,9 +27,8 @@ type throttled struct {
 	last         time.Time // when f was begun
 }
 
-// NewThrottle returns a Throttle for the things 0 to n-1. f starts at most once per every for each thing. It runs for
-// at most atOnce things at the same time, and never twice at once for the same thing. f must return when ctx ends, and
-// is not called after that.
+// NewThrottle returns a Throttle for the things 0 to n-1. f starts at most once per every for each thing, runs for at
+// most atOnce things at a time, and never twice at once for the same thing. f must return when ctx ends.
 func NewThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(context.Context, int)) *Throttle {
 	return &Throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
 }

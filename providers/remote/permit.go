@@ -16,8 +16,7 @@ func WithStill(ctx context.Context, still func() error) context.Context {
 }
 
 // MaySend asks the still of the power action that ctx belongs to. A type calls it right before each request that acts,
-// on every attempt. An error means that the request must not be sent (providers.PermitSends gives its class). It is
-// ErrPermanent for a context that WithStill did not make.
+// on every attempt. After an error the request must not be sent. A context that WithStill did not make is ErrPermanent.
 func MaySend(ctx context.Context) error {
 	permit, ok := ctx.Value(permitKey{}).(func() error)
 	if !ok {

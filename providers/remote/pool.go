@@ -12,7 +12,7 @@ import (
 )
 
 // Account is a device and the owner of the credentials that it is sent: a node's name, or "" if all machines share
-// them. A session belongs to one account.
+// them.
 type Account struct{ Device, Owner string }
 
 // String returns a name that distinguishes the account from others.

@@ -11,12 +11,11 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// RefusedFor is how long a refused credential is not sent again, because many devices lock the account after some
-// failures.
+// RefusedFor is how long a refused credential is not sent again: many devices lock the account after some failures.
 const RefusedFor = 15 * time.Minute
 
 // Refusals remembers which credential each device refused, as a salted hash, so that retries do not lock the account. A
-// different credential (a rotated password) is sent at once. The zero value is ready; it is safe for concurrent use.
+// changed password is sent at once. The zero value is ready; it is safe for concurrent use.
 type Refusals struct {
 	mu   sync.Mutex // guards what follows
 	salt []byte
@@ -55,8 +54,8 @@ func (r *Refusals) CheckRefused(device string, s CredentialHash, now time.Time) 
 	return nil
 }
 
-// RememberDenied records for RefusedFor that the device refused the credential. It returns the error of this and of
-// later calls, an ErrDenied.
+// RememberDenied records for RefusedFor that the device refused the credential. It returns later calls' error, an
+// ErrDenied.
 func (r *Refusals) RememberDenied(device string, s CredentialHash, now time.Time, cause error) error {
 	err := providers.WithClass(providers.ErrDenied,
 		fmt.Errorf("%s: the device refused username and password, which are not sent again for %s unless they change",

@@ -26,8 +26,8 @@ import (
 const Backstop = time.Minute
 
 // RunCall runs one call of the contract. act is its verb ("power off"). device names the type, the provider and, where
-// known, the device ("redfish rack-a https://10.0.0.7"). f is not called if ctx has ended. The error reads "power off
-// node n7 (device): cause", and has the class that EnsureClass assigns.
+// known, the device ("redfish rack-a https://10.0.0.7"). It does not call f if ctx has ended. The error reads "power
+// off node n7 (device): cause", and has the class that EnsureClass assigns.
 func RunCall(ctx context.Context, act string, t providers.Target, device string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Backstop)
 	defer cancel()
@@ -41,10 +41,9 @@ func RunCall(ctx context.Context, act string, t providers.Target, device string,
 	return nil
 }
 
-// EnsureClass adds a class to an error of a call that has none; nil stays nil. Once ctx has ended, ctx determines the
-// error. After a deadline it is ErrUnreachable and names the setting that ran out; after a cancellation it is the
-// caller's own reason, and no fault of the device. A file that may not be opened (a socket) is ErrDenied. Any other
-// error without a class is the network's: ErrUnreachable.
+// EnsureClass adds a class to an error that has none; nil stays nil. Once ctx has ended, ctx determines the error:
+// after a deadline it is ErrUnreachable and names the setting that ran out; after a cancellation it is the caller's own
+// reason. A file that may not be opened (a socket) is ErrDenied. Any other error is the network's: ErrUnreachable.
 func EnsureClass(ctx context.Context, err error) error {
 	class := providers.ErrorClass(err)
 	switch {
@@ -83,8 +82,7 @@ func HTTPClass(status int) error {
 	return providers.ErrPermanent
 }
 
-// Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the name of the
-// machine's Node.
+// Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the Node's name.
 type Credentials struct {
 	// must be set; may hold {{ .Name }} where each machine has a device of its own
 	Username string `yaml:"username"`
@@ -106,8 +104,7 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	return out
 }
 
-// ValidateShared is Validate for a provider with one device for all machines. Such machines share credentials, so it
-// refuses {{ .Name }}.
+// ValidateShared is Validate for a provider with one device for all machines: it refuses {{ .Name }}.
 func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	for _, s := range []struct{ path, setting string }{{"username", c.Username}, {"passwordFile", c.PasswordFile}} {
 		if providers.PerMachine(s.setting) {
@@ -121,15 +118,13 @@ func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	return c.Validate()
 }
 
-// ReadPassword reads the password that all machines share, again at each call. The error is ErrDenied and never
-// contains the password.
+// ReadPassword reads the password that all machines share. The error is ErrDenied and never contains the password.
 func (c *Credentials) ReadPassword() (providers.Secret, error) {
 	s, err := c.passwordRef().ReadSecret()
 	return s, providers.WithClass(providers.ErrDenied, err)
 }
 
-// ReadCredentials returns a node's user and password. It reads the password again at each call. The error is ErrDenied
-// and never contains the password.
+// ReadCredentials reads a node's user and password. The error is ErrDenied and never contains the password.
 func (c *Credentials) ReadCredentials(node string) (user string, password providers.Secret, err error) {
 	if user, err = providers.OfMachine(c.Username, node); err == nil {
 		password, err = c.passwordRef().ReadSecretOf(node)
@@ -137,9 +132,8 @@ func (c *Credentials) ReadCredentials(node string) (user string, password provid
 	return user, password, providers.WithClass(providers.ErrDenied, err)
 }
 
-// OwnerOf returns the owner of a target's credentials: its node's name if each machine has its own, "" if all share
-// them. What was opened with one owner's credentials (a session), and a refusal of them, must not be used for another
-// owner.
+// OwnerOf returns a target's node if each machine has credentials of its own, "" if all share them. Sessions and
+// refusals of one owner must not be used for another.
 func (c *Credentials) OwnerOf(t providers.Target) string {
 	if providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile) {
 		return t.Node

@@ -19,8 +19,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Trust is the block of settings that decides which certificates devices may have: those that an authority signed, or
-// those with a fingerprint.
+// Trust decides which certificates devices may have: those that an authority signed, or those with a fingerprint.
 type Trust struct {
 	// PEM; default the system's authorities; read again for each connection
 	CAFile       string        `yaml:"caFile"`
@@ -99,7 +98,7 @@ func (t *Trust) loadRoots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// pools holds the last content of each caFile, by path. Without it each open connection would keep a pool of its own.
+// pools holds the last content of each caFile, so that open connections share it.
 var pools = struct {
 	mu sync.Mutex // guards of
 	of map[string]parsedPool
@@ -112,8 +111,7 @@ type parsedPool struct {
 }
 
 // ClientConfig returns the TLS settings for a connection to addr, a host or host:port: at least TLS 1.2, with a trusted
-// certificate. It reads the caFile; a failure is an ErrUntrusted. The caller may change the result. Pass a handshake's
-// error to ExplainHandshake.
+// certificate. A caFile that cannot be read is an ErrUntrusted. Pass a handshake's error to ExplainHandshake.
 func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 	roots, err := t.loadRoots()
 	if err != nil {
@@ -166,9 +164,8 @@ func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 	return c, nil
 }
 
-// NewTransport returns an HTTP transport that accepts only devices with a trusted certificate and uses no proxy. edit
-// changes the TLS settings of each connection; nil changes nothing. With a dialer of its own net/http speaks HTTP/1.1,
-// as devices do.
+// NewTransport returns an HTTP transport that accepts only trusted devices and uses no proxy. edit, unless nil, changes
+// the TLS settings of each connection. With a dialer of its own net/http speaks HTTP/1.1, as devices do.
 func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 	return &http.Transport{
 		DialContext: dialer.DialContext,
@@ -185,8 +182,7 @@ func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 
 var dialer = &net.Dialer{Timeout: 10 * time.Second}
 
-// dialTLS connects to a device and verifies its certificate. A device that fails gets nothing but the handshake:
-// ErrUntrusted.
+// dialTLS connects to a device and verifies its certificate. An untrusted device gets nothing but the handshake.
 func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tls.Config)) (net.Conn, error) {
 	cfg, err := t.ClientConfig(addr)
 	if err != nil {
@@ -210,7 +206,7 @@ func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tl
 }
 
 // ExplainHandshake adds the settings that would trust an untrusted certificate, as an ErrUntrusted. It returns any
-// other handshake error unchanged: whether an alert or a broken connection is a matter of trust depends on the device.
+// other error unchanged, because an alert or a broken connection may have other reasons.
 func ExplainHandshake(err error) error {
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) && len(cert.UnverifiedCertificates) > 0 {
