@@ -40,7 +40,7 @@ func OfMachine(setting, node string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(node) > 253 || !nodeName.MatchString(node):
-		return "", fmt.Errorf("%q is no Node's name, and has no credentials of its own", node)
+		return "", fmt.Errorf("%q is no valid Node name, so it has no credentials of its own", node)
 	}
 	return namePlaceholder.ReplaceAllLiteralString(setting, node), nil
 }
@@ -61,7 +61,7 @@ func (r SecretRef) checkFolder() error {
 	case len(namePlaceholder.FindAllString(r.File, -1)) > 1:
 		return fmt.Errorf("%s has {{ .Name }} more than once", r.File)
 	case folder == "" || path.Clean(whole) != whole:
-		return fmt.Errorf("%s does not begin with a folder, or is written with . or .. or an empty one", r.File)
+		return fmt.Errorf("%s does not begin with a folder, or has an element that is empty, . or ..", r.File)
 	}
 	_, err := os.Stat(folder) // ends with a slash: a file is none
 	return err

@@ -71,8 +71,8 @@ func (t Target) Key() string { return cmp.Or(t.ID, t.SystemUUID, t.Node) }
 type Observation struct {
 	State      PowerState
 	Raw        string    // the device's own word, kept for the evidence
-	SystemUUID string    // the machine the device spoke of; "" if the device cannot tell
-	Addresses  Addresses // of the machine the device spoke of; "" if the device cannot tell
+	SystemUUID string    // of the machine, as the device reports it; "" if it reports none
+	Addresses  Addresses // likewise
 	At         Instant   // when the question was sent: caches and events have no say here
 	// Run names the machine's current run, or its last run while it is off. It changes with each start and at no other
 	// time. Only devices whose machines report their host's boot id (a container) set it.
@@ -183,7 +183,7 @@ var (
 	// its certificate or key is not the expected one: nothing was sent to it
 	ErrUntrusted = errors.New("device untrusted")
 	ErrPermanent = errors.New("permanent failure") // trying again will not help until something is changed
-	ErrIdentity  = errors.New("identity mismatch") // the device spoke of another machine
+	ErrIdentity  = errors.New("identity mismatch") // the device reported another machine
 	ErrStale     = errors.New("stale answer")      // the question was not sent after Ask was called
 	// ErrNotSent: still refused the power action, and the device received no part of it.
 	ErrNotSent = errors.New("not sent")
@@ -406,7 +406,7 @@ func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err er
 }
 
 func staleError(sent, at Instant) error {
-	return fmt.Errorf("%w: asked at %s, the answer is of %s", ErrStale, sent.Wall.Format(time.RFC3339Nano),
+	return fmt.Errorf("%w: asked at %s, but the answer is from %s", ErrStale, sent.Wall.Format(time.RFC3339Nano),
 		at.Wall.Format(time.RFC3339Nano))
 }
 

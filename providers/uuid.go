@@ -17,7 +17,7 @@ func SameMachine(node, device string) error {
 	if !okN || !okD || n == d || n == SwapUUID(d) {
 		return nil
 	}
-	return fmt.Errorf("%w: the node's system UUID is %s, the device spoke of %s", ErrIdentity, node, device)
+	return fmt.Errorf("%w: the node's system UUID is %s, the device reported %s", ErrIdentity, node, device)
 }
 
 // checkMachine returns an ErrIdentity if the device reported another machine than t. Addresses that a device reports
@@ -28,12 +28,13 @@ func (t Target) checkMachine(obs Observation) error {
 		return err
 	}
 	if obs.Addresses != "" && !t.Addresses.HasAnyOf(obs.Addresses) {
-		return fmt.Errorf("%w: the node's addresses are %q, the device spoke of a machine with %q", ErrIdentity,
+		return fmt.Errorf("%w: the node's addresses are %q, the device reported a machine with %q", ErrIdentity,
 			t.Addresses, obs.Addresses)
 	}
 	_, has := ParseUUID(t.SystemUUID)
 	if _, tells := ParseUUID(obs.SystemUUID); tells && !has && obs.Addresses == "" && t.Named {
-		return fmt.Errorf("%w: the device spoke of %s, and only a name led to it: the node's system UUID %q identifies no machine",
+		return fmt.Errorf("%w: the device reported %s, but only the node's name leads to it, "+
+			"and the node's system UUID %q identifies no machine",
 			ErrIdentity, obs.SystemUUID, t.SystemUUID)
 	}
 	return nil
@@ -53,7 +54,7 @@ func (t Target) VerifyIdentity(o Observation) error {
 			"and what leads to its machine can be written by its kubelet", ErrIdentity, t.SystemUUID)
 	}
 	if _, ok := ParseUUID(o.SystemUUID); !ok {
-		return fmt.Errorf("%w: the device tells no usable system UUID (%q), "+
+		return fmt.Errorf("%w: the device reports no usable system UUID (%q), "+
 			"and what leads to it can be written by the node's kubelet", ErrIdentity, o.SystemUUID)
 	}
 	return nil

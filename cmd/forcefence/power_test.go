@@ -173,7 +173,7 @@ func TestPower(t *testing.T) {
 	s.expect("accepted", "was not Off within 2s", "power", "off", "n3", "--yes", "--wait", "2s")
 	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
 	s.expect("another machine", "which never counts as off", "power", "state", "n3")
-	s.expect("asking first which machine it is", "identity mismatch", "power", "off", "n3", "--yes")
+	s.expect("confirming the machine's identity", "identity mismatch", "power", "off", "n3", "--yes")
 	on("n3", true)
 	s.bmc["n3"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
 	s.expect(`"Dozing"`, "which never counts as off", "power", "state", "n3")

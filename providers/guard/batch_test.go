@@ -288,8 +288,7 @@ func TestBatchMetrics(t *testing.T) {
 		return all(ctx, ids)
 	}}
 	_, _ = c.guard(guard.Options{Metrics: m}).States(t.Context(), machines("a", 30))
-	want := `
-# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.
+	want := callsHelp + `
 # TYPE forcefence_provider_calls_total counter
 forcefence_provider_calls_total{call="states",result="denied",type="fake"} 1
 forcefence_provider_calls_total{call="states",result="ok",type="fake"} 2

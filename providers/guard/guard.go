@@ -135,7 +135,7 @@ func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Targe
 	if !g.identities.useConfirmation(t, providers.Now()) {
 		if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil {
 			g.opts.Metrics.countCall(g.opts.Type, c.label, providers.ErrorClass(err))
-			return g.wrapError(c, "node "+t.Node, fmt.Errorf("asking first which machine it is: %w", err))
+			return g.wrapError(c, "node "+t.Node, fmt.Errorf("confirming the machine's identity: %w", err))
 		}
 		g.identities.useConfirmation(t, providers.Now())
 	}

@@ -388,8 +388,7 @@ func TestMetrics(t *testing.T) {
 		_ = g.Close(t.Context())
 		_, _ = g.State(t.Context(), n1)
 	}
-	want := `
-# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an answered question, ok for an accepted request or a batch, or the error's class.
+	want := callsHelp + `
 # TYPE forcefence_provider_calls_total counter
 forcefence_provider_calls_total{call="power_off",result="denied",type="fake"} 2
 forcefence_provider_calls_total{call="power_on",result="denied",type="fake"} 2
@@ -459,3 +458,6 @@ func TestPlace(t *testing.T) {
 		}
 	})
 }
+
+const callsHelp = "# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an " +
+	"answered question, ok for an accepted request or a batch, or the error's class."

@@ -151,8 +151,8 @@ func TestForgedAnswers(t *testing.T) {
 				}
 				w.restart()
 				expect(t, w.provider, w.target, providers.PowerOn, "on") // with the log-in
-				if !strings.Contains(w.said.String()[said:], "somebody may be forging") {
-					t.Errorf("the log says nothing of it")
+				if !strings.Contains(w.said.String()[said:], "an attacker may be forging") {
+					t.Errorf("the log does not report it")
 				}
 			})
 		}

@@ -41,20 +41,20 @@ import (
 type Config struct {
 	remote.Credentials `yaml:",inline"`
 
-	// of the BMCs' own key, if they have one: text, or hexadecimal after 0x; read again at each use
+	// with the BMC key (Kg), if BMCs have one: text, or hexadecimal after 0x; read again at each use
 	KgFile string `yaml:"kgFile"`
 	KgEnv  string `yaml:"kgEnv"` // the environment variable that holds it
 
-	Privilege string `yaml:"privilege"` // operator, administrator, or user, which may only ask; default operator
-	// tried in this order, where the BMC refuses one or is silent; default 17, 3
+	Privilege string `yaml:"privilege"` // operator, administrator, or user, which can only read; default operator
+	// tried in this order until the BMC accepts one; default 17, 3
 	CipherSuites []int `yaml:"cipherSuites"`
 
-	// for BMCs whose system GUID is not the machine's UUID; then nobody knows whose BMC it is
+	// for BMCs whose system GUID is not the machine's UUID; then nothing shows which machine a BMC controls
 	IgnoreGUID bool `yaml:"ignoreGUID"`
-	// for BMCs whose ACPI power state stays at sleeping; then a hibernated machine is off
+	// for BMCs whose ACPI power state stays at sleeping; then a hibernated machine counts as off
 	IgnoreACPIState bool `yaml:"ignoreACPIState"`
 
-	Traps string `yaml:"traps"` // IP:port, or :port, to listen at for the BMCs' traps (PET); "": it only asks
+	Traps string `yaml:"traps"` // IP:port or :port that receives the BMCs' traps (PET); "": BMCs are only polled
 }
 
 // privileges are the values of Config.Privilege.
@@ -68,7 +68,8 @@ var privileges = map[string]types.PrivilegeLevel{
 func Type() providers.Type {
 	return providers.Type{
 		Name: "ipmi", NewConfig: func() providers.Config { return NewConfig() },
-		Off:      "the chassis' power is off, and the ACPI power state, where the BMC tells one, is not a sleeping one (S1 to S4)",
+		Off: "the chassis power is off, and the ACPI power state, if the BMC reports one, is no sleep state (S1 " +
+			"to S4)",
 		Identity: "the system GUID, where the BMC has one",
 	}
 }
@@ -105,7 +106,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	for i, id := range c.CipherSuites {
 		if _, ok := suites[id]; !ok {
 			problem(fmt.Sprintf("cipherSuites[%d]", i),
-				"is %d: use 17 or 3. Whoever can send a packet could say Off with another", id)
+				"is %d: use 17 or 3, because with others anybody who can send a packet could report Off", id)
 		}
 	}
 	return out
@@ -133,11 +134,11 @@ func parseKg(text string) (key []byte, err error) {
 	}
 	switch {
 	case err != nil:
-		return nil, errors.New("the BMC key is no hexadecimal, which 0x says it is")
+		return nil, errors.New("the BMC key begins with 0x and is not hexadecimal")
 	case len(key) > maxKg:
-		return nil, fmt.Errorf("the BMC key has more than %d bytes, which is IPMI's longest", maxKg)
+		return nil, fmt.Errorf("the BMC key has more than %d bytes, IPMI's maximum", maxKg)
 	case len(bytes.Trim(key, "\x00")) == 0:
-		return nil, errors.New("the BMC key is empty or zero, which is no key: leave kgFile out")
+		return nil, errors.New("the BMC key is empty or all zeros: remove kgFile")
 	}
 	return key, nil
 }

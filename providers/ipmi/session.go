@@ -290,8 +290,8 @@ func (p *Provider) suitesFor(b *bmc) []int {
 }
 
 var (
-	errLongUser     = fmt.Errorf("has more than %d bytes, which is IPMI's longest", maxUser)
-	errLongPassword = fmt.Errorf("the password has more than %d bytes, which is IPMI's longest", maxPassword)
+	errLongUser     = fmt.Errorf("has more than %d bytes, IPMI's maximum", maxUser)
+	errLongPassword = fmt.Errorf("the password has more than %d bytes, IPMI's maximum", maxPassword)
 )
 
 // tryHandshake opens one session with the privilege. The caller closes a session that it returns beside an error. has
@@ -303,12 +303,14 @@ func (p *Provider) tryHandshake(ctx context.Context, b *bmc, c suite, who creden
 		return nil, false, err
 	}
 	var once sync.Once
-	s := &session{conn: conn, suite: c, timing: p.timing, console: newID(), patience: patience, rejected: func(why string) {
-		once.Do(func() {
-			p.opts.Log.Warn("Dropped what the BMC did not say in this session; somebody may be forging its answers",
-				"provider", p.opts.Name, "bmc", b.Device, "reason", why)
-		})
-	}}
+	s := &session{conn: conn, suite: c, timing: p.timing, console: newID(), patience: patience,
+		rejected: func(why string) {
+			once.Do(func() {
+				p.opts.Log.Warn("Dropped packets that the BMC did not sign in this session; an attacker may be "+
+					"forging its answers",
+					"provider", p.opts.Name, "bmc", b.Device, "reason", why)
+			})
+		}}
 	if err := s.logIn(ctx, who, patience); err != nil {
 		return s, s.bmc != 0, err
 	}

@@ -169,12 +169,12 @@ func (s *session) extendPatience(d time.Duration) time.Duration { return max(d, 
 var (
 	errRefused = errors.New("refused")
 	errLate    = errors.New("refused at the end")
-	errKg      = fmt.Errorf("%w: the BMC has the password, and a BMC key of its own (Kg): set kgFile", errRefused)
-	errOtherKg = fmt.Errorf("%w: the BMC has the password, and another BMC key (Kg) than kgFile, or none",
+	errKg      = fmt.Errorf("%w: the BMC has this password, but a BMC key of its own (Kg): set kgFile", errRefused)
+	errOtherKg = fmt.Errorf("%w: the BMC has this password, but another BMC key (Kg) than kgFile, or none",
 		errRefused)
 	errNoSuite    = errors.New("no such cipher suite")
 	errOtherSuite = providers.WithClass(providers.ErrUntrusted,
-		errors.New("the BMC answered with other algorithms than those of the cipher suite that was asked for"))
+		errors.New("the BMC answered with other algorithms than those of the requested cipher suite"))
 )
 
 // logIn opens the session. The BMC proves in RAKP message 2 that it knows the password, before this side sends its
@@ -204,7 +204,7 @@ func (s *session) logIn(ctx context.Context, a credentials, patience time.Durati
 		proof, err := crypto.RAKP2AuthCode(s.suite.auth, s.console, s.bmc, random1[:], random2[:], guid[:],
 			rakp1.Role(), a.user, kuid)
 		if err == nil && !crypto.Equal(proof, rakp2.KeyExchangeAuthenticationCode) {
-			err = fmt.Errorf("%w: the BMC has another password", errRefused)
+			err = fmt.Errorf("%w: the BMC has a different password", errRefused)
 		}
 		return true, err
 	})
@@ -403,7 +403,8 @@ func (s *session) sendCommand(ctx context.Context, c types.Command, data []byte,
 	return answer, err
 }
 
-var errSpent = providers.WithClass(providers.ErrUnreachable, errors.New("the session has no numbers left"))
+var errSpent = providers.WithClass(providers.ErrUnreachable,
+	errors.New("the session has no unused sequence numbers left"))
 
 // stopError is the error of a command that may not be sent, or not again: a new session would not help.
 type stopError struct{ error }

@@ -80,7 +80,7 @@ func TestValidate(t *testing.T) {
 			c := with(uri("qemu+tls://hv1/system"), valid)
 			c.InsecureSkipVerify = true
 			return c
-		}(), []string{"insecureSkipVerify: certificates are not looked at"}},
+		}(), []string{"insecureSkipVerify: turns verification off"}},
 		{"certificates for a socket", with(uri("qemu:///system"), valid), []string{"certFile: no URI is qemu+tls"}},
 		{"a group with faults", uri("qemu:///system", "xen:///", "qemu:///system"),
 			[]string{"uris[1]: has the driver", "uris[2]: names a hypervisor twice"}},

@@ -10,9 +10,9 @@
 //	    privacyPasswordFile: ""       # "": the password above is both; or privacyPasswordEnv
 //	    authentication: sha256        # default; also sha224, sha384, sha512, and for old strips sha1, md5
 //	    privacy: aes128               # default; also aes192, aes256, aes192c, aes256c, and for old strips des
-//	    engines: []                   # {host: strip-a.example.net, id: 8000...}: the only SNMP engine that may answer there
-//	    version: v3                   # default; v2c has no authentication: whoever sends the right packet says Off
-//	    offDelay: 5s                  # default; how long all outlets must have been seen off; raritan needs 12s or more
+//	    engines: []                   # {host: strip-a.example.net, id: 8000...}: the SNMP engine that may answer
+//	    version: v3                   # default; v2c has no authentication: anybody on the network may report Off
+//	    offDelay: 5s                  # default; how long all outlets must have been off; raritan: at least 12s
 //
 // A target's ID is host[:port]/outlet, and several with commas between them for a machine with several power supplies:
 // strip-a.example.net/7,strip-b.example.net/7. The machine is off where all of them are.
@@ -63,17 +63,17 @@ var (
 type Config struct {
 	MIB                string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
 	remote.Credentials `yaml:",inline"`
-	// this, or privacyPasswordEnv, or neither: the password is both; may hold {{ .Name }}
+	// this or privacyPasswordEnv; neither: the password is used for both; may hold {{ .Name }}
 	PrivacyPasswordFile string `yaml:"privacyPasswordFile"`
 	PrivacyPasswordEnv  string `yaml:"privacyPasswordEnv"` // the environment variable that holds it
 	// sha224, sha256, sha384, sha512, sha1, md5; default sha256
 	Authentication string `yaml:"authentication"`
 	// aes128, aes192, aes256, aes192c, aes256c, des; default aes128
 	Privacy string `yaml:"privacy"`
-	// who may answer; of other hosts the first engine that proves itself is kept
+	// SNMP engines that may answer; for other hosts the first authenticated engine is kept
 	Engines []Engine `yaml:"engines"`
-	Version string   `yaml:"version"` // default v3; v2c is bad: anybody may say Off
-	// how long all outlets must have been seen off, 0s to 1m, raritan from 12s; default 5s
+	Version string   `yaml:"version"` // v3 or v2c; default v3; v2c is bad: anybody on the network may report Off
+	// how long all outlets must have been off, 0s to 1m, raritan from 12s; default 5s
 	OffDelay time.Duration `yaml:"offDelay"`
 }
 
@@ -105,7 +105,7 @@ func NewConfig() *Config {
 func Type() providers.Type {
 	return providers.Type{
 		Name: "pdu", NewConfig: func() providers.Config { return NewConfig() },
-		Off:      "all outlets of the machine are off, no command is pending, and answers have said so for `offDelay`",
+		Off:      "all outlets of the machine have been off for `offDelay`, with no command pending",
 		Identity: "none: a strip does not know what is plugged in",
 	}
 }
@@ -122,12 +122,13 @@ func (c *Config) Validate() (out []providers.Problem) {
 	if c.MIB == "" {
 		problem("mib", "missing: one of %s", joinKeys(mibs))
 	} else if _, known := mibs[c.MIB]; !known {
-		problem("mib", "is none that is known: use one of %s", joinKeys(mibs))
+		problem("mib", "is unknown: use one of %s", joinKeys(mibs))
 	}
 	if c.OffDelay < 0 || c.OffDelay > time.Minute {
 		problem("offDelay", "must be 0s to 1m")
 	} else if cycle := mibs[c.MIB].cycle; cycle > 0 && c.OffDelay < cycle+settleTime {
-		problem("offDelay", "must be at least %s with %s: these strips have no word for a power cycle, in which outlets are off for %s, or for what is set there",
+		problem("offDelay", "must be at least %s with %s: these strips do not report a power cycle, in which outlets "+
+			"are off for %s, or as long as is set there",
 			cycle+settleTime, c.MIB, cycle)
 	}
 	switch c.Version {
@@ -143,7 +144,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 			{"privacyPasswordEnv", c.PrivacyPasswordEnv != ""}, {"engines", len(c.Engines) > 0},
 		} {
 			if key.given {
-				problem(key.path, "has no effect with version v2c, which knows no users: passwordFile holds the community")
+				problem(key.path, "has no effect with version v2c, which has no users: passwordFile holds the "+
+					"community")
 			}
 		}
 		return out
@@ -153,21 +155,22 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	out = append(out, c.Credentials.Validate()...)
 	if s, err := c.ReadPassword(); err == nil && len(s.Reveal()) < minPassword {
-		problem("passwordFile", "holds a password of less than %d characters, which SNMPv3 does not allow", minPassword)
+		problem("passwordFile", "holds a password of fewer than %d characters, which SNMPv3 does not allow",
+			minPassword)
 	}
 	if c.PrivacyPasswordFile != "" || c.PrivacyPasswordEnv != "" {
 		if err := c.privacyRef().CheckReadable(); err != nil {
 			problem("privacyPasswordFile", "%v", err)
 		} else if s, err := c.privacyRef().ReadSecret(); err == nil && len(s.Reveal()) < minPassword {
-			problem("privacyPasswordFile", "holds a password of less than %d characters, which SNMPv3 does not allow",
+			problem("privacyPasswordFile", "holds a password of fewer than %d characters, which SNMPv3 does not allow",
 				minPassword)
 		}
 	}
 	if _, known := authentications[c.Authentication]; !known {
-		problem("authentication", "is none that is known: use one of %s", joinKeys(authentications))
+		problem("authentication", "is unknown: use one of %s", joinKeys(authentications))
 	}
 	if _, known := privacies[c.Privacy]; !known {
-		problem("privacy", "is none that is known: use one of %s", joinKeys(privacies))
+		problem("privacy", "is unknown: use one of %s", joinKeys(privacies))
 	}
 	hosts := map[string]bool{}
 	for i, e := range c.Engines {
@@ -176,7 +179,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 		case err != nil:
 			problem(fmt.Sprintf("engines[%d].host", i), "%v", err)
 		case hosts[host]:
-			problem(fmt.Sprintf("engines[%d].host", i), "has an engine already")
+			problem(fmt.Sprintf("engines[%d].host", i), "is listed twice")
 		}
 		hosts[host] = true
 		if e.ID == "" {
@@ -238,7 +241,7 @@ var (
 func New(c Config, o providers.Options) (*Provider, error) {
 	m, known := mibs[c.MIB]
 	if !known {
-		return nil, errors.New("mib is none that is known")
+		return nil, errors.New("mib is unknown")
 	}
 	p := &Provider{
 		cfg:    c,
@@ -466,7 +469,7 @@ func (p *Provider) readCredentials(owner string) (l login, err error) {
 	}
 	auth, priv := l.auth.Reveal(), l.priv.Reveal()
 	if p.cfg.Version == v3 && min(len(auth), len(priv)) < minPassword {
-		err = fmt.Errorf("the password has less than %d characters, which SNMPv3 does not allow", minPassword)
+		err = fmt.Errorf("the password has fewer than %d characters, which SNMPv3 does not allow", minPassword)
 		return l, providers.WithClass(providers.ErrDenied, err)
 	}
 	l.sum = p.refusals.HashCredential(cmp.Or(l.user, p.cfg.Version),

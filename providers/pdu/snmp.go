@@ -160,39 +160,41 @@ func (p *Provider) newClient(ctx context.Context, address string, who login) (*l
 func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
 	switch {
 	case answer.PDUType != gosnmp.GetResponse:
-		return fmt.Errorf("the answer is no response (%s)", answer.PDUType)
+		return fmt.Errorf("the answer is not a response (%s)", answer.PDUType)
 	case answer.RequestID == 0:
-		return errors.New("the answer names no question")
+		return errors.New("the answer has no request ID")
 	case len(answer.Variables) != len(asked) && answer.Error == gosnmp.NoError:
-		return errors.New("the answer has another number of values")
+		return errors.New("the answer has the wrong number of values")
 	}
 	for i, v := range answer.Variables {
 		if i < len(asked) && v.Name != asked[i].Name {
-			return errors.New("the answer is about something else")
+			return errors.New("the answer is about another object")
 		}
 	}
 	if p.cfg.Version == v2c {
 		if answer.Version != gosnmp.Version2c || answer.Community != l.community {
-			return errors.New("the answer is another community's")
+			return errors.New("the answer has another community")
 		}
 		return nil
 	}
 	usm, ok := answer.SecurityParameters.(*gosnmp.UsmSecurityParameters)
 	switch {
 	case !ok || answer.Version != gosnmp.Version3:
-		return untrustedError("the answer is of another version of SNMP")
+		return untrustedError("the answer has another version of SNMP")
 	case answer.MsgFlags&gosnmp.AuthPriv != gosnmp.AuthPriv:
 		return untrustedError("the answer is not authenticated and encrypted, as the question was")
 	case usm.AuthoritativeEngineID != l.engine:
-		return untrustedError(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, l.engine))
+		return untrustedError(
+			fmt.Sprintf("the answer came from engine %x, not from %x", usm.AuthoritativeEngineID, l.engine))
 	}
 	now := p.opts.Now()
 	had := p.knownEngine(address)
 	if had.id != "" && had.id != usm.AuthoritativeEngineID {
-		return untrustedError(fmt.Sprintf("the answer is engine %x's, not %x's", usm.AuthoritativeEngineID, had.id))
+		return untrustedError(
+			fmt.Sprintf("the answer came from engine %x, not from %x", usm.AuthoritativeEngineID, had.id))
 	}
 	if had.isReplay(usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now) {
-		return errors.New("the answer is older than what the strip has said before")
+		return errors.New("the answer is older than an earlier answer of the strip")
 	}
 	p.rememberEngine(address,
 		engine{usm.AuthoritativeEngineID, usm.AuthoritativeEngineBoots, usm.AuthoritativeEngineTime, now})
@@ -248,8 +250,8 @@ func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err erro
 // question.
 func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text string) error {
 	if text == unknownEngine {
-		return untrustedError("another SNMP engine answers there than before (or than engines says); if the strip was exchanged, " +
-			"write the new one's ID under engines, or restart the controller")
+		return untrustedError("another SNMP engine answers there than before, or than engines names; " +
+			"if the strip was replaced, write the new engine's ID under engines, or restart the controller")
 	}
 	return p.refusals.RememberDenied(at.accountName(), sum, p.opts.Now(), errors.New(text))
 }

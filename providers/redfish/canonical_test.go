@@ -31,7 +31,7 @@ func TestCanonical(t *testing.T) {
 		{fault: "is no address: write https://host[:port]",
 			ids: []string{"", "bmc2", "https://", "https://.", "https:///x", "https://[fe80::1%25eth0]",
 				"https://bmc 2", "https:bmc2"}},
-		{fault: "has a port that is none: write https://host[:port]",
+		{fault: "has an invalid port: write https://host[:port]",
 			ids: []string{"https://bmc2:0", "https://bmc2:65536"}},
 		{fault: "has a path that is not /redfish/v1/Systems/<Id>",
 			ids: []string{"https://bmc2//", "https://bmc2" + system + "%2e%2e", "https://bmc2" + system + "1%2FBios"}},

@@ -42,7 +42,8 @@ func (p *Provider) locateSystem(t providers.Target) (systemQuery, error) {
 	if err != nil {
 		return systemQuery{}, providers.WithClass(providers.ErrPermanent, fmt.Errorf("target ID %w", err))
 	}
-	return systemQuery{Account: remote.Account{Device: origin, Owner: p.cfg.OwnerOf(t)}, path: path, sole: path == ""}, nil
+	return systemQuery{Account: remote.Account{Device: origin, Owner: p.cfg.OwnerOf(t)}, path: path, sole: path == ""},
+		nil
 }
 
 // system is what is read of a ComputerSystem. All other properties may have any shape.
@@ -408,7 +409,8 @@ func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, e
 	}
 	_, known := providers.ParseUUID(t.SystemUUID)
 	if !known && w.id == "" {
-		return systemPlace{}, notFound("the BMC has %d systems and the node's system UUID is not known: name the system", len(all.paths))
+		return systemPlace{}, notFound("the BMC has %d systems and the node's system UUID is not known: name the "+
+			"system", len(all.paths))
 	}
 	var fit, named []*system
 	telling := 0
@@ -441,7 +443,8 @@ func (all *scan) chooseSystem(w systemQuery, t providers.Target) (systemPlace, e
 		return systemPlace{}, notFound("none of the BMC's %d systems has that Id, UUID or serial number",
 			len(all.paths))
 	case len(fit) == 0 && telling == 0:
-		return systemPlace{}, notFound("none of the BMC's %d systems tells a usable UUID: name the node's system by its Id", len(all.paths))
+		return systemPlace{}, notFound("none of the BMC's %d systems reports a usable UUID: name the node's system "+
+			"by its Id", len(all.paths))
 	case len(fit) == 0:
 		return systemPlace{}, notFound("none of the BMC's %d systems has system UUID %s", len(all.paths), t.SystemUUID)
 	}
@@ -464,7 +467,7 @@ func (b *bmc) listMembers(ctx context.Context) ([]string, error) {
 	for range pages {
 		path, ok := b.localPath(next)
 		if !ok {
-			return nil, notFound("the BMC's list of systems goes on elsewhere")
+			return nil, notFound("the BMC's list of systems continues on another host")
 		}
 		var page struct {
 			Members links

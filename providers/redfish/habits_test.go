@@ -734,7 +734,7 @@ func TestHabits(t *testing.T) {
 		r.bmc.SetFault(fault{NoUUID: true})
 		a := r.ask(t, providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()})
 		if !errors.Is(a.Err, providers.ErrNotFound) ||
-			!strings.Contains(a.Err.Error(), "none of the BMC's 2 systems tells a usable UUID") {
+			!strings.Contains(a.Err.Error(), "none of the BMC's 2 systems reports a usable UUID") {
 			t.Errorf("got %v", a.Err)
 		}
 	})

@@ -98,7 +98,8 @@ func TestDrillDoubtsChassis(t *testing.T) {
 	}{
 		{"none", datacenter.Fault{}, false, ""},
 		{"a server's", datacenter.Fault{Chassis: "true"}, false, ""},
-		{"a module's", datacenter.Fault{Chassis: "true", ChassisType: "Module"}, false, "(Module) and says On"},
+		{"a module's", datacenter.Fault{Chassis: "true", ChassisType: "Module"}, false,
+			"of type Module that reports On"},
 		{"a module's, ignored", datacenter.Fault{Chassis: "true", ChassisType: "Module"}, true, ""},
 		{"a module's without a word", datacenter.Fault{Chassis: "none", ChassisType: "Module"}, false, ""},
 		{"a module's, shared", datacenter.Fault{Chassis: "true", ChassisType: "Module", ChassisShared: true}, false,

@@ -54,7 +54,7 @@ func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerSt
 	for _, r := range s.rails {
 		if r.err != nil {
 			return providers.PowerUnknown, "", providers.WithClass(providers.ErrUnreachable,
-				fmt.Errorf("the system says Off, reading its chassis: %w", classifyError(ctx, r.err)))
+				fmt.Errorf("the system reports Off, reading its chassis: %w", classifyError(ctx, r.err)))
 		}
 		if r.word != "" && r.word != "Off" {
 			return powerState(r.word), "Off, but its chassis " + r.word + " (see ignoreChassisPower)", nil
@@ -94,8 +94,9 @@ func (b *bmc) findDoubt(ctx context.Context, s *system) string {
 				providers.ErrorClass(classifyError(ctx, r.err)))
 		case r.word != "" && r.kind != "" &&
 			!slices.Contains([]word{"RackMount", "Blade", "Sled", "StandAlone"}, r.kind):
-			return fmt.Sprintf("a chassis that the system links is no plain server's (%s) and says %s: if it says so of a machine that is off, "+
-				"Off does not count without ignoreChassisPower", r.kind, r.word)
+			return fmt.Sprintf("the system links a chassis of type %s that reports %s: "+
+				"if it also does while the machine is off, Off does not count without ignoreChassisPower",
+				r.kind, r.word)
 		}
 	}
 	return ""
@@ -126,7 +127,7 @@ func (b *bmc) readRails(ctx context.Context, paths []string) []rail {
 	}
 	wait.Wait()
 	if len(paths) > maxChassis {
-		rails = append(rails, rail{err: fmt.Errorf("it links %d", len(paths))})
+		rails = append(rails, rail{err: fmt.Errorf("the system links %d, more than %d", len(paths), maxChassis)})
 	}
 	return rails
 }
@@ -239,4 +240,5 @@ func isSleepState(name, word string) bool {
 		sleepWords.MatchString(word)
 }
 
-var sleepWords = regexp.MustCompile(`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)
+var sleepWords = regexp.MustCompile(
+	`(?i)^(acpi[ _-]?)?s[1-4]([ /_-].*)?$|hibernat|suspend|managed[ _-]?save|^(saved|asleep|sleep(ing)?|paused)$`)

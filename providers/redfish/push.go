@@ -129,7 +129,7 @@ func (d *eventServer) keepOpen(ctx context.Context, log *slog.Logger, ready chan
 			break
 		}
 		if !warned {
-			log.Warn("Cannot listen for the events of BMCs; they are only asked until then", "listen", d.push.Listen,
+			log.Warn("Cannot listen for the events of BMCs; until then they are only polled", "listen", d.push.Listen,
 				"err", err)
 			warned = true
 		}
@@ -229,7 +229,7 @@ func (d *eventServer) admitConn(from netip.Addr, now time.Time) bool {
 	}
 	if bmcs == 0 {
 		if d.strays++; now.Sub(d.straysLogged) >= time.Minute {
-			d.log.Warn("Refused connections from an address that is no BMC's", "address", from.String(),
+			d.log.Warn("Refused connections from an address that belongs to no BMC", "address", from.String(),
 				"connections", d.strays)
 			d.strays, d.straysLogged = 0, now
 		}
@@ -318,7 +318,7 @@ type destination struct {
 func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription) (lasted time.Duration, err error) {
 	var path string
 	if err := l.withSlot(ctx, func() (err error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, 2*loginTime, errors.New("no subscription in time"))
+		ctx, cancel := context.WithTimeoutCause(ctx, 2*loginTime, fmt.Errorf("no subscription within %s", 2*loginTime))
 		defer cancel()
 		if err := l.resolveAddresses(ctx, g); err != nil {
 			return err
@@ -342,7 +342,7 @@ func (l *listener) runSubscription(ctx context.Context, b *bmc, g *subscription)
 		there, err := l.checkSubscription(ctx, b, g, path)
 		switch {
 		case err != nil: // a BMC that restarts
-			l.log.Debug("Cannot look at a subscription", "err", providers.ErrorCause(classifyError(ctx, err)))
+			l.log.Debug("Cannot read a subscription", "err", providers.ErrorCause(classifyError(ctx, err)))
 		case !there:
 			return max(time.Since(began), 1), errors.New("the BMC has forgotten the subscription")
 		}
@@ -371,7 +371,7 @@ func (l *listener) checkSubscription(ctx context.Context, b *bmc, g *subscriptio
 func (l *listener) resolveAddresses(ctx context.Context, g *subscription) error {
 	u, err := url.Parse(l.Device)
 	if err != nil {
-		return providers.WithClass(providers.ErrPermanent, errors.New("the BMC's address is none"))
+		return providers.WithClass(providers.ErrPermanent, errors.New("the BMC's address is invalid"))
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
@@ -447,7 +447,7 @@ func (l *listener) createSubscription(ctx context.Context, b *bmc, g *subscripti
 	}
 	if path = memberPath(at, r); path == "" {
 		return "", providers.WithClass(providers.ErrPermanent,
-			errors.New("the BMC does not say where the new subscription is"))
+			errors.New("the BMC does not return the path of the new subscription"))
 	}
 	return path, nil
 }

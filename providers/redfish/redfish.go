@@ -45,38 +45,37 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	// of the one BMC in front of all targets; empty: each target's ID is its BMC's address
+	// of the one BMC that answers for all targets; empty: each target's ID is its BMC's address
 	Address string `yaml:"address"`
 
 	remote.Credentials `yaml:",inline"`
-	// auto, session or basic; default auto: sessions, and basic where a BMC does them badly
+	// auto, session or basic; default auto: a session, or basic if the BMC gives none
 	Auth string `yaml:"auth"`
 
 	remote.Trust `yaml:",inline"`
-	// for BMCs that know no other; who gets their key reads what was recorded
+	// for BMCs without ECDHE; whoever gets the BMC's key can decrypt recorded traffic
 	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"`
-	// bad: TLS 1.0 and 1.1; who is between them and us may break it, and say Off
+	// bad: TLS 1.0 and 1.1; an attacker on the network may break it and report Off
 	AllowOldTLS bool `yaml:"allowOldTLS"`
-	AllowHTTP   bool `yaml:"allowHTTP"` // bad: plain http:// to other hosts than this one
+	AllowHTTP   bool `yaml:"allowHTTP"` // bad: plain http:// to other hosts
 
-	// for BMCs whose UUID is not the machine's; then nobody knows whose BMC it is
+	// for BMCs whose UUID is not the machine's; then nothing shows which machine a BMC controls
 	IgnoreUUID bool `yaml:"ignoreUUID"`
-	// for BMCs whose chassis always says On; then the system's word alone is off
+	// for BMCs whose chassis always reports On; then Off of the system alone counts
 	IgnoreChassisPower bool `yaml:"ignoreChassisPower"`
-	// names of vendors' properties that say suspended of something else; one that tells sleep would hide a machine that
-	// sleeps
+	// names of vendor properties that report suspended for other things than the machine
 	IgnoreStates []string `yaml:"ignoreStates"`
 
-	// off, sse (a stream from each BMC) or push (they send to push.destination); default off
+	// off, sse (a stream from each BMC) or push (BMCs send to push.destination); default off
 	Events string `yaml:"events"`
-	Push   Push   `yaml:"push"` // with events: push, all of it
+	Push   Push   `yaml:"push"` // required with events: push
 }
 
 // Push configures where BMCs send their events.
 type Push struct {
-	Listen      string `yaml:"listen"`      // [host]:port on which this process listens, while it leads
-	Destination string `yaml:"destination"` // https://host[:port] by which BMCs reach that; paths are added
-	CertFile    string `yaml:"certFile"`    // PEM, with the chain behind it; read again for each connection
+	Listen      string `yaml:"listen"`      // [host]:port on which the leading controller listens
+	Destination string `yaml:"destination"` // https://host[:port] by which BMCs reach it, without a path
+	CertFile    string `yaml:"certFile"`    // PEM, with its chain; read again for each connection
 	KeyFile     string `yaml:"keyFile"`     // PEM
 }
 
@@ -98,7 +97,7 @@ const (
 func Type() providers.Type {
 	return providers.Type{
 		Name: "redfish", NewConfig: func() providers.Config { return NewConfig() },
-		Off:      "`PowerState` is `Off` of the system, and of its chassis where that tells its own",
+		Off:      "`PowerState` of the system is `Off`, and also of its chassis if that reports one",
 		Identity: "the system's UUID, where the BMC has one",
 	}
 }
@@ -130,7 +129,7 @@ func (c *Config) Validate() []providers.Problem {
 	for i, name := range c.IgnoreStates {
 		if !propertyName.MatchString(name) {
 			problem(fmt.Sprintf("ignoreStates[%d]", i),
-				"is no property: write its name, as the Event has it behind \"Off, but\"")
+				"is no property's name: copy it from the Event's text after \"Off, but\"")
 		}
 	}
 	switch c.Events {
@@ -154,10 +153,14 @@ func (c *Config) Cautions() (out []providers.Problem) {
 		set       bool
 		name, why string
 	}{
-		{c.IgnoreUUID, "ignoreUUID", "nothing tells whose machine a BMC is: a wrong address powers another machine off, and its Off counts"},
-		{c.IgnoreChassisPower, "ignoreChassisPower", "a machine that runs while its BMC says Off of the system is taken for off"},
-		{len(c.IgnoreStates) > 0, "ignoreStates", "a machine that sleeps, and says so in one of these properties alone, is taken for off"},
-		{c.AllowOldTLS, "allowOldTLS", "who is between a BMC and the controller may break TLS 1.0, read the password, and say Off"},
+		{c.IgnoreUUID, "ignoreUUID", "forcefence cannot check which machine a BMC belongs to: a wrong address powers " +
+			"off another machine, and that machine's Off counts"},
+		{c.IgnoreChassisPower, "ignoreChassisPower", "a machine that runs while its BMC reports Off for the system " +
+			"counts as off"},
+		{len(c.IgnoreStates) > 0, "ignoreStates", "a machine that sleeps, and reports that in one of these " +
+			"properties only, counts as off"},
+		{c.AllowOldTLS, "allowOldTLS", "an attacker between the controller and a BMC may break TLS 1.0, read the " +
+			"password, and report Off"},
 	} {
 		if s.set {
 			out = append(out, providers.Problemf(s.name, "%s", s.why))
@@ -373,7 +376,7 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 		return nil, err
 	case state != providers.PowerOff:
 		return nil, providers.WithClass(providers.ErrPermanent,
-			fmt.Errorf("it can only push the power button, and the system is not exactly off (%s)", word))
+			fmt.Errorf("the BMC can only push the power button, and the system is not exactly off (%s)", word))
 	}
 	b.p.pool.Lock()
 	defer b.p.pool.Unlock()
@@ -445,7 +448,8 @@ func httpStatus(err error) int {
 
 // messageID matches a name from a message registry ("Base.1.8.ResourceInUse", "IDRAC.2.1.RAC0218",
 // "SMC.v1_0_0.OemLicenseNotPassed"). No other part of an error's body is repeated.
-var messageID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
+var messageID = regexp.MustCompile(
+	`^[A-Za-z][A-Za-z0-9]{0,39}\.v?[0-9]{1,4}([._][0-9]{1,4}){0,3}\.[A-Za-z][A-Za-z0-9]{0,59}$`)
 
 // errorMessageID returns the message that a BMC sent with an error status, "" for none.
 func errorMessageID(err error) string {

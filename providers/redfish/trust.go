@@ -58,11 +58,12 @@ func (c *Config) tlsAdvice(err error) string {
 	old := strings.Contains(err.Error(), "protocol version")
 	switch {
 	case old && c.AllowOldTLS:
-		return "it has no TLS 1.0 to 1.3"
+		return "the BMC has no TLS 1.0 to 1.3"
 	case old:
-		return "it has no TLS 1.2 (allowOldTLS, if new firmware does not help)"
+		return "the BMC has no TLS 1.2 (allowOldTLS, if new firmware does not help)"
 	case c.AllowRSAKeyExchange:
-		return "no key exchange with it: if it knows DHE only, switch ECDHE on there, or put a TLS proxy before it (README)"
+		return "no key exchange in common: if the BMC has DHE only, enable ECDHE there, or put a TLS proxy before it " +
+			"(README)"
 	}
-	return "no key exchange with it (allowRSAKeyExchange, if it knows neither ECDHE nor new firmware)"
+	return "no key exchange in common (allowRSAKeyExchange, if the BMC has no ECDHE and new firmware does not help)"
 }

@@ -123,7 +123,7 @@ type sought struct {
 }
 
 // errQuiet ends a stream that carried nothing for a while, and may be dead.
-var errQuiet = errors.New("nothing came for a while")
+var errQuiet = errors.New("no event arrived for a while")
 
 // keepEvents keeps the BMC's events flowing until ctx ends.
 func (l *listener) keepEvents(ctx context.Context) {
@@ -159,9 +159,9 @@ func (l *listener) keepEvents(ctx context.Context) {
 			wait = 0
 		case none && !l.hadEvents:
 			wait = l.p.timing.none
-			l.reportTrouble("it has none for us, and is only asked", err)
+			l.reportTrouble("the BMC is only polled", err)
 		case lasted == 0:
-			l.reportTrouble("it is only asked until it has", err)
+			l.reportTrouble("the BMC is only polled until it has events", err)
 		default:
 			l.log.Debug("Lost the events of a BMC", "err", err, "again", wait)
 		}
@@ -247,7 +247,7 @@ func (b *bmc) readEventService(ctx context.Context) (s eventService, _ error) {
 func (l *listener) runStream(ctx context.Context, b *bmc) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(loginTime*2, func() { cancel(errors.New("no stream in time")) })
+	late := time.AfterFunc(2*loginTime, func() { cancel(fmt.Errorf("no stream within %s", 2*loginTime)) })
 	defer late.Stop()
 	var body io.ReadCloser
 	if err := l.withSlot(ctx, func() (err error) {

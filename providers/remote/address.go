@@ -52,7 +52,7 @@ func CanonicalHost(u *url.URL) (string, error) {
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	if err != nil || port == 0 {
-		return "", errors.New("has a port that is none: write https://host[:port]")
+		return "", errors.New("has an invalid port: write https://host[:port]")
 	}
 	if port == map[string]uint64{"https": 443, "http": 80}[u.Scheme] {
 		return host, nil

@@ -21,7 +21,7 @@ func MaySend(ctx context.Context) error {
 	permit, ok := ctx.Value(permitKey{}).(func() error)
 	if !ok {
 		return providers.WithClass(providers.ErrPermanent,
-			errors.New("the request acts, and nothing tells whether it may be sent"))
+			errors.New("the request acts, and its context has no permission to send"))
 	}
 	return permit()
 }

@@ -84,9 +84,9 @@ func HTTPClass(status int) error {
 
 // Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the Node's name.
 type Credentials struct {
-	// must be set; may hold {{ .Name }} where each machine has a device of its own
+	// must be set; may hold {{ .Name }} if each machine has a device of its own
 	Username string `yaml:"username"`
-	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use, so that it may be rotated
+	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use
 	PasswordFile string `yaml:"passwordFile"`
 	PasswordEnv  string `yaml:"passwordEnv"` // the environment variable that holds it
 }
@@ -109,7 +109,7 @@ func (c *Credentials) ValidateShared() (out []providers.Problem) {
 	for _, s := range []struct{ path, setting string }{{"username", c.Username}, {"passwordFile", c.PasswordFile}} {
 		if providers.PerMachine(s.setting) {
 			out = append(out, providers.Problemf(s.path,
-				"has {{ .Name }}, and one device answers for all machines: write the one that it takes"))
+				"has {{ .Name }}, but one device answers for all machines: write one value for all"))
 		}
 	}
 	if len(out) > 0 {

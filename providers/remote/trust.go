@@ -23,15 +23,14 @@ import (
 type Trust struct {
 	// PEM; default the system's authorities; read again for each connection
 	CAFile       string        `yaml:"caFile"`
-	Fingerprints []Fingerprint `yaml:"fingerprints"` // of certificates that no authority vouches for
-	// bad: whoever answers gets the credentials and may say Off
+	Fingerprints []Fingerprint `yaml:"fingerprints"` // of certificates that no trusted authority signed
+	// bad: whoever answers gets the credentials and may report Off
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
 }
 
 // Fingerprint trusts one certificate, whatever names, dates and signatures it has.
 type Fingerprint struct {
-	// host or host:port of the device that has this certificate and no other; "": any device of this provider may have
-	// it
+	// host or host:port of the only device that may have this certificate; "": any device of this provider
 	Host   string `yaml:"host"`
 	SHA256 SHA256 `yaml:"sha256"` // of the certificate (DER)
 }
@@ -66,11 +65,12 @@ func (t *Trust) Validate() (out []providers.Problem) {
 		}
 		if strings.ContainsAny(f.Host, "/@ ") {
 			problem(fmt.Sprintf("fingerprints[%d].host", i),
-				"is no host: write it as it stands in the device's address, without https://")
+				"is no host: write the host of the device's address, without https://")
 		}
 	}
 	if t.InsecureSkipVerify && (t.CAFile != "" || len(t.Fingerprints) > 0) {
-		problem("insecureSkipVerify", "certificates are not looked at, so caFile and fingerprints have no effect: keep one")
+		problem("insecureSkipVerify", "turns verification off, so caFile and fingerprints have no effect: remove it "+
+			"or them")
 	}
 	return out
 }

@@ -2209,7 +2209,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "pdu: a strip that does not answer is passed over (2)", In: "providers/pdu.Provider.askStrips",
-		Old: "if err != nil { ... }", New: "if err != nil && len(errs) == 1 { ... }",
+		Old: "cmp.Or(errs...)", New: "cmp.Or(errs[:len(errs)%2]...)",
 	},
 	{
 		Name: "pdu: the first answer is long enough (2)", In: "providers/pdu.Provider.extendOffRun",

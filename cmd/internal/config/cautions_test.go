@@ -14,7 +14,7 @@ func TestCautions(t *testing.T) {
 	t.Setenv("PW", "12345678")
 	const file = "providers:\n- name: racks\n  redfish:\n    username: u\n    passwordEnv: PW\n    %s\nnodes: []\n"
 	for setting, risk := range map[string]string{
-		"ignoreUUID: true": "whose machine", "ignoreChassisPower: true": "taken for off", "ignoreStates: [UpdateStatus]": "taken for off",
+		"ignoreUUID: true": "which machine", "ignoreChassisPower: true": "counts as off", "ignoreStates: [UpdateStatus]": "counts as off",
 		"allowOldTLS: true": "TLS 1.0", "ignoreUUID: false": "",
 	} {
 		cfg, err := config.Parse("f", fmt.Appendf(nil, file, setting), all.Types())

@@ -43,7 +43,7 @@ func TestOwnCredentials(t *testing.T) {
 		{"a user of its own", "redfish: {username: '{{ .Name }}', passwordFile: DIR/n1}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
 		{"one for all", "redfish: {username: fence, passwordFile: DIR/n1}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", ""},
 		{"ipmi", "ipmi: {username: fence, passwordFile: DIR/{{ .Name }}}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/{{ .Name }}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {{ .Name }}, and one device answers for all"},
+		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/{{ .Name }}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {{ .Name }}, but one device answers for all"},
 		{"a vCenter", "vsphere: {address: 'https://10.0.0.1', username: '{{ .Name }}', passwordFile: DIR/n1}", "machine: {from: systemUUID}", "f:2: providers[0].vsphere.username: has {{ .Name }}"},
 		{"a label in the file's name", "redfish: {username: fence, passwordFile: 'DIR/{{ .Labels.rack }}'}", "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "f:2: providers[0].redfish.passwordFile: "},
 		{"no folder", "redfish: {username: fence, passwordFile: 'DIR/none/{{ .Name }}'}", "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "no such file"},
