@@ -14,7 +14,7 @@ type plugs map[string]string // by the machine's name: the strip's own word
 // strip is a minimal Provider for it.
 type strip struct{ plugs plugs }
 
-// State asks the device and translates its word by an exact switch: a word that nobody knows is PowerUnknown, and is
+// State asks the device and translates its word by an exact switch: an unknown word is PowerUnknown, and is
 // kept.
 func (s strip) State(_ context.Context, t providers.Target) (providers.Observation, error) {
 	o := providers.Observation{At: providers.Now()} // before the question is sent

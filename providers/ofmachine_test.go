@@ -34,7 +34,7 @@ func mounted(t *testing.T, folder, version string, keys map[string]string) {
 }
 
 // Each machine has its own password, by its Node's name, from a Secret as it is mounted. One that lacks its file keeps
-// nobody else's from being read, and a rotated one is read at the next use.
+// no other from being read, and a rotated one is read at the next use.
 func TestSecretOfAMachine(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "bmc")

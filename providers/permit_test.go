@@ -7,7 +7,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// TestPermitSends: a refusal says that nothing was sent only while nothing was permitted, and it lasts.
+// TestPermitSends: a refusal is ErrNotSent only while nothing was permitted, and it lasts.
 func TestPermitSends(t *testing.T) {
 	late := errors.New("too late")
 	for _, tt := range []struct {

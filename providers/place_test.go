@@ -50,6 +50,6 @@ func TestAskPlace(t *testing.T) {
 		})
 	}
 	if (providers.PlaceAnswer{}).HasAnswer() {
-		t.Error("nobody was asked, and there is an answer")
+		t.Error("no hypervisor was asked, but there is an answer")
 	}
 }

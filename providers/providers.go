@@ -73,7 +73,7 @@ type Observation struct {
 	Raw        string    // the device's own word, kept for the evidence
 	SystemUUID string    // of the machine, as the device reports it; "" if it reports none
 	Addresses  Addresses // likewise
-	At         Instant   // when the question was sent: caches and events have no say here
+	At         Instant   // when the question was sent; no time of a cache or an event
 	// Run names the machine's current run, or its last run while it is off. It changes with each start and at no other
 	// time. Only devices whose machines report their host's boot id (a container) set it.
 	Run string

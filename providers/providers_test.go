@@ -98,7 +98,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// The run that a device told counts only in an answer that counts.
+// The run that a device reports counts only in a valid answer.
 func TestAskRun(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, tt := range []struct {
@@ -283,7 +283,7 @@ func TestNodeByAnotherName(t *testing.T) {
 	}
 }
 
-// Addresses say who a machine is where nothing else does.
+// Addresses identify a machine if nothing else does.
 func TestIdentifyByAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -475,7 +475,7 @@ func TestAskAll(t *testing.T) {
 		}
 	}
 	if got := providers.AskAll(t.Context(), batch{panics: true}, "p", nil, providers.Now); len(got) != 0 {
-		t.Errorf("nobody: got %v", got)
+		t.Errorf("no targets: got %v", got)
 	}
 	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) ||
 		!errors.Is(err, providers.ErrUnreachable) ||
@@ -610,7 +610,7 @@ type slow struct {
 
 func (s slow) TimeToOff() time.Duration { return s.takes }
 
-// A device that takes its time before it says Off is waited for, and those that do not are asked when it is about to
+// A device that needs time before it reports Off is waited for, and those that do not are asked when it is about to
 // answer: no answer is old when all are there.
 func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
 	const off, unknown = providers.PowerOff, providers.PowerUnknown
@@ -795,7 +795,7 @@ func TestWithClass(t *testing.T) {
 	}
 }
 
-// What a device says ends in Events that others read: one bounded line, with the cause and nothing around it.
+// A device's error is shown in Events: as one bounded line, with the cause only.
 func TestText(t *testing.T) {
 	licence := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden (SMC.v1_0_0.OemLicenseNotPassed)"))
 	long := strings.Repeat("ä", 300)

@@ -271,7 +271,7 @@ func TestStatesWithoutBatches(t *testing.T) {
 	nobody := guard.New((*cloud)(nil), options(guard.Options{}))
 	wantAll(t, nobody, machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
 	if got, err := nobody.States(t.Context(), nil); len(got) != 0 {
-		t.Errorf("nobody: got %v, %v", got, err)
+		t.Errorf("no targets: got %v, %v", got, err)
 	}
 }
 

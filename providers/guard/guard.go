@@ -151,7 +151,7 @@ func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Targe
 	return err
 }
 
-// DeviceOf returns the device that speaks for t.
+// DeviceOf returns the device that answers for t.
 func (g *Provider) DeviceOf(t providers.Target) string {
 	if by, ok := g.inner.(providers.Grouper); ok {
 		if d := by.DeviceOf(t); d != "" {

@@ -437,7 +437,7 @@ func (placing) FindGuest(ctx context.Context, hypervisor string, _ providers.Tar
 	return providers.Placement{Absent: true, At: providers.Now()}, nil
 }
 
-// TestPlace: one hypervisor that does not answer keeps no other waiting, and a provider that knows none says so.
+// TestPlace: one hypervisor that does not answer delays no other, and a provider that knows none returns an error.
 func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard.New(placing{}, guard.Options{Name: "group", Concurrency: 1})

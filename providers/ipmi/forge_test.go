@@ -19,7 +19,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// world is a BMC, its machine, and somebody in the network between it and the provider, who knows no password.
+// world is a BMC, its machine, and an attacker in the network between it and the provider, who knows no password.
 type world struct {
 	*proxy
 	provider *ipmi.Provider
@@ -61,7 +61,7 @@ func checksum(b []byte) (sum byte) {
 	return sum
 }
 
-// off is an IPMI message that says that the chassis is off, in answer to the question of that number.
+// off is an IPMI message that the chassis is off, in answer to the question of that number.
 func off(number byte) []byte {
 	head := []byte{0x81, 0x01 << 2}
 	body := []byte{0x20, number << 2, 0x01, 0x00, 0x00, 0x00, 0x00}
@@ -88,7 +88,8 @@ func frame(flags byte, session, message []byte) packet {
 	return append(p, message...)
 }
 
-// TestForgedAnswers: the machine is on, and somebody says that it is off. The library alone believes all of these.
+// TestForgedAnswers: the machine is on, and an attacker reports that it is off. The library alone believes all of
+// these.
 func TestForgedAnswers(t *testing.T) {
 	attacks := []struct {
 		name     string
@@ -159,8 +160,8 @@ func TestForgedAnswers(t *testing.T) {
 	})
 }
 
-// TestForgedRefusals: somebody who cannot see our packets refuses the log-in in the BMC's name, at each of its
-// messages, and has guessed the tag. Nor does somebody end it who saw another message. Nobody notices.
+// TestForgedRefusals: an attacker who cannot see our packets refuses the log-in in the BMC's name, at each of its
+// messages, and has guessed the tag. Nor can one end it who saw another message. Neither has an effect.
 func TestForgedRefusals(t *testing.T) {
 	const name, none = 0x0d, 0x00           // the user's name is not authorised; no error
 	known := []byte{0xa3, 0xa2, 0xa1, 0xa0} // what go-ipmi calls its sessions
@@ -231,7 +232,7 @@ func padded(p packet) packet {
 	return append(p, make([]byte, 64)...)
 }
 
-// TestReplayedAnswers: the BMC said truly, and signed, that the machine was off, and somebody says it again once the
+// TestReplayedAnswers: the BMC signed a true answer that the machine was off, and an attacker repeats it once the
 // machine is on. IPMI numbers questions from 1 to 63, so each answer fits a later question.
 func TestReplayedAnswers(t *testing.T) {
 	inBothSuites(t, func(t *testing.T, w *world) {
@@ -311,8 +312,8 @@ func TestLateAnswer(t *testing.T) {
 	expect(t, p, of, providers.PowerOn, "on")
 }
 
-// TestOtherAlgorithms: somebody answers the log-in's first message in the BMC's place and takes no algorithms at all,
-// which the library would go along with. Nothing follows.
+// TestOtherAlgorithms: an attacker answers the log-in's first message in the BMC's place and chooses no algorithms at
+// all, which the library would go along with. Nothing follows.
 func TestOtherAlgorithms(t *testing.T) {
 	for name, edit := range map[string]func(p packet){
 		"no authentication": func(p packet) { p[16+16] = 0 },
@@ -348,7 +349,7 @@ func TestOtherAlgorithms(t *testing.T) {
 	}
 }
 
-// TestHalfAnAnswer: whatever is cut off is no answer, in the log-in and behind it.
+// TestHalfAnAnswer: a truncated packet is no answer, in the log-in and after it.
 func TestHalfAnAnswer(t *testing.T) {
 	for _, keep := range []int{0, 1, 4, 5, 15, 16, 17, 24, 31, 32, 40} {
 		t.Run(strconv.Itoa(keep), func(t *testing.T) {
@@ -370,7 +371,7 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSecretsStaySecret: neither the log nor an error has the password or the BMC's key, whatever goes wrong.
+// TestSecretsStaySecret: neither the log nor an error contains the password or the BMC's key, whatever fails.
 func TestSecretsStaySecret(t *testing.T) {
 	const secret, key = "tr0ub4dor&3", "0x4b65797321"
 	s := newSoft(t, secret)

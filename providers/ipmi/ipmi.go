@@ -1,6 +1,6 @@
 // Package ipmi controls machines by BMCs that speak IPMI 2.0 over a network (RMCP+). It imports the contract,
 // providers/remote and go-ipmi. It uses go-ipmi's messages and cryptography, but not its client, which trusts whatever
-// answers. The README beside it says what counts as off and what to mind.
+// answers. The README beside it explains what counts as off.
 //
 //	providers:
 //	- name: rack-a

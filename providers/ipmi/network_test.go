@@ -34,7 +34,7 @@ type network struct {
 	loss     float64                      // of each datagram, 0 to 1
 	lose     func(p packet) bool          // others that are lost; nil: none
 	hold     func(p packet) time.Duration // how much longer it is on its way; nil: no longer
-	change   func(p packet) packet        // what the BMC says in its place; nil: that
+	change   func(p packet) packet        // what the BMC sends instead; nil: that
 	openings map[byte]int                 // requests for a session, by the number of the authentication algorithm
 	named    int                          // log-ins that came as far as the user's name
 }
@@ -217,8 +217,8 @@ func TestSlowNetwork(t *testing.T) {
 	})
 }
 
-// TestLoginGoesOn: a log-in that takes longer than a call is not begun anew by each, and its session is given back if
-// nobody asks for it.
+// TestLoginGoesOn: a log-in that takes longer than a call is not begun again by each, and its session is given back if
+// no call asks for it.
 func TestLoginGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, p, of := newRemote(t, 1, nil)
@@ -245,7 +245,7 @@ func TestLoginGoesOn(t *testing.T) {
 	})
 }
 
-// TestCloseEndsLogins: Close waits for no log-in, and leaves nothing behind, nor a session that nobody has used yet.
+// TestCloseEndsLogins: Close waits for no log-in, and leaves nothing behind, nor an unused session.
 func TestCloseEndsLogins(t *testing.T) {
 	for name, loss := range map[string]float64{"under way": 1, "ended": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +291,7 @@ func (n *network) silentAt(algorithm byte) {
 
 const sha1, sha256 = 1, 3 // algorithms of suites 3 and 17
 
-// TestSilentSuite: a BMC that says nothing at suite 17 is asked for 3 in the same call, and the next log-in begins
+// TestSilentSuite: a BMC that does not answer to suite 17 is asked for 3 in the same call, and the next log-in begins
 // with that.
 func TestSilentSuite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestLateProof(t *testing.T) {
 	})
 }
 
-// TestStalledLogin: a log-in that does not get on begins anew, with the suite that the BMC has.
+// TestStalledLogin: a stalled log-in begins again, with the suite that the BMC has.
 func TestStalledLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, p, of := newRemote(t, 1, nil)
@@ -470,7 +470,7 @@ func TestNumbersRunOut(t *testing.T) {
 	})
 }
 
-// TestLostProof: many BMCs do not say twice that a session is open. The first question shows that it is.
+// TestLostProof: many BMCs do not repeat that a session is open. The first question shows that it is.
 func TestLostProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s, p, of := newRemote(t, 1, nil)

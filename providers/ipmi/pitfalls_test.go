@@ -34,7 +34,7 @@ func expectSoon(t testing.TB, p providers.Provider, of providers.Target) {
 	}
 }
 
-// TestSleepIsNotOff: a chassis that is off counts where ACPI does not say that memory is kept.
+// TestSleepIsNotOff: a chassis that is off counts unless ACPI reports that memory is kept.
 func TestSleepIsNotOff(t *testing.T) {
 	s := newSoft(t, "secret")
 	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
@@ -121,9 +121,9 @@ func TestSystemGUID(t *testing.T) {
 	if a := ask(t, ignoring,
 		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID}); a.State != providers.PowerOn ||
 		a.SystemUUID != "" || a.Err != nil {
-		t.Errorf("got %s of %q, %v; want On of nobody", a.State, a.SystemUUID, a.Err)
+		t.Errorf("got %s of %q, %v; want On without a UUID", a.State, a.SystemUUID, a.Err)
 	}
-	// A machine whose power cannot be read is told nevertheless: it can be powered off.
+	// A machine whose power cannot be read is identified nevertheless: it can be powered off.
 	s.edit(func() {
 		s.guid = unhex(t, machineUUID)
 		s.codes[types.CommandGetChassisStatus.ID] = types.CodeNodeBusy
@@ -198,7 +198,7 @@ func TestRefusedLogin(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("once", func(t *testing.T) { // by whoever sees the packets
+	t.Run("once", func(t *testing.T) { // by an attacker who sees the packets
 		for kind, attempts := range map[byte]int{0x11: 1, 0x13: 2, 0x15: 2} {
 			s := newSoft(t, "secret")
 			x := newProxy(t, s.address)
@@ -267,7 +267,7 @@ func TestRefusedLogin(t *testing.T) {
 	})
 }
 
-// TestKg: a BMC that has a key of its own opens a session for who has that, too, and for nobody else; one that has none
+// TestKg: a BMC that has a key of its own opens a session only for clients with that key; one that has none
 // opens none for who has one. The file is read again for each log-in.
 func TestKg(t *testing.T) {
 	const text = "BMC-key-of-19-bytes"
@@ -346,7 +346,7 @@ func TestKg(t *testing.T) {
 	})
 }
 
-// TestRestart: a BMC that was restarted says nothing to an old session, and the same call goes on with a new one.
+// TestRestart: a BMC that was restarted does not answer in an old session, and the same call goes on with a new one.
 func TestRestart(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	p, _ := newProvider(t, sim.PasswordFile(), inSuite3)
@@ -388,7 +388,7 @@ func TestSilentSession(t *testing.T) {
 	t.Error("an old session is waited for too long")
 }
 
-// TestOneSession: calls that come together share one session, which is given back when nobody asks any more, and by
+// TestOneSession: calls that come together share one session, which is closed when no call uses it any more, and by
 // Close.
 func TestOneSession(t *testing.T) {
 	s := newSoft(t, "secret")
@@ -461,7 +461,7 @@ func TestOneRequestPerCall(t *testing.T) {
 	})
 }
 
-// TestCloseOfASilentBMC returns by its deadline, and says what is left.
+// TestCloseOfASilentBMC returns by its deadline, and names what is left.
 func TestCloseOfASilentBMC(t *testing.T) {
 	s := newSoft(t, "secret")
 	x := newProxy(t, s.address)
@@ -480,7 +480,7 @@ func TestCloseOfASilentBMC(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a port where nobody listens is an answer in itself.
+// TestNobodyThere: a closed port is an answer in itself.
 func TestNobodyThere(t *testing.T) {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)

@@ -20,7 +20,7 @@ func (p packet) session() uint32   { return binary.LittleEndian.Uint32(p[6:]) }
 func (p packet) inSession() bool   { return p.plus() && p.session() != 0 }
 func (p packet) is(kind byte) bool { return p.plus() && !p.inSession() && p.kind() == kind }
 
-// proxy stands between a provider and a BMC, and does what a fault says.
+// proxy is between a provider and a BMC, and applies a fault.
 type proxy struct {
 	front *net.UDPConn
 	backs []*net.UDPConn

@@ -134,7 +134,7 @@ func (p *port) readTraps() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(10 * time.Millisecond) // whatever it is, it must not keep a processor busy
+			time.Sleep(10 * time.Millisecond) // an error that lasts must not keep a processor busy
 		default:
 			p.dispatchTrap(from.Addr().Unmap().WithZone(""), b[:n])
 		}

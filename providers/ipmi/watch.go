@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// askEvery is the minimum time between two questions to one BMC, whoever sends in its name; asksAtOnce is the
+	// askEvery is the minimum time between two questions to one BMC; asksAtOnce is the
 	// maximum number of questions in flight.
 	askEvery   = time.Second
 	asksAtOnce = 16

@@ -78,13 +78,13 @@ func from(t testing.TB, source, to string) func([]byte) {
 		net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	return func(b []byte) { _, _ = conn.Write(b) } // nobody may listen any more
+	return func(b []byte) { _, _ = conn.Write(b) } // the listener may be closed
 }
 
 func questions(s *soft) int { return s.count(types.CommandGetChassisStatus) }
 
-// A trap makes us ask its BMC, whose word is told where the machine does not run. Others' packets, and what is no trap,
-// do not.
+// A trap makes us ask its BMC, whose answer is reported if the machine does not run. Others' packets, and what is no
+// trap, do not.
 func TestWatch(t *testing.T) {
 	const right = "correct horse"
 	s, off := newSoft(t, right), newSoft(t, right)
@@ -114,7 +114,7 @@ func TestWatch(t *testing.T) {
 	stop()
 	for x := range tells {
 		if !strings.Contains(x, " Off ") {
-			t.Errorf("told %q", x)
+			t.Errorf("reported %q", x)
 		}
 	}
 	sendBy(t, gosnmp.Version1, petOf, address)
@@ -175,7 +175,7 @@ func TestWatchFlood(t *testing.T) {
 	kit.Until(t, "a question", func() bool { return questions(s) > 1 })
 	stop()
 	for x := range tells {
-		t.Errorf("told %v of a machine that runs", x)
+		t.Errorf("reported %v of a running machine", x)
 	}
 	if n, most := questions(s), 2+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d questions in %s, want at most %d", n, time.Since(begun), most)
@@ -190,7 +190,7 @@ func TestWatchFlood(t *testing.T) {
 	}
 }
 
-// Two providers, and two watches of one, hear of the same port; an address that another program has is told at once.
+// Two providers, and two watches of one, share a port; an address that another program has is an error at once.
 func TestWatchesShareAPort(t *testing.T) {
 	const right = "correct horse"
 	s, other := newSoft(t, right), newSoft(t, right)
@@ -225,7 +225,7 @@ func TestWatchesShareAPort(t *testing.T) {
 	err = newTrapper(t, file, "fence", taken.LocalAddr().String()).
 		Watch(t.Context(), []providers.Target{{Node: "n1", ID: s.address}},
 			func(providers.Target, providers.Observation) {
-				t.Error("told something")
+				t.Error("reported something")
 			})
 	if !errors.Is(err, providers.ErrPermanent) ||
 		!strings.Contains(err.Error(), "listening for traps at "+taken.LocalAddr().String()+" (traps)") ||
@@ -235,7 +235,7 @@ func TestWatchesShareAPort(t *testing.T) {
 }
 
 // OpenIPMI's simulator in front of a QEMU, and Net-SNMP's snmptrap: the machine's power is cut, and a trap that others
-// wrote tells of it.
+// wrote reports it.
 func TestWatchSimulator(t *testing.T) {
 	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})
@@ -247,7 +247,7 @@ func TestWatchSimulator(t *testing.T) {
 	cut := time.Now()
 	ipmisim.SendTrap(t, "127.0.0.1", address)
 	providertest.AwaitReports(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
-	t.Logf("told %s after the power cut, of which snmptrap took its part", time.Since(cut).Round(time.Millisecond))
+	t.Logf("reported %s after the power cut, of which snmptrap took its part", time.Since(cut).Round(time.Millisecond))
 }
 
 // Without an address it is no Watcher.

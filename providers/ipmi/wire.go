@@ -79,15 +79,15 @@ type session struct {
 	conn     net.Conn
 	suite    suite
 	timing   sendTiming
-	rejected func(why string) // told what is dropped in an open session
+	rejected func(why string) // called with the reason for each dropped packet of an open session
 
 	console, bmc uint32 // what each side calls the session
 	k1, k2       []byte // of an open session
 
 	sent, seen uint32    // sequence numbers of the last packet that was sent, and of the last that was believed
-	lastHeard  time.Time // when the last that was believed came, or the session was opened
+	lastHeard  time.Time // when the last believed packet came, or the session was opened
 	number     byte      // of the last question
-	spent      byte      // the first number under which an answer may still come; it is not used again. 0: none
+	spent      byte      // the first number with a pending answer, which is not used again. 0: none
 
 	rtt      time.Duration // how long the BMC took for its last answer, slowest at most
 	patience time.Duration // how long it may take for one
@@ -467,7 +467,7 @@ func (s *session) closeSession(ctx context.Context) error {
 	if s.k1 == nil {
 		return nil
 	}
-	s.patience, s.spent = closeFor, 0 // whatever is answered
+	s.patience, s.spent = closeFor, 0 // any answer will do
 	return s.sendQuery(ctx, &app.CloseSessionRequest{SessionID: s.bmc}, &app.CloseSessionResponse{})
 }
 

@@ -24,14 +24,14 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// line is a connection in memory to a BMC that knows the log-in, and says afterwards whatever is put on it.
+// line is a connection in memory to a BMC that knows the log-in, and sends afterwards what is put on it.
 type line struct {
 	net.Conn // nil: nothing else is called
 	t        testing.TB
 	bmc      *soft.BMC
 	answers  [][]byte        // nil: there is none in time
 	instead  map[byte][]byte // of an answer to the log-in, by its kind
-	sent     func(packet)    // told of each packet; may be nil
+	sent     func(packet)    // called with each packet; may be nil
 }
 
 func (l *line) SetReadDeadline(time.Time) error { return nil }
@@ -91,7 +91,7 @@ func signedFrame(s *session, kind byte, sequence uint32, payload []byte) []byte 
 	return append(b, code...)
 }
 
-// encrypted is a payload with whatever pad its end says.
+// encrypted returns a payload with the pad that its end names.
 func encrypted(s *session, plain []byte) []byte {
 	plain = append(bytes.Clone(plain), make([]byte, (blockLen-len(plain)%blockLen)%blockLen)...)
 	block, _ := aes.NewCipher(s.k2[:16])
@@ -198,7 +198,7 @@ func openLine(t testing.TB, id int) (*line, *session) {
 	return l, s
 }
 
-// TestTagsAreRandom: nobody can know the tags and the session ID of a log-in without seeing them.
+// TestTagsAreRandom: the tags and the session ID of a log-in cannot be guessed.
 func TestTagsAreRandom(t *testing.T) {
 	seen := map[int]map[byte]bool{}
 	ids := map[uint32]bool{}
@@ -228,7 +228,7 @@ func TestTagsAreRandom(t *testing.T) {
 	}
 }
 
-// FuzzKg: whatever a key file holds, a key has 1 to 20 bytes that are not all zero, and is the same in hexadecimal.
+// FuzzKg: for any key file, a key has 1 to 20 bytes that are not all zero, and is the same in hexadecimal.
 func FuzzKg(f *testing.F) {
 	for _, text := range []string{"", "0x", "0x00", "key", "0X4b6579", "0xk", "4b6579",
 		strings.Repeat("4b", 20), strings.Repeat("k", 40), strings.Repeat("\xff", 20)} {

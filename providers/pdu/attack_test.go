@@ -54,7 +54,7 @@ func off(question *gosnmp.SnmpPacket) []gosnmp.SnmpPDU {
 	return out
 }
 
-// handle is the agent as the handler of a wire. Whoever asks which engine it is learns it in the clear, as always.
+// handle is the agent as the handler of a wire. It reports its engine in the clear to any client.
 func (a *agent) handle(to asker, question []byte) {
 	for _, b := range a.answers(question) {
 		to.answer(b)
@@ -309,7 +309,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 }
 
-// What somebody else puts in between costs nothing: the strip's own answer comes behind it.
+// Packets that an attacker inserts have no effect: the strip's own answer follows.
 func TestForgedBeforeTheAnswer(t *testing.T) {
 	a, _ := strips(t)
 	o, forger := a.outlet("apc-rpdu2"), newAgent(t)
@@ -341,9 +341,9 @@ func engineOf(t *testing.T, s *strip) string {
 	return p.SecurityParameters.(*gosnmp.UsmSecurityParameters).AuthoritativeEngineID
 }
 
-// Two strips with the same users and passwords: whoever leads our questions to the other one gets true answers about
-// the wrong outlet. The engine tells them apart, if it is known before: by the configuration, or because it answered
-// once.
+// Two strips with the same users and passwords: an attacker who redirects our questions to the other one gets true
+// answers about the wrong outlet. The engine tells them apart, if it is known before: by the configuration, or because
+// it answered once.
 func TestAnotherStrip(t *testing.T) {
 	a, b := strips(t)
 	o := a.outlet("apc-rpdu2")

@@ -10,20 +10,20 @@ import (
 )
 
 // mib describes one maker's strips: the columns of an outlet's state and command, which its number follows, and their
-// words.
+// values.
 type mib struct {
-	state   string       // the column that tells the relay's state
-	off, on int          // its words
-	pending string       // the column that tells whether a command is under way; "": there is none
-	idle    int          // its word for none
-	busy    int          // its word for one
+	state   string       // the column of the relay's state
+	off, on int          // its values
+	pending string       // the column of a pending command; "": there is none
+	idle    int          // its value for none
+	busy    int          // its value for one
 	command string       // the column that is set
 	numbers numberFormat // how outlets are numbered
 	// cycle is how long outlets are off in a power cycle that no column reports, by the maker's default; 0: a column
 	// reports it.
 	cycle time.Duration
 
-	commandOff, commandOn int // its words for at once
+	commandOff, commandOn int // its values for an immediate command
 }
 
 // numberFormat is how many numbers identify an outlet.

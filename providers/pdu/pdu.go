@@ -369,7 +369,7 @@ func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, value i
 	for _, o := range outlets {
 		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
 		if _, err := p.exchangeMessage(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
-			// Strips have many words for an outlet that they do not have, but none if they are asked for its state.
+			// Strips answer with many errors for an outlet that they do not have, but with one if asked for its state.
 			if !errors.Is(err, providers.ErrNotSent) {
 				if _, missing := p.askStrips(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
 					err = missing

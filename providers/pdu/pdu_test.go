@@ -38,7 +38,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// A user who may only read is told so when something is switched, and his answers count.
+// A user who may only read gets an error when an outlet is switched, and the answers count.
 func TestRights(t *testing.T) {
 	s, _ := strips(t)
 	o := s.outlet("apc-rpdu2")
@@ -152,7 +152,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 		write("n2", "hunter2hunter2")
 		write("n4", "short")
 		state("n1", "ok")
-		if kind == "password" { // a strip says nothing of a wrong password for privacy alone
+		if kind == "password" { // a strip does not report a wrong password for privacy alone
 			state("n2", "denied")
 			before := asked.Load()
 			state("n2", "denied")
@@ -256,7 +256,7 @@ func TestPowerOffInOrder(t *testing.T) {
 	}
 }
 
-// Each outlet's command asks whether it may still be sent. The first was, so the error does not say that nothing was.
+// Each outlet's command asks whether it may still be sent. The first was, so the error is not ErrNotSent.
 func TestEachOutletAsks(t *testing.T) {
 	s, _ := strips(t)
 	one, two := s.outlet("apc-rpdu2"), s.outlet("apc-rpdu2")
@@ -514,7 +514,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What the README says of the time that a question takes.
+// The README's figure for the time that a question takes.
 func BenchmarkState(b *testing.B) {
 	s, other := strips(b)
 	one, two := s.outlet("apc-rpdu2"), other.outlet("apc-rpdu2")

@@ -19,8 +19,8 @@ import (
 // engine is what authenticated answers showed about the SNMP engine at an address. The zero value is nothing.
 type engine struct {
 	id          string
-	boots, time uint32    // as it said last
-	at          time.Time // when it said so
+	boots, time uint32    // as it reported last
+	at          time.Time // when it did
 }
 
 // window is how far an engine's time may fall behind an earlier answer of its own (RFC 3414, 3.2, 7 b).
@@ -336,7 +336,7 @@ func (l *link) Read(b []byte) (int, error) {
 			continue
 		case l.version == 3 && l.engine != "" &&
 			h.flags&byte(gosnmp.AuthPriv) == 0: // not authenticated: no answer, a report at most
-			// where none was named, it tells its engine again: the question was put twice, and the strip is slow
+			// without a named engine it reports its engine again: the question was sent twice, and the strip is slow
 			if named != "" {
 				l.refusal = refusals[h.reported]
 			}

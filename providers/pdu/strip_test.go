@@ -123,7 +123,7 @@ func writeOutlet(dir, oid string, o outletFile) {
 	}
 }
 
-// passwords of all users of all strips: an engine is what tells two strips apart.
+// passwords of all users of all strips: only the engine distinguishes two strips.
 const password, privacy, community = "correct-horse", "battery-staple", "not-so-public"
 
 // strip is a power strip: net-snmp's agent, which strips run themselves, in front of outlets on disk.
@@ -179,7 +179,7 @@ func (s *strip) start() error {
 		return err
 	}
 	var last error
-	for range 5 { // somebody may have taken the port
+	for range 5 { // another process may have taken the port
 		if s.address == "" || last != nil {
 			var port int
 			if err := kit.FreePorts(&port); err != nil {
@@ -239,7 +239,7 @@ func (s *strip) answers() error {
 				continue
 			}
 		}
-		time.Sleep(50 * time.Millisecond) // nobody listens yet
+		time.Sleep(50 * time.Millisecond) // the server does not listen yet
 	}
 	return err
 }
@@ -280,7 +280,7 @@ var dialects = map[string]dialect{
 	},
 }
 
-// socket is an outlet of a strip with whatever is plugged in.
+// socket is an outlet of a strip with what is plugged in.
 type socket struct {
 	s      *strip
 	d      dialect
@@ -349,7 +349,7 @@ type wire struct {
 	wait  sync.WaitGroup
 }
 
-// asker is whoever sent a question.
+// asker is the sender of a question.
 type asker struct {
 	addr *net.UDPAddr
 	conn *net.UDPConn
@@ -419,7 +419,7 @@ func (w *wire) handle(f func(asker, []byte)) {
 	w.f = f
 }
 
-// line lets one question at a time to a strip: what an agent's socket cannot hold is lost, and nobody would know.
+// line lets one question at a time to a strip: what an agent's socket cannot hold is lost without an error.
 var line sync.Map
 
 // pass asks the strip, and returns its answer; nil for none.

@@ -7,12 +7,12 @@ type header struct {
 	version  int64  // 3, or 1 for v2c
 	id       int64  // what ties an answer to its question: v3's msgID, v2c's request id
 	flags    byte   // v3: the security level
-	engine   string // v3: the engine that speaks
+	engine   string // v3: the sender's engine
 	pdu      byte   // the PDU's tag; 0 where it is encrypted
 	reported string // a v3 Report in the clear: the OID of the first counter in it, in wire format
 }
 
-// The tags of SNMP's PDUs that are told apart.
+// The tags of SNMP's PDUs that matter here.
 const (
 	tagResponse = 0xa2
 	tagReport   = 0xa8

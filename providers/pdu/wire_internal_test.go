@@ -108,7 +108,7 @@ func (s *scripted) Read(b []byte) (int, error) {
 	return copy(b, s.answer), nil
 }
 
-// Whatever is sent to who has no password: no answer of it is ever believed, and none ends the process.
+// No answer to a client without the password is ever believed, and none ends the process.
 func FuzzAnswer(f *testing.F) {
 	for _, b := range messages(f) {
 		f.Add(b)

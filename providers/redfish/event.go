@@ -12,7 +12,7 @@ import (
 // eventReport is the part of a Redfish Event, or of what a BMC sends instead, that is read.
 type eventReport struct {
 	Events       eventRecords
-	MetricValues present // a MetricReport's: it tells of no change
+	MetricValues present // a MetricReport's, which reports no change
 }
 
 // eventRecords are a report's events, up to eventBurst; a longer report counts as unknown.

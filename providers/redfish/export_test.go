@@ -20,7 +20,7 @@ func BMCs(p *Provider) int {
 	return p.pool.Len()
 }
 
-// Asleep is what a resource says of memory that is kept.
+// Asleep returns a resource's property that shows that memory is kept.
 func Asleep(resource []byte, ignore ...string) string { return findSleepState(resource, ignore) }
 
 // Watcher is the provider as Config.New gives it to others where it has events.
@@ -47,7 +47,7 @@ func PushTo(p *Provider) string { return p.eventServer.origin }
 // NewPace limits how many events are read.
 func NewPace() func(time.Time) time.Duration { return new(eventLimiter).takeOne }
 
-// Kept returns how many bytes of what a BMC said of its systems are kept after a look at all of them, and whether any
+// Kept returns how many bytes of a BMC's systems are kept after a scan of all of them, and whether any
 // of it is more than who they are.
 func Kept(p *Provider, origin string) (n int, more bool) {
 	b, release, err := p.pool.Acquire(remote.Account{Device: origin})

@@ -61,7 +61,7 @@ type system struct {
 
 	path  string    // where it was read
 	asked time.Time // just before the first of the GETs that carried it and its chassis
-	sleep string    // the property and word by which it says that its memory is kept, or ""
+	sleep string    // the property and word that show that its memory is kept, or ""
 	rails []rail    // of its chassis, where they were read with it
 }
 

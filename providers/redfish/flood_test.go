@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// Of a look at all systems no more is kept than who they are, whatever each of them says.
+// A scan of all systems keeps their identities only, whatever they answer.
 func TestScanKeepsIdentities(t *testing.T) {
 	const members = 40
 	r := newRack(t, 1, datacenter.Options{}, nil)

@@ -209,8 +209,8 @@ func TestLoginThatIsCutOff(t *testing.T) {
 	}
 }
 
-// Callers that joined a log-in which was refused, and then another that was refused as well, are told so: it is not the
-// network.
+// Callers that joined a log-in which was refused, and then another that was refused as well, get that error: it is not
+// the network.
 func TestJoinedLoginIsRefused(t *testing.T) {
 	bubble(t, 1, auth("session"), func(t *testing.T, r *rack, _ *guard.Provider) {
 		r.dc.SetPassword("another")
@@ -232,8 +232,8 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 	})
 }
 
-// A wrong password goes out once for each content it has, or every 15 minutes, whatever asks and however long the BMC
-// was left alone: accounts get locked.
+// A wrong password goes out once for each content it has, or every 15 minutes, whatever call asks, and however long the
+// BMC was left alone: accounts get locked.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, auth string
@@ -310,8 +310,8 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 	}
 }
 
-// A BMC that has no session left and refuses basic authentication says nothing of the password: as soon as it has one,
-// it gets it.
+// A BMC that has no session left and refuses basic authentication proves nothing about the password: as soon as it has
+// one, it gets it.
 func TestNoSessionLeftAndNoBasic(t *testing.T) {
 	for name, full := range map[string]datacenter.Fault{
 		"409": {SessionStatus: 409}, "429": {SessionStatus: 429}, "503": {SessionStatus: 503},
@@ -423,7 +423,7 @@ func TestAutoWithoutSessions(t *testing.T) {
 	r.want(t, r.target(), providers.PowerOn)
 }
 
-// The property that says so may be anywhere in the resource.
+// The property that shows it may be anywhere in the resource.
 func TestAsleep(t *testing.T) {
 	for resource, want := range map[string]string{
 		`{"PowerState": "Off"}`:                                       "",
@@ -701,7 +701,7 @@ func TestHabits(t *testing.T) {
 			t.Errorf("%d resets, asked %d times, running %t; want 1, 2, true", n, asked, r.ms[0].Running())
 		}
 		if err == nil || errors.Is(err, providers.ErrNotSent) {
-			t.Errorf("got %v, want an error that does not say that nothing was sent", err)
+			t.Errorf("got %v, want an error other than ErrNotSent", err)
 		}
 	})
 	t.Run("no Location", func(t *testing.T) {
@@ -757,7 +757,7 @@ func TestHabits(t *testing.T) {
 	})
 }
 
-// The cause stands in the error, in words that fit into an Event.
+// The error contains the cause, in words that fit into an Event.
 func TestCauseIsTold(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

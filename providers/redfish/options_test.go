@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// A BMC whose UUID is its own tells nobody's machine. With ignoreUUID cable and inventory are trusted, but no kubelet's
+// A BMC whose UUID is its own identifies no machine. With ignoreUUID cable and inventory are trusted, but no kubelet's
 // word.
 func TestIgnoreUUID(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
@@ -51,7 +51,7 @@ func TestIgnoreUUID(t *testing.T) {
 	r.want(t, target, providers.PowerOn)
 }
 
-// A vendor's property that says suspended of something else is named, and its name can be ignored. What says that the
+// A vendor's property that reports suspended for something else is named, and can be ignored. What says that the
 // machine sleeps still counts.
 func TestIgnoreStates(t *testing.T) {
 	for _, tt := range []struct {
@@ -88,7 +88,7 @@ func TestIgnoreStates(t *testing.T) {
 	}
 }
 
-// A drill tells of a chassis that may say On for ever, while the machine is on; nobody else pays for it.
+// A drill reports a chassis that may always report On, while the machine is on; other calls do not pay for it.
 func TestDrillDoubtsChassis(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -154,7 +154,7 @@ func TestPushPowerButton(t *testing.T) {
 		if err := on(); err != nil || pushes(r) != 1 || !r.ms[0].Running() {
 			t.Errorf("Off: %v, %d pushes", err, pushes(r))
 		}
-		// The BMC says Off for a while longer.
+		// The BMC reports Off for a while longer.
 		r.ms[0].SetFault(datacenter.Fault{PushButton: true, PowerWord: "Off"})
 		if err := on(); !errors.Is(err, providers.ErrUnreachable) || pushes(r) != 1 || !r.ms[0].Running() {
 			t.Errorf("pushed just now: %v, %d pushes", err, pushes(r))

@@ -65,7 +65,7 @@ func (b *bmc) readPower(ctx context.Context, s *system) (state providers.PowerSt
 
 // rail is what a chassis reports about its power.
 type rail struct {
-	word  string // "" if it says none, or not of this system alone
+	word  string // "" if it reports none, or not of this system alone
 	kind  word   // its ChassisType
 	asked time.Time
 	err   error

@@ -289,7 +289,7 @@ func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	if g.l.limiter.takeOne(time.Now()) > 0 { // not read, and sent again by few
+	if g.l.limiter.takeOne(time.Now()) > 0 { // not read; few BMCs send it again
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusNoContent)
 		g.l.asker.AskSoon(g.l.all...)

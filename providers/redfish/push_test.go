@@ -66,7 +66,7 @@ func client(t testing.TB, from string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: timeout}
 }
 
-// A BMC sends its events to us: the machine is told off, what others subscribed stays, and nothing of ours is left at
+// A BMC sends its events to us: the machine is reported off, others' subscriptions stay, and none of ours is left at
 // the end.
 func TestPush(t *testing.T) {
 	r := newRack(t, 2, datacenter.Options{}, push(t))
@@ -94,7 +94,7 @@ func TestPush(t *testing.T) {
 		t.Errorf("%d streams", n)
 	}
 
-	// A second watch has its own, and neither takes the other's for one that was left.
+	// A second watch has its own, and neither deletes the other's.
 	tells2, stop2 := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	providertest.AwaitReports(t, tells2, "n0 Off Off")
 	r.subscribed(t, 4)
@@ -110,7 +110,7 @@ func TestPush(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", strings.TrimPrefix(origin, "https://")); err == nil {
 		c.Close()
-		t.Error("somebody listens after the watches have ended")
+		t.Error("the server listens after the watches have ended")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestPushAgain(t *testing.T) {
 	providertest.AwaitReports(t, tells, "n0 Off Off")
 }
 
-// Nobody but the BMC gets in, and the BMC only by its own path, with an event of a bounded size; nothing that is sent
+// Only the BMC gets in, and only by its own path, with an event of a bounded size; nothing that is sent
 // is more than a question.
 func TestPushFromOthers(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
@@ -194,7 +194,7 @@ func TestPushFromOthers(t *testing.T) {
 	}
 	nothing(t, tells)
 
-	// What comes by the path makes us ask, whatever it says. A packed body is not unpacked.
+	// Any request to the path makes us ask. A packed body is not unpacked.
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	for range 1 << 6 {
@@ -233,7 +233,7 @@ func TestPushFromOthers(t *testing.T) {
 		t.Errorf("asked %d times in %d s", n, seconds)
 	}
 	if n := len(tells); n > 2*seconds {
-		t.Errorf("told %d things in %d s", n, seconds)
+		t.Errorf("%d reports in %d s", n, seconds)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestPushConnections(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("certificates: got %v, want two", slices.Collect(maps.Keys(seen)))
 	}
-	for range 2 { // slow ones: they say nothing
+	for range 2 { // slow ones, which send nothing
 		if _, err := shown(); err != nil {
 			t.Fatal(err)
 		}

@@ -234,7 +234,7 @@ type Provider struct {
 	plain         http.RoundTripper // answers of any size, for streams of events
 	sent, retried http.RoundTripper // once, and again while the BMC is busy
 	refusals      remote.Refusals
-	pool          *remote.Pool[*bmc] // its lock guards the fields of bmc that say so
+	pool          *remote.Pool[*bmc] // its lock guards the fields of bmc marked so
 }
 
 var (

@@ -119,7 +119,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Whatever is wrong, the answer is never Off, it has its class, it comes by the deadline and it tells no password.
+// Whatever fails, the answer is never Off, has its class, comes by the deadline and contains no password.
 func TestFaults(t *testing.T) {
 	off := `{"Id":"m0","PowerState":"Off"`
 	tests := []struct {
@@ -757,7 +757,7 @@ func TestEachMachineItsPassword(t *testing.T) {
 			racks["n1"].dc.SetPassword("password of n1, new")
 			racks["n1"].bmc.ExpireSessions()
 			write("n1", "password of n1, new")
-			if auth == "basic" { // the old one is sent once more: nothing else tells that it is old
+			if auth == "basic" { // the old one is sent once more, which shows that it is old
 				ask(n1, providers.ErrDenied)
 			}
 			ask(n1, nil)

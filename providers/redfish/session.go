@@ -46,7 +46,7 @@ type bmc struct {
 	login        *login
 	pendingLogin *remote.Task[*login]
 	pendingScan  *remote.Task[*scan]
-	scanned      *scan  // the last one; says where to look, nothing else
+	scanned      *scan  // the last one, which only shows where to look
 	sessions     string // the path of the collection of sessions, "" if not known
 	systems      string // and of systems
 	places       map[string]systemPlace
@@ -61,7 +61,7 @@ type bmc struct {
 // login is one way to authenticate.
 type login struct {
 	token        string // of a session; "": basic
-	session      string // path to delete at the end; "": basic, or the BMC did not say
+	session      string // path to delete at the end; "": basic, or unknown
 	user         string
 	password     providers.Secret // of basic
 	sum          remote.CredentialHash

@@ -99,7 +99,7 @@ func (b *bmc) openEvents(ctx context.Context, path string) (body io.ReadCloser, 
 			return withoutURL(err)
 		}
 		r.Header.Set("Accept", "text/event-stream")
-		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks what is sent, whatever it grows to
+		r.Header.Set("Accept-Encoding", "identity") // else net/http unpacks it without a limit
 		r.Header.Set("Cache-Control", "no-store")
 		r.Header.Set("User-Agent", b.p.opts.Agent)
 		l.authorizeRequest(r)

@@ -62,7 +62,7 @@ func (p eventProvider) Watch(ctx context.Context, targets []providers.Target, f 
 	for i, t := range targets {
 		at, err := p.locateSystem(t)
 		if err != nil {
-			continue // the questions say why
+			continue // questions return the error
 		}
 		if p.cfg.IgnoreUUID {
 			t.SystemUUID = "" // as each question does

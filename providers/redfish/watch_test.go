@@ -33,13 +33,13 @@ func brisk(p *redfish.Provider) {
 	redfish.SetRhythm(p, 10*time.Millisecond, 50*time.Millisecond, time.Hour, time.Hour)
 }
 
-// nothing wants nothing told of what was told before this call.
+// nothing expects no report beside those made before this call.
 func nothing(t testing.TB, tells <-chan string) {
 	t.Helper()
 	select {
 	case got, told := <-tells:
 		if told {
-			t.Errorf("told: %q", got)
+			t.Errorf("reported: %q", got)
 		}
 	default:
 	}
@@ -69,8 +69,8 @@ func (r *rack) targets() (out []providers.Target) {
 
 func system(m *datacenter.Machine) string { return systems + "/" + m.Name() }
 
-// What does not run at the beginning is told, then each change, of the right system; after a loss what happened
-// meanwhile.
+// A system that does not run at the beginning is reported, then each change, of the right system; after a loss what
+// happened meanwhile.
 func TestWatch(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
@@ -100,13 +100,13 @@ func TestWatch(t *testing.T) {
 	r.bmc.SetFault(datacenter.Fault{})
 	stop()
 	r.streams(t, 0)
-	r.ms[1].CutPower() // of which nothing may be told
+	r.ms[1].CutPower() // which must not be reported
 	if n := r.bmc.Count(http.MethodPost, sessions); n > 3 {
 		t.Errorf("%d log-ins for some streams", n)
 	}
 }
 
-// Any event makes us ask, and what is told then is the BMC's answer.
+// Any event makes us ask, and the BMC's answer is reported.
 func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 	for name, event := range map[string]func(*rack){
 		"an unknown message of the system": func(r *rack) { r.bmc.SendEvent("Contoso.1.0.Ouch", system(r.ms[0])) },
@@ -138,8 +138,8 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A message that says Off is believed no more than any other: of one that is told at once, the machine may be on. One
-// of another system is nobody's.
+// A message that reports Off proves nothing: the machine may be on though it is reported at once. One
+// about another system concerns no target.
 func TestWatchOfSeveralSystems(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
@@ -149,13 +149,13 @@ func TestWatchOfSeveralSystems(t *testing.T) {
 	r.until(t, "three looks at each at the beginning",
 		func() bool { return asked(r.ms[0]) >= 3 && asked(r.ms[1]) >= 3 })
 	before := [3]int{asked(r.ms[0]), asked(r.ms[1]), asked(r.ms[2])}
-	r.ms[2].CutPower() // nobody's
+	r.ms[2].CutPower() // no target
 	r.bmc.SendEvent("IDRAC.2.8.SYS1001", system(r.ms[1])+"/")
 	providertest.AwaitReports(t, tells, "n1 Changing event: SYS1001")
 	r.bmc.SendEvent("OpenBMC.0.1.DCPowerOff", "/redfish/v1/Managers/bmc") // whose?
 	r.until(t, "both are asked", func() bool { return asked(r.ms[0]) > before[0] && asked(r.ms[1]) > before[1] })
 	if n := asked(r.ms[2]); n != before[2] {
-		t.Errorf("a machine that nobody watches was asked for %d times more", n-before[2])
+		t.Errorf("a machine that is not watched was asked for %d times more", n-before[2])
 	}
 }
 
@@ -166,7 +166,7 @@ func TestWatchFlood(t *testing.T) {
 	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.streams(t, 1)
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
-	// an event's origin says nothing before
+	// an event's origin is unknown before
 	r.until(t, "the looks at the beginning", func() bool { return asked() >= 3 })
 	before, began := asked(), time.Now()
 	for range 4000 {
@@ -182,7 +182,7 @@ func TestWatchFlood(t *testing.T) {
 		t.Errorf("asked %d times in %d s", n, seconds)
 	}
 	if n := len(tells); n > 2*seconds {
-		t.Errorf("told %d things in %d s", n, seconds)
+		t.Errorf("%d reports in %d s", n, seconds)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// What is wrong with a BMC's events is said once, and its machines are asked about as ever. Nothing goes to another
+// A fault of a BMC's events is logged once, and its machines are asked as before. Nothing goes to another
 // host.
 func TestWatchWithoutEvents(t *testing.T) {
 	other := newRack(t, 1, datacenter.Options{}, nil)
@@ -298,7 +298,7 @@ func TestWatchComesBack(t *testing.T) {
 						break
 					}
 					if time.Now().After(deadline) {
-						t.Fatal("a BMC is asked whose certificate nobody vouches for")
+						t.Fatal("a BMC with an untrusted certificate was asked")
 					}
 				}
 				if err := os.WriteFile(ca, trusted, 0o600); err != nil {
@@ -319,7 +319,7 @@ func TestWatchComesBack(t *testing.T) {
 	}
 }
 
-// An event or a line that does not end ends a stream; a stream that carries nothing is made anew.
+// An event or a line that does not end ends a stream; a stream that carries nothing is opened again.
 func TestWatchEndsStreams(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)

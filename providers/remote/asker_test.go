@@ -164,7 +164,7 @@ func TestAskerOfMany(t *testing.T) {
 		cancel()
 		a.Wait()
 		if len(told) != len(targets)-1 {
-			t.Errorf("told of %d machines within 2 s, want %d", len(told), len(targets)-1)
+			t.Errorf("reported %d machines within 2 s, want %d", len(told), len(targets)-1)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func TestPaceOneAtATime(t *testing.T) {
 	})
 }
 
-// It sleeps as long as it is told, and not beyond ctx's end.
+// It sleeps for the given time, and not beyond ctx's end.
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -28,7 +28,7 @@ type Trust struct {
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
 }
 
-// Fingerprint trusts one certificate, whatever names, dates and signatures it has.
+// Fingerprint trusts one certificate regardless of its names, dates and signatures.
 type Fingerprint struct {
 	// host or host:port of the only device that may have this certificate; "": any device of this provider
 	Host   string `yaml:"host"`
