@@ -31,6 +31,7 @@ var ec2Credentials = []string{"./providers/ec2 -run Test(CredentialsThat|Connect
 // What devices push: how often it makes us ask, and what of it does.
 var (
 	pacing      = []string{"./providers/remote -run Pace"}
+	poolTests   = []string{"./providers/remote -run Pool"}
 	ec2Watch    = []string{"./providers/ec2 -run Watch|Queue|NoQueues|FuzzEvent"}
 	ipmiNetwork = []string{"./providers/ipmi -run " +
 		"TestLoss|TestSlowN|TestLogin|TestCloseEnds|TestFailed|Suite$|IsSilent|TestLost|TestShort|TestLate|TestStalled|TestNumbers|TestSpent|TestRefusedTwin"}
@@ -890,6 +891,14 @@ var Mutants = []Mutant{
 		Old:  "len(*r) > eventBurst", New: "false", Tests: floodsOfRedfish,
 	},
 	{
+		Name: "remote: a task's device is not in use", In: "providers/remote.BeginTask",
+		Old: "d.users++", New: "", Tests: poolTests,
+	},
+	{
+		Name: "remote: a task begins after Close", In: "providers/remote.BeginTask",
+		Old: "if p.closed { ... }", New: "", Tests: poolTests,
+	},
+	{
 		Name: "remote: a header of any length is read", In: "providers/remote.Trust.NewTransport",
 		Old: "MaxResponseHeaderBytes: MaxHeader,", New: "", Tests: floodOfAnswers,
 	},
@@ -1432,7 +1441,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: Close waits for log-ins", In: "providers/remote.Pool.Close",
-		Old: "p.stop()", New: "", Tests: ipmiNetwork,
+		Old: "p.stop()", New: "", Tests: poolTests,
 	},
 	{
 		Name: "ipmi: a session that nobody has used is kept", In: "providers/ipmi.bmc.openSessions",
@@ -1464,7 +1473,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a BMC is remembered for ever", In: "providers/remote.Pool.release",
-		Old: "delete(p.devices, a)", New: "_ = a", Tests: ipmiNetwork,
+		Old: "delete(p.devices, a)", New: "_ = a", Tests: poolTests,
 	},
 	{
 		Name: "ipmi: a refusal that comes once is believed", In: "providers/ipmi.Provider.openSession",
@@ -6480,7 +6489,7 @@ var Mutants = []Mutant{
 		Name: "own: any machine's session serves", In: "providers/remote.Pool.Acquire",
 		Old: "d := p.devices[a]", New: "d := p.devices[a]\nfor at, other := range p.devices {\nif at.Device == a.Device " +
 			"{\nd = other\n}\n}",
-		Tests: []string{"./providers/redfish -run EachMachine"},
+		Tests: poolTests,
 	},
 	{
 		Name: "own: ipmi's session of one machine's is another's (14)", In: "providers/ipmi.Provider.runCall",
