@@ -61,7 +61,7 @@ func (r SecretRef) checkFolder() error {
 	case len(namePlaceholder.FindAllString(r.File, -1)) > 1:
 		return fmt.Errorf("%s has {{ .Name }} more than once", r.File)
 	case folder == "" || path.Clean(whole) != whole:
-		return fmt.Errorf("%s does not begin with a folder, or has an element that is empty, . or ..", r.File)
+		return fmt.Errorf("%s does not begin with a folder, or has an element ., .. or an empty one", r.File)
 	}
 	_, err := os.Stat(folder) // ends with a slash: a file is none
 	return err

@@ -118,9 +118,9 @@ func TestCheckOfAMachinesFile(t *testing.T) {
 		dir + "/{{ .Name":                       "nothing else in braces",
 		dir + "/{{ .Name }}/{{ .Name }}":        "more than once",
 		dir + "/{{ .Name }}/../{{ .Name }}":     "more than once",
-		dir + "/{{ .Name }}/../token":           "an element that is empty",
-		dir + "/x/../{{ .Name }}":               "an element that is empty",
-		dir + "//{{ .Name }}":                   "an element that is empty",
+		dir + "/{{ .Name }}/../token":           "has an element",
+		dir + "/x/../{{ .Name }}":               "has an element",
+		dir + "//{{ .Name }}":                   "has an element",
 		"{{ .Name }}":                           "begin with a folder",
 	} {
 		if err := (providers.SecretRef{File: file}).CheckReadable(); (err == nil) != (says == "") ||
