@@ -11,14 +11,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/events.md from the table")
 
-// docs/events.md is the table for people: what each Event says, and what to do.
+// docs/events.md shows the table: what each Event says, and what a person does about it.
 func TestDoc(t *testing.T) {
 	const file = "../../docs/events.md"
 	var b strings.Builder
 	b.WriteString(`# Events
 
-What forcefence reports as Events on a Node (` + "`kubectl describe node NODE`" + `), or on a pod, a storage object or the leader's Lease. The log has the same reasons
-under the key ` + "`why`" + `. Words in braces stand for what the Event fills in. This page is made from the table in ` + "`taint/reason`" + `.
+forcefence reports these Events on a Node (` + "`kubectl describe node NODE`" + `), on a pod, on a storage object,
+or on the leader's Lease. The log has the same reasons under the key ` + "`why`" + `. Each Event fills in the words in
+braces. This page is generated from the table in ` + "`taint/reason`" + `.
 
 | Event | kind | it says | do |
 | --- | --- | --- | --- |
@@ -44,6 +45,6 @@ under the key ` + "`why`" + `. Words in braces stand for what the Event fills in
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not the table (go test ./taint/reason -update writes it; -file +table):\n%s", file, diff)
+		t.Errorf("%s differs from the table (go test ./taint/reason -update writes it; -file +table):\n%s", file, diff)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// constants are the names and values of the package's constants of a type, as its source has them.
+// constants returns the names and values of the package's constants of a type, read from its source.
 func constants(t *testing.T, of string) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
@@ -44,30 +44,30 @@ func constants(t *testing.T, of string) map[string]string {
 	return out
 }
 
-// Every reason has exactly one row, and every row is a reason's.
+// Every reason has exactly one row, and every row has a reason.
 func TestEveryReasonHasOneRow(t *testing.T) {
 	names := map[Reason]string{}
 	for name, value := range constants(t, "Reason") {
 		if r := Reason(value); value == "" || names[r] != "" {
-			t.Errorf("%s: %q is empty, or %s's, too", name, value, names[r])
+			t.Errorf("%s: %q is empty, or also the value of %s", name, value, names[r])
 		}
 		names[Reason(value)] = name
 	}
 	count := map[Reason]int{}
 	for _, row := range Table() {
 		if count[row.Reason]++; names[row.Reason] == "" {
-			t.Errorf("a row of %q, which is no reason", row.Reason)
+			t.Errorf("a row has %q, which is no reason", row.Reason)
 		}
 	}
 	for r, name := range names {
 		if count[r] != 1 || RowOf(r).Reason != r {
-			t.Errorf("%s: got %d rows, and %+v of it, want one", name, count[r], RowOf(r))
+			t.Errorf("%s: got %d rows and RowOf %+v, want one row", name, count[r], RowOf(r))
 		}
 	}
 }
 
-// What a row says holds together: an Event is one that matters, its words are known, it is a sentence, and its state is
-// one of the metric's.
+// A row is consistent: only a row with a text is Info or Warning, its words in braces are known, its text is a
+// sentence, and its state is one of the metric's.
 func TestRows(t *testing.T) {
 	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default",
 		"fence"}
@@ -79,30 +79,29 @@ func TestRows(t *testing.T) {
 	for _, row := range Table() {
 		for _, m := range braces.FindAllStringSubmatch(row.Text, -1) {
 			if !slices.Contains(words, m[1]) {
-				t.Errorf("%s: nobody knows the word %s", row.Reason, m[0])
+				t.Errorf("%s: unknown word %s", row.Reason, m[0])
 			}
 		}
 		if strings.ContainsAny(braces.ReplaceAllString(row.Text, ""), "{}") || strings.ContainsAny(row.Remedy, "{}") {
-			t.Errorf("%s: a brace too many: %q, %q", row.Reason, row.Text, row.Remedy)
+			t.Errorf("%s: unbalanced brace: %q, %q", row.Reason, row.Text, row.Remedy)
 		}
 		switch {
 		case (row.Text == "") != (row.Severity == Debug):
-			t.Errorf("%s: severity %d with the text %q: an Event is Info or a Warning, all else is Debug", row.Reason,
+			t.Errorf("%s: severity %d with the text %q: want Info or Warning with a text, Debug without", row.Reason,
 				row.Severity, row.Text)
 		case row.Severity > Warning:
 			t.Errorf("%s: severity %d", row.Reason, row.Severity)
 		case row.Text == "" && row.Remedy != "":
-			t.Errorf("%s: what to do of what nobody is told", row.Reason)
+			t.Errorf("%s: a remedy without an Event", row.Reason)
 		case row.Text != "" && row.Text != "{detail}" && !strings.HasSuffix(row.Text, "."):
-			t.Errorf("%s: no sentence: %q", row.Reason, row.Text)
+			t.Errorf("%s: the text is no sentence: %q", row.Reason, row.Text)
 		case row.State != "" && !slices.Contains(states, string(row.State)):
-			t.Errorf("%s: no such state: %q", row.Reason, row.State)
+			t.Errorf("%s: unknown state %q", row.Reason, row.State)
 		}
 	}
 }
 
-// Every reason is given by somebody: it stands in the decisions' or the controller's source, other than to be compared
-// with.
+// Every reason is used: the product's source names it somewhere, other than to compare with it.
 func TestEveryReasonIsGiven(t *testing.T) {
 	given := map[string]bool{}
 	look := func(path string, d fs.DirEntry, err error) error {
@@ -128,12 +127,12 @@ func TestEveryReasonIsGiven(t *testing.T) {
 	}
 	for name, value := range constants(t, "Reason") {
 		if !given[name] {
-			t.Errorf("nobody gives the reason %s (%s)", name, value)
+			t.Errorf("the reason %s (%s) is never used", name, value)
 		}
 	}
 }
 
-// note notes the reasons that a file gives.
+// note adds the reasons that a file uses.
 func note(file *ast.File, given map[string]bool) {
 	name := ""
 	for _, i := range file.Imports {
@@ -149,7 +148,7 @@ func note(file *ast.File, given map[string]bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CaseClause:
-			n.List = nil // what a switch compares with is not given by it
+			n.List = nil // a switch only compares with them
 		case *ast.BinaryExpr:
 			return n.Op != token.EQL && n.Op != token.NEQ
 		case *ast.SelectorExpr:
@@ -161,8 +160,8 @@ func note(file *ast.File, given map[string]bool) {
 	})
 }
 
-// A note is never longer than an API server takes it: whoever names pods or volumes would keep an Event from being
-// told.
+// A note is never longer than the API server accepts. Otherwise a user could suppress Events with long names of pods or
+// volumes.
 func TestNote(t *testing.T) {
 	row := Row{Text: "Pod {pod} is ended ({detail})."}
 	if got, want := row.EventNote("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
