@@ -61,7 +61,8 @@ func LonghornDeletes(ctx context.Context, c client.Reader, m meta.RESTMapper) st
 // discovery.
 func NewServedObject(m meta.RESTMapper, kind schema.GroupKind) (*unstructured.Unstructured, error) {
 	mapping, err := m.RESTMapping(kind)
-	var failed *apiutil.ErrResourceDiscoveryFailed // counts as no match, too, where one of several versions was not found
+	// counts as no match, too, where one of several versions was not found
+	var failed *apiutil.ErrResourceDiscoveryFailed
 	switch {
 	case meta.IsNoMatchError(err) && !errors.As(err, &failed):
 		return nil, nil

@@ -63,7 +63,8 @@ func TestLonghornDeletes(t *testing.T) {
 			if got := LonghornDeletes(t.Context(), &tc.s, &tc.s); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			if want := "longhorn.io/v7, Kind=Setting longhorn-system/node-down-pod-deletion-policy"; tc.s.unmapped == nil && tc.s.asked != want {
+			want := "longhorn.io/v7, Kind=Setting longhorn-system/node-down-pod-deletion-policy"
+			if tc.s.unmapped == nil && tc.s.asked != want {
 				t.Errorf("asked for %s, want %s", tc.s.asked, want)
 			}
 		})

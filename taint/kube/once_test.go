@@ -39,8 +39,8 @@ func busy(t *testing.T, status int) (url string, asked *atomic.Int32) {
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		fmt.Fprintf(w,
-			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":%d,"details":{"retryAfterSeconds":1}}`, status)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests",
+			"code":%d,"details":{"retryAfterSeconds":1}}`, status)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL, asked

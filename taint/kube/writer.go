@@ -43,11 +43,11 @@ type object map[string]any
 
 // WriteRecord writes the record. If the record ends the fence, the same write removes its out-of-service taint.
 func (w Writer) WriteRecord(ctx context.Context, l taint.Look, rec taint.Record) error {
-	body := object{"metadata": w.recordMeta(l, rec)}
+	body := object{}
 	if rec.Phase == taint.PhaseDone && taint.IsOutOfService(l.Taints) {
-		body["spec"] = object{"taints": taint.WithoutOutOfService(l.Taints)}
+		body = withTaints(taint.WithoutOutOfService(l.Taints))
 	}
-	return w.mergePatchNode(ctx, l, "writing record", body)
+	return w.mergePatchNode(ctx, l, "writing record", recordMeta(rec), body)
 }
 
 // SetOutOfService adds Kubernetes' out-of-service taint, the one for nodes that are shut down for good, or removes
@@ -57,51 +57,43 @@ func (w Writer) SetOutOfService(ctx context.Context, l taint.Look, yes bool) err
 	if yes {
 		taints = append(taints, taint.OutOfService(w.Now()))
 	}
-	return w.mergePatchNode(ctx, l, "writing the out-of-service taint", object{
-		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
-		"spec":     object{"taints": taints},
-	})
+	return w.mergePatchNode(ctx, l, "writing the out-of-service taint", object{}, withTaints(taints))
 }
 
 // AnnouncePolicy writes which policies end pods of the node without proof, and nothing else.
 func (w Writer) AnnouncePolicy(ctx context.Context, l taint.Look, note string) error {
-	return w.mergePatchNode(ctx, l, "announcing a policy", object{
-		"metadata": object{
-			"resourceVersion": l.ResourceVersion, "uid": l.UID, "annotations": object{taint.PolicyAnnotation: note},
-		},
-	})
+	meta := object{"annotations": object{taint.PolicyAnnotation: note}}
+	return w.mergePatchNode(ctx, l, "announcing a policy", meta, object{})
 }
 
 // SetMark sets the mark and the record in one write (step 5).
 func (w Writer) SetMark(ctx context.Context, l taint.Look, rec taint.Record) error {
-	return w.mergePatchNode(ctx, l, "setting mark", object{
-		"metadata": w.recordMeta(l, rec),
-		"spec":     object{"taints": taint.WithMark(l.Taints, w.Key, rec.ID, w.Now())},
-	})
+	marked := taint.WithMark(l.Taints, w.Key, rec.ID, w.Now())
+	return w.mergePatchNode(ctx, l, "setting mark", recordMeta(rec), withTaints(marked))
 }
 
 // RemoveMark removes the marks of the record's fence and our out-of-service taint, and closes the record, in one write
 // (step 13).
 func (w Writer) RemoveMark(ctx context.Context, l taint.Look, rec taint.Record) error {
-	return w.mergePatchNode(ctx, l, "removing mark", object{
-		"metadata": w.recordMeta(l, rec),
-		"spec":     object{"taints": taint.WithoutOutOfService(taint.WithoutMark(l.Taints, w.Key, rec.ID))},
-	})
+	left := taint.WithoutOutOfService(taint.WithoutMark(l.Taints, w.Key, rec.ID))
+	return w.mergePatchNode(ctx, l, "removing mark", recordMeta(rec), withTaints(left))
 }
 
-func (w Writer) recordMeta(l taint.Look, rec taint.Record) object {
-	return object{
-		"resourceVersion": l.ResourceVersion,
-		"uid":             l.UID,
-		"annotations":     object{taint.RecordAnnotation: rec.Encode()},
-	}
+// ReleaseNode removes every mark, no matter who set it, and writes the record, in one write.
+func (w Writer) ReleaseNode(ctx context.Context, l taint.Look, rec taint.Record) error {
+	left := slices.DeleteFunc(taint.WithoutOutOfService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
+	return w.mergePatchNode(ctx, l, "releasing", recordMeta(rec), withTaints(append([]corev1.Taint{}, left...)))
 }
+
+func recordMeta(rec taint.Record) object {
+	return object{"annotations": object{taint.RecordAnnotation: rec.Encode()}}
+}
+
+func withTaints(taints []corev1.Taint) object { return object{"spec": object{"taints": taints}} }
 
 // PinMachine writes which machine the node is. Only PinLabel changes.
 func (w Writer) PinMachine(ctx context.Context, l taint.Look, pin string) error {
-	return w.mergePatchNode(ctx, l, "pinning machine", object{
-		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID, "labels": object{taint.PinLabel: pin}},
-	})
+	return w.mergePatchNode(ctx, l, "pinning machine", object{"labels": object{taint.PinLabel: pin}}, object{})
 }
 
 // AnnotateNode writes annotations of a Node that was read live; an empty text removes its annotation.
@@ -112,83 +104,75 @@ func (w Writer) AnnotateNode(ctx context.Context, n *corev1.Node, notes map[stri
 			texts[key] = nil
 		}
 	}
-	return w.mergePatchNode(ctx, taint.Look{
-		Name: n.Name, ResourceVersion: n.ResourceVersion,
-	}, "writing annotations", object{
-		"metadata": object{"resourceVersion": n.ResourceVersion, "uid": n.UID, "annotations": texts},
-	})
+	l := taint.Look{Name: n.Name, UID: string(n.UID), ResourceVersion: n.ResourceVersion}
+	return w.mergePatchNode(ctx, l, "writing annotations", object{"annotations": texts}, object{})
 }
 
 // ClearVolumes writes the two volume lists (step 10). It writes an empty list as null: merge patches have no other way.
 func (w Writer) ClearVolumes(
 	ctx context.Context, l taint.Look, inUse []corev1.UniqueVolumeName, attached []corev1.AttachedVolume,
 ) error {
-	return w.mergePatchNode(ctx, l, "clearing volume lists", object{
-		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
-		"status":   object{"volumesInUse": inUse, "volumesAttached": attached},
-	}, "status")
+	lists := object{"status": object{"volumesInUse": inUse, "volumesAttached": attached}}
+	return w.mergePatchNode(ctx, l, "clearing volume lists", object{}, lists, "status")
 }
 
 // SetPoweredOn writes the condition of a node that does not answer while its machine is on.
 func (w Writer) SetPoweredOn(ctx context.Context, l taint.Look, on bool) error {
-	now := metav1.NewTime(w.Now())
 	c := corev1.NodeCondition{
-		Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, LastTransitionTime: now, LastHeartbeatTime: now,
-		Reason: "NodeAnswers", Message: "The node answers.",
+		Type: taint.PoweredOnCondition, Status: corev1.ConditionFalse, Reason: "NodeAnswers",
+		Message: "The node answers.",
 	}
 	if on {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady",
 			"The node does not answer, but its machine is on. Nothing is evicted."
 	}
-	return w.setCondition(ctx, l, "setting condition", c)
+	return w.setCondition(ctx, l, c)
 }
 
 // SetFenceable writes whether the node could be fenced now. The caller chooses reason and message.
 func (w Writer) SetFenceable(
 	ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string,
 ) error {
-	now := metav1.NewTime(w.Now())
-	return w.setCondition(ctx, l, "setting condition", corev1.NodeCondition{Type: taint.FenceableCondition, Status: status,
-		LastTransitionTime: now, LastHeartbeatTime: now, Reason: reason, Message: message})
-}
-
-// ReleaseNode removes every mark, no matter who set it, and writes the record, in one write.
-func (w Writer) ReleaseNode(ctx context.Context, l taint.Look, rec taint.Record) error {
-	left := slices.DeleteFunc(taint.WithoutOutOfService(l.Taints), func(t corev1.Taint) bool { return t.Key == w.Key })
-	return w.mergePatchNode(ctx, l, "releasing", object{
-		"metadata": w.recordMeta(l, rec),
-		"spec":     object{"taints": append([]corev1.Taint{}, left...)},
+	return w.setCondition(ctx, l, corev1.NodeCondition{
+		Type: taint.FenceableCondition, Status: status, Reason: reason, Message: message,
 	})
-}
-
-// setCondition writes one condition of the Node; the strategic merge keeps the others.
-func (w Writer) setCondition(ctx context.Context, l taint.Look, what string, c corev1.NodeCondition) error {
-	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{
-		"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID},
-		"status":   object{"conditions": []corev1.NodeCondition{c}},
-	}, "status")
 }
 
 // ExpireReady sets a stale Ready to Unknown: the machine is off, so no kubelet reports it (step 5). A live
 // kubelet would revert it.
 func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
-	now := metav1.NewTime(w.Now())
-	return w.setCondition(ctx, l, "expiring Ready", corev1.NodeCondition{
-		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastHeartbeatTime: now,
+	return w.setCondition(ctx, l, corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
 	})
 }
 
-func (w Writer) mergePatchNode(ctx context.Context, l taint.Look, what string, body object, sub ...string) error {
-	return w.patchNode(ctx, l, what, types.MergePatchType, body, sub...)
+// setCondition writes one condition of the Node, as of now; the strategic merge keeps the others.
+func (w Writer) setCondition(ctx context.Context, l taint.Look, c corev1.NodeCondition) error {
+	c.LastTransitionTime = metav1.NewTime(w.Now())
+	c.LastHeartbeatTime = c.LastTransitionTime
+	body := object{"status": object{"conditions": []corev1.NodeCondition{c}}}
+	what := fmt.Sprintf("setting condition %s", c.Type)
+	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{}, body, "status")
 }
 
+func (w Writer) mergePatchNode(
+	ctx context.Context, l taint.Look, what string, meta, body object, sub ...string,
+) error {
+	return w.patchNode(ctx, l, what, types.MergePatchType, meta, body, sub...)
+}
+
+// patchNode patches the very Node that l saw, unless it has changed since. It adds the UID and the resourceVersion to
+// meta, the patch's metadata.
 func (w Writer) patchNode(
-	ctx context.Context, l taint.Look, what string, pt types.PatchType, body object, sub ...string,
+	ctx context.Context, l taint.Look, what string, pt types.PatchType, meta, body object, sub ...string,
 ) error {
 	if l.ResourceVersion == "" {
 		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
 	}
+	meta["uid"] = l.UID
+	meta["resourceVersion"] = l.ResourceVersion
+	body["metadata"] = meta
 	return w.patchObject(ctx, partialObject("Node", "", l.Name), what, pt, body, sub...)
 }
 
@@ -220,84 +204,78 @@ func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error 
 		}
 		status["message"], status["conditions"] = message, conditions
 	}
-	return w.patchObject(
-		ctx, partialObject("Pod", p.Namespace, p.Name), "ending pod", types.StrategicMergePatchType, object{
-			"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
-			"status":   status,
-		}, "status")
+	return w.patchPod(ctx, p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
 }
 
 // SetPodNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
-// node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again. It may be
-// repeated.
+// node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again.
 func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
-	const what = "setting pod not ready"
-	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), what, types.StrategicMergePatchType, object{
-		"metadata": object{"uid": p.UID, "resourceVersion": p.ResourceVersion},
-		"status": object{"conditions": []corev1.PodCondition{{
-			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
-			Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
-		}}},
-	}, "status")
+	status := object{"conditions": []corev1.PodCondition{{
+		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
+		Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
+	}}}
+	return w.patchPod(ctx, p, "setting pod not ready", types.StrategicMergePatchType, object{},
+		object{"status": status})
 }
 
 // SparePod marks a pod as one that the fence lets live: its new resourceVersion makes a tombstone that is still in
 // flight fail. It writes through the status subresource, which accepts annotations, so that no grant of patch on pods
 // is needed.
 func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error {
-	meta := object{"uid": p.UID, "resourceVersion": p.ResourceVersion}
-	body := object{"metadata": meta}
+	meta, body := object{"annotations": object{taint.SparedAnnotation: token}}, object{}
 	if p.Small {
-		body["status"] = object{"message": taint.SparedMessage(p.Message)}
-	} else {
-		meta["annotations"] = object{taint.SparedAnnotation: token}
+		meta, body = object{}, object{"status": object{"message": taint.SparedMessage(p.Message)}}
 	}
-	return w.patchObject(
-		ctx, partialObject("Pod", p.Namespace, p.Name), "sparing pod", types.MergePatchType, body, "status")
+	return w.patchPod(ctx, p, "sparing pod", types.MergePatchType, meta, body)
 }
 
 // NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction:
 // each nudge must differ from the one before. It writes through the status subresource for the reason given at
 // SparePod.
 func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
-	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), "nudging pod", types.MergePatchType, object{
-		"metadata": object{
-			"uid": p.UID, "resourceVersion": p.ResourceVersion,
-			"annotations": object{taint.NudgedAnnotation: w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")},
-		},
-	}, "status")
+	now := w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+	meta := object{"annotations": object{taint.NudgedAnnotation: now}}
+	return w.patchPod(ctx, p, "nudging pod", types.MergePatchType, meta, object{})
+}
+
+// patchPod patches that very pod through its status subresource, unless it has changed since it was listed.
+func (w Writer) patchPod(
+	ctx context.Context, p action.Pod, what string, pt types.PatchType, meta, body object,
+) error {
+	meta["uid"] = p.UID
+	meta["resourceVersion"] = p.ResourceVersion
+	body["metadata"] = meta
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), what, pt, body, "status")
 }
 
 // DeletePod removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
 func (w Writer) DeletePod(ctx context.Context, p action.Pod) error {
-	if err := w.Leading(); err != nil {
-		return fmt.Errorf("deleting pod: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	uid := types.UID(p.UID)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
-	err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
-		client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})
-	return classifyError("deleting pod", err)
+	return w.deleteObject(ctx, pod, "deleting pod", p.UID, p.ResourceVersion, client.GracePeriodSeconds(0))
 }
 
 // DeleteAttachment deletes a VolumeAttachment. Its attacher then detaches the volume and removes the finalizer, no
 // matter what the node reports.
 func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error {
-	const what = "deleting volume attachment"
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
+	return w.deleteObject(ctx, va, "deleting volume attachment", a.UID, a.ResourceVersion)
+}
+
+// deleteObject deletes the very object with the UID, unless it has changed since.
+func (w Writer) deleteObject(
+	ctx context.Context, obj client.Object, what, uid, resourceVersion string, opts ...client.DeleteOption,
+) error {
 	if err := w.Leading(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if a.UID == "" || a.ResourceVersion == "" {
+	if uid == "" || resourceVersion == "" {
 		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete whatever has the name
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	uid := types.UID(a.UID)
-	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
-	return classifyError(what,
-		w.Client.Delete(ctx, va, client.Preconditions{UID: &uid, ResourceVersion: &a.ResourceVersion}))
+	id := types.UID(uid)
+	opts = append(opts, client.Preconditions{UID: &id, ResourceVersion: &resourceVersion})
+	return classifyError(what, w.Client.Delete(ctx, obj, opts...))
 }
 
 // partialObject returns an object whose patch is answered with its metadata alone: the caller needs no more, and a

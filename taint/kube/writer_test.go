@@ -36,8 +36,7 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.PinMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
-		return w.setCondition(ctx, l, "telling",
-			corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
+		return w.setCondition(ctx, l, corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
 	},
 }
 

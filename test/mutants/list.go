@@ -4474,36 +4474,20 @@ var Mutants = []Mutant{
 
 	// The controller: what it sends, and under which conditions.
 	{
-		Name: "writer: no resourceVersion on the Node (5)", In: "taint/kube.Writer.recordMeta",
-		Old: `"resourceVersion": l.ResourceVersion`, New: "",
+		Name: "writer: no resourceVersion on the Node (5)", In: "taint/kube.Writer.patchNode",
+		Old: `meta["resourceVersion"] = l.ResourceVersion`, New: "",
 	},
 	{
-		Name: "writer: no UID on the Node (5)", In: "taint/kube.Writer.recordMeta",
-		Old: `"uid": l.UID`, New: "",
+		Name: "writer: no UID on the Node (5)", In: "taint/kube.Writer.patchNode",
+		Old: `meta["uid"] = l.UID`, New: "",
 	},
 	{
-		Name: "writer: volume lists are cleared over somebody else's write (5)", In: "taint/kube.Writer.ClearVolumes",
-		Old: `"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID}`, New: "",
+		Name: "writer: a pod write without resourceVersion (5)", In: "taint/kube.Writer.patchPod",
+		Old: `meta["resourceVersion"] = p.ResourceVersion`, New: "",
 	},
 	{
-		Name: "writer: Ready is expired over a heartbeat (5)", In: "taint/kube.Writer.setCondition",
-		Old: `"metadata": object{"resourceVersion": l.ResourceVersion, "uid": l.UID}`, New: "",
-	},
-	{
-		Name: "writer: a tombstone without resourceVersion (5)", In: "taint/kube.Writer.EndPod",
-		Old: `"resourceVersion": p.ResourceVersion`, New: "",
-	},
-	{
-		Name: "writer: a tombstone without UID (5)", In: "taint/kube.Writer.EndPod",
-		Old: `"uid": p.UID`, New: "",
-	},
-	{
-		Name: "writer: a pod is set not ready without resourceVersion (5)", In: "taint/kube.Writer.SetPodNotReady",
-		Old: `"resourceVersion": p.ResourceVersion`, New: "",
-	},
-	{
-		Name: "writer: a pod is set not ready without UID (5)", In: "taint/kube.Writer.SetPodNotReady",
-		Old: `"uid": p.UID`, New: "",
+		Name: "writer: a pod write without UID (5)", In: "taint/kube.Writer.patchPod",
+		Old: `meta["uid"] = p.UID`, New: "",
 	},
 	{
 		Name: "writer: a pod that is set not ready is made Ready", In: "taint/kube.Writer.SetPodNotReady",
@@ -4541,25 +4525,19 @@ var Mutants = []Mutant{
 		Tests: kubeReads,
 	},
 	{
-		Name: "writer: a pod is deleted by name (5)", In: "taint/kube.Writer.DeletePod",
-		Old: `
-			err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
-				client.Preconditions{UID: &uid, ResourceVersion: &p.ResourceVersion})`,
-		New: `
-			err := w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0),
-				client.Preconditions{ResourceVersion: &p.ResourceVersion})
-			_ = uid`,
+		Name: "writer: a pod is deleted by name (5)", In: "taint/kube.Writer.deleteObject",
+		Old: "UID: &id", New: "UID: func() *types.UID { _ = id; return nil }()",
 	},
 	{
-		Name: "writer: a pod is deleted that changed (5)", In: "taint/kube.Writer.DeletePod",
-		Old: "ResourceVersion: &p.ResourceVersion", New: "",
+		Name: "writer: a pod is deleted that changed (5)", In: "taint/kube.Writer.deleteObject",
+		Old: "ResourceVersion: &resourceVersion", New: "",
 	},
 	{
 		Name: "writer: patches without leadership (5)", In: "taint/kube.Writer.patchObject",
 		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "writer: deletes without leadership (5)", In: "taint/kube.Writer.DeletePod",
+		Name: "writer: deletes without leadership (5)", In: "taint/kube.Writer.deleteObject",
 		Old: "if err := w.Leading(); err != nil { ... }", New: "",
 	},
 	{
@@ -5247,11 +5225,6 @@ var Mutants = []Mutant{
 	{
 		Name: "nudge: a pod that is being deleted", In: "taint.IsHeldByHook",
 		Old: "pod.DeletionTimestamp != nil", New: "false",
-	},
-	{
-		Name: "nudge: not tied to the pod's resourceVersion (5)", In: "taint/kube.Writer.NudgePod",
-		Old: `"resourceVersion": p.ResourceVersion`, New: "",
-		Tests: []string{"./taint/controller -run TestNudgeOf"},
 	},
 	{
 		Name: "nudge: the same text again", In: "taint/kube.Writer.NudgePod",
@@ -6314,10 +6287,6 @@ var Mutants = []Mutant{
 		Name: "controller: a changed annotation wakes nobody", In: "taint/controller.Reconciler.onNodeUpdated",
 		Old: "maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations)", New: "true",
 		Tests: []string{"./taint/controller -short"},
-	},
-	{
-		Name: "writer: a pin over somebody else's write (5)", In: "taint/kube.Writer.PinMachine",
-		Old: `"resourceVersion": l.ResourceVersion`, New: "",
 	},
 	{
 		Name: "release: from the record's own node only", In: "taint/release.findDistrustingNode",
@@ -7772,19 +7741,19 @@ var Mutants = []Mutant{
 		Old: "p.Spec.NodeName == node", New: "false", Tests: kubeReads,
 	},
 	{
-		Name: "attach: by name alone", In: "taint/kube.Writer.DeleteAttachment",
-		Old: "UID: &uid", New: "UID: func() *types.UID { _ = uid; return nil }()", Tests: attachmentWrites,
+		Name: "attach: by name alone", In: "taint/kube.Writer.deleteObject",
+		Old: "UID: &id", New: "UID: func() *types.UID { _ = id; return nil }()", Tests: attachmentWrites,
 	},
 	{
-		Name: "attach: without a resourceVersion", In: "taint/kube.Writer.DeleteAttachment",
-		Old: "ResourceVersion: &a.ResourceVersion", New: "", Tests: attachmentWrites,
+		Name: "attach: without a resourceVersion", In: "taint/kube.Writer.deleteObject",
+		Old: "ResourceVersion: &resourceVersion", New: "", Tests: attachmentWrites,
 	},
 	{
-		Name: "attach: without a resourceVersion to name", In: "taint/kube.Writer.DeleteAttachment",
-		Old: `a.ResourceVersion == ""`, New: "false", Tests: attachmentWrites,
+		Name: "attach: without a resourceVersion to name", In: "taint/kube.Writer.deleteObject",
+		Old: `resourceVersion == ""`, New: "false", Tests: attachmentWrites,
 	},
 	{
-		Name: "attach: by a stale leader", In: "taint/kube.Writer.DeleteAttachment",
+		Name: "attach: by a stale leader", In: "taint/kube.Writer.deleteObject",
 		Old: "w.Leading()", New: "error(nil)", Tests: attachmentWrites,
 	},
 	{
