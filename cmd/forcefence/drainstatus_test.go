@@ -24,7 +24,7 @@ func TestDrainStatus(t *testing.T) {
 	held := drain.Progress{
 		Guard: "disks", Policy: drain.BlockForEviction, Since: now.Add(-10 * time.Minute), WrittenAt: now, Total: 30,
 		Left:    25,
-		Volumes: []drain.Held{{Volume: "vol-7", Replica: "vol-7-r1", Why: "it is still there"}},
+		Volumes: []drain.Held{{Volume: "vol-7", Replica: "vol-7-r1", Why: "it has not left yet"}},
 	}
 	blind := drain.Progress{Guard: "blind", Policy: drain.BlockIfLast, Since: now.Add(-time.Minute),
 		Unknown: "replicas were not listed yet"}

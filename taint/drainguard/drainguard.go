@@ -138,7 +138,7 @@ func (k *Controller) warnOnce(ctx context.Context, guard, what string, err error
 		delete(k.warned, key)
 	case k.warned[key] != err.Error():
 		k.warned[key] = err.Error()
-		k.Log.Warn("Drain guard is hindered", "what", what, "guard", guard, "error", err)
+		k.Log.Warn("Drain guard failed", "what", what, "guard", guard, "error", err)
 	}
 }
 
@@ -166,7 +166,7 @@ func (k *Controller) leftAlone(ctx context.Context, node string) bool {
 	if err == nil && why != "" {
 		err = errors.New(why)
 	}
-	k.warnOnce(ctx, "", strings.TrimSuffix("A drain guard begins nothing on node "+node, " on node "), err)
+	k.warnOnce(ctx, "", strings.TrimSuffix("Begins nothing on node "+node, " on node "), err)
 	k.leftAloneNodes[node] = err != nil
 	return err != nil
 }

@@ -40,7 +40,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 			w.g = g
 		} else if g.Setting == nil {
 			w, err := k.watchGuard(ctx, g)
-			if k.warnOnce(ctx, g.Name, "Cannot watch for a drain guard", err); err != nil {
+			if k.warnOnce(ctx, g.Name, "Cannot watch pods and PodDisruptionBudgets", err); err != nil {
 				k.retry = true
 				continue
 			}
@@ -68,7 +68,7 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		return
 	}
 	v, err := k.readView(ctx, w.cache, g, nodes)
-	if k.warnOnce(ctx, g.Name, "Cannot see what a drain guard guards", err); err != nil {
+	if k.warnOnce(ctx, g.Name, "Cannot read pods and PodDisruptionBudgets", err); err != nil {
 		blind()
 		return
 	}
@@ -122,7 +122,7 @@ func (k *Controller) keepGuard(ctx context.Context, g Guarded, nodes *corev1.Nod
 		first = failed[0]
 		k.wakeUp()
 	}
-	k.warnOnce(ctx, g.Name, "Could not do all that a drain guard wants", first)
+	k.warnOnce(ctx, g.Name, "Cannot carry out all acts", first)
 	// the watches see the effects later, and an act that a live look refused may be due soon
 	k.retry = k.retry || acts+len(left) > 0
 	if !slices.ContainsFunc(k.Guards(), func(o Guarded) bool { return o.Name == g.Name }) {

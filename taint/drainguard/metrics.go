@@ -17,7 +17,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_drain_nodes",
-			Help: "Nodes by drain guard and state: held (a drain waits), auto_evicting (replicas leave because forcefence asked), not_guarded.",
+			Help: "Nodes by drain guard and state: held (a drain waits), auto_evicting (forcefence requested " +
+				"evictions), not_guarded.",
 		}, []string{"guard", "state"}),
 		left: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_drain_replicas_left", Help: "Replicas that hold drains up, by drain guard.",

@@ -67,7 +67,7 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 		if err := k.annotateNode(ctx, node.Name, notes); err != nil {
 			k.annotated[node.Name] = true
 			if !errors.Is(err, kube.ErrAgain) {
-				k.warnOnce(ctx, "", "Could not write what holds up a drain", err)
+				k.warnOnce(ctx, "", "Cannot write the progress of a drain", err)
 			}
 			continue
 		}
@@ -123,7 +123,7 @@ func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]
 	for name, p := range before {
 		if after[name] == nil && node.Spec.Unschedulable {
 			took := k.Now().Sub(p.Since).Round(time.Second)
-			k.Log.Info("Drain is held up no more", "node", node.Name, "guard", name, "after", took)
+			k.Log.Info("Drain is no longer held up", "node", node.Name, "guard", name, "after", took)
 			k.sendEvent(node, nil, reason.DrainAllowed, "Drain",
 				"{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
 		}

@@ -37,7 +37,7 @@ func (k *Controller) sweepLeftovers(ctx context.Context, guards []Guarded) {
 	budgets, err := k.sweepBudgets(ctx, guards)
 	requests, also := k.sweepRequests(ctx, guards)
 	err = errors.Join(err, also)
-	k.warnOnce(ctx, "", "Could not take away what drain guards left that are no more", err)
+	k.warnOnce(ctx, "", "Cannot remove what removed drain guards left", err)
 	k.swept = err == nil && budgets+requests == 0 // after an attempt it looks once more
 	k.retry = k.retry || !k.swept
 }

@@ -44,7 +44,7 @@ func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) 
 	go func() {
 		defer close(w.done)
 		if err := c.Start(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Error("Watching for a drain guard ended", "guard", g.Name, "error", err)
+			k.Log.Error("Watch of a drain guard ended", "guard", g.Name, "error", err)
 		}
 	}()
 	for _, o := range []client.Object{&corev1.Pod{}, &policyv1.PodDisruptionBudget{}} {

@@ -47,7 +47,7 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 	case drain.RequestEviction, drain.CancelEviction:
 		return k.writeEviction(ctx, g, node, a)
 	default:
-		return fmt.Errorf("nobody knows how to %s", a.Do)
+		return fmt.Errorf("unknown act %d", a.Do)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		k.wakeUp()
@@ -57,13 +57,13 @@ func (k *Controller) carryOut(ctx context.Context, g Guarded, node string, a dra
 		return fmt.Errorf("%s: pod %s/%s, PodDisruptionBudget %q: %w", a.Do, a.Pod.Namespace, a.Pod.Name,
 			a.Budget.Name, err)
 	}
-	k.Log.Info("Drain guard",
+	k.Log.Info("Drain guard acted",
 		"guard", g.Name, "node", node, "did", a.Do.String(), "pod", a.Pod.Name, "budget", a.Budget.Name)
 	return nil
 }
 
 // errNoEviction says that the adapter does not define how an eviction is requested.
-var errNoEviction = errors.New("the storage adapter does not say how a replica's eviction is asked for (replica.evict and replica.keep)")
+var errNoEviction = errors.New("the storage adapter does not define replica.evict and replica.keep")
 
 // writeEviction requests a replica's eviction, or cancels our request. It sends the Event and counts it.
 func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, a drain.Act) error {
@@ -80,7 +80,7 @@ func (k *Controller) writeEviction(ctx context.Context, g Guarded, node string, 
 	case err != nil:
 		return fmt.Errorf("%s replica %s/%s: %w", a.Do, a.Replica.Namespace, a.Replica.Name, err)
 	}
-	k.Log.Info("Drain guard",
+	k.Log.Info("Drain guard acted",
 		"guard", g.Name, "node", node, "did", a.Do.String(), "replica", a.Replica.Name, "volume", a.Replica.Volume)
 	why, result := reason.EvictionAutomatic, "asked"
 	if a.Do == drain.CancelEviction {

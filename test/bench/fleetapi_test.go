@@ -162,7 +162,7 @@ func TestFleetPodWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(list("")) != fleetPods-1 || !apierrors.IsNotFound(f.deletePod(p.Name, nil)) {
-			t.Error("it is still there")
+			t.Error("it has not left yet")
 		}
 		if _, err := f.CoreV1().Pods(fleetNS).
 			Get(t.Context(), p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -279,7 +279,7 @@ func TestStorage(t *testing.T) {
 		l.until("the metric to count it", func() bool {
 			return testutil.CollectAndCount(l.metrics, "forcefence_storage_unevaluated") == 1
 		})
-		want := `# HELP forcefence_storage_known 1 if a storage system's resources are all read, 0 if not: nothing is done for its sake then.
+		want := `# HELP forcefence_storage_known 1 if all resources of a storage system were read, 0 if not: nothing depends on it then.
 # TYPE forcefence_storage_known gauge
 forcefence_storage_known{storage="longhorn"} 1
 `
@@ -324,7 +324,7 @@ forcefence_storage_known{storage="longhorn"} 1
 				"volume.healthy: no such key")
 		})
 		if h := s.VolumeHealth(
-			storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object tells of volume "v2"` {
+			storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object describes volume "v2"` {
 			t.Errorf("a volume of another namespace: got %+v", h)
 		}
 	})
@@ -402,8 +402,8 @@ forcefence_storage_known{storage="longhorn"} 1
 		}
 		for pv, want := range map[string]storage.Health{
 			"good":   {Known: true, Healthy: true},
-			"nested": {Known: true, Why: "its object says that it is not healthy"},
-			"bare":   {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object tells of volume "5"`},
+			"nested": {Known: true, Why: "its object reports it as not healthy"},
+			"bare":   {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object describes volume "5"`},
 		} {
 			at := storage.Volume{Driver: "loose.csi", PV: pv, Handle: "h"}
 			l.until(pv+" to be "+want.Why, func() bool { return loose.VolumeHealth(at) == want })

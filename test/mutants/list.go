@@ -7302,7 +7302,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: a replica of an unknown volume holds up nothing", In: "taint/drainguard/drain.View.whyBlocks",
-		Old: `return "nobody knows of which volume it is"`, New: `return ""`,
+		Old: `return "its volume is unknown"`, New: `return ""`,
 	},
 	{
 		Name: "drain: a running replica is a stopped one", In: "taint/drainguard/drain.View.whyBlocks",
@@ -7310,7 +7310,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: an unknown policy allows", In: "taint/drainguard/drain.View.whyBlocks",
-		Old: `return fmt.Sprintf("the policy %q is not known", v.Guard.Policy)`, New: `return ""`,
+		Old: `return fmt.Sprintf("unknown policy %q", v.Guard.Policy)`, New: `return ""`,
 	},
 	{
 		Name: "drain: nothing known lets go", In: "taint/drainguard/drain.Decision.IsBlocked",
@@ -7318,7 +7318,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "drain: block-for-eviction lets a replica go", In: "taint/drainguard/drain.View.whyBlocks",
-		Old: `return "it is still there"`, New: `return ""`,
+		Old: `return "it has not left yet"`, New: `return ""`,
 	},
 	{
 		Name: "drain: asked on a node that is down", In: "taint/drainguard/drain.View.decideEviction",
@@ -7775,8 +7775,8 @@ var Mutants = []Mutant{
 		Old: "return unknown, false", New: "return true, true",
 	},
 	{
-		Name: "storage: what is no bool is true", In: "taint/drainguard/storage.expression.evalBool",
-		Old: "v.(bool)", New: "v != nil, true",
+		Name: "storage: what is no bool is false", In: "taint/drainguard/storage.evalAs",
+		Old: "!ok", New: "false && !ok",
 	},
 	{
 		Name: "storage: what an expression gives does not matter", In: "taint/drainguard/storage.expression.checkTypes",

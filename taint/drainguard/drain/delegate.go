@@ -26,9 +26,10 @@ func DecideDelegation(want Policy, s Setting, usual Policy) Delegated {
 	case s.Value == string(want):
 		return Delegated{}
 	case s.Ours != "" && s.Value != s.Ours:
-		return Delegated{Conflict: fmt.Sprintf("somebody changed it from %s, which we wrote, to %s", s.Ours, s.Value)}
+		return Delegated{
+			Conflict: fmt.Sprintf("another client changed it to %s; forcefence had written %s", s.Value, s.Ours)}
 	case s.Ours == "" && !untouched:
-		return Delegated{Conflict: fmt.Sprintf("somebody set it to %s", s.Value)}
+		return Delegated{Conflict: fmt.Sprintf("another client set it to %s", s.Value)}
 	}
 	return Delegated{Write: true}
 }

@@ -38,7 +38,8 @@ const (
 )
 
 func (d Do) String() string {
-	return [...]string{"nothing", "protect", "restore", "let go", "ask", "take back"}[d]
+	return [...]string{"none", "create budget", "restore budget", "delete budget", "request eviction",
+		"cancel eviction"}[d]
 }
 
 // CanBePaused reports whether the act begins something. A pause or an exclusion stops such acts; what was begun before
@@ -98,7 +99,7 @@ func DecideNode(v View, name string) Decision {
 	var replicas []storage.Replica
 	switch {
 	case v.Storage == nil:
-		d.Unknown = "nothing is known of the storage system"
+		d.Unknown = "the state of the storage system is unknown"
 	default:
 		d.Unknown = v.Storage.MissingReason()
 	}
@@ -148,7 +149,7 @@ func (v View) decideEviction(n Node, r storage.Replica, blocks bool) Do {
 func (v View) whyBlocks(r storage.Replica) string {
 	policy := v.policyOn(v.Nodes[r.Node])
 	if r.Unknown != "" && policy != AlwaysAllow {
-		return "not all of it is known: " + r.Unknown
+		return "some of its state is unknown: " + r.Unknown
 	}
 	switch policy {
 	case AlwaysAllow:
@@ -156,21 +157,21 @@ func (v View) whyBlocks(r storage.Replica) string {
 	case BlockForEviction:
 		switch {
 		case r.Ours && !r.Evicting:
-			return "somebody took its eviction back"
+			return "another client canceled its eviction"
 		case v.Nodes[r.Node].Down:
-			return "the node is down, so that nothing can be copied from it"
+			return "its node is down, so nothing can be copied from it"
 		}
-		return "it is still there"
+		return "it has not left yet"
 	case AllowIfStopped:
 		if !r.Running {
 			return ""
 		}
 	case BlockIfLast, BlockForEvictionIfLast:
 	default:
-		return fmt.Sprintf("the policy %q is not known", v.Guard.Policy)
+		return fmt.Sprintf("unknown policy %q", v.Guard.Policy)
 	}
 	if r.Volume == "" {
-		return "nobody knows of which volume it is"
+		return "its volume is unknown"
 	}
 	all := v.Storage.ReplicasOf(r.Volume)
 	// A replica that was never started holds no data, unless it is being built from another.
@@ -211,7 +212,7 @@ func (v View) whyUnsafe(name string) string {
 	}
 	for _, p := range pods {
 		if !p.Ready {
-			return fmt.Sprintf("its pod %s/%s does not run", p.Namespace, p.Name)
+			return fmt.Sprintf("its pod %s/%s is not ready", p.Namespace, p.Name)
 		}
 		if c := v.budgetsOf(p); !c.ok {
 			return fmt.Sprintf("its pod %s/%s has no PodDisruptionBudget of ours", p.Namespace, p.Name)
@@ -241,11 +242,11 @@ func (v View) decideBudgets(name string, n Node, d *Decision) {
 		case p.Daemon:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
-				who+" is a DaemonSet's, which no drain evicts")
+				who+" belongs to a DaemonSet, and no drain evicts it")
 		case v.Guard.Identity.valuesOf(p) == nil:
 			drop = nil
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
-				fmt.Sprintf("%s has not all of the labels that tell it from others (%s)", who,
+				fmt.Sprintf("%s lacks a label that identifies it (%s)", who,
 					strings.Join(v.Guard.Identity, ", ")))
 		case v.podWithSameLabels(p) != "":
 			drop = nil // a pod may be in the middle of its replacement
@@ -258,7 +259,8 @@ func (v View) decideBudgets(name string, n Node, d *Decision) {
 			d.Acts = append(d.Acts, Act{Do: Protect, Pod: p})
 		case len(c.ours) == 0 && c.sameName.Guard != v.Guard.Name:
 			odd[reason.DrainNotGuarded] = append(odd[reason.DrainNotGuarded],
-				fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and somebody else has one", who, c.sameName.Name))
+				fmt.Sprintf("%s needs a PodDisruptionBudget named %s, and another client has one", who,
+					c.sameName.Name))
 		case len(c.ours) == 0: // another client changed our budget's selector
 			d.Held, drop = true, nil
 			if !c.sameName.Deleting {

@@ -136,12 +136,12 @@ func wanted(r *storage.Replica)   { r.Wanted = true }
 // What each policy makes of a cordoned node.
 func TestPolicies(t *testing.T) {
 	const (
-		letGo = "let go n1"
+		letGo = "delete budget n1"
 		last  = "blocked by v-n1: no other replica of the volume is healthy"
 	)
-	const dark = "blocked by v-n1: not all of it is known: no spec"
-	there := "blocked by v-n1: it is still there"
-	ask := "ask v-n1"
+	const dark = "blocked by v-n1: some of its state is unknown: no spec"
+	there := "blocked by v-n1: it has not left yet"
+	ask := "request eviction v-n1"
 	for _, tt := range []struct {
 		name string
 		has  []storage.Replica
@@ -168,8 +168,8 @@ func TestPolicies(t *testing.T) {
 			[5][]string{
 				{last, "blocked by w: no other replica of the volume is healthy"},
 				{last, "blocked by w: no other replica of the volume is healthy"}, {letGo},
-				{ask, "ask w", there, "blocked by w: it is still there"},
-				{ask, "ask w", last, "blocked by w: no other replica of the volume is healthy"},
+				{ask, "request eviction w", there, "blocked by w: it has not left yet"},
+				{ask, "request eviction w", last, "blocked by w: no other replica of the volume is healthy"},
 			}},
 		{"a volume that was never started", []storage.Replica{replica("v", "n1", unused)}, nil,
 			[5][]string{{letGo}, {letGo}, {letGo}, {ask, there}, {letGo}}},
@@ -184,39 +184,42 @@ func TestPolicies(t *testing.T) {
 			}},
 		{"the node's mode begins nothing", []storage.Replica{replica("v", "n1", ours)},
 			func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Withdrawn: true} },
-			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo},
-				{"take back v-n1", letGo}, {"take back v-n1", letGo}}},
+			[5][]string{{"cancel eviction v-n1", letGo}, {"cancel eviction v-n1", letGo},
+				{"cancel eviction v-n1", letGo},
+				{"cancel eviction v-n1", letGo}, {"cancel eviction v-n1", letGo}}},
 		{"its mode begins nothing, and nothing is known", []storage.Replica{replica("v", "n1")}, func(v *View) {
 			v.Nodes["n1"], v.Storage.(*memory).missing = Node{Cordoned: true, Withdrawn: true}, "not listed yet"
 		}, [5][]string{{letGo}, {letGo}, {letGo}, {letGo}, {letGo}}},
 		{"asked already", []storage.Replica{replica("v", "n1", ours)}, nil,
-			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo}, {there},
+			[5][]string{{"cancel eviction v-n1", last}, {"cancel eviction v-n1", last}, {"cancel eviction v-n1", letGo},
+				{there},
 				{last}}},
 		{"asked, and its copy elsewhere is healthy: the request stands",
 			[]storage.Replica{replica("v", "n1", ours), replica("v", "n2")}, nil,
-			[5][]string{{"take back v-n1", letGo}, {"take back v-n1", letGo}, {"take back v-n1", letGo}, {there},
+			[5][]string{{"cancel eviction v-n1", letGo}, {"cancel eviction v-n1", letGo},
+				{"cancel eviction v-n1", letGo}, {there},
 				{letGo}}},
 		{"asked by somebody else", []storage.Replica{replica("v", "n1", theirs)}, nil,
 			[5][]string{{last}, {last}, {letGo}, {there}, {last}}},
 		{"asked, and taken back by somebody else", []storage.Replica{replica("v", "n1", refused)}, nil,
-			[5][]string{{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo},
-				{"blocked by v-n1: somebody took its eviction back"}, {last}}},
+			[5][]string{{"cancel eviction v-n1", last}, {"cancel eviction v-n1", last}, {"cancel eviction v-n1", letGo},
+				{"blocked by v-n1: another client canceled its eviction"}, {last}}},
 		{"the node is down", []storage.Replica{replica("v", "n1", ours)},
 			func(v *View) { v.Nodes["n1"] = Node{Cordoned: true, Down: true} },
 			[5][]string{
-				{"take back v-n1", last}, {"take back v-n1", last}, {"take back v-n1", letGo},
-				{"take back v-n1", "blocked by v-n1: the node is down, so that nothing can be copied from it"},
-				{"take back v-n1", last},
+				{"cancel eviction v-n1", last}, {"cancel eviction v-n1", last}, {"cancel eviction v-n1", letGo},
+				{"cancel eviction v-n1", "blocked by v-n1: its node is down, so nothing can be copied from it"},
+				{"cancel eviction v-n1", last},
 			}},
 		{"nothing is known", []storage.Replica{replica("v", "n1", ours)},
 			func(v *View) { v.Storage.(*memory).missing = "not listed yet" },
 			[5][]string{{"unknown: not listed yet"}, {"unknown: not listed yet"}, {letGo}, {"unknown: not listed yet"},
 				{"unknown: not listed yet"}}},
 		{"there is no storage", nil, func(v *View) { v.Storage = nil },
-			[5][]string{{"unknown: nothing is known of the storage system"},
-				{"unknown: nothing is known of the storage system"}, {letGo},
-				{"unknown: nothing is known of the storage system"},
-				{"unknown: nothing is known of the storage system"}}},
+			[5][]string{{"unknown: the state of the storage system is unknown"},
+				{"unknown: the state of the storage system is unknown"}, {letGo},
+				{"unknown: the state of the storage system is unknown"},
+				{"unknown: the state of the storage system is unknown"}}},
 		{"a replica of which not all is known",
 			[]storage.Replica{replica("v", "n1", ours, unknown, unused), replica("v", "n2")}, nil,
 			[5][]string{{dark}, {dark}, {letGo}, {dark}, {dark}}},
@@ -225,10 +228,10 @@ func TestPolicies(t *testing.T) {
 			[5][]string{{last}, {last}, {letGo}, {ask, there}, {ask, last}}},
 		{"a replica of nobody knows what", []storage.Replica{replica("", "n1"), replica("", "n2")}, nil,
 			[5][]string{
-				{"blocked by -n1: nobody knows of which volume it is"},
-				{"blocked by -n1: nobody knows of which volume it is"}, {letGo},
-				{"ask -n1", "blocked by -n1: it is still there"},
-				{"ask -n1", "blocked by -n1: nobody knows of which volume it is"},
+				{"blocked by -n1: its volume is unknown"},
+				{"blocked by -n1: its volume is unknown"}, {letGo},
+				{"request eviction -n1", "blocked by -n1: it has not left yet"},
+				{"request eviction -n1", "blocked by -n1: its volume is unknown"},
 			}},
 	} {
 		for i, p := range []Policy{BlockIfLast, AllowIfStopped, AlwaysAllow, BlockForEviction, BlockForEvictionIfLast} {
@@ -268,14 +271,14 @@ func TestElsewhere(t *testing.T) {
 		{"the storage pod has finished", func(v *View) { v.Pods[1].Finished = true },
 			"no pod of the storage system is on it"},
 		{"the storage pod does not run", func(v *View) { v.Pods[1].Ready = false },
-			"its pod storage/engine-n2 does not run"},
+			"its pod storage/engine-n2 is not ready"},
 		{"a second storage pod does not run", func(v *View) {
 			p := pod("n2")
 			p.Name, p.UID, p.Ready, p.Labels = "more", "more", false,
 				map[string]string{"app": "engine", identity: "n2-more"}
 			v.Pods = append(v.Pods, p)
 			v.Budgets = append(v.Budgets, budget(p))
-		}, "its pod storage/more does not run"},
+		}, "its pod storage/more is not ready"},
 		{"no budget", func(v *View) { v.Budgets = slices.Delete(v.Budgets, 1, 2) },
 			"its pod storage/engine-n2 has no PodDisruptionBudget of ours"},
 		{"its budget goes", func(v *View) { v.Budgets[1].Deleting = true },
@@ -298,7 +301,7 @@ func TestElsewhere(t *testing.T) {
 			v := scene(BlockIfLast, replica("v", "n1"), replica("v", "n2"))
 			tt.edit(&v)
 			var want []string
-			if want = []string{"let go n1"}; tt.why != "" {
+			if want = []string{"delete budget n1"}; tt.why != "" {
 				want = []string{"blocked by v-n1: the volume's replica on node n2 is not safe either: " + tt.why}
 			}
 			if diff := cmp.Diff(want, told(DecideNode(v, "n1"))); diff != "" {
@@ -332,39 +335,39 @@ func TestBudgets(t *testing.T) {
 		want []string
 	}{
 		{"one is there", func(*View) {}, nil},
-		{"none is there", func(v *View) { v.Budgets = v.Budgets[1:] }, []string{"protect n1"}},
+		{"none is there", func(v *View) { v.Budgets = v.Budgets[1:] }, []string{"create budget n1"}},
 		{"none is there, and the node was cordoned already",
 			func(v *View) { v.Budgets, v.Nodes["n1"] = v.Budgets[1:], Node{Cordoned: true} }, []string{
-				"protect n1", last}},
+				"create budget n1", last}},
 		{"none is there, and nothing is known", func(v *View) { v.Budgets, v.Storage = v.Budgets[1:], nil },
-			[]string{"protect n1"}},
+			[]string{"create budget n1"}},
 		{"the pod does not run yet", func(v *View) { v.Budgets, v.Pods[0].Ready = v.Budgets[1:], false },
-			[]string{"protect n1"}},
+			[]string{"create budget n1"}},
 		{"the pod has finished", func(v *View) { v.Budgets, v.Pods[0].Finished = v.Budgets[1:], true }, nil},
-		{"it was changed", func(v *View) { v.Budgets[0].Whole = false }, []string{"restore n1"}},
-		{"it was made one for other pods", func(v *View) { aside(v, "disks") }, []string{"restore n1"}},
+		{"it was changed", func(v *View) { v.Budgets[0].Whole = false }, []string{"restore budget n1"}},
+		{"it was made one for other pods", func(v *View) { aside(v, "disks") }, []string{"restore budget n1"}},
 		{"the same, and it is going away", func(v *View) { aside(v, "disks"); v.Budgets[0].Deleting = true }, nil},
 		{"somebody else has its name", func(v *View) { aside(v, "") }, []string{
 			"DrainNotGuarded: storage/engine-n1 needs a PodDisruptionBudget named " +
-				guardWith(BlockIfLast).BudgetFor(pod("n1")).Name + ", and somebody else has one",
+				guardWith(BlockIfLast).BudgetFor(pod("n1")).Name + ", and another client has one",
 		}},
 		{"somebody has its name in another namespace", func(v *View) { aside(v, ""); v.Budgets[0].Namespace = "other" },
-			[]string{"protect n1"}},
+			[]string{"create budget n1"}},
 		{"it was made one for another pod", func(v *View) {
 			b := v.Guard.BudgetFor(pod("n2"))
 			b.Name = v.Guard.BudgetFor(pod("n1")).Name
 			v.Budgets[0] = seen(b)
-		}, []string{"restore n1"}},
+		}, []string{"restore budget n1"}},
 		{"it is going away", func(v *View) { v.Budgets[0].Deleting = true }, nil},
 		{"there are two of ours", func(v *View) {
 			b := v.Budgets[0]
 			b.UID = "again"
 			v.Budgets = append(v.Budgets, b)
-		}, []string{"let go n1"}},
+		}, []string{"delete budget n1"}},
 		{"somebody else's alone", func(v *View) { v.Budgets = v.Budgets[1:]; foreign(v, one) }, []string{notOurs}},
 		{"somebody else's for all pods", func(v *View) { v.Budgets = v.Budgets[1:]; foreign(v, nil) },
 			[]string{notOurs}},
-		{"somebody else's beside ours", func(v *View) { foreign(v, one) }, []string{"let go n1", notOurs}},
+		{"somebody else's beside ours", func(v *View) { foreign(v, one) }, []string{"delete budget n1", notOurs}},
 		{"somebody else's beside ours, and the data would be lost",
 			func(v *View) { foreign(v, one); v.Nodes["n1"] = Node{Cordoned: true} }, []string{last, notOurs}},
 		{"somebody else's for other pods", func(v *View) { foreign(v, map[string]string{identity: "n9"}) }, nil},
@@ -378,10 +381,10 @@ func TestBudgets(t *testing.T) {
 			})
 		}, []string{notOurs}},
 		{"a DaemonSet's pod", func(v *View) { v.Budgets, v.Pods[0].Daemon = v.Budgets[1:], true },
-			[]string{"DrainNotGuarded: storage/engine-n1 is a DaemonSet's, which no drain evicts"}},
+			[]string{"DrainNotGuarded: storage/engine-n1 belongs to a DaemonSet, and no drain evicts it"}},
 		{"the labels do not tell it from others",
 			func(v *View) { v.Budgets, v.Pods[0].Labels = v.Budgets[1:], map[string]string{"app": "engine"} },
-			[]string{"DrainNotGuarded: storage/engine-n1 has not all of the labels that tell it from others (" +
+			[]string{"DrainNotGuarded: storage/engine-n1 lacks a label that identifies it (" +
 				identity + ")"}},
 		{"another pod has the same labels",
 			func(v *View) { v.Budgets, v.Pods[1].Labels = v.Budgets[1:], v.Pods[0].Labels },
@@ -390,19 +393,19 @@ func TestBudgets(t *testing.T) {
 			[]string{"DrainNotGuarded: storage/engine-n1 has the same labels as storage/engine-n2"}},
 		{"a request of ours on a node that was uncordoned",
 			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours)}} }, []string{
-				"take back v-n1"}},
+				"cancel eviction v-n1"}},
 		{"the same, and somebody else wants it, too",
 			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours, wanted)}} }, nil},
 		{"the same, where our request does not stand",
 			func(v *View) {
 				v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", refused, wanted)}}
-			}, []string{"take back v-n1"}},
+			}, []string{"cancel eviction v-n1"}},
 		{"a request of somebody else's",
 			func(v *View) { v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", theirs)}} }, nil},
 		{"a Node that was deleted", func(v *View) {
 			delete(v.Nodes, "n1")
 			v.Storage = &memory{replicas: []storage.Replica{replica("v", "n1", ours)}}
-		}, []string{"take back v-n1"}},
+		}, []string{"cancel eviction v-n1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := scene(BlockForEvictionIfLast, replica("v", "n1", theirs))
@@ -416,7 +419,7 @@ func TestBudgets(t *testing.T) {
 	for _, cordoned := range []bool{false, true} {
 		v := scene(AlwaysAllow, replica("v", "n1"))
 		v.Nodes["n1"] = Node{Cordoned: cordoned}
-		if diff := cmp.Diff([]string{"let go n1"}, told(DecideNode(v, "n1"))); diff != "" {
+		if diff := cmp.Diff([]string{"delete budget n1"}, told(DecideNode(v, "n1"))); diff != "" {
 			t.Errorf("always-allow, cordoned %t (-want +got):\n%s", cordoned, diff)
 		}
 	}
@@ -452,7 +455,7 @@ func TestTwoBudgets(t *testing.T) {
 	if len(d.Acts) != 1 || d.Acts[0].Do != DeleteBudget || d.Acts[0].Budget.Name != b.Name {
 		t.Errorf("before n1: got %v %v, want the other's let go", told(d), d.Acts)
 	}
-	if diff := cmp.Diff([]string{"restore n2"}, told(DecideNode(v, "n2"))); diff != "" {
+	if diff := cmp.Diff([]string{"restore budget n2"}, told(DecideNode(v, "n2"))); diff != "" {
 		t.Errorf("before n2 (-want +got):\n%s", diff)
 	}
 }
@@ -613,7 +616,7 @@ func TestProgress(t *testing.T) {
 	with := func(n int) Decision {
 		d := Decision{Held: true}
 		for i := range n {
-			d.Blockers = append(d.Blockers, Blocker{replica(fmt.Sprint("v", i), "n1"), "it is still there"})
+			d.Blockers = append(d.Blockers, Blocker{replica(fmt.Sprint("v", i), "n1"), "it has not left yet"})
 		}
 		return d
 	}
@@ -636,10 +639,10 @@ func TestProgress(t *testing.T) {
 	}
 	blind := Decision{Unknown: "not listed", Held: true}
 	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" ||
-		u.Summary() != "nothing is known of the storage: not listed" {
+		u.Summary() != "the state of the storage is unknown: not listed" {
 		t.Errorf("nothing is known: got %+v", u)
 	}
-	if text, want := p.Summary(), "volume v0, replica v0-n1: it is still there; and 21 more"; text != want {
+	if text, want := p.Summary(), "volume v0, replica v0-n1: it has not left yet; and 21 more"; text != want {
 		t.Errorf("Summary: got %q, want %q", text, want)
 	}
 	bare := with(22)
@@ -694,13 +697,13 @@ func TestDelegate(t *testing.T) {
 		"ours of before": {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(AlwaysAllow)}, true,
 			""},
 		"somebody chose": {Setting{Exists: true, Value: string(AlwaysAllow)}, false,
-			"somebody set it to always-allow"},
+			"another client set it to always-allow"},
 		"somebody changed ours": {Setting{Exists: true, Value: string(AlwaysAllow), Ours: string(want)}, false,
-			"somebody changed it from block-for-eviction, which we wrote, to always-allow"},
+			"another client changed it to always-allow; forcefence had written block-for-eviction"},
 		"somebody took ours back": {Setting{Exists: true, Value: string(usual), Ours: string(want)}, false,
-			"somebody changed it from block-for-eviction, which we wrote, to block-if-contains-last-replica"},
+			"another client changed it to block-if-contains-last-replica; forcefence had written block-for-eviction"},
 		"per engine": {Setting{Exists: true, Value: `{"v1":"always-allow"}`}, false,
-			`somebody set it to {"v1":"always-allow"}`},
+			`another client set it to {"v1":"always-allow"}`},
 	} {
 		if got := DecideDelegation(want, tt.s, usual); got.Write != tt.write || got.Conflict != tt.conflict {
 			t.Errorf("%s: got %+v, want %t, %q", name, got, tt.write, tt.conflict)

@@ -91,7 +91,7 @@ func (p Progress) Rate(now time.Time) (perMinute float64, rest time.Duration, kn
 func (p Progress) Summary() string {
 	switch {
 	case p.Unknown != "":
-		return "nothing is known of the storage: " + p.Unknown
+		return "the state of the storage is unknown: " + p.Unknown
 	case len(p.Volumes) == 0:
 		return ""
 	}

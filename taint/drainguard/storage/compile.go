@@ -128,11 +128,11 @@ func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 	var bad []Problem
 	report := func(path, format string, args ...any) { bad = append(bad, Problem{path, fmt.Sprintf(format, args...)}) }
 	if len(s.Drivers) == 0 {
-		report("drivers", "missing: which CSI drivers are the system's")
+		report("drivers", "missing: the names of the system's CSI drivers")
 	}
 	for i, d := range s.Drivers {
 		if d == "" || slices.Contains(s.Drivers[:i], d) {
-			report(fmt.Sprintf("drivers[%d]", i), "want the name of a CSI driver, once each")
+			report(fmt.Sprintf("drivers[%d]", i), "must be the name of a CSI driver, each only once")
 		}
 	}
 	if s.Namespace != "" && len(validation.IsDNS1123Label(s.Namespace)) > 0 {
@@ -149,7 +149,7 @@ func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 		a.resources[k] = gvr
 	}
 	if a.resources == [kinds]schema.GroupVersionResource{} && len(bad) == 0 {
-		report("", "tells nothing: write at least one of node, volume, replica")
+		report("", "describes nothing: add at least one of node, volume, replica")
 	}
 	bad = append(bad, a.compileExpressions()...)
 	bad = append(bad, a.checkOtherItems()...)
@@ -174,11 +174,11 @@ func (a *Adapter) compileExpressions() []Problem {
 		case it.text == "":
 			bad = append(bad, Problem{it.path, "missing: a CEL expression of type " + it.wants.String()})
 		case !has:
-			bad = append(bad, Problem{it.path, fmt.Sprintf("has no use without %s.resource", it.kind)})
+			bad = append(bad, Problem{it.path, fmt.Sprintf("has no effect without %s.resource", it.kind)})
 		default:
 			e := &expression{path: it.path, text: it.text, wants: it.wants, node: it.path == "replica.wanted"}
 			if e.node && a.Spec.Node.Resource == "" {
-				bad = append(bad, Problem{it.path, "sees `node`, so node.resource must be given"})
+				bad = append(bad, Problem{it.path, "reads `node`, so node.resource is required"})
 				continue
 			}
 			program, err := e.compileProgram(envs[it.path])
@@ -198,26 +198,26 @@ func (a *Adapter) checkOtherItems() []Problem {
 	s := a.Spec
 	var bad []Problem
 	if s.Volume.Resource != "" && s.Volume.Find != ByHandle && s.Volume.Find != ByPV && s.Volume.Find != ByClaim {
-		bad = append(bad, Problem{"volume.find", "must be handle, pv or claim: what of a volume the key gives"})
+		bad = append(bad, Problem{"volume.find", "must be handle, pv or claim: which name of a volume the key gives"})
 	}
 	var err error
 	if s.Pods != "" {
 		if a.pods, err = labels.Parse(s.Pods); err != nil {
 			bad = append(bad, Problem{"pods", "not a label selector: " + oneLine(err.Error())})
 		} else if s.Namespace == "" {
-			bad = append(bad, Problem{"pods", "selects pods of every namespace: give namespace as well"})
+			bad = append(bad, Problem{"pods", "selects pods in all namespaces: add namespace"})
 		}
 	}
 	if (s.Replica.Evict == "") != (s.Replica.Keep == "") {
 		return append(bad, Problem{
-			"replica.evict", "evict and keep go together: how eviction is asked for, and how that is taken back",
+			"replica.evict", "needs both evict, which requests an eviction, and keep, which cancels the request",
 		})
 	}
 	if s.Replica.Evict == "" {
 		return bad
 	}
 	if s.Replica.Evicting == "" {
-		bad = append(bad, Problem{"replica.evicting", "missing: evict asks for it, so it must be seen"})
+		bad = append(bad, Problem{"replica.evicting", "missing: evict requests it, so it must be readable"})
 	}
 	for _, p := range []struct {
 		path, text string
@@ -255,7 +255,8 @@ func parseResource(text string) (schema.GroupVersionResource, error) {
 	}
 	if !ok {
 		return schema.GroupVersionResource{},
-			errors.New("want plural.version.group, as in volumes.v1beta2.longhorn.io; persistentvolumeclaims.v1 has no group")
+			errors.New("want plural.version.group, as in volumes.v1beta2.longhorn.io; persistentvolumeclaims.v1 has " +
+				"no group")
 	}
 	return gvr, nil
 }
@@ -317,7 +318,8 @@ func (e *expression) compileProgram(env *cel.Env) (cel.Program, error) {
 	}
 	if cost.Max > maxEstimate {
 		return nil,
-			fmt.Errorf("may cost too much (%d, the limit is %d): a list inside a list inside a list? Look at fewer of them", cost.Max, maxEstimate)
+			fmt.Errorf("may cost too much (%d, the limit is %d): does it search a list in a list in a list? Search "+
+				"fewer", cost.Max, maxEstimate)
 	}
 	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost), cel.CostLimit(maxCost),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
@@ -338,38 +340,20 @@ func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNod
 	return nil
 }
 
-// evalBool evaluates an expression over the variables. A value that is no bool is an error.
-func (e *expression) evalBool(vars map[string]any) (bool, error) {
-	v, err := e.evalValue(vars)
-	b, ok := v.(bool)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s: gives no bool", e.path)
-	}
-	return b && err == nil, err
-}
-
-// evalString evaluates an expression over the variables. A value that is no text is an error.
-func (e *expression) evalString(vars map[string]any) (string, error) {
-	v, err := e.evalValue(vars)
-	s, ok := v.(string)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s: gives no text", e.path)
-	}
-	if err != nil {
-		return "", err
-	}
-	return s, nil
-}
-
-func (e *expression) evalValue(vars map[string]any) (any, error) {
+// evalAs evaluates an expression over the variables. A value of another type is an error.
+func evalAs[T bool | string](e *expression, vars map[string]any) (value T, _ error) {
 	v, _, err := e.program.Eval(vars)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", e.path, oneLine(err.Error()))
+		return value, fmt.Errorf("%s: %s", e.path, oneLine(err.Error()))
 	}
 	if types.IsUnknownOrError(v) {
-		return nil, fmt.Errorf("%s: %s", e.path, oneLine(fmt.Sprint(v)))
+		return value, fmt.Errorf("%s: %s", e.path, oneLine(fmt.Sprint(v)))
 	}
-	return v.Value(), nil
+	value, ok := v.Value().(T)
+	if !ok {
+		return value, fmt.Errorf("%s: gives no %s", e.path, e.wants)
+	}
+	return value, nil
 }
 
 // oneLine makes foreign text fit for a log, an Event or a condition: one printable line of at most maxText bytes.

@@ -36,7 +36,7 @@ func TestCompileBad(t *testing.T) {
 		{"the preset itself", func(*storage.Spec) {}, nil},
 		{"nothing at all", func(s *storage.Spec) { *s = storage.Spec{} }, []string{"drivers: missing"}},
 		{"nothing told", func(s *storage.Spec) { *s = storage.Spec{Drivers: []string{"a"}} },
-			[]string{": tells nothing"}},
+			[]string{": describes nothing"}},
 		{"a driver twice", func(s *storage.Spec) { s.Drivers = []string{"a", "a"} }, []string{"drivers[1]: "}},
 		{"an empty driver", func(s *storage.Spec) { s.Drivers = []string{""} }, []string{"drivers[0]: "}},
 		{"a namespace that cannot be", func(s *storage.Spec) { s.Namespace = "Longhorn" }, []string{"namespace: "}},
@@ -49,7 +49,8 @@ func TestCompileBad(t *testing.T) {
 		{"no expression", func(s *storage.Spec) { s.Volume.Healthy = "" },
 			[]string{"volume.healthy: missing: a CEL expression of type bool"}},
 		{"expressions without a resource", func(s *storage.Spec) { s.Volume.Resource = "" }, []string{
-			"volume.key: has no use without volume.resource", "volume.healthy: has no use", "volume.why: has no use",
+			"volume.key: has no effect without volume.resource", "volume.healthy: has no effect",
+			"volume.why: has no effect",
 		}},
 		{"does not parse", func(s *storage.Spec) { s.Volume.Healthy = "object.status ==" },
 			[]string{"volume.healthy: not a CEL expression: at character "}},
@@ -60,7 +61,7 @@ func TestCompileBad(t *testing.T) {
 			"replica.healthy: not a CEL expression: at character 1: undeclared reference to 'node'",
 		}},
 		{"node without nodes", func(s *storage.Spec) { s.Node = storage.NodeSpec{} },
-			[]string{"replica.wanted: sees `node`"}},
+			[]string{"replica.wanted: reads `node`"}},
 		{"text for a bool", func(s *storage.Spec) { s.Volume.Healthy = `"true"` },
 			[]string{"volume.healthy: gives string, must give bool"}},
 		{"a bool for text", func(s *storage.Spec) { s.Volume.Key = `has(object.x)` },
@@ -84,10 +85,10 @@ func TestCompileBad(t *testing.T) {
 		{"what volumes are found by", func(s *storage.Spec) { s.Volume.Find = "name" },
 			[]string{"volume.find: must be handle, pv or claim"}},
 		{"pods without a namespace", func(s *storage.Spec) { s.Namespace = "" },
-			[]string{"pods: selects pods of every namespace"}},
+			[]string{"pods: selects pods in all namespaces"}},
 		{"pods that no selector is", func(s *storage.Spec) { s.Pods = "a in" }, []string{"pods: not a label selector"}},
 		{"eviction that cannot be taken back", func(s *storage.Spec) { s.Replica.Keep = "" },
-			[]string{"replica.evict: evict and keep go together"}},
+			[]string{"replica.evict: needs both evict"}},
 		{"eviction that is not seen", func(s *storage.Spec) { s.Replica.Evicting = "" },
 			[]string{"replica.evicting: missing"}},
 		{"eviction that is no JSON", func(s *storage.Spec) { s.Replica.Evict = "spec.evictionRequested" },
@@ -189,9 +190,11 @@ func FuzzSchema(f *testing.F) {
 		`{"components":{"schemas":{"a":{"type":"object","properties":{"status":{"$ref":"#/components/schemas/a"}},` +
 			`"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	f.Add([]byte(
-		`{"components":{"schemas":{"a":{"$ref":"#/components/schemas/a","x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
+		`{"components":{"schemas":{"a":{"$ref":"#/components/schemas/a",` +
+			`"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	f.Add([]byte(
-		`{"components":{"schemas":{"a":{"type":"object","additionalProperties":true,"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
+		`{"components":{"schemas":{"a":{"type":"object","additionalProperties":true,` +
+			`"x-kubernetes-group-version-kind":[{"group":"g","version":"v","kind":"K"}]}}}}`))
 	p, _ := storage.PresetOf("longhorn")
 	a, _ := storage.CompileAdapter("it", p.Spec)
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -320,9 +320,9 @@ func (s *entries) evaluateWanted(r *replicaEntry) {
 func (s *entries) soleNode(node string) (*nodeEntry, string) {
 	switch found := slices.Sorted(maps.Keys(s.nodesBy[node])); {
 	case node == "" || len(found) == 0:
-		return nil, "no object tells of this node"
+		return nil, "no object describes this node"
 	case len(found) > 1:
-		return nil, "several objects tell of this node: " + strings.Join(found[:2], ", ")
+		return nil, "several objects describe this node: " + strings.Join(found[:2], ", ")
 	default:
 		return s.nodes[found[0]], ""
 	}

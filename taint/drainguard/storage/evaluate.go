@@ -36,7 +36,7 @@ func (q *evaluation) evalBool(path string, otherwise, unknown bool) (v, known bo
 	if e == nil {
 		return otherwise, true
 	}
-	v, err := e.evalBool(q.vars)
+	v, err := evalAs[bool](e, q.vars)
 	if err != nil {
 		q.addFailure(path, err)
 		return unknown, false
@@ -50,9 +50,9 @@ func (q *evaluation) evalName(path, otherwise string) string {
 	if e == nil {
 		return otherwise
 	}
-	v, err := e.evalString(q.vars)
+	v, err := evalAs[string](e, q.vars)
 	if err == nil && (len(v) > maxName || strings.ContainsFunc(v, func(c rune) bool { return !unicode.IsPrint(c) })) {
-		err = fmt.Errorf("%s: gives a text that can be no name", path)
+		err = fmt.Errorf("%s: gives a text that is not a valid name", path)
 	}
 	if err != nil {
 		q.addFailure(path, err)
@@ -70,9 +70,9 @@ func (q *evaluation) evalHealth(k Kind) Health {
 	case healthy:
 		return Health{Known: true, Healthy: true}
 	}
-	h := Health{Known: true, Why: "its object says that it is not healthy"}
+	h := Health{Known: true, Why: "its object reports it as not healthy"}
 	if e := q.a.exprs[k.String()+".why"]; e != nil { // a failure of `why` changes nothing
-		if why, err := e.evalString(q.vars); err == nil && oneLine(why) != "" {
+		if why, err := evalAs[string](e, q.vars); err == nil && oneLine(why) != "" {
 			h.Why = oneLine(why)
 		}
 	}

@@ -100,7 +100,7 @@ func (a *Adapter) CheckSchemas(schemas map[Kind]*Schema) []Problem {
 			if _, err := e.checkTypes(envs[it.path]); err != nil {
 				bad = append(bad, Problem{
 					it.path,
-					strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the schema that the cluster has)",
+					strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the cluster's schema)",
 				})
 			}
 		}

@@ -81,8 +81,9 @@ var Presets = []Preset{
 				Resource: "nodes.v1beta2.longhorn.io",
 				Name:     `object.metadata.name`,
 				// A missing condition, or another value in it, gives Unknown.
-				Healthy: `{"True": true, "False": false}[object.status.conditions.filter(c, c.type == "Ready")[0].status]`,
-				Why:     `object.status.conditions.filter(c, c.type == "Ready").map(c, c.reason + ": " + c.message)[0]`,
+				Healthy: `{"True": true, "False": false}[` +
+					`object.status.conditions.filter(c, c.type == "Ready")[0].status]`,
+				Why: `object.status.conditions.filter(c, c.type == "Ready").map(c, c.reason + ": " + c.message)[0]`,
 			},
 			Volume: VolumeSpec{
 				Resource: "volumes.v1beta2.longhorn.io",
@@ -99,7 +100,8 @@ var Presets = []Preset{
 				Volume:   `object.spec.volumeName`,
 				// This counts like Longhorn's own node controller for its drains. The operator > compares text, and is
 				// an error for any other type.
-				Healthy:  `object.spec.healthyAt > "" && !(object.spec.failedAt > "") && !has(object.metadata.deletionTimestamp)`,
+				Healthy: `object.spec.healthyAt > "" && !(object.spec.failedAt > "") && ` +
+					`!has(object.metadata.deletionTimestamp)`,
 				Running:  `object.spec.desireState != "stopped" || object.status.currentState != "stopped"`,
 				Started:  `object.spec.healthyAt > "" || object.spec.failedAt > ""`,
 				Evicting: `object.spec.evictionRequested`,
@@ -110,7 +112,7 @@ var Presets = []Preset{
 			},
 			Pods: "longhorn.io/component=instance-manager",
 		},
-		Trusts: "whoever may write Longhorn's resources in its namespace: Longhorn itself, and its administrators",
+		Trusts: "clients that may write Longhorn's resources in its namespace: Longhorn itself, and its administrators",
 	},
 	{
 		Name: "csi-volume-health",
@@ -121,7 +123,8 @@ var Presets = []Preset{
 				// A driver that reported nothing yet has no entry, and gives Unknown.
 				Healthy: `drivers.all(d, !object.status.storageHealth.filter(h, h.name == d).map(h, ` +
 					`has(h.healthConditions) && h.healthConditions.exists(c, c.status == "StorageUnreachable"))[0])`,
-				Why: `object.status.storageHealth.filter(h, h.name in drivers && has(h.healthConditions)).map(h, h.name + ": " + h.healthConditions[0].reason)[0]`,
+				Why: `object.status.storageHealth.filter(h, h.name in drivers && has(h.healthConditions)).map(h, ` +
+					`h.name + ": " + h.healthConditions[0].reason)[0]`,
 			},
 			Volume: VolumeSpec{
 				Resource: "persistentvolumeclaims.v1",
@@ -129,13 +132,16 @@ var Presets = []Preset{
 				Key:      `object.metadata.namespace + "/" + object.metadata.name`,
 				// Without healthStatus there is no report. A healthStatus without conditions is healthy; a degraded
 				// volume serves.
-				Healthy: `object.status.healthStatus != null && (!has(object.status.healthStatus.healthConditions) || object.status.healthStatus.healthConditions.all(c, ` +
+				Healthy: `object.status.healthStatus != null && ` +
+					`(!has(object.status.healthStatus.healthConditions) || ` +
+					`object.status.healthStatus.healthConditions.all(c, ` +
 					`{"Degraded": true, "Inaccessible": false, "DataLoss": false}[c.status]))`,
-				Why: `object.status.healthStatus.healthConditions.filter(c, c.status != "Degraded").map(c, c.status + ": " + c.reason)[0]`,
+				Why: `object.status.healthStatus.healthConditions.filter(c, c.status != "Degraded").map(c, ` +
+					`c.status + ": " + c.reason)[0]`,
 			},
 		},
-		Trusts: "of a volume, whoever may write the status of PersistentVolumeClaims: the CSI driver's controller, no user of a namespace; of a node, its own kubelet, " +
-			"which says nothing more once it is dead",
+		Trusts: "for a volume, clients that may write the status of PersistentVolumeClaims: the CSI driver's " +
+			"controller, but no user of a namespace; for a node, its own kubelet, which reports nothing once it is dead",
 	},
 }
 

@@ -108,7 +108,7 @@ func (s *State) missingText(k Kind) string {
 // NodeHealth implements System.
 func (s *State) NodeHealth(name string) Health {
 	if _, has := s.ResourceOf(Nodes); !has {
-		return Health{Why: "storage " + s.Adapter.Name + " tells nothing of nodes"}
+		return Health{Why: "storage " + s.Adapter.Name + " reports nothing about nodes"}
 	}
 	if s.missing[Nodes] != "" {
 		return Health{Why: s.missingText(Nodes)}
@@ -126,9 +126,9 @@ func (s *State) VolumeHealth(v Volume) Health {
 	_, has := s.ResourceOf(Volumes)
 	switch {
 	case !slices.Contains(s.Spec.Drivers, v.Driver):
-		return Health{Why: fmt.Sprintf("driver %q is not of storage %s", v.Driver, s.Adapter.Name)}
+		return Health{Why: fmt.Sprintf("driver %q does not belong to storage %s", v.Driver, s.Adapter.Name)}
 	case !has:
-		return Health{Why: "storage " + s.Adapter.Name + " tells nothing of volumes"}
+		return Health{Why: "storage " + s.Adapter.Name + " reports nothing about volumes"}
 	case s.missing[Volumes] != "":
 		return Health{Why: s.missingText(Volumes)}
 	}
@@ -142,9 +142,9 @@ func (s *State) VolumeHealth(v Volume) Health {
 	}
 	switch found := slices.Sorted(maps.Keys(s.volumesBy[key])); {
 	case key == "" || len(found) == 0:
-		return Health{Why: fmt.Sprintf("no object tells of volume %q", oneLine(key))}
+		return Health{Why: fmt.Sprintf("no object describes volume %q", oneLine(key))}
 	case len(found) > 1:
-		return Health{Why: "several objects tell of this volume: " + strings.Join(found[:2], ", ")}
+		return Health{Why: "several objects describe this volume: " + strings.Join(found[:2], ", ")}
 	default:
 		return s.withReplicas(s.volumes[found[0]])
 	}

@@ -99,11 +99,11 @@ func TestTwice(t *testing.T) {
 		s.Put(storage.Nodes, n)
 		s.Put(storage.Volumes, v)
 	}
-	if h := s.NodeHealth("n1"); h.Known || !strings.Contains(h.Why, "several objects tell of this node: "+
+	if h := s.NodeHealth("n1"); h.Known || !strings.Contains(h.Why, "several objects describe this node: "+
 		"longhorn-system/a, longhorn-system/b") {
 		t.Errorf("node: got %+v", h)
 	}
-	if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "several objects tell of this volume") {
+	if h := s.VolumeHealth(v1); h.Known || !strings.Contains(h.Why, "several objects describe this volume") {
 		t.Errorf("volume: got %+v", h)
 	}
 	if r := s.ReplicasOn("n1")[0]; !r.Wanted || r.Unknown == "" {
@@ -193,8 +193,10 @@ func TestEviction(t *testing.T) {
 	s := longhorn(t)
 	r := storage.Replica{Namespace: lh, Name: "r1", UID: "u", ResourceVersion: "7"}
 	for ask, want := range map[bool]string{
-		true:  `{"metadata":{"annotations":{"forcefence.io/evicting":"true"},"resourceVersion":"7","uid":"u"},"spec":{"evictionRequested":true}}`,
-		false: `{"metadata":{"annotations":{"forcefence.io/evicting":null},"resourceVersion":"7","uid":"u"},"spec":{"evictionRequested":false}}`,
+		true: `{"metadata":{"annotations":{"forcefence.io/evicting":"true"},"resourceVersion":"7","uid":"u"},` +
+			`"spec":{"evictionRequested":true}}`,
+		false: `{"metadata":{"annotations":{"forcefence.io/evicting":null},"resourceVersion":"7","uid":"u"},` +
+			`"spec":{"evictionRequested":false}}`,
 	} {
 		p, ok := s.EvictionPatch(r, ask)
 		if !ok || string(p.Data) != want || p.Resource.String() != "longhorn.io/v1beta2, Resource=replicas" ||
@@ -225,7 +227,7 @@ func TestCSIVolumeHealth(t *testing.T) {
 		want   storage.Health
 	}{
 		{`{}`, storage.Health{Why: "volume.healthy: no such key: healthStatus"}},
-		{`{healthStatus: null}`, storage.Health{Known: true, Why: "its object says that it is not healthy"}},
+		{`{healthStatus: null}`, storage.Health{Known: true, Why: "its object reports it as not healthy"}},
 		{`{healthStatus: {}}`, storage.Health{Known: true, Healthy: true}},
 		{`{healthStatus: {healthConditions: []}}`, storage.Health{Known: true, Healthy: true}},
 		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}]}}`,
@@ -243,7 +245,7 @@ func TestCSIVolumeHealth(t *testing.T) {
 	} {
 		s.Put(storage.Volumes, object(t, "app", "data", "{status: "+c.status+"}"))
 		for claim, want := range map[string]storage.Health{
-			"data": c.want, "other": {Why: `no object tells of volume "app/other"`}} {
+			"data": c.want, "other": {Why: `no object describes volume "app/other"`}} {
 			if diff := cmp.Diff(want,
 				s.VolumeHealth(
 					storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app",
@@ -317,7 +319,7 @@ func TestIncremental(t *testing.T) {
 				t.Fatalf("seed %d: what is said changed, and the version did not:\n%s\n%s", seed, before, after)
 			}
 			for n := range after {
-				nobody := func(said string) bool { return strings.Contains(said, "no object tells of this node") }
+				nobody := func(said string) bool { return strings.Contains(said, "no object describes this node") }
 				if strings.HasPrefix(n, "n") && before[n] != after[n] && !slices.Contains(changed, n) &&
 					!(nobody(before[n]) && nobody(after[n])) {
 					t.Fatalf("seed %d: node %s changed without being named:\n%s\n%s", seed, n, before[n], after[n])

@@ -64,7 +64,8 @@ const lh = "longhorn-system"
 func lhNode(t testing.TB, name, more string) *unstructured.Unstructured {
 	return object(t, lh, name,
 		`{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}, d2: {evictionRequested: false}}}, `+
-			`status: {conditions: [{type: Ready, status: "True"}], diskStatus: {d1: {diskUUID: disk-1}, d2: {diskUUID: disk-2}}}}`+more)
+			`status: {conditions: [{type: Ready, status: "True"}], diskStatus: {d1: {diskUUID: disk-1}, d2: `+
+			`{diskUUID: disk-2}}}}`+more)
 }
 
 func lhVolume(t testing.TB, name, robustness string) *unstructured.Unstructured {
@@ -97,9 +98,10 @@ func TestLonghornNode(t *testing.T) {
 		why            string
 	}{
 		{"ready", `conditions: [{type: Schedulable, status: "False"}, {type: Ready, status: "True"}]`, true, true, ""},
-		{"down", `conditions: [{type: Ready, status: "False", reason: KubernetesNodeNotReady, message: "the node n1 not ready"}]`, true, false, "KubernetesNodeNotReady: the node n1 not ready"},
+		{"down", `conditions: [{type: Ready, status: "False", reason: KubernetesNodeNotReady, message: "the node n1 ` +
+			`not ready"}]`, true, false, "KubernetesNodeNotReady: the node n1 not ready"},
 		{"down, and does not say why", `conditions: [{type: Ready, status: "False"}]`, true, false,
-			"its object says that it is not healthy"},
+			"its object reports it as not healthy"},
 		{"unknown word", `conditions: [{type: Ready, status: "Unknown"}]`, false, false,
 			"node.healthy: no such key: Unknown"},
 		{"in small letters", `conditions: [{type: Ready, status: "true"}]`, false, false,
@@ -141,11 +143,11 @@ func TestLonghornVolume(t *testing.T) {
 		{"healthy without a replica", "healthy", at, 0, storage.Health{Why: "it has no replica"}},
 		{"faulted without a replica", "faulted", at, 0, storage.Health{Known: true, Why: "robustness is faulted"}},
 		{"another volume", "healthy", storage.Volume{Driver: at.Driver, Handle: "v2", PV: "v1"}, 3,
-			storage.Health{Why: `no object tells of volume "v2"`}},
+			storage.Health{Why: `no object describes volume "v2"`}},
 		{"no handle", "healthy", storage.Volume{Driver: at.Driver}, 3,
-			storage.Health{Why: `no object tells of volume ""`}},
+			storage.Health{Why: `no object describes volume ""`}},
 		{"another driver's", "healthy", storage.Volume{Driver: "csi.example.net", Handle: "v1"}, 3,
-			storage.Health{Why: `driver "csi.example.net" is not of storage it`}},
+			storage.Health{Why: `driver "csi.example.net" does not belong to storage it`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := longhorn(t)
@@ -203,7 +205,7 @@ func TestLonghornReplica(t *testing.T) {
 			_ = unstructured.SetNestedField(n.Object, nil, "status", "diskStatus")
 		}, func(r *storage.Replica) { r.Wanted, r.Unknown = true, "replica.wanted: no such key: d2" }},
 		{"its node has gone", []string{"spec.nodeID=n9"}, nil, func(r *storage.Replica) {
-			r.Node, r.Wanted, r.Unknown = "n9", true, "replica.wanted: no object tells of this node"
+			r.Node, r.Wanted, r.Unknown = "n9", true, "replica.wanted: no object describes this node"
 		}},
 		{"without healthyAt", []string{"spec.healthyAt=-"}, nil, func(r *storage.Replica) {
 			r.Healthy, r.Unknown = false, "replica.healthy: no such key: healthyAt; replica.started: no such key: "+
@@ -219,14 +221,14 @@ func TestLonghornReplica(t *testing.T) {
 			r.Healthy, r.Unknown = false, "replica.evicting: gives no bool"
 		}},
 		{"a volume that is a number", []string{"spec.volumeName=5"}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives no text"
+			r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives no string"
 		}},
 		{"a node that is a list", []string{"spec.nodeID=[n1]"}, nil, func(r *storage.Replica) {
-			r.Healthy, r.Node, r.Wanted, r.Unknown = false, "", true, "replica.node: gives no text"
+			r.Healthy, r.Node, r.Wanted, r.Unknown = false, "", true, "replica.node: gives no string"
 		}},
 		{"a volume whose name moves a terminal's cursor", []string{`spec.volumeName="v1\e[2J"`}, nil,
 			func(r *storage.Replica) {
-				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
+				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that is not a valid name"
 			}},
 		{"a volume whose name is as long as may be", []string{"spec.volumeName=" + strings.Repeat("v", 1024)}, nil,
 			func(r *storage.Replica) {
@@ -234,7 +236,7 @@ func TestLonghornReplica(t *testing.T) {
 			}},
 		{"a volume whose name is longer", []string{"spec.volumeName=" + strings.Repeat("v", 1025)}, nil,
 			func(r *storage.Replica) {
-				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that can be no name"
+				r.Healthy, r.Volume, r.Unknown = false, "", "replica.volume: gives a text that is not a valid name"
 			}},
 		{"no status", []string{"status=-"}, nil, func(r *storage.Replica) {}}, // it is wanted to run, and so it does
 		{"no status, and to be stopped", []string{"status=-", "spec.desireState=stopped"}, nil,
@@ -329,17 +331,16 @@ func TestLonghornSchema(t *testing.T) {
 			}{
 				{"a field that is not there",
 					func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` },
-					"volume.healthy: at character 14: undefined field 'robustnes' (by the schema that the " +
-						"cluster has)"},
+					"volume.healthy: at character 14: undefined field 'robustnes' (by the cluster's schema)"},
 				{"of an element of a list",
 					func(s *storage.Spec) { s.Node.Healthy = `object.status.conditions.exists(c, c.kind == "Ready")` },
-					"node.healthy: at character 37: undefined field 'kind' (by the schema that the cluster has)"},
+					"node.healthy: at character 37: undefined field 'kind' (by the cluster's schema)"},
 				{"of a map's value", func(s *storage.Spec) {
 					s.Replica.Wanted = `node.spec.disks.exists(d, node.spec.disks[d].evict)`
-				}, "replica.wanted: at character 45: undefined field 'evict' (by the schema that the cluster has)"},
+				}, "replica.wanted: at character 45: undefined field 'evict' (by the cluster's schema)"},
 				{"of another type than is wanted",
 					func(s *storage.Spec) { s.Replica.Evicting = `object.spec.failedAt` },
-					"replica.evicting: gives string, must give bool (by the schema that the cluster has)"},
+					"replica.evicting: gives string, must give bool (by the cluster's schema)"},
 				{"asked for with has",
 					func(s *storage.Spec) { s.Replica.Node = `has(object.spec.node) ? object.spec.node : ""` },
 					"replica.node: at character 4: undefined field 'node'"},

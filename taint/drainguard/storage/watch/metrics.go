@@ -11,12 +11,12 @@ type collector struct{ inUse func() []*system }
 
 var (
 	known = prometheus.NewDesc("forcefence_storage_known",
-		"1 if a storage system's resources are all read, 0 if not: nothing is done for its sake then.",
+		"1 if all resources of a storage system were read, 0 if not: nothing depends on it then.",
 		[]string{"storage"}, nil)
-	objects = prometheus.NewDesc("forcefence_storage_objects", "Objects that tell of a storage system, by kind.",
+	objects = prometheus.NewDesc("forcefence_storage_objects", "Objects that describe a storage system, by kind.",
 		[]string{"storage", "kind"}, nil)
 	failing = prometheus.NewDesc("forcefence_storage_unevaluated",
-		"Objects on which an expression of the configuration fails: what they say is not known.",
+		"Objects on which an expression of the configuration fails: their state is unknown.",
 		[]string{"storage", "expression"}, nil)
 )
 

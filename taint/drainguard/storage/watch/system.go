@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -37,15 +36,6 @@ type system struct {
 	logged  map[string]string // what was logged last, by subject
 	failing map[string]bool   // expressions whose failure was logged
 	stopped bool
-}
-
-// newSystem makes a system that is not followed yet.
-func newSystem(o Options, a *storage.Adapter, changed func(nodes []string)) *system {
-	return &system{
-		Options: o, onChanged: changed, adapter: a, state: storage.NewState(a),
-		schemas: map[storage.Kind]*storage.Schema{},
-		logged:  map[string]string{}, failing: map[string]bool{},
-	}
 }
 
 // stop stops following the system; the caller holds Watcher.mu. From then on the system reports that it is unknown.
@@ -202,7 +192,7 @@ func (s *system) reportLost(k storage.Kind, why string) {
 	}
 	s.state.SetMissing(k, why)
 	if s.isNews(k.String(), why) {
-		s.Log.Warn("Nothing is known of a storage system: nothing is done for its sake",
+		s.Log.Warn("The state of a storage system is unknown: nothing depends on it",
 			"storage", s.adapter.Name, "about", k.String(), "why", why)
 	}
 }
@@ -225,7 +215,7 @@ func (s *system) changeState(f func(*storage.State) []string) {
 		for _, path := range slices.Sorted(maps.Keys(faults)) {
 			if !s.failing[path] {
 				s.failing[path] = true
-				s.Log.Warn("Objects of a storage system say nothing: an expression fails",
+				s.Log.Warn("An expression fails on objects of a storage system: their state is unknown",
 					"storage", s.adapter.Name, "expression", path)
 			}
 		}
@@ -262,23 +252,18 @@ func (s store) Delete(o any) error {
 
 func (s store) Replace(list []any, _ string) error {
 	var all []*unstructured.Unstructured
-	var errs []error
 	for _, o := range list {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
-			errs = append(errs, fmt.Errorf("%T is no object", o))
-			continue
+			return fmt.Errorf("%T is no object", o)
 		}
 		all = append(all, u)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
 	}
 	s.changeState(func(state *storage.State) []string { return state.Replace(s.k, all) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logged[s.k.String()] != "" {
-		s.Log.Info("A storage system's resource is read", "storage", s.adapter.Name, "about", s.k.String())
+		s.Log.Info("Read a storage system's resource", "storage", s.adapter.Name, "about", s.k.String())
 	}
 	s.isNews(s.k.String(), "")
 	return nil
@@ -292,50 +277,37 @@ func (s *system) Name() string { return s.adapter.Name }
 
 func (s *system) Drivers() []string { return slices.Clone(s.adapter.Spec.Drivers) }
 
-func (s *system) MissingReason() string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.MissingReason()
-}
+func (s *system) MissingReason() string { return read(s, (*storage.State).MissingReason) }
 
 func (s *system) NodeHealth(name string) storage.Health {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.NodeHealth(name)
+	return read(s, func(state *storage.State) storage.Health { return state.NodeHealth(name) })
 }
 
 func (s *system) VolumeHealth(v storage.Volume) storage.Health {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.VolumeHealth(v)
+	return read(s, func(state *storage.State) storage.Health { return state.VolumeHealth(v) })
 }
 
 func (s *system) ReplicasOn(node string) []storage.Replica {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.ReplicasOn(node)
+	return read(s, func(state *storage.State) []storage.Replica { return state.ReplicasOn(node) })
 }
 
 func (s *system) ReplicasOf(volume string) []storage.Replica {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.ReplicasOf(volume)
+	return read(s, func(state *storage.State) []storage.Replica { return state.ReplicasOf(volume) })
 }
 
-func (s *system) NodesWithRequests() []string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.NodesWithRequests()
-}
+func (s *system) NodesWithRequests() []string { return read(s, (*storage.State).NodesWithRequests) }
 
-func (s *system) Version() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.Version()
-}
+func (s *system) Version() uint64 { return read(s, (*storage.State).Version) }
 
 func (s *system) EvictionPatch(r storage.Replica, ask bool) (storage.Patch, bool) {
 	return s.adapter.EvictionPatch(r, ask)
 }
 
 func (s *system) PodSelector() (string, labels.Selector) { return s.adapter.PodSelector() }
+
+// read returns what f reads of the state, while nothing changes it.
+func read[T any](s *system, f func(*storage.State) T) T {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return f(s.state)
+}

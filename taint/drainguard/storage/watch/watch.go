@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
@@ -27,8 +29,7 @@ type Watcher struct {
 	systems map[string]*system // in use, by name
 	running sync.WaitGroup
 
-	wake    chan struct{}   // holds one
-	pending map[string]bool // nodes whose storage changed, and that NotifyChanged has not reported
+	changed workqueue.TypedInterface[string] // nodes whose storage changed, for NotifyChanged
 }
 
 // New makes a Watcher that follows nothing yet.
@@ -39,7 +40,7 @@ func New(o Options) (*Watcher, error) {
 	if o.Absent <= 0 {
 		o.Absent = 10 * time.Second
 	}
-	w := &Watcher{Options: o, systems: map[string]*system{}, wake: make(chan struct{}, 1), pending: map[string]bool{}}
+	w := &Watcher{Options: o, systems: map[string]*system{}, changed: workqueue.NewTyped[string]()}
 	if o.Registry != nil {
 		if err := o.Registry.Register(collector{w.inUse}); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
@@ -58,7 +59,10 @@ func (w *Watcher) UseAdapters(adapters []*storage.Adapter) []storage.System {
 	for _, a := range adapters {
 		s := w.systems[a.Name]
 		if s == nil || !reflect.DeepEqual(s.adapter.Spec, a.Spec) {
-			s = newSystem(w.Options, a, w.addPending)
+			s = &system{
+				Options: w.Options, onChanged: w.addChanged, adapter: a, state: storage.NewState(a),
+				schemas: map[storage.Kind]*storage.Schema{}, logged: map[string]string{}, failing: map[string]bool{},
+			}
 			if w.ctx != nil {
 				w.startSystem(s)
 			}
@@ -92,39 +96,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 }
 
 // NotifyChanged calls notify with each node whose storage changed, until ctx ends. Several changes of a node while
-// notify blocks give one call. Changes from before the call are reported first. One caller at a time.
+// notify blocks give one call. Changes from before the call are reported first. It may be called once.
 func (w *Watcher) NotifyChanged(ctx context.Context, notify func(node string)) {
+	defer context.AfterFunc(ctx, w.changed.ShutDown)()
 	for {
-		select {
-		case <-ctx.Done():
+		node, over := w.changed.Get()
+		if over || ctx.Err() != nil {
 			return
-		case <-w.wake:
 		}
-		w.mu.Lock()
-		nodes := slices.Sorted(maps.Keys(w.pending))
-		clear(w.pending)
-		w.mu.Unlock()
-		for _, n := range nodes {
-			if ctx.Err() != nil {
-				return
-			}
-			notify(n)
-		}
+		notify(node)
+		w.changed.Done(node)
 	}
 }
 
-func (w *Watcher) addPending(nodes []string) {
-	if len(nodes) == 0 {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Watcher) addChanged(nodes []string) {
 	for _, n := range nodes {
-		w.pending[n] = true
-	}
-	select {
-	case w.wake <- struct{}{}:
-	default:
+		w.changed.Add(n)
 	}
 }
 
