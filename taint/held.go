@@ -1,8 +1,6 @@
 package taint
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // ProtectionCondition is the Node condition by which the node's side reports what protection its hook gives.
 const ProtectionCondition corev1.NodeConditionType = "ForcefenceGuard"
@@ -17,12 +15,18 @@ const (
 // ProtectionOf returns the status of the node's ProtectionCondition and its reason; "" if the node's side never
 // reported one.
 func ProtectionOf(node *corev1.Node) (corev1.ConditionStatus, string) {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == ProtectionCondition {
-			return c.Status, c.Reason
+	c := Condition(node, ProtectionCondition)
+	return c.Status, c.Reason
+}
+
+// Condition returns the Node's condition of a type; the zero value if it has none.
+func Condition(node *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == t {
+			return c
 		}
 	}
-	return "", ""
+	return corev1.NodeCondition{}
 }
 
 // NudgedAnnotation on a pod is the time at which the controller last asked its kubelet to try again. Any annotation

@@ -67,11 +67,7 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	}
 	l.Record, l.RecordErr = RecordOf(node)
 	l.Unproven = unprovenOf(node)
-	id := ""
-	if l.Record != nil {
-		id = l.Record.ID
-	}
-	if m, ok := FindMark(node, key, id); ok {
+	if m, ok := FindMark(node, key, l.Record.IDOr("")); ok {
 		l.Mark, l.MarkedBy = &m, markedBy(node)
 	}
 	l.Taints, l.InUse, l.Attached = node.Spec.Taints, node.Status.VolumesInUse, node.Status.VolumesAttached

@@ -1,8 +1,6 @@
 package taint
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // TombstoneReason is the reason of a tombstone: a pod's status with phase Failed and this reason. No kubelet admits or
 // starts such a pod again, and the terminal phase wins over what a kubelet reports later (F3). Its DisruptionTarget

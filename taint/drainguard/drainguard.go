@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,12 +114,12 @@ type watch struct {
 	g      Guarded
 	cache  cache.Cache
 	cancel context.CancelFunc
-	done   chan struct{}
+	done   sync.WaitGroup
 }
 
 func (w *watch) stop() {
 	w.cancel()
-	<-w.done
+	w.done.Wait()
 }
 
 // wakeUp makes the loop run a pass soon. It does not block.

@@ -40,13 +40,12 @@ func (k *Controller) watchGuard(ctx context.Context, g Guarded) (*watch, error) 
 		return nil, fmt.Errorf("making cache: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{g: g, cache: c, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
+	w := &watch{g: g, cache: c, cancel: cancel}
+	w.done.Go(func() {
 		if err := c.Start(ctx); err != nil && ctx.Err() == nil {
 			k.Log.Error("Watch of a drain guard ended", "guard", g.Name, "error", err)
 		}
-	}()
+	})
 	for _, o := range []client.Object{&corev1.Pod{}, &policyv1.PodDisruptionBudget{}} {
 		inf, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 		if err == nil {
@@ -82,11 +81,8 @@ func (k *Controller) watchSetting(ctx context.Context, g Guarded) *watch {
 		DeleteFunc: func(any) { k.wakeUp() },
 	})
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{g: g, cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		inf.RunWithContext(ctx)
-	}()
+	w := &watch{g: g, cancel: cancel}
+	w.done.Go(func() { inf.RunWithContext(ctx) })
 	return w
 }
 

@@ -38,18 +38,14 @@ func AskDevices(
 	if fence.IsVMHost(node.Labels) && !config.Fence.VMHosts {
 		s.KeptOn = "it is a host of KubeVirt (stormGuard.kubeVirtHosts: never)"
 	}
-	for _, c := range node.Status.Conditions {
-		switch {
-		case c.Type == taint.FenceableCondition:
-			s.Before = c.Status
-		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
-			if _, b, _ := config.Machines.FindBelieved(node, rec, true); b.Pin != "" {
-				m.NoPower = "" // its pin is about to be written
-			}
-		}
-	}
+	s.Before = taint.Condition(node, taint.FenceableCondition).Status
 	if err != nil {
 		return s
+	}
+	if taint.Condition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
+		if _, b, _ := config.Machines.FindBelieved(node, rec, true); b.Pin != "" {
+			m.NoPower = "" // its pin is about to be written
+		}
 	}
 	devices := m.Devices()
 	s.Devices = make([]drill.Device, len(devices))

@@ -248,11 +248,7 @@ func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.
 // that was written before that is about a machine that has been off since.
 func hasFinding(node *corev1.Node, f drill.Finding) bool {
 	rec, _ := taint.RecordOf(node)
-	for _, c := range node.Status.Conditions {
-		if c.Type == taint.FenceableCondition {
-			return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message &&
-				(rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
-		}
-	}
-	return false
+	c := taint.Condition(node, taint.FenceableCondition)
+	return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message &&
+		(rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
 }

@@ -97,9 +97,7 @@ func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, err
 		if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; !static || p.Spec.NodeName == "" {
 			continue
 		}
-		ready[p.Spec.NodeName] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
+		ready[p.Spec.NodeName] = isTrue(p, corev1.PodReady)
 	}
 	return ready, nil
 }

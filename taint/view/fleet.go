@@ -201,26 +201,19 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	default:
 		row.Fenceable = NotReached
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == taint.FenceableCondition {
-			row.Why = OneLine(c.Message, 300)
-		}
-	}
+	row.Why = OneLine(taint.Condition(n, taint.FenceableCondition).Message, 300)
 	return row, rec
 }
 
 // lastOwnEvent returns the newest Event about a node whose writer claims to be forcefence, or nil if there is none.
 func (s Snapshot) lastOwnEvent(node string) *OwnEvent {
-	var last *Event
-	for i, e := range s.Events[node] {
+	var last *OwnEvent
+	for _, e := range s.Events[node] {
 		if e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
-			last = &s.Events[node][i]
+			last = &OwnEvent{At: e.At, Reason: e.Reason, Text: e.Note}
 		}
 	}
-	if last == nil {
-		return nil
-	}
-	return &OwnEvent{At: last.At, Reason: last.Reason, Text: last.Note}
+	return last
 }
 
 // NodeQuery selects nodes. The zero value selects all.
@@ -255,11 +248,10 @@ func (f *Fleet) SelectNodes(q NodeQuery) []NodeRow {
 
 // Node returns a node by its name.
 func (f *Fleet) Node(name string) (NodeRow, bool) {
-	i, ok := f.nodes[name]
-	if !ok {
-		return NodeRow{}, false
+	if i, ok := f.nodes[name]; ok {
+		return f.Nodes[i], true
 	}
-	return f.Nodes[i], true
+	return NodeRow{}, false
 }
 
 // FencesOf returns a node's fences, the newest first.
@@ -305,11 +297,10 @@ func (f *Fleet) EventsOf(node string) (out []Moment) {
 
 // Fence returns a fence by its name.
 func (f *Fleet) Fence(name string) (Fence, bool) {
-	i, ok := f.fences[name]
-	if !ok {
-		return Fence{}, false
+	if i, ok := f.fences[name]; ok {
+		return f.Fences[i], true
 	}
-	return f.Fences[i], true
+	return Fence{}, false
 }
 
 // eventMargin is how long before a fence begins and after it ends an Event still belongs to it.

@@ -104,26 +104,17 @@ func NodeOf(s NodeFacts) Node {
 	rec, err := taint.RecordOf(s.Node)
 	n := Node{
 		Node:      s.Node.Name,
-		Ready:     string(corev1.ConditionUnknown),
 		Machine:   machineOf(s.Node, rec),
 		LeftAlone: fence.ExclusionReason(s.Node, s.Now),
 		Draining:  s.Node.Annotations[taint.DrainAnnotation] != "",
 	}
-	var fenceable corev1.NodeCondition
-	on := false
-	for _, c := range s.Node.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeReady:
-			n.Ready = string(c.Status)
-			if at := c.LastTransitionTime.UTC(); !at.IsZero() {
-				n.ReadySince = &at
-			}
-		case taint.FenceableCondition:
-			fenceable, n.Fenceable = c, string(c.Status)
-		case taint.PoweredOnCondition:
-			on = c.Status == corev1.ConditionTrue
-		}
+	state := taint.Condition(s.Node, corev1.NodeReady)
+	if at := state.LastTransitionTime.UTC(); !at.IsZero() {
+		n.ReadySince = &at
 	}
+	fenceable := taint.Condition(s.Node, taint.FenceableCondition)
+	n.Ready, n.Fenceable = cmp.Or(string(state.Status), string(corev1.ConditionUnknown)), string(fenceable.Status)
+	on := taint.Condition(s.Node, taint.PoweredOnCondition).Status == corev1.ConditionTrue
 	if _, n.Protection = taint.ProtectionOf(s.Node); err != nil {
 		n.Broken = err.Error()
 	}
@@ -176,8 +167,7 @@ func (s NodeFacts) nextOf(
 	case s.NeedsPerson != "":
 		return StateStuck, "A person should look: " + s.NeedsPerson
 	case rec.IsOpen() || marked:
-		state, text := s.nextOfFence(n, rec)
-		return state, text
+		return s.nextOfFence(n, rec)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
 		return StateStuck,
 			"A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
@@ -277,18 +267,17 @@ func withAdvice(why reason.Reason, text string) string {
 // machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence.
 func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 	var all []Machine
-	for _, c := range node.Status.Conditions {
+	if c := taint.Condition(node, taint.FenceableCondition); c.Type != "" {
 		at := c.LastHeartbeatTime.UTC()
-		switch {
-		case c.Type == taint.FenceableCondition:
-			m := Machine{From: "drill", At: &at}
-			if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
-				m.By, _, _ = strings.Cut(m.By, ": ")
-			}
-			all = append(all, m)
-		case c.Type == taint.PoweredOnCondition && c.Status == corev1.ConditionTrue:
-			all = append(all, Machine{Power: providers.PowerOn.String(), From: "fence", At: &at})
+		m := Machine{From: "drill", At: &at}
+		if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
+			m.By, _, _ = strings.Cut(m.By, ": ")
 		}
+		all = append(all, m)
+	}
+	if c := taint.Condition(node, taint.PoweredOnCondition); c.Status == corev1.ConditionTrue {
+		at := c.LastHeartbeatTime.UTC()
+		all = append(all, Machine{Power: providers.PowerOn.String(), From: "fence", At: &at})
 	}
 	if rec != nil {
 		for _, e := range rec.Evidence {

@@ -20,24 +20,12 @@ func AddTo(mgr manager.Manager, o Options) error {
 		return fmt.Errorf("watching leases: %w", err)
 	}
 	l := newLines(o)
-	sources := []struct {
-		name string
-		run  func(context.Context)
-	}{
-		{"watching leases", beats.scanLeases},
-		{"watching devices", newDevices(o, l).runWatches},
-		{"keeping lines to nodes", l.runLines},
-	}
-	if o.Storage != nil {
-		sources = append(sources, struct {
-			name string
-			run  func(context.Context)
-		}{"watching storage systems", o.watchStorage})
-	}
-	for _, s := range sources {
-		run := manager.RunnableFunc(func(ctx context.Context) error { s.run(ctx); return nil })
-		if err := mgr.Add(run); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+	for _, run := range []func(context.Context){
+		beats.scanLeases, newDevices(o, l).runWatches, l.runLines, o.watchStorage,
+	} {
+		source := manager.RunnableFunc(func(ctx context.Context) error { run(ctx); return nil })
+		if err := mgr.Add(source); err != nil {
+			return fmt.Errorf("adding a source of wake-ups: %w", err)
 		}
 	}
 	return nil
@@ -45,5 +33,7 @@ func AddTo(mgr manager.Manager, o Options) error {
 
 // watchStorage wakes the nodes whose storage changed, until ctx ends.
 func (o *Options) watchStorage(ctx context.Context) {
-	o.Storage(ctx, func(node string) { o.wakeNode(ctx, node) })
+	if o.Storage != nil {
+		o.Storage(ctx, func(node string) { o.wakeNode(ctx, node) })
+	}
 }

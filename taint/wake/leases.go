@@ -22,11 +22,8 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// leases observes the nodes' Leases.
-type leases struct{ Options }
-
 // observeLease applies a Lease to the fleet, and reports whether it changed.
-func (w *leases) observeLease(l *coordinationv1.Lease) (changed bool) {
+func (w *Options) observeLease(l *coordinationv1.Lease) (changed bool) {
 	w.Fleet(func(f *fleet.Fleet) {
 		changed = f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.instantNow())
 	})
@@ -36,7 +33,7 @@ func (w *leases) observeLease(l *coordinationv1.Lease) (changed bool) {
 // heartbeats watches the node Leases and stores none. Of 5,000 nodes 500 Leases are renewed each second. An informer,
 // which stores objects for readers that we do not have, would hand each on three times more.
 type heartbeats struct {
-	leases
+	Options
 	all    toolscache.ListerWatcher
 	listed chan struct{} // closed once all were listed
 	first  sync.Once
@@ -51,7 +48,7 @@ func newHeartbeats(mgr manager.Manager, o Options) (*heartbeats, error) {
 		return nil, err
 	}
 	all := toolscache.NewListWatchFromClient(c, "leases", corev1.NamespaceNodeLease, fields.Everything())
-	return &heartbeats{leases: leases{o}, all: all, listed: make(chan struct{})}, nil
+	return &heartbeats{Options: o, all: all, listed: make(chan struct{})}, nil
 }
 
 // Start blocks until ctx ends.
@@ -122,7 +119,7 @@ const relist = 2 * time.Second
 // scanLeases looks for Leases that stopped or began to change, and wakes their nodes. While none is fresh it lists them
 // live. After an outage of the API server the watch's back-off would leave us blind for half a minute, and a node that
 // dies then would be noticed late. It blocks until ctx ends.
-func (w *leases) scanLeases(ctx context.Context) {
+func (w *Options) scanLeases(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	var listed time.Time
@@ -144,7 +141,7 @@ func (w *leases) scanLeases(ctx context.Context) {
 }
 
 // listLeases applies a live list to the fleet. An error is the outage whose end it waits for.
-func (w *leases) listLeases(ctx context.Context) {
+func (w *Options) listLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var list coordinationv1.LeaseList

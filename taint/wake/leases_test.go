@@ -31,7 +31,7 @@ func TestHeartbeatsAreTold(t *testing.T) {
 	var heard []string
 	o := optionsOf(nil, nil, nil)
 	o.OnHeartbeat = func(node string) { heard = append(heard, node) }
-	beats := heartbeats{leases: leases{o}, listed: make(chan struct{})}
+	beats := heartbeats{Options: o, listed: make(chan struct{})}
 	must(t, beats.Replace([]any{lease("n1", 1), lease("n2", 1)}, ""))
 	heard = nil
 	must(t, beats.Update(lease("n1", 1)))
@@ -45,7 +45,7 @@ func TestHeartbeatsAreTold(t *testing.T) {
 
 // Who has not heard of all Leases neither leads nor is ready: it would take each node for silent since its own start.
 func TestHeardBeforeLeading(t *testing.T) {
-	beats := heartbeats{leases: leases{optionsOf(nil, nil, nil)}, listed: make(chan struct{})}
+	beats := heartbeats{Options: optionsOf(nil, nil, nil), listed: make(chan struct{})}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if beats.GetCache().WaitForCacheSync(ended) || beats.checkReady(nil) == nil {
@@ -98,7 +98,7 @@ func TestScanOfLeases(t *testing.T) {
 		o.Live = api
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
-		w := leases{o}
+		w := o
 		w.Fleet(func(f *fleet.Fleet) { f.AddNode("n1", w.instantNow()); f.AddNode("n2", w.instantNow()) })
 		wait.Go(func() { w.scanLeases(ctx) })
 		woken := func() (names []string) {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/wake/line"
 )
@@ -12,15 +14,12 @@ import (
 // lines keeps the lines to the nodes, and wakes a node whose line broke.
 type lines struct {
 	Options
-	kept *line.Lines
-
-	mu     sync.Mutex    // guards broken
-	broken []string      // nodes whose lines broke, still to be woken
-	some   chan struct{} // broken is not empty
+	kept   *line.Lines
+	broken workqueue.TypedInterface[string] // nodes whose lines broke, still to be woken
 }
 
 func newLines(o Options) *lines {
-	l := &lines{Options: o, some: make(chan struct{}, 1)}
+	l := &lines{Options: o, broken: workqueue.NewTyped[string]()}
 	l.kept = line.New(line.Options{Log: o.Log, OnBreak: l.noteBroken})
 	return l
 }
@@ -52,28 +51,15 @@ func (l *lines) runLines(ctx context.Context) {
 
 // wakeBroken wakes the nodes whose lines broke, until ctx ends.
 func (l *lines) wakeBroken(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.some:
-		}
-		l.mu.Lock()
-		nodes := l.broken
-		l.broken = nil
-		l.mu.Unlock()
-		l.wakeAll(ctx, nodes)
+	defer context.AfterFunc(ctx, l.broken.ShutDown)()
+	for node, over := l.broken.Get(); !over; node, over = l.broken.Get() {
+		l.wakeNode(ctx, node)
+		l.broken.Done(node)
 	}
 }
 
 // noteBroken adds the hint that a node's line broke. It does not block: the goroutine that keeps the lines calls it.
 func (l *lines) noteBroken(node string) {
 	l.addHint(node, fleet.Line)
-	l.mu.Lock()
-	l.broken = append(l.broken, node)
-	l.mu.Unlock()
-	select {
-	case l.some <- struct{}{}:
-	default: // it was signalled before, and not received yet
-	}
+	l.broken.Add(node)
 }

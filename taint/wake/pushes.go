@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -20,24 +21,21 @@ type push struct {
 	watcher providers.Watcher
 	targets []providers.Target
 	cancel  context.CancelFunc
-	done    chan struct{}
+	done    sync.WaitGroup
 }
 
 // newPush begins to watch the devices of targets, until ctx ends or stop is called.
 func newPush(ctx context.Context, o Options, w providers.Watcher, targets []providers.Target) *push {
-	p := &push{Options: o, watcher: w, targets: targets, done: make(chan struct{})}
+	p := &push{Options: o, watcher: w, targets: targets}
 	ctx, p.cancel = context.WithCancel(ctx)
-	go func() { // its owner calls stop
-		defer close(p.done)
-		p.runWatch(ctx)
-	}()
+	p.done.Go(func() { p.runWatch(ctx) })
 	return p
 }
 
 // stop ends the Watch and waits until it has returned.
 func (p *push) stop() {
 	p.cancel()
-	<-p.done
+	p.done.Wait()
 }
 
 // runWatch watches until ctx ends, again after a while if the provider gives up.

@@ -71,9 +71,7 @@ func (o *Options) findTargets(ctx context.Context, config *Config) (targets, err
 // mayPoll reports whether a node may be polled: it looks alive, is not being fenced, and is not excluded. Suspect nodes
 // are asked in any case.
 func (o *Options) mayPoll(config *Config, n *corev1.Node) bool {
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	ready := taint.Condition(n, corev1.NodeReady).Status == corev1.ConditionTrue
 	return ready && !taint.IsFenced(n, o.Key) && config.Excluded(n) == "" && !o.fleetView(n.Name).Stale
 }
 

@@ -3157,7 +3157,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "polls: who is not Ready is polled", In: "taint/wake.Options.mayPoll",
-		Old: "c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue", New: "c.Type == corev1.NodeReady",
+		Old: "taint.Condition(n, corev1.NodeReady).Status == corev1.ConditionTrue", New: "n != nil",
 	},
 	{
 		Name: "polls: who is to be left alone is polled", In: "taint/wake.Options.mayPoll",
@@ -3229,7 +3229,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "lines: one that broke wakes nobody", In: "taint/wake.lines.wakeBroken",
-		Old: "l.wakeAll(ctx, nodes)", New: "_ = nodes",
+		Old: "l.wakeNode(ctx, node)", New: "",
 	},
 	{
 		Name: "lines: to an address that is no machine's", In: "taint/wake.addressOf",

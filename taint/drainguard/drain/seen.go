@@ -24,13 +24,8 @@ type Node struct {
 
 // SeeNode reduces a Node. A node without a Ready condition is down.
 func SeeNode(n *corev1.Node) Node {
-	out := Node{Cordoned: n.Spec.Unschedulable, Down: true}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			out.Down = c.Status != corev1.ConditionTrue
-		}
-	}
-	return out
+	c := taint.Condition(n, corev1.NodeReady)
+	return Node{Cordoned: n.Spec.Unschedulable, Down: c.Status != corev1.ConditionTrue}
 }
 
 // Pod is a storage pod.

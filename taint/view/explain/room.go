@@ -16,6 +16,7 @@ import (
 	resourcehelpers "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
@@ -217,9 +218,7 @@ func (s Snapshot) otherNodes() []*place {
 		}
 		at := &place{node: n, free: n.Status.Allocatable.DeepCopy(), slots: map[string]int64{}, has: map[string]bool{}}
 		switch {
-		case !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}):
+		case taint.Condition(n, corev1.NodeReady).Status != corev1.ConditionTrue:
 			at.shut = "not Ready"
 		case n.Spec.Unschedulable:
 			at.shut = "cordoned"
