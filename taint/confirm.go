@@ -52,7 +52,7 @@ func LastFenceID(r *Record) string {
 }
 
 // ErrConfirmation is the class of errors about a confirmation that does not count.
-var ErrConfirmation = errors.New("confirmation does not hold")
+var ErrConfirmation = errors.New("confirmation is not valid")
 
 // ParseConfirmation reads an annotation's value. It accepts only what Encode writes: another JSON text of the same
 // meaning could name one person to the admission policy and a different one to a reader.
@@ -66,7 +66,7 @@ func ParseConfirmation(s string) (Confirmation, error) {
 		return Confirmation{}, fmt.Errorf("%w: forcefence did not write it", ErrConfirmation)
 	case c.By == "" || c.Reason == "" || len(c.Reason) > MaxReason ||
 		c.NodeUID == "" || c.BootID == "" || c.Fence == "" || c.At.IsZero():
-		return Confirmation{}, fmt.Errorf("%w: it says too little, or too much", ErrConfirmation)
+		return Confirmation{}, fmt.Errorf("%w: a field is missing or too long", ErrConfirmation)
 	}
 	return c, nil
 }
@@ -87,7 +87,7 @@ func ConfirmationOf(node *corev1.Node) (*Confirmation, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrConfirmation, err)
 	case c.NodeUID != string(node.UID):
-		return nil, fmt.Errorf("%w: it is of another Node of that name", ErrConfirmation)
+		return nil, fmt.Errorf("%w: it is for another Node of that name", ErrConfirmation)
 	case c.BootID != node.Status.NodeInfo.BootID:
 		return nil, fmt.Errorf("%w: the machine has booted since", ErrConfirmation)
 	case rec.IsOpen() && rec.ID != c.Fence:

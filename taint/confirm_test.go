@@ -48,11 +48,11 @@ func TestConfirmed(t *testing.T) {
 		{"two names", strings.Replace(c.Encode(), `,"at"`, `,"by":"bob","at"`, 1), "", nil,
 			"forcefence did not write it"},
 		{"a word more", strings.Replace(c.Encode(), `,"at"`, `,"x":1,"at"`, 1), "", nil, "forcefence did not write it"},
-		{"nobody", strings.Replace(c.Encode(), c.By, "", 1), "", nil, "too little"},
-		{"no reason", strings.Replace(c.Encode(), c.Reason, "", 1), "", nil, "too little"},
+		{"nobody", strings.Replace(c.Encode(), c.By, "", 1), "", nil, "missing"},
+		{"no reason", strings.Replace(c.Encode(), c.Reason, "", 1), "", nil, "missing"},
 		{"too much of a reason", strings.Replace(c.Encode(), c.Reason, strings.Repeat("x", MaxReason+1), 1), "", nil,
-			"too little, or too much"},
-		{"no fence", strings.Replace(c.Encode(), "f-1", "", 1), "", nil, "too little"},
+			"too long"},
+		{"no fence", strings.Replace(c.Encode(), "f-1", "", 1), "", nil, "missing"},
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{ConfirmAnnotation: tc.text}}}

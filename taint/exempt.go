@@ -16,7 +16,7 @@ const (
 	NotExempt      Exemption = ""
 	ExemptStatic   Exemption = "static"     // a static pod or its mirror: the API server does not own it
 	ExemptTolerate Exemption = "tolerating" // tolerates the mark: the KEP's "can tolerate ForceEviction"
-	ExemptDaemon   Exemption = "daemonset"  // owned by a DaemonSet: CNI, CSI and kube-proxy must run for volumes to detach
+	ExemptDaemon   Exemption = "daemonset"  // a DaemonSet's: CNI, CSI and kube-proxy must run for volumes to detach
 )
 
 // Annotations a kubelet writes on static pods and their mirrors (k8s.io/kubernetes/pkg/kubelet/types).

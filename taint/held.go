@@ -42,7 +42,8 @@ const NudgedAnnotation = "forcefence.io/nudged"
 // A pod that is not held may look the same while its image is being pulled. So the result is good enough for a nudge,
 // and proves nothing.
 func IsHeldByHook(pod *corev1.Pod, key string) bool {
-	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || IsTerminal(pod) || ExemptionOf(pod, key) != NotExempt {
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || IsTerminal(pod) ||
+		ExemptionOf(pod, key) != NotExempt {
 		return false
 	}
 	for _, c := range pod.Status.Conditions {

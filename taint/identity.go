@@ -182,19 +182,23 @@ func DecideMachine(v Identity) Belief {
 	switch {
 	case same:
 	case v.Pin != "" && v.Claimed && uuid != v.Machine.uuidPin():
-		return Belief{Refused: fmt.Sprintf("the node's system UUID is now %q, and was different when its machine was pinned; if that is right, remove the label %s from the Node",
+		return Belief{Refused: fmt.Sprintf("the node's system UUID is now %q, and was different when its machine was "+
+			"pinned; if that is right, remove the label %s from the Node",
 			v.Machine.SystemUUID, PinLabel)}
 	case v.Pin != "" && v.Claimed && v.Fixed && id != v.Machine.idPin():
-		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one, and no node gets another instance; if that is right, remove the label %s from the Node",
+		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one, and no "+
+			"node gets another instance; if that is right, remove the label %s from the Node",
 			v.Machine, PinLabel)}
 	case v.Pin != "" && v.Claimed && !v.Healthy:
-		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it was healthy",
+		return Belief{Refused: fmt.Sprintf("the node now names machine %s, but was pinned to another one while it "+
+			"was healthy",
 			v.Machine)}
 	case v.Healthy && v.NoPin == "":
 		b.Pin, b.Repin = v.Machine.Pin(), v.Pin != ""
 	}
 	if v.Claimed && id != v.Machine.idPin() { // a pin counts only once it is written
-		b.NoPower = "its kubelet can write what leads to its machine, the node has not been healthy since forcefence began, and its machine was never pinned"
+		b.NoPower = "its kubelet can write what leads to its machine, the node has not been healthy since forcefence " +
+			"began, and its machine was never pinned"
 	}
 	return b
 }
@@ -215,6 +219,7 @@ func (v Identity) believeRecorded(m Machine) Belief {
 	if v.hasMachine() {
 		now = "machine " + v.Machine.String()
 	}
-	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned to the fence's machine",
+	return Belief{Refused: fmt.Sprintf("the fence began with machine %s, but the node now names %s and is not pinned "+
+		"to the fence's machine",
 		m, now)}
 }

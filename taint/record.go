@@ -66,7 +66,7 @@ type Record struct {
 	Machine  *Machine   `json:"machine,omitempty"`  // the machine asked about; nil: none, or an older version's record
 	Run      string     `json:"run,omitempty"`      // the machine's run, reported with the Off; "" if boot ids suffice
 	RunBy    string     `json:"runBy,omitempty"`    // the device that reported it
-	Restart  string     `json:"restart,omitempty"`  // another run, reported once the node was back under the same boot id
+	Restart  string     `json:"restart,omitempty"`  // another run, once the node was back under the same boot id
 	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int        `json:"repeats,omitempty"`  // earlier fences of this node life that ended after their mark
 	Evidence []Evidence `json:"evidence,omitempty"`
@@ -84,7 +84,7 @@ type Record struct {
 	// a device is named here before a power-off is sent through it.
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
-	PostFence  PostFence   `json:"after,omitempty"`    // what happened to the machine after the fence; only in phase Done
+	PostFence  PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every
 	// record of this fence, so that the version that knows them finds them again. A new fence begins without them.
 	Newer map[string]json.RawMessage `json:"-"`
@@ -202,7 +202,8 @@ func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
 
 // HasOff reports whether the record's evidence has an Off from that source.
 func (r *Record) HasOff(from string) bool {
-	return r != nil && slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
+	return r != nil &&
+		slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.From == from && e.State == "Off" })
 }
 
 // DistrustedDevices returns the devices that this record makes untrusted; a record that a person released makes none

@@ -36,7 +36,8 @@ func TestParseRecord(t *testing.T) {
 	}{
 		{"full", full.Encode(), full, ""},
 		{"a newer version's field",
-			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z","at":"2026-03-01T12:00:00Z"}`,
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","colour":"red","since":"2026-03-01T12:00:00Z",` +
+				`"at":"2026-03-01T12:00:00Z"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon, At: noon,
 				Newer: fieldsOf("colour", `"red"`)}, ""},
 		{"a newer version's fields beside ours in another case",
@@ -119,7 +120,8 @@ func fieldsOf(pairs ...string) map[string]json.RawMessage {
 // a field of ours.
 func TestNewerFieldsStay(t *testing.T) {
 	r, err := ParseRecord(
-		`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting","colour":"red"}`)
+		`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting",` +
+			`"colour":"red"}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ const (
 	// AutoEvictingAnnotation is the Node annotation of a node whose replicas are being evicted because forcefence
 	// requested it: "true".
 	AutoEvictingAnnotation = "forcefence.io/auto-evicting"
-	// DelegatedAnnotation is on a storage system's own setting of a drain policy: the value that forcefence wrote into it.
+	// DelegatedAnnotation is on a storage system's own drain policy setting: the value that forcefence wrote into it.
 	DelegatedAnnotation = "forcefence.io/drain-policy"
 	// EffectForceEviction is the KEP's effect: read where an API server has it, never written.
 	EffectForceEviction corev1.TaintEffect = "ForceEviction"

@@ -10,7 +10,8 @@ const TombstoneReason = "NodeFenced"
 
 // FenceMessage returns the message of a tombstone of that fence.
 func FenceMessage(id string) string {
-	return "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere (fence " + id + ")."
+	return "The node's machine is powered off; forcefence ended the pod so that it can run elsewhere " +
+		"(fence " + id + ")."
 }
 
 // PolicyMessage returns the message of a tombstone that was set without proof; by names the policy and its word.

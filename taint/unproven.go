@@ -29,7 +29,7 @@ func (u Unproven) isSame(o Unproven) bool {
 	return u.Policy == o.Policy && u.WithoutProof == o.WithoutProof && u.NodeUID == o.NodeUID && u.Since.Equal(o.Since)
 }
 
-// unprovenOf reads a Node's annotation. It returns nil for one that cannot be read, which is then written again.
+// unprovenOf reads a Node's annotation. It returns nil if it cannot be read; the annotation is then written again.
 func unprovenOf(node *corev1.Node) []Unproven {
 	var list []Unproven
 	if json.Unmarshal([]byte(node.Annotations[PolicyAnnotation]), &list) != nil {

@@ -1,6 +1,6 @@
-// Package api is the custom resource Fencing: what became of one fence of one node, for people and for programs that only read; what mode
-// shadow would have done has one, too. It is a copy of what happened and decides nothing: the truth is the record on the Node (taint.Record), and no decision of forcefence reads a
-// Fencing. It imports Kubernetes' API machinery and nothing else.
+// Package api has the custom resource Fencing: a record of one fence of one node, or of what mode shadow would have
+// done. It is for people, and for programs that only read: no decision of forcefence reads a Fencing. The truth is the
+// record on the Node (taint.Record). It imports Kubernetes' API machinery and nothing else.
 //
 // The definition in deploy (crd.yaml) is generated from these types, as are their DeepCopy methods.
 //
@@ -15,8 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 object paths=.
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 crd paths=. output:crd:dir=../../deploy/kustomize/base
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 object crd paths=. output:crd:dir=../../deploy/kustomize/base
 
 // The resource's names.
 var (
@@ -35,7 +34,7 @@ const (
 
 // The conditions of a Fencing.
 const (
-	// Proven is True once a device said Off of the machine, False where the fence went on without that.
+	// Proven is True once a device said Off, False if the fence continued without that.
 	Proven = "Proven"
 	// Finished is True once the fence has ended; its reason is the result.
 	Finished = "Finished"
@@ -75,7 +74,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Fencing tells what became of one fence of one node, or what mode shadow would have done about it. Nobody reads it to decide: editing or deleting it changes nothing but itself.
+// Fencing records one fence of one node, or what mode shadow would have done about it. No decision reads it: editing or
+// deleting it changes nothing else.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -96,7 +96,7 @@ type Fencing struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// who was fenced, and why
+	// which node was fenced, and why
 	// +required
 	Spec FencingSpec `json:"spec"`
 	// how far the fence has come, and what it did
@@ -113,7 +113,7 @@ type FencingList struct {
 	Items           []Fencing `json:"items"`
 }
 
-// FencingSpec is who was fenced, and why. It is written once.
+// FencingSpec names the node that was fenced, and why. It is written once.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="who was fenced, and why, does not change"
 type FencingSpec struct {
@@ -125,12 +125,12 @@ type FencingSpec struct {
 	// nodeInfo.bootID of the boot that was fenced
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// the fence's id, which is the mark's value; whatever the person wrote where a person set the mark
+	// the fence's id, which is the mark's value; if a person set the mark, the value that the person chose
 	// +optional
 	ID string `json:"id,omitempty"`
-	// the controller's identity; "person" or "external/NAME" where somebody else set the mark
+	// the controller's identity; "person" or "external/NAME" if another client set the mark
 	By string `json:"by"`
-	// what made the node suspect, or that somebody marked it
+	// what made the node suspect, or that it was marked by hand
 	// +optional
 	Why string `json:"why,omitempty"`
 	// the device that is asked first, as provider/device
@@ -146,7 +146,7 @@ type FencingSpec struct {
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// FencingStatus is how far a fence has come, and what it did.
+// FencingStatus is the progress of a fence, and what it did.
 type FencingStatus struct {
 	// PoweringOff, Armed, Evicting or Done
 	// +optional
@@ -154,9 +154,9 @@ type FencingStatus struct {
 	// how the fence ended; empty until phase Done. WouldPowerOff and WouldRecover: mode shadow, nothing was done
 	// +optional
 	Result string `json:"result,omitempty"`
-	// what became of the machine afterwards, where forcefence had powered it off and afterFence is powerOn. PowerOn: a power-on was sent;
-	// PoweredOn: and the machine was on; CameOn: somebody else had turned it on; FencedAgain: it stays off, since the node needed another
-	// fence so soon
+	// what happened to a machine that forcefence had powered off, if afterFence is powerOn. PowerOn: a power-on was
+	// sent; PoweredOn: the machine was on after that; CameOn: it was turned on by another client; FencedAgain: it stays
+	// off, because the node needed another fence too soon
 	// +optional
 	After string `json:"after,omitempty"`
 	// when it ended
@@ -184,10 +184,10 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=12
 	PowerOffTo []string `json:"powerOffTo,omitempty"`
-	// what became of the node's pods
+	// what happened to the node's pods
 	// +optional
 	Pods Pods `json:"pods,omitempty"`
-	// what became of the volumes that were attached to the node
+	// what happened to the volumes that were attached to the node
 	// +optional
 	Volumes Volumes `json:"volumes,omitempty"`
 	// Proven, Finished, NeedsPerson
@@ -250,7 +250,7 @@ type Pods struct {
 	// spared, because the node came back
 	// +optional
 	Spared int32 `json:"spared"`
-	// ended and left behind: somebody's finalizers, or the API server, kept them
+	// ended and left behind: finalizers of other clients, or the API server, kept them
 	// +optional
 	Left int32 `json:"left"`
 	// those that would have been ended, of a shadow decision: none was

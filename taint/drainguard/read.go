@@ -70,7 +70,7 @@ func (k *Controller) readLive(ctx context.Context, g Guarded) (drain.View, error
 	return v, err
 }
 
-// readSystem reads all kinds of a storage system live, but for volumes.
+// readSystem reads all kinds of a storage system live, except volumes.
 func readSystem(ctx context.Context, c dynamic.Interface, a *storage.Adapter) (storage.System, error) {
 	s := storage.NewState(a)
 	for _, kind := range storage.Kinds {

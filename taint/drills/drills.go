@@ -173,7 +173,7 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	if err := d.writeCondition(ctx, &node, f); err != nil {
 		ok = false
 		if !errors.Is(err, kube.ErrAgain) && ctx.Err() == nil {
-			d.Log.Warn("Could not write whether a node can be fenced", "node", name, "error", err)
+			d.Log.Warn("Cannot write whether a node can be fenced", "node", name, "error", err)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding
 	switch {
 	case before == f.Result, before == "" && f.OK():
 	case f.Result == drill.Disabled:
-		d.Log.Info("Machine is not asked any more", "node", node.Name, "why", f.Detail)
+		d.Log.Info("Drills of a node are disabled", "node", node.Name, "why", f.Detail)
 	case f.OK():
 		d.Log.Info("Machine answers again", "node", node.Name)
 		to.Send(node, nil, reason.Answers, "Probe", "{detail}", f.Detail)

@@ -14,17 +14,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_machines",
-			Help: "Nodes by what their devices said when they were last asked without need: " +
+			Help: "Nodes by the result of their last drill: " +
 				"ok, no_machine, or what is wrong.",
 		}, []string{"result"}),
 		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_drill_devices",
-			Help: "Devices of nodes by provider and by what each said when it was last asked without need: " +
+			Help: "Devices of nodes by provider and by the result of their last drill: " +
 				"ok, unknown, distrusted, or the class of the error.",
 		}, []string{"provider", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "forcefence_drill_seconds",
-			Help: "How long devices took to answer when they were asked without need, log-in included, " +
+			Help: "How long devices took to answer in drills, log-in included, " +
 				"by provider.",
 			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"provider"}),

@@ -168,7 +168,7 @@ func (w Writer) patchNode(
 	ctx context.Context, l taint.Look, what string, pt types.PatchType, meta, body object, sub ...string,
 ) error {
 	if l.ResourceVersion == "" {
-		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite whatever is there
+		return fmt.Errorf("%s: no resourceVersion", what) // would overwrite any state
 	}
 	meta["uid"] = l.UID
 	meta["resourceVersion"] = l.ResourceVersion
@@ -269,7 +269,7 @@ func (w Writer) deleteObject(
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if uid == "" || resourceVersion == "" {
-		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete whatever has the name
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete any object of that name
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -32,7 +32,8 @@ func (f Finder) FindMachine(node *corev1.Node, rec *taint.Record) (Machine, erro
 	led, _ := f.Led(node)
 	m, b, err := f.FindBelieved(node, rec, false)
 	m.NoPower = b.NoPower
-	if m.Device != led.Device && slices.ContainsFunc(led.Further, func(o Machine) bool { return o.Device == m.Device }) {
+	if m.Device != led.Device &&
+		slices.ContainsFunc(led.Further, func(o Machine) bool { return o.Device == m.Device }) {
 		m = Machine{} // the fence began with it as one device of a level, and it proves only with that level
 	}
 	out := map[int]bool{}

@@ -59,7 +59,8 @@ func tryRelease(
 		case err != nil:
 			return "", err
 		case other == "":
-			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its machine distrusted",
+			return "", fmt.Errorf("node %s: %w: it has no mark and no open fence, and no node's record makes its "+
+				"machine distrusted",
 				name, errNothingToRelease)
 		}
 		summary, err := ReleaseNode(ctx, c, other, key, confirm, now)
@@ -75,7 +76,8 @@ func tryRelease(
 			return "", err
 		}
 		if len(left) > 0 {
-			summary += "; these pods could not be spared, and a late write may still end them: " + strings.Join(left, "; ")
+			summary += "; these pods could not be spared, and a late write may still end them: " +
+				strings.Join(left, "; ")
 		}
 	}
 	err = w.ReleaseNode(ctx, l, rec)
@@ -136,7 +138,8 @@ func spareAll(ctx context.Context, c client.Client, w kube.Writer, l taint.Look,
 				spared[p.UID] = true
 				continue
 			}
-			if strings.Contains(err.Error(), "cannot patch resource") { // the pod is not the cause: the person lacks the right
+			// the pod is not the cause: the person lacks the right
+			if strings.Contains(err.Error(), "cannot patch resource") {
 				return nil, err
 			}
 			left = append(left, fmt.Sprintf("%s/%s: %v", p.Namespace, p.Name, err))

@@ -54,11 +54,12 @@ type MomentKind string
 
 // The kinds.
 const (
-	MomentBegins  MomentKind = "begins"
-	MomentPhase   MomentKind = "phase"
-	MomentOff     MomentKind = "said Off"
-	MomentOn      MomentKind = "said On"
-	MomentUnsure  MomentKind = "said nothing sure" // Changing, Unknown, None, or a word that this version does not know
+	MomentBegins MomentKind = "begins"
+	MomentPhase  MomentKind = "phase"
+	MomentOff    MomentKind = "said Off"
+	MomentOn     MomentKind = "said On"
+	// Changing, Unknown, None, or a word that this version does not know
+	MomentUnsure  MomentKind = "gave no clear answer"
 	MomentEvent   MomentKind = "Event"
 	MomentWarning MomentKind = "Event of type Warning"
 	MomentEnds    MomentKind = "ends"

@@ -44,8 +44,8 @@ const (
 // DrillAnswers lists all of them, the worst first.
 var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBeFenced}
 
-// Protections lists the reasons of the node's own condition about its hook, the weakest first. ProtectionNeverTold
-// stands for a missing condition.
+// Protections lists the reasons of the node's own condition about its hook, the weakest first. ProtectionNeverTold is
+// for a missing condition.
 var Protections = []string{
 	ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionFailOpen, taint.ProtectionFailClosed,
 }

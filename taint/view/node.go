@@ -163,21 +163,22 @@ func (s NodeFacts) nextOf(
 	switch {
 	case n.Broken != "":
 		return StateStuck,
-			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited it. If no newer controller leads: %s", n.Broken, release)
+			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited "+
+				"it. If no newer controller leads: %s", n.Broken, release)
 	case s.NeedsPerson != "":
 		return StateStuck, "A person should look: " + s.NeedsPerson
 	case rec.IsOpen() || marked:
 		return s.nextOfFence(n, rec)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
 		return StateStuck,
-			"A device said Off of its machine while it was on, and is not believed. Once it is repaired: " + release
+			"A device said Off while the machine was on, and is not trusted. Once it is repaired: " + release
 	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
 		return StateStuck, withAdvice(reason.FencedAgain,
 			"Its machine stays off: it was powered on, and needed another fence soon after.")
 	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
 		return StateNotReady, "Its machine is being powered on; then its node comes back."
 	case !ready && n.LeftAlone != "":
-		return StateNotReady, "Nothing is begun, because of its " + n.LeftAlone + "."
+		return StateNotReady, "No fence begins, because of its " + n.LeftAlone + "."
 	case !ready:
 		return StateNotReady, s.nextOfNotReady(n, rec, on)
 	case n.Fenceable == "":
@@ -185,7 +186,7 @@ func (s NodeFacts) nextOf(
 	case n.Fenceable != string(corev1.ConditionTrue):
 		return StateUnfenceable, withAdvice(reason.Reason(fenceable.Reason), fenceable.Message)
 	case n.LeftAlone != "":
-		return StateLeftAlone, "Nothing is begun, because of its " + n.LeftAlone + "."
+		return StateLeftAlone, "No fence begins, because of its " + n.LeftAlone + "."
 	case n.Mode != "":
 		return StateLeftAlone, fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)
 	case n.Partly:
@@ -216,7 +217,7 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	}
 	switch {
 	case !rec.IsOpen():
-		return StateFencing, "Somebody marked it; a controller takes that up."
+		return StateFencing, "Somebody marked it; a controller continues from there."
 	case len(n.Fence.Waits) > 0:
 		return StateFencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
 	case rec.Phase == taint.PhasePoweringOff:
@@ -224,7 +225,7 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	case rec.Phase == taint.PhaseArmed:
 		return StateFencing, fmt.Sprintf("%s is asked once more; if it says Off, its pods are ended.", device)
 	default:
-		return StateFencing, "Its pods are ended and deleted, its volumes detached; then the mark is taken off."
+		return StateFencing, "Its pods are ended and deleted, its volumes detached; then the mark is removed."
 	}
 }
 
@@ -247,7 +248,7 @@ func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 	case on:
 		return "It does not answer, but its machine is on: look at its kubelet and network."
 	case n.Fenceable != "" && n.Fenceable != string(corev1.ConditionTrue):
-		return "It could not be fenced when that was tried last: `forcefence explain` tells more."
+		return "Its last drill failed: `forcefence explain` shows why."
 	case e != nil:
 		return e.Text
 	default:
@@ -267,17 +268,18 @@ func withAdvice(why reason.Reason, text string) string {
 // machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence.
 func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 	var all []Machine
-	if c := taint.Condition(node, taint.FenceableCondition); c.Type != "" {
+	for _, c := range node.Status.Conditions {
 		at := c.LastHeartbeatTime.UTC()
-		m := Machine{From: "drill", At: &at}
-		if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
-			m.By, _, _ = strings.Cut(m.By, ": ")
+		switch {
+		case c.Type == taint.FenceableCondition:
+			m := Machine{From: "drill", At: &at}
+			if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
+				m.By, _, _ = strings.Cut(m.By, ": ")
+			}
+			all = append(all, m)
+		case c.Type == taint.PoweredOnCondition && c.Status == corev1.ConditionTrue:
+			all = append(all, Machine{Power: providers.PowerOn.String(), From: "fence", At: &at})
 		}
-		all = append(all, m)
-	}
-	if c := taint.Condition(node, taint.PoweredOnCondition); c.Status == corev1.ConditionTrue {
-		at := c.LastHeartbeatTime.UTC()
-		all = append(all, Machine{Power: providers.PowerOn.String(), From: "fence", At: &at})
 	}
 	if rec != nil {
 		for _, e := range rec.Evidence {

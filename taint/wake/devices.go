@@ -20,7 +20,8 @@ type devices struct {
 }
 
 func newDevices(o Options, l *lines) *devices {
-	return &devices{Options: o, lines: l, pushes: map[providers.Watcher]*push{}, polls: map[providers.Provider]*poller{}}
+	return &devices{Options: o, lines: l, pushes: map[providers.Watcher]*push{},
+		polls: map[providers.Provider]*poller{}}
 }
 
 // runWatches runs one Watch for each provider whose devices push, over the machines of all nodes, and one poller for
@@ -53,7 +54,8 @@ func (d *devices) runWatches(ctx context.Context) {
 				d.updateWatches(ctx, want.pushes)
 				d.updatePollers(ctx, want.polls)
 				d.lines.kept.SetNodes(config.LinePort, want.lines)
-				again = len(want.polls) > 0 // a node that was silent for a while is polled again, though its Node did not change
+				// a node that was silent for a while is polled again, though its Node did not change
+				again = len(want.polls) > 0
 			}
 		}
 		select {

@@ -29,7 +29,7 @@ func (l *lines) runLines(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := l.kept.Run(ctx); err != nil {
-			l.Log.Warn("There are no lines to nodes", "error", err)
+			l.Log.Warn("Cannot keep lines to nodes", "error", err)
 		}
 	})
 	running.Go(func() { l.wakeBroken(ctx) })

@@ -18,11 +18,12 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forcefence_device_events_total", Help: "What devices told by themselves, by the state they spoke of.",
+			Name: "forcefence_device_events_total", Help: "Events that devices pushed, by state.",
 		}, []string{"state"}),
 		lines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_lines",
-			Help: "Lines to nodes, by state: open, broken, never (nobody accepted one so far), left_out (not enough file descriptors).",
+			Help: "TCP lines to nodes, by state: open, broken, never (never accepted), left_out (not enough file " +
+				"descriptors).",
 		}, []string{"state"}),
 		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_polls_total",

@@ -109,8 +109,9 @@ func (p *poller) setTargets(w *polled) {
 		}
 	}
 	if longest > p.slow {
-		p.Log.Warn("Polling takes longer than it is to, because of the provider's limits",
-			"provider", p.by, "poll", w.Every.String(), "takes", longest.String(), "machines", of, "ratePerSecond", w.PerSecond)
+		p.Log.Warn("Polling takes longer than configured, because of the provider's limits",
+			"provider", p.by, "poll", w.Every.String(), "takes", longest.String(), "machines", of, "ratePerSecond",
+			w.PerSecond)
 	}
 	p.slow = longest
 }
@@ -148,7 +149,7 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 		p.Metrics.polls.WithLabelValues(p.by, a.State.String()).Inc()
 	}
 	if batch && len(off) > 1 && 2*len(off) > len(answers) {
-		p.Log.Warn("One answer says Off of most machines: it is no hint",
+		p.Log.Warn("One answer says Off for most machines: it is not used as a hint",
 			"provider", p.by, "off", len(off), "machines", len(answers))
 		off = nil
 	}

@@ -477,7 +477,7 @@ func TestReload(t *testing.T) {
 		}
 		r.p.applyChange(r.parse(fmt.Sprintf(file, "fence", "4s", true)))
 		if len(reported) != 1 ||
-			!strings.Contains(reported[0], "the one before it stays in force: making provider two: ") {
+			!strings.Contains(reported[0], "the previous one stays in force: making provider two: ") {
 			t.Errorf("a provider that cannot be made: reported %q, want it once, with the cause", reported)
 		}
 		if mode() != fence.Observe || testutil.ToFloat64(r.p.lastReloadOK) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {

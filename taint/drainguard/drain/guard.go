@@ -89,7 +89,7 @@ func (g Guard) budgetName(p Pod) string {
 // PodSelector returns the selector of the storage pods. It returns an error if the selector is invalid.
 func (g Guard) PodSelector() (labels.Selector, error) { return metav1.LabelSelectorAsSelector(g.Pods) }
 
-// HasSamePods reports whether two guards protect the same pods in the same way, whatever their policies.
+// HasSamePods reports whether two guards protect the same pods in the same way. Their policies do not matter.
 func (g Guard) HasSamePods(o Guard) bool {
 	return g.Name == o.Name && g.Namespace == o.Namespace &&
 		strings.Join(g.Identity, ",") == strings.Join(o.Identity, ",") &&

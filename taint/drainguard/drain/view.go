@@ -71,7 +71,7 @@ func (v View) WithIndex() View {
 		}
 		try(rest)
 	}
-	for _, found := range x.budgetsByPod { // of several of ours the same one stays, in whatever order they were listed
+	for _, found := range x.budgetsByPod { // of several of ours the same one stays in any order of the list
 		slices.SortFunc(found, func(a, b int) int { return strings.Compare(v.Budgets[a].Name, v.Budgets[b].Name) })
 	}
 	v.index = x

@@ -19,7 +19,7 @@ import (
 
 // What an expression may cost, in CEL's own units: about one a step, ten million in a second. The cost is estimated
 // when the configuration is read, for lists, maps and texts of assumedSize. The actual cost is counted at each
-// evaluation, whatever the object's size. Over the limit the object is Unknown: it cannot stop the controller.
+// evaluation of any object. Over the limit the object is Unknown: it cannot stop the controller.
 const (
 	maxLength   = 4096       // bytes of an expression
 	assumedSize = 100        // elements of a list or map, or characters of a text

@@ -141,7 +141,8 @@ var Presets = []Preset{
 			},
 		},
 		Trusts: "for a volume, clients that may write the status of PersistentVolumeClaims: the CSI driver's " +
-			"controller, but no user of a namespace; for a node, its own kubelet, which reports nothing once it is dead",
+			"controller, but no user of a namespace; for a node, its own kubelet, which reports nothing once it " +
+			"is dead",
 	},
 }
 

@@ -112,7 +112,7 @@ func (f Finding) OK() bool { return f.Result == "ok" || f.Result == Disabled }
 // False if it was so before.
 func FindingOf(s Facts) Finding {
 	if s.Disabled != "" {
-		text := fmt.Sprintf("Its mode is disabled (%s): nobody is asked, and this node is not fenced.", s.Disabled)
+		text := fmt.Sprintf("Its mode is disabled (%s): no device is asked, and this node is not fenced.", s.Disabled)
 		return Finding{Fenceable: corev1.ConditionFalse, Reason: reason.ModeDisabled, Message: text, Detail: text,
 			Result: Disabled}
 	}
@@ -121,7 +121,7 @@ func FindingOf(s Facts) Finding {
 		if s.NotBelieved {
 			why = reason.NotBelieved
 		}
-		text := "No device speaks for the machine"
+		text := "The machine has no device"
 		if s.NoDeviceErr != nil {
 			text = providers.ErrorText(s.NoDeviceErr)
 		}
@@ -240,7 +240,7 @@ func (d Device) describeProblem() string {
 	case d.Answer.State == providers.PowerUnknown:
 		return fmt.Sprintf("answers with an unknown word (%q)", d.Answer.Raw)
 	}
-	return "is not believed, since it said Off of a machine that was on (record of node " + d.FalseOff + ")"
+	return "is not trusted, since it said Off for a machine that was on (record of node " + d.FalseOff + ")"
 }
 
 // whyNoPowerOff returns why none of the devices that answered would accept a power-off, or "" if one would.

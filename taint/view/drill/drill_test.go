@@ -337,7 +337,8 @@ func TestDoubtIsAWarning(t *testing.T) {
 		KeptOn:   "it is a host of KubeVirt",
 	}
 	f := FindingOf(seen)
-	if want := "it is a host of KubeVirt. Device racks/1: a chassis that the system links says On."; f.Fenceable != yes || !f.OK() ||
+	want := "it is a host of KubeVirt. Device racks/1: a chassis that the system links says On."
+	if f.Fenceable != yes || !f.OK() ||
 		!strings.HasSuffix(f.Warning, want) || !strings.HasSuffix(f.Message, f.Warning) {
 		t.Errorf("got %+v, want a warning", f)
 	}

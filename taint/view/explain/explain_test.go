@@ -439,7 +439,7 @@ func TestReplacements(t *testing.T) {
 			"1 without CSI driver " + driver},
 		"not read": {func(s *Snapshot) { keep(s, "n2"); s.CSINodes = nil; s.attach("n2", "a"); s.attach("n2", "b") },
 			"db-0", "n2"},
-		"no owner": {nil, "bare", "nobody makes a replacement"},
+		"no owner": {nil, "bare", "it gets no replacement"},
 		"no node":  {func(s *Snapshot) { keep(s) }, "db-0", "none of 0 other nodes"},
 	} {
 		s := world()

@@ -69,7 +69,7 @@ func findReplacements(s Snapshot) []Replacement {
 			r.Unchecked = uncheckedRules(pod)
 			s.placeReplacement(&r, pod, p, places)
 		} else {
-			r.Why = "no controller owns it: nobody makes a replacement"
+			r.Why = "no controller owns it, so it gets no replacement"
 		}
 		out = append(out, r)
 	}
@@ -171,7 +171,8 @@ func (s Snapshot) checkPlace(at *place, pod *corev1.Pod, p action.Pod, asks core
 	}
 	for _, v := range p.Volumes {
 		if pv := s.Volumes[v.PV]; pv != nil && pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil {
-			if sel, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required); err != nil || !sel.Match(at.node) {
+			if sel, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required); err != nil ||
+				!sel.Match(at.node) {
 				return refusal{what: "out of reach of its volume " + v.PV}
 			}
 		}

@@ -234,7 +234,7 @@ func (w *worker) finishAttempt(c *conn, err error, now time.Time) {
 	if o == accepted {
 		heap.Remove(&w.queue, c.place)
 		if again {
-			w.l.Log.Info("Line to a node is there again", "node", c.node)
+			w.l.Log.Info("Line to a node is open again", "node", c.node)
 		}
 		return
 	}
@@ -243,12 +243,12 @@ func (w *worker) finishAttempt(c *conn, err error, now time.Time) {
 	w.scheduleConn(c, now.Add(rest+rand.N(rest/4+1)))
 	switch {
 	case report:
-		w.l.Log.Info("Line to a node broke, and cannot be made again",
+		w.l.Log.Info("Line to a node broke, and cannot be reopened",
 			"node", c.node, "address", c.address.String(), "error", err)
 		w.l.OnBreak(c.node)
 	case !c.wasOpen && !c.neverLogged:
 		c.neverLogged = true
-		w.l.Log.Info("A node accepts no line: it has none",
+		w.l.Log.Info("A node does not accept a line",
 			"node", c.node, "address", netip.AddrPortFrom(c.address, w.port).String(), "error", err)
 	}
 }
