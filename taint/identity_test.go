@@ -136,7 +136,7 @@ func TestClash(t *testing.T) {
 		})
 	}
 	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); got != (Clash{}) {
-		t.Errorf("nobody's claims: got %+v", got)
+		t.Errorf("a nil Claims: got %+v", got)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestBelieve(t *testing.T) {
 	}
 }
 
-// Distrust belongs to a machine, not to whoever shares its address.
+// Distrust belongs to a machine, not to other machines at its address.
 func TestDistrusts(t *testing.T) {
 	lied := func(m *Machine) *Record {
 		return &Record{Result: ResultNeverPoweredOff, Phase: PhaseDone, Device: "racks/https://bmc", Machine: m}

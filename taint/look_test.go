@@ -43,7 +43,7 @@ func TestMarkedBy(t *testing.T) {
 		}
 		r := Record{ID: "x", NodeUID: "u", By: l.MarkedBy}.EnterPhase(PhaseArmed, "", time.Time{})
 		if back, err := ParseRecord(r.Encode()); err != nil || !back.IsVouchedFor() {
-			t.Errorf("%s: the record reads back as %+v, %v: want one that somebody vouches for", tt.name, back, err)
+			t.Errorf("%s: the record reads back as %+v, %v: want one that a person vouches for", tt.name, back, err)
 		}
 	}
 	if own := (&Record{By: "forcefence-7d9f"}); own.IsVouchedFor() {

@@ -352,6 +352,6 @@ func TestLiars(t *testing.T) {
 		t.Errorf("an open fence forgets who lied before it: %+v", open.DistrustedDevices())
 	}
 	if (*Record)(nil).DistrustedDevices() != nil || (*Record)(nil).HasOff("x") {
-		t.Error("no record, and somebody lied")
+		t.Error("no record, but a device is distrusted")
 	}
 }

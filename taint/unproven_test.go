@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// What a Node tells of a policy holds for that policy with that word, and for this time that the node is not Ready.
+// An announcement holds for its policy and word, and for this period of the node being not Ready.
 func TestAnnounced(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
@@ -25,7 +25,7 @@ func TestAnnounced(t *testing.T) {
 	look := func() Look { return NewLook(node, nil, DefaultKey, providers.InstantOf(at), providers.InstantOf(at)) }
 	down(at)
 	if look().HasAnnounced("p", "word") {
-		t.Error("a node without the annotation tells of a policy")
+		t.Error("a node without the annotation has a policy")
 	}
 	node.Annotations = map[string]string{PolicyAnnotation: look().EncodeAnnouncement("p", "word", at)}
 	want := []Unproven{
@@ -46,7 +46,7 @@ func TestAnnounced(t *testing.T) {
 			t.Errorf("%s: got another answer", name)
 		}
 	}
-	// Each policy once, the last ones, whatever a person made of the annotation.
+	// Each policy once, the newest ones, for any content of the annotation.
 	long := strings.Repeat("x", 63)
 	for i := range 20 {
 		down(at.Add(time.Duration(i) * time.Hour))

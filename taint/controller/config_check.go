@@ -52,12 +52,13 @@ func (c *ConfigCheck) checkConfig(ctx context.Context) {
 	if config == c.checked {
 		return
 	}
-	err := errors.Join(c.checkPolicies(ctx, config.Policies), c.checkSelectors(ctx, config.Selectors), c.checkPause(ctx))
+	err := errors.Join(c.checkPolicies(ctx, config.Policies), c.checkSelectors(ctx, config.Selectors),
+		c.checkPause(ctx))
 	switch {
 	case err == nil:
 		c.checked = config
 	case ctx.Err() == nil:
-		c.Log.Warn("Cannot look for what policies and modes select", "error", err)
+		c.Log.Warn("Cannot check what policies and modes select", "error", err)
 	}
 }
 
@@ -68,7 +69,8 @@ func (c *ConfigCheck) checkPolicies(ctx context.Context, policies []policy.Polic
 		case err != nil:
 			return err
 		case !found:
-			c.Log.Warn("Policy selects no node of the cluster: is its selector right?", "policy", one.Name, "nodes", one.Nodes)
+			c.Log.Warn("Policy selects no node of the cluster: is its selector right?", "policy", one.Name, "nodes",
+				one.Nodes)
 		}
 		switch found, err := c.selectsPod(ctx, one); {
 		case err != nil:

@@ -75,7 +75,7 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 		LeftAlone: func(context.Context, string) (string, error) { return "", nil },
 	}
 	c.checkConfig(t.Context())
-	want("a list that failed", "Cannot look for what policies and modes select")
+	want("a list that failed", "Cannot check what policies and modes select")
 	nothing := []string{"no-node: Policy selects no node of the cluster",
 		"no-namespace: Policy selects no pod of the cluster", "no-label: Policy selects no pod of the cluster"}
 	c.checkConfig(t.Context())

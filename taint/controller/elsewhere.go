@@ -39,7 +39,8 @@ type Exclusions struct {
 func (at ExclusionSources) ReadExclusions(
 	ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node, now time.Time,
 ) (w Exclusions, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*kube.Timeout) // a read that is shared begins after the one that is under way
+	// a read that is shared begins after the one that is under way
+	ctx, cancel := context.WithTimeout(ctx, 2*kube.Timeout)
 	defer cancel()
 	var paused, maintained, machine, cluster exclusion
 	var g errgroup.Group
@@ -65,11 +66,13 @@ func (at ExclusionSources) ReadExclusions(
 	var unread [2]string
 	namespace, ofMachine, ofCluster := fence.MachineOf(node)
 	g.Go(func() error {
-		machine, unread[0] = readClusterAPI(ctx, c, m, "Machine", client.ObjectKey{Namespace: namespace, Name: ofMachine})
+		machine, unread[0] = readClusterAPI(ctx, c, m, "Machine",
+			client.ObjectKey{Namespace: namespace, Name: ofMachine})
 		return nil
 	})
 	g.Go(func() error {
-		cluster, unread[1] = readClusterAPI(ctx, c, m, "Cluster", client.ObjectKey{Namespace: namespace, Name: ofCluster})
+		cluster, unread[1] = readClusterAPI(ctx, c, m, "Cluster",
+			client.ObjectKey{Namespace: namespace, Name: ofCluster})
 		return nil
 	})
 	err := g.Wait()
@@ -123,7 +126,7 @@ func readClusterAPI(
 		})
 	}
 	if err != nil || s.denied != "" {
-		return exclusion{}, fmt.Sprintf("%s %s cannot be read, and may say that the node is to be left alone", kind, key)
+		return exclusion{}, fmt.Sprintf("%s %s cannot be read, and may exclude the node", kind, key)
 	}
 	return s, ""
 }

@@ -20,7 +20,7 @@ import (
 func (b *base) readExclusions(ctx context.Context, at ExclusionSources, node *corev1.Node) (Exclusions, error) {
 	w, err := at.ReadExclusions(ctx, sharedReader{b.Live, &b.pauses}, b.Client.RESTMapper(), node, b.Now())
 	for _, name := range w.Denied {
-		w.Excluded += "; " + name + " may not be read, and so may say it"
+		w.Excluded += "; forcefence may not read " + name + ", which may exclude the node"
 	}
 	w.Excluded = strings.TrimPrefix(w.Excluded, "; ")
 	return w, err

@@ -58,7 +58,8 @@ func (w nudges) listHeld(ctx context.Context) (held []corev1.Pod, open bool, err
 		return nil, false, fmt.Errorf("reading node live: %w", err)
 	}
 	status, _ := taint.ProtectionOf(&node)
-	w.st.nudging.observeLook(taint.NewLook(&node, nil, w.Key, providers.InstantOf(sent), w.instantNow()), status, w.Now())
+	w.st.nudging.observeLook(taint.NewLook(&node, nil, w.Key, providers.InstantOf(sent), w.instantNow()), status,
+		w.Now())
 	if _, open = w.st.nudging.nextRound(w.Now()); !open {
 		return nil, false, nil
 	}

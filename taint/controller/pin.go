@@ -29,7 +29,8 @@ func (w pins) pinNode(
 	now := w.Now()
 	switch err = w.st.withSince(err, now); {
 	case errors.Is(err, machine.ErrNotBelieved):
-		return observe.PinDone{Refused: b.Refused, NotBelieved: err}, pinRetry // the node that has its machine may be deleted
+		// the node that has its machine may be deleted
+		return observe.PinDone{Refused: b.Refused, NotBelieved: err}, pinRetry
 	case err != nil || b.Pin == "":
 		return done, 0
 	case now.Before(w.st.pinAgain):

@@ -102,7 +102,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return err
 	}
 	if err := mgr.Add(r.observer); err != nil {
-		return fmt.Errorf("telling of fences: %w", err)
+		return fmt.Errorf("adding the observer: %w", err)
 	}
 	return nil
 }

@@ -270,7 +270,7 @@ func TestLiveLook(t *testing.T) {
 	w.until("the other's goes", func() bool { return w.guarded() == "a" })
 }
 
-// Nobody but the leader writes.
+// Only the leader writes.
 func TestNotLeading(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction, "a")
 	w.leading = errors.New("another leads")
@@ -333,7 +333,7 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-// What is asked for is told and taken back; a guard that the configuration has no more leaves nothing behind.
+// Requests are reported and canceled. A guard that was removed from the configuration leaves nothing behind.
 func TestAskAndTakeBack(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction, "a", "b")
 	w.seen.Replace(storage.Replicas, nil)
@@ -416,11 +416,11 @@ func TestBudgetsOfOurs(t *testing.T) {
 		t.Error("another budget of that name: it was deleted")
 	}
 	if err := w.k.carryOut(w.ctx, w.guards[0], "", drain.Act{}); err == nil {
-		t.Error("an act that nobody knows: got no error")
+		t.Error("an unknown act: got no error")
 	}
 }
 
-// A setting of the storage system's own is set once, and left to whoever changes it.
+// The storage system's own setting is written once. A value that another client writes stays.
 func TestSetting(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction)
 	setting := Setting{Resource: copies, Namespace: w.ns, Name: "policy", Default: drain.BlockIfLast}
@@ -457,7 +457,7 @@ func TestSetting(t *testing.T) {
 	w.must(err)
 	w.passes()
 	if v := value(); v != "always-allow" {
-		t.Errorf("somebody else's choice: got %s", v)
+		t.Errorf("another client's choice: got %s", v)
 	}
 	said := map[string]int{}
 	for len(w.events.Events) > 0 {

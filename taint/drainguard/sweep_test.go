@@ -183,7 +183,7 @@ func (w *world) start() (passes *atomic.Int64) {
 	return &count.passes
 }
 
-// While nothing changes nothing is looked at; whatever a decision hangs on wakes it.
+// While nothing changes, no pass runs. Every change that a decision depends on wakes the loop.
 func TestWakes(t *testing.T) {
 	w := newWorld(t, drain.BlockIfLast, "a", "b")
 	w.seen.Replace(storage.Replicas, nil)
@@ -260,7 +260,7 @@ func TestSettingWakes(t *testing.T) {
 	w.until("it is ours again", ours)
 }
 
-// What says nothing new wakes nobody.
+// An update without a relevant change does not wake the loop.
 func TestSame(t *testing.T) {
 	pod := func(edit func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "1", Labels: map[string]string{"on": "a"}},

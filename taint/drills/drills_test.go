@@ -170,7 +170,7 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 	}
 }
 
-// The leader asks all nodes, forgets those that are gone, and returns when it is told to.
+// The leader asks all nodes, forgets deleted ones, and returns when its context ends.
 func TestDrills(t *testing.T) {
 	w := newWorld(t)
 	p := w.drills(time.Hour)
@@ -210,7 +210,7 @@ func TestDrillSharesTheFleet(t *testing.T) {
 		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.instantNow(), p.instantNow()), p.instantNow())
 	})
 	if !onAt().IsZero() {
-		t.Fatal("the fleet knows an On that nobody told")
+		t.Fatal("the fleet knows an On that no device reported")
 	}
 	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionTrue || onAt().IsZero() {
 		t.Errorf("got %+v, and an On of %v, want both", c, onAt())

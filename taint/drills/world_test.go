@@ -167,7 +167,7 @@ func (w *world) node(name string) *corev1.Node {
 	return &n
 }
 
-// change writes a Node as somebody else would.
+// change writes a Node as another client would.
 func (w *world) change(name string, f func(*corev1.Node)) {
 	w.t.Helper()
 	n := w.node(name)
@@ -226,7 +226,7 @@ type simMachine struct {
 	w    *world
 	uuid string // as the device tells it
 	on   bool
-	deaf bool // its device answers nobody
+	deaf bool // its device does not answer
 }
 
 func (m *simMachine) State(context.Context, providers.Target) (providers.Observation, error) {

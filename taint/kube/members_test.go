@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// Members are told by etcd's static pods: by kubeadm's labels, in their namespace, bound to a node, and mirrored by a
-// kubelet.
+// Members are identified by etcd's static pods: by kubeadm's labels, in their namespace, bound to a node, and mirrored
+// by a kubelet.
 func TestMembers(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, corev1.AddToScheme(scheme))

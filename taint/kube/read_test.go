@@ -63,7 +63,7 @@ func stored(t *testing.T) client.Client {
 	csi("pv-1", "sim.example.com", "lun-9")
 	claim("db-scratch", "pv-2") // of the pod db's ephemeral volume
 	csi("pv-2", "other.example.com", "lun-8")
-	claim("scratch", "pv-3") // named as the ephemeral volume, and nobody's
+	claim("scratch", "pv-3") // named as the ephemeral volume, but no pod owns it
 	csi("pv-3", "other.example.com", "lun-7")
 	claim("export", "pv-4")
 	create(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-4"},
@@ -453,7 +453,7 @@ func TestAttachmentsOfOneNode(t *testing.T) {
 	}
 }
 
-// What the deletion of an attachment hangs on is told of it.
+// An attachment is read with everything that its deletion depends on.
 func TestAttachmentIsSeenAsItIs(t *testing.T) {
 	now, pv := metav1.Now(), "pv-1"
 	scheme := runtime.NewScheme()
@@ -473,7 +473,8 @@ func TestAttachmentIsSeenAsItIs(t *testing.T) {
 	}
 }
 
-// A claim is waited for by a Pending pod of a ReplicaSet that nobody deleted and that is not the node's own.
+// A claim counts as awaited if a Pending pod of a ReplicaSet uses it. The pod is not being deleted, and not the node's
+// own.
 func TestWaiting(t *testing.T) {
 	yes, now := true, metav1.Now()
 	var objects []client.Object
@@ -572,7 +573,8 @@ func TestSeePod(t *testing.T) {
 	}
 }
 
-// Whose a ReplicaSet is is read once for all its pods; one that nobody controls, or that is gone, is the owner itself.
+// The owner of a ReplicaSet is read once for all its pods. A ReplicaSet without controller, or a deleted one, is the
+// owner itself.
 func TestOwners(t *testing.T) {
 	yes := true
 	set := func(name string, refs ...metav1.OwnerReference) *appsv1.ReplicaSet {

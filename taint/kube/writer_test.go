@@ -205,8 +205,8 @@ func TestEndOfFenceTakesOutOfServiceOff(t *testing.T) {
 // (invariant 5).
 var refusals = []struct {
 	name    string
-	change  bool // somebody else writes between the look and the write
-	anew    bool // the object was deleted and made again under its name
+	change  bool // another client writes between the look and the write
+	anew    bool // the object was deleted and created again
 	uid     bool // the resourceVersion is the same, the UID is not: a cluster that was restored from a backup
 	noRV    bool // the look has no resourceVersion
 	stale   bool // this process is no leader any more
@@ -283,7 +283,7 @@ func same(t *testing.T, c client.Client, was client.Object) {
 	}
 }
 
-// touch is somebody else's write.
+// touch is another client's write.
 func touch(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
@@ -403,7 +403,7 @@ func TestAttachmentDeletionIsRefused(t *testing.T) {
 			same(t, c, o)
 			a.UID, a.ResourceVersion = string(o.UID), o.ResourceVersion
 			if err := (late{}).writer(c).DeleteAttachment(t.Context(), a); err != nil {
-				t.Errorf("as it stands: got %v", err)
+				t.Errorf("unchanged object: got %v", err)
 			}
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 				t.Errorf("after its deletion: got %v, want it gone", err)

@@ -213,7 +213,7 @@ func TestGuestsShareAQuestion(t *testing.T) {
 	})
 }
 
-// Nobody powers a host off because one of its guests is silent.
+// A host is never powered off because one of its guests is silent.
 func TestWithinHasNoPower(t *testing.T) {
 	_, w := within()
 	for _, act := range []func(context.Context, providers.Target, func() error) error{w.PowerOff, w.PowerOn} {

@@ -49,10 +49,10 @@ func (n *NodeReporter) ReportPin(node *corev1.Node, d PinDone) {
 	n.at = n.Now()
 	switch {
 	case d.NotBelieved != nil && before != d.Refused:
-		n.Log.Warn("Machine is not believed", "node", n.name, "why", d.NotBelieved)
+		n.Log.Warn("The node's machine is not believed", "node", n.name, "why", d.NotBelieved)
 		n.sendEvent(n.at, node, nil, reason.NotBelieved, "Pin", "{detail}", d.NotBelieved.Error())
 	case d.Err != nil:
-		n.Log.Warn("Could not pin the node's machine", "node", n.name, "error", d.Err)
+		n.Log.Warn("Cannot pin the node's machine", "node", n.name, "error", d.Err)
 	case d.Machine != "":
 		n.Log.Debug("Pinned the node's machine", "node", n.name, "machine", d.Machine)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -28,53 +29,41 @@ type Metrics struct {
 
 // NewMetrics returns the metrics, registered with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, label, help string) *prometheus.CounterVec {
+		return promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	gauge := func(name, label, help string) *prometheus.GaugeVec {
+		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	}
 	m := &Metrics{
-		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		phases: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 			Name: "forcefence_phase_seconds", Help: "How long each part of a fence took.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, []string{"phase"}),
-		fences: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forcefence_fences_total", Help: "Fences that ended, by result.",
-		}, []string{"result"}),
-		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "forcefence_nodes", Help: "Nodes by state, as this process sees them.",
-		}, []string{"state"}),
+		fences: counter("forcefence_fences_total", "result", "Fences that ended, by result."),
+		nodes:  gauge("forcefence_nodes", "state", "Nodes by state, as this process sees them."),
+		nudges: counter("forcefence_nudges_total", "result",
+			"Nudges of held pods' kubelets, by result: sent, changed (the pod, since it was listed), failed."),
+		refusals: counter("forcefence_guard_refusals_total", "rule",
+			"Power-offs that were refused or delayed because of other nodes, by rule, which is the Event's reason."),
+		protections: gauge("forcefence_node_protection", "protection",
+			"Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown."),
+		modes: gauge("forcefence_node_mode", "mode",
+			"Nodes by the mode that holds for them: fence, observe, shadow, disabled."),
+		shadowed: counter("forcefence_shadow_decisions_total", "decision",
+			"What mode fence would have done to nodes in mode shadow, once in a node's life: power_off, recover."),
+		noticed: counter("forcefence_noticed_total", "by",
+			"Nodes whose machine was found off, by the first signal: "+
+				"ready, lease, push, line, poll, taint, confirmation."),
+		noticedAfter: promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
+			Name:    "forcefence_noticed_seconds",
+			Help:    "How long after a node's last heartbeat its machine was found off.",
+			Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
+		}),
+		fencingWrites: counter("forcefence_records_total", "result",
+			"Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited)."),
 	}
-	m.nudges = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_nudges_total",
-		Help: "Held pods whose kubelets were asked to try again, by result: sent, changed (since it was listed), failed.",
-	}, []string{"result"})
-	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_guard_refusals_total",
-		Help: "Power-offs that were refused or put off for other nodes' sake, by rule, which is the Event's reason.",
-	}, []string{"rule"})
-	m.protections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_node_protection",
-		Help: "Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown.",
-	}, []string{"protection"})
-	m.modes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "forcefence_node_mode", Help: "Nodes by the mode that holds for them: fence, observe, shadow, disabled.",
-	}, []string{"mode"})
-	m.shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_shadow_decisions_total",
-		Help: "What would have been done in mode fence, of nodes in mode shadow, once in a node's life: power_off, recover.",
-	}, []string{"decision"})
-	m.noticed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_noticed_total",
-		Help: "Nodes whose machine was found to be off, by what made them suspect first: ready, lease, push, line, poll, taint, confirmation.",
-	}, []string{"by"})
-	m.noticedAfter = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "forcefence_noticed_seconds",
-		Help:    "How long after the last heartbeat that was heard of a node its machine was found to be off.",
-		Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
-	})
-	m.fencingWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "forcefence_records_total",
-		Help: "Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited).",
-	}, []string{"result"})
 	m.beginSeries()
-	reg.MustRegister(m.fencingWrites, m.noticed, m.noticedAfter, m.phases, m.fences, m.nodes,
-		m.nudges, m.protections, m.refusals, m.modes, m.shadowed)
 	return m
 }
 
@@ -96,8 +85,9 @@ func (m *Metrics) beginSeries() {
 		begin(m.refusals.MetricVec, string(rule))
 	}
 	for _, r := range []taint.Result{
-		taint.ResultEvicted, taint.ResultReturned, taint.ResultLifted, taint.ResultCancelled, taint.ResultPowerOffFailed,
-		taint.ResultMarkRemoved, taint.ResultReleased, taint.ResultNeverPoweredOff, resultGone,
+		taint.ResultEvicted, taint.ResultReturned, taint.ResultLifted, taint.ResultCancelled,
+		taint.ResultPowerOffFailed, taint.ResultMarkRemoved, taint.ResultReleased, taint.ResultNeverPoweredOff,
+		resultGone,
 	} {
 		begin(m.fences.MetricVec, string(r))
 	}
@@ -110,7 +100,8 @@ func (m *Metrics) beginSeries() {
 		begin(m.phases.MetricVec, phase)
 	}
 	begin(m.phases.MetricVec, "confirm", "evict")
-	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(), fence.Disabled.String())
+	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(),
+		fence.Disabled.String())
 	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
 	begin(m.nudges.MetricVec, NudgeSent, NudgeChanged, NudgeFailed)
 	begin(m.fencingWrites.MetricVec, "written", "failed", "dropped")

@@ -90,8 +90,7 @@ func NewFencingClient(rc *rest.Config) (client.Client, error) {
 
 // NewFencingWriter returns a FencingWriter. It writes nothing until Start.
 func NewFencingWriter(o FencingWriterOptions) *FencingWriter {
-	c := &FencingWriter{FencingWriterOptions: o, wake: make(chan struct{}, 1), fences: map[string]*trackedFence{}}
-	return c
+	return &FencingWriter{FencingWriterOptions: o, wake: make(chan struct{}, 1), fences: map[string]*trackedFence{}}
 }
 
 // AddUpdate adds an update of a fence, or a shadow decision. It does not block, and any goroutine may call it.
@@ -167,7 +166,7 @@ func (c *FencingWriter) Start(ctx context.Context) error {
 		case !now.Before(sweep) && c.mayAsk(now):
 			sweep = now.Add(sweepEvery)
 			if err := c.sweepFencings(ctx, now); err != nil && ctx.Err() == nil {
-				c.Log.Warn("Could not clean up the records of fences", "error", err)
+				c.Log.Warn("Cannot delete expired records of fences", "error", err)
 				sweep = now.Add(time.Minute)
 			}
 			continue
@@ -242,7 +241,7 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 		if !c.missing {
 			c.Metrics.fencingWrites.WithLabelValues("failed").Inc()
 			if f.failed == 1 || f.failed == 7 {
-				c.Log.Warn("Could not record a fence", "fencing", name, "failed", f.failed, "error", err)
+				c.Log.Warn("Cannot record a fence", "fencing", name, "failed", f.failed, "error", err)
 			}
 		}
 		return false
@@ -313,7 +312,8 @@ func (c *FencingWriter) sendEntry(
 		return e, err
 	}
 	if data != nil {
-		if err := c.Client.Status().Patch(ctx, emptyFencing(name), client.RawPatch(types.MergePatchType, data)); err != nil {
+		if err := c.Client.Status().
+			Patch(ctx, emptyFencing(name), client.RawPatch(types.MergePatchType, data)); err != nil {
 			return e, fmt.Errorf("writing status: %w", err)
 		}
 	}
@@ -375,9 +375,10 @@ func keepItems(raw, patch map[string]any) {
 func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
-		c.Log.Warn("Fences are not recorded as objects, and nothing else changes: the API server does not know fencings.forcefence.io; apply the CustomResourceDefinition of deploy/kustomize/base")
+		c.Log.Warn("Fences are not recorded: the API server does not have the resource fencings.forcefence.io",
+			"remedy", "apply the CustomResourceDefinition of deploy/kustomize/base")
 	case !missing && c.missing:
-		c.Log.Info("Fences are recorded as objects")
+		c.Log.Info("Fences are recorded again")
 	}
 	if c.missing = missing; missing {
 		c.again = now.Add(missingRetry)

@@ -93,7 +93,7 @@ func (n *states) stepFailed(ctx context.Context, d action.Decision, err error) {
 	}
 	n.failing.stuck = true
 	n.setState(n.state)
-	n.Log.Error("A recovery step fails again and again", "node", n.name, "fence", n.course.Look().Record.IDOr(""),
+	n.Log.Error("A recovery step keeps failing", "node", n.name, "fence", n.course.Look().Record.IDOr(""),
 		"act", action.Name(d.Action), "since", n.failing.since, "error", err)
 	node := cmp.Or(n.node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}})
 	n.sendEvent(n.at, node, nil, reason.Failing, "Alert", "{detail}", providers.ErrorText(err))

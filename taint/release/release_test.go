@@ -25,7 +25,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-var errOther = errors.New("somebody else's write")
+var errOther = errors.New("another client's write")
 
 // writer writes as the leader does.
 func writer(c client.Client) kube.Writer {
@@ -171,7 +171,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// busy is a Node that somebody else writes just before each of our first writes.
+// busy is a Node that another client writes just before each of our first writes.
 type busy struct {
 	client.Client
 	times int

@@ -36,7 +36,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// What is no Fencing is an error; what a newer version wrote is told, and never read as something else.
+// Another object is an error. Words of a newer version are listed, and never read as something else.
 func TestRead(t *testing.T) {
 	fencing := func(change func(spec, status map[string]any)) map[string]any {
 		spec := map[string]any{"node": "n1", "by": "ff", "startedAt": "2026-05-04T12:00:00.000000Z"}

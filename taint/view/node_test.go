@@ -182,7 +182,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// In whose name pods were ended without proof is told for as long as the node is not Ready.
+// Policies that ended pods without proof are shown while the node is not Ready.
 func TestPolicies(t *testing.T) {
 	n := node(silent)
 	n.Annotations[taint.PolicyAnnotation] = taint.NewLook(n, nil, taint.DefaultKey, providers.InstantOf(now),
@@ -193,6 +193,6 @@ func TestPolicies(t *testing.T) {
 	}
 	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
 	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 0 {
-		t.Errorf("not Ready anew: got %q", got)
+		t.Errorf("not Ready again: got %q", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// TestTimelineSteps: each step is told with its time and how long it took. An Event that says no more is left out; a
+// TestTimelineSteps: each step is shown with its time and duration. An Event that says no more is left out; a
 // Fencing of an earlier version, which has no steps, is told by its Events.
 func TestTimelineSteps(t *testing.T) {
 	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }

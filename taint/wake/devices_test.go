@@ -20,7 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// nodeList stands for the informers' Nodes.
+// nodeList is a fake of the informers' Nodes.
 type nodeList struct {
 	client.Reader
 	mu    sync.Mutex

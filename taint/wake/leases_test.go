@@ -26,7 +26,7 @@ func lease(node string, rv int) *coordinationv1.Lease {
 	}
 }
 
-// Each heartbeat is told, and a Lease that comes again unchanged is none.
+// Each heartbeat is reported. A Lease that comes again unchanged is none.
 func TestHeartbeatsAreTold(t *testing.T) {
 	var heard []string
 	o := optionsOf(nil, nil, nil)
@@ -120,7 +120,7 @@ func TestScanOfLeases(t *testing.T) {
 		if n := api.set(0); n > 2 { // before the first was heard of
 			t.Errorf("listed %d times while a node was heard", n)
 		}
-		time.Sleep(time.Minute) // nobody is heard
+		time.Sleep(time.Minute) // no node is heard
 		if n := api.set(9); n < 10 {
 			t.Errorf("listed %d times in a minute without a heartbeat, want about every %s", n, relist)
 		}

@@ -62,13 +62,13 @@ func TestWhoHasALine(t *testing.T) {
 	}
 }
 
-// A broken line is a hint and wakes its node, at once and without keeping whoever tells waiting.
+// A broken line is a hint and wakes its node at once. Reporting it does not block.
 func TestLineBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan event.GenericEvent)
 		l := newLines(optionsOf(nil, wake, nil))
 		ctx, cancel := context.WithCancel(t.Context())
-		for _, n := range []string{"n1", "n2", "n3"} { // nobody listens yet
+		for _, n := range []string{"n1", "n2", "n3"} { // before anything wakes nodes
 			l.noteBroken(n)
 		}
 		if by := l.fleetView("n2").Hint; by != fleet.Line {
@@ -84,6 +84,6 @@ func TestLineBroke(t *testing.T) {
 		l.noteBroken("n4")
 		synctest.Wait()
 		cancel()
-		wait.Wait() // also while nobody takes the wake-up
+		wait.Wait() // even while no wake-up is received
 	})
 }

@@ -44,7 +44,7 @@ func byLabel(n *corev1.Node) fence.ChosenMode {
 	return fence.ChosenMode{Mode: m}
 }
 
-// nodeObjects stands for the informer's Nodes, with all that they say.
+// nodeObjects is a fake of the informer's Nodes.
 type nodeObjects struct {
 	client.Reader
 	items []corev1.Node
@@ -84,7 +84,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// Whose storage changed is woken; where nobody listens any more the watch ends with the rest.
+// A node whose storage changed is woken. The watch ends with its context, even if no wake-up is received.
 func TestStorageChangeWakes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -92,7 +92,7 @@ func TestStorageChangeWakes(t *testing.T) {
 	o := optionsOf(nil, wake, nil)
 	o.Storage = func(_ context.Context, tell func(string)) {
 		tell("n1")
-		tell("n2") // nobody takes it
+		tell("n2") // no wake-up is received
 	}
 	go func() {
 		defer close(ended)

@@ -656,7 +656,7 @@ func TestProgress(t *testing.T) {
 	other := g
 	other.Policy = BlockIfLast
 	if o := NextProgress(p, other, with(2), at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
-		t.Errorf("another policy: got %+v, want it begun anew", o)
+		t.Errorf("another policy: got %+v, want a new one", o)
 	}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -726,7 +726,7 @@ func TestWords(t *testing.T) {
 	b := Act{Do: RequestEviction, Replica: replica("v", "n1", func(r *storage.Replica) { r.ResourceVersion = "2" })}
 	if !a.IsSameAs(b) || a.IsSameAs(Act{Do: CancelEviction, Replica: a.Replica}) ||
 		a.IsSameAs(Act{Do: RequestEviction, Replica: replica("v", "n2")}) {
-		t.Error("Same: want the same act on the same object, whatever its version")
+		t.Error("Same: want the same act on the same object in any version")
 	}
 	if o := reason.RowOf(reason.DrainNotOurs); o.Text == "" {
 		t.Error("no text")

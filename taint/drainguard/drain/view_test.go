@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The index finds the budgets before a pod that one finds who tries each with each, whatever they select by.
+// The index finds the same budgets of a pod as a comparison of each with each, for any selector.
 func TestIndex(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -18,7 +18,7 @@ import (
 
 var v1 = storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
 
-// Nothing is said of a kind before it was read whole, and after it was lost.
+// A kind is unknown before it was listed, and after it was lost.
 func TestMissing(t *testing.T) {
 	p, _ := storage.PresetOf("longhorn")
 	a, _ := storage.CompileAdapter("longhorn", p.Spec)
@@ -316,7 +316,7 @@ func TestIncremental(t *testing.T) {
 			}
 			after := said(s)
 			if !maps.Equal(before, after) && s.Version() == version {
-				t.Fatalf("seed %d: what is said changed, and the version did not:\n%s\n%s", seed, before, after)
+				t.Fatalf("seed %d: the result changed, but the version did not:\n%s\n%s", seed, before, after)
 			}
 			for n := range after {
 				nobody := func(said string) bool { return strings.Contains(said, "no object describes this node") }

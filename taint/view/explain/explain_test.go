@@ -237,7 +237,7 @@ func (s *Snapshot) plane(names ...string) {
 	s.Node.Labels = s.Nodes[0].Labels
 }
 
-// What is told, when, of which pods: the course of a machine that is on, through both outlets of the node.
+// The report names steps, times and pods: here of a machine that is on, with two outlets.
 func TestCourseIsTold(t *testing.T) {
 	s := world()
 	s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
@@ -278,7 +278,7 @@ func TestOutletsGoTogether(t *testing.T) {
 	}
 }
 
-// A fence that is under way goes on from where it stands.
+// A fence that is under way continues from its record.
 func TestFenceUnderWay(t *testing.T) {
 	s := world()
 	for _, n := range []*corev1.Node{s.Node, &s.Nodes[0]} {

@@ -165,7 +165,7 @@ func TestMachinesThatRun(t *testing.T) {
 	}
 }
 
-// Who is wanted has a line, and nobody else: other nodes, another address, another port, none.
+// Exactly the wanted nodes have lines: other nodes, another address, another port, none.
 func TestWant(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
 	other := listen(t, fmt.Sprintf("127.0.0.2:%d", k.port()))
@@ -329,7 +329,7 @@ func TestMachineFallsSilent(t *testing.T) {
 				k.end()
 				await(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
 				if l.told() != "" {
-					t.Error("a kubelet that is gone was told as its machine's end")
+					t.Error("a kubelet that is gone was reported as the end of its machine")
 				}
 			}
 			machine.ip(t, tt.cut)

@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		story []outcome
-		want  int // times that it is told
+		want  int // how often the break is reported
 		state State
 	}{
 		{"nobody ever accepted", []outcome{silent, refused, silent, failedLocally, silent}, 0, Never},
