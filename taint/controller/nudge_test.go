@@ -160,7 +160,8 @@ func newNudgeWorld(t *testing.T) *nudgeWorld {
 	w := &nudgeWorld{t: t, c: c, live: &counting{Reader: c}, node: newNode(t, c), pods: map[string]*corev1.Pod{},
 		now: time.Now()}
 	w.patchNode(
-		`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True","reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
+		`{"status":{"nodeInfo":{"bootID":"a"},"conditions":[{"type":"ForcefenceGuard","status":"True",`+
+			`"reason":"FailClosed"},{"type":"Ready","status":"True"}]}}`, "status")
 	var sinks observe.Sinks
 	sinks, w.heard = sinksTo(nil)
 	w.r = New(Options{
@@ -169,8 +170,9 @@ func newNudgeWorld(t *testing.T) *nudgeWorld {
 		Config: noMachines,
 	})
 	for name, status := range map[string]string{
-		"held":     `{"phase":"Pending","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,
-		"stale":    `{"phase":"Running","conditions":[{"type":"PodReadyToStartContainers","status":"False"},{"type":"Ready","status":"True"}]}`,
+		"held": `{"phase":"Pending","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,
+		"stale": `{"phase":"Running","conditions":[{"type":"PodReadyToStartContainers","status":"False"},` +
+			`{"type":"Ready","status":"True"}]}`,
 		"exempt":   `{"phase":"Pending","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,
 		"runs":     `{"phase":"Running","conditions":[{"type":"PodReadyToStartContainers","status":"True"}]}`,
 		"finished": `{"phase":"Succeeded","conditions":[{"type":"PodReadyToStartContainers","status":"False"}]}`,

@@ -178,7 +178,8 @@ func TestIdentityWakesNode(t *testing.T) {
 		was := noted("https://bmc1", uuid1)
 		is := was.DeepCopy()
 		change(is)
-		if got := r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is}); got != (name != "") {
+		got := r.onNodeUpdated(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: was, ObjectNew: is})
+		if got != (name != "") {
 			t.Errorf("%q: got %v", name, got)
 		}
 	}

@@ -17,7 +17,8 @@ func (w podWrites) EndPods(ctx context.Context, a action.EndPods) decide.Observa
 	if a.Policy == "" {
 		message = taint.FenceMessage(w.st.course.Look().Record.ID)
 	}
-	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) })
+	end := func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) }
+	return w.writePods(ctx, a, end)
 }
 
 // DeletePods deletes ended pods.
@@ -28,7 +29,8 @@ func (w podWrites) DeletePods(ctx context.Context, a action.DeletePods) decide.O
 // SparePods spares pods.
 func (w podWrites) SparePods(ctx context.Context, a action.SparePods) decide.Observation {
 	token := w.st.course.Look().Record.Token()
-	return w.writePods(ctx, a, func(ctx context.Context, p action.Pod) error { return w.writer.SparePod(ctx, p, token) })
+	spare := func(ctx context.Context, p action.Pod) error { return w.writer.SparePod(ctx, p, token) }
+	return w.writePods(ctx, a, spare)
 }
 
 // SetPodsNotReady sets pods that stay not ready.

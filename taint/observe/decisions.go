@@ -143,7 +143,8 @@ func (n *decisions) reportNoHook(id string) {
 	if status == corev1.ConditionTrue {
 		return
 	}
-	n.Log.Warn("Evicting a node without a hook", "node", n.name, "fence", id, "protection", protectionLabel(status, why))
+	n.Log.Warn("Evicting a node without a hook",
+		"node", n.name, "fence", id, "protection", protectionLabel(status, why))
 	n.queueEvent(reason.NoHook, "Evict")
 }
 

@@ -203,7 +203,8 @@ func TestRecordsOnServer(t *testing.T) {
 
 	// A newer version's fields stay, in the object and in the items of its lists.
 	_, err = fencings.Patch(ctx, one, types.MergePatchType,
-		[]byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z","novel":7}]}}`),
+		[]byte(`{"status":{"novel":"kept","timeline":[{"phase":"Armed","at":"2026-03-01T12:00:00.000000Z",`+
+			`"novel":7}]}}`),
 		metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
 	ended := api.Step{Step: api.StepEndPods, Began: metav1.NewMicroTime(fenceStart.Add(600123 * time.Microsecond)),
