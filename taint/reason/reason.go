@@ -355,7 +355,7 @@ var table = []Row{
 		"Device {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
 	{PowerOffRefused, Warning, StateStillOn,
-		"Device {device} refuses the power-off for good ({detail}): nothing is evicted. It is tried again later.",
+		"Device {device} refuses the power-off permanently ({detail}): nothing is evicted. It is tried again later.",
 		"The device offers no power-off, rejects the credential, or belongs to another machine: the Event has the " +
 			"cause. It is retried after five times `powerOffTimeout`."},
 	{PowerOffFailed, Warning, StateStillOn,
