@@ -47,7 +47,9 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	for name, err := range map[string]error{"accepted": nil, "an answer that is lost": errors.New("lost")} {
 		c := fenced(t)
 		c.announced()
-		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
+		if a := c.upTo("PowerOn", off).Action.(action.PowerOn); len(a.Devices) != 1 ||
+			c.node.lastActionHolds(c.now) != HoldYes ||
+			c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
 			t.Errorf("%s: got %+v, want the device, as long as the look is fresh", name, a)
 		}
 		c.node.Apply(c.now, c.fleet, ActionDone{Withheld: true}) // a pause: nothing was sent
@@ -69,8 +71,8 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	}
 }
 
-// Whoever finds an announcement that is not his sends nothing on it: a leader that crashed may have. Nor does one whose write failed, since
-// it may have arrived.
+// Whoever finds an announcement that is not his sends nothing on it: a leader that crashed may have. Nor does one whose
+// write failed, since it may have arrived.
 func TestPowerOnOfACrashedLeader(t *testing.T) {
 	for name, forget := range map[string]func(*course){
 		"another leader": func(c *course) { c.announced(); c.node = Node{} },
@@ -93,8 +95,10 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 				again = s
 			}
 		}
-		if act(again) != "WriteRecord" || len(action.RecordOf(again.Action).PowerOns) != 2 || c.now.Sub(begin) < c.facts.Retry-time.Second {
-			t.Errorf("%s: got %s (%s) after %s, %v", name, act(again), again.Reason, c.now.Sub(begin), action.RecordOf(again.Action).PowerOns)
+		if act(again) != "WriteRecord" || len(action.RecordOf(again.Action).PowerOns) != 2 ||
+			c.now.Sub(begin) < c.facts.Retry-time.Second {
+			t.Errorf("%s: got %s (%s) after %s, %v", name, act(again), again.Reason, c.now.Sub(begin),
+				action.RecordOf(again.Action).PowerOns)
 		}
 	}
 }
@@ -102,14 +106,16 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 // What feeds the machine does not say that it runs: it is not taken for one that somebody turned on.
 func TestOutletsDoNotRun(t *testing.T) {
 	c := fenced(t)
-	c.facts.Devices = append(c.facts.Devices, proof.Device{Name: "strip/n1", Machine: taint.Machine{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
+	c.facts.Devices = append(c.facts.Devices,
+		proof.Device{Name: "strip/n1", Machine: taint.Machine{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
 	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}
 	both := func(first, second providers.PowerState) {
 		var all []providers.Answer
 		for _, s := range []providers.PowerState{first, second} {
-			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
+			all = append(all,
+				providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
 		}
 		c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
 		c.now = c.now.Add(time.Millisecond)

@@ -25,7 +25,8 @@ var signs = []struct {
 	{"Ready", func(c *course) { c.watch(func(l *taint.Look) { l.Ready = corev1.ConditionTrue }) }, true},
 	{"another boot", func(c *course) { c.watch(func(l *taint.Look) { l.BootID = "b2" }) }, true},
 	{"another Node of that name", func(c *course) { c.watch(func(l *taint.Look) { l.UID = "u2" }) }, true},
-	{"another label", func(c *course) { c.watch(func(l *taint.Look) { l.Labels = map[string]string{"a": "b"} }) }, false},
+	{"another label", func(c *course) { c.watch(func(l *taint.Look) { l.Labels = map[string]string{"a": "b"} }) },
+		false},
 	{"another node's heartbeat", func(c *course) { c.fleet.ApplyLease("p1", "77", 0, c.now) }, false},
 }
 

@@ -15,12 +15,13 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// In mode shadow what would be done is said once in a life of the node, with whom it would move; nobody gets a turn for it, nothing is
-// written, and a policy ends nothing.
+// In mode shadow what would be done is said once in a life of the node, with whom it would move; nobody gets a turn for
+// it, nothing is written, and a policy ends nothing.
 func TestShadow(t *testing.T) {
 	f := &fleet.Fleet{}
 	c := begin(t, f, "n1")
-	c.facts.Mode, c.pods = fence.Shadow, []action.Pod{running("a"), running("b"), {Namespace: "x", Name: "ds", UID: "ds", Exempt: taint.ExemptDaemon}}
+	c.facts.Mode, c.pods = fence.Shadow,
+		[]action.Pod{running("a"), running("b"), {Namespace: "x", Name: "ds", UID: "ds", Exempt: taint.ExemptDaemon}}
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, WithoutProof: policy.AcceptDuplicates}}
 	would := map[string]int{}
 	course := func(says func(i int) (wanted bool)) {
@@ -37,7 +38,8 @@ func TestShadow(t *testing.T) {
 				if s.Would.Action != nil {
 					would[action.Name(s.Would.Action)]++
 					if len(s.Would.Pods) != 2 {
-						t.Errorf("%s: would move %d pods, want the two that are not exempt", s.Reason, len(s.Would.Pods))
+						t.Errorf("%s: would move %d pods, want the two that are not exempt", s.Reason,
+							len(s.Would.Pods))
 					}
 				}
 				c.pass(s.RequeueAfter)
@@ -94,8 +96,8 @@ func TestDisabledReadsNothing(t *testing.T) {
 	}
 }
 
-// The condition that a powered-on node carries from mode observe goes once the node is back, in any mode, and comes in none that begins
-// nothing.
+// The condition that a powered-on node carries from mode observe goes once the node is back, in any mode, and comes in
+// none that begins nothing.
 func TestConditionInShadow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode, c.facts.Devices[0].NoPower, c.pods = fence.Shadow, "never pinned", []action.Pod{running("a")}

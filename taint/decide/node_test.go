@@ -49,14 +49,18 @@ type course struct {
 // begin is a node that looks dead in a fleet that is heard. Its machine is to be powered off if it is on.
 func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 	c := &course{
-		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f, volumes: map[string][]action.Volume{},
-		heard: []string{"p1", "p2", "p3"},
+		t: t, now: providers.InstantOf(newYear), took: time.Millisecond, fleet: f,
+		volumes: map[string][]action.Volume{},
+		heard:   []string{"p1", "p2", "p3"},
 		look: taint.Look{Exists: true, Name: name, UID: "u", ResourceVersion: "1", BootID: "b", LeaseRV: "1",
 			Ready: corev1.ConditionUnknown},
 		facts: Facts{
 			Facts: fence.Facts{
-				Mode: fence.Fence, Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}}, NewID: "f-" + name, By: "test",
-				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+				Mode:    fence.Fence,
+				Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}},
+				NewID:   "f-" + name, By: "test",
+				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
+					Retry: 2 * time.Minute},
 			},
 			Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 		},
@@ -107,7 +111,10 @@ func (c *course) see() {
 
 // answer folds in what the device says now.
 func (c *course) answer(s providers.PowerState) {
-	c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: []providers.Answer{{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}})
+	c.node.Apply(c.now, c.fleet,
+		DevicesAnswered{
+			Answers: []providers.Answer{
+				{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, By: "bmc", Got: c.now}}})
 	c.now = c.now.Add(time.Millisecond)
 }
 
@@ -116,7 +123,8 @@ func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
 	asked := c.now
 	c.pass(took)
 	said := providers.Observation{State: s, Raw: s.String(), At: asked}
-	c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: []providers.Answer{{Observation: said, By: "bmc", Got: c.now}}})
+	c.node.Apply(c.now, c.fleet,
+		DevicesAnswered{Answers: []providers.Answer{{Observation: said, By: "bmc", Got: c.now}}})
 }
 
 // next is the next step that is no read.
@@ -213,7 +221,8 @@ func TestHolds(t *testing.T) {
 		person(c)
 		c.facts.Devices, c.facts.NoDeviceErr = nil, errors.New("no rule")
 	}
-	overtime := func(what evict.OnDetachTimeout) func(*course) { // a volume is all that is left, for longer than it may be
+	// a volume is all that is left, for longer than it may be
+	overtime := func(what evict.OnDetachTimeout) func(*course) {
 		return func(c *course) {
 			c.facts.Evict.OnDetachTimeout = what
 			c.live = []action.Attachment{{Name: "va", UID: "va", ResourceVersion: "1", PV: "pv"}}
@@ -297,8 +306,10 @@ func TestHolds(t *testing.T) {
 	t.Run("the return path needs no proof", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods, c.look.LeaseRV = []action.Pod{ended("a")}, "2"
-		if s := c.upTo("DeletePods", on); !action.NeedsNoProof(s.Action) || c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
-			t.Errorf("got returned %v, holds %d", action.NeedsNoProof(s.Action), c.node.lastActionHolds(c.now.Add(time.Hour)))
+		if s := c.upTo("DeletePods", on); !action.NeedsNoProof(s.Action) ||
+			c.node.lastActionHolds(c.now.Add(time.Hour)) != HoldYes {
+			t.Errorf("got returned %v, holds %d", action.NeedsNoProof(s.Action),
+				c.node.lastActionHolds(c.now.Add(time.Hour)))
 		}
 	})
 	t.Run("nor does sparing", func(t *testing.T) {
@@ -400,7 +411,8 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 			c.pods = []action.Pod{running("a")}
 			s := c.upTo("WriteRecord", on)
 			if len(action.RecordOf(s.Action).PowerOffTo) != 1 {
-				t.Fatalf("got %s (%s) with record %+v, want it to name the device", act(s), s.Reason, action.RecordOf(s.Action))
+				t.Fatalf("got %s (%s) with record %+v, want it to name the device", act(s), s.Reason,
+					action.RecordOf(s.Action))
 			}
 			c.did(ActionDone{})
 			rec := action.RecordOf(s.Action)
@@ -412,9 +424,11 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 			}
 			c.look.LeaseRV, c.look.Ready = "2", corev1.ConditionTrue
 			end := c.next()
-			if named := len(action.RecordOf(end.Action).PowerOffTo) > 0; act(end) != "WriteRecord" || action.RecordOf(end.Action).Result != taint.ResultCancelled ||
+			if named := len(action.RecordOf(end.Action).PowerOffTo) > 0; act(end) != "WriteRecord" ||
+				action.RecordOf(end.Action).Result != taint.ResultCancelled ||
 				named != tc.named {
-				t.Errorf("got %s (%s) with record %+v, named %v, want %v", act(end), end.Reason, action.RecordOf(end.Action), named, tc.named)
+				t.Errorf("got %s (%s) with record %+v, named %v, want %v", act(end), end.Reason,
+					action.RecordOf(end.Action), named, tc.named)
 			}
 		})
 	}
@@ -423,8 +437,10 @@ func TestAcceptedPowerOffIsNamed(t *testing.T) {
 // The power is cut only right after a look (step 3): a process that was stopped since looks again.
 func TestPowerOffNeedsALook(t *testing.T) {
 	c := announced(t)
-	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.lastActionHolds(c.now) != HoldYes || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
-		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)))
+	if s := c.upTo("PowerOff", on); s.Reason != reason.SendingOff || c.node.lastActionHolds(c.now) != HoldYes ||
+		c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
+		t.Errorf("%s: got %d now, %d later; want Yes, No", s.Reason, c.node.lastActionHolds(c.now),
+			c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)))
 	}
 	c.did(ActionDone{Err: errors.New("too late"), Withheld: true})
 	if s := c.next(); s.Reason == reason.NotAccepted || c.reads[0] != "ReadNode" {
@@ -432,8 +448,8 @@ func TestPowerOffNeedsALook(t *testing.T) {
 	}
 }
 
-// A look is as old as its question: the node may have come back while the process stood still in the middle of it. Where the look before took long as
-// well it is the API server that is slow, and the power is cut all the same.
+// A look is as old as its question: the node may have come back while the process stood still in the middle of it.
+// Where the look before took long as well it is the API server that is slow, and the power is cut all the same.
 func TestPowerOffAfterASlowLook(t *testing.T) {
 	c := announced(t)
 	look := func(took time.Duration) { // the next
@@ -446,8 +462,10 @@ func TestPowerOffAfterASlowLook(t *testing.T) {
 	}
 	holds := func(what string, want Hold) {
 		t.Helper()
-		if s := c.next(); act(s) != "PowerOff" || c.node.lastActionHolds(c.now) != want || c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
-			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason, c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)), want, HoldNo)
+		if s := c.next(); act(s) != "PowerOff" || c.node.lastActionHolds(c.now) != want ||
+			c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)) != HoldNo {
+			t.Errorf("%s: %s (%s) got %d now, %d later; want %d, %d", what, act(s), s.Reason,
+				c.node.lastActionHolds(c.now), c.node.lastActionHolds(c.now.Add(proof.TTL+time.Second)), want, HoldNo)
 		}
 		c.did(ActionDone{Withheld: true})
 	}
@@ -514,13 +532,15 @@ func TestStillHolds(t *testing.T) {
 			"the record", "the record"},
 		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
 		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
-		{"it came on", record(func(r *taint.Record) { r.PostFence = taint.PostFenceCameOn }), "the record", "the record"},
+		{"it came on", record(func(r *taint.Record) { r.PostFence = taint.PostFenceCameOn }), "the record",
+			"the record"},
 		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
 		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",
 			"mode is observe"},
 		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance",
 			"maintenance"},
-		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "the node is cordoned" }, "cordoned", "cordoned"},
+		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "the node is cordoned" }, "cordoned",
+			"cordoned"},
 		{"a cache that is behind the look", func(_ *course, r *Recheck) {
 			r.Seen.ResourceVersion, r.Seen.Record = "3", nil
 		}, nothing, nothing},
@@ -583,18 +603,21 @@ func TestNotSentIsNoAttempt(t *testing.T) {
 // What a device did not accept is remembered, and what it accepted is waited for.
 func TestPowerOffIsRemembered(t *testing.T) {
 	for want, err := range map[reason.Reason]error{
-		reason.AwaitingOff: nil, reason.NotAccepted: providers.ErrUnreachable, reason.PowerOffRefused: providers.ErrDenied,
+		reason.AwaitingOff: nil, reason.NotAccepted: providers.ErrUnreachable,
+		reason.PowerOffRefused: providers.ErrDenied,
 	} {
 		c := announced(t)
 		c.upTo("PowerOff", on)
 		c.did(ActionDone{Err: err, SentAt: c.now})
 		if s := c.next(); s.Reason != want || c.reads[0] != "ReadNode" {
-			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, act(s), s.Reason, c.reads, want)
+			t.Errorf("accepted with %v: got %s (%s) after %v, want %s after a look", err, act(s), s.Reason, c.reads,
+				want)
 		}
 	}
 }
 
-// A read that failed is tried again a while later. The look before it is not decided on any more: the node may have shown life since.
+// A read that failed is tried again a while later. The look before it is not decided on any more: the node may have
+// shown life since.
 func TestReadThatFailed(t *testing.T) {
 	for _, failing := range []string{"ListPods", "ListAttachments"} {
 		c := midst(t, taint.PhaseEvicting)
@@ -640,7 +663,8 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 			c.look.PoweredOn = s.Action.(action.SetPoweredOnCondition).On
 			c.did(ActionDone{})
 		case "WriteRecord":
-			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() && action.RecordOf(s.Action).Result == taint.ResultCancelled {
+			if s.Reason == reason.PoweredOn && s.Detail == c.facts.NoPower() &&
+				action.RecordOf(s.Action).Result == taint.ResultCancelled {
 				return
 			}
 		}
@@ -668,7 +692,8 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 				c.now.Wall)
 			c.fleet.ApplyRecord("n2", "7", &lied, c.now)
 			c.answer(off)
-			if got := c.node.Answer(); got.State != tc.want || (tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
+			if got := c.node.Answer(); got.State != tc.want ||
+				(tc.want == unknown) != errors.Is(got.Err, proof.ErrDistrusted) {
 				t.Errorf("got %s, error %v, want %s", got.State, got.Err, tc.want)
 			}
 			if s := c.next(); (act(s) == "EndPods") != (tc.want == off) {
@@ -677,14 +702,16 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 			c = begin(t, c.fleet, "n1") // and before the mark
 			c.pods = []action.Pod{running("a")}
 			s := c.next()
-			if tc.want == unknown && (s.Reason != reason.Distrusted || s.Detail != "n2") || tc.want == off && act(s) != "AskDevices" {
+			if tc.want == unknown && (s.Reason != reason.Distrusted || s.Detail != "n2") ||
+				tc.want == off && act(s) != "AskDevices" {
 				t.Errorf("unmarked: got %s (%s) %q", act(s), s.Reason, s.Detail)
 			}
 		})
 	}
 }
 
-// Two nodes that both saw no other power-off announce one only, nor does one announce while a record tells of another's (invariant 6).
+// Two nodes that both saw no other power-off announce one only, nor does one announce while a record tells of another's
+// (invariant 6).
 func TestOneAnnouncement(t *testing.T) {
 	var f fleet.Fleet
 	one := begin(t, &f, "n1")
@@ -737,8 +764,8 @@ func TestOneAnnouncement(t *testing.T) {
 	wants(one, "Wait", reason.PowerOffLimit)
 }
 
-// Where the question's answer would be too old by the time that another look is there, the act is decided on the look that the question
-// followed. Else another look is the rule.
+// Where the question's answer would be too old by the time that another look is there, the act is decided on the look
+// that the question followed. Else another look is the rule.
 func TestSlowServerKeepsTheLook(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -874,15 +901,17 @@ func TestMarkGoesByLiveAttachments(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.cached, c.live, c.look.LeaseRV = tc.cached, tc.live, tc.lease
-			if s := c.next(); act(s) != tc.want || action.RecordOf(s.Action).Result != tc.result || !slices.Contains(c.reads, "ListAttachments live") {
-				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", act(s), s.Reason, action.RecordOf(s.Action).Result, c.reads, tc.want, tc.result)
+			if s := c.next(); act(s) != tc.want || action.RecordOf(s.Action).Result != tc.result ||
+				!slices.Contains(c.reads, "ListAttachments live") {
+				t.Errorf("got %s (%s) %s after %v, want %s %s after a live list", act(s), s.Reason,
+					action.RecordOf(s.Action).Result, c.reads, tc.want, tc.result)
 			}
 		})
 	}
 }
 
-// A cache that missed an attachment's end must not have the node marked for nothing, again and again; and a list of all nodes'
-// attachments is made only where the decision hangs on it.
+// A cache that missed an attachment's end must not have the node marked for nothing, again and again; and a list of all
+// nodes' attachments is made only where the decision hangs on it.
 func TestWorkByLiveAttachments(t *testing.T) {
 	attached := []action.Attachment{{Name: "va", PV: "pv-1"}}
 	pod := []action.Pod{running("a")}
@@ -903,7 +932,8 @@ func TestWorkByLiveAttachments(t *testing.T) {
 			c := begin(t, &fleet.Fleet{}, "n1")
 			c.pods, c.cached, c.live = tc.pods, tc.cached, tc.live
 			s := c.next()
-			if (act(s) == "AskDevices") != tc.asks || !tc.asks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") {
+			if (act(s) == "AskDevices") != tc.asks || !tc.asks && s.Reason != reason.NoWork ||
+				slices.Contains(c.reads, "ListAttachments live") {
 				t.Fatalf("by the cache: got %s (%s) after %v, want a question: %v", act(s), s.Reason, c.reads, tc.asks)
 			}
 			if !tc.asks {
@@ -911,7 +941,8 @@ func TestWorkByLiveAttachments(t *testing.T) {
 			}
 			c.answer(off)
 			s = c.next()
-			if (act(s) == "SetMark") != tc.marks || !tc.marks && s.Reason != reason.NoWork || slices.Contains(c.reads, "ListAttachments live") != tc.reads {
+			if (act(s) == "SetMark") != tc.marks || !tc.marks && s.Reason != reason.NoWork ||
+				slices.Contains(c.reads, "ListAttachments live") != tc.reads {
 				t.Errorf("live: got %s (%s) after %v, want the mark: %v", act(s), s.Reason, c.reads, tc.marks)
 			}
 		})
@@ -947,11 +978,12 @@ func TestWorkIsOfPodsThatGo(t *testing.T) {
 	}
 }
 
-// Volumes cost two reads each: before the mark those of exempt pods are read, before lists are cleared or the mark goes those of all
-// that may yet stay, and those of finished pods never.
+// Volumes cost two reads each: before the mark those of exempt pods are read, before lists are cleared or the mark goes
+// those of all that may yet stay, and those of finished pods never.
 func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	done := claims(action.Pod{Name: "done", UID: "done", Terminal: true})
-	pods := []action.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done, claims(ended("gone"))}
+	pods := []action.Pod{claims(running("db")), claims(exempt(running("agent"))), running("web"), done,
+		claims(ended("gone"))}
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods = pods
 	if s := c.next(); act(s) != "AskDevices" || !slices.Equal(c.asked, []string{"agent"}) {
@@ -973,7 +1005,8 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	c.pods = append(slices.Clone(pods[1:]), waits)
 	c.pods[1] = ended("web")
 	if s := c.next(); act(s) != "ClearVolumes" || !slices.Equal(c.asked, []string{"agent", "waits"}) {
-		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", act(s), s.Reason, c.asked)
+		t.Errorf("lists to clear: got %s (%s), volumes of %v, want those of all that may stay", act(s), s.Reason,
+			c.asked)
 	}
 }
 
@@ -981,7 +1014,8 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 func TestUnreadClaim(t *testing.T) {
 	mine, other := action.Attachment{Name: "va-1", PV: "pv-1"}, action.Attachment{Name: "va-2", PV: "pv-2"}
 	agent := claims(exempt(running("agent")))
-	for name, claim := range map[string]string{"its volume names the claim": "ns/data", "its volume cannot be read either": action.UnreadClaim} {
+	for name, claim := range map[string]string{
+		"its volume names the claim": "ns/data", "its volume cannot be read either": action.UnreadClaim} {
 		t.Run(name, func(t *testing.T) {
 			unread := func(c *course, pods ...action.Pod) {
 				c.pods, c.cached, c.live = pods, []action.Attachment{mine}, []action.Attachment{mine}
@@ -1039,7 +1073,8 @@ func TestUnreadClaimBehindCache(t *testing.T) {
 	}
 }
 
-// Work that a list showed counts for a moment; that there was none does not; and what a mark did is no work for the next.
+// Work that a list showed counts for a moment; that there was none does not; and what a mark did is no work for the
+// next.
 func TestWorkHolds(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	pod := []action.Pod{running("a")}
@@ -1072,12 +1107,14 @@ func TestWorkHolds(t *testing.T) {
 		}
 		s := c.next() // asks, or finds nothing
 		if (s.Reason != reason.NoWork) != step.want || slices.Contains(c.reads, "ListPods") != step.lists {
-			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), act(s), s.Reason, c.reads, step.want)
+			t.Errorf("after %s with %d pods: got %s (%s) after %v, want work %v", step.after, len(step.pods), act(s),
+				s.Reason, c.reads, step.want)
 		}
 	}
 }
 
-// That a list took long makes what it showed count for longer: else a slow API server would have it made again and again.
+// That a list took long makes what it showed count for longer: else a slow API server would have it made again and
+// again.
 func TestWorkHoldsLongerWhereReadsAreSlow(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.pods, c.took = []action.Pod{running("a")}, 4*time.Second
@@ -1122,7 +1159,8 @@ func TestKeptList(t *testing.T) {
 			c.look.InUse, c.look.LeaseRV = nil, tc.lease
 			c.now = c.now.Add(tc.age)
 			s := c.next()
-			if act(s) != tc.want || slices.Contains(c.reads, "ListPods") == (tc.want != "RemoveMark") || tc.want != "RemoveMark" && action.PodsOf(s.Action)[0].Name != "a" {
+			if act(s) != tc.want || slices.Contains(c.reads, "ListPods") == (tc.want != "RemoveMark") ||
+				tc.want != "RemoveMark" && action.PodsOf(s.Action)[0].Name != "a" {
 				t.Errorf("got %s (%s) after %v, want %s", act(s), s.Reason, c.reads, tc.want)
 			}
 			c.did(ActionDone{})
@@ -1156,8 +1194,8 @@ func TestKeptList(t *testing.T) {
 	})
 }
 
-// Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what else is decided by then wants
-// another list.
+// Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what
+// else is decided by then wants another list.
 func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 	va := []action.Attachment{{Name: "va", PV: "pv"}}
 	for _, tc := range []struct {
@@ -1169,15 +1207,18 @@ func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 	}{
 		{"still attached", 900 * time.Millisecond, func(*course) {}, reason.WaitingDetach, false},
 		{"still attached, after a second", time.Second, func(*course) {}, reason.WaitingDetach, true},
-		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []action.Pod{running("a")} }, reason.Tombstoning, true},
+		{"still attached, and a pod that came", time.Second, func(c *course) { c.pods = []action.Pod{running("a")} },
+			reason.Tombstoning, true},
 		{"gone", 100 * time.Millisecond, func(c *course) { c.cached, c.live = nil, nil }, reason.Finished, true},
-		{"entries in the lists", 100 * time.Millisecond, func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} }, reason.Clearing, true},
+		{"entries in the lists", 100 * time.Millisecond,
+			func(c *course) { c.look.InUse = []corev1.UniqueVolumeName{"v"} }, reason.Clearing, true},
 		{"a heartbeat", 100 * time.Millisecond, func(c *course) { c.look.LeaseRV = "2" }, reason.WaitingDetach, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.cached, c.live = va, va
-			if s := c.next(); act(s) != "Wait" || s.Reason != reason.WaitingDetach || !slices.Contains(c.reads, "ListPods") {
+			if s := c.next(); act(s) != "Wait" || s.Reason != reason.WaitingDetach ||
+				!slices.Contains(c.reads, "ListPods") {
 				t.Fatalf("got %s (%s) after %v, want a list and a wait", act(s), s.Reason, c.reads)
 			}
 			c.now = c.now.Add(tc.age)
@@ -1192,8 +1233,9 @@ func TestWaitingForVolumesKeepsItsList(t *testing.T) {
 	}
 }
 
-// The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first. volumesAttached is
-// not cleared again when its controller writes it back while it detaches (F5), but where the write failed.
+// The lists are cleared once, and of what goes alone: the volume of a pod that could not be ended is looked up first.
+// volumesAttached is not cleared again when its controller writes it back while it detaches (F5), but where the write
+// failed.
 func TestClearingKeepsAndRemembers(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		c := midst(t, taint.PhaseEvicting)
@@ -1210,7 +1252,8 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		c.did(ActionDone{Results: map[string]action.WriteResult{"stays": action.Failed}})
 		s := c.next()
 		lists, _ := s.Action.(action.ClearVolumes)
-		if !slices.Equal(lists.InUse, c.look.InUse[:1]) || len(lists.Attached) != 1 || lists.Attached[0].Name != "stays" {
+		if !slices.Equal(lists.InUse, c.look.InUse[:1]) || len(lists.Attached) != 1 ||
+			lists.Attached[0].Name != "stays" {
 			t.Fatalf("got %+v (%s), want all but one cleared", s.Action, s.Reason)
 		}
 		var o ActionDone
@@ -1225,8 +1268,8 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 	}
 }
 
-// How the writes of pods ended decides what is tried next: a pod that changed or went is no trouble, any other failure rests, and keeps no
-// other pod from its end.
+// How the writes of pods ended decides what is tried next: a pod that changed or went is no trouble, any other failure
+// rests, and keeps no other pod from its end.
 func TestWritesThatFail(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -1245,10 +1288,12 @@ func TestWritesThatFail(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
 			c.pods = []action.Pod{running("a"), running("b"), running("c")}
 			for range tc.times {
-				if s := c.next(); act(s) != "EndPods" || !slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
+				if s := c.next(); act(s) != "EndPods" ||
+					!slices.ContainsFunc(action.PodsOf(s.Action), func(p action.Pod) bool { return p.Name == "b" }) {
 					t.Fatalf("got %s (%s) of %v, want b tried again", act(s), s.Reason, action.PodsOf(s.Action))
 				}
-				c.did(ActionDone{Results: map[string]action.WriteResult{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
+				c.did(ActionDone{
+					Results: map[string]action.WriteResult{"a": action.Accepted, "b": tc.how, "c": action.Accepted}})
 				c.pods = []action.Pod{running("b")}
 			}
 			if s := c.next(); act(s) != tc.want || act(s) == "EndPods" && action.PodsOf(s.Action)[0].Small != tc.small {
@@ -1258,7 +1303,8 @@ func TestWritesThatFail(t *testing.T) {
 	}
 }
 
-// The mark goes however SetPodsNotReady ends: the run was cut short, nothing of it was tried, or the process came too late.
+// The mark goes however SetPodsNotReady ends: the run was cut short, nothing of it was tried, or the process came too
+// late.
 func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	for name, o := range map[string]ActionDone{
 		"written":       {Results: map[string]action.WriteResult{"a": action.Accepted}},
@@ -1296,7 +1342,8 @@ func TestSetNotReadyHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// The condition appears while the node looks dead and its machine is on, stays while it looks dead, and goes when the node is back.
+// The condition appears while the node looks dead and its machine is on, stays while it looks dead, and goes when the
+// node is back.
 func TestPoweredOnCondition(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -1366,7 +1413,8 @@ func TestIdle(t *testing.T) {
 		r := taint.Record{ID: "f", NodeUID: "u", BootID: boot, LeaseRV: "1"}.EnterPhase(taint.PhaseDone, res, newYear)
 		return &r
 	}
-	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.EnterPhase(taint.PhasePoweringOff, "", newYear)
+	open := taint.Record{ID: "f", NodeUID: "u", BootID: "b", LeaseRV: "1"}.EnterPhase(taint.PhasePoweringOff, "",
+		newYear)
 	for _, tc := range []struct {
 		name   string
 		change func(*taint.Look, *fleet.View)
@@ -1377,12 +1425,16 @@ func TestIdle(t *testing.T) {
 		{"silent", func(_ *taint.Look, v *fleet.View) { v.Stale = true }, false},
 		{"its device says so", func(_ *taint.Look, v *fleet.View) { v.Hint = fleet.Push }, false},
 		{"marked", func(l *taint.Look, _ *fleet.View) { l.Mark = &taint.Mark{Value: "kim"} }, false},
-		{"a record that cannot be read", func(l *taint.Look, _ *fleet.View) { l.RecordErr = errors.New("no JSON") }, false},
+		{"a record that cannot be read", func(l *taint.Look, _ *fleet.View) { l.RecordErr = errors.New("no JSON") },
+			false},
 		{"an open fence", func(l *taint.Look, _ *fleet.View) { l.Record = &open }, false},
 		{"cancelled", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultCancelled, "b") }, true},
-		{"evicted, on another boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "before") }, true},
-		{"evicted, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "b") }, false},
-		{"returned, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultReturned, "b") }, false},
+		{"evicted, on another boot",
+			func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "before") }, true},
+		{"evicted, on the same boot", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultEvicted, "b") },
+			false},
+		{"returned, on the same boot",
+			func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultReturned, "b") }, false},
 		{"evicted, on the same boot, and started since", func(l *taint.Look, _ *fleet.View) {
 			l.Record = ended(taint.ResultEvicted, "b")
 			l.Record.Run, l.Record.Restart = "1", "2"
@@ -1391,7 +1443,8 @@ func TestIdle(t *testing.T) {
 			l.Record = ended(taint.ResultEvicted, "b")
 			l.Record.Run = "1"
 		}, false},
-		{"known to be never off", func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
+		{"known to be never off",
+			func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
 		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
 	} {
 		l, v := well, fleet.View{Heard: true}
@@ -1401,7 +1454,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// When the mark goes the pods are named that only finalizers keep; and when there is nothing to evict, those that stay by themselves.
+// When the mark goes the pods are named that only finalizers keep; and when there is nothing to evict, those that stay
+// by themselves.
 func TestNamesWhatStays(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	kept := ended("kept")
@@ -1425,7 +1479,8 @@ func TestNamesWhatStays(t *testing.T) {
 		p.Exempt = taint.ExemptTolerate
 		c.pods = append(c.pods, p)
 	}
-	if s := c.next(); s.Reason != reason.NoWork || !strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
+	if s := c.next(); s.Reason != reason.NoWork ||
+		!strings.HasSuffix(s.Detail, "stay: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more") {
 		t.Errorf("got %s: %s", s.Reason, s.Detail)
 	}
 }
@@ -1433,7 +1488,8 @@ func TestNamesWhatStays(t *testing.T) {
 // A control-plane or etcd node is not powered off, by whichever label it is told.
 func TestIsControlPlane(t *testing.T) {
 	for label, want := range map[string]bool{
-		"node-role.kubernetes.io/control-plane": true, "node-role.kubernetes.io/master": true, "node-role.kubernetes.io/etcd": true,
+		"node-role.kubernetes.io/control-plane": true, "node-role.kubernetes.io/master": true,
+		"node-role.kubernetes.io/etcd":   true,
 		"node-role.kubernetes.io/worker": false,
 	} {
 		c := begin(t, &fleet.Fleet{}, "n1")
@@ -1452,13 +1508,15 @@ func TestTwoDevices(t *testing.T) {
 	say := func(c *course, states ...providers.PowerState) {
 		var all []providers.Answer
 		for _, s := range states {
-			all = append(all, providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
+			all = append(all,
+				providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
 		}
 		c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
 		c.now = c.now.Add(time.Millisecond)
 	}
 	lied := func(c *course, who ...proof.Device) {
-		rec := taint.Record{ID: "f-0", FalseOffs: proof.SpeakersOf(who)}.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff,
+		rec := taint.Record{ID: "f-0", FalseOffs: proof.SpeakersOf(who)}.EnterPhase(taint.PhaseDone,
+			taint.ResultNeverPoweredOff,
 			c.now.Wall)
 		c.fleet.ApplyRecord("n2", "7", &rec, c.now)
 	}

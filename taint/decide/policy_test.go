@@ -24,10 +24,16 @@ import (
 func accepted(t *testing.T) *course {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
-	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
-	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, WithoutProof: policy.AcceptDuplicates}}
-	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
-	c.pods = []action.Pod{{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Owner: action.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
+	c.look.Taints = append(c.look.Taints,
+		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+	c.facts.Policies = []policy.Policy{
+		{Name: "p", When: policy.NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"},
+			WithoutProof: policy.AcceptDuplicates}}
+	c.look.Unproven = []taint.Unproven{
+		{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
+	c.pods = []action.Pod{
+		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true,
+			Owner: action.Owner{Kind: "ReplicaSet", Name: "r"}}, {Name: "other", UID: "other", Claims: true}}
 	c.volumes["mine"] = []action.Volume{{PV: "v", Driver: "csi"}}
 	return c
 }
@@ -35,7 +41,8 @@ func accepted(t *testing.T) *course {
 // fiveMinutes is what Kubernetes gives every pod: its own eviction is far away.
 var fiveMinutes = func() []corev1.Toleration {
 	five := int64(300)
-	return []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}
+	return []corev1.Toleration{
+		{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}
 }()
 
 // policyStep is the next step after the machine said On, with the owners told.
@@ -92,8 +99,10 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		c.look.PoweredOn = true
 		s = c.policyStep()
 	}
-	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
-		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
+	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" ||
+		action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("got %s of %v for %q, want the pod of the policy to be ended in its name", act(s),
+			action.PodsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	if want := []string{"owner of mine", "volumes of mine"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
@@ -114,7 +123,8 @@ func TestPolicyHasItsTurn(t *testing.T) {
 		node, sent := c.node, c.now.Add(time.Millisecond)
 		a := providers.Answer{Observation: providers.Observation{At: sent}, Got: sent.Add(tc.takes)}
 		node.Apply(a.Got, c.fleet, DevicesAnswered{Answers: []providers.Answer{a}})
-		if in, over := node.lastActionHolds(node.lastReadAt.Add(tc.holds)), node.lastActionHolds(node.lastReadAt.Add(tc.holds+1)); in != HoldYes || over != HoldNo {
+		if in, over := node.lastActionHolds(node.lastReadAt.Add(tc.holds)), node.lastActionHolds(
+			node.lastReadAt.Add(tc.holds+1)); in != HoldYes || over != HoldNo {
 			t.Errorf("after a question of %s: got hold %d for %s, then %d; want yes, no", tc.takes, in, tc.holds, over)
 		}
 	}
@@ -147,7 +157,8 @@ func TestPolicyIsAnnounced(t *testing.T) {
 	c := accepted(t)
 	c.look.Unproven, c.look.PoweredOn = nil, true
 	s := c.policyStep()
-	if act(s) != "AnnouncePolicy" || action.PolicyOf(s.Action) != "" || len(action.PodsOf(s.Action)) != 1 || s.Detail != "policy p, without proof: accept-duplicates" {
+	if act(s) != "AnnouncePolicy" || action.PolicyOf(s.Action) != "" || len(action.PodsOf(s.Action)) != 1 ||
+		s.Detail != "policy p, without proof: accept-duplicates" {
 		t.Fatalf("got %s of %v, %q; want the policy and its word announced", act(s), action.PodsOf(s.Action), s.Detail)
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{})
@@ -162,7 +173,8 @@ func TestPolicyIsAnnounced(t *testing.T) {
 	}
 }
 
-// A setting of the storage's own that does the same is read on each look, right before the act, and keeps the policy from it.
+// A setting of the storage's own that does the same is read on each look, right before the act, and keeps the policy
+// from it.
 func TestPolicyYields(t *testing.T) {
 	c := accepted(t)
 	c.facts.Policies[0].Yields, c.look.PoweredOn, c.rival = true, true, "on"
@@ -171,7 +183,8 @@ func TestPolicyYields(t *testing.T) {
 		if act(s) != "Wait" || s.PolicyBlock != (action.PolicyBlock{Why: reason.PolicyYields, Detail: "policy p: on"}) {
 			t.Fatalf("got %s, aside %v; want it to wait and to say why", act(s), s.PolicyBlock)
 		}
-		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked, want) {
+		if want := slices.Repeat([]string{"owner of mine", "volumes of mine", "rival"}, i+1); !slices.Equal(c.asked,
+			want) {
 			t.Errorf("reads: got %v, want %v", c.asked, want)
 		}
 	}
@@ -194,8 +207,10 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	detaching := func() *course {
 		c := accepted(t)
-		c.facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true, Keep: true, Detach: true,
-			WithoutProof: policy.AcceptDuplicates}}
+		c.facts.Policies = []policy.Policy{
+			{Name: "p", When: policy.NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Replaced: true,
+				Keep: true, Detach: true,
+				WithoutProof: policy.AcceptDuplicates}}
 		c.pods[0].Deleting, c.pods[0].DeleteAt, c.pods[1].Claims = true, c.now.Add(time.Hour).Wall, false
 		c.volumes["mine"] = []action.Volume{{PV: "v", Claim: "data", Driver: "csi"}}
 		c.live = []action.Attachment{{Name: "va", UID: "u-va", PV: "v", Attacher: "csi"}}
@@ -215,8 +230,11 @@ func TestPolicyDetaches(t *testing.T) {
 	c.pods[0].Terminal, c.pods[0].Tombstone, c.asked = true, true, nil
 	c.now = c.now.Add(3 * time.Second) // the fence looks for work again, in the cache
 	s = at(c)
-	if act(s) != "DeleteAttachments" || len(action.AttachmentsOf(s.Action)) != 1 || action.AttachmentsOf(s.Action)[0].Name != "va" || action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
-		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", act(s), action.AttachmentsOf(s.Action), action.PolicyOf(s.Action))
+	if act(s) != "DeleteAttachments" || len(action.AttachmentsOf(s.Action)) != 1 ||
+		action.AttachmentsOf(s.Action)[0].Name != "va" ||
+		action.PolicyOf(s.Action) != "policy p, without proof: accept-duplicates" {
+		t.Fatalf("ended: got %s of %v for %q, want the attachment that was listed live", act(s),
+			action.AttachmentsOf(s.Action), action.PolicyOf(s.Action))
 	}
 	if want := []string{"attachments"}; !slices.Equal(c.asked, want) {
 		t.Errorf("reads: got %v, want %v", c.asked, want)
@@ -346,7 +364,8 @@ func TestPoliciesWaitInAStorm(t *testing.T) {
 		}
 		told := s.PolicyBlock.Why == reason.PolicyWaits && strings.Contains(s.PolicyBlock.Detail, tc.want)
 		if act(s) != "Wait" || action.PolicyOf(s.Action) != "" || !told || s.RequeueAfter > 5*time.Second {
-			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, act(s), s.RequeueAfter, s.PolicyBlock,
+			t.Errorf("%s: got %s after %s, aside %v; want a wait of 5 s that says %q", tc.name, act(s), s.RequeueAfter,
+				s.PolicyBlock,
 				tc.want)
 		}
 		if len(c.asked) > 0 {
@@ -394,10 +413,12 @@ func TestPoliciesWaitForANewLeader(t *testing.T) {
 func TestRest(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
-	c.look.Taints = append(c.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+	c.look.Taints = append(c.look.Taints,
+		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
 	c.facts.Policies = []policy.Policy{{Name: "p", When: policy.BecameNotReady, WithoutProof: policy.AcceptDuplicates}}
 	c.pods = []action.Pod{{Name: "a", UID: "a", Tolerations: fiveMinutes}}
-	c.look.Unproven = []taint.Unproven{{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
+	c.look.Unproven = []taint.Unproven{
+		{Policy: "p", WithoutProof: string(policy.AcceptDuplicates), NodeUID: c.look.UID, Since: c.look.ReadySince}}
 	step := func() action.Decision {
 		s := c.policyStep()
 		if act(s) == "SetPoweredOnCondition" {
@@ -426,7 +447,8 @@ var healthy = taint.Look{Exists: true, Ready: corev1.ConditionTrue}
 // idles reports whether the node is idle once it is healthy: what policies remember may keep it from that.
 func (c *course) idles() bool { return c.node.IsIdle(healthy, fleet.View{Heard: true}) }
 
-// A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once it is not Ready.
+// A Ready node whose storage is not healthy is not idle, its pods are ended, and nothing is cleared; that follows once
+// it is not Ready.
 func TestStorageHasItsTurn(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
 	c.facts.Mode = 0
@@ -436,8 +458,10 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.facts.Policies = []policy.Policy{rule}
 	well, sick := storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
 	c.pods = []action.Pod{
-		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
-		{Name: "sick", UID: "sick", Tolerations: fiveMinutes, Claims: true, Labels: map[string]string{"storageos.com/fenced": "true"}},
+		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true,
+			Labels: map[string]string{"storageos.com/fenced": "true"}},
+		{Name: "sick", UID: "sick", Tolerations: fiveMinutes, Claims: true,
+			Labels: map[string]string{"storageos.com/fenced": "true"}},
 	}
 	c.volumes["mine"] = []action.Volume{{PV: "v", Driver: "csi", Unique: "csi^v", Health: well}}
 	c.volumes["sick"] = []action.Volume{{PV: "w", Driver: "csi", Unique: "csi^w", Health: sick}}
@@ -448,7 +472,8 @@ func TestStorageHasItsTurn(t *testing.T) {
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			if act(s) == "SetPoweredOnCondition" {
 				c.look.PoweredOn = s.Action.(action.SetPoweredOnCondition).On
-			} else if err := json.Unmarshal([]byte(s.Action.(action.AnnouncePolicy).Note), &c.look.Unproven); err != nil {
+			} else if err := json.Unmarshal([]byte(s.Action.(action.AnnouncePolicy).Note),
+				&c.look.Unproven); err != nil {
 				t.Fatal(err)
 			}
 			s = c.policyStep()
@@ -462,7 +487,8 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.look.LeaseRV = "9"
 	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
 		n := Node{}
-		n.Apply(c.now, c.fleet, StorageReported{Policies: c.facts.Policies, Health: map[string]storage.Health{"s": says}})
+		n.Apply(c.now, c.fleet,
+			StorageReported{Policies: c.facts.Policies, Health: map[string]storage.Health{"s": says}})
 		if got := n.IsIdle(healthy, fleet.View{Heard: true}); got == want {
 			t.Errorf("storage %+v: got idle %t, want %t", says, got, !want)
 		}
@@ -472,8 +498,10 @@ func TestStorageHasItsTurn(t *testing.T) {
 	}
 	c.facts.Storage = map[string]storage.Health{"s": sick}
 	s := step()
-	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" || action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
-		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", act(s), action.PodsOf(s.Action), action.PolicyOf(s.Action))
+	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" ||
+		action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
+		t.Fatalf("got %s of %v for %q, want the pod with healthy volumes to be ended", act(s), action.PodsOf(s.Action),
+			action.PolicyOf(s.Action))
 	}
 	c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
 	c.pods[0].Terminal, c.pods[0].Tombstone = true, true
@@ -490,7 +518,8 @@ func TestStorageHasItsTurn(t *testing.T) {
 	}
 	ready(corev1.ConditionUnknown)
 	s = step()
-	if a, _ := s.Action.(action.ClearVolumes); !slices.Equal(a.InUse, []corev1.UniqueVolumeName{"csi^w"}) || a.Policy == "" {
+	if a, _ := s.Action.(action.ClearVolumes); !slices.Equal(a.InUse, []corev1.UniqueVolumeName{"csi^w"}) ||
+		a.Policy == "" {
 		t.Fatalf("not Ready any more: got %+v, want the ended pod's volume to be taken off", s.Action)
 	}
 	if h := c.node.lastActionHolds(c.now); h != HoldYes {

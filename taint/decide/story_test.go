@@ -59,20 +59,26 @@ func TestStories(t *testing.T) {
 
 var seeds = flag.Int("seeds", 100, "how many histories TestHistories plays")
 
-// TestHistories plays histories made of what the stories are made of, at random moments, and then lets the world be: no promise is
-// broken on the way, and every mark goes in the end, or a person is told. A failure prints the history's seed.
+// TestHistories plays histories made of what the stories are made of, at random moments, and then lets the world be: no
+// promise is broken on the way, and every mark goes in the end, or a person is told. A failure prints the history's
+// seed.
 func TestHistories(t *testing.T) {
 	events := []string{
-		"beat", "beat", "boot", "machine on", "machine off", "machine off", "machine off", "machine changing", "machine dead", "leader",
+		"beat", "beat", "boot", "machine on", "machine off", "machine off", "machine off", "machine changing",
+		"machine dead", "leader",
 		"pod p volume=p", "pod q", "pod i intolerant", "pod k finalizer volume=k", "pod e exempt ready volume=e",
 		"pod s exempt shares=p", "pod n export=nas", "inline", "finalized", "stock-deletes i",
-		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance", "exclude",
-		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored", "device power-off=refused",
+		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance",
+		"exclude",
+		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored",
+		"device power-off=refused",
 		"sleep 1s", "sleep 10s", "sleep 1m", "trust", "pod l volume=l refuses=large", "pod h volume=h refuses=huge",
-		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing", "refuses a nothing",
+		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing",
+		"refuses a nothing",
 		"refuses e fails", "refuses e nothing",
 	}
-	acts := []string{"SetMark", "WriteRecord", "PowerOff", "EndPods", "ClearVolumes", "DeletePods", "SparePods", "RemoveMark", "ExpireReady", "AskDevices", "answer"}
+	acts := []string{"SetMark", "WriteRecord", "PowerOff", "EndPods", "ClearVolumes", "DeletePods", "SparePods",
+		"RemoveMark", "ExpireReady", "AskDevices", "answer"}
 	for seed := range uint64(*seeds) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		w := newWorld()
@@ -83,7 +89,8 @@ func TestHistories(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, line := range []string{"pod a volume=a", "pod b", "pod e exempt ready volume=x", "sleep 60s", "machine off"} {
+		for _, line := range []string{
+			"pod a volume=a", "pod b", "pod e exempt ready volume=x", "sleep 60s", "machine off"} {
 			happens(line)
 		}
 		if rnd.IntN(2) == 0 {
@@ -126,7 +133,8 @@ func TestHistories(t *testing.T) {
 			w.breaks("mark %q stays and nobody is told: %s", m.Value, w)
 		}
 		if len(w.broken) > 0 {
-			t.Errorf("seed %d:\n%s\nhistory:\n%s\n%s", seed, strings.Join(w.broken, "\n"), strings.Join(history, "\n"), tail(w.out.String(), 60))
+			t.Errorf("seed %d:\n%s\nhistory:\n%s\n%s", seed, strings.Join(w.broken, "\n"), strings.Join(history, "\n"),
+				tail(w.out.String(), 60))
 			return
 		}
 	}

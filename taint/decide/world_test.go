@@ -28,9 +28,9 @@ const (
 	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
 )
 
-// world is one node, its machine and one executor, in virtual time: what the API server and the stock controllers do around a Node's
-// course, reduced to what it can tell apart. Each act is held against the promises of the design, from what happened in the world and
-// not from what the course remembers.
+// world is one node, its machine and one executor, in virtual time: what the API server and the stock controllers do
+// around a Node's course, reduced to what it can tell apart. Each act is held against the promises of the design, from
+// what happened in the world and not from what the course remembers.
 type world struct {
 	World // the actions to which no story comes
 
@@ -77,17 +77,21 @@ type world struct {
 	offs     []providers.Answer
 	touched  bool // a pod was ended under this mark
 	alerts   map[string]bool
-	refuses  map[string]string // pod -> what the API server says to its writes: "large" (to all but small ones), "huge", "fails", "denied", "changes"
-	recent   [2]string
-	skipped  int
-	busy     int // decisions in a row that were no Wait
-	last     string
+	// pod -> what the API server says to its writes: "large" (to all but small ones), "huge", "fails", "denied",
+	// "changes"
+	refuses map[string]string
+	recent  [2]string
+	skipped int
+	busy    int // decisions in a row that were no Wait
+	last    string
 }
 
 func newWorld() *world {
 	start := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7", stock: true, lease: 1, boots: 1,
-		before: map[string][]string{}, volumes: map[string][]action.Volume{}, alerts: map[string]bool{}, refuses: map[string]string{}}
+	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7",
+		stock: true, lease: 1, boots: 1,
+		before: map[string][]string{}, volumes: map[string][]action.Volume{}, alerts: map[string]bool{},
+		refuses: map[string]string{}}
 	w.node.Name, w.node.UID = "n1", "u1"
 	w.node.Status.NodeInfo.BootID = "b1"
 	w.leads()
@@ -105,7 +109,8 @@ func (w *world) setReady(s corev1.ConditionStatus) {
 }
 
 func (w *world) setCondition(t corev1.NodeConditionType, s corev1.ConditionStatus) {
-	w.node.Status.Conditions = append(slices.DeleteFunc(w.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t }),
+	w.node.Status.Conditions = append(
+		slices.DeleteFunc(w.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t }),
 		corev1.NodeCondition{Type: t, Status: s, LastTransitionTime: metav1.NewTime(w.now.Wall)})
 	w.change()
 }
@@ -159,12 +164,14 @@ func (w *world) pass(d time.Duration) {
 	left := evict.UnusedAttachments(w.pods, w.atts, false)
 	n := len(w.atts)
 	w.atts = slices.DeleteFunc(w.atts, func(a action.Attachment) bool {
-		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute) // F4
+		// F4
+		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute)
 	})
 	if len(w.atts) != n { // F5: volumesAttached comes back whole
 		w.node.Status.VolumesAttached = nil
 		for _, a := range w.atts {
-			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(a.PV)})
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached,
+				corev1.AttachedVolume{Name: unique(a.PV)})
 		}
 		w.change()
 	}
@@ -225,14 +232,16 @@ func (w *world) do(line string) error {
 		if flag("intolerant") {
 			p.Tolerations = nil
 		}
-		if v := value("refuses"); v != "" { // what the API server says to its writes; it can be deleted only if they succeed
+		// what the API server says to its writes; it can be deleted only if they succeed
+		if v := value("refuses"); v != "" {
 			w.refuses[f[1]] = v
 		}
 		if pv := value("volume"); pv != "" {
 			p.Volumes = []action.Volume{{PV: pv, Unique: unique(pv)}}
 			w.atts = append(w.atts, action.Attachment{Name: "va-" + pv, PV: pv})
 			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
-			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(pv)})
+			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached,
+				corev1.AttachedVolume{Name: unique(pv)})
 		}
 		if pv := value("shares"); pv != "" { // a volume that another pod brought
 			p.Volumes = append(p.Volumes, action.Volume{PV: pv, Unique: unique(pv)})
@@ -255,7 +264,8 @@ func (w *world) do(line string) error {
 			}
 		}
 	case "machine":
-		state, ok := map[string]providers.PowerState{"on": on, "off": off, "changing": changing, "dead": unknown}[arg(1)]
+		state, ok := map[string]providers.PowerState{"on": on, "off": off, "changing": changing,
+			"dead": unknown}[arg(1)]
 		if !ok {
 			return fmt.Errorf("machine %q", arg(1))
 		}
@@ -297,14 +307,16 @@ func (w *world) do(line string) error {
 		}), corev1.Taint{Key: taint.DefaultKey, Value: arg(1), Effect: corev1.TaintEffectNoSchedule})
 		w.change()
 	case "unmark": // a person's kubectl taint ...-
-		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints),
+			func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
 	case "release": // forcefence release
 		if r, _ := taint.RecordOf(&w.node); r.IsOpen() || r != nil && r.Result == taint.ResultNeverPoweredOff {
 			r.NodeUID, r.BootID, r.LeaseRV = string(w.node.UID), w.node.Status.NodeInfo.BootID, strconv.Itoa(w.lease)
 			w.write(r.EnterPhase(taint.PhaseDone, taint.ResultReleased, w.now.Wall))
 		}
-		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
+		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints),
+			func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
 	case "garble": // somebody edits the record
 		w.node.Annotations = map[string]string{taint.RecordAnnotation: "{"}
@@ -408,7 +420,8 @@ func (w *world) print(act, why, detail string) {
 	}
 	w.rest()
 	w.recent[0], w.recent[1] = w.recent[1], key
-	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(), strings.TrimRight(fmt.Sprintf("%-23s %s%s", act, why, detail), " "))
+	fmt.Fprintf(&w.out, "    %7.2fs  %s\n", w.now.Sub(w.start).Seconds(),
+		strings.TrimRight(fmt.Sprintf("%-23s %s%s", act, why, detail), " "))
 }
 
 // rest says how often the last two decisions were repeated in turns.
@@ -436,7 +449,9 @@ func (w *world) write(r taint.Record) {
 // patient pods are ended by the stock eviction after five minutes.
 var patient = func() (ts []corev1.Toleration) {
 	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
-		ts = append(ts, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
+		ts = append(ts,
+			corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: new(int64(300))})
 	}
 	return ts
 }()
@@ -444,11 +459,12 @@ var patient = func() (ts []corev1.Toleration) {
 // stuck pods were deleted, and foreign finalizers keep them.
 func stuck(p action.Pod) bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
 
-// step does what the course says, up to an act or a wait. It reports whether there was something to do; a wait is cut short at most
-// (0: not).
+// step does what the course says, up to an act or a wait. It reports whether there was something to do; a wait is cut
+// short at most (0: not).
 func (w *world) step(most time.Duration) bool {
 	w.pass(time.Millisecond)
-	by := Driver{World: w, WithFleet: func(do func(Fleet)) { do(&w.fleet) }, Now: func() providers.Instant { return w.now }, OnStep: w.done}
+	by := Driver{World: w, WithFleet: func(do func(Fleet)) { do(&w.fleet) },
+		Now: func() providers.Instant { return w.now }, OnStep: w.done}
 	for {
 		s := Step(context.Background(), witness{w}, by)
 		switch {
@@ -500,8 +516,10 @@ func (w *world) ReadNode(context.Context) Observation {
 	w.pass(10 * time.Millisecond)
 	facts := Facts{
 		Facts: fence.Facts{
-			Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded, NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
-			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded,
+			NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
+			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
+				Retry: 2 * time.Minute},
 		},
 		Evict: evict.Settings{DetachTimeout: 5 * time.Minute, TrustPerson: w.trust},
 	}
@@ -569,7 +587,10 @@ func (w *world) decided(s action.Decision) {
 		detail += " (returned)"
 	}
 	if action.RecordOf(s.Action).Phase != "" {
-		detail += " -> " + strings.TrimSpace(fmt.Sprintf("%s %s %s", action.RecordOf(s.Action).ID, action.RecordOf(s.Action).Phase, action.RecordOf(s.Action).Result))
+		detail += " -> " +
+			strings.TrimSpace(
+				fmt.Sprintf("%s %s %s", action.RecordOf(s.Action).ID, action.RecordOf(s.Action).Phase,
+					action.RecordOf(s.Action).Result))
 	}
 	if s.Alert != "" {
 		detail += " ALERT"
@@ -597,7 +618,8 @@ func (w *world) PowerOff(context.Context, action.PowerOff) Observation {
 		return ActionDone{Withheld: true}
 	}
 	w.checkPowerOff(w.course.Look())
-	o := ActionDone{SentAt: w.now, Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
+	o := ActionDone{SentAt: w.now,
+		Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
 	if w.obeys == "ok" {
 		w.power = off
 	}
@@ -647,7 +669,8 @@ func (w *world) writePods() Observation {
 		if how[p.UID] = w.refuse(act(s), p); how[p.UID] != action.Accepted {
 			continue
 		}
-		i := slices.IndexFunc(w.pods, func(q action.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
+		i := slices.IndexFunc(w.pods,
+			func(q action.Pod) bool { return q.UID == p.UID && q.ResourceVersion == p.ResourceVersion })
 		if i < 0 {
 			continue // 404 or 409: the next list knows
 		}
@@ -730,7 +753,8 @@ func (w *world) SetMark(_ context.Context, a action.SetMark) Observation {
 
 func (w *world) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) Observation {
 	return w.writeNode(func() {
-		w.setCondition(taint.PoweredOnCondition, map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[a.On])
+		w.setCondition(taint.PoweredOnCondition,
+			map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[a.On])
 	})
 }
 
@@ -759,9 +783,12 @@ func (w *world) ClearVolumes(_ context.Context, a action.ClearVolumes) Observati
 func (w *world) RemoveMark(_ context.Context, a action.RemoveMark) Observation {
 	return w.writeNode(func() {
 		waitedFor := func(p action.Pod) bool {
-			return p.Tombstone && !stuck(p) && !slices.ContainsFunc(w.next.Stuck, func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.WritesDelete })
+			return p.Tombstone && !stuck(p) &&
+				!slices.ContainsFunc(w.next.Stuck,
+					func(q action.StuckPod) bool { return q.UID == p.UID && q.Write == action.WritesDelete })
 		}
-		if left := evict.UnusedAttachments(w.pods, w.atts, false); w.touched && (slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
+		if left := evict.UnusedAttachments(w.pods, w.atts, false); w.touched &&
+			(slices.ContainsFunc(w.listed, waitedFor) || len(left) > 0) {
 			w.breaks("the mark goes with tombstoned pods or attachments left: %s", w)
 		}
 		w.node.Spec.Taints = taint.WithoutMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID)
@@ -791,7 +818,8 @@ func (w *world) refuse(do string, p action.Pod) action.WriteResult {
 
 // AskDevices puts the question; the machine answers with what it is when the question arrives.
 func (w *world) AskDevices(context.Context) Observation {
-	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now}, By: "rack-a"}
+	a := providers.Answer{Observation: providers.Observation{State: w.power, Raw: w.power.String(), At: w.now},
+		By: "rack-a"}
 	if w.contained {
 		a.Run = fmt.Sprintf("run %d", w.boots)
 	}
@@ -816,8 +844,8 @@ func (w *world) AskDevices(context.Context) Observation {
 	return DevicesAnswered{Answers: []providers.Answer{a}}
 }
 
-// checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and no life that
-// the API showed between the question and that look.
+// checkArm: the mark only after an exact Off that was asked for, and answered, before the look it is written with, and
+// no life that the API showed between the question and that look.
 func (w *world) checkArm(r taint.Record) {
 	n := len(w.offs)
 	switch {

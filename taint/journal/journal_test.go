@@ -25,8 +25,10 @@ const second = time.Second
 // record is the one of a usual fence, in its first phase.
 func record() taint.Record {
 	return taint.Record{
-		ID: "f-0123456789ab", NodeUID: "uid", BootID: "boot", LeaseRV: "7", Since: start, By: "pod-1", Device: "racks/7",
-	}.EnterPhase(taint.PhaseArmed, "", start).WithEvidence(taint.Evidence{At: start, From: "racks/7", State: "Off", Raw: "Off"})
+		ID: "f-0123456789ab", NodeUID: "uid", BootID: "boot", LeaseRV: "7", Since: start, By: "pod-1",
+		Device: "racks/7",
+	}.EnterPhase(taint.PhaseArmed, "", start).
+		WithEvidence(taint.Evidence{At: start, From: "racks/7", State: "Off", Raw: "Off"})
 }
 
 func pod(i int) api.Pod {
@@ -51,9 +53,11 @@ func story() []Update {
 	ended.Ended = podsTo(2)
 	again := told(evicting, after(3*second)) // a repeated write, and one more
 	again.Ended = podsTo(3)
-	attached, left, none := told(evicting, after(1*second)), told(evicting, after(4*second)), told(evicting, after(5*second))
+	attached, left, none := told(evicting, after(1*second)), told(evicting, after(4*second)),
+		told(evicting, after(5*second))
 	attached.Attached, left.Attached, none.Attached = &[]string{"pv-2", "pv-1"}, &[]string{"pv-1"}, &[]string{}
-	done := told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)), after(9*second))
+	done := told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)),
+		after(9*second))
 	done.Left = podsTo(1)
 	all := []Update{told(armed, start), told(evicting, after(1*second)), attached, ended, again, left, none, done}
 	all[0].Step = step(api.StepAskDevices, -second, -400*time.Millisecond, 0)
@@ -81,24 +85,32 @@ func TestStory(t *testing.T) {
 	end := toMicroTime(after(8200 * time.Millisecond))
 	when := metav1.NewTime(after(9 * second))
 	want := api.Fencing{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab", Labels: map[string]string{api.NodeLabel: "n1", api.FenceLabel: "f-0123456789ab"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab",
+			Labels: map[string]string{api.NodeLabel: "n1", api.FenceLabel: "f-0123456789ab"}},
 		Spec: api.FencingSpec{
-			Node: "n1", NodeUID: "uid", BootID: "boot", ID: "f-0123456789ab", By: "pod-1", Why: "NotReady", Device: "racks/7", StartedAt: toMicroTime(start),
+			Node: "n1", NodeUID: "uid", BootID: "boot", ID: "f-0123456789ab", By: "pod-1", Why: "NotReady",
+			Device: "racks/7", StartedAt: toMicroTime(start),
 		},
 		Status: api.FencingStatus{
 			Phase: "Done", Result: "Evicted", FinishedAt: &end, Duration: "8.2s",
-			Timeline: []api.PhaseEntered{{Phase: "Armed", At: toMicroTime(start)}, {Phase: "Evicting", At: toMicroTime(after(second))}, {Phase: "Done", Result: "Evicted", At: end}},
+			Timeline: []api.PhaseEntered{{Phase: "Armed", At: toMicroTime(start)},
+				{Phase: "Evicting", At: toMicroTime(after(second))}, {Phase: "Done", Result: "Evicted", At: end}},
 			Evidence: []api.Answer{{At: toMicroTime(start), From: "racks/7", State: "Off", Raw: "Off"}},
 			Steps: []api.Step{
-				{Step: "AskDevices", Began: toMicroTime(after(-second)), Ended: toMicroTime(after(900 * time.Millisecond)), Times: 2},
-				{Step: "EndPods", Began: toMicroTime(after(1500 * time.Millisecond)), Ended: toMicroTime(after(3 * second)), Objects: 3, Times: 2, Error: "conflict"},
-				{Step: "RemoveMark", Began: toMicroTime(after(8 * second)), Ended: toMicroTime(after(8200 * time.Millisecond))},
+				{Step: "AskDevices", Began: toMicroTime(after(-second)),
+					Ended: toMicroTime(after(900 * time.Millisecond)), Times: 2},
+				{Step: "EndPods", Began: toMicroTime(after(1500 * time.Millisecond)),
+					Ended: toMicroTime(after(3 * second)), Objects: 3, Times: 2, Error: "conflict"},
+				{Step: "RemoveMark", Began: toMicroTime(after(8 * second)),
+					Ended: toMicroTime(after(8200 * time.Millisecond))},
 			},
 			Pods:    api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
 			Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
 			Conditions: []metav1.Condition{
-				{Type: api.Finished, Status: metav1.ConditionTrue, Reason: "Evicted", Message: "all pods are gone and all volumes are detached", LastTransitionTime: when},
-				{Type: api.Proven, Status: metav1.ConditionTrue, Reason: "MachineOff", Message: "racks/7 said that the machine is off", LastTransitionTime: metav1.NewTime(start)},
+				{Type: api.Finished, Status: metav1.ConditionTrue, Reason: "Evicted",
+					Message: "all pods are gone and all volumes are detached", LastTransitionTime: when},
+				{Type: api.Proven, Status: metav1.ConditionTrue, Reason: "MachineOff",
+					Message: "racks/7 said that the machine is off", LastTransitionTime: metav1.NewTime(start)},
 			},
 		},
 	}
@@ -124,7 +136,8 @@ func TestToldAgain(t *testing.T) {
 	}
 }
 
-// TestProcesses: at whichever place of the story a process ends and another goes on, with what was written until then, the end is the same.
+// TestProcesses: at whichever place of the story a process ends and another goes on, with what was written until then,
+// the end is the same.
 func TestProcesses(t *testing.T) {
 	all := story()
 	want := tell(Entry{}, all...).Object
@@ -136,12 +149,14 @@ func TestProcesses(t *testing.T) {
 		}
 		got := second.Object
 		for _, c := range want.Status.Conditions { // the time of a transition is the second process's
-			if have := meta.FindStatusCondition(got.Status.Conditions, c.Type); have == nil || have.Status != c.Status || have.Reason != c.Reason {
+			if have := meta.FindStatusCondition(got.Status.Conditions, c.Type); have == nil ||
+				have.Status != c.Status || have.Reason != c.Reason {
 				t.Errorf("cut %d: condition %s: got %+v, want %+v", cut, c.Type, have, c)
 			}
 		}
 		got.Status.Conditions = want.Status.Conditions
-		got.Status.Pods.Names = slices.SortedFunc(slices.Values(got.Status.Pods.Names), func(a, b api.Pod) int { return strings.Compare(a.UID, b.UID) })
+		got.Status.Pods.Names = slices.SortedFunc(slices.Values(got.Status.Pods.Names),
+			func(a, b api.Pod) int { return strings.Compare(a.UID, b.UID) })
 		if cut > 3 { // what stays attached is told by lists alone
 			got.Status.Volumes.Left = nil
 		}
@@ -161,26 +176,34 @@ func TestBounds(t *testing.T) {
 	evicting.Attached = &list
 	e := Entry{}.AddUpdate(evicting)
 	for i := range 100 {
-		r := record().EnterPhase(taint.PhaseEvicting, "", after(time.Duration(i)*time.Minute)).WithEvidence(taint.Evidence{At: after(time.Duration(i) * second), From: "x", State: "Off"})
+		r := record().EnterPhase(taint.PhaseEvicting, "", after(time.Duration(i)*time.Minute)).
+			WithEvidence(taint.Evidence{At: after(time.Duration(i) * second), From: "x", State: "Off"})
 		e = e.AddUpdate(told(r, after(second)))
 	}
 	got := e.BoundedObject(&api.Fencing{})
 	if p := got.Status.Pods; p.Ended != 700 || len(p.Names) != api.MaxNames {
 		t.Errorf("pods: got %d and %d names, want 700 and %d", p.Ended, len(p.Names), api.MaxNames)
 	}
-	if v := got.Status.Volumes; v.Attached != 300 || v.Detached != 0 || len(v.Names) != api.MaxNames || len(v.Left) != api.MaxNames {
-		t.Errorf("volumes: got %d, %d detached, %d names, %d left, want 300, 0 and %d each", v.Attached, v.Detached, len(v.Names), len(v.Left), api.MaxNames)
+	if v := got.Status.Volumes; v.Attached != 300 || v.Detached != 0 || len(v.Names) != api.MaxNames ||
+		len(v.Left) != api.MaxNames {
+		t.Errorf("volumes: got %d, %d detached, %d names, %d left, want 300, 0 and %d each", v.Attached, v.Detached,
+			len(v.Names), len(v.Left), api.MaxNames)
 	}
 	s := got.Status
-	if len(s.Timeline) != api.MaxTimeline || s.Timeline[0].Phase != "Evicting" || !s.Timeline[api.MaxTimeline-1].At.Time.Equal(after(99*time.Minute)) {
-		t.Errorf("timeline: got %d from %v to %v, want %d with the first and the last", len(s.Timeline), s.Timeline[0], s.Timeline[len(s.Timeline)-1], api.MaxTimeline)
+	if len(s.Timeline) != api.MaxTimeline || s.Timeline[0].Phase != "Evicting" ||
+		!s.Timeline[api.MaxTimeline-1].At.Time.Equal(after(99*time.Minute)) {
+		t.Errorf("timeline: got %d from %v to %v, want %d with the first and the last", len(s.Timeline), s.Timeline[0],
+			s.Timeline[len(s.Timeline)-1], api.MaxTimeline)
 	}
-	if len(s.Evidence) != api.MaxEvidence || !s.Evidence[0].At.Time.Equal(start) || !s.Evidence[api.MaxEvidence-1].At.Time.Equal(after(99*second)) {
-		t.Errorf("evidence: got %d from %v, want %d with the first and the last", len(s.Evidence), s.Evidence[0], api.MaxEvidence)
+	if len(s.Evidence) != api.MaxEvidence || !s.Evidence[0].At.Time.Equal(start) ||
+		!s.Evidence[api.MaxEvidence-1].At.Time.Equal(after(99*second)) {
+		t.Errorf("evidence: got %d from %v, want %d with the first and the last", len(s.Evidence), s.Evidence[0],
+			api.MaxEvidence)
 	}
 
 	// Another process goes on with what was written: the count stays, and grows by what is new.
-	next := Entry{}.AddUpdate(told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))).MergeObject(got)
+	next := Entry{}.AddUpdate(told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))).
+		MergeObject(got)
 	more := told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))
 	more.Ended = []api.Pod{{Namespace: "shop", Name: "late", UID: "late"}}
 	if p := next.AddUpdate(more).Object.Status.Pods; p.Ended != 701 {
@@ -201,21 +224,33 @@ func TestConditions(t *testing.T) {
 	}{
 		{"armed", []Update{told(record(), start)}, "True MachineOff", "False Armed", ""},
 		{"a person's, without proof", []Update{told(silent, start)}, "False NoProof", "False Evicting", ""},
-		{"nothing said yet", []Update{told(taint.Record{ID: "f-0123456789ab", NodeUID: "u", By: "x", Since: start}.EnterPhase(taint.PhasePoweringOff, "", start), start)}, "Unknown NoProof", "False PoweringOff", ""},
+		{"nothing said yet",
+			[]Update{told(
+				taint.Record{ID: "f-0123456789ab", NodeUID: "u", By: "x",
+					Since: start}.EnterPhase(taint.PhasePoweringOff, "", start), start)}, "Unknown NoProof",
+			"False PoweringOff", ""},
 		{"no alert", []Update{alerted(evicting, &none)}, "True MachineOff", "False Evicting", ""},
-		{"an alert", []Update{alerted(evicting, &alert), told(evicting, after(second))}, "True MachineOff", "False Evicting", "True Alert"},
-		{"it is over", []Update{alerted(evicting, &alert), alerted(evicting, &none)}, "True MachineOff", "False Evicting", "False Over"},
-		{"the fence is over", []Update{alerted(evicting, &alert), told(evicting.EnterPhase(taint.PhaseDone, taint.ResultReleased, after(2*second)), after(2*second))},
+		{"an alert", []Update{alerted(evicting, &alert), told(evicting, after(second))}, "True MachineOff",
+			"False Evicting", "True Alert"},
+		{"it is over", []Update{alerted(evicting, &alert), alerted(evicting, &none)}, "True MachineOff",
+			"False Evicting", "False Over"},
+		{"the fence is over",
+			[]Update{alerted(evicting, &alert),
+				told(evicting.EnterPhase(taint.PhaseDone, taint.ResultReleased, after(2*second)), after(2*second))},
 			"True MachineOff", "True Released", "False Over"},
-		{"a device that lied", []Update{told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(2*second)), start),
-			told(evicting.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, after(time.Hour)), after(time.Hour))}, "False NeverPoweredOff", "True NeverPoweredOff", ""},
-		{"the Node was deleted", []Update{{Node: "n1", At: after(3 * second), Record: evicting, Gone: true}}, "True MachineOff", "True NodeGone", ""},
+		{"a device that lied",
+			[]Update{told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(2*second)), start),
+				told(evicting.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, after(time.Hour)),
+					after(time.Hour))}, "False NeverPoweredOff", "True NeverPoweredOff", ""},
+		{"the Node was deleted", []Update{{Node: "n1", At: after(3 * second), Record: evicting, Gone: true}},
+			"True MachineOff", "True NodeGone", ""},
 		{"a shadow's recovery", []Update{shadow(false)}, "True MachineOff", "True WouldRecover", ""},
 		{"a shadow's power-off", []Update{shadow(true)}, "Unknown NoProof", "True WouldPowerOff", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := tell(Entry{}, c.told...).Object
-			for kind, want := range map[string]string{api.Proven: c.proven, api.Finished: c.finished, api.NeedsPerson: c.needsOne} {
+			for kind, want := range map[string]string{
+				api.Proven: c.proven, api.Finished: c.finished, api.NeedsPerson: c.needsOne} {
 				got := ""
 				if cond := meta.FindStatusCondition(o.Status.Conditions, kind); cond != nil {
 					got = string(cond.Status) + " " + cond.Reason
@@ -241,15 +276,17 @@ func shadow(powerOff bool) Update {
 		r, state = r.EnterPhase(taint.PhasePoweringOff, "", start), "On"
 	}
 	r.ID, r.Since, r.At, r.Evidence = "", after(30*second), after(30*second), []taint.Evidence{
-		{At: after(29 * second), From: "racks/7", State: state, Raw: state}, {At: after(30 * second), From: "racks/8", State: state, Raw: state},
+		{At: after(29 * second), From: "racks/7", State: state, Raw: state},
+		{At: after(30 * second), From: "racks/8", State: state, Raw: state},
 	}
 	t := told(r, after(31*second))
 	t.Shadow, t.Would = true, podsTo(2)
 	return t
 }
 
-// TestShadow: a shadow decision is over as it is told. It says what would have been done, from which answers, to which pods, and that none
-// was touched; who tells it again changes nothing, and each life and decision has an object of its own.
+// TestShadow: a shadow decision is over as it is told. It says what would have been done, from which answers, to which
+// pods, and that none was touched; who tells it again changes nothing, and each life and decision has an object of its
+// own.
 func TestShadow(t *testing.T) {
 	seen := map[string]string{ObjectName("n1", record()): "a fence"}
 	for _, c := range []struct {
@@ -260,21 +297,25 @@ func TestShadow(t *testing.T) {
 		e := Entry{}.AddUpdate(first)
 		o := e.BoundedObject(&api.Fencing{})
 		end := toMicroTime(after(30 * second))
-		spec := api.FencingSpec{Node: "n1", NodeUID: "uid", BootID: "boot", By: "pod-1", Why: "NotReady", Device: "racks/7", StartedAt: end, PowerOff: c.powerOff, Shadow: true}
+		spec := api.FencingSpec{Node: "n1", NodeUID: "uid", BootID: "boot", By: "pod-1", Why: "NotReady",
+			Device: "racks/7", StartedAt: end, PowerOff: c.powerOff, Shadow: true}
 		if diff := cmp.Diff(spec, o.Spec); diff != "" {
 			t.Errorf("%s: spec: -want +got:\n%s", c.would, diff)
 		}
 		status := api.FencingStatus{
-			Phase: "Done", Result: c.would, FinishedAt: &end, Timeline: []api.PhaseEntered{{Phase: "Done", Result: c.would, At: end}},
-			Evidence: []api.Answer{{At: toMicroTime(after(29 * second)), From: "racks/7", State: c.state, Raw: c.state}, {At: end, From: "racks/8", State: c.state, Raw: c.state}},
-			Pods:     api.Pods{Would: 2, Names: podsTo(2)},
+			Phase: "Done", Result: c.would, FinishedAt: &end,
+			Timeline: []api.PhaseEntered{{Phase: "Done", Result: c.would, At: end}},
+			Evidence: []api.Answer{{At: toMicroTime(after(29 * second)), From: "racks/7", State: c.state, Raw: c.state},
+				{At: end, From: "racks/8", State: c.state, Raw: c.state}},
+			Pods: api.Pods{Would: 2, Names: podsTo(2)},
 		}
 		got := o.DeepCopy().Status
 		got.Conditions = nil
 		if diff := cmp.Diff(status, got); diff != "" {
 			t.Errorf("%s: status: -want +got:\n%s", c.would, diff)
 		}
-		if f := meta.FindStatusCondition(o.Status.Conditions, api.Finished); f == nil || !strings.HasSuffix(f.Message, "nothing was done") {
+		if f := meta.FindStatusCondition(o.Status.Conditions, api.Finished); f == nil ||
+			!strings.HasSuffix(f.Message, "nothing was done") {
 			t.Errorf("%s: condition: got %+v, want that nothing was done", c.would, f)
 		}
 		if IsOpen(o) || len((Retention{Count: 0, Age: time.Hour}).FindExpired([]api.Fencing{*o}, start)) != 1 {
@@ -287,30 +328,38 @@ func TestShadow(t *testing.T) {
 		again.Record.By, again.Record.Since, again.Record.At = "pod-2", after(time.Hour), after(time.Hour)
 		other := Entry{}.AddUpdate(again)
 		if diff := cmp.Diff(*o, other.MergeObject(o).Object); other.Object.Name != o.Name || diff != "" {
-			t.Errorf("%s, told by another: got %s, want %s as it was: -want +got:\n%s", c.would, other.Object.Name, o.Name, diff)
+			t.Errorf("%s, told by another: got %s, want %s as it was: -want +got:\n%s", c.would, other.Object.Name,
+				o.Name, diff)
 		}
 		// The first made the object, and ended before it wrote the rest: another tells it, or nobody does.
 		bare := o.DeepCopy()
 		bare.Status = api.FencingStatus{}
-		for how, s := range map[string]api.FencingStatus{"joined": other.MergeObject(bare).Object.Status, "taken over": EntryOf(bare).AddUpdate(again).Object.Status} {
-			if s.Result != c.would || s.Pods.Would != 3 || len(s.Pods.Names) != 3 || s.Pods.Ended != 0 || len(s.Evidence) != 2 {
+		for how, s := range map[string]api.FencingStatus{
+			"joined":     other.MergeObject(bare).Object.Status,
+			"taken over": EntryOf(bare).AddUpdate(again).Object.Status} {
+			if s.Result != c.would || s.Pods.Would != 3 || len(s.Pods.Names) != 3 || s.Pods.Ended != 0 ||
+				len(s.Evidence) != 2 {
 				t.Errorf("%s, half written and %s: got %+v, want all that the other knows", c.would, how, s)
 			}
 		}
-		if s := EntryOf(bare).WithEnd(ResultUnknown, after(time.Hour)).Object.Status; s.Phase != "Done" || s.Result != c.would || s.FinishedAt == nil {
+		if s := EntryOf(bare).WithEnd(ResultUnknown, after(time.Hour)).Object.Status; s.Phase != "Done" ||
+			s.Result != c.would || s.FinishedAt == nil {
 			t.Errorf("%s, half written and told by nobody: got %+v", c.would, s)
 		}
 
 		// Names.
 		for what, change := range map[string]func(*Update){
-			"it": func(*Update) {}, "another boot's": func(x *Update) { x.Record.BootID = "2" }, "after a heartbeat": func(x *Update) { x.Record.LeaseRV = "8" },
-			"another Node's of that name": func(x *Update) { x.Record.NodeUID = "2" }, "another node's": func(x *Update) { x.Node = "n2" },
-			"a long name's": func(x *Update) { x.Node = strings.Repeat("node-0123.", 25) + "xyz" },
+			"it": func(*Update) {}, "another boot's": func(x *Update) { x.Record.BootID = "2" },
+			"after a heartbeat":           func(x *Update) { x.Record.LeaseRV = "8" },
+			"another Node's of that name": func(x *Update) { x.Record.NodeUID = "2" },
+			"another node's":              func(x *Update) { x.Node = "n2" },
+			"a long name's":               func(x *Update) { x.Node = strings.Repeat("node-0123.", 25) + "xyz" },
 		} {
 			x := first
 			change(&x)
 			name := x.Name()
-			if bad := validation.IsDNS1123Subdomain(name); len(bad) > 0 || seen[name] != "" || what == "it" && (name != o.Name || !strings.HasPrefix(name, c.prefix)) {
+			if bad := validation.IsDNS1123Subdomain(name); len(bad) > 0 || seen[name] != "" ||
+				what == "it" && (name != o.Name || !strings.HasPrefix(name, c.prefix)) {
 				t.Errorf("%s of %s: got name %q, which %q has: %v", c.would, what, name, seen[name], bad)
 			}
 			seen[name] = c.would + " of " + what
@@ -318,7 +367,8 @@ func TestShadow(t *testing.T) {
 	}
 	big := shadow(false)
 	big.Would = podsTo(700)
-	if p := (Entry{}).AddUpdate(big).BoundedObject(&api.Fencing{}).Status.Pods; p.Would != 700 || len(p.Names) != api.MaxNames {
+	if p := (Entry{}).AddUpdate(big).BoundedObject(&api.Fencing{}).Status.Pods; p.Would != 700 ||
+		len(p.Names) != api.MaxNames {
 		t.Errorf("700 pods: got %d and %d names, want all of them and %d", p.Would, len(p.Names), api.MaxNames)
 	}
 }
@@ -352,7 +402,8 @@ func TestName(t *testing.T) {
 		{"like ours, but a person's", "n1", person("f-0123456789ab", start), "n1.f-0123456789ab-"},
 		{"the same, later", "n1", person("f-0123456789ab", after(second)), "n1.f-0123456789ab-"},
 		{"nothing that a name may hold", "n1", person("___", start), "n1."},
-		{"another controller's", "n1", taint.Record{ID: "x", NodeUID: "uid", Since: start, By: "external/nhc"}, "n1.x-"},
+		{"another controller's", "n1", taint.Record{ID: "x", NodeUID: "uid", Since: start, By: "external/nhc"},
+			"n1.x-"},
 		{"a long node", long, record(), long[:100]},
 		{"a longer one", long + "y", record(), long[:100]},
 		{"long both", long, person(strings.Repeat("w", 63), start), long[:100]},
@@ -365,7 +416,8 @@ func TestName(t *testing.T) {
 			t.Errorf("%s: got %q, which %s has", c.name, got, before)
 		}
 		seen[got] = c.name
-		if again := ObjectName(c.node, c.r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(time.Hour))); again != got {
+		if again := ObjectName(c.node,
+			c.r.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(time.Hour))); again != got {
 			t.Errorf("%s: got %q in another phase, want %q", c.name, again, got)
 		}
 	}
@@ -408,7 +460,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// What becomes of the machine afterwards is told of the fence that is over, by whoever leads then, and nothing else of it changes.
+// What becomes of the machine afterwards is told of the fence that is over, by whoever leads then, and nothing else of
+// it changes.
 func TestAfterwards(t *testing.T) {
 	before := tell(Entry{}, story()...).Object
 	rec := story()[len(story())-1].Record
@@ -416,7 +469,8 @@ func TestAfterwards(t *testing.T) {
 		rec.PostFence = after
 		now := Entry{}.AddUpdate(told(rec, start.Add(time.Hour))).MergeObject(&before).Object
 		c := meta.FindStatusCondition(now.Status.Conditions, api.Finished)
-		if now.Status.After != string(after) || c.Reason != "Evicted" || !strings.HasSuffix(c.Message, postFenceTexts[after]) || postFenceTexts[after] == "" {
+		if now.Status.After != string(after) || c.Reason != "Evicted" ||
+			!strings.HasSuffix(c.Message, postFenceTexts[after]) || postFenceTexts[after] == "" {
 			t.Errorf("%s: got %q, condition %+v", after, now.Status.After, c)
 		}
 		now.Status.After, now.Status.Conditions = "", before.Status.Conditions
@@ -424,7 +478,8 @@ func TestAfterwards(t *testing.T) {
 			t.Errorf("%s: something else changed (-before +now):\n%s", after, diff)
 		}
 		before.Status.After = string(after)
-		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).Object; late.Status.After != string(after) {
+		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).
+			Object; late.Status.After != string(after) {
 			t.Errorf("%s: told again: got %q", after, late.Status.After)
 		}
 		before.Status.After = ""

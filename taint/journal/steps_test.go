@@ -70,8 +70,8 @@ func TestStepsCountOnce(t *testing.T) {
 	}
 }
 
-// TestStepsOfProcesses: another process goes on where the first wrote down what it had done. A process also finds what it
-// wrote itself, where it was not told that the write went through.
+// TestStepsOfProcesses: another process goes on where the first wrote down what it had done. A process also finds what
+// it wrote itself, where it was not told that the write went through.
 func TestStepsOfProcesses(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -84,12 +84,13 @@ func TestStepsOfProcesses(t *testing.T) {
 		one := tell(Entry{}, second...).MergeObject(written)
 		i := r.IntN(len(second) + 1)
 		for how, e := range map[string]Entry{
-			"joined in the end":       one,
-			"joined in the middle":    tell(tell(Entry{}, second[:i]...).MergeObject(written), second[i:]...),
-			"taken over":              tell(EntryOf(written), second...),
-			"joined twice":            one.MergeObject(written),
-			"joined with itself":      one.MergeObject(one.BoundedObject(&api.Fencing{})),
-			"half written, rewritten": tell(Entry{}, second...).MergeObject(tell(EntryOf(written), second[:i]...).BoundedObject(&api.Fencing{})),
+			"joined in the end":    one,
+			"joined in the middle": tell(tell(Entry{}, second[:i]...).MergeObject(written), second[i:]...),
+			"taken over":           tell(EntryOf(written), second...),
+			"joined twice":         one.MergeObject(written),
+			"joined with itself":   one.MergeObject(one.BoundedObject(&api.Fencing{})),
+			"half written, rewritten": tell(Entry{}, second...).
+				MergeObject(tell(EntryOf(written), second[:i]...).BoundedObject(&api.Fencing{})),
 		} {
 			if diff := cmp.Diff(want, e.Object.Status.Steps); diff != "" {
 				t.Errorf("seed %d, %s: -want +got:\n%s", seed, how, diff)
@@ -118,7 +119,8 @@ func TestStepsAreBounded(t *testing.T) {
 	var e Entry
 	const asked = 3000
 	for i := range asked {
-		e = e.AddUpdate(toldStep(step(api.StepAskDevices, time.Duration(i)*second, time.Duration(i)*second+second/2, 0)))
+		e = e.AddUpdate(
+			toldStep(step(api.StepAskDevices, time.Duration(i)*second, time.Duration(i)*second+second/2, 0)))
 	}
 	if len(e.steps.own) > maxOwnSteps {
 		t.Errorf("kept %d steps, want at most %d", len(e.steps.own), maxOwnSteps)
@@ -132,7 +134,8 @@ func TestStepsAreBounded(t *testing.T) {
 	long := step(strings.Repeat("S", 999), 2*second, second, -1)
 	long.Error = strings.Repeat("é", 300) + "\xff"
 	got := tell(Entry{}, toldStep(long)).Object.Status.Steps[0]
-	if len(got.Step) > api.MaxError || len(got.Error) > api.MaxError || !utf8.ValidString(got.Error) || got.Error == "" ||
+	if len(got.Step) > api.MaxError || len(got.Error) > api.MaxError || !utf8.ValidString(got.Error) ||
+		got.Error == "" ||
 		got.Objects != 0 || got.Ended.Before(&got.Began) {
 		t.Errorf("got %+v, want texts that are cut, and nothing below zero", got)
 	}

@@ -28,10 +28,13 @@ import (
 
 var epoch = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
-// No part of what is written as it is can be lost: JSON passes over a field that is not exported, or is left out by its tag.
+// No part of what is written as it is can be lost: JSON passes over a field that is not exported, or is left out by its
+// tag.
 func TestNoFieldIsLost(t *testing.T) {
 	elsewhere := map[string]string{ // written by other means, and why it may be
-		"fence.Facts.NoDeviceErr": "facts.NoDeviceErr", "fence.Facts.Mode": "facts.Mode", "fence.Facts.NewID": "Line.NewID", "policy.Policy.Nodes": "rule.NodesSelected", "policy.Policy.Pods": "rule.PodsSelected",
+		"fence.Facts.NoDeviceErr": "facts.NoDeviceErr", "fence.Facts.Mode": "facts.Mode",
+		"fence.Facts.NewID": "Line.NewID", "policy.Policy.Nodes": "rule.NodesSelected",
+		"policy.Policy.Pods": "rule.PodsSelected",
 	}
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type, string)
@@ -68,8 +71,10 @@ func TestNoFieldIsLost(t *testing.T) {
 		}
 	}
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](), reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
-		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageBody](), reflect.TypeFor[answer](), reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
+		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](),
+		reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
+		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageBody](), reflect.TypeFor[answer](),
+		reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
 	} {
 		walk(of, of.String())
 	}
@@ -82,11 +87,13 @@ func TestNoFieldIsLost(t *testing.T) {
 func TestPasswordsOfAnyForm(t *testing.T) {
 	for _, password := range []string{"plain", "a&b", "a<b>c", `a\b`, "a\u2028b", "a'b", "a%40b", "a@b", "\x01"} {
 		var back map[string]string
-		if err := json.Unmarshal(EncodeJSON(map[string]string{"id": "https://admin:" + password + "@bmc/x"}), &back); err != nil || back["id"] != "https://bmc/x" {
+		if err := json.Unmarshal(EncodeJSON(map[string]string{"id": "https://admin:" + password + "@bmc/x"}),
+			&back); err != nil || back["id"] != "https://bmc/x" {
 			t.Errorf("%q: got %q (%v)", password, back, err)
 		}
 	}
-	want := map[string]string{"record": `{"id":"https://bmc","by":"a@b","in":"{\"id\":\"https://bmc\",\"by\":\"a@b\"}"}`}
+	want := map[string]string{
+		"record": `{"id":"https://bmc","by":"a@b","in":"{\"id\":\"https://bmc\",\"by\":\"a@b\"}"}`}
 	var back map[string]string
 	if err := json.Unmarshal(EncodeJSON(want), &back); err != nil || !reflect.DeepEqual(back, want) {
 		t.Errorf("got %q (%v), want %q", back, err, want)
@@ -96,16 +103,19 @@ func TestPasswordsOfAnyForm(t *testing.T) {
 // What is left of a Node is seen as the whole Node is.
 func TestSlimNodeLooksTheSame(t *testing.T) {
 	n := &corev1.Node{}
-	n.Name, n.Labels, n.Annotations = "n1", map[string]string{"a": "b"}, map[string]string{"forcefence.io/x": "y", "other/x": "z"}
+	n.Name, n.Labels, n.Annotations = "n1", map[string]string{"a": "b"},
+		map[string]string{"forcefence.io/x": "y", "other/x": "z"}
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "of a kubelet"}}
+	n.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "of a kubelet"}}
 	n.Spec.Taints = taint.WithMark(n.Spec.Taints, taint.DefaultKey, "by-hand", epoch.Wall)
 	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"v"}
 	n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v", DevicePath: "/dev/x"}}
 	n.UID = types.UID("u")
 	for name, manager := range map[string]string{"a person": "kubectl-taint", "another program": "drainer"} {
 		n.ManagedFields[0].Manager = manager
-		want, got := taint.NewLook(n, nil, taint.DefaultKey, epoch, epoch), taint.NewLook(slimNode(n), nil, taint.DefaultKey, epoch, epoch)
+		want, got := taint.NewLook(n, nil, taint.DefaultKey, epoch, epoch),
+			taint.NewLook(slimNode(n), nil, taint.DefaultKey, epoch, epoch)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got\n%+v\nwant\n%+v", name, got, want)
 		}
@@ -116,8 +126,10 @@ func TestSlimNodeLooksTheSame(t *testing.T) {
 func TestFactsComeBack(t *testing.T) {
 	f := decide.Facts{
 		Facts: fence.Facts{
-			Mode: fence.Shadow, Devices: []proof.Device{{Name: "racks/https://admin:" + "of-the-pod-only" + "@bmc"}}, NewID: "f-1", By: "me",
-			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 2 * time.Minute},
+			Mode: fence.Shadow, Devices: []proof.Device{{Name: "racks/https://admin:" + "of-the-pod-only" + "@bmc"}},
+			NewID: "f-1", By: "me",
+			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
+				Retry: 2 * time.Minute},
 		},
 		Evict: evict.Settings{DetachTimeout: time.Minute},
 	}
@@ -127,7 +139,8 @@ func TestFactsComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Policies = []policy.Policy{
-		{Name: "some", Pods: parsed, WithoutProof: policy.AcceptDuplicates, When: policy.NotReady}, {Name: "none", Pods: labels.Nothing()}, {Name: "all", Nodes: labels.Everything()},
+		{Name: "some", Pods: parsed, WithoutProof: policy.AcceptDuplicates, When: policy.NotReady},
+		{Name: "none", Pods: labels.Nothing()}, {Name: "all", Nodes: labels.Everything()},
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
@@ -140,7 +153,8 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	for i, p := range got.Policies {
 		for _, set := range []labels.Set{{"app": "a"}, {"app": "x"}, {"app": "a", "c": ""}} {
-			if want := f.Policies[i].Pods; want != nil && p.Pods.Matches(set) != want.Matches(set) || want == nil && p.Pods != nil {
+			if want := f.Policies[i].Pods; want != nil && p.Pods.Matches(set) != want.Matches(set) ||
+				want == nil && p.Pods != nil {
 				t.Errorf("policy %s: pods %v are selected otherwise", p.Name, set)
 			}
 		}
@@ -162,25 +176,35 @@ func TestReadingsComeBack(t *testing.T) {
 	volume := action.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d",
 		Unique: "u", Migrated: "m", Unread: true}
 	pod := action.Pod{
-		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true, Tombstone: true, Spared: "s", First: true, Priority: -4,
-		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"}, Owner: action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
+		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true,
+		Tombstone: true, Spared: "s", First: true, Priority: -4,
+		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"},
+		Owner:    action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
 		Volumes: []action.Volume{volume}, Claims: true,
 		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{
-		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su", Addresses: "a", At: epoch.Add(2), Run: "r"},
-		By:          "racks", Got: epoch.Add(3), Err: nil,
+		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su",
+			Addresses: "a", At: epoch.Add(2), Run: "r"},
+		By: "racks", Got: epoch.Add(3), Err: nil,
 	}
-	attachments := []action.Attachment{{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
+	attachments := []action.Attachment{
+		{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
 	for _, want := range []decide.Observation{
-		decide.PodsListed{Pods: []action.Pod{pod}}, decide.VolumesRead{ByPod: map[string][]action.Volume{"u": {volume}}},
-		decide.OwnersRead{ByPod: map[string]action.Owner{"u": pod.Owner}}, decide.StorageSettingRead{Why: "its setting"},
-		decide.EtcdPodsListed{Ready: map[string]bool{"n1": true, "n2": false}}, decide.AwaitedClaimsRead{Claims: map[string]bool{"ns/c": true}},
-		decide.ClaimsRead{ByVolume: map[string]string{"pv": "ns/c"}}, decide.AttachmentsListed{Attachments: attachments},
-		decide.AttachmentsListed{Attachments: attachments, Live: true}, decide.DevicesAnswered{Answers: []providers.Answer{answer}},
+		decide.PodsListed{Pods: []action.Pod{pod}},
+		decide.VolumesRead{ByPod: map[string][]action.Volume{"u": {volume}}},
+		decide.OwnersRead{ByPod: map[string]action.Owner{"u": pod.Owner}},
+		decide.StorageSettingRead{Why: "its setting"},
+		decide.EtcdPodsListed{Ready: map[string]bool{"n1": true, "n2": false}},
+		decide.AwaitedClaimsRead{Claims: map[string]bool{"ns/c": true}},
+		decide.ClaimsRead{ByVolume: map[string]string{"pv": "ns/c"}},
+		decide.AttachmentsListed{Attachments: attachments},
+		decide.AttachmentsListed{Attachments: attachments, Live: true},
+		decide.DevicesAnswered{Answers: []providers.Answer{answer}},
 		decide.ActionDone{SentAt: epoch, Withheld: true, Results: map[string]action.WriteResult{"u": action.TooLarge}},
-		decide.StorageReported{Policies: []policy.Policy{{Name: "p"}}, Health: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
+		decide.StorageReported{Policies: []policy.Policy{{Name: "p"}},
+			Health: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
 		decide.NodeIdle{},
 	} {
 		l, body := toLine(want)
@@ -241,7 +265,8 @@ func TestEarlierDecisions(t *testing.T) {
 		`{"do":"WriteRecord","why":"MachineConfirmedOff","record":"{}","phase":"Evicting"}`: {
 			Do: "WriteRecord", Why: "MachineConfirmedOff", Record: "{}", Phase: "Evicting",
 		},
-		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct", RequeueAfter: "5s"},
+		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct",
+			RequeueAfter: "5s"},
 		`{"do":"Wait","why":"WouldRecover","would":"Arm","record":"{}","phase":"Armed"}`: {
 			Do: "Wait", Why: "WouldRecover", Would: "SetMark", Record: "{}", Phase: "Armed",
 		},
@@ -257,8 +282,8 @@ func TestEarlierDecisions(t *testing.T) {
 	}
 }
 
-// TestEarlierActionNames decodes each name that an action had in recordings of earlier versions, as Do and as Would. The
-// name of today must be that of an action, and is decoded as it is.
+// TestEarlierActionNames decodes each name that an action had in recordings of earlier versions, as Do and as Would.
+// The name of today must be that of an action, and is decoded as it is.
 func TestEarlierActionNames(t *testing.T) {
 	for earlier, a := range map[string]action.Action{
 		"Leave": action.NoAction{}, "Ask": action.AskDevices{}, "Write": action.WriteRecord{}, "Arm": action.SetMark{},

@@ -18,7 +18,8 @@ import (
 // However long and odd what a device says: what is written of it decides the same.
 func TestErrorsOfAnyForm(t *testing.T) {
 	for _, text := range []string{
-		strings.Repeat("long ", 1000), "\x00\x1b  a   b\n", strings.Repeat("é", 150), "https://admin:pw@bmc/" + strings.Repeat("x", 300), strings.Repeat("y", 190) + "https://a:longer@bmc/x",
+		strings.Repeat("long ", 1000), "\x00\x1b  a   b\n", strings.Repeat("é", 150),
+		"https://admin:pw@bmc/" + strings.Repeat("x", 300), strings.Repeat("y", 190) + "https://a:longer@bmc/x",
 	} {
 		err := providers.WithClass(providers.ErrDenied, errors.New(text))
 		for name, set := range map[string]func(*world){
@@ -31,7 +32,8 @@ func TestErrorsOfAnyForm(t *testing.T) {
 			set(w)
 			w.run(2 * time.Minute)
 			if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Compared < 5 || r.Broken > 0 {
-				t.Errorf("%s %.20q: %d of %d differ: %+v", name, text, r.Differ, r.Compared, r.Decisions[len(r.Decisions)-1])
+				t.Errorf("%s %.20q: %d of %d differ: %+v", name, text, r.Differ, r.Compared,
+					r.Decisions[len(r.Decisions)-1])
 			}
 		}
 	}

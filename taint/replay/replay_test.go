@@ -69,21 +69,28 @@ func newWorld(mode fence.Mode) *world {
 	n.Status.NodeInfo.BootID = "b1"
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 		LastTransitionTime: metav1.NewTime(epoch.Wall), Message: secret}}
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{},"f:` + secret + `":{}}}`)}}
 	w.node = n
-	w.pods = []action.Pod{{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret, Owner: action.Owner{Kind: "StatefulSet", Name: "db"}}}
+	w.pods = []action.Pod{
+		{Namespace: "ns", Name: "db-0", UID: "db-0-uid", ResourceVersion: "1", Message: secret,
+			Owner: action.Owner{Kind: "StatefulSet", Name: "db"}}}
 	w.pods[0].Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, TolerationSeconds: new(int64(3600))}}
 	w.facts = decide.Facts{
 		Facts: fence.Facts{
-			Mode: mode, By: "ff", NewID: "f-1", Devices: []proof.Device{{Name: "racks/https://admin:" + secret + "@bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
-			Settings: fence.Settings{PowerOffAfter: 20 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
+			Mode: mode, By: "ff", NewID: "f-1",
+			Devices: []proof.Device{
+				{Name: "racks/https://admin:" + secret + "@bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+			Settings: fence.Settings{PowerOffAfter: 20 * time.Second, PowerOffTimeout: time.Minute,
+				Retry: 5 * time.Minute},
 		},
 		Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
 	}
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		w.fleet.AddNode(name, w.now)
 		w.fleet.ApplyLease(name, "1", 40*time.Second, w.now)
-		w.fleet.ApplyLook(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
+		w.fleet.ApplyLook(
+			taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
 	}
 	w.course = recording.Recorder{Name: "n1", Tape: w.take}
 	w.tape.Write(append(recording.Header{By: "test", At: epoch.Wall, Key: taint.DefaultKey, Mode: mode.String(),
@@ -148,7 +155,8 @@ func (w *world) ListAttachments(_ context.Context, a action.ListAttachments) dec
 }
 
 func (w *world) AskDevices(context.Context) decide.Observation {
-	a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now}, By: "racks", Got: w.now}
+	a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, Raw: "On", At: w.now},
+		By: "racks", Got: w.now}
 	if w.off {
 		a.State, a.Raw = providers.PowerOff, "Off"
 	}
@@ -170,7 +178,8 @@ func (w *world) WriteRecord(_ context.Context, a action.WriteRecord) decide.Obse
 }
 
 func (w *world) SetMark(_ context.Context, a action.SetMark) decide.Observation {
-	w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID, w.now.Wall.Truncate(time.Second))
+	w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID,
+		w.now.Wall.Truncate(time.Second))
 	return w.write(a.Record)
 }
 
@@ -180,7 +189,8 @@ func (w *world) RemoveMark(_ context.Context, a action.RemoveMark) decide.Observ
 }
 
 func (w *world) SetPoweredOnCondition(context.Context, action.SetPoweredOnCondition) decide.Observation {
-	w.node.Status.Conditions = append(w.node.Status.Conditions, corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
+	w.node.Status.Conditions = append(w.node.Status.Conditions,
+		corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})
 	w.node.ResourceVersion += "1"
 	return decide.ActionDone{SentAt: w.now}
 }
@@ -204,7 +214,8 @@ func (w *world) DeletePods(context.Context, action.DeletePods) decide.Observatio
 func (w *world) other(change func(*decide.Facts)) *OtherConfig {
 	facts := w.facts
 	change(&facts)
-	return &OtherConfig{Facts: func(*corev1.Node, taint.Look, time.Time) decide.Facts { return facts }, EvictFirst: labels.Nothing()}
+	return &OtherConfig{Facts: func(*corev1.Node, taint.Look, time.Time) decide.Facts { return facts },
+		EvictFirst: labels.Nothing()}
 }
 
 func play(t *testing.T, text string, o *OtherConfig) Report {
@@ -229,7 +240,9 @@ func TestSameDecisions(t *testing.T) {
 			now = append(now, d.Now.Do)
 		}
 	}
-	if want := []string{"WriteRecord", "PowerOff", "SetMark", "WriteRecord", "EndPods", "DeletePods", "RemoveMark"}; r.Differ != 0 || !reflect.DeepEqual(now, want) {
+	if want := []string{
+		"WriteRecord", "PowerOff", "SetMark", "WriteRecord", "EndPods", "DeletePods", "RemoveMark"}; r.Differ != 0 ||
+		!reflect.DeepEqual(now, want) {
 		t.Errorf("got %q, %d differ; want %q", now, r.Differ, want)
 	}
 	if lines := strings.Count(w.tape.String(), "\n"); r.Lines != lines || r.Skipped != 0 || r.Torn {
@@ -262,7 +275,9 @@ func TestEveryDifferenceCounts(t *testing.T) {
 			continue
 		}
 		for name, change := range map[string]func(*recording.Step){
-			"after": func(s *recording.Step) { s.RequeueAfter = "77s" }, "detail": func(s *recording.Step) { s.Detail += "x" }, "pods": func(s *recording.Step) { s.Pods = append(s.Pods, "x/y") },
+			"after":  func(s *recording.Step) { s.RequeueAfter = "77s" },
+			"detail": func(s *recording.Step) { s.Detail += "x" },
+			"pods":   func(s *recording.Step) { s.Pods = append(s.Pods, "x/y") },
 			"record": func(s *recording.Step) { s.Record += "x" }, "why": func(s *recording.Step) { s.Why = "" },
 		} {
 			var was, now recording.Step
@@ -278,8 +293,11 @@ func TestEveryDifferenceCounts(t *testing.T) {
 			all := slices.Clone(lines)
 			all[i] = string(recording.EncodeJSON(l)) + "\n"
 			r := play(t, strings.Join(all, ""), nil)
-			if last := len(r.Decisions) - 1; r.Differ != 1 || !slices.ContainsFunc(r.Decisions, func(d Decision) bool { return d.Line == i+1 && slices.Equal(d.In, []string{name}) }) {
-				t.Errorf("line %d with another %s: %d differ, the last of %+v", i+1, name, r.Differ, r.Decisions[max(last, 0):])
+			if last := len(r.Decisions) - 1; r.Differ != 1 ||
+				!slices.ContainsFunc(r.Decisions,
+					func(d Decision) bool { return d.Line == i+1 && slices.Equal(d.In, []string{name}) }) {
+				t.Errorf("line %d with another %s: %d differ, the last of %+v", i+1, name, r.Differ,
+					r.Decisions[max(last, 0):])
 			}
 			tried++
 		}
@@ -315,7 +333,10 @@ func TestRedaction(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.facts.NoDeviceErr = nil
 	w.run(10 * time.Minute)
-	w.course.Apply(w.now, &w.fleet, decide.DevicesAnswered{Answers: []providers.Answer{{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}})
+	w.course.Apply(w.now, &w.fleet,
+		decide.DevicesAnswered{
+			Answers: []providers.Answer{
+				{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}})
 	if text := w.tape.String(); strings.Contains(text, secret) || !strings.Contains(text, "racks/https://bmc") {
 		t.Errorf("a secret stands in the recording:\n%s", text)
 	}
@@ -326,7 +347,8 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(time.Minute)
 	before := w.given
-	w.course.Apply(w.now, &w.fleet, decide.PodsListed{Pods: []action.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}})
+	w.course.Apply(w.now, &w.fleet,
+		decide.PodsListed{Pods: []action.Pod{{Name: "p", DeleteAt: epoch.Wall.AddDate(9000, 0, 0)}}})
 	if w.run(time.Minute); w.given != before {
 		t.Errorf("%d lines came after it", w.given-before)
 	}
@@ -345,13 +367,19 @@ func TestOtherConfiguration(t *testing.T) {
 		moved   int
 		differs int
 	}{
-		"the same":            {mode: fence.Fence, change: func(*decide.Facts) {}},
-		"shadow, and fence":   {fence.Shadow, func(f *decide.Facts) { f.Mode = fence.Fence }, "WouldPowerOff", "PoweringOff", explain.Moves, 1, 1},
-		"observe, and fence":  {fence.Observe, func(f *decide.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady", "PoweringOff", explain.Moves, 1, 3},
-		"observe, and shadow": {mode: fence.Observe, change: func(f *decide.Facts) { f.Mode = fence.Shadow }, differs: 4},
-		"fence, and observe":  {fence.Fence, func(f *decide.Facts) { f.Mode = fence.Observe }, "PoweringOff", "PoweredOnNotReady", explain.Nothing, 0, 3},
-		"fence, and paused":   {fence.Fence, func(f *decide.Facts) { f.Excluded = "new disk" }, "PoweringOff", "NodeExcluded", explain.Nothing, 0, 3},
-		"a longer grace":      {fence.Fence, func(f *decide.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff", "WaitingForGrace", explain.Moves, 1, 1},
+		"the same": {mode: fence.Fence, change: func(*decide.Facts) {}},
+		"shadow, and fence": {fence.Shadow, func(f *decide.Facts) { f.Mode = fence.Fence }, "WouldPowerOff",
+			"PoweringOff", explain.Moves, 1, 1},
+		"observe, and fence": {fence.Observe, func(f *decide.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady",
+			"PoweringOff", explain.Moves, 1, 3},
+		"observe, and shadow": {mode: fence.Observe, change: func(f *decide.Facts) { f.Mode = fence.Shadow },
+			differs: 4},
+		"fence, and observe": {fence.Fence, func(f *decide.Facts) { f.Mode = fence.Observe }, "PoweringOff",
+			"PoweredOnNotReady", explain.Nothing, 0, 3},
+		"fence, and paused": {fence.Fence, func(f *decide.Facts) { f.Excluded = "new disk" }, "PoweringOff",
+			"NodeExcluded", explain.Nothing, 0, 3},
+		"a longer grace": {fence.Fence, func(f *decide.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff",
+			"WaitingForGrace", explain.Moves, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(tt.mode)
@@ -377,8 +405,10 @@ func TestOtherConfiguration(t *testing.T) {
 			case tt.then == "" && parted == nil:
 			case tt.then == "" || parted == nil:
 				t.Fatalf("the worlds part at %+v, want %q", parted, tt.then)
-			case parted.Then.Why != tt.then || parted.Now.Why != tt.now || parted.Estimate.Outcome != tt.outcome || len(parted.Estimate.Moved) != tt.moved:
-				t.Errorf("got %s, now %s, estimate %+v; want %s, %s, %s", parted.Then, parted.Now, parted.Estimate, tt.then, tt.now, tt.outcome)
+			case parted.Then.Why != tt.then || parted.Now.Why != tt.now || parted.Estimate.Outcome != tt.outcome ||
+				len(parted.Estimate.Moved) != tt.moved:
+				t.Errorf("got %s, now %s, estimate %+v; want %s, %s, %s", parted.Then, parted.Now, parted.Estimate,
+					tt.then, tt.now, tt.outcome)
 			}
 		})
 	}
@@ -389,7 +419,8 @@ func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
 	w := newWorld(fence.Disabled)
 	w.run(3 * time.Minute)
 	r := play(t, w.tape.String(), w.other(func(f *decide.Facts) { f.Mode = fence.Fence }))
-	if len(r.Decisions) != 1 || !r.Decisions[0].Differs || !strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
+	if len(r.Decisions) != 1 || !r.Decisions[0].Differs ||
+		!strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
 		t.Errorf("got %+v, want that it cannot be told", r.Decisions)
 	}
 }
@@ -403,7 +434,8 @@ func TestOtherLimits(t *testing.T) {
 	for _, d := range play(t, w.tape.String(), o).Decisions {
 		if d.Estimate != nil {
 			if d.Then.Why != "PoweringOff" || d.Now.Why != "TooFewHealthy" || d.Estimate.Outcome != explain.Nothing {
-				t.Errorf("got %s, %s and %s, want that the floor keeps the machine on", d.Then, d.Now, d.Estimate.Outcome)
+				t.Errorf("got %s, %s and %s, want that the floor keeps the machine on", d.Then, d.Now,
+					d.Estimate.Outcome)
 			}
 			return
 		}
@@ -456,7 +488,8 @@ func TestSameBodiesAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Two processes that write of a node are not mixed up, nor are two courses of which a full disk took the end and the beginning.
+// Two processes that write of a node are not mixed up, nor are two courses of which a full disk took the end and the
+// beginning.
 func TestCoursesAreNotMixed(t *testing.T) {
 	one, two := newWorld(fence.Fence), newWorld(fence.Observe)
 	two.now = two.now.Add(3 * time.Second)
@@ -464,12 +497,16 @@ func TestCoursesAreNotMixed(t *testing.T) {
 	two.run(3 * time.Minute)
 	a, b := strings.SplitAfter(one.tape.String(), "\n"), strings.SplitAfter(two.tape.String(), "\n")
 	for n := 2; n < 40; n++ {
-		beside := strings.Join(a[:n], "") + strings.Join(b[:n+1], "") + strings.Join(a[n:], "") + strings.Join(b[n+1:], "")
+		beside := strings.Join(a[:n], "") + strings.Join(b[:n+1], "") + strings.Join(a[n:], "") +
+			strings.Join(b[n+1:], "")
 		if r := play(t, beside, nil); r.Differ != 0 || r.Skipped != len(a)-1-n || r.Compared < 50 {
-			t.Errorf("two processes, from line %d on: %d differ, %d lines left out, %d compared; want 0, those of the first and all of the second", n, r.Differ, r.Skipped, r.Compared)
+			t.Errorf("two processes, from line %d on: %d differ, %d lines left out, %d compared; want 0, those of "+
+				"the first and all of the second", n, r.Differ, r.Skipped, r.Compared)
 		}
-		if r := play(t, strings.Join(a[:n], "")+strings.Join(b[n:], ""), nil); r.Differ != 0 || r.Skipped != len(b)-1-n {
-			t.Errorf("a full disk after line %d: %d differ, %d lines left out, want 0 and the rest", n, r.Differ, r.Skipped)
+		if r := play(t, strings.Join(a[:n], "")+strings.Join(b[n:], ""), nil); r.Differ != 0 ||
+			r.Skipped != len(b)-1-n {
+			t.Errorf("a full disk after line %d: %d differ, %d lines left out, want 0 and the rest", n, r.Differ,
+				r.Skipped)
 		}
 	}
 }
@@ -495,7 +532,9 @@ func TestLongCourseIsCut(t *testing.T) {
 func TestCourseKeepsNoBodies(t *testing.T) {
 	var pods []action.Pod
 	for i := range 110 {
-		pods = append(pods, action.Pod{Namespace: "ns", Name: fmt.Sprintf("a-name-as-deployments-make-them-%d", i), Labels: map[string]string{"app.kubernetes.io/name": "a-name"}})
+		pods = append(pods,
+			action.Pod{Namespace: "ns", Name: fmt.Sprintf("a-name-as-deployments-make-them-%d", i),
+				Labels: map[string]string{"app.kubernetes.io/name": "a-name"}})
 	}
 	heap := func(tape func([]byte) bool) int {
 		var before, after runtime.MemStats
@@ -523,17 +562,26 @@ func TestBadRecordings(t *testing.T) {
 		"empty":            {"", "it is empty"},
 		"another file":     {"mode: fence\n", "line 1: not a recording of forcefence"},
 		"JSON, no version": {"{}\n", "line 1: not a recording of forcefence: its version is missing"},
-		"a newer version":  {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1), "version 2, by forcefence v9; this forcefence reads versions up to 1"},
-		"no JSON":          {header + "{\n{}\n", "line 2: unexpected end of JSON input"},
-		"no node":          {header + "{\"is\":\"next\"}\n", "line 2: its node is missing"},
-		"unknown kind":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: kind [31mred is not known to this version`},
-		"same as nothing":  {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n", "line 2: it repeats an earlier line that is missing"},
-		"a body":           {header + `{"node":"n","n":0,"is":"begin","body":[]}` + "\n", "line 2: begin of node n: json"},
-		"another node":     {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n", "has another Node"},
-		"no mode":          {header + `{"node":"n","n":0,"is":"begin"}` + "\n" + `{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is not a mode`},
-		"many values":      {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` + strings.Repeat(",{}", recording.MaxValues) + "]}\n", "line 3: it has 65539 values; a line of a recording has fewer"},
-		"year 10000":       {header + begun + `{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n", "line 3: life of node n: parsing time"},
-		"a long line":      {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
+		"a newer version": {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1),
+			"version 2, by forcefence v9; this forcefence reads versions up to 1"},
+		"no JSON": {header + "{\n{}\n", "line 2: unexpected end of JSON input"},
+		"no node": {header + "{\"is\":\"next\"}\n", "line 2: its node is missing"},
+		"unknown kind": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
+			`{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: kind [31mred is not known to this version`},
+		"same as nothing": {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n",
+			"line 2: it repeats an earlier line that is missing"},
+		"a body": {header + `{"node":"n","n":0,"is":"begin","body":[]}` + "\n", "line 2: begin of node n: json"},
+		"another node": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
+			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n",
+			"has another Node"},
+		"no mode": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
+			`{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is not a mode`},
+		"many values": {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` +
+			strings.Repeat(",{}", recording.MaxValues) + "]}\n",
+			"line 3: it has 65539 values; a line of a recording has fewer"},
+		"year 10000": {header + begun +
+			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n", "line 3: life of node n: parsing time"},
+		"a long line": {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
 	} {
 		r, err := PlayRecordings([]io.Reader{strings.NewReader(tt.text)}, nil)
 		got := r.First
@@ -554,11 +602,13 @@ func TestBadRecordings(t *testing.T) {
 	if !r.Torn || r.Lines != 2 {
 		t.Errorf("a torn line: got %+v", r.Tally)
 	}
-	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", recording.MaxValues/2)+"]}\n", newWorld(fence.Fence).other(func(*decide.Facts) {})
+	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", recording.MaxValues/2)+
+		"]}\n", newWorld(fence.Fence).other(func(*decide.Facts) {})
 	for n := range 100 { // each a few bytes, of which much would be kept until the next look
 		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
 	}
-	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too many values follow") || r.Skipped < 90 {
+	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too many values follow") ||
+		r.Skipped < 90 {
 		t.Errorf("much of the same: got %+v", r.Tally)
 	}
 	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n", nil)
@@ -571,7 +621,8 @@ func TestBadRecordings(t *testing.T) {
 	}
 }
 
-// TestGolden: a recording of this version stays readable. One that differs has been changed in its form: raise Version, or keep it.
+// TestGolden: a recording of this version stays readable. One that differs has been changed in its form: raise Version,
+// or keep it.
 func TestGolden(t *testing.T) {
 	const file = "testdata/recording-1.jsonl"
 	if *update {
@@ -593,13 +644,15 @@ func TestGolden(t *testing.T) {
 
 // FuzzPlay: whatever is in a file, it is played to an end, and what is told of it fits a terminal.
 func FuzzPlay(f *testing.F) {
-	for _, mode := range []fence.Mode{fence.Fence, fence.Shadow, fence.Observe} { // short ones: the fuzzer changes all of an input
+	// short ones: the fuzzer changes all of an input
+	for _, mode := range []fence.Mode{fence.Fence, fence.Shadow, fence.Observe} {
 		w := newWorld(mode)
 		w.off = mode == fence.Fence
 		w.run(500 * time.Millisecond)
 		f.Add(w.tape.Bytes())
 	}
-	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" + `{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
+	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" +
+		`{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
 	other := newWorld(fence.Shadow).other(func(f *decide.Facts) { f.Mode = fence.Fence })
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, o := range []*OtherConfig{nil, other} {

@@ -24,13 +24,16 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 		act   action.Action
 	}{
 		{"seen for five minutes", late(ahead(5 * time.Minute)), "", action.Wait{}},
-		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach), action.DeleteAttachments{}},
-		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)), string(reason.Tombstoning), action.EndPods{}},
+		{"seen for seven minutes", late(ahead(7 * time.Minute)), string(reason.WaitingDetach),
+			action.DeleteAttachments{}},
+		{"pods to end, seen for seven minutes", evicting(proven, pods(pod("p")), ahead(7*time.Minute)),
+			string(reason.Tombstoning), action.EndPods{}},
 		{"seen just now", late(func(v *View) { v.Look.Record.At = now.Wall.Add(time.Hour) }), "", action.Wait{}},
 	} {
 		d := Step(tt.view)
 		if d.Alert != tt.alert || action.Name(d.Action) != action.Name(tt.act) {
-			t.Errorf("%s: got %s, alert %q; want %s, %q", tt.name, action.Name(d.Action), d.Alert, action.Name(tt.act), tt.alert)
+			t.Errorf("%s: got %s, alert %q; want %s, %q", tt.name, action.Name(d.Action), d.Alert, action.Name(tt.act),
+				tt.alert)
 		}
 	}
 }

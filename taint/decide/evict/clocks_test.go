@@ -29,11 +29,14 @@ func TestFreshByBothClocks(t *testing.T) {
 		{"pods to end", evicting(proven, pods(pod("p"))), action.EndPods{}},
 		{"pods to end after a suspension", evicting(proven, pods(pod("p")), clocks(long)), action.AskDevices{}},
 		{"a person's word", evicting(person, noDevice, pods(pod("p"))), action.EndPods{}},
-		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)), action.Wait{}},
+		{"a person's word before a suspension", evicting(person, noDevice, pods(pod("p")), clocks(long)),
+			action.Wait{}},
 		{"on lately", evicting(saying(on, 100*time.Millisecond), pods(pod("p"))), action.SparePods{}},
-		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)), action.AskDevices{}},
+		{"on before a suspension", evicting(saying(on, 100*time.Millisecond), pods(pod("p")), clocks(long)),
+			action.AskDevices{}},
 		{"volumes, listed lately", evicting(proven, attached("a"), listed), action.Wait{}},
-		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)), action.ListAttachments{Live: true}},
+		{"volumes, listed before a suspension", evicting(attached("a"), listed, clocks(long)),
+			action.ListAttachments{Live: true}},
 	} {
 		if d := Step(tt.view); brief(d.Action) != brief(tt.act) {
 			t.Errorf("%s: got %s (%s), want %s", tt.name, brief(d.Action), d.Reason, brief(tt.act))

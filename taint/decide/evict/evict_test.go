@@ -49,10 +49,13 @@ func marked(p taint.Phase, change ...with) View {
 	r := taint.Record{ID: "f1", NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: ago(time.Minute).Wall, By: "other",
 		Device: "rack-a/7", Machine: &machine}.EnterPhase(p, "", ago(5*time.Second).Wall)
 	v := View{
-		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me", Settings: Settings{DetachTimeout: 6 * time.Minute},
+		Now: now, Devices: []proof.Device{{Name: "rack-a/7", Machine: machine}}, By: "me",
+		Settings: Settings{DetachTimeout: 6 * time.Minute},
 		Look: taint.Look{
-			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42", BootID: "b1",
-			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r, Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
+			Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1",
+			ResourceVersion: "42", BootID: "b1",
+			Ready: corev1.ConditionUnknown, LeaseRV: "7", Record: &r,
+			Mark: &taint.Mark{Value: "f1", Effect: corev1.TaintEffectNoSchedule},
 		},
 		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Live: true,
 	}
@@ -63,7 +66,8 @@ func marked(p taint.Phase, change ...with) View {
 	return v
 }
 
-// A person may set the same mark once more, between two looks of ours: what was proven under the first is asked for anew.
+// A person may set the same mark once more, between two looks of ours: what was proven under the first is asked for
+// anew.
 func TestTheSameMarkAgain(t *testing.T) {
 	v := evicting(proven)
 	again := v.Look
@@ -154,10 +158,13 @@ func seen(d time.Duration) with {
 // pod is one that goes, and that the stock controller leaves alone for five minutes.
 func pod(name string, change ...func(*action.Pod)) action.Pod {
 	secs := int64(300)
-	p := action.Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1", Tolerations: []corev1.Toleration{
-		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
-		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &secs},
-	}}
+	p := action.Pod{Namespace: "a", Name: name, UID: "uid-" + name, ResourceVersion: "1",
+		Tolerations: []corev1.Toleration{
+			{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: &secs},
+			{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: &secs},
+		}}
 	for _, c := range change {
 		c(&p)
 	}
@@ -214,7 +221,8 @@ type want struct {
 
 func short(d action.Decision) want {
 	rec := action.RecordOf(d.Action)
-	w := want{Act: d.Action, Why: d.Reason, After: d.RequeueAfter, Phase: rec.Phase, Result: rec.Result, Returned: action.NeedsNoProof(d.Action), Alert: d.Alert}
+	w := want{Act: d.Action, Why: d.Reason, After: d.RequeueAfter, Phase: rec.Phase, Result: rec.Result,
+		Returned: action.NeedsNoProof(d.Action), Alert: d.Alert}
 	for _, p := range action.PodsOf(d.Action) {
 		w.Pods = append(w.Pods, p.Name)
 	}
@@ -269,16 +277,22 @@ func TestStep(t *testing.T) {
 	}{
 		// Nothing to decide on.
 		{"zero", View{}, want{Act: action.NoAction{}, Why: reason.Gone}},
-		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }), want{Act: action.NoAction{}, Why: reason.NotMarked}},
-		{"bad record", evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }), want{Act: action.NoAction{}, Why: reason.BadRecord, Alert: "RecordUnreadable"}},
+		{"not marked", armed(proven, func(v *View) { v.Look.Mark = nil }),
+			want{Act: action.NoAction{}, Why: reason.NotMarked}},
+		{"bad record",
+			evicting(proven, pods(pod("p")), func(v *View) { v.Look.Record, v.Look.RecordErr = nil, errors.New("no") }),
+			want{Act: action.NoAction{}, Why: reason.BadRecord, Alert: "RecordUnreadable"}},
 
 		// A person's mark.
 		{"no record", armed(proven, func(v *View) { v.Look.Record = nil }), adopts},
-		{"the record is of a fence that ended", marked(taint.PhaseDone, proven, func(v *View) { v.Look.Record.Result = taint.ResultEvicted }), adopts},
+		{"the record is of a fence that ended",
+			marked(taint.PhaseDone, proven, func(v *View) { v.Look.Record.Result = taint.ResultEvicted }), adopts},
 		{"the mark has another value", armed(proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
-		{"set while we powered off", marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
+		{"set while we powered off",
+			marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
-		{"overwritten in the middle: goes on where it stands", evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
+		{"overwritten in the middle: goes on where it stands",
+			evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
 			want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
 
 		// Armed, ours.
@@ -290,7 +304,8 @@ func TestStep(t *testing.T) {
 		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: changing", armed(saying(changing, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: unknown", armed(saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
-		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: off, but it took too long", armed(seen(20*time.Second), slowOff),
+			lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: heartbeat", armed(proven, heartbeat), lift(reason.Alive, taint.ResultLifted)},
 		{"armed: booted", armed(proven, booted), lift(reason.Alive, taint.ResultLifted)},
 		{"armed: recreated", armed(proven, recreated), lift(reason.Alive, taint.ResultLifted)},
@@ -305,104 +320,159 @@ func TestStep(t *testing.T) {
 			heard(v, a)
 		}), asks(reason.Confirming)},
 		{"armed: ready and on", armed(ready, saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
-		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
-		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)), want{Act: action.AskDevices{}, Why: reason.Confirming, Alert: "ConfirmingOff"}},
+		{"armed: ready and unknown", armed(ready, saying(unknown, time.Second)),
+			lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"armed: never comes to an end", armed(overdue, saying(off, 6*time.Second)),
+			want{Act: action.AskDevices{}, Why: reason.Confirming, Alert: "ConfirmingOff"}},
 
 		// Armed, a person's.
 		{"person: no device", armed(person, noDevice), begins(reason.Vouched)},
-		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice), begins(reason.Vouched)},
-		{"another controller: adopted", armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
+		{"another controller: no device", armed(func(v *View) { v.Look.Record.By = "external/rescuer" }, noDevice),
+			begins(reason.Vouched)},
+		{"another controller: adopted",
+			armed(func(v *View) { v.Look.Record, v.Look.MarkedBy = nil, "external/rescuer" }),
 			want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseArmed}},
 		{"person: no device, still ready", armed(person, noDevice, ready), waits(reason.StillReady, pollWait)},
 		{"person: no device, heartbeat", armed(person, noDevice, heartbeat), lift(reason.Alive, taint.ResultLifted)},
 		{"person: nothing asked", armed(person), asks(reason.Confirming)},
 		{"person: off", armed(person, proven), begins(reason.Confirmed)},
 		{"person: unknown", armed(person, saying(unknown, time.Second)), begins(reason.Vouched)},
-		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)), waits(reason.Refused, 700*time.Millisecond)},
-		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)), waits(reason.MarkDisagree, 700*time.Millisecond)},
-		{"person: they disagree, trusted", armed(two, person, trust, both(on, off, 300*time.Millisecond)), begins(reason.Vouched)},
-		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)), waits(reason.Refused, 700*time.Millisecond)},
-		{"they disagree: the mark goes", armed(two, both(off, on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
+		{"person: on is refused", armed(person, saying(on, 300*time.Millisecond)),
+			waits(reason.Refused, 700*time.Millisecond)},
+		{"person: they disagree, which is refused", armed(two, person, both(off, on, 300*time.Millisecond)),
+			waits(reason.MarkDisagree, 700*time.Millisecond)},
+		{"person: they disagree, trusted", armed(two, person, trust, both(on, off, 300*time.Millisecond)),
+			begins(reason.Vouched)},
+		{"person: one on, the other unknown", armed(two, person, both(unknown, on, 300*time.Millisecond)),
+			waits(reason.Refused, 700*time.Millisecond)},
+		{"they disagree: the mark goes", armed(two, both(off, on, time.Second)),
+			lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"the second confirms", armed(two, both(unknown, off, time.Second)), begins(reason.Confirmed)},
 		{"person: on is refused, asked again", armed(person, saying(on, time.Second)), asks(reason.Confirming)},
 		{"person: on, trusted", armed(person, trust, saying(on, 300*time.Millisecond)), begins(reason.Vouched)},
-		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)), waits(reason.Confirming, 200*time.Millisecond)},
-		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)), waits(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing", armed(person, saying(changing, 300*time.Millisecond)),
+			waits(reason.Confirming, 200*time.Millisecond)},
+		{"person: changing, trusted", armed(person, trust, saying(changing, 300*time.Millisecond)),
+			waits(reason.Confirming, 200*time.Millisecond)},
 		{"person: changing, due", armed(person, saying(changing, 500*time.Millisecond)), asks(reason.Confirming)},
 		{"person: ready and off", armed(person, ready, proven), want{Act: action.ExpireReady{}, Why: reason.Expiring}},
-		{"person: ready and on", armed(person, ready, saying(on, time.Second)), waits(reason.Refused, proof.TTL-1100*time.Millisecond)},
-		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)), waits(reason.StillReady, proof.TTL-1100*time.Millisecond)},
-		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)), asks(reason.Confirming)},
+		{"person: ready and on", armed(person, ready, saying(on, time.Second)),
+			waits(reason.Refused, proof.TTL-1100*time.Millisecond)},
+		{"person: ready and unknown", armed(person, ready, saying(unknown, time.Second)),
+			waits(reason.StillReady, proof.TTL-1100*time.Millisecond)},
+		{"person: ready, asked long ago", armed(person, ready, saying(unknown, 6*time.Second)),
+			asks(reason.Confirming)},
 		{"person: healthy node, heartbeat", armed(person, ready, heartbeat), lift(reason.Alive, taint.ResultLifted)},
-		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.Refused, After: 700 * time.Millisecond, Alert: "MarkRefusedPoweredOn"}},
+		{"person: refused for long", armed(person, overdue, saying(on, 300*time.Millisecond)),
+			want{Act: action.Wait{}, Why: reason.Refused, After: 700 * time.Millisecond,
+				Alert: "MarkRefusedPoweredOn"}},
 
 		// Evicting: proof first.
 		{"new leader asks", evicting(pods(pod("p"))), asks(reason.Confirming)},
 		{"proof expired", evicting(pods(pod("p")), saying(off, 6*time.Second)), asks(reason.Confirming)},
-		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)), asks(reason.Confirming)},
-		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)), waits(reason.ProofLost, 700*time.Millisecond)},
+		{"proof from before the mark", evicting(pods(pod("p")), seen(time.Second), saying(off, 950*time.Millisecond)),
+			asks(reason.Confirming)},
+		{"proof lost", evicting(pods(pod("p")), saying(unknown, 300*time.Millisecond)),
+			waits(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost, due", evicting(pods(pod("p")), saying(unknown, time.Second)), asks(reason.Confirming)},
-		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)), waits(reason.ProofLost, 200*time.Millisecond)},
-		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
+		{"proof lost, changing", evicting(pods(pod("p", tomb)), saying(changing, 300*time.Millisecond)),
+			waits(reason.ProofLost, 200*time.Millisecond)},
+		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)),
+			want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
 		{"the second proves", evicting(two, pods(pod("p")), both(unknown, off, time.Second)), ends("p")},
-		{"both fall silent but one, which says on", evicting(two, pods(pod("p")), both(unknown, on, 300*time.Millisecond)), spares("p")},
-		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)), want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
-		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)), waits(reason.ProofLost, 700*time.Millisecond)},
+		{"both fall silent but one, which says on",
+			evicting(two, pods(pod("p")), both(unknown, on, 300*time.Millisecond)), spares("p")},
+		{"proof lost for long", evicting(overdue, pods(pod("p")), saying(unknown, 300*time.Millisecond)),
+			want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "ProofLost"}},
+		{"proof lost, volumes to clear", evicting(lists(pvA), attached("a"), saying(unknown, 300*time.Millisecond)),
+			waits(reason.ProofLost, 700*time.Millisecond)},
 		{"proof lost when nothing is left: finish", evicting(saying(unknown, time.Second)), finish},
 		{"new leader, nothing is left: finish", evicting(), finish},
 		{"new leader, only detach is left", evicting(attached("a")), detach},
-		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))), asks(reason.Confirming)},
+		{"ours, and the device is gone from the configuration", evicting(noDevice, pods(pod("p"))),
+			asks(reason.Confirming)},
 
 		// Evicting: what goes, in which order.
 		{"tombstones", evicting(proven, pods(pod("p"))), ends("p")},
-		{"order", evicting(proven, pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))), ends("t", "s", "b", "a", "z", "c")},
-		{"order by volumes, known or not", evicting(proven, pods(pod("a"), pod("v", func(p *action.Pod) { p.Volumes = []action.Volume{{PV: "pv"}} }), pod("c", func(p *action.Pod) { p.Claims = true }), pod("p", prio(1)))), ends("p", "c", "v", "a")},
-		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *action.Pod) { p.Namespace = "z" }))), ends("b", "a")},
+		{"order", evicting(proven,
+			pods(pod("z"), pod("b", prio(5)), pod("a"), pod("s", first), pod("t", first, prio(9)), pod("c", prio(-1)))),
+			ends("t", "s", "b", "a", "z", "c")},
+		{"order by volumes, known or not",
+			evicting(proven,
+				pods(pod("a"), pod("v", func(p *action.Pod) { p.Volumes = []action.Volume{{PV: "pv"}} }),
+					pod("c", func(p *action.Pod) { p.Claims = true }), pod("p", prio(1)))), ends("p", "c", "v", "a")},
+		{"order by namespace", evicting(proven, pods(pod("b"), pod("a", func(p *action.Pod) { p.Namespace = "z" }))),
+			ends("b", "a")},
 		{"a toleration of another taint does not help", evicting(proven, pods(pod("w", func(p *action.Pod) {
 			p.Tolerations = []corev1.Toleration{{Key: "example.com/x", Operator: corev1.TolerationOpExists}}
 		}))), stock},
-		{"exempt, finished and tombstoned stay out", evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
+		{"exempt, finished and tombstoned stay out",
+			evicting(proven, pods(pod("e", exempt), pod("f", finished), pod("t", tomb), pod("p"))), ends("p")},
 		{"a pod that is being deleted is tombstoned", evicting(proven, pods(pod("p", deleting))), ends("p")},
 		{"late pod", evicting(proven, cleared, pods(pod("t", tomb), pod("late"))), ends("late")},
-		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))), want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
-		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"tombstones that cannot be written", evicting(overdue, proven, pods(pod("p"))),
+			want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: []string{"p"}, Alert: "EndingPods"}},
+		{"then volumes", evicting(proven, pods(pod("t", tomb)), lists(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
 		{"then delete", evicting(proven, cleared, pods(pod("t", tomb))), deletes("t")},
-		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))), deletes("s", "a", "b")},
-		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))), deletes("t")},
+		{"delete in order", evicting(proven, pods(pod("b", tomb), pod("a", tomb), pod("s", tomb, first))),
+			deletes("s", "a", "b")},
+		{"delete with grace 0 though it is being deleted", evicting(proven, pods(pod("t", tomb, deleting, held))),
+			deletes("t")},
 		{"finalizers keep it: done with it", evicting(proven, pods(pod("t", tomb, forced, held))), finish},
 		{"deleted, no finalizer: again", evicting(proven, pods(pod("t", tomb, forced))), deletes("t")},
-		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))), deletes("t")},
-		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))), finish},
+		{"a Pod that an exemption covers now, with a tombstone", evicting(proven, pods(pod("t", tomb, exempt))),
+			deletes("t")},
+		{"exempt and finished pods are not waited for", evicting(proven, pods(pod("e", exempt), pod("f", finished))),
+			finish},
 		{"detach", evicting(proven, attached("a")), detach},
-		{"detach takes long", evicting(proven, overdue, attached("a")), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
-		{"attachment of a finished pod must go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
-		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")), finish},
+		{"detach takes long", evicting(proven, overdue, attached("a")),
+			want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"attachment of a finished pod must go",
+			evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
+		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")),
+			finish},
 		{"inline attachment", evicting(proven, attached("")), detach},
 		{"nothing left", evicting(proven), finish},
 
 		// Step 10: the lists.
-		{"entries of pods that stay are kept", evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
-			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB}, Attached: []corev1.UniqueVolumeName{pvB}}},
-		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)), finish},
-		{"a volume that is not CSI's keeps all of its kind", evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
-			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}, Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"entries of pods that stay are kept",
+			evicting(proven, pods(pod("e", exempt, uses("b", pvB)), pod("t", tomb, uses("a", pvA))), lists(pvA, pvB)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvB},
+				Attached: []corev1.UniqueVolumeName{pvB}}},
+		{"only entries of pods that stay", evicting(proven, pods(pod("e", exempt, uses("b", pvB))), lists(pvB)),
+			finish},
+		{"a volume that is not CSI's keeps all of its kind",
+			evicting(proven, pods(pod("e", exempt, uses("n", ""))), lists("kubernetes.io/nfs/x", pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing,
+				InUse:    []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"},
+				Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
 		{"a migrated volume keeps its CSI entry and all in-tree entries",
 			evicting(proven, pods(pod("e", exempt, migrated("m", pvB))), lists("kubernetes.io/aws-ebs/x", pvA, pvB)),
-			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing,
+				InUse:    []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB},
 				Attached: []corev1.UniqueVolumeName{"kubernetes.io/aws-ebs/x", pvB}}},
 		{"an unread claim of a pod that stays keeps all entries",
 			evicting(proven, pods(pod("e", exempt, unread("b"))), lists(pvA, "kubernetes.io/nfs/x")), finish},
 		{"an unread claim of a pod that waits keeps all entries",
 			evicting(proven, pods(pod("w", intolerant, unread("b"))), lists(pvA)), stock},
 		{"an unread claim of a finished pod keeps no entry",
-			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")), detach},
-		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"attached comes back each time: let be", evicting(proven, func(v *View) { v.Memory.Cleared = maxClearings }, listed(pvA)), finish},
-		{"attached, never cleared by us", evicting(proven, listed(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)), want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
-		{"pods that wait for their stock eviction keep their entries", evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
+			evicting(proven, pods(pod("t", tomb, unread("b"))), lists(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"entries of finished pods go", evicting(proven, pods(pod("f", finished, uses("a", pvA))), lists(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"attached comes back while it is detached: left alone", evicting(proven, cleared, listed(pvA), attached("a")),
+			detach},
+		{"attached stays listed when all is detached: cleared again", evicting(proven, cleared, listed(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"attached comes back each time: let be",
+			evicting(proven, func(v *View) { v.Memory.Cleared = maxClearings }, listed(pvA)), finish},
+		{"attached, never cleared by us", evicting(proven, listed(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"in use comes back: cleared again", evicting(proven, cleared, lists(pvA)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing}},
+		{"pods that wait for their stock eviction keep their entries",
+			evicting(proven, pods(pod("w", intolerant, uses("a", pvA))), lists(pvA)), stock},
 
 		// Step 8: the stock eviction.
 		{"taint is coming, intolerant", evicting(proven, pods(pod("w", intolerant))), stock},
@@ -410,75 +480,149 @@ func TestStep(t *testing.T) {
 		{"taint is coming, tolerates 30 s", evicting(proven, pods(pod("w", tolerating(30)))), stock},
 		{"taint is coming, tolerates 31 s", evicting(proven, pods(pod("p", tolerating(31)))), ends("p")},
 		{"taint does not come", evicting(seen(15001*time.Millisecond), proven, pods(pod("w", intolerant))), ends("w")},
-		{"taint landed, intolerant", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), stock},
-		{"taint landed, tolerates for ever", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", func(p *action.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))), ends("p")},
-		{"taint landed, due in 30 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 270*time.Second), pods(pod("w"))), stock},
-		{"taint landed, due in 31 s", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 269*time.Second), pods(pod("p"))), ends("p")},
-		{"taint landed, the shortest counts", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *action.Pod) {
-			short := int64(20)
-			p.Tolerations = append(p.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: &short})
-		}))), stock},
-		{"taint landed, the deletion came", evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", intolerant, deleting))), ends("p")},
-		{"landed, another does not come", evicting(proven, noExecute(corev1.TaintNodeNotReady, 10*time.Second), pods(pod("p", tolerating(60)))), ends("p")},
-		{"a person's NoExecute taint", evicting(proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
+		{"taint landed, intolerant",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), stock},
+		{"taint landed, tolerates for ever",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second),
+				pods(pod("p",
+					func(p *action.Pod) {
+						p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+					}))), ends("p")},
+		{"taint landed, due in 30 s",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, 270*time.Second), pods(pod("w"))), stock},
+		{"taint landed, due in 31 s",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, 269*time.Second), pods(pod("p"))), ends("p")},
+		{"taint landed, the shortest counts",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, 5*time.Second), pods(pod("w", func(p *action.Pod) {
+				short := int64(20)
+				p.Tolerations = append(p.Tolerations,
+					corev1.Toleration{Operator: corev1.TolerationOpExists, TolerationSeconds: &short})
+			}))), stock},
+		{"taint landed, the deletion came",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("p", intolerant, deleting))),
+			ends("p")},
+		{"landed, another does not come",
+			evicting(proven, noExecute(corev1.TaintNodeNotReady, 10*time.Second), pods(pod("p", tolerating(60)))),
+			ends("p")},
+		{"a person's NoExecute taint", evicting(proven, noExecute("example.com/broken", time.Second), pods(pod("w"))),
+			stock},
 		{"NoSchedule evicts nobody", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
 		}, pods(pod("p"))), ends("p")},
-		{"nobody deletes it", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 61*time.Second), pods(pod("p", intolerant))), ends("p")},
-		{"nobody deletes it yet", evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second), pods(pod("w", intolerant))), stock},
-		{"due only now, long after the mark", evicting(seen(290*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 290*time.Second), pods(pod("w"))), stock},
-		{"due a minute ago", evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second), pods(pod("p"))), ends("p")},
-		{"due just under a minute ago", evicting(seen(359*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 359*time.Second), pods(pod("w"))), stock},
-		{"due long before the mark: from when the node was known dead", evicting(proven, noExecute(corev1.TaintNodeUnreachable, 10*time.Minute), pods(pod("w", intolerant))), stock},
-		{"the configured ones first, wherever they stand", evicting(proven, pods(pod("s", first), pod("a"))), ends("s", "a")},
-		{"a taint that lands late", evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))), stock},
+		{"nobody deletes it",
+			evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 61*time.Second),
+				pods(pod("p", intolerant))), ends("p")},
+		{"nobody deletes it yet",
+			evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second),
+				pods(pod("w", intolerant))), stock},
+		{"due only now, long after the mark",
+			evicting(seen(290*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 290*time.Second),
+				pods(pod("w"))), stock},
+		{"due a minute ago",
+			evicting(seen(361*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 361*time.Second),
+				pods(pod("p"))), ends("p")},
+		{"due just under a minute ago",
+			evicting(seen(359*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 359*time.Second),
+				pods(pod("w"))), stock},
+		{"due long before the mark: from when the node was known dead",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, 10*time.Minute), pods(pod("w", intolerant))),
+			stock},
+		{"the configured ones first, wherever they stand", evicting(proven, pods(pod("s", first), pod("a"))),
+			ends("s", "a")},
+		{"a taint that lands late",
+			evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))),
+			stock},
 		{"a taint without a time", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 		}, pods(pod("w", intolerant))), stock},
 		{"a taint without a time, nobody deletes it", evicting(seen(61*time.Second), proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 		}, pods(pod("p", intolerant))), ends("p")},
-		{"a taint from the future, by another clock", evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
-		{"a taint from the future does not hold for ever", evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("p", intolerant))), ends("p")},
+		{"a taint from the future, by another clock",
+			evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
+		{"a taint from the future does not hold for ever",
+			evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour),
+				pods(pod("p", intolerant))), ends("p")},
 		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
-		{"waiting takes long", evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second), pods(pod("w", intolerant))), want{Act: action.Wait{}, Why: reason.StockEviction, After: 200 * time.Millisecond, Alert: "WaitingForStockEviction"}},
+		{"waiting takes long",
+			evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second),
+				pods(pod("w", intolerant))),
+			want{Act: action.Wait{}, Why: reason.StockEviction, After: 200 * time.Millisecond,
+				Alert: "WaitingForStockEviction"}},
 
 		// A person's mark, evicting.
 		{"person, no device: goes on", evicting(person, noDevice, pods(pod("p"))), ends("p")},
-		{"person, no device, looked too long ago", evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }), waits(reason.ProofLost, 100*time.Millisecond)},
-		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)), ends("p")},
-		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)), asks(reason.Confirming)},
-		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)), waits(reason.ProofLost, 200*time.Millisecond)},
-		{"person, on: return", evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
-		{"person, on, trusted", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
-		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)), asks(reason.Confirming)},
-		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared), back("t")},
+		{"person, no device, looked too long ago",
+			evicting(person, noDevice, pods(pod("p")), func(v *View) { v.Look.Got = ago(proof.TTL + 1) }),
+			waits(reason.ProofLost, 100*time.Millisecond)},
+		{"person, unknown: goes on", evicting(person, pods(pod("p")), saying(unknown, 300*time.Millisecond)),
+			ends("p")},
+		{"person, unknown, due", evicting(person, pods(pod("p")), saying(unknown, time.Second)),
+			asks(reason.Confirming)},
+		{"person, changing", evicting(person, pods(pod("p")), saying(changing, 300*time.Millisecond)),
+			waits(reason.ProofLost, 200*time.Millisecond)},
+		{"person, on: return",
+			evicting(person, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond), spared), back("t")},
+		{"person, on, trusted",
+			evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, 300*time.Millisecond)), ends("p")},
+		{"person, on, trusted, due", evicting(person, trust, pods(pod("p"), pod("t", tomb)), saying(on, time.Second)),
+			asks(reason.Confirming)},
+		{"person, heartbeat: return", evicting(person, noDevice, heartbeat, pods(pod("p"), pod("t", tomb)), spared),
+			back("t")},
 
 		// The return path, with a proof in hand. First what lives is spared: a tombstone may still be on its way to it.
-		{"pods that live are spared first", evicting(proven, heartbeat, pods(pod("p"), pod("q", first), pod("t", tomb), pod("x", exempt), pod("f", finished))), spares("q", "p")},
-		{"spared by another fence is not spared by this one", evicting(proven, heartbeat, pods(pod("p", func(p *action.Pod) { p.Spared = "f0/20260101T000000.000" }))), spares("p")},
-		{"begun to spare, and off again: stays on the return path", evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
-		{"a finished pod that was spared holds nobody on the return path", evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), ends("p")},
-		{"heartbeat: only what is tombstoned", evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
+		{"pods that live are spared first",
+			evicting(proven, heartbeat,
+				pods(pod("p"), pod("q", first), pod("t", tomb), pod("x", exempt), pod("f", finished))),
+			spares("q", "p")},
+		{"spared by another fence is not spared by this one",
+			evicting(proven, heartbeat, pods(pod("p", func(p *action.Pod) { p.Spared = "f0/20260101T000000.000" }))),
+			spares("p")},
+		{"begun to spare, and off again: stays on the return path",
+			evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
+		{"a finished pod that was spared holds nobody on the return path",
+			evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }),
+			ends("p")},
+		{"heartbeat: only what is tombstoned",
+			evicting(proven, heartbeat, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
 		{"booted", evicting(proven, booted, pods(pod("p"), pod("t", tomb)), lists(pvA), spared), back("t")},
 		{"recreated", evicting(proven, recreated, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"ready", evicting(proven, ready, pods(pod("p"), pod("t", tomb)), spared), back("t")},
 		{"power on", evicting(saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb)), spared), back("t")},
-		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))), asks(reason.Returned)},
-		{"power on, asked before the mark", evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))), asks(reason.Confirming)},
-		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"no tombstone: pods keep running", evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
-		{"detach takes long on return", evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.ListedAt = false, now }), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true, Alert: "WaitingForDetach"}},
-		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready under the same boot id: never off", evicting(ready, heartbeat), want{Act: action.RemoveMark{}, Why: reason.NeverOff, Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
-		{"ready under its host's boot id: the mark goes, and its device is asked then", evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready under another boot id", evicting(ready, heartbeat, booted), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"power on, asked again", evicting(saying(on, time.Second), pods(pod("p"), pod("t", tomb))),
+			asks(reason.Returned)},
+		{"power on, asked before the mark",
+			evicting(seen(200*time.Millisecond), saying(on, 300*time.Millisecond), pods(pod("p"), pod("t", tomb))),
+			asks(reason.Confirming)},
+		{"no clearing", evicting(proven, heartbeat, lists(pvA), pods(pod("p")), spared),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"no tombstone: pods keep running",
+			evicting(proven, heartbeat, pods(pod("p", uses("a", pvA))), attached("a"), spared),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"detach of what was deleted", evicting(proven, heartbeat, pods(pod("p")), attached("a"), spared),
+			want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
+		{"detach takes long on return",
+			evicting(overdue, heartbeat, attached("a"), func(v *View) { v.Live, v.Memory.ListedAt = false, now }),
+			want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true,
+				Alert: "WaitingForDetach"}},
+		{"finalizers keep a tombstoned pod", evicting(heartbeat, pods(pod("t", tomb, forced, held))),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready under the same boot id: never off", evicting(ready, heartbeat),
+			want{Act: action.RemoveMark{}, Why: reason.NeverOff, Phase: taint.PhaseDone,
+				Result: taint.ResultNeverPoweredOff, Alert: "FencedNodeNeverPoweredOff"}},
+		{"ready under its host's boot id: the mark goes, and its device is asked then",
+			evicting(ready, heartbeat, func(v *View) { v.Look.Record.Run = "1" }),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready under another boot id", evicting(ready, heartbeat, booted),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready, no heartbeat yet", evicting(ready), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"heartbeat, not ready yet", evicting(heartbeat), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready, boot id never said", evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, boot id never said",
+			evicting(ready, heartbeat, func(v *View) { v.Look.BootID, v.Look.Record.BootID = "", "" }),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"ready, recreated", evicting(ready, heartbeat, recreated), lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"ready, but a person vouched", evicting(ready, heartbeat, person), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"ready, but a person vouched", evicting(ready, heartbeat, person),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"never off, tombstones first", evicting(ready, heartbeat, pods(pod("t", tomb))), back("t")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -493,9 +637,11 @@ func TestStep(t *testing.T) {
 			checkRecord(t, tt.view, got)
 			if !LooksAtPods(tt.view.Look) {
 				other := tt.view
-				other.Pods, other.Attachments = []action.Pod{pod("x"), pod("y", tomb), pod("z", exempt)}, []action.Attachment{{Name: "va", PV: "x"}}
+				other.Pods, other.Attachments = []action.Pod{pod("x"), pod("y", tomb), pod("z", exempt)},
+					[]action.Attachment{{Name: "va", PV: "x"}}
 				if diff := cmp.Diff(got, Step(other)); diff != "" {
-					t.Errorf("the decision hangs on pods that LooksAtPods says it does not look at (-without +with):\n%s", diff)
+					t.Errorf("the decision hangs on pods that LooksAtPods says it does not look at (-without "+
+						"+with):\n%s", diff)
 				}
 			}
 		})
@@ -541,7 +687,8 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 		if rec.Phase == taint.PhaseArmed && v.Look.IsAliveSince(&rec) {
 			t.Errorf("adopted with a life that is not the look's: %+v", rec)
 		}
-	case rec.NodeUID != v.Look.Record.NodeUID, rec.BootID != v.Look.Record.BootID, rec.LeaseRV != v.Look.Record.LeaseRV, rec.By != v.Look.Record.By:
+	case rec.NodeUID != v.Look.Record.NodeUID, rec.BootID != v.Look.Record.BootID, rec.LeaseRV != v.Look.Record.LeaseRV,
+		rec.By != v.Look.Record.By:
 		t.Errorf("the fence forgot what it was begun on: %+v, was %+v", rec, *v.Look.Record)
 	}
 	if rec.Phase == taint.PhaseEvicting && d.Reason != reason.Adopting && len(rec.Evidence) == 0 {
@@ -552,7 +699,8 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 func TestAdoptInTheMiddle(t *testing.T) {
 	v := evicting(booted, func(v *View) { v.Look.Mark.Value = "manual" })
 	got := action.RecordOf(Step(v).Action)
-	if got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" || !got.Since.Equal(v.Look.Record.Since) {
+	if got.BootID != "b1" || got.LeaseRV != "7" || got.NodeUID != "u1" || got.ID != "manual" ||
+		!got.Since.Equal(v.Look.Record.Since) {
 		t.Fatalf("adopted as %+v, want the life and the beginning of the fence it takes over", got)
 	}
 	v.Look.Record = &got
@@ -565,7 +713,8 @@ func TestAdoptInTheMiddle(t *testing.T) {
 
 // two devices speak for the node.
 func two(v *View) {
-	v.Devices = append(v.Devices, proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+	v.Devices = append(v.Devices,
+		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
 }
 
 func both(first, second providers.PowerState, d time.Duration) with {
@@ -587,7 +736,8 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 		}
 		return from
 	}
-	if got := offs(action.RecordOf(d.Action)); !action.Is[action.RemoveMark](d) || !slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
+	if got := offs(action.RecordOf(d.Action)); !action.Is[action.RemoveMark](d) ||
+		!slices.Equal(got, []string{"rack-a/7", "rack-b/7"}) {
 		t.Errorf("%s %s: Offs in the record of %q, want both", action.Name(d.Action), d.Reason, got)
 	}
 	lied := func(r taint.Record) (names []string) {
@@ -605,13 +755,15 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	}{"one of them": {only, []string{"rack-b/7"}}, "both, in turn": {v, []string{"rack-a/7", "rack-b/7"}}} {
 		heartbeat(&v.View)
 		ready(&v.View)
-		if rec := action.RecordOf(Step(v.View).Action); rec.Result != taint.ResultNeverPoweredOff || !slices.Equal(lied(rec), v.want) {
+		if rec := action.RecordOf(Step(v.View).Action); rec.Result != taint.ResultNeverPoweredOff ||
+			!slices.Equal(lied(rec), v.want) {
 			t.Errorf("%s: %s, %q lied, want %q", name, rec.Result, lied(rec), v.want)
 		}
 	}
 	// A person's mark does not make a liar believed.
 	mark := armed(two, func(v *View) {
-		r := action.RecordOf(d.Action).WithFalseOffs(proof.SpeakersOf(v.Devices)).EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
+		r := action.RecordOf(d.Action).WithFalseOffs(proof.SpeakersOf(v.Devices)).
+			EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, now.Wall)
 		v.Look.Record, v.Look.Mark.Value = &r, "manual"
 	})
 	if d := Step(mark); d.Reason != reason.Adopting || len(lied(action.RecordOf(d.Action))) != 2 {
@@ -654,7 +806,8 @@ func TestHolds(t *testing.T) {
 		{"not asked", evicting(), 0, false},
 		{"asked before the mark", evicting(seen(time.Second), saying(off, 950*time.Millisecond)), 0, false},
 		{"asked with the mark", evicting(seen(time.Second), saying(off, 900*time.Millisecond)), 0, true},
-		{"the mark was not seen yet", evicting(proven, func(v *View) { v.Memory.ProofFrom = providers.Instant{} }), 0, false},
+		{"the mark was not seen yet", evicting(proven, func(v *View) { v.Memory.ProofFrom = providers.Instant{} }), 0,
+			false},
 		{"on", evicting(saying(on, 0)), 0, false},
 		{"changing", evicting(saying(changing, 0)), 0, false},
 		{"unknown", evicting(saying(unknown, 0)), 0, false},
@@ -813,16 +966,23 @@ func TestReads(t *testing.T) {
 		{"nothing is left", evicting(proven), action.RemoveMark{}},
 		{"nothing is left, volumes unresolved", evicting(proven, unresolved), read},
 		{"nothing is left, volumes unresolved, by a cache", evicting(proven, cached, unresolved), read},
-		{"nothing is left but a finished pod", evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.RemoveMark{}},
-		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }), readLive},
-		{"never off, by a cache", evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }), readLive},
+		{"nothing is left but a finished pod",
+			evicting(proven, pods(pod("f", finished, func(p *action.Pod) { p.Claims = true }))), action.RemoveMark{}},
+		{"back, nothing is left, by a cache", evicting(proven, cached, func(v *View) { v.Look.BootID = "b2" }),
+			readLive},
+		{"never off, by a cache",
+			evicting(proven, cached, func(v *View) { v.Look.LeaseRV, v.Look.Ready = "8", corev1.ConditionTrue }),
+			readLive},
 		{"waits for an attachment of a cache", evicting(proven, cached, attached("a"), listed(relistEvery)), readLive},
-		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relistEvery-time.Millisecond)), action.Wait{}},
+		{"waits, listed just now", evicting(proven, cached, attached("a"), listed(relistEvery-time.Millisecond)),
+			action.Wait{}},
 		{"waits, volumes unresolved", evicting(proven, cached, unresolved, attached("a"), listed(0)), read},
 		{"clears, volumes unresolved", evicting(proven, cached, unresolved, inUse), read},
 		{"clears by a cache", evicting(proven, cached, inUse), action.ClearVolumes{}},
-		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))), action.EndPods{}},
-		{"lifts before anything was touched, by a cache", armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), action.RemoveMark{}},
+		{"ends pods by a cache, unresolved", evicting(proven, cached, unresolved, pods(pod("web-0"))),
+			action.EndPods{}},
+		{"lifts before anything was touched, by a cache",
+			armed(cached, unresolved, func(v *View) { v.Look.BootID = "b2" }), action.RemoveMark{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := Step(tt.view); brief(d.Action) != brief(tt.want) {
@@ -856,7 +1016,8 @@ func TestNames(t *testing.T) {
 	named := func(pairs ...string) with {
 		return func(v *View) {
 			for i := 0; i < len(pairs); i += 2 {
-				v.Look.Record.Detaching = append(v.Look.Record.Detaching, taint.Detaching{PV: pairs[i], Claim: pairs[i+1]})
+				v.Look.Record.Detaching = append(v.Look.Record.Detaching,
+					taint.Detaching{PV: pairs[i], Claim: pairs[i+1]})
 			}
 		}
 	}
@@ -885,23 +1046,37 @@ func TestNames(t *testing.T) {
 		want action.Action // by brief, and the record's Detaching
 	}{
 		{"their claims are read", evicting(heartbeat, attached("b", "a")), read("b", "a")},
-		{"and named", evicting(heartbeat, attached("b", "a"), claims("a", "x/1", "b", "y/2")), write("a", "x/1", "b", "y/2")},
-		{"named already", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "y/2")), wait},
-		{"named already, by a cache", evicting(heartbeat, cached, attached("b", "a"), named("a", "x/1", "b", "y/2")), wait},
-		{"read again with the next list", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2")), read("b", "a")},
-		{"one was given to another claim", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "z/3")), write("a", "x/1", "b", "z/3")},
-		{"one has gone", evicting(heartbeat, attached("b"), named("a", "x/1", "b", "y/2"), claims("b", "y/2")), write("b", "y/2")},
-		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")), action.ListAttachments{Live: true}},
+		{"and named", evicting(heartbeat, attached("b", "a"), claims("a", "x/1", "b", "y/2")),
+			write("a", "x/1", "b", "y/2")},
+		{"named already",
+			evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "y/2")),
+			wait},
+		{"named already, by a cache", evicting(heartbeat, cached, attached("b", "a"), named("a", "x/1", "b", "y/2")),
+			wait},
+		{"read again with the next list", evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2")),
+			read("b", "a")},
+		{"one was given to another claim",
+			evicting(heartbeat, attached("b", "a"), named("a", "x/1", "b", "y/2"), claims("a", "x/1", "b", "z/3")),
+			write("a", "x/1", "b", "z/3")},
+		{"one has gone", evicting(heartbeat, attached("b"), named("a", "x/1", "b", "y/2"), claims("b", "y/2")),
+			write("b", "y/2")},
+		{"one has gone, by a cache", evicting(heartbeat, cached, attached("b"), named("a", "x/1", "b", "y/2")),
+			action.ListAttachments{Live: true}},
 		{"one more, its claim is read", evicting(heartbeat, attached("a", "c"), named("a", "x/1")), read("a", "c")},
-		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")), wait},
-		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")), write("a", "x/1", "c", "z/3")},
+		{"one more, by a cache: with the next list", evicting(heartbeat, cached, attached("a", "c"), named("a", "x/1")),
+			wait},
+		{"one more", evicting(heartbeat, attached("a", "c"), named("a", "x/1"), claims("a", "x/1", "c", "z/3")),
+			write("a", "x/1", "c", "z/3")},
 		{"all have gone", evicting(heartbeat, named("a", "x/1")), action.RemoveMark{}},
-		{"volumes are not resolved", evicting(heartbeat, attached("a"), unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}},
-		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")), write("a", "x/1", "b", "")},
+		{"volumes are not resolved", evicting(heartbeat, attached("a"), unresolved),
+			action.ReadVolumes{Pods: []action.Pod{claiming}}},
+		{"one without a claim", evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", "")),
+			write("a", "x/1", "b", "")},
 		{"one whose claim cannot be read",
 			evicting(heartbeat, attached("a", "b"), claims("a", "x/1", "b", action.UnreadClaim)), wait},
 		{"one whose claim cannot be read, and others were named",
-			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", action.UnreadClaim)), nothing},
+			evicting(heartbeat, attached("a", "b"), named("a", "x/1"), claims("a", "x/1", "b", action.UnreadClaim)),
+			nothing},
 		{"one of two was read for another reason", evicting(heartbeat, attached("a", "b"), claims("a", "x/1")),
 			read("a", "b")},
 		{"an inline volume", evicting(heartbeat, attached("")), wait},
@@ -909,18 +1084,24 @@ func TestNames(t *testing.T) {
 		{"as many as may be", evicting(heartbeat, several(taint.MaxDetaching)), write(many[:2*taint.MaxDetaching]...)},
 		{"too many", evicting(heartbeat, several(taint.MaxDetaching+1)), wait},
 		{"booted, no heartbeat yet", evicting(booted, attached("a"), claims("a", "x/1")), write("a", "x/1")},
-		{"no sign of life but the device's word", evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
-		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")), action.DeletePods{}},
-		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")), action.SparePods{}},
-		{"a pod uses one that nobody detaches", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.RemoveMark{}},
-		{"a pod uses one that is being detached", evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
+		{"no sign of life but the device's word",
+			evicting(saying(on, 300*time.Millisecond), attached("a"), claims("a", "x/1")), wait},
+		{"an ended pod is left", evicting(heartbeat, pods(pod("t", tomb)), attached("a"), claims("a", "x/1")),
+			action.DeletePods{}},
+		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")),
+			action.SparePods{}},
+		{"a pod uses one that nobody detaches",
+			evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.RemoveMark{}},
+		{"a pod uses one that is being detached",
+			evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
 		{"off, and not back", evicting(proven, attached("a"), goes, claims("a", "x/1")), wait},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Step(tt.view)
 			rec, names := action.RecordOf(d.Action), action.RecordOf(tt.want).Detaching
 			if brief(d.Action) != brief(tt.want) || !slices.Equal(rec.Detaching, names) {
-				t.Fatalf("got %s that names %v, want %s that names %v", brief(d.Action), rec.Detaching, brief(tt.want), names)
+				t.Fatalf("got %s that names %v, want %s that names %v", brief(d.Action), rec.Detaching, brief(tt.want),
+					names)
 			}
 			if !action.Is[action.WriteRecord](d) {
 				return
@@ -933,7 +1114,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The run that the device tells when it confirms the Off is the one that is over: the machine may have been started since the mark.
+// The run that the device tells when it confirms the Off is the one that is over: the machine may have been started
+// since the mark.
 func TestConfirmTellsTheRun(t *testing.T) {
 	a := answer(off, time.Second)
 	a.Run = "2"
@@ -956,7 +1138,8 @@ func TestConfirmTellsTheRun(t *testing.T) {
 		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
 		rec := action.RecordOf(d.Action)
 		if !action.Is[action.RemoveMark](d) || len(rec.OffBy) != want {
-			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, action.Name(d.Action), rec.OffBy, want)
+			t.Errorf("%s confirms nothing: got %s and off by %v, want %d devices", state, action.Name(d.Action),
+				rec.OffBy, want)
 		}
 	}
 	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.

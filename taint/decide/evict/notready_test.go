@@ -50,10 +50,12 @@ func TestSetNotReady(t *testing.T) {
 		{"before volumes are waited for", evicting(proven, attached("a"), pods(stays)), sets("stays"), 0},
 		{"before stock eviction is waited for", evicting(proven, pods(stays, pod("w", intolerant))), sets("stays"), 0},
 		{"before a failed pod is tried again",
-			evicting(proven, pods(stays, pod("bad")), tried(action.WritesEnd, pod("bad"), action.Failed, 1, 0)), sets("stays"), 0},
+			evicting(proven, pods(stays, pod("bad")), tried(action.WritesEnd, pod("bad"), action.Failed, 1, 0)),
+			sets("stays"), 0},
 		{"static pods and those that tolerate the mark, in order", evicting(proven, pods(
 			pod("s", readsReady, func(p *action.Pod) { p.Exempt = taint.ExemptStatic }),
-			pod("t", readsReady, prio(5), func(p *action.Pod) { p.Exempt = taint.ExemptTolerate }), stays)), sets("t", "s", "stays"), 0},
+			pod("t", readsReady, prio(5), func(p *action.Pod) { p.Exempt = taint.ExemptTolerate }), stays)),
+			sets("t", "s", "stays"), 0},
 		{"pods that go are ended first", evicting(proven, pods(stays, pod("p", readsReady))),
 			want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: []string{"p"}}, 0},
 		{"volumes are cleared first", evicting(proven, pods(stays, pod("t", tomb)), lists(pvA)),
@@ -73,10 +75,11 @@ func TestSetNotReady(t *testing.T) {
 		{"after a heartbeat", evicting(proven, heartbeat, pods(stays)),
 			lift(reason.FinishedReturn, taint.ResultReturned), 0},
 		{"after a boot", evicting(proven, booted, pods(stays)), lift(reason.FinishedReturn, taint.ResultReturned), 0},
-		{"after a heartbeat, while volumes are waited for", evicting(proven, heartbeat, attached("a"), pods(stays), func(v *View) {
-			v.Claims = map[string]string{"a": ""}
-			v.Look.Record.Detaching = []taint.Detaching{{PV: "a"}}
-		}), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true}, 0},
+		{"after a heartbeat, while volumes are waited for",
+			evicting(proven, heartbeat, attached("a"), pods(stays), func(v *View) {
+				v.Claims = map[string]string{"a": ""}
+				v.Look.Record.Detaching = []taint.Detaching{{PV: "a"}}
+			}), want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Returned: true}, 0},
 		{"while the node is Ready", evicting(proven, ready, pods(stays)),
 			lift(reason.FinishedReturn, taint.ResultReturned), 0},
 		{"after its device said On", evicting(saying(on, 300*time.Millisecond), pods(stays)),
@@ -117,36 +120,49 @@ func TestSetNotReady(t *testing.T) {
 		{"denied: the mark goes, and the pod is named",
 			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Denied, 1, 0)), finish, 1},
 		{"failed, and went not ready since: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Failed, 1, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Failed, 1, 0)),
+			finish, 0},
 		{"failed: volumes are waited for",
-			evicting(proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, 0)), detach, 0},
+			evicting(proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, 0)),
+			detach, 0},
 		{"failed: again after a second",
-			evicting(proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, 1, time.Second)),
+			evicting(proven, attached("a"), pods(stays),
+				tried(action.WritesNotReady, stays, action.Failed, 1, time.Second)),
 			sets("stays"), 0},
 		{"failed for good: never again",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Failed, maxFailures, backoffMax)),
+			evicting(long, proven, attached("a"), pods(stays),
+				tried(action.WritesNotReady, stays, action.Failed, maxFailures, backoffMax)),
 			detach, 0},
-		{"changed: at once", evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Changed, 3, 0)), sets("stays"), 0},
+		{"changed: at once", evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Changed, 3, 0)),
+			sets("stays"), 0},
 		{"changed again and again: the mark goes",
 			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Changed, 4, 0)), finish, 1},
 		{"too large: there is no smaller form",
-			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.TooLarge, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.TooLarge, 1, time.Minute)), finish,
+			1},
 		{"not tried counts as failed", evicting(proven, pods(stays), func(v *View) {
 			v.Memory.ApplyPodWrites(action.WritesNotReady, []action.Pod{stays}, nil, now)
 		}), finish, 1},
-		{"written, and undone: again", evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, 0)),
+		{"written, and undone: again",
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, 0)),
 			sets("stays"), 0},
 		{"undone each time: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish, 1},
+			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish,
+			1},
 		{"undone each time, with failures between: the mark goes, and the pod is named",
-			evicting(proven, pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, time.Minute),
-				tried(action.WritesNotReady, stays, action.Failed, 1, time.Minute), tried(action.WritesNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
+			evicting(proven, pods(stays),
+				tried(action.WritesNotReady, stays, action.Accepted, maxUndone-1, time.Minute),
+				tried(action.WritesNotReady, stays, action.Failed, 1, time.Minute),
+				tried(action.WritesNotReady, stays, action.Accepted, 1, time.Minute)), finish, 1},
 		{"undone each time: volumes are waited for",
-			evicting(long, proven, attached("a"), pods(stays), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), detach, 0},
+			evicting(long, proven, attached("a"), pods(stays),
+				tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), detach, 0},
 		{"undone each time, and not ready at last: no pod is named",
-			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish, 0},
+			evicting(proven, pods(pod("stays", exempt)),
+				tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0)), finish, 0},
 		{"undone, and the proof is too old by now: the mark goes, and the pod is named",
-			evicting(saying(unknown, 0), pods(stays), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)), finish, 1},
+			evicting(saying(unknown, 0), pods(stays), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)),
+			finish, 1},
 		{"undone each time under another mark: again", evicting(proven, pods(stays),
 			tried(action.WritesNotReady, stays, action.Accepted, maxUndone, 0), func(v *View) {
 				from, unmarked := v.Memory.ProofFrom, v.Look
@@ -155,7 +171,8 @@ func TestSetNotReady(t *testing.T) {
 				v.Memory.ApplyLook(v.Look)
 				v.Memory.ProofFrom = from
 			}), sets("stays"), 0},
-		{"written: not again", evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)),
+		{"written: not again",
+			evicting(proven, pods(pod("stays", exempt)), tried(action.WritesNotReady, stays, action.Accepted, 1, 0)),
 			finish, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -194,6 +211,7 @@ func TestReadyThatIsSetAgainKeepsNoMark(t *testing.T) {
 		if !action.Is[action.SetPodsNotReady](d) || writes > maxUndone {
 			t.Fatalf("got %s (%s) after %d writes", action.Name(d.Action), d.Reason, writes)
 		}
-		v.Memory.ApplyPodWrites(action.WritesNotReady, action.PodsOf(d.Action), map[string]action.WriteResult{stays.UID: action.Accepted}, now)
+		v.Memory.ApplyPodWrites(action.WritesNotReady, action.PodsOf(d.Action),
+			map[string]action.WriteResult{stays.UID: action.Accepted}, now)
 	}
 }

@@ -25,7 +25,8 @@ func onOvertime(what OnDetachTimeout, change ...with) View {
 }
 
 func staysBy(name string, t ...corev1.Toleration) action.Pod {
-	return action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Exempt: taint.ExemptTolerate, Tolerations: t}
+	return action.Pod{Namespace: "ns", Name: name, UID: name, ResourceVersion: "1", Exempt: taint.ExemptTolerate,
+		Tolerations: t}
 }
 
 // TestOvertime is what may be done about volumes that do not detach, and what keeps it from being done.
@@ -54,35 +55,54 @@ func TestOvertime(t *testing.T) {
 		{"alert", onOvertime(Alert), action.Wait{}, reason.WaitingDetach},
 		{"delete", onOvertime(ForceDetach), action.DeleteAttachments{}, reason.ForcingDetach},
 		{"delete, not yet", onOvertime(ForceDetach, early), action.Wait{}, reason.WaitingDetach},
-		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.ForcingDetach},
-		{"delete, volumes not resolved", onOvertime(ForceDetach, unresolved), action.ReadVolumes{Pods: []action.Pod{claiming}}, ""},
+		{"delete, only in a cache", onOvertime(ForceDetach, func(v *View) { v.Live = false }),
+			action.ListAttachments{Live: true}, reason.ForcingDetach},
+		{"delete, volumes not resolved", onOvertime(ForceDetach, unresolved),
+			action.ReadVolumes{Pods: []action.Pod{claiming}}, ""},
 		{"deleted already", onOvertime(ForceDetach, isDeleted), action.Wait{}, reason.WaitingDetach},
 		{"made again", onOvertime(ForceDetach, forced(29*time.Second)), action.Wait{}, reason.WaitingDetach},
-		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), action.DeleteAttachments{}, reason.ForcingDetach},
-		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), action.AskDevices{}, reason.Confirming},
-		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
-		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"made again long ago", onOvertime(ForceDetach, forced(30*time.Second)), action.DeleteAttachments{},
+			reason.ForcingDetach},
+		{"delete, proof old", onOvertime(ForceDetach, saying(off, 6*time.Second)), action.AskDevices{},
+			reason.Confirming},
+		{"delete, proof lost", onOvertime(ForceDetach, saying(unknown, 100*time.Millisecond)), action.Wait{},
+			reason.WaitingDetach},
+		{"delete, changing", onOvertime(ForceDetach, saying(changing, 100*time.Millisecond)), action.Wait{},
+			reason.WaitingDetach},
 		{"delete, on", onOvertime(ForceDetach, saying(on, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
-		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }), action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
+		{"delete, the node lives", onOvertime(ForceDetach, func(v *View) { v.Look.LeaseRV = "8" }),
+			action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
 		{"delete, a pod is left", onOvertime(ForceDetach, pods(pod("late"))), action.EndPods{}, reason.Tombstoning},
 		{"out of service", onOvertime(TakeOutOfService), action.AddOutOfServiceTaint{}, reason.OutOfService},
 		{"out of service, not yet", onOvertime(TakeOutOfService, early), action.Wait{}, reason.WaitingDetach},
-		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }), action.ListAttachments{Live: true}, reason.OutOfService},
-		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)), action.Wait{}, reason.WaitingDetach},
+		{"out of service, only in a cache", onOvertime(TakeOutOfService, func(v *View) { v.Live = false }),
+			action.ListAttachments{Live: true}, reason.OutOfService},
+		{"out of service, proof lost", onOvertime(TakeOutOfService, saying(unknown, 100*time.Millisecond)),
+			action.Wait{}, reason.WaitingDetach},
 		{"out of service already", onOvertime(TakeOutOfService, outOfService), action.Wait{}, reason.WaitingDetach},
-		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), action.Wait{}, reason.WaitingDetach},
-		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)), action.AddOutOfServiceTaint{}, reason.OutOfService},
-		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptySince = providers.Instant{} }), action.Wait{},
+		{"a pod was there just now", onOvertime(TakeOutOfService, emptied(59*time.Second)), action.Wait{},
 			reason.WaitingDetach},
-		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))), action.AddOutOfServiceTaint{}, reason.OutOfService},
-		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), action.Wait{}, reason.WaitingDetach},
-		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), action.Wait{}, reason.WaitingDetach},
+		{"a pod was there a minute ago", onOvertime(TakeOutOfService, emptied(time.Minute)),
+			action.AddOutOfServiceTaint{}, reason.OutOfService},
+		{"not looked at", onOvertime(TakeOutOfService, func(v *View) { v.Memory.emptySince = providers.Instant{} }),
+			action.Wait{},
+			reason.WaitingDetach},
+		{"a pod tolerates everything", onOvertime(TakeOutOfService, pods(staysBy("proxy", everything))),
+			action.AddOutOfServiceTaint{}, reason.OutOfService},
+		{"a pod tolerates it for a while", onOvertime(TakeOutOfService, pods(staysBy("p", aWhile))), action.Wait{},
+			reason.WaitingDetach},
+		{"a pod tolerates the mark alone", onOvertime(TakeOutOfService, pods(staysBy("p", noMark))), action.Wait{},
+			reason.WaitingDetach},
 		{"a finished pod", onOvertime(TakeOutOfService, pods(finished)), action.Wait{}, reason.WaitingDetach},
-		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), action.AddOutOfServiceTaint{}, reason.OutOfService},
-		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }), action.RemoveOutOfServiceTaint{}, reason.Returned},
-		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)), action.RemoveOutOfServiceTaint{}, reason.Returned},
+		{"a pod that finalizers keep", onOvertime(TakeOutOfService, pods(stuck)), action.AddOutOfServiceTaint{},
+			reason.OutOfService},
+		{"the node lives again", onOvertime(TakeOutOfService, outOfService, func(v *View) { v.Look.LeaseRV = "8" }),
+			action.RemoveOutOfServiceTaint{}, reason.Returned},
+		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)),
+			action.RemoveOutOfServiceTaint{}, reason.Returned},
 		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
-			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+			v.Look.Taints = []corev1.Taint{
+				{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
 			v.Look.LeaseRV = "8"
 		}), action.ReadClaims{PVs: []string{"a"}}, reason.WaitingDetach},
 	} {
@@ -91,7 +111,8 @@ func TestOvertime(t *testing.T) {
 			if brief(d.Action) != brief(tt.want) || d.Reason != tt.why {
 				t.Fatalf("Step: got %s %s, want %s %s", brief(d.Action), d.Reason, brief(tt.want), tt.why)
 			}
-			if late := tt.view.Now.Sub(providers.InstantOf(tt.view.Look.Record.At)) > tt.view.Settings.DetachTimeout; late &&
+			if late := tt.view.Now.Sub(
+				providers.InstantOf(tt.view.Look.Record.At)) > tt.view.Settings.DetachTimeout; late &&
 				tells(d.Action) && d.Alert != string(reason.WaitingDetach) {
 				t.Errorf("alert: got %q, want the same one whatever is done: each change is told", d.Alert)
 			}

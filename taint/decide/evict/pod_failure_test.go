@@ -25,8 +25,8 @@ func tried(write action.PodWrite, p action.Pod, why action.WriteResult, times in
 
 func small(p *action.Pod) { p.Small = true }
 
-// A pod whose write failed holds up no other, and is tried again: at once in its small form where it is too large, later where the
-// reason is another, each time later than before.
+// A pod whose write failed holds up no other, and is tried again: at once in its small form where it is too large,
+// later where the reason is another, each time later than before.
 func TestPodFailures(t *testing.T) {
 	bad, good := pod("bad"), pod("good")
 	dead := pod("bad", tomb)
@@ -50,61 +50,134 @@ func TestPodFailures(t *testing.T) {
 		small bool // the pods of the decision
 		stuck int
 	}{
-		{"failed: the others first", evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.Failed, 1, 0)), ends("good"), false, 0},
-		{"failed: the others are deleted", evicting(proven, pods(bad, pod("good", tomb)), tried(action.WritesEnd, bad, action.Failed, 1, 0)), deletes("good"), false, 0},
-		{"failed: the others' volumes are cleared, its own stays", evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB), tried(action.WritesEnd, bad, action.Failed, 1, 0)),
-			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA}, Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
-		{"failed: alone it is waited for", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 1, 300*time.Millisecond)), retry(700 * time.Millisecond), false, 0},
-		{"failed: again after a second", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 1, time.Second)), ends("bad"), false, 0},
-		{"failed twice: after two", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 2, time.Second)), retry(time.Second), false, 0},
-		{"failed for long: after a minute", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 50, 0)), wantsAlert(retry(time.Minute)), false, 1},
-		{"failed for long, and tried again", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 50, time.Minute)), wantsAlert(ends("bad")), false, 1},
-		{"failed, written since", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0), tried(action.WritesEnd, bad, action.Accepted, 1, 0)), ends("bad"), false, 0},
-		{"another fence's failure", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0), func(v *View) {
-			other := v.Look
-			other.Mark = nil
-			v.Memory.ApplyLook(other)
-			from := v.Memory.ProofFrom
-			v.Memory.ApplyLook(v.Look)
-			v.Memory.ProofFrom = from
-			v.Memory.ProofFrom = ago(10 * time.Second)
-		}), ends("bad"), false, 0},
-		{"denied again and again", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Denied, maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
-		{"changed three times: at once", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Changed, 3, 0)), ends("bad"), false, 0},
-		{"changed again and again", evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.Changed, 4, 0)), ends("good"), false, 0},
-		{"changed for ever", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Changed, maxConflicts+maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
-		{"too large: the small form, at once", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.TooLarge, 1, 0)), ends("bad"), true, 0},
-		{"too large for that: named at once", evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.TooLarge, 1, 0), tried(action.WritesEnd, huge, action.TooLarge, 1, 0)),
+		{"failed: the others first",
+			evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.Failed, 1, 0)), ends("good"), false,
+			0},
+		{"failed: the others are deleted",
+			evicting(proven, pods(bad, pod("good", tomb)), tried(action.WritesEnd, bad, action.Failed, 1, 0)),
+			deletes("good"), false, 0},
+		{"failed: the others' volumes are cleared, its own stays",
+			evicting(proven, pods(bound, pod("good", tomb)), lists(pvA, pvB),
+				tried(action.WritesEnd, bad, action.Failed, 1, 0)),
+			want{Act: action.ClearVolumes{}, Why: reason.Clearing, InUse: []corev1.UniqueVolumeName{pvA},
+				Attached: []corev1.UniqueVolumeName{pvA}}, false, 0},
+		{"failed: alone it is waited for",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 1, 300*time.Millisecond)),
+			retry(700 * time.Millisecond), false, 0},
+		{"failed: again after a second",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 1, time.Second)), ends("bad"),
+			false, 0},
+		{"failed twice: after two",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 2, time.Second)),
+			retry(time.Second), false, 0},
+		{"failed for long: after a minute",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 50, 0)),
+			wantsAlert(retry(time.Minute)), false, 1},
+		{"failed for long, and tried again",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 50, time.Minute)),
+			wantsAlert(ends("bad")), false, 1},
+		{"failed, written since",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0),
+				tried(action.WritesEnd, bad, action.Accepted, 1, 0)), ends("bad"), false, 0},
+		{"another fence's failure",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0), func(v *View) {
+				other := v.Look
+				other.Mark = nil
+				v.Memory.ApplyLook(other)
+				from := v.Memory.ProofFrom
+				v.Memory.ApplyLook(v.Look)
+				v.Memory.ProofFrom = from
+				v.Memory.ProofFrom = ago(10 * time.Second)
+			}), ends("bad"), false, 0},
+		{"denied again and again",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Denied, maxFailures, 0)),
+			wantsAlert(retry(backoffMax)), false, 1},
+		{"changed three times: at once",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Changed, 3, 0)), ends("bad"), false, 0},
+		{"changed again and again",
+			evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.Changed, 4, 0)), ends("good"), false,
+			0},
+		{"changed for ever",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Changed, maxConflicts+maxFailures, 0)),
+			wantsAlert(retry(backoffMax)), false, 1},
+		{"too large: the small form, at once",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.TooLarge, 1, 0)), ends("bad"), true, 0},
+		{"too large for that: named at once",
+			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.TooLarge, 1, 0),
+				tried(action.WritesEnd, huge, action.TooLarge, 1, 0)),
 			wantsAlert(retry(time.Second)), false, 1},
-		{"and named while the others go", evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.TooLarge, 1, 0), tried(action.WritesEnd, huge, action.TooLarge, 1, 0)),
+		{"and named while the others go",
+			evicting(proven, pods(bad, good), tried(action.WritesEnd, bad, action.TooLarge, 1, 0),
+				tried(action.WritesEnd, huge, action.TooLarge, 1, 0)),
 			wantsAlert(ends("good")), false, 1},
-		{"volumes are looked at while it rests", evicting(proven, attached("b"), pods(bad), tried(action.WritesEnd, bad, action.Failed, 3, 0)), retry(pollWait), false, 0},
-		{"what keeps its end for too long is named, whatever the wait's reason", evicting(overdue, proven, pods(bad), tried(action.WritesEnd, bad, action.Denied, maxFailures, 0)),
+		{"volumes are looked at while it rests",
+			evicting(proven, attached("b"), pods(bad), tried(action.WritesEnd, bad, action.Failed, 3, 0)),
+			retry(pollWait), false, 0},
+		{"what keeps its end for too long is named, whatever the wait's reason",
+			evicting(overdue, proven, pods(bad), tried(action.WritesEnd, bad, action.Denied, maxFailures, 0)),
 			wantsAlert(retry(backoffMax)), false, 1},
 
-		{"not deleted: the others first", evicting(proven, pods(dead, pod("good", tomb)), tried(action.WritesDelete, dead, action.Failed, 1, 0)), deletes("good"), false, 0},
-		{"not deleted: the mark stays", evicting(proven, pods(dead), tried(action.WritesDelete, dead, action.Denied, maxFailures, 0)), wantsAlert(retry(backoffMax)), false, 1},
-		{"too large to be deleted", evicting(proven, pods(dead), tried(action.WritesDelete, dead, action.TooLarge, 1, 0)), wantsAlert(retry(time.Second)), false, 1},
-		{"a failed tombstone does not rest its delete", evicting(proven, pods(dead), tried(action.WritesEnd, dead, action.Failed, 5, 0)), deletes("bad"), false, 0},
+		{"not deleted: the others first",
+			evicting(proven, pods(dead, pod("good", tomb)), tried(action.WritesDelete, dead, action.Failed, 1, 0)),
+			deletes("good"), false, 0},
+		{"not deleted: the mark stays",
+			evicting(proven, pods(dead), tried(action.WritesDelete, dead, action.Denied, maxFailures, 0)),
+			wantsAlert(retry(backoffMax)), false, 1},
+		{"too large to be deleted",
+			evicting(proven, pods(dead), tried(action.WritesDelete, dead, action.TooLarge, 1, 0)),
+			wantsAlert(retry(time.Second)), false, 1},
+		{"a failed tombstone does not rest its delete",
+			evicting(proven, pods(dead), tried(action.WritesEnd, dead, action.Failed, 5, 0)), deletes("bad"), false, 0},
 
-		{"return, not spared: the others first", evicting(heartbeat, pods(bad, good), tried(action.WritesSpare, bad, action.Failed, 1, 0)), spares("good"), false, 0},
-		{"return, not spared: the ended are deleted", evicting(heartbeat, pods(bad, pod("good", tomb)), tried(action.WritesSpare, bad, action.Failed, 1, 0)),
+		{"return, not spared: the others first",
+			evicting(heartbeat, pods(bad, good), tried(action.WritesSpare, bad, action.Failed, 1, 0)), spares("good"),
+			false, 0},
+		{"return, not spared: the ended are deleted",
+			evicting(heartbeat, pods(bad, pod("good", tomb)), tried(action.WritesSpare, bad, action.Failed, 1, 0)),
 			want{Act: action.DeletePods{}, Why: reason.Returned, Pods: []string{"good"}, Returned: true}, false, 0},
-		{"return, not spared: the mark stays", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Failed, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not spared for a minute: the mark stays", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Failed, maxFailures-1, 0)), returned(retry(32 * time.Second)), false, 0},
-		{"return, changed since it was listed: as good as spared", evicting(heartbeat, pods(other, good), tried(action.WritesSpare, bad, action.Changed, 1, 0)), spares("good"), false, 0},
-		{"return, a conflict without a change: again", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
-		{"return, changed before that: to be spared", evicting(heartbeat, pods(bad), tried(action.WritesEnd, bad, action.Changed, 1, 0)), spares("bad"), false, 0},
-		{"return, too large: the small form", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0)), spares("bad"), true, 0},
-		{"return, the small form is written: spared", evicting(heartbeat, pods(other), tried(action.WritesSpare, bad, action.TooLarge, 1, 0), tried(action.WritesSpare, huge, action.Accepted, 1, 0)), back, false, 0},
-		{"return, the small form changed nothing: again", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0), tried(action.WritesSpare, huge, action.Accepted, 1, 0)), spares("bad"), true, 0},
-		{"and off again: stays on the return path", evicting(proven, pods(other, good), tried(action.WritesSpare, huge, action.Accepted, 1, 0)), spares("good"), false, 0},
-		{"return, too large for that: the mark goes", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0), tried(action.WritesSpare, huge, action.TooLarge, 1, 0)), back, false, 1},
-		{"return, denied again and again: the mark goes", evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Denied, maxFailures, 0)), back, false, 1},
-		{"return, not deleted: the mark stays", evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.Denied, 4, 0)), returned(retry(8 * time.Second)), false, 0},
-		{"return, not deleted again and again: the mark goes", evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.Denied, maxFailures, 0)), back, false, 1},
-		{"return, too large to be deleted: the mark goes", evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.TooLarge, 1, 0)), back, false, 1},
-		{"return: a failed tombstone does not rest the sparing", evicting(heartbeat, pods(bad), tried(action.WritesEnd, bad, action.Denied, 5, 0)), spares("bad"), false, 0},
+		{"return, not spared: the mark stays",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Failed, 4, 0)),
+			returned(retry(8 * time.Second)), false, 0},
+		{"return, not spared for a minute: the mark stays",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Failed, maxFailures-1, 0)),
+			returned(retry(32 * time.Second)), false, 0},
+		{"return, changed since it was listed: as good as spared",
+			evicting(heartbeat, pods(other, good), tried(action.WritesSpare, bad, action.Changed, 1, 0)),
+			spares("good"), false, 0},
+		{"return, a conflict without a change: again",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Changed, 1, 0)), spares("bad"), false,
+			0},
+		{"return, changed before that: to be spared",
+			evicting(heartbeat, pods(bad), tried(action.WritesEnd, bad, action.Changed, 1, 0)), spares("bad"), false,
+			0},
+		{"return, too large: the small form",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0)), spares("bad"), true,
+			0},
+		{"return, the small form is written: spared",
+			evicting(heartbeat, pods(other), tried(action.WritesSpare, bad, action.TooLarge, 1, 0),
+				tried(action.WritesSpare, huge, action.Accepted, 1, 0)), back, false, 0},
+		{"return, the small form changed nothing: again",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0),
+				tried(action.WritesSpare, huge, action.Accepted, 1, 0)), spares("bad"), true, 0},
+		{"and off again: stays on the return path",
+			evicting(proven, pods(other, good), tried(action.WritesSpare, huge, action.Accepted, 1, 0)), spares("good"),
+			false, 0},
+		{"return, too large for that: the mark goes",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.TooLarge, 1, 0),
+				tried(action.WritesSpare, huge, action.TooLarge, 1, 0)), back, false, 1},
+		{"return, denied again and again: the mark goes",
+			evicting(heartbeat, pods(bad), tried(action.WritesSpare, bad, action.Denied, maxFailures, 0)), back, false,
+			1},
+		{"return, not deleted: the mark stays",
+			evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.Denied, 4, 0)),
+			returned(retry(8 * time.Second)), false, 0},
+		{"return, not deleted again and again: the mark goes",
+			evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.Denied, maxFailures, 0)), back,
+			false, 1},
+		{"return, too large to be deleted: the mark goes",
+			evicting(heartbeat, pods(dead), tried(action.WritesDelete, dead, action.TooLarge, 1, 0)), back, false, 1},
+		{"return: a failed tombstone does not rest the sparing",
+			evicting(heartbeat, pods(bad), tried(action.WritesEnd, bad, action.Denied, 5, 0)), spares("bad"), false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Step(tt.view)
@@ -163,7 +236,9 @@ func TestNegativeTolerationSeconds(t *testing.T) {
 	// The shortest counts, and no negative one may hide it: it would be taken for "none", that is for ever.
 	p := pod("w", tolerating(-1))
 	p.Tolerations = append(p.Tolerations, pod("w").Tolerations...)
-	if due, ends := StockEnds(p.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall); !ends || !due.Equal(now.Wall) {
+	if due, ends := StockEnds(p.Tolerations,
+		corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, now.Wall); !ends ||
+		!due.Equal(now.Wall) {
 		t.Errorf("beside 300 s: got due %s, ends %v; want now", due, ends)
 	}
 }

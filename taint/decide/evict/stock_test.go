@@ -63,7 +63,8 @@ func TestStockDueWhateverTheClock(t *testing.T) {
 		return taint.Look{
 			Exists: true, Sent: at, Got: at, Ready: corev1.ConditionUnknown, Mark: &taint.Mark{Value: "f1"},
 			Taints: []corev1.Taint{{
-				Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: added.Wall},
+				Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute,
+				TimeAdded: &metav1.Time{Time: added.Wall},
 			}},
 		}
 	}
@@ -80,10 +81,13 @@ func TestStockDueWhateverTheClock(t *testing.T) {
 		{name: "soon due, and set forward", after: 290 * time.Second, set: 2 * time.Minute, wants: true},
 		{name: "just due, and set forward", after: 299 * time.Second, set: 2 * time.Minute, wants: true},
 		{name: "soon due, and set back", after: 290 * time.Second, set: -2 * time.Minute, wants: true},
-		{name: "soon due, set forward, and by another clock", ahead: time.Hour, after: 290 * time.Second, set: 2 * time.Minute, wants: true},
-		{name: "due before it was seen, and set forward", ahead: -10 * time.Minute, after: 10 * time.Second, set: 2 * time.Minute, wants: true},
+		{name: "soon due, set forward, and by another clock", ahead: time.Hour, after: 290 * time.Second,
+			set: 2 * time.Minute, wants: true},
+		{name: "due before it was seen, and set forward", ahead: -10 * time.Minute, after: 10 * time.Second,
+			set: 2 * time.Minute, wants: true},
 		{name: "long over, and set back", after: 500 * time.Second, set: -90 * time.Second},
-		{name: "soon due after a suspension", ahead: time.Hour, after: 290 * time.Second, set: 2 * time.Minute, suspended: true, wants: true},
+		{name: "soon due after a suspension", ahead: time.Hour, after: 290 * time.Second, set: 2 * time.Minute,
+			suspended: true, wants: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Memory
@@ -112,7 +116,8 @@ func TestStockTaintThatLandedUnseen(t *testing.T) {
 		return taint.Look{Exists: true, Sent: at, Got: at, Ready: ready, Mark: &taint.Mark{Value: "f1"}, Taints: taints}
 	}
 	landed := corev1.Taint{
-		Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: now.Add(-time.Hour).Wall},
+		Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute,
+		TimeAdded: &metav1.Time{Time: now.Add(-time.Hour).Wall},
 	}
 	for _, tt := range []struct {
 		before corev1.ConditionStatus

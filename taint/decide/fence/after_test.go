@@ -16,11 +16,12 @@ import (
 
 // fenced is a node whose machine we powered off, and whose fence has been done for two minutes.
 func fenced(change ...func(*View)) View {
-	return dead(append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
-		v.Facts.After = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
-		r := v.Look.Record
-		r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.SpeakersOf(v.Facts.Devices)
-	}}, change...)...)
+	return dead(
+		append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
+			v.Facts.After = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
+			r := v.Look.Record
+			r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.SpeakersOf(v.Facts.Devices)
+		}}, change...)...)
 }
 
 // ons are power-ons that were announced so long ago, the first first.
@@ -47,7 +48,8 @@ func becomes(after taint.PostFence, why reason.Reason) action.Decision {
 
 // What becomes of a machine once its fence is done.
 func TestAfterwards(t *testing.T) {
-	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
+		providers.PowerUnknown
 	set := func(f func(*View)) func(*View) { return f }
 	rests := waits(reason.StaysDead, recheckEvery)
 	fresh := saying(off, 100*time.Millisecond)
@@ -91,16 +93,20 @@ func TestAfterwards(t *testing.T) {
 		{"alive since", fenced(fresh, heartbeat), waits(reason.NoWork, recheckEvery)},
 		{"work to do", fenced(saying(off, 15*time.Millisecond), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			looks(reason.LookedTooEarly)},
-		{"cordoned", fenced(fresh, set(func(v *View) { v.Facts.KeptOn = "the node is cordoned" })), heldUp("the node is cordoned")},
+		{"cordoned", fenced(fresh, set(func(v *View) { v.Facts.KeptOn = "the node is cordoned" })),
+			heldUp("the node is cordoned")},
 		{"its power must not be touched", fenced(fresh, noPower), rests},
-		{"another machine by now", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy[0].Machine = &taint.Machine{Provider: "rack-a", ID: "8"} })),
+		{"another machine by now",
+			fenced(fresh,
+				set(func(v *View) { v.Look.Record.OffBy[0].Machine = &taint.Machine{Provider: "rack-a", ID: "8"} })),
 			heldUp("it was powered off through rack-a/7, which no longer speaks for the node's machine")},
 		{"another device by now", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy[0].Device = "rack-b/7" })),
 			heldUp("it was powered off through rack-b/7, which no longer speaks for the node's machine")},
 		{"a word of a newer version", fenced(fresh, ons("Cooled")), rests},
 
 		// Somebody else turned it on.
-		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)), becomes(taint.PostFenceCameOn, reason.CameOn)},
+		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)),
+			becomes(taint.PostFenceCameOn, reason.CameOn)},
 		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.PostFenceCameOn, reason.CameOn)},
 		{"on before its end", fenced(fresh, wasOn(3*time.Minute)), announce},
 		{"started and ended since, by its run", fenced(set(func(v *View) {
@@ -117,8 +123,11 @@ func TestAfterwards(t *testing.T) {
 			looks(reason.LookedTooEarly)},
 		{"announced: off too long ago", fenced(saying(off, proof.TTL), sentFor(6*time.Second), mine),
 			asks(reason.Asking)},
-		{"announced: on by now", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine), becomes(taint.PostFencePoweredOn, reason.CameUp)},
-		{"announced: a device told of On since the answer", fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
+		{"announced: on by now",
+			fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine),
+			becomes(taint.PostFencePoweredOn, reason.CameUp)},
+		{"announced: a device told of On since the answer",
+			fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
 			asks(reason.Asking)},
 		{"announced: a device told of On before the answer",
 			fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
@@ -132,25 +141,32 @@ func TestAfterwards(t *testing.T) {
 		{"sent: refused",
 			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.Memory.PowerOns.Err = providers.ErrDenied })),
 			detailed(waits(reason.PowerOnRefused, 4900*time.Millisecond), "denied: access denied")},
-		{"sent: on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Minute)), becomes(taint.PostFencePoweredOn, reason.CameUp)},
+		{"sent: on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Minute)),
+			becomes(taint.PostFencePoweredOn, reason.CameUp)},
 		{"sent: still off", fenced(fresh, sentFor(5*time.Minute)), announce},
 		{"sent: still off, and work to do",
 			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.PoweringOn, 4900*time.Millisecond)},
 		{"it boots", fenced(fresh, ons(taint.PostFencePoweredOn, time.Minute)), waits(reason.CameUp, 4*time.Minute)},
-		{"it boots, and work to do", fenced(saying(on, 100*time.Millisecond), ons(taint.PostFencePoweredOn, time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })),
+		{"it boots, and work to do",
+			fenced(saying(on, 100*time.Millisecond), ons(taint.PostFencePoweredOn, time.Minute),
+				set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.CameUp, 4*time.Minute)},
 		{"it did not come back", fenced(fresh, ons(taint.PostFencePoweredOn, 5*time.Minute)),
 			waits(reason.NotBack, recheckEvery)},
-		{"it did not come back, and work to do", fenced(saying(on, time.Second), ons(taint.PostFencePoweredOn, 5*time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })), announced},
+		{"it did not come back, and work to do",
+			fenced(saying(on, time.Second), ons(taint.PostFencePoweredOn, 5*time.Minute),
+				set(func(v *View) { v.PendingWork = WorkConfirmed })), announced},
 
 		// As often as is allowed in a day, and not soon after each other.
 		{"still off, too often", fenced(fresh, ons(taint.PostFencePowerOn, time.Hour, 5*time.Minute)), limit},
-		{"still off, too often since yesterday", fenced(fresh, ons(taint.PostFencePowerOn, 24*time.Hour, 5*time.Minute)), announce},
+		{"still off, too often since yesterday",
+			fenced(fresh, ons(taint.PostFencePowerOn, 24*time.Hour, 5*time.Minute)), announce},
 		{"the other clock's count",
 			fenced(fresh, ons(taint.PostFencePowerOn, 6*time.Minute, 5*time.Minute),
 				set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
-		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)), becomes(taint.PostFenceFencedAgain, reason.FencedAgain)},
+		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)),
+			becomes(taint.PostFenceFencedAgain, reason.FencedAgain)},
 		{"fenced again, later", fenced(fresh, ons("", 64*time.Minute)), announce},
 		{"fenced again, in mode observe", fenced(fresh, ons("", 10*time.Minute), observe), rests},
 		{"fenced again: it stays off", fenced(fresh, ons(taint.PostFenceFencedAgain, 10*time.Minute)), rests},
@@ -174,8 +190,8 @@ func TestAfterwards(t *testing.T) {
 	}
 }
 
-// Of several devices it is powered on through all that it was turned off through, those that feed it first: off went through all of them
-// before.
+// Of several devices it is powered on through all that it was turned off through, those that feed it first: off went
+// through all of them before.
 func TestPoweredOnThrough(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
 	say := func(states ...providers.PowerState) func(*View) {
@@ -216,8 +232,8 @@ func TestPoweredOnThrough(t *testing.T) {
 	}
 }
 
-// Where one of the devices that it was turned off through must not touch the machine by now, none is used: another device that may does not
-// make up for that.
+// Where one of the devices that it was turned off through must not touch the machine by now, none is used: another
+// device that may does not make up for that.
 func TestNotPoweredOnThrough(t *testing.T) {
 	v := fenced(two, func(v *View) {
 		v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices)
@@ -231,7 +247,8 @@ func TestNotPoweredOnThrough(t *testing.T) {
 	}
 }
 
-// The record names whom a power-off of ours went through, where that is how the machine went off, and keeps it while the machine stays off.
+// The record names whom a power-off of ours went through, where that is how the machine went off, and keeps it while
+// the machine stays off.
 func TestOffBy(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
@@ -243,17 +260,25 @@ func TestOffBy(t *testing.T) {
 		view View
 		want int // how many
 	}{
-		"accepted":                           {dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), 1},
-		"not accepted":                       {dead(powering, refusedAt(0, time.Second), saying(off, 100*time.Millisecond)), 0},
-		"never sent":                         {dead(powering, saying(off, 100*time.Millisecond)), 0},
-		"one accepted, one lost":             {dead(two, oneLevel, powering, sent(time.Second), refusedAt(1, time.Second), both(off, off, 100*time.Millisecond)), 2},
-		"one accepted, one refused for good": {dead(two, oneLevel, powering, sent(time.Second), forGood(1, time.Second), both(off, off, 100*time.Millisecond)), 1},
-		"accepted, and then not":             {dead(powering, sent(20*time.Second), forGood(0, time.Second), saying(off, 100*time.Millisecond)), 1},
-		"by itself":                          {dead(saying(off, 100*time.Millisecond)), 0},
-		"off since an earlier fence":         {dead(earlier(taint.ResultEvicted), offBy, saying(off, 100*time.Millisecond)), 1},
-		"off since a lifted one":             {dead(earlier(taint.ResultLifted), offBy, saying(off, 100*time.Millisecond)), 1},
-		"on since then":                      {dead(earlier(taint.ResultLifted), offBy, wasOn(time.Minute), saying(off, 100*time.Millisecond)), 0},
-		"alive since then":                   {dead(earlier(taint.ResultEvicted), offBy, heartbeat, saying(off, 100*time.Millisecond)), 0},
+		"accepted": {dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), 1},
+		"not accepted": {
+			dead(powering, refusedAt(0, time.Second), saying(off, 100*time.Millisecond)), 0},
+		"never sent": {dead(powering, saying(off, 100*time.Millisecond)), 0},
+		"one accepted, one lost": {
+			dead(two, oneLevel, powering, sent(time.Second), refusedAt(1, time.Second),
+				both(off, off, 100*time.Millisecond)), 2},
+		"one accepted, one refused for good": {
+			dead(two, oneLevel, powering, sent(time.Second), forGood(1, time.Second),
+				both(off, off, 100*time.Millisecond)), 1},
+		"accepted, and then not": {
+			dead(powering, sent(20*time.Second), forGood(0, time.Second), saying(off, 100*time.Millisecond)), 1},
+		"by itself":                  {dead(saying(off, 100*time.Millisecond)), 0},
+		"off since an earlier fence": {dead(earlier(taint.ResultEvicted), offBy, saying(off, 100*time.Millisecond)), 1},
+		"off since a lifted one":     {dead(earlier(taint.ResultLifted), offBy, saying(off, 100*time.Millisecond)), 1},
+		"on since then": {
+			dead(earlier(taint.ResultLifted), offBy, wasOn(time.Minute), saying(off, 100*time.Millisecond)), 0},
+		"alive since then": {dead(earlier(taint.ResultEvicted), offBy, heartbeat, saying(off, 100*time.Millisecond)),
+			0},
 	} {
 		d := Step(tt.view)
 		if !action.Is[action.SetMark](d) || len(recordOf(d).OffBy) != tt.want {
@@ -262,7 +287,8 @@ func TestOffBy(t *testing.T) {
 		if old := tt.view.Look.Record; old != nil && len(old.PowerOns) != len(recordOf(d).PowerOns) {
 			t.Errorf("%s: got power-ons %v, want those of the earlier fence", name, recordOf(d).PowerOns)
 		}
-		if kept := recordOf(d).PostFence != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.PostFence != "" &&
+		if kept := recordOf(d).
+			PostFence != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.PostFence != "" &&
 			tt.want > 0) {
 			t.Errorf("%s: got after %q", name, recordOf(d).PostFence)
 		}

@@ -61,9 +61,11 @@ func TestFreshByBothClocks(t *testing.T) {
 		{"a power-off on a look of before a suspension", dead(and(send, clocks(long))...), action.ReadNode{}},
 		{"a power-off, and the wall clock was set back", dead(and(send, clocks(-long))...), action.PowerOff{}},
 		{"a power-on", fenced(fresh, ons(taint.PostFencePowerOn, time.Second), mine), action.PowerOn{}},
-		{"a power-on on a look of before a suspension", fenced(ons(taint.PostFencePowerOn, time.Second), mine, offSince),
+		{"a power-on on a look of before a suspension",
+			fenced(ons(taint.PostFencePowerOn, time.Second), mine, offSince),
 			action.ReadNode{}},
-		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)), action.AskDevices{}},
+		{"the grace does not go by during a suspension", dead(saying(on, 0), justNow, clocks(long)),
+			action.AskDevices{}},
 	} {
 		if d := Step(tt.view); kind(d) != action.Name(tt.act) {
 			t.Errorf("%s: got %s (%s), want %s", tt.name, kind(d), d.Reason, action.Name(tt.act))

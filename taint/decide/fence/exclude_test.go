@@ -27,18 +27,25 @@ func TestPause(t *testing.T) {
 	}{
 		{"", Pause{}, `""`},
 		{"new disk", Pause{Reason: "new disk"}, `"new disk"`},
-		{"new disk; until=2026-03-01T12:00:00Z", Pause{Reason: "new disk", Until: noon}, `"new disk" until 2026-03-01T12:00:00Z`},
-		{" new disk ;until= 2026-03-01T13:00:00+01:00 ", Pause{Reason: "new disk", Until: noon}, `"new disk" until 2026-03-01T12:00:00Z`},
+		{"new disk; until=2026-03-01T12:00:00Z", Pause{Reason: "new disk", Until: noon},
+			`"new disk" until 2026-03-01T12:00:00Z`},
+		{" new disk ;until= 2026-03-01T13:00:00+01:00 ", Pause{Reason: "new disk", Until: noon},
+			`"new disk" until 2026-03-01T12:00:00Z`},
 		{"until=2026-03-01T12:00:00Z", Pause{Until: noon}, `"" until 2026-03-01T12:00:00Z`},
-		{"disk; fan; until=2026-03-01T12:00:00Z", Pause{Reason: "disk; fan", Until: noon}, `"disk; fan" until 2026-03-01T12:00:00Z`},
-		{"until=2026-03-01T12:00:00Z; disk", Pause{Reason: "until=2026-03-01T12:00:00Z; disk"}, `"until=2026-03-01T12:00:00Z; disk"`},
+		{"disk; fan; until=2026-03-01T12:00:00Z", Pause{Reason: "disk; fan", Until: noon},
+			`"disk; fan" until 2026-03-01T12:00:00Z`},
+		{"until=2026-03-01T12:00:00Z; disk", Pause{Reason: "until=2026-03-01T12:00:00Z; disk"},
+			`"until=2026-03-01T12:00:00Z; disk"`},
 		{"disk; until=", Pause{Reason: "disk"}, `"disk"`},
-		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"}, `"disk" (no end: until="tomorrow" is not a time such as 2026-01-31T18:00:00Z)`},
-		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"}, `"disk" (no end: until="2026-03-01 12:00" is not a time such as 2026-01-31T18:00:00Z)`},
+		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"},
+			`"disk" (no end: until="tomorrow" is not a time such as 2026-01-31T18:00:00Z)`},
+		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"},
+			`"disk" (no end: until="2026-03-01 12:00" is not a time such as 2026-01-31T18:00:00Z)`},
 		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b"`},
 	} {
 		got := ParsePause(tc.text)
-		if got.Reason != tc.want.Reason || !got.Until.Equal(tc.want.Until) || got.BadUntil != tc.want.BadUntil || got.String() != tc.says {
+		if got.Reason != tc.want.Reason || !got.Until.Equal(tc.want.Until) || got.BadUntil != tc.want.BadUntil ||
+			got.String() != tc.says {
 			t.Errorf("%q: got %+v (%s), want %+v (%s)", tc.text, got, got, tc.want, tc.says)
 		}
 		ends := tc.want.Until.Equal(noon)
@@ -63,7 +70,8 @@ func TestExcludedByNode(t *testing.T) {
 	}
 	condition := func(name string, status corev1.ConditionStatus) func(*corev1.Node) {
 		return func(n *corev1.Node) {
-			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeConditionType(name), Status: status})
+			n.Status.Conditions = append(n.Status.Conditions,
+				corev1.NodeCondition{Type: corev1.NodeConditionType(name), Status: status})
 		}
 	}
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
@@ -72,23 +80,29 @@ func TestExcludedByNode(t *testing.T) {
 		excluded           string
 		kept, keptCordoned string
 	}{
-		"nothing":                {func(*corev1.Node) {}, "", "", ""},
-		"paused":                 {annotated("new disk"), `annotation forcefence.io/paused "new disk"`, "", ""},
-		"paused, no reason":      {annotated(""), `annotation forcefence.io/paused ""`, "", ""},
-		"paused until later":     {annotated("disk; until=2026-03-01T12:00:01Z"), `annotation forcefence.io/paused "disk" until 2026-03-01T12:00:01Z`, "", ""},
-		"paused until now":       {annotated("disk; until=2026-03-01T12:00:00Z"), "", "", ""},
-		"paused until who knows": {annotated("disk; until=noon"), `annotation forcefence.io/paused "disk" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`, "", ""},
+		"nothing":           {func(*corev1.Node) {}, "", "", ""},
+		"paused":            {annotated("new disk"), `annotation forcefence.io/paused "new disk"`, "", ""},
+		"paused, no reason": {annotated(""), `annotation forcefence.io/paused ""`, "", ""},
+		"paused until later": {annotated("disk; until=2026-03-01T12:00:01Z"),
+			`annotation forcefence.io/paused "disk" until 2026-03-01T12:00:01Z`, "", ""},
+		"paused until now": {annotated("disk; until=2026-03-01T12:00:00Z"), "", "", ""},
+		"paused until who knows": {annotated("disk; until=noon"),
+			`annotation forcefence.io/paused "disk" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`,
+			"", ""},
 		"excluded by label":      {labelled("true"), "label remediation.medik8s.io/exclude-from-remediation", "", ""},
 		"its label says false":   {labelled("false"), "", "", ""},
 		"its label says nothing": {labelled(""), "", "", ""},
-		"maintenance":            {condition("MaintenanceInProgress", corev1.ConditionTrue), "condition MaintenanceInProgress", "", ""},
-		"maintenance is over":    {condition("MaintenanceInProgress", corev1.ConditionFalse), "", "", ""},
-		"maintenance unknown":    {condition("MaintenanceInProgress", corev1.ConditionUnknown), "", "", ""},
-		"a drain":                {condition("DrainInProgress", corev1.ConditionTrue), "", "condition DrainInProgress", "condition DrainInProgress"},
-		"a drain is over":        {condition("DrainInProgress", corev1.ConditionFalse), "", "", ""},
-		"a shutdown":             {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "", "condition GracefulNodeShutdownInProgress", "condition GracefulNodeShutdownInProgress"},
-		"cordoned":               {cordoned, "", "", "the node is cordoned"},
-		"another condition":      {condition("MemoryPressure", corev1.ConditionTrue), "", "", ""},
+		"maintenance": {condition("MaintenanceInProgress", corev1.ConditionTrue),
+			"condition MaintenanceInProgress", "", ""},
+		"maintenance is over": {condition("MaintenanceInProgress", corev1.ConditionFalse), "", "", ""},
+		"maintenance unknown": {condition("MaintenanceInProgress", corev1.ConditionUnknown), "", "", ""},
+		"a drain": {condition("DrainInProgress", corev1.ConditionTrue), "", "condition DrainInProgress",
+			"condition DrainInProgress"},
+		"a drain is over": {condition("DrainInProgress", corev1.ConditionFalse), "", "", ""},
+		"a shutdown": {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "",
+			"condition GracefulNodeShutdownInProgress", "condition GracefulNodeShutdownInProgress"},
+		"cordoned":          {cordoned, "", "", "the node is cordoned"},
+		"another condition": {condition("MemoryPressure", corev1.ConditionTrue), "", "", ""},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
@@ -98,7 +112,8 @@ func TestExcludedByNode(t *testing.T) {
 			t.Errorf("%s: excluded %q, want %q", name, got, tc.excluded)
 		}
 		if got, cord := KeepOnReason(n, false), KeepOnReason(n, true); got != tc.kept || cord != tc.keptCordoned {
-			t.Errorf("%s: kept on %q, and %q where a cordon counts; want %q and %q", name, got, cord, tc.kept, tc.keptCordoned)
+			t.Errorf("%s: kept on %q, and %q where a cordon counts; want %q and %q", name, got, cord, tc.kept,
+				tc.keptCordoned)
 		}
 	}
 }
@@ -112,9 +127,11 @@ func TestExcludedElsewhere(t *testing.T) {
 	}{
 		{nil, `""`, false},
 		{map[string]string{"reason": "switches"}, `"switches"`, false},
-		{map[string]string{"reason": "switches", "until": "2026-03-01T12:00:01Z"}, `"switches" until 2026-03-01T12:00:01Z`, false},
+		{map[string]string{"reason": "switches", "until": "2026-03-01T12:00:01Z"},
+			`"switches" until 2026-03-01T12:00:01Z`, false},
 		{map[string]string{"until": "2026-03-01T12:00:00Z"}, `"" until 2026-03-01T12:00:00Z`, true},
-		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`, false},
+		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`,
+			false},
 		{map[string]string{"paused": "false"}, `""`, false},
 	} {
 		if p := PauseOf(tc.data); p.String() != tc.says || p.IsOver(now.Wall) != tc.over {
@@ -125,15 +142,21 @@ func TestExcludedElsewhere(t *testing.T) {
 	at := func(d time.Duration) *metav1.MicroTime { m := metav1.NewMicroTime(now.Add(d).Wall); return &m }
 	text, seconds := func(s string) *string { return &s }, func(s int32) *int32 { return &s }
 	held := func(renewed *metav1.MicroTime, duration int32) coordinationv1.LeaseSpec {
-		return coordinationv1.LeaseSpec{HolderIdentity: text(maintainer), RenewTime: renewed, LeaseDurationSeconds: &duration}
+		return coordinationv1.LeaseSpec{HolderIdentity: text(maintainer), RenewTime: renewed,
+			LeaseDurationSeconds: &duration}
 	}
 	for name, tc := range map[string]struct {
 		spec coordinationv1.LeaseSpec
 		want bool
 	}{
-		"nobody's":             {coordinationv1.LeaseSpec{RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
-		"node maintenance's":   {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour + 1), LeaseDurationSeconds: seconds(hour)}, true},
-		"it ran out":           {coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour), LeaseDurationSeconds: seconds(hour)}, false},
+		"nobody's": {coordinationv1.LeaseSpec{RenewTime: at(0), LeaseDurationSeconds: seconds(hour)},
+			false},
+		"node maintenance's": {
+			coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour + 1),
+				LeaseDurationSeconds: seconds(hour)}, true},
+		"it ran out": {
+			coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour),
+				LeaseDurationSeconds: seconds(hour)}, false},
 		"it names no duration": {coordinationv1.LeaseSpec{HolderIdentity: text(maintainer), RenewTime: at(0)}, false},
 		"it names no renewal":  {held(nil, hour), false},
 		"for a long time":      {held(at(1-time.Hour), 1<<31-1), true},
@@ -141,8 +164,12 @@ func TestExcludedElsewhere(t *testing.T) {
 		"for no time":          {held(at(0), 0), false},
 		"by a clock ahead":     {held(at(5*time.Minute), hour), true},
 		"in the future":        {held(at(5*time.Minute+time.Microsecond), hour), false},
-		"a health check's":     {coordinationv1.LeaseSpec{HolderIdentity: text("NodeHealthCheck-workers"), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
-		"released":             {coordinationv1.LeaseSpec{HolderIdentity: text(""), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)}, false},
+		"a health check's": {
+			coordinationv1.LeaseSpec{HolderIdentity: text("NodeHealthCheck-workers"), RenewTime: at(0),
+				LeaseDurationSeconds: seconds(hour)}, false},
+		"released": {
+			coordinationv1.LeaseSpec{HolderIdentity: text(""), RenewTime: at(0), LeaseDurationSeconds: seconds(hour)},
+			false},
 	} {
 		if got := IsUnderMaintenance(&coordinationv1.Lease{Spec: tc.spec}, now.Wall); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
@@ -161,7 +188,8 @@ func TestIsVMHost(t *testing.T) {
 			t.Errorf("value %q: got no host of KubeVirt", value)
 		}
 	}
-	for _, labels := range []map[string]string{nil, {"kubevirt.io": "schedulable"}, {"kubevirt.io/schedulable.x": "true"}} {
+	for _, labels := range []map[string]string{
+		nil, {"kubevirt.io": "schedulable"}, {"kubevirt.io/schedulable.x": "true"}} {
 		if IsVMHost(labels) {
 			t.Errorf("%v: got a host of KubeVirt", labels)
 		}

@@ -33,18 +33,22 @@ func answer(s providers.PowerState, d time.Duration) providers.Answer {
 // dead is a node that looks dead and about which nothing was asked yet, in mode fence with the grace over.
 func dead(change ...func(*View)) View {
 	l := taint.Look{
-		Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1", ResourceVersion: "42",
-		BootID: "b1", Ready: corev1.ConditionUnknown, LeaseRV: "7",
+		Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1",
+		ResourceVersion: "42",
+		BootID:          "b1", Ready: corev1.ConditionUnknown, LeaseRV: "7",
 	}
 	first := l
 	first.Sent, first.Got = ago(60*time.Second), ago(59*time.Second)
 	v := View{
 		Facts: Facts{
 			Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
-			Mode:     Fence, Devices: []proof.Device{{Name: "rack-a/7", Machine: taint.Machine{Provider: "rack-a", ID: "7"}}}, NewID: "f2", By: "me",
+			Mode:     Fence,
+			Devices:  []proof.Device{{Name: "rack-a/7", Machine: taint.Machine{Provider: "rack-a", ID: "7"}}},
+			NewID:    "f2", By: "me",
 		},
 		Now: now, Look: l, Memory: Memory{FirstLook: first}, PendingWork: WorkConfirmed,
-		Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true, SilentSince: ago(59 * time.Second)},
+		Fleet: fleet.View{Stale: true, Missed: true, Others: 2, Fresh: 2, Heard: true,
+			SilentSince: ago(59 * time.Second)},
 	}
 	for _, c := range change {
 		c(&v)
@@ -108,7 +112,8 @@ func refusedAt(device int, d time.Duration) func(*View) {
 }
 
 func TestStep(t *testing.T) {
-	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
+	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
+		providers.PowerUnknown
 	set := func(f func(*View)) func(*View) { return f }
 	for _, tt := range []struct {
 		name string
@@ -122,13 +127,16 @@ func TestStep(t *testing.T) {
 			dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), leaves(reason.Marked)},
 		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })),
 			detailed(leaves(reason.BadRecord), "no")},
-		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
-		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)), done(reason.MarkVanished, taint.ResultMarkRemoved)},
+		{"mark vanished while armed", dead(recorded(taint.PhaseArmed, "", time.Second)),
+			done(reason.MarkVanished, taint.ResultMarkRemoved)},
+		{"mark vanished while evicting", dead(recorded(taint.PhaseEvicting, "", time.Second)),
+			done(reason.MarkVanished, taint.ResultMarkRemoved)},
 
 		// Step 1's gate, in its order; each wins over an Off in hand.
 		{"healthy", dead(saying(off, 0), healthy), leaves(reason.Healthy)},
 		{"excluded", dead(saying(off, 0), excluded), detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
-		{"no machine", dead(saying(off, 0), noMachine), detailed(waits(reason.NoMachine, recheckEvery), "two providers")},
+		{"no machine", dead(saying(off, 0), noMachine),
+			detailed(waits(reason.NoMachine, recheckEvery), "two providers")},
 		{"distrusted", dead(saying(off, 0), distrusted), detailed(waits(reason.Distrusted, recheckEvery), "n7")},
 		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)),
 			waits(reason.Released, recheckEvery)},
@@ -145,7 +153,11 @@ func TestStep(t *testing.T) {
 			waits(reason.StaysDead, recheckEvery)},
 		{"no work, an earlier life was fenced",
 			dead(saying(off, 0), noWork, recorded(taint.PhaseDone, taint.ResultEvicted, time.Minute),
-				func(v *View) { r := *v.Look.Record; r.LeaseRV = "1"; v.Look.Record = &r }), waits(reason.NoWork, recheckEvery)},
+				func(v *View) {
+					r := *v.Look.Record
+					r.LeaseRV = "1"
+					v.Look.Record = &r
+				}), waits(reason.NoWork, recheckEvery)},
 
 		// Steps 3 to 5.
 		{"nothing asked", dead(), asks(reason.Asking)},
@@ -154,7 +166,8 @@ func TestStep(t *testing.T) {
 		{"off, a control-plane node", dead(controlPlane, saying(off, 100*time.Millisecond)), armed},
 		{"off, another power-off under way", dead(busy, saying(off, 100*time.Millisecond)), armed},
 		{"off, within the grace", dead(justNow, saying(off, 100*time.Millisecond)), armed},
-		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
+		{"off, the announced fence goes on", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)),
+			armed},
 		{"off just in time", dead(saying(off, proof.TTL-80*time.Millisecond)), armed},
 		{"off too long ago", dead(saying(off, proof.TTL-79*time.Millisecond)), asks(reason.Asking)},
 		{"off, looked before the answer", dead(saying(off, 15*time.Millisecond)), looks(reason.LookedTooEarly)},
@@ -170,12 +183,14 @@ func TestStep(t *testing.T) {
 			})),
 			asks(reason.Asking)},
 		// A slow API server: what counts is the answer's age when the look that followed it was sent.
-		{"off, and the look after it took 6 s", dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
+		{"off, and the look after it took 6 s",
+			dead(saying(off, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), armed},
 		{"off, and the look after it came late",
 			dead(saying(off, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), asks(reason.Asking)},
 		{"off, and the look after it took for ever",
 			dead(saying(off, armWithin), lookTook(armWithin-50*time.Millisecond)), asks(reason.Asking)},
-		{"on, and the look after it took 6 s", dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), throughThe(0)},
+		{"on, and the look after it took 6 s",
+			dead(powering, saying(on, 6200*time.Millisecond), lookTook(6100*time.Millisecond)), throughThe(0)},
 		{"on, and the look after it came late",
 			dead(powering, saying(on, 11200*time.Millisecond), lookTook(6100*time.Millisecond)), asks(reason.Asking)},
 
@@ -187,15 +202,25 @@ func TestStep(t *testing.T) {
 		{"off, nobody ever said Ready",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })),
 			waits(reason.PostsNotReady, 900*time.Millisecond)},
-		{"off, its kubelet said NotReady and missed a renewal", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })), armed},
-		{"off, its kubelet says NotReady, its device told of the end", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
-		{"off, Ready is Unknown and the Lease fresh", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
-		{"off, its kubelet says NotReady, its line broke", dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Line })), armed},
+		{"off, its kubelet said NotReady and missed a renewal",
+			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })),
+			armed},
+		{"off, its kubelet says NotReady, its device told of the end",
+			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Push })),
+			armed},
+		{"off, Ready is Unknown and the Lease fresh",
+			dead(saying(off, 100*time.Millisecond), postsNotReady,
+				set(func(v *View) { v.Look.Ready = corev1.ConditionUnknown })), armed},
+		{"off, its kubelet says NotReady, its line broke",
+			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Line })),
+			armed},
 		{"off, its kubelet says NotReady, and the same device said so before",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Poll })),
 			waits(reason.PostsNotReady, 900*time.Millisecond)},
-		{"off, Ready, its device told of the end", dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
-		{"off, Ready and silent", dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
+		{"off, Ready, its device told of the end",
+			dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
+		{"off, Ready and silent",
+			dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
 
 		// Attachments that only a cache knows.
 		{"off, only a cache says there is work",
@@ -223,7 +248,8 @@ func TestStep(t *testing.T) {
 			detailed(waits(reason.PoweredOn, 4*time.Second), "never pinned")},
 		{"announced: its power must not be touched", dead(noPower, powering, saying(on, 100*time.Millisecond)),
 			detailed(done(reason.PoweredOn, taint.ResultCancelled), "never pinned")},
-		{"sent: its power must not be touched once more", dead(noPower, powering, sent(time.Minute-time.Second), saying(on, 100*time.Millisecond)),
+		{"sent: its power must not be touched once more",
+			dead(noPower, powering, sent(time.Minute-time.Second), saying(on, 100*time.Millisecond)),
 			waits(reason.AwaitingOff, 150*time.Millisecond)},
 		{"on, control plane", dead(controlPlane, saying(on, time.Second)), waits(reason.ControlPlane, 4*time.Second)},
 		{"on, still beating", dead(beating, saying(on, time.Second)), waits(reason.StillBeating, 4*time.Second)},
@@ -240,7 +266,9 @@ func TestStep(t *testing.T) {
 		{"on, failed lately",
 			dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 4*time.Minute), saying(on, time.Second)),
 			waits(reason.BackingOff, 4*time.Second)},
-		{"on, failed long ago", dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)), announced},
+		{"on, failed long ago",
+			dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 5*time.Minute), saying(on, time.Second)),
+			announced},
 		{"on, announce", dead(saying(on, time.Second)), announced},
 		{"on, too long ago to announce", dead(saying(on, 5021*time.Millisecond)), asks(reason.Asking)},
 
@@ -256,45 +284,67 @@ func TestStep(t *testing.T) {
 			dead(two, noPower, func(v *View) { v.Facts.Devices = append(v.Facts.Devices, v.Facts.Devices[0]) },
 				both(on, on, time.Second)), detailed(waits(reason.PoweredOn, 4*time.Second), "never pinned")},
 		{"announced: through the first", dead(two, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
-		{"announced: through the second, which answers", dead(two, powering, both(unknown, on, 100*time.Millisecond)), throughThe(1)},
-		{"announced: through the second, the first's power must not be touched", dead(two, firstNoPower, powering, both(on, on, 100*time.Millisecond)), throughThe(1)},
-		{"sent: refused by the first just now, through the second at once", dead(two, powering, refusedAt(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 did not accept it", 1)},
+		{"announced: through the second, which answers", dead(two, powering, both(unknown, on, 100*time.Millisecond)),
+			throughThe(1)},
+		{"announced: through the second, the first's power must not be touched",
+			dead(two, firstNoPower, powering, both(on, on, 100*time.Millisecond)), throughThe(1)},
+		{"sent: refused by the first just now, through the second at once",
+			dead(two, powering, refusedAt(0, time.Millisecond), both(on, on, 100*time.Millisecond)),
+			next("rack-a/7 did not accept it", 1)},
 		{"sent: refused by both just now",
 			dead(two, powering, refusedAt(0, 910*time.Millisecond), refusedAt(1, 900*time.Millisecond),
 				both(on, on, 100*time.Millisecond)),
 			detailed(waits(reason.NotAccepted, 150*time.Millisecond), "unreachable: device unreachable")},
-		{"sent: refused by both, again", dead(two, powering, refusedAt(0, time.Second), refusedAt(1, time.Second), both(on, on, 100*time.Millisecond)), next("rack-b/7 did not accept it", 0)},
-		{"sent: no effect, through the other", dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)), next("rack-a/7 accepted it, but the machine stayed on", 1)},
-		{"sent: refused for good by the first", dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)), next("rack-a/7 refuses the power-off permanently", 1)},
-		{"sent: refused for good by both", dead(two, powering, forGood(0, time.Millisecond), forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good by the only one that may", dead(two, firstNoPower, powering, forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused by both, again",
+			dead(two, powering, refusedAt(0, time.Second), refusedAt(1, time.Second),
+				both(on, on, 100*time.Millisecond)), next("rack-b/7 did not accept it", 0)},
+		{"sent: no effect, through the other",
+			dead(two, powering, sent(proof.EffectAfter), both(on, on, 100*time.Millisecond)),
+			next("rack-a/7 accepted it, but the machine stayed on", 1)},
+		{"sent: refused for good by the first",
+			dead(two, powering, forGood(0, time.Millisecond), both(on, on, 100*time.Millisecond)),
+			next("rack-a/7 refuses the power-off permanently", 1)},
+		{"sent: refused for good by both",
+			dead(two, powering, forGood(0, time.Millisecond), forGood(1, time.Millisecond),
+				both(on, on, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good by the only one that may",
+			dead(two, firstNoPower, powering, forGood(1, time.Millisecond), both(on, on, 100*time.Millisecond)),
+			refusedNow},
 
 		// Levels.
 		{"announced: the first level waits", dead(two, limited, powering, both(on, on, 100*time.Millisecond)),
 			waits(reason.LevelDelay, 900*time.Millisecond)},
-		{"sent: changing, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(changing, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: changing, and its level's time is over",
+			dead(two, limited, powering, sent(8*time.Second), both(changing, unknown, 100*time.Millisecond)),
+			next("the machine was not off within 8s", 1)},
 		{"sent: changing, and its level has a second left",
 			dead(two, limited, powering, sent(7*time.Second), both(changing, unknown, 100*time.Millisecond)),
 			waits(reason.Changing, 400*time.Millisecond)},
-		{"sent: nobody answers, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(unknown, unknown, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: nobody answers, and its level's time is over",
+			dead(two, limited, powering, sent(8*time.Second), both(unknown, unknown, 100*time.Millisecond)),
+			next("the machine was not off within 8s", 1)},
 		{"sent: nobody answers, and its level has a second left",
 			dead(two, limited, powering, sent(7*time.Second), both(unknown, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
-		{"sent: they disagree, and its level's time is over", dead(two, limited, powering, sent(8*time.Second), both(off, on, 100*time.Millisecond)), next("the machine was not off within 8s", 1)},
+		{"sent: they disagree, and its level's time is over",
+			dead(two, limited, powering, sent(8*time.Second), both(off, on, 100*time.Millisecond)),
+			next("the machine was not off within 8s", 1)},
 		{"sent: its level's time is over, and nothing is sent to an excluded node",
 			dead(two, limited, excluded, powering, sent(8*time.Second), both(unknown, unknown, 250*time.Millisecond)),
 			asks(reason.AwaitingOff)},
 		{"announced: nobody answers, and nothing was sent",
 			dead(two, limited, powering, both(unknown, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
-		{"announced: both of a level", dead(two, oneLevel, powering, both(on, on, 100*time.Millisecond)), throughThe(0)},
+		{"announced: both of a level", dead(two, oneLevel, powering, both(on, on, 100*time.Millisecond)),
+			throughThe(0)},
 		{"sent: the second of the level follows at once",
 			dead(two, oneLevel, powering, sent(time.Millisecond), both(on, on, 100*time.Millisecond)),
 			action.Decision{Action: action.PowerOff{Move: proof.Move{Device: 1}}, Reason: reason.SendingOff}},
 		{"sent: one of the level is off",
 			dead(two, oneLevel, powering, sent(time.Second), sentBy(1, time.Second, nil),
 				both(off, on, 100*time.Millisecond)), waits(reason.AwaitingOff, 150*time.Millisecond)},
-		{"sent: both of the level are off", dead(two, oneLevel, powering, sent(time.Second), both(off, off, 100*time.Millisecond)), armed},
+		{"sent: both of the level are off",
+			dead(two, oneLevel, powering, sent(time.Second), both(off, off, 100*time.Millisecond)), armed},
 		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
 
@@ -326,47 +376,71 @@ func TestStep(t *testing.T) {
 		{"announced: asked 10 s before the look", dead(powering, asked(on, identityHolds)), throughThe(0)},
 		{"announced: asked longer before the look", dead(powering, asked(on, identityHolds+1)),
 			asks(reason.Asking)},
-		{"announced: asked more than 10 s ago, and a look is due", dead(powering, asked(on, identityHolds), answeredNow),
+		{"announced: asked more than 10 s ago, and a look is due",
+			dead(powering, asked(on, identityHolds), answeredNow),
 			asks(reason.Asking)},
 		{"sent: asked longer before the look", dead(powering, sent(proof.EffectAfter), asked(on, identityHolds+1)),
 			asks(reason.Asking)},
-		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
+		{"announced: heartbeat", dead(powering, saying(on, 100*time.Millisecond), heartbeat),
+			done(reason.Recovered, taint.ResultCancelled)},
 		{"announced: boot",
 			dead(powering, saying(on, 100*time.Millisecond),
 				set(func(v *View) { v.Look.BootID, v.Memory.FirstLook.BootID = "b2", "b2" })),
 			done(reason.Recovered, taint.ResultCancelled)},
-		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
-		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded), detailed(done(reason.Excluded, taint.ResultCancelled), "maintenance")},
-		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine), detailed(done(reason.NoMachine, taint.ResultCancelled), "two providers")},
-		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted), detailed(done(reason.Distrusted, taint.ResultCancelled), "n7")},
-		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale), done(reason.AllStale, taint.ResultCancelled)},
-		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale), done(reason.MostStale, taint.ResultCancelled)},
-		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
-		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe), done(reason.ModeObserve, taint.ResultCancelled)},
-		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane), done(reason.ControlPlane, taint.ResultCancelled)},
+		{"announced: healthy", dead(powering, saying(on, 100*time.Millisecond), healthy),
+			done(reason.Healthy, taint.ResultCancelled)},
+		{"announced: excluded", dead(powering, saying(on, 100*time.Millisecond), excluded),
+			detailed(done(reason.Excluded, taint.ResultCancelled), "maintenance")},
+		{"announced: no machine", dead(powering, saying(on, 100*time.Millisecond), noMachine),
+			detailed(done(reason.NoMachine, taint.ResultCancelled), "two providers")},
+		{"announced: distrusted", dead(powering, saying(on, 100*time.Millisecond), distrusted),
+			detailed(done(reason.Distrusted, taint.ResultCancelled), "n7")},
+		{"announced: all stale", dead(powering, saying(on, 100*time.Millisecond), allStale),
+			done(reason.AllStale, taint.ResultCancelled)},
+		{"announced: most stale", dead(powering, saying(on, 100*time.Millisecond), mostStale),
+			done(reason.MostStale, taint.ResultCancelled)},
+		{"announced: no work", dead(powering, saying(on, 100*time.Millisecond), noWork),
+			done(reason.NoWork, taint.ResultCancelled)},
+		{"announced: mode changed", dead(powering, saying(on, 100*time.Millisecond), observe),
+			done(reason.ModeObserve, taint.ResultCancelled)},
+		{"announced: control plane", dead(powering, saying(on, 100*time.Millisecond), controlPlane),
+			done(reason.ControlPlane, taint.ResultCancelled)},
 
 		// Sent: it is asked until Off or the deadline.
 		{"sent: wait", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond)),
 			waits(reason.AwaitingOff, 150*time.Millisecond)},
 		{"sent: ask", dead(powering, sent(time.Second), saying(on, 250*time.Millisecond)), asks(reason.AwaitingOff)},
-		{"sent: again, some BMCs do nothing", dead(powering, sent(proof.EffectAfter), saying(on, 100*time.Millisecond)), throughThe(0)},
-		{"sent: refused, again", dead(powering, refusedAt(0, time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
+		{"sent: again, some BMCs do nothing", dead(powering, sent(proof.EffectAfter), saying(on, 100*time.Millisecond)),
+			throughThe(0)},
+		{"sent: refused, again", dead(powering, refusedAt(0, time.Second), saying(on, 100*time.Millisecond)),
+			throughThe(0)},
 		{"sent: refused just now", dead(powering, refusedAt(0, 900*time.Millisecond), saying(on, 100*time.Millisecond)),
 			detailed(waits(reason.NotAccepted, 150*time.Millisecond), "unreachable: device unreachable")},
 		{"sent: refused three times, not yet again",
 			dead(powering, thrice(3900*time.Millisecond), saying(on, 250*time.Millisecond)),
 			detailed(asks(reason.NotAccepted), "unreachable: device unreachable")},
-		{"sent: refused three times, again", dead(powering, thrice(4*time.Second), saying(on, 100*time.Millisecond)), throughThe(0)},
-		{"sent: refused for good", dead(powering, forGood(0, 100*time.Millisecond), saying(on, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good, and unknown", dead(powering, forGood(0, 100*time.Millisecond), saying(unknown, 100*time.Millisecond)), refusedNow},
-		{"sent: refused for good, but off", dead(powering, forGood(0, time.Second), saying(off, 100*time.Millisecond)), armed},
-		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat), done(reason.Recovered, taint.ResultCancelled)},
-		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy), done(reason.Healthy, taint.ResultCancelled)},
-		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork), done(reason.NoWork, taint.ResultCancelled)},
-		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded), armed},
-		{"sent: mode changed is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
-		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale), armed},
-		{"sent: most stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
+		{"sent: refused three times, again", dead(powering, thrice(4*time.Second), saying(on, 100*time.Millisecond)),
+			throughThe(0)},
+		{"sent: refused for good", dead(powering, forGood(0, 100*time.Millisecond), saying(on, 100*time.Millisecond)),
+			refusedNow},
+		{"sent: refused for good, and unknown",
+			dead(powering, forGood(0, 100*time.Millisecond), saying(unknown, 100*time.Millisecond)), refusedNow},
+		{"sent: refused for good, but off", dead(powering, forGood(0, time.Second), saying(off, 100*time.Millisecond)),
+			armed},
+		{"sent: heartbeat", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), heartbeat),
+			done(reason.Recovered, taint.ResultCancelled)},
+		{"sent: healthy", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), healthy),
+			done(reason.Healthy, taint.ResultCancelled)},
+		{"sent: no work", dead(powering, sent(time.Second), saying(on, 100*time.Millisecond), noWork),
+			done(reason.NoWork, taint.ResultCancelled)},
+		{"sent: excluded is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), excluded),
+			armed},
+		{"sent: mode changed is too late",
+			dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), observe), armed},
+		{"sent: all stale is too late", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), allStale),
+			armed},
+		{"sent: most stale is too late",
+			dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), mostStale), armed},
 		{"sent: most stale, none is sent again",
 			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), mostStale),
 			asks(reason.AwaitingOff)},
@@ -382,11 +456,18 @@ func TestStep(t *testing.T) {
 		{"sent: control plane, none is sent again",
 			dead(powering, sent(proof.EffectAfter), saying(on, 250*time.Millisecond), controlPlane),
 			asks(reason.AwaitingOff)},
-		{"sent: distrusted, its Off proves nothing", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted), done(reason.Distrusted, taint.ResultCancelled)},
-		{"sent: no machine, the Off is of another", dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine), done(reason.NoMachine, taint.ResultCancelled)},
-		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
-		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
-		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: distrusted, its Off proves nothing",
+			dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), distrusted),
+			done(reason.Distrusted, taint.ResultCancelled)},
+		{"sent: no machine, the Off is of another",
+			dead(powering, sent(time.Second), saying(off, 100*time.Millisecond), noMachine),
+			done(reason.NoMachine, taint.ResultCancelled)},
+		{"sent: deadline", dead(overdue, sent(time.Second), saying(on, 100*time.Millisecond)),
+			done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, unknown", dead(overdue, sent(time.Second), saying(unknown, 100*time.Millisecond)),
+			done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"sent: deadline, changing", dead(overdue, sent(time.Second), saying(changing, 100*time.Millisecond)),
+			done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"sent: deadline, but off", dead(overdue, sent(time.Second), saying(off, 100*time.Millisecond)), armed},
 		{"new leader: asks before it gives up", dead(overdue), asks(reason.Asking)},
 		{"new leader: finds it off", dead(powering, saying(off, 100*time.Millisecond)), armed},
@@ -394,32 +475,51 @@ func TestStep(t *testing.T) {
 		// A device that takes longer to answer than an answer counts.
 		{"slow off is no proof, and no reason to ask without a pause", dead(slow(off)),
 			waits(reason.Unknown, 900*time.Millisecond)},
-		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)), done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
+		{"slow off does not outlive the deadline", dead(overdue, sent(30*time.Second), slow(off)),
+			done(reason.PowerOffFailed, taint.ResultPowerOffFailed)},
 		{"slow on is on", dead(slow(on)), announced},
 
 		// A fence that ended in this life of the node begins again after a pause.
-		{"lifted just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second)), rearming},
-		{"lifted a while ago", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearmDelay)), armed},
-		{"lifted, a heartbeat since", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second), set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
-		{"mark removed just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)), rearming},
+		{"lifted just now",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second)),
+			rearming},
+		{"lifted a while ago",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, rearmDelay)), armed},
+		{"lifted, a heartbeat since",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Second),
+				set(func(v *View) { v.Look.Record.LeaseRV = "6" })), armed},
+		{"mark removed just now",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultMarkRemoved, time.Second)),
+			rearming},
 		{"lifted in the future, by another clock",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, -time.Hour)),
 			waits(reason.Rearming, rearmDelay)},
-		{"evicted just now, and late pods", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), rearming},
-		{"returned just now, and silent again", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)), rearming},
-		{"evicted, and more to do a while later", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearmDelay)), armed},
+		{"evicted just now, and late pods",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)),
+			rearming},
+		{"returned just now, and silent again",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultReturned, time.Second)),
+			rearming},
+		{"evicted, and more to do a while later",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, rearmDelay)), armed},
 		{"evicted for the third time",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 15*time.Second),
 				set(func(v *View) { v.Look.Record.Repeats = 2 })), waits(reason.Rearming, 5*time.Second)},
 		{"evicted for the hundredth time",
 			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultEvicted, 4*time.Minute),
 				set(func(v *View) { v.Look.Record.Repeats = 99 })), waits(reason.Rearming, time.Minute)},
-		{"a power-off failed just now, and it is off", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Second)), armed},
-		{"cancelled just now", dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)), armed},
+		{"a power-off failed just now, and it is off",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Second)),
+			armed},
+		{"cancelled just now",
+			dead(saying(off, 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultCancelled, time.Second)),
+			armed},
 
 		// It was never off.
 		{"never off", dead(healthy, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
-		{"never off, after a return", dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
+		{"never off, after a return",
+			dead(healthy, returned, set(func(v *View) { v.Look.Record.Result = taint.ResultReturned })),
+			done(reason.NeverOff, taint.ResultNeverPoweredOff)},
 		{"never off, though excluded", dead(excluded, returned), done(reason.NeverOff, taint.ResultNeverPoweredOff)},
 		{"off in between: another boot", dead(healthy, returned, set(func(v *View) { v.Look.BootID = "b2" })),
 			leaves(reason.Healthy)},
@@ -511,7 +611,8 @@ func next(why string, device int) action.Decision {
 	return detailed(d, why+"; now through "+name)
 }
 
-// Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record still names the liar.
+// Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record
+// still names the liar.
 func TestOneOfTwoIsCaught(t *testing.T) {
 	v := dead(two, healthy, returned)
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
@@ -679,8 +780,8 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 	}
 }
 
-// The device of a node that is back is asked from the first look at it on: a heartbeat begins nothing anew, and the next
-// fence, or the end of Ready, does.
+// The device of a node that is back is asked from the first look at it on: a heartbeat begins nothing anew, and the
+// next fence, or the end of Ready, does.
 func TestBackSince(t *testing.T) {
 	look := func(fence, lease string, ready corev1.ConditionStatus, at time.Duration) taint.Look {
 		l := dead(healthy, returned).Look
@@ -709,7 +810,8 @@ func TestBackSince(t *testing.T) {
 	}
 }
 
-// A node that is back under the boot id of its host: its device is asked which run of the machine this is, until it tells.
+// A node that is back under the boot id of its host: its device is asked which run of the machine this is, until it
+// tells.
 func TestExplain(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	run := func(s providers.PowerState, run string, d time.Duration) func(*View) {
@@ -730,21 +832,25 @@ func TestExplain(t *testing.T) {
 		result  taint.Result
 	}{
 		{"nothing asked", dead(healthy, returned, told, back), action.AskDevices{}, reason.Explaining, "", ""},
-		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)), action.WriteRecord{},
+		{"on, the run that was over", dead(healthy, returned, told, back, run(on, "1", time.Second)),
+			action.WriteRecord{},
 			reason.NeverOff, "", taint.ResultNeverPoweredOff},
 		{"off, the run that was over: it beats", dead(healthy, returned, told, back, run(off, "1", time.Second)),
 			action.WriteRecord{}, reason.NeverOff, "", taint.ResultNeverPoweredOff},
 		{"on, another run", dead(healthy, returned, told, back, run(on, "2", time.Second)), action.WriteRecord{},
 			reason.StartedAgain, "2", taint.ResultEvicted},
-		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)), action.WriteRecord{},
+		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)),
+			action.WriteRecord{},
 			reason.StartedAgain, "2", taint.ResultEvicted},
 		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)),
 			action.AskDevices{}, reason.Explaining, "", ""},
 		{"the run that was over, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.WriteRecord{}, reason.NeverOff, "",
+			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.WriteRecord{},
+			reason.NeverOff, "",
 			taint.ResultNeverPoweredOff},
 		{"another run, told before its last heartbeat",
-			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.WriteRecord{}, reason.StartedAgain,
+			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.WriteRecord{},
+			reason.StartedAgain,
 			"2", taint.ResultEvicted},
 		{"no answer", dead(healthy, returned, told, back, run(providers.PowerUnknown, "", 100*time.Millisecond)),
 			action.Wait{}, reason.Explaining, "", ""},
@@ -809,7 +915,8 @@ func TestExplain(t *testing.T) {
 			recordOf(marked).RunBy)
 	}
 	// The run stands in the record from the mark on, and not a run of before.
-	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour), func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
+	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour),
+		func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
 	if !action.Is[action.SetMark](d) || recordOf(d).Run != "3" || recordOf(d).Restart != "" {
 		t.Errorf("got %s with run %q, restart %q", kind(d), recordOf(d).Run, recordOf(d).Restart)
 	}
@@ -828,7 +935,8 @@ func TestMemory(t *testing.T) {
 		keeps  bool
 	}{
 		{"the same life", func(*taint.Look) {}, true},
-		{"another version of it", func(l *taint.Look) { l.ResourceVersion, l.Ready = "43", corev1.ConditionFalse }, true},
+		{"another version of it", func(l *taint.Look) { l.ResourceVersion, l.Ready = "43", corev1.ConditionFalse },
+			true},
 		{"heartbeat", func(l *taint.Look) { l.LeaseRV = "8" }, false},
 		{"boot", func(l *taint.Look) { l.BootID = "b2" }, false},
 		{"recreated", func(l *taint.Look) { l.UID = "u2" }, false},
@@ -855,7 +963,8 @@ func TestMemory(t *testing.T) {
 		})
 	}
 	t.Run("a power-off is of its fence", func(t *testing.T) {
-		for _, rec := range []func(*View){func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
+		for _, rec := range []func(*View){
+			func(v *View) { v.Look.Record = nil }, recorded(taint.PhaseDone, taint.ResultPowerOffFailed, 0)} {
 			v := dead(refusedAt(0, time.Second), rec)
 			v.Memory.ApplyLook(v.Look)
 			if !v.Memory.PowerOffs.LastSent.IsZero() || v.Memory.PowerOffs.LastErr != nil {

@@ -24,7 +24,8 @@ func parts(change func(s *fleet.Storm, zone *fleet.Part), more ...func(*View)) f
 			m(v)
 		}
 		v.Fleet.Storm = fleet.Storm{Max: 1, Parts: []fleet.Part{
-			{Of: cluster, Nodes: 20, Healthy: 19, Floor: 10, Spoke: 20}, {Of: zone, Nodes: 10, Healthy: 9, Floor: 8, Spoke: 10},
+			{Of: cluster, Nodes: 20, Healthy: 19, Floor: 10, Spoke: 20},
+			{Of: zone, Nodes: 10, Healthy: 9, Floor: 8, Spoke: 10},
 		}}
 		change(&v.Fleet.Storm, &v.Fleet.Storm.Parts[1])
 	}
@@ -41,8 +42,8 @@ func plane(members map[string]bool, others ...fleet.Member) func(*View) {
 	}
 }
 
-// Each rule refuses alone, in this order, with its numbers: before a power-off is announced, before the announced one is sent, and before
-// it is sent again. None keeps a machine that is off from its recovery.
+// Each rule refuses alone, in this order, with its numbers: before a power-off is announced, before the announced one
+// is sent, and before it is sent again. None keeps a machine that is off from its recovery.
 func TestGuard(t *testing.T) {
 	up := func(name string) fleet.Member { return fleet.Member{Name: name, Healthy: true} }
 	down := func(name string) fleet.Member { return fleet.Member{Name: name} }
@@ -72,57 +73,85 @@ func TestGuard(t *testing.T) {
 			parts(func(s *fleet.Storm, _ *fleet.Part) { s.Back = time.Second },
 				func(v *View) { v.Facts.KeptOn = "condition DrainInProgress" }), reason.KeptOn,
 			"condition DrainInProgress", pollOn, ""},
-		{"cut off", parts(func(s *fleet.Storm, p *fleet.Part) { s.Failed, s.Back, p.Lost = 4, 1500*time.Millisecond, now }), reason.CutOff,
-			"the API server did not answer 4 reads in a row; it must answer for another 2s", 1500 * time.Millisecond, "reads"},
-		{"a lost site", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Lost, p.Stale, p.Mute = ago(time.Minute), 9, 10 }), reason.DomainLost,
+		{"cut off", parts(func(s *fleet.Storm, p *fleet.Part) {
+			s.Failed, s.Back, p.Lost = 4, 1500*time.Millisecond, now
+		}), reason.CutOff,
+			"the API server did not answer 4 reads in a row; it must answer for another 2s", 1500 * time.Millisecond,
+			"reads"},
+		{"a lost site",
+			parts(func(_ *fleet.Storm, p *fleet.Part) { p.Lost, p.Stale, p.Mute = ago(time.Minute), 9, 10 }),
+			reason.DomainLost,
 			"9 of 10 nodes of " + zone + " fell silent at the same moment", pollOn, zone + " at 2026-03-01T11:59:00Z"},
 		{"a dead gateway", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Mute, p.Healthy = 6, 1 }), reason.DevicesCut,
 			"the devices of 6 of 10 nodes of " + zone + " stopped answering recently", pollOn, zone},
 		{"half of the devices", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Mute = 5 }), "", "", 0, ""},
-		{"the floor", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Cool = 7, time.Minute }), reason.TooFewHealthy,
+		{"the floor", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Cool = 7, time.Minute }),
+			reason.TooFewHealthy,
 			"3 of 10 nodes of " + zone + " are not healthy, the floor is 8", pollOn, ""},
-		{"the floor, and who is not healthy", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Unhealthy = 7, "n2 (silent)" }),
-			reason.TooFewHealthy, "3 of 10 nodes of " + zone + " are not healthy, the floor is 8: n2 (silent)", pollOn, ""},
+		{"the floor, and who is not healthy",
+			parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy, p.Unhealthy = 7, "n2 (silent)" }),
+			reason.TooFewHealthy, "3 of 10 nodes of " + zone + " are not healthy, the floor is 8: n2 (silent)", pollOn,
+			""},
 		{"just the floor", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy = 8 }), "", "", 0, ""},
-		{"a floor above the number of nodes", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Floor = 12 }), reason.TooFewHealthy,
+		{"a floor above the number of nodes", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Floor = 12 }),
+			reason.TooFewHealthy,
 			"1 of 10 nodes of " + zone + " are not healthy, the floor is 12, so no power-off is possible", pollOn, ""},
-		{"the cluster's floor first", parts(func(s *fleet.Storm, p *fleet.Part) { s.Parts[0].Healthy, p.Healthy = 9, 7 }), reason.TooFewHealthy,
+		{"the cluster's floor first",
+			parts(func(s *fleet.Storm, p *fleet.Part) { s.Parts[0].Healthy, p.Healthy = 9, 7 }), reason.TooFewHealthy,
 			"11 of 20 nodes of " + cluster + " are not healthy, the floor is 10", pollOn, ""},
 		{"cool-down", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Cool = 61 * time.Second }), reason.CoolDown,
 			zone + " reached a limit, and must keep all limits for another 1m1s", pollOn, ""},
-		{"the end of a cool-down", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Cool = 700 * time.Millisecond }), reason.CoolDown,
+		{"the end of a cool-down", parts(func(_ *fleet.Storm, p *fleet.Part) { p.Cool = 700 * time.Millisecond }),
+			reason.CoolDown,
 			zone + " reached a limit, and must keep all limits for another 1s", 700 * time.Millisecond, ""},
 		{"as many as may be", busy, reason.PowerOffLimit, "1 of at most 1: n2", time.Second, ""},
 
 		{"one of three members", plane(pods("n1", "n2", "n3"), up("n2"), up("n3")), "", "", 0, ""},
 		{"two of three", plane(pods("n1", "n2", "n3"), up("n2"), down("n3")), reason.Quorum,
 			"without it, 1 of etcd's 3 members are healthy; the quorum is 2", pollOn, ""},
-		{"etcd's own pod is not Ready", plane(map[string]bool{"n1": true, "n2": true, "n3": false}, up("n2"), up("n3")), reason.Quorum,
+		{"etcd's own pod is not Ready", plane(map[string]bool{"n1": true, "n2": true, "n3": false}, up("n2"), up("n3")),
+			reason.Quorum,
 			"without it, 1 of etcd's 3 members are healthy; the quorum is 2", pollOn, ""},
 		{"it counts as healthy itself", func(v *View) {
 			plane(pods("n1", "n2", "n3"), up("n2"), down("n3"))(v)
 			v.Fleet.Storm.Plane[0].Healthy = true
 		}, reason.Quorum, "without it, 1 of etcd's 3 members are healthy; the quorum is 2", pollOn, ""},
-		{"two of five", plane(pods("n1", "n2", "n3", "n4", "n5"), up("n2"), up("n3"), up("n4"), down("n5")), "", "", 0, ""},
-		{"one of two", plane(pods("n1", "n2"), up("n2")), reason.Quorum, "without it, 1 of etcd's 2 members are healthy; the quorum is 2", pollOn, ""},
-		{"the only one", plane(pods("n1")), reason.Quorum, "without it, 0 of etcd's 1 members are healthy; the quorum is 1", pollOn, ""},
-		{"one of four: an even number has no more to spare", plane(pods("n1", "n2", "n3", "n4"), up("n2"), up("n3"), down("n4")), reason.Quorum,
+		{"two of five", plane(pods("n1", "n2", "n3", "n4", "n5"), up("n2"), up("n3"), up("n4"), down("n5")), "", "", 0,
+			""},
+		{"one of two", plane(pods("n1", "n2"), up("n2")), reason.Quorum,
+			"without it, 1 of etcd's 2 members are healthy; the quorum is 2", pollOn, ""},
+		{"the only one", plane(pods("n1")), reason.Quorum, "without it, 0 of etcd's 1 members are healthy; the " +
+			"quorum is 1", pollOn, ""},
+		{"one of four: an even number has no more to spare",
+			plane(pods("n1", "n2", "n3", "n4"), up("n2"), up("n3"), down("n4")), reason.Quorum,
 			"without it, 2 of etcd's 4 members are healthy; the quorum is 3", pollOn, ""},
-		{"a worker's pod that calls itself etcd's", plane(pods("n1", "n2", "n3", "w1", "w2"), up("n2"), down("n3")), reason.Quorum,
+		{"a worker's pod that calls itself etcd's", plane(pods("n1", "n2", "n3", "w1", "w2"), up("n2"), down("n3")),
+			reason.Quorum,
 			"without it, 1 of etcd's 3 members are healthy; the quorum is 2", pollOn, ""},
-		{"members by their label, of others' control plane", plane(pods(), fleet.Member{Name: "n2", Healthy: true, Etcd: true},
-			fleet.Member{Name: "n3", Healthy: true, Etcd: true}, fleet.Member{Name: "n4", Etcd: true}, down("n5")), "", "", 0, ""},
-		{"members by their label, and two of three are down", plane(pods(), fleet.Member{Name: "n2", Healthy: true, Etcd: true},
-			fleet.Member{Name: "n3", Etcd: true}, fleet.Member{Name: "n4", Etcd: true}, up("n5"), up("n6")), reason.Quorum,
+		{"members by their label, of others' control plane",
+			plane(pods(), fleet.Member{Name: "n2", Healthy: true, Etcd: true},
+				fleet.Member{Name: "n3", Healthy: true, Etcd: true}, fleet.Member{Name: "n4", Etcd: true}, down("n5")),
+			"", "", 0, ""},
+		{"members by their label, and two of three are down",
+			plane(pods(), fleet.Member{Name: "n2", Healthy: true, Etcd: true},
+				fleet.Member{Name: "n3", Etcd: true}, fleet.Member{Name: "n4", Etcd: true}, up("n5"), up("n6")),
+			reason.Quorum,
 			"without it, 1 of etcd's 3 members are healthy; the quorum is 2", pollOn, ""},
-		{"known, and another's turn", plane(pods("n1", "n2", "n3", "n4", "n5"), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}), "", "", 0, ""},
-		{"unknown, one at a time", plane(pods(), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}), reason.Quorum,
-			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are unknown, so every control-plane node counts as one)", time.Second, ""},
-		{"a member whose pod somebody deleted is unknown", plane(pods("n2", "n3"), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}), reason.Quorum,
-			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are unknown, so every control-plane node counts as one)", time.Second, ""},
+		{"known, and another's turn",
+			plane(pods("n1", "n2", "n3", "n4", "n5"), up("n2"), up("n3"), up("n4"),
+				fleet.Member{Name: "n5", Turn: true}), "", "", 0, ""},
+		{"unknown, one at a time", plane(pods(), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}),
+			reason.Quorum,
+			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are " +
+				"unknown, so every control-plane node counts as one)", time.Second, ""},
+		{"a member whose pod somebody deleted is unknown",
+			plane(pods("n2", "n3"), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}), reason.Quorum,
+			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are " +
+				"unknown, so every control-plane node counts as one)", time.Second, ""},
 		{"unknown, nobody's turn", plane(pods(), up("n2"), up("n3")), "", "", 0, ""},
 		{"unknown, a majority must stay", plane(pods(), up("n2"), down("n3")), reason.Quorum,
-			"without it, 1 of etcd's 3 members are healthy; the quorum is 2 (the etcd members are unknown, so every control-plane node counts as one)", pollOn, ""},
+			"without it, 1 of etcd's 3 members are healthy; the quorum is 2 (the etcd members are unknown, so every " +
+				"control-plane node counts as one)", pollOn, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			on := saying(providers.PowerOn, 100*time.Millisecond)
@@ -138,14 +167,17 @@ func TestGuard(t *testing.T) {
 			}
 			if tt.why != "" &&
 				(!action.Is[action.WriteRecord](got) || got.Reason != tt.why ||
-					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail || got.ReportOnceKey != tt.once) {
+					recordOf(got).Result != taint.ResultCancelled || got.Detail != tt.detail ||
+					got.ReportOnceKey != tt.once) {
 				t.Errorf("before it is sent: got %+v", got)
 			}
 			again := Step(dead(powering, sent(proof.EffectAfter), on, tt.storm))
 			if action.Is[action.PowerOff](again) != (tt.why == "") || action.Is[action.WriteRecord](again) {
 				t.Errorf("before it is sent again: got %+v", again)
 			}
-			for _, v := range []View{dead(saying(providers.PowerOff, 100*time.Millisecond), tt.storm), dead(powering, sent(time.Second), saying(providers.PowerOff, 100*time.Millisecond), tt.storm)} {
+			for _, v := range []View{
+				dead(saying(providers.PowerOff, 100*time.Millisecond), tt.storm),
+				dead(powering, sent(time.Second), saying(providers.PowerOff, 100*time.Millisecond), tt.storm)} {
 				if got := Step(v); !action.Is[action.SetMark](got) {
 					t.Errorf("a machine that is off: got %+v", got)
 				}
@@ -189,7 +221,8 @@ func TestMembersAreRead(t *testing.T) {
 	on, off := saying(providers.PowerOn, 100*time.Millisecond), saying(providers.PowerOff, 100*time.Millisecond)
 	for what, v := range map[string]View{
 		"before it is announced": dead(on, unread), "before it is sent": dead(powering, on, unread),
-		"announced by another leader": dead(powering, unread), "before it is sent again": dead(powering, sent(proof.EffectAfter), on, unread),
+		"announced by another leader": dead(powering, unread),
+		"before it is sent again":     dead(powering, sent(proof.EffectAfter), on, unread),
 	} {
 		if got := Step(v); !action.Is[action.ListEtcdPods](got) {
 			t.Errorf("%s: got %+v", what, got)

@@ -50,10 +50,12 @@ func TestLowered(t *testing.T) {
 		{Fence, "off\x1b[2J", Disabled, `annotation forcefence.io/mode, whose value "off [2J" is not a mode`},
 		{Fence, "", Disabled, `annotation forcefence.io/mode, whose value "" is not a mode`},
 		{Fence, "Fence", Disabled, `annotation forcefence.io/mode, whose value "Fence" is not a mode`},
-		{Fence, strings.Repeat("x", 300000), Disabled, `annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is not a mode`},
+		{Fence, strings.Repeat("x", 300000), Disabled,
+			`annotation forcefence.io/mode, whose value "` + strings.Repeat("x", 197) + `..." is not a mode`},
 	} {
 		c := ChosenMode{Mode: tc.mode, By: "the file", PowerOffAfter: time.Minute}
-		if got := c.LoweredBy(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by || got.PowerOffAfter != time.Minute {
+		if got := c.LoweredBy(map[string]string{ModeAnnotation: tc.text}); got.Mode != tc.want || got.By != tc.by ||
+			got.PowerOffAfter != time.Minute {
 			t.Errorf("%s under %.40q: got %+v, want %s by %s", tc.mode, tc.text, got, tc.want, tc.by)
 		}
 	}
@@ -62,13 +64,17 @@ func TestLowered(t *testing.T) {
 	}
 }
 
-// Mode shadow decides as mode fence up to the first act that begins something, says that with its evidence, once, and goes on watching.
+// Mode shadow decides as mode fence up to the first act that begins something, says that with its evidence, once, and
+// goes on watching.
 func TestShadow(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
 	for name, view := range map[string]View{
-		"off": dead(saying(off, 100*time.Millisecond)), "on": dead(saying(on, time.Second)), "unknown": dead(saying(unknown, 0)), "not asked": dead(),
-		"excluded": dead(saying(off, 0), excluded), "busy": dead(busy, saying(on, 0)), "in its grace": dead(justNow, saying(on, 0)),
-		"a control-plane node": dead(controlPlane, saying(on, 0)), "healthy": dead(healthy), "no work": dead(noWork, saying(off, 0)),
+		"off": dead(saying(off, 100*time.Millisecond)), "on": dead(saying(on, time.Second)),
+		"unknown": dead(saying(unknown, 0)), "not asked": dead(),
+		"excluded": dead(saying(off, 0), excluded), "busy": dead(busy, saying(on, 0)),
+		"in its grace":         dead(justNow, saying(on, 0)),
+		"a control-plane node": dead(controlPlane, saying(on, 0)), "healthy": dead(healthy),
+		"no work":        dead(noWork, saying(off, 0)),
 		"a cache's work": dead(saying(off, 100*time.Millisecond), func(v *View) { v.PendingWork = WorkCached }),
 		"never pinned":   dead(saying(on, time.Second), func(v *View) { v.Facts.Devices[0].NoPower = "never pinned" }),
 	} {
@@ -108,7 +114,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// What was begun before the mode changed is ended: before the power-off it is cancelled, after it the node is recovered.
+// What was begun before the mode changed is ended: before the power-off it is cancelled, after it the node is
+// recovered.
 func TestModeChangesInTheMiddle(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	for _, m := range []Mode{Shadow, Disabled} {
@@ -140,7 +147,8 @@ func TestModeChangesInTheMiddle(t *testing.T) {
 // Mode disabled: nobody is asked, whatever the node looks like.
 func TestDisabled(t *testing.T) {
 	for name, v := range map[string]View{
-		"not asked": dead(), "off": dead(saying(providers.PowerOff, 0)), "on": dead(saying(providers.PowerOn, time.Minute)), "no machine": dead(noMachine),
+		"not asked": dead(), "off": dead(saying(providers.PowerOff, 0)),
+		"on": dead(saying(providers.PowerOn, time.Minute)), "no machine": dead(noMachine),
 	} {
 		v.Facts.Mode, v.Facts.ModeBy = Disabled, "the file"
 		if d := Step(v); !action.Is[action.Wait](d) || d.Reason != reason.ModeDisabled || d.Detail != "the file" ||

@@ -114,8 +114,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// An outage of the API server: everybody is silent for 110 s, and then they come back one after the other. The last ones' silence
-// does not count before most are heard, and then anew.
+// An outage of the API server: everybody is silent for 110 s, and then they come back one after the other. The last
+// ones' silence does not count before most are heard, and then anew.
 func TestOutageEnds(t *testing.T) {
 	c := newCluster(t, 3)
 	c.pass(10 * time.Second)
@@ -148,7 +148,8 @@ func TestOutageEnds(t *testing.T) {
 	}
 }
 
-// An outage of 22 s makes nobody stale who renewed just before it. The node whose turn was to come had been silent for 10 s then.
+// An outage of 22 s makes nobody stale who renewed just before it. The node whose turn was to come had been silent for
+// 10 s then.
 func TestShortOutage(t *testing.T) {
 	c := newCluster(t, 4)
 	c.pass(10 * time.Second)
@@ -190,7 +191,8 @@ func TestProcessStopped(t *testing.T) {
 	}
 }
 
-// A process that begins to lead takes all nodes for heard. Which of them are silent is known once the longest Lease is stale.
+// A process that begins to lead takes all nodes for heard. Which of them are silent is known once the longest Lease is
+// stale.
 func TestSettled(t *testing.T) {
 	for _, lease := range []time.Duration{10 * time.Second, DefaultDuration, MaxDuration} {
 		c := newCluster(t, 3)
@@ -230,7 +232,8 @@ func TestTickMissesNothing(t *testing.T) {
 			full.scanNodes(now)
 			name := fmt.Sprint(rnd.IntN(1 + int(seed%12)))
 			does, duration, rv := rnd.IntN(20), time.Duration(rnd.IntN(120))*time.Second, fmt.Sprint(step+1)
-			silent := providers.Answer{Observation: providers.Observation{State: providers.PowerUnknown}, Got: now, Err: providers.ErrUnreachable}
+			silent := providers.Answer{Observation: providers.Observation{State: providers.PowerUnknown}, Got: now,
+				Err: providers.ErrUnreachable}
 			for _, one := range []*Fleet{&f, &full} {
 				switch {
 				case does == 0:
@@ -240,7 +243,8 @@ func TestTickMissesNothing(t *testing.T) {
 				case does == 3:
 					one.ApplyReachability(name, silent)
 				case does == 4:
-					one.ApplyReachability(name, providers.Answer{Observation: providers.Observation{State: providers.PowerOn}, Got: now})
+					one.ApplyReachability(name,
+						providers.Answer{Observation: providers.Observation{State: providers.PowerOn}, Got: now})
 				case does < 15:
 					one.ApplyLease(name, rv, duration, now)
 				}
@@ -253,8 +257,10 @@ func TestTickMissesNothing(t *testing.T) {
 			if !slices.Equal(slices.Compact(got), slices.Compact(want)) || f.fresh != full.fresh ||
 				f.beating != full.beating ||
 				f.heardSince != full.heardSince || part != wantPart {
-				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, %d, %s, %+v",
-					seed, step, got, f.fresh, f.beating, f.heardSince, part, want, full.fresh, full.beating, full.heardSince, wantPart)
+				t.Fatalf("seed %d, step %d: got changed %v, %d fresh, %d beating, heard since %s, %+v; want %v, %d, "+
+					"%d, %s, %+v",
+					seed, step, got, f.fresh, f.beating, f.heardSince, part, want, full.fresh, full.beating,
+					full.heardSince, wantPart)
 			}
 		}
 	}
@@ -264,7 +270,8 @@ func TestHalf(t *testing.T) {
 	for _, tt := range []struct {
 		nodes, silent int
 		want          bool
-	}{{1, 1, false}, {1, 0, false}, {2, 1, true}, {3, 1, true}, {3, 2, false}, {4, 2, true}, {5, 3, false}, {100, 50, true}, {100, 51, false}} {
+	}{{1, 1, false}, {1, 0, false}, {2, 1, true}, {3, 1, true}, {3, 2, false}, {4, 2, true}, {5, 3, false},
+		{100, 50, true}, {100, 51, false}} {
 		c := newCluster(t, tt.nodes)
 		c.silence(c.names[:tt.silent]...)
 		c.pass(30 * time.Second)
@@ -332,7 +339,8 @@ func TestBeat(t *testing.T) {
 	for i, tt := range []struct {
 		rv   string
 		want time.Duration // zero: none yet
-	}{{"7", 0}, {"7", 0}, {"8", 2 * time.Second}, {"7", 2 * time.Second}, {"8", 2 * time.Second}, {"9", 5 * time.Second}} {
+	}{{"7", 0}, {"7", 0}, {"8", 2 * time.Second}, {"7", 2 * time.Second}, {"8", 2 * time.Second},
+		{"9", 5 * time.Second}} {
 		now := start.Add(time.Duration(i) * time.Second)
 		f.ApplyLease("n1", tt.rv, 40*time.Second, now)
 		want := providers.Instant{}
@@ -356,9 +364,11 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 		stale time.Duration // after it
 		odd   bool
 	}{
-		{40 * time.Second, 25 * time.Second, false}, {0, 25 * time.Second, false}, {10 * time.Second, 6250 * time.Millisecond, false},
+		{40 * time.Second, 25 * time.Second, false}, {0, 25 * time.Second, false},
+		{10 * time.Second, 6250 * time.Millisecond, false},
 		{5 * time.Minute, 187500 * time.Millisecond, false}, {2_000_000_000 * time.Second, 25 * time.Second, true},
-		{301 * time.Second, 25 * time.Second, true}, {9 * time.Second, 25 * time.Second, true}, {-time.Second, 25 * time.Second, true},
+		{301 * time.Second, 25 * time.Second, true}, {9 * time.Second, 25 * time.Second, true},
+		{-time.Second, 25 * time.Second, true},
 	} {
 		var f Fleet
 		f.AddNode("n1", start)
@@ -407,7 +417,8 @@ func TestHints(t *testing.T) {
 	c.f.ApplyAnswer("n9", on(c.now)) // nobody
 	c.f.ApplyHint("n1", Push, c.now)
 	c.f.ApplyAnswer("n1", on(c.now.Add(-time.Second)))
-	c.f.ApplyAnswer("n1", providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
+	c.f.ApplyAnswer("n1",
+		providers.Answer{Observation: providers.Observation{State: providers.PowerOff, At: c.now.Add(time.Second)}})
 	if v := c.view("n1"); v.Hint != Push || !v.HintAt.Equal(c.now) {
 		t.Error("a hint is gone without an answer of On since")
 	}
@@ -553,7 +564,8 @@ func TestNoticed(t *testing.T) {
 	}
 }
 
-// One machine at a time is powered off, until the fence of the one before is done or hangs; a Node that is deleted gives its turn back.
+// One machine at a time is powered off, until the fence of the one before is done or hangs; a Node that is deleted
+// gives its turn back.
 func TestTurns(t *testing.T) {
 	c := newCluster(t, 3)
 	rec := func(p taint.Phase, powerOff bool) *taint.Record {
@@ -660,7 +672,8 @@ func TestDistrusted(t *testing.T) {
 
 // Who is suspected of being dead, and why: the zero View suspects nobody by silence.
 func TestSuspicion(t *testing.T) {
-	ready, not := taint.Look{Exists: true, Ready: corev1.ConditionTrue}, taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
+	ready, not := taint.Look{Exists: true, Ready: corev1.ConditionTrue},
+		taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
 	for _, tt := range []struct {
 		name string
 		look taint.Look
@@ -719,7 +732,8 @@ func TestHintsAreNoSilence(t *testing.T) {
 // A heartbeat is a sign of life, and so is a Node that became Ready, or has another boot id or UID; what is seen first
 // is none.
 func TestAlive(t *testing.T) {
-	dead := taint.Look{Name: "n1", Exists: true, UID: "u", BootID: "b", ResourceVersion: "5", Ready: corev1.ConditionUnknown}
+	dead := taint.Look{Name: "n1", Exists: true, UID: "u", BootID: "b", ResourceVersion: "5",
+		Ready: corev1.ConditionUnknown}
 	alive := dead
 	alive.Ready = corev1.ConditionTrue
 	for _, tt := range []struct {
@@ -728,11 +742,14 @@ func TestAlive(t *testing.T) {
 		then   func(c *cluster, l taint.Look)
 		want   bool
 	}{
-		{"the first sight of a dead Node", taint.Look{}, func(c *cluster, l taint.Look) { c.f.ApplyLook(dead, c.now) }, false},
-		{"the first sight of one that is Ready", taint.Look{}, func(c *cluster, l taint.Look) { c.f.ApplyLook(alive, c.now) }, false},
+		{"the first sight of a dead Node", taint.Look{}, func(c *cluster, l taint.Look) { c.f.ApplyLook(dead, c.now) },
+			false},
+		{"the first sight of one that is Ready", taint.Look{},
+			func(c *cluster, l taint.Look) { c.f.ApplyLook(alive, c.now) }, false},
 		{"a heartbeat", dead, func(c *cluster, l taint.Look) { c.beat("n1") }, true},
 		{"the same Node", dead, func(c *cluster, l taint.Look) { c.f.ApplyLook(l, c.now) }, false},
-		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.ApplyLook(l, c.now) }, true},
+		{"Ready", dead, func(c *cluster, l taint.Look) { l.Ready = corev1.ConditionTrue; c.f.ApplyLook(l, c.now) },
+			true},
 		{"Ready as before", alive, func(c *cluster, l taint.Look) { c.f.ApplyLook(l, c.now) }, false},
 		{"not Ready any more", alive, func(c *cluster, l taint.Look) {
 			l.Ready = corev1.ConditionFalse

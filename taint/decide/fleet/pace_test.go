@@ -17,8 +17,8 @@ type run struct {
 	first, pods int
 }
 
-// played gives turns until all runs are over, one write at a time under way of each slot, and returns the nodes in the order of their writes: in
-// capitals those of storage pods. A write takes as long as all others.
+// played gives turns until all runs are over, one write at a time under way of each slot, and returns the nodes in the
+// order of their writes: in capitals those of storage pods. A write takes as long as all others.
 func played(p *Pace, runs ...run) (order []string) {
 	next := func(r *run) *Turn {
 		if r.pods == 0 {
@@ -68,7 +68,8 @@ func TestPaceOrder(t *testing.T) {
 		{"storage first, across nodes", []run{{"a", 1, 0, 3}, {"b", 2, 1, 3}, {"c", 3, 1, 1}}, "BCaaabb"},
 		{"the older fence first", []run{{"b", 2, 0, 2}, {"a", 1, 0, 2}, {"c", 3, 0, 2}}, "aabbcc"},
 		{"of the same age by name", []run{{"b", 1, 0, 1}, {"a", 1, 0, 1}}, "ab"},
-		{"who waits longest has a share", []run{{"c", 3, 0, 2}, {"a", 1, 0, 20}, {"b", 2, 0, 1}}, "aaaaaaacaaaaaaabaaaaaac"},
+		{"who waits longest has a share", []run{{"c", 3, 0, 2}, {"a", 1, 0, 20}, {"b", 2, 0, 1}},
+			"aaaaaaacaaaaaaabaaaaaac"},
 		{"also of storage's", []run{{"b", 1, 0, 1}, {"a", 2, 20, 20}}, "AAAAAAAbAAAAAAAAAAAAA"},
 	} {
 		if got := strings.Join(played(&Pace{Most: 1}, tc.runs...), ""); got != tc.want {
@@ -77,7 +78,8 @@ func TestPaceOrder(t *testing.T) {
 	}
 }
 
-// However many pods one node has, and gets, a hundred others come to their end, and none of them later than with equal shares.
+// However many pods one node has, and gets, a hundred others come to their end, and none of them later than with equal
+// shares.
 func TestPaceStarvesNobody(t *testing.T) {
 	runs := []run{{node: "huge", began: 0, first: 100000, pods: 100000}}
 	for i := range 100 {

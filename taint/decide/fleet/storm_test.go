@@ -30,8 +30,10 @@ func TestAmount(t *testing.T) {
 		{"1+5%", 20, 2, 2},
 		{"1+5%", 5000, 251, 251},
 		{"100%", 7, 7, 7},
-		{"", 1, -1, -1}, {"-1", 1, -1, -1}, {"101%", 1, -1, -1}, {"5 %", 1, -1, -1}, {"1+5", 1, -1, -1}, {"+5%", 1, -1, -1},
-		{"1+", 1, -1, -1}, {"2.5", 1, -1, -1}, {"1e3", 1, -1, -1}, {"4294967296", 1, -1, -1}, {"%", 1, -1, -1}, {"5%+1", 1, -1, -1},
+		{"", 1, -1, -1}, {"-1", 1, -1, -1}, {"101%", 1, -1, -1}, {"5 %", 1, -1, -1}, {"1+5", 1, -1, -1},
+		{"+5%", 1, -1, -1},
+		{"1+", 1, -1, -1}, {"2.5", 1, -1, -1}, {"1e3", 1, -1, -1}, {"4294967296", 1, -1, -1}, {"%", 1, -1, -1},
+		{"5%+1", 1, -1, -1},
 	} {
 		var a Amount
 		if err := a.UnmarshalText([]byte(tt.text)); (err != nil) != (tt.most < 0) {
@@ -60,7 +62,8 @@ func zones(t *testing.T, n int, of ...string) *cluster {
 
 func (c *cluster) see(name string, labels map[string]string, ready bool) {
 	c.rv++
-	l := taint.Look{Exists: true, Name: name, UID: "u-" + name, ResourceVersion: strconv.Itoa(c.rv), Labels: labels, Ready: corev1.ConditionUnknown}
+	l := taint.Look{Exists: true, Name: name, UID: "u-" + name, ResourceVersion: strconv.Itoa(c.rv), Labels: labels,
+		Ready: corev1.ConditionUnknown}
 	if ready {
 		l.Ready = corev1.ConditionTrue
 	}
@@ -76,7 +79,8 @@ func (c *cluster) part(name string, i int) Part {
 	return parts[i]
 }
 
-// Who is healthy is counted as nodes come and go, fall silent, are marked and fenced; the counts are those of a count of all.
+// Who is healthy is counted as nodes come and go, fall silent, are marked and fenced; the counts are those of a count
+// of all.
 func TestHealthIsCounted(t *testing.T) {
 	c := zones(t, 10, "a", "b")
 	want := func(what string, healthy, inA, ofA int) {
@@ -90,13 +94,18 @@ func TestHealthIsCounted(t *testing.T) {
 	zone := map[string]string{"topology.kubernetes.io/zone": "a"}
 	c.see("n3", zone, false)
 	want("one is not Ready", 9, 4, 5)
-	mark := taint.Look{Exists: true, Name: "n5", UID: "u-n5", ResourceVersion: "900", Labels: zone, Ready: corev1.ConditionTrue, Mark: &taint.Mark{Value: "x"}}
+	mark := taint.Look{Exists: true, Name: "n5", UID: "u-n5", ResourceVersion: "900", Labels: zone,
+		Ready: corev1.ConditionTrue, Mark: &taint.Mark{Value: "x"}}
 	c.f.ApplyLook(mark, c.now)
 	want("another is marked", 8, 3, 5)
 	rec := taint.Record{ID: "f1", NodeUID: "u", By: "me"}.EnterPhase(taint.PhaseArmed, "", c.now.Wall)
-	c.f.ApplyLook(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone, Ready: corev1.ConditionTrue, Record: &rec}, c.now)
+	c.f.ApplyLook(
+		taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "901", Labels: zone,
+			Ready: corev1.ConditionTrue, Record: &rec}, c.now)
 	want("another is being fenced", 7, 2, 5)
-	c.f.ApplyLook(taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone, Ready: corev1.ConditionTrue}, c.now)
+	c.f.ApplyLook(
+		taint.Look{Exists: true, Name: "n7", UID: "u-n7", ResourceVersion: "5", Labels: zone,
+			Ready: corev1.ConditionTrue}, c.now)
 	want("a watch that is behind", 7, 2, 5)
 	c.f.RemoveNode("n5", c.now)
 	want("the marked one is deleted", 7, 2, 4)
@@ -151,7 +160,8 @@ func TestFloors(t *testing.T) {
 		t.Errorf("2 of 5 nodes of zone a are not healthy: %+v", a)
 	}
 	c.see("n5", nil, false)
-	if all, a, b := c.part("n1", 0), c.part("n1", 1), c.part("n2", 1); all.IsBelowFloor() || !a.IsBelowFloor() || b.IsBelowFloor() {
+	if all, a, b := c.part("n1", 0), c.part("n1", 1), c.part("n2", 1); all.IsBelowFloor() || !a.IsBelowFloor() ||
+		b.IsBelowFloor() {
 		t.Errorf("3 of 5 nodes of zone a are not healthy: %+v %+v %+v", all, a, b)
 	}
 	for _, n := range []string{"n2", "n4"} {
@@ -174,12 +184,15 @@ func TestFloors(t *testing.T) {
 	if got := c.f.ImpossibleFloors(); len(got) != 0 {
 		t.Errorf("floors of a half: %v", got)
 	}
-	c.f.SetLimits(&Limits{MinHealthy: Amount{Number: 20}, Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Number: 5}}}})
+	c.f.SetLimits(
+		&Limits{MinHealthy: Amount{Number: 20},
+			Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Number: 5}}}})
 	got := c.f.ImpossibleFloors()
 	slices.Sort(got)
 	if want := []string{
 		"the cluster has 10 nodes, and the floor is 20",
-		"topology.kubernetes.io/zone=a has 5 nodes, and the floor is 5", "topology.kubernetes.io/zone=b has 5 nodes, and the floor is 5",
+		"topology.kubernetes.io/zone=a has 5 nodes, and the floor is 5",
+		"topology.kubernetes.io/zone=b has 5 nodes, and the floor is 5",
 	}; !slices.Equal(got, want) {
 		t.Errorf("floors that nothing can keep: %q", got)
 	}
@@ -237,18 +250,21 @@ func TestNotReadyThatRenews(t *testing.T) {
 	for i, n := range c.names {
 		c.see(n, nil, i > 8)
 	}
-	if all := c.part("n1", 0); all.Unhealthy != "n1 (not Ready), n2 (not Ready), n3 (not Ready), n4 (not Ready), n5 (not Ready), 4 more" {
+	if all := c.part("n1", 0); all.Unhealthy != "n1 (not Ready), n2 (not Ready), n3 (not Ready), n4 (not Ready), n5 "+
+		"(not Ready), 4 more" {
 		t.Errorf("many: got %+v", all)
 	}
 }
 
-// A hostile kubelet writes another zone on its Node: it neither leaves its own zone's count nor joins another's, for as long as the Node
-// exists. A label that no kubelet can write is followed.
+// A hostile kubelet writes another zone on its Node: it neither leaves its own zone's count nor joins another's, for as
+// long as the Node exists. A label that no kubelet can write is followed.
 func TestNodeThatMovesItself(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		c := zones(t, 8, "a", "b")
 		if fixed {
-			c.f.SetLimits(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Percent: 50}, Fixed: true}}})
+			c.f.SetLimits(
+				&Limits{Domains: []Domain{
+					{Label: "topology.kubernetes.io/zone", MinHealthy: Amount{Percent: 50}, Fixed: true}}})
 		}
 		c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b"}, true)
 		c.see("n3", nil, false)
@@ -371,11 +387,13 @@ func TestRenewalBeforeALoss(t *testing.T) {
 	}
 }
 
-// A gateway died: devices that answered do not any more. Those that never did, and those that have been silent for long, say nothing.
+// A gateway died: devices that answered do not any more. Those that never did, and those that have been silent for
+// long, say nothing.
 func TestDevicesThatStopToAnswer(t *testing.T) {
 	c := zones(t, 8, "a", "b")
 	heard := func(n string, s providers.PowerState, err error) {
-		c.f.ApplyAnswer(n, providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
+		c.f.ApplyAnswer(n,
+			providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
 	}
 	gone := providers.WithClass(providers.ErrUnreachable, errors.New("no route to host"))
 	c.f.ApplyReachability("n99", providers.Answer{Err: gone}) // nobody
@@ -393,7 +411,8 @@ func TestDevicesThatStopToAnswer(t *testing.T) {
 		t.Errorf("one of three: %+v", a)
 	}
 	heard("n5", providers.PowerUnknown, gone)
-	if a, b, all := c.part("n1", 1), c.part("n2", 1), c.part("n1", 0); !a.HasDevicesCut() || b.HasDevicesCut() || !all.HasDevicesCut() {
+	if a, b, all := c.part("n1", 1), c.part("n2", 1), c.part("n1", 0); !a.HasDevicesCut() || b.HasDevicesCut() ||
+		!all.HasDevicesCut() {
 		t.Errorf("two of three: %+v %+v %+v", a, b, all)
 	}
 	heard("n3", providers.PowerOn, nil)
@@ -495,7 +514,8 @@ func TestPlane(t *testing.T) {
 	}
 	got := c.view("n1").Storm.Plane
 	slices.SortFunc(got, func(a, b Member) int { return int(a.Name[1]) - int(b.Name[1]) })
-	if want := []Member{{"n1", true, false, false}, {"n2", true, false, true}, {"n3", false, true, false}}; !slices.Equal(got, want) {
+	if want := []Member{
+		{"n1", true, false, false}, {"n2", true, false, true}, {"n3", false, true, false}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	c.see("n2", nil, true)
@@ -505,7 +525,8 @@ func TestPlane(t *testing.T) {
 	}
 }
 
-// A control-plane node that is silent, marked or being fenced is no healthy member, though its condition still says Ready.
+// A control-plane node that is silent, marked or being fenced is no healthy member, though its condition still says
+// Ready.
 func TestPlaneIsHealthyWhileItIsHeard(t *testing.T) {
 	c := newCluster(t, 4)
 	plane := map[string]string{"node-role.kubernetes.io/control-plane": ""}
@@ -547,11 +568,15 @@ func BenchmarkGuard(b *testing.B) {
 // What a view becomes while its node stays silent: stale at its time, and what had yet to last for a while has.
 func TestViewLater(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	v := View{Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 30 * time.Second}}}}
+	v := View{Beat: at, Heard: true,
+		Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 30 * time.Second}}}}
 	for after, want := range map[time.Duration]View{
-		20 * time.Second: {Beat: at, Heard: true, Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 10 * time.Second}}}},
-		26 * time.Second: {Beat: at, Heard: true, Stale: true, Missed: true, SilentSince: at.Add(25 * time.Second), Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 4 * time.Second}}}},
-		5 * time.Second:  {Beat: at, Heard: true, Storm: Storm{Failed: 4, Back: 5 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 25 * time.Second}}}},
+		20 * time.Second: {Beat: at, Heard: true,
+			Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 10 * time.Second}}}},
+		26 * time.Second: {Beat: at, Heard: true, Stale: true, Missed: true, SilentSince: at.Add(25 * time.Second),
+			Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 4 * time.Second}}}},
+		5 * time.Second: {Beat: at, Heard: true,
+			Storm: Storm{Failed: 4, Back: 5 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 25 * time.Second}}}},
 	} {
 		if got := v.AdvanceTo(at, at.Add(after)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s later: got %+v, want %+v", after, got, want)
@@ -567,16 +592,20 @@ func TestViewLater(t *testing.T) {
 
 func TestViewUnderOtherLimits(t *testing.T) {
 	v := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 3, Parts: []Part{
-		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 20}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 5}, {Of: "rack=1", Nodes: 2, Floor: 1},
+		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 20}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 5},
+		{Of: "rack=1", Nodes: 2, Floor: 1},
 	}}, Busy: "n1, n2, n3"}
-	got := v.WithLimits(&Limits{MaxPowerOffs: Amount{Number: 1, Percent: 10}, MinHealthy: Amount{Percent: 90}, Domains: []Domain{{Label: "zone", MinHealthy: Amount{Number: 3}}}})
+	got := v.WithLimits(
+		&Limits{MaxPowerOffs: Amount{Number: 1, Percent: 10}, MinHealthy: Amount{Percent: 90},
+			Domains: []Domain{{Label: "zone", MinHealthy: Amount{Number: 3}}}})
 	want := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 5, Parts: []Part{
 		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 36}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 3},
 	}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "3 others" || len(got.Storm.Parts) != 1 || got.Storm.Parts[0].Floor != 0 {
+	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "3 others" || len(got.Storm.Parts) != 1 ||
+		got.Storm.Parts[0].Floor != 0 {
 		t.Errorf("no limits: got %+v, want that one power-off is allowed at once, and three are under way", got)
 	}
 }

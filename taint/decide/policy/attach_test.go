@@ -16,7 +16,8 @@ import (
 
 // waits and hurries are volume attachment recovery's two rules.
 func waits() Policy {
-	return Policy{Name: "r", When: NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"}, Terminating: true, Keep: true, Detach: true,
+	return Policy{Name: "r", When: NotReady, Owners: []string{"ReplicaSet"}, Drivers: []string{"csi"},
+		Terminating: true, Keep: true, Detach: true,
 		WithoutProof: AcceptDuplicates}
 }
 
@@ -57,27 +58,48 @@ func TestAttachments(t *testing.T) {
 		want   string
 	}{
 		{"nobody waits for wait", waits(), []action.Pod{user("a", "v")}, nil, "end[a]"},
-		{"in its grace", waits(), []action.Pod{{Namespace: "web", UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
-			Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
-		{"nobody deleted it", waits(), []action.Pod{{UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
+		{"in its grace", waits(),
+			[]action.Pod{
+				{Namespace: "web", UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
+					Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
+		{"nobody deleted it", waits(),
+			[]action.Pod{
+				{UID: "a", Owner: action.Owner{Kind: "ReplicaSet"},
+					Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
 		{"a Deployment's, whose ReplicaSet another policy asked about", waits(), []action.Pod{func() action.Pod {
 			p := user("a", "v")
 			p.Owner = action.Owner{Kind: "Deployment", Name: "d", Known: true, Direct: "ReplicaSet"}
 			return p
 		}()}, nil, "end[a]"},
-		{"a StatefulSet's", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil, "wait 30s"},
-		{"a pod of nobody's", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Owner = action.Owner{}; return p }()}, nil, "wait 30s"},
-		{"of another driver", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Volumes[0].Driver = "x"; return p }()}, nil, "wait 30s"},
-		{"exempt", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil, "wait 30s"},
+		{"a StatefulSet's", waits(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil,
+			"wait 30s"},
+		{"a pod of nobody's", waits(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Owner = action.Owner{}; return p }()}, nil,
+			"wait 30s"},
+		{"of another driver", waits(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Volumes[0].Driver = "x"; return p }()}, nil,
+			"wait 30s"},
+		{"exempt", waits(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Exempt = taint.ExemptTolerate; return p }()}, nil,
+			"wait 30s"},
 
-		{"another that may end uses the volume, too", waits(), []action.Pod{user("a", "v"), user("b", "v")}, nil, "end[a b]"},
+		{"another that may end uses the volume, too", waits(), []action.Pod{user("a", "v"), user("b", "v")}, nil,
+			"end[a b]"},
 		{"one in its grace uses the volume, too", waits(),
 			[]action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.DeleteAt = in.Wall; return p }()},
 			nil, "wait 3s"},
-		{"one that stays uses the volume, too", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()}, nil, "wait 5s"},
-		{"a static one uses the volume, too", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
-		{"one that stays uses it by another name", waits(), []action.Pod{user("a", "v"), {Namespace: "elsewhere", UID: "b", Volumes: []action.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
-		{"one whose volumes nobody read", waits(), []action.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}}, nil, "volumes[b]"},
+		{"one that stays uses the volume, too", waits(),
+			[]action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Owner.Kind = "Job"; return p }()},
+			nil, "wait 5s"},
+		{"a static one uses the volume, too", waits(),
+			[]action.Pod{user("a", "v"),
+				func() action.Pod { p := user("b", "v"); p.Exempt = taint.ExemptStatic; return p }()}, nil, "wait 5s"},
+		{"one that stays uses it by another name", waits(),
+			[]action.Pod{user("a", "v"),
+				{Namespace: "elsewhere", UID: "b", Volumes: []action.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
+		{"one whose volumes nobody read", waits(), []action.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}},
+			nil, "volumes[b]"},
 		{"one that stays has a claim that cannot be read", waits(), []action.Pod{user("a", "v"),
 			{Name: "b", UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
 		{"one of its own claims cannot be read", waits(), []action.Pod{func() action.Pod {
@@ -85,60 +107,89 @@ func TestAttachments(t *testing.T) {
 			p.Volumes = append(p.Volumes, action.Volume{Claim: "x", Unread: true})
 			return p
 		}()}, nil, "wait 30s"},
-		{"a finished one used the volume", waits(), []action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil, "end[a]"},
-		{"one that stays uses a volume of one that shares another", waits(), []action.Pod{user("a", "v"), user("b", "v", "w"), func() action.Pod {
-			p := user("c", "w")
-			p.DeleteAt = time.Time{}
-			return p
-		}()}, nil, "wait 5s"},
-		{"others go all the same", waits(), []action.Pod{user("a", "v"), user("b", "w"), {UID: "c", Volumes: []action.Volume{{PV: "w"}}}}, nil, "end[a]"},
-		{"a policy that does not detach takes no heed", func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []action.Pod{user("a", "v"),
-			{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}, nil, "end[a]"},
+		{"a finished one used the volume", waits(),
+			[]action.Pod{user("a", "v"), func() action.Pod { p := user("b", "v"); p.Terminal = true; return p }()}, nil,
+			"end[a]"},
+		{"one that stays uses a volume of one that shares another", waits(),
+			[]action.Pod{user("a", "v"), user("b", "v", "w"), func() action.Pod {
+				p := user("c", "w")
+				p.DeleteAt = time.Time{}
+				return p
+			}()}, nil, "wait 5s"},
+		{"others go all the same", waits(),
+			[]action.Pod{user("a", "v"), user("b", "w"), {UID: "c", Volumes: []action.Volume{{PV: "w"}}}}, nil,
+			"end[a]"},
+		{"a policy that does not detach takes no heed",
+			func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []action.Pod{user("a", "v"),
+				{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}, nil, "end[a]"},
 
 		{"immediate: nobody looked who waits", hurries(), []action.Pod{user("a", "v")}, nil, "waiting[a]"},
-		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{} }, "wait 5s"},
-		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: in its grace", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
+		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")},
+			func(v *View) { v.AwaitedClaims = map[string]bool{} }, "wait 5s"},
+		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")},
 			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: nobody deleted it", hurries(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Deleting, p.DeleteAt = false, time.Time{}; return p }()},
+		{"immediate: in its grace", hurries(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
+			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
+		{"immediate: nobody deleted it", hurries(),
+			[]action.Pod{func() action.Pod {
+				p := user("a", "v")
+				p.Deleting, p.DeleteAt = false, time.Time{}
+				return p
+			}()},
 			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "wait 5s"},
-		{"immediate: one waits for a claim of that name elsewhere", hurries(), []action.Pod{user("a", "v")}, func(v *View) { v.AwaitedClaims = map[string]bool{"db/claim-v": true} }, "wait 5s"},
+		{"immediate: one waits for a claim of that name elsewhere", hurries(), []action.Pod{user("a", "v")},
+			func(v *View) { v.AwaitedClaims = map[string]bool{"db/claim-v": true} }, "wait 5s"},
 		{"immediate: one waits for another driver's volume of its", hurries(), []action.Pod{func() action.Pod {
 			p := user("a", "v", "w")
 			p.Volumes[1].Driver = "x"
 			return p
 		}()}, func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-w": true} }, "wait 5s"},
 
-		{"ended before this process: the attachments", waits(), []action.Pod{entombed(user("a", "v"))}, nil, "attachments[]"},
-		{"they go", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) }, "detach[va-v]"},
-		{"they are going", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Deleting = true; v.listed(a) }, "wait 30s"},
+		{"ended before this process: the attachments", waits(), []action.Pod{entombed(user("a", "v"))}, nil,
+			"attachments[]"},
+		{"they go", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")) },
+			"detach[va-v]"},
+		{"they are going", waits(), []action.Pod{entombed(user("a", "v"))},
+			func(v *View) { a := attachment("v"); a.Deleting = true; v.listed(a) }, "wait 30s"},
 		{"they are gone", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed() }, "wait 30s"},
-		{"others' stay", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("w"), attachment("v")) }, "detach[va-v]"},
-		{"another attacher's stays", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
-		{"that of a volume that one uses who stays, too", waits(), []action.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []action.Volume{{PV: "v"}}}},
+		{"others' stay", waits(), []action.Pod{entombed(user("a", "v"))},
+			func(v *View) { v.listed(attachment("w"), attachment("v")) }, "detach[va-v]"},
+		{"another attacher's stays", waits(), []action.Pod{entombed(user("a", "v"))},
+			func(v *View) { a := attachment("v"); a.Attacher = "x"; v.listed(a) }, "wait 30s"},
+		{"that of a volume that one uses who stays, too", waits(),
+			[]action.Pod{entombed(user("a", "v")), {UID: "b", Volumes: []action.Volume{{PV: "v"}}}},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
 		{"that of a volume that one with an unread claim may use", waits(), []action.Pod{entombed(user("a", "v")),
-			{UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
-		{"volumes of others not read", waits(), []action.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}}, func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
-		{"a tombstone of a StatefulSet's", waits(), []action.Pod{func() action.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
+			{UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}},
+			func(v *View) { v.listed(attachment("v")) }, "wait 5s"},
+		{"volumes of others not read", waits(),
+			[]action.Pod{entombed(user("a", "v")), {Name: "b", UID: "b", Claims: true}},
+			func(v *View) { v.listed(attachment("v")) }, "volumes[b]"},
+		{"a tombstone of a StatefulSet's", waits(),
+			[]action.Pod{func() action.Pod { p := entombed(user("a", "v")); p.Owner.Kind = "StatefulSet"; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"finished by itself", waits(), []action.Pod{func() action.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
+		{"finished by itself", waits(),
+			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
 		{"a tombstone that nobody deleted", waits(), []action.Pod{func() action.Pod {
 			p := entombed(user("a", "v"))
 			p.Deleting = false
 			return p
 		}()}, func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"refused a moment ago", waits(), []action.Pod{entombed(user("a", "v")), entombed(user("b", "w"))}, func(v *View) {
-			v.listed(attachment("v"), attachment("w"))
-			v.wroteAttachments(v.Attachments, action.Denied)
-		}, "detach[va-w]"},
+		{"refused a moment ago", waits(), []action.Pod{entombed(user("a", "v")), entombed(user("b", "w"))},
+			func(v *View) {
+				v.listed(attachment("v"), attachment("w"))
+				v.wroteAttachments(v.Attachments, action.Denied)
+			}, "detach[va-w]"},
 		{"all refused a moment ago", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
 			v.wroteAttachments(v.Attachments, action.Denied)
 		}, "wait 5s"},
-		{"the node is back", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
-		{"the node is marked", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
+		{"the node is back", waits(), []action.Pod{entombed(user("a", "v"))},
+			func(v *View) { v.listed(attachment("v")); v.Look.Ready = corev1.ConditionTrue }, "leave"},
+		{"the node is marked", waits(), []action.Pod{entombed(user("a", "v"))},
+			func(v *View) { v.listed(attachment("v")); v.Look.Mark = &taint.Mark{} }, "leave"},
 		{"a fence has begun", waits(), []action.Pod{entombed(user("a", "v"))}, func(v *View) {
 			v.listed(attachment("v"))
 			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
@@ -170,7 +221,8 @@ func (v *View) listed(all ...action.Attachment) {
 
 // wroteAttachments is that the deletion of volume v's attachment, one of these, ended so.
 func (v *View) wroteAttachments(all []action.Attachment, how action.WriteResult) {
-	v.Memory.ApplyWrites(action.DeleteAttachments{Attachments: all}, Effects{}, map[string]action.WriteResult{"uid-v": how}, now)
+	v.Memory.ApplyWrites(action.DeleteAttachments{Attachments: all}, Effects{},
+		map[string]action.WriteResult{"uid-v": how}, now)
 }
 
 // story plays Step against one node until it waits or leaves, and tells its acts.
@@ -226,14 +278,16 @@ func (s *story) play() string {
 
 // Where pods are deleted, too, they go first. What they freed is remembered when they are gone, and is done once.
 func TestAttachmentsAfterDeletion(t *testing.T) {
-	deletes := Policy{Name: "d", When: NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates}
+	deletes := Policy{Name: "d", When: NotReady, Owners: []string{"Deployment"}, Drivers: []string{"csi"},
+		Terminating: true, WithoutProof: AcceptDuplicates}
 	pods := func() []action.Pod {
 		of := func(name, kind, direct, pv string) action.Pod {
 			p := user(name, pv)
 			p.Owner = action.Owner{Kind: kind, Known: true, Direct: direct}
 			return p
 		}
-		return []action.Pod{of("deployment", "Deployment", "ReplicaSet", "v"), of("alone", "ReplicaSet", "ReplicaSet", "w"), of("set", "StatefulSet", "StatefulSet", "x")}
+		return []action.Pod{of("deployment", "Deployment", "ReplicaSet", "v"),
+			of("alone", "ReplicaSet", "ReplicaSet", "w"), of("set", "StatefulSet", "StatefulSet", "x")}
 	}
 	all := []action.Attachment{attachment("v"), attachment("w"), attachment("x")}
 	inGrace := pods()
@@ -249,17 +303,25 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 		left     string
 	}{
 		{"never", []Policy{deletes}, pods(), false, "end[deployment], delete[deployment]", "alone set"},
-		{"wait", []Policy{deletes, waits()}, pods(), false, "end[deployment], delete[deployment], end[alone], detach[va-v va-w]", "alone set"},
-		{"immediate", []Policy{deletes, hurries()}, pods(), false, "end[deployment], delete[deployment], end[alone], detach[va-v va-w]", "alone set"},
-		{"wait, without a deletion", []Policy{waits()}, pods(), false, "end[deployment alone], detach[va-v va-w]", "deployment alone set"},
-		{"immediate, before the grace is over", []Policy{deletes, hurries()}, inGrace, false, "end[deployment alone], detach[va-v va-w]", "deployment alone set"},
-		{"somebody else deletes what was ended", []Policy{deletes, waits()}, pods(), true, "end[deployment], end[alone], detach[va-v va-w]", "set"},
-		{"a policy that ends all, and detaches", []Policy{{Name: "p", When: NotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}}, pods(), false,
+		{"wait", []Policy{deletes, waits()}, pods(), false, "end[deployment], delete[deployment], end[alone], " +
+			"detach[va-v va-w]", "alone set"},
+		{"immediate", []Policy{deletes, hurries()}, pods(), false,
+			"end[deployment], delete[deployment], end[alone], detach[va-v va-w]", "alone set"},
+		{"wait, without a deletion", []Policy{waits()}, pods(), false, "end[deployment alone], detach[va-v va-w]",
+			"deployment alone set"},
+		{"immediate, before the grace is over", []Policy{deletes, hurries()}, inGrace, false,
+			"end[deployment alone], detach[va-v va-w]", "deployment alone set"},
+		{"somebody else deletes what was ended", []Policy{deletes, waits()}, pods(), true,
+			"end[deployment], end[alone], detach[va-v va-w]", "set"},
+		{"a policy that ends all, and detaches",
+			[]Policy{{Name: "p", When: NotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}},
+			pods(), false,
 			"end[deployment alone set], delete[deployment alone set], detach[va-v va-w va-x]", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &story{v: View{Now: now, Look: down(), Policies: tt.policies}, pods: tt.pods, atts: slices.Clone(all), keep: tt.keep,
+			s := &story{v: View{Now: now, Look: down(), Policies: tt.policies}, pods: tt.pods, atts: slices.Clone(all),
+				keep:  tt.keep,
 				waits: map[string]bool{"web/claim-v": true, "web/claim-w": true}}
 			if got := s.play(); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -278,7 +340,8 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 		})
 	}
 	// A pod that was ended in its grace is deleted when that is over, also by a process that did not end it.
-	s := &story{v: View{Now: now, Look: down(), Policies: []Policy{deletes, hurries()}}, pods: inGrace[:1], atts: slices.Clone(all)}
+	s := &story{v: View{Now: now, Look: down(), Policies: []Policy{deletes, hurries()}}, pods: inGrace[:1],
+		atts: slices.Clone(all)}
 	s.pods[0] = entombed(s.pods[0])
 	if got := s.play(); got != "detach[va-v]" {
 		t.Errorf("in its grace: got %q", got)
@@ -292,7 +355,8 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 // A policy whose trigger is the change has not done before what its pods used is detached.
 func TestDetachBeforeDone(t *testing.T) {
 	p := Policy{Name: "once", When: BecameNotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}
-	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []action.Pod{user("a", "v")}, atts: []action.Attachment{attachment("v")}}
+	s := &story{v: View{Now: now, Policies: []Policy{p}}, pods: []action.Pod{user("a", "v")},
+		atts: []action.Attachment{attachment("v")}}
 	s.v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue})
 	s.v.Look = down()
 	s.v.Memory.ApplyLook(s.v.Look)
@@ -330,7 +394,8 @@ func TestLooseIsForgotten(t *testing.T) {
 		e := Effects{Policy: waits(), Frees: map[string]map[string]string{"a": {"v": "r"}}}
 		v.Memory.ApplyWrites(tombstone, e, map[string]action.WriteResult{"a": action.Accepted}, now)
 		if len(v.Memory.loose) != 1 || v.Memory.OwesDeletes() {
-			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.Memory.loose, v.Memory.OwesDeletes())
+			t.Fatalf("got loose %v, owed %t; want the volume loose and the pod kept", v.Memory.loose,
+				v.Memory.OwesDeletes())
 		}
 		if forget(&v); len(v.Memory.loose) != 0 {
 			t.Errorf("%s: got loose %v, want none", name, v.Memory.loose)

@@ -58,7 +58,8 @@ one's own may stand beside ` + "`preset`" + ` and wins over it.
 		if p.Policy.Terminating {
 			which = append(which, "past their deletionTimestamp")
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", p.Name, p.Policy.When, strings.Join(which, ", "), p.Does, p.Trusts)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", p.Name, p.Policy.When, strings.Join(which, ", "), p.Does,
+			p.Trusts)
 	}
 	b.WriteString("\n## Longhorn's `nodeDownPodDeletionPolicy`\n\n| value | ends pods of |\n| --- | --- |\n")
 	for _, d := range DeletionValues {
@@ -137,6 +138,7 @@ are refused elsewhere (Multi-Attach), and a replacement may be scheduled back to
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not what the presets say (go test ./taint/decide/policy -update writes it; -file +presets):\n%s", file, diff)
+		t.Errorf("%s is not what the presets say (go test ./taint/decide/policy -update writes it; -file "+
+			"+presets):\n%s", file, diff)
 	}
 }

@@ -16,11 +16,14 @@ import (
 func TestMemoryIsWrittenWhole(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	m := Memory{
-		ready: true, notReadyCount: 2, done: map[string]int{"p": 1}, since: at, lastLook: at.Add(1), resumed: at.Add(2), lastBeforeGap: at.Add(3),
-		seen:    evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
-		retryAt: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
-		owedDeletes: map[string]bool{"v": true}, freedPods: map[string]bool{"w": true}, reportedPolicies: map[string]bool{"p": true},
-		loose: map[string]string{"pv": "p"}, spells: map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
+		ready: true, notReadyCount: 2, done: map[string]int{"p": 1}, since: at, lastLook: at.Add(1), resumed: at.Add(2),
+		lastBeforeGap: at.Add(3),
+		seen:          evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
+		retryAt:       map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
+		owedDeletes: map[string]bool{"v": true}, freedPods: map[string]bool{"w": true},
+		reportedPolicies: map[string]bool{"p": true},
+		loose:            map[string]string{"pv": "p"},
+		spells:           map[string]spell{"p": {true, at.Add(4), true, at.Add(5)}}, failed: map[string]bool{"x": true},
 		freedVolumes: []freedVolume{{"p", action.Volume{PV: "pv", Driver: "d"}, "b", true}}, boot: "b",
 	}
 	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {

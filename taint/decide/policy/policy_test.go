@@ -33,7 +33,8 @@ func down() taint.Look {
 // pod is one that every part of full selects.
 func pod(name string) action.Pod {
 	return action.Pod{
-		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"}, Owner: action.Owner{Kind: "StatefulSet", Name: "s"},
+		Namespace: "db", Name: name, UID: name, Labels: map[string]string{"app": "db"},
+		Owner:    action.Owner{Kind: "StatefulSet", Name: "s"},
 		DeleteAt: now.Add(-time.Second).Wall, Deleting: true,
 		Volumes: []action.Volume{{PV: "a", Driver: "other"}, {PV: "b", Driver: "csi"}},
 	}
@@ -42,7 +43,8 @@ func pod(name string) action.Pod {
 // full is a policy of which every part says something.
 func full() Policy {
 	return Policy{
-		Name: "p", When: NotReady, Nodes: mustParseSelector("rack=a"), Namespaces: []string{"web", "db"}, Pods: mustParseSelector("app=db"),
+		Name: "p", When: NotReady, Nodes: mustParseSelector("rack=a"), Namespaces: []string{"web", "db"},
+		Pods:   mustParseSelector("app=db"),
 		Owners: []string{"StatefulSet"}, Drivers: []string{"csi"}, Terminating: true, WithoutProof: AcceptDuplicates,
 	}
 }
@@ -121,15 +123,19 @@ func TestStep(t *testing.T) {
 	}{
 		{"all fits", func(*View, *Policy, *action.Pod) {}, "end[a]"},
 		{"nothing was listed", func(v *View, _ *Policy, _ *action.Pod) { v.Listed, v.Pods = false, nil }, "list[]"},
-		{"no word for doing without proof", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = Never }, "leave"},
+		{"no word for doing without proof", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = Never },
+			"leave"},
 		{"the storage fences", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
 		{"node Ready", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
-		{"the scheduler may bind its replacement to this node", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},
-		{"a taint that closes it only to some", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
+		{"the scheduler may bind its replacement to this node",
+			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},
+		{"a taint that closes it only to some",
+			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
 		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule
 		}, "wait 200ms"},
-		{"node cordoned", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
+		{"node cordoned",
+			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = corev1.TaintNodeUnschedulable }, "end[a]"},
 		{"node says False, and is closed", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Ready, v.Look.Taints[0].Key = corev1.ConditionFalse, corev1.TaintNodeNotReady
 		}, "end[a]"},
@@ -141,7 +147,10 @@ func TestStep(t *testing.T) {
 		{"fence under way", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
 		}, "leave"},
-		{"fence over", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Record = &taint.Record{Phase: taint.PhaseDone} }, "end[a]"},
+		{"fence over",
+			func(v *View, _ *Policy, _ *action.Pod) {
+				v.Look.Record = &taint.Record{Phase: taint.PhaseDone}
+			}, "end[a]"},
 		{"record unreadable", func(v *View, _ *Policy, _ *action.Pod) { v.Look.RecordErr = fmt.Errorf("no") }, "leave"},
 		{"a storm", func(v *View, _ *Policy, _ *action.Pod) { v.Storm.Detail = "zone lost" }, "wait 5s: zone lost"},
 		{"a storm, nothing was listed", func(v *View, _ *Policy, _ *action.Pod) {
@@ -155,22 +164,27 @@ func TestStep(t *testing.T) {
 			pod.Terminal, pod.Tombstone = true, true
 		}, "delete[a]"},
 		{"other namespace", func(_ *View, _ *Policy, pod *action.Pod) { pod.Namespace = "dbx" }, "wait 30s"},
-		{"any namespace", func(_ *View, p *Policy, pod *action.Pod) { p.Namespaces, pod.Namespace = nil, "x" }, "end[a]"},
+		{"any namespace", func(_ *View, p *Policy, pod *action.Pod) { p.Namespaces, pod.Namespace = nil, "x" },
+			"end[a]"},
 		{"other label", func(_ *View, _ *Policy, pod *action.Pod) { pod.Labels = nil }, "wait 30s"},
 		{"other owner", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner.Kind = "Job" }, "wait 30s"},
 		{"no owner", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner = action.Owner{} }, "wait 30s"},
-		{"any owner", func(_ *View, p *Policy, pod *action.Pod) { p.Owners, pod.Owner = nil, action.Owner{} }, "end[a]"},
+		{"any owner", func(_ *View, p *Policy, pod *action.Pod) { p.Owners, pod.Owner = nil, action.Owner{} },
+			"end[a]"},
 		{"DaemonSet's", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptDaemon }, "wait 30s"},
 		{"static pod", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptStatic }, "wait 30s"},
-		{"tolerates the mark", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptTolerate }, "wait 30s"},
+		{"tolerates the mark", func(_ *View, _ *Policy, pod *action.Pod) { pod.Exempt = taint.ExemptTolerate },
+			"wait 30s"},
 		{"stock eviction is about to delete it by name", func(v *View, p *Policy, pod *action.Pod) {
 			v.Memory.ApplyLook(v.Look)
-			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+			v.Look.Taints = append(v.Look.Taints,
+				corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating, pod.DeleteAt, pod.Deleting = false, time.Time{}, false
 		}, "wait 200ms"},
 		{"stock eviction has deleted it", func(v *View, p *Policy, pod *action.Pod) {
 			v.Memory.ApplyLook(v.Look)
-			v.Look.Taints = append(v.Look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+			v.Look.Taints = append(v.Look.Taints,
+				corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			p.Terminating = false
 		}, "end[a]"},
 		{"finished", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal = true }, "wait 30s"},
@@ -183,26 +197,46 @@ func TestStep(t *testing.T) {
 		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *action.Pod) {
 			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "ReplicaSet", Known: true}
 		}, "wait 30s"},
-		{"ReplicaSets under a policy of StatefulSets", func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
-		{"volumes not read", func(_ *View, _ *Policy, pod *action.Pod) { pod.Claims, pod.Volumes = true, nil }, "volumes[a]"},
-		{"volumes of another driver", func(_ *View, _ *Policy, pod *action.Pod) { pod.Volumes = pod.Volumes[:1] }, "wait 30s"},
-		{"another driver's volume beside, where all must be its own", func(_ *View, p *Policy, _ *action.Pod) { p.AllVolumes = true }, "wait 30s"},
-		{"no other driver's volume", func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
-		{"no volume at all, where all must be its own", func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
-		{"any driver", func(_ *View, p *Policy, pod *action.Pod) { p.Drivers, pod.Claims, pod.Volumes = nil, true, nil }, "end[a]"},
-		{"nobody deleted it", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
-		{"nobody deleted it, and nobody need", func(_ *View, p *Policy, pod *action.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
-		{"still in its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall }, "wait 1.234s"},
+		{"ReplicaSets under a policy of StatefulSets",
+			func(_ *View, _ *Policy, pod *action.Pod) { pod.Owner.Kind = "ReplicaSet" }, "wait 30s"},
+		{"volumes not read", func(_ *View, _ *Policy, pod *action.Pod) { pod.Claims, pod.Volumes = true, nil },
+			"volumes[a]"},
+		{"volumes of another driver", func(_ *View, _ *Policy, pod *action.Pod) { pod.Volumes = pod.Volumes[:1] },
+			"wait 30s"},
+		{"another driver's volume beside, where all must be its own",
+			func(_ *View, p *Policy, _ *action.Pod) { p.AllVolumes = true }, "wait 30s"},
+		{"no other driver's volume",
+			func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, pod.Volumes[1:] }, "end[a]"},
+		{"no volume at all, where all must be its own",
+			func(_ *View, p *Policy, pod *action.Pod) { p.AllVolumes, pod.Volumes = true, nil }, "wait 30s"},
+		{"any driver",
+			func(_ *View, p *Policy, pod *action.Pod) {
+				p.Drivers, pod.Claims, pod.Volumes = nil, true, nil
+			}, "end[a]"},
+		{"nobody deleted it",
+			func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
+		{"nobody deleted it, and nobody need",
+			func(_ *View, p *Policy, pod *action.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
+		{"still in its grace",
+			func(_ *View, _ *Policy, pod *action.Pod) {
+				pod.DeleteAt = now.Add(1234 * time.Millisecond).Wall
+			}, "wait 1.234s"},
 		{"long in its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Add(time.Minute).Wall },
 			"wait 5s"},
 		{"at the end of its grace", func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt = now.Wall }, "end[a]"},
 		{"the storage's own setting, not read", func(_ *View, p *Policy, _ *action.Pod) { p.Yields = true }, "rival[]"},
-		{"the storage's own setting does nothing", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.StorageSetting = true, new("") }, "end[a]"},
-		{"the storage's own setting does the same", func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.StorageSetting = true, new("on") }, "wait 30s: policy p: on"},
-		{"the storage's own setting, and nothing to end", func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
+		{"the storage's own setting does nothing",
+			func(v *View, p *Policy, _ *action.Pod) { p.Yields, v.StorageSetting = true, new("") }, "end[a]"},
+		{"the storage's own setting does the same",
+			func(v *View, p *Policy, _ *action.Pod) {
+				p.Yields, v.StorageSetting = true, new("on")
+			}, "wait 30s: policy p: on"},
+		{"the storage's own setting, and nothing to end",
+			func(_ *View, p *Policy, pod *action.Pod) { p.Yields, pod.DeleteAt = true, time.Time{} }, "wait 5s"},
 		{"another's setting", func(v *View, _ *Policy, _ *action.Pod) { v.StorageSetting = new("on") }, "end[a]"},
 		{"the last writes were refused", func(v *View, _ *Policy, _ *action.Pod) {
-			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Denied}, now.Add(-2*time.Second))
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Denied},
+				now.Add(-2*time.Second))
 		}, "wait 3s"},
 		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.TooLarge}, now)
@@ -220,16 +254,18 @@ func TestStep(t *testing.T) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
-		{"ended by somebody else", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
+		{"ended by somebody else",
+			func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
 		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second).Wall
 		}, "wait 30s"},
 		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}
 		}, "wait 30s"},
-		{"ended by somebody else, under a policy that deletes what it ended", func(_ *View, p *Policy, pod *action.Pod) {
-			pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
-		}, "wait 30s"},
+		{"ended by somebody else, under a policy that deletes what it ended",
+			func(_ *View, p *Policy, pod *action.Pod) {
+				pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
+			}, "wait 30s"},
 		{"the change, not seen", func(_ *View, p *Policy, _ *action.Pod) { p.When = BecameNotReady }, "leave"},
 		{"the change, seen", func(v *View, p *Policy, _ *action.Pod) {
 			p.When = BecameNotReady
@@ -286,7 +322,8 @@ func TestFirstTheNodeTells(t *testing.T) {
 	clears.Memory.spells = map[string]spell{"p": {}}
 	clears.Look.InUse = []corev1.UniqueVolumeName{"csi/1", "csi/2"}
 	clears.Look.Attached = []corev1.AttachedVolume{{Name: "csi/1"}}
-	clears.Memory.freedVolumes = []freedVolume{{policy: "p", volume: action.Volume{PV: "1", Driver: "csi", Unique: "csi/1"}}}
+	clears.Memory.freedVolumes = []freedVolume{
+		{policy: "p", volume: action.Volume{PV: "1", Driver: "csi", Unique: "csi/1"}}}
 	deletes.Pods = []action.Pod{tomb}
 	const name = "policy p, without proof: accept-duplicates"
 	for _, tt := range []struct {
@@ -352,7 +389,8 @@ func TestRefusedPods(t *testing.T) {
 	stuck := pod("stuck")
 	stuck.Terminal, stuck.Tombstone = true, true
 	v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"stuck": action.Accepted}, now)
-	v.Memory.ApplyWrites(action.DeletePods{}, Effects{}, map[string]action.WriteResult{"stuck": action.Denied}, now.Add(-time.Second))
+	v.Memory.ApplyWrites(action.DeletePods{}, Effects{}, map[string]action.WriteResult{"stuck": action.Denied},
+		now.Add(-time.Second))
 	v.Pods = []action.Pod{stuck, pod("next")}
 	v.Memory.ApplyPods(v.Pods)
 	if got := what(announced(v)); got != "end[next]" {
@@ -387,8 +425,8 @@ func TestKeptPodIsNotOwed(t *testing.T) {
 	}
 }
 
-// A policy's pods that tolerate the mark stay, and are named once while the node is not Ready. Others' pods, and those of
-// DaemonSets, are not named.
+// A policy's pods that tolerate the mark stay, and are named once while the node is not Ready. Others' pods, and those
+// of DaemonSets, are not named.
 func TestToleratingPodsAreNamed(t *testing.T) {
 	p := full()
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{p}}
@@ -403,7 +441,8 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 	}
 	v.Pods[0].Claims = false
 	d, effects := Step(v)
-	want := []action.Note{{Why: reason.PolicySkipped, Detail: "policy p, without proof: accept-duplicates: pod db/a tolerates the mark"}}
+	want := []action.Note{{Why: reason.PolicySkipped, Detail: "policy p, without proof: accept-duplicates: pod db/a " +
+		"tolerates the mark"}}
 	if got := what(d, effects); got != "wait 30s" || !slices.Equal(d.Notes, want) {
 		t.Errorf("got %s and %v, want %v", got, d.Notes, want)
 	}
@@ -424,7 +463,8 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 	}
 }
 
-// A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has done.
+// A policy whose trigger is the change says so when none of its pods is left; one whose trigger is a state never has
+// done.
 func TestFinished(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{
 		{Name: "once", When: BecameNotReady, WithoutProof: AcceptDuplicates, Pods: mustParseSelector("app=x")},
@@ -456,7 +496,8 @@ func TestPresets(t *testing.T) {
 		t.Error("longhorn: does not stand aside for Longhorn's own setting")
 	}
 	noobaa, _ := PresetOf("noobaa")
-	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) || noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {
+	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) ||
+		noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {
 		t.Error("noobaa: got another selector than app=noobaa")
 	}
 }

@@ -33,7 +33,8 @@ func fenced(word WithoutProof) Policy {
 	return rule
 }
 
-// A spell begins with what is unhealthy, and again after it was healthy or has expired; what nobody knows changes nothing.
+// A spell begins with what is unhealthy, and again after it was healthy or has expired; what nobody knows changes
+// nothing.
 func TestSpells(t *testing.T) {
 	type at struct {
 		after time.Duration // since the one before
@@ -48,17 +49,27 @@ func TestSpells(t *testing.T) {
 		{"unhealthy at once", []at{{0, sick, false, true}, {5 * time.Second, sick, false, true}}},
 		{"healthy, then unhealthy", []at{{0, well, false, false}, {time.Second, sick, false, true}}},
 		{"done", []at{{0, sick, true, true}, {5 * time.Second, sick, false, false}, {time.Minute, sick, false, false}}},
-		{"done, healthy and unhealthy again", []at{{0, sick, true, true}, {time.Second, well, false, false}, {time.Second, sick, false, true}}},
-		{"done, unknown and unhealthy again", []at{{0, sick, true, true}, {time.Second, unknown, false, false}, {time.Second, sick, false, false}}},
-		{"healthy, unknown, unhealthy", []at{{0, well, false, false}, {time.Second, unknown, false, false}, {time.Second, sick, false, true}}},
+		{"done, healthy and unhealthy again",
+			[]at{{0, sick, true, true}, {time.Second, well, false, false}, {time.Second, sick, false, true}}},
+		{"done, unknown and unhealthy again",
+			[]at{{0, sick, true, true}, {time.Second, unknown, false, false}, {time.Second, sick, false, false}}},
+		{"healthy, unknown, unhealthy",
+			[]at{{0, well, false, false}, {time.Second, unknown, false, false}, {time.Second, sick, false, true}}},
 		{"unknown for ever", []at{{0, unknown, false, false}, {2 * time.Hour, unknown, false, false}}},
-		{"unknown in the middle of a spell", []at{{0, sick, false, true}, {time.Second, unknown, false, false}, {time.Second, sick, false, true}}},
+		{"unknown in the middle of a spell",
+			[]at{{0, sick, false, true}, {time.Second, unknown, false, false}, {time.Second, sick, false, true}}},
 		{"healthy in the middle of a spell", []at{{0, sick, false, true}, {time.Second, well, false, false}}},
 		{"a moment before it expires", []at{{0, sick, true, true}, {time.Hour - 1, sick, false, false}}},
-		{"expired", []at{{0, sick, true, true}, {time.Hour, sick, true, true}, {time.Hour - 1, sick, false, false}, {1, sick, false, true}}},
-		{"expiry counts from the change", []at{{0, well, false, false}, {59 * time.Minute, sick, true, true}, {59 * time.Minute, sick, false, false}, {time.Minute, sick, false, true}}},
-		{"healthy ones expire, too", []at{{0, well, false, false}, {time.Hour, well, false, false}, {time.Minute, sick, true, true}, {59 * time.Minute, sick, false, false}}},
-		{"expired while unknown", []at{{0, sick, true, true}, {2 * time.Hour, unknown, false, false}, {time.Second, sick, false, true}}},
+		{"expired", []at{{0, sick, true, true}, {time.Hour, sick, true, true}, {time.Hour - 1, sick, false, false},
+			{1, sick, false, true}}},
+		{"expiry counts from the change",
+			[]at{{0, well, false, false}, {59 * time.Minute, sick, true, true}, {59 * time.Minute, sick, false, false},
+				{time.Minute, sick, false, true}}},
+		{"healthy ones expire, too",
+			[]at{{0, well, false, false}, {time.Hour, well, false, false}, {time.Minute, sick, true, true},
+				{59 * time.Minute, sick, false, false}}},
+		{"expired while unknown",
+			[]at{{0, sick, true, true}, {2 * time.Hour, unknown, false, false}, {time.Second, sick, false, true}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,7 +77,8 @@ func TestSpells(t *testing.T) {
 			clock := now
 			for i, a := range tt.story {
 				clock = clock.Add(a.after)
-				if got := m.ApplyStorage([]Policy{fenced(StorageFences), full()}, map[string]storage.Health{"s": a.says}, clock); got != a.turn {
+				if got := m.ApplyStorage([]Policy{fenced(StorageFences), full()},
+					map[string]storage.Health{"s": a.says}, clock); got != a.turn {
 					t.Errorf("step %d: got turn %t, want %t", i, got, a.turn)
 				}
 				if a.done {
@@ -103,7 +115,8 @@ func newModel(word WithoutProof) *model {
 func (m *model) add(name, label string, volumes ...string) {
 	five := int64(300) // as Kubernetes gives every pod: its own eviction is far away
 	p := action.Pod{Namespace: "db", Name: name, UID: name, Claims: len(volumes) > 0,
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}}
+		Tolerations: []corev1.Toleration{
+			{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}}
 	if k, v, ok := strings.Cut(label, "="); ok {
 		p.Labels = map[string]string{k: v}
 	}
@@ -111,7 +124,8 @@ func (m *model) add(name, label string, volumes ...string) {
 		driver, pv, _ := strings.Cut(vol, "/")
 		p.Volumes = append(p.Volumes, action.Volume{PV: pv, Driver: driver, Unique: corev1.UniqueVolumeName(vol)})
 		if !slices.ContainsFunc(m.atts, func(a action.Attachment) bool { return a.PV == pv }) {
-			m.atts = append(m.atts, action.Attachment{Name: "va-" + pv, UID: "va-" + pv, ResourceVersion: "1", PV: pv, Attacher: driver})
+			m.atts = append(m.atts,
+				action.Attachment{Name: "va-" + pv, UID: "va-" + pv, ResourceVersion: "1", PV: pv, Attacher: driver})
 			m.look.InUse = append(m.look.InUse, corev1.UniqueVolumeName(vol))
 			m.health[pv] = well
 		}
@@ -244,11 +258,13 @@ func TestStorageOSStories(t *testing.T) {
 		want  []string
 		told  []reason.Reason
 	}{
-		{"as written: the pods, then the attachments of their volumes there", AcceptDuplicates, func(t *testing.T, m *model) {
-			m.add("a", yes, "csi/1", "other/2")
-			m.add("b", yes, "csi/3")
-			m.pass(t, time.Minute)
-		}, []string{"0s: end a", "0s: end b", "0s: delete a", "0s: delete b", "0s: detach va-1", "0s: detach va-3"}, nil},
+		{"as written: the pods, then the attachments of their volumes there", AcceptDuplicates,
+			func(t *testing.T, m *model) {
+				m.add("a", yes, "csi/1", "other/2")
+				m.add("b", yes, "csi/3")
+				m.pass(t, time.Minute)
+			}, []string{"0s: end a", "0s: end b", "0s: delete a", "0s: delete b", "0s: detach va-1", "0s: detach va-3"},
+			nil},
 		{"where the storage fences, their entries are cleared as well", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1", "other/2")
 			m.add("stays", "", "csi/3")
@@ -300,16 +316,19 @@ func TestStorageOSStories(t *testing.T) {
 			m.pass(t, 2*time.Second)
 			m.look.InUse = []corev1.UniqueVolumeName{"csi/1"}
 			m.pass(t, 5*time.Second)
-		}, []string{"0s: end a", "0s: delete a", "0s: clear csi/1", "0s refused: detach va-1", "5s refused: detach va-1"}, nil},
-		{"unknown in the middle: nothing more is ended until it is known", AcceptDuplicates, func(t *testing.T, m *model) {
-			m.add("a", yes, "csi/1")
-			m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(3 * time.Second)) }
-			m.pass(t, 2*time.Second)
-			m.says = unknown
-			m.pass(t, 20*time.Second)
-			m.says = sick
-			m.pass(t, time.Second)
-		}, []string{"0s refused: end a", "22s: end a", "22s: delete a", "22s: detach va-1"}, nil},
+		},
+			[]string{"0s: end a", "0s: delete a", "0s: clear csi/1", "0s refused: detach va-1",
+				"5s refused: detach va-1"}, nil},
+		{"unknown in the middle: nothing more is ended until it is known", AcceptDuplicates,
+			func(t *testing.T, m *model) {
+				m.add("a", yes, "csi/1")
+				m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(3 * time.Second)) }
+				m.pass(t, 2*time.Second)
+				m.says = unknown
+				m.pass(t, 20*time.Second)
+				m.says = sick
+				m.pass(t, time.Second)
+			}, []string{"0s refused: end a", "22s: end a", "22s: delete a", "22s: detach va-1"}, nil},
 		{"labels that are not exactly true", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", "storageos.com/fenced=True", "csi/1")
 			m.add("b", "storageos.com/fenced=1", "csi/2")
@@ -329,7 +348,9 @@ func TestStorageOSStories(t *testing.T) {
 			m.pass(t, time.Minute)
 			m.health["2"] = well
 			m.pass(t, time.Hour)
-		}, []string{"0s: end b", "0s: delete b", "0s: detach va-3", "1h0m0s: end a", "1h0m0s: delete a", "1h0m0s: detach va-1", "1h0m0s: detach va-2"},
+		},
+			[]string{"0s: end b", "0s: delete b", "0s: detach va-3", "1h0m0s: end a", "1h0m0s: delete a",
+				"1h0m0s: detach va-1", "1h0m0s: detach va-2"},
 			[]reason.Reason{reason.PolicySkipped}},
 		{"a volume of which nobody knows", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
@@ -354,14 +375,18 @@ func TestStorageOSStories(t *testing.T) {
 				return name == "a" && m.clock.Before(now.Add(10*time.Second))
 			}
 			m.pass(t, time.Minute)
-		}, []string{"0s refused: end a", "0s: end b", "0s: delete b", "0s: detach va-2", "5s refused: end a", "10s: end a", "10s: delete a", "10s: detach va-1"}, nil},
+		},
+			[]string{"0s refused: end a", "0s: end b", "0s: delete b", "0s: detach va-2", "5s refused: end a",
+				"10s: end a", "10s: delete a", "10s: detach va-1"}, nil},
 		{"until 25 s are over, and then an error is told", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(action.Decision, string) bool { return true }
 			m.pass(t, 30*time.Second)
 			m.refuse = nil
 			m.pass(t, 30*time.Minute)
-		}, []string{"0s refused: end a", "5s refused: end a", "10s refused: end a", "15s refused: end a", "20s refused: end a"}, []reason.Reason{reason.PolicyTimedOut}},
+		},
+			[]string{"0s refused: end a", "5s refused: end a", "10s refused: end a", "15s refused: end a",
+				"20s refused: end a"}, []reason.Reason{reason.PolicyTimedOut}},
 		{"an answer that was lost is found out", StorageFences, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.lost = true
@@ -372,38 +397,47 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(d action.Decision, _ string) bool { return action.Is[action.DeleteAttachments](d) }
 			m.pass(t, time.Minute)
-		}, []string{"0s: end a", "0s: delete a", "0s refused: detach va-1", "5s refused: detach va-1", "10s refused: detach va-1", "15s refused: detach va-1",
-			"20s refused: detach va-1"}, []reason.Reason{reason.PolicyTimedOut}},
+		},
+			[]string{"0s: end a", "0s: delete a", "0s refused: detach va-1", "5s refused: detach va-1",
+				"10s refused: detach va-1", "15s refused: detach va-1",
+				"20s refused: detach va-1"}, []reason.Reason{reason.PolicyTimedOut}},
 		{"what was ended is deleted, however late", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(d action.Decision, _ string) bool {
 				return action.Is[action.DeletePods](d) && m.clock.Before(now.Add(30*time.Second))
 			}
 			m.pass(t, time.Minute)
-		}, []string{"0s: end a", "0s refused: delete a", "0s: detach va-1", "5s refused: delete a", "10s refused: delete a", "15s refused: delete a", "20s refused: delete a",
-			"25s refused: delete a", "30s: delete a"}, []reason.Reason{reason.PolicyTimedOut}},
-		{"healthy in the middle: nothing more is ended, and the next time it is", AcceptDuplicates, func(t *testing.T, m *model) {
-			m.add("a", yes, "csi/1")
-			m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(10 * time.Second)) }
-			m.pass(t, 7*time.Second)
-			m.says = well
-			m.pass(t, time.Minute)
-			m.says = sick
-			m.pass(t, time.Second)
-		}, []string{"0s refused: end a", "5s refused: end a", "1m7s: end a", "1m7s: delete a", "1m7s: detach va-1"}, nil},
+		},
+			[]string{"0s: end a", "0s refused: delete a", "0s: detach va-1", "5s refused: delete a",
+				"10s refused: delete a", "15s refused: delete a", "20s refused: delete a",
+				"25s refused: delete a", "30s: delete a"}, []reason.Reason{reason.PolicyTimedOut}},
+		{"healthy in the middle: nothing more is ended, and the next time it is", AcceptDuplicates,
+			func(t *testing.T, m *model) {
+				m.add("a", yes, "csi/1")
+				m.refuse = func(action.Decision, string) bool { return m.clock.Before(now.Add(10 * time.Second)) }
+				m.pass(t, 7*time.Second)
+				m.says = well
+				m.pass(t, time.Minute)
+				m.says = sick
+				m.pass(t, time.Second)
+			}, []string{"0s refused: end a", "5s refused: end a", "1m7s: end a", "1m7s: delete a", "1m7s: detach va-1"},
+			nil},
 		{"done: a pod that comes later stays until the hour is over", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.pass(t, time.Minute)
 			m.add("b", yes, "csi/2")
 			m.pass(t, time.Hour)
-		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1", "1h0m0s: end b", "1h0m0s: delete b", "1h0m0s: detach va-2"}, nil},
-		{"done, with an entry of the list that another pod keeps: a pod that comes later stays, too", StorageFences, func(t *testing.T, m *model) {
-			m.add("a", yes, "csi/1")
-			m.add("stays", "", "csi/1")
-			m.pass(t, time.Minute)
-			m.add("b", yes, "csi/2")
-			m.pass(t, 10*time.Minute)
-		}, []string{"0s: end a", "0s: delete a"}, nil},
+		},
+			[]string{"0s: end a", "0s: delete a", "0s: detach va-1", "1h0m0s: end b", "1h0m0s: delete b",
+				"1h0m0s: detach va-2"}, nil},
+		{"done, with an entry of the list that another pod keeps: a pod that comes later stays, too", StorageFences,
+			func(t *testing.T, m *model) {
+				m.add("a", yes, "csi/1")
+				m.add("stays", "", "csi/1")
+				m.pass(t, time.Minute)
+				m.add("b", yes, "csi/2")
+				m.pass(t, 10*time.Minute)
+			}, []string{"0s: end a", "0s: delete a"}, nil},
 		{"a fence goes first, and its time is not the spell's", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
@@ -420,7 +454,8 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("a", yes, "csi/1")
 			half := int64(30)
 			m.pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &half}}
-			m.look.Taints = append(m.look.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
+			m.look.Taints = append(m.look.Taints,
+				corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute})
 			m.pass(t, 30*time.Second)
 			m.pods[0].Deleting, m.pods[0].DeleteAt = true, m.clock.Add(30*time.Second).Wall
 			m.pass(t, time.Second)
@@ -444,9 +479,9 @@ func TestStorageOSStories(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: no pod is ended but on a node whose storage says that it is unhealthy, whose every volume there is
-// healthy, and that has the label; nothing is tried twice within the retry interval, or after the timeout; and once all is quiet, what should
-// have gone has.
+// Whatever happens in whatever order: no pod is ended but on a node whose storage says that it is unhealthy, whose
+// every volume there is healthy, and that has the label; nothing is tried twice within the retry interval, or after the
+// timeout; and once all is quiet, what should have gone has.
 func TestStorageOSHistories(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -470,7 +505,8 @@ func TestStorageOSHistories(t *testing.T) {
 					t.Errorf("seed %d: %s ended, with labels %v", seed, name, p.Labels)
 				case !slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }):
 					t.Errorf("seed %d: %s ended, without a volume of the storage", seed, name)
-				case slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" && m.health[v.PV] != well }):
+				case slices.ContainsFunc(p.Volumes,
+					func(v action.Volume) bool { return v.Driver == "csi" && m.health[v.PV] != well }):
 					t.Errorf("seed %d: %s ended, with a volume that is not healthy", seed, name)
 				}
 			}
@@ -488,10 +524,12 @@ func TestStorageOSHistories(t *testing.T) {
 			case 0:
 				m.says = healths[rng.IntN(4)]
 			case 1:
-				vols := []string{fmt.Sprintf("csi/%d", rng.IntN(20)), fmt.Sprintf("other/x%d", rng.IntN(20))}[:rng.IntN(3)]
+				vols := []string{fmt.Sprintf("csi/%d", rng.IntN(20)),
+					fmt.Sprintf("other/x%d", rng.IntN(20))}[:rng.IntN(3)]
 				m.add(fmt.Sprint("p", i), []string{yes, yes, "storageos.com/fenced=yes"}[rng.IntN(3)], vols...)
 			case 2:
-				m.look.Ready = []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown, corev1.ConditionFalse}[rng.IntN(3)]
+				m.look.Ready = []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown,
+					corev1.ConditionFalse}[rng.IntN(3)]
 			case 3:
 				for pv := range m.health {
 					if chance(0.3) {
@@ -511,7 +549,8 @@ func TestStorageOSHistories(t *testing.T) {
 		m.says = sick
 		m.pass(t, time.Minute)
 		for _, p := range m.pods {
-			if !p.Terminal && m.policy.matchesPod(p) && slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }) {
+			if !p.Terminal && m.policy.matchesPod(p) &&
+				slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Driver == "csi" }) {
 				t.Errorf("seed %d: %s is left", seed, p.Name)
 			}
 		}
@@ -524,7 +563,8 @@ func TestStorageOSHistories(t *testing.T) {
 // The preset is the document's.
 func TestStorageOSPreset(t *testing.T) {
 	p, _ := PresetOf("storageos")
-	if want := (Intervals{5 * time.Second, time.Hour, 25 * time.Second, 5 * time.Second}); p.Policy.Intervals != want || !p.Fences || p.Policy.When != StorageUnhealthy {
+	if want := (Intervals{5 * time.Second, time.Hour, 25 * time.Second, 5 * time.Second}); p.Policy.Intervals != want ||
+		!p.Fences || p.Policy.When != StorageUnhealthy {
 		t.Errorf("got %+v, want the document's intervals and its claim", p)
 	}
 	for value, want := range map[string]bool{"true": true, "True": false, "1": false, "": false} {

@@ -26,8 +26,9 @@ const (
 	obeysDay habit = "obeysDay" // the day after: it refuses once
 )
 
-// drama plays a power-off through levels: of each the habits of its devices, named a, b, c... in their order. The machine is off once all
-// of one level are. It returns the devices that a power-off was sent through, with a bar where a level gave way, and how it ended.
+// drama plays a power-off through levels: of each the habits of its devices, named a, b, c... in their order. The
+// machine is off once all of one level are. It returns the devices that a power-off was sent through, with a bar where
+// a level gave way, and how it ended.
 func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 	var devices []Device
 	var habits []habit
@@ -98,9 +99,9 @@ func drama(levels [][]habit, limits []Limits, deadline time.Duration) string {
 
 var announced = now
 
-// What Pacemaker documents of fencing topologies (Pacemaker Explained, "Fencing Topologies" and "Remapping Reboots"), and what its
-// regression tests of the fencer hold (cts/cts-fencing, the topology cases), as far as it is about switching off. Where we differ, the
-// case says so.
+// What Pacemaker documents of fencing topologies (Pacemaker Explained, "Fencing Topologies" and "Remapping Reboots"),
+// and what its regression tests of the fencer hold (cts/cts-fencing, the topology cases), as far as it is about
+// switching off. Where we differ, the case says so.
 func TestPacemakerTopology(t *testing.T) {
 	const minute = time.Minute
 	for _, tc := range []struct {
@@ -110,33 +111,50 @@ func TestPacemakerTopology(t *testing.T) {
 		want         string
 	}{
 		{"one device", "topology_simple", [][]habit{{obeys}}, nil, "a off 0s"},
-		{"the first level fails, the second has its turn", "topology_device_fails", [][]habit{{refuses}, {obeys}}, nil, "a|b off 0s"},
-		{"two levels fail, each at another of its devices; a device that failed ends its level", "topology_multi_level_fails",
+		{"the first level fails, the second has its turn", "topology_device_fails", [][]habit{{refuses}, {obeys}}, nil,
+			"a|b off 0s"},
+		{"two levels fail, each at another of its devices; a device that failed ends its level",
+			"topology_multi_level_fails",
 			[][]habit{{refuses, obeys}, {obeys, refuses}, {obeys, obeys}}, nil, "a|cd|ef off 0s"},
-		{"a device that is not there ends its level", "topology_missing_devices", [][]habit{{down, obeys}, {obeys, down}, {obeys, obeys}}, nil, "ef off 0s"},
-		{"its timeout ends a device's turn, and its level's", "topology_device_fails with a device that hangs", [][]habit{{hangs}, {obeys}}, []Limits{{Timeout: 5 * time.Second}}, "a|b off 5s"},
-		{"levels in the order of their index", "Each level is attempted in ascending order", [][]habit{{obeys}, {obeys}, {obeys}}, nil, "a off 0s"},
-		{"no other level is tried after one that passed", "finished when a level has passed", [][]habit{{refuses}, {obeys}, {obeys}}, nil, "a|b off 0s"},
+		{"a device that is not there ends its level", "topology_missing_devices",
+			[][]habit{{down, obeys}, {obeys, down}, {obeys, obeys}}, nil, "ef off 0s"},
+		{"its timeout ends a device's turn, and its level's", "topology_device_fails with a device that hangs",
+			[][]habit{{hangs}, {obeys}}, []Limits{{Timeout: 5 * time.Second}}, "a|b off 5s"},
+		{"levels in the order of their index", "Each level is attempted in ascending order",
+			[][]habit{{obeys}, {obeys}, {obeys}}, nil, "a off 0s"},
+		{"no other level is tried after one that passed", "finished when a level has passed",
+			[][]habit{{refuses}, {obeys}, {obeys}}, nil, "a|b off 0s"},
 		{"all devices of a level", "Dual-Layer, Dual-Device", [][]habit{{obeys, obeys}}, nil, "ab off 0s"},
-		{"IPMI fails, and both power switches do it", "Dual-Layer, Dual-Device", [][]habit{{down}, {obeys, obeys}}, nil, "bc off 0s"},
-		{"one of the power switches fails: back to IPMI, and round", "Dual-Layer, Dual-Device: fencing loops back to the first", [][]habit{{obeysDay}, {obeys, refuses}}, nil, "a|bc|a off 1s"},
-		{"all have failed", "or all levels have been attempted (failed)", [][]habit{{never}, {never}}, nil, "a|b exhausted"},
-		{"all off before any is on: the second is not kept waiting for the first", "Remapping Reboots", [][]habit{{idle, obeys}, {obeys}}, nil, "ab|c off 10s"},
-		{"attempts of one device before it fails", "pcmk_off_retries", [][]habit{{obeysDay}, {obeys}}, []Limits{{Attempts: 2}}, "aa off 1s"},
-		{"a delay before a level, for a kernel dump", "Wait up to a certain time for a kernel dump to complete, then cut power", [][]habit{{never}, {obeys}}, []Limits{{}, {Delay: 20 * time.Second}}, "a|b off 20s"},
+		{"IPMI fails, and both power switches do it", "Dual-Layer, Dual-Device", [][]habit{{down}, {obeys, obeys}}, nil,
+			"bc off 0s"},
+		{"one of the power switches fails: back to IPMI, and round",
+			"Dual-Layer, Dual-Device: fencing loops back to the first", [][]habit{{obeysDay}, {obeys, refuses}}, nil,
+			"a|bc|a off 1s"},
+		{"all have failed", "or all levels have been attempted (failed)", [][]habit{{never}, {never}}, nil,
+			"a|b exhausted"},
+		{"all off before any is on: the second is not kept waiting for the first", "Remapping Reboots",
+			[][]habit{{idle, obeys}, {obeys}}, nil, "ab|c off 10s"},
+		{"attempts of one device before it fails", "pcmk_off_retries", [][]habit{{obeysDay}, {obeys}},
+			[]Limits{{Attempts: 2}}, "aa off 1s"},
+		{"a delay before a level, for a kernel dump", "Wait up to a certain time for a kernel dump to complete, then " +
+			"cut power", [][]habit{{never}, {obeys}}, []Limits{{}, {Delay: 20 * time.Second}}, "a|b off 20s"},
 
 		// Ours.
 		{"a delay before the first", "", [][]habit{{obeys}}, []Limits{{Delay: 7 * time.Second}}, "a off 7s"},
-		{"a delay is waited for once", "", [][]habit{{obeysDay}, {refuses}}, []Limits{{Delay: 7 * time.Second}, {Delay: 3 * time.Second}}, "a|b|a off 11s"},
+		{"a delay is waited for once", "", [][]habit{{obeysDay}, {refuses}},
+			[]Limits{{Delay: 7 * time.Second}, {Delay: 3 * time.Second}}, "a|b|a off 11s"},
 		{"one that refuses for good is not asked again", "", [][]habit{{never}, {obeysDay}}, nil, "a|bb off 1s"},
-		{"one that refuses for good ends its level at once", "", [][]habit{{never, obeys}, {obeys}}, []Limits{{Attempts: 5}}, "a|c off 0s"},
+		{"one that refuses for good ends its level at once", "", [][]habit{{never, obeys}, {obeys}},
+			[]Limits{{Attempts: 5}}, "a|c off 0s"},
 		{"no effect", "", [][]habit{{idle}, {obeys}}, nil, "a|b off 10s"},
 		{"no effect, twice", "", [][]habit{{idle}, {obeys}}, []Limits{{Attempts: 2}}, "aa|b off 20s"},
-		{"no effect, twice, and its time is over", "", [][]habit{{idle}, {obeys}}, []Limits{{Attempts: 2, Timeout: 12 * time.Second}}, "aa|b off 12s"},
+		{"no effect, twice, and its time is over", "", [][]habit{{idle}, {obeys}},
+			[]Limits{{Attempts: 2, Timeout: 12 * time.Second}}, "aa|b off 12s"},
 		{"alone, refused again and again: after 1, 2, 4, 8, 10 s", "", [][]habit{{refuses}}, nil, "aaaaaaaaa failed"},
 		{"alone, without effect", "", [][]habit{{idle}}, nil, "aaaaaa failed"},
 		{"alone, changing for ever", "", [][]habit{{hangs}}, nil, "a failed"},
-		{"two refuse again and again: both at once, then a pause", "", [][]habit{{refuses}, {refuses}}, nil, "a|b|a|b|a|b|a|b|a|b|a|b|a|b|a|b|a|b failed"},
+		{"two refuse again and again: both at once, then a pause", "", [][]habit{{refuses}, {refuses}}, nil,
+			"a|b|a|b|a|b|a|b|a|b|a|b|a|b|a|b|a|b failed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := drama(tc.levels, tc.limits, minute); got != tc.want {
@@ -177,7 +195,8 @@ func TestOverdue(t *testing.T) {
 		{"over, and the other is off already", sent(two, nil), two, offBeside, 5 * time.Second, false},
 		{"over, and one of the other's two is on", sent(half[:1], nil), half, oneOff, 5 * time.Second, true},
 		{"over, and the other's two are off", sent(half[:1], nil), half, bothOff, 5 * time.Second, false},
-		{"over, and the other's power must not be touched", sent(two, nil), []Device{two[0], {Name: "b", Level: 1, NoPower: "no"}}, silent, 5 * time.Second, false},
+		{"over, and the other's power must not be touched", sent(two, nil),
+			[]Device{two[0], {Name: "b", Level: 1, NoPower: "no"}}, silent, 5 * time.Second, false},
 		{"no limit", sent(two[1:], nil), []Device{{Name: "c"}, two[1]}, silent, time.Hour, false},
 	} {
 		if got := tc.p.IsOverdue(now.Add(tc.at), tc.devices, tc.a); got != tc.want {
@@ -237,7 +256,8 @@ func TestPowerOffsAreValues(t *testing.T) {
 	if diff := cmp.Diff(true, p.IsExhausted(ds)); diff != "" {
 		t.Error("a power-off through a device that is gone counts")
 	}
-	if CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}, {Level: 1, NoPower: "no"}}) || !CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}}) {
+	if CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}, {Level: 1, NoPower: "no"}}) ||
+		!CanPowerOff([]Device{{NoPower: "no"}, {Level: 1}}) {
 		t.Error("a level is powered off only through all of its devices")
 	}
 }

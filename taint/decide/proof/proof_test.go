@@ -17,7 +17,8 @@ var now = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 // answer is one that was asked for a second ago and took the time.
 func answer(s providers.PowerState, took time.Duration) providers.Answer {
 	at := now.Add(-time.Second)
-	return providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: at}, By: "rack", Got: at.Add(took)}
+	return providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: at}, By: "rack",
+		Got: at.Add(took)}
 }
 
 const (
@@ -28,7 +29,8 @@ const (
 func devices(levels ...int) []Device {
 	out := make([]Device, len(levels))
 	for i, l := range levels {
-		out[i] = Device{Name: string(rune('a' + i)), Level: l, Machine: taint.Machine{Provider: "rack", ID: string(rune('a' + i))}}
+		out[i] = Device{Name: string(rune('a' + i)), Level: l,
+			Machine: taint.Machine{Provider: "rack", ID: string(rune('a' + i))}}
 	}
 	return out
 }
@@ -88,7 +90,8 @@ func TestDecided(t *testing.T) {
 	}
 }
 
-// Of several levels the first that says anything proves, unless another gainsays it. Of one level, Off takes every device.
+// Of several levels the first that says anything proves, unless another gainsays it. Of one level, Off takes every
+// device.
 func TestVerdict(t *testing.T) {
 	feeds := func(d []Device, which ...int) []Device {
 		for _, i := range which {
@@ -115,19 +118,29 @@ func TestVerdict(t *testing.T) {
 		{name: "the second was not asked", of: devices(0, 1), say: []providers.PowerState{off}, want: off, by: "a"},
 		{name: "off and on", of: devices(0, 1), say: []providers.PowerState{off, on}, want: unknown, odds: true},
 		{name: "on and off", of: devices(0, 1), say: []providers.PowerState{on, off}, want: unknown, odds: true},
-		{name: "on and off behind one that is down", of: devices(0, 1, 2), say: []providers.PowerState{unknown, on, off}, want: unknown, odds: true},
-		{name: "two off, the third on", of: devices(0, 1, 2), say: []providers.PowerState{off, off, on}, want: unknown, odds: true},
-		{name: "off and changing", of: devices(0, 1), say: []providers.PowerState{off, changing}, want: changing, by: "b"},
-		{name: "changing and off", of: devices(0, 1), say: []providers.PowerState{changing, off}, want: changing, by: "a"},
+		{name: "on and off behind one that is down", of: devices(0, 1, 2),
+			say: []providers.PowerState{unknown, on, off}, want: unknown, odds: true},
+		{name: "two off, the third on", of: devices(0, 1, 2), say: []providers.PowerState{off, off, on}, want: unknown,
+			odds: true},
+		{name: "off and changing", of: devices(0, 1), say: []providers.PowerState{off, changing}, want: changing,
+			by: "b"},
+		{name: "changing and off", of: devices(0, 1), say: []providers.PowerState{changing, off}, want: changing,
+			by: "a"},
 		{name: "on and changing", of: devices(0, 1), say: []providers.PowerState{on, changing}, want: on, by: "a"},
-		{name: "on behind one that is down", of: devices(0, 1), say: []providers.PowerState{unknown, on}, want: on, by: "b"},
+		{name: "on behind one that is down", of: devices(0, 1), say: []providers.PowerState{unknown, on}, want: on,
+			by: "b"},
 
 		{name: "its feed is on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{off, on}, want: off, by: "a"},
-		{name: "its feed is on, and first", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, off}, want: off, by: "b"},
-		{name: "its feed is off", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, off}, want: off, by: "b"},
-		{name: "its feed is off, and it says on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{on, off}, want: unknown, odds: true},
-		{name: "only its feed answers: on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, on}, want: on, by: "b"},
-		{name: "its feed is on, and it is changing", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, changing}, want: changing, by: "b"},
+		{name: "its feed is on, and first", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, off},
+			want: off, by: "b"},
+		{name: "its feed is off", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, off}, want: off,
+			by: "b"},
+		{name: "its feed is off, and it says on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{on, off},
+			want: unknown, odds: true},
+		{name: "only its feed answers: on", of: feeds(devices(0, 1), 1), say: []providers.PowerState{unknown, on},
+			want: on, by: "b"},
+		{name: "its feed is on, and it is changing", of: feeds(devices(0, 1), 0),
+			say: []providers.PowerState{on, changing}, want: changing, by: "b"},
 
 		{name: "a level, both off", of: devices(0, 0), say: []providers.PowerState{off, off}, want: off},
 		{name: "a level, one not asked", of: devices(0, 0), say: []providers.PowerState{off}, want: unknown},
@@ -137,14 +150,21 @@ func TestVerdict(t *testing.T) {
 		{name: "a level, on and unknown", of: devices(0, 0), say: []providers.PowerState{unknown, on}, want: on},
 		{name: "a level, two off", of: devices(0, 0, 0), say: []providers.PowerState{off, off, unknown}, want: unknown},
 		{name: "a level, three off", of: devices(0, 0, 0), say: []providers.PowerState{off, off, off}, want: off},
-		{name: "a level that proves nothing, and another", of: devices(0, 0, 1), say: []providers.PowerState{off, unknown, off}, want: off, by: "c"},
-		{name: "a level that is half off, and another that is off", of: devices(0, 0, 1), say: []providers.PowerState{off, on, off}, want: unknown, odds: true},
-		{name: "outlets that are half off, and a BMC that says off", of: feeds(devices(0, 1, 1), 1, 2), say: []providers.PowerState{off, off, on}, want: off, by: "a"},
-		{name: "outlets that are off, and a BMC that says on", of: feeds(devices(0, 1, 1), 1, 2), say: []providers.PowerState{on, off, off}, want: unknown, odds: true},
-		{name: "outlets that are half off, and a BMC that is silent", of: feeds(devices(0, 1, 1), 1, 2), say: []providers.PowerState{unknown, off, on}, want: on},
+		{name: "a level that proves nothing, and another", of: devices(0, 0, 1),
+			say: []providers.PowerState{off, unknown, off}, want: off, by: "c"},
+		{name: "a level that is half off, and another that is off", of: devices(0, 0, 1),
+			say: []providers.PowerState{off, on, off}, want: unknown, odds: true},
+		{name: "outlets that are half off, and a BMC that says off", of: feeds(devices(0, 1, 1), 1, 2),
+			say: []providers.PowerState{off, off, on}, want: off, by: "a"},
+		{name: "outlets that are off, and a BMC that says on", of: feeds(devices(0, 1, 1), 1, 2),
+			say: []providers.PowerState{on, off, off}, want: unknown, odds: true},
+		{name: "outlets that are half off, and a BMC that is silent", of: feeds(devices(0, 1, 1), 1, 2),
+			say: []providers.PowerState{unknown, off, on}, want: on},
 		{name: "a level, on and changing", of: devices(0, 0), say: []providers.PowerState{changing, on}, want: on},
-		{name: "a level, changing and unknown", of: devices(0, 0), say: []providers.PowerState{changing, unknown}, want: unknown},
-		{name: "off, and a level after it that is half on", of: devices(0, 1, 1), say: []providers.PowerState{off, on, unknown}, want: unknown, odds: true},
+		{name: "a level, changing and unknown", of: devices(0, 0), say: []providers.PowerState{changing, unknown},
+			want: unknown},
+		{name: "off, and a level after it that is half on", of: devices(0, 1, 1),
+			say: []providers.PowerState{off, on, unknown}, want: unknown, odds: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a Answers
@@ -155,7 +175,8 @@ func TestVerdict(t *testing.T) {
 			var said []providers.Answer
 			for i, s := range tt.say { // each asked a little later, and answered in the end
 				one := answer(s, 0)
-				one.At, one.Got = one.At.Add(time.Duration(i)*time.Millisecond), one.Got.Add(time.Duration(i+1)*100*time.Millisecond)
+				one.At, one.Got = one.At.Add(time.Duration(i)*time.Millisecond),
+					one.Got.Add(time.Duration(i+1)*100*time.Millisecond)
 				said = append(said, one)
 			}
 			a.ApplyAnswers(said...)
@@ -190,7 +211,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A verdict proves for as long as the answer that it rests on: a device that is slow or down beside it neither shortens nor lengthens it.
+// A verdict proves for as long as the answer that it rests on: a device that is slow or down beside it neither shortens
+// nor lengthens it.
 func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 	old, young := answer(off, time.Millisecond), answer(off, time.Millisecond)
 	old.At, old.Got = old.At.Add(-time.Minute), old.Got.Add(-time.Minute)
@@ -212,7 +234,8 @@ func TestVerdictIsAsOldAsItsAnswer(t *testing.T) {
 	}
 }
 
-// Other devices speak for the machine: what those said that are gone does not count, and neither does what was asked of fewer.
+// Other devices speak for the machine: what those said that are gone does not count, and neither does what was asked of
+// fewer.
 func TestExpect(t *testing.T) {
 	var a Answers
 	a.SetDevices(devices(0)...)
@@ -271,8 +294,10 @@ func TestBackoff(t *testing.T) {
 		say   providers.PowerState
 		after time.Duration
 	}{
-		{unknown, time.Second}, {unknown, 2 * time.Second}, {changing, 4 * time.Second}, {unknown, 8 * time.Second}, {unknown, 16 * time.Second},
-		{unknown, 30 * time.Second}, {unknown, 30 * time.Second}, {on, time.Second}, {unknown, time.Second}, {unknown, 2 * time.Second}, {off, time.Second},
+		{unknown, time.Second}, {unknown, 2 * time.Second}, {changing, 4 * time.Second}, {unknown, 8 * time.Second},
+		{unknown, 16 * time.Second},
+		{unknown, 30 * time.Second}, {unknown, 30 * time.Second}, {on, time.Second}, {unknown, time.Second},
+		{unknown, 2 * time.Second}, {off, time.Second},
 	} {
 		if a.ApplyAnswers(answer(tt.say, 0)); a.Backoff() != tt.after {
 			t.Errorf("answer %d, %s: again after %s, want %s", i, tt.say, a.Backoff(), tt.after)
@@ -410,7 +435,8 @@ func TestUnexplained(t *testing.T) {
 	}
 }
 
-// Of several devices the first that tells a run stands in the record, and what that one tells later is compared with it, and no other's.
+// Of several devices the first that tells a run stands in the record, and what that one tells later is compared with
+// it, and no other's.
 func TestRunOfSeveralDevices(t *testing.T) {
 	telling := func(runs ...string) (a Answers) {
 		a.SetDevices(devices(0, 1, 2)[:len(runs)]...)
@@ -431,9 +457,11 @@ func TestRunOfSeveralDevices(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ runs, by, want string }{
-		{"1", "a", "1"}, {"1", "", "1"}, {"", "a", ""}, {"1", "b", ""}, {"1 2", "a", "1"}, {"1 2", "b", "2"}, {"1 ", "b", ""}, {"1 2", "", ""}, {"1 2", "c", ""},
+		{"1", "a", "1"}, {"1", "", "1"}, {"", "a", ""}, {"1", "b", ""}, {"1 2", "a", "1"}, {"1 2", "b", "2"},
+		{"1 ", "b", ""}, {"1 2", "", ""}, {"1 2", "c", ""},
 	} {
-		if got := telling(strings.Split(tt.runs, " ")...).RunNow(&taint.Record{Run: "1", RunBy: tt.by}); got != tt.want {
+		if got := telling(strings.Split(tt.runs, " ")...).
+			RunNow(&taint.Record{Run: "1", RunBy: tt.by}); got != tt.want {
 			t.Errorf("%q, told by %q: run %q now, want %q", tt.runs, tt.by, got, tt.want)
 		}
 	}

@@ -40,31 +40,55 @@ func TestWithin(t *testing.T) {
 	}{
 		{"nobody", nil, unknown, "", 0, providers.ErrNotFound},
 		{"the only host is off", []Host{dead}, off, "bmcs/x is Off", 20, nil},
-		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.Before = providers.PlaceAnswer{} })}, off, "bmcs/x is Off", 20, nil},
+		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.Before = providers.PlaceAnswer{} })},
+			off, "bmcs/x is Off", 20, nil},
 		{"one of two", []Host{dead, lives}, off, "bmcs/x is Off, not on it", 0, nil},
 		{"one of three", []Host{lives, dead, lives}, off, "bmcs/x is Off, not on it, not on it", 0, nil},
 		{"two of three", []Host{dead, dead, lives}, off, "bmcs/x is Off, bmcs/x is Off, not on it", 0, nil},
-		{"all of two", []Host{dead, with(dead, func(h *Host) { h.Off = hostSays(10, off) })}, off, "bmcs/x is Off, bmcs/x is Off", 10, nil},
+		{"all of two", []Host{dead, with(dead, func(h *Host) { h.Off = hostSays(10, off) })}, off,
+			"bmcs/x is Off, bmcs/x is Off", 10, nil},
 
 		{"none is off", []Host{lives, lives}, unknown, "", 0, providers.ErrNotFound},
-		{"its host is on", []Host{with(dead, func(h *Host) { h.Off = hostSays(20, on) }), lives}, unknown, "", 0, providers.ErrUnreachable},
-		{"its host is changing", []Host{with(dead, func(h *Host) { h.Off = hostSays(20, changing) }), lives}, unknown, "", 0, providers.ErrUnreachable},
-		{"its host's device is silent", []Host{with(dead, func(h *Host) { h.Off.State, h.Off.Err = unknown, providers.ErrUnreachable }), lives}, unknown, "", 0, providers.ErrUnreachable},
-		{"its host's device took too long", []Host{with(dead, func(h *Host) { h.Off.Got = h.Off.At.Add(TTL + 1) })}, unknown, "", 0, providers.ErrUnreachable},
-		{"one of two hosts is off, and both are silent", []Host{dead, with(dead, func(h *Host) { h.Off = hostSays(20, on) })}, unknown, "", 0, providers.ErrUnreachable},
+		{"its host is on", []Host{with(dead, func(h *Host) { h.Off = hostSays(20, on) }), lives}, unknown, "", 0,
+			providers.ErrUnreachable},
+		{"its host is changing", []Host{with(dead, func(h *Host) { h.Off = hostSays(20, changing) }), lives}, unknown,
+			"", 0, providers.ErrUnreachable},
+		{"its host's device is silent",
+			[]Host{with(dead, func(h *Host) { h.Off.State, h.Off.Err = unknown, providers.ErrUnreachable }), lives},
+			unknown, "", 0, providers.ErrUnreachable},
+		{"its host's device took too long", []Host{with(dead, func(h *Host) { h.Off.Got = h.Off.At.Add(TTL + 1) })},
+			unknown, "", 0, providers.ErrUnreachable},
+		{"one of two hosts is off, and both are silent",
+			[]Host{dead, with(dead, func(h *Host) { h.Off = hostSays(20, on) })}, unknown, "", 0,
+			providers.ErrUnreachable},
 
-		{"another has it", []Host{dead, with(lives, func(h *Host) { h.After = there(130) })}, unknown, "shut off", 0, nil},
-		{"another had it", []Host{dead, with(lives, func(h *Host) { h.Before = there(0) })}, unknown, "shut off", 0, nil},
-		{"it is where it was, and the host's device cannot tell", []Host{with(lives, func(h *Host) { h.Before, h.Off = there(0), providers.Answer{Err: providers.ErrDenied} })}, unknown, "shut off", 0, providers.ErrDenied},
-		{"another is silent", []Host{dead, with(lives, func(h *Host) { h.After = silent(130) })}, unknown, "", 0, providers.ErrUnreachable},
-		{"another was silent", []Host{dead, with(lives, func(h *Host) { h.Before = silent(0) })}, unknown, "", 0, providers.ErrUnreachable},
-		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.After = providers.PlaceAnswer{} })}, unknown, "", 0, providers.ErrUnreachable},
-		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.After = gone(119) })}, unknown, "", 0, providers.ErrStale},
-		{"another was asked before the other had answered", []Host{dead, lives, with(lives, func(h *Host) { h.Before = gone(121) })}, unknown, "", 0, providers.ErrStale},
+		{"another has it", []Host{dead, with(lives, func(h *Host) { h.After = there(130) })}, unknown, "shut off", 0,
+			nil},
+		{"another had it", []Host{dead, with(lives, func(h *Host) { h.Before = there(0) })}, unknown, "shut off", 0,
+			nil},
+		{"it is where it was, and the host's device cannot tell",
+			[]Host{with(lives,
+				func(h *Host) {
+					h.Before, h.Off = there(0), providers.Answer{Err: providers.ErrDenied}
+				})}, unknown, "shut off", 0, providers.ErrDenied},
+		{"another is silent", []Host{dead, with(lives, func(h *Host) { h.After = silent(130) })}, unknown, "", 0,
+			providers.ErrUnreachable},
+		{"another was silent", []Host{dead, with(lives, func(h *Host) { h.Before = silent(0) })}, unknown, "", 0,
+			providers.ErrUnreachable},
+		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.After = providers.PlaceAnswer{} })},
+			unknown, "", 0, providers.ErrUnreachable},
+		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.After = gone(119) })},
+			unknown, "", 0, providers.ErrStale},
+		{"another was asked before the other had answered",
+			[]Host{dead, lives, with(lives, func(h *Host) { h.Before = gone(121) })}, unknown, "", 0,
+			providers.ErrStale},
 
-		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.Before = gone(0) }), lives}, unknown, "", 0, errMisplaced},
-		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.Before = there(0) }), lives}, unknown, "", 0, errMisplaced},
-		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "", 0, errMisplaced},
+		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.Before = gone(0) }), lives}, unknown, "",
+			0, errMisplaced},
+		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.Before = there(0) }), lives}, unknown, "",
+			0, errMisplaced},
+		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "",
+			0, errMisplaced},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := VerdictOfHosts(tt.of)
@@ -78,8 +102,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// lodging is a guest and three hosts, one of which loses its power, and it may migrate once, at any moment of a question. A step is one
-// thing that happens, a millisecond apart.
+// lodging is a guest and three hosts, one of which loses its power, and it may migrate once, at any moment of a
+// question. A step is one thing that happens, a millisecond apart.
 type lodging struct {
 	rng    *rand.Rand
 	hosts  []Host
@@ -127,12 +151,13 @@ func (l *lodging) happens() {
 	}
 }
 
-// TestNoMigrationIsMissed plays many histories of a question while the guest migrates and a host dies: whoever says Off is right. The
-// questions come in any order, so it is the rule that refuses what was asked too early.
+// TestNoMigrationIsMissed plays many histories of a question while the guest migrates and a host dies: whoever says Off
+// is right. The questions come in any order, so it is the rule that refuses what was asked too early.
 func TestNoMigrationIsMissed(t *testing.T) {
 	proven, raced, refused := 0, 0, 0
 	for seed := range uint64(200_000) {
-		l := &lodging{rng: rand.New(rand.NewPCG(seed, 0)), hosts: make([]Host, 3), on: [3]bool{true, true, true}, to: -1}
+		l := &lodging{rng: rand.New(rand.NewPCG(seed, 0)), hosts: make([]Host, 3), on: [3]bool{true, true, true},
+			to: -1}
 		l.at = l.rng.IntN(3)
 		l.has[l.at] = true
 		pause := func() {
