@@ -2,10 +2,7 @@
 // severity, its text, and what a person does about it. It imports nothing of the project, and decides nothing.
 package reason
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Reason is why something was decided or is reported, from a closed set. It is an Event's reason, and the log's why.
 type Reason string
@@ -204,7 +201,7 @@ func (r Row) EventNote(words ...string) string {
 func RowOf(r Reason) Row { return rows[r] }
 
 // Table returns all rows: those of decisions, then the others.
-func Table() []Row { return slices.Clone(table) }
+func Table() []Row { return append([]Row(nil), table...) }
 
 var rows = func() map[Reason]Row {
 	m := map[Reason]Row{}

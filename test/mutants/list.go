@@ -1663,7 +1663,7 @@ var Mutants = []Mutant{
 	{
 		Name: "drill: the condition is written each time", In: "taint/drills.hasFinding",
 		Old: "c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message && (rec == nil || " +
-			"!c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && false",
+			"!c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))", New: "rec == nil && c.Type == \"\" && false",
 	},
 	{
 		Name: "drill: what was said of a machine before its fence still stands", In: "taint/drills.hasFinding",
