@@ -14,18 +14,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,10 +33,8 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/drills"
 	"github.com/forcefence/forcefence/taint/journal"
-	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recording"
@@ -283,113 +273,3 @@ func Run(ctx context.Context, o Options) error {
 
 // traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
 const traceTimeout = time.Second
-
-// clientsOf returns the REST configuration for all clients. It leaves rc unchanged.
-func clientsOf(rc *rest.Config) *rest.Config {
-	rc = rest.CopyConfig(rc)
-	rc.QPS = -1 // workers are the limit (F6)
-	kube.SendWritesOnce(rc)
-	return rc
-}
-
-// newWatcher returns a Watcher that follows storage systems.
-func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*watch.Watcher, error) {
-	resources, err := dynamic.NewForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making client: %w", err)
-	}
-	server, err := discovery.NewDiscoveryClientForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making client: %w", err)
-	}
-	return watch.New(watch.Options{Client: resources, Discovery: server, Log: log, Registry: reg})
-}
-
-// shutdownLog is the libraries' log handler. After the process was asked to stop, it lowers errors to level info. The
-// manager logs every end of the leadership as a loss, and informers that were just starting as broken.
-type shutdownLog struct {
-	slog.Handler
-	ctx context.Context
-}
-
-func (s shutdownLog) Handle(ctx context.Context, r slog.Record) error {
-	if s.ctx.Err() != nil {
-		r.Level = min(r.Level, slog.LevelInfo)
-	}
-	return s.Handler.Handle(ctx, r)
-}
-
-func (s shutdownLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return shutdownLog{s.Handler.WithAttrs(attrs), s.ctx}
-}
-func (s shutdownLog) WithGroup(name string) slog.Handler {
-	return shutdownLog{s.Handler.WithGroup(name), s.ctx}
-}
-
-// onEveryReplica is a Runnable that runs on every replica, leader or not.
-type onEveryReplica func(context.Context) error
-
-func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
-func (onEveryReplica) NeedLeaderElection() bool          { return false }
-
-func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock, error) {
-	// The elector's own requests must not wait longer than the Lease is valid.
-	rc = rest.CopyConfig(rc)
-	rc.Timeout = le.RenewDeadline / 2
-	cs, err := kubernetes.NewForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making client: %w", err)
-	}
-	return lockOf(
-		cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name},
-		le, o.Identity, o.Log,
-	), nil
-}
-
-func lockOf(
-	c coordinationclient.LeasesGetter,
-	name types.NamespacedName,
-	le config.LeaderElection,
-	identity string,
-	log *slog.Logger,
-) *stampedLock {
-	inner := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
-		Client:     c,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		Labels:     map[string]string{LeaderLabel: "true"},
-	}
-	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline, log: log,
-		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
-}
-
-// chooseNamespace returns the first namespace that is set: names in their order (the file's, the command line's), the
-// pod's own, kube-system.
-func chooseNamespace(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
-		return string(b)
-	}
-	return metav1.NamespaceSystem
-}
-
-// newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none
-// while may returns an error: all replicas read the same file, and one Event is enough.
-func newLeaseReporter(
-	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
-) func(reason.Reason, ...string) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: chooseNamespace(e.Namespace, own),
-		Name:      e.Name,
-	}}
-	return func(why reason.Reason, words ...string) {
-		if may() != nil {
-			return
-		}
-		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.RowOf(why).EventNote(words...))
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
 )
 
 // LeaderLabel marks every leader's Lease of forcefence, of any name and namespace. By it two controllers that were
@@ -48,6 +53,51 @@ type stampedLock struct {
 	// Only the elector's goroutine uses these.
 	loggedRival string // the rival that was logged last
 	holder      string // of the Lease, when it was read last
+}
+
+func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock, error) {
+	// The elector's own requests must not wait longer than the Lease is valid.
+	rc = rest.CopyConfig(rc)
+	rc.Timeout = le.RenewDeadline / 2
+	cs, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	return lockOf(
+		cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name},
+		le, o.Identity, o.Log,
+	), nil
+}
+
+func lockOf(
+	c coordinationclient.LeasesGetter,
+	name types.NamespacedName,
+	le config.LeaderElection,
+	identity string,
+	log *slog.Logger,
+) *stampedLock {
+	inner := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
+		Client:     c,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		Labels:     map[string]string{LeaderLabel: "true"},
+	}
+	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline, log: log,
+		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
+}
+
+// chooseNamespace returns the first namespace that is set: names in their order (the file's, the command line's), the
+// pod's own, kube-system.
+func chooseNamespace(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
+		return string(b)
+	}
+	return metav1.NamespaceSystem
 }
 
 // Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.

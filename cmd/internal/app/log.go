@@ -41,3 +41,24 @@ func isNamespaceEnding(r slog.Record) (ends bool) {
 	})
 	return ends
 }
+
+// shutdownLog is the libraries' log handler. After the process was asked to stop, it lowers errors to level info. The
+// manager logs every end of the leadership as a loss, and informers that were just starting as broken.
+type shutdownLog struct {
+	slog.Handler
+	ctx context.Context
+}
+
+func (s shutdownLog) Handle(ctx context.Context, r slog.Record) error {
+	if s.ctx.Err() != nil {
+		r.Level = min(r.Level, slog.LevelInfo)
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+func (s shutdownLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return shutdownLog{s.Handler.WithAttrs(attrs), s.ctx}
+}
+func (s shutdownLog) WithGroup(name string) slog.Handler {
+	return shutdownLog{s.Handler.WithGroup(name), s.ctx}
+}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -98,3 +99,9 @@ func (e *exposition) renderText() ([]byte, error) {
 	e.text, e.at = text.Bytes(), now
 	return e.text, nil
 }
+
+// onEveryReplica is a Runnable that runs on every replica, leader or not.
+type onEveryReplica func(context.Context) error
+
+func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
+func (onEveryReplica) NeedLeaderElection() bool          { return false }
