@@ -1096,6 +1096,10 @@ var Mutants = []Mutant{
 		New: `case "paused": return providers.PowerOff, raw; case "running", "restarting": return providers.PowerOn, raw`,
 	},
 	{
+		Name: "app: a part that fails leaves providers open", In: "cmd/internal/app.process.closeParts",
+		Old: "closePart()", New: "_ = closePart", Tests: []string{"./cmd/internal/app -run TestRunClosesItsParts"},
+	},
+	{
 		Name: "app: a rejected configuration is not reported", In: "cmd/internal/app.configs.refuseChange",
 		Old: "p.report != nil", New: "false",
 	},

@@ -5,16 +5,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
-	"time"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -23,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -31,14 +27,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
-	"github.com/forcefence/forcefence/taint/drainguard"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	"github.com/forcefence/forcefence/taint/drills"
-	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/observe"
-	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recording"
-	"github.com/forcefence/forcefence/taint/wake"
 )
 
 // Options holds what the command line adds to the configuration file.
@@ -54,222 +44,123 @@ type Options struct {
 // Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration
 // is an error, and so is an API server that does not answer at start. A device that does not answer is no error.
 func Run(ctx context.Context, o Options) error {
-	cfg, err := config.Load(o.ConfigFile, o.Registry)
+	p, err := newProcess(ctx, o)
 	if err != nil {
 		return err
+	}
+	defer p.closeParts()
+	for _, add := range []func(context.Context) error{
+		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addReconciler,
+		p.addElection, p.addDrainGuards, p.addDrills, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
+	} {
+		if err := add(ctx); err != nil {
+			return err
+		}
+	}
+	o.Log.Info(
+		"Starting", "version", version.String(), "identity", p.Identity, "config", p.ConfigFile, "mode", p.cfg.Mode,
+		"providers", len(p.cfg.Providers), "rules", len(p.cfg.Nodes),
+	)
+	if err := p.mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+// process holds what the parts of one controller share (parts.go). newProcess sets the first fields. The others are set
+// by the part that makes them, before the parts that use them.
+type process struct {
+	Options
+	cfg        *config.Config // the file at the start
+	restConfig *rest.Config
+	dynamic    dynamic.Interface
+	registry   *prometheus.Registry
+	lock       *stampedLock
+	rewind     *rewind
+	leading    func() error // nil while this process is sure to lead; without leader election always
+	mgr        manager.Manager
+
+	closers    []func() // of the parts so far
+	events     *observe.Events
+	storage    *watch.Watcher
+	confs      *configs
+	metrics    *observe.Metrics
+	records    *observe.FencingWriter
+	tracer     *trace.Tracer
+	putLine    func([]byte) bool // nil: nothing is recorded
+	reconciler *controller.Reconciler
+}
+
+// newProcess reads the configuration, and makes the manager without any part.
+func newProcess(ctx context.Context, o Options) (*process, error) {
+	cfg, err := config.Load(o.ConfigFile, o.Registry)
+	if err != nil {
+		return nil, err
 	}
 	if o.Identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("naming this process: %w", err)
+			return nil, fmt.Errorf("naming this process: %w", err)
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	logger := logr.FromSlogHandler(quietLog{shutdownLog{o.Log.Handler(), ctx}})
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
-	reg := prometheus.NewRegistry()
-
-	restConfig := clientsOf(o.REST)
-	lock, err := newLock(restConfig, cfg.LeaderElection, o)
-	if err != nil {
-		return err
+	p := &process{
+		Options: o, cfg: cfg, restConfig: clientsOf(o.REST), registry: prometheus.NewRegistry(), leading: alwaysLeading,
 	}
+	if p.dynamic, err = dynamic.NewForConfig(p.restConfig); err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	if p.lock, err = newLock(p.restConfig, cfg.LeaderElection, o); err != nil {
+		return nil, err
+	}
+	p.rewind = newRewind(p.lock, nil)
+	if cfg.LeaderElection.Enabled {
+		p.leading = p.rewind.withRewindCheck(p.lock.checkLeading)
+	}
+	if p.mgr, err = ctrl.NewManager(p.restConfig, p.managerOptions(logger)); err != nil {
+		return nil, fmt.Errorf("making manager: %w", err)
+	}
+	return p, nil
+}
+
+func alwaysLeading() error { return nil }
+
+func (p *process) managerOptions(log logr.Logger) manager.Options {
 	skip := true
 	opts := manager.Options{
-		Logger:                 logger,
+		Logger:                 log,
 		Scheme:                 clientgoscheme.Scheme,
 		Cache:                  controller.CacheOptions(),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: false}},
-		Metrics:                server.Options{BindAddress: "0"}, // served below, with our own registry
+		Metrics:                server.Options{BindAddress: "0"}, // addServers serves our own registry
 		HealthProbeBindAddress: "0",                              // likewise: the manager's server has no limits
 		Controller:             crconfig.Controller{SkipNameValidation: &skip},
 	}
-	always := func() error { return nil }
-	leading, restored := always, newRewind(lock, nil)
-	if cfg.LeaderElection.Enabled {
-		leading = restored.withRewindCheck(lock.checkLeading)
-		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID =
-			true, lock, cfg.LeaderElection.Name
-		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod =
-			&cfg.LeaderElection.LeaseDuration, &cfg.LeaderElection.RenewDeadline, &cfg.LeaderElection.RetryPeriod
+	if e := &p.cfg.LeaderElection; e.Enabled {
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, p.lock, e.Name
+		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod = &e.LeaseDuration, &e.RenewDeadline, &e.RetryPeriod
 		// On stop, Run returns only after the reconciler has: nothing is written after the release.
 		opts.LeaderElectionReleaseOnCancel = true
 	}
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "forcefence_leading",
-		Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
-	}, func() float64 {
-		if leading() != nil {
-			return 0
-		}
-		return 1
-	}))
-	mgr, err := ctrl.NewManager(restConfig, opts)
-	if err != nil {
-		return fmt.Errorf("making manager: %w", err)
-	}
+	return opts
+}
 
-	confs, err := newConfigs(o, reg, mgr.GetCache())
-	if err != nil {
-		return err
-	}
-	confs.live = mgr.GetAPIReader()
-	sender, err := observe.NewEvents(restConfig, clientgoscheme.Scheme, "forcefence")
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(sender); err != nil {
-		return fmt.Errorf("adding to manager: %w", err)
-	}
-	confs.report = newLeaseReporter(sender.RecorderNow(), "Reload", leading, o.Namespace, cfg.LeaderElection)
-	// Each process reports its own watches, whether it leads or not.
-	reportRestart := newLeaseReporter(sender.RecorderNow(), "Restart", always, o.Namespace, cfg.LeaderElection)
-	restored.report = func(detail string) { reportRestart(reason.WatchesBehind, "{detail}", detail) }
-	if confs.storage, err = newWatcher(restConfig, o.Log, reg); err != nil {
-		return err
-	}
-	if err := confs.applyConfig(cfg); err != nil {
-		return err
-	}
-	confs.logWarnings(cfg)
-	defer confs.closeProviders()
-	fencings, err := observe.NewFencingClient(restConfig)
-	if err != nil {
-		return err
-	}
-	observed := observe.NewMetrics(reg)
-	records := observe.NewFencingWriter(observe.FencingWriterOptions{
-		Client: fencings, Cache: mgr.GetCache(), Log: o.Log, Metrics: observed, Leading: leading, Now: time.Now,
-		Retention: func() journal.Retention { return confs.activeConfig().Retention },
-	})
-	tracer, err := trace.New(o.Identity, version.String(), o.Log)
-	if err != nil { // a fault in tracing must not stop fencing
-		o.Log.Error("There are no traces", "error", err)
-	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
-		defer cancel()
-		if err := tracer.Close(stop); err != nil {
-			o.Log.Warn("Could not send the last traces", "error", err)
-		}
-	}()
-	var putLine func([]byte) bool
-	if cfg.Tape.File != "" {
-		header := func() recording.Header {
-			now := confs.activeFile()
-			return recording.Header{
-				By:     version.String(),
-				Key:    cfg.TaintKey,
-				Mode:   string(now.Mode),
-				Digest: now.Digest(),
-			}
-		}
-		recorder := newRecorder(cfg.Tape, header, o.Log, reg)
-		if err := mgr.Add(onEveryReplica(recorder.Run)); err != nil {
+// run makes the manager run them. Without NeedLeaderElection, a Runnable runs on the leader alone.
+func (p *process) run(all ...manager.Runnable) error {
+	for _, r := range all {
+		if err := p.mgr.Add(r); err != nil {
 			return fmt.Errorf("adding to manager: %w", err)
 		}
-		putLine = recorder.PutLine
-	}
-	reconciler := controller.New(controller.Options{
-		Live: mgr.GetAPIReader(), Cache: mgr.GetCache(), Client: mgr.GetClient(),
-		Sinks: observe.Sinks{
-			Events: sender.RecorderAt, Log: o.Log, Metrics: observed,
-			Fences: func(t journal.Update) {
-				records.AddUpdate(t)
-				tracer.ReportFence(t)
-			},
-			Parts: tracer.ObserveSpan,
-		},
-		Wakes:  wake.NewMetrics(reg),
-		Config: confs.activeConfig, Leading: leading, Key: cfg.TaintKey, By: o.Identity, Now: time.Now,
-		Storage: confs.storage.NotifyChanged,
-		Record:  putLine,
-	})
-	if err := reconciler.SetupWithManager(ctx, mgr); err != nil {
-		return err
-	}
-	if cfg.LeaderElection.Enabled {
-		// The leader alone runs this, as every Runnable without NeedLeaderElection.
-		rivals := manager.RunnableFunc(func(ctx context.Context) error {
-			return lock.watchRivals(ctx, cfg.LeaderElection.RetryPeriod)
-		})
-		if err := errors.Join(mgr.Add(rivals), mgr.Add(onEveryReplica(restored.watchLease))); err != nil {
-			return fmt.Errorf("adding to manager: %w", err)
-		}
-	}
-	api, err := dynamic.NewForConfig(restConfig)
-	if err != nil {
-		return fmt.Errorf("making client: %w", err)
-	}
-	drains := drainguard.New(drainguard.Options{
-		REST:      restConfig,
-		Live:      mgr.GetAPIReader(),
-		Cache:     mgr.GetCache(),
-		Client:    mgr.GetClient(),
-		Dynamic:   api,
-		Events:    sender.RecorderNow(),
-		Log:       o.Log,
-		Metrics:   drainguard.NewMetrics(reg),
-		Guards:    func() []drainguard.Guarded { return *confs.drainGuards.Load() },
-		Adapters:  func() []*storage.Adapter { return *confs.evictable.Load() },
-		Leading:   leading,
-		LeftAlone: reconciler.LeftAlone,
-		Now:       time.Now,
-		MayBegin:  func(n *corev1.Node) bool { return confs.activeConfig().Mode(n).Mode.MayAct() },
-	})
-	if err := errors.Join(
-		mgr.Add(drills.New(drills.Options{
-			Live:       mgr.GetAPIReader(),
-			Cache:      mgr.GetCache(),
-			Client:     mgr.GetClient(),
-			Events:     sender.RecorderNow(),
-			Log:        o.Log,
-			Metrics:    drills.NewMetrics(reg),
-			Config:     confs.activeConfig,
-			Leading:    leading,
-			WithFleet:  reconciler.WithFleet,
-			ShouldList: reconciler.ShouldList,
-			Key:        cfg.TaintKey,
-			Now:        time.Now,
-		})),
-		mgr.Add(drains),
-		mgr.Add(records),
-		mgr.Add(&controller.ConfigCheck{
-			Live:      mgr.GetAPIReader(),
-			Cache:     mgr.GetCache(),
-			Log:       o.Log,
-			Config:    confs.activeConfig,
-			LeftAlone: reconciler.LeftAlone,
-		}),
-		mgr.Add(onEveryReplica(confs.storage.Run)), // so that a new leader has current data
-		mgr.Add(onEveryReplica(func(ctx context.Context) error {
-			return config.Watch(ctx, o.ConfigFile, o.Registry, confs.applyChange, confs.refuseChange)
-		})),
-		addServer(
-			mgr, "metrics", cfg.Listen.Metrics, metricsHandler(prometheus.Gatherers{reg, crmetrics.Registry}), o.Log,
-		),
-		addServer(mgr, "health", cfg.Listen.Health, probeHandler(func(*http.Request) error {
-			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			defer cancel()
-			if !mgr.GetCache().WaitForCacheSync(wait) {
-				return errors.New("informers are not in sync")
-			}
-			return nil
-		}), o.Log),
-		addPage(mgr, cfg, confs, o, restConfig, api),
-	); err != nil {
-		return fmt.Errorf("adding to manager: %w", err)
-	}
-	o.Log.Info(
-		"Starting", "version", version.String(), "identity", o.Identity, "config", o.ConfigFile, "mode", cfg.Mode,
-		"providers", len(cfg.Providers), "rules", len(cfg.Nodes),
-	)
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running: %w", err)
 	}
 	return nil
 }
 
-// traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
-const traceTimeout = time.Second
+// closeParts closes what the parts opened, the last first.
+func (p *process) closeParts() {
+	for _, closePart := range slices.Backward(p.closers) {
+		closePart()
+	}
+}

@@ -1,20 +1,13 @@
 package app
 
 import (
-	"fmt"
-	"log/slog"
-
-	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -25,19 +18,6 @@ func clientsOf(rc *rest.Config) *rest.Config {
 	rc.QPS = -1 // workers are the limit (F6)
 	kube.SendWritesOnce(rc)
 	return rc
-}
-
-// newWatcher returns a Watcher that follows storage systems.
-func newWatcher(rc *rest.Config, log *slog.Logger, reg prometheus.Registerer) (*watch.Watcher, error) {
-	resources, err := dynamic.NewForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making client: %w", err)
-	}
-	server, err := discovery.NewDiscoveryClientForConfig(rc)
-	if err != nil {
-		return nil, fmt.Errorf("making client: %w", err)
-	}
-	return watch.New(watch.Options{Client: resources, Discovery: server, Log: log, Registry: reg})
 }
 
 // newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none

@@ -2,58 +2,44 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/page"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// addPage makes every replica serve the status page, if the file configures one.
-func addPage(
-	mgr manager.Manager,
-	cfg *config.Config,
-	confs *configs,
-	o Options,
-	rc *rest.Config,
-	api dynamic.Interface,
-) error {
-	if cfg.Listen.Status == "" {
+// addPage serves the status page on every replica, if the file configures it.
+func (p *process) addPage(context.Context) error {
+	l := p.cfg.Listen
+	if l.Status == "" {
 		return nil
 	}
-	c, err := kubernetes.NewForConfig(rc)
+	c, err := kubernetes.NewForConfig(p.restConfig)
 	if err != nil {
 		return fmt.Errorf("making client: %w", err)
 	}
 	source := page.NewSource(page.SourceOptions{
-		Cache:      mgr.GetCache(),
+		Cache:      p.mgr.GetCache(),
 		Client:     c,
-		Dynamic:    api,
-		NodeConfig: confs.nodeConfig,
-		Key:        cfg.TaintKey,
-		Log:        o.Log,
+		Dynamic:    p.dynamic,
+		NodeConfig: p.confs.nodeConfig,
+		Key:        p.cfg.TaintKey,
+		Log:        p.Log,
 		Now:        time.Now,
 	})
-	return errors.Join(
-		mgr.Add(onEveryReplica(source.Run)),
-		mgr.Add(onEveryReplica(func(ctx context.Context) error {
-			return page.Serve(ctx, page.Options{
-				Address: cfg.Listen.Status, CertFile: cfg.Listen.StatusCertFile, KeyFile: cfg.Listen.StatusKeyFile,
-				Fleet: source.Fleet, Review: page.NewReviewer(c), Log: o.Log, Now: time.Now,
-				About: fmt.Sprintf("forcefence %s, %s", version.String(), o.Identity),
-			})
-		})),
-	)
+	return p.run(onEveryReplica(source.Run), onEveryReplica(func(ctx context.Context) error {
+		return page.Serve(ctx, page.Options{
+			Address: l.Status, CertFile: l.StatusCertFile, KeyFile: l.StatusKeyFile,
+			Fleet: source.Fleet, Review: page.NewReviewer(c), Log: p.Log, Now: time.Now,
+			About: fmt.Sprintf("forcefence %s, %s", version.String(), p.Identity),
+		})
+	}))
 }
 
 // nodeConfig returns what the configuration in force says about a node, for people.

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// A part that fails ends Run, and Run closes what the parts before it opened.
+func TestRunClosesItsParts(t *testing.T) {
+	cluster.Admin(t, shared) // skips the test where there is no control plane
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := fmt.Sprintf(`
+listen: {metrics: %q, health: ""}
+providers: [{name: one, device: {}}, {name: two, device: {}}]
+nodes: [{name: all, provider: one, machine: {from: systemUUID}}]
+`, taken.Addr())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var made []*instance
+	err = Run(t.Context(), Options{
+		ConfigFile: file,
+		REST:       shared.RESTConfig(),
+		Registry: providers.Registry{
+			{Name: "device", NewConfig: func() providers.Config { return &device{made: &made} }},
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err == nil || !strings.Contains(err.Error(), "serving metrics") {
+		t.Errorf("got error %v, want that the metrics' address is taken", err)
+	}
+	if len(made) != 2 {
+		t.Fatalf("got %d providers, want both opened before the part that fails", len(made))
+	}
+	for _, i := range made {
+		if closed, _ := i.state(); closed != 1 {
+			t.Errorf("provider %s was closed %d times, want once", i.name, closed)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/trace"
+	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/drainguard"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/drills"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/observe"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/wake"
+)
+
+// addEvents sends Events. Each process reports its own watches, whether it leads or not.
+func (p *process) addEvents(context.Context) (err error) {
+	if p.events, err = observe.NewEvents(p.restConfig, clientgoscheme.Scheme, "forcefence"); err != nil {
+		return err
+	}
+	report := newLeaseReporter(
+		p.events.RecorderNow(), "Restart", alwaysLeading, p.Namespace, p.cfg.LeaderElection,
+	)
+	p.rewind.report = func(detail string) { report(reason.WatchesBehind, "{detail}", detail) }
+	return p.run(p.events)
+}
+
+// addStorage follows storage systems, on every replica so that a new leader has current data.
+func (p *process) addStorage(context.Context) error {
+	server, err := discovery.NewDiscoveryClientForConfig(p.restConfig)
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	p.storage, err = watch.New(watch.Options{Client: p.dynamic, Discovery: server, Log: p.Log, Registry: p.registry})
+	if err != nil {
+		return err
+	}
+	return p.run(onEveryReplica(p.storage.Run))
+}
+
+// addConfig puts the configuration in force. It opens the providers.
+func (p *process) addConfig(context.Context) (err error) {
+	if p.confs, err = newConfigs(p.Options, p.registry, p.mgr.GetCache()); err != nil {
+		return err
+	}
+	p.confs.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
+	p.confs.report = newLeaseReporter(
+		p.events.RecorderNow(), "Reload", p.leading, p.Namespace, p.cfg.LeaderElection,
+	)
+	if err := p.confs.applyConfig(p.cfg); err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.confs.closeProviders)
+	p.confs.logWarnings(p.cfg)
+	return nil
+}
+
+// addFencings writes Fencing objects.
+func (p *process) addFencings(context.Context) error {
+	c, err := observe.NewFencingClient(p.restConfig)
+	if err != nil {
+		return err
+	}
+	p.metrics = observe.NewMetrics(p.registry)
+	p.records = observe.NewFencingWriter(observe.FencingWriterOptions{
+		Client: c, Cache: p.mgr.GetCache(), Log: p.Log, Metrics: p.metrics, Leading: p.leading, Now: time.Now,
+		Retention: func() journal.Retention { return p.confs.activeConfig().Retention },
+	})
+	return p.run(p.records)
+}
+
+// traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
+const traceTimeout = time.Second
+
+// addTraces sends traces, if the environment names a collector. A fault in tracing does not stop fencing.
+func (p *process) addTraces(ctx context.Context) (err error) {
+	if p.tracer, err = trace.New(p.Identity, version.String(), p.Log); err != nil {
+		p.Log.Error("There are no traces", "error", err)
+	}
+	p.closers = append(p.closers, func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
+		defer cancel()
+		if err := p.tracer.Close(stop); err != nil {
+			p.Log.Warn("Could not send the last traces", "error", err)
+		}
+	})
+	return nil
+}
+
+// addRecording writes the recording, if the file names one.
+func (p *process) addRecording(context.Context) error {
+	if p.cfg.Tape.File == "" {
+		return nil
+	}
+	recorder := newRecorder(p.cfg.Tape, func() recording.Header {
+		now := p.confs.activeFile()
+		return recording.Header{
+			By: version.String(), Key: p.cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest(),
+		}
+	}, p.Log, p.registry)
+	p.putLine = recorder.PutLine
+	return p.run(onEveryReplica(recorder.Run))
+}
+
+// addReconciler fences.
+func (p *process) addReconciler(ctx context.Context) error {
+	p.reconciler = controller.New(controller.Options{
+		Live: p.mgr.GetAPIReader(), Cache: p.mgr.GetCache(), Client: p.mgr.GetClient(),
+		Sinks: observe.Sinks{
+			Events: p.events.RecorderAt, Log: p.Log, Metrics: p.metrics,
+			Fences: func(t journal.Update) {
+				p.records.AddUpdate(t)
+				p.tracer.ReportFence(t)
+			},
+			Parts: p.tracer.ObserveSpan,
+		},
+		Wakes:  wake.NewMetrics(p.registry),
+		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,
+		Storage: p.storage.NotifyChanged,
+		Record:  p.putLine,
+	})
+	return p.reconciler.SetupWithManager(ctx, p.mgr)
+}
+
+// addElection watches what may end the leadership, and reports whether this process leads.
+func (p *process) addElection(context.Context) error {
+	p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forcefence_leading",
+		Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
+	}, func() float64 {
+		if p.leading() != nil {
+			return 0
+		}
+		return 1
+	}))
+	if !p.cfg.LeaderElection.Enabled {
+		return nil
+	}
+	return p.run(manager.RunnableFunc(func(ctx context.Context) error {
+		return p.lock.watchRivals(ctx, p.cfg.LeaderElection.RetryPeriod)
+	}), onEveryReplica(p.rewind.watchLease))
+}
+
+// addDrainGuards guards drains.
+func (p *process) addDrainGuards(context.Context) error {
+	return p.run(drainguard.New(drainguard.Options{
+		REST:      p.restConfig,
+		Live:      p.mgr.GetAPIReader(),
+		Cache:     p.mgr.GetCache(),
+		Client:    p.mgr.GetClient(),
+		Dynamic:   p.dynamic,
+		Events:    p.events.RecorderNow(),
+		Log:       p.Log,
+		Metrics:   drainguard.NewMetrics(p.registry),
+		Guards:    func() []drainguard.Guarded { return *p.confs.drainGuards.Load() },
+		Adapters:  func() []*storage.Adapter { return *p.confs.evictable.Load() },
+		Leading:   p.leading,
+		LeftAlone: p.reconciler.LeftAlone,
+		Now:       time.Now,
+		MayBegin:  func(n *corev1.Node) bool { return p.confs.activeConfig().Mode(n).Mode.MayAct() },
+	}))
+}
+
+// addDrills asks the devices of healthy nodes.
+func (p *process) addDrills(context.Context) error {
+	return p.run(drills.New(drills.Options{
+		Live:       p.mgr.GetAPIReader(),
+		Cache:      p.mgr.GetCache(),
+		Client:     p.mgr.GetClient(),
+		Events:     p.events.RecorderNow(),
+		Log:        p.Log,
+		Metrics:    drills.NewMetrics(p.registry),
+		Config:     p.confs.activeConfig,
+		Leading:    p.leading,
+		WithFleet:  p.reconciler.WithFleet,
+		ShouldList: p.reconciler.ShouldList,
+		Key:        p.cfg.TaintKey,
+		Now:        time.Now,
+	}))
+}
+
+// addConfigCheck compares the configuration with the Nodes.
+func (p *process) addConfigCheck(context.Context) error {
+	return p.run(&controller.ConfigCheck{
+		Live:      p.mgr.GetAPIReader(),
+		Cache:     p.mgr.GetCache(),
+		Log:       p.Log,
+		Config:    p.confs.activeConfig,
+		LeftAlone: p.reconciler.LeftAlone,
+	})
+}
+
+// addReload puts a changed file in force.
+func (p *process) addReload(context.Context) error {
+	return p.run(onEveryReplica(func(ctx context.Context) error {
+		return config.Watch(ctx, p.ConfigFile, p.Registry, p.confs.applyChange, p.confs.refuseChange)
+	}))
+}
+
+// addServers serves metrics and health.
+func (p *process) addServers(ctx context.Context) error {
+	synced := func(*http.Request) error {
+		wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if !p.mgr.GetCache().WaitForCacheSync(wait) {
+			return errors.New("informers are not in sync")
+		}
+		return nil
+	}
+	metrics := metricsHandler(prometheus.Gatherers{p.registry, crmetrics.Registry})
+	return errors.Join(
+		addServer(p.mgr, "metrics", p.cfg.Listen.Metrics, metrics, p.Log),
+		addServer(p.mgr, "health", p.cfg.Listen.Health, probeHandler(synced), p.Log),
+	)
+}
