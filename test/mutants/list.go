@@ -5739,17 +5739,17 @@ var Mutants = []Mutant{
 		Old: "!unicode.IsPrint(r) || r == unicode.ReplacementChar", New: "unicode.MaxRune < r",
 	},
 	{
-		Name: "app: a reload forgets which passwords were refused", In: "cmd/internal/app.configs.applyConfig",
+		Name: "app: a reload forgets which passwords were refused", In: "cmd/internal/app.providerSet.prepare",
 		Old: "!reflect.DeepEqual(m.from, pc)", New: "reflect.DeepEqual(pc, pc)",
 		Tests: wiring,
 	},
 	{
-		Name: "app: a provider that changed stays as it was", In: "cmd/internal/app.configs.applyConfig",
+		Name: "app: a provider that changed stays as it was", In: "cmd/internal/app.providerSet.prepare",
 		Old: "!reflect.DeepEqual(m.from, pc)", New: "!reflect.DeepEqual(pc, pc)",
 		Tests: wiring,
 	},
 	{
-		Name: "app: a reload closes providers that are being asked", In: "cmd/internal/app.configs.applyConfig",
+		Name: "app: a reload closes providers that are being asked", In: "cmd/internal/app.providerSet.commit",
 		Old: "time.After(closeDelay)", New: "time.After(0)",
 		Tests: wiring,
 	},

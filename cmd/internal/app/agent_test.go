@@ -61,10 +61,10 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer p.closeProviders()
+			defer p.providers.closeAll()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if obs, err := p.open["it"].guarded.State(ctx, providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
+			if obs, err := p.providers.open["it"].guarded.State(ctx, providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
 				t.Errorf("got %v of a device that forbids everything", obs)
 			}
 			select {

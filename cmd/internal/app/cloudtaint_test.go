@@ -79,8 +79,8 @@ func TestCloudTaint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(p.closeProviders)
-		p.live = live
+		t.Cleanup(p.providers.closeAll)
+		p.providers.live = live
 		cfg, err := config.Parse("f", fmt.Appendf(nil, `
 providers: [{name: cloud, cloudtaint: {trust: %s}}]
 nodes: [{name: all, provider: cloud, machine: {from: template, template: "{{ .Name }}"}}]

@@ -2,10 +2,8 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,14 +11,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/taint"
@@ -36,19 +32,15 @@ import (
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
-// configs holds the configuration in force. A reload makes new providers for the changed entries, and then swaps. The
-// old providers are closed once no question to them can be in flight any more. Unchanged providers stay, with their
-// sessions and with their knowledge of refused passwords. Otherwise each edit of the file would send such a password
-// once more, until the account is locked.
+// configs holds the configuration in force.
 type configs struct {
-	log            *slog.Logger
-	namespace      string // the controller's own
-	cache          client.Reader
-	live           client.Reader // reads from the API server, not from a cache; nil: no provider reads Nodes
-	limiterMetrics *guard.Metrics
-	reloads        *prometheus.CounterVec
-	lastReloadOK   prometheus.Gauge
-	storage        *watch.Watcher // nil: no policy is carried out
+	log          *slog.Logger
+	namespace    string // the controller's own
+	cache        client.Reader
+	providers    providerSet
+	reloads      *prometheus.CounterVec
+	lastReloadOK prometheus.Gauge
+	storage      *watch.Watcher // nil: no policy is carried out
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
 	report func(reason.Reason, ...string)
 
@@ -56,27 +48,10 @@ type configs struct {
 	drainGuards atomic.Pointer[[]drainguard.Guarded]
 	evictable   atomic.Pointer[[]*storage.Adapter] // storage adapters that a drain guard may ask to evict
 
-	mu          sync.Mutex              // guards all below
-	firstFile   *config.Config          // the file at the process's start
-	currentFile *config.Config          // the file in force
-	open        map[string]madeProvider // of the configuration in force, by name
-	closing     sync.WaitGroup
-	done        chan struct{}
+	mu          sync.Mutex     // guards all below
+	firstFile   *config.Config // the file at the process's start
+	currentFile *config.Config // the file in force
 }
-
-// madeProvider is a provider with the configuration that it was made from.
-type madeProvider struct {
-	from    config.Provider
-	inner   providers.Provider
-	guarded *guard.Provider
-}
-
-// closeDelay is how long a replaced provider stays open. A question takes at most guard's greatest deadline, 5 s. A
-// question to a slow device of the same node begins at most 4 s later.
-const closeDelay = 10 * time.Second
-
-// closeTimeout bounds the closing of one provider's sessions.
-const closeTimeout = 5 * time.Second
 
 func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*configs, error) {
 	guards, err := guard.NewMetrics(reg)
@@ -84,11 +59,10 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	p := &configs{
-		log:            o.Log,
-		namespace:      chooseNamespace(o.Namespace),
-		cache:          cache,
-		limiterMetrics: guards,
-		done:           make(chan struct{}),
+		log:       o.Log,
+		namespace: chooseNamespace(o.Namespace),
+		cache:     cache,
+		providers: providerSet{log: o.Log, metrics: guards, done: make(chan struct{})},
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
 		}, []string{"result"}),
@@ -115,42 +89,9 @@ func (p *configs) activeFile() *config.Config {
 
 // applyConfig makes the providers of cfg that changed, and puts cfg in force.
 func (p *configs) applyConfig(cfg *config.Config) error {
-	p.mu.Lock()
-	before := p.open
-	p.mu.Unlock()
-	open := map[string]madeProvider{}
-	var fresh, old []providers.Closer
-	for _, pc := range cfg.Providers {
-		m, had := before[pc.Name]
-		if !had || !reflect.DeepEqual(m.from, pc) {
-			inner, err := pc.Config.New(providers.Options{
-				Name:  pc.Name,
-				Agent: version.UserAgent("forcefence"),
-				Log:   p.log.With("provider", pc.Name),
-				Now:   time.Now,
-				Node:  NodeReader(p.live),
-			})
-			if err != nil {
-				return errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeAll(fresh))
-			}
-			m = madeProvider{pc, inner, guard.New(inner, guard.Options{
-				Name:        pc.Name,
-				Type:        pc.Type,
-				Timeout:     pc.Timeout,
-				Rate:        rate.Limit(pc.RatePerSecond),
-				Burst:       max(1, int(pc.RatePerSecond)),
-				Concurrency: pc.Concurrency,
-				Metrics:     p.limiterMetrics,
-				Log:         p.log,
-			})}
-			fresh = append(fresh, m.guarded)
-		}
-		open[pc.Name] = m
-	}
-	for name, m := range before {
-		if open[name].guarded != m.guarded {
-			old = append(old, m.guarded)
-		}
+	open, err := p.providers.prepare(cfg.Providers)
+	if err != nil {
+		return err
 	}
 	maker := machineFinder{cfg: cfg, made: open, hosts: makeHosts(cfg, open), claims: p.claimsReader(cfg)}
 	now := rulesOf(cfg, p.namespace)
@@ -166,7 +107,8 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open, p.currentFile = open, cfg
+	p.providers.commit(open)
+	p.currentFile = cfg
 	if p.firstFile == nil {
 		p.firstFile = cfg
 	}
@@ -182,17 +124,6 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	p.drainGuards.Store(&guards)
 	asked := cfg.EvictableStorage()
 	p.evictable.Store(&asked)
-	if len(old) > 0 {
-		p.closing.Go(func() {
-			select {
-			case <-time.After(closeDelay):
-			case <-p.done:
-			}
-			if err := closeAll(old); err != nil {
-				p.log.Warn("Could not close a replaced provider", "error", err)
-			}
-		})
-	}
 	return nil
 }
 
@@ -272,13 +203,13 @@ func NodeReader(live client.Reader) func(context.Context, string) (providers.Nod
 // machineFinder finds the machines of nodes by one configuration.
 type machineFinder struct {
 	cfg    *config.Config
-	made   map[string]madeProvider
+	made   map[string]openProvider
 	hosts  map[string]*machine.Within // by the rules' names
 	claims func(*corev1.Node) (*taint.Claims, *nodeLookup, error)
 }
 
 // makeHosts makes the providers of the rules whose nodes are within hosts. Rules share them, and the questions to them.
-func makeHosts(cfg *config.Config, made map[string]madeProvider) map[string]*machine.Within {
+func makeHosts(cfg *config.Config, made map[string]openProvider) map[string]*machine.Within {
 	out := map[string]*machine.Within{}
 	known := map[config.Host]*machine.Host{}
 	for _, n := range cfg.Nodes {
@@ -580,30 +511,4 @@ func (p *configs) refuseChange(err error) {
 	if p.report != nil {
 		p.report(reason.ConfigRejected, "{detail}", strings.Join(strings.Fields(err.Error()), " "))
 	}
-}
-
-// closeProviders closes every provider that is still open, and blocks until they are closed.
-func (p *configs) closeProviders() {
-	close(p.done)
-	p.closing.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var open []providers.Closer
-	for _, m := range p.open {
-		open = append(open, m.guarded)
-	}
-	if err := closeAll(open); err != nil {
-		p.log.Warn("Could not close a provider", "error", err)
-	}
-	p.open = nil
-}
-
-func closeAll(open []providers.Closer) error {
-	var errs []error
-	for _, c := range open {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		errs = append(errs, c.Close(ctx))
-		cancel()
-	}
-	return errors.Join(errs...)
 }

@@ -53,12 +53,12 @@ func OpenSession(
 	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listedNodes{c, d.nodes}); err != nil {
 		return nil, err
 	}
-	d.confs.live = c
+	d.confs.providers.live = c
 	return d, d.confs.applyConfig(cfg)
 }
 
 // Close releases the devices' sessions and connections.
-func (d *Session) Close() { d.confs.closeProviders() }
+func (d *Session) Close() { d.confs.providers.closeAll() }
 
 // listedNodes is a client that returns a list of Nodes from an earlier read.
 type listedNodes struct {

@@ -37,7 +37,7 @@ func TestProviderIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.closeProviders()
+	defer p.providers.closeAll()
 	node := func(id string) *corev1.Node {
 		n := annotated("n1", "", uuid1, "")
 		n.Spec.ProviderID = id

@@ -54,7 +54,7 @@ func TestMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.closeProviders()
+	defer p.providers.closeAll()
 	use := func(allow string) {
 		t.Helper()
 		cfg, err := config.Parse("f", fmt.Appendf(nil, text, allow), all.Types())

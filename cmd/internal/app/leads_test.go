@@ -36,7 +36,7 @@ func TestLeadsFollowTheNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.closeProviders()
+		defer p.providers.closeAll()
 		if err := p.applyConfig(cfg); err != nil {
 			t.Fatal(err)
 		}

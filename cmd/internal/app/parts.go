@@ -59,14 +59,14 @@ func (p *process) addConfig(context.Context) (err error) {
 	if p.confs, err = newConfigs(p.Options, p.registry, p.mgr.GetCache()); err != nil {
 		return err
 	}
-	p.confs.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
+	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
 	p.confs.report = newLeaseReporter(
 		p.events.RecorderNow(), "Reload", p.leading, p.Namespace, p.cfg.LeaderElection,
 	)
 	if err := p.confs.applyConfig(p.cfg); err != nil {
 		return err
 	}
-	p.closers = append(p.closers, p.confs.closeProviders)
+	p.closers = append(p.closers, p.confs.providers.closeAll)
 	p.confs.logWarnings(p.cfg)
 	return nil
 }

@@ -212,7 +212,7 @@ func TestModeOfTheRule(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("file %s, rule %q", tc.file, tc.rule), func(t *testing.T) {
 			r := newRules(t)
-			defer r.p.closeProviders()
+			defer r.p.providers.closeAll()
 			r.use(fmt.Sprintf(twoProviders, tc.file, "refuse", tc.rule))
 			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 			n1.Labels["pool"] = "a"
@@ -251,7 +251,7 @@ func (f *feeding) New(o providers.Options) (providers.Provider, error) {
 // The further devices of a node arrive with the first, or without it, each with its own provider, and with who else has it.
 func TestFurtherDevices(t *testing.T) {
 	r := newRules(t)
-	defer r.p.closeProviders()
+	defer r.p.providers.closeAll()
 	r.types = append(r.types, providers.Type{Name: "feeding", NewConfig: func() providers.Config { return &feeding{device{made: &r.made}} }})
 	r.use(`
 mode: fence
@@ -305,7 +305,7 @@ nodes:
 // A mode that the configuration has and the code behind it does not know is an error: it must not pass for observe.
 func TestUnknownMode(t *testing.T) {
 	r := newRules(t)
-	defer r.p.closeProviders()
+	defer r.p.providers.closeAll()
 	cfg := r.parse(fmt.Sprintf(twoProviders, "fence", "refuse", ""))
 	cfg.Mode, cfg.Nodes[1].Mode = "pause", ""
 	if err := r.p.applyConfig(cfg); err != nil {
@@ -324,7 +324,7 @@ func TestUnknownMode(t *testing.T) {
 // What the file says arrives where it is meant to.
 func TestPolicyIsTheFile(t *testing.T) {
 	r := newRules(t)
-	defer r.p.closeProviders()
+	defer r.p.providers.closeAll()
 	n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 	n1.Labels["pool"] = "a"
 	r.cache.set(nil, n1, n2)
@@ -396,7 +396,7 @@ func TestPolicyIsTheFile(t *testing.T) {
 func TestClashComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRules(t)
-		defer r.p.closeProviders()
+		defer r.p.providers.closeAll()
 		r.use("providers: [{name: racks, device: {}}]\nnodes: [{name: all, provider: racks, machine: {from: systemUUID}}]")
 		a, twin := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("twin", "44454C4C-4200-1035-8053-B4C04F383831")
 		other := aNode("other", "4c4c4544-0042-3510-8053-b4c04f383832")
@@ -508,7 +508,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("the provider in force: %v", err)
 		}
 		r.p.applyChange(r.parse(fmt.Sprintf(file, "observe", "4s", false)))
-		r.p.closeProviders()
+		r.p.providers.closeAll()
 		if got := closed(); !slices.Equal(got, []int{1, 1, 1, 1, 1}) {
 			t.Errorf("closed at the end: got %v, want all", got)
 		}

@@ -54,7 +54,7 @@ func (o off) State(ctx context.Context, t providers.Target) (providers.Observati
 // The hosts of a rule's hypervisors speak for its nodes, beside their own device and after all levels. Nobody is powered off by them.
 func TestHostsOfARule(t *testing.T) {
 	r := newRules(t)
-	defer r.p.closeProviders()
+	defer r.p.providers.closeAll()
 	r.types = append(r.types,
 		providers.Type{Name: "lodging", NewConfig: func() providers.Config { return &lodging{device{made: &r.made}} }},
 		providers.Type{Name: "idle", NewConfig: func() providers.Config { return &idle{device{made: &r.made}} }})

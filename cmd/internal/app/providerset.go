@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/guard"
+)
+
+// providerSet holds the providers of the configuration in force. One goroutine at a time uses it.
+//
+// A reload makes new providers for the changed entries. Unchanged providers stay, with their sessions and with their
+// knowledge of refused passwords. Otherwise each edit of the file would send such a password once more, until the
+// account is locked.
+type providerSet struct {
+	log     *slog.Logger
+	live    client.Reader // reads from the API server, not from a cache; nil: no provider reads Nodes
+	metrics *guard.Metrics
+
+	open    map[string]openProvider // by name
+	closing sync.WaitGroup
+	done    chan struct{}
+}
+
+// openProvider is a provider with the configuration that it was made from.
+type openProvider struct {
+	from    config.Provider
+	inner   providers.Provider
+	guarded *guard.Provider
+}
+
+// closeDelay is how long what a reload replaced stays usable. A question takes at most guard's greatest deadline, 5 s.
+// A question to a slow device of the same node begins at most 4 s later.
+const closeDelay = 10 * time.Second
+
+// closeTimeout bounds the closing of one provider's sessions.
+const closeTimeout = 5 * time.Second
+
+// prepare returns the providers of a configuration by name: those that are open, and new ones for the entries that
+// changed. If it cannot make one it returns an error, and closes the new ones.
+func (s *providerSet) prepare(all []config.Provider) (map[string]openProvider, error) {
+	next := map[string]openProvider{}
+	for _, pc := range all {
+		m, had := s.open[pc.Name]
+		if !had || !reflect.DeepEqual(m.from, pc) {
+			inner, err := pc.Config.New(providers.Options{
+				Name:  pc.Name,
+				Agent: version.UserAgent("forcefence"),
+				Log:   s.log.With("provider", pc.Name),
+				Now:   time.Now,
+				Node:  NodeReader(s.live),
+			})
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeMissing(next, s.open))
+			}
+			m = openProvider{pc, inner, guard.New(inner, guard.Options{
+				Name:        pc.Name,
+				Type:        pc.Type,
+				Timeout:     pc.Timeout,
+				Rate:        rate.Limit(pc.RatePerSecond),
+				Burst:       max(1, int(pc.RatePerSecond)),
+				Concurrency: pc.Concurrency,
+				Metrics:     s.metrics,
+				Log:         s.log,
+			})}
+		}
+		next[pc.Name] = m
+	}
+	return next, nil
+}
+
+// commit replaces the open providers. Those that next lacks are closed after closeDelay.
+func (s *providerSet) commit(next map[string]openProvider) {
+	before := s.open
+	s.open = next
+	s.closing.Go(func() {
+		select {
+		case <-time.After(closeDelay):
+		case <-s.done:
+		}
+		if err := closeMissing(before, next); err != nil {
+			s.log.Warn("Could not close a replaced provider", "error", err)
+		}
+	})
+}
+
+// closeAll closes every provider that is still open, and blocks until they are closed.
+func (s *providerSet) closeAll() {
+	close(s.done)
+	s.closing.Wait()
+	if err := closeMissing(s.open, nil); err != nil {
+		s.log.Warn("Could not close a provider", "error", err)
+	}
+	s.open = nil
+}
+
+// closeMissing closes the providers that next lacks.
+func closeMissing(open, next map[string]openProvider) error {
+	var errs []error
+	for name, m := range open {
+		if next[name].guarded == m.guarded {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		errs = append(errs, m.guarded.Close(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
+}
