@@ -31,14 +31,25 @@ type Claim struct {
 
 func (c Claim) hasMachine() bool { return c.Machine.Provider != "" }
 
+// machinePins returns the hashes of the claimed machine's ID and system UUID; "" without a machine.
+func (c Claim) machinePins() (id, uuid string) {
+	if !c.hasMachine() {
+		return "", ""
+	}
+	return c.Machine.idPin(), c.Machine.uuidPin()
+}
+
 // splitPin splits a pin into its two hashes. A label of another shape matches no machine, but is not an empty pin.
 func (c Claim) splitPin() (id, uuid string) {
 	id, uuid, _ = strings.Cut(c.Pin, ".")
 	return id, uuid
 }
 
-// Claims holds what all nodes claim and are pinned to, as of one look at them. A nil Claims holds none.
-type Claims struct{ ids, uuids map[string][]holder }
+// Claims holds what all nodes claim and are pinned to. A nil Claims holds none.
+type Claims struct{ ids, uuids holders }
+
+// holders holds which nodes name a machine, by the hash of its ID or UUID.
+type holders map[string][]holder
 
 // holder is one node that names a machine's ID or UUID, by its claim, its pin, or both.
 type holder struct {
@@ -50,25 +61,44 @@ type holder struct {
 
 // NewClaims indexes the claims of all nodes, including nodes without a machine: their pins count.
 func NewClaims(all []Claim) *Claims {
-	c := &Claims{ids: map[string][]holder{}, uuids: map[string][]holder{}}
-	add := func(m map[string][]holder, node string, operator bool, claimed, pinned string) {
-		if pinned != "" && pinned != noUUID {
-			m[pinned] = append(m[pinned], holder{node, pinned == claimed, operator && pinned == claimed, true})
-		}
-		if claimed != "" && claimed != noUUID && claimed != pinned {
-			m[claimed] = append(m[claimed], holder{node, true, operator, false})
-		}
-	}
-	for _, cl := range all {
-		id, uuid := cl.splitPin()
-		claimedID, claimedUUID := "", ""
-		if cl.hasMachine() {
-			claimedID, claimedUUID = cl.Machine.idPin(), cl.Machine.uuidPin()
-		}
-		add(c.ids, cl.Node, !cl.Claimed, claimedID, id)
-		add(c.uuids, cl.Node, false, claimedUUID, uuid) // the node reports it, so the operator never wrote it
-	}
+	c := &Claims{ids: holders{}, uuids: holders{}}
+	c.Replace(nil, all)
 	return c
+}
+
+// Replace replaces all claims of some nodes. The caller gives the old ones unchanged, and lets no other goroutine use c
+// meanwhile.
+func (c *Claims) Replace(old, now []Claim) {
+	for _, cl := range old {
+		id, uuid := cl.splitPin()
+		claimedID, claimedUUID := cl.machinePins()
+		c.ids.remove(cl.Node, claimedID, id)
+		c.uuids.remove(cl.Node, claimedUUID, uuid)
+	}
+	for _, cl := range now {
+		id, uuid := cl.splitPin()
+		claimedID, claimedUUID := cl.machinePins()
+		c.ids.add(cl.Node, !cl.Claimed, claimedID, id)
+		c.uuids.add(cl.Node, false, claimedUUID, uuid) // the node reports it, so the operator never wrote it
+	}
+}
+
+func (h holders) add(node string, operator bool, claimed, pinned string) {
+	if pinned != "" && pinned != noUUID {
+		h[pinned] = append(h[pinned], holder{node, pinned == claimed, operator && pinned == claimed, true})
+	}
+	if claimed != "" && claimed != noUUID && claimed != pinned {
+		h[claimed] = append(h[claimed], holder{node, true, operator, false})
+	}
+}
+
+func (h holders) remove(node string, hashes ...string) {
+	for _, k := range hashes {
+		h[k] = slices.DeleteFunc(h[k], func(o holder) bool { return o.node == node })
+		if len(h[k]) == 0 {
+			delete(h, k)
+		}
+	}
 }
 
 // Clash is how other nodes' claims and pins conflict with a claim. The zero value is no conflict.

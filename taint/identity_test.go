@@ -1,6 +1,8 @@
 package taint
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,6 +139,48 @@ func TestClash(t *testing.T) {
 	}
 	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); got != (Clash{}) {
 		t.Errorf("a nil Claims: got %+v", got)
+	}
+}
+
+// Claims that were replaced, node by node and in any order, are those of the nodes as they are now.
+func TestReplaceClaims(t *testing.T) {
+	machines := []Machine{{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc2, ""), {"racks", "", uuid1}}
+	pins := []string{"", bmc1.Pin(), bmc2.Pin(), withUUID(bmc2, "").Pin(), "no pin of ours", "." + bmc1.uuidPin()}
+	words := func(c Clash) []string { // the order of the nodes' names does not count
+		return slices.Sorted(strings.FieldsSeq(strings.ReplaceAll(c.Refused+" no pin "+c.NoPin, ",", "")))
+	}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		nodes := map[string][]Claim{}
+		claims := NewClaims(nil)
+		for range 30 {
+			name := []string{"n1", "n2", "n3"}[random.IntN(3)]
+			var now []Claim
+			for range random.IntN(3) {
+				now = append(now, Claim{
+					Node: name, Machine: machines[random.IntN(len(machines))], Claimed: random.IntN(2) > 0,
+					Pin: pins[random.IntN(len(pins))],
+				})
+			}
+			claims.Replace(nodes[name], now)
+			nodes[name] = now
+			var all []Claim
+			for _, of := range nodes {
+				all = append(all, of...)
+			}
+			want := NewClaims(all)
+			for _, mine := range all {
+				if got, want := claims.FindClash(mine), want.FindClash(mine); !slices.Equal(words(got), words(want)) {
+					t.Fatalf("seed %d: claim %+v: got %+v, want %+v", seed, mine, got, want)
+				}
+			}
+		}
+		for name := range nodes {
+			claims.Replace(nodes[name], nil)
+		}
+		if len(claims.ids)+len(claims.uuids) > 0 {
+			t.Fatalf("seed %d: no node is left, but the claims hold %+v", seed, claims)
+		}
 	}
 }
 

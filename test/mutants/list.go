@@ -6210,7 +6210,15 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint"},
 	},
 	{
-		Name: "identity: a pin counts only while its node is led there (14)", In: "taint.NewClaims",
+		Name: "identity: a node keeps the claims that it had (14)", In: "taint.Claims.Replace",
+		Old: "c.ids.remove(cl.Node, claimedID, id)", New: "_, _ = claimedID, id", Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a claim that is replaced takes another node's with it (14)", In: "taint.holders.remove",
+		Old: "o.node == node", New: "true", Tests: []string{"./taint"},
+	},
+	{
+		Name: "identity: a pin counts only while its node is led there (14)", In: "taint.holders.add",
 		Old: `pinned != ""`, New: `pinned != "" && pinned == claimed`,
 		Tests: []string{"./taint"},
 	},
