@@ -121,6 +121,9 @@ var explained = []string{"./cmd/forcefence -run TestExplain"}
 // wiring is what becomes of a configuration file.
 var wiring = []string{"./cmd/internal/app"}
 
+// indexed are the tests of what the file says of Nodes that come, change and go.
+var indexed = []string{"./cmd/internal/app -short -run Index|ClashComesAndGoes"}
+
 // serving are the tests of metrics and health beside hostile clients.
 var serving = []string{"./cmd/internal/app -run HostileClients|Exposition"}
 
@@ -5587,31 +5590,31 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "identity: what led another Node of the name leads this one",
-		In:   "cmd/internal/app.nodeLookup.isForVersion",
-		Old:  "l.uid == n.UID", New: "true",
+		In:   "cmd/internal/app.nodeEntry.matches",
+		Old:  "e.uid == n.UID", New: "true", Tests: indexed,
 	},
 	{
 		Name: "identity: what led an older version of the Node leads it",
-		In:   "cmd/internal/app.nodeLookup.isForVersion",
-		Old:  "l.rv == n.ResourceVersion", New: "true",
+		In:   "cmd/internal/app.nodeEntry.matches",
+		Old:  "e.version == n.ResourceVersion", New: "true", Tests: indexed,
 	},
 	{
 		Name: "identity: a Node without a version is led by what led another",
-		In:   "cmd/internal/app.nodeLookup.isForVersion",
-		Old:  `l.rv != ""`, New: "true",
+		In:   "cmd/internal/app.nodeEntry.matches",
+		Old:  `e.version != ""`, New: "true", Tests: indexed,
 	},
 	{
 		Name: "identity: who else has a machine is not seen when that changes",
-		In:   "cmd/internal/app.nodeLookups.updateLookups",
-		Old:  "!slices.Equal(now.claims, before.claims)", New: "!slices.Equal(now.claims, now.claims)",
+		In:   "cmd/internal/app.nodeIndex.setEntry",
+		Old:  "!slices.Equal(e.claims, old.claims)", New: "!slices.Equal(e.claims, e.claims)", Tests: indexed,
 	},
 	{
 		Name: "kube: a cache that does not run yet has no nodes (6)", In: "taint/kube.CachedNodes",
 		Old: "informer.HasSynced()", New: "true",
 	},
 	{
-		Name: "identity: what changed of a Node is not asked about", In: "cmd/internal/app.nodeLookups.updateLookups",
-		Old: "if l.known[n] {\n\t\t\tcontinue\n\t\t}", New: "if l.of[n.Name].nodeLookup != nil { continue }",
+		Name: "identity: what changed of a Node is not asked about", In: "cmd/internal/app.nodeIndex.setEntry",
+		Old: "old.matches(n)", New: `old.version != ""`, Tests: indexed,
 	},
 	{
 		Name: "watch: a node that moved is looked up once", In: "taint/wake.Moves.ShouldList",
@@ -5626,14 +5629,10 @@ var Mutants = []Mutant{
 		Old: "!slices.Equal(e.ObjectOld.Status.Addresses, e.ObjectNew.Status.Addresses)", New: "false", Tests: glue,
 	},
 	{
-		Name: "identity: who has gone is not missed", In: "cmd/internal/app.nodeLookups.updateLookups",
-		Old: "len(l.of) == len(nodes)", New: "true",
+		Name: "identity: a node that has gone keeps its machine", In: "cmd/internal/app.nodeIndex.setEntry",
+		Old: "x.claims.Replace(old.claims, nil)", New: "", Tests: indexed,
 	},
-	{
-		Name: "identity: who else has a machine is remembered when others do",
-		In:   "cmd/internal/app.machineFinder.claimedMachine",
-		Old:  "l.all == all", New: "true",
-	},
+
 	{
 		Name: "fleet: a Lease that stops to change is not looked at in time",
 		In:   "taint/decide/fleet.Fleet.scheduleFlags",
@@ -5649,8 +5648,8 @@ var Mutants = []Mutant{
 		Old: "now.Before(f.scanned)", New: "false",
 	},
 	{
-		Name: "identity: a node that is gone keeps its machine", In: "cmd/internal/app.nodeLookups.updateLookups",
-		Old: "return true", New: "return others",
+		Name: "identity: a configuration that was replaced goes on without events", In: "cmd/internal/app.nodeIndex.findClash",
+		Old: "x.replaced", New: "false", Tests: indexed,
 	},
 	{
 		Name: "taint: what a newer version wrote is lost", In: "taint.ParseRecord",
@@ -5708,25 +5707,30 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machineFinder.buildMachine",
+		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machineFinder.claimedMachine",
 		Old: "string(m.Mode)", New: "string(f.cfg.Mode)",
 		Tests: wiring,
 	},
 	{
-		Name: "app: a clash that is gone stays", In: "cmd/internal/app.configs.claimsReader",
-		Old: "time.Since(at) >= time.Second", New: "at.After(time.Now())",
-		Tests: wiring,
+		Name: "app: a configuration that a question still uses misses events", In: "cmd/internal/app.configs.refreshNode",
+		Old: "indexes := p.indexes", New: "indexes := p.indexes[len(p.indexes)-1:]",
+		Tests: indexed,
 	},
 	{
-		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.configs.claimsReader",
-		Old:   "return nil, known.of[node.Name].nodeLookup, err",
-		New:   "return taint.NewClaims(nil), known.of[node.Name].nodeLookup, nil",
-		Tests: wiring,
+		Name: "app: the informer's changes do not reach the index", In: "cmd/internal/app.process.addConfig",
+		Old: "func(_, o any) { refresh(o) }", New: "nil",
+		Tests: []string{"./cmd/internal/app -run TestIndexIsFed"},
+	},
+	{
+		Name: "app: who cannot be listed does not clash", In: "cmd/internal/app.nodeIndex.findClash",
+		Old:   "!x.nodes.synced()",
+		New:   "false",
+		Tests: indexed,
 	},
 	{
 		Name: "app: the target loses its system UUID (3)", In: "cmd/internal/app.machineFinder.buildMachine",
-		Old: "f.deviceMachine(of.Provider, of.Target)", New: "f.deviceMachine(of.Provider, providers.Target{Node: " +
-			"of.Target.Node, ID: of.Target.ID})",
+		Old:   "f.deviceMachine(m.Provider, m.Target)",
+		New:   "f.deviceMachine(m.Provider, providers.Target{Node: m.Target.Node, ID: m.Target.ID})",
 		Tests: wiring,
 	},
 	{

@@ -54,7 +54,7 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), &nodeCache{})
+			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
 			if err == nil {
 				err = p.applyConfig(cfg)
 			}

@@ -44,10 +44,19 @@ type Options struct {
 // Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration
 // is an error, and so is an API server that does not answer at start. A device that does not answer is no error.
 func Run(ctx context.Context, o Options) error {
-	p, err := newProcess(ctx, o)
+	log := logr.FromSlogHandler(quietLog{shutdownLog{o.Log.Handler(), ctx}})
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	p, err := newProcess(o, log)
 	if err != nil {
 		return err
 	}
+	return p.run(ctx)
+}
+
+// run adds the parts in their order, and runs them until ctx ends. Then, or if a part fails, it closes what the parts
+// opened.
+func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
 		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addReconciler,
@@ -57,7 +66,7 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	o.Log.Info(
+	p.Log.Info(
 		"Starting", "version", version.String(), "identity", p.Identity, "config", p.ConfigFile, "mode", p.cfg.Mode,
 		"providers", len(p.cfg.Providers), "rules", len(p.cfg.Nodes),
 	)
@@ -91,8 +100,8 @@ type process struct {
 	reconciler *controller.Reconciler
 }
 
-// newProcess reads the configuration, and makes the manager without any part.
-func newProcess(ctx context.Context, o Options) (*process, error) {
+// newProcess reads the configuration, and makes the manager without any part. log is the libraries'.
+func newProcess(o Options, log logr.Logger) (*process, error) {
 	cfg, err := config.Load(o.ConfigFile, o.Registry)
 	if err != nil {
 		return nil, err
@@ -104,9 +113,6 @@ func newProcess(ctx context.Context, o Options) (*process, error) {
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
-	logger := logr.FromSlogHandler(quietLog{shutdownLog{o.Log.Handler(), ctx}})
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
 	p := &process{
 		Options: o, cfg: cfg, restConfig: clientsOf(o.REST), registry: prometheus.NewRegistry(), leading: alwaysLeading,
 	}
@@ -120,7 +126,7 @@ func newProcess(ctx context.Context, o Options) (*process, error) {
 	if cfg.LeaderElection.Enabled {
 		p.leading = p.rewind.withRewindCheck(p.lock.checkLeading)
 	}
-	if p.mgr, err = ctrl.NewManager(p.restConfig, p.managerOptions(logger)); err != nil {
+	if p.mgr, err = ctrl.NewManager(p.restConfig, p.managerOptions(log)); err != nil {
 		return nil, fmt.Errorf("making manager: %w", err)
 	}
 	return p, nil
@@ -148,8 +154,8 @@ func (p *process) managerOptions(log logr.Logger) manager.Options {
 	return opts
 }
 
-// run makes the manager run them. Without NeedLeaderElection, a Runnable runs on the leader alone.
-func (p *process) run(all ...manager.Runnable) error {
+// addRunnables makes the manager run them. Without NeedLeaderElection, a Runnable runs on the leader alone.
+func (p *process) addRunnables(all ...manager.Runnable) error {
 	for _, r := range all {
 		if err := p.mgr.Add(r); err != nil {
 			return fmt.Errorf("adding to manager: %w", err)

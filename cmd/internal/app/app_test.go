@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// A part that fails ends Run, and Run closes what the parts before it opened.
+// A part that fails ends the process, which closes what the parts before it opened.
 func TestRunClosesItsParts(t *testing.T) {
 	cluster.Admin(t, shared) // skips the test where there is no control plane
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -31,15 +33,18 @@ nodes: [{name: all, provider: one, machine: {from: systemUUID}}]
 		t.Fatal(err)
 	}
 	var made []*instance
-	err = Run(t.Context(), Options{
+	p, err := newProcess(Options{
 		ConfigFile: file,
 		REST:       shared.RESTConfig(),
 		Registry: providers.Registry{
 			{Name: "device", NewConfig: func() providers.Config { return &device{made: &made} }},
 		},
 		Log: slog.New(slog.DiscardHandler),
-	})
-	if err == nil || !strings.Contains(err.Error(), "serving metrics") {
+	}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run(t.Context()); err == nil || !strings.Contains(err.Error(), "serving metrics") {
 		t.Errorf("got error %v, want that the metrics' address is taken", err)
 	}
 	if len(made) != 2 {

@@ -75,7 +75,7 @@ func TestCloudTaint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), &nodeCache{})
+		p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

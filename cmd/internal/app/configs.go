@@ -3,12 +3,14 @@ package app
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -28,7 +30,7 @@ import (
 type configs struct {
 	log          *slog.Logger
 	namespace    string // the controller's own
-	cache        client.Reader
+	nodes        nodeStore
 	providers    providerSet
 	reloads      *prometheus.CounterVec
 	lastReloadOK prometheus.Gauge
@@ -36,16 +38,23 @@ type configs struct {
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
 	report func(reason.Reason, ...string)
 
-	inForce     atomic.Pointer[controller.Config]
-	drainGuards atomic.Pointer[[]drainguard.Guarded]
-	evictable   atomic.Pointer[[]*storage.Adapter] // storage adapters that a drain guard may ask to evict
+	first   *config.Config // the file at the process's start
+	inForce atomic.Pointer[appliedConfig]
 
-	mu          sync.Mutex     // guards all below
-	firstFile   *config.Config // the file at the process's start
-	currentFile *config.Config // the file in force
+	mu      sync.Mutex   // guards indexes
+	indexes []*nodeIndex // that events refresh: the one in force, and for closeDelay those that it replaced
 }
 
-func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*configs, error) {
+// appliedConfig is a configuration in force.
+type appliedConfig struct {
+	file        *config.Config
+	config      *controller.Config
+	index       *nodeIndex
+	drainGuards []drainguard.Guarded
+	evictable   []*storage.Adapter // storage adapters that a drain guard may ask to evict
+}
+
+func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs, error) {
 	guards, err := guard.NewMetrics(reg)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
@@ -53,7 +62,7 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 	p := &configs{
 		log:       o.Log,
 		namespace: chooseNamespace(o.Namespace),
-		cache:     cache,
+		nodes:     nodes,
 		providers: providerSet{log: o.Log, metrics: guards, done: make(chan struct{})},
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
@@ -70,24 +79,21 @@ func newConfigs(o Options, reg prometheus.Registerer, cache client.Reader) (*con
 	return p, nil
 }
 
-func (p *configs) activeConfig() *controller.Config { return p.inForce.Load() }
+func (p *configs) activeConfig() *controller.Config { return p.inForce.Load().config }
 
 // activeFile returns the file that the configuration in force was read from.
-func (p *configs) activeFile() *config.Config {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.currentFile
-}
+func (p *configs) activeFile() *config.Config { return p.inForce.Load().file }
 
-// applyConfig makes the providers of cfg that changed, and puts cfg in force.
+// applyConfig makes the providers of cfg that changed, and puts cfg in force. One goroutine at a time calls it.
 func (p *configs) applyConfig(cfg *config.Config) error {
 	open, err := p.providers.prepare(cfg.Providers)
 	if err != nil {
 		return err
 	}
-	maker := machineFinder{cfg: cfg, made: open, hosts: makeHosts(cfg, open), claims: p.claimsReader(cfg)}
+	index := &nodeIndex{cfg: cfg, nodes: p.nodes}
+	finder := machineFinder{cfg: cfg, open: open, hosts: makeHosts(cfg, open), index: index}
 	now := rulesOf(cfg, p.namespace)
-	now.Machines = machine.Finder{Led: maker.claimedMachine, Recorded: maker.recordedMachine}
+	now.Machines = machine.Finder{Led: finder.claimedMachine, Recorded: finder.recordedMachine}
 	now.Wake = &wake.Config{
 		Machines: now.Machines,
 		Mode:     now.Mode,
@@ -97,14 +103,6 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	if p.storage != nil {
 		now.Storage = p.storage.UseAdapters(cfg.FollowedStorage())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.providers.commit(open)
-	p.currentFile = cfg
-	if p.firstFile == nil {
-		p.firstFile = cfg
-	}
-	p.inForce.Store(now)
 	guards := cfg.DrainGuards()
 	for i, g := range guards {
 		for _, s := range now.Storage {
@@ -113,10 +111,37 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 			}
 		}
 	}
-	p.drainGuards.Store(&guards)
-	asked := cfg.EvictableStorage()
-	p.evictable.Store(&asked)
+	p.mu.Lock()
+	p.indexes = append(slices.Clip(p.indexes), index)
+	p.mu.Unlock()
+	old := p.inForce.Swap(&appliedConfig{cfg, now, index, guards, cfg.EvictableStorage()})
+	if old == nil {
+		p.first = cfg
+	}
+	p.providers.commit(open, func() {
+		if old != nil {
+			p.endIndex(old.index)
+		}
+	})
 	return nil
+}
+
+// refreshNode notes that a Node came, changed or went. It is the informer's handler.
+func (p *configs) refreshNode(o any) {
+	name, _ := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o) // a Node has a key
+	p.mu.Lock()
+	indexes := p.indexes
+	p.mu.Unlock()
+	for _, x := range indexes {
+		x.refresh(name)
+	}
+}
+
+func (p *configs) endIndex(x *nodeIndex) {
+	x.end()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.indexes = slices.DeleteFunc(slices.Clone(p.indexes), func(o *nodeIndex) bool { return o == x })
 }
 
 // rulesOf returns what a file says about nodes, apart from their devices.
@@ -186,10 +211,7 @@ func (p *configs) logWarnings(cfg *config.Config) {
 
 // applyChange puts a changed file in force.
 func (p *configs) applyChange(cfg *config.Config) {
-	p.mu.Lock()
-	same := p.currentFile.Digest() == cfg.Digest()
-	p.mu.Unlock()
-	if same {
+	if p.activeFile().Digest() == cfg.Digest() {
 		p.lastReloadOK.Set(1)
 		return
 	}
@@ -201,9 +223,7 @@ func (p *configs) applyChange(cfg *config.Config) {
 	p.lastReloadOK.Set(1)
 	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if f := p.firstFile; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
+	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
 		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape {
 		p.log.Warn("taintKey, listen, leaderElection and record take effect at the next start")
 	}

@@ -50,7 +50,7 @@ func OpenSession(
 	if err := c.List(ctx, d.nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listedNodes{c, d.nodes}); err != nil {
+	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listedNodes(d.nodes.Items)); err != nil {
 		return nil, err
 	}
 	d.confs.providers.live = c
@@ -59,20 +59,6 @@ func OpenSession(
 
 // Close releases the devices' sessions and connections.
 func (d *Session) Close() { d.confs.providers.closeAll() }
-
-// listedNodes is a client that returns a list of Nodes from an earlier read.
-type listedNodes struct {
-	client.Reader
-	nodes *corev1.NodeList
-}
-
-func (l listedNodes) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if nodes, ok := list.(*corev1.NodeList); ok && len(opts) <= 1 {
-		*nodes = *l.nodes
-		return nil
-	}
-	return l.Reader.List(ctx, list, opts...)
-}
 
 // NodeNames returns the names of all nodes.
 func (d *Session) NodeNames() (out []string) {

@@ -29,8 +29,7 @@ func TestProviderIDs(t *testing.T) {
 			t.Errorf("provider %s: %d calls in flight, want %d", cfg.Providers[i].Name, got, want)
 		}
 	}
-	cache := &nodeCache{}
-	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), cache)
+	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
 	if err == nil {
 		err = p.applyConfig(cfg)
 	}

@@ -14,25 +14,25 @@ import (
 
 // machineFinder finds the machines of nodes by one configuration.
 type machineFinder struct {
-	cfg    *config.Config
-	made   map[string]openProvider
-	hosts  map[string]*machine.Within // by the rules' names
-	claims func(*corev1.Node) (*taint.Claims, *nodeLookup, error)
+	cfg   *config.Config
+	open  map[string]openProvider
+	hosts map[string]*machine.Within // by the rules' names
+	index *nodeIndex
 }
 
 // makeHosts makes the providers of the rules whose nodes are within hosts. Rules share them, and the questions to them.
-func makeHosts(cfg *config.Config, made map[string]openProvider) map[string]*machine.Within {
+func makeHosts(cfg *config.Config, open map[string]openProvider) map[string]*machine.Within {
 	out := map[string]*machine.Within{}
 	known := map[config.Host]*machine.Host{}
 	for _, n := range cfg.Nodes {
 		if len(n.Within) == 0 {
 			continue
 		}
-		w := &machine.Within{Guests: made[n.Provider].guarded, Now: providers.Now}
+		w := &machine.Within{Guests: open[n.Provider].guarded, Now: providers.Now}
 		for _, h := range n.Within {
 			if known[h] == nil {
 				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}
-				by := made[h.Provider].guarded
+				by := open[h.Provider].guarded
 				known[h] = &machine.Host{
 					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.DeviceOf(t),
 					Device: providers.Question{Provider: by, By: h.Provider, Target: t},
@@ -45,55 +45,25 @@ func makeHosts(cfg *config.Config, made map[string]openProvider) map[string]*mac
 	return out
 }
 
-// claimedMachine finds the machine that a node leads to now, and the other nodes that claim it. The caller must not
-// change the result: it is computed once for a version of the Node, as long as all claims stay the same.
+// claimedMachine finds the machine that a node leads to now, and the other nodes that claim it.
 func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error) {
-	all, lead, err := f.claims(node)
-	if err != nil || !lead.isForVersion(node) {
-		m, noMachine := f.cfg.FindMachine(node)
-		if err != nil && (noMachine == nil || len(m.Further) > 0) {
-			return machine.Machine{}, err
-		}
-		return f.buildMachine(node, m, noMachine, all)
-	}
-	if l := lead.last.Load(); l != nil && l.all == all {
-		return l.machine, l.noMachine
-	}
-	m, noMachine := f.buildMachine(node, lead.machine, lead.noMachine, all)
-	lead.last.Store(&foundMachine{all: all, machine: m, noMachine: noMachine})
-	return m, noMachine
-}
-
-// buildMachine makes the controller's machine from the file's machine of a node.
-func (f machineFinder) buildMachine(
-	node *corev1.Node,
-	m config.Machine,
-	noMachine error,
-	all *taint.Claims,
-) (machine.Machine, error) {
+	m, noMachine := f.index.findMachine(node)
 	if noMachine != nil && len(m.Further) == 0 {
 		return machine.Machine{}, noMachine
 	}
-	buildLevel := func(of config.Machine) machine.Machine {
-		out := f.hostedMachine(m.Rule, of)
-		if of.Within == nil {
-			out = f.deviceMachine(of.Provider, of.Target)
-		}
-		out.Identity, out.Fixed, out.Level, out.Limits = of.Identity(), of.Fixed, of.Level, of.Limits
-		out.Clash = all.FindClash(taint.Claim{
-			Node:    node.Name,
-			Machine: out.Identity,
-			Claimed: of.Target.Claimed,
-			Pin:     node.Labels[taint.PinLabel],
-		})
-		return out
-	}
-	out := machine.Machine{}
+	var out machine.Machine
 	if noMachine == nil {
-		out = buildLevel(m)
+		var err error
+		if out, err = f.buildMachine(node, m.Rule, m); err != nil {
+			return machine.Machine{}, err
+		}
 	}
 	for _, other := range m.Further {
-		out.Further = append(out.Further, buildLevel(other))
+		further, err := f.buildMachine(node, m.Rule, other)
+		if err != nil {
+			return machine.Machine{}, err
+		}
+		out.Further = append(out.Further, further)
 	}
 	mode, known := fence.ParseMode(string(m.Mode))
 	if !known { // the configuration may know a newer mode: it must not pass for another
@@ -103,10 +73,28 @@ func (f machineFinder) buildMachine(
 	return out, noMachine
 }
 
+// buildMachine makes the controller's machine from one of the file's machines of a node. It returns an error if it is
+// not known which other nodes claim it.
+func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Machine) (machine.Machine, error) {
+	out := f.hostedMachine(rule, m)
+	if m.Within == nil {
+		out = f.deviceMachine(m.Provider, m.Target)
+	}
+	out.Identity, out.Fixed, out.Level, out.Limits = m.Identity(), m.Fixed, m.Level, m.Limits
+	var err error
+	out.Clash, err = f.index.findClash(taint.Claim{
+		Node:    node.Name,
+		Machine: out.Identity,
+		Claimed: m.Target.Claimed,
+		Pin:     node.Labels[taint.PinLabel],
+	})
+	return out, err
+}
+
 // recordedMachine finds the machine that an open fence began with, as long as the provider exists and a rule may name
 // the machine. The caller sets its mode.
 func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
-	if _, ok := f.made[m.Provider]; !ok {
+	if _, ok := f.open[m.Provider]; !ok {
 		return machine.Machine{}, fmt.Errorf(
 			"the fence began with machine %s, and the configuration has no such provider any more", m,
 		)
@@ -132,7 +120,7 @@ func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (mach
 }
 
 func (f machineFinder) deviceMachine(provider string, t providers.Target) machine.Machine {
-	p := f.made[provider]
+	p := f.open[provider]
 	m := machine.Machine{
 		Provider: p.guarded,
 		Name:     provider,

@@ -1,118 +1,130 @@
 package app
 
 import (
-	"context"
+	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// claimsReader returns a function that returns the claims and pins of all nodes, and the lookup of one node; nil if
-// there is none yet. It reads the Nodes at most once a second: there may be thousands, and it is called for each. Its
-// cost follows the changes. Each version of a Node is looked up in the file once, and the claims are joined again only
-// if some changed.
-func (p *configs) claimsReader(cfg *config.Config) func(*corev1.Node) (*taint.Claims, *nodeLookup, error) {
-	var mu sync.Mutex // guards the rest
-	var at time.Time
-	var found *taint.Claims
-	known := nodeLookups{of: map[string]knownLookup{}, known: map[*corev1.Node]bool{}}
-	return func(node *corev1.Node) (*taint.Claims, *nodeLookup, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if found == nil || time.Since(at) >= time.Second {
-			nodes, err := kube.CachedNodes(context.Background(), p.cache)
-			if err != nil {
-				return nil, known.of[node.Name].nodeLookup, err
-			}
-			at = time.Now()
-			if others := known.updateLookups(cfg, nodes); others || found == nil {
-				found = known.joinClaims(nodes)
-			}
-		}
-		return found, known.of[node.Name].nodeLookup, nil
-	}
+// nodeStore holds the Nodes: the informer's store, or a list that was read once. Nobody changes its objects.
+type nodeStore struct {
+	toolscache.Store
+	synced func() bool // nil: it holds all Nodes from the start
 }
 
-// nodeLookups holds what the file says about nodes.
-type nodeLookups struct {
-	of    map[string]knownLookup // by the nodes' names
-	known map[*corev1.Node]bool  // the nodes in of: a Node that the cache still holds did not change
+// listedNodes returns a store of the Nodes that were read.
+func listedNodes(nodes []corev1.Node) nodeStore {
+	s := nodeStore{Store: toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)}
+	for i := range nodes {
+		_ = s.Add(&nodes[i]) // a Node has a key
+	}
+	return s
 }
 
-type knownLookup struct {
-	*nodeLookup
-	node *corev1.Node
+// nodeIndex holds what one file says of every Node: which machine it has, and what it claims. The first question of
+// claims reads all Nodes. Afterwards each event of the informer reads one Node again, from the informer's store. So a
+// late event brings back nothing older, and the index is never behind the event that was handled last.
+type nodeIndex struct {
+	cfg   *config.Config
+	nodes nodeStore
+
+	mu       sync.Mutex           // guards the rest
+	entries  map[string]nodeEntry // by the Nodes' names; nil: not read yet
+	claims   *taint.Claims        // of all entries
+	replaced bool
 }
 
-// updateLookups looks up the new and changed nodes in the file, and reports whether the claims changed.
-func (l *nodeLookups) updateLookups(cfg *config.Config, nodes []*corev1.Node) (others bool) {
-	for _, n := range nodes {
-		if l.known[n] {
-			continue
-		}
-		before := l.of[n.Name]
-		now := before.nodeLookup
-		if !before.isForVersion(n) {
-			now = &nodeLookup{uid: n.UID, rv: n.ResourceVersion, claims: cfg.MachineClaims([]*corev1.Node{n})}
-			now.machine, now.noMachine = cfg.FindMachine(n)
-			others = others || before.nodeLookup == nil || !slices.Equal(now.claims, before.claims)
-		}
-		delete(l.known, before.node)
-		l.of[n.Name], l.known[n] = knownLookup{now, n}, true
-	}
-	if len(l.of) == len(nodes) {
-		return others
-	}
-	there := make(map[string]bool, len(nodes))
-	for _, n := range nodes {
-		there[n.Name] = true
-	}
-	for name, gone := range l.of {
-		if !there[name] {
-			delete(l.of, name)
-			delete(l.known, gone.node)
-		}
-	}
-	return true
-}
-
-func (l *nodeLookups) joinClaims(nodes []*corev1.Node) *taint.Claims {
-	var all []taint.Claim
-	for _, n := range nodes {
-		all = append(all, l.of[n.Name].claims...)
-	}
-	return taint.NewClaims(all)
-}
-
-// nodeLookup is what the file says about one version of a Node. It depends on nothing else.
-type nodeLookup struct {
+// nodeEntry is what the file says of one version of a Node. It depends on nothing else.
+type nodeEntry struct {
 	uid       types.UID
-	rv        string
+	version   string
 	machine   config.Machine
 	noMachine error
 	claims    []taint.Claim
-
-	last atomic.Pointer[foundMachine] // claimedMachine's last result for it
 }
 
-// foundMachine is claimedMachine's result for a node. It is valid for exactly these claims.
-type foundMachine struct {
-	all       *taint.Claims
-	machine   machine.Machine
-	noMachine error
+// matches reports whether the entry was computed for this version of this Node. A Node without a version never matches.
+func (e nodeEntry) matches(n *corev1.Node) bool {
+	return e.version != "" && e.version == n.ResourceVersion && e.uid == n.UID
 }
 
-// isForVersion reports whether the lookup was computed for this resourceVersion and UID. A Node without a
-// resourceVersion never matches.
-func (l *nodeLookup) isForVersion(n *corev1.Node) bool {
-	return l != nil && l.rv != "" && l.rv == n.ResourceVersion && l.uid == n.UID
+var (
+	errNodesUnread    = errors.New("which nodes claim which machines is not known yet")
+	errConfigReplaced = errors.New("another configuration is in force")
+)
+
+// findMachine returns the machine to which the file leads a Node, or why it leads to none.
+func (x *nodeIndex) findMachine(n *corev1.Node) (config.Machine, error) {
+	x.mu.Lock()
+	e := x.entries[n.Name]
+	x.mu.Unlock()
+	if e.matches(n) {
+		return e.machine, e.noMachine
+	}
+	return x.cfg.FindMachine(n)
+}
+
+// findClash compares a node's claim as it is now with those of all others. It returns an error if the index does not
+// hold the others.
+func (x *nodeIndex) findClash(mine taint.Claim) (taint.Clash, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.replaced:
+		return taint.Clash{}, errConfigReplaced
+	case x.entries == nil && x.nodes.synced != nil && !x.nodes.synced():
+		return taint.Clash{}, errNodesUnread
+	case x.entries == nil:
+		x.entries, x.claims = map[string]nodeEntry{}, taint.NewClaims(nil)
+		for _, o := range x.nodes.List() {
+			n := o.(*corev1.Node)
+			x.setEntry(n.Name, n)
+		}
+	}
+	return x.claims.FindClash(mine), nil
+}
+
+// refresh reads a Node from the store again. The caller has registered the index for events before its first question.
+func (x *nodeIndex) refresh(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.entries == nil {
+		return // the first question reads it
+	}
+	o, _, _ := x.nodes.GetByKey(name)
+	n, _ := o.(*corev1.Node)
+	x.setEntry(name, n)
+}
+
+// setEntry looks up a Node in the file; nil: it is gone. The caller holds mu.
+func (x *nodeIndex) setEntry(name string, n *corev1.Node) {
+	old := x.entries[name]
+	if n == nil {
+		delete(x.entries, name)
+		x.claims.Replace(old.claims, nil)
+		return
+	}
+	if old.matches(n) {
+		return
+	}
+	e := nodeEntry{uid: n.UID, version: n.ResourceVersion, claims: x.cfg.MachineClaims([]*corev1.Node{n})}
+	e.machine, e.noMachine = x.cfg.FindMachine(n)
+	x.entries[name] = e
+	if !slices.Equal(e.claims, old.claims) {
+		x.claims.Replace(old.claims, e.claims)
+	}
+}
+
+// end makes the index answer no more: from now on it misses events.
+func (x *nodeIndex) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.replaced, x.entries, x.claims = true, nil, nil
 }

@@ -33,7 +33,7 @@ func (p *process) addPage(context.Context) error {
 		Log:        p.Log,
 		Now:        time.Now,
 	})
-	return p.run(onEveryReplica(source.Run), onEveryReplica(func(ctx context.Context) error {
+	return p.addRunnables(onEveryReplica(source.Run), onEveryReplica(func(ctx context.Context) error {
 		return page.Serve(ctx, page.Options{
 			Address: l.Status, CertFile: l.StatusCertFile, KeyFile: l.StatusKeyFile,
 			Fleet: source.Fleet, Review: page.NewReviewer(c), Log: p.Log, Now: time.Now,

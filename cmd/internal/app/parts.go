@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -38,7 +39,7 @@ func (p *process) addEvents(context.Context) (err error) {
 		p.events.RecorderNow(), "Restart", alwaysLeading, p.Namespace, p.cfg.LeaderElection,
 	)
 	p.rewind.report = func(detail string) { report(reason.WatchesBehind, "{detail}", detail) }
-	return p.run(p.events)
+	return p.addRunnables(p.events)
 }
 
 // addStorage follows storage systems, on every replica so that a new leader has current data.
@@ -51,13 +52,24 @@ func (p *process) addStorage(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.run(onEveryReplica(p.storage.Run))
+	return p.addRunnables(onEveryReplica(p.storage.Run))
 }
 
 // addConfig puts the configuration in force. It opens the providers.
-func (p *process) addConfig(context.Context) (err error) {
-	if p.confs, err = newConfigs(p.Options, p.registry, p.mgr.GetCache()); err != nil {
+func (p *process) addConfig(ctx context.Context) error {
+	nodes, err := p.mgr.GetCache().GetInformer(ctx, &corev1.Node{})
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	store := nodeStore{nodes.(toolscache.SharedInformer).GetStore(), nodes.HasSynced}
+	if p.confs, err = newConfigs(p.Options, p.registry, store); err != nil {
 		return err
+	}
+	refresh := p.confs.refreshNode
+	if _, err := nodes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: refresh, UpdateFunc: func(_, o any) { refresh(o) }, DeleteFunc: refresh,
+	}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
 	}
 	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
 	p.confs.report = newLeaseReporter(
@@ -82,7 +94,7 @@ func (p *process) addFencings(context.Context) error {
 		Client: c, Cache: p.mgr.GetCache(), Log: p.Log, Metrics: p.metrics, Leading: p.leading, Now: time.Now,
 		Retention: func() journal.Retention { return p.confs.activeConfig().Retention },
 	})
-	return p.run(p.records)
+	return p.addRunnables(p.records)
 }
 
 // traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
@@ -115,7 +127,7 @@ func (p *process) addRecording(context.Context) error {
 		}
 	}, p.Log, p.registry)
 	p.putLine = recorder.PutLine
-	return p.run(onEveryReplica(recorder.Run))
+	return p.addRunnables(onEveryReplica(recorder.Run))
 }
 
 // addReconciler fences.
@@ -152,14 +164,14 @@ func (p *process) addElection(context.Context) error {
 	if !p.cfg.LeaderElection.Enabled {
 		return nil
 	}
-	return p.run(manager.RunnableFunc(func(ctx context.Context) error {
+	return p.addRunnables(manager.RunnableFunc(func(ctx context.Context) error {
 		return p.lock.watchRivals(ctx, p.cfg.LeaderElection.RetryPeriod)
 	}), onEveryReplica(p.rewind.watchLease))
 }
 
 // addDrainGuards guards drains.
 func (p *process) addDrainGuards(context.Context) error {
-	return p.run(drainguard.New(drainguard.Options{
+	return p.addRunnables(drainguard.New(drainguard.Options{
 		REST:      p.restConfig,
 		Live:      p.mgr.GetAPIReader(),
 		Cache:     p.mgr.GetCache(),
@@ -168,8 +180,8 @@ func (p *process) addDrainGuards(context.Context) error {
 		Events:    p.events.RecorderNow(),
 		Log:       p.Log,
 		Metrics:   drainguard.NewMetrics(p.registry),
-		Guards:    func() []drainguard.Guarded { return *p.confs.drainGuards.Load() },
-		Adapters:  func() []*storage.Adapter { return *p.confs.evictable.Load() },
+		Guards:    func() []drainguard.Guarded { return p.confs.inForce.Load().drainGuards },
+		Adapters:  func() []*storage.Adapter { return p.confs.inForce.Load().evictable },
 		Leading:   p.leading,
 		LeftAlone: p.reconciler.LeftAlone,
 		Now:       time.Now,
@@ -179,7 +191,7 @@ func (p *process) addDrainGuards(context.Context) error {
 
 // addDrills asks the devices of healthy nodes.
 func (p *process) addDrills(context.Context) error {
-	return p.run(drills.New(drills.Options{
+	return p.addRunnables(drills.New(drills.Options{
 		Live:       p.mgr.GetAPIReader(),
 		Cache:      p.mgr.GetCache(),
 		Client:     p.mgr.GetClient(),
@@ -197,7 +209,7 @@ func (p *process) addDrills(context.Context) error {
 
 // addConfigCheck compares the configuration with the Nodes.
 func (p *process) addConfigCheck(context.Context) error {
-	return p.run(&controller.ConfigCheck{
+	return p.addRunnables(&controller.ConfigCheck{
 		Live:      p.mgr.GetAPIReader(),
 		Cache:     p.mgr.GetCache(),
 		Log:       p.Log,
@@ -208,7 +220,7 @@ func (p *process) addConfigCheck(context.Context) error {
 
 // addReload puts a changed file in force.
 func (p *process) addReload(context.Context) error {
-	return p.run(onEveryReplica(func(ctx context.Context) error {
+	return p.addRunnables(onEveryReplica(func(ctx context.Context) error {
 		return config.Watch(ctx, p.ConfigFile, p.Registry, p.confs.applyChange, p.confs.refuseChange)
 	}))
 }

@@ -80,8 +80,8 @@ func (s *providerSet) prepare(all []config.Provider) (map[string]openProvider, e
 	return next, nil
 }
 
-// commit replaces the open providers. Those that next lacks are closed after closeDelay.
-func (s *providerSet) commit(next map[string]openProvider) {
+// commit replaces the open providers. Those that next lacks are closed after closeDelay, and then it calls end.
+func (s *providerSet) commit(next map[string]openProvider, end func()) {
 	before := s.open
 	s.open = next
 	s.closing.Go(func() {
@@ -92,6 +92,7 @@ func (s *providerSet) commit(next map[string]openProvider) {
 		if err := closeMissing(before, next); err != nil {
 			s.log.Warn("Could not close a replaced provider", "error", err)
 		}
+		end()
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
@@ -96,32 +95,6 @@ func (p *pushing) New(o providers.Options) (providers.Provider, error) {
 	return watching{i.(*instance)}, nil
 }
 
-// nodesOnly stands for the informers.
-type nodesOnly struct {
-	client.Reader
-	mu    sync.Mutex // guards nodes and err
-	nodes []corev1.Node
-	err   error
-	lists int
-}
-
-func (n *nodesOnly) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lists++
-	if n.err != nil {
-		return n.err
-	}
-	l.(*corev1.NodeList).Items = slices.Clone(n.nodes)
-	return nil
-}
-
-func (n *nodesOnly) set(err error, nodes ...corev1.Node) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.nodes, n.err = nodes, err
-}
-
 func aNode(name, uuid string, labels ...string) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	for _, l := range labels {
@@ -135,19 +108,18 @@ func aNode(name, uuid string, labels ...string) corev1.Node {
 type rules struct {
 	t     *testing.T
 	p     *configs
-	cache *nodesOnly
 	types providers.Registry
 	made  []*instance
 }
 
 func newRules(t *testing.T) *rules {
 	t.Helper()
-	r := &rules{t: t, cache: &nodesOnly{}}
+	r := &rules{t: t}
 	r.types = providers.Registry{
 		{Name: "device", NewConfig: func() providers.Config { return &device{made: &r.made} }},
 		{Name: "pushing", NewConfig: func() providers.Config { return &pushing{device{made: &r.made}} }},
 	}
-	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), r.cache)
+	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +188,7 @@ func TestModeOfTheRule(t *testing.T) {
 			r.use(fmt.Sprintf(twoProviders, tc.file, "refuse", tc.rule))
 			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 			n1.Labels["pool"] = "a"
-			r.cache.set(nil, n1, n2)
+			feedNodes(r.p, n1, n2)
 			for node, want := range map[*corev1.Node]fence.Mode{&n1: tc.want, &n2: tc.listed} {
 				m, err := r.p.activeConfig().Machines.Led(node)
 				if err != nil || m.Mode != want {
@@ -265,7 +237,7 @@ nodes:
   - devices: [{provider: virt, machine: {from: template, template: "{{ if eq .Name \"n1\" }}vm-1{{ else }}vm{{ end }}"}}]
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
-	r.cache.set(nil, n1, n2, n3)
+	feedNodes(r.p, n1, n2, n3)
 	names := func(m machine.Machine) (out []string) {
 		for _, d := range m.Devices() {
 			refused := ""
@@ -312,7 +284,7 @@ func TestUnknownMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	n2 := aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
-	r.cache.set(nil, n2)
+	feedNodes(r.p, n2)
 	if c := r.p.activeConfig().Mode(&n2); c.Mode != fence.Disabled {
 		t.Errorf("got mode %s of an unknown word, want disabled", c.Mode)
 	}
@@ -327,7 +299,7 @@ func TestPolicyIsTheFile(t *testing.T) {
 	defer r.p.providers.closeAll()
 	n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 	n1.Labels["pool"] = "a"
-	r.cache.set(nil, n1, n2)
+	feedNodes(r.p, n1, n2)
 	for _, tc := range []struct {
 		marks string
 		trust bool
@@ -391,51 +363,29 @@ func TestPolicyIsTheFile(t *testing.T) {
 	}
 }
 
-// Two nodes that are led to one machine have none, in either spelling of it, and have one again when the other is gone. A cache that
-// cannot be read is no word that nobody else is.
+// Two nodes that are led to one machine have none, in either spelling of it, and have one again when the other is gone.
 func TestClashComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRules(t)
-		defer r.p.providers.closeAll()
-		r.use("providers: [{name: racks, device: {}}]\nnodes: [{name: all, provider: racks, machine: {from: systemUUID}}]")
-		a, twin := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("twin", "44454C4C-4200-1035-8053-B4C04F383831")
-		other := aNode("other", "4c4c4544-0042-3510-8053-b4c04f383832")
-		check := func(what string, want bool) {
-			t.Helper()
-			time.Sleep(2 * time.Second) // virtual: what is remembered of the nodes is older than that
-			if m, err := r.p.activeConfig().Machines.Led(&a); clashes(m, err) != want || err != nil && !want {
-				t.Errorf("%s: got %q, error %v, want a clash: %v", what, m.Name, err, want)
-			}
-			if m, err := r.p.activeConfig().Machines.Led(&other); clashes(m, err) || err != nil {
-				t.Errorf("%s: the node beside them: got %q, error %v", what, m.Name, err)
-			}
+	r := newRules(t)
+	defer r.p.providers.closeAll()
+	r.use("providers: [{name: racks, device: {}}]\nnodes: [{name: all, provider: racks, machine: {from: systemUUID}}]")
+	a, twin := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("twin", "44454C4C-4200-1035-8053-B4C04F383831")
+	other := aNode("other", "4c4c4544-0042-3510-8053-b4c04f383832")
+	check := func(what string, want bool) {
+		t.Helper()
+		if m, err := r.p.activeConfig().Machines.Led(&a); clashes(m, err) != want || err != nil && !want {
+			t.Errorf("%s: got %q, error %v, want a clash: %v", what, m.Name, err, want)
 		}
-		r.cache.set(nil, a, other)
-		check("alone", false)
-		r.cache.set(nil, a, other, twin)
-		check("a twin", true)
-		check("a twin, still", true)
-		r.cache.set(nil, a, other)
-		check("the twin is gone", false)
-		r.cache.set(errors.New("not in sync"))
-		time.Sleep(2 * time.Second)
-		if m, err := r.p.activeConfig().Machines.Led(&a); err == nil {
-			t.Errorf("no list of nodes: got machine %+v, want an error", m.Target)
+		if m, err := r.p.activeConfig().Machines.Led(&other); clashes(m, err) || err != nil {
+			t.Errorf("%s: the node beside them: got %q, error %v", what, m.Name, err)
 		}
-		r.cache.set(nil, a, other)
-		check("a list again", false)
-		r.cache.mu.Lock()
-		lists := r.cache.lists
-		r.cache.mu.Unlock()
-		for range 100 {
-			_, _ = r.p.activeConfig().Machines.Led(&a)
-		}
-		r.cache.mu.Lock()
-		defer r.cache.mu.Unlock()
-		if r.cache.lists != lists {
-			t.Errorf("100 questions at once: got %d lists, want none", r.cache.lists-lists)
-		}
-	})
+	}
+	feedNodes(r.p, a, other)
+	check("alone", false)
+	feedNodes(r.p, a, other, twin)
+	check("a twin", true)
+	check("a twin, still", true)
+	feedNodes(r.p, a, other)
+	check("the twin is gone", false)
 }
 
 // A reload makes the providers anew that changed, keeps the old ones open until no question to them is under way, and keeps the old policy
@@ -447,7 +397,7 @@ func TestReload(t *testing.T) {
 			"nodes: [{name: all, provider: one, machine: {from: systemUUID}}]"
 		r.use(fmt.Sprintf(file, "observe", "5s", false))
 		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
-		r.cache.set(nil, n)
+		feedNodes(r.p, n)
 		mode := func() fence.Mode {
 			m, err := r.p.activeConfig().Machines.Led(&n)
 			if err != nil {

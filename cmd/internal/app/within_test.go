@@ -78,7 +78,7 @@ nodes:
   - {hypervisor: a, provider: bmcs, id: bmc-a, systemUUID: 4C4C4544-0042-3510-8053-B4C04F38383A}
 `)
 	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "")
-	r.cache.set(nil, n1, n2, n3)
+	feedNodes(r.p, n1, n2, n3)
 	m1, err := r.p.activeConfig().Machines.FindMachine(&n1, nil)
 	m3, err3 := r.p.activeConfig().Machines.FindMachine(&n3, nil)
 	if err = errors.Join(err, err3); err != nil {
