@@ -270,9 +270,17 @@ func TestIndexIsFedByTheInformer(t *testing.T) {
 	if got := refused(); got != "" {
 		t.Errorf("two nodes with two machines: refused: %s", got)
 	}
+	until := func(what string, want bool) {
+		t.Helper()
+		wait, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if cluster.Until(wait, func(context.Context) (bool, error) { return (refused() != "") == want, nil }) != nil {
+			t.Fatalf("never: %s", what)
+		}
+	}
 	two.Annotations["bmc"] = one.Annotations["bmc"]
 	kit.Must(t, admin.Update(ctx, &two))
-	kit.Until(t, "the other node claims the machine", func() bool { return refused() != "" })
+	until("the other node claims the machine", true)
 	kit.Must(t, admin.Delete(ctx, &two))
-	kit.Until(t, "the other node is gone", func() bool { return refused() == "" })
+	until("the other node is gone", false)
 }
