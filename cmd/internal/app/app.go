@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 )
 
@@ -169,4 +170,12 @@ func (p *process) closeParts() {
 	for _, closePart := range slices.Backward(p.closers) {
 		closePart()
 	}
+}
+
+// clientsOf returns the REST configuration for all clients. It leaves rc unchanged.
+func clientsOf(rc *rest.Config) *rest.Config {
+	rc = rest.CopyConfig(rc)
+	rc.QPS = -1 // workers are the limit (F6)
+	kube.SendWritesOnce(rc)
+	return rc
 }

@@ -12,15 +12,18 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // LeaderLabel marks every leader's Lease of forcefence, of any name and namespace. By it two controllers that were
@@ -311,4 +314,21 @@ func leaseDuration(l *coordinationv1.Lease) time.Duration {
 		return 0
 	}
 	return min(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second, longestLease)
+}
+
+// newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none
+// while may returns an error: all replicas read the same file, and one Event is enough.
+func newLeaseReporter(
+	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
+) func(reason.Reason, ...string) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: chooseNamespace(e.Namespace, own),
+		Name:      e.Name,
+	}}
+	return func(why reason.Reason, words ...string) {
+		if may() != nil {
+			return
+		}
+		to.Eventf(lease, nil, corev1.EventTypeWarning, string(why), action, "%s", reason.RowOf(why).EventNote(words...))
+	}
 }

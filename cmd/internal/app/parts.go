@@ -10,14 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/page"
 	"github.com/forcefence/forcefence/cmd/internal/trace"
 	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
@@ -27,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -240,4 +244,46 @@ func (p *process) addServers(ctx context.Context) error {
 		addServer(p.mgr, "metrics", p.cfg.Listen.Metrics, metrics, p.Log),
 		addServer(p.mgr, "health", p.cfg.Listen.Health, probeHandler(synced), p.Log),
 	)
+}
+
+// addPage serves the status page on every replica, if the file configures it.
+func (p *process) addPage(context.Context) error {
+	l := p.cfg.Listen
+	if l.Status == "" {
+		return nil
+	}
+	c, err := kubernetes.NewForConfig(p.restConfig)
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	source := page.NewSource(page.SourceOptions{
+		Cache:      p.mgr.GetCache(),
+		Client:     c,
+		Dynamic:    p.dynamic,
+		NodeConfig: p.confs.nodeConfig,
+		Key:        p.cfg.TaintKey,
+		Log:        p.Log,
+		Now:        time.Now,
+	})
+	return p.addRunnables(onEveryReplica(source.Run), onEveryReplica(func(ctx context.Context) error {
+		return page.Serve(ctx, page.Options{
+			Address: l.Status, CertFile: l.StatusCertFile, KeyFile: l.StatusKeyFile,
+			Fleet: source.Fleet, Review: page.NewReviewer(c), Log: p.Log, Now: time.Now,
+			About: fmt.Sprintf("forcefence %s, %s", version.String(), p.Identity),
+		})
+	}))
+}
+
+// nodeConfig returns what the configuration in force says about a node, for people.
+func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
+	c := p.activeConfig()
+	m, err := c.Machines.Led(n)
+	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err)}
+	for _, d := range m.Devices() {
+		l.Devices = append(l.Devices, view.OneLine(d.Device, 253))
+	}
+	if c.Mode != nil {
+		l.Mode = c.Mode(n).Mode.String()
+	}
+	return l
 }
