@@ -69,7 +69,7 @@ func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs
 		}, []string{"result"}),
 		lastReloadOK: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "forcefence_config_last_reload_successful",
-			Help: "1 if the configuration file as it stands is in force, 0 if it was refused.",
+			Help: "1 if the present configuration file is in force, 0 if it was refused.",
 		}),
 	}
 	reg.MustRegister(p.reloads, p.lastReloadOK)
@@ -203,7 +203,7 @@ func exclusionReason(cfg *config.Config, n *corev1.Node) string {
 func (p *configs) logWarnings(cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
 		p.log.Warn(
-			"The configuration may be better", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why",
+			"Configuration warning", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why",
 			strings.TrimPrefix(w.Problem, "warning: "),
 		)
 	}
@@ -233,7 +233,7 @@ func (p *configs) applyChange(cfg *config.Config) {
 func (p *configs) refuseChange(err error) {
 	p.reloads.WithLabelValues("refused").Inc()
 	p.lastReloadOK.Set(0)
-	p.log.Error("Changed configuration refused; the old one stays in force", "error", err)
+	p.log.Error("Changed configuration refused; the previous one stays in force", "error", err)
 	if p.report != nil {
 		p.report(reason.ConfigRejected, "{detail}", strings.Join(strings.Fields(err.Error()), " "))
 	}

@@ -131,8 +131,8 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 }
 
 // ErrFenced is the refusal to power a machine on while its node is fenced.
-var ErrFenced = errors.New("the machine is not powered on: a machine that boots in the middle of its fence could run its pods beside their replacements." +
-	" Wait until the fence is over, or end it with `forcefence release`")
+var ErrFenced = errors.New("the machine is not powered on: a machine that boots in the middle of its fence " +
+	"could run its pods beside their replacements. Wait until the fence is over, or end it with `forcefence release`")
 
 // AskDevices asks all devices at the same time, and returns their answers and the common verdict. It blocks until each
 // has answered.

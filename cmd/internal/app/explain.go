@@ -60,7 +60,7 @@ func (d *Session) ReadSnapshot(
 		s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)
 		for _, object := range elsewhere.Denied {
 			unknown = append(
-				unknown, fmt.Sprintf("whether %s says that the node is to be left alone: it may not be read", object),
+				unknown, fmt.Sprintf("whether %s excludes the node: reading it is forbidden", object),
 			)
 		}
 	}
@@ -196,7 +196,8 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 		*r.unknown = append(
 			*r.unknown,
 			fmt.Sprintf(
-				"what policies %s would do: they ask a storage system, and this does not", strings.Join(asked, ", "),
+				"what policies %s would do: they ask a storage system, and this command does not",
+				strings.Join(asked, ", "),
 			),
 		)
 	}

@@ -107,7 +107,7 @@ const traceTimeout = time.Second
 // addTraces sends traces, if the environment names a collector. A fault in tracing does not stop fencing.
 func (p *process) addTraces(ctx context.Context) (err error) {
 	if p.tracer, err = trace.New(p.Identity, version.String(), p.Log); err != nil {
-		p.Log.Error("There are no traces", "error", err)
+		p.Log.Error("Could not start tracing; fencing continues", "error", err)
 	}
 	p.closers = append(p.closers, func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
@@ -158,7 +158,7 @@ func (p *process) addReconciler(ctx context.Context) error {
 func (p *process) addElection(context.Context) error {
 	p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "forcefence_leading",
-		Help: "1 while this process leads: it alone fences, and its numbers tell of fences.",
+		Help: "1 while this process leads. Only the leader fences, so only its metrics count fences.",
 	}, func() float64 {
 		if p.leading() != nil {
 			return 0

@@ -59,7 +59,8 @@ func newRecorder(c config.Tape, header func() recording.Header, log *slog.Logger
 		file: c.File, maxFileBytes: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_record_lines_total",
-			Help: "Lines of the recording by result: written, or dropped for want of room or a slow disk.",
+			Help: "Lines of the recording by result: written, or dropped because they did not fit or the disk was " +
+				"slow.",
 		}, []string{"result"}),
 	}
 	for _, result := range []string{"written", "dropped"} {
@@ -96,7 +97,7 @@ func (r *recorder) Run(ctx context.Context) error {
 	select {
 	case <-r.ended:
 	case <-time.After(finalWriteTimeout): // a write that hangs cannot be awaited: it ends with the process
-		r.log.Error("The disk does not take the end of the recording", "file", r.file)
+		r.log.Error("Could not write the end of the recording in time", "file", r.file)
 	}
 	return nil
 }
@@ -124,9 +125,9 @@ func (r *recorder) writeLines(ctx context.Context) {
 			r.lines.WithLabelValues(result).Inc()
 			if failed := err != nil; failed != r.failed {
 				if r.failed = failed; failed {
-					r.log.Error("Cannot write the recording; fences go on without it", "file", r.file, "error", err)
+					r.log.Error("Could not write the recording; fencing continues", "file", r.file, "error", err)
 				} else {
-					r.log.Info("The recording goes on", "file", r.file)
+					r.log.Info("Recording continues", "file", r.file)
 				}
 			}
 			r.mu.Lock()
@@ -158,7 +159,7 @@ func (r *recorder) writeLine(w queuedLine) error {
 	if r.size+int64(len(headed)) > r.maxFileBytes {
 		r.closeFile()
 		if err := os.Rename(r.file, r.file+".1"); err != nil {
-			return fmt.Errorf("beginning another recording: %w", err)
+			return fmt.Errorf("rotating recording: %w", err)
 		}
 		if err := r.openFile(); err != nil {
 			return err
@@ -192,7 +193,7 @@ func (r *recorder) openFile() error {
 		err = f.Truncate(size)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("going on with recording: %w", err), f.Close())
+		return errors.Join(fmt.Errorf("continuing recording: %w", err), f.Close())
 	}
 	r.out, r.size, r.digest = f, size, ""
 	return nil
@@ -206,18 +207,19 @@ func (r *recorder) checkFile(f *os.File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New("it is no regular file")
+		return errors.New("not a regular file")
 	}
 	begin := make([]byte, min(info.Size(), int64(len(recording.HeaderPrefix))))
 	if _, err := f.ReadAt(begin, 0); err != nil {
 		return err
 	}
 	if string(begin) != recording.HeaderPrefix[:len(begin)] {
-		return errors.New("it is another file than a recording, and stays as it is")
+		return errors.New("not a recording, so it stays unchanged")
 	}
 	if info.Mode().Perm()&0o077 != 0 { // a volume may have given it to a group
 		if err := f.Chmod(0o600); err != nil {
-			r.log.Warn("Others may read the recording", "file", r.file, "mode", info.Mode().String(), "error", err)
+			r.log.Warn("Could not remove the rights of other users to read the recording", "file", r.file, "mode",
+				info.Mode().String(), "error", err)
 		}
 	}
 	return nil
@@ -228,7 +230,7 @@ func (r *recorder) closeFile() {
 		return
 	}
 	if err := r.out.Close(); err != nil {
-		r.log.Warn("Cannot close the recording", "file", r.file, "error", err)
+		r.log.Warn("Could not close the recording", "file", r.file, "error", err)
 	}
 	r.out = nil
 }

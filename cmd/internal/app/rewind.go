@@ -14,7 +14,7 @@ import (
 )
 
 // errRewound reports that the watches of this process wait for revisions that etcd has lost.
-var errRewound = errors.New("etcd was restored from an older backup, so watches from before bring nothing")
+var errRewound = errors.New("etcd was restored from an older backup, so older watches bring no events")
 
 const (
 	rewindPeriod = 10 * time.Second // between two live reads

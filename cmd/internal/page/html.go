@@ -257,7 +257,7 @@ func renderDevices(l view.NodeConfig) g.Node {
 func renderMissing(f *view.Fleet) g.Node {
 	return g.If(
 		f.Missing != "",
-		html.P(html.Class("note"), g.Text("Fences are shown as far as their Nodes tell: "+f.Missing+".")),
+		html.P(html.Class("note"), g.Text("This page shows only what the Nodes say about fences: "+f.Missing+".")),
 	)
 }
 
@@ -329,7 +329,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 		shown,
 		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)])),
 		renderTable(
-			"Events of this node, as whoever wrote them says", []string{"When", "Who", "What", "Text"},
+			"Events of this node, as their senders report them", []string{"When", "Who", "What", "Text"},
 			body[:min(len(body), maxRows)],
 		),
 	}
@@ -368,7 +368,8 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 	return g.Group{
 		g.If(len(v.Unrecognized) > 0, html.P(html.Class("note"), html.Role("alert"),
 			g.Text(
-				"This object is of a newer version of forcefence than this page, or was edited. It says what this page cannot show: "+joinTexts(v.Unrecognized)+".",
+				"A newer forcefence wrote this object, or a user edited it. This page cannot show: "+
+					joinTexts(v.Unrecognized)+".",
 			))),
 		g.If(v.NeedsPerson != "", html.P(
 			html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson),
@@ -388,10 +389,11 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 		),
 			html.FigCaption(
 				g.Text(
-					"Who said what when. Rows are in order, and not to scale; the bar above is. The table below says the same.",
+					"Who reported what, and when. The rows are in order, but only the bar above is to scale. "+
+						"The table below has the same content.",
 				),
 			)),
-		renderTable("Who said what when", []string{"When", "Who", "What", "Text"}, told),
+		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, told),
 		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
 		renderNames(fmt.Sprintf(
 			"Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v),
@@ -471,7 +473,7 @@ func devicesPage(f *view.Fleet) g.Node {
 	}
 	return g.Group{
 		html.P(
-			g.Text("Each node's devices are asked now and then while nothing is wrong: could the node be fenced now?"),
+			g.Text("forcefence asks each node's devices from time to time: could the node be fenced now?"),
 		),
 		renderTable(
 			"Nodes by provider, and whether they could be fenced",
@@ -507,7 +509,7 @@ func hookPage(f *view.Fleet) g.Node {
 			html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))),
 			g.Text(" nodes have the hook, which holds the pods of a node that comes back."),
 		),
-		renderTable("Nodes by what their hook protects from", []string{"Hook", "Nodes", "Meaning"}, body),
+		renderTable("Nodes by the protection of their hook", []string{"Hook", "Nodes", "Meaning"}, body),
 	}
 }
 
@@ -515,7 +517,7 @@ func hookPage(f *view.Fleet) g.Node {
 func loginPage(next, problem string) g.Node {
 	return g.Group{
 		g.If(problem != "", html.P(html.Class("note"), html.Role("alert"), html.ID("problem"), g.Text(problem))),
-		html.P(g.Text("Give a token of the cluster's, such as that of")),
+		html.P(g.Text("Enter a token of the cluster, such as that of")),
 		html.Pre(
 			html.TabIndex("0"),
 			html.Code(
@@ -535,7 +537,8 @@ func loginPage(next, problem string) g.Node {
 		html.P(
 			html.Class("detail"),
 			g.Text(
-				"It is sent to the API server, which says whose it is and whether they may see this page. The browser keeps a cookie for an hour at most, which opens nothing else.",
+				"The page sends it to the API server, which identifies the user and checks the right to see the page. "+
+					"The browser keeps a cookie for one hour at most, which opens nothing else.",
 			),
 		),
 	}

@@ -135,7 +135,7 @@ func (c *certificate) getPair(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, fmt.Errorf("reading certificate: %w", err)
 		case err.Error() != c.loggedErr:
 			c.loggedErr = err.Error()
-			c.log.Error("The status page keeps its certificate: there is no other in its files", "error", err)
+			c.log.Error("Could not read a new certificate; the status page keeps its certificate", "error", err)
 		}
 		c.at = now
 	}
@@ -221,7 +221,7 @@ func (s *server) newHandler() http.Handler {
 		}
 		if !s.isOwnHost(r.Host) {
 			http.Error(
-				w, "This is not the host that the request names. Use localhost, or a name of the certificate's.",
+				w, "The request names another host. Use localhost, or a name in the certificate.",
 				http.StatusMisdirectedRequest,
 			)
 			return
@@ -232,7 +232,8 @@ func (s *server) newHandler() http.Handler {
 
 // headers are set on each answer: only our own script runs, no site may frame the page, and no cache may store it.
 var headers = map[string]string{
-	"Content-Security-Policy":      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 	"X-Frame-Options":              "DENY",
 	"X-Content-Type-Options":       "nosniff",
 	"Referrer-Policy":              "no-referrer",
@@ -271,7 +272,7 @@ func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who strin
 	} else if c, none := r.Cookie(cookieName); none == nil {
 		who, err = s.gate.reviewCookie(r.Context(), c.Value)
 		if errors.Is(err, errUnknownToken) {
-			s.askForToken(w, r, http.StatusUnauthorized, "Your login is over: log in again.")
+			s.askForToken(w, r, http.StatusUnauthorized, "Your login has expired: log in again.")
 			return "", false
 		}
 	} else {
@@ -292,7 +293,9 @@ func (s *server) refuseUser(w http.ResponseWriter, r *http.Request, who string, 
 	case errors.Is(err, errNoRight):
 		s.askForToken(
 			w, r, http.StatusForbidden,
-			view.OneLine(who, 200)+" may not see this page: it takes the right to get the nonResourceURL "+accessPath+", which the ClusterRole forcefence-status has.",
+			view.OneLine(who, 200)+" may not see this page. The user needs the right to get the nonResourceURL "+
+				accessPath+
+				", which the ClusterRole forcefence-status grants.",
 		)
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
@@ -300,7 +303,7 @@ func (s *server) refuseUser(w http.ResponseWriter, r *http.Request, who string, 
 			w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.",
 		)
 	default:
-		s.Log.Warn("Cannot review who asks for the status page", "error", err)
+		s.Log.Warn("Could not review the token of a user of the status page", "error", err)
 		s.askForToken(
 			w, r, http.StatusServiceUnavailable,
 			"The API server does not say whose this token is. Try again in a moment.",

@@ -90,7 +90,8 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 	if !v.Open {
 		title = fmt.Sprintf("Fence of node %s: %s after %s", v.Node, v.Result, v.Duration)
 	}
-	description := fmt.Sprintf("%d moments. Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say the same in words.",
+	description := fmt.Sprintf("%d moments. Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say "+
+		"the same in words.",
 		len(moments), v.Pods.Ended, pods, v.Volumes.Detached, v.Volumes.Attached)
 	return html.SVG(append([]g.Node{
 		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y)), html.Role("img"),

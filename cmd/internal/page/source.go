@@ -160,7 +160,7 @@ func (s *Source) followResource(
 			s.mu.Unlock()
 		}
 		if why != "" && why != before {
-			s.Log.Info("The status page lacks something", "why", why)
+			s.Log.Info("The status page is incomplete", "why", why)
 		}
 		before = why
 		select {
@@ -170,7 +170,7 @@ func (s *Source) followResource(
 	}
 }
 
-var errWrongType = errors.New("not what was asked for")
+var errWrongType = errors.New("unexpected type")
 
 // fencingStore is the Source as the store of Fencings.
 type fencingStore struct{ s *Source }
@@ -182,7 +182,7 @@ func (r fencingStore) Add(o any) error {
 	}
 	rec, err := view.ParseFencing(u.Object)
 	if err != nil {
-		r.s.Log.Debug("A Fencing cannot be read", "fencing", u.GetName(), "error", err)
+		r.s.Log.Debug("Could not read a Fencing", "fencing", u.GetName(), "error", err)
 		rec = view.ParsedFencing{Unrecognized: []string{"nothing that this version can read"}}
 		rec.Fencing.Name = u.GetName()
 	}

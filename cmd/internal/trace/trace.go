@@ -86,7 +86,7 @@ func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 	)
 	if protocol != "http/protobuf" {
 		return nil, fmt.Errorf(
-			"OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken: use http/protobuf, most often on port 4318", protocol,
+			"OTEL_EXPORTER_OTLP_PROTOCOL: %q is not supported: use http/protobuf, most often on port 4318", protocol,
 		)
 	}
 	exporter, err := otlptracehttp.New(context.Background()) // the environment's settings; it connects later
@@ -299,6 +299,6 @@ func (c *exporterLog) Handle(err error) {
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.last) >= logInterval {
 		c.last = now
-		c.log.Warn("Traces do not reach their collector; nothing else changes", "error", strings.TrimSpace(err.Error()))
+		c.log.Warn("Could not send traces; fencing continues", "error", strings.TrimSpace(err.Error()))
 	}
 }

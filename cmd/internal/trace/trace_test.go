@@ -265,7 +265,7 @@ func TestOffAndFaults(t *testing.T) {
 		{"no traces", map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, ""},
 		{"no scheme", map[string]string{endpoint: "collector:4318"}, endpoint + ": not a URL such as http://collector:4318"},
 		{"a password in what cannot be read", map[string]string{endpoint: "http://u:hunter2@[::"}, endpoint + ": not a URL"},
-		{"gRPC", map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" is not spoken`},
+		{"gRPC", map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" is not supported`},
 		{"a resource that is none", map[string]string{endpoint: "http://c:4318", "OTEL_RESOURCE_ATTRIBUTES": "blue"}, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
