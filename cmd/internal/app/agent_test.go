@@ -25,9 +25,10 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "x")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
 	for name, tt := range map[string]struct{ config, target string }{
-		"redfish":   {"redfish: {username: u, passwordEnv: PASSWORD, auth: basic}", "URL/redfish/v1/Systems/1"},
-		"ec2":       {"ec2: {regions: [eu-west-1], endpoint: URL}", "aws:///eu-west-1a/i-0123456789abcdef0"},
-		"vsphere":   {"vsphere: {address: URL, username: u, passwordEnv: PASSWORD}", "11223344-5566-7788-99aa-bbccddeeff01"},
+		"redfish": {"redfish: {username: u, passwordEnv: PASSWORD, auth: basic}", "URL/redfish/v1/Systems/1"},
+		"ec2":     {"ec2: {regions: [eu-west-1], endpoint: URL}", "aws:///eu-west-1a/i-0123456789abcdef0"},
+		"vsphere": {"vsphere: {address: URL, username: u, passwordEnv: PASSWORD}",
+			"11223344-5566-7788-99aa-bbccddeeff01"},
 		"container": {"container: {socket: SOCKET}", "kind-worker"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,11 +51,14 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			server.Start()
 			defer server.Close()
 			fill := strings.NewReplacer("URL", server.URL, "SOCKET", socket).Replace
-			cfg, err := config.Parse("f", []byte(fill("providers:\n- {name: it, timeout: 5s, "+tt.config+"}\nnodes:\n- {name: all, provider: it, machine: {from: template, template: x}}\n")), all.Types())
+			cfg, err := config.Parse("f",
+				[]byte(fill("providers:\n- {name: it, timeout: 5s, "+tt.config+
+					"}\nnodes:\n- {name: all, provider: it, machine: {from: template, template: x}}\n")), all.Types())
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
+			p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(),
+				listedNodes(nil))
 			if err == nil {
 				err = p.applyConfig(cfg)
 			}
@@ -64,12 +68,14 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			defer p.providers.closeAll()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if obs, err := p.providers.open["it"].guarded.State(ctx, providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
+			if obs, err := p.providers.open["it"].guarded.State(ctx,
+				providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
 				t.Errorf("got %v of a device that forbids everything", obs)
 			}
 			select {
 			case got := <-agents:
-				if want := version.UserAgent("forcefence"); got != want && !strings.Contains(" "+got+" ", " "+want+" ") {
+				if want := version.UserAgent("forcefence"); got != want &&
+					!strings.Contains(" "+got+" ", " "+want+" ") {
 					t.Errorf("User-Agent: got %q, want %q in it", got, want)
 				}
 			case <-ctx.Done():

@@ -27,7 +27,9 @@ func TestClientsSendWritesOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cs.CoordinationV1().Leases("kube-system").Update(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}}, metav1.UpdateOptions{})
+	_, err = cs.CoordinationV1().Leases("kube-system").
+		Update(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forcefence"}},
+			metav1.UpdateOptions{})
 	if err == nil || asked.Load() != 1 {
 		t.Errorf("got %d requests, error %v; want one, and an error", asked.Load(), err)
 	}

@@ -19,7 +19,9 @@ import (
 const uuid1, uuid2 = "11223344-5566-7788-99aa-bbccddeeff01", "11223344-5566-7788-99aa-bbccddeeff02"
 
 func annotated(name, bmc, uuid, pin string) corev1.Node {
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"bmc": bmc}, Labels: map[string]string{taint.PinLabel: pin}}}
+	n := corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"bmc": bmc},
+			Labels: map[string]string{taint.PinLabel: pin}}}
 	n.Status.NodeInfo.SystemUUID = uuid
 	return n
 }
@@ -29,11 +31,13 @@ func annotated(name, bmc, uuid, pin string) corev1.Node {
 func TestMachines(t *testing.T) {
 	t.Setenv("BMC", "x")
 	const text = "providers:\n- {name: racks, redfish: {username: u, passwordEnv: BMC}}\n" +
-		"nodes:\n- {name: all, provider: racks, mode: fence, machine: {from: annotation, annotation: bmc, allow: [%s]}}\n"
+		"nodes:\n- {name: all, provider: racks, mode: fence, machine: {from: annotation, annotation: bmc, allow: " +
+		"[%s]}}\n"
 	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1.example.net", SystemUUID: uuid1}
 	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2.example.net", SystemUUID: uuid2}
 	nodes := []corev1.Node{
-		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()), annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
+		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()),
+		annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
 	}
 	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nodes))
 	if err != nil {
@@ -53,23 +57,28 @@ func TestMachines(t *testing.T) {
 	use(`"*.example.net"`)
 	for i, want := range []taint.Machine{bmc1, bmc2} {
 		m, err := p.activeConfig().Machines.Led(&nodes[i])
-		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed || m.Target.ID != want.ID || m.Mode != fence.Fence || m.Device != "racks/"+want.ID {
+		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed ||
+			m.Target.ID != want.ID || m.Mode != fence.Fence || m.Device != "racks/"+want.ID {
 			t.Errorf("got %+v, error %v, want %+v", m, err, want)
 		}
 	}
 	// A version of n1 that the index does not hold yet names the machine of n2, and its UUID.
 	forged := annotated("n1", "https://bmc2.example.net/", uuid2, bmc1.Pin())
-	if m, err := p.activeConfig().Machines.Led(&forged); err != nil || !strings.Contains(m.Clash.Refused, "pinned to node n2") {
+	if m, err := p.activeConfig().Machines.Led(&forged); err != nil ||
+		!strings.Contains(m.Clash.Refused, "pinned to node n2") {
 		t.Errorf("got %+v, error %v, want n2's machine refused", m.Clash, err)
 	}
-	if m, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err != nil || m.Identity != bmc1 || m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
+	if m, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err != nil || m.Identity != bmc1 ||
+		m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, error %v", m, err)
 	}
-	if _, err := p.activeConfig().Machines.Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil || !strings.Contains(err.Error(), "no such provider") {
+	if _, err := p.activeConfig().Machines.Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil ||
+		!strings.Contains(err.Error(), "no such provider") {
 		t.Errorf("a provider that is gone: got error %v", err)
 	}
 	use("bmc2.example.net")
-	if _, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err == nil || !strings.Contains(err.Error(), "no rule") {
+	if _, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err == nil ||
+		!strings.Contains(err.Error(), "no rule") {
 		t.Errorf("a host that is not allowed any more: got error %v", err)
 	}
 }

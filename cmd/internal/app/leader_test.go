@@ -30,8 +30,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// store keeps Leases as an API server does: one write after the other, each with a new resourceVersion. Elections on a real one run in
-// test/deploy.
+// store keeps Leases as an API server does: one write after the other, each with a new resourceVersion. Elections on a
+// real one run in test/deploy.
 type store struct {
 	mu     sync.Mutex // guards the rest
 	rv     int
@@ -88,7 +88,8 @@ func (l leases) Get(ctx context.Context, name string, _ metav1.GetOptions) (out 
 	})
 }
 
-func (l leases) Create(ctx context.Context, in *coordinationv1.Lease, _ metav1.CreateOptions) (out *coordinationv1.Lease, _ error) {
+func (l leases) Create(ctx context.Context, in *coordinationv1.Lease,
+	_ metav1.CreateOptions) (out *coordinationv1.Lease, _ error) {
 	return out, l.do(ctx, "create", func(s *store) error {
 		if s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}] != nil {
 			return apierrors.NewAlreadyExists(leaseResource, in.Name)
@@ -98,7 +99,8 @@ func (l leases) Create(ctx context.Context, in *coordinationv1.Lease, _ metav1.C
 	})
 }
 
-func (l leases) Update(ctx context.Context, in *coordinationv1.Lease, _ metav1.UpdateOptions) (out *coordinationv1.Lease, _ error) {
+func (l leases) Update(ctx context.Context, in *coordinationv1.Lease,
+	_ metav1.UpdateOptions) (out *coordinationv1.Lease, _ error) {
 	return out, l.do(ctx, "update", func(s *store) error {
 		have := s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}]
 		if have == nil || have.ResourceVersion != in.ResourceVersion {
@@ -136,7 +138,8 @@ func (s *store) put(verb string, in *coordinationv1.Lease) *coordinationv1.Lease
 
 // election is what config.example.yaml shows.
 var election = config.LeaderElection{
-	Enabled: true, Name: "forcefence", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+	Enabled: true, Name: "forcefence", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
+	RetryPeriod: 2 * time.Second,
 }
 
 // clock is a test's; it only moves when it is told to.
@@ -157,7 +160,8 @@ func lockIn(s *session, ns string) *stampedLock {
 
 func record(l *stampedLock) resourcelock.LeaderElectionRecord {
 	now := metav1.NewTime(l.now())
-	return resourcelock.LeaderElectionRecord{HolderIdentity: l.Identity(), LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
+	return resourcelock.LeaderElectionRecord{HolderIdentity: l.Identity(), LeaseDurationSeconds: 15, AcquireTime: now,
+		RenewTime: now}
 }
 
 // claim does what an elector does to lead: it looks, and writes where nobody holds the Lease.
@@ -203,7 +207,8 @@ func TestLeadingEndsWithTheRenewals(t *testing.T) {
 	_ = renew(l)
 	wantLeading(t, "9 s after the last renewal that succeeded", l, true)
 	c.pass(time.Second)
-	// The margin of the Lease: who waits for it to run out waits 15 s, and what was written in the last moment arrives before that.
+	// The margin of the Lease: who waits for it to run out waits 15 s, and what was written in the last moment arrives
+	// before that.
 	wantLeading(t, "10 s after the last renewal that succeeded", l, false)
 	c.pass(-time.Hour)
 	wantLeading(t, "the clock was set back", l, false)
@@ -243,7 +248,8 @@ func TestLeadingByEitherClock(t *testing.T) {
 		{"both are young", 9 * time.Second, 9 * time.Second, true},
 		{"suspended for a minute", time.Second, time.Minute, false},
 		{"the time was set back", 11 * time.Second, 2 * time.Second, false},
-		{"the time was set back to before the renewal", time.Second, -time.Minute, true}, // the monotonic clock knows better
+		// the monotonic clock knows better
+		{"the time was set back to before the renewal", time.Second, -time.Minute, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := lockIn(&session{store: &store{}}, "a")
@@ -269,7 +275,8 @@ func apart(t *testing.T, from time.Time, monotonic, wall time.Duration) time.Tim
 
 // The elector's requests end long before the Lease does, whatever the API server does with them.
 func TestElectorsRequestsEnd(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer server.Close()
 	le := election
 	le.Namespace, le.RenewDeadline = "a", 200*time.Millisecond
@@ -296,16 +303,22 @@ func TestOneLeadsWhateverItsLease(t *testing.T) {
 		{"it leads", nil, 0, false},
 		{"not renewed for nearly as long as it lasts", nil, 14 * time.Second, false},
 		{"not renewed for as long as it lasts", nil, 15 * time.Second, true},
-		{"it lasts for less than ours", func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 1 }, 14 * time.Second, false},
-		{"it lasts for more than ours", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour }, 59 * time.Minute, false},
-		{"it lasts for more than ours, and is over", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour }, time.Hour, true},
-		{"it claims to last for ever", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &years }, time.Hour, true},
+		{"it lasts for less than ours", func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 1 },
+			14 * time.Second, false},
+		{"it lasts for more than ours", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour },
+			59 * time.Minute, false},
+		{"it lasts for more than ours, and is over",
+			func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour }, time.Hour, true},
+		{"it claims to last for ever", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &years },
+			time.Hour, true},
 		{"its clock is far behind", func(l *coordinationv1.Lease) { l.Spec.RenewTime = &metav1.MicroTime{} }, 0, false},
-		{"it tells no duration", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, 14 * time.Second, false},
+		{"it tells no duration", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, 14 * time.Second,
+			false},
 		{"it was released", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" }, 0, true},
 		{"nobody ever held it", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }, 0, true},
 		{"another program's", func(l *coordinationv1.Lease) { l.Labels = nil }, 0, true},
-		{"another name in our namespace", func(l *coordinationv1.Lease) { l.Namespace, l.Name = "ours", "second" }, 0, false},
+		{"another name in our namespace", func(l *coordinationv1.Lease) { l.Namespace, l.Name = "ours", "second" }, 0,
+			false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, s := newClock(), &session{store: &store{}}
@@ -447,7 +460,8 @@ func TestTwoBeginAtOnce(t *testing.T) {
 	}
 }
 
-// A leader that stood still for longer than its Lease lasts begins anew, and finds who began meanwhile before it writes.
+// A leader that stood still for longer than its Lease lasts begins anew, and finds who began meanwhile before it
+// writes.
 func TestLapsedLeaderLooksFirst(t *testing.T) {
 	c, s := newClock(), &session{store: &store{}}
 	old, next := lockIn(s, "old"), lockIn(s, "next")
@@ -471,8 +485,8 @@ func TestLapsedLeaderLooksFirst(t *testing.T) {
 	wantLeading(t, "next", next, true)
 }
 
-// A leader that was frozen wakes up after another took over, and gives up: what it releases is not its own any more. The elector reads
-// the Lease first, and then releases it whosever it is.
+// A leader that was frozen wakes up after another took over, and gives up: what it releases is not its own any more.
+// The elector reads the Lease first, and then releases it whosever it is.
 func TestFrozenLeaderReleasesNothing(t *testing.T) {
 	c, s := newClock(), &session{store: &store{}}
 	frozen := lockOf(s, lease("a"), election, "pod-1", slog.New(slog.DiscardHandler))
@@ -563,7 +577,8 @@ func TestLeaderWatchesForRivals(t *testing.T) {
 	})
 }
 
-// Installations in three namespaces, with the real elector, for an hour: processes end and come back, requests take their time.
+// Installations in three namespaces, with the real elector, for an hour: processes end and come back, requests take
+// their time.
 func TestElectionsOfThreeInstallations(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -589,14 +604,17 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 							return nil
 						}}
 						ns := string(rune('a' + i))
-						l := lockOf(s, lease(ns), election, fmt.Sprint(ns, time.Now().UnixNano()), slog.New(slog.DiscardHandler))
+						l := lockOf(s, lease(ns), election, fmt.Sprint(ns, time.Now().UnixNano()),
+							slog.New(slog.DiscardHandler))
 						who.Lock()
 						locks[i] = l
 						who.Unlock()
 						e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-							Lock: l, LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline, RetryPeriod: election.RetryPeriod,
+							Lock: l, LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline,
+							RetryPeriod:     election.RetryPeriod,
 							ReleaseOnCancel: upTo(2) == 0, // half of them crash
-							Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+							Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {},
+								OnStoppedLeading: func() {}},
 						})
 						if err != nil {
 							t.Error(err)
@@ -630,7 +648,8 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 				}
 			}
 			if reigns < 5 {
-				t.Errorf("seed %d: got %d reigns in an hour, want more: nobody may be kept from it for long", seed, reigns)
+				t.Errorf("seed %d: got %d reigns in an hour, want more: nobody may be kept from it for long", seed,
+					reigns)
 			}
 			cancel()
 			wg.Wait()
@@ -668,8 +687,9 @@ func TestWatchAsksAgain(t *testing.T) {
 			if looks%2 == 1 { // from its memory
 				s.store.mu.Lock()
 				s.store.put("old", &coordinationv1.Lease{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "x", Labels: map[string]string{LeaderLabel: ""}},
-					Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "x",
+						Labels: map[string]string{LeaderLabel: ""}},
+					Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
 				})
 				s.store.mu.Unlock()
 			}

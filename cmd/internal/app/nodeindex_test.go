@@ -58,7 +58,8 @@ func newIndexed(t *testing.T) *configs {
 
 func bmcText(mode string) string {
 	return "mode: " + mode + "\nproviders: [{name: racks, redfish: {username: u, passwordEnv: BMC}}]\n" +
-		"nodes: [{name: all, provider: racks, machine: {from: annotation, annotation: bmc, allow: [\"*.example.net\"]}}]\n"
+		"nodes: [{name: all, provider: racks, machine: {from: annotation, annotation: bmc, allow: " +
+		"[\"*.example.net\"]}}]\n"
 }
 
 func bmcFile(t *testing.T, mode string) *config.Config {

@@ -24,7 +24,8 @@ import (
 func tape(t *testing.T, file string, most int, digest *string) *recorder {
 	t.Helper()
 	header := func() recording.Header { return recording.Header{By: "test", Digest: *digest} }
-	return newRecorder(config.Tape{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return newRecorder(config.Tape{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler),
+		prometheus.NewRegistry())
 }
 
 // wrote runs the recorder over lines, and waits until it has written them.
@@ -84,13 +85,15 @@ func done(t *testing.T) context.Context {
 func TestRecorderAfterACrash(t *testing.T) {
 	const head = `{"forcefence":1}` + "\n"
 	for name, before := range map[string]string{
-		"torn": head + "x\ny\n" + `{"node`, "no line": `{"forcefe`, "long": head + strings.Repeat("z", 200_000), "whole": head + "x\n", "nothing": "",
+		"torn": head + "x\ny\n" + `{"node`, "no line": `{"forcefe`, "long": head + strings.Repeat("z", 200_000),
+		"whole": head + "x\n", "nothing": "",
 	} {
 		file, digest := filepath.Join(t.TempDir(), "recording"), "a"
 		kit.Must(t, os.WriteFile(file, []byte(before), 0o600))
 		wrote(t, tape(t, file, 1<<20, &digest), "next")
 		want := before[:strings.LastIndex(before, "\n")+1]
-		if text := fileText(t, file); !strings.HasPrefix(text, want+`{"forcefence":1`) || !strings.HasSuffix(text, "}\nnext\n") {
+		if text := fileText(t, file); !strings.HasPrefix(text, want+`{"forcefence":1`) ||
+			!strings.HasSuffix(text, "}\nnext\n") {
 			t.Errorf("%s: got %.80q", name, text)
 		}
 	}
@@ -113,7 +116,8 @@ func TestRecorderIsBounded(t *testing.T) {
 	if !strings.HasSuffix(last, "line 0999\n") || begins(last) != 1 || begins(before) != 1 {
 		t.Errorf("got\n%.200s\nwant the newest lines behind a header", last)
 	}
-	if first := strings.Split(last, "\n")[1]; !strings.HasSuffix(before, fmt.Sprintf("line %04d\n", number(t, first)-1)) {
+	if first := strings.Split(last, "\n")[1]; !strings.HasSuffix(before,
+		fmt.Sprintf("line %04d\n", number(t, first)-1)) {
 		t.Errorf("between %q and %.40q a line is missing", before[len(before)-20:], first)
 	}
 	left, err := filepath.Glob(file + "*")

@@ -38,8 +38,10 @@ func TestRewindDecides(t *testing.T) {
 		{"older for nearly a minute", []read{{0, "7"}, {minute, "5"}, {2*minute - time.Second, "6"}}, false, true},
 		{"older for a minute", []read{{0, "7"}, {minute, "5"}, {2 * minute, "5"}}, true, true},
 		{"older for a minute, and counting on", []read{{0, "100"}, {minute, "98"}, {2 * minute, "99"}}, true, true},
-		{"older than one before the last", []read{{0, "7"}, {minute, "9"}, {2 * minute, "8"}, {3 * minute, "8"}}, true, true},
-		{"a server lags now and then", []read{{0, "7"}, {minute, "5"}, {minute + 30*time.Second, "7"}, {2 * minute, "5"}},
+		{"older than one before the last", []read{{0, "7"}, {minute, "9"}, {2 * minute, "8"}, {3 * minute, "8"}}, true,
+			true},
+		{"a server lags now and then",
+			[]read{{0, "7"}, {minute, "5"}, {minute + 30*time.Second, "7"}, {2 * minute, "5"}},
 			false, true},
 		{"the last read is not older", []read{{0, "7"}, {minute, "5"}, {2 * minute, "7"}}, false, false},
 		{"longer numbers are newer", []read{{0, "99"}, {minute, "100"}, {2 * minute, "101"}}, false, false},
@@ -54,7 +56,8 @@ func TestRewindDecides(t *testing.T) {
 				t.Errorf("behind: got %v, want %v", got, tc.want)
 			}
 			leading := func() error { return nil }
-			if err := r.withRewindCheck(leading)(); errors.Is(err, errRewound) != tc.holding || (err != nil) != tc.holding {
+			if err := r.withRewindCheck(leading)(); errors.Is(err, errRewound) != tc.holding ||
+				(err != nil) != tc.holding {
 				t.Errorf("while it leads: got %v, want errRewound %v", err, tc.holding)
 			}
 			if err := r.withRewindCheck(func() error { return errNotLeading })(); !errors.Is(err, errNotLeading) {
@@ -142,7 +145,8 @@ func TestRestoredEtcdEndsTheProcess(t *testing.T) {
 		for i, p := range all {
 			select {
 			case err := <-p.ended:
-				if want := fmt.Sprintf("was at %d", lost); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), want) {
+				if want := fmt.Sprintf("was at %d", lost); !errors.Is(err, errRewound) ||
+					!strings.Contains(err.Error(), want) {
 					t.Errorf("process %d: got %v, want errRewound that says %q", i, err, want)
 				}
 			default:

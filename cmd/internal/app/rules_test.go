@@ -186,7 +186,8 @@ func TestModeOfTheRule(t *testing.T) {
 			r := newRules(t)
 			defer r.p.providers.closeAll()
 			r.use(fmt.Sprintf(twoProviders, tc.file, "refuse", tc.rule))
-			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
+			n1, n2 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"),
+				aNode("n2", "4c4c4544-0042-3510-8053-b4c04f383832")
 			n1.Labels["pool"] = "a"
 			feedNodes(r.p, n1, n2)
 			for node, want := range map[*corev1.Node]fence.Mode{&n1: tc.want, &n2: tc.listed} {
@@ -220,11 +221,13 @@ func (f *feeding) New(o providers.Options) (providers.Provider, error) {
 	}{instance: i.(*instance)}, nil
 }
 
-// The further devices of a node arrive with the first, or without it, each with its own provider, and with who else has it.
+// The further devices of a node arrive with the first, or without it, each with its own provider, and with who else has
+// it.
 func TestFurtherDevices(t *testing.T) {
 	r := newRules(t)
 	defer r.p.providers.closeAll()
-	r.types = append(r.types, providers.Type{Name: "feeding", NewConfig: func() providers.Config { return &feeding{device{made: &r.made}} }})
+	r.types = append(r.types,
+		providers.Type{Name: "feeding", NewConfig: func() providers.Config { return &feeding{device{made: &r.made}} }})
 	r.use(`
 mode: fence
 providers: [{name: racks, device: {}}, {name: pdus, feeding: {}}, {name: virt, pushing: {}}]
@@ -234,9 +237,12 @@ nodes:
   machine: {from: systemUUID}
   levels:
   - devices: [{provider: pdus, machine: {from: list, list: [{node: n1, id: outlet-1}, {node: n3, id: shared}]}}]
-  - devices: [{provider: virt, machine: {from: template, template: "{{ if eq .Name \"n1\" }}vm-1{{ else }}vm{{ end }}"}}]
+  - devices:
+    - provider: virt
+      machine: {from: template, template: "{{ if eq .Name \"n1\" }}vm-1{{ else }}vm{{ end }}"}
 `)
-	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""), aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
+	n1, n2, n3 := aNode("n1", "4c4c4544-0042-3510-8053-b4c04f383831"), aNode("n2", ""),
+		aNode("n3", "4c4c4544-0042-3510-8053-b4c04f383833")
 	feedNodes(r.p, n1, n2, n3)
 	names := func(m machine.Machine) (out []string) {
 		for _, d := range m.Devices() {
@@ -244,7 +250,8 @@ nodes:
 			if d.Clash.Refused != "" {
 				refused = " refused"
 			}
-			out = append(out, fmt.Sprintf("%s %s feeds %v watched %v%s", d.Name, d.Device, d.Feeds, d.Watcher != nil, refused))
+			out = append(out,
+				fmt.Sprintf("%s %s feeds %v watched %v%s", d.Name, d.Device, d.Feeds, d.Watcher != nil, refused))
 		}
 		return out
 	}
@@ -254,10 +261,12 @@ nodes:
 		err  bool
 	}{
 		{&n1, []string{"racks racks/shelf of " + n1.Status.NodeInfo.SystemUUID + " feeds false watched false",
-			"pdus pdus/shelf of outlet-1 feeds true watched false", "virt virt/shelf of vm-1 feeds false watched true"}, false},
+			"pdus pdus/shelf of outlet-1 feeds true watched false", "virt virt/shelf of vm-1 feeds false watched true"},
+			false},
 		{&n2, []string{"virt virt/shelf of vm feeds false watched true refused"}, true},
 		{&n3, []string{"racks racks/shelf of " + n3.Status.NodeInfo.SystemUUID + " feeds false watched false",
-			"pdus pdus/shelf of shared feeds true watched false", "virt virt/shelf of vm feeds false watched true refused"}, false},
+			"pdus pdus/shelf of shared feeds true watched false",
+			"virt virt/shelf of vm feeds false watched true refused"}, false},
 	} {
 		m, err := r.p.activeConfig().Machines.Led(tc.node)
 		if got := names(m); !slices.Equal(got, tc.want) || (err != nil) != tc.err || m.Mode != fence.Fence {
@@ -268,7 +277,8 @@ nodes:
 	m, _ := r.p.activeConfig().Machines.Led(&n1)
 	m.AskDevices(t.Context(), nobodyLies, providers.Now)
 	for i, inst := range r.made {
-		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" || inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
+		if _, asked := inst.state(); asked != 1 || inst.asked[0].Node != "n1" ||
+			inst.asked[0].ID != []string{"", "outlet-1", "vm-1"}[i] {
 			t.Errorf("provider %s was asked %+v", inst.name, inst.asked)
 		}
 	}
@@ -306,7 +316,8 @@ func TestPolicyIsTheFile(t *testing.T) {
 	}{{"refuse", false}, {"trust", true}} {
 		r.use(fmt.Sprintf(twoProviders, "fence", tc.marks, ""))
 		p := r.p.activeConfig()
-		if got := p.Fence; got.PowerOffAfter != 70*time.Second || got.PowerOffTimeout != 40*time.Second || got.Retry <= got.PowerOffTimeout {
+		if got := p.Fence; got.PowerOffAfter != 70*time.Second || got.PowerOffTimeout != 40*time.Second ||
+			got.Retry <= got.PowerOffTimeout {
 			t.Errorf("fence settings: got %+v", got)
 		}
 		if got := p.Evict; got.DetachTimeout != 3*time.Minute || got.TrustPerson != tc.trust {
@@ -320,7 +331,8 @@ func TestPolicyIsTheFile(t *testing.T) {
 			&n2: {Name: "virt", Device: "virt/shelf of shelf-2", Target: providers.Target{ID: "shelf-2"}},
 		} {
 			m, err := p.Machines.Led(node)
-			if err != nil || m.Name != want.Name || m.Device != want.Device || m.Target.Node != node.Name || m.Target.ID != want.Target.ID ||
+			if err != nil || m.Name != want.Name || m.Device != want.Device || m.Target.Node != node.Name ||
+				m.Target.ID != want.Target.ID ||
 				m.Target.SystemUUID != node.Status.NodeInfo.SystemUUID || (m.Watcher != nil) != (want.Name == "virt") {
 				t.Errorf("%s: got %+v, error %v", node.Name, m, err)
 				continue
@@ -344,10 +356,12 @@ func TestPolicyIsTheFile(t *testing.T) {
 	if cordoned := r.p.activeConfig().Fence.Cordoned; cordoned {
 		t.Error("cordoned nodes are kept on, and the file does not say so")
 	}
-	if got := r.p.activeConfig().Exclusions; got.Pause.Name != "forcefence-pause" || got.Pause.Namespace != r.p.namespace || got.Leases != "" {
+	if got := r.p.activeConfig().Exclusions; got.Pause.Name != "forcefence-pause" ||
+		got.Pause.Namespace != r.p.namespace || got.Leases != "" {
 		t.Errorf("elsewhere: got %+v", got)
 	}
-	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
+	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: "+
+		"stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
 	if got := r.p.activeConfig().Exclusions; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
 		t.Errorf("elsewhere: got %+v, want what the file says", got)
 	}
@@ -388,12 +402,14 @@ func TestClashComesAndGoes(t *testing.T) {
 	check("the twin is gone", false)
 }
 
-// A reload makes the providers anew that changed, keeps the old ones open until no question to them is under way, and keeps the old policy
-// where the new one cannot be made. A provider that did not change stays: it knows which password was refused.
+// A reload makes the providers anew that changed, keeps the old ones open until no question to them is under way, and
+// keeps the old policy where the new one cannot be made. A provider that did not change stays: it knows which password
+// was refused.
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRules(t)
-		const file = "mode: %s\nproviders: [{name: one, timeout: %s, device: {}}, {name: two, device: {fails: %v}}, {name: three, device: {}}]\n" +
+		const file = "mode: %s\nproviders: [{name: one, timeout: %s, device: {}}, {name: two, device: {fails: %v}}, " +
+			"{name: three, device: {}}]\n" +
 			"nodes: [{name: all, provider: one, machine: {from: systemUUID}}]"
 		r.use(fmt.Sprintf(file, "observe", "5s", false))
 		n := aNode("a", "4c4c4544-0042-3510-8053-b4c04f383831")
@@ -430,8 +446,10 @@ func TestReload(t *testing.T) {
 			!strings.Contains(reported[0], "the previous one stays in force: making provider two: ") {
 			t.Errorf("a provider that cannot be made: reported %q, want it once, with the cause", reported)
 		}
-		if mode() != fence.Observe || testutil.ToFloat64(r.p.lastReloadOK) != 0 || testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
-			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.lastReloadOK))
+		if mode() != fence.Observe || testutil.ToFloat64(r.p.lastReloadOK) != 0 ||
+			testutil.ToFloat64(r.p.reloads.WithLabelValues("refused")) != 1 {
+			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(),
+				testutil.ToFloat64(r.p.lastReloadOK))
 		}
 		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1}) {
 			t.Errorf("closed after it: got %v, want the one that was made in vain", got)
@@ -441,7 +459,8 @@ func TestReload(t *testing.T) {
 		if len(reported) != 1 {
 			t.Errorf("a good file: reported %q", reported[1:])
 		}
-		if mode() != fence.Fence || testutil.ToFloat64(r.p.lastReloadOK) != 1 || testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
+		if mode() != fence.Fence || testutil.ToFloat64(r.p.lastReloadOK) != 1 ||
+			testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {
 			t.Errorf("a good file: got mode %d, metric %v", mode(), testutil.ToFloat64(r.p.lastReloadOK))
 		}
 		time.Sleep(closeDelay - time.Second)

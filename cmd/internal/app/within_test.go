@@ -51,7 +51,8 @@ func (o off) State(ctx context.Context, t providers.Target) (providers.Observati
 	return obs, err
 }
 
-// The hosts of a rule's hypervisors speak for its nodes, beside their own device and after all levels. Nobody is powered off by them.
+// The hosts of a rule's hypervisors speak for its nodes, beside their own device and after all levels. Nobody is
+// powered off by them.
 func TestHostsOfARule(t *testing.T) {
 	r := newRules(t)
 	defer r.p.providers.closeAll()
@@ -85,11 +86,13 @@ nodes:
 		t.Fatal(err)
 	}
 	all := m1.Devices()
-	if len(all) != 3 || all[2].Device != "group/within/vm-1" || all[2].Level != 2 || all[2].NoPower == "" || !all[2].Quiet ||
+	if len(all) != 3 || all[2].Device != "group/within/vm-1" || all[2].Level != 2 || all[2].NoPower == "" ||
+		!all[2].Quiet ||
 		all[2].Identity.Provider != "group/within" || all[2].Identity.ID != "vm-1" {
 		t.Fatalf("got %+v", all)
 	}
-	if of1, of3 := all[2].Provider.(*machine.Within), m3.Devices()[1].Provider.(*machine.Within); of1 == of3 || of1.Hosts[0] != of3.Hosts[1] {
+	if of1, of3 := all[2].Provider.(*machine.Within), m3.Devices()[1].Provider.(*machine.Within); of1 == of3 ||
+		of1.Hosts[0] != of3.Hosts[1] {
 		t.Error("two rules do not share what is asked of their hosts")
 	}
 	a := providers.Ask(t.Context(), all[2].Provider, all[2].Name, all[2].Target, providers.Now)
@@ -100,7 +103,8 @@ nodes:
 		if i.name != "bmcs" {
 			continue
 		}
-		if len(i.asked) != 1 || i.asked[0].ID != "bmc-a" || i.asked[0].SystemUUID != "4C4C4544-0042-3510-8053-B4C04F38383A" {
+		if len(i.asked) != 1 || i.asked[0].ID != "bmc-a" ||
+			i.asked[0].SystemUUID != "4C4C4544-0042-3510-8053-B4C04F38383A" {
 			t.Errorf("hosts: asked %+v, want the one whose hypervisor is silent, and who it is", i.asked)
 		}
 	}

@@ -102,7 +102,8 @@ func TestRoom(t *testing.T) {
 			all(c, maxConns)
 			return 2000, nil, false
 		},
-		"all are young, and one address has one more than the new one would: the new one goes": func(c *crowd) (int, *conn, bool) {
+		"all are young, and one address has one more than the new one would: the new one goes": func(c *crowd) (int,
+			*conn, bool) {
 			c.open(0)
 			all(c, maxConns-1)
 			return 5, nil, false
@@ -169,10 +170,11 @@ func TestPatience(t *testing.T) {
 		reads bool
 		want  time.Duration
 	}{
-		"nothing is sent":                            {"", 0, true, headerTime},
-		"half a header":                              {get, 0, true, headerTime},
-		"a header that comes byte by byte":           {get + "A: ", time.Second, true, headerTime},
-		"a body that does not come":                  {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", 0, true, requestTime},
+		"nothing is sent":                  {"", 0, true, headerTime},
+		"half a header":                    {get, 0, true, headerTime},
+		"a header that comes byte by byte": {get + "A: ", time.Second, true, headerTime},
+		"a body that does not come": {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", 0,
+			true, requestTime},
 		"an answer that is not read":                 {get + "\r\n", 0, false, answerTime},
 		"no further request":                         {get + "\r\n", 0, true, idleTime},
 		"a further request that does not come whole": {get + "\r\n" + get, 0, true, headerTime},

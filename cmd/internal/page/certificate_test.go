@@ -16,7 +16,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestRenewed: a certificate that is renewed in its files is served without a restart, and one that cannot be read takes nothing away.
+// TestRenewed: a certificate that is renewed in its files is served without a restart, and one that cannot be read
+// takes nothing away.
 func TestRenewed(t *testing.T) {
 	dir, authority := t.TempDir(), kit.NewAuthority("page")
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
@@ -29,8 +30,10 @@ func TestRenewed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Serve(ctx, Options{Address: address, CertFile: certFile, KeyFile: keyFile, Review: (&people{}).review, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Now: func() time.Time { return now.Add(time.Duration(later.Load())) }})
+		done <- Serve(ctx,
+			Options{Address: address, CertFile: certFile, KeyFile: keyFile, Review: (&people{}).review,
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
+				Now: func() time.Time { return now.Add(time.Duration(later.Load())) }})
 	}()
 	defer func() {
 		stop()

@@ -38,28 +38,35 @@ var (
 // snapshot is a small fleet with everything in it, some of it a hostile kubelet's.
 func snapshot() view.Snapshot {
 	node := func(name string, conditions ...corev1.NodeCondition) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}}, Status: corev1.NodeStatus{Conditions: conditions}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}},
+			Status: corev1.NodeStatus{Conditions: conditions}}
 	}
 	is := func(kind corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: kind, Status: s, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+		return corev1.NodeCondition{Type: kind, Status: s, Reason: reason, Message: message,
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
 	}
 	ready := is(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "")
 	silent := is(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown", "")
-	drilled := is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers", "The machine is On (racks/n1: On, strips/3: On).")
+	drilled := is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers",
+		"The machine is On (racks/n1: On, strips/3: On).")
 	closed := is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailClosed, "")
 	fenced := node("n4", silent, drilled, closed)
 	rec := taint.Record{
-		ID: "f-8bd391b2f0c0", Phase: taint.PhaseEvicting, NodeUID: "u-1", By: "forcefence-1", Device: "racks/n4", Since: now.Add(-9 * time.Second), At: now.Add(-7 * time.Second),
+		ID: "f-8bd391b2f0c0", Phase: taint.PhaseEvicting, NodeUID: "u-1", By: "forcefence-1", Device: "racks/n4",
+		Since: now.Add(-9 * time.Second), At: now.Add(-7 * time.Second),
 		Evidence: []taint.Evidence{{At: now.Add(-9 * time.Second), From: "racks/n4", State: "Off", Raw: "Off"}},
 	}
 	fenced.Annotations[taint.RecordAnnotation] = rec.Encode()
 	broken := node("n5", ready)
 	broken.Annotations[taint.RecordAnnotation] = `{"phase":"Sideways"}`
-	marked := node("n6", ready, is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers", "The machine is On (racks/n6: On, strips/6: denied)."))
+	marked := node("n6", ready,
+		is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers",
+			"The machine is On (racks/n6: On, strips/6: denied)."))
 	marked.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
 	micro := func(ago time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(-ago)) }
 	done := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab"}, Spec: api.FencingSpec{
-		Node: "n1", ID: "f-0123456789ab", By: "forcefence-1", Why: "LeaseStale", StartedAt: micro(time.Hour), PowerOff: true,
+		Node: "n1", ID: "f-0123456789ab", By: "forcefence-1", Why: "LeaseStale", StartedAt: micro(time.Hour),
+		PowerOff: true,
 	}}
 	end := micro(time.Hour - 8200*time.Millisecond)
 	done.Status = api.FencingStatus{
@@ -74,7 +81,9 @@ func snapshot() view.Snapshot {
 			{At: micro(time.Hour - 3*time.Second), From: "racks/n1", State: "Off", Raw: "Off"},
 			{At: micro(time.Hour - 3500*time.Millisecond), From: "strips/3", State: "Off", Raw: hostile},
 		},
-		Pods:    api.Pods{Ended: 3, Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"}, {Namespace: "shop", Name: "db-1", UID: "b"}, {Namespace: "shop", Name: hostile, UID: "c"}}},
+		Pods: api.Pods{Ended: 3,
+			Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"}, {Namespace: "shop", Name: "db-1", UID: "b"},
+				{Namespace: "shop", Name: hostile, UID: "c"}}},
 		Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
 		Conditions: []metav1.Condition{
 			{Type: api.Finished, Status: "True", Message: "all pods are gone and all volumes are detached"},
@@ -84,15 +93,21 @@ func snapshot() view.Snapshot {
 	shadow := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n2.would-recover-5c0d19aa"}, Spec: api.FencingSpec{
 		Node: "n2", By: "forcefence-1", Why: "NotReady", StartedAt: micro(2 * time.Hour), Shadow: true,
 	}}
-	shadow.Status = api.FencingStatus{Phase: "Done", Result: "WouldRecover", Timeline: []api.PhaseEntered{{Phase: "Done", Result: "WouldRecover", At: micro(2 * time.Hour)}}, Pods: api.Pods{Would: 5}}
+	shadow.Status = api.FencingStatus{Phase: "Done", Result: "WouldRecover",
+		Timeline: []api.PhaseEntered{{Phase: "Done", Result: "WouldRecover", At: micro(2 * time.Hour)}},
+		Pods:     api.Pods{Would: 5}}
 	return view.Snapshot{
 		At: now, Key: taint.DefaultKey,
 		Nodes: []*corev1.Node{
 			node("n1", ready, drilled, closed),
-			node("n2", ready, is(taint.FenceableCondition, corev1.ConditionFalse, "MachineNotAnswering", hostile), is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailOpen, "")),
-			node("n3", silent, is(taint.PoweredOnCondition, corev1.ConditionTrue, "PoweredOnNotReady", ""), is(taint.FenceableCondition, corev1.ConditionUnknown, "MachineNotAnswering", "Not answered: racks/n3: unreachable.")),
+			node("n2", ready, is(taint.FenceableCondition, corev1.ConditionFalse, "MachineNotAnswering", hostile),
+				is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailOpen, "")),
+			node("n3", silent, is(taint.PoweredOnCondition, corev1.ConditionTrue, "PoweredOnNotReady", ""),
+				is(taint.FenceableCondition, corev1.ConditionUnknown, "MachineNotAnswering",
+					"Not answered: racks/n3: unreachable.")),
 			fenced, broken, marked,
-			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""), is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
+			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""),
+				is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
 			node("n8"),
 		},
 		NodeConfig: func(n *corev1.Node) view.NodeConfig {
@@ -106,7 +121,8 @@ func snapshot() view.Snapshot {
 		},
 		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
 		Events: map[string][]view.Event{"n1": {
-			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady", Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
+			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
+				Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
 			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Note: hostile},
 			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Note: "long after"},
 		}},
@@ -116,9 +132,12 @@ func snapshot() view.Snapshot {
 // newer is a Fencing as a newer version might write it.
 func newer() view.ParsedFencing {
 	r, err := view.ParseFencing(map[string]any{
-		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing", "metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
-		"spec":   map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z", "colour": "red"},
-		"status": map[string]any{"phase": "Sideways", "timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
+		"apiVersion": "forcefence.io/v1alpha1", "kind": "Fencing",
+		"metadata": map[string]any{"name": "n9.f-aaaaaaaaaaaa"},
+		"spec": map[string]any{"node": "n9", "by": "forcefence-9", "startedAt": "2026-05-04T11:59:00.000000Z",
+			"colour": "red"},
+		"status": map[string]any{"phase": "Sideways",
+			"timeline": []any{map[string]any{"phase": "Sideways", "at": "2026-05-04T11:59:01.000000Z"}}},
 	})
 	if err != nil {
 		panic(err)
@@ -126,7 +145,8 @@ func newer() view.ParsedFencing {
 	return r
 }
 
-// testServer serves the snapshot to tokens: each is its owner's name, "blind" may not see the page, and others are nobody's.
+// testServer serves the snapshot to tokens: each is its owner's name, "blind" may not see the page, and others are
+// nobody's.
 func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people) {
 	t.Helper()
 	p := &people{}
@@ -218,26 +238,49 @@ func TestWho(t *testing.T) {
 	}{
 		{name: "nobody", path: "/", code: 401, want: "<form method=\"post\" action=\"/login\""},
 		{name: "nobody, of a node", path: "/nodes/n4", code: 401, want: `value="/nodes/n4"`},
-		{name: "a token", path: "/", header: map[string]string{"Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
+		{name: "a token", path: "/", header: map[string]string{"Authorization": "Bearer ann"}, code: 200,
+			want: "racks/n4"},
 		{name: "a token in the address", path: "/?token=ann&access_token=ann", code: 401, want: "Log in"},
-		{name: "an unknown token", path: "/", header: map[string]string{"Authorization": "Bearer eve"}, code: 401, want: "does not know this token"},
-		{name: "a token without the right", path: "/", header: map[string]string{"Authorization": "Bearer blind"}, code: 403, want: "blind may not see this page"},
-		{name: "an empty token", path: "/", header: map[string]string{"Authorization": "Bearer "}, code: 401, want: "Log in"},
-		{name: "a password", path: "/", header: map[string]string{"Authorization": "Basic YW5uOmFubg=="}, code: 401, want: "Log in"},
-		{name: "a cookie that nobody gave", path: "/", header: map[string]string{"Cookie": "forcefence-status=ann"}, code: 401, want: "Your login has expired"},
-		{name: "a log in with an unknown token", method: "POST", path: "/login", body: "token=eve&next=/devices", header: form(nil), code: 401, want: `value="/devices"`},
-		{name: "a log in without the right", method: "POST", path: "/login", body: "token=blind", header: form(nil), code: 403, want: "blind may not see this page"},
-		{name: "another site's log in", method: "POST", path: "/login", body: "token=ann", header: form(map[string]string{"Sec-Fetch-Site": "cross-site"}), code: 403, want: "cross-origin"},
-		{name: "another site's log in, told by Origin", method: "POST", path: "/login", body: "token=ann", header: form(map[string]string{"Origin": "https://evil.example.net"}), code: 403, want: "cross-origin"},
-		{name: "another site's log out", method: "POST", path: "/logout", header: form(map[string]string{"Sec-Fetch-Site": "same-site"}), code: 403, want: "cross-origin"},
-		{name: "a name that leads here", path: "/", header: map[string]string{"Host": "evil.example.net:8082", "Authorization": "Bearer ann"}, code: 421, want: "another host"},
-		{name: "localhost", path: "/", header: map[string]string{"Host": "localhost:1234", "Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
-		{name: "loopback, IPv6", path: "/", header: map[string]string{"Host": "[::1]:1234", "Authorization": "Bearer ann"}, code: 200, want: "racks/n4"},
-		{name: "a name like localhost", path: "/", header: map[string]string{"Host": "localhost.evil.example.net", "Authorization": "Bearer ann"}, code: 421, want: "another host"},
-		{name: "no such node", path: "/nodes/n99", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "no such node"},
-		{name: "no such fence", path: "/fences/n99", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "no such fence"},
-		{name: "no such page", path: "/secrets", header: map[string]string{"Authorization": "Bearer ann"}, code: 404, want: "404"},
-		{name: "something that changes", method: "DELETE", path: "/nodes/n4", header: map[string]string{"Authorization": "Bearer ann"}, code: 405, want: "Method"},
+		{name: "an unknown token", path: "/", header: map[string]string{"Authorization": "Bearer eve"}, code: 401,
+			want: "does not know this token"},
+		{name: "a token without the right", path: "/", header: map[string]string{"Authorization": "Bearer blind"},
+			code: 403, want: "blind may not see this page"},
+		{name: "an empty token", path: "/", header: map[string]string{"Authorization": "Bearer "}, code: 401,
+			want: "Log in"},
+		{name: "a password", path: "/", header: map[string]string{"Authorization": "Basic YW5uOmFubg=="}, code: 401,
+			want: "Log in"},
+		{name: "a cookie that nobody gave", path: "/", header: map[string]string{"Cookie": "forcefence-status=ann"},
+			code: 401, want: "Your login has expired"},
+		{name: "a log in with an unknown token", method: "POST", path: "/login", body: "token=eve&next=/devices",
+			header: form(nil), code: 401, want: `value="/devices"`},
+		{name: "a log in without the right", method: "POST", path: "/login", body: "token=blind", header: form(nil),
+			code: 403, want: "blind may not see this page"},
+		{name: "another site's log in", method: "POST", path: "/login", body: "token=ann",
+			header: form(map[string]string{"Sec-Fetch-Site": "cross-site"}), code: 403, want: "cross-origin"},
+		{name: "another site's log in, told by Origin", method: "POST", path: "/login", body: "token=ann",
+			header: form(map[string]string{"Origin": "https://evil.example.net"}), code: 403, want: "cross-origin"},
+		{name: "another site's log out", method: "POST", path: "/logout",
+			header: form(map[string]string{"Sec-Fetch-Site": "same-site"}), code: 403, want: "cross-origin"},
+		{name: "a name that leads here", path: "/",
+			header: map[string]string{"Host": "evil.example.net:8082", "Authorization": "Bearer ann"}, code: 421,
+			want: "another host"},
+		{name: "localhost", path: "/",
+			header: map[string]string{"Host": "localhost:1234", "Authorization": "Bearer ann"}, code: 200,
+			want: "racks/n4"},
+		{name: "loopback, IPv6", path: "/",
+			header: map[string]string{"Host": "[::1]:1234", "Authorization": "Bearer ann"}, code: 200,
+			want: "racks/n4"},
+		{name: "a name like localhost", path: "/",
+			header: map[string]string{"Host": "localhost.evil.example.net", "Authorization": "Bearer ann"}, code: 421,
+			want: "another host"},
+		{name: "no such node", path: "/nodes/n99", header: map[string]string{"Authorization": "Bearer ann"}, code: 404,
+			want: "no such node"},
+		{name: "no such fence", path: "/fences/n99", header: map[string]string{"Authorization": "Bearer ann"},
+			code: 404, want: "no such fence"},
+		{name: "no such page", path: "/secrets", header: map[string]string{"Authorization": "Bearer ann"}, code: 404,
+			want: "404"},
+		{name: "something that changes", method: "DELETE", path: "/nodes/n4",
+			header: map[string]string{"Authorization": "Bearer ann"}, code: 405, want: "Method"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			method := tc.method
@@ -275,23 +318,27 @@ func form(more map[string]string) map[string]string {
 func TestLogin(t *testing.T) {
 	srv, p := testServer(t, nil)
 	for next, want := range map[string]string{
-		"/nodes/n4?x=1": "/nodes/n4?x=1", "https://evil.example.net/": "/", "//evil.example.net/": "/", "/\\evil.example.net": "/", "": "/", "javascript:alert(1)": "/",
+		"/nodes/n4?x=1": "/nodes/n4?x=1", "https://evil.example.net/": "/", "//evil.example.net/": "/",
+		"/\\evil.example.net": "/", "": "/", "javascript:alert(1)": "/",
 	} {
-		got := ask(t, http.MethodPost, srv.URL+"/login", url.Values{"token": {" ann\n"}, "next": {next}}.Encode(), form(nil))
+		got := ask(t, http.MethodPost, srv.URL+"/login", url.Values{"token": {" ann\n"}, "next": {next}}.Encode(),
+			form(nil))
 		if got.code != http.StatusSeeOther || got.header.Get("Location") != want {
 			t.Errorf("next %q: got %d to %q, want to %q", next, got.code, got.header.Get("Location"), want)
 		}
 	}
 	got := ask(t, http.MethodPost, srv.URL+"/login", "token=ann", form(nil))
 	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
-	if err != nil || !set.HttpOnly || set.SameSite != http.SameSiteStrictMode || set.MaxAge <= 0 || set.MaxAge > 3600 || set.Secure || strings.Contains(set.Value, "ann") || len(set.Value) < 40 {
+	if err != nil || !set.HttpOnly || set.SameSite != http.SameSiteStrictMode || set.MaxAge <= 0 || set.MaxAge > 3600 ||
+		set.Secure || strings.Contains(set.Value, "ann") || len(set.Value) < 40 {
 		t.Fatalf("cookie: got %q, %v", got.header.Get("Set-Cookie"), err)
 	}
 	shown := map[string]string{"Cookie": set.Name + "=" + set.Value}
 	if got := ask(t, http.MethodGet, srv.URL+"/", "", shown); got.code != 200 || !strings.Contains(got.body, "ann") {
 		t.Errorf("with the cookie: got %d", got.code)
 	}
-	if got := ask(t, http.MethodGet, srv.URL+"/", "", map[string]string{"Authorization": "Bearer " + set.Value}); got.code != 401 {
+	if got := ask(t, http.MethodGet, srv.URL+"/", "",
+		map[string]string{"Authorization": "Bearer " + set.Value}); got.code != 401 {
 		t.Errorf("the cookie as a token: got %d", got.code)
 	}
 	p.set(func() { p.away = true })
@@ -301,7 +348,8 @@ func TestLogin(t *testing.T) {
 	if got := ask(t, http.MethodPost, srv.URL+"/login", "token=ann", form(nil)); got.code != 503 {
 		t.Errorf("log in while the API server is away: got %d", got.code)
 	}
-	if got := ask(t, http.MethodPost, srv.URL+"/logout", "", form(shown)); got.code != http.StatusSeeOther || !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
+	if got := ask(t, http.MethodPost, srv.URL+"/logout", "", form(shown)); got.code != http.StatusSeeOther ||
+		!strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("log out: got %d %q", got.code, got.header.Get("Set-Cookie"))
 	}
 	if got := ask(t, http.MethodGet, srv.URL+"/", "", shown); got.code != 401 {
@@ -309,7 +357,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// Reviews are kept for a while and no longer, and unknown tokens cannot have the API server asked as often as they like.
+// Reviews are kept for a while and no longer, and unknown tokens cannot have the API server asked as often as they
+// like.
 func TestGate(t *testing.T) {
 	at := now
 	p := &people{}
@@ -451,7 +500,8 @@ func TestStream(t *testing.T) {
 			t.Fatal("sent to somebody whose token has expired")
 		}
 	}
-	if got := ask(t, http.MethodGet, srv.URL+"/", "", map[string]string{"Accept": "text/event-stream"}); got.code != 401 {
+	if got := ask(t, http.MethodGet, srv.URL+"/", "",
+		map[string]string{"Accept": "text/event-stream"}); got.code != 401 {
 		t.Errorf("followed by nobody: got %d", got.code)
 	}
 }
@@ -460,8 +510,10 @@ func TestStream(t *testing.T) {
 func TestPages(t *testing.T) {
 	srv, _ := testServer(t, nil)
 	for name, path := range map[string]string{
-		"fleet": "/", "filtered": "/?name=n&state=being+fenced&provider=racks", "fences": "/fences", "devices": "/devices", "hook": "/hook",
-		"node": "/nodes/n4", "node-hostile": "/nodes/n7", "fence": "/fences/n1.f-0123456789ab", "fence-newer": "/fences/n9.f-aaaaaaaaaaaa",
+		"fleet": "/", "filtered": "/?name=n&state=being+fenced&provider=racks", "fences": "/fences",
+		"devices": "/devices", "hook": "/hook",
+		"node": "/nodes/n4", "node-hostile": "/nodes/n7", "fence": "/fences/n1.f-0123456789ab",
+		"fence-newer":  "/fences/n9.f-aaaaaaaaaaaa",
 		"fence-shadow": "/fences/n2.would-recover-5c0d19aa", "login": "/",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -492,7 +544,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// check holds what must be true of each page: nothing of a foreign text became an element, nothing runs, and all can be used by keys and ears.
+// check holds what must be true of each page: nothing of a foreign text became an element, nothing runs, and all can be
+// used by keys and ears.
 func check(t *testing.T, page string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(page))
@@ -508,10 +561,12 @@ func check(t *testing.T, page string) {
 			attr := map[string]string{}
 			for _, a := range n.Attr {
 				attr[a.Key] = a.Val
-				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" ||
+					strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
 					t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
 				}
-				if (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") || strings.HasPrefix(a.Val, "//") {
+				if (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") &&
+					!strings.HasPrefix(a.Val, "#") || strings.HasPrefix(a.Val, "//") {
 					t.Errorf("<%s %s=%q> leads elsewhere", n.Data, a.Key, a.Val)
 				}
 			}
@@ -598,13 +653,15 @@ func textOf(n *html.Node) (out string) {
 	return out
 }
 
-// BenchmarkFleet is the whole way of one page of 5,000 nodes, a thousand fences and their Events: out of the informers' objects, to HTML.
+// BenchmarkFleet is the whole way of one page of 5,000 nodes, a thousand fences and their Events: out of the informers'
+// objects, to HTML.
 func BenchmarkFleet(b *testing.B) {
 	s := fleetOf(5000)
 	for name, q := range map[string]view.NodeQuery{"all": {}, "one": {Text: "n4321"}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if err := (frame{title: "Fleet", live: true}).wrapMain(fleetPage(view.FleetOf(s), q, 1)).Render(io.Discard); err != nil {
+				if err := (frame{title: "Fleet", live: true}).wrapMain(fleetPage(view.FleetOf(s), q, 1)).
+					Render(io.Discard); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -621,7 +678,8 @@ func fleetOf(n int) view.Snapshot {
 		node := some[i%len(some)].DeepCopy()
 		node.Name = fmt.Sprintf("n%d", i)
 		s.Nodes = append(s.Nodes, node)
-		s.Events[node.Name] = []view.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."}, {At: now, From: "kubelet", Reason: "Starting"}}
+		s.Events[node.Name] = []view.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."},
+			{At: now, From: "kubelet", Reason: "Starting"}}
 		if i < 1000 {
 			done.Fencing.Name, done.Fencing.Spec.Node = node.Name+".f-0123456789ab", node.Name
 			s.Fences = append(s.Fences, done)
@@ -637,12 +695,16 @@ func TestPaged(t *testing.T) {
 		o.Fleet = func() (*view.Fleet, error) { return f, nil }
 	})
 	for path, want := range map[string]string{
-		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000", "/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",
-		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 1250", "/?provider=none": "n8", "/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
+		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000",
+		"/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",
+		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 1250", "/?provider=none": "n8",
+		"/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
 	} {
 		got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
-		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 || strings.Count(got.body, "<tr>") > maxRows+1 {
-			t.Errorf("%s: got %d, %d bytes, %d rows, want %q in\n%.3000s", path, got.code, len(got.body), strings.Count(got.body, "<tr>"), want, got.body)
+		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 ||
+			strings.Count(got.body, "<tr>") > maxRows+1 {
+			t.Errorf("%s: got %d, %d bytes, %d rows, want %q in\n%.3000s", path, got.code, len(got.body),
+				strings.Count(got.body, "<tr>"), want, got.body)
 		}
 	}
 }

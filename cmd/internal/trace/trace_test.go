@@ -84,7 +84,8 @@ func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.
 
 // record is a fence's at a phase, which was entered at so many seconds.
 func record(phase taint.Phase, result taint.Result, entered int) taint.Record {
-	return taint.Record{ID: "f-0123456789ab", Phase: phase, Result: result, NodeUID: "u", Since: at(1), At: at(entered), By: "x", Device: "racks/7", PowerOff: true}
+	return taint.Record{ID: "f-0123456789ab", Phase: phase, Result: result, NodeUID: "u", Since: at(1), At: at(entered),
+		By: "x", Device: "racks/7", PowerOff: true}
 }
 
 func (t *Tracer) told(r taint.Record, now int) {
@@ -107,7 +108,8 @@ func said(state providers.PowerState, err error) func(*observe.Part) {
 func (c *collector) tree() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slices.SortStableFunc(c.spans, func(a, b *otlp.Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
+	slices.SortStableFunc(c.spans,
+		func(a, b *otlp.Span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
 	var b strings.Builder
 	var below func(parent []byte, depth int)
 	below = func(parent []byte, depth int) {
@@ -137,7 +139,8 @@ func (c *collector) tree() string {
 	return b.String()
 }
 
-// A fence that one leader begins and another ends is one trace: its phases, and in them what took its time. What led to it is below it, too.
+// A fence that one leader begins and another ends is one trace: its phases, and in them what took its time. What led to
+// it is below it, too.
 func TestFence(t *testing.T) {
 	c := newCollector(t)
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
@@ -186,7 +189,8 @@ func TestFence(t *testing.T) {
 	if bytes.Contains(c.raw.Bytes(), []byte("hunter2")) {
 		t.Error("an error's text, with a password in it, was sent")
 	}
-	if c.about["service.name"] != "forcefence" || c.about["service.version"] != "v1" || c.about["k8s.cluster.name"] != "blue" {
+	if c.about["service.name"] != "forcefence" || c.about["service.version"] != "v1" ||
+		c.about["k8s.cluster.name"] != "blue" {
 		t.Errorf("resource: got %v", c.about)
 	}
 }
@@ -228,7 +232,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A collector that takes requests and never answers delays nobody who tells: this test would not end. Memory is bounded meanwhile.
+// A collector that takes requests and never answers delays nobody who tells: this test would not end. Memory is bounded
+// meanwhile.
 func TestCollectorThatHangs(t *testing.T) {
 	hang := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
@@ -263,18 +268,25 @@ func TestOffAndFaults(t *testing.T) {
 		{"nothing is said", nil, ""},
 		{"disabled", map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "true"}, ""},
 		{"no traces", map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, ""},
-		{"no scheme", map[string]string{endpoint: "collector:4318"}, endpoint + ": not a URL such as http://collector:4318"},
-		{"a password in what cannot be read", map[string]string{endpoint: "http://u:hunter2@[::"}, endpoint + ": not a URL"},
-		{"gRPC", map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" is not supported`},
-		{"a resource that is none", map[string]string{endpoint: "http://c:4318", "OTEL_RESOURCE_ATTRIBUTES": "blue"}, "OTEL_RESOURCE_ATTRIBUTES"},
+		{"no scheme", map[string]string{endpoint: "collector:4318"},
+			endpoint + ": not a URL such as http://collector:4318"},
+		{"a password in what cannot be read", map[string]string{endpoint: "http://u:hunter2@[::"},
+			endpoint + ": not a URL"},
+		{"gRPC", map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			`OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" is not supported`},
+		{"a resource that is none", map[string]string{endpoint: "http://c:4318", "OTEL_RESOURCE_ATTRIBUTES": "blue"},
+			"OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, name := range []string{endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED"} {
+			for _, name := range []string{
+				endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_EXPORTER",
+				"OTEL_SDK_DISABLED"} {
 				t.Setenv(name, test.env[name])
 			}
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", test.env["OTEL_RESOURCE_ATTRIBUTES"])
 			tr, err := New("a", "v1", slog.New(slog.DiscardHandler))
-			if tr != nil || (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2")) {
+			if tr != nil || (err == nil) != (test.want == "") ||
+				err != nil && (!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2")) {
 				t.Errorf("got %v and %v, want none and %q", tr, err, test.want)
 			}
 			tr.ReportFence(journal.Update{})
@@ -296,17 +308,20 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// The programs that are shipped are built without golang.org/x/net/trace, which links html/template, and with it every method of every type.
+// The programs that are shipped are built without golang.org/x/net/trace, which links html/template, and with it every
+// method of every type.
 func TestSmall(t *testing.T) {
 	const tag = "grpcnotrace"
-	for file, want := range map[string]string{"../../../Makefile": "-tags " + tag, "../../../.ko.yaml": "-tags=" + tag} {
+	for file, want := range map[string]string{
+		"../../../Makefile": "-tags " + tag, "../../../.ko.yaml": "-tags=" + tag} {
 		text, err := os.ReadFile(file)
 		kit.Must(t, err)
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s builds forcefence without %s", file, want)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tag, "../../forcefence").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tag, "../../forcefence").
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("go list: %v\n%s", err, out)
 	}
