@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -102,11 +103,21 @@ func TestExplain(t *testing.T) {
 	})
 	s.expect(`AND ITS DEVICES SAY ANYTHING: nothing happens`, "", "explain", "n1", "--no-devices")
 	s.change("n1", func(n *corev1.Node) { n.Annotations = nil })
-	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence-pause"},
-		Data: map[string]string{"reason": "new switches"}}
-	kit.Must(t, s.api.Create(t.Context(), pause))
-	s.expect("new switches", "", "explain", "n1", "--no-devices")
-	kit.Must(t, s.api.Delete(t.Context(), pause))
+	pauseIn := func(namespace string) {
+		t.Helper()
+		pause := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forcefence-pause"},
+			Data:       map[string]string{"reason": "new switches"},
+		}
+		kit.Must(t, s.api.Create(t.Context(), pause))
+		s.expect("new switches", "", "explain", "n1", "--no-devices")
+		kit.Must(t, s.api.Delete(t.Context(), pause))
+	}
+	pauseIn("kube-system") // without a controller: where one outside of a pod has its Lease
+	kit.Must(t, s.api.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"},
+	}}))
+	pauseIn("home")
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"} })
 	s.expect("", "node n9 does not exist", "explain", "n9")
 	s.expect("", `"xml" is neither table nor json`, "explain", "n1", "-o", "xml")

@@ -136,10 +136,7 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 }
 
 func (f *fleet) pausedIn(ctx context.Context, c client.Reader, namespace string) error {
-	at, _, err := pauseConfigMap(ctx, c, namespace)
-	if err != nil {
-		return nil // no ConfigMap pauses
-	}
+	at := pauseConfigMap(namespace)
 	p, err := readClusterPause(ctx, c, at, f.At)
 	if p != nil {
 		f.Paused = fmt.Sprintf("ConfigMap %s: %s", at, p)

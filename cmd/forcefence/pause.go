@@ -33,8 +33,8 @@ func newPause() *cobra.Command {
 		Long: `Pause fencing for a node or for the whole cluster: no power-off, no mark and no
 action of a policy begins. A fence in progress continues. Controllers read
 pauses live before each action that begins something. A node's pause is its
-annotation forcefence.io/paused; the cluster's pause is a ConfigMap in the
-controller's namespace.
+annotation forcefence.io/paused; the cluster's pause is the ConfigMap forcefence-pause
+in the controller's namespace.
 
 A pause expires by itself, except with --for forever, which lasts until resume.
 The command never shortens another person's pause: resume it first.`,
@@ -145,7 +145,7 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 			return []string{told}, nil
 		})
 	}
-	at, unsure, err := o.configMap(ctx)
+	at, err := o.configMap(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +181,8 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 	if err != nil {
 		return nil, fmt.Errorf("writing ConfigMap %s: %w", at, err)
 	}
-	told := []string{fmt.Sprintf("All nodes are paused, by ConfigMap %s: %s.", at, p)}
-	if unsure != "" {
-		told = append(told, unsure+".")
-	}
-	return append(told, o.describeOpenFences(ctx)...), nil
+	told := fmt.Sprintf("All nodes are paused, by ConfigMap %s: %s.", at, p)
+	return append([]string{told}, o.describeOpenFences(ctx)...), nil
 }
 
 // refuseShorter returns an error if the new pause would end another person's pause earlier.
@@ -231,18 +228,14 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 			)}, nil
 		})
 	}
-	at, unsure, err := o.configMap(ctx)
+	at, err := o.configMap(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var cm corev1.ConfigMap
 	switch err := o.client.Get(ctx, at, &cm); {
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("the cluster is not paused: there is no ConfigMap %s", at)
-		if unsure != "" {
-			err = fmt.Errorf("%w. %s", err, unsure)
-		}
-		return nil, err
+		return nil, fmt.Errorf("the cluster is not paused: there is no ConfigMap %s", at)
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 	}
@@ -266,24 +259,24 @@ func (o pauser) stillLeftAlone(n *corev1.Node) string {
 
 // configMap returns the ConfigMap that pauses the cluster. Controllers read it only in the namespace of their Lease, so
 // another namespace is an error: a pause there would have no effect.
-func (o pauser) configMap(ctx context.Context) (client.ObjectKey, string, error) {
+func (o pauser) configMap(ctx context.Context) (client.ObjectKey, error) {
 	all, err := listLeaders(ctx, o.client)
 	namespace := o.namespace
 	if namespace == "" {
 		namespace, err = onlyNamespace(all, err)
 	}
 	if err != nil {
-		return client.ObjectKey{}, "", err
+		return client.ObjectKey{}, err
 	}
 	if !slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace }) {
 		if len(all) == 0 {
-			return client.ObjectKey{}, "",
+			return client.ObjectKey{},
 				errors.New("no controller has created its Lease in this cluster: there is nothing to pause")
 		}
-		return client.ObjectKey{}, "", fmt.Errorf("no controller runs in namespace %s: "+
+		return client.ObjectKey{}, fmt.Errorf("no controller runs in namespace %s: "+
 			"a pause there has no effect. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
-	return pauseConfigMap(ctx, o.client, namespace)
+	return pauseConfigMap(namespace), nil
 }
 
 // updateNode patches the Node only in the version that was read.

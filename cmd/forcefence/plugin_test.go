@@ -415,7 +415,6 @@ func TestPauseByRights(t *testing.T) {
 	paused("")
 	d.run(pauser, 0, []string{"pause", "--for", "2h", "--reason", " new\n switches"},
 		"All nodes are paused, by ConfigMap forcefence-system/forcefence-pause",
-		"is not known: reading ConfigMap forcefence-system/forcefence",
 		"These fences are in progress and continue: paused (Evicting)")
 	paused("new switches (alice)")
 	d.run(few, 1, []string{"resume"}, "You lack the right: delete configmaps -n forcefence-system")
@@ -436,18 +435,6 @@ func TestPauseByRights(t *testing.T) {
 	paused("")
 	d.run(pauser, 1, []string{"resume"}, "the cluster is not paused: there is no ConfigMap "+
 		"forcefence-system/forcefence-pause")
-
-	// The configuration says which ConfigMap counts.
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence"},
-		Data: map[string]string{"config.yaml": "pauseConfigMap: stop\n"}}
-	d.make(settings)
-	d.run(shared.Kubeconfig(), 0, []string{"pause", "--for", "2h", "--reason", "x"}, "ConfigMap forcefence-system/stop")
-	d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes, by ConfigMap forcefence-system/stop")
-	d.run(shared.Kubeconfig(), 0, []string{"resume"}, "no longer paused")
-	settings.Data["config.yaml"] = `pauseConfigMap: ""`
-	kit.Must(t, d.admin.Update(t.Context(), settings))
-	d.run(shared.Kubeconfig(), 1, []string{"pause", "--for", "2h", "--reason", "x"},
-		`has pauseConfigMap: "": nothing pauses the whole cluster`)
 
 	// Nodes.
 	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "You lack the right: patch nodes")

@@ -18,7 +18,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/wake"
@@ -35,10 +34,9 @@ type Config struct {
 	Fence      fence.Settings
 	Evict      evict.Settings
 	Policies   []policy.Policy
-	Storage    []storage.System  // that policies ask, by their names
-	Limits     *fleet.Limits     // of the storm guard; nil: fleet.DefaultLimits
-	Retention  journal.Retention // of Fencing objects
-	Wake       *wake.Config      // of what wakes nodes
+	Storage    []storage.System // that policies ask, by their names
+	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
+	Wake       *wake.Config     // of what wakes nodes
 }
 
 // Options is all that a Reconciler is made of. Every field is required, except where noted.

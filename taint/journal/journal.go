@@ -469,6 +469,9 @@ type Retention struct {
 	Age   time.Duration // since the fence's end
 }
 
+// DefaultRetention keeps the fences that ended in the last 90 days, in 4 MB of etcd at most.
+var DefaultRetention = Retention{Count: 100, Age: 90 * 24 * time.Hour}
+
 // FindExpired returns the objects to delete at now: ended ones beyond the newest Count, and those that ended too long
 // ago. It never returns an open one.
 func (k Retention) FindExpired(all []api.Fencing, now time.Time) []api.Fencing {

@@ -48,7 +48,7 @@ type FencingWriterOptions struct {
 	Log       *slog.Logger
 	Metrics   *Metrics
 	Leading   func() error
-	Retention func() journal.Retention
+	Retention journal.Retention
 	Now       func() time.Time
 }
 
@@ -432,7 +432,7 @@ func (c *FencingWriter) sweepFencings(ctx context.Context, now time.Time) error 
 	} else if err != nil {
 		return fmt.Errorf("listing: %w", err)
 	}
-	for _, f := range c.Retention().FindExpired(list.Items, now) {
+	for _, f := range c.Retention.FindExpired(list.Items, now) {
 		if err := c.Leading(); err != nil {
 			return err
 		}

@@ -52,13 +52,12 @@ type desk struct {
 	*FencingWriter
 	now     time.Time
 	leading error
-	keep    journal.Retention
 	log     strings.Builder
 	reg     *prometheus.Registry
 }
 
 func newDesk(c client.Client, nodes ...client.Object) *desk {
-	d := &desk{now: fenceStart, keep: journal.Retention{Count: 100, Age: time.Hour}, reg: prometheus.NewRegistry()}
+	d := &desk{now: fenceStart, reg: prometheus.NewRegistry()}
 	d.again(c, nodes...)
 	return d
 }
@@ -69,7 +68,7 @@ func (d *desk) again(c client.Client, nodes ...client.Object) {
 	d.FencingWriter = NewFencingWriter(FencingWriterOptions{
 		Client: c, Cache: fake.NewClientBuilder().WithObjects(nodes...).Build(),
 		Log: slog.New(slog.NewTextHandler(&d.log, nil)), Metrics: NewMetrics(d.reg),
-		Leading: func() error { return d.leading }, Retention: func() journal.Retention { return d.keep },
+		Leading: func() error { return d.leading }, Retention: journal.Retention{Count: 100, Age: time.Hour},
 		Now: func() time.Time { return d.now },
 	})
 }
@@ -318,12 +317,12 @@ func TestRecordsOnServer(t *testing.T) {
 	}
 	// The ends, in order: fence 1 after 8 s, fence 2 after 9 s, 3 and 4 when they were given up, together; 9 is gone
 	// with its Node, too.
-	d.keep = journal.Retention{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
+	d.Retention = journal.Retention{Count: 100, Age: d.now.Sub(fenceStart) - 8500*time.Millisecond}
 	kit.Must(t, d.sweepFencings(ctx, d.now))
 	if got := names(); slices.Contains(got, one) || !slices.Contains(got, "n2.f-000000000002") {
 		t.Errorf("kept by age: got %v, want all but the oldest", got)
 	}
-	d.keep = journal.Retention{Count: 1, Age: 100 * time.Hour}
+	d.Retention = journal.Retention{Count: 1, Age: 100 * time.Hour}
 	kit.Must(t, d.sweepFencings(ctx, d.now))
 	if got := names(); len(got) != 2 || !slices.Contains(got, "n5.f-000000000005") {
 		t.Errorf("kept by count: got %v, want the open one and one more", got)
@@ -372,7 +371,7 @@ func TestRecordsHang(t *testing.T) {
 		}
 		store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build()
 		d := newDesk(interceptor.NewClient(store, slow))
-		d.FencingWriter.Now, d.keep.Count = time.Now, 2*maxTrackedFences
+		d.FencingWriter.Now, d.Retention.Count = time.Now, 2*maxTrackedFences
 		ctx, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
 		go func() { stopped <- d.Start(ctx) }()

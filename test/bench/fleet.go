@@ -258,8 +258,7 @@ func drilled(device string) corev1.NodeCondition {
 }
 
 func (l *fleetLab) startForcefence(ctx context.Context, ca *kit.Authority) error {
-	var health int
-	if err := kit.FreePorts(&health, &l.metrics); err != nil {
+	if err := kit.FreePorts(&l.metrics); err != nil {
 		return err
 	}
 	devices, err := redfish{dc: l.dc, folder: l.dir}.config()
@@ -269,9 +268,9 @@ func (l *fleetLab) startForcefence(ctx context.Context, ca *kit.Authority) error
 	config := fmt.Sprintf(`mode: observe
 detachTimeout: 5m
 evictFirst: tier=storage
-listen: {metrics: "127.0.0.1:%d", health: "127.0.0.1:%d"}
+listen: {metrics: "127.0.0.1:%d"}
 leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
-%s`, l.metrics, health, devices)
+%s`, l.metrics, devices)
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["fleet"] = &clientcmdapi.Cluster{Server: l.api.url, CertificateAuthorityData: ca.Cert}
 	kubeconfig.AuthInfos["forcefence"] = &clientcmdapi.AuthInfo{Token: "nobody looks"}
@@ -285,7 +284,7 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 	args := []string{"run", "--config", l.dir + "/config.yaml", "--kubeconfig", l.dir + "/kubeconfig", "--log-format",
 		"json"}
 	l.part = cluster.NewPart("forcefence", l.program, args, l.dir+"/forcefence.log", func(ctx context.Context) error {
-		if err := kit.Answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", health)); err != nil {
+		if err := kit.Answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", kit.HealthPort)); err != nil {
 			return err
 		}
 		if !l.api.led() {
@@ -293,6 +292,7 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 		}
 		return nil
 	}, nil)
+	l.part.Env = []string{"POD_IP=127.0.0.1"}
 	return l.part.Start(ctx)
 }
 

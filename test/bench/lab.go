@@ -22,7 +22,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
-	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -69,7 +68,6 @@ type lab struct {
 	fence        *cluster.Part // ours or versus; nil until it was started
 	ours, versus *cluster.Part
 	names        []string // of the nodes
-	port         int      // of forcefence's health server
 	pods         int      // of all workloads
 	top          string   // more keys of the configuration
 	auditRead    int64    // how much of the audit log was read
@@ -252,9 +250,9 @@ func (l *lab) config() (string, error) {
 	}
 	return fmt.Sprintf(`mode: %s
 detachTimeout: 5m
-listen: {metrics: "", health: "127.0.0.1:%d"}
+listen: {metrics: ""}
 leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
-%s%s%s`, cmp.Or(l.o.mode, "observe"), l.port, lines, devices, l.top), err
+%s%s%s`, cmp.Or(l.o.mode, "observe"), lines, devices, l.top), err
 }
 
 // fenceUser is forcefence's at the API server.
@@ -262,9 +260,6 @@ const fenceUser = "bench-forcefence"
 
 // startForcefence starts the real program and returns once it leads.
 func (l *lab) startForcefence(ctx context.Context) error {
-	if err := kit.FreePorts(&l.port); err != nil {
-		return err
-	}
 	config, err := l.config()
 	if err != nil {
 		return err
@@ -276,7 +271,8 @@ func (l *lab) startForcefence(ctx context.Context) error {
 		return err
 	}
 	part := func(program string) *cluster.Part {
-		return l.c.Forcefence(program, l.dir, l.file("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", l.port))
+		// where earlier versions serve their health
+		return l.c.Forcefence(program, l.dir, l.file("kubeconfig"), "127.0.0.1")
 	}
 	l.ours = part(l.r.o.forcefence)
 	l.versus = part(l.r.o.versus)

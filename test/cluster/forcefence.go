@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 
 // Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in
 // kube-system. It logs JSON to dir/forcefence.log, and has started once it is ready and somebody holds the Lease.
-func (c *Cluster) Forcefence(bin, dir, kubeconfig, health string) *Part {
+func (c *Cluster) Forcefence(bin, dir, kubeconfig, podIP string) *Part {
 	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format",
 		"json"}
-	return NewPart("forcefence", bin, args, filepath.Join(dir, "forcefence.log"), func(ctx context.Context) error {
-		if err := kit.Answers(ctx, "http://"+health+"/readyz"); err != nil {
+	p := NewPart("forcefence", bin, args, filepath.Join(dir, "forcefence.log"), func(ctx context.Context) error {
+		if err := kit.Answers(ctx, fmt.Sprintf("http://%s:%d/readyz", podIP, kit.HealthPort)); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -32,4 +33,6 @@ func (c *Cluster) Forcefence(bin, dir, kubeconfig, health string) *Part {
 		}
 		return nil
 	}, nil)
+	p.Env = []string{"POD_IP=" + podIP}
+	return p
 }

@@ -35,6 +35,8 @@ type Part struct {
 	log   string
 	ready func(context.Context) error // nil once it answers
 	slog  *slog.Logger
+	// Env holds more variables of the process than this one's. It is set before Start.
+	Env []string
 
 	mu       sync.Mutex // guards the rest
 	cmd      *exec.Cmd
@@ -137,6 +139,7 @@ func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
 	defer log.Close() // the child has its own
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), p.Env...)
 	if err := kit.StartChild(cmd); err != nil {
 		return nil, err
 	}

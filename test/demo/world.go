@@ -55,7 +55,6 @@ type World struct {
 	fence    *cluster.Part // nil until it was started
 
 	mode string // in the configuration file
-	port int    // of forcefence's health server
 	page int    // of its status page
 
 	mu   sync.Mutex // guards what Power calls
@@ -165,12 +164,10 @@ func (w *World) config() string {
 	return fmt.Sprintf(`# As a user would write it. Every key is explained in config.example.yaml.
 mode: %s
 powerOffAfter: 20s
-stormGuard: {coolDown: 1s}
 powerOffTimeout: 30s
 detachTimeout: 1m
 listen:
   metrics: ""
-  health: 127.0.0.1:%d
   status: 127.0.0.1:%d
 providers:
 - name: racks
@@ -180,7 +177,7 @@ nodes:
 - name: workers
   provider: racks
   machine: %s
-`, w.mode, w.port, w.page, w.settings, w.rule)
+`, w.mode, w.page, w.settings, w.rule)
 }
 
 // setMode edits the configuration file as an editor does: a new file takes the old one's place.
@@ -202,7 +199,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if _, err := os.Stat(bin); err != nil {
 		return fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
 	}
-	if err := kit.FreePorts(&w.port, &w.page); err != nil {
+	if err := kit.FreePorts(&w.page); err != nil {
 		return err
 	}
 	if w.settings, w.rule, err = w.power.Prepare(w.out); err != nil {
@@ -211,7 +208,11 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if err := w.setMode("observe"); err != nil {
 		return err
 	}
-	w.fence = w.c.Forcefence(bin, w.out, w.file("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", w.port))
+	ip, err := kit.FreePodIP()
+	if err != nil {
+		return err
+	}
+	w.fence = w.c.Forcefence(bin, w.out, w.file("kubeconfig"), ip)
 	return w.fence.Start(ctx)
 }
 

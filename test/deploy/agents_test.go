@@ -89,7 +89,11 @@ func startContainer(ctx context.Context, t *testing.T, archive string, volumes m
 		}
 	}
 	kit.Must(t, err)
-	run := append([]string{"run", "--detach", "--network=host"}, c.rights()...)
+	ip, err := kit.FreePodIP()
+	kit.Must(t, err)
+	run := append(
+		[]string{"run", "--detach", "--network=host", "--env=POD_NAMESPACE=" + namespace, "--env=POD_IP=" + ip},
+		c.rights()...)
 	for _, m := range c.pod.Containers[0].VolumeMounts {
 		v := c.pod.Volumes[slices.IndexFunc(c.pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })]
 		if v.EmptyDir != nil {
@@ -214,8 +218,7 @@ func TestAgents(t *testing.T) {
 		"kube": {"config": token},
 		"bmc":  {"password": password},
 		"config": {"config.yaml": fmt.Appendf(nil, `
-listen: {metrics: "", health: ""}
-leaderElection: {namespace: %s}
+listen: {metrics: ""}
 providers:
 - name: cards
   timeout: 5s # a busy machine starts an agent late
@@ -227,7 +230,7 @@ nodes:
 - name: all
   provider: cards
   machine: {from: list, list: [{node: n1, id: %s}]}
-`, namespace, port, ipmisim.Operator, host)},
+`, port, ipmisim.Operator, host)},
 	}, append([]string{"run", "--log-format=json"}, in...)...)
 
 	w.until("the controller says that n1 can be fenced", func() (bool, error) {

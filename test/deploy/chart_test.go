@@ -104,7 +104,7 @@ var components = []component{
 	{name: "out-of-service-guard", values: "admissionPolicies: {outOfServiceGuard: true}"},
 	{name: "required-plugins", values: "hook: {layout: k3s, requiredPlugins: true}",
 		add: []string{"k3s", "required-plugins"}},
-	{name: "status", values: `config: {listen: {metrics: ":8080", health: ":8081", status: "127.0.0.1:8082"}}`},
+	{name: "status", values: `config: {listen: {metrics: ":8080", status: "127.0.0.1:8082"}}`},
 	{name: "storageos", values: "config: {policies: [{name: storageos, preset: storageos, storage: pool, " +
 		"withoutProof: storage-fences}], storage: [{name: pool}]}"},
 	{name: "taint-key", values: "config: {taintKey: example.net/off}", files: otherTaintKey},

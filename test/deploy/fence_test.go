@@ -232,7 +232,7 @@ func (w *world) untilReplicas(but *host) {
 
 // configuration is the ConfigMap's file with what is different outside a pod: addresses, the password's place, the
 // BMCs' authority.
-func (w *world) configuration(dir, metrics, health string) string {
+func (w *world) configuration(dir, metrics string) string {
 	w.t.Helper()
 	var text string
 	for _, u := range manifests(w.t, w, base) {
@@ -243,8 +243,7 @@ func (w *world) configuration(dir, metrics, health string) string {
 		}
 	}
 	for from, to := range map[string]string{
-		`listen: {metrics: ":8080", health: ":8081"}`: fmt.Sprintf("listen: {metrics: %q, health: %q, status: "+
-			"%q}\nleaderElection: {namespace: %s}", metrics, health, w.page, namespace),
+		`listen: {metrics: ":8080"}`: fmt.Sprintf("listen: {metrics: %q, status: %q}", metrics, w.page),
 		"passwordFile: /etc/forcefence-bmc/password": fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem",
 			dir),
 		// No DNS here; and a machine that a node names needs the right to pin it.
@@ -262,15 +261,17 @@ func (w *world) configuration(dir, metrics, health string) string {
 // replica runs the binary for a pod of the Deployment, with more keys in its file.
 func (w *world) replica(binary, dir, pod string, more ...string) *cluster.Part {
 	w.t.Helper()
-	return w.process(binary, dir, pod, func(metrics, health string) string {
-		return w.configuration(dir, metrics, health) + strings.Join(more, "")
+	return w.process(binary, dir, pod, func(metrics, _ string) string {
+		return w.configuration(dir, metrics) + strings.Join(more, "")
 	})
 }
 
-// process is replica with any configuration.
+// process is replica with any configuration. Earlier versions take the address of health from it, too.
 func (w *world) process(binary, dir, pod string, configuration func(metrics, health string) string) *cluster.Part {
 	w.t.Helper()
-	metrics, health := kit.FreeAddress(w.t), kit.FreeAddress(w.t)
+	ip, err := kit.FreePodIP()
+	kit.Must(w.t, err)
+	metrics, health := kit.FreeAddress(w.t), fmt.Sprintf("%s:%d", ip, kit.HealthPort)
 	config := filepath.Join(dir, pod+".yaml")
 	kit.Must(w.t, os.WriteFile(config, []byte(configuration(metrics, health)), 0o600))
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
@@ -279,6 +280,7 @@ func (w *world) process(binary, dir, pod string, configuration func(metrics, hea
 	p := cluster.NewPart(pod, binary,
 		[]string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
 		filepath.Join(dir, pod+".log"), ready, nil)
+	p.Env = []string{"POD_NAMESPACE=" + namespace, "POD_IP=" + ip}
 	w.t.Cleanup(p.Stop)
 	w.t.Cleanup(func() {
 		if text, err := os.ReadFile(p.LogFile()); w.t.Failed() && err == nil {

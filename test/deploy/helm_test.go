@@ -70,7 +70,9 @@ func TestValues(t *testing.T) {
 		"config: {powerOffAfter: 1 minute}": "at '/config/powerOffAfter'",
 		"config: {stormGard: {}}": "at '/config': additional " +
 			"properties 'stormGard' not allowed",
-		"config: {listen: {health: ''}}": "at '/config/listen/health'",
+		"config: {listen: {metrics: ''}}": "at '/config/listen/metrics'",
+		"config: {pauseConfigMap: stop}": "at '/config': additional " +
+			"properties 'pauseConfigMap' not allowed",
 		"config: {nodes: []}": "at '/config/nodes': " +
 			"minItems",
 		"config: {taintKey: \"o'k\"}": "at '/config/taintKey'",
@@ -129,7 +131,6 @@ func TestSwitches(t *testing.T) {
 		{"hook: {enabled: false}", "/forcefence-tolerate-missing"},
 		{"hook: {enabled: false}", "/forcefence-bypass"},
 		{"hook: {createNamespace: false}", "Namespace "},
-		{"config: {pauseConfigMap: ''}", "Role " + namespace + "/forcefence-pause\n"},
 	} {
 		if on, off := has("{}", s.object), has(s.values, s.object); !on || off {
 			t.Errorf("%s: %q is rendered: got %t, and %t without the value; want false and true", s.values, s.object,
@@ -203,11 +204,10 @@ func TestHelm(t *testing.T) {
 	}
 	available("after the install")
 	first, _ := w.objects(t)
-	p := w.process(binary, dir, "pod", func(metrics, health string) string {
+	p := w.process(binary, dir, "pod", func(metrics, _ string) string {
 		var config map[string]any
 		kit.Must(t, yaml.Unmarshal([]byte(w.config(t)), &config))
-		config["listen"] = map[string]string{"metrics": metrics, "health": health}
-		config["leaderElection"] = map[string]any{"namespace": namespace}
+		config["listen"] = map[string]string{"metrics": metrics}
 		text, err := yaml.Marshal(config)
 		kit.Must(t, err)
 		return string(text)

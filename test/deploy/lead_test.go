@@ -44,18 +44,21 @@ func (w *world) begin(binary, dir, kubeconfig, ns string) *installation {
 	w.t.Helper()
 	i := &installation{namespace: ns, log: filepath.Join(dir, ns+".log"), exited: make(chan struct{})}
 	config := filepath.Join(dir, ns+".yaml")
-	kit.Must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: "", health: ""}
-leaderElection: {namespace: %s, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
+	kit.Must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: ""}
+leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
 providers:
 - {name: racks, redfish: {username: forcefence, passwordFile: %s/password}}
 nodes:
 - {name: all, selector: "", provider: racks, machine: {from: list, list: [{node: nobody, id: "https://192.0.2.1"}]}}
-`, ns, dir), 0o600))
+`, dir), 0o600))
 	out, err := os.Create(i.log)
 	kit.Must(w.t, err)
 	defer out.Close()
 	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod",
 		"--log-format=json")
+	ip, err := kit.FreePodIP()
+	kit.Must(w.t, err)
+	i.cmd.Env = append(os.Environ(), "POD_NAMESPACE="+ns, "POD_IP="+ip)
 	i.cmd.Stdout, i.cmd.Stderr = out, out
 	kit.Must(w.t, i.cmd.Start())
 	go func() {

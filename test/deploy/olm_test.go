@@ -218,8 +218,8 @@ func TestOLM(t *testing.T) {
 	// First what OLM does not install, and the configuration; then the Subscription.
 	run("apply", "--server-side", "--warnings-as-errors", "-f", filepath.Join(first, "guards.yaml"))
 	config := filepath.Join(dir, "config.yaml")
-	kit.Must(t, os.WriteFile(config, []byte("mode: shadow\nlisten: {metrics: ':8080', health: ':8081'}\nproviders: "+
-		"[{name: people, confirm: {validFor: 15m}}]\n"+
+	kit.Must(t, os.WriteFile(config, []byte("mode: shadow\nlisten: {metrics: ':8080'}\nproviders: [{name: people, "+
+		"confirm: {validFor: 15m}}]\n"+
 		"nodes: [{name: all, selector: '', provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"),
 		0o600))
 	run("-n", namespace, "create", "configmap", "forcefence", "--from-file="+config)
@@ -265,11 +265,10 @@ func TestOLM(t *testing.T) {
 	if ds.Status.DesiredNumberScheduled != 2 {
 		t.Errorf("the hook: got %+v, want it on both nodes", ds.Status)
 	}
-	pod := w.process(binary, dir, "pod", func(metrics, health string) string {
+	pod := w.process(binary, dir, "pod", func(metrics, _ string) string {
 		text, err := os.ReadFile(config)
 		kit.Must(t, err)
-		return strings.NewReplacer(":8080", metrics, ":8081", health).Replace(string(text)) +
-			"leaderElection: {namespace: " + namespace + "}\n"
+		return strings.Replace(string(text), ":8080", metrics, 1)
 	})
 	w.leader("")
 	pod.Stop()

@@ -24,7 +24,10 @@ import (
 )
 
 // version is a program and its chart.
-type version struct{ name, binary, chart string }
+type version struct {
+	name, binary, chart string
+	keys                bool // its file has listen.health and leaderElection.namespace
+}
 
 // TestRollover upgrades the release in the middle of a fence, and rolls it back in the middle of another: from the
 // previous version's chart and program to this one's, and back. At each turn the one that leads goes on with the
@@ -35,8 +38,11 @@ func TestRollover(t *testing.T) {
 	source := filepath.Join(dir, "source")
 	commit := kit.Previous(t, source)
 	t.Logf("the previous version is %s", commit)
+	values, err := os.ReadFile(filepath.Join(source, "deploy/helm/forcefence/values.yaml"))
+	kit.Must(t, err)
 	before := version{name: "previous", binary: filepath.Join(dir, "previous"),
-		chart: filepath.Join(source, "deploy/helm/forcefence")}
+		chart: filepath.Join(source, "deploy/helm/forcefence"),
+		keys:  strings.Contains(string(values), "health:")}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", before.binary,
 		"./cmd/forcefence")
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose packages Go has kept
@@ -192,8 +198,11 @@ func (r *rollover) starts(v version) *cluster.Part {
 		func(metrics, health string) string {
 			var config map[string]any
 			kit.Must(r.t, yaml.Unmarshal([]byte(r.world.config(r.t)), &config))
-			config["listen"] = map[string]string{"metrics": metrics, "health": health}
-			config["leaderElection"] = map[string]any{"namespace": namespace}
+			config["listen"] = map[string]string{"metrics": metrics}
+			if v.keys {
+				config["listen"] = map[string]string{"metrics": metrics, "health": health}
+				config["leaderElection"] = map[string]any{"namespace": namespace}
+			}
 			text, err := yaml.Marshal(config)
 			kit.Must(r.t, err)
 			return strings.ReplaceAll(string(text), "/etc/forcefence-bmc/", r.dir+"/")

@@ -34,7 +34,7 @@ func TestStatusPage(t *testing.T) {
 	victim := hosts["n3"]
 	w.busy(victim)
 	w.page = kit.FreeAddress(t)
-	replica := w.replica(binary, dir, "forcefence-0", "\nrecords: {keep: 5}\n")
+	replica := w.replica(binary, dir, "forcefence-0")
 	page := "http://" + w.page
 
 	// Who sees it.

@@ -37,7 +37,7 @@ type world struct {
 	dir        string
 	env        []string
 	addresses  *strings.Replacer
-	health     string // and metrics: where the controller answers
+	podIP      string // and metrics: where the controller answers
 	metrics    string
 	controller *cluster.Part // nil while the Deployment wants none
 }
@@ -63,7 +63,9 @@ func buildPrograms(t *testing.T) programs {
 func newWorld(t *testing.T, p programs) *world {
 	t.Helper()
 	c := cluster.ForTest(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
-	w := &world{t: t, ctx: t.Context(), c: c, dir: t.TempDir(), health: kit.FreeAddress(t), metrics: kit.FreeAddress(t)}
+	podIP, err := kit.FreePodIP()
+	kit.Must(t, err)
+	w := &world{t: t, ctx: t.Context(), c: c, dir: t.TempDir(), podIP: podIP, metrics: kit.FreeAddress(t)}
 	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
 	t.Cleanup(func() { _ = dc.Close() }) // nothing is left to do about an error
 	names := []string{"cp1", "n1", "n2", "n3", "n4"}
@@ -188,11 +190,12 @@ func (w *world) follow() error {
 	// The ports of the pod's own network are taken by the environment, which wins over the file. The Deployment names
 	// no more.
 	args := append(
-		[]string{"FORCEFENCE_LISTEN_METRICS=" + w.metrics, "FORCEFENCE_LISTEN_HEALTH=" + w.health,
-			"FORCEFENCE_LEADER_ELECTION_NAMESPACE=" + namespace},
+		[]string{"FORCEFENCE_LISTEN_METRICS=" + w.metrics, "POD_IP=" + w.podIP, "POD_NAMESPACE=" + namespace},
 		filepath.Join(w.dir, "bin", "forcefence"), "run", "--config", filepath.Join(w.dir, "controller.yaml"),
 		"--kubeconfig", kubeconfig)
-	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+w.health+"/readyz") }
+	ready := func(ctx context.Context) error {
+		return kit.Answers(ctx, fmt.Sprintf("http://%s:%d/readyz", w.podIP, kit.HealthPort))
+	}
 	w.controller = cluster.NewPart("forcefence", "/usr/bin/env", args, filepath.Join(w.dir, "forcefence.log"), ready,
 		nil)
 	return w.controller.Start(w.ctx)

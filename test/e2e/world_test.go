@@ -164,11 +164,12 @@ func (w *world) controller() {
 	file := func(name string) string { return filepath.Join(w.dir, name) }
 	w.must(w.dc.WriteCA(file("ca.pem")))
 	w.must(os.WriteFile(file("password"), []byte(w.dc.Password()), 0o600))
-	health := kit.FreeAddress(w.t)
+	ip, err := kit.FreePodIP()
+	w.must(err)
 	w.config = file("config.yaml")
 	w.settings = fmt.Sprintf(`mode: observe
-listen: {metrics: "", health: "%[2]s"}
-leaderElection: {namespace: kube-system, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
+listen: {metrics: ""}
+leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
 providers:
 - name: racks
   timeout: 2s
@@ -178,10 +179,10 @@ nodes:
 - name: machines
   selector: world=e2e
   provider: racks
-  machine: {from: annotation, annotation: %[3]s, allow: [127.0.0.1]}
-%[4]s`, w.dir, health, bmcAnnotation, w.policies())
+  machine: {from: annotation, annotation: %[2]s, allow: [127.0.0.1]}
+%[3]s`, w.dir, bmcAnnotation, w.policies())
 	w.must(os.WriteFile(w.config, []byte(w.settings), 0o600))
-	w.fence = w.c.Forcefence(w.build("cmd/forcefence"), w.dir, w.c.Kubeconfig(), health)
+	w.fence = w.c.Forcefence(w.build("cmd/forcefence"), w.dir, w.c.Kubeconfig(), ip)
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			text, _ := os.ReadFile(w.fence.LogFile())

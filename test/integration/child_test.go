@@ -25,7 +25,7 @@ import (
 
 // settings are what a test chooses of a configuration file.
 type settings struct {
-	NS, Dir, Metrics, Health string // filled in
+	NS, Dir, PodIP, Metrics, Health string // filled in
 
 	Mode        string // "": observe
 	ManualMarks string // "": refuse
@@ -38,24 +38,25 @@ type settings struct {
 	Detach      string // detachTimeout; "": 2m
 	Timeout     string // powerOffTimeout; "": 5s
 	Mortal      bool   // nobody starts it again when it has lost its Lease
-	Storm       string // stormGuard; "": a short cool-down
+	Storm       string // stormGuard; "": the defaults
 	Top         string // more keys
 
 	Env        []string // of the process, beside the test's own
 	Binary     string   // "": the one under test
+	CustomKeys bool     // of earlier versions: the Lease has another name and namespace, by the file
 	Kubeconfig string   // "": the administrator's
 }
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
 mode: {{or .Mode "observe"}}
 powerOffAfter: 20s
-stormGuard: {{or .Storm "{coolDown: 1s}"}}
+stormGuard: {{or .Storm "{}"}}
 powerOffTimeout: {{or .Timeout "5s"}}
 detachTimeout: {{or .Detach "2m"}}
 manualMarks: {{or .ManualMarks "refuse"}}
 excludeSelector: {{printf "%q" .Exclude}}
-listen: {metrics: "{{.Metrics}}", health: "{{.Health}}"}
-leaderElection: {namespace: kube-system, name: {{.NS}}, {{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
+listen: {metrics: "{{.Metrics}}"{{if .CustomKeys}}, health: "{{.Health}}"{{end}}}
+leaderElection: { {{- if .CustomKeys}}namespace: kube-system, name: {{.NS}}, {{end}}{{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
 providers:
 - name: racks
   timeout: 2s
@@ -123,10 +124,13 @@ func (w *world) start(set settings) *child {
 		}
 	})
 	for attempt := 0; ; attempt++ {
-		c.set.Metrics, c.set.Health = kit.FreeAddress(w.t), kit.FreeAddress(w.t)
+		var err error
+		c.set.PodIP, err = kit.FreePodIP()
+		kit.Must(w.t, err)
+		c.set.Metrics, c.set.Health = kit.FreeAddress(w.t), fmt.Sprintf("%s:%d", c.set.PodIP, kit.HealthPort)
 		c.configure(c.set)
 		c.launch()
-		err := c.answers("/readyz")
+		err = c.answers("/readyz")
 		if err == nil {
 			break
 		}
@@ -161,7 +165,7 @@ func (c *child) launch() {
 func (c *child) spawn() error {
 	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig",
 		cmp.Or(c.set.Kubeconfig, c.w.c.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
-	cmd.Env = append(os.Environ(), c.set.Env...)
+	cmd.Env = append(append(os.Environ(), "POD_NAMESPACE="+c.w.ns, "POD_IP="+c.set.PodIP), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in
 	losses := c.log.count(leaseLost)
@@ -207,7 +211,7 @@ func (c *child) process() (*exec.Cmd, chan struct{}) {
 // configure writes the file again. The addresses stay.
 func (c *child) configure(set settings) {
 	c.w.t.Helper()
-	set.NS, set.Dir, set.Metrics, set.Health = c.w.ns, c.w.dir, c.set.Metrics, c.set.Health
+	set.NS, set.Dir, set.Metrics, set.Health = c.w.ns, c.w.dir, c.set.Metrics, c.set.Health // PodIP is the process's
 	var b bytes.Buffer
 	kit.Must(c.w.t, configFile.Execute(&b, set))
 	c.write(b.String())

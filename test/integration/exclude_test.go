@@ -101,15 +101,13 @@ func TestExclusions(t *testing.T) {
 	}
 	w.create(w.bare("pod-off", off))
 	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(rules)+1))
-	c := w.start(
-		settings{Mode: "fence",
-			Top: "excludeCordoned: true\npauseConfigMap: pause-" + w.ns + "\nmaintenanceLeases: " + w.ns})
+	c := w.start(settings{Mode: "fence", Top: "excludeCordoned: true\nmaintenanceLeases: " + w.ns})
 	w.untilPinned(w.hosts[:len(rules)+1]...)
 	for i, r := range rules {
 		r.set(w.hosts[i])
 	}
 	w.condition(off, "GracefulNodeShutdownInProgress", corev1.ConditionTrue)
-	w.kubectl("-n", "kube-system", "create", "configmap", "pause-"+w.ns, "--from-literal=reason=switches")
+	w.kubectl("-n", w.ns, "create", "configmap", "forcefence-pause", "--from-literal=reason=switches")
 	off.cut()
 	for i, r := range rules {
 		if r.off {
@@ -119,13 +117,13 @@ func TestExclusions(t *testing.T) {
 		}
 	}
 	if told := w.untilEvent("Node", off.Name(), "NodeExcluded"); !strings.Contains(told,
-		"ConfigMap kube-system/pause-"+w.ns+`: "switches"`) {
+		"ConfigMap "+w.ns+`/forcefence-pause: "switches"`) {
 		t.Errorf("told %q, want that the whole cluster is paused", told)
 	}
 	for _, h := range w.hosts[:len(rules)+1] {
 		kit.Must(t, w.alone(h))
 	}
-	w.kubectl("-n", "kube-system", "delete", "configmap", "pause-"+w.ns)
+	w.kubectl("-n", w.ns, "delete", "configmap", "forcefence-pause")
 	w.untilDone(off, taint.ResultEvicted)
 	for i, r := range rules {
 		reason := "NodeExcluded"

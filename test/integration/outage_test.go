@@ -116,14 +116,24 @@ func (w *world) containers() []string {
 	return out
 }
 
-// leader is the identity in the leader's Lease, and when that was renewed last.
+// customLease is the leader's Lease of a file with CustomKeys.
+func (w *world) customLease() types.NamespacedName {
+	return types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: w.ns}
+}
+
+// leader is the identity in the leader's Lease, and when that was renewed last. Of two Leases it is the one that was
+// renewed later.
 func (w *world) leader() (identity string, renewed time.Time) {
 	w.t.Helper()
-	l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, w.ns, metav1.GetOptions{})
-	if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil {
-		return "", time.Time{}
+	for _, at := range []types.NamespacedName{{Namespace: w.ns, Name: "forcefence"}, w.customLease()} {
+		l, err := w.c.Client().CoordinationV1().Leases(at.Namespace).Get(w.ctx, at.Name, metav1.GetOptions{})
+		if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil ||
+			l.Spec.RenewTime.Time.Before(renewed) {
+			continue
+		}
+		identity, renewed = *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
 	}
-	return *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
+	return identity, renewed
 }
 
 // leads reports whether the process holds the leader's Lease.
@@ -173,8 +183,8 @@ func TestLostLease(t *testing.T) {
 	w := newWorld(t, plan{nodes: 1})
 	c := w.start(settings{})
 	w.until("it leads", c.leads)
-	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
-	_, err := leases.Patch(w.ctx, w.ns, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
+	leases := w.c.Client().CoordinationV1().Leases(w.ns)
+	_, err := leases.Patch(w.ctx, "forcefence", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
 		metav1.PatchOptions{})
 	kit.Must(t, err)
 	w.until("it was started again", func() bool {

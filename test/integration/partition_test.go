@@ -163,7 +163,7 @@ func TestReload(t *testing.T) {
 	if want := fmt.Sprintf("%s:%d: powerOfAfter", c.config, line); !c.log.has("Changed configuration refused", want) {
 		t.Errorf("log: got no refusal that names %s", want)
 	}
-	if note := w.untilEvent("Lease", w.ns, "ConfigurationRejected"); !strings.Contains(note, "powerOfAfter") {
+	if note := w.untilEvent("Lease", "forcefence", "ConfigurationRejected"); !strings.Contains(note, "powerOfAfter") {
 		t.Errorf("Event: got %q, want the faulty key", note)
 	}
 	// powerOffAfter is over by the end of this: the bad file's mode is not in force.

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
@@ -75,6 +77,32 @@ func (w *world) fencingClient() dynamic.Interface {
 		}
 	})
 	return c
+}
+
+// elsewhere is a node that no world has.
+const elsewhere = "elsewhere"
+
+// endedFencings makes n Fencings of fences that ended now, of a node that does not exist.
+func (w *world) endedFencings(c dynamic.Interface, n int) {
+	w.t.Helper()
+	now := metav1.NowMicro()
+	for i := range n {
+		f := api.Fencing{
+			TypeMeta:   metav1.TypeMeta{APIVersion: api.GroupVersion.String(), Kind: api.Kind},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.f-%012d", elsewhere, i)},
+			Spec:       api.FencingSpec{Node: elsewhere, ID: fmt.Sprintf("f-%012d", i), StartedAt: now},
+			Status: api.FencingStatus{Phase: string(taint.PhaseDone), Result: string(taint.ResultEvicted),
+				FinishedAt: &now},
+		}
+		text, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&f)
+		kit.Must(w.t, err)
+		o := &unstructured.Unstructured{Object: text}
+		o, err = c.Resource(api.Resource).Create(w.ctx, o, metav1.CreateOptions{})
+		kit.Must(w.t, err)
+		o.Object["status"] = text["status"]
+		_, err = c.Resource(api.Resource).UpdateStatus(w.ctx, o, metav1.UpdateOptions{})
+		kit.Must(w.t, err)
+	}
 }
 
 func ended(f api.Fencing) bool { return f.Status.Phase == string(taint.PhaseDone) }
@@ -167,8 +195,7 @@ func TestFencingRecord(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	set := settings{Top: "records: {keep: 100}"}
-	ff := w.start(set)
+	ff := w.start(settings{})
 	evict := func(h *host) taint.Record {
 		t.Helper()
 		w.until("the load runs", func() bool { return len(w.c.ReadyPods(w.ns)) == 6 })
@@ -257,7 +284,7 @@ func TestFencingRecord(t *testing.T) {
 		t.Errorf("after an edit and a deletion: got %+v, want the fence as it was", rec)
 	}
 	ff.kill()
-	ff = w.start(set)
+	ff = w.start(settings{})
 	w.c.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(two, taint.ResultEvicted)
 	w.untilReplaced(two, victim)
@@ -289,16 +316,14 @@ func TestFencingRecord(t *testing.T) {
 	})
 	t.Logf("kubectl get fcg -o wide\n%s", w.kubectl("get", "fcg", "-o", "wide"))
 
-	// Kept by count: the newest.
-	newest := w.fencings(c)
-	set.Top = "records: {keep: 1}"
-	ff.configure(set)
-	w.until("the configuration is in force",
-		func() bool { return ff.metric(`forcefence_config_reloads_total{result="ok"}`) > 0 })
+	// Kept by count: the newest. A hundred that ended after those of before leave room for none of these, nor for all
+	// of the hundred.
+	w.endedFencings(c, 100)
 	w.kubectl("taint", "node", free.Name(), manualMark)
-	w.until("one is left", func() bool {
+	w.until("a hundred are left", func() bool {
 		now := w.fencings(c)
-		return len(now) == 1 && now[0].Name != newest[len(newest)-1].Name && ended(now[0])
+		others := slices.DeleteFunc(slices.Clone(now), func(f api.Fencing) bool { return f.Spec.Node == elsewhere })
+		return len(now) == 100 && len(others) == 1 && others[0].Spec.Node == free.Name() && ended(others[0])
 	})
 
 	// The API server refuses every write of a Fencing: the fence is as fast.
@@ -320,8 +345,8 @@ func TestFencingRecord(t *testing.T) {
 	}
 	last := evict(third)
 	ff.untilMetric(`forcefence_records_total{result="failed"}`, 1)
-	if len(w.fencings(c)) != 1 {
-		t.Errorf("got %d Fencings, want the one of before", len(w.fencings(c)))
+	if got := len(w.fencings(c)); got != 100 {
+		t.Errorf("got %d Fencings, want the hundred of before", got)
 	}
 	was, is := first.At.Sub(first.Since), last.At.Sub(last.Since)
 	t.Logf("from mark to end: %s with no resource, %s with every write refused", was, is)

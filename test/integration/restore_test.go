@@ -66,7 +66,7 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 	if c.code() != 1 || !c.log.has("etcd was restored from an older backup") {
 		t.Errorf("got exit status %d, want 1 and a log that says why", c.code())
 	}
-	w.untilEvent("Lease", w.ns, "WatchesBehind")
+	w.untilEvent("Lease", "forcefence", "WatchesBehind")
 	if len(silent.ResultChan()) > 0 {
 		t.Errorf("the watch from before: got %v, want nothing", <-silent.ResultChan())
 	}

@@ -40,7 +40,7 @@ func TestPowerOffsAtOnce(t *testing.T) {
 	w := newWorld(t, plan{nodes: 7, powerOffDelay: 2 * time.Second})
 	dead := w.hosts[:3]
 	w.oneEach(dead...)
-	c := w.start(settings{Mode: "fence", Storm: "{maxPowerOffs: 2, coolDown: 1s}"})
+	c := w.start(settings{Mode: "fence", Storm: "{maxPowerOffs: 2}"})
 	w.untilPinned(dead...)
 	for _, h := range dead {
 		h.partition()
@@ -73,7 +73,7 @@ func TestFloorOfHealthyNodes(t *testing.T) {
 	w := newWorld(t, plan{nodes: 5})
 	a, b := w.hosts[0], w.hosts[1]
 	w.oneEach(a, b)
-	c := w.start(settings{Mode: "fence", Storm: "{minHealthy: 4, coolDown: 1s}"})
+	c := w.start(settings{Mode: "fence", Storm: "{minHealthy: 4}"})
 	w.untilPinned(a, b)
 	a.partition()
 	b.partition()
@@ -161,7 +161,7 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 			return false
 		})
 	}
-	w.start(settings{Mode: "fence", Storm: "{controlPlane: quorum, coolDown: 1s}"})
+	w.start(settings{Mode: "fence", Storm: "{controlPlane: quorum}"})
 	w.untilPinned(a, b)
 	a.partition()
 	w.untilDone(a, taint.ResultEvicted)

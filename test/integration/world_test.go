@@ -197,7 +197,8 @@ func (w *world) clear() {
 		DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
 	// Of a process that was killed: until it runs out, no process of the next test leads.
-	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, w.ns, metav1.DeleteOptions{})
+	_ = api.CoordinationV1().Leases(w.ns).Delete(ctx, "forcefence", metav1.DeleteOptions{})
+	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, w.customLease().Name, metav1.DeleteOptions{})
 }
 
 func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }
@@ -575,7 +576,7 @@ func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
 	kit.Must(w.t, err)
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
 		return e.Regarding.Kind != kind || !strings.HasPrefix(e.Regarding.Name, prefix) || e.Reason != reason ||
-			kind == "Pod" && e.Regarding.Namespace != w.ns
+			(kind == "Pod" || kind == "Lease") && e.Regarding.Namespace != w.ns
 	})
 }
 

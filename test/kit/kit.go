@@ -47,7 +47,7 @@ func FreePorts(ports ...*int) error {
 	return nil
 }
 
-var given sync.Map // ports of this process: who asks twice, to use both later, must not get one port
+var given sync.Map // ports and addresses of this process: who asks twice, to use both later, must not get one port
 
 // freePort is one below those that connections get for their own end: a program that ends and starts again would find
 // its port taken by anybody's connection.
@@ -73,6 +73,28 @@ func FreeAddress(t testing.TB) string {
 	var port int
 	Must(t, FreePorts(&port))
 	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// HealthPort is where every forcefence serves its health.
+const HealthPort = 8081
+
+// FreePodIP returns a loopback address at which HealthPort is free, and that this process was not given before.
+// forcefence serves its health there if its POD_IP is that. Where no such address exists but 127.0.0.1, it is that.
+func FreePodIP() (string, error) {
+	try := func(ip string) error {
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", ip, HealthPort))
+		if err != nil {
+			return fmt.Errorf("picking an address: %w", err)
+		}
+		return l.Close()
+	}
+	for range 100 {
+		ip := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(255), 1+rand.IntN(254))
+		if _, again := given.LoadOrStore(ip, true); !again && try(ip) == nil {
+			return ip, nil
+		}
+	}
+	return "127.0.0.1", try("127.0.0.1")
 }
 
 // Tail hands on a file's lines as they are written, without their ends, until ctx ends. It looks at the file once in a

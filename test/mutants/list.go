@@ -1697,11 +1697,6 @@ var Mutants = []Mutant{
 		Old:   "!had.Until.IsZero() && !had.Until.After(now.Until)", New: "!had.Until.After(now.Until)",
 	},
 	{
-		Name: "plugin: a pause that the configuration does not have is written", In: "cmd/forcefence.pauseConfigMap",
-		Tests: []string{"./cmd/forcefence -run PauseByRights"},
-		Old:   "*named.PauseConfigMap == \"\"", New: "false",
-	},
-	{
 		Name: "plugin: what is named a secret stays in a bundle", In: "cmd/forcefence.isSecret", Tests: scrubs,
 		Old: "secretName.MatchString(name)", New: "false",
 	},
@@ -3796,8 +3791,8 @@ var Mutants = []Mutant{
 	{
 		Name: "exclude: Leases are read where nobody guards them", In: "cmd/internal/config.Default",
 		Tests: []string{"./cmd/internal/app -run PolicyIsTheFile"},
-		Old:   "PauseConfigMap: \"forcefence-pause\"", New: "PauseConfigMap: \"forcefence-pause\", " +
-			"MaintenanceLeases: \"medik8s-leases\"",
+		Old:   "ExcludeSelector: DefaultExclude", New: "ExcludeSelector: DefaultExclude, MaintenanceLeases: " +
+			"\"medik8s-leases\"",
 	},
 	{
 		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.rulesOf",
@@ -7626,8 +7621,9 @@ var Mutants = []Mutant{
 		Old:  "slices.ContainsFunc(users, hasUnreadVolume)", New: "false",
 	},
 	{
-		Name: "attach: volumes of other pods are not asked for before an attachment goes", In: "taint/decide/policy.View.detachVolumes",
-		Old: "len(unknown) > 0", New: "false",
+		Name: "attach: volumes of other pods are not asked for before an attachment goes",
+		In:   "taint/decide/policy.View.detachVolumes",
+		Old:  "len(unknown) > 0", New: "false",
 	},
 	{
 		Name: "attach: another attacher's attachment goes", In: "taint/decide/policy.View.detachVolumes",

@@ -19,8 +19,8 @@ const restartAfter = time.Second
 // defaultConfig is forcefence's. The words in braces are what a command line may hold, too.
 const defaultConfig = `mode: fence
 powerOffAfter: 20s
-listen: {metrics: "", health: ""}
-leaderElection: {namespace: forcefence-system, name: forcefence, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
+listen: {metrics: ""}
+leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 providers:
 - name: racks
   ratePerSecond: 100
@@ -36,6 +36,7 @@ type slot struct {
 	name  string
 	proxy *proxy
 	log   string
+	podIP string
 
 	mu     sync.Mutex // guards the rest
 	lives  int
@@ -80,7 +81,7 @@ func (s *slot) spawn() error { // with mu held
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "POD_NAMESPACE=forcefence-system", "POD_NAME=forcefence-"+s.name)
+	cmd.Env = append(os.Environ(), "POD_NAMESPACE=forcefence-system", "POD_NAME=forcefence-"+s.name, "POD_IP="+s.podIP)
 	if _, err := fmt.Fprintf(log, "referee: life %s.%d\n", s.name, s.lives); err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // world is the control plane with three nodes that stay, in which one run follows the other.
@@ -111,7 +113,11 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 		return w, err
 	}
 	for i, name := range []string{"a", "b"} {
-		s := &slot{w: w, name: name, log: filepath.Join(dir, "judged-"+name+".log")}
+		ip, err := kit.FreePodIP()
+		if err != nil {
+			return w, err
+		}
+		s := &slot{w: w, name: name, log: filepath.Join(dir, "judged-"+name+".log"), podIP: ip}
 		if s.proxy, err = startProxy(ctx, s, w.control.authority, w.control.url); err != nil {
 			return w, err
 		}

@@ -149,7 +149,7 @@ func newWorld(t *testing.T, image string) *world {
 const values = `image: {repository: registry.example.net/forcefence, tag: v1}
 config:
   mode: observe
-  listen: {metrics: ":8080", health: ":8081", status: "127.0.0.1:8082"}
+  listen: {metrics: ":8080", status: "127.0.0.1:8082"}
   providers:
   - name: racks
     redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}

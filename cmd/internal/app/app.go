@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -39,7 +40,7 @@ type Options struct {
 	Registry   providers.Registry
 	Log        *slog.Logger
 	Identity   string // "": the host's name and the process id
-	Namespace  string // for leader election if the file names none; "": the pod's own, else kube-system
+	Namespace  string // the controller's own: of the leader's Lease and of the pause; "": see podNamespace
 }
 
 // Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration
@@ -114,6 +115,7 @@ func newProcess(o Options, log logr.Logger) (*process, error) {
 		}
 		o.Identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
+	o.Namespace = cmp.Or(o.Namespace, podNamespace())
 	p := &process{
 		Options: o, cfg: cfg, restConfig: clientsOf(o.REST), registry: prometheus.NewRegistry(), leading: alwaysLeading,
 	}
@@ -147,7 +149,8 @@ func (p *process) managerOptions(log logr.Logger) manager.Options {
 		Controller:             crconfig.Controller{SkipNameValidation: &skip},
 	}
 	if e := &p.cfg.LeaderElection; e.Enabled {
-		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, p.lock, e.Name
+		opts.LeaderElection, opts.LeaderElectionResourceLockInterface, opts.LeaderElectionID = true, p.lock,
+			config.LeaseName
 		opts.LeaseDuration, opts.RenewDeadline, opts.RetryPeriod = &e.LeaseDuration, &e.RenewDeadline, &e.RetryPeriod
 		// On stop, Run returns only after the reconciler has: nothing is written after the release.
 		opts.LeaderElectionReleaseOnCancel = true

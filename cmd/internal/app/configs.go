@@ -61,7 +61,7 @@ func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs
 	}
 	p := &configs{
 		log:       o.Log,
-		namespace: chooseNamespace(o.Namespace),
+		namespace: o.Namespace,
 		nodes:     nodes,
 		providers: providerSet{log: o.Log, metrics: guards, done: make(chan struct{})},
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -151,10 +151,7 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 		Selectors: cfg.NodeSelectors(),
 		Excluded:  func(n *corev1.Node) string { return exclusionReason(cfg, n) },
 		Exclusions: controller.ExclusionSources{
-			Pause: client.ObjectKey{
-				Namespace: chooseNamespace(cfg.LeaderElection.Namespace, own),
-				Name:      cfg.PauseConfigMap,
-			},
+			Pause:  client.ObjectKey{Namespace: own, Name: config.PauseConfigMap},
 			Leases: cfg.MaintenanceLeases,
 		},
 		EvictFirst: cfg.EvictFirstSelector(),
@@ -164,7 +161,7 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 			VMHosts: cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff,
 			After: fence.PostFence{
 				PowerOn: cfg.PostFence == config.PowerOn,
-				Delay:   cfg.PowerOnDelay,
+				Delay:   config.PowerOnDelay,
 				PerDay:  cfg.MaxPowerOnsPerDay,
 				Again:   cfg.FencedAgainWithin,
 			},
@@ -174,9 +171,8 @@ func rulesOf(cfg *config.Config, own string) *controller.Config {
 			OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout],
 			TrustPerson:     cfg.ManualMarks == config.Trust,
 		},
-		Policies:  cfg.PolicyRules(own),
-		Limits:    cfg.StormGuard.PowerOffLimits(),
-		Retention: cfg.Retention.JournalKeep(),
+		Policies: cfg.PolicyRules(own),
+		Limits:   cfg.StormGuard.PowerOffLimits(),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,11 +51,22 @@ func OpenSession(
 	if err := c.List(ctx, d.nodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	if d.confs, err = newConfigs(Options{Log: log}, prometheus.NewRegistry(), listedNodes(d.nodes.Items)); err != nil {
+	o := Options{Log: log, Namespace: leaderNamespace(ctx, c)}
+	if d.confs, err = newConfigs(o, prometheus.NewRegistry(), listedNodes(d.nodes.Items)); err != nil {
 		return nil, err
 	}
 	d.confs.providers.live = c
 	return d, d.confs.applyConfig(cfg)
+}
+
+// leaderNamespace returns the namespace of the controller, by its Lease, or this process's own if there is not one
+// Lease that may be read.
+func leaderNamespace(ctx context.Context, c client.Reader) string {
+	var list coordinationv1.LeaseList
+	if err := c.List(ctx, &list, client.HasLabels{LeaderLabel}); err == nil && len(list.Items) == 1 {
+		return list.Items[0].Namespace
+	}
+	return podNamespace()
 }
 
 // Close releases the devices' sessions and connections.

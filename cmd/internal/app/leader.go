@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,7 +66,7 @@ func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock
 		return nil, fmt.Errorf("making client: %w", err)
 	}
 	return lockOf(
-		cs.CoordinationV1(), types.NamespacedName{Namespace: chooseNamespace(le.Namespace, o.Namespace), Name: le.Name},
+		cs.CoordinationV1(), types.NamespacedName{Namespace: o.Namespace, Name: config.LeaseName},
 		le, o.Identity, o.Log,
 	), nil
 }
@@ -87,20 +86,6 @@ func lockOf(
 	}
 	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline, log: log,
 		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
-}
-
-// chooseNamespace returns the first namespace that is set: names in their order (the file's, the command line's), the
-// pod's own, kube-system.
-func chooseNamespace(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
-		return string(b)
-	}
-	return metav1.NamespaceSystem
 }
 
 // Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.
@@ -319,12 +304,9 @@ func leaseDuration(l *coordinationv1.Lease) time.Duration {
 // newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none
 // while may returns an error: all replicas read the same file, and one Event is enough.
 func newLeaseReporter(
-	to events.EventRecorder, action string, may func() error, own string, e config.LeaderElection,
+	to events.EventRecorder, action string, may func() error, namespace string,
 ) func(reason.Reason, ...string) {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: chooseNamespace(e.Namespace, own),
-		Name:      e.Name,
-	}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: config.LeaseName}}
 	return func(why reason.Reason, words ...string) {
 		if may() != nil {
 			return

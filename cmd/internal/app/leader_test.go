@@ -138,7 +138,7 @@ func (s *store) put(verb string, in *coordinationv1.Lease) *coordinationv1.Lease
 
 // election is what config.example.yaml shows.
 var election = config.LeaderElection{
-	Enabled: true, Name: "forcefence", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
+	Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
 	RetryPeriod: 2 * time.Second,
 }
 
@@ -279,8 +279,9 @@ func TestElectorsRequestsEnd(t *testing.T) {
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer server.Close()
 	le := election
-	le.Namespace, le.RenewDeadline = "a", 200*time.Millisecond
-	l, err := newLock(&rest.Config{Host: server.URL}, le, Options{Identity: "me", Log: slog.New(slog.DiscardHandler)})
+	le.RenewDeadline = 200 * time.Millisecond
+	l, err := newLock(&rest.Config{Host: server.URL}, le,
+		Options{Identity: "me", Namespace: "a", Log: slog.New(slog.DiscardHandler)})
 	kit.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -39,9 +39,7 @@ func (p *process) addEvents(context.Context) (err error) {
 	if p.events, err = observe.NewEvents(p.restConfig, clientgoscheme.Scheme, "forcefence"); err != nil {
 		return err
 	}
-	report := newLeaseReporter(
-		p.events.RecorderNow(), "Restart", alwaysLeading, p.Namespace, p.cfg.LeaderElection,
-	)
+	report := newLeaseReporter(p.events.RecorderNow(), "Restart", alwaysLeading, p.Namespace)
 	p.rewind.report = func(detail string) { report(reason.WatchesBehind, "{detail}", detail) }
 	return p.addRunnables(p.events)
 }
@@ -76,9 +74,7 @@ func (p *process) addConfig(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
-	p.confs.report = newLeaseReporter(
-		p.events.RecorderNow(), "Reload", p.leading, p.Namespace, p.cfg.LeaderElection,
-	)
+	p.confs.report = newLeaseReporter(p.events.RecorderNow(), "Reload", p.leading, p.Namespace)
 	if err := p.confs.applyConfig(p.cfg); err != nil {
 		return err
 	}
@@ -96,7 +92,7 @@ func (p *process) addFencings(context.Context) error {
 	p.metrics = observe.NewMetrics(p.registry)
 	p.records = observe.NewFencingWriter(observe.FencingWriterOptions{
 		Client: c, Cache: p.mgr.GetCache(), Log: p.Log, Metrics: p.metrics, Leading: p.leading, Now: time.Now,
-		Retention: func() journal.Retention { return p.confs.activeConfig().Retention },
+		Retention: journal.DefaultRetention,
 	})
 	return p.addRunnables(p.records)
 }
@@ -124,7 +120,7 @@ func (p *process) addRecording(context.Context) error {
 	if p.cfg.Tape.File == "" {
 		return nil
 	}
-	recorder := newRecorder(p.cfg.Tape, func() recording.Header {
+	recorder := newRecorder(p.cfg.Tape.File, config.MaxTapeBytes, func() recording.Header {
 		now := p.confs.activeFile()
 		return recording.Header{
 			By: version.String(), Key: p.cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest(),
@@ -242,7 +238,7 @@ func (p *process) addServers(ctx context.Context) error {
 	metrics := metricsHandler(prometheus.Gatherers{p.registry, crmetrics.Registry})
 	return errors.Join(
 		addServer(p.mgr, "metrics", p.cfg.Listen.Metrics, metrics, p.Log),
-		addServer(p.mgr, "health", p.cfg.Listen.Health, probeHandler(synced), p.Log),
+		addServer(p.mgr, "health", healthAddress(), probeHandler(synced), p.Log),
 	)
 }
 

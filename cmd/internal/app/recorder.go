@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/recording"
 )
 
@@ -54,9 +53,16 @@ type queuedLine struct {
 	lost int
 }
 
-func newRecorder(c config.Tape, header func() recording.Header, log *slog.Logger, reg prometheus.Registerer) *recorder {
+// newRecorder returns a recorder that keeps file and the one before it, FILE.1, within maxBytes together.
+func newRecorder(
+	file string,
+	maxBytes int64,
+	header func() recording.Header,
+	log *slog.Logger,
+	reg prometheus.Registerer,
+) *recorder {
 	r := &recorder{
-		file: c.File, maxFileBytes: int64(c.MaxBytes) / 2, header: header, log: log, ready: make(chan struct{}, 1),
+		file: file, maxFileBytes: maxBytes / 2, header: header, log: log, ready: make(chan struct{}, 1),
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_record_lines_total",
 			Help: "Lines of the recording by result: written, or dropped because they did not fit or the disk was " +
@@ -149,7 +155,7 @@ func (r *recorder) writeLine(w queuedLine) error {
 	}
 	headed := bytes.Join(lines, []byte("\n"))
 	if int64(len(headed)) > r.maxFileBytes {
-		return fmt.Errorf("a line of %d bytes has no room in half of record.maxBytes", len(w.line))
+		return fmt.Errorf("a line of %d bytes has no room in a file of %d bytes", len(w.line), r.maxFileBytes)
 	}
 	if r.out == nil {
 		if err := r.openFile(); err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -24,8 +23,7 @@ import (
 func tape(t *testing.T, file string, most int, digest *string) *recorder {
 	t.Helper()
 	header := func() recording.Header { return recording.Header{By: "test", Digest: *digest} }
-	return newRecorder(config.Tape{File: file, MaxBytes: config.Bytes(most)}, header, slog.New(slog.DiscardHandler),
-		prometheus.NewRegistry())
+	return newRecorder(file, int64(most), header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // wrote runs the recorder over lines, and waits until it has written them.

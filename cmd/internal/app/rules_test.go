@@ -119,7 +119,8 @@ func newRules(t *testing.T) *rules {
 		{Name: "device", NewConfig: func() providers.Config { return &device{made: &r.made} }},
 		{Name: "pushing", NewConfig: func() providers.Config { return &pushing{device{made: &r.made}} }},
 	}
-	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler)}, prometheus.NewRegistry(), listedNodes(nil))
+	p, err := newConfigs(Options{Log: slog.New(slog.DiscardHandler), Namespace: "home"}, prometheus.NewRegistry(),
+		listedNodes(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,13 +357,12 @@ func TestPolicyIsTheFile(t *testing.T) {
 	if cordoned := r.p.activeConfig().Fence.Cordoned; cordoned {
 		t.Error("cordoned nodes are kept on, and the file does not say so")
 	}
-	if got := r.p.activeConfig().Exclusions; got.Pause.Name != "forcefence-pause" ||
-		got.Pause.Namespace != r.p.namespace || got.Leases != "" {
+	if got := r.p.activeConfig().Exclusions; got.Pause.String() != "home/forcefence-pause" || got.Leases != "" {
 		t.Errorf("elsewhere: got %+v", got)
 	}
-	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\npauseConfigMap: "+
-		"stop\nmaintenanceLeases: ops\nleaderElection: {namespace: fencing}\n"+twoProviders, "fence", "refuse", ""))
-	if got := r.p.activeConfig().Exclusions; got.Pause.String() != "fencing/stop" || got.Leases != "ops" {
+	r.use(fmt.Sprintf("excludeCordoned: true\nstormGuard: {kubeVirtHosts: powerOff}\nmaintenanceLeases: ops\n"+
+		twoProviders, "fence", "refuse", ""))
+	if got := r.p.activeConfig().Exclusions; got.Leases != "ops" {
 		t.Errorf("elsewhere: got %+v, want what the file says", got)
 	}
 	if !r.p.activeConfig().Fence.VMHosts {

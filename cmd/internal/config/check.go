@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +28,6 @@ func (r *reader) check(c *Config) {
 	r.atLeast("detachTimeout", c.DetachTimeout, 10*time.Second)
 	c.evictFirst = r.selector("evictFirst", c.EvictFirst, labels.Nothing())
 	c.excluded = r.selector("excludeSelector", c.ExcludeSelector, labels.Nothing())
-	if c.PauseConfigMap != "" && len(validation.IsDNS1123Subdomain(c.PauseConfigMap)) > 0 {
-		r.report("pauseConfigMap", "no ConfigMap can have this name: use a-z, 0-9 and -")
-	}
 	if c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0 {
 		r.report("maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	}
@@ -41,8 +39,9 @@ func (r *reader) check(c *Config) {
 	}
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
-	r.checkRetention(c.Retention)
-	r.checkTape(c.Tape)
+	if c.Tape.File != "" && !filepath.IsAbs(c.Tape.File) {
+		r.report("record.file", "must be an absolute path")
+	}
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
@@ -140,16 +139,12 @@ func (r *reader) selector(path, text string, empty labels.Selector) labels.Selec
 
 func (r *reader) listen(l Listen) {
 	r.address("listen.metrics", l.Metrics)
-	r.address("listen.health", l.Health)
-	if _, port, err := net.SplitHostPort(l.Health); err == nil && l.Metrics == l.Health && port != "0" {
-		r.report("listen.health", "is the address of listen.metrics: each needs its own")
-	}
 	r.address("listen.status", l.Status)
 	host, port, err := net.SplitHostPort(l.Status)
 	if err != nil {
 		return // none, or reported
 	}
-	if port != "0" && (l.Status == l.Metrics || l.Status == l.Health) {
+	if port != "0" && l.Status == l.Metrics {
 		r.report("listen.status", "is the address of another server: each needs its own")
 	}
 	switch {
@@ -182,6 +177,9 @@ func (r *reader) address(path, addr string) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		r.report(path, "the port must be a number from 0 to 65535")
 	}
+	if port == HealthPort {
+		r.report(path, "port %s is that of health: use another", port)
+	}
 }
 
 func (r *reader) leaderElection(l LeaderElection) {
@@ -199,12 +197,6 @@ func (r *reader) leaderElection(l LeaderElection) {
 	}
 	if l.RetryPeriod >= l.RenewDeadline/6*5 { // client-go adds up to 20 % to a retry
 		r.report(path+"retryPeriod", "1.2 times it must be shorter than renewDeadline (%s)", short(l.RenewDeadline))
-	}
-	if len(validation.IsDNS1123Subdomain(l.Name)) > 0 {
-		r.report(path+"name", "no Lease can have this name: use a-z, 0-9 and -")
-	}
-	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
-		r.report(path+"namespace", "no namespace can have this name: use a-z, 0-9 and -")
 	}
 }
 

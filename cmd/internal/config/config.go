@@ -75,10 +75,9 @@ type Config struct {
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
-	// What happens to a machine that forcefence powered off, once its fence is done; default leaveOff. The three that
+	// What happens to a machine that forcefence powered off, once its fence is done; default leaveOff. The two that
 	// follow belong to powerOn.
 	PostFence         PostFence     `yaml:"afterFence"`
-	PowerOnDelay      time.Duration `yaml:"powerOnDelay"`      // from the fence's end; at most 24h; default 1m
 	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
 	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // of a power-on: it stays off; at most 24h; default 1h
 
@@ -89,9 +88,6 @@ type Config struct {
 	// label selector of nodes; default DefaultExclude; "" none. See IsExcluded
 	ExcludeSelector string `yaml:"excludeSelector"`
 	ExcludeCordoned bool   `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
-	// PauseConfigMap names the ConfigMap that pauses the whole cluster while it exists, in the namespace of the
-	// leader's Lease; default forcefence-pause, "": none.
-	PauseConfigMap string `yaml:"pauseConfigMap"`
 	// MaintenanceLeases is the namespace of medik8s' Leases; default "": they are not read.
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
@@ -99,7 +95,6 @@ type Config struct {
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
-	Retention      Retention      `yaml:"records"`
 	Tape           Tape           `yaml:"record"`
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
@@ -121,19 +116,21 @@ type Lines struct {
 // Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
 type Listen struct {
 	Metrics string `yaml:"metrics"` // default 127.0.0.1:8080
-	Health  string `yaml:"health"`  // default 127.0.0.1:8081
 	// The page for people, default "". Beyond loopback it needs the certificate, which is read again when it changes.
 	Status         string `yaml:"status"`
 	StatusCertFile string `yaml:"statusCertFile"` // PEM, the server's own first; "": plain HTTP
 	StatusKeyFile  string `yaml:"statusKeyFile"`  // PEM
 }
 
+// Tape is where what is seen and decided is written down, for forcefence replay.
+type Tape struct {
+	File string `yaml:"file"` // an absolute path; "": nothing is
+}
+
 // LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
 // RetryPeriod holds.
 type LeaderElection struct {
 	Enabled       bool          `yaml:"enabled"`       // default true
-	Namespace     string        `yaml:"namespace"`     // "": the namespace the controller runs in
-	Name          string        `yaml:"name"`          // default forcefence
 	LeaseDuration time.Duration `yaml:"leaseDuration"` // 1s to 1h, whole seconds; default 15s
 	RenewDeadline time.Duration `yaml:"renewDeadline"` // default 10s
 	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // at least 100ms; default 2s
@@ -154,6 +151,15 @@ type Provider struct {
 	Own []string `yaml:"-"` // the files of secrets that each machine has of its own, as templates. See OwnFiles
 }
 
+// What no file can change.
+const (
+	LeaseName      = "forcefence"       // of the leader's Lease
+	PauseConfigMap = "forcefence-pause" // while it exists beside that Lease, it pauses the whole cluster
+	HealthPort     = "8081"             // of the health server
+	PowerOnDelay   = time.Minute        // from a fence's end to the power-on
+	MaxTapeBytes   = 64 << 20           // of the recording and the file before it, FILE.1, together
+)
+
 // DefaultExclude is the default of excludeSelector: nodes with this label are never fenced.
 const DefaultExclude = "forcefence.io/exclude"
 
@@ -165,26 +171,21 @@ func Default() *Config {
 		PowerOffAfter:     60 * time.Second,
 		PowerOffTimeout:   60 * time.Second,
 		PostFence:         LeaveOff,
-		PowerOnDelay:      time.Minute,
 		MaxPowerOnsPerDay: 3,
 		FencedAgainWithin: time.Hour,
 		DetachTimeout:     5 * time.Minute,
 		ExcludeSelector:   DefaultExclude,
-		PauseConfigMap:    "forcefence-pause",
 		OnDetachTimeout:   Alert,
 		ManualMarks:       Refuse,
 		StormGuard:        defaultStorm(),
 		Lines:             Lines{Port: 10250},
-		Listen:            Listen{Metrics: "127.0.0.1:8080", Health: "127.0.0.1:8081"},
+		Listen:            Listen{Metrics: "127.0.0.1:8080"},
 		LeaderElection: LeaderElection{
 			Enabled:       true,
-			Name:          "forcefence",
 			LeaseDuration: 15 * time.Second,
 			RenewDeadline: 10 * time.Second,
 			RetryPeriod:   2 * time.Second,
 		},
-		Retention:  defaultRetention,
-		Tape:       defaultTape,
 		evictFirst: labels.Nothing(),
 		excluded:   labels.Nothing(), // parsed by check
 	}

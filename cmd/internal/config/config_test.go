@@ -95,17 +95,16 @@ func TestFull(t *testing.T) {
 		ExcludeCordoned:   true,
 		MaintenanceLeases: "operators",
 		StormGuard: config.StormGuard{
-			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: 90 * time.Second, ControlPlane: config.Quorum,
+			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, ControlPlane: config.Quorum,
 			KubeVirtHosts: config.KubeVirtPowerOff,
 			Domains: []config.FailureDomain{{Label: "rack", MinHealthy: &fleet.Amount{Number: 2}},
 				{Label: "a.node-restriction.kubernetes.io/row"}},
 		},
-		Listen: config.Listen{Metrics: "", Health: "[::1]:8081"},
+		Listen: config.Listen{Metrics: ""},
 		LeaderElection: config.LeaderElection{
-			Namespace: "fencing", Name: "ff", LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
+			LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
 		},
-		Retention: config.Retention{Keep: 7, MaxAge: 48 * time.Hour},
-		Tape:      config.Tape{File: "/var/lib/forcefence/recording", MaxBytes: 1_000_000_000},
+		Tape: config.Tape{File: "/var/lib/forcefence/recording"},
 		Providers: []config.Provider{
 			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
 				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
@@ -191,8 +190,8 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			name: "not in the file", text: text,
-			env:  map[string]string{"FORCEFENCE_LEADER_ELECTION_ENABLED": "false", "FORCEFENCE_LEADER_ELECTION_NAMESPACE": "123"},
-			want: func(c *config.Config) { c.LeaderElection.Enabled, c.LeaderElection.Namespace = false, "123" },
+			env:  map[string]string{"FORCEFENCE_LEADER_ELECTION_ENABLED": "false", "FORCEFENCE_MAINTENANCE_LEASES": "123"},
+			want: func(c *config.Config) { c.LeaderElection.Enabled, c.MaintenanceLeases = false, "123" },
 		},
 		{
 			name: "empty is not set, a Service's are not ours", text: text,
@@ -209,6 +208,13 @@ func TestEnvironment(t *testing.T) {
 			err: "f:1: the environment variable FORCEFENCE_MOED names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
 				"f:1: the environment variable FORCEFENCE_POWEROFFAFTER names no key: did you mean \"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
 				"f:1: the environment variable FORCEFENCE_SERVICE_HOSTS names no key",
+		},
+		{
+			name: "one of an earlier version", text: text,
+			env: map[string]string{"FORCEFENCE_LISTEN_HEALTH": "127.0.0.1:9", "FORCEFENCE_RECORDS_KEEP": "7"},
+			err: "f:1: the environment variable FORCEFENCE_LISTEN_HEALTH was removed: health is always served on port 8081\n" +
+				"f:1: the environment variable FORCEFENCE_RECORDS_KEEP was removed: " +
+				"the newest 100 finished Fencings are kept, each for at most 90 days",
 		},
 		{
 			name: "wrong", text: text,
@@ -366,7 +372,7 @@ func TestStormGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &fleet.Limits{
-		MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: 90 * time.Second,
+		MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, CoolDown: time.Minute,
 		Domains: []fleet.Domain{
 			{Label: "rack", MinHealthy: fleet.Amount{Number: 2}},
 			{Label: "a.node-restriction.kubernetes.io/row", MinHealthy: fleet.Amount{Percent: 50}, Fixed: true},

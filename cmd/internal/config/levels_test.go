@@ -127,7 +127,7 @@ func TestWarningOfKubeVirtHosts(t *testing.T) {
 		"fence, of some":  {people + "modes: [{selector: a=b, mode: fence}]\n", true},
 		"fence and never": {people + "mode: fence\nstormGuard: {kubeVirtHosts: never}\n", false},
 		"fence and yes":   {people + "mode: fence\nstormGuard: {kubeVirtHosts: powerOff}\n", false},
-		"fence and other": {people + "mode: fence\nstormGuard: {coolDown: 1m}\n", true},
+		"fence and other": {people + "mode: fence\nstormGuard: {controlPlane: never}\n", true},
 		"observe":         {people, false},
 		"shadow":          {people + "mode: shadow\n", false},
 	} {

@@ -142,18 +142,14 @@ const maxPowerOns = 10
 // checkPostFence checks what becomes of machines after a fence: only what was powered off can be powered on.
 func (r *reader) checkPostFence(c *Config) {
 	oneOf(r, "afterFence", c.PostFence, LeaveOff, PowerOn)
-	upToADay := func(path string, d time.Duration) {
-		if d < 0 || d > taint.Day {
-			r.report(path, "must be from 0s to 24h")
-		}
+	if c.FencedAgainWithin < 0 || c.FencedAgainWithin > taint.Day {
+		r.report("fencedAgainWithin", "must be from 0s to 24h")
 	}
-	upToADay("powerOnDelay", c.PowerOnDelay)
-	upToADay("fencedAgainWithin", c.FencedAgainWithin)
 	if c.MaxPowerOnsPerDay < 1 || c.MaxPowerOnsPerDay > maxPowerOns {
 		r.report("maxPowerOnsPerDay", "must be from 1 to %d", maxPowerOns)
 	}
 	if c.PostFence == LeaveOff {
-		for _, key := range []string{"powerOnDelay", "maxPowerOnsPerDay", "fencedAgainWithin"} {
+		for _, key := range []string{"maxPowerOnsPerDay", "fencedAgainWithin"} {
 			if _, given := r.lines[key]; given {
 				r.report(key, `belongs to "afterFence: powerOn"`)
 			}

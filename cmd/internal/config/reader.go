@@ -227,6 +227,10 @@ func (r *reader) unknownEnv() {
 		case serviceEnv.MatchString(name):
 		case slices.ContainsFunc(testEnv, func(p string) bool { return strings.HasPrefix(name, p) }):
 		default:
+			if now := removedEnv(name); now != "" {
+				r.add(1, "", "the environment variable %s was removed: %s", name, now)
+				continue
+			}
 			near := nearest(strings.TrimPrefix(name, envPrefix), known)
 			if near != "" {
 				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
@@ -508,6 +512,10 @@ func (r *reader) settings(typ providers.Type, n *yaml.Node, path string) provide
 func (r *reader) unknown(k *yaml.Node, path string, n *yaml.Node, known []string) {
 	if looksSecret(k.Value) {
 		r.secret(k, path, known)
+		return
+	}
+	if now := removedKeys[join(path, k.Value)]; now != "" {
+		r.fault(k.Line, join(path, k.Value), "this key was removed: %s", now)
 		return
 	}
 	if first, _, glued := strings.Cut(k.Value, ":"); glued && slices.Contains(known, first) {

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -14,7 +12,6 @@ type StormGuard struct {
 	MaxPowerOffs fleet.Amount       `yaml:"maxPowerOffs"` // at once; rounded down, never below 1; default 1+5%
 	MinHealthy   fleet.Amount       `yaml:"minHealthy"`   // of all nodes; rounded up; default 50%
 	Domains      []FailureDomain    `yaml:"domains"`      // default topology.kubernetes.io/zone
-	CoolDown     time.Duration      `yaml:"coolDown"`     // default 1m
 	ControlPlane ControlPlanePolicy `yaml:"controlPlane"` // default never
 	// KubeVirtHosts says whether nodes with the label kubevirt.io/schedulable may be powered off; default never.
 	KubeVirtHosts KubeVirtPolicy `yaml:"kubeVirtHosts"`
@@ -49,8 +46,7 @@ const (
 func defaultStorm() StormGuard {
 	l := fleet.DefaultLimits()
 	g := StormGuard{
-		MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, CoolDown: l.CoolDown, ControlPlane: Never,
-		KubeVirtHosts: KubeVirtNever,
+		MaxPowerOffs: l.MaxPowerOffs, MinHealthy: l.MinHealthy, ControlPlane: Never, KubeVirtHosts: KubeVirtNever,
 	}
 	for _, d := range l.Domains {
 		g.Domains = append(g.Domains, FailureDomain{Label: d.Label, MinHealthy: &d.MinHealthy})
@@ -60,7 +56,9 @@ func defaultStorm() StormGuard {
 
 // PowerOffLimits are what the storm guard keeps to.
 func (g StormGuard) PowerOffLimits() *fleet.Limits {
-	l := &fleet.Limits{MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: g.CoolDown}
+	l := &fleet.Limits{
+		MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: fleet.DefaultLimits().CoolDown,
+	}
 	for _, d := range g.Domains {
 		floor := fleet.Amount{Percent: 50}
 		if d.MinHealthy != nil {
@@ -76,9 +74,6 @@ func (r *reader) checkStorm(g StormGuard) {
 	const path = "stormGuard"
 	if (g.MaxPowerOffs == fleet.Amount{}) {
 		r.report(path+".maxPowerOffs", "must be more than 0: mode observe powers nothing off")
-	}
-	if g.CoolDown < 0 || g.CoolDown > 24*time.Hour {
-		r.report(path+".coolDown", "must be from 0s to 24h")
 	}
 	oneOf(r, path+".controlPlane", g.ControlPlane, Never, Quorum)
 	oneOf(r, path+".kubeVirtHosts", g.KubeVirtHosts, KubeVirtNever, KubeVirtPowerOff)

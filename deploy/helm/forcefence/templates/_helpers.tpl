@@ -13,11 +13,6 @@ app.kubernetes.io/part-of: forcefence
 {{ .Values.config.taintKey | default "forcefence.io/node-shutdown" }}
 {{- end }}
 
-{{/* Where the leader's Lease and the pause of the whole cluster are. */}}
-{{- define "forcefence.leaderNamespace" -}}
-{{ (.Values.config.leaderElection | default dict).namespace | default .Release.Namespace }}
-{{- end }}
-
 {{- define "forcefence.image" -}}
 {{- $image := .Values.image -}}
 {{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}

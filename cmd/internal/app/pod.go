@@ -1,0 +1,26 @@
+package app
+
+import (
+	"net"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+)
+
+// podNamespace returns the namespace of the pod that this process runs in: POD_NAMESPACE if the pod has that variable,
+// as client-go reads it, else what the kubelet mounts beside the ServiceAccount's token. Outside of a pod it returns
+// kube-system.
+func podNamespace() string {
+	if n := os.Getenv("POD_NAMESPACE"); n != "" {
+		return n
+	}
+	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
+		return string(b)
+	}
+	return metav1.NamespaceSystem
+}
+
+// healthAddress returns where the health server listens: at POD_IP if the pod has that variable, else at all addresses.
+func healthAddress() string { return net.JoinHostPort(os.Getenv("POD_IP"), config.HealthPort) }

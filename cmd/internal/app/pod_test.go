@@ -1,0 +1,20 @@
+package app
+
+import "testing"
+
+func TestPodVariables(t *testing.T) {
+	for _, c := range []struct{ namespace, ip, wantNamespace, wantHealth string }{
+		{"", "", "kube-system", ":8081"}, // outside of a pod
+		{"fencing", "10.0.0.7", "fencing", "10.0.0.7:8081"},
+		{"fencing", "fd00::7", "fencing", "[fd00::7]:8081"},
+	} {
+		t.Setenv("POD_NAMESPACE", c.namespace)
+		t.Setenv("POD_IP", c.ip)
+		if got := podNamespace(); got != c.wantNamespace {
+			t.Errorf("POD_NAMESPACE %q: got namespace %s, want %s", c.namespace, got, c.wantNamespace)
+		}
+		if got := healthAddress(); got != c.wantHealth {
+			t.Errorf("POD_IP %q: got health at %s, want %s", c.ip, got, c.wantHealth)
+		}
+	}
+}

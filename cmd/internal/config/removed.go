@@ -1,0 +1,39 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/journal"
+)
+
+// removedKeys maps the keys of earlier versions to what applies now. A file or an environment with such a key is
+// refused: its author relied on another value.
+var removedKeys = map[string]string{
+	"leaderElection.name":      "the leader's Lease is always called " + LeaseName,
+	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod",
+	"listen.health":            "health is always served on port " + HealthPort,
+	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
+		"pauses the whole cluster",
+	"powerOnDelay":    fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"record.maxBytes": fmt.Sprintf("the recording and FILE.1 together take at most %dMi", MaxTapeBytes>>20),
+	"records":         keptRecords,
+	"records.keep":    keptRecords,
+	"records.maxAge":  keptRecords,
+	"stormGuard.coolDown": fmt.Sprintf("after a limit was hit, power-offs wait until all limits have been kept for %s",
+		short(fleet.DefaultLimits().CoolDown)),
+}
+
+var keptRecords = fmt.Sprintf("the newest %d finished Fencings are kept, each for at most %d days",
+	journal.DefaultRetention.Count, journal.DefaultRetention.Age/(24*time.Hour))
+
+// removedEnv returns what applies instead of an environment variable of an earlier version; "" for any other.
+func removedEnv(name string) string {
+	for path, now := range removedKeys {
+		if EnvName(path) == name {
+			return now
+		}
+	}
+	return ""
+}
