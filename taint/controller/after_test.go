@@ -45,7 +45,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	for _, o := range []*socket{b, a} {
 		m = machine.Machine{
 			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"},
-			Mode: fence.Fence, Feeds: true,
+			Feeds:    true,
 			Identity: taint.Machine{Provider: o.name, ID: "n1"}, Further: m.Devices(),
 		}
 	}

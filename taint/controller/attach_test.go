@@ -16,7 +16,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -44,12 +43,7 @@ func detaching(t *testing.T, rule policy.Policy) (*midst, *deleting) {
 	x.Client, x.writer.Client = api, api
 	config := x.Config()
 	config.Policies = []policy.Policy{rule}
-	led := config.Machines.Led
-	config.Machines.Led = func(n *corev1.Node) (machine.Machine, error) {
-		m, err := led(n)
-		m.Mode = 0
-		return m, err
-	}
+	config.Modes = nil
 	x.Config = func() *Config { return config }
 	x.live.node.Status.Conditions = append(x.live.node.Status.Conditions,
 		corev1.NodeCondition{Type: taint.PoweredOnCondition, Status: corev1.ConditionTrue})

@@ -13,10 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
-	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
@@ -25,18 +22,12 @@ import (
 
 // Config is the configuration in force. It is immutable: a reload makes another.
 type Config struct {
+	decide.Settings
 	Machines   machine.Finder
-	Mode       func(*corev1.Node) fence.ChosenMode // what may be done about a node; nil: the mode of its machine
-	Selectors  map[string]labels.Selector          // of nodes, by their key in the file, for ConfigCheck
-	Excluded   func(*corev1.Node) string           // "" or why the node must be left alone
-	Exclusions ExclusionSources                    // the other objects that can exclude nodes
-	EvictFirst labels.Selector                     // pods to evict before the others
-	Fence      fence.Settings
-	Evict      evict.Settings
-	Policies   []policy.Policy
-	Storage    []storage.System // that policies ask, by their names
-	Limits     *fleet.Limits    // of the storm guard; nil: fleet.DefaultLimits
-	Wake       *wake.Config     // of what wakes nodes
+	Selectors  map[string]labels.Selector // of nodes, by their key in the file, for ConfigCheck
+	Exclusions ExclusionSources           // the other objects that can exclude nodes
+	Storage    []storage.System           // that policies ask, by their names
+	Wake       *wake.Config               // of what wakes nodes
 }
 
 // Options is all that a Reconciler is made of. Every field is required, except where noted.
@@ -59,30 +50,19 @@ type Options struct {
 	Now    func() time.Time
 }
 
-// ChooseMode returns what may be done about a node; machine is the mode of its machine.
-func (p *Config) ChooseMode(node *corev1.Node, machine fence.Mode) fence.ChosenMode {
-	if p.Mode == nil {
-		return fence.ChosenMode{Mode: machine}
-	}
-	return p.Mode(node)
-}
-
 // FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the
 // machine that it is believed to be. The caller adds By and the exclusions of other objects
 // (ExclusionSources.ReadExclusions). NewID is "" unless a person's confirmation is evidence.
 func (p *Config) FactsOf(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
 	m, err := p.Machines.FindMachine(node, l.Record)
-	mode := p.ChooseMode(node, m.Mode)
+	limits, mode := p.FenceFor(node)
 	facts := decide.Facts{
 		Facts: fence.Facts{
-			Settings: p.Fence, Mode: mode.Mode, ModeBy: mode.By, NoDeviceErr: err, Devices: m.ProofDevices(),
+			Settings: limits, Mode: mode.Mode, ModeBy: mode.By, NoDeviceErr: err, Devices: m.ProofDevices(),
 			Excluded: cmp.Or(p.Excluded(node), fence.ExclusionReason(node, now)),
 			KeptOn:   fence.KeepOnReason(node, p.Fence.Cordoned),
 		},
 		Evict: p.Evict, Policies: p.Policies, Storage: p.storageHealth(node.Name),
-	}
-	if mode.PowerOffAfter > 0 {
-		facts.PowerOffAfter = mode.PowerOffAfter
 	}
 	if c, err := taint.ConfirmationOf(node); err == nil && c != nil {
 		facts.NewID = c.Fence // the fence that the confirmation is evidence for

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
@@ -42,13 +43,13 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	}).Build()
-	config := &Config{Policies: []policy.Policy{
+	config := &Config{Settings: decide.Settings{Policies: []policy.Policy{
 		{Name: "fits", Nodes: is("rack=a"), Namespaces: []string{"web", "db"}, Pods: is("app=db")},
 		{Name: "all"},
 		{Name: "no-node", Nodes: is("rack=b"), Pods: is("app=db")},
 		{Name: "no-namespace", Namespaces: []string{"dbs"}},
 		{Name: "no-label", Namespaces: []string{"db"}, Pods: is("app=bd")},
-	}}
+	}}}
 	log := &bytes.Buffer{}
 	said := func() (out []string) {
 		for line := range strings.Lines(log.String()) {
@@ -85,7 +86,7 @@ func TestPoliciesThatSelectNothing(t *testing.T) {
 	if want("the same configuration"); lists != before {
 		t.Errorf("the same configuration: got %d more lists, want none", lists-before)
 	}
-	config = &Config{Policies: config.Policies}
+	config = &Config{Settings: config.Settings}
 	c.checkConfig(t.Context())
 	want("another", nothing...)
 }

@@ -187,7 +187,7 @@ func (r *Reconciler) checkIdle(
 	if !st.course.IsIdle(l, view) {
 		return false, 0, nil
 	}
-	mode := config.ChooseMode(&node, fence.Fence).Mode
+	mode := config.Mode(&node).Mode
 	st.beginsNothing = !mode.MayAct()
 	st.reporter.ReportIdle(&node, l, mode)
 	st.course.Apply(l.Got, nil, decide.NodeIdle{Look: l})

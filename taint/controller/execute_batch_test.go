@@ -159,12 +159,14 @@ func inMidst(t *testing.T, m *oneMachine, phase taint.Phase) *midst {
 			return &Config{
 				Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 					return machine.Machine{Provider: m, Name: "bmc", Device: "bmc/n1",
-						Target: providers.Target{Node: "n1"}, Mode: fence.Fence}, nil
+						Target: providers.Target{Node: "n1"}}, nil
 				}},
-				Excluded: func(*corev1.Node) string { return "" },
-				Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
-					Retry: time.Minute},
-				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+				Settings: decide.Settings{
+					Fence: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
+						Retry: time.Minute},
+					Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+					Modes: modeOfAll(fence.Fence),
+				},
 			}
 		},
 	})

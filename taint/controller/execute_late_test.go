@@ -223,7 +223,7 @@ func TestLastCheck(t *testing.T) {
 	}
 	observe := func(x *midst) {
 		config := x.Config()
-		config.Mode = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: fence.Observe} }
+		config.Modes = modeOfAll(fence.Observe)
 		x.Config = func() *Config { return config }
 	}
 	behind := onNode(func(n *corev1.Node) { n.ResourceVersion = "4" })

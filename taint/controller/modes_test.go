@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -118,7 +119,7 @@ func TestModesOfHealthyNodes(t *testing.T) {
 			m.Target.Claimed, m.Identity = true,
 				taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
 			return m, err
-		}}, Excluded: w.exclusion, Mode: w.chosen}
+		}}, Settings: decide.Settings{ExcludeSelector: w.exclusion(), Modes: w.modes()}}
 	}
 	pinned := func() bool {
 		var n corev1.Node

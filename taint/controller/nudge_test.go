@@ -339,7 +339,6 @@ func TestNudgeAfterAMarkThatOnlyALiveLookSaw(t *testing.T) {
 			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 				return machine.Machine{}, errors.New("no provider")
 			}},
-			Excluded: func(*corev1.Node) string { return "" },
 		}
 	}
 	w.see()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/machine"
 )
@@ -37,7 +36,7 @@ const (
 func byNote() *Config {
 	made := func(n *corev1.Node, m taint.Machine) machine.Machine {
 		return machine.Machine{
-			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m, Mode: fence.Fence,
+			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m,
 			Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: m.SystemUUID, Claimed: true},
 		}
 	}
@@ -56,9 +55,7 @@ func byNote() *Config {
 				if m.Provider != "racks" {
 					return machine.Machine{}, errors.New("no such provider any more")
 				}
-				out := made(n, m)
-				out.Mode = fence.Observe
-				return out, nil
+				return made(n, m), nil
 			},
 		},
 	}

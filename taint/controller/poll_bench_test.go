@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -77,8 +78,8 @@ func BenchmarkPoll(b *testing.B) {
 	config := &Config{
 		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 			return machine.Machine{}, fmt.Errorf("no device")
-		}}, Excluded: func(*corev1.Node) string { return "" },
-		Policies: []policy.Policy{rule}, Storage: []storage.System{state},
+		}},
+		Settings: decide.Settings{Policies: []policy.Policy{rule}}, Storage: []storage.System{state},
 	}
 	sinks, _ := sinksTo(nil)
 	r := New(Options{

@@ -16,7 +16,6 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -66,7 +65,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	for name, o := range map[string]*switchable{"b": b, "a": a} {
 		m.Further = append(m.Further, machine.Machine{
 			Provider: o, Name: "strip", Device: "strip/" + name, Target: providers.Target{Node: "n1", ID: name},
-			Mode: fence.Fence, Feeds: true, Identity: taint.Machine{Provider: "strip", ID: name},
+			Feeds: true, Identity: taint.Machine{Provider: "strip", ID: name},
 		})
 	}
 	slices.SortFunc(m.Further, func(a, b machine.Machine) int { return strings.Compare(a.Device, b.Device) })

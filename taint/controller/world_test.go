@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -271,10 +273,16 @@ func (w *world) lead() {
 		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: sinks,
 		Config: func() *Config {
 			return &Config{
-				Machines: machine.Finder{Led: w.machine}, Excluded: w.exclusion, Limits: w.limits, Mode: w.chosen,
-				Fence: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second),
-					Retry: 150 * time.Second},
-				Evict: evict.Settings{DetachTimeout: 5 * time.Minute},
+				Machines: machine.Finder{Led: w.machine},
+				Settings: decide.Settings{
+					Fence: fence.Settings{
+						PowerOffAfter:   time.Minute,
+						PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second),
+						Retry:           150 * time.Second,
+					},
+					Evict:  evict.Settings{DetachTimeout: 5 * time.Minute},
+					Limits: w.limits, ExcludeSelector: w.exclusion(), ExcludedBy: "maintenance", Modes: w.modes(),
+				},
 			}
 		},
 		Leading: func() error { return nil }, Key: taint.DefaultKey, By: "test", Now: w.Now, Workers: 4,
@@ -304,17 +312,37 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-func (w *world) exclusion(n *corev1.Node) string {
-	if n.Name == w.excluded {
-		return "maintenance"
+// exclusion selects the node that is excluded, or none.
+func (w *world) exclusion() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{corev1.LabelHostname: cmp.Or(w.excluded, "none")})
+}
+
+// modes are the nodes' modes as they are now.
+func (w *world) modes() []fence.ModeRule {
+	if w.chosen == nil {
+		return modeOfAll(w.mode)
 	}
-	return ""
+	var out []fence.ModeRule
+	for name := range w.machines {
+		of := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		out = append(out, fence.ModeRule{
+			Matches: func(n *corev1.Node) bool { return n.Name == name }, ChosenMode: w.chosen(of),
+		})
+	}
+	return out
+}
+
+// modeOfAll is the mode of every node.
+func modeOfAll(m fence.Mode) []fence.ModeRule {
+	return []fence.ModeRule{{
+		Matches: func(*corev1.Node) bool { return true }, ChosenMode: fence.ChosenMode{Mode: m},
+	}}
 }
 
 func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	d := worldDevices[n.Name]
 	m := machine.Machine{
-		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1], Mode: w.mode,
+		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1],
 		Target: providers.Target{Node: n.Name, ID: d[1] + "/" + n.Name, SystemUUID: n.Status.NodeInfo.SystemUUID},
 	}
 	if w.machines[n.Name].two {
@@ -411,6 +439,7 @@ func (w *world) addNode(name string, i int) {
 	}
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name),
+			Labels:      map[string]string{corev1.LabelHostname: name},
 			Annotations: map[string]string{"example.com/rack": "7"}}}
 	n.Spec.Taints = []corev1.Taint{{Key: "example.com/pool", Value: name, Effect: corev1.TaintEffectNoSchedule}}
 	n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: "boot-1-of-" + name, SystemUUID: uuid}

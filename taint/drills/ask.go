@@ -24,9 +24,8 @@ func AskDevices(
 	ctx context.Context, config *controller.Config, node *corev1.Node, distrustedBy func(machine.Machine) string,
 	now func() providers.Instant,
 ) drill.Facts {
-	rec, _ := taint.RecordOf(node)      // one that cannot be read leads nowhere
-	led, _ := config.Machines.Led(node) // its mode is the rule's, also where the machine's power may not be touched
-	mode := config.ChooseMode(node, led.Mode)
+	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
+	mode := config.Mode(node)
 	if mode.Mode == fence.Disabled {
 		return drill.Facts{Disabled: cmp.Or(mode.By, "mode disabled")}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -90,9 +91,11 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	m := machine.Machine{Provider: oneMachine{providers.PowerOff}, Name: "racks", Device: "racks/1",
 		Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	mode := fence.Observe
 	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
 		config := &controller.Config{
-			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }}}
+			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) { return m, nil }},
+			Settings: decide.Settings{Modes: modeOfAll(mode)}}
 		return drill.FindingOf(AskDevices(t.Context(), config, node, liar, providers.Now))
 	}
 	if f := judge(m, func(machine.Machine) string { return "n9" }); f.Fenceable != corev1.ConditionFalse ||
@@ -103,7 +106,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionTrue {
 		t.Errorf("observe: got %+v", f)
 	}
-	m.Mode = fence.Fence
+	mode = fence.Fence
 	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionFalse || f.Result != "no_power" ||
 		!strings.Contains(f.Message, "never pinned") {
 		t.Errorf("fence: got %+v", f)
@@ -139,6 +142,13 @@ func TestDrillOfQuietDevices(t *testing.T) {
 	}
 }
 
+// modeOfAll is the mode of every node.
+func modeOfAll(m fence.Mode) []fence.ModeRule {
+	return []fence.ModeRule{{
+		Matches: func(*corev1.Node) bool { return true }, ChosenMode: fence.ChosenMode{Mode: m, By: "the file"},
+	}}
+}
+
 // Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off
 // as in fence.
 func TestDrillAndModes(t *testing.T) {
@@ -150,7 +160,7 @@ func TestDrillAndModes(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{
 		fence.Observe: "ok", fence.Shadow: "no_power", fence.Fence: "no_power", fence.Disabled: drill.Disabled} {
-		config.Mode = func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: mode, By: "the file"} }
+		config.Modes = modeOfAll(mode)
 		seen := AskDevices(t.Context(), config, node, nobodyLies, providers.Now)
 		f := drill.FindingOf(seen)
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
@@ -183,8 +193,7 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 			Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 				return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1"}, nil
 			}},
-			Mode:  func(*corev1.Node) fence.ChosenMode { return fence.ChosenMode{Mode: tc.mode} },
-			Fence: fence.Settings{VMHosts: tc.may},
+			Settings: decide.Settings{Fence: fence.Settings{VMHosts: tc.may}, Modes: modeOfAll(tc.mode)},
 		}
 		n := node.DeepCopy()
 		n.Labels = tc.labels

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 // ErrNotBelieved is the class of errors about a machine that something leads to, but that is not believed to be the
@@ -47,7 +46,6 @@ func (f Finder) FindMachine(node *corev1.Node, rec *taint.Record) (Machine, erro
 	if len(m.Further) == 0 {
 		return m, err
 	}
-	m.Mode = led.Mode
 	return m, nil
 }
 
@@ -67,9 +65,9 @@ func (f Finder) FindBelieved(node *corev1.Node, rec *taint.Record, healthy bool)
 	case b.Refused != "":
 		return Machine{}, b, fmt.Errorf("%w: %s", ErrNotBelieved, b.Refused)
 	case b.Machine != m.Identity: // the record's
-		mode, limits := m.Mode, m.Limits
+		limits := m.Limits
 		if m, err = f.Recorded(node, b.Machine); err == nil {
-			m.Mode, m.Limits = mode, limits
+			m.Limits = limits
 		}
 	}
 	if err == nil && rec.IsOpen() && rec.Machine == nil && rec.Device != "" && rec.Device != m.Device {
@@ -80,9 +78,6 @@ func (f Finder) FindBelieved(node *corev1.Node, rec *taint.Record, healthy bool)
 		return Machine{}, b, err
 	}
 	m.Target.Claimed = b.Claimed
-	if b.NoPower != "" {
-		m.Mode = fence.SaferMode(m.Mode, fence.Observe)
-	}
 	m.Further = nil
 	return m, b, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 func byNote() Finder {
 	made := func(n *corev1.Node, m taint.Machine) Machine {
 		return Machine{
-			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m, Mode: fence.Fence,
+			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m,
 			Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: m.SystemUUID, Claimed: true},
 		}
 	}
@@ -42,9 +41,7 @@ func byNote() Finder {
 			if m.Provider != "racks" {
 				return Machine{}, errors.New("no such provider any more")
 			}
-			out := made(n, m)
-			out.Mode = fence.Observe
-			return out, nil
+			return made(n, m), nil
 		},
 	}
 }
@@ -75,26 +72,24 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 		pin    string
 		record *taint.Record
 		want   taint.Machine // zero: an error
-		mode   fence.Mode
 		says   string
 	}{
-		{"no fence", noted("https://bmc1", uuid1), bmc1.Pin(), nil, bmc1, fence.Fence, ""},
-		{"the same", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Fence, ""},
-		{"redirected", noted("https://bmc2", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Fence, ""},
-		{"redirected, with the other's UUID", noted("https://bmc2", uuid2), bmc1.Pin(), open(&bmc1, ""), bmc1,
-			fence.Fence, ""},
-		{"led nowhere", noted("", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, fence.Observe, ""},
-		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.Machine{}, 0,
+		{"no fence", noted("https://bmc1", uuid1), bmc1.Pin(), nil, bmc1, ""},
+		{"the same", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
+		{"redirected", noted("https://bmc2", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
+		{"redirected, with the other's UUID", noted("https://bmc2", uuid2), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
+		{"led nowhere", noted("", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
+		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.Machine{},
 			"the fence began with machine https://bmc2"},
-		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.Machine{}, 0,
+		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.Machine{},
 			"no such provider any more"},
 		{"an older version's, the same device", noted("https://bmc1", uuid1), bmc1.Pin(),
-			open(nil, "racks/https://bmc1"), bmc1, fence.Fence, ""},
+			open(nil, "racks/https://bmc1"), bmc1, ""},
 		{"an older version's, another device", noted("https://bmc1", uuid1), bmc1.Pin(),
-			open(nil, "racks/https://bmc2"), taint.Machine{}, 0, "the fence began with device racks/https://bmc2"},
-		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.Machine{}, 0,
+			open(nil, "racks/https://bmc2"), taint.Machine{}, "the fence began with device racks/https://bmc2"},
+		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.Machine{},
 			"names machine https://bmc2"},
-		{"never pinned", noted("https://bmc1", uuid1), "", nil, bmc1, fence.Observe, ""},
+		{"never pinned", noted("https://bmc1", uuid1), "", nil, bmc1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.node.Labels[taint.PinLabel] = tc.pin
@@ -102,8 +97,8 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("got error %v, want %q", err, tc.says)
 			}
-			if m.Identity != tc.want || m.Mode != tc.mode {
-				t.Errorf("got %+v in mode %s, want %+v in mode %s", m.Identity, m.Mode, tc.want, tc.mode)
+			if m.Identity != tc.want {
+				t.Errorf("got %+v, want %+v", m.Identity, tc.want)
 			}
 			if err == nil &&
 				(m.Target.ID != tc.want.ID || m.Target.SystemUUID != tc.want.SystemUUID || !m.Target.Claimed) {
@@ -155,7 +150,7 @@ func TestFind(t *testing.T) {
 			inner := found.Led
 			found.Led = func(n *corev1.Node) (Machine, error) {
 				m, err := inner(n)
-				m.Further, m.Mode = tc.further, fence.Fence
+				m.Further = tc.further
 				if err == nil {
 					m.Provider = broken{}
 				}
@@ -174,9 +169,6 @@ func TestFind(t *testing.T) {
 			if tc.noPower != "" && (!strings.Contains(m.NoPower, tc.noPower) || m.Devices()[1].NoPower != "") {
 				t.Errorf("power of the first: %q, of the second: %q", m.NoPower, m.Devices()[1].NoPower)
 			}
-			if !tc.err && len(got) == 2 && m.Mode != fence.Fence {
-				t.Errorf("got mode %s of a node that can be powered off through its second device", m.Mode)
-			}
 		})
 	}
 }
@@ -192,7 +184,7 @@ func TestFenceOfALevel(t *testing.T) {
 	found := byNote()
 	recorded := found.Recorded
 	found.Led = func(*corev1.Node) (Machine, error) {
-		return Machine{Mode: fence.Fence, Further: []Machine{outlet("a"), outlet("b")}},
+		return Machine{Further: []Machine{outlet("a"), outlet("b")}},
 			errors.New("the rule has levels alone")
 	}
 	found.Recorded = func(n *corev1.Node, m taint.Machine) (Machine, error) {
@@ -211,8 +203,8 @@ func TestFenceOfALevel(t *testing.T) {
 		for _, d := range m.ProofDevices() {
 			got = append(got, fmt.Sprintf("%d:%s", d.Level, d.Name))
 		}
-		if want := []string{"1:racks/a", "1:racks/b"}; !slices.Equal(got, want) || err != nil || m.Mode != fence.Fence {
-			t.Errorf("%s: got %q in mode %s, error %v, want %q", name, got, m.Mode, err, want)
+		if want := []string{"1:racks/a", "1:racks/b"}; !slices.Equal(got, want) || err != nil {
+			t.Errorf("%s: got %q, error %v, want %q", name, got, err, want)
 		}
 	}
 }

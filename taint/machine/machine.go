@@ -13,7 +13,6 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
@@ -24,7 +23,6 @@ type Machine struct {
 	Name     string             // the provider's name in the configuration
 	Device   string             // provider/device, for the record; nodes behind one device share it
 	Target   providers.Target
-	Mode     fence.Mode
 	Identity taint.Machine // as it is pinned and recorded
 	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash   // with what leads other nodes to their machines
@@ -34,8 +32,7 @@ type Machine struct {
 	Poll     Polling       // how its device is asked while nothing is wrong; the zero value: not at all
 	Level    int           // the number of its device's level; the node's own device is alone in the first, 0
 	Limits   proof.Limits  // of that level
-	// Further are the devices of the other levels, in their order. The operator's configuration leads to each; they
-	// have no Mode.
+	// Further are the devices of the other levels, in their order. The operator's configuration leads to each.
 	Further []Machine
 }
 

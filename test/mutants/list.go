@@ -2583,8 +2583,9 @@ var Mutants = []Mutant{
 		Old: "fence.IsVMHost(node.Labels) && !config.Fence.VMHosts", New: "false",
 	},
 	{
-		Name: "config: kubeVirtHosts is read and not obeyed", In: "cmd/internal/app.rulesOf",
-		Old: "cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff", New: "false",
+		Name: "config: kubeVirtHosts is read and not obeyed", In: "cmd/internal/config.Config.Settings",
+		Old: "c.StormGuard.KubeVirtHosts == KubeVirtPowerOff", New: "false",
+		Tests: wiring,
 	},
 	{
 		Name: "config: no warning where another may lead before a power-off arrives",
@@ -3795,8 +3796,8 @@ var Mutants = []Mutant{
 			"\"medik8s-leases\"",
 	},
 	{
-		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/app.rulesOf",
-		Old: "Cordoned: cfg.ExcludeCordoned,", New: "",
+		Name: "exclude: the file's word on cordons is lost (8)", In: "cmd/internal/config.Config.Settings",
+		Old: "Cordoned: c.ExcludeCordoned,", New: "",
 		Tests: wiring,
 	},
 	{
@@ -5697,14 +5698,14 @@ var Mutants = []Mutant{
 		Old: "in.truth(v)", New: "!in.truth(v)",
 	},
 	{
-		Name: "app: a rule's mode is the file's (8)", In: "cmd/internal/config.Config.modeOf",
-		Old: `rule != nil && rule.Mode != ""`, New: "false",
+		Name: "app: a rule's mode is the file's (8)", In: "cmd/internal/config.Config.modeRules",
+		Old: `n.Mode != ""`, New: "false",
 		Tests: wiring,
 	},
 	{
-		Name: "app: the file's mode is every rule's (8)", In: "cmd/internal/app.machineFinder.claimedMachine",
-		Old: "string(m.Mode)", New: "string(f.cfg.Mode)",
-		Tests: wiring,
+		Name: "config: the file's mode is every item's (8)", In: "cmd/internal/config.Config.modeRules",
+		Old: "m.Mode", New: "c.Mode",
+		Tests: []string{"./cmd/internal/config -run ModeOfNode"},
 	},
 	{
 		Name: "app: a configuration that a question still uses misses events", In: "cmd/internal/app.configs.refreshNode",
@@ -5729,8 +5730,8 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: a person is always trusted", In: "cmd/internal/app.rulesOf",
-		Old: "cfg.ManualMarks == config.Trust", New: `cfg.ManualMarks != ""`,
+		Name: "app: a person is always trusted", In: "cmd/internal/config.Config.Settings",
+		Old: "c.ManualMarks == Trust", New: `c.ManualMarks != ""`,
 		Tests: wiring,
 	},
 	{
@@ -5753,8 +5754,8 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "app: nobody is excluded (8)", In: "cmd/internal/app.exclusionReason",
-		Old: "cfg.IsExcluded(n)", New: "false",
+		Name: "app: nobody is excluded (8)", In: "taint/decide.Settings.Excluded",
+		Old: "s.ExcludeSelector.Matches(labels.Set(node.Labels))", New: "false",
 		Tests: wiring,
 	},
 	{
@@ -5765,11 +5766,6 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: control-plane nodes are not told apart (7)", In: "taint/decide.Node.decideUnmarked",
 		Old: "v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)", New: "",
-	},
-	{
-		Name: "controller: the device's mode is fence", In: "taint/controller.Config.FactsOf",
-		Old: "m.Mode", New: "1",
-		Tests: glue,
 	},
 	{
 		Name: "controller: a new leader finds everybody silent whom it did not look at yet (6)",
@@ -6284,10 +6280,6 @@ var Mutants = []Mutant{
 		Name: "fence: an unpinned machine's announced power-off is sent (14)",
 		In:   "taint/decide/fence.View.decideByRecord",
 		Old:  `announced && v.Facts.NoPower() != ""`, New: "false",
-	},
-	{
-		Name: "controller: an unpinned machine keeps its mode (14)", In: "taint/machine.Finder.FindBelieved",
-		Old: `b.NoPower != ""`, New: "false",
 	},
 	{
 		Name: "controller: a pin that was refused is tried at once", In: "taint/controller.pins.pinNode",
@@ -8061,12 +8053,12 @@ var Mutants = []Mutant{
 		Old: "!known", New: "!known && false",
 	},
 	{
-		Name: "modes: a node's annotation is not asked for", In: "cmd/internal/app.chosenMode",
-		Old: "c.LoweredBy(n.Annotations)", New: "c",
+		Name: "modes: a node's annotation is not asked for", In: "taint/decide.Settings.Mode",
+		Old: "chosen.LoweredBy(node.Annotations)", New: "chosen",
 		Tests: wiring,
 	},
 	{
-		Name: "modes: a mode that nobody knows does something", In: "cmd/internal/app.chosenMode",
+		Name: "modes: a mode that nobody knows does something", In: "cmd/internal/config.Config.modeRules",
 		Old: "fence.Disabled", New: "fence.Observe",
 		Tests: wiring,
 	},
@@ -8079,7 +8071,7 @@ var Mutants = []Mutant{
 		Old: "d < leastGrace", New: "d < leastGrace/2",
 	},
 	{
-		Name: "modes: a node's own grace is not in force", In: "taint/controller.Config.FactsOf",
+		Name: "modes: a node's own grace is not in force", In: "taint/decide.Settings.FenceFor",
 		Old: "mode.PowerOffAfter > 0", New: "false",
 		Tests: glue,
 	},

@@ -9,15 +9,12 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/taint/controller"
-	"github.com/forcefence/forcefence/taint/decide/evict"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
@@ -92,7 +89,7 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	}
 	index := &nodeIndex{cfg: cfg, nodes: p.nodes}
 	finder := machineFinder{cfg: cfg, open: open, hosts: makeHosts(cfg, open), index: index}
-	now := rulesOf(cfg, p.namespace)
+	now := configOf(cfg, p.namespace)
 	now.Machines = machine.Finder{Led: finder.claimedMachine, Recorded: finder.recordedMachine}
 	now.Wake = &wake.Config{
 		Machines: now.Machines,
@@ -144,55 +141,16 @@ func (p *configs) endIndex(x *nodeIndex) {
 	p.indexes = slices.DeleteFunc(slices.Clone(p.indexes), func(o *nodeIndex) bool { return o == x })
 }
 
-// rulesOf returns what a file says about nodes, apart from their devices.
-func rulesOf(cfg *config.Config, own string) *controller.Config {
+// configOf returns what a file says about nodes, apart from their devices. own is the controller's namespace.
+func configOf(cfg *config.Config, own string) *controller.Config {
 	return &controller.Config{
-		Mode:      func(n *corev1.Node) fence.ChosenMode { return chosenMode(cfg, n) },
+		Settings:  cfg.Settings(own),
 		Selectors: cfg.NodeSelectors(),
-		Excluded:  func(n *corev1.Node) string { return exclusionReason(cfg, n) },
 		Exclusions: controller.ExclusionSources{
 			Pause:  client.ObjectKey{Namespace: own, Name: config.PauseConfigMap},
 			Leases: cfg.MaintenanceLeases,
 		},
-		EvictFirst: cfg.EvictFirstSelector(),
-		Fence: fence.Settings{
-			PowerOffAfter: cfg.PowerOffAfter, PowerOffTimeout: cfg.PowerOffTimeout, Retry: 5 * cfg.PowerOffTimeout,
-			Cordoned: cfg.ExcludeCordoned, Quorum: cfg.StormGuard.ControlPlane == config.Quorum,
-			VMHosts: cfg.StormGuard.KubeVirtHosts == config.KubeVirtPowerOff,
-			After: fence.PostFence{
-				PowerOn: cfg.PostFence == config.PowerOn,
-				Delay:   config.PowerOnDelay,
-				PerDay:  cfg.MaxPowerOnsPerDay,
-				Again:   cfg.FencedAgainWithin,
-			},
-		},
-		Evict: evict.Settings{
-			DetachTimeout:   cfg.DetachTimeout,
-			OnDetachTimeout: config.OnDetach[cfg.OnDetachTimeout],
-			TrustPerson:     cfg.ManualMarks == config.Trust,
-		},
-		Policies: cfg.PolicyRules(own),
-		Limits:   cfg.StormGuard.PowerOffLimits(),
 	}
-}
-
-// chosenMode returns what may be done about a node: the file's mode, lowered by the Node's annotation. An unknown mode
-// does nothing.
-func chosenMode(cfg *config.Config, n *corev1.Node) fence.ChosenMode {
-	m, after, by := cfg.ModeOf(n)
-	c := fence.ChosenMode{Mode: fence.Disabled, By: by, PowerOffAfter: after}
-	if mode, known := fence.ParseMode(string(m)); known {
-		c.Mode = mode
-	}
-	return c.LoweredBy(n.Annotations)
-}
-
-// exclusionReason returns why a node must be left alone; "" if it need not.
-func exclusionReason(cfg *config.Config, n *corev1.Node) string {
-	if cfg.IsExcluded(n) {
-		return "excludeSelector " + cfg.ExcludeSelector
-	}
-	return ""
 }
 
 // logWarnings logs once what the file allows but should not contain.

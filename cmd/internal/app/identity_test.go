@@ -13,7 +13,6 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 const uuid1, uuid2 = "11223344-5566-7788-99aa-bbccddeeff01", "11223344-5566-7788-99aa-bbccddeeff02"
@@ -58,7 +57,7 @@ func TestMachines(t *testing.T) {
 	for i, want := range []taint.Machine{bmc1, bmc2} {
 		m, err := p.activeConfig().Machines.Led(&nodes[i])
 		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed ||
-			m.Target.ID != want.ID || m.Mode != fence.Fence || m.Device != "racks/"+want.ID {
+			m.Target.ID != want.ID || m.Device != "racks/"+want.ID {
 			t.Errorf("got %+v, error %v, want %+v", m, err, want)
 		}
 	}

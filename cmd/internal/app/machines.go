@@ -8,7 +8,6 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
@@ -65,11 +64,6 @@ func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error
 		}
 		out.Further = append(out.Further, further)
 	}
-	mode, known := fence.ParseMode(string(m.Mode))
-	if !known { // the configuration may know a newer mode: it must not pass for another
-		return machine.Machine{}, fmt.Errorf("mode %q is not known here", m.Mode)
-	}
-	out.Mode = mode
 	return out, noMachine
 }
 
@@ -92,7 +86,7 @@ func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Mac
 }
 
 // recordedMachine finds the machine that an open fence began with, as long as the provider exists and a rule may name
-// the machine. The caller sets its mode.
+// the machine.
 func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
 	if _, ok := f.open[m.Provider]; !ok {
 		return machine.Machine{}, fmt.Errorf(
@@ -126,7 +120,6 @@ func (f machineFinder) deviceMachine(provider string, t providers.Target) machin
 		Name:     provider,
 		Device:   provider + "/" + p.guarded.DeviceOf(t),
 		Target:   t,
-		Mode:     fence.Observe,
 		Poll:     machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
 	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
@@ -142,7 +135,6 @@ func (f machineFinder) hostedMachine(rule string, m config.Machine) machine.Mach
 		Name:     m.Provider,
 		Device:   m.Provider + "/" + m.Target.Key(),
 		Target:   m.Target,
-		Mode:     fence.Observe,
 		Quiet:    true,
 		NoPower:  machine.NoHostPower,
 	}

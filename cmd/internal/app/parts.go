@@ -274,12 +274,9 @@ func (p *process) addPage(context.Context) error {
 func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
 	c := p.activeConfig()
 	m, err := c.Machines.Led(n)
-	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err)}
+	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err), Mode: c.Mode(n).Mode.String()}
 	for _, d := range m.Devices() {
 		l.Devices = append(l.Devices, view.OneLine(d.Device, 253))
-	}
-	if c.Mode != nil {
-		l.Mode = c.Mode(n).Mode.String()
 	}
 	return l
 }

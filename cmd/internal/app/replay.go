@@ -24,7 +24,7 @@ func LoadForReplay(file string, types providers.Registry) (*replay.OtherConfig, 
 	if err != nil {
 		return nil, err
 	}
-	conf := rulesOf(cfg, "")
+	conf := configOf(cfg, "")
 	conf.Machines = machine.Finder{
 		Led:      func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
 		Recorded: func(*corev1.Node, taint.Machine) (machine.Machine, error) { return machine.Machine{}, errNoDevices },

@@ -60,8 +60,8 @@ const (
 	OutOfService      DetachAction = "out-of-service"
 )
 
-// OnDetach maps each DetachAction to the action of package evict.
-var OnDetach = map[DetachAction]evict.OnDetachTimeout{
+// onDetach maps each DetachAction to the action of package evict.
+var onDetach = map[DetachAction]evict.OnDetachTimeout{
 	Alert:             evict.Alert,
 	DeleteAttachments: evict.ForceDetach,
 	OutOfService:      evict.TakeOutOfService,
@@ -72,7 +72,7 @@ var OnDetach = map[DetachAction]evict.OnDetachTimeout{
 type Config struct {
 	Mode            Mode          `yaml:"mode"`            // default observe
 	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
-	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See ModeOf
+	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See Settings
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
 	// What happens to a machine that forcefence powered off, once its fence is done; default leaveOff. The two that
@@ -84,8 +84,8 @@ type Config struct {
 	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // at least 10s; default 5m
 	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
-	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See EvictFirstSelector
-	// label selector of nodes; default DefaultExclude; "" none. See IsExcluded
+	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See Settings
+	// label selector of nodes; default DefaultExclude; "" none. See Settings
 	ExcludeSelector string `yaml:"excludeSelector"`
 	ExcludeCordoned bool   `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
 	// MaintenanceLeases is the namespace of medik8s' Leases; default "": they are not read.
@@ -99,7 +99,7 @@ type Config struct {
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
-	Policies       []Policy       `yaml:"policies"` // for those in force see PolicyRules
+	Policies       []Policy       `yaml:"policies"` // for those in force see Settings
 	Drain          []Drain        `yaml:"drain"`    // for those in force see DrainGuards
 
 	evictFirst, excluded labels.Selector
@@ -190,9 +190,6 @@ func Default() *Config {
 		excluded:   labels.Nothing(), // parsed by check
 	}
 }
-
-// EvictFirstSelector returns the selector of the pods to evict before all others. It matches none if evictFirst is "".
-func (c *Config) EvictFirstSelector() labels.Selector { return c.evictFirst }
 
 // Digest identifies the file's content: two Configs of one Registry with the same digest were read from the same text.
 func (c *Config) Digest() string { return c.digest }

@@ -165,7 +165,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, got, ignore); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if sel := got.EvictFirstSelector(); !sel.Empty() && sel.String() != "" || sel.Matches(nil) {
+	if sel := got.Settings("").EvictFirst; !sel.Empty() && sel.String() != "" || sel.Matches(nil) {
 		t.Errorf("got %q for no evictFirst, want a selector that matches nothing", sel)
 	}
 }
@@ -334,7 +334,7 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, p := range cfg.PolicyRules("home") {
+	for _, p := range cfg.Settings("home").Policies {
 		nodes, pods := "any", "any"
 		if p.Nodes != nil {
 			nodes = p.Nodes.String()
@@ -378,11 +378,11 @@ func TestStormGuard(t *testing.T) {
 			{Label: "a.node-restriction.kubernetes.io/row", MinHealthy: fleet.Amount{Percent: 50}, Fixed: true},
 		},
 	}
-	if diff := cmp.Diff(want, got.StormGuard.PowerOffLimits()); diff != "" {
+	if diff := cmp.Diff(want, got.Settings("").Limits); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	byDefault := fleet.DefaultLimits()
-	if diff := cmp.Diff(&byDefault, config.Default().StormGuard.PowerOffLimits()); diff != "" {
+	if diff := cmp.Diff(&byDefault, config.Default().Settings("").Limits); diff != "" {
 		t.Errorf("by default (-want +got):\n%s", diff)
 	}
 	if config.Default().StormGuard.ControlPlane != config.Never {

@@ -145,7 +145,6 @@ type Listed struct {
 type Machine struct {
 	Provider string // the name of one of Config.Providers
 	Target   providers.Target
-	Mode     Mode
 	Fixed    bool   // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Rule     string // the rule that claims the node
 	Level    int    // the number of its level: the rule's own device is alone in the first, 0
@@ -170,11 +169,6 @@ var (
 
 // maxID bounds an ID from a node, in bytes, because it goes into a record.
 const maxID = 512
-
-// IsExcluded reports whether excludeSelector keeps a node from ever being fenced.
-func (c *Config) IsExcluded(node *corev1.Node) bool {
-	return c.excluded.Matches(labels.Set(node.Labels))
-}
 
 // FindMachine finds a node's machine. It looks at every rule. A node that two rules claim has none (ErrTwoMachines
 // names them), because asking the wrong device is worse than asking none. If the rule has further devices, and the
@@ -218,7 +212,6 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 	}
 	m.Target.Claimed = m.Provider != "" && rule.claimed()
 	m.Rule = rule.Name
-	m.Mode, _, _ = c.modeOf(node, rule)
 	if all := whole(append([]Machine{m}, further...)); len(all) > 1 {
 		m.Further = all[1:]
 	}

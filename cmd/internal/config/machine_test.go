@@ -60,7 +60,7 @@ func TestMachine(t *testing.T) {
 	}{
 		{
 			name: "template", node: node("N1-w", worker, rack),
-			want: config.Machine{Provider: "racks", Rule: "workers", Mode: config.Observe,
+			want: config.Machine{Provider: "racks", Rule: "workers",
 				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true, Named: true}},
 		},
 		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID, says: `no label "example.net/rack"`},
@@ -69,13 +69,13 @@ func TestMachine(t *testing.T) {
 			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) {
 				n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = "aws:///eu-west-1a/i-0abc", uuid
 			}),
-			want: config.Machine{Provider: "cloud", Rule: "clouds", Mode: config.Fence,
+			want: config.Machine{Provider: "cloud", Rule: "clouds",
 				Target: providers.Target{Node: "n1", ID: "i-0abc", SystemUUID: uuid, Claimed: true}},
 		},
 		{
 			name: "providerID, all of it",
 			node: with(node("n1", "example.net/cloud=raw"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
-			want: config.Machine{Provider: "cloud", Rule: "raw", Mode: config.Fence,
+			want: config.Machine{Provider: "cloud", Rule: "raw",
 				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc", Claimed: true}},
 		},
 		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID, says: "spec.providerID"},
@@ -86,7 +86,7 @@ func TestMachine(t *testing.T) {
 		},
 		{
 			name: "systemUUID", node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
-			want: config.Machine{Provider: "cloud", Rule: "uuid", Mode: config.Fence, Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
+			want: config.Machine{Provider: "cloud", Rule: "uuid", Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
 		},
 		{name: "systemUUID missing", node: node("n1", "uuid"), err: config.ErrNoID},
 		{
@@ -97,12 +97,12 @@ func TestMachine(t *testing.T) {
 		{
 			name: "annotation",
 			node: with(node("n1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
-			want: config.Machine{Provider: "cloud", Rule: "noted", Mode: config.Fence, Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
+			want: config.Machine{Provider: "cloud", Rule: "noted", Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
 		},
 		{name: "annotation missing", node: node("n1", "noted"), err: config.ErrNoID, says: "Example.net/machine"},
 		{
 			name: "list", node: node("old-2"),
-			want: config.Machine{Provider: "racks", Rule: "old-ones", Mode: config.Fence,
+			want: config.Machine{Provider: "racks", Rule: "old-ones",
 				Target: providers.Target{Node: "old-2", ID: "https://10.0.0.2"}},
 		},
 		{name: "nobody", node: node("new-1"), err: config.ErrNoMachine, says: "new-1"},
@@ -157,17 +157,22 @@ func TestTemplates(t *testing.T) {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
+func isExcluded(c *config.Config, n *corev1.Node) bool {
+	s := c.Settings("")
+	return s.Excluded(n) != ""
+}
+
 func TestExcluded(t *testing.T) {
 	cfg := good(t, "full.yaml")
-	if !cfg.IsExcluded(node("n1", "example.net/never-fence=")) || cfg.IsExcluded(node("n1")) {
+	if !isExcluded(cfg, node("n1", "example.net/never-fence=")) || isExcluded(cfg, node("n1")) {
 		t.Error("want the labelled node excluded and no other")
 	}
 	minimal := good(t, "minimal.yaml")
-	if minimal.IsExcluded(node("n1", "a=b")) || !minimal.IsExcluded(node("n1", config.DefaultExclude+"=maintenance")) {
+	if isExcluded(minimal, node("n1", "a=b")) || !isExcluded(minimal, node("n1", config.DefaultExclude+"=maintenance")) {
 		t.Error("want the nodes with the default label excluded where there is no excludeSelector")
 	}
 	for _, none := range []string{`""`, `" "`} {
-		if cfg := parse(t, "excludeSelector: "+none+"\n"); cfg.IsExcluded(node("n1", config.DefaultExclude+"=")) || cfg.IsExcluded(node("n1")) {
+		if cfg := parse(t, "excludeSelector: "+none+"\n"); isExcluded(cfg, node("n1", config.DefaultExclude+"=")) || isExcluded(cfg, node("n1")) {
 			t.Errorf("excludeSelector %s excludes a node, want none", none)
 		}
 	}
@@ -367,7 +372,7 @@ nodes:
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := cfg.FindMachine(tc.node)
-			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first || got.Target.Claimed != (tc.first != "") || got.Mode != config.Fence || got.Rule != "all" {
+			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first || got.Target.Claimed != (tc.first != "") || got.Rule != "all" {
 				t.Errorf("got %+v, error %v, want %q", got, err, tc.first)
 			}
 			if diff := cmp.Diff(tc.further, got.Further); diff != "" {

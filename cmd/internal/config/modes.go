@@ -2,13 +2,11 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/taint"
@@ -17,7 +15,7 @@ import (
 // Mode says what forcefence may do about a node that looks dead.
 type Mode string
 
-// The modes. In which a node is: ModeOf.
+// The modes. For those of nodes see Settings.
 const (
 	Observe  Mode = "observe"  // recover from a machine that is Off; of one that is On say so, and keep watching
 	Fence    Mode = "fence"    // power that off after the grace, too
@@ -37,32 +35,6 @@ type ModeItem struct {
 	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // of Fence and Shadow; default Config.PowerOffAfter
 
 	selector labels.Selector
-}
-
-// ModeOf is a node's mode: that of the item of modes that matches it, else its rule's, else the file's. It is lowered by nothing that the
-// node says of itself. powerOffAfter is zero where Config.PowerOffAfter holds; by says what chose the mode. It is a pure function of the
-// Config and the node.
-func (c *Config) ModeOf(node *corev1.Node) (mode Mode, powerOffAfter time.Duration, by string) {
-	var rule *NodeRule
-	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.Mode != "" && n.claims(node) {
-			rule = n
-		}
-	}
-	return c.modeOf(node, rule)
-}
-
-// modeOf is ModeOf for a node whose rule is known; nil is one without a mode.
-func (c *Config) modeOf(node *corev1.Node, rule *NodeRule) (Mode, time.Duration, string) {
-	for i := range c.Modes {
-		if m := &c.Modes[i]; m.selector != nil && m.selector.Matches(labels.Set(node.Labels)) {
-			return m.Mode, m.PowerOffAfter, fmt.Sprintf("modes, selector %q", m.Selector)
-		}
-	}
-	if rule != nil && rule.Mode != "" {
-		return rule.Mode, 0, "mode of the rule " + rule.Name
-	}
-	return c.Mode, 0, "mode of the configuration"
 }
 
 // NodeSelectors are those of the file's selectors of nodes of which each should select some node of the cluster, by their paths.

@@ -53,7 +53,7 @@ func TestApart(t *testing.T) {
 }
 
 // A node's mode is the matching item's, else its rule's, else the file's.
-func TestModeOf(t *testing.T) {
+func TestModeOfNode(t *testing.T) {
 	item := func(selector string, m Mode) ModeItem {
 		s, err := labels.Parse(selector)
 		if err != nil {
@@ -74,9 +74,11 @@ func TestModeOf(t *testing.T) {
 		{"c", "2", Observe, "mode of the configuration"},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": tc.zone, "rack": tc.rack}}}
-		got, after, by := c.ModeOf(n)
-		if got != tc.want || by != tc.by || (after == leastGrace) != (tc.zone < "c") {
-			t.Errorf("%+v: got %s after %s by %s", tc, got, after, by)
+		s := c.Settings("")
+		limits, got := s.FenceFor(n)
+		after := limits.PowerOffAfter
+		if got.Mode.String() != string(tc.want) || got.By != tc.by || (after == leastGrace) != (tc.zone < "c") {
+			t.Errorf("%+v: got %+v after %s", tc, got, after)
 		}
 	}
 }

@@ -45,8 +45,8 @@ type Policy struct {
 	own   bool
 }
 
-// PolicyRules are the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
-func (c *Config) PolicyRules(own string) []policy.Policy {
+// policyRules returns the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
+func (c *Config) policyRules(own string) []policy.Policy {
 	var out []policy.Policy
 	for _, p := range c.Policies {
 		for _, rule := range p.rules {

@@ -21,7 +21,7 @@ func TestStorageOS(t *testing.T) {
 		{Poll: 2 * time.Second, Expiry: 30 * time.Minute, Timeout: 10 * time.Second, Retry: time.Second},
 		policy.StorageOSIntervals,
 	}
-	for i, r := range cfg.PolicyRules("home") {
+	for i, r := range cfg.Settings("home").Policies {
 		if diff := cmp.Diff(want[i], r.Intervals); diff != "" {
 			t.Errorf("intervals of %s: -want +got:\n%s", r.Name, diff)
 		}

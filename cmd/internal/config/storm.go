@@ -54,8 +54,8 @@ func defaultStorm() StormGuard {
 	return g
 }
 
-// PowerOffLimits are what the storm guard keeps to.
-func (g StormGuard) PowerOffLimits() *fleet.Limits {
+// powerOffLimits returns what the storm guard keeps to.
+func (g StormGuard) powerOffLimits() *fleet.Limits {
 	l := &fleet.Limits{
 		MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: fleet.DefaultLimits().CoolDown,
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -74,6 +76,12 @@ type ChosenMode struct {
 	Mode          Mode
 	By            string        // what chose it, for a person
 	PowerOffAfter time.Duration // zero: that of Settings
+}
+
+// ModeRule chooses the mode of the nodes that it matches.
+type ModeRule struct {
+	Matches func(*corev1.Node) bool
+	ChosenMode
 }
 
 // LoweredBy returns the mode as the Node's annotations lower it. An unknown word was meant to prevent something, so

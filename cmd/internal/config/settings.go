@@ -1,0 +1,68 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+)
+
+// Settings returns what the file says about nodes, apart from their devices. namespace is the controller's own, where a
+// policy's preset looks for its system's own pods.
+func (c *Config) Settings(namespace string) decide.Settings {
+	return decide.Settings{
+		Fence: fence.Settings{
+			PowerOffAfter: c.PowerOffAfter, PowerOffTimeout: c.PowerOffTimeout, Retry: 5 * c.PowerOffTimeout,
+			Cordoned: c.ExcludeCordoned, Quorum: c.StormGuard.ControlPlane == Quorum,
+			VMHosts: c.StormGuard.KubeVirtHosts == KubeVirtPowerOff,
+			After: fence.PostFence{
+				PowerOn: c.PostFence == PowerOn,
+				Delay:   PowerOnDelay,
+				PerDay:  c.MaxPowerOnsPerDay,
+				Again:   c.FencedAgainWithin,
+			},
+		},
+		Evict: evict.Settings{
+			DetachTimeout:   c.DetachTimeout,
+			OnDetachTimeout: onDetach[c.OnDetachTimeout],
+			TrustPerson:     c.ManualMarks == Trust,
+		},
+		Policies:        c.policyRules(namespace),
+		Limits:          c.StormGuard.powerOffLimits(),
+		EvictFirst:      c.evictFirst,
+		ExcludeSelector: c.excluded,
+		ExcludedBy:      "excludeSelector " + c.ExcludeSelector,
+		Modes:           c.modeRules(),
+	}
+}
+
+// modeRules returns the modes of nodes: those of the items of modes, then those of rules, then the file's.
+func (c *Config) modeRules() []fence.ModeRule {
+	var out []fence.ModeRule
+	add := func(matches func(*corev1.Node) bool, m Mode, by string, after time.Duration) {
+		mode, known := fence.ParseMode(string(m))
+		if !known {
+			mode = fence.Disabled
+		}
+		out = append(out, fence.ModeRule{
+			Matches: matches, ChosenMode: fence.ChosenMode{Mode: mode, By: by, PowerOffAfter: after},
+		})
+	}
+	for i := range c.Modes {
+		m := &c.Modes[i]
+		matches := func(n *corev1.Node) bool { return m.selector.Matches(labels.Set(n.Labels)) }
+		add(matches, m.Mode, fmt.Sprintf("modes, selector %q", m.Selector), m.PowerOffAfter)
+	}
+	for i := len(c.Nodes) - 1; i >= 0; i-- { // of two rules that claim a node, the last counts
+		if n := &c.Nodes[i]; n.Mode != "" {
+			add(n.claims, n.Mode, "mode of the rule "+n.Name, 0)
+		}
+	}
+	add(func(*corev1.Node) bool { return true }, c.Mode, "mode of the configuration", 0)
+	return out
+}
