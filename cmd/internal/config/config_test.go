@@ -106,21 +106,27 @@ func TestFull(t *testing.T) {
 		},
 		Tape: config.Tape{File: "/var/lib/forcefence/recording"},
 		Providers: []config.Provider{
-			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1, Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
-				Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD", Auth: "basic", Poll: 250 * time.Millisecond,
-				Retries: 16, Weight: 3, Tags: []string{"a", "b"}, Headers: map[string]string{"X-Rack.Name": "One", "Accept": "*/*"},
-				Nested: configtest.Nested{Deep: true, Items: []configtest.Nested{{}}},
-				TLS:    configtest.TLS{InsecureSkipVerify: true}, Gateway: address("https://gw.example.net:8443/x"),
-				Mirrors: []configtest.URL{address("https://a.example.net"), address("https://b.example.net")},
-				Outlets: map[string]configtest.Outlet{"left": {'A', '1'}, "right": {'B', '2'}},
-			}},
-			{Name: "cloud", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "plain", Config: &configtest.Plain{}},
+			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1,
+				Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{
+					Address: "https://bmc.example.net", Username: "forcefence", PasswordEnv: "BMC_PASSWORD",
+					Auth: "basic", Poll: 250 * time.Millisecond,
+					Retries: 16, Weight: 3, Tags: []string{"a", "b"},
+					Headers: map[string]string{"X-Rack.Name": "One", "Accept": "*/*"},
+					Nested:  configtest.Nested{Deep: true, Items: []configtest.Nested{{}}},
+					TLS:     configtest.TLS{InsecureSkipVerify: true},
+					Gateway: address("https://gw.example.net:8443/x"),
+					Mirrors: []configtest.URL{address("https://a.example.net"), address("https://b.example.net")},
+					Outlets: map[string]configtest.Outlet{"left": {'A', '1'}, "right": {'B', '2'}},
+				}},
+			{Name: "cloud", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "plain",
+				Config: &configtest.Plain{}},
 		},
 		Nodes: []config.NodeRule{
-			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: config.Observe, Machine: config.Source{
-				From:     config.FromTemplate,
-				Template: `https://{{ .Name | trimSuffix "-w" | lower }}.{{ index .Labels "example.net/rack" }}.example.net`,
-			}},
+			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: config.Observe,
+				Machine: config.Source{
+					From:     config.FromTemplate,
+					Template: `https://{{ .Name | trimSuffix "-w" | lower }}.{{ index .Labels "example.net/rack" }}.example.net`,
+				}},
 			{Name: "clouds", Selector: "example.net/cloud=yes", Provider: "cloud",
 				Machine: config.Source{From: config.FromProviderID, Part: config.Last}},
 			{Name: "raw", Selector: "example.net/cloud=raw", Provider: "cloud",
@@ -133,12 +139,17 @@ func TestFull(t *testing.T) {
 			}}},
 		},
 		Policies: []config.Policy{
-			{Name: "longhorn-idle", Preset: "longhorn", NodeDownPodDeletionPolicy: "do-nothing", VolumeAttachmentRecoveryPolicy: "never"},
+			{Name: "longhorn-idle", Preset: "longhorn", NodeDownPodDeletionPolicy: "do-nothing",
+				VolumeAttachmentRecoveryPolicy: "never"},
 			{Name: "longhorn-default", Preset: "longhorn", WithoutProof: policy.AcceptDuplicates},
-			{Name: "longhorn", Preset: "longhorn", NodeDownPodDeletionPolicy: "delete-both-statefulset-and-deployment-pod", WithoutProof: policy.AcceptDuplicates},
+			{Name: "longhorn", Preset: "longhorn",
+				NodeDownPodDeletionPolicy: "delete-both-statefulset-and-deployment-pod",
+				WithoutProof:              policy.AcceptDuplicates},
 			{Name: "noobaa", Preset: "noobaa", WithoutProof: policy.AcceptDuplicates},
-			{Name: "own", When: policy.NotReady, Nodes: "rack=a", Namespaces: []string{"db"}, Pods: "app=db", Owners: []string{"StatefulSet"},
-				Drivers: []string{"csi.example.net"}, Volumes: "all", Terminating: true, VolumeAttachmentRecoveryPolicy: "immediate", WithoutProof: policy.StorageFences},
+			{Name: "own", When: policy.NotReady, Nodes: "rack=a", Namespaces: []string{"db"}, Pods: "app=db",
+				Owners:  []string{"StatefulSet"},
+				Drivers: []string{"csi.example.net"}, Volumes: "all", Terminating: true,
+				VolumeAttachmentRecoveryPolicy: "immediate", WithoutProof: policy.StorageFences},
 		},
 	}
 	ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
@@ -155,11 +166,13 @@ func address(text string) (u configtest.URL) {
 }
 
 func TestDefaults(t *testing.T) {
-	got := parse(t, "mode: observe\nlisten:\nproviders:\n- name: a\n  redfish: {username: root, passwordEnv: BMC, nested: {}}\n")
+	got := parse(t, "mode: observe\nlisten:\nproviders:\n- name: a\n  redfish: {username: root, passwordEnv: BMC, "+
+		"nested: {}}\n")
 	want := config.Default()
 	want.Providers = []config.Provider{{
 		Name: "a", Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2, Type: "redfish",
-		Config: &configtest.Redfish{Username: "root", PasswordEnv: "BMC", Auth: "auto", Poll: time.Second, Tags: []string{"default"}},
+		Config: &configtest.Redfish{Username: "root", PasswordEnv: "BMC", Auth: "auto", Poll: time.Second,
+			Tags: []string{"default"}},
 	}}
 	ignore := cmpopts.IgnoreUnexported(config.Policy{}, config.Config{}, config.NodeRule{}, config.Source{})
 	if diff := cmp.Diff(want, got, ignore); diff != "" {
@@ -182,7 +195,8 @@ func TestEnvironment(t *testing.T) {
 		{
 			name: "over the file", text: text,
 			env: map[string]string{
-				"FORCEFENCE_MANUAL_MARKS": "trust", "FORCEFENCE_POWER_OFF_AFTER": "2m", "FORCEFENCE_LISTEN_METRICS": "127.0.0.1:9",
+				"FORCEFENCE_MANUAL_MARKS": "trust", "FORCEFENCE_POWER_OFF_AFTER": "2m",
+				"FORCEFENCE_LISTEN_METRICS": "127.0.0.1:9",
 			},
 			want: func(c *config.Config) {
 				c.ManualMarks, c.PowerOffAfter, c.Listen.Metrics = config.Trust, 2*time.Minute, "127.0.0.1:9"
@@ -190,41 +204,50 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			name: "not in the file", text: text,
-			env:  map[string]string{"FORCEFENCE_LEADER_ELECTION_ENABLED": "false", "FORCEFENCE_MAINTENANCE_LEASES": "123"},
+			env: map[string]string{"FORCEFENCE_LEADER_ELECTION_ENABLED": "false",
+				"FORCEFENCE_MAINTENANCE_LEASES": "123"},
 			want: func(c *config.Config) { c.LeaderElection.Enabled, c.MaintenanceLeases = false, "123" },
 		},
 		{
 			name: "empty is not set, a Service's are not ours", text: text,
 			env: map[string]string{
-				"FORCEFENCE_MODE": "", "FORCEFENCE_MODEL": "", "FORCEFENCE_PORT": "tcp://10.0.0.1:8080", "FORCEFENCE_SERVICE_HOST": "10.0.0.1",
-				"FORCEFENCE_SERVICE_PORT_HTTP_METRICS": "8080", "FORCEFENCE_PORT_8080_TCP": "tcp://10.0.0.1:8080", "FORCEFENCE_PORT_8080_TCP_ADDR": "10.0.0.1",
+				"FORCEFENCE_MODE": "", "FORCEFENCE_MODEL": "", "FORCEFENCE_PORT": "tcp://10.0.0.1:8080",
+				"FORCEFENCE_SERVICE_HOST":              "10.0.0.1",
+				"FORCEFENCE_SERVICE_PORT_HTTP_METRICS": "8080", "FORCEFENCE_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+				"FORCEFENCE_PORT_8080_TCP_ADDR":   "10.0.0.1",
 				"FORCEFENCE_METRICS_SERVICE_HOST": "10.0.0.1", "FORCEFENCE_METRICS_PORT_53_UDP_PROTO": "udp",
 			},
 			want: func(*config.Config) {},
 		},
 		{
 			name: "a variable that is none", text: text,
-			env: map[string]string{"FORCEFENCE_MOED": "fence", "FORCEFENCE_POWEROFFAFTER": "2m", "FORCEFENCE_SERVICE_HOSTS": "hunter2"},
+			env: map[string]string{"FORCEFENCE_MOED": "fence", "FORCEFENCE_POWEROFFAFTER": "2m",
+				"FORCEFENCE_SERVICE_HOSTS": "hunter2"},
 			err: "f:1: the environment variable FORCEFENCE_MOED names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
-				"f:1: the environment variable FORCEFENCE_POWEROFFAFTER names no key: did you mean \"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
+				"f:1: the environment variable FORCEFENCE_POWEROFFAFTER names no key: did you mean " +
+				"\"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
 				"f:1: the environment variable FORCEFENCE_SERVICE_HOSTS names no key",
 		},
 		{
 			name: "one of an earlier version", text: text,
 			env: map[string]string{"FORCEFENCE_LISTEN_HEALTH": "127.0.0.1:9", "FORCEFENCE_RECORDS_KEEP": "7"},
-			err: "f:1: the environment variable FORCEFENCE_LISTEN_HEALTH was removed: health is always served on port 8081\n" +
+			err: "f:1: the environment variable FORCEFENCE_LISTEN_HEALTH was removed: health is always served on " +
+				"port 8081\n" +
 				"f:1: the environment variable FORCEFENCE_RECORDS_KEEP was removed: " +
 				"the newest 100 finished Fencings are kept, each for at most 90 days",
 		},
 		{
 			name: "wrong", text: text,
 			env: map[string]string{
-				"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60", "FORCEFENCE_LEADER_ELECTION_ENABLED": "yes",
+				"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60",
+				"FORCEFENCE_LEADER_ELECTION_ENABLED": "yes",
 			},
 			err: "f:1: leaderElection.enabled: want true or false, have text" +
 				" (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
-				"f:1: mode: must be observe, fence, shadow or disabled: did you mean \"fence\"? (set by the environment variable FORCEFENCE_MODE)\n" +
-				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable FORCEFENCE_POWER_OFF_AFTER)",
+				"f:1: mode: must be observe, fence, shadow or disabled: did you mean \"fence\"? (set by the " +
+				"environment variable FORCEFENCE_MODE)\n" +
+				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable " +
+				"FORCEFENCE_POWER_OFF_AFTER)",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -254,8 +277,10 @@ func TestEnvironment(t *testing.T) {
 func TestEnvironmentNamedByFile(t *testing.T) {
 	t.Setenv("FORCEFENCE_BMC_PASSWORD", "hunter2")
 	parse(t, "providers: [{name: a, redfish: {username: root, passwordEnv: FORCEFENCE_BMC_PASSWORD}}]\n")
-	if _, err := config.Parse("f", []byte("providers: [{name: a, redfish: {username: root, passwordEnv: BMC_PASSWORD}}]\n"), configtest.Types()); err == nil ||
-		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD names no key") || strings.Contains(err.Error(), "hunter2") {
+	if _, err := config.Parse("f", []byte("providers: [{name: a, redfish: {username: root, passwordEnv: "+
+		"BMC_PASSWORD}}]\n"), configtest.Types()); err == nil ||
+		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD names no key") ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("nobody names it: got %v", err)
 	}
 }
@@ -286,7 +311,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// FuzzParse demands of any file that it is either a Config or Errors with lines, never a panic, and that no secret is shown.
+// FuzzParse demands of any file that it is either a Config or Errors with lines, never a panic, and that no secret is
+// shown.
 func FuzzParse(f *testing.F) {
 	for _, dir := range []string{"broken", "good"} {
 		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
@@ -327,7 +353,8 @@ func parse(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// TestRules: a preset's values hold where the item says nothing, do-nothing and never are no rules, of a ReplicaSet's pods there is a rule of its own, and NooBaa's pods are those beside the controller.
+// TestRules: a preset's values hold where the item says nothing, do-nothing and never are no rules, of a ReplicaSet's
+// pods there is a rule of its own, and NooBaa's pods are those beside the controller.
 func TestRules(t *testing.T) {
 	cfg, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
 	if err != nil {
@@ -348,24 +375,32 @@ func TestRules(t *testing.T) {
 		} else if p.Keep && p.Detach {
 			does = "releases"
 		}
-		got = append(got, fmt.Sprintf("%s: %s, nodes %s, in %v, pods %s, of %v, with %v, all %t, terminating %t, %s", p, p.When, nodes, p.Namespaces, pods, p.Owners, p.Drivers, p.AllVolumes,
-			p.Terminating, does))
+		got = append(got,
+			fmt.Sprintf("%s: %s, nodes %s, in %v, pods %s, of %v, with %v, all %t, terminating %t, %s", p, p.When,
+				nodes, p.Namespaces, pods, p.Owners, p.Drivers, p.AllVolumes,
+				p.Terminating, does))
 	}
 	want := []string{
-		"policy longhorn-default, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], with [driver.longhorn.io], all false, terminating true, releases",
-		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [StatefulSet Deployment], with [driver.longhorn.io], all false, terminating true, deletes",
-		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], with [driver.longhorn.io], all false, terminating true, releases",
-		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods app=noobaa, of [], with [], all false, terminating false, deletes",
-		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], with [csi.example.net], all true, terminating true, deletes",
-		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [ReplicaSet], with [csi.example.net], all true, terminating false, releases for a replacement",
+		"policy longhorn-default, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of " +
+			"[ReplicaSet], with [driver.longhorn.io], all false, terminating true, releases",
+		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [StatefulSet " +
+			"Deployment], with [driver.longhorn.io], all false, terminating true, deletes",
+		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], " +
+			"with [driver.longhorn.io], all false, terminating true, releases",
+		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods app=noobaa, of " +
+			"[], with [], all false, terminating false, deletes",
+		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], " +
+			"with [csi.example.net], all true, terminating true, deletes",
+		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [ReplicaSet], " +
+			"with [csi.example.net], all true, terminating false, releases for a replacement",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-// What the storm guard keeps to: a domain without a floor of its own has half, and only a label that no kubelet can write is followed
-// when it changes.
+// What the storm guard keeps to: a domain without a floor of its own has half, and only a label that no kubelet can
+// write is followed when it changes.
 func TestStormGuard(t *testing.T) {
 	got, err := config.Load(filepath.Join("testdata", "good", "full.yaml"), configtest.Types())
 	if err != nil {

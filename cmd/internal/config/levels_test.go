@@ -41,8 +41,8 @@ func said(m config.Machine) (out []string) {
 	return out
 }
 
-// A level stands whole or not at all: what is left of one whose other device does not know the node, or speaks already, would prove more
-// than it knows.
+// A level stands whole or not at all: what is left of one whose other device does not know the node, or speaks already,
+// would prove more than it knows.
 func TestLevelsAreWhole(t *testing.T) {
 	bmc := func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }
 	for _, tc := range []struct {
@@ -50,9 +50,12 @@ func TestLevelsAreWhole(t *testing.T) {
 		node       *corev1.Node
 		want       []string
 	}{
-		{"both outlets", fmt.Sprintf(twoSupplies, `b/{{ .Name | trimPrefix "n" }}`), with(node("n1"), bmc), []string{"1:strips-a/a/1", "1:strips-b/b/1", "2:people/n1"}},
-		{"the first has nothing to do with it", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), node("n2"), []string{"1:strips-a/a/2", "1:strips-b/b/n2", "2:people/n2"}},
-		{"only one outlet is known", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), with(node("n3"), bmc), []string{"2:people/n3"}},
+		{"both outlets", fmt.Sprintf(twoSupplies, `b/{{ .Name | trimPrefix "n" }}`), with(node("n1"), bmc),
+			[]string{"1:strips-a/a/1", "1:strips-b/b/1", "2:people/n1"}},
+		{"the first has nothing to do with it", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), node("n2"),
+			[]string{"1:strips-a/a/2", "1:strips-b/b/n2", "2:people/n2"}},
+		{"only one outlet is known", fmt.Sprintf(twoSupplies, `b/{{ .Name }}`), with(node("n3"), bmc),
+			[]string{"2:people/n3"}},
 		{"only the other outlet is known", `
 providers: [{name: strips-a, plain: }, {name: strips-b, plain: }, {name: people, plain: }]
 nodes:
@@ -63,9 +66,12 @@ nodes:
     - {provider: strips-b, machine: {from: list, list: [{node: n1, id: b/1}]}}
   - devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]
 `, node("n3"), []string{"2:people/n3"}},
-		{"two templates lead to one outlet", strings.Replace(fmt.Sprintf(twoSupplies, `a/{{ .Name | trimPrefix "n" }}`), "provider: strips-b", "provider: strips-a", 1),
+		{"two templates lead to one outlet",
+			strings.Replace(fmt.Sprintf(twoSupplies, `a/{{ .Name | trimPrefix "n" }}`), "provider: strips-b",
+				"provider: strips-a", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
-		{"an outlet is the rule's own device", strings.Replace(fmt.Sprintf(twoSupplies, "b"), "provider: strips-b", "provider: racks", 1),
+		{"an outlet is the rule's own device",
+			strings.Replace(fmt.Sprintf(twoSupplies, "b"), "provider: strips-b", "provider: racks", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,7 +85,8 @@ nodes:
 
 // Each level has its limits. Those without a timeout share what is left of powerOffTimeout.
 func TestLevelLimits(t *testing.T) {
-	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
+	m, err := parse(t, fmt.Sprintf(twoSupplies, "b/{{ .Name }}")).
+		FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "b"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,12 +95,14 @@ func TestLevelLimits(t *testing.T) {
 	for _, f := range m.Further {
 		got = append(got, f.Limits)
 	}
-	if diff := cmp.Diff([]proof.Limits{{Timeout: 20 * time.Second}, strips, strips, {Timeout: 15 * time.Second}}, got); diff != "" {
+	if diff := cmp.Diff([]proof.Limits{{Timeout: 20 * time.Second}, strips, strips, {Timeout: 15 * time.Second}},
+		got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-// A rule may have all of its levels under levels: none of its devices is what a node names, and two outlets may be the first level.
+// A rule may have all of its levels under levels: none of its devices is what a node names, and two outlets may be the
+// first level.
 func TestOnlyLevels(t *testing.T) {
 	cfg := parse(t, `
 mode: fence
@@ -106,7 +115,8 @@ nodes:
     - {provider: strips, machine: {from: template, template: 'b/{{ .Name }}'}}
 `)
 	m, err := cfg.FindMachine(node("n1"))
-	if diff := cmp.Diff([]string{"1:strips/a/n1", "1:strips/b/n1"}, said(m)); diff != "" || err == nil || m.Provider != "" {
+	if diff := cmp.Diff([]string{"1:strips/a/n1", "1:strips/b/n1"}, said(m)); diff != "" || err == nil ||
+		m.Provider != "" {
 		t.Errorf("got %+v, error %v, -want +got:\n%s", m, err, diff)
 	}
 	claims := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{node("n1"), node("n2")}))
@@ -118,7 +128,8 @@ nodes:
 
 // check-config warns where machines may be powered off and the file does not say whether hosts of KubeVirt are.
 func TestWarningOfKubeVirtHosts(t *testing.T) {
-	const people = "providers: [{name: people, confirm: {}}]\nnodes: [{name: all, provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"
+	const people = "providers: [{name: people, confirm: {}}]\nnodes: [{name: all, provider: people, machine: {from: " +
+		"template, template: '{{ .Name }}'}}]\n"
 	for name, tc := range map[string]struct {
 		file string
 		want bool
@@ -148,13 +159,15 @@ func TestWarningOfKubeVirtHosts(t *testing.T) {
 
 // check-config warns where another controller may lead before a power action arrives.
 func TestWarningOfShortLease(t *testing.T) {
-	const file = "mode: fence\nproviders: [{name: quick, timeout: 1s, confirm: {}}, {name: slow, timeout: 3500ms, confirm: {}}]\n" +
+	const file = "mode: fence\nproviders: [{name: quick, timeout: 1s, confirm: {}}, {name: slow, timeout: 3500ms, " +
+		"confirm: {}}]\n" +
 		"nodes: [{name: all, provider: slow, machine: {from: template, template: '{{ .Name }}'}}]\n"
 	observe := strings.Replace(file, "mode: fence", "mode: observe", 1)
 	for _, tc := range []struct{ name, file, want string }{
 		{"the default", file, ""},
 		{"just long enough", file + "leaderElection: {leaseDuration: 14s}\n", ""},
-		{"too short", file + "leaderElection: {leaseDuration: 13s}\n", "at least 14s: renewDeadline (10s) and the timeout of provider slow (3.5s)"},
+		{"too short", file + "leaderElection: {leaseDuration: 13s}\n",
+			"at least 14s: renewDeadline (10s) and the timeout of provider slow (3.5s)"},
 		{"a long deadline", file + "leaderElection: {renewDeadline: 12s}\n", "at least 16s: renewDeadline (12s)"},
 		{"no election", file + "leaderElection: {enabled: false, leaseDuration: 13s}\n", ""},
 		{"nothing is powered off", observe + "leaderElection: {leaseDuration: 13s}\n", ""},
@@ -179,8 +192,10 @@ func TestWarningOfShortLease(t *testing.T) {
 // A Lease that lasts as long as its leader may act without renewing it has two leaders at its end.
 func TestRenewDeadline(t *testing.T) {
 	for deadline, refused := range map[string]bool{"14900ms": false, "15s": true, "15100ms": true} {
-		_, err := config.Parse("f", []byte("leaderElection: {leaseDuration: 15s, renewDeadline: "+deadline+"}\n"), all.Types())
-		if got := err != nil && strings.Contains(err.Error(), "leaderElection.renewDeadline: must be shorter than leaseDuration (15s)"); got != refused || (err != nil) != refused {
+		_, err := config.Parse("f", []byte("leaderElection: {leaseDuration: 15s, renewDeadline: "+deadline+"}\n"),
+			all.Types())
+		if got := err != nil && strings.Contains(err.Error(), "leaderElection.renewDeadline: must be shorter than "+
+			"leaseDuration (15s)"); got != refused || (err != nil) != refused {
 			t.Errorf("%s of 15s: got %v, want it refused %t", deadline, err, refused)
 		}
 	}
@@ -197,7 +212,8 @@ providers:
 - {name: cloud, cloudtaint: {trust: nobody}}
 nodes:
 `
-	const policies = "- {name: a, machine: {from: list, list: [{node: n1, id: strip/1}]}, provider: strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
+	const policies = "- {name: a, machine: {from: list, list: [{node: n1, id: strip/1}]}, provider: " +
+		"strips}\npolicies:\n- name: db\n  namespaces: [db]\n  "
 	const bmc = "provider: racks\n  machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}\n"
 	level := func(provider, id string) string {
 		return fmt.Sprintf("  - devices: [{provider: %s, machine: {from: template, template: '%s'}}]\n", provider, id)
@@ -208,16 +224,21 @@ nodes:
 		want        []string // paths
 	}{
 		{"a BMC alone", "- name: a\n  " + bmc, []string{"nodes[0]"}},
-		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}.bmc.example.net"), []string{"nodes[0]"}},
+		{"two BMCs", "- name: a\n  " + bmc + "  levels:\n" + level("older", "{{ .Name }}.bmc.example.net"),
+			[]string{"nodes[0]"}},
 		{"storage-fences for StatefulSets",
 			policies + "owners: [StatefulSet]\n  drivers: [csi.example.net]\n  withoutProof: storage-fences\n",
 			[]string{"policies[0]"}},
-		{"storage-fences that detaches", policies + "drivers: [csi.example.net]\n  volumeAttachmentRecoveryPolicy: wait\n  withoutProof: storage-fences\n", nil},
+		{"storage-fences that detaches", policies + "drivers: [csi.example.net]\n  volumeAttachmentRecoveryPolicy: " +
+			"wait\n  withoutProof: storage-fences\n", nil},
 		{"no volumes matter", policies + "withoutProof: storage-fences\n", nil},
 		{"accept-duplicates", policies + "drivers: [csi.example.net]\n  withoutProof: accept-duplicates\n", nil},
 		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + listed, nil},
-		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}.example.net/1"), []string{"nodes[0].levels[0].devices[0].machine"}},
-		{"the second of two rules", "- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + listed + "- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
+		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}.example.net/1"),
+			[]string{"nodes[0].levels[0].devices[0].machine"}},
+		{"the second of two rules",
+			"- name: a\n  selector: node-role.kubernetes.io/a\n  levels:\n" + listed +
+				"- name: b\n  selector: node-role.kubernetes.io/b\n  " + bmc, []string{"nodes[1]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg, err := config.Parse("f", []byte(providers+tc.rules), all.Types())
@@ -237,7 +258,8 @@ nodes:
 		})
 	}
 	// What never says Off holds its whole level up.
-	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, machine: {from: template, template: '{{ .Name }}.example.net/1'}}\n"+
+	_, err := config.Parse("f", []byte(providers+"- name: a\n  levels:\n  - devices:\n    - {provider: strips, "+
+		"machine: {from: template, template: '{{ .Name }}.example.net/1'}}\n"+
 		"    - {provider: cloud, machine: {from: template, template: '{{ .Name }}'}}\n"), all.Types())
 	if err == nil || !strings.Contains(err.Error(), "devices[1].provider: never says Off") {
 		t.Errorf("got error %v", err)

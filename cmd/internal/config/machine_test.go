@@ -63,7 +63,8 @@ func TestMachine(t *testing.T) {
 			want: config.Machine{Provider: "racks", Rule: "workers",
 				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true, Named: true}},
 		},
-		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID, says: `no label "example.net/rack"`},
+		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID,
+			says: `no label "example.net/rack"`},
 		{
 			name: "providerID, last part, mode of the file",
 			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) {
@@ -74,19 +75,23 @@ func TestMachine(t *testing.T) {
 		},
 		{
 			name: "providerID, all of it",
-			node: with(node("n1", "example.net/cloud=raw"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
+			node: with(node("n1", "example.net/cloud=raw"),
+				func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
 			want: config.Machine{Provider: "cloud", Rule: "raw",
 				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc", Claimed: true}},
 		},
-		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID, says: "spec.providerID"},
+		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID,
+			says: "spec.providerID"},
 		{
 			name: "providerID without a last part",
 			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) { n.Spec.ProviderID = "aws:///" }),
 			err:  config.ErrNoID, says: "aws:///",
 		},
 		{
-			name: "systemUUID", node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
-			want: config.Machine{Provider: "cloud", Rule: "uuid", Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
+			name: "systemUUID",
+			node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
+			want: config.Machine{Provider: "cloud", Rule: "uuid",
+				Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
 		},
 		{name: "systemUUID missing", node: node("n1", "uuid"), err: config.ErrNoID},
 		{
@@ -96,8 +101,10 @@ func TestMachine(t *testing.T) {
 		},
 		{
 			name: "annotation",
-			node: with(node("n1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
-			want: config.Machine{Provider: "cloud", Rule: "noted", Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
+			node: with(node("n1", "noted"),
+				func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
+			want: config.Machine{Provider: "cloud", Rule: "noted",
+				Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
 		},
 		{name: "annotation missing", node: node("n1", "noted"), err: config.ErrNoID, says: "Example.net/machine"},
 		{
@@ -168,11 +175,13 @@ func TestExcluded(t *testing.T) {
 		t.Error("want the labelled node excluded and no other")
 	}
 	minimal := good(t, "minimal.yaml")
-	if isExcluded(minimal, node("n1", "a=b")) || !isExcluded(minimal, node("n1", config.DefaultExclude+"=maintenance")) {
+	if isExcluded(minimal, node("n1", "a=b")) ||
+		!isExcluded(minimal, node("n1", config.DefaultExclude+"=maintenance")) {
 		t.Error("want the nodes with the default label excluded where there is no excludeSelector")
 	}
 	for _, none := range []string{`""`, `" "`} {
-		if cfg := parse(t, "excludeSelector: "+none+"\n"); isExcluded(cfg, node("n1", config.DefaultExclude+"=")) || isExcluded(cfg, node("n1")) {
+		if cfg := parse(t, "excludeSelector: "+none+"\n"); isExcluded(cfg, node("n1", config.DefaultExclude+"=")) ||
+			isExcluded(cfg, node("n1")) {
 			t.Errorf("excludeSelector %s excludes a node, want none", none)
 		}
 	}
@@ -192,7 +201,8 @@ func TestClashes(t *testing.T) {
 		node("u4", "uuid"), // has no machine
 		node("old-1"),
 		node("old-1"), // the same node twice in the list is no clash
-		with(node("r1", "noted"), func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": "https://10.0.0.1"} }),
+		with(node("r1", "noted"),
+			func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": "https://10.0.0.1"} }),
 	}
 	claims := cfg.MachineClaims(nodes)
 	all := taint.NewClaims(claims)
@@ -211,7 +221,8 @@ func TestClashes(t *testing.T) {
 func TestClashIsCanonical(t *testing.T) {
 	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["*.example.net"]}}]`)
 	claim := func(name, id string) taint.Claim {
-		return cfg.MachineClaims([]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
+		return cfg.MachineClaims(
+			[]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
 	}
 	a, b := claim("n1", "https://bmc2.example.net/"), claim("n2", "https://BMC2.example.net")
 	if all := taint.NewClaims([]taint.Claim{a, b}); all.FindClash(a).Refused == "" || all.FindClash(b).Refused == "" {
@@ -259,9 +270,14 @@ func TestClaimedBySelector(t *testing.T) {
 		"topology.kubernetes.io/zone":                     true,
 		"node-role.kubernetes.io/worker,rack in (r1, r2)": true,
 	} {
-		for source, always := range map[string]bool{"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
-			cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, selector: "+quoted(selector)+", machine: "+source+"}]\n")
-			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=", "role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=", "topology.kubernetes.io/zone=a")
+		for source, always := range map[string]bool{
+			"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
+			cfg := parse(t,
+				"providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, selector: "+quoted(selector)+
+					", machine: "+source+"}]\n")
+			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=",
+				"role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=",
+				"topology.kubernetes.io/zone=a")
 			if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != always {
 				t.Errorf("%q, %s: got claimed %v, error %v, want %v", selector, source, m.Target.Claimed, err, always)
 			}
@@ -269,11 +285,14 @@ func TestClaimedBySelector(t *testing.T) {
 	}
 }
 
-const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, machine: "
+const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, " +
+	"machine: "
 
 // A node's word sends the password to nobody whom allow does not name.
 func TestAllow(t *testing.T) {
-	cfg := parse(t, addresses+`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, 2001:db8::/32, 198.51.100.9]}}]`)
+	cfg := parse(t,
+		addresses+
+			`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, 2001:db8::/32, 198.51.100.9]}}]`)
 	for id, want := range map[string]error{
 		"https://bmc1.example.net":                     nil,
 		"https://BMC1.example.net/":                    nil,
@@ -298,7 +317,8 @@ func TestAllow(t *testing.T) {
 		"https://":                            config.ErrNoID,
 		"https://" + strings.Repeat("a", 600): config.ErrNoID,
 	} {
-		m, err := cfg.FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} }))
+		m, err := cfg.FindMachine(
+			with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} }))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) || (m.Target.ID == "") != (want != nil) {
 			t.Errorf("%s: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
 		}
@@ -310,11 +330,14 @@ func TestAllow(t *testing.T) {
 
 // What a kubelet says of its machine is shown to people, on terminals, too.
 func TestIDsArePrintable(t *testing.T) {
-	cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: {from: annotation, annotation: machine}}]\n")
+	cfg := parse(t, "providers: [{name: p, plain: }]\nnodes: [{name: n, provider: p, machine: {from: annotation, "+
+		"annotation: machine}}]\n")
 	for id, want := range map[string]error{
-		"rack 7, größe": nil, "\x1b]0;n1\x07": config.ErrNoID, "n1\nn2": config.ErrNoID, "n1\u202e": config.ErrNoID, "n\xff": config.ErrNoID,
+		"rack 7, größe": nil, "\x1b]0;n1\x07": config.ErrNoID, "n1\nn2": config.ErrNoID, "n1\u202e": config.ErrNoID,
+		"n\xff": config.ErrNoID,
 	} {
-		m, err := cfg.FindMachine(with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"machine": id} }))
+		m, err := cfg.FindMachine(
+			with(node("n1"), func(n *corev1.Node) { n.Annotations = map[string]string{"machine": id} }))
 		if !errors.Is(err, want) || (err == nil) != (want == nil) || err != nil && strings.Contains(err.Error(), id) {
 			t.Errorf("%q: got machine %q, error %v, want %v", id, m.Target.ID, err, want)
 		}
@@ -328,12 +351,14 @@ func TestAllowIsForNodes(t *testing.T) {
 		t.Errorf("got %+v, error %v", m, err)
 	}
 	cfg = parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net/"}}]`)
-	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" || m.Target.Claimed {
+	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "https://n1.bmc.example.net" ||
+		m.Target.Claimed {
 		t.Errorf("got %+v, error %v", m, err)
 	}
 }
 
-// Further devices speak for a node in their order, by the operator's word alone; one that does not know the node has nothing to say.
+// Further devices speak for a node in their order, by the operator's word alone; one that does not know the node has
+// nothing to say.
 func TestFurtherDevices(t *testing.T) {
 	cfg := parse(t, `
 mode: fence
@@ -357,7 +382,8 @@ nodes:
 	}
 	machine := func(node, provider, id string, level int) config.Machine {
 		return config.Machine{
-			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid, Named: level > 1}, Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
+			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid, Named: level > 1},
+			Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
 		}
 	}
 	for _, tc := range []struct {
@@ -366,13 +392,17 @@ nodes:
 		first   string
 		further []config.Machine
 	}{
-		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1", []config.Machine{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
-		{"not listed", with(node("n3"), bmc("b3")), "b3", []config.Machine{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
-		{"the first does not know it", with(node("n2"), bmc("")), "", []config.Machine{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
+		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1",
+			[]config.Machine{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
+		{"not listed", with(node("n3"), bmc("b3")), "b3",
+			[]config.Machine{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
+		{"the first does not know it", with(node("n2"), bmc("")), "",
+			[]config.Machine{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := cfg.FindMachine(tc.node)
-			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first || got.Target.Claimed != (tc.first != "") || got.Rule != "all" {
+			if errors.Is(err, config.ErrNoID) != (tc.first == "") || got.Target.ID != tc.first ||
+				got.Target.Claimed != (tc.first != "") || got.Rule != "all" {
 				t.Errorf("got %+v, error %v, want %q", got, err, tc.first)
 			}
 			if diff := cmp.Diff(tc.further, got.Further); diff != "" {
@@ -382,7 +412,8 @@ nodes:
 	}
 	// What the operator gave to one node no other can claim, and what he gave to two nobody has.
 	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
-	all := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
+	all := taint.NewClaims(
+		cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
 	mine := taint.Claim{Node: "n9", Machine: taint.Machine{Provider: "pdus", ID: "a1"}, Claimed: true}
 	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("a kubelet claims another node's further device: got %+v", c)

@@ -62,7 +62,8 @@ func TestModeOfNode(t *testing.T) {
 		return ModeItem{Selector: selector, Mode: m, PowerOffAfter: leastGrace, selector: s}
 	}
 	c := &Config{Mode: Observe, Modes: []ModeItem{item("zone=a", Fence), item("zone=b", Shadow)},
-		Nodes: []NodeRule{{Name: "racks", Mode: Disabled, selector: labels.SelectorFromSet(labels.Set{"rack": "1"})}, {Name: "all", selector: labels.Everything()}}}
+		Nodes: []NodeRule{{Name: "racks", Mode: Disabled, selector: labels.SelectorFromSet(labels.Set{"rack": "1"})},
+			{Name: "all", selector: labels.Everything()}}}
 	for _, tc := range []struct {
 		zone, rack string
 		want       Mode
@@ -73,7 +74,8 @@ func TestModeOfNode(t *testing.T) {
 		{"c", "1", Disabled, "mode of the rule racks"},
 		{"c", "2", Observe, "mode of the configuration"},
 	} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": tc.zone, "rack": tc.rack}}}
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": tc.zone, "rack": tc.rack}}}
 		s := c.Settings("")
 		limits, got := s.FenceFor(n)
 		after := limits.PowerOffAfter

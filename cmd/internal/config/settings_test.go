@@ -34,7 +34,8 @@ func TestEnvironmentReachesSettings(t *testing.T) {
 		{"POWER_OFF_TIMEOUT", "7s", "powerOffTimeout: 9s\n", func(s decide.Settings) bool {
 			return s.Fence.PowerOffTimeout == 7*time.Second && s.Fence.Retry == 35*time.Second
 		}},
-		{"EXCLUDE_CORDONED", "true", "excludeCordoned: false\n", func(s decide.Settings) bool { return s.Fence.Cordoned }},
+		{"EXCLUDE_CORDONED", "true", "excludeCordoned: false\n",
+			func(s decide.Settings) bool { return s.Fence.Cordoned }},
 		{"EXCLUDE_SELECTOR", "spare", "excludeSelector: other\n", func(s decide.Settings) bool {
 			return s.Excluded(labelled) == "excludeSelector spare"
 		}},

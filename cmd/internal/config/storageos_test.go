@@ -11,7 +11,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
-// The adapter's drivers and the document's intervals hold where the file says nothing, and only a system that a policy asks is asked.
+// The adapter's drivers and the document's intervals hold where the file says nothing, and only a system that a policy
+// asks is asked.
 func TestStorageOS(t *testing.T) {
 	cfg, err := config.Load("testdata/good/storageos.yaml", configtest.Types())
 	if err != nil {
@@ -25,7 +26,8 @@ func TestStorageOS(t *testing.T) {
 		if diff := cmp.Diff(want[i], r.Intervals); diff != "" {
 			t.Errorf("intervals of %s: -want +got:\n%s", r.Name, diff)
 		}
-		if r.When != policy.StorageUnhealthy || r.Storage != "pool" || !cmp.Equal(r.Drivers, []string{"pool.example.net"}) || !r.Detach {
+		if r.When != policy.StorageUnhealthy || r.Storage != "pool" ||
+			!cmp.Equal(r.Drivers, []string{"pool.example.net"}) || !r.Detach {
 			t.Errorf("%s: got trigger %s of %q, drivers %v, detach %t", r.Name, r.When, r.Storage, r.Drivers, r.Detach)
 		}
 	}
