@@ -338,7 +338,7 @@ var table = []Row{
 		"The control-plane node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"If etcd keeps its quorum without it, power it off by hand."},
 	{CoolDown, Info, StateSuspect, "The machine is not powered off yet: {detail}.",
-		"No action: it continues by itself."},
+		"No action: it continues by itself, a minute after the last limit was hit."},
 	{Announcing, Warning, StatePoweringOff,
 		"The node looks dead ({why}) and its machine is on: powering it off through {device}.",
 		""},
