@@ -226,11 +226,5 @@ func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool
 		"Give the rule a level that outlives the machine's power, such as the outlets that feed it")
 }
 
-// warn notes what is valid at a path and still no good idea.
-func (r *reader) warn(c *Config, path, problem string) {
-	c.warnings = append(c.warnings,
-		Error{File: r.file, Line: max(r.lines[path], 1), Path: path, Problem: "warning: " + problem})
-}
-
 // Warnings are what is not wrong in the file, and still no good idea; each says so.
 func (c *Config) Warnings() Errors { return c.warnings }

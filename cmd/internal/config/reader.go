@@ -22,16 +22,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// reader collects what is wrong with one file.
+// reader reads and checks one file.
 type reader struct {
-	file  string
+	faults
 	reg   providers.Registry
-	errs  Errors
-	lines map[string]int    // path -> line of its key, or of a list's item
-	bad   map[string]bool   // paths with a fault: nothing more is said about them or what is below them
-	env   map[string]string // path -> the environment variable that set it
-	parts map[string]part   // path of a provider -> its type and settings
-	named map[string]bool   // environment variables that the settings name
+	parts map[string]part // path of a provider -> its type and settings
+	named map[string]bool // environment variables that the settings name
 
 	secrets map[string]string // path -> the file of a secret
 	own     map[string]string // path -> a setting of credentials that each machine has of its own
@@ -46,62 +42,14 @@ type part struct {
 
 func newReader(file string, reg providers.Registry) *reader {
 	return &reader{
-		file:  file,
-		reg:   reg,
-		lines: map[string]int{},
-		bad:   map[string]bool{},
-		env:   map[string]string{},
-		parts: map[string]part{},
-		named: map[string]bool{},
-
+		faults:  faults{file: file, lines: map[string]int{}, bad: map[string]bool{}, env: map[string]string{}},
+		reg:     reg,
+		parts:   map[string]part{},
+		named:   map[string]bool{},
 		secrets: map[string]string{},
 		own:     map[string]string{},
 	}
 }
-
-func (r *reader) add(line int, path, format string, args ...any) {
-	r.errs = append(r.errs, Error{File: r.file, Line: max(line, 1), Path: path, Problem: fmt.Sprintf(format, args...)})
-}
-
-// fault reports something at a line and silences follow-ups about the same path.
-func (r *reader) fault(line int, path, format string, args ...any) {
-	r.add(line, path, format, args...)
-	r.bad[path] = true
-}
-
-// report says what is wrong with a value, unless its path or one above it has a fault already.
-func (r *reader) report(path, format string, args ...any) {
-	line := 0
-	for p := path; ; p = parent(p) {
-		if r.bad[p] {
-			return
-		}
-		if line == 0 {
-			line = r.lines[p]
-		}
-		if p == "" {
-			break
-		}
-	}
-	problem := fmt.Sprintf(format, args...)
-	if name := r.env[path]; name != "" {
-		problem += " (set by the environment variable " + name + ")"
-	}
-	r.add(line, path, "%s", problem)
-}
-
-func parent(path string) string {
-	return path[:max(strings.LastIndexAny(path, ".["), 0)]
-}
-
-func join(path, key string) string {
-	if path == "" || key == "" {
-		return path + key
-	}
-	return path + "." + key
-}
-
-func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
 // field is a key that a struct type has.
 type field struct {
@@ -235,7 +183,7 @@ func (r *reader) unknownEnv() {
 			if near != "" {
 				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
 			}
-			r.add(1, "", "the environment variable %s names no key%s", label(name), near)
+			r.add(1, "", fmt.Sprintf("the environment variable %s names no key%s", label(name), near))
 		}
 	}
 }
@@ -391,7 +339,7 @@ func (r *reader) pairs(n *yaml.Node, path string, each func(k, v *yaml.Node, pat
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Kind != yaml.ScalarNode {
-			r.add(k.Line, path, "a key must be text, not %s", describe(k))
+			r.add(k.Line, path, "a key must be text, not "+describe(k))
 			continue
 		}
 		if k.ShortTag() == "!!merge" {

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// faults collects what is wrong with one file.
+type faults struct {
+	file  string
+	errs  Errors
+	lines map[string]int    // path -> line of its key, or of a list's item; what the environment sets has none
+	bad   map[string]bool   // paths with a fault: report says nothing more about them and what is below them
+	env   map[string]string // path -> the environment variable that set it
+}
+
+func (f *faults) add(line int, path, problem string) {
+	f.errs = append(f.errs, Error{File: f.file, Line: max(line, 1), Path: path, Problem: problem})
+}
+
+// fault reports something at a line, and silences later reports about the same path.
+func (f *faults) fault(line int, path, format string, args ...any) {
+	f.add(line, path, fmt.Sprintf(format, args...))
+	f.bad[path] = true
+}
+
+// report reports what is wrong with a value, unless its path or one above it has a fault already.
+func (f *faults) report(path, format string, args ...any) {
+	line := 0
+	for p := path; ; p = parent(p) {
+		if f.bad[p] {
+			return
+		}
+		if line == 0 {
+			line = f.lines[p]
+		}
+		if p == "" {
+			break
+		}
+	}
+	problem := fmt.Sprintf(format, args...)
+	if name := f.env[path]; name != "" {
+		problem += " (set by the environment variable " + name + ")"
+	}
+	f.add(line, path, problem)
+}
+
+// warn notes what is valid at a path, and risky.
+func (f *faults) warn(c *Config, path, problem string) {
+	c.warnings = append(
+		c.warnings, Error{File: f.file, Line: max(f.lines[path], 1), Path: path, Problem: "warning: " + problem},
+	)
+}
+
+func parent(path string) string {
+	return path[:max(strings.LastIndexAny(path, ".["), 0)]
+}
+
+func join(path, key string) string {
+	if path == "" || key == "" {
+		return path + key
+	}
+	return path + "." + key
+}
+
+func item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
