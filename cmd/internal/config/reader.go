@@ -19,7 +19,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
 // reader reads and checks one file.
@@ -50,46 +49,6 @@ func newReader(file string, reg providers.Registry) *reader {
 		own:     map[string]string{},
 	}
 }
-
-// field is a key that a struct type has.
-type field struct {
-	name string
-	typ  reflect.Type
-}
-
-// fieldsOf lists the keys of a struct type: its exported fields with a yaml tag, and those of the structs that it embeds inline.
-func fieldsOf(t reflect.Type) []field {
-	var out []field
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		switch {
-		case f.Anonymous && opts == "inline" && f.Type.Kind() == reflect.Struct:
-			out = append(out, fieldsOf(f.Type)...)
-		case f.IsExported() && name != "" && name != "-":
-			out = append(out, field{name, f.Type})
-		}
-	}
-	return out
-}
-
-// isText tells a type that has a text form of its own: its UnmarshalText reads it.
-func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
-
-func names(fields []field) []string {
-	out := make([]string, len(fields))
-	for i, f := range fields {
-		out[i] = f.name
-	}
-	return out
-}
-
-var (
-	durationType = reflect.TypeFor[time.Duration]()
-	providerType = reflect.TypeFor[Provider]()
-	amountType   = reflect.TypeFor[fleet.Amount]()
-	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
 
 // delimiter between the parts of a viper key: YAML allows no such character, so no key can hold it.
 const delimiter = "\x00"
@@ -137,11 +96,10 @@ func strict(c *mapstructure.DecoderConfig) {
 func (r *reader) bindEnv(v *viper.Viper, t reflect.Type, path string) {
 	for _, f := range fieldsOf(t) {
 		p := join(path, f.name)
-		switch kind := f.typ.Kind(); {
-		case kind == reflect.Struct && !isText(f.typ):
+		switch k := kindOf(f.typ); {
+		case k == kindMapping:
 			r.bindEnv(v, f.typ, p)
-		case kind == reflect.Slice && !isText(f.typ):
-		default:
+		case k.isScalar():
 			name := EnvName(p)
 			text := os.Getenv(name)
 			if text == "" {
@@ -192,11 +150,10 @@ func (r *reader) unknownEnv() {
 func envNames(t reflect.Type, path string) []string {
 	var out []string
 	for _, f := range fieldsOf(t) {
-		switch p, kind := join(path, f.name), f.typ.Kind(); {
-		case kind == reflect.Struct && !isText(f.typ):
+		switch p, k := join(path, f.name), kindOf(f.typ); {
+		case k == kindMapping:
 			out = append(out, envNames(f.typ, p)...)
-		case kind == reflect.Slice && !isText(f.typ):
-		default:
+		case k.isScalar():
 			out = append(out, strings.TrimPrefix(EnvName(p), envPrefix))
 		}
 	}
@@ -226,7 +183,7 @@ func EnvName(path string) string {
 // envNode makes a node of a variable's text, typed as YAML would type it.
 func envNode(t reflect.Type, text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if t == durationType || t.Kind() == reflect.String || isText(t) {
+	if k := kindOf(t); k == kindDuration || k == kindText || k == kindOwnText {
 		n.Tag = "!!str"
 	}
 	return n
@@ -254,18 +211,16 @@ func (r *reader) value(n *yaml.Node, t reflect.Type, path string) (v any, ok boo
 		r.fault(line, path, "anchors and aliases (&, *) are not read here: write the value out")
 		return nil, false
 	}
-	switch {
-	case t == providerType:
-		return r.provider(n, path)
-	case t == durationType, isText(t):
-	case t.Kind() == reflect.Pointer:
-		return r.value(n, t.Elem(), path)
-	case t.Kind() == reflect.Struct:
+	switch kindOf(t) {
+	case kindMapping:
+		if t == providerType {
+			return r.provider(n, path)
+		}
 		fields := fieldsOf(t)
 		return r.mapping(n, path, fields, func(k, _ *yaml.Node) { r.unknown(k, path, n, names(fields)) })
-	case t.Kind() == reflect.Map:
+	case kindFreeMapping:
 		return r.freeMapping(n, t.Elem(), path)
-	case t.Kind() == reflect.Slice:
+	case kindList:
 		return r.list(n, t.Elem(), path)
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
@@ -375,7 +330,7 @@ func (r *reader) list(n *yaml.Node, elem reflect.Type, path string) (any, bool) 
 		switch {
 		case ok:
 			out = append(out, v)
-		case elem.Kind() == reflect.Struct && !isText(elem):
+		case kindOf(elem) == kindMapping:
 			out = append(out, map[string]any{})
 		}
 	}
@@ -558,10 +513,10 @@ func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
 		return nil, "has no value: write one or remove the key"
 	}
 	wrong := func(want string) (any, string) { return nil, "want " + want + ", have " + describe(n) }
-	switch {
-	case t == durationType:
+	switch k := kindOf(t); k {
+	case kindDuration:
 		return duration(n)
-	case t.Kind() == reflect.String || isText(t):
+	case kindText, kindOwnText:
 		switch {
 		case n.Kind != yaml.ScalarNode:
 			return wrong("text")
@@ -569,19 +524,19 @@ func scalar(n *yaml.Node, t reflect.Type) (v any, problem string) {
 			return ownText(n.Value, t)
 		case tag != "!!str":
 			return nil, "want text, have " + describe(n) + ": put it in quotes"
-		case isText(t):
+		case k == kindOwnText:
 			return ownText(n.Value, t)
 		}
 		return reflect.ValueOf(n.Value).Convert(t).Interface(), ""
-	case t.Kind() == reflect.Bool:
+	case kindBool:
 		if tag != "!!bool" {
 			return wrong("true or false")
 		}
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+	case kindInt:
 		if tag != "!!int" {
 			return wrong("a whole number")
 		}
-	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+	case kindNumber:
 		if tag != "!!int" && tag != "!!float" {
 			return wrong("a number")
 		}

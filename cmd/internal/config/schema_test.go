@@ -49,41 +49,35 @@ func schemaOf(t reflect.Type, path string) object {
 			return object{"enum": list}
 		}
 	}
-	switch {
-	case t == providerType:
-		s := mappingOf(fieldsOf(t), path)
-		for _, ty := range all.Types() {
-			s["properties"].(object)[ty.Name] = schemaOf(reflect.TypeOf(ty.NewConfig()).Elem(), path)
+	switch kindOf(t) {
+	case kindMapping:
+		properties := object{}
+		for _, f := range fieldsOf(t) {
+			properties[f.name] = schemaOf(f.typ, join(path, f.name))
 		}
-		return s
-	case t == durationType:
-		return object{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
-	case t == amountType:
-		return object{"type": []string{"integer", "string"}}
-	case isText(t), t.Kind() == reflect.String:
-		return object{"type": "string"}
-	case t.Kind() == reflect.Pointer:
-		return schemaOf(t.Elem(), path)
-	case t.Kind() == reflect.Struct:
-		return mappingOf(fieldsOf(t), path)
-	case t.Kind() == reflect.Map:
+		if t == providerType {
+			for _, ty := range all.Types() {
+				properties[ty.Name] = schemaOf(reflect.TypeOf(ty.NewConfig()).Elem(), path)
+			}
+		}
+		return object{"type": "object", "additionalProperties": false, "properties": properties}
+	case kindFreeMapping:
 		return object{"type": "object", "additionalProperties": schemaOf(t.Elem(), path+"[]")}
-	case t.Kind() == reflect.Slice:
+	case kindList:
 		return object{"type": "array", "items": schemaOf(t.Elem(), path+"[]")}
-	case t.Kind() == reflect.Bool:
+	case kindDuration:
+		return object{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
+	case kindBool:
 		return object{"type": "boolean"}
-	case t.Kind() == reflect.Float64:
+	case kindInt:
+		return object{"type": "integer"}
+	case kindNumber:
 		return object{"type": "number"}
 	}
-	return object{"type": "integer"}
-}
-
-func mappingOf(fields []field, path string) object {
-	properties := object{}
-	for _, f := range fields {
-		properties[f.name] = schemaOf(f.typ, join(path, f.name))
+	if t == amountType {
+		return object{"type": []string{"integer", "string"}}
 	}
-	return object{"type": "object", "additionalProperties": false, "properties": properties}
+	return object{"type": "string"}
 }
 
 // TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is installed. The rest of the

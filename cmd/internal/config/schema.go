@@ -1,0 +1,99 @@
+package config
+
+import (
+	"encoding"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+)
+
+// kind says how a file writes the values of a Go type. kindOf and fieldsOf are what the walk over a file, the names of
+// environment variables and the chart's schema know of the types.
+type kind int
+
+const (
+	kindNone        kind = iota
+	kindMapping          // of the keys that fieldsOf returns
+	kindFreeMapping      // of keys that the user chooses
+	kindList
+	kindDuration
+	kindOwnText // the type's UnmarshalText reads it
+	kindText
+	kindBool
+	kindInt
+	kindNumber
+)
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	providerType = reflect.TypeFor[Provider]()
+	amountType   = reflect.TypeFor[fleet.Amount]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+func kindOf(t reflect.Type) kind {
+	switch {
+	case t == durationType:
+		return kindDuration
+	case reflect.PointerTo(t).Implements(textType):
+		return kindOwnText
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return kindMapping
+	case reflect.Map:
+		return kindFreeMapping
+	case reflect.Slice:
+		return kindList
+	case reflect.String:
+		return kindText
+	case reflect.Bool:
+		return kindBool
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return kindInt
+	case reflect.Float32, reflect.Float64:
+		return kindNumber
+	default:
+		return kindNone
+	}
+}
+
+// isScalar reports whether a value of this kind is one word, which an environment variable can hold.
+func (k kind) isScalar() bool { return k >= kindDuration }
+
+// field is a key that a struct type has.
+type field struct {
+	name string
+	typ  reflect.Type // never a pointer
+}
+
+// fieldsOf returns the keys of a struct type: its exported fields with a yaml tag, and those of the structs that it
+// embeds inline.
+func fieldsOf(t reflect.Type) []field {
+	var out []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		typ := f.Type
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		switch name, option, _ := strings.Cut(f.Tag.Get("yaml"), ","); {
+		case option == "inline":
+			out = append(out, fieldsOf(typ)...)
+		case f.IsExported() && name != "" && name != "-":
+			out = append(out, field{name, typ})
+		}
+	}
+	return out
+}
+
+func names(fields []field) []string {
+	out := make([]string, len(fields))
+	for i, f := range fields {
+		out[i] = f.name
+	}
+	return out
+}
