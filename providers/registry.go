@@ -17,6 +17,7 @@ import (
 // int, float64, time.Duration (written with a unit), encoding.TextUnmarshaler, slices and string-keyed maps of them,
 // nested structs. The error of an UnmarshalText names what is wrong and does not repeat the text. A struct that is
 // embedded with the tag `yaml:",inline"` adds its keys to those of the struct around it.
+// A list in the file replaces the default; a map adds to it.
 type Config interface {
 	// Validate returns every fault, with paths relative to this config ("address"). It reads files, and asks no device.
 	Validate() []Problem

@@ -5,11 +5,13 @@
 // It also finds, from the file alone, the machine of a Node (Config.FindMachine), and reports changes of the file
 // (Watch).
 //
-// How a file is read: the YAML is parsed to nodes, which know their lines. The nodes are compared with the Go types,
-// which finds unknown keys, duplicates and wrong types. The sound part goes into a viper instance, where environment
-// variables override the file, and from there into the Config. Last come the checks of values. viper on its own cannot
-// be strict: it lower-cases keys, knows no lines, and reads `30` as 30 ns. Its WatchConfig ends the process where
-// inotify is exhausted. Provider settings, whose maps may have free keys, do not go through viper.
+// How a file is read: viper supplies the file's text and the environment's values. The text is parsed to YAML nodes,
+// which know their lines. The walk compares the nodes with the Go types, reports every fault at its line, and writes
+// what fits for a strict decoder (KnownFields). That decoder is the only way in which values get into the Config. It
+// fills each provider's settings over the defaults of its type, and takes the environment's values last. Then the
+// values are checked. The decoder alone would read 1.9 as 1 and `yes` as true, follow aliases, stop at the first wrong
+// text form and quote values. viper alone lower-cases keys, knows no lines, and reads `30` as 30 ns; its WatchConfig
+// ends the process where inotify is exhausted.
 //
 // Scalars outside lists can be set by environment variables: mode by FORCEFENCE_MODE, listen.metrics by
 // FORCEFENCE_LISTEN_METRICS, powerOffAfter by FORCEFENCE_POWER_OFF_AFTER. An empty variable counts as not set. A
@@ -21,9 +23,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"time"
 
+	"github.com/spf13/viper"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
@@ -201,14 +203,29 @@ type Option func(*reader)
 // controller's.
 func SkipFiles() Option { return func(r *reader) { r.skipFiles = true } }
 
+// rawText is viper's decoder of a file. It keeps the text for a strict decoder, and gives viper no values.
+type rawText []byte
+
+// Decoder returns t for any format.
+func (t *rawText) Decoder(string) (viper.Decoder, error) { return t, nil }
+
+// Decode keeps the text.
+func (t *rawText) Decode(text []byte, _ map[string]any) error {
+	*t = text
+	return nil
+}
+
 // Load reads and checks a file. It returns Errors for a file with faults. If the file cannot be read, the error wraps
 // the cause (fs.ErrNotExist).
 func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
+	var text rawText
+	v := viper.NewWithOptions(viper.WithDecoderRegistry(&text))
+	v.SetConfigFile(file)
+	v.SetConfigType("yaml")
+	if err := v.ReadInConfig(); err != nil {
 		return nil, fmt.Errorf("reading configuration: %w", err)
 	}
-	return Parse(file, data, reg, opts...)
+	return Parse(file, text, reg, opts...)
 }
 
 // Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that
@@ -220,9 +237,8 @@ func Parse(file string, data []byte, reg providers.Registry, opts ...Option) (*C
 	}
 	cfg := Default()
 	if root := r.document(data); root != nil {
-		if r.decode(root, cfg) {
-			r.check(cfg)
-		}
+		r.readInto(cfg, root)
+		r.check(cfg)
 		r.unknownEnv()
 	}
 	if len(r.errs) > 0 {

@@ -249,6 +249,23 @@ func TestEnvironment(t *testing.T) {
 				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable " +
 				"FORCEFENCE_POWER_OFF_AFTER)",
 		},
+		{
+			name: "what the environment sets is not given in the file", text: text,
+			env:  map[string]string{"FORCEFENCE_MAX_POWER_ONS_PER_DAY": "2"},
+			want: func(c *config.Config) { c.MaxPowerOnsPerDay = 2 },
+		},
+		{
+			name: "over a faulty value of the file", text: text + "taintKey: 3\nlistens: {}\n",
+			env: map[string]string{
+				"FORCEFENCE_TAINT_KEY": "\xff", "FORCEFENCE_LISTEN_HEALTH": "hunter2", "FORCEFENCE_DETACH_TIMEOUT": "+0",
+			},
+			err: "f:1: detachTimeout: not a duration: write it as \"30s\", \"5m\" or \"1h30m\"" +
+				" (set by the environment variable FORCEFENCE_DETACH_TIMEOUT)\n" +
+				"f:2: listen.health: must be host:port, or \"\" for no server (set by the environment variable FORCEFENCE_LISTEN_HEALTH)\n" +
+				"f:5: taintKey: is not UTF-8 (set by the environment variable FORCEFENCE_TAINT_KEY)\n" +
+				"f:5: taintKey: want text, have a whole number: put it in quotes\n" +
+				"f:6: listens: unknown key: did you mean \"listen\"?",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for k, v := range tc.env {

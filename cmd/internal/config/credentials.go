@@ -47,6 +47,9 @@ func (r *reader) noteText(path, text string) {
 	if secret || path == "listen.statusKeyFile" {
 		r.secrets[path] = text
 	}
+	if inSettings(path) && strings.HasSuffix(key, "Env") {
+		r.named[text] = true
+	}
 	if inSettings(path) && providers.PerMachine(text) {
 		r.own[path] = text
 	}

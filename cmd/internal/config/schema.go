@@ -33,6 +33,13 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
+// builtinKinds are those of the types without a meaning of their own. Settings have no others.
+var builtinKinds = map[reflect.Kind]kind{
+	reflect.Struct: kindMapping, reflect.Map: kindFreeMapping, reflect.Slice: kindList,
+	reflect.String: kindText, reflect.Bool: kindBool, reflect.Float64: kindNumber,
+	reflect.Int: kindInt, reflect.Int8: kindInt, reflect.Int16: kindInt, reflect.Int32: kindInt, reflect.Int64: kindInt,
+}
+
 func kindOf(t reflect.Type) kind {
 	switch {
 	case t == durationType:
@@ -40,26 +47,11 @@ func kindOf(t reflect.Type) kind {
 	case reflect.PointerTo(t).Implements(textType):
 		return kindOwnText
 	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return kindMapping
-	case reflect.Map:
-		return kindFreeMapping
-	case reflect.Slice:
-		return kindList
-	case reflect.String:
-		return kindText
-	case reflect.Bool:
-		return kindBool
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return kindInt
-	case reflect.Float32, reflect.Float64:
-		return kindNumber
-	default:
-		return kindNone
-	}
+	return builtinKinds[t.Kind()]
 }
+
+// isText reports whether a value of this kind is text in YAML.
+func (k kind) isText() bool { return k == kindDuration || k == kindOwnText || k == kindText }
 
 // isScalar reports whether a value of this kind is one word, which an environment variable can hold.
 func (k kind) isScalar() bool { return k >= kindDuration }

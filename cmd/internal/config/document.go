@@ -48,47 +48,28 @@ func parseYAML(in io.Reader) ([]*yaml.Node, error) {
 
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// locate finds the line of a syntax error. The library's own number is that of the enclosing block, counted from 0 or from 1, or
-// missing. So: feed it line by line to learn how far it read; the longest run of lines that still parses ends before the fault.
+// locate finds the line of a syntax error. The library's own number is that of the enclosing block, counted from 0 or
+// from 1, or missing. The library reads little beyond the fault. So the longest run of the lines that it read and that
+// still parses ends before the fault.
 func locate(data []byte, err error) (line int, problem string) {
 	problem = "YAML: " + oneLine(yamlPrefix.ReplaceAllString(err.Error(), ""))
 	switch {
-	case strings.Contains(problem, "unknown anchor"): // the library quotes the name, which may be a secret that begins with *
+	case strings.Contains(problem, "unknown anchor"): // the library quotes the name, which may be a secret
 		problem = "YAML: text that begins with * must be in quotes (anchors and aliases are not read here)"
 	case strings.Contains(problem, "unexpected end of stream"):
 		problem = "YAML: a quote is opened and not closed"
 	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	in := &lineReader{lines: lines}
+	in := bytes.NewReader(data)
 	_, _ = parseYAML(in)
-	const tries = 1000 // an unclosed quote before more lines than this: the library's number has to do
-	for n := in.read - 1; n > 0 && n > in.read-tries; n-- {
-		if _, err := parseYAML(bytes.NewReader(bytes.Join(lines[:n], nil))); err == nil {
-			return n + 1, problem
+	read := data[:len(data)-in.Len()]
+	for range 1000 { // an unclosed quote before more lines than this: the library's number has to do
+		read = read[:bytes.LastIndexByte(bytes.TrimSuffix(read, []byte("\n")), '\n')+1]
+		if _, err := parseYAML(bytes.NewReader(read)); err == nil {
+			return 1 + bytes.Count(read, []byte("\n")), problem
 		}
 	}
-	if m := yamlPrefix.FindStringSubmatch(err.Error()); in.read > tries && m != nil && m[1] != "" {
+	if m := yamlPrefix.FindStringSubmatch(err.Error()); m != nil {
 		line, _ = strconv.Atoi(m[1])
 	}
 	return max(line, 1), problem
-}
-
-// lineReader gives one line per Read and counts them.
-type lineReader struct {
-	lines [][]byte
-	read  int
-	rest  []byte
-}
-
-func (l *lineReader) Read(p []byte) (int, error) {
-	if len(l.rest) == 0 {
-		if l.read == len(l.lines) {
-			return 0, io.EOF
-		}
-		l.rest = l.lines[l.read]
-		l.read++
-	}
-	n := copy(p, l.rest)
-	l.rest = l.rest[n:]
-	return n, nil
 }

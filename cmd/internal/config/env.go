@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+)
+
+const envPrefix = "FORCEFENCE_"
+
+var upperCase = regexp.MustCompile(`[A-Z]`)
+
+// EnvName returns the environment variable that overrides the scalar at path: FORCEFENCE_LISTEN_METRICS for
+// listen.metrics.
+func EnvName(path string) string {
+	return envPrefix + strings.ToUpper(upperCase.ReplaceAllString(strings.ReplaceAll(path, ".", "_"), "_$0"))
+}
+
+// overrides returns the environment's values for the keys of struct type t, as YAML for decode, and notes the names of
+// all variables that could have one. A scalar in a list has no variable.
+func (r *reader) overrides(t reflect.Type, path string, v *viper.Viper) string {
+	var pairs []string
+	for _, f := range fieldsOf(t) {
+		p, k := join(path, f.name), kindOf(f.typ)
+		switch {
+		case k == kindMapping:
+			pairs = appendPair(pairs, f.name, r.overrides(f.typ, p, v))
+		case k.isScalar():
+			name := EnvName(p)
+			r.known = append(r.known, strings.TrimPrefix(name, envPrefix))
+			_ = v.BindEnv(p, name) // fails without a name alone
+			if value := v.GetString(p); value != "" {
+				pairs = appendPair(pairs, f.name, r.override(p, name, value, f.typ))
+			}
+		}
+	}
+	return mappingOf(pairs)
+}
+
+// override reports what is wrong with a variable's value, and returns it for decode; "" if it does not fit type t.
+func (r *reader) override(path, name, value string, t reflect.Type) string {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value} // typed as YAML would type it
+	if kindOf(t).isText() {
+		n.Tag = "!!str"
+	}
+	r.env[path] = name
+	delete(r.bad, path) // what the file says is not used
+	sound, problem := scalar(n, t)
+	if problem != "" {
+		r.report(path, "%s", problem)
+		r.bad[path] = true
+	}
+	return sound
+}
+
+// serviceEnv matches what Kubernetes sets in a pod for each Service, and for the ports of each.
+var serviceEnv = regexp.MustCompile(
+	`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// testEnv begins the variables of the repository's own tests, which run forcefence under them.
+var testEnv = []string{"FORCEFENCE_TEST_", "FORCEFENCE_REQUIRE_", "FORCEFENCE_E2E"}
+
+// unknownEnv reports variables with our prefix that name no key: a mode whose variable is misspelt would not apply.
+func (r *reader) unknownEnv() {
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		short, ours := strings.CutPrefix(name, envPrefix)
+		switch {
+		case !ours || value == "" || slices.Contains(r.known, short) || r.named[name]:
+		case serviceEnv.MatchString(name):
+		case slices.ContainsFunc(testEnv, func(p string) bool { return strings.HasPrefix(name, p) }):
+		default:
+			if now := removedEnv(name); now != "" {
+				r.add(1, "", fmt.Sprintf("the environment variable %s was removed: %s", name, now))
+				continue
+			}
+			near := nearest(short, r.known)
+			if near != "" {
+				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
+			}
+			r.add(1, "", fmt.Sprintf("the environment variable %s names no key%s", label(name), near))
+		}
+	}
+}

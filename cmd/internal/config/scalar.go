@@ -1,0 +1,96 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// walkScalar walks one word.
+func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
+	sound, problem := scalar(n, t)
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
+		problem = "a password inside an address: use passwordFile or passwordEnv"
+	}
+	if problem != "" {
+		r.fault(r.lines[path], path, "%s", problem)
+		return ""
+	}
+	if kindOf(t) == kindText {
+		r.noteText(path, n.Value)
+	}
+	return sound
+}
+
+// scalars holds for each kind of scalar how messages call it, and the YAML tags that it may have. The library's decoder
+// takes more tags, such as 1.9 for an integer.
+var scalars = map[kind]struct {
+	called string
+	tags   []string
+}{
+	kindDuration: {`a duration such as "30s" or "5m"`, []string{"!!str"}},
+	kindOwnText:  {"text", []string{"!!str"}},
+	kindText:     {"text", []string{"!!str"}},
+	kindBool:     {"true or false", []string{"!!bool"}},
+	kindInt:      {"a whole number", []string{"!!int"}},
+	kindNumber:   {"a number", []string{"!!int", "!!float"}},
+}
+
+// scalar returns a node as a value of type t, as YAML for decode, or what is wrong with it, without the value.
+func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
+	k, isWord := kindOf(t), n.Kind == yaml.ScalarNode
+	want := scalars[k].called
+	fits := slices.Contains(scalars[k].tags, n.ShortTag()) ||
+		t == amountType && n.ShortTag() == "!!int" // as Kubernetes' IntOrString
+	switch {
+	case isNull(n):
+		return "", "has no value: write one or remove the key"
+	case k == kindNone:
+		return "", "forcefence cannot read a setting of Go type " + t.String()
+	case k == kindDuration && isWord && n.Value != "" && strings.Trim(n.Value, "0123456789.") == "":
+		return "", fmt.Sprintf("a duration needs a unit: \"%ss\"?", n.Value)
+	case !fits && isWord && want == "text":
+		return "", "want text, have " + describe(n) + ": put it in quotes"
+	case !fits || !isWord:
+		return "", "want " + want + ", have " + describe(n)
+	case !utf8.ValidString(n.Value): // of the environment: YAML has no such text
+		return "", "is not UTF-8"
+	}
+	value := reflect.New(t)
+	err := n.Decode(value.Interface())
+	switch {
+	case k == kindDuration && (err != nil || strings.HasSuffix(n.Value, "0")): // the decoder takes +0
+		return "", `not a duration: write it as "30s", "5m" or "1h30m"`
+	case err != nil && k != kindOwnText:
+		return "", "is out of range"
+	case err != nil && n.Value != "" && strings.Contains(err.Error(), n.Value):
+		return "", "is not what this setting takes" // it may be a secret in the wrong place
+	case err != nil:
+		return "", oneLine(err.Error())
+	case k == kindNumber && (math.IsNaN(value.Elem().Float()) || math.IsInf(value.Elem().Float(), 0)):
+		return "", "must be a finite number"
+	case k.isText():
+		return quote(n.Value), ""
+	}
+	return n.Value, "" // a number or truth value
+}
+
+// describe says what kind of thing a node is, never its value.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return cmp.Or(map[string]string{
+		"!!str": "text", "!!int": "a whole number", "!!float": "a number", "!!bool": "true or false",
+		"!!null": "nothing", "!!timestamp": "a date",
+	}[n.ShortTag()], "something else")
+}

@@ -1,0 +1,58 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// userinfo finds user:password@ in an address.
+var userinfo = regexp.MustCompile(`://[^/@\s]*:[^/@\s]+@`)
+
+// refuseSecret reports a secret in the file and names the keys to use, without its value. Those keys are then not
+// called missing.
+func (r *reader) refuseSecret(k *yaml.Node, path string, known []string) {
+	var use []string
+	for _, f := range known {
+		base, isRef := strings.CutSuffix(f, "File")
+		if !isRef {
+			base, isRef = strings.CutSuffix(f, "Env")
+		}
+		if isRef && looksSecret(base) {
+			use = append(use, f)
+			r.bad[join(path, f)] = true
+		}
+	}
+	if len(use) == 0 {
+		use = []string{"passwordFile", "passwordEnv"}
+	}
+	r.fault(k.Line, join(path, label(k.Value)),
+		"a secret does not belong in this file: use %s", strings.Join(use, " or "))
+}
+
+func inSettings(path string) bool { return strings.HasPrefix(path, "providers[") }
+
+// looksSecret reports whether a key holds a secret itself: password, bmcPassword, X-Auth-Token, and `password:hunter2`,
+// where the space was forgotten.
+func looksSecret(key string) bool {
+	key = strings.ToLower(key[:len(key)-len(strings.TrimLeft(key, identifier))])
+	key = strings.NewReplacer("-", "", "_", "").Replace(key)
+	return slices.ContainsFunc([]string{
+		"password", "passwd", "passphrase", "secret", "token", "apikey", "secretkey", "accesskey", "privatekey",
+		"credentials",
+	}, func(word string) bool { return strings.HasSuffix(key, word) })
+}
+
+const identifier = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
+// label returns a key as a path shows it: its leading identifier, since what follows may be a value whose space was
+// forgotten. Keys of free mappings may hold dots and slashes.
+func label(key string) string {
+	n := len(key) - len(strings.TrimLeft(key, identifier+"./"))
+	if n == len(key) && n > 0 && n <= 80 {
+		return key
+	}
+	return key[:min(n, 80)] + "..."
+}

@@ -1,0 +1,293 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// reader reads and checks one file.
+type reader struct {
+	faults
+	reg       providers.Registry
+	providers map[string]Provider // by path
+	known     []string            // the variables of all scalars, without their prefix
+	named     map[string]bool     // environment variables that the settings name
+	secrets   map[string]string   // path -> the file of a secret
+	own       map[string]string   // path -> a setting of credentials that each machine has of its own
+	skipFiles bool                // see SkipFiles
+}
+
+func newReader(file string, reg providers.Registry) *reader {
+	return &reader{
+		faults:    faults{file, nil, map[string]int{}, map[string]bool{}, map[string]string{}},
+		reg:       reg,
+		providers: map[string]Provider{},
+		named:     map[string]bool{},
+		secrets:   map[string]string{},
+		own:       map[string]string{},
+	}
+}
+
+// readInto fills cfg, which holds the defaults, from the document and the environment. Faulty values keep their
+// defaults.
+func (r *reader) readInto(cfg *Config, root *yaml.Node) {
+	t := reflect.TypeFor[Config]()
+	r.lines[""] = root.Line
+	r.decode(cmp.Or(r.walk(root, t, ""), "{}"), cfg, "")
+	r.decode(r.overrides(t, "", viper.New()), cfg, "")
+	for i := range cfg.Providers {
+		cfg.Providers[i] = r.providers[item("providers", i)]
+	}
+	r.setOwn(cfg)
+}
+
+// decode is the only way in which values of a file get into Go. The walk leaves only what fits, so an error is a fault
+// of forcefence; its text may quote a secret.
+func (r *reader) decode(sound string, into any, path string) bool {
+	d := yaml.NewDecoder(strings.NewReader(sound))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		r.fault(r.lines[path], path, "forcefence cannot decode this, which is a fault of its own: please report it")
+		return false
+	}
+	return true
+}
+
+// walk compares a node with a Go type and reports its faults. It returns what fits the type, written again as YAML for
+// decode; "" where nothing is left.
+func (r *reader) walk(n *yaml.Node, t reflect.Type, path string) string {
+	if n.Kind == yaml.AliasNode {
+		r.fault(r.lines[path], path, "anchors and aliases (&, *) are not read here: write the value out")
+		return ""
+	}
+	switch kindOf(t) {
+	case kindMapping:
+		if t == providerType {
+			return r.walkProvider(n, path)
+		}
+		fields := fieldsOf(t)
+		return r.walkMapping(n, path, fields, func(k, _ *yaml.Node) { r.unknownKey(k, path, n, names(fields)) })
+	case kindFreeMapping:
+		return r.walkFreeMapping(n, t.Elem(), path)
+	case kindList:
+		return r.walkList(n, t.Elem(), path)
+	default:
+		return r.walkScalar(n, t, path)
+	}
+}
+
+// walkMapping walks a mapping whose keys are known; foreign is called for each other key.
+func (r *reader) walkMapping(n *yaml.Node, path string, fields []field, foreign func(k, v *yaml.Node)) string {
+	return r.walkPairs(n, path, func(k, v *yaml.Node, p string) string {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == k.Value })
+		switch {
+		case i < 0:
+			foreign(k, v)
+		case inSettings(path) && v.Kind != yaml.MappingNode && looksSecret(k.Value):
+			r.refuseSecret(k, path, names(fields))
+		default:
+			return r.walk(v, fields[i].typ, p)
+		}
+		return ""
+	})
+}
+
+// walkFreeMapping walks a mapping whose keys the user chooses.
+func (r *reader) walkFreeMapping(n *yaml.Node, elem reflect.Type, path string) string {
+	return r.walkPairs(n, path, func(k, v *yaml.Node, p string) string {
+		switch {
+		case k.ShortTag() != "!!str":
+			r.fault(k.Line, p, "a key must be text: put it in quotes")
+		case inSettings(path) && looksSecret(k.Value):
+			r.refuseSecret(k, path, nil)
+		default:
+			return r.walk(v, elem, p)
+		}
+		return ""
+	})
+}
+
+// walkPairs calls each for every pair of a mapping, once per key. It returns the mapping of what each returns. No value
+// at all is an empty mapping.
+func (r *reader) walkPairs(n *yaml.Node, path string, each func(k, v *yaml.Node, path string) string) string {
+	if isNull(n) {
+		return "{}"
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fault(r.lines[path], path, "want a mapping (key: value), have %s", describe(n))
+		return ""
+	}
+	var pairs []string
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if k.Kind != yaml.ScalarNode {
+			r.add(k.Line, path, "a key must be text, not "+describe(k))
+			continue
+		}
+		if k.ShortTag() == "!!merge" {
+			r.add(k.Line, path, "merge keys (<<) are not read here: write the values out")
+			continue
+		}
+		p := join(path, label(k.Value))
+		if first := seen[k.Value]; first != 0 {
+			r.fault(k.Line, p, "given twice: first on line %d", first)
+			continue
+		}
+		seen[k.Value] = k.Line
+		r.lines[p] = k.Line
+		pairs = appendPair(pairs, k.Value, each(k, v, p))
+	}
+	return mappingOf(pairs)
+}
+
+// appendPair appends a key and its value, if there is one. With the question mark the key may be long.
+func appendPair(pairs []string, key, value string) []string {
+	if value == "" {
+		return pairs
+	}
+	return append(pairs, "? "+quote(key)+": "+value)
+}
+
+func mappingOf(pairs []string) string { return "{" + strings.Join(pairs, ", ") + "}" }
+
+// quote writes text so that YAML reads the same text: YAML has all escapes that Go has.
+func quote(text string) string { return strconv.QuoteToASCII(text) }
+
+// walkList walks a list. Items that are mappings keep their place even if nothing of them is sound.
+func (r *reader) walkList(n *yaml.Node, elem reflect.Type, path string) string {
+	if isNull(n) {
+		return "[]"
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.fault(r.lines[path], path, "want a list (lines that begin with -), have %s", describe(n))
+		return ""
+	}
+	var items []string
+	for i, c := range n.Content {
+		p := item(path, i)
+		r.lines[p] = c.Line
+		sound := r.walk(c, elem, p)
+		if kindOf(elem) == kindMapping {
+			sound = cmp.Or(sound, "{}")
+		}
+		if sound != "" {
+			items = append(items, sound)
+		}
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+// walkProvider walks an item of providers: the common keys, and one key that is a type. It decodes them at once, over
+// the defaults of the type, and leaves nothing for the decoding of the file.
+func (r *reader) walkProvider(n *yaml.Node, path string) string {
+	fields := fieldsOf(providerType)
+	p := Provider{Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2}
+	typeKey := (*yaml.Node)(nil)
+	common := r.walkMapping(n, path, fields, func(k, v *yaml.Node) {
+		typ, known := r.reg.FindType(k.Value)
+		at := join(path, label(k.Value))
+		switch {
+		case !known && (v.Kind == yaml.MappingNode || v.ShortTag() == "!!null") && !looksSecret(k.Value):
+			if near := nearest(k.Value, names(fields)); near != "" && nearest(k.Value, r.reg.TypeNames()) == "" {
+				r.unknownKey(k, path, n, names(fields))
+				return
+			}
+			typeKey = k
+			r.fault(k.Line, at, "unknown provider type%s", hint(k.Value, r.reg.TypeNames()))
+		case !known:
+			r.unknownKey(k, path, n, append(names(fields), r.reg.TypeNames()...))
+		case typeKey != nil:
+			r.fault(k.Line, at, "a provider has one type, and line %d names one already", typeKey.Line)
+		default:
+			typeKey = k
+			p.Type, p.Config = typ.Name, r.settings(typ.NewConfig(), v, at)
+			if typ.Concurrency > 0 {
+				p.Concurrency = typ.Concurrency
+			}
+		}
+	})
+	if common == "" {
+		return ""
+	}
+	if typeKey == nil {
+		r.report(path, "no type: add one of %s", known(r.reg.TypeNames()))
+	}
+	r.decode(common, &p, path)
+	r.providers[path] = p
+	return ""
+}
+
+// settings returns cfg, which holds the defaults of its type, with the file's settings, and validates it. It returns
+// nil if none of them can be used.
+func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) providers.Config {
+	sound := r.walk(n, reflect.TypeOf(cfg).Elem(), path)
+	if sound == "" || !r.decode(sound, cfg, path) {
+		return nil
+	}
+	for _, p := range cfg.Validate() {
+		if r.skipFiles && errors.Is(p.Err, fs.ErrNotExist) {
+			continue
+		}
+		r.report(join(path, p.Path), "%s", oneLine(p.Text))
+	}
+	return cfg
+}
+
+// unknownKey reports a key that mapping n must not have, with the one probably meant. That one is then not called
+// missing as well.
+func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []string) {
+	if looksSecret(k.Value) {
+		r.refuseSecret(k, path, known)
+		return
+	}
+	if now := removedKeys[join(path, k.Value)]; now != "" {
+		r.fault(k.Line, join(path, k.Value), "this key was removed: %s", now)
+		return
+	}
+	if first, _, glued := strings.Cut(k.Value, ":"); glued && slices.Contains(known, first) {
+		r.fault(k.Line, join(path, first), "a space is missing after the colon")
+		return
+	}
+	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s", hint(k.Value, known))
+	if near := nearest(k.Value, known); near != "" && !hasKey(n, near) {
+		r.bad[join(path, near)] = true
+	}
+}
+
+func hint(word string, words []string) string {
+	if near := nearest(word, words); near != "" {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ": known are " + known(words)
+}
+
+func known(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func hasKey(n *yaml.Node, key string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
