@@ -33,6 +33,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
+//go:generate go test . -run "TestBroken|TestChartSchema" -update
+
 // ManualMarks says what to do with a person's mark on a node whose device says On.
 type ManualMarks string
 

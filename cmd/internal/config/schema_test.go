@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"regexp"
 	"testing"
 
 	"github.com/forcefence/forcefence/providers/all"
@@ -108,4 +109,28 @@ func TestChartSchema(t *testing.T) {
 	if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestExampleHasEveryKey: users look for keys in config.example.yaml, so it names each.
+func TestExampleHasEveryKey(t *testing.T) {
+	example, err := os.ReadFile("../../../config.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var look func(schema object, path string)
+	look = func(schema object, path string) {
+		properties, _ := schema["properties"].(object)
+		for key, s := range properties {
+			if !regexp.MustCompile(`\b` + key + `\b`).Match(example) {
+				t.Errorf("config.example.yaml does not have %s", join(path, key))
+			}
+			look(s.(object), join(path, key))
+		}
+		for _, inner := range []string{"items", "additionalProperties"} {
+			if s, ok := schema[inner].(object); ok {
+				look(s, path+"[]")
+			}
+		}
+	}
+	look(schemaOf(reflect.TypeFor[Config](), ""), "")
 }
