@@ -6500,6 +6500,118 @@ var Mutants = []Mutant{
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
+		Name: "config: a key without a value has its default", In: "cmd/internal/config.scalar",
+		Old: `return "", "has no value: write one or remove the key"`, New: `return "", ""`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: 1.9 is 1", In: "cmd/internal/config.scalars",
+		Old: `kindInt: {"a whole number", []string{"!!int"}}`, New: `kindInt: {"a whole number", []string{"!!int", "!!float"}}`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: yes is true", In: "cmd/internal/config.scalars",
+		Old: `kindBool: {"true or false", []string{"!!bool"}}`, New: `kindBool: {"true or false", []string{"!!bool", "!!str"}}`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a value is quoted", In: "cmd/internal/config.scalar",
+		Old: `strings.Contains(err.Error(), n.Value)`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a number needs not be finite", In: "cmd/internal/config.scalar",
+		Old: `return "", "must be a finite number"`, New: `return n.Value, ""`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: +0 is a duration", In: "cmd/internal/config.scalar",
+		Old: `strings.HasSuffix(n.Value, "0")`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an alias is no fault", In: "cmd/internal/config.reader.walk",
+		Old: `r.fault(r.lines[path], path, "anchors and aliases (&, *) are not read here: write the value out")`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a merge key is no fault", In: "cmd/internal/config.reader.walkPairs",
+		Old: `r.add(k.Line, path, "merge keys (<<) are not read here: write the values out")`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a duplicate is no fault", In: "cmd/internal/config.reader.walkPairs",
+		Old: `r.fault(k.Line, p, "given twice: first on line %d", first)`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an unknown key is no fault", In: "cmd/internal/config.reader.unknownKey",
+		Old: `r.fault(k.Line, join(path, label(k.Value)), "unknown key%s", hint(k.Value, known))`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a faulty item gives its place away", In: "cmd/internal/config.reader.walkList",
+		Old: `kindOf(elem) == kindMapping`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a password inside an address is read", In: "cmd/internal/config.reader.walkScalar",
+		Old: `userinfo.MatchString(n.Value)`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a secret is read", In: "cmd/internal/config.reader.walkMapping",
+		Old: `inSettings(path) && v.Kind != yaml.MappingNode && looksSecret(k.Value)`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a header may hold a secret", In: "cmd/internal/config.reader.walkFreeMapping",
+		Old: `inSettings(path) && looksSecret(k.Value)`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a provider has two types", In: "cmd/internal/config.reader.walkProvider",
+		Old: `r.fault(k.Line, at, "a provider has one type, and line %d names one already", typeKey.Line)`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: settings are not validated", In: "cmd/internal/config.reader.settings",
+		Old: `r.report(join(path, p.Path), "%s", oneLine(p.Text))`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: the decoder takes unknown keys", In: "cmd/internal/config.reader.decode",
+		Old: `d.KnownFields(true)`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a fault of the decoder is no fault", In: "cmd/internal/config.reader.decode",
+		Old:   `r.fault(r.lines[path], path, "forcefence cannot decode this, which is a fault of its own: please report it")`,
+		New:   ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an override counts as given", In: "cmd/internal/config.reader.override",
+		Old: `r.env[path] = name`, New: `r.env[path], r.lines[path] = name, 1`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an override of a faulty value is not checked", In: "cmd/internal/config.reader.override",
+		Old: `delete(r.bad, path)`, New: ``,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: a faulty override is no fault", In: "cmd/internal/config.reader.override",
+		Old: `problem != ""`, New: `false`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
+		Name: "config: an override has no effect", In: "cmd/internal/config.reader.overrides",
+		Old:   `pairs = appendPair(pairs, f.name, r.override(p, name, value, f.typ))`,
+		New:   `r.override(p, name, value, f.typ)`,
+		Tests: []string{"./cmd/internal/config"},
+	},
+	{
 		Name: "config: an empty excludeSelector excludes all (8)", In: "cmd/internal/config.reader.check",
 		Old: "c.ExcludeSelector, labels.Nothing()", New: "c.ExcludeSelector, labels.Everything()",
 		Tests: []string{"./cmd/internal/config"},
