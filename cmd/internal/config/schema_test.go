@@ -19,14 +19,16 @@ const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"
 
 // words are what a key of the type may say, or the key at the path.
 var words = map[any]any{
-	reflect.TypeFor[Mode]():                modes,
-	reflect.TypeFor[PostFence]():           []PostFence{LeaveOff, PowerOn},
-	reflect.TypeFor[DetachAction]():        []DetachAction{Alert, DeleteAttachments, OutOfService},
-	reflect.TypeFor[ManualMarks]():         []ManualMarks{Refuse, Trust},
-	reflect.TypeFor[ControlPlanePolicy]():  []ControlPlanePolicy{Never, Quorum},
-	reflect.TypeFor[From]():                []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList},
-	reflect.TypeFor[Part]():                []Part{Last, All},
-	reflect.TypeFor[policy.Trigger]():      []policy.Trigger{policy.NotReady, policy.BecameNotReady, policy.StorageUnhealthy},
+	reflect.TypeFor[Mode]():               modes,
+	reflect.TypeFor[PostFence]():          []PostFence{LeaveOff, PowerOn},
+	reflect.TypeFor[DetachAction]():       []DetachAction{Alert, DeleteAttachments, OutOfService},
+	reflect.TypeFor[ManualMarks]():        []ManualMarks{Refuse, Trust},
+	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},
+	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate,
+		FromList},
+	reflect.TypeFor[Part](): []Part{Last, All},
+	reflect.TypeFor[policy.Trigger](): []policy.Trigger{policy.NotReady, policy.BecameNotReady,
+		policy.StorageUnhealthy},
 	reflect.TypeFor[policy.WithoutProof](): []policy.WithoutProof{policy.StorageFences, policy.AcceptDuplicates},
 	reflect.TypeFor[drain.Policy]():        drain.Policies,
 	reflect.TypeFor[storage.Find]():        []storage.Find{storage.ByHandle, storage.ByPV, storage.ByClaim},
@@ -43,7 +45,8 @@ func presetNames() (out []string) {
 
 type object = map[string]any
 
-// schemaOf is a JSON schema of what this package reads into the type: names, types and words. What else is wrong, check-config finds.
+// schemaOf is a JSON schema of what this package reads into the type: names, types and words. What else is wrong,
+// check-config finds.
 func schemaOf(t reflect.Type, path string) object {
 	for _, of := range []any{t, path} {
 		if list := words[of]; list != nil {
@@ -81,8 +84,8 @@ func schemaOf(t reflect.Type, path string) object {
 	return object{"type": "string"}
 }
 
-// TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is installed. The rest of the
-// file is written by hand.
+// TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is
+// installed. The rest of the file is written by hand.
 func TestChartSchema(t *testing.T) {
 	have, err := os.ReadFile(chartSchema)
 	if err != nil {
@@ -104,7 +107,8 @@ func TestChartSchema(t *testing.T) {
 		return
 	}
 	if flag.Lookup("update").Value.String() != "true" { // config_test.go has it
-		t.Fatalf("%s is not what the configuration's types say: go test ./cmd/internal/config -run TestChartSchema -update", chartSchema)
+		t.Fatalf("%s is not what the configuration's types say: go test ./cmd/internal/config -run TestChartSchema "+
+			"-update", chartSchema)
 	}
 	if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
 		t.Fatal(err)

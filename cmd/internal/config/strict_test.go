@@ -90,7 +90,9 @@ func TestDecodeIsStrict(t *testing.T) {
 
 // FuzzText demands that text, as a key and as a value, is the same after it was written for the decoder.
 func FuzzText(f *testing.F) {
-	for _, text := range []string{strings.Repeat("é", 1000), "", "a", "~", "3", "yes", "&a", "*a", "<<", "a: b # c", "|\n a", "\x00\u0085\u2028\ufeff", "\t\r\n"} {
+	for _, text := range []string{
+		strings.Repeat("é", 1000), "", "a", "~", "3", "yes", "&a", "*a", "<<", "a: b # c", "|\n a",
+		"\x00\u0085\u2028\ufeff", "\t\r\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
