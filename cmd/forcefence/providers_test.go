@@ -16,8 +16,8 @@ func TestProviders(t *testing.T) {
 		not    string
 	}{
 		{name: "all",
-			want: []string{"libvirt\n", "redfish\n", "off means: PowerState is Off of the system", "auth", "session",
-				"certificates that no authority vouches for"}},
+			want: []string{"libvirt\n", "redfish\n", "off means: PowerState of the system is Off", "auth", "session",
+				"certificates that no trusted authority signed"}},
 		{name: "one", args: []string{"libvirt"},
 			want: []string{"libvirt\n", "the domain's UUID", "reports changes by itself: yes"}, not: "redfish\n"},
 		{name: "none such", args: []string{"redfisch"}, status: 1,

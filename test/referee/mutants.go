@@ -24,9 +24,7 @@ var (
 	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
 	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name",
-		"taint/kube/writer.go",
-		"\"metadata\": object{\"uid\": p.UID, \"resourceVersion\": p.ResourceVersion},\n\t\t\t\"status\":   status,",
-		"\"status\": status,"}
+		"taint/kube/writer.go", "meta[\"uid\"] = p.UID\n\tmeta[\"resourceVersion\"] = p.ResourceVersion\n", ""}
 )
 
 // build makes the mutant's binary by an overlay: the source itself stays as it is.

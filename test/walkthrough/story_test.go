@@ -69,8 +69,7 @@ func (w *world) openPage() (stop func()) {
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	stop = func() { _ = cmd.Process.Kill(); <-ended }
 	w.t.Cleanup(stop)
-	w.typed(forward + "\nkubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status " +
-		"--duration 1h")
+	w.typed(forward + "\n" + makeToken)
 	w.until("the page answers", func() (bool, error) {
 		resp, err := http.Get(page)
 		if err != nil {
@@ -81,11 +80,14 @@ func (w *world) openPage() (stop func()) {
 	return stop
 }
 
+// makeToken makes a token that opens the status page.
+const makeToken = "" +
+	"kubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status --duration 1h"
+
 // pictures takes some, in light and dark, and shows them.
 func (w *world) pictures(alt, name, path string) {
 	w.t.Helper()
-	token := w.quietly("kubectl -n forcefence-system create token forcefence-status --audience forcefence.io/status " +
-		"--duration 1h")
+	token := w.quietly(makeToken)
 	dir := kit.Browse(w.t, page, strings.TrimSpace(token), name+"="+path)
 	for _, scheme := range []string{"light", "dark"} {
 		text, err := os.ReadFile(filepath.Join(dir, name+"-"+scheme+".png"))

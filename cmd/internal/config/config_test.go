@@ -257,13 +257,13 @@ func TestEnvironment(t *testing.T) {
 		{
 			name: "over a faulty value of the file", text: text + "taintKey: 3\nlistens: {}\n",
 			env: map[string]string{
-				"FORCEFENCE_TAINT_KEY": "\xff", "FORCEFENCE_LISTEN_HEALTH": "hunter2",
+				"FORCEFENCE_TAINT_KEY": "\xff", "FORCEFENCE_LISTEN_METRICS": "hunter2",
 				"FORCEFENCE_DETACH_TIMEOUT": "+0",
 			},
 			err: "f:1: detachTimeout: not a duration: write it as \"30s\", \"5m\" or \"1h30m\"" +
 				" (set by the environment variable FORCEFENCE_DETACH_TIMEOUT)\n" +
-				"f:2: listen.health: must be host:port, or \"\" for no server (set by the environment variable " +
-				"FORCEFENCE_LISTEN_HEALTH)\n" +
+				"f:3: listen.metrics: must be host:port, or \"\" for no server (set by the environment variable " +
+				"FORCEFENCE_LISTEN_METRICS)\n" +
 				"f:5: taintKey: is not UTF-8 (set by the environment variable FORCEFENCE_TAINT_KEY)\n" +
 				"f:5: taintKey: want text, have a whole number: put it in quotes\n" +
 				"f:6: listens: unknown key: did you mean \"listen\"?",
