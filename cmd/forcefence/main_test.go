@@ -156,7 +156,7 @@ func TestCheckConfigOneMachineTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr strings.Builder
-	const want = "c.yaml:9: nodes[0].machine.list[1].id: another node has this machine already, on line 8\n"
+	const want = "c.yaml:9: nodes[0].machine.list[1].id: another node already has this machine, on line 8\n"
 	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 ||
 		stderr.String() != want {
 		t.Errorf("got status %d and %q, want %q", status, stderr.String(), want)

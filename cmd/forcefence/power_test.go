@@ -300,7 +300,7 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	var out, stderr strings.Builder
 	if status := run([]string{"check-config", s.file}, all.Types(), &out, &stderr); status != 0 ||
 		!table.MatchString("\n\n"+out.String()) ||
-		!strings.Contains(stderr.String(), "nodes[0].machine.list[2]: warning: this machine cannot be asked, the "+
+		!strings.Contains(stderr.String(), "nodes[0].machine.list[2]: warning: this machine cannot be asked, but the "+
 			"others can") ||
 		strings.Contains(out.String()+stderr.String(), s.dc.Password()) {
 		t.Errorf("check-config: got %d\n%s%s", status, out.String(), stderr.String())

@@ -14,8 +14,9 @@ func TestCautions(t *testing.T) {
 	t.Setenv("PW", "12345678")
 	const file = "providers:\n- name: racks\n  redfish:\n    username: u\n    passwordEnv: PW\n    %s\nnodes: []\n"
 	for setting, risk := range map[string]string{
-		"ignoreUUID: true": "which machine", "ignoreChassisPower: true": "counts as off", "ignoreStates: [UpdateStatus]": "counts as off",
-		"allowOldTLS: true": "TLS 1.0", "ignoreUUID: false": "",
+		"ignoreUUID: true": "which machine", "ignoreChassisPower: true": "counts as off",
+		"ignoreStates: [UpdateStatus]": "counts as off",
+		"allowOldTLS: true":            "TLS 1.0", "ignoreUUID: false": "",
 	} {
 		cfg, err := config.Parse("f", fmt.Appendf(nil, file, setting), all.Types())
 		if err != nil {
@@ -25,7 +26,9 @@ func TestCautions(t *testing.T) {
 		switch got := cfg.Warnings(); {
 		case risk == "" && len(got) > 0:
 			t.Errorf("%s: got %v", setting, got)
-		case risk != "" && (len(got) != 1 || got[0].Path != "providers[0].redfish."+path || got[0].Line != 6 || !strings.Contains(got[0].Problem, risk)):
+		case risk != "" &&
+			(len(got) != 1 || got[0].Path != "providers[0].redfish."+path || got[0].Line != 6 ||
+				!strings.Contains(got[0].Problem, risk)):
 			t.Errorf("%s: got %v", setting, got)
 		}
 	}

@@ -119,7 +119,7 @@ func (r *reader) taintKey(path, key string) {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, theirs := range []string{"kubernetes.io", "k8s.io"} {
 		if domain != key && (domain == theirs || strings.HasSuffix(domain, "."+theirs)) {
-			r.report(path, "keys under %s are Kubernetes' own and mean something to it: use another", theirs)
+			r.report(path, "keys under %s belong to Kubernetes: use another", theirs)
 		}
 	}
 }
@@ -145,13 +145,14 @@ func (r *reader) listen(l Listen) {
 		return // none, or reported
 	}
 	if port != "0" && l.Status == l.Metrics {
-		r.report("listen.status", "is the address of another server: each needs its own")
+		r.report("listen.status", "another server has this address: use another")
 	}
 	switch {
 	case (l.StatusCertFile == "") != (l.StatusKeyFile == ""):
 		r.report("listen.status", "statusCertFile and statusKeyFile go together")
 	case l.StatusCertFile == "" && !loopback(host):
-		r.report("listen.status", "people's tokens cross the network: give statusCertFile and statusKeyFile, or listen at 127.0.0.1 (kubectl port-forward reaches that)")
+		r.report("listen.status", "would send users' tokens over the network unencrypted: set statusCertFile and "+
+			"statusKeyFile, or listen on 127.0.0.1 (for kubectl port-forward)")
 	case l.StatusCertFile != "" && !r.skipFiles:
 		if _, err := tls.LoadX509KeyPair(l.StatusCertFile, l.StatusKeyFile); err != nil {
 			r.report("listen.statusCertFile", "no certificate with its key: %s", oneLine(err.Error()))
@@ -187,13 +188,14 @@ func (r *reader) leaderElection(l LeaderElection) {
 	r.atLeast(path+"leaseDuration", l.LeaseDuration, time.Second)
 	r.atLeast(path+"retryPeriod", l.RetryPeriod, 100*time.Millisecond)
 	if l.LeaseDuration > time.Hour {
-		r.report(path+"leaseDuration", "must be at most 1h: for so long nobody leads after a leader died")
+		r.report(path+"leaseDuration", "must be at most 1h: no controller leads for that long after a leader died")
 	}
 	if l.LeaseDuration%time.Second != 0 {
-		r.report(path+"leaseDuration", "must be whole seconds: a Lease holds no less")
+		r.report(path+"leaseDuration", "must be whole seconds, as in a Lease")
 	}
 	if l.RenewDeadline >= l.LeaseDuration {
-		r.report(path+"renewDeadline", "must be shorter than leaseDuration (%s): two could lead at once", short(l.LeaseDuration))
+		r.report(path+"renewDeadline", "must be shorter than leaseDuration (%s): two could lead at once",
+			short(l.LeaseDuration))
 	}
 	if l.RetryPeriod >= l.RenewDeadline/6*5 { // client-go adds up to 20 % to a retry
 		r.report(path+"retryPeriod", "1.2 times it must be shorter than renewDeadline (%s)", short(l.RenewDeadline))
@@ -214,8 +216,9 @@ func (r *reader) warnOfShortLease(c *Config) {
 		return
 	}
 	whole := (least + time.Second - 1).Truncate(time.Second)
-	r.warn(c, "leaderElection.leaseDuration", fmt.Sprintf("another controller may lead before a power action of this one "+
-		"arrives. Write at least %s: renewDeadline (%s) and the timeout of provider %s (%s)",
+	r.warn(c, "leaderElection.leaseDuration", fmt.Sprintf("another controller may lead before a power action of "+
+		"this one "+
+		"arrives. Use at least %s: renewDeadline (%s) plus the timeout of provider %s (%s)",
 		short(whole), short(l.RenewDeadline), slowest.Name, short(slowest.Timeout)))
 }
 
@@ -231,7 +234,7 @@ func (r *reader) name(list string, i int, name string, earlier []string) {
 		return
 	}
 	if j := slices.Index(earlier, name); j >= 0 {
-		r.report(path, "%q is the name of %s already, on line %d", name, item(list, j), r.lines[item(list, j)])
+		r.report(path, "%q is already the name of %s, on line %d", name, item(list, j), r.lines[item(list, j)])
 	}
 }
 
@@ -241,7 +244,8 @@ func (r *reader) checkProvider(c *Config, i int) {
 	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
 		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
 	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.TimeToOff()+time.Second {
-		r.report(path+".timeout", "must be at least %s: %s of it pass before these devices say that a machine is off", s.TimeToOff()+time.Second, s.TimeToOff())
+		r.report(path+".timeout", "must be at least %s: these devices take %s to report that a machine is off",
+			s.TimeToOff()+time.Second, s.TimeToOff())
 	}
 	if p.RatePerSecond <= 0 || p.RatePerSecond > 1000 {
 		r.report(path+".ratePerSecond", "must be more than 0 and at most 1000")
@@ -272,7 +276,7 @@ func (r *reader) checkRule(c *Config, i int) {
 	if n.Mode != "" {
 		oneOf(r, path+".mode", n.Mode, modes...)
 	} else if _, given := r.lines[path+".mode"]; given {
-		r.report(path+".mode", "must be %s; without the key the mode above holds", either(spelled(modes)))
+		r.report(path+".mode", "must be %s; without the key the mode above applies", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
 	r.checkLevels(c, i)
@@ -294,15 +298,17 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	r.checkListed(c, provider, s, path+".machine")
 }
 
-// warnOfNames tells of machines that a Node's name leads to, and whose devices cannot say that it is another machine's Node.
+// warnOfNames tells of machines that a Node's name leads to, and whose devices cannot say that it is another machine's
+// Node.
 func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string) {
 	i := slices.Index(providerNames(c.Providers), provider)
 	if i < 0 || s.From != FromTemplate || s.ids == nil {
 		return
 	}
 	if typ, _ := r.reg.FindType(c.Providers[i].Type); strings.HasPrefix(typ.Identity, "none") {
-		r.warn(c, path, "whoever may register a Node chooses its name, and devices of type "+typ.Name+" do not tell whose machine they speak for: "+
-			"a Node with another's name gets that machine. A list names the nodes, and no other gets one")
+		r.warn(c, path,
+			"a Node's creator chooses its name, and devices of type "+typ.Name+" do not identify their machine: "+
+				"a Node with another's name gets that machine. Use a list: only its nodes get a machine")
 	}
 }
 
@@ -320,8 +326,8 @@ func (r *reader) checkProviderName(c *Config, provider, path string) {
 	}
 }
 
-// checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a host of its
-// own, and the password would arrive there. known tells that the provider's type is.
+// checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a
+// host of its own, and the password would arrive there. known tells that the provider's type is.
 func (r *reader) checkAllow(s *Source, path string, known bool) {
 	for i, e := range s.Allow {
 		if problem := s.allowed.add(e); problem != "" {
@@ -331,7 +337,7 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 	_, given := r.lines[path]
 	switch {
 	case given && s.From == FromList:
-		r.report(path, "has no effect on a list: you have written its IDs yourself")
+		r.report(path, "has no effect on a list, because the list has the IDs")
 	case given && s.From == FromSystemUUID:
 		r.report(path, "has no effect: a system UUID names no host")
 	case given && known && (s.ids == nil || !s.ids.HasAddressIDs()):
@@ -343,18 +349,24 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 			s.allowed = hosts
 			return
 		}
-		r.report(path, "missing: whoever may register a Node chooses its name and labels, and so who gets the password. Write a domain of yours "+
-			"behind the last placeholder (https://{{ .Name }}.bmc.example.net), or a list, or here who may get it: hosts, *.domains, IPs, CIDRs")
+		r.report(path, "missing: a Node's creator chooses its name and labels, and so which host gets the password. "+
+			"Write your domain "+
+			"behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or write the allowed "+
+			"hosts, *.domains, IPs or CIDRs here")
 	case s.namesHosts() && len(s.Allow) == 0:
-		r.report(path, "missing: a kubelet can write what leads to its machine, so say which hosts may get the password: hosts, *.domains, IPs, CIDRs")
+		r.report(path, "missing: a kubelet can change what this uses, so write which hosts, *.domains, IPs or CIDRs "+
+			"may get the password")
 	}
 }
 
-// checkClaim refuses a rule by which a kubelet may choose the host that gets credentials, where the provider takes listed hosts alone.
+// checkClaim refuses a rule by which a kubelet may choose the host that gets credentials, where the provider takes
+// listed hosts alone.
 func (r *reader) checkClaim(n *NodeRule, path string) {
 	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // reported already
 	if !unread && n.Machine.listedHosts() && n.claimed() {
-		r.report(path+".machine", "a kubelet could choose the host that gets the password, by its labels or by what it says of itself, and this provider's devices do not tell who they are: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+		r.report(path+".machine", "a kubelet could choose the host that gets the password, by its labels or its own "+
+			"status, and this provider's devices do not identify themselves: use a list, or a template over .Name "+
+			"and a selector of labels that kubelets cannot write")
 	}
 }
 
@@ -401,7 +413,7 @@ func (r *reader) checkSource(s *Source, path string) {
 		case s.Part == "":
 			s.Part = Last
 		case s.Part == Last && s.whole:
-			r.report(path+".part", "the IDs of this provider are whole providerIDs: write all, or leave it out")
+			r.report(path+".part", "this provider uses whole providerIDs as IDs: write all, or remove it")
 		}
 		oneOf(r, path+".part", s.Part, Last, All)
 	case FromAnnotation:
@@ -448,7 +460,7 @@ func (r *reader) listedTwice(c *Config) {
 		for j, e := range s.List {
 			at := item(path+".machine.list", j)
 			if first, twice := nodes[e.Node]; twice && e.Node != "" {
-				r.report(at+".node", "%s is listed already, on line %d", oneLine(e.Node), first)
+				r.report(at+".node", "%s is already listed on line %d", oneLine(e.Node), first)
 			} else {
 				nodes[e.Node] = r.lines[at]
 			}
@@ -459,7 +471,7 @@ func (r *reader) listedTwice(c *Config) {
 			for _, part := range s.parts(id) {
 				m := machine{provider, part}
 				if first, twice := machines[m]; twice && m.id != "" {
-					r.report(at+".id", "another node has this machine already, on line %d", first)
+					r.report(at+".id", "another node already has this machine, on line %d", first)
 					break
 				}
 				machines[m] = r.lines[at]

@@ -21,7 +21,8 @@ type OwnFile struct {
 	Err      error // why there is no secret in it; nil if there is one
 }
 
-// OwnFiles are the files with a node's own secrets for a provider; none where all machines share them. It reads them and keeps nothing.
+// OwnFiles are the files with a node's own secrets for a provider; none where all machines share them. It reads them
+// and keeps nothing.
 func (c *Config) OwnFiles(provider, node string) (out []OwnFile) {
 	i := slices.Index(providerNames(c.Providers), provider)
 	if i < 0 {
@@ -43,7 +44,8 @@ func (c *Config) ListedFiles() []OwnFile { return c.listed }
 // noteText keeps what the checks of credentials want to know of a text.
 func (r *reader) noteText(path, text string) {
 	key := path[strings.LastIndex(path, ".")+1:]
-	secret := inSettings(path) && (key == "file" || strings.HasSuffix(key, "File") && key != "caFile" && key != "certFile")
+	secret := inSettings(path) &&
+		(key == "file" || strings.HasSuffix(key, "File") && key != "caFile" && key != "certFile")
 	if secret || path == "listen.statusKeyFile" {
 		r.secrets[path] = text
 	}
@@ -68,7 +70,8 @@ func (r *reader) setOwn(c *Config) {
 	}
 }
 
-// ownLine is the line of a setting by which machines of a provider have credentials of their own; 0 where they share them.
+// ownLine is the line of a setting by which machines of a provider have credentials of their own; 0 where they share
+// them.
 func (r *reader) ownLine(c *Config, provider string) int {
 	first := 0
 	i := slices.Index(providerNames(c.Providers), provider)
@@ -80,17 +83,20 @@ func (r *reader) ownLine(c *Config, provider string) int {
 	return first
 }
 
-// checkOwn holds that a node's credentials go to the device that the same name leads to: who chooses the device must not choose whose
-// password it gets.
+// checkOwn holds that a node's credentials go to the device that the same name leads to: who chooses the device must
+// not choose whose password it gets.
 func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
 	line := r.ownLine(c, n.Provider)
 	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
 	if line > 0 && !unread && n.claimed() {
-		r.report(path+".machine", "a kubelet could choose this device, by its labels or by what it says of itself, and with it who gets its node's own password (line %d): use a list, or a template over .Name and a selector of labels that kubelets cannot write", line)
+		r.report(path+".machine", "a kubelet could choose this device, by its labels or its own status, and so which "+
+			"host gets its node's password (line %d): use a list, or a template over .Name and a selector of labels "+
+			"that kubelets cannot write", line)
 	}
 }
 
-// checkSecrets holds that no Node can be called so that its own file is another's secret: that would be sent to its device.
+// checkSecrets holds that no Node can be called so that its own file is another's secret: that would be sent to its
+// device.
 func (r *reader) checkSecrets() {
 	for _, path := range slices.Sorted(maps.Keys(r.own)) {
 		if r.secrets[path] == "" {
@@ -98,14 +104,16 @@ func (r *reader) checkSecrets() {
 		}
 		for _, other := range slices.Sorted(maps.Keys(r.secrets)) {
 			if path != other && mayBeOne(r.secrets[path], r.secrets[other]) {
-				r.report(path, "a Node can be called so that this is the file on line %d, and its device would get that secret: keep the machines' files in a folder where no other is", r.lines[other])
+				r.report(path, "a Node's name can turn this into the file on line %d, and its device would get that "+
+					"secret: keep the machines' files in a folder of their own", r.lines[other])
 				break
 			}
 		}
 	}
 }
 
-// mayBeOne reports whether the file of one Node by a template may be another file, or another Node's by another template.
+// mayBeOne reports whether the file of one Node by a template may be another file, or another Node's by another
+// template.
 func mayBeOne(template, file string) bool {
 	if one, err := providers.OfMachine(template, "n"); err == nil {
 		if other, err := providers.OfMachine(file, "n"); err == nil && one == other {
@@ -138,13 +146,15 @@ func partsMeet(a, b string) bool {
 	}
 }
 
-// checkListed looks for the secrets of nodes in lists, and tells which have none. It is no fault of the file: the others do without them.
+// checkListed looks for the secrets of nodes in lists, and tells which have none. It is no fault of the file: the
+// others do without them.
 func (r *reader) checkListed(c *Config, provider string, s *Source, path string) {
 	for j, e := range s.List {
 		for _, f := range c.OwnFiles(provider, e.Node) {
 			c.listed = append(c.listed, f)
 			if f.Err != nil && !(r.skipFiles && errors.Is(f.Err, fs.ErrNotExist)) {
-				r.warn(c, item(path+".list", j), "this machine cannot be asked, the others can: "+oneLine(f.Err.Error()))
+				r.warn(c, item(path+".list", j),
+					"this machine cannot be asked, but the others can: "+oneLine(f.Err.Error()))
 			}
 		}
 	}

@@ -27,29 +27,46 @@ func secretsIn(t *testing.T, names ...string) string {
 	return dir
 }
 
-// Who chooses the device does not choose whose password it gets: both come from one name, by a list or by a template over it.
+// Who chooses the device does not choose whose password it gets: both come from one name, by a list or by a template
+// over it.
 func TestOwnCredentials(t *testing.T) {
 	dir := secretsIn(t, "n1")
 	const own = "redfish: {username: fence, passwordFile: DIR/{{ .Name }}}"
 	for _, tc := range []struct{ name, settings, rule, says string }{
 		{"a list", own, "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", ""},
 		{"the name", own, "machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}", ""},
-		{"the name, and labels that no kubelet writes", own, "selector: a.node-restriction.kubernetes.io/rack=1\n  machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}", ""},
-		{"a label", own, "machine: {from: template, template: 'https://{{ .Labels.bmc }}.bmc.example.net'}", "f:5: nodes[0].machine: a kubelet could choose this device"},
-		{"a label in a condition", own, "machine: {from: template, template: 'https://{{ if .Labels.a }}x{{ else }}{{ .Name }}{{ end }}.bmc.example.net'}", "a kubelet could choose"},
-		{"an annotation", own, "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "its node's own password (line 2)"},
+		{"the name, and labels that no kubelet writes", own,
+			"selector: a.node-restriction.kubernetes.io/rack=1\n  machine: {from: template, template: 'https://{{ " +
+				".Name }}.bmc.example.net'}", ""},
+		{"a label", own, "machine: {from: template, template: 'https://{{ .Labels.bmc }}.bmc.example.net'}",
+			"f:5: nodes[0].machine: a kubelet could choose this device"},
+		{"a label in a condition", own, "machine: {from: template, template: 'https://{{ if .Labels.a }}x{{ else " +
+			"}}{{ .Name }}{{ end }}.bmc.example.net'}", "a kubelet could choose"},
+		{"an annotation", own, "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}",
+			"its node's password (line 2)"},
 		{"a providerID", own, "machine: {from: providerID, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"a label chooses the rule", own, "selector: rack=1\n  machine: {from: template, template: 'https://{{ .Name }}.bmc.example.net'}", "a kubelet could choose"},
-		{"a user of its own", "redfish: {username: '{{ .Name }}', passwordFile: DIR/n1}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"one for all", "redfish: {username: fence, passwordFile: DIR/n1}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", ""},
-		{"ipmi", "ipmi: {username: fence, passwordFile: DIR/{{ .Name }}}", "machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
-		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/{{ .Name }}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {{ .Name }}, but one device answers for all"},
-		{"a vCenter", "vsphere: {address: 'https://10.0.0.1', username: '{{ .Name }}', passwordFile: DIR/n1}", "machine: {from: systemUUID}", "f:2: providers[0].vsphere.username: has {{ .Name }}"},
-		{"a label in the file's name", "redfish: {username: fence, passwordFile: 'DIR/{{ .Labels.rack }}'}", "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "f:2: providers[0].redfish.passwordFile: "},
-		{"no folder", "redfish: {username: fence, passwordFile: 'DIR/none/{{ .Name }}'}", "machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "no such file"},
+		{"a label chooses the rule", own, "selector: rack=1\n  machine: {from: template, template: 'https://{{ .Name " +
+			"}}.bmc.example.net'}", "a kubelet could choose"},
+		{"a user of its own", "redfish: {username: '{{ .Name }}', passwordFile: DIR/n1}",
+			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
+		{"one for all", "redfish: {username: fence, passwordFile: DIR/n1}",
+			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", ""},
+		{"ipmi", "ipmi: {username: fence, passwordFile: DIR/{{ .Name }}}",
+			"machine: {from: annotation, annotation: bmc, allow: [10.0.0.0/8]}", "a kubelet could choose"},
+		{"a device in front of all", "redfish: {address: 'https://10.0.0.1', username: fence, passwordFile: DIR/{{ " +
+			".Name }}}", "machine: {from: systemUUID}", "f:2: providers[0].redfish.passwordFile: has {{ .Name }}, " +
+			"but one device answers for all"},
+		{"a vCenter", "vsphere: {address: 'https://10.0.0.1', username: '{{ .Name }}', passwordFile: DIR/n1}",
+			"machine: {from: systemUUID}", "f:2: providers[0].vsphere.username: has {{ .Name }}"},
+		{"a label in the file's name", "redfish: {username: fence, passwordFile: 'DIR/{{ .Labels.rack }}'}",
+			"machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}",
+			"f:2: providers[0].redfish.passwordFile: "},
+		{"no folder", "redfish: {username: fence, passwordFile: 'DIR/none/{{ .Name }}'}",
+			"machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}", "no such file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			text := "providers:\n- {name: p, " + strings.ReplaceAll(tc.settings, "DIR", dir) + "}\nnodes:\n- name: n\n  " + tc.rule + "\n  provider: p\n"
+			text := "providers:\n- {name: p, " + strings.ReplaceAll(tc.settings, "DIR", dir) +
+				"}\nnodes:\n- name: n\n  " + tc.rule + "\n  provider: p\n"
 			text = strings.ReplaceAll(text, "passwordFile: "+dir+"/{{ .Name }}", "passwordFile: '"+dir+"/{{ .Name }}'")
 			_, err := config.Parse("f", []byte(text), all.Types())
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -62,10 +79,13 @@ func TestOwnCredentials(t *testing.T) {
 // A host has no Node, and so no credentials of its own.
 func TestHostsHaveNoOwnCredentials(t *testing.T) {
 	dir := secretsIn(t, "n1")
-	text := fmt.Sprintf("providers:\n- {name: p, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: g, libvirt: {uri: 'qemu+tls://hv1/system'}}\n"+
-		"nodes:\n- name: n\n  provider: g\n  machine: {from: list, list: [{node: n1, id: n1}]}\n  within:\n  - {hypervisor: 'qemu+tls://hv1/system', provider: p, id: 'https://10.0.0.1'}\n", dir)
+	text := fmt.Sprintf("providers:\n- {name: p, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: "+
+		"g, libvirt: {uri: 'qemu+tls://hv1/system'}}\n"+
+		"nodes:\n- name: n\n  provider: g\n  machine: {from: list, list: [{node: n1, id: n1}]}\n  within:\n  - "+
+		"{hypervisor: 'qemu+tls://hv1/system', provider: p, id: 'https://10.0.0.1'}\n", dir)
 	_, err := config.Parse("f", []byte(text), all.Types())
-	if err == nil || !strings.Contains(err.Error(), "f:9: nodes[0].within[0].provider: has each machine's own credentials, by the name of its Node (line 2)") {
+	if err == nil || !strings.Contains(err.Error(), "f:9: nodes[0].within[0].provider: uses credentials "+
+		"by the Node's name (line 2)") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,9 +117,13 @@ func TestSecretsApart(t *testing.T) {
 				if turned {
 					one, two = two, one
 				}
-				text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/%[2]s'}}\n- {name: b, ipmi: {username: u, passwordFile: '%[1]s/%[3]s'}}\n", dir, one, two)
+				text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/%[2]s'}}\n- "+
+					"{name: b, ipmi: {username: u, passwordFile: '%[1]s/%[3]s'}}\n", dir, one, two)
 				_, err := config.Parse("f", []byte(text), all.Types(), config.SkipFiles())
-				if got := err != nil && strings.Contains(err.Error(), "a Node can be called so that this is the file on line "); got != tc.refused || err != nil && !got {
+				if got := err != nil &&
+					strings.Contains(err.Error(),
+						"a Node's name can turn this into the file on line "); got != tc.refused ||
+					err != nil && !got {
 					t.Errorf("%s and %s: got %v, want it refused %t", one, two, err, tc.refused)
 				}
 			}
@@ -107,9 +131,11 @@ func TestSecretsApart(t *testing.T) {
 	}
 	// What is no secret may be beside them; a key is one.
 	for key, refused := range map[string]bool{"caFile": false, "certFile": false, "keyFile": true} {
-		text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/{{ .Name }}'}}\n- {name: b, libvirt: {uri: 'qemu+tls://hv/system', %s: '%[1]s/x.pem'}}\n", dir, key)
+		text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%[1]s/{{ .Name }}'}}\n- "+
+			"{name: b, libvirt: {uri: 'qemu+tls://hv/system', %s: '%[1]s/x.pem'}}\n", dir, key)
 		_, err := config.Parse("f", []byte(text), all.Types(), config.SkipFiles())
-		if got := err != nil && strings.Contains(err.Error(), "f:2: providers[0].redfish.passwordFile: a Node can be called so that this is the file on line 3"); got != refused {
+		if got := err != nil && strings.Contains(err.Error(), "f:2: providers[0].redfish.passwordFile: a Node's name "+
+			"can turn this into the file on line 3"); got != refused {
 			t.Errorf("%s: got %v, want it refused %t", key, err, refused)
 		}
 	}
@@ -121,8 +147,10 @@ func TestListedFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "n3"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: b, redfish: {username: u, passwordFile: '%[1]s/all/password'}}\n", dir) +
-		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: 'https://10.0.0.1'}\n    - {node: n2, id: 'https://10.0.0.2'}\n    - {node: n3, id: 'https://10.0.0.3'}\n" +
+	text := fmt.Sprintf("providers:\n- {name: a, redfish: {username: u, passwordFile: '%s/{{ .Name }}'}}\n- {name: "+
+		"b, redfish: {username: u, passwordFile: '%[1]s/all/password'}}\n", dir) +
+		"nodes:\n- name: n\n  provider: a\n  machine:\n    from: list\n    list:\n    - {node: n1, id: " +
+		"'https://10.0.0.1'}\n    - {node: n2, id: 'https://10.0.0.2'}\n    - {node: n3, id: 'https://10.0.0.3'}\n" +
 		"- name: o\n  provider: b\n  machine: {from: list, list: [{node: n4, id: 'https://10.0.0.4'}]}\n"
 	for _, skip := range []bool{false, true} {
 		var opts []config.Option
@@ -135,7 +163,8 @@ func TestListedFiles(t *testing.T) {
 		}
 		var got []string
 		for _, f := range cfg.ListedFiles() {
-			got = append(got, fmt.Sprintf("%s %s %s %t", f.Provider, f.Node, strings.TrimPrefix(f.File, dir), f.Err == nil))
+			got = append(got,
+				fmt.Sprintf("%s %s %s %t", f.Provider, f.Node, strings.TrimPrefix(f.File, dir), f.Err == nil))
 		}
 		if want := "[a n1 /n1 true a n2 /n2 false a n3 /n3 false]"; fmt.Sprint(got) != want {
 			t.Errorf("got %v, want %s", got, want)
@@ -150,8 +179,10 @@ func TestListedFiles(t *testing.T) {
 			}
 		}
 		want := []string{
-			"f:11: nodes[0].machine.list[1]: warning: this machine cannot be asked, the others can: reading secret of node n2: " + dir + "/n2: no such file or directory",
-			"f:12: nodes[0].machine.list[2]: warning: this machine cannot be asked, the others can: reading secret: " + dir + "/n3 is empty",
+			"f:11: nodes[0].machine.list[1]: warning: this machine cannot be asked, but the others can: reading " +
+				"secret of node n2: " + dir + "/n2: no such file or directory",
+			"f:12: nodes[0].machine.list[2]: warning: this machine cannot be asked, but the others can: reading " +
+				"secret: " + dir + "/n3 is empty",
 		}
 		if skip {
 			want = want[1:]

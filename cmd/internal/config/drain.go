@@ -18,7 +18,8 @@ type Drain struct {
 	Storage  string       `yaml:"storage"`  // an item of storage, by its name
 	Policy   drain.Policy `yaml:"policy"`   // default block-if-contains-last-replica
 	Identity []string     `yaml:"identity"` // the label keys that tell a storage pod from the others
-	Delegate bool         `yaml:"delegate"` // the storage system carries the policy out itself: its own setting is written, and nothing else
+	// the storage system carries the policy out itself: its own setting is written, and nothing else
+	Delegate bool `yaml:"delegate"`
 
 	drainGuard *drainguard.Guarded
 }
@@ -44,7 +45,8 @@ func (r *reader) checkDrain(c *Config, i int) {
 	for _, e := range c.Drain[:i] {
 		earlier = append(earlier, e.Name)
 		if d.Storage != "" && e.Storage == d.Storage {
-			r.report(path+".storage", "has a drain item already (%s): two would take each other's PodDisruptionBudgets for somebody else's", e.Name)
+			r.report(path+".storage", "already has a drain item (%s): two would not recognize each other's "+
+				"PodDisruptionBudgets", e.Name)
 			return
 		}
 	}
@@ -54,7 +56,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 	}
 	r.drainPolicy(path+".policy", d.Policy)
 	if d.Storage == "" {
-		r.report(path+".storage", "missing: an item of storage, by its name")
+		r.report(path+".storage", "missing: the name of an item of storage")
 		return
 	}
 	adapter := c.StorageAdapter(d.Storage)
@@ -76,10 +78,12 @@ func (r *reader) checkDrain(c *Config, i int) {
 	g := drainguard.Guarded{Guard: drain.Guard{Name: d.Name, Policy: d.Policy, Identity: d.Identity}, Adapter: adapter}
 	switch {
 	case longhorn && !d.Delegate:
-		r.report(path, "Longhorn guards drains itself, and its node controller writes over what anybody else asks of its replicas: say delegate: true, and its setting node-drain-policy, which holds for the whole cluster, is set to the policy; or leave the item out and set it yourself")
+		r.report(path, "Longhorn guards drains itself, and its node controller overwrites others' requests for its "+
+			"replicas. Set delegate: true, and forcefence sets Longhorn's node-drain-policy, which applies to the "+
+			"whole cluster; or remove the item and set it yourself")
 		return
 	case longhorn && len(d.Identity) > 0:
-		r.report(path+".identity", "has no meaning with delegate: Longhorn makes its PodDisruptionBudgets itself")
+		r.report(path+".identity", "has no effect with delegate: Longhorn makes its PodDisruptionBudgets itself")
 		return
 	case longhorn:
 		setting := drainguard.Longhorn
@@ -88,7 +92,8 @@ func (r *reader) checkDrain(c *Config, i int) {
 		}
 		g.Setting, g.Adapter = &setting, nil
 	case d.Delegate:
-		r.report(path+".delegate", "only Longhorn (%s) has a setting for this: leave it out, and forcefence guards the drains itself", longhornDriver)
+		r.report(path+".delegate", "only Longhorn (%s) has such a setting: remove the key, and forcefence guards the "+
+			"drains itself", longhornDriver)
 		return
 	case !r.guardPods(d, path, adapter, &g):
 		return
@@ -101,29 +106,35 @@ func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *draingu
 	before := len(r.errs)
 	ns, pods := a.PodSelector()
 	if ns == "" || pods == nil || pods.Empty() {
-		r.report(path+".storage", "this item of storage does not say which pods serve its replicas: write its namespace and pods")
+		r.report(path+".storage", "this item of storage does not describe the pods that serve its replicas: write "+
+			"its namespace and pods")
 		return false
 	}
 	var err error
 	if g.Pods, err = metav1.ParseToLabelSelector(pods.String()); err != nil {
-		r.report(path+".storage", "a PodDisruptionBudget cannot have this selector of pods: %s", oneLine(err.Error()))
+		r.report(path+".storage", "a PodDisruptionBudget cannot use this selector of pods: %s", oneLine(err.Error()))
 	}
 	g.Namespace = ns
 	if _, ok := a.ResourceOf(storage.Replicas); !ok && d.Policy != drain.AlwaysAllow {
-		r.report(path+".storage", "this item of storage does not tell of replicas: write its replica")
+		r.report(path+".storage", "this item of storage does not describe replicas: write its replica")
 	}
 	if _, can := storage.NewState(a).EvictionPatch(storage.Replica{}, true); !can && d.Policy.ShouldEvict() {
-		r.report(path+".policy", "this item of storage does not say how a replica's eviction is asked for: write its replica.evict and replica.keep, or choose a policy that evicts nothing")
+		r.report(path+".policy", "this item of storage does not describe how to request a replica's eviction: write "+
+			"its replica.evict and replica.keep, or choose a policy that evicts nothing")
 	}
 	if len(d.Identity) == 0 {
-		r.report(path+".identity", "missing: the keys of the labels by which one storage pod is told from the others, such as statefulset.kubernetes.io/pod-name. Each gets a PodDisruptionBudget of its own. A DaemonSet's pods have none, and no drain evicts them")
+		r.report(path+".identity", "missing: keys of labels that identify one storage pod, such as "+
+			"statefulset.kubernetes.io/pod-name. Each pod gets its own PodDisruptionBudget. A DaemonSet's pods have "+
+			"no such label, and no drain evicts them")
 	}
 	for j, key := range d.Identity {
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0:
 			r.report(item(path+".identity", j), "no label can have this key: it must look like example.net/name")
 		case slices.Contains([]string{"controller-revision-hash", "pod-template-hash", "pod-template-generation"}, key):
-			r.report(item(path+".identity", j), "all pods of a set have the same value here: use a label whose value no other pod has, such as statefulset.kubernetes.io/pod-name. A DaemonSet's pods have none, and no drain evicts them")
+			r.report(item(path+".identity", j), "all pods of a set have the same value: use a label with a unique "+
+				"value, such as statefulset.kubernetes.io/pod-name. A DaemonSet's pods have none, and no drain "+
+				"evicts them")
 		}
 	}
 	return len(r.errs) == before
@@ -136,11 +147,12 @@ func (r *reader) drainPolicy(path string, p drain.Policy) {
 	}
 	plain := func(s string) string {
 		s = strings.ToLower(strings.NewReplacer("-", "", " ", "", "_", "").Replace(s))
-		return strings.NewReplacer("contains", "", "replicais", "").Replace(strings.ReplaceAll(s, "lastreplicaisstopped", "replicaisstopped"))
+		return strings.NewReplacer("contains", "", "replicais", "").
+			Replace(strings.ReplaceAll(s, "lastreplicaisstopped", "replicaisstopped"))
 	}
 	for _, known := range drain.Policies {
 		if plain(string(known)) == plain(string(p)) {
-			r.report(path, "is not written like that here: write %q", known)
+			r.report(path, "is spelled differently here: write %q", known)
 			return
 		}
 	}

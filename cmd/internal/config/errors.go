@@ -62,8 +62,8 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// nearest returns the word of known that was probably meant, or "": one that differs in case only, or in about a third of its
-// letters at most, or that the word is the beginning of.
+// nearest returns the word of known that was probably meant, or "": one that differs in case only, or in about a third
+// of its letters at most, or that the word is the beginning of.
 func nearest(word string, known []string) string {
 	best, found := 1+max(1, len(word)/3), ""
 	for _, k := range known {

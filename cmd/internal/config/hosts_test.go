@@ -28,30 +28,41 @@ func TestTemplateHosts(t *testing.T) {
 		{name: "everybody's private domain", template: "https://{{ .Name }}.github.io", refused: true},
 		{name: "the last byte of an IP", template: "https://10.0.0.{{ .Name }}", refused: true},
 		{name: "the first byte of an IP", template: "https://{{ .Name }}.0.0.1", refused: true},
-		{name: "one case of two", template: `https://{{ if eq .Name "n1" }}n1.bmc.example.net{{ else }}{{ .Name }}{{ end }}`, refused: true},
-		{name: "one case of two, nested", template: `https://{{ if eq .Name "a" }}a{{ else if eq .Name "b" }}b{{ else }}{{ .Name }}{{ end }}`, refused: true},
+		{name: "one case of two",
+			template: `https://{{ if eq .Name "n1" }}n1.bmc.example.net{{ else }}{{ .Name }}{{ end }}`, refused: true},
+		{name: "one case of two, nested",
+			template: `https://{{ if eq .Name "a" }}a{{ else if eq .Name "b" }}b{{ else }}{{ .Name }}{{ end }}`,
+			refused:  true},
 		{name: "a label alone", template: "https://{{ .Labels.bmc }}", refused: true},
 		{name: "all of the address", template: "{{ .Labels.bmc }}", refused: true},
 		{name: "the scheme", template: "{{ .Name }}://bmc.example.net", refused: true},
-		{name: "the second of two hosts", template: "https://{{ .Name }}.bmc.example.net https://{{ .Name }}", refused: true},
+		{name: "the second of two hosts", template: "https://{{ .Name }}.bmc.example.net https://{{ .Name }}",
+			refused: true},
 
 		{name: "a domain", template: "https://{{ .Name }}.bmc.example.net", under: ".bmc.example.net"},
-		{name: "a domain, a port and a path", template: "https://{{ .Name }}.bmc.example.net:8443/redfish/v1/Systems/{{ .Name }}", under: ".bmc.example.net"},
+		{name: "a domain, a port and a path", template: "https://{{ .Name " +
+			"}}.bmc.example.net:8443/redfish/v1/Systems/{{ .Name }}", under: ".bmc.example.net"},
 		{name: "a suffix and a domain", template: "https://{{ .Name }}-bmc.example.net", under: "-bmc.example.net"},
 		{name: "a top level domain of one's own", template: "https://{{ .Name }}.bmc", under: ".bmc"},
-		{name: "two placeholders", template: `https://{{ .Name | trimPrefix "w-" }}.{{ .Labels.rack }}.bmc.example.net`, under: ".bmc.example.net"},
-		{name: "two cases", template: `https://{{ if eq .Name "n1" }}n1.a.example.net{{ else }}{{ .Name }}.b.example.net{{ end }}`, under: ".b.example.net"},
-		{name: "a host that is written out", template: "https://bmc_1.example.net/redfish/v1/Systems/{{ .Name }}", under: "bmc_1.example.net"},
+		{name: "two placeholders", template: `https://{{ .Name | trimPrefix "w-" }}.{{ .Labels.rack }}.bmc.example.net`,
+			under: ".bmc.example.net"},
+		{name: "two cases",
+			template: `https://{{ if eq .Name "n1" }}n1.a.example.net{{ else }}{{ .Name }}.b.example.net{{ end }}`,
+			under:    ".b.example.net"},
+		{name: "a host that is written out", template: "https://bmc_1.example.net/redfish/v1/Systems/{{ .Name }}",
+			under: "bmc_1.example.net"},
 		{name: "nothing of a node's", template: "https://10.0.0.7", under: "10.0.0.7"},
 
 		{name: "ipmi, a name alone", typ: "ipmi", template: "{{ .Name }}", refused: true},
 		{name: "ipmi, a domain", typ: "ipmi", template: "{{ .Name }}.bmc.example.net:6230", under: ".bmc.example.net"},
 		{name: "pdu, a strip of a name", typ: "pdu", template: "{{ .Name }}/7", refused: true},
-		{name: "pdu, an outlet of a name", typ: "pdu", template: `10.0.0.7/{{ .Name | trimPrefix "n" }}`, under: "10.0.0.7"},
+		{name: "pdu, an outlet of a name", typ: "pdu", template: `10.0.0.7/{{ .Name | trimPrefix "n" }}`,
+			under: "10.0.0.7"},
 		{name: "pdu, two strips", typ: "pdu", template: `a.example.net/{{ .Name }},{{ .Name }}/1`, refused: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			types, settings := configtest.Types(), map[string]string{"pdu": "mib: apc-rpdu2, "}[tc.typ]+"username: u, passwordEnv: PW"
+			types, settings := configtest.Types(),
+				map[string]string{"pdu": "mib: apc-rpdu2, "}[tc.typ]+"username: u, passwordEnv: PW"
 			if tc.typ == "" {
 				tc.typ = "redfish"
 			} else {
@@ -60,16 +71,20 @@ func TestTemplateHosts(t *testing.T) {
 			text := "providers: [{name: p, " + tc.typ + ": {" + settings + "}}]\n" +
 				"nodes: [{name: n, provider: p, machine: {from: template, template: " + quoted(tc.template) + "}}]\n"
 			cfg, err := config.Parse("f", []byte(text), types)
-			if got := err != nil && strings.Contains(err.Error(), "f:2: nodes[0].machine.allow: missing: whoever may register a Node chooses its name"); got != tc.refused {
+			if got := err != nil && strings.Contains(err.Error(), "f:2: nodes[0].machine.allow: missing: a Node's "+
+				"creator chooses its name"); got != tc.refused {
 				t.Fatalf("got error %v, want it refused %t", err, tc.refused)
 			}
 			if tc.refused {
 				return
 			}
 			for _, name := range []string{
-				"n7", "7", "w-7", "attacker.example", "bmc.example.net.attacker.example", "..", ".", "", "attacker.example:443/", "attacker.example/",
-				"attacker.example#", "attacker.example?", "x@attacker.example", "x:y@attacker.example/", `attacker.example\`, "attacker.example ",
-				"attacker.example\t", "attacker.example,attacker.example/1", "attacker.example%2f", "[2001:db8::1]", "attacker.example\u3002",
+				"n7", "7", "w-7", "attacker.example", "bmc.example.net.attacker.example", "..", ".", "",
+				"attacker.example:443/", "attacker.example/",
+				"attacker.example#", "attacker.example?", "x@attacker.example", "x:y@attacker.example/",
+				`attacker.example\`, "attacker.example ",
+				"attacker.example\t", "attacker.example,attacker.example/1", "attacker.example%2f", "[2001:db8::1]",
+				"attacker.example\u3002",
 			} {
 				m, err := cfg.FindMachine(node(name, "rack="+name))
 				if err != nil {
@@ -113,10 +128,12 @@ func TestTemplateStaysInPlace(t *testing.T) {
 
 // A record that somebody wrote on a Node of his own leads to no host that the configuration does not give this node.
 func TestKnowsNoOtherHost(t *testing.T) {
-	list := parse(t, addresses+`{from: list, list: [{node: n1, id: "https://10.0.0.1"}, {node: n2, id: "https://10.0.0.2"}]}}]`)
+	list := parse(t,
+		addresses+`{from: list, list: [{node: n1, id: "https://10.0.0.1"}, {node: n2, id: "https://10.0.0.2"}]}}]`)
 	names := parse(t, addresses+`{from: template, template: "https://{{ .Name }}.bmc.example.net"}}]`)
 	labels := parse(t, addresses+`{from: template, template: "https://{{ .Labels.bmc }}.bmc.example.net"}}]`)
-	// An ID in a record is in the one way to write it: one in another way was written by somebody else, and would be another machine.
+	// An ID in a record is in the one way to write it: one in another way was written by somebody else, and would be
+	// another machine.
 	for _, tc := range []struct {
 		name string
 		cfg  *config.Config

@@ -53,7 +53,8 @@ func (in interpreter) print(p *parse.PipeNode) (string, error) {
 		return "", errors.New("it prints all labels: name one")
 	}
 	text := fmt.Sprint(v)
-	if in.bounded && err == nil && strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(hostLetters, r) }) {
+	if in.bounded && err == nil &&
+		strings.ContainsFunc(text, func(r rune) bool { return !strings.ContainsRune(hostLetters, r) }) {
 		return "", fmt.Errorf("{{ %s }} gives more than letters, digits, dots, dashes and underscores", p)
 	}
 	return text, err

@@ -11,26 +11,29 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// Level is one way to know of a machine's power, and to end it: devices that must all say Off, such as those of the two outlets that feed
-// a server.
+// Level is one way to know of a machine's power, and to end it: devices that must all say Off, such as those of the two
+// outlets that feed a server.
 type Level struct {
 	Devices []Device `yaml:"devices"`
-	// Delay is how long it waits before its first power-off: from the announcement, or from when the level before it gave way. Default 0s.
+	// Delay is how long it waits before its first power-off: from the announcement, or from when the level before it
+	// gave way. Default 0s.
 	Delay time.Duration `yaml:"delay"`
-	// Timeout is how long it has from then on until the machine is off; then the next level has its turn. Default: the levels that have
-	// none share what others leave of powerOffTimeout.
-	Timeout  time.Duration `yaml:"timeout"`
-	Attempts int           `yaml:"attempts"` // power-offs through each of its devices before it gives way, 1 to 10; default 1
+	// Timeout is how long it has from then on until the machine is off; then the next level has its turn. Default: the
+	// levels that have none share what others leave of powerOffTimeout.
+	Timeout time.Duration `yaml:"timeout"`
+	// power-offs through each of its devices before it gives way, 1 to 10; default 1
+	Attempts int `yaml:"attempts"`
 }
 
-// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is written in a list, or
-// made by a template over the node's name alone.
+// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is
+// written in a list, or made by a template over the node's name alone.
 type Device struct {
 	Provider string `yaml:"provider"` // the name of one of Config.Providers
 	Machine  Source `yaml:"machine"`
 }
 
-// further are the devices of the levels that know the node, in their order. A level that has a device which does not know it is left out.
+// further are the devices of the levels that know the node, in their order. A level that has a device which does not
+// know it is left out.
 func (n *NodeRule) further(node *corev1.Node) []Machine {
 	var out []Machine
 	for i, l := range n.Levels {
@@ -38,7 +41,8 @@ func (n *NodeRule) further(node *corev1.Node) []Machine {
 		for j := range l.Devices {
 			d := &l.Devices[j]
 			m, err := d.Machine.machine(node, d.Provider)
-			if err != nil { // a list that leaves the node out has nothing to say of it, and the others of its level alone prove nothing
+			// a list that leaves the node out has nothing to say of it, and the others of its level alone prove nothing
+			if err != nil {
 				of = nil
 				break
 			}
@@ -50,8 +54,8 @@ func (n *NodeRule) further(node *corev1.Node) []Machine {
 	return out
 }
 
-// whole leaves out the levels that have a device which speaks already, in an earlier level or in their own: said twice it is one, and the
-// others of its level alone would prove what they must not.
+// whole leaves out the levels that have a device which speaks already, in an earlier level or in their own: said twice
+// it is one, and the others of its level alone would prove what they must not.
 func whole(all []Machine) []Machine {
 	twice := map[int]bool{}
 	for i, m := range all {
@@ -93,7 +97,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 		r.checkClaim(n, path)
 	}
 	if count > taint.MaxDevices {
-		r.report(path+".levels", "%d devices would speak for a node: at most %d may", count, taint.MaxDevices)
+		r.report(path+".levels", "%d devices for one node: at most %d are supported", count, taint.MaxDevices)
 	}
 	for j := range n.Levels {
 		r.checkLevel(c, n, j, item(path+".levels", j))
@@ -110,7 +114,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 	l, at := &n.Levels[j], path+".devices"
 	if len(l.Devices) == 0 {
-		r.report(at, "missing: a level without a device would be off with nobody saying so")
+		r.report(at, "missing: a level without a device would count as off")
 	}
 	if l.Delay < 0 {
 		r.report(path+".delay", "must not be negative")
@@ -126,20 +130,25 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 		r.checkMachine(c, d.Provider, &d.Machine, at)
 		unread := d.Machine.From == FromTemplate && d.Machine.tmpl == nil || !sources[d.Machine.From] // told already
 		if !unread && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed() {
-			r.report(at+".machine", "a kubelet could choose this device, by its labels or by what it says of itself; only the first device may be found like that: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+			r.report(at+".machine", "a kubelet could choose this device, by its labels or its own status, which only "+
+				"the first device allows: use a list, or a template over .Name and a selector of labels that "+
+				"kubelets cannot write")
 		}
 		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
-			r.report(at+".provider", "never says Off as it is set, so this level could never be off: give it a level of its own")
+			r.report(at+".provider", "never says Off with these settings, so this level could never be off: use a "+
+				"level of its own")
 		}
 		for e := range k {
 			o := &l.Devices[e]
 			switch {
 			case o.Provider != d.Provider || o.Machine.From != d.Machine.From:
 			case d.Machine.From == FromTemplate && o.Machine.Template == d.Machine.Template:
-				r.report(at, "is the device on line %d once more: the level would be off when that one is", r.lines[item(path+".devices", e)])
+				r.report(at, "is the same device as on line %d: the level would be off when that one is",
+					r.lines[item(path+".devices", e)])
 			}
 			if node := unlisted(&o.Machine, &d.Machine); node != "" {
-				r.report(at+".machine.list", "%s is in the list of only one of this level's devices: for it, the level would be left out", oneLine(node))
+				r.report(at+".machine.list", "%s is in the list of only one of this level's devices, so the level "+
+					"would not apply to it", oneLine(node))
 			}
 		}
 	}
@@ -195,9 +204,11 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	}
 	if given && (left < 0 || without > 0 && left/time.Duration(without) < shortestTurn) {
 		needs := c.PowerOffTimeout - left + time.Duration(without)*shortestTurn
-		r.report(path, "with their delays and timeouts the levels need %s to have their turns: powerOffTimeout is %s", short(needs), short(c.PowerOffTimeout))
+		r.report(path, "the levels' delays and timeouts add up to %s, which exceeds powerOffTimeout (%s)", short(needs),
+			short(c.PowerOffTimeout))
 	}
-	if without == 0 || own && len(levels) == 0 || !own && len(levels) == 1 { // one level alone has nobody to give way to
+	// one level alone has nobody to give way to
+	if without == 0 || own && len(levels) == 0 || !own && len(levels) == 1 {
 		return
 	}
 	share := left / time.Duration(without)
@@ -222,8 +233,9 @@ func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool
 			return
 		}
 	}
-	r.warn(c, path, "where a machine loses its power, its BMC is silent with it, and silence is not off: such a node waits for a person. "+
-		"Give the rule a level that outlives the machine's power, such as the outlets that feed it")
+	r.warn(c, path, "if a machine loses its power supply, its BMC does not answer, and no answer is not off: the "+
+		"node waits for a person. "+
+		"Add a level that keeps its power, such as the outlets that feed the machine")
 }
 
 // Warnings are what is not wrong in the file, and still no good idea; each says so.

@@ -167,7 +167,7 @@ func TestWarningOfShortLease(t *testing.T) {
 		{"the default", file, ""},
 		{"just long enough", file + "leaderElection: {leaseDuration: 14s}\n", ""},
 		{"too short", file + "leaderElection: {leaseDuration: 13s}\n",
-			"at least 14s: renewDeadline (10s) and the timeout of provider slow (3.5s)"},
+			"at least 14s: renewDeadline (10s) plus the timeout of provider slow (3.5s)"},
 		{"a long deadline", file + "leaderElection: {renewDeadline: 12s}\n", "at least 16s: renewDeadline (12s)"},
 		{"no election", file + "leaderElection: {enabled: false, leaseDuration: 13s}\n", ""},
 		{"nothing is powered off", observe + "leaderElection: {leaseDuration: 13s}\n", ""},

@@ -25,7 +25,8 @@ const (
 
 var modes = []Mode{Observe, Fence, Shadow, Disabled}
 
-// leastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not told otherwise.
+// leastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not
+// told otherwise.
 const leastGrace = 20 * time.Second
 
 // ModeItem is the mode of the nodes that its selector matches. No node can match two.
@@ -37,7 +38,8 @@ type ModeItem struct {
 	selector labels.Selector
 }
 
-// NodeSelectors are those of the file's selectors of nodes of which each should select some node of the cluster, by their paths.
+// NodeSelectors are those of the file's selectors of nodes of which each should select some node of the cluster, by
+// their paths.
 func (c *Config) NodeSelectors() map[string]labels.Selector {
 	out := map[string]labels.Selector{}
 	for i := range c.Modes {
@@ -49,7 +51,7 @@ func (c *Config) NodeSelectors() map[string]labels.Selector {
 // grace checks how long a machine that is On is left on.
 func (r *reader) grace(path string, d time.Duration) {
 	if d < leastGrace {
-		r.report(path, "must be at least %s: a kubelet that lives may miss two renewals of its Lease", short(leastGrace))
+		r.report(path, "must be at least %s: a healthy kubelet may miss two renewals of its Lease", short(leastGrace))
 	}
 }
 
@@ -74,7 +76,8 @@ func (r *reader) checkModes(c *Config) {
 		}
 		at := path + ".selector"
 		if strings.TrimSpace(m.Selector) == "" {
-			r.report(at, "missing: a label selector of nodes. The mode of all nodes stands under mode, at the top of the file")
+			r.report(at, "missing: a label selector of nodes. The key mode, at the top level of the file, sets the "+
+				"mode of all nodes")
 			continue
 		}
 		faults := len(r.errs)
@@ -83,12 +86,13 @@ func (r *reader) checkModes(c *Config) {
 			continue
 		}
 		if apart(m.selector, labels.Everything()) {
-			r.report(at, "selects no node: what it demands of a label contradicts itself")
+			r.report(at, "selects no node: its requirements contradict each other")
 			continue
 		}
 		for j := range c.Modes[:i] {
 			if o := c.Modes[j].selector; o != nil && !apart(m.selector, o) {
-				r.report(at, "a node can match this and that of %s, on line %d, too: make them exclude each other, such as by zone=a and zone!=a",
+				r.report(at, "a node can match both this and the selector of %s, on line %d: make them exclude each "+
+					"other, for example by zone=a and zone!=a",
 					item("modes", j), cmp.Or(r.lines[item("modes", j)+".selector"], r.lines[item("modes", j)]))
 				break
 			}
@@ -96,7 +100,7 @@ func (r *reader) checkModes(c *Config) {
 	}
 	for i := range c.Nodes {
 		if path := item("nodes", i) + ".mode"; len(c.Modes) > 0 && c.Nodes[i].Mode != "" {
-			r.report(path, "stands beside modes, on line %d: write the modes of nodes there alone", r.lines["modes"])
+			r.report(path, "conflicts with modes, on line %d: write the modes of nodes only there", r.lines["modes"])
 		}
 	}
 	if fences && len(c.Nodes) == 0 && !r.bad["nodes"] {
@@ -104,7 +108,7 @@ func (r *reader) checkModes(c *Config) {
 		if c.Mode != Fence {
 			path = "modes"
 		}
-		r.report(path, "nothing to fence: no rule under nodes tells how a node finds its machine")
+		r.report(path, "nothing to fence: no rule under nodes says how to find a node's machine")
 	}
 }
 
@@ -128,7 +132,8 @@ func (r *reader) checkPostFence(c *Config) {
 		}
 	}
 	if c.PostFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"] {
-		r.report("afterFence", "powerOn without mode fence: only a machine that forcefence powered off is powered on, and no node's mode is fence")
+		r.report("afterFence", "powerOn needs mode fence: forcefence powers on only machines that it powered off, "+
+			"and no node's mode is fence")
 	}
 }
 
@@ -158,8 +163,8 @@ func apart(a, b labels.Selector) bool {
 	return false
 }
 
-// candidates are values of a label such that, if any value satisfies all of the demands, one of these does: no label at all, the values
-// that are named, their neighbours among the numbers, and one that nobody names.
+// candidates are values of a label such that, if any value satisfies all of the demands, one of these does: no label at
+// all, the values that are named, their neighbours among the numbers, and one that nobody names.
 func candidates(all []labels.Requirement) []*string {
 	out := []*string{nil}
 	add := func(s string) { out = append(out, &s) }

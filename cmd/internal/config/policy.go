@@ -12,19 +12,24 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Policy is one item of policies: which pods of a node that looks dead are ended although nothing proves that its machine is off.
+// Policy is one item of policies: which pods of a node that looks dead are ended although nothing proves that its
+// machine is off.
 type Policy struct {
-	Name         string              `yaml:"name"`         // unique, a DNS label; Events name it
-	Preset       string              `yaml:"preset"`       // a document's policy, whose values hold where this item says nothing; "": none
-	When         policy.Trigger      `yaml:"when"`         // default NotReady
-	Nodes        string              `yaml:"nodes"`        // label selector; "": all
-	Namespaces   []string            `yaml:"namespaces"`   // none: all
-	Pods         string              `yaml:"pods"`         // label selector; "": all
-	Owners       []string            `yaml:"owners"`       // kinds that control the pod; none: any
-	Drivers      []string            `yaml:"drivers"`      // CSI drivers, one of which has a volume of the pod's; none: volumes do not matter
-	Volumes      string              `yaml:"volumes"`      // any (the default) or all: how many of the pod's volumes must be of these drivers
-	Terminating  bool                `yaml:"terminating"`  // only pods past their deletionTimestamp
-	Storage      string              `yaml:"storage"`      // the item of storage that says how the node is; its drivers are those of drivers. StorageUnhealthy needs it
+	Name string `yaml:"name"` // unique, a DNS label; Events name it
+	// a document's policy, whose values hold where this item says nothing; "": none
+	Preset     string         `yaml:"preset"`
+	When       policy.Trigger `yaml:"when"`       // default NotReady
+	Nodes      string         `yaml:"nodes"`      // label selector; "": all
+	Namespaces []string       `yaml:"namespaces"` // none: all
+	Pods       string         `yaml:"pods"`       // label selector; "": all
+	Owners     []string       `yaml:"owners"`     // kinds that control the pod; none: any
+	// CSI drivers, one of which has a volume of the pod's; none: volumes do not matter
+	Drivers []string `yaml:"drivers"`
+	// any (the default) or all: how many of the pod's volumes must be of these drivers
+	Volumes     string `yaml:"volumes"`
+	Terminating bool   `yaml:"terminating"` // only pods past their deletionTimestamp
+	// the item of storage that says how the node is; its drivers are those of drivers. StorageUnhealthy needs it
+	Storage      string              `yaml:"storage"`
 	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be said
 
 	// Of the preset longhorn: Longhorn's setting of that name. Default do-nothing.
@@ -37,15 +42,16 @@ type Policy struct {
 	Timeout        time.Duration `yaml:"timeout"`        // at least retryInterval; default 25s
 	RetryInterval  time.Duration `yaml:"retryInterval"`  // at least 1s; default 5s
 
-	// A setting that Longhorn had: when attachments of the drivers' volumes are deleted, of pods of ReplicaSets. Default wait with the
-	// preset longhorn, else never.
+	// A setting that Longhorn had: when attachments of the drivers' volumes are deleted, of pods of ReplicaSets.
+	// Default wait with the preset longhorn, else never.
 	VolumeAttachmentRecoveryPolicy string `yaml:"volumeAttachmentRecoveryPolicy"`
 
 	rules []policy.Policy // pods that are deleted come first
 	own   bool
 }
 
-// policyRules returns the policies in force. own is the controller's namespace, which is where a preset looks for its system's own pods.
+// policyRules returns the policies in force. own is the controller's namespace, which is where a preset looks for its
+// system's own pods.
 func (c *Config) policyRules(own string) []policy.Policy {
 	var out []policy.Policy
 	for _, p := range c.Policies {
@@ -105,8 +111,9 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	if given("owners") {
 		rule.Owners = p.Owners
 		for j, kind := range p.Owners {
-			if k := slices.IndexFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) }); k >= 0 && kinds[k] != kind {
-				r.report(item(path+".owners", j), "no kind is written like that: did you mean %q?", kinds[k])
+			if k := slices.IndexFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) }); k >= 0 &&
+				kinds[k] != kind {
+				r.report(item(path+".owners", j), "unknown kind: did you mean %q?", kinds[k])
 			}
 		}
 	}
@@ -117,15 +124,16 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	if given("volumes") {
 		oneOf(r, path+".volumes", p.Volumes, "any", "all")
 		if len(rule.Drivers) == 0 {
-			r.report(path+".volumes", "says how many of a pod's volumes must be of the drivers: write drivers, too")
+			r.report(path+".volumes", "needs drivers: it says how many of a pod's volumes must be of these")
 		}
 		rule.AllVolumes = p.Volumes == "all"
 	}
 	if given("terminating") {
 		rule.Terminating = p.Terminating
 	}
-	if !given("preset") && len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0 && strings.TrimSpace(p.Pods) == "" && !r.bad[path+".pods"] {
-		r.report(path, "selects every pod of such a node: write at least one of namespaces, pods, owners, drivers")
+	if !given("preset") && len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0 &&
+		strings.TrimSpace(p.Pods) == "" && !r.bad[path+".pods"] {
+		r.report(path, "selects every pod of a node: write at least one of namespaces, pods, owners, drivers")
 	}
 	var rules []policy.Policy
 	if idle := r.deletion(p, path, &rule, given); !idle {
@@ -134,7 +142,8 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	unsaid := ""
 	if release, ok := r.recovery(p, path, rule, given); ok {
 		if rules = append(rules, release); len(rules) == 1 && !given("volumeAttachmentRecoveryPolicy") {
-			unsaid = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does nothing and needs no word"
+			unsaid = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does " +
+				"nothing and needs no word"
 		}
 	}
 	p.own = preset.Own && len(rule.Namespaces) == 0
@@ -144,14 +153,18 @@ func (r *reader) checkPolicy(c *Config, i int) {
 	const mayRun = "this policy ends pods of machines that may run, so that"
 	switch {
 	case p.WithoutProof == policy.Never:
-		r.report(path+".withoutProof", "missing: %s a pod may run twice. If you accept that, write accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its pods wait for the proof that their machine is off%s", mayRun, unsaid)
+		r.report(path+".withoutProof", "missing: %s a pod may run twice. If you accept that, write "+
+			"accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its "+
+			"pods wait for the proof that their machine is off%s", mayRun, unsaid)
 		return
 	case p.WithoutProof == policy.StorageFences && !preset.Fences:
-		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
+		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say "+
+			"so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
 		return
 	case p.WithoutProof == policy.StorageFences && policy.UnfencedDriver(rule.Drivers) != "":
 		r.report(path+".withoutProof", "storage with driver %s does not cut off a node that looks dead: "+
-			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.UnfencedDriver(rule.Drivers), mayRun)
+			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.UnfencedDriver(rule.Drivers),
+			mayRun)
 		return
 	}
 	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
@@ -166,7 +179,8 @@ func (r *reader) checkPolicy(c *Config, i int) {
 }
 
 // recovery is the rule of volume attachment recovery, if the item asks for one.
-func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func(string) bool) (release policy.Policy, ok bool) {
+func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func(string) bool) (release policy.Policy,
+	ok bool) {
 	const key = "volumeAttachmentRecoveryPolicy"
 	value := p.VolumeAttachmentRecoveryPolicy
 	if !given(key) && p.Preset == "longhorn" {
@@ -180,7 +194,7 @@ func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func
 		oneOf(r, path+"."+key, value, values...)
 	}
 	if release, ok = rule.RecoveryRule(value); ok && len(rule.Drivers) == 0 {
-		r.report(path+"."+key, "says when attachments of the drivers' volumes are deleted: write drivers, too")
+		r.report(path+"."+key, "needs drivers: it says when attachments of their volumes are deleted")
 	}
 	return release, ok
 }
@@ -195,7 +209,7 @@ func (r *reader) deletion(p *Policy, path string, rule *policy.Policy, given fun
 	case p.Preset != "longhorn":
 		return false
 	case given("owners"):
-		r.report(path, "chooses the owners here: leave owners out")
+		r.report(path, "already chooses the owners: remove owners")
 	}
 	if p.NodeDownPodDeletionPolicy == "" {
 		return true // Longhorn's default is do-nothing
@@ -234,7 +248,8 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 			}
 		}
 		if given("storage") {
-			r.report(path+".storage", trigger+": the other triggers ask no storage system; to choose pods by their volumes write drivers")
+			r.report(path+".storage", trigger+": other triggers use no storage system; to select pods by their "+
+				"volumes, use drivers")
 		}
 		return
 	}
@@ -247,13 +262,15 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 	}
 	v := rule.Intervals
 	if v.Timeout < v.Retry {
-		r.report(path+".timeout", "must be at least retryInterval, %s: else nothing is tried again", short(v.Retry))
+		r.report(path+".timeout", "must be at least retryInterval (%s), or nothing is retried", short(v.Retry))
 	}
 	if v.Expiry <= v.Timeout {
-		r.report(path+".expiryInterval", "must be more than timeout, %s: a node would be looked at anew before the last look has ended", short(v.Timeout))
+		r.report(path+".expiryInterval", "must be more than timeout (%s), or a node is checked again before the last "+
+			"check has ended", short(v.Timeout))
 	}
 	if given("terminating") && p.Terminating {
-		r.report(path+".terminating", "does not go with StorageUnhealthy: a node is done before Kubernetes has deleted its pods")
+		r.report(path+".terminating", "does not go with StorageUnhealthy: a node is done before Kubernetes has "+
+			"deleted its pods")
 	}
 	if given("volumeAttachmentRecoveryPolicy") {
 		r.report(path+".volumeAttachmentRecoveryPolicy", "does not go with StorageUnhealthy: leave it out")
@@ -269,20 +286,23 @@ func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *polic
 	}
 	switch {
 	case !given("storage"):
-		r.report(path, "storage is missing: write the name of the item of storage that says which nodes are not healthy")
+		r.report(path, "storage is missing: write the name of the storage item that reports unhealthy nodes")
 	case len(names) == 0:
-		r.report(path+".storage", "no storage system is configured: describe it under storage, at the top of the file")
+		r.report(path+".storage", "no storage system is configured: describe it under storage, at the top level of "+
+			"the file")
 	case !slices.Contains(names, p.Storage):
 		oneOf(r, path+".storage", p.Storage, names...)
 	case adapter == nil: // its own faults are told
 	case !tells(adapter, storage.Nodes), !tells(adapter, storage.Volumes):
-		r.report(path+".storage", "%s does not tell of nodes and of volumes, and what it does not tell is unknown: describe both under storage", p.Storage)
+		r.report(path+".storage", "%s does not describe nodes and volumes, so their state is unknown: describe both "+
+			"under storage", p.Storage)
 	case !given("drivers"):
 		rule.Drivers = own
 	default:
 		for j, d := range p.Drivers {
 			if !slices.Contains(own, d) {
-				r.report(item(path+".drivers", j), "is none of the drivers of storage %s, which could not say whether its volumes are healthy: leave drivers out", p.Storage)
+				r.report(item(path+".drivers", j), "is not a driver of storage %s, which cannot report its volumes' "+
+					"health: remove drivers", p.Storage)
 			}
 		}
 	}

@@ -11,9 +11,10 @@ import (
 // removedKeys maps the keys of earlier versions to what applies now. A file or an environment with such a key is
 // refused: its author relied on another value.
 var removedKeys = map[string]string{
-	"leaderElection.name":      "the leader's Lease is always called " + LeaseName,
-	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod",
-	"listen.health":            "health is always served on port " + HealthPort,
+	"leaderElection.name": "the leader's Lease is always called " + LeaseName,
+	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of " +
+		"a pod",
+	"listen.health": "health is always served on port " + HealthPort,
 	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
 		"pauses the whole cluster",
 	"powerOnDelay":    fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),

@@ -10,8 +10,9 @@ import (
 
 // Storage is one item of storage: a storage system, by its resources and what they say. Policies and drains name it.
 type Storage struct {
-	Name         string           `yaml:"name"`   // unique, a DNS label
-	Preset       string           `yaml:"preset"` // a system that we know, whose values hold where this item says nothing; "": none
+	Name string `yaml:"name"` // unique, a DNS label
+	// a system that we know, whose values hold where this item says nothing; "": none
+	Preset       string           `yaml:"preset"`
 	storage.Spec `yaml:",inline"` // what is left out is not told
 
 	adapter *storage.Adapter
@@ -95,7 +96,8 @@ func (r *reader) checkStorage(c *Config, i int) {
 	for _, e := range c.Storage[:i] {
 		for j, d := range spec.Drivers {
 			if e.adapter != nil && slices.Contains(e.adapter.Spec.Drivers, d) {
-				r.report(item(path+".drivers", j), "%s is a driver of storage %s already: of a volume only one may tell", d, e.Name)
+				r.report(item(path+".drivers", j), "%s is already a driver of storage %s: only one may report a volume",
+					d, e.Name)
 			}
 		}
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// What an item says wins over its preset, key by key, and the rest of the preset stays. No system is followed that nothing asks.
+// What an item says wins over its preset, key by key, and the rest of the preset stays. No system is followed that
+// nothing asks.
 func TestStorage(t *testing.T) {
 	cfg, err := config.Parse("x.yaml", []byte(`
 storage:
@@ -45,7 +46,8 @@ storage:
 	}
 }
 
-// Longhorn's replicas are Longhorn's to move, though its preset says how they would be asked to leave: no drain guard takes that back.
+// Longhorn's replicas are Longhorn's to move, though its preset says how they would be asked to leave: no drain guard
+// takes that back.
 func TestEvictable(t *testing.T) {
 	cfg, err := config.Parse("x.yaml", []byte(`
 storage:

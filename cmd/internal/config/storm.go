@@ -6,8 +6,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// StormGuard limits the power-offs that forcefence sends. What it limits is new ones: a machine that is off is recovered in any case, and a
-// fence that runs goes on.
+// StormGuard limits the power-offs that forcefence sends. What it limits is new ones: a machine that is off is
+// recovered in any case, and a fence that runs goes on.
 type StormGuard struct {
 	MaxPowerOffs fleet.Amount       `yaml:"maxPowerOffs"` // at once; rounded down, never below 1; default 1+5%
 	MinHealthy   fleet.Amount       `yaml:"minHealthy"`   // of all nodes; rounded up; default 50%
@@ -82,13 +82,15 @@ func (r *reader) checkStorm(g StormGuard) {
 		at := item(path+".domains", i)
 		switch {
 		case d.Label == "":
-			r.report(at+".label", "missing: the label by which the nodes of one domain are told, such as topology.kubernetes.io/zone")
+			r.report(at+".label", "missing: the label whose value names a node's domain, such as "+
+				"topology.kubernetes.io/zone")
 		case len(validation.IsQualifiedName(d.Label)) > 0:
 			r.report(at+".label", "no label can have this key")
 		}
 		for j, e := range g.Domains[:i] {
 			if e.Label == d.Label && d.Label != "" {
-				r.report(at+".label", "is the label of %s already, on line %d", item(path+".domains", j), r.lines[item(path+".domains", j)])
+				r.report(at+".label", "is already the label of %s, on line %d", item(path+".domains", j),
+					r.lines[item(path+".domains", j)])
 			}
 		}
 		if d.MinHealthy != nil {
@@ -105,8 +107,8 @@ func (r *reader) warnOfVMHosts(c *Config) {
 		return
 	}
 	const problem = "warning: nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not " +
-		"powered off unless this is powerOff. If there are such nodes, their virtual machines may serve while the " +
-		"kubelet is dead. Write never or powerOff"
+		"powered off unless this is powerOff. Their virtual machines may serve while the kubelet is dead. " +
+		"Write never or powerOff"
 	c.warnings = append(c.warnings,
 		Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: problem})
 }
@@ -115,8 +117,8 @@ func (r *reader) warnOfVMHosts(c *Config) {
 func (r *reader) floor(path string, a fleet.Amount) {
 	switch {
 	case a.Number > 0 && a.Percent > 0:
-		r.report(path, "must be a number of nodes (3) or a share of them (50%%)")
+		r.report(path, "must be a number of nodes (3) or a percentage (50%%)")
 	case a.Percent == 100:
-		r.report(path, "must be below 100%%: the node that is powered off is not healthy, so no power-off could keep this")
+		r.report(path, "must be below 100%%: the node to power off is unhealthy, so no power-off would be allowed")
 	}
 }

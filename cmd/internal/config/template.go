@@ -22,12 +22,13 @@ type idTemplate struct {
 }
 
 // parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name,
-// .Labels.rack, (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix, replace, eq,
-// ne, and, or, not; no loops, numbers, variables or other templates, so that it ends and cannot print anything but these.
+// .Labels.rack, (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix,
+// replace, eq, ne, and, or, not; no loops, numbers, variables or other templates, so that it ends and cannot print
+// anything but these.
 //
-// The language is text/template's, and so is its parser. Its interpreter is not: that calls methods by names that the linker cannot
-// know, which keeps every method of every type in the program. Amazon's client alone has 700 that way, and the program was twice as
-// large and took 9 MB more of memory. The rest of what it can do is refused here anyway.
+// The language is text/template's, and so is its parser. Its interpreter is not: that calls methods by names that the
+// linker cannot know, which keeps every method of every type in the program. Amazon's client alone has 700 that way,
+// and the program was twice as large and took 9 MB more of memory. The rest of what it can do is refused here anyway.
 func parseTemplate(text string) (*idTemplate, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("the template is empty")
@@ -47,7 +48,8 @@ func parseTemplate(text string) (*idTemplate, error) {
 		return nil, err
 	}
 	// For a node with every label, to find wrong arguments before a node dies.
-	if _, err := (interpreter{name: "node", label: func(string) (string, bool) { return "", true }}).list(t.Root); err != nil {
+	if _, err := (interpreter{name: "node", label: func(string) (string, bool) { return "", true }}).
+		list(t.Root); err != nil {
 		return nil, fmt.Errorf("the template fails for any node: %w", err)
 	}
 	return &idTemplate{t.Root, readsLabels(t.Root)}, nil
@@ -57,7 +59,8 @@ var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
 
 // builtins are text/template's other functions, which a reader may expect here: they are refused by name.
 var builtins = map[string]any{
-	"call": true, "ge": true, "gt": true, "html": true, "js": true, "le": true, "len": true, "lt": true, "print": true, "printf": true,
+	"call": true, "ge": true, "gt": true, "html": true, "js": true, "le": true, "len": true, "lt": true, "print": true,
+	"printf":  true,
 	"println": true, "slice": true, "urlquery": true,
 }
 
@@ -107,7 +110,8 @@ func readsLabels(n parse.Node) bool {
 	case *parse.IfNode:
 		return readsLabels(n.Pipe) || readsLabels(n.List) || readsLabels(n.ElseList)
 	case *parse.PipeNode:
-		return slices.ContainsFunc(n.Cmds, func(c *parse.CommandNode) bool { return slices.ContainsFunc(c.Args, readsLabels) })
+		return slices.ContainsFunc(n.Cmds,
+			func(c *parse.CommandNode) bool { return slices.ContainsFunc(c.Args, readsLabels) })
 	case *parse.FieldNode:
 		return n.Ident[0] == "Labels"
 	default:
@@ -124,10 +128,12 @@ func each[N parse.Node](nodes []N) error {
 	return nil
 }
 
-// hosts finds which hosts the template's IDs may name, whatever nodes are called and have for labels: those that are written out, and those
-// that end with a domain which is written behind the last placeholder. bound is false where a node may choose another.
+// hosts finds which hosts the template's IDs may name, whatever nodes are called and have for labels: those that are
+// written out, and those that end with a domain which is written behind the last placeholder. bound is false where a
+// node may choose another.
 //
-// It puts one value and then another into all placeholders: what differs between the hosts comes from the node, and what both end with does not.
+// It puts one value and then another into all placeholders: what differs between the hosts comes from the node, and
+// what both end with does not.
 func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
 	for i := range forms {
@@ -196,17 +202,20 @@ func commonEnd(a, b string) string {
 	return a[len(a)-n:]
 }
 
-// hasDomain reports whether a host's ending has a domain in which not everybody can have a host: -bmc.example.net has, .com has not.
+// hasDomain reports whether a host's ending has a domain in which not everybody can have a host: -bmc.example.net has,
+// .com has not.
 func hasDomain(ending string) bool {
 	_, domain, _ := strings.Cut(ending, ".")
 	if len(validation.IsDNS1123Subdomain(domain)) > 0 || strings.Trim(domain, "0123456789.") == "" {
 		return false
 	}
 	public, registry := publicsuffix.PublicSuffix(domain)
-	return domain != public || !registry && !strings.Contains(public, ".") // a top level domain of one's own, such as .bmc
+	// a top level domain of one's own, such as .bmc
+	return domain != public || !registry && !strings.Contains(public, ".")
 }
 
-// id makes a node's ID. With bounded, what stands for a placeholder must be of the letters of hosts' names, so that it cannot end its place.
+// id makes a node's ID. With bounded, what stands for a placeholder must be of the letters of hosts' names, so that it
+// cannot end its place.
 func (t *idTemplate) id(node *corev1.Node, bounded bool) (string, error) {
 	label := func(key string) (v string, ok bool) { v, ok = node.Labels[key]; return v, ok }
 	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0, bounded: bounded}.list(t.root)

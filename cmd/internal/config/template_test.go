@@ -11,7 +11,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 )
 
-// golang runs a template as text/template does, with the functions that it may use here. At the rehearsal every label is there.
+// golang runs a template as text/template does, with the functions that it may use here. At the rehearsal every label
+// is there.
 func golang(text, name string, labels map[string]string, rehearsal bool) (string, error) {
 	option := "missingkey=error"
 	if rehearsal {
@@ -55,7 +56,8 @@ func (w writer) text(depth int) string {
 		return w.condition(depth - 1) // of another type
 	}
 	if depth <= 0 {
-		return w.one(word(".Name"), word(".Name"), word(".Labels.rack"), word(".Labels.empty"), word(`"worker-"`), word(`""`), word("`7`"), word(".Labels.none"))
+		return w.one(word(".Name"), word(".Name"), word(".Labels.rack"), word(".Labels.empty"), word(`"worker-"`),
+			word(`""`), word("`7`"), word(".Labels.none"))
 	}
 	s := func() string { return w.text(depth - 1) }
 	return w.one(
@@ -105,7 +107,8 @@ func (w writer) template(depth int) string {
 		func() string { return "{{ if " + w.condition(depth) + " }}" + t() + "{{ end }}" },
 		func() string { return "{{ if " + w.condition(depth) + " }}" + t() + "{{ else }}" + t() + "{{ end }}" },
 		func() string {
-			return "{{ if " + w.condition(depth) + " }}" + t() + "{{ else if " + w.condition(depth) + " -}} " + t() + "{{ else }}" + t() + "{{ end }}"
+			return "{{ if " + w.condition(depth) + " }}" + t() + "{{ else if " + w.condition(depth) + " -}} " + t() +
+				"{{ else }}" + t() + "{{ end }}"
 		},
 	)
 }
@@ -121,7 +124,8 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 		_, wrong := golang(text, "node", nil, true)
 		want, fails := golang(text, "Worker-7", labels, false)
 		cfg, err := config.Parse("f", []byte("providers: [{name: p, plain: }]\n"+
-			"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(text)+"}}]\n"), configtest.Types())
+			"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(text)+"}}]\n"),
+			configtest.Types())
 		if (err != nil) != (wrong != nil) {
 			t.Fatalf("%s: refused with %v, want %v", text, err, wrong)
 		}

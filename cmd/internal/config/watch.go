@@ -11,19 +11,22 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Watch reads the file at once and then whenever it may have changed, and calls onGood with a checked Config or onBad with why
-// there is none: Errors, or an error of reading where the file is gone. It calls only when that outcome differs from the one
-// before, so a file that is touched, or bad in the same way again, is silent; a good file after a bad one is always told, even if
-// it is the old one. The first call tells what is there at the start, so that nothing is lost between a Load and Watch: compare
-// Config.Digest. After onBad the Config before stays in force; that is the caller's part.
+// Watch reads the file at once and then whenever it may have changed, and calls onGood with a checked Config or onBad
+// with why there is none: Errors, or an error of reading where the file is gone. It calls only when that outcome
+// differs from the one before, so a file that is touched, or bad in the same way again, is silent; a good file after a
+// bad one is always told, even if it is the old one. The first call tells what is there at the start, so that nothing
+// is lost between a Load and Watch: compare Config.Digest. After onBad the Config before stays in force; that is the
+// caller's part.
 //
-// A change is seen through the folder, so editors that rename and the ..data link that a ConfigMap swaps are seen too; where the
-// system cannot watch, and for files beside it that settings name, the file is read every 30 s. Bursts of changes count once.
+// A change is seen through the folder, so editors that rename and the ..data link that a ConfigMap swaps are seen too;
+// where the system cannot watch, and for files beside it that settings name, the file is read every 30 s. Bursts of
+// changes count once.
 //
-// Watch blocks until ctx ends, then returns nil; its callbacks run one at a time and none runs after it returned. Another error
-// means that it never began.
+// Watch blocks until ctx ends, then returns nil; its callbacks run one at a time and none runs after it returned.
+// Another error means that it never began.
 func Watch(ctx context.Context, file string, reg providers.Registry, onGood func(*Config), onBad func(error)) error {
-	w := watcher{file: file, reg: reg, onGood: onGood, onBad: onBad, quiet: 200 * time.Millisecond, poll: 30 * time.Second}
+	w := watcher{file: file, reg: reg, onGood: onGood, onBad: onBad, quiet: 200 * time.Millisecond,
+		poll: 30 * time.Second}
 	return w.run(ctx)
 }
 
@@ -38,7 +41,8 @@ type watcher struct {
 	last string // the outcome told last: a digest, or an error's text
 }
 
-// longestBurst is how many quiet times in a row changes can put off the reading: another file in the folder may never rest.
+// longestBurst is how many quiet times in a row changes can put off the reading: another file in the folder may never
+// rest.
 const longestBurst = 10
 
 func (w *watcher) run(ctx context.Context) error {

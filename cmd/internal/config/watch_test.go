@@ -107,7 +107,8 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// TestWatch changes a file in every way a file changes. Where nothing may be told, the next thing told shows that nothing was.
+// TestWatch changes a file in every way a file changes. Where nothing may be told, the next thing told shows that
+// nothing was.
 func TestWatch(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, fileA)

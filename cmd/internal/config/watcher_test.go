@@ -58,7 +58,8 @@ func TestReadTellsOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	var told []string
 	w := watcher{
-		file: file, onGood: func(c *Config) { told = append(told, string(c.Mode)) }, onBad: func(error) { told = append(told, "bad") },
+		file: file, onGood: func(c *Config) { told = append(told, string(c.Mode)) },
+		onBad: func(error) { told = append(told, "bad") },
 	}
 	const good, bad = "mode: observe\n", "mode: no\n"
 	for _, step := range []struct {

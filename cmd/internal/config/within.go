@@ -16,7 +16,8 @@ type Host struct {
 	SystemUUID string `yaml:"systemUUID"`
 }
 
-// hostsOf is what stands, in names of machines, for the hosts of a provider's hypervisors. No provider can be called so.
+// hostsOf is what stands, in names of machines, for the hosts of a provider's hypervisors. No provider can be called
+// so.
 const hostsOf = "/within"
 
 // within are the hosts of a machine that the rule's own device speaks for, as a device of a level of its own, the last.
@@ -24,14 +25,15 @@ func (n *NodeRule) within(own Machine) Machine {
 	return Machine{Provider: own.Provider + hostsOf, Target: own.Target, Level: len(n.Levels) + 1, Within: n.Within}
 }
 
-// checkWithin checks the hosts of a rule: there is one for each hypervisor, and none of them can be within its own guest.
+// checkWithin checks the hosts of a rule: there is one for each hypervisor, and none of them can be within its own
+// guest.
 func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 	at := path + ".within"
 	if _, given := r.lines[at]; !given {
 		return
 	}
 	if n.Provider == "" {
-		r.report(at, "needs provider and machine of the rule: they say which guest it is, and which hypervisors it may be on")
+		r.report(at, "needs the rule's provider and machine: they identify the guest and its possible hypervisors")
 		return
 	}
 	settings := c.settings(n.Provider)
@@ -40,12 +42,15 @@ func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 		return
 	}
 	if !ok {
-		r.report(at, "the provider %s knows no hypervisors, so nobody could tell that a guest is on none of the others: only libvirt's guests may be within hosts", n.Provider)
+		r.report(at, "the provider %s has no hypervisors, so it cannot prove that a guest is on none of the others: "+
+			"only guests of libvirt can be within hosts", n.Provider)
 		return
 	}
 	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
 	if !unread && n.claimed() {
-		r.report(path+".machine", "a kubelet could choose this guest, by its labels or by what it says of itself, and a guest that does not exist is on no hypervisor: with within, use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+		r.report(path+".machine", "a kubelet could choose this guest, by its labels or its own status, and a guest "+
+			"that does not exist is on no hypervisor: with within, use a list, or a template over .Name and a "+
+			"selector of labels that kubelets cannot write")
 	}
 	missing := slices.Clone(of.Hypervisors())
 	if len(n.Within) == 0 && !r.bad[at] {
@@ -57,7 +62,8 @@ func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 		missing = slices.DeleteFunc(missing, func(h string) bool { return h == n.Within[i].Hypervisor })
 	}
 	if len(missing) > 0 && !r.bad[at] {
-		r.report(at, "no host is given for %s: a guest may be there, so without it nothing would ever be proven once it is silent", strings.Join(missing, ", "))
+		r.report(at, "missing a host for %s: a guest may be there, so nothing can be proven when it does not answer",
+			strings.Join(missing, ", "))
 	}
 }
 
@@ -67,22 +73,24 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 	known := c.settings(n.Provider).(providers.Hypervisors).Hypervisors()
 	switch near := nearest(h.Hypervisor, known); {
 	case h.Hypervisor == "":
-		r.report(path+".hypervisor", "missing: one of those of provider %s", n.Provider)
+		r.report(path+".hypervisor", "missing: a hypervisor of provider %s", n.Provider)
 	case slices.Contains(known, h.Hypervisor):
 	case near != "":
-		r.report(path+".hypervisor", "is none of those of provider %s: did you mean %q?", n.Provider, near)
+		r.report(path+".hypervisor", "is not a hypervisor of provider %s: did you mean %q?", n.Provider, near)
 	default:
-		r.report(path+".hypervisor", "is none of those of provider %s", n.Provider)
+		r.report(path+".hypervisor", "is not a hypervisor of provider %s", n.Provider)
 	}
 	r.checkProviderName(c, h.Provider, path+".provider")
 	if _, ok := providers.ParseUUID(h.SystemUUID); h.SystemUUID != "" && !ok {
-		r.report(path+".systemUUID", "identifies no machine: it must be a UUID, and no placeholder")
+		r.report(path+".systemUUID", "must be the machine's UUID, not a placeholder")
 	}
 	if h.ID = strings.TrimSpace(h.ID); h.ID == "" && h.SystemUUID == "" {
-		r.report(path+".id", "missing: the provider's name of the host, or systemUUID where the provider finds machines by that")
+		r.report(path+".id", "missing: the provider's name of the host, or systemUUID if the provider finds machines "+
+			"by it")
 	}
 	if line := r.ownLine(c, h.Provider); line > 0 {
-		r.report(path+".provider", "has each machine's own credentials, by the name of its Node (line %d), and a host has none: give the hosts a provider of their own", line)
+		r.report(path+".provider", "uses credentials by the Node's name (line %d), which a host does not have: use "+
+			"another provider for the hosts", line)
 	}
 	settings := c.settings(h.Provider)
 	if ids, ok := settings.(providers.IDs); ok && h.ID != "" {
@@ -94,22 +102,26 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 		}
 	}
 	if m, ok := settings.(providers.Mute); ok && m.NeverOff() {
-		r.report(path+".provider", "never says Off as it is set, so nothing could be proven by it")
+		r.report(path+".provider", "never says Off with these settings, so it can prove nothing")
 	}
 	if loop := c.loop(n.Provider, h.Provider); loop != "" {
-		r.report(path+".provider", "leads to itself (%s): a host cannot be a guest of its own hypervisor", loop)
+		r.report(path+".provider", "is a loop (%s): a host cannot be a guest of its own hypervisor", loop)
 	}
 	for j, o := range n.Within[:i] {
 		switch {
 		case o.Hypervisor == h.Hypervisor && h.Hypervisor != "":
-			r.report(path+".hypervisor", "has a host already, on line %d", r.lines[item(at, j)])
-		case o.Provider == h.Provider && h.Provider != "" && (o.ID == h.ID && h.ID != "" || h.SystemUUID != "" && providers.CanonicalUUID(o.SystemUUID) == providers.CanonicalUUID(h.SystemUUID)):
-			r.report(path, "is the host on line %d once more: where that is off, a guest of another would be off with it", r.lines[item(at, j)])
+			r.report(path+".hypervisor", "already has a host, on line %d", r.lines[item(at, j)])
+		case o.Provider == h.Provider && h.Provider != "" &&
+			(o.ID == h.ID && h.ID != "" ||
+				h.SystemUUID != "" && providers.CanonicalUUID(o.SystemUUID) == providers.CanonicalUUID(h.SystemUUID)):
+			r.report(path, "is the same host as on line %d: if that is off, a guest of another hypervisor would "+
+				"count as off, too", r.lines[item(at, j)])
 		}
 	}
 }
 
-// loop is how guests of a provider come to be within each other, if their hosts are asked of another: "guests, outer, guests"; "" if not.
+// loop is how guests of a provider come to be within each other, if their hosts are asked of another: "guests, outer,
+// guests"; "" if not.
 func (c *Config) loop(guests, host string) string {
 	seen := map[string]bool{}
 	var walk func(at string) []string
@@ -147,5 +159,6 @@ func (c *Config) sameHypervisor(a, b string) bool {
 	}
 	one, ok1 := c.settings(a).(providers.Hypervisors)
 	two, ok2 := c.settings(b).(providers.Hypervisors)
-	return ok1 && ok2 && slices.ContainsFunc(one.Hypervisors(), func(h string) bool { return slices.Contains(two.Hypervisors(), h) })
+	return ok1 && ok2 &&
+		slices.ContainsFunc(one.Hypervisors(), func(h string) bool { return slices.Contains(two.Hypervisors(), h) })
 }

@@ -28,7 +28,8 @@ nodes:
 		{Hypervisor: "b", Provider: "bmcs", ID: "https://b.example.net"},
 		{Hypervisor: "a", Provider: "bmcs", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383831"},
 	}
-	for name, levels := range map[string][]string{"n1": {"2:group/within/vm-1"}, "n2": {"1:strips/s-2", "2:group/within/vm-2"}} {
+	for name, levels := range map[string][]string{
+		"n1": {"2:group/within/vm-1"}, "n2": {"1:strips/s-2", "2:group/within/vm-2"}} {
 		m, err := c.FindMachine(node(name))
 		if err != nil || !slices.Equal(said(m), levels) {
 			t.Fatalf("%s: got %q, %v; want %q", name, said(m), err, levels)
