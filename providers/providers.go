@@ -164,10 +164,10 @@ func (u Unanswered) Unwrap() []error { return slices.Collect(maps.Values(u)) }
 // Watcher is a Provider whose devices report changes of a machine's power by themselves (libvirt's events). Such
 // reports prove nothing and never replace State: they only decide when to ask.
 type Watcher interface {
-	// Watch calls report with what the devices report of the targets, until ctx ends. It blocks, and reconnects by itself
-	// for as long as that may help. After each connection it also reports every target that does not run, because it
-	// missed events. It skips a target that cannot be watched. It returns ctx's error once ctx has ended, and
-	// ErrPermanent if nothing can be watched. Watch does not call report after it has returned. Several Watches may
+	// Watch calls report with what the devices report of the targets, until ctx ends. It blocks, and reconnects by
+	// itself for as long as that may help. After each connection it also reports every target that does not run,
+	// because it missed events. It skips a target that cannot be watched. It returns ctx's error once ctx has ended,
+	// and ErrPermanent if nothing can be watched. Watch does not call report after it has returned. Several Watches may
 	// run.
 	Watch(ctx context.Context, targets []Target, report ReportFunc) error
 }

@@ -15,7 +15,8 @@ const maxText = 16 << 10
 var (
 	// secretName matches names of settings, variables and options whose values are secret.
 	secretName = regexp.MustCompile(`(?i)passw|passphrase|passcode|pwd|secret|token|community|credential|cookie|` +
-		`authori[sz]ation|(api|access|account|auth|client|encryption|master|private|session|shared|signing)[_.-]?key|session[_.-]?id|` +
+		`authori[sz]ation|(api|access|account|auth|client|encryption|master|private|session|shared|signing)[_.-]?key|` +
+		`session[_.-]?id|` +
 		`(^|[^a-z])(pass|pw|jwt)($|[^a-z])`)
 	camelPass = regexp.MustCompile(`[a-z]P(ass|w)($|[^a-z])|^pass[A-Z]`) // bmcPass
 	// placeName matches names whose values say where a secret is.

@@ -246,7 +246,7 @@ func (p *Provider) explainFailure(at outlet, sum remote.CredentialHash, err erro
 }
 
 // refusedError returns the error of a strip that refuses the credentials, which are not sent again for a while, because
-// a strip may lock the account. The report is not authenticated: whoever sent it could as well have dropped the
+// a strip may lock the account. The report is not authenticated: its sender could as well have dropped the
 // question.
 func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text string) error {
 	if text == unknownEngine {
@@ -271,7 +271,7 @@ func socketError(err error) error {
 }
 
 // link is a socket that skips what cannot be an answer to what was sent through it, and stops at a refusal. gosnmp
-// would end a call at the first message that it cannot read or authenticate, whoever sent it. It is for one goroutine.
+// would end a call at the first message that it cannot read or authenticate. It is for one goroutine.
 type link struct {
 	net.Conn
 	version   int64

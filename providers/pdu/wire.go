@@ -18,7 +18,7 @@ const (
 	tagReport   = 0xa8
 )
 
-// parseHeader parses a message's header, whoever wrote it. The result only decides which messages are skipped, never
+// parseHeader parses the header of a message from any sender. The result only decides which messages are skipped, never
 // which are believed.
 func parseHeader(message []byte) (h header, ok bool) {
 	m := remote.BER{Rest: message}

@@ -53,7 +53,7 @@ type Config struct {
 	Auth string `yaml:"auth"`
 
 	remote.Trust `yaml:",inline"`
-	// for BMCs without ECDHE; whoever gets the BMC's key can decrypt recorded traffic
+	// for BMCs without ECDHE; a thief of the BMC's key can decrypt recorded traffic
 	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"`
 	// bad: TLS 1.0 and 1.1; an attacker on the network may break it and report Off
 	AllowOldTLS bool `yaml:"allowOldTLS"`

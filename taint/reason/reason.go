@@ -218,7 +218,7 @@ var table = []Row{
 	{BadRecord, Warning, StateBroken,
 		"The fence's record cannot be read. Nothing is done, and a mark stays. To reset the node: forcefence release " +
 			"{node} --yes.",
-		"Somebody edited the annotation. Run `forcefence release`."},
+		"The annotation was edited. Run `forcefence release`."},
 	{MarkVanished, Warning, "",
 		"The mark was removed in the middle of the fence. To end a fence, use: forcefence release {node} --yes.",
 		"Use `forcefence release` to end a fence."},
@@ -477,7 +477,7 @@ var table = []Row{
 	{Repinned, Warning, "",
 		"The node now leads to another machine, {detail}, and is healthy: forcefence believes the new machine from " +
 			"now on.",
-		"If nobody changed that on purpose, look at the node."},
+		"If this was not changed on purpose, look at the node."},
 	{Answers, Info, "", "{detail}", ""},
 	{NotAnswering, Warning, "", "{detail}", "The cause is in the Event, as for `PowerUnknown`. Look at the device."},
 	{Fenced, Warning, "",

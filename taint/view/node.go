@@ -163,8 +163,8 @@ func (s NodeFacts) nextOf(
 	switch {
 	case n.Broken != "":
 		return StateStuck,
-			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or somebody edited "+
-				"it. If no newer controller leads: %s", n.Broken, release)
+			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or it was edited. "+
+				"If no newer controller leads: %s", n.Broken, release)
 	case s.NeedsPerson != "":
 		return StateStuck, "A person should look: " + s.NeedsPerson
 	case rec.IsOpen() || marked:
@@ -217,7 +217,7 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	}
 	switch {
 	case !rec.IsOpen():
-		return StateFencing, "Somebody marked it; a controller continues from there."
+		return StateFencing, "A person marked it; a controller continues from there."
 	case len(n.Fence.Waits) > 0:
 		return StateFencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
 	case rec.Phase == taint.PhasePoweringOff:

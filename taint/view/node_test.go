@@ -148,7 +148,7 @@ func TestOf(t *testing.T) {
 			NodeFacts{Node: node(silent, record(off)),
 				Event: &OwnEvent{ago(time.Minute), string(reason.Unknown), "mute"}}, StateFencing, "pods are ended",
 			"Off racks fence"},
-		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "Somebody marked it", "Unknown  "},
+		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "A person marked it", "Unknown  "},
 
 		{"needs a person, by its Fencing",
 			NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateStuck,

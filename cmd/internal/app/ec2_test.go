@@ -69,7 +69,7 @@ func TestProviderIDs(t *testing.T) {
 		}
 	}
 	for settings, want := range map[string]string{"timeout: 4s": "", "timeout: 3900ms": "providers[1].timeout: must " +
-		"be at least 4s: 3s of it pass before"} {
+		"be at least 4s: these devices take 3s"} {
 		if _, err := config.Parse("f", []byte(strings.Replace(text, "concurrency: 3", settings, 1)),
 			all.Types()); want == "" && err != nil ||
 			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -78,7 +78,7 @@ func TestProviderIDs(t *testing.T) {
 	}
 	if _, err := config.Parse("f", []byte(strings.Replace(text, "from: providerID", "from: providerID, part: last", 1)),
 		all.Types()); err == nil ||
-		!strings.Contains(err.Error(), "nodes[0].machine.part: the IDs of this provider are whole providerIDs") {
+		!strings.Contains(err.Error(), "nodes[0].machine.part: this provider uses whole providerIDs as IDs") {
 		t.Errorf("part: last: got %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// nodeStore holds the Nodes: the informer's store, or a list that was read once. Nobody changes its objects.
+// nodeStore holds the Nodes: the informer's store, or a list that was read once. Its objects are read-only.
 type nodeStore struct {
 	toolscache.Store
 	synced func() bool // nil: it holds all Nodes from the start

@@ -60,7 +60,7 @@ func (a *allowList) hasAll(hosts []string) bool {
 	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !a.has(h) })
 }
 
-// has reports whether a host is allowed. A name is not resolved: whoever answers for it in the DNS would choose.
+// has reports whether a host is allowed. A name is not resolved, because then a DNS server would choose.
 func (a *allowList) has(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return slices.ContainsFunc(a.prefixes, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })

@@ -160,7 +160,7 @@ func (r *reader) listen(l Listen) {
 	}
 }
 
-// loopback reports that nobody on another machine reaches the address.
+// loopback reports whether the address is reachable from this machine only.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -203,8 +203,9 @@ func (r *reader) leaderElection(l LeaderElection) {
 }
 
 // warnOfShortLease warns where another controller may lead before a power action arrives that this one sent. A leader
-// sends none later than renewDeadline after its last renewal, the provider's timeout ends the request, and nobody leads
-// before leaseDuration is over. It is no error: a power action that arrives later is bounded as any other is.
+// sends none later than renewDeadline after its last renewal, the provider's timeout ends the request, and no other
+// controller leads before leaseDuration is over. It is no error: a power action that arrives later is bounded as any
+// other is.
 func (r *reader) warnOfShortLease(c *Config) {
 	l := c.LeaderElection
 	if !l.Enabled || !c.fences() || len(c.Providers) == 0 {

@@ -35,7 +35,7 @@ func (c *Config) DrainGuards() []drainguard.Guarded {
 	return out
 }
 
-// longhornDriver is whose eviction requests nobody but Longhorn's own node controller may write.
+// longhornDriver is Longhorn's CSI driver. Only Longhorn's own node controller may request evictions of its replicas.
 const longhornDriver = "driver.longhorn.io"
 
 // checkDrain checks one item and makes its guard.

@@ -207,7 +207,7 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 		r.report(path, "the levels' delays and timeouts add up to %s, which exceeds powerOffTimeout (%s)", short(needs),
 			short(c.PowerOffTimeout))
 	}
-	// one level alone has nobody to give way to
+	// a single level has no next level
 	if without == 0 || own && len(levels) == 0 || !own && len(levels) == 1 {
 		return
 	}

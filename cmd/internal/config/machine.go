@@ -309,8 +309,7 @@ func (s *Source) canonical(id string) (string, error) {
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
 	case s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://"):
 		return "", fmt.Errorf(
-			"%w: its ID is http://, and whoever names a device may not choose that the password goes there in the "+
-				"clear",
+			"%w: its ID is http://, and the source of an ID may not decide that the password is sent in clear text",
 			ErrNotAllowed,
 		)
 	case s.namesHosts() && !s.allowed.hasAll(hosts):

@@ -20,7 +20,7 @@ const (
 	Observe  Mode = "observe"  // recover from a machine that is Off; of one that is On say so, and keep watching
 	Fence    Mode = "fence"    // power that off after the grace, too
 	Shadow   Mode = "shadow"   // decide as in Fence, say it, and begin nothing
-	Disabled Mode = "disabled" // ask nobody, and begin nothing
+	Disabled Mode = "disabled" // ask no device, begin nothing
 )
 
 var modes = []Mode{Observe, Fence, Shadow, Disabled}
@@ -164,7 +164,7 @@ func apart(a, b labels.Selector) bool {
 }
 
 // candidates are values of a label such that, if any value satisfies all of the demands, one of these does: no label at
-// all, the values that are named, their neighbours among the numbers, and one that nobody names.
+// all, the values that are named, their neighbours among the numbers, and one that no item names.
 func candidates(all []labels.Requirement) []*string {
 	out := []*string{nil}
 	add := func(s string) { out = append(out, &s) }

@@ -25,11 +25,13 @@ func TestLinkerTellsTheVersion(t *testing.T) {
 		}
 	}
 	if len(flags) != 3 || flags[0] != flags[1] || flags[0] != flags[2] {
-		t.Fatalf("variables that the linker is told: got %q, want one, for the Makefile and both of ko's programs", flags)
+		t.Fatalf("variables that the linker sets: got %q, want one, for the Makefile and ko's two programs", flags)
 	}
 	for _, program := range []string{"forcefence", "forcefence-node"} {
 		bin := filepath.Join(t.TempDir(), program)
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X "+flags[0]+"=v9.8.7", "-o", bin, "../../"+program).CombinedOutput(); err != nil {
+		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X "+flags[0]+"=v9.8.7", "-o", bin,
+			"../../"+program)
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("building %s: %v\n%s", program, err, out)
 		}
 		out, err := exec.CommandContext(t.Context(), bin, "version").CombinedOutput()

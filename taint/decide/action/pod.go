@@ -15,7 +15,7 @@ type Pod struct {
 	Namespace, Name, UID, ResourceVersion string
 
 	Exempt     taint.Exemption
-	Terminal   bool   // Succeeded or Failed, whoever set it
+	Terminal   bool   // Succeeded or Failed, set by anyone
 	Tombstone  bool   // our tombstone
 	Spared     string // taint.SparedBy
 	Message    string // the message of its status

@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Types returns four types: redfish, with settings like those of the real one, plain, which needs none, guests, of hypervisors, and agents,
-// whose hosts no kubelet may choose.
+// Types returns four types: redfish has settings like the real one, plain needs none, guests are of hypervisors, and
+// no kubelet may choose the hosts of agents.
 func Types() providers.Registry {
 	return providers.Registry{
 		{Name: "redfish", NewConfig: func() providers.Config {
@@ -124,7 +124,8 @@ func (c *Redfish) Validate() (out []providers.Problem) {
 // HasAddressIDs tells that a machine's ID is an address, where there is no other.
 func (c *Redfish) HasAddressIDs() bool { return c.Address == "" }
 
-// CanonicalID takes a slash and the letters' case off an address. An ID may be several addresses with blanks between them.
+// CanonicalID removes a slash from an address, and makes it lower case. An ID may be several addresses, separated by
+// blanks.
 func (c *Redfish) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if c.Address != "" {
 		return id, nil, nil
@@ -135,7 +136,8 @@ func (c *Redfish) CanonicalID(id string) (canonical string, hosts []string, err 
 		if err != nil || u.Host == "" {
 			return "", nil, errors.New("is no address")
 		}
-		parts, hosts = append(parts, u.Scheme+"://"+strings.ToLower(u.Host)), append(hosts, strings.ToLower(u.Hostname()))
+		parts = append(parts, u.Scheme+"://"+strings.ToLower(u.Host))
+		hosts = append(hosts, strings.ToLower(u.Hostname()))
 	}
 	return strings.Join(parts, " "), hosts, nil
 }
