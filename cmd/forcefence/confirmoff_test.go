@@ -109,7 +109,7 @@ func TestConfirmOff(t *testing.T) {
 	refuses(strings.Repeat("x", taint.MaxReason+1), "at most")
 	refuses("unplugged it", "is Ready")
 	lives("b1", corev1.ConditionUnknown)
-	answers(unknown, "nobody")
+	answers(unknown, "not confirmed")
 	says(time.Now)
 	answers(off, ": unplugged it")
 	first := confirmed()

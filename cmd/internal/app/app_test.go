@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // A part that fails ends the process, which closes what the parts before it opened.
@@ -23,9 +24,14 @@ func TestRunClosesItsParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	ip, err := kit.FreePodIP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("POD_IP", ip)
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	text := fmt.Sprintf(`
-listen: {metrics: %q, health: ""}
+listen: {metrics: %q}
 providers: [{name: one, device: {}}, {name: two, device: {}}]
 nodes: [{name: all, provider: one, machine: {from: systemUUID}}]
 `, taken.Addr())
