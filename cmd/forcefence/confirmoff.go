@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/controller"
 )
 
 // newConfirmOff returns the command with which a person confirms that a node's machine is off, for providers of type
@@ -87,7 +86,7 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		Reason:     reason,
 		NodeUID:    string(node.UID),
 		BootID:     node.Status.NodeInfo.BootID,
-		Fence:      newFenceID(),
+		Fence:      controller.NewFenceID(),
 		AfterFence: taint.LastFenceID(rec),
 		At:         now().UTC().Truncate(time.Second),
 	}
@@ -112,11 +111,4 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		"%s confirms that the machine of node %s (boot %s) is off, as evidence for fence %s", confirmation.By, name,
 		confirmation.BootID, confirmation.Fence,
 	), nil
-}
-
-// newFenceID returns a random id for a fence that has not begun.
-func newFenceID() string {
-	var b [6]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	return "f-" + hex.EncodeToString(b[:])
 }

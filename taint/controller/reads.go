@@ -3,8 +3,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -41,7 +39,7 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 	if l.Exists {
 		config := w.Config()
 		facts, st.machine = config.FactsOf(node, l, w.Now())
-		facts.By, facts.NewID = w.By, cmp.Or(facts.NewID, newID())
+		facts.By, facts.NewID = w.By, cmp.Or(facts.NewID, NewFenceID())
 		facts.NoDeviceErr = st.withSince(facts.NoDeviceErr, w.Now())
 		if facts.Excluded == "" && l.Mark == nil {
 			exclusions, err := w.readExclusions(ctx, config.Exclusions, node)
@@ -150,13 +148,6 @@ func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Obser
 // AskDevices asks the machine's devices, live.
 func (w reads) AskDevices(ctx context.Context) decide.Observation {
 	return decide.DevicesAnswered{Answers: w.askDevices(ctx)}
-}
-
-// newID returns the id of a fence: a label value, unique for all practical purposes.
-func newID() string {
-	var b [6]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand
-	return "f-" + hex.EncodeToString(b[:])
 }
 
 // nodeNameIndex is the cache's index of VolumeAttachments by the node they name.

@@ -4655,7 +4655,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: all fences have one id", In: "taint/controller.reads.ReadNode",
-		Old: "newID()", New: `"f-1"`, Tests: glue,
+		Old: "NewFenceID()", New: `"f-1"`, Tests: glue,
 	},
 	{
 		Name: "controller: pods are spared by another fence's token", In: "taint/controller.podWrites.SparePods",
