@@ -1485,7 +1485,7 @@ var Mutants = []Mutant{
 	{
 		Name: "ipmi: a refusal that comes once is believed", In: "providers/ipmi.Provider.openSession",
 		Old: "if errors.Is(err, errRefused) { ... }",
-		New: "if errors.Is(err, errRefused) { return nil, p.refusals.RememberDenied(b.address, sum, p.opts.Now(), " +
+		New: "if errors.Is(err, errRefused) { return nil, p.refusals.RememberDenied(b.String(), sum, p.opts.Now(), " +
 			"err) }",
 		Tests: []string{"./providers/ipmi -run TestRefusedLogin"},
 	},
@@ -2361,7 +2361,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: what an ended session may not read is not there", In: "providers/vsphere.inventory.addObject",
-		Old: "errors.Is(err, errSession)", New: "false", Tests: vcenterTests,
+		Old: "errors.Is(err, errSession)", New: "errors.Is(err, errSession) && false", Tests: vcenterTests,
 	},
 	{
 		Name: "vsphere: an ended session is not replaced", In: "providers/vsphere.Provider.withSession",
@@ -2421,7 +2421,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "vsphere: events are waited for in an ended session", In: "providers/vsphere.watch.watchOnce",
-		Old: "if errors.Is(err, errSession) { ... }", New: "", Tests: vcenterTests,
+		Old: "errors.Is(err, errSession)", New: "errors.Is(err, errSession) && false", Tests: vcenterTests,
 	},
 
 	// Deciding to ask, to power off and to mark: steps 1 to 5.
@@ -8193,7 +8193,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "modes: disabled pins", In: "taint/controller.Reconciler.checkIdle",
-		Old: "mode == fence.Disabled", New: "false",
+		Old: "mode == fence.Disabled", New: "mode == fence.Disabled && false",
 		Tests: glue,
 	},
 	{
@@ -8618,7 +8618,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ec2: a queue of another partition", In: "providers/ec2.parseQueue", Tests: ec2Watch,
-		Old: `strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn")`, New: "false",
+		Old: `strings.HasPrefix(host[1], "cn-") != strings.HasSuffix(host[2], ".cn")`, New: `strings.HasPrefix(host[1], "cn-") && false`,
 	},
 	{
 		Name: "ec2: it is a Watcher without queues", In: "providers/ec2.Config.New", Tests: ec2Watch,
