@@ -20,7 +20,7 @@ import (
 // check looks at the values of a decoded file, and parses its selectors and templates.
 func (r *reader) check(c *Config) {
 	oneOf(r, "mode", c.Mode, modes...)
-	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, Alert, DeleteAttachments, OutOfService)
+	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, detachActions...)
 	oneOf(r, "manualMarks", c.ManualMarks, Refuse, Trust)
 	r.taintKey("taintKey", c.TaintKey)
 	r.grace("powerOffAfter", c.PowerOffAfter)

@@ -31,6 +31,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 //go:generate go test . -run "TestBroken|TestChartSchema" -update
@@ -53,23 +54,10 @@ const (
 	PowerOn  PostFence = "powerOn"
 )
 
-// DetachAction says what happens when volumes are not detached by DetachTimeout. In each case there is an alert, and
-// the mark stays.
+// DetachAction is the name of an evict.OnDetachTimeout.
 type DetachAction string
 
-// The actions for such volumes, while the machine is proven off. See evict.OnDetachTimeout.
-const (
-	Alert             DetachAction = "alert"
-	DeleteAttachments DetachAction = "delete-attachments"
-	OutOfService      DetachAction = "out-of-service"
-)
-
-// onDetach maps each DetachAction to the action of package evict.
-var onDetach = map[DetachAction]evict.OnDetachTimeout{
-	Alert:             evict.Alert,
-	DeleteAttachments: evict.ForceDetach,
-	OutOfService:      evict.TakeOutOfService,
-}
+var detachActions = wordsOf[DetachAction](evict.OnDetachTimeouts())
 
 // Config is a checked configuration file. It does not change after Load or Parse returned it. The fresh proof's 5 s are
 // no setting: they are an invariant.
@@ -170,7 +158,7 @@ const DefaultExclude = "forcefence.io/exclude"
 // Default returns the Config of an empty mapping: it fences no node and asks no device.
 func Default() *Config {
 	return &Config{
-		Mode:              Observe,
+		Mode:              Mode(fence.Observe.String()),
 		TaintKey:          taint.DefaultKey,
 		PowerOffAfter:     60 * time.Second,
 		PowerOffTimeout:   60 * time.Second,
@@ -179,7 +167,7 @@ func Default() *Config {
 		FencedAgainWithin: time.Hour,
 		DetachTimeout:     5 * time.Minute,
 		ExcludeSelector:   DefaultExclude,
-		OnDetachTimeout:   Alert,
+		OnDetachTimeout:   DetachAction(evict.Alert.String()),
 		ManualMarks:       Refuse,
 		StormGuard:        defaultStorm(),
 		Lines:             Lines{Port: 10250},

@@ -80,7 +80,7 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &config.Config{
-		Mode:              config.Fence,
+		Mode:              "fence",
 		TaintKey:          "example.net/fenced",
 		PowerOffAfter:     90 * time.Second,
 		PowerOffTimeout:   2 * time.Minute,
@@ -88,7 +88,7 @@ func TestFull(t *testing.T) {
 		MaxPowerOnsPerDay: 10,
 		FencedAgainWithin: 24 * time.Hour,
 		DetachTimeout:     90 * time.Minute,
-		OnDetachTimeout:   config.Alert,
+		OnDetachTimeout:   "alert",
 		ManualMarks:       config.Trust,
 		EvictFirst:        "app in (csi-controller, rook)",
 		ExcludeSelector:   "example.net/never-fence",
@@ -122,7 +122,7 @@ func TestFull(t *testing.T) {
 				Config: &configtest.Plain{}},
 		},
 		Nodes: []config.NodeRule{
-			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: config.Observe,
+			{Name: "workers", Selector: "node-role.kubernetes.io/worker", Provider: "racks", Mode: "observe",
 				Machine: config.Source{
 					From:     config.FromTemplate,
 					Template: `https://{{ .Name | trimSuffix "-w" | lower }}.{{ index .Labels "example.net/rack" }}.example.net`,

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,20 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// Mode says what forcefence may do about a node that looks dead.
+// Mode is the name of a fence.Mode.
 type Mode string
 
-// The modes. For those of nodes see Settings.
-const (
-	Observe  Mode = "observe"  // recover from a machine that is Off; of one that is On say so, and keep watching
-	Fence    Mode = "fence"    // power that off after the grace, too
-	Shadow   Mode = "shadow"   // decide as in Fence, say it, and begin nothing
-	Disabled Mode = "disabled" // ask no device, begin nothing
-)
+var modes = wordsOf[Mode](fence.Modes())
 
-var modes = []Mode{Observe, Fence, Shadow, Disabled}
+// is reports whether the word names that mode.
+func (m Mode) is(mode fence.Mode) bool { return string(m) == mode.String() }
+
+// wordsOf returns the names of values, as the file writes them.
+func wordsOf[W ~string, T fmt.Stringer](all []T) []W {
+	out := make([]W, len(all))
+	for i, v := range all {
+		out[i] = W(v.String())
+	}
+	return out
+}
 
 // leastGrace is the least powerOffAfter: two renewals of a Lease, which a kubelet renews every 10 s where it is not
 // told otherwise.
@@ -57,7 +63,7 @@ func (r *reader) grace(path string, d time.Duration) {
 
 // checkModes checks the items of modes, and what belongs to modes together.
 func (r *reader) checkModes(c *Config) {
-	fences := c.Mode == Fence
+	fences := c.Mode.is(fence.Fence)
 	for i := range c.Modes {
 		m, path := &c.Modes[i], item("modes", i)
 		given := func(key string) bool { _, ok := r.lines[path+"."+key]; return ok }
@@ -66,10 +72,10 @@ func (r *reader) checkModes(c *Config) {
 		} else {
 			oneOf(r, path+".mode", m.Mode, modes...)
 		}
-		fences = fences || m.Mode == Fence
+		fences = fences || m.Mode.is(fence.Fence)
 		switch {
 		case !given("powerOffAfter"):
-		case m.Mode == Observe, m.Mode == Disabled:
+		case m.Mode.is(fence.Observe), m.Mode.is(fence.Disabled):
 			r.report(path+".powerOffAfter", `belongs to "mode: fence" and "mode: shadow"`)
 		default:
 			r.grace(path+".powerOffAfter", m.PowerOffAfter)
@@ -105,7 +111,7 @@ func (r *reader) checkModes(c *Config) {
 	}
 	if fences && len(c.Nodes) == 0 && !r.bad["nodes"] {
 		path := "mode"
-		if c.Mode != Fence {
+		if !c.Mode.is(fence.Fence) {
 			path = "modes"
 		}
 		r.report(path, "nothing to fence: no rule under nodes says how to find a node's machine")
@@ -185,6 +191,6 @@ func candidates(all []labels.Requirement) []*string {
 
 // fences reports whether the mode of any node may be Fence.
 func (c *Config) fences() bool {
-	return c.Mode == Fence || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode == Fence }) ||
-		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode == Fence })
+	return c.Mode.is(fence.Fence) || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) }) ||
+		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode.is(fence.Fence) })
 }

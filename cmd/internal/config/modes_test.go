@@ -61,18 +61,18 @@ func TestModeOfNode(t *testing.T) {
 		}
 		return ModeItem{Selector: selector, Mode: m, PowerOffAfter: leastGrace, selector: s}
 	}
-	c := &Config{Mode: Observe, Modes: []ModeItem{item("zone=a", Fence), item("zone=b", Shadow)},
-		Nodes: []NodeRule{{Name: "racks", Mode: Disabled, selector: labels.SelectorFromSet(labels.Set{"rack": "1"})},
+	c := &Config{Mode: "observe", Modes: []ModeItem{item("zone=a", "fence"), item("zone=b", "shadow")},
+		Nodes: []NodeRule{{Name: "racks", Mode: "disabled", selector: labels.SelectorFromSet(labels.Set{"rack": "1"})},
 			{Name: "all", selector: labels.Everything()}}}
 	for _, tc := range []struct {
 		zone, rack string
 		want       Mode
 		by         string
 	}{
-		{"a", "", Fence, `modes, selector "zone=a"`},
-		{"b", "1", Shadow, `modes, selector "zone=b"`},
-		{"c", "1", Disabled, "mode of the rule racks"},
-		{"c", "2", Observe, "mode of the configuration"},
+		{"a", "", "fence", `modes, selector "zone=a"`},
+		{"b", "1", "shadow", `modes, selector "zone=b"`},
+		{"c", "1", "disabled", "mode of the rule racks"},
+		{"c", "2", "observe", "mode of the configuration"},
 	} {
 		n := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": tc.zone, "rack": tc.rack}}}

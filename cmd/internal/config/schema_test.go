@@ -21,7 +21,7 @@ const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"
 var words = map[any]any{
 	reflect.TypeFor[Mode]():               modes,
 	reflect.TypeFor[PostFence]():          []PostFence{LeaveOff, PowerOn},
-	reflect.TypeFor[DetachAction]():       []DetachAction{Alert, DeleteAttachments, OutOfService},
+	reflect.TypeFor[DetachAction]():       detachActions,
 	reflect.TypeFor[ManualMarks]():        []ManualMarks{Refuse, Trust},
 	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},
 	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate,

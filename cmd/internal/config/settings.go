@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,7 @@ func (c *Config) Settings(namespace string) decide.Settings {
 		},
 		Evict: evict.Settings{
 			DetachTimeout:   c.DetachTimeout,
-			OnDetachTimeout: onDetach[c.OnDetachTimeout],
+			OnDetachTimeout: onDetachTimeout(c.OnDetachTimeout),
 			TrustPerson:     c.ManualMarks == Trust,
 		},
 		Policies:        c.policyRules(namespace),
@@ -39,6 +40,15 @@ func (c *Config) Settings(namespace string) decide.Settings {
 		ExcludedBy:      "excludeSelector " + c.ExcludeSelector,
 		Modes:           c.modeRules(),
 	}
+}
+
+// onDetachTimeout returns the choice of that name. An unknown name forces nothing.
+func onDetachTimeout(name DetachAction) evict.OnDetachTimeout {
+	i := slices.Index(detachActions, name)
+	if i < 0 {
+		return evict.Alert
+	}
+	return evict.OnDetachTimeouts()[i]
 }
 
 // modeRules returns the modes of nodes: those of the items of modes, then those of rules, then the file's.

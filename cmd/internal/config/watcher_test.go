@@ -48,7 +48,7 @@ func TestPoll(t *testing.T) {
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
 	}
-	if c, isConfig := next().(*Config); !isConfig || c.Mode != Observe {
+	if c, isConfig := next().(*Config); !isConfig || c.Mode != "observe" {
 		t.Fatalf("got %v, want the configuration", c)
 	}
 }

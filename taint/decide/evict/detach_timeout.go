@@ -2,6 +2,7 @@ package evict
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -22,6 +23,25 @@ const (
 	// there is no pod left that it would end.
 	TakeOutOfService
 )
+
+// OnDetachTimeouts returns all choices.
+func OnDetachTimeouts() []OnDetachTimeout {
+	return []OnDetachTimeout{Alert, ForceDetach, TakeOutOfService}
+}
+
+// String returns the choice's name in the configuration.
+func (o OnDetachTimeout) String() string {
+	switch o {
+	case Alert:
+		return "alert"
+	case ForceDetach:
+		return "delete-attachments"
+	case TakeOutOfService:
+		return "out-of-service"
+	default:
+		return "on detach timeout " + strconv.Itoa(int(o))
+	}
+}
 
 const (
 	// forceEvery is the time between two deletions of attachments: a controller that keeps recreating them is not

@@ -27,6 +27,9 @@ const (
 	Disabled             // ask no device, and begin nothing
 )
 
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{Observe, Fence, Shadow, Disabled} }
+
 // modesBySafety lists the modes, from the one that does the least.
 var modesBySafety = []Mode{Disabled, Shadow, Observe, Fence}
 
