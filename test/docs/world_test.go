@@ -103,7 +103,6 @@ func newWorld(t *testing.T, p programs) *world {
 	home := filepath.Join(w.dir, "home")
 	w.env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-		"FORCEFENCE_LEADER_ELECTION_NAMESPACE="+namespace,
 		"PATH="+
 			strings.Join(
 				[]string{filepath.Join(w.dir, "bin"), filepath.Dir(c.KubectlPath()), p.helm, os.Getenv("PATH")}, ":"))

@@ -22,5 +22,12 @@ func podNamespace() string {
 	return metav1.NamespaceSystem
 }
 
-// healthAddress returns where the health server listens: at POD_IP if the pod has that variable, else at all addresses.
-func healthAddress() string { return net.JoinHostPort(os.Getenv("POD_IP"), config.HealthPort) }
+// healthAddress returns where the health server listens: at POD_IP if that variable is set, else at all addresses of the
+// pod. Outside of a pod it returns a loopback address.
+func healthAddress() string {
+	ip := os.Getenv("POD_IP")
+	if ip == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		ip = "127.0.0.1"
+	}
+	return net.JoinHostPort(ip, config.HealthPort)
+}

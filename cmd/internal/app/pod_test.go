@@ -3,13 +3,15 @@ package app
 import "testing"
 
 func TestPodVariables(t *testing.T) {
-	for _, c := range []struct{ namespace, ip, wantNamespace, wantHealth string }{
-		{"", "", "kube-system", ":8081"}, // outside of a pod
-		{"fencing", "10.0.0.7", "fencing", "10.0.0.7:8081"},
-		{"fencing", "fd00::7", "fencing", "[fd00::7]:8081"},
+	for _, c := range []struct{ namespace, ip, server, wantNamespace, wantHealth string }{
+		{"", "", "", "kube-system", "127.0.0.1:8081"}, // outside of a pod
+		{"fencing", "", "10.96.0.1", "fencing", ":8081"},
+		{"fencing", "10.0.0.7", "10.96.0.1", "fencing", "10.0.0.7:8081"},
+		{"fencing", "fd00::7", "10.96.0.1", "fencing", "[fd00::7]:8081"},
 	} {
 		t.Setenv("POD_NAMESPACE", c.namespace)
 		t.Setenv("POD_IP", c.ip)
+		t.Setenv("KUBERNETES_SERVICE_HOST", c.server)
 		if got := podNamespace(); got != c.wantNamespace {
 			t.Errorf("POD_NAMESPACE %q: got namespace %s, want %s", c.namespace, got, c.wantNamespace)
 		}

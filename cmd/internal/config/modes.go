@@ -191,6 +191,7 @@ func candidates(all []labels.Requirement) []*string {
 
 // fences reports whether the mode of any node may be Fence.
 func (c *Config) fences() bool {
-	return c.Mode.is(fence.Fence) || slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) }) ||
+	return c.Mode.is(fence.Fence) ||
+		slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) }) ||
 		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode.is(fence.Fence) })
 }
