@@ -617,7 +617,7 @@ drain:
 			[]byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
 		kit.Must(t, err)
 		if note := w.untilEvent("Setting", "node-drain-policy", "DrainPolicyConflict"); !strings.Contains(note,
-			"from block-for-eviction, which we wrote, to always-allow") {
+			"another client changed it to always-allow; forcefence had written block-for-eviction") {
 			t.Errorf("Event: got %q", note)
 		}
 		w.during(2*time.Second, "what somebody else chose", func() error {

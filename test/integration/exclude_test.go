@@ -62,7 +62,7 @@ func TestExclusions(t *testing.T) {
 				w.annotate(h, fence.PausedAnnotation,
 					"new disk; until="+time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))
 			}},
-		{`until "noon" is no time`, true,
+		{`until="noon" is not a time`, true,
 			func(h *host) { w.annotate(h, fence.PausedAnnotation, "new disk; until=noon") },
 			func(h *host) { w.annotate(h, fence.PausedAnnotation, "") }},
 		{"label " + label, true,
@@ -91,7 +91,7 @@ func TestExclusions(t *testing.T) {
 		{"condition DrainInProgress", false,
 			func(h *host) { w.condition(h, "DrainInProgress", corev1.ConditionTrue) },
 			func(h *host) { w.condition(h, "DrainInProgress", corev1.ConditionFalse) }},
-		{"it is cordoned", false,
+		{"the node is cordoned", false,
 			func(h *host) { w.kubectl("cordon", h.Name()) },
 			func(h *host) { w.kubectl("uncordon", h.Name()) }},
 	}

@@ -46,6 +46,8 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 			h.cut()
 			w.untilPhase(h, taint.PhaseEvicting)
 			w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+			// A node that is back before that lets pods start that use none of the volumes.
+			w.untilEvent("Node", h.Name(), "WaitingForDetach")
 			h.boot()
 			w.until("node Ready again", func() bool { return w.ready(h) })
 			// What is bound before the controller has seen the new boot is evicted with the rest.

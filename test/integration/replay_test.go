@@ -120,7 +120,7 @@ func TestReplay(t *testing.T) {
 		e.Moved[0] != w.ns+"/app-"+shadowed.Name() {
 		t.Errorf("estimate: got %+v, want a power-off and the pod that is moved", e)
 	}
-	if !strings.Contains(table, "what follows was not recorded another") {
+	if !strings.Contains(table, "what follows was not recorded") {
 		t.Errorf("got\n%s\nwant that the rest is an estimate", table)
 	}
 
