@@ -22,8 +22,8 @@ func podNamespace() string {
 	return metav1.NamespaceSystem
 }
 
-// healthAddress returns where the health server listens: at POD_IP if that variable is set, else at all addresses of the
-// pod. Outside of a pod it returns a loopback address.
+// healthAddress returns where the health server listens: at POD_IP if that variable is set, else at all addresses of
+// the pod. Outside of a pod it returns a loopback address.
 func healthAddress() string {
 	ip := os.Getenv("POD_IP")
 	if ip == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
