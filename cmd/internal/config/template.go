@@ -128,9 +128,9 @@ func each[N parse.Node](nodes []N) error {
 	return nil
 }
 
-// hosts finds which hosts the template's IDs may name, whatever nodes are called and have for labels: those that are
-// written out, and those that end with a domain which is written behind the last placeholder. bound is false where a
-// node may choose another.
+// hosts returns the hosts that the template's IDs may name, for any name and labels of a node. These are the hosts that
+// the template writes out, and those under a domain behind its last placeholder. bound is false if a node may choose
+// another host.
 //
 // It puts one value and then another into all placeholders: what differs between the hosts comes from the node, and
 // what both end with does not.
@@ -214,8 +214,8 @@ func hasDomain(ending string) bool {
 	return domain != public || !registry && !strings.Contains(public, ".")
 }
 
-// id makes a node's ID. With bounded, what stands for a placeholder must be of the letters of hosts' names, so that it
-// cannot end its place.
+// id returns a node's ID. If bounded is true, a placeholder's value may only have the characters of host names, so that
+// it cannot end the host.
 func (t *idTemplate) id(node *corev1.Node, bounded bool) (string, error) {
 	label := func(key string) (v string, ok bool) { v, ok = node.Labels[key]; return v, ok }
 	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0, bounded: bounded}.list(t.root)
