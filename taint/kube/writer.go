@@ -242,6 +242,9 @@ func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
 func (w Writer) patchPod(
 	ctx context.Context, p action.Pod, what string, pt types.PatchType, meta, body object,
 ) error {
+	if p.UID == "" || p.ResourceVersion == "" {
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
+	}
 	meta["uid"] = p.UID
 	meta["resourceVersion"] = p.ResourceVersion
 	body["metadata"] = meta

@@ -4489,6 +4489,10 @@ var Mutants = []Mutant{
 		Old: `meta["resourceVersion"] = p.ResourceVersion`, New: "",
 	},
 	{
+		Name: "writer: a pod write that names no resourceVersion is sent (5)", In: "taint/kube.Writer.patchPod",
+		Old: `p.ResourceVersion == ""`, New: "false",
+	},
+	{
 		Name: "writer: a pod write without UID (5)", In: "taint/kube.Writer.patchPod",
 		Old: `meta["uid"] = p.UID`, New: "",
 	},
