@@ -115,7 +115,7 @@ func TestRelease(t *testing.T) {
 			}
 			node.Spec.Taints, node.Status.NodeInfo.BootID = tc.taints, "b1"
 			pod := func(name, on string, phase corev1.PodPhase) *corev1.Pod {
-				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+				return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID(name)},
 					Spec: corev1.PodSpec{NodeName: on}, Status: corev1.PodStatus{Phase: phase}}
 			}
 			daemon := pod("exempt", "n1", corev1.PodRunning)
