@@ -6,7 +6,7 @@
 // is about that very machine, and answers a question that was sent after the call. Everything else is PowerUnknown: a
 // timeout, a 404, an unknown word, an answer from a cache, another machine's UUID. PowerUnknown never becomes PowerOff
 // by waiting. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
-// providers/guard keeps that promise for every provider.
+// providers/limiter keeps that promise for every provider.
 package providers
 
 import (
@@ -140,7 +140,8 @@ type Limiter interface{ LimitGroup(t Target) string }
 type BatchStater interface {
 	// States asks for all targets, in one call to the device where possible. The targets have different Keys and one
 	// unit of limits. The answers are by Key, each as State would return it. The error of a missing target is the one
-	// in Unanswered, else the call's, else ErrNotFound. After an error without any answer guard asks again, in halves.
+	// in Unanswered, else the call's, else ErrNotFound. After an error without any answer limiter asks again, in
+	// halves.
 	States(ctx context.Context, targets []Target) (map[string]Observation, error)
 	// MaxStates returns the maximum number of targets of one call, at least 1. It does not change.
 	MaxStates() int

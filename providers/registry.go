@@ -134,7 +134,7 @@ type Type struct {
 	Off       string // what "off" means there, as a short phrase: "PowerState Off of the system"
 	Identity  string // what the device reports about its machine's identity, likewise; "none" if nothing
 	// Concurrency is the default of the setting of that name: calls in flight within one unit of limits. Zero means the
-	// guard's own default, which suits small computers; a cloud bears more.
+	// limiter's own default, which suits small computers; a cloud bears more.
 	Concurrency int
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -28,7 +28,7 @@ func TestEngines(t *testing.T) {
 			t.Run("not guessed", func(t *testing.T) { notGuessed(t, e, p) })
 			t.Run("restart policy", func(t *testing.T) { restartPolicy(t, e, p) })
 			t.Run("shared namespace", func(t *testing.T) { sharedNamespace(t, e, p) })
-			t.Run("through the guard", func(t *testing.T) { throughGuard(t, e) })
+			t.Run("through the limiter", func(t *testing.T) { throughLimiter(t, e) })
 			t.Run("events", func(t *testing.T) { events(t, e) })
 		})
 	}
@@ -52,10 +52,10 @@ func suite(t *testing.T, e *engine) {
 }
 
 // A container's name cannot be confirmed: what the node's own kubelet names is not touched.
-func throughGuard(t *testing.T, e *engine) {
+func throughLimiter(t *testing.T, e *engine) {
 	m := e.add(t, nil)
 	m.power(true)
-	g := guard.New(open(t, e.socket), guard.Options{Name: "laptop", Timeout: patience})
+	g := limiter.New(open(t, e.socket), limiter.Options{Name: "laptop", Timeout: patience})
 	defer func() { must(t, g.Close(context.Background())) }()
 	claimed := m.target()
 	claimed.Claimed = true

@@ -9,7 +9,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/test/cloud"
 )
 
@@ -25,10 +25,11 @@ func fleet(c *cloud.Cloud, n int, zones ...string) (all []*cloud.Instance, targe
 	return all, targets
 }
 
-func guarded(t *testing.T, edit func(*ec2.Config)) *guard.Provider {
+func limited(t *testing.T, edit func(*ec2.Config)) *limiter.Provider {
 	t.Helper()
-	// The guard's own timeout is longer than in a cluster: what is counted here is calls, and the machine may be busy.
-	g := guard.New(newProvider(t, edit), guard.Options{Name: "aws", Type: "ec2", Timeout: time.Minute})
+	// The limiter's own timeout is longer than in a cluster: what is counted here is calls, and the machine may be
+	// busy.
+	g := limiter.New(newProvider(t, edit), limiter.Options{Name: "aws", Type: "ec2", Timeout: time.Minute})
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	return g
 }
@@ -37,7 +38,7 @@ func guarded(t *testing.T, edit func(*ec2.Config)) *guard.Provider {
 func TestThousandInstances(t *testing.T) {
 	c := newCloud(t)
 	all, targets := fleet(c, 1000, "eu-west-1a", "eu-west-1b", "eu-west-1c")
-	g := guarded(t, func(c *ec2.Config) { c.Regions = []string{"eu-west-1"} })
+	g := limited(t, func(c *ec2.Config) { c.Regions = []string{"eu-west-1"} })
 	if a := providers.AskAll(t.Context(), g, "aws", targets[:1], providers.Now); a[0].State != providers.PowerOn {
 		t.Fatalf("got %s, %v", a[0].State, a[0].Err) // with this the zones are known
 	}
@@ -93,7 +94,7 @@ func TestBatchesInPieces(t *testing.T) {
 			c := newCloud(t)
 			all, targets := fleet(c, 60, "eu-west-1a", "eu-west-1b", "eu-west-1c")
 			all[0].CutPower()
-			g := guarded(t, nil)
+			g := limited(t, nil)
 			if a := providers.AskAll(t.Context(), g, "aws", targets[2:3],
 				providers.Now); a[0].State != providers.PowerOn {
 				t.Fatalf("got %s, %v", a[0].State, a[0].Err)
@@ -145,7 +146,7 @@ func every(n int) (all []int) {
 func TestRegionsInABatch(t *testing.T) {
 	c := newCloud(t)
 	_, targets := fleet(c, 40, "eu-west-1a", "us-west-2-lax-1a")
-	g := guarded(t, nil)
+	g := limited(t, nil)
 	for range 2 { // the second time the regions are known before
 		for i, a := range providers.AskAll(t.Context(), g, "aws", targets, providers.Now) {
 			if a.State != providers.PowerOn {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/cloud"
 )
@@ -554,7 +554,7 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 	right := target(i, "10.0.7.7")
 	wrong := right
 	wrong.Node, wrong.ID, wrong.Claimed = "n2", "aws:///eu-west-1b/"+i.ID(), true
-	g := guard.New(newProvider(t, nil), guard.Options{Name: "aws"})
+	g := limiter.New(newProvider(t, nil), limiter.Options{Name: "aws"})
 	for range 2 {
 		answers := providers.AskAll(t.Context(), g, "aws", []providers.Target{wrong, right}, providers.Now)
 		if !errors.Is(answers[0].Err, providers.ErrIdentity) || answers[1].State != providers.PowerOn {
@@ -567,7 +567,7 @@ func TestOneInstanceUnderTwoZones(t *testing.T) {
 		if err := g.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		g = guard.New(newProvider(t, nil), guard.Options{Name: "aws"})
+		g = limiter.New(newProvider(t, nil), limiter.Options{Name: "aws"})
 	}
 	_ = g.Close(t.Context())
 }

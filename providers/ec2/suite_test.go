@@ -11,7 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/cloud"
 )
@@ -94,11 +94,11 @@ func TestConformance(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		claimed bool
-		guard   bool
+		limited bool
 		stops   time.Duration
 	}{
 		{name: "plain"},
-		{name: "claimed, behind the guard, stops slowly", claimed: true, guard: true, stops: 50 * time.Millisecond},
+		{name: "claimed, behind the limiter, stops slowly", claimed: true, limited: true, stops: 50 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// The SDK makes 1.5 KB of each <item/>.
@@ -107,7 +107,7 @@ func TestConformance(t *testing.T) {
 					NoProxy: "the plain run has it", New: func(t *testing.T) *providertest.Bench {
 						c := newCloud(t)
 						var network *providertest.Proxy
-						if !tt.guard {
+						if !tt.limited {
 							network = providertest.NewProxy(t, c.URL(), providertest.ProxyOptions{HTTP: true})
 							ca := filepath.Join(t.TempDir(), "ca.pem")
 							if err := os.WriteFile(ca, network.CA(), 0o600); err != nil {
@@ -118,8 +118,8 @@ func TestConformance(t *testing.T) {
 						}
 						i := c.Add(cloud.Options{Zone: "eu-west-1b", Address: "10.0.7.7", Stops: tt.stops})
 						var p providers.Provider = newProvider(t, nil)
-						if tt.guard {
-							p = guard.New(p, guard.Options{Name: "aws", Type: "ec2", Rate: 1000, Burst: 1000})
+						if tt.limited {
+							p = limiter.New(p, limiter.Options{Name: "aws", Type: "ec2", Rate: 1000, Burst: 1000})
 						}
 						tg := target(i, "10.0.7.7", "192.0.2.7")
 						tg.Claimed = tt.claimed

@@ -16,7 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 )
 
@@ -121,8 +121,9 @@ func TestConformance(t *testing.T) {
 			d.logIns = 0
 			d.mu.Unlock()
 			return &providertest.Bench{
-				// Two hundred processes at once would be too much for this machine, too: the guard is what bounds them.
-				Provider: guard.New(p, guard.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
+				// Two hundred processes at once would be too much for this machine, too: the limiter is what bounds
+				// them.
+				Provider: limiter.New(p, limiter.Options{Timeout: patience, Rate: rate.Inf, Concurrency: 4}),
 				Proxy:    network,
 				LogIns:   func() int { d.mu.Lock(); defer d.mu.Unlock(); return d.logIns },
 				Requests: d.requests.All,
@@ -182,7 +183,7 @@ func TestClaimedHosts(t *testing.T) {
 	}
 }
 
-// TestActAsksLast: an agent that acts is not run if that is refused, without a guard, too. One that only asks is run.
+// TestActAsksLast: an agent that acts is not run if that is refused, without a limiter, too. One that only asks is run.
 func TestActAsksLast(t *testing.T) {
 	c := script(t, "touch $dir/ran; echo 'Status: ON'; exit 0")
 	p, ran := newProvider(t, c, nil), filepath.Join(c.Dir, "ran")

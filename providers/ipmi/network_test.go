@@ -17,8 +17,8 @@ import (
 	"github.com/bougou/go-ipmi/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/limiter"
 )
 
 // network carries datagrams between a provider and one BMC, in memory and so in a synctest bubble. It loses some, and
@@ -156,7 +156,7 @@ func newRemote(t *testing.T, seed uint64, edit func(*ipmi.Config)) (*network, *s
 	return n, s, p, providers.Target{Node: "n1", ID: "bmc", SystemUUID: machineUUID}
 }
 
-// within asks as the guard does, with little time.
+// within asks as the limiter does, with little time.
 func within(t *testing.T, p providers.Provider, of providers.Target, limit time.Duration) providers.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -326,12 +326,12 @@ func TestSilentSuite(t *testing.T) {
 	})
 }
 
-// TestOnlySuiteIsSilent: the error names the setting, also behind the guard, and the other suite is not tried.
+// TestOnlySuiteIsSilent: the error names the setting, also behind the limiter, and the other suite is not tried.
 func TestOnlySuiteIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, p, of := newRemote(t, 1, func(c *ipmi.Config) { c.CipherSuites = []int{17} })
 		n.silentAt(sha256)
-		g := guard.New(p, guard.Options{Name: "rack-a", Timeout: call, Log: slog.New(slog.DiscardHandler)})
+		g := limiter.New(p, limiter.Options{Name: "rack-a", Timeout: call, Log: slog.New(slog.DiscardHandler)})
 		_, err := g.State(t.Context(), of)
 		if !errors.Is(err, providers.ErrUnreachable) ||
 			!strings.Contains(err.Error(), "cipher suite 17 (see cipherSuites)") {

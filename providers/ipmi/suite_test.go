@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
@@ -17,7 +17,7 @@ var without = map[providertest.Fault]string{providertest.StaysChanging: "a chass
 
 const noProxy = "it is reached over UDP"
 
-// TestConformance runs against OpenIPMI's simulator in front of a QEMU, behind the guard, as in production; a proxy
+// TestConformance runs against OpenIPMI's simulator in front of a QEMU, behind the limiter, as in production; a proxy
 // between them and the provider makes the faults.
 func TestConformance(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
@@ -34,8 +34,8 @@ func TestConformance(t *testing.T) {
 			file := passwordFile(t, string(right))
 			p, _ := openProvider(t, file, inSuite3)
 			return &providertest.Bench{
-				Provider: guard.New(p,
-					guard.Options{Name: "rack-a", Type: "ipmi", Timeout: timeout, Rate: 1000, Burst: 1000}),
+				Provider: limiter.New(p,
+					limiter.Options{Name: "rack-a", Type: "ipmi", Timeout: timeout, Rate: 1000, Burst: 1000}),
 				Target:   providers.Target{Node: "n1", ID: x.address(), SystemUUID: sim.UUID()},
 				Missing:  providers.Target{Node: "n2"},
 				Running:  sim.Running,

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/hypervisor"
@@ -277,8 +277,8 @@ func TestGroup(t *testing.T) {
 		t.Errorf("PowerOn while a hypervisor does not answer: got %v", err)
 	}
 	must(t, onA.Start(ctx))
-	// Who it is is known all the same: the guard lets it through, and what can be reached is destroyed.
-	guarded := guard.New(p, guard.Options{Name: "rack-a", Type: "libvirt"})
+	// Who it is is known all the same: the limiter lets it through, and what can be reached is destroyed.
+	guarded := limiter.New(p, limiter.Options{Name: "rack-a", Type: "libvirt"})
 	if err := power(t, guarded.PowerOff, byName); !errors.Is(err, providers.ErrUnreachable) || onA.Running() {
 		t.Errorf("PowerOff while a hypervisor does not answer: got %v, running %t", err, onA.Running())
 	}

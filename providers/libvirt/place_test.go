@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	a, b := hypervisor.New(t, hypervisor.Options{}), hypervisor.New(t, hypervisor.Options{})
-	p, ctx := guard.New(newProvider(t, nil, a.URI(), b.URI()), guard.Options{Name: "rack-a", Type: "libvirt"}),
+	p, ctx := limiter.New(newProvider(t, nil, a.URI(), b.URI()), limiter.Options{Name: "rack-a", Type: "libvirt"}),
 		t.Context()
 	look := func(h *hypervisor.Hypervisor, of providers.Target) providers.PlaceAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/hypervisor"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the guard, as in
+// TestConformance runs against a real libvirtd and a real guest, named by its domain and behind the limiter, as in
 // production; a proxy between them and the provider makes the faults.
 func TestConformance(t *testing.T) {
 	h := hypervisor.New(t, hypervisor.Options{})
@@ -30,8 +30,8 @@ func TestConformance(t *testing.T) {
 				x := newProxy(t, h.Socket())
 				x.uuid, _ = providers.ParseUUID(d.UUID())
 				return &providertest.Bench{
-					Provider: guard.New(openProvider(t, nil, x.uri()),
-						guard.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000}),
+					Provider: limiter.New(openProvider(t, nil, x.uri()),
+						limiter.Options{Name: "rack-a", Type: "libvirt", Rate: 1000, Burst: 1000}),
 					Target:   providers.Target{Node: "n1", ID: d.Name(), SystemUUID: d.UUID()},
 					Missing:  providers.Target{Node: "n2", ID: "none"},
 					Running:  d.Running,

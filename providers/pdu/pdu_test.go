@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/providertest"
 )
@@ -285,7 +285,7 @@ func TestEachOutletAsks(t *testing.T) {
 func TestClaimedMachineIsNotSwitched(t *testing.T) {
 	s, _ := strips(t)
 	o := s.outlet("apc-rpdu2")
-	g := guard.New(open(t, settings(t, "apc-rpdu2"), nil), guard.Options{Timeout: timeout})
+	g := limiter.New(open(t, settings(t, "apc-rpdu2"), nil), limiter.Options{Timeout: timeout})
 	target := providers.Target{Node: "n1", ID: o.id(""), SystemUUID: "11223344-5566-7788-99aa-bbccddeeff00",
 		Claimed: true}
 	if err := g.PowerOff(t.Context(), target, providertest.AllowSend); !errors.Is(err, providers.ErrIdentity) ||

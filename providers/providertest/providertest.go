@@ -425,8 +425,8 @@ func missingMachine(ctx context.Context, b *Bench, o Options) error {
 }
 
 // rejectsOtherMachine simulates a wrong cable, inventory or BMC: the device is another machine's, which is even off. A
-// power action goes through ConfirmIdentity, as it does behind the guard. The provider only has to report whose machine
-// it is.
+// power action goes through ConfirmIdentity, as it does behind the limiter. The provider only has to report whose
+// machine it is.
 func rejectsOtherMachine(ctx context.Context, b *Bench, o Options) error {
 	if b.Target.SystemUUID == "" && b.Target.Addresses == "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,7 +189,7 @@ func (r *region) States(ctx context.Context, targets []providers.Target) (map[st
 }
 
 // Suite's checks in batches find nothing wrong with an honest provider, nor with one whose calls fail as a whole behind
-// the guard.
+// the limiter.
 func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
 	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}}
@@ -197,11 +197,12 @@ func TestAnHonestProviderWithBatchesPasses(t *testing.T) {
 	}})
 }
 
-func TestBatchesThatFailAsAWholePassBehindTheGuard(t *testing.T) {
+func TestBatchesThatFailAsAWholePassBehindTheLimiter(t *testing.T) {
 	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		r := &region{device: &device{on: true}, whole: true}
 		return r.bench(
-			guard.New(r, guard.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
+			limiter.New(r,
+				limiter.Options{Name: "region", Rate: 1000, Burst: 1000, Log: slog.New(slog.DiscardHandler)}))
 	}})
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/remote"
@@ -48,9 +48,9 @@ func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// bubble plays f in synctest with a rack whose BMC is asked without a network, through a guard as in production.
+// bubble plays f in synctest with a rack whose BMC is asked without a network, through a limiter as in production.
 func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config),
-	f func(t *testing.T, r *rack, g *guard.Provider)) {
+	f func(t *testing.T, r *rack, g *limiter.Provider)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rack{dc: datacenter.New(datacenter.Options{Offline: true})}
@@ -66,7 +66,7 @@ func bubble(t *testing.T, machines int, edit func(*rack, *redfish.Config),
 			}
 		})
 		redfish.SetTransport(r.p, inMemory{r.bmc})
-		g := guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"})
+		g := limiter.New(r.p, limiter.Options{Name: "rack-a", Type: "redfish"})
 		defer func() {
 			if err := g.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
@@ -116,7 +116,7 @@ func TestSlowBMC(t *testing.T) {
 					c.Address = r.bmc.URL()
 				}
 			}
-			bubble(t, tt.machines, edit, func(t *testing.T, r *rack, g *guard.Provider) {
+			bubble(t, tt.machines, edit, func(t *testing.T, r *rack, g *limiter.Provider) {
 				r.bmc.SetFault(datacenter.Fault{Slow: tt.slow, Chassis: tt.chassis})
 				r.ms[0].CutPower()
 				target := r.target()
@@ -182,7 +182,7 @@ func TestSlowBMC(t *testing.T) {
 // an hour (auto).
 func TestLoginThatIsCutOff(t *testing.T) {
 	for how, most := range map[string]int{"auto": 1, "session": 4} {
-		bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *guard.Provider) {
+		bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *limiter.Provider) {
 			r.bmc.SetFault(datacenter.Fault{Slow: 15 * time.Second})
 			// the root is read by and by
 			if _, err := g.State(t.Context(), r.target()); !errors.Is(err, providers.ErrUnreachable) {
@@ -212,7 +212,7 @@ func TestLoginThatIsCutOff(t *testing.T) {
 // Callers that joined a log-in which was refused, and then another that was refused as well, get that error: it is not
 // the network.
 func TestJoinedLoginIsRefused(t *testing.T) {
-	bubble(t, 1, auth("session"), func(t *testing.T, r *rack, _ *guard.Provider) {
+	bubble(t, 1, auth("session"), func(t *testing.T, r *rack, _ *limiter.Provider) {
 		r.dc.SetPassword("another")
 		r.bmc.SetFault(datacenter.Fault{Slow: 2 * time.Second})
 		errs, of := make(chan error, 8), r.target()
@@ -249,7 +249,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 		{"dead tokens", "session", datacenter.Fault{DeadTokens: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 1, auth(tt.auth), func(t *testing.T, r *rack, g *guard.Provider) {
+			bubble(t, 1, auth(tt.auth), func(t *testing.T, r *rack, g *limiter.Provider) {
 				if !tt.fault.DeadTokens {
 					r.dc.SetPassword("another")
 				}
@@ -319,7 +319,7 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 	} {
 		for _, wrong := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, wrong password %t", name, wrong), func(t *testing.T) {
-				bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+				bubble(t, 1, nil, func(t *testing.T, r *rack, g *limiter.Provider) {
 					if wrong && !full.NoToken { // which a right password makes
 						r.dc.SetPassword("another")
 					}
@@ -366,7 +366,7 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 // third attempt.
 func TestBothWaysAreRefused(t *testing.T) {
 	for _, status := range []int{400, 403, 404, 405, 501} {
-		bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+		bubble(t, 1, nil, func(t *testing.T, r *rack, g *limiter.Provider) {
 			r.dc.SetPassword("another")
 			r.bmc.SetFault(datacenter.Fault{SessionStatus: status})
 			for range 10 {
@@ -530,7 +530,7 @@ func TestOffIsContradicted(t *testing.T) {
 
 // While a slow machine goes off, the chassis' GET costs no time but once.
 func TestChassisIsReadBeside(t *testing.T) {
-	bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+	bubble(t, 1, nil, func(t *testing.T, r *rack, g *limiter.Provider) {
 		r.bmc.SetFault(datacenter.Fault{Chassis: "true"})
 		_ = providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 		r.bmc.SetFault(datacenter.Fault{Chassis: "true", Slow: 2 * time.Second})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
@@ -38,7 +38,7 @@ func (b *before) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSystemMovesDuringLookUp(t *testing.T) {
 	for name, machines := range map[string]int{"the BMC's only one": 1, "one of two": 2} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, machines, nil, func(t *testing.T, r *rack, _ *guard.Provider) {
+			bubble(t, machines, nil, func(t *testing.T, r *rack, _ *limiter.Provider) {
 				var joined sync.WaitGroup
 				path := system(r.ms[0])
 				redfish.SetTransport(r.p, &before{inMemory: inMemory{r.bmc}, f: func(q *http.Request, n int) {
@@ -69,7 +69,7 @@ func TestSystemMovesDuringLookUp(t *testing.T) {
 
 // A chassis' answer that was asked for before the system's is as old as that question.
 func TestChassisIsOlderThanTheQuestion(t *testing.T) {
-	bubble(t, 1, nil, func(t *testing.T, r *rack, _ *guard.Provider) {
+	bubble(t, 1, nil, func(t *testing.T, r *rack, _ *limiter.Provider) {
 		var asked time.Time
 		read := make(chan struct{})
 		path := system(r.ms[0])

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -126,7 +126,7 @@ func TestDrillDoubtsChassis(t *testing.T) {
 func TestPushPowerButton(t *testing.T) {
 	push := datacenter.Fault{PushButton: true}
 	pushes := func(r *rack) int { return r.bmc.Count("POST", system(r.ms[0])+"/Actions/ComputerSystem.Reset") }
-	bubble(t, 1, nil, func(t *testing.T, r *rack, g *guard.Provider) {
+	bubble(t, 1, nil, func(t *testing.T, r *rack, g *limiter.Provider) {
 		on := func() error { return g.PowerOn(t.Context(), r.target(), providertest.AllowSend) }
 		r.ms[0].SetFault(push)
 		if err := on(); err != nil || pushes(r) != 0 || !r.ms[0].Running() {
@@ -167,7 +167,7 @@ func TestPushPowerButton(t *testing.T) {
 	})
 
 	// It goes on between the first look and the push.
-	bubble(t, 1, nil, func(t *testing.T, r *rack, _ *guard.Provider) {
+	bubble(t, 1, nil, func(t *testing.T, r *rack, _ *limiter.Provider) {
 		path := system(r.ms[0])
 		redfish.SetTransport(r.p, &before{inMemory: inMemory{r.bmc}, f: func(q *http.Request, n int) {
 			if q.URL.Path == path && n == 1 {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/remote"
@@ -74,10 +74,10 @@ func (r *rack) target() providers.Target {
 	return providers.Target{Node: "n1", ID: r.bmc.URL(), SystemUUID: r.ms[0].SystemUUID()}
 }
 
-// powerOff goes through a guard, as in production.
+// powerOff goes through a limiter, as in production.
 func (r *rack) powerOff(t *testing.T, target providers.Target) error {
 	t.Helper()
-	return guard.New(r.p, guard.Options{Name: "rack-a", Type: "redfish"}).
+	return limiter.New(r.p, limiter.Options{Name: "rack-a", Type: "redfish"}).
 		PowerOff(t.Context(), target, providertest.AllowSend)
 }
 

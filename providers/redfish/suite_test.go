@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -85,7 +85,7 @@ func TestConformance(t *testing.T) {
 		config  func(site, *redfish.Config)
 		target  func(site) string
 		missing func(site) string
-		guard   bool
+		limited bool
 		proxy   bool // between the provider and its BMC
 		flood   int  // of so many systems
 	}{
@@ -102,7 +102,7 @@ func TestConformance(t *testing.T) {
 			missing: func(s site) string { return s.bmc.URL() + "/redfish/v1/Systems/none" },
 		},
 		{
-			name: "one of several, behind the guard",
+			name: "one of several, behind the limiter",
 			site: func() site {
 				dc := datacenter.New(datacenter.Options{})
 				ms := []*datacenter.Machine{dc.AddMachine("m0"), dc.AddMachine("m1"), dc.AddMachine("m2")}
@@ -111,7 +111,7 @@ func TestConformance(t *testing.T) {
 			config:  func(s site, c *redfish.Config) { c.Address, c.Auth = s.bmc.URL(), "session" },
 			target:  func(s site) string { return s.m.Serial() },
 			missing: func(site) string { return "none" },
-			guard:   true, flood: 300,
+			limited: true, flood: 300,
 		},
 	}
 	for _, tt := range tests {
@@ -142,8 +142,8 @@ func TestConformance(t *testing.T) {
 						tt.config(s, c)
 					}
 				})
-				if tt.guard {
-					p = guard.New(p, guard.Options{Name: "rack-a", Type: "redfish", Rate: 1000, Burst: 1000})
+				if tt.limited {
+					p = limiter.New(p, limiter.Options{Name: "rack-a", Type: "redfish", Rate: 1000, Burst: 1000})
 				}
 				return &providertest.Bench{
 					Provider: p,

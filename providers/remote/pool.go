@@ -166,7 +166,7 @@ func BeginTask[T, D any](parent context.Context, p *Pool[D], a Account, what str
 			fmt.Errorf("no answer to the %s within %s", what, timeout))
 		defer cancel()
 		defer func() {
-			if r := recover(); r != nil { // the guard protects calls only
+			if r := recover(); r != nil { // the limiter protects calls only
 				t.err = providers.WithClass(providers.ErrPermanent, fmt.Errorf("%s panicked: %v", what, r))
 			}
 		}()

@@ -6,14 +6,14 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/vsphere"
 )
 
 const anotherUUID = "11111111-2222-4333-8444-555555555555"
 
-// Both are behind the guard, whose limits are what makes two hundred calls at once bearable on a slow machine. The
+// Both are behind the limiter, whose limits are what makes two hundred calls at once bearable on a slow machine. The
 // first run is through the proxy. Its questions look the VM up; the other's are about too many VMs for that.
 func TestConformance(t *testing.T) {
 	t.Run("looked up", func(t *testing.T) {
@@ -44,7 +44,8 @@ func bench(t *testing.T, proxy bool, with func(*vsphere.Provider) providers.Prov
 		c.Address = "https://" + network.Addr()
 	}
 	return &providertest.Bench{
-		Provider: guard.New(with(open(t, c, nil)), guard.Options{Name: "vc", Type: "vsphere", Rate: 1000, Burst: 1000}),
+		Provider: limiter.New(with(open(t, c, nil)),
+			limiter.Options{Name: "vc", Type: "vsphere", Rate: 1000, Burst: 1000}),
 		Proxy:    network,
 		LogIns:   v.allLogIns,
 		Requests: v.requests.All,

@@ -19,7 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/providers/vsphere"
@@ -586,7 +586,7 @@ func TestBatch(t *testing.T) {
 		}
 	}
 	targets = append(targets, providers.Target{Node: "none", SystemUUID: anotherUUID})
-	g := guard.New(p, guard.Options{Name: "vc", Type: "vsphere"})
+	g := limiter.New(p, limiter.Options{Name: "vc", Type: "vsphere"})
 	check := func(pages int) {
 		t.Helper()
 		answers := providers.AskAll(t.Context(), g, "vc", targets, providers.Now)

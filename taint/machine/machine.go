@@ -18,7 +18,7 @@ import (
 
 // Machine is what the configuration has about one node's machine.
 type Machine struct {
-	Provider providers.Provider // asks with a deadline: providers/guard
+	Provider providers.Provider // asks with a deadline: providers/limiter
 	Watcher  providers.Watcher  // nil: its devices report nothing unasked
 	Name     string             // the provider's name in the configuration
 	Device   string             // provider/device, for the record; nodes behind one device share it

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	bmc "github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
 )
@@ -41,9 +41,9 @@ type inquiry struct {
 type machine struct{ Node, URL, UUID string }
 
 // manyBMCs times the state of 500 BMCs, each of which waits 50 ms before every answer; as many are asked at a time as
-// forcefence does. The provider runs behind its guard in a process of its own, whose memory therefore holds nothing of
-// the BMCs; it has what forcefence sets for the garbage collector. The BMCs' side of 500 TLS connections takes its time
-// on the same processors, and is in the figures.
+// forcefence does. The provider runs behind its limiter in a process of its own, whose memory therefore holds nothing
+// of the BMCs; it has what forcefence sets for the garbage collector. The BMCs' side of 500 TLS connections takes its
+// time on the same processors, and is in the figures.
 func manyBMCs(ctx context.Context, r *runner) error {
 	dir := r.folder(r.name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -194,7 +194,7 @@ func asker() error {
 	if err != nil {
 		return err
 	}
-	g := guard.New(p, guard.Options{Name: "racks", Type: "redfish"})
+	g := limiter.New(p, limiter.Options{Name: "racks", Type: "redfish"})
 	for seconds := 0.0; ; {
 		fmt.Println(seconds)
 		if _, err := in.ReadBytes('\n'); err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/ec2"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/test/cloud"
 )
 
@@ -38,7 +38,7 @@ func instances(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	g := guard.New(p, guard.Options{Name: "aws", Type: "ec2"})
+	g := limiter.New(p, limiter.Options{Name: "aws", Type: "ec2"})
 	defer func() { _ = g.Close(context.WithoutCancel(ctx)) }()
 	var targets []providers.Target
 	for i := range count {

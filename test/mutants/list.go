@@ -311,47 +311,47 @@ var Mutants = []Mutant{
 		Old: "return t.VerifyIdentity(obs)", New: "return nil",
 	},
 	{
-		Name: "guard: another machine is powered off (3)", In: "providers/guard.Provider.runPowerAction",
-		Old: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil { ... }",
-		New: "if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); false { ... }",
+		Name: "guard: another machine is powered off (3)", In: "providers/limiter.Provider.runPowerAction",
+		Old: "if err := providers.ConfirmIdentity(ctx, l, t, providers.Now); err != nil { ... }",
+		New: "if err := providers.ConfirmIdentity(ctx, l, t, providers.Now); false { ... }",
 	},
 	{
 		Name: "guard: nothing is asked between identity and power action",
-		In:   "providers/guard.Provider.runPowerAction",
+		In:   "providers/limiter.Provider.runPowerAction",
 		Old:  "if err := providers.PermitSends(p.askStill)(); err != nil { ... }", New: "",
 	},
 	{
-		Name: "guard: an identity counts for ever", In: "providers/guard.identities.useConfirmation",
+		Name: "guard: an identity counts for ever", In: "providers/limiter.identities.useConfirmation",
 		Old: "was.sent.Age(now) <= confirmedFor", New: "true",
 	},
 	{
-		Name: "guard: another target's identity counts", In: "providers/guard.identities.useConfirmation",
+		Name: "guard: another target's identity counts", In: "providers/limiter.identities.useConfirmation",
 		Old: "was.target == t", New: "true",
 	},
 	{
-		Name: "guard: an identity is never used up", In: "providers/guard.identities.useConfirmation",
+		Name: "guard: an identity is never used up", In: "providers/limiter.identities.useConfirmation",
 		Old: "i.known[t.Key()] = identity{used: now}", New: "",
 	},
 	{
 		Name: "guard: a question from before a power action confirms the next",
-		In:   "providers/guard.identities.learnIdentity",
+		In:   "providers/limiter.identities.learnIdentity",
 		Old:  "!sent.Before(was.used)", New: "true",
 	},
 	{
-		Name: "guard: another machine's answer leaves the identity", In: "providers/guard.identities.learnIdentity",
+		Name: "guard: another machine's answer leaves the identity", In: "providers/limiter.identities.learnIdentity",
 		Old: "was.sent = providers.Instant{}", New: "",
 	},
 	{
-		Name: "guard: identities are kept for ever", In: "providers/guard.identities.forgetStale",
+		Name: "guard: identities are kept for ever", In: "providers/limiter.identities.forgetStale",
 		Old: "delete(i.known, key)", New: "_ = key",
 	},
 	{
-		Name: "guard: a provider that is late may send", In: "providers/guard.permit.askStill",
+		Name: "guard: a provider that is late may send", In: "providers/limiter.permit.askStill",
 		Old: "if p.over { ... }", New: "",
 	},
 	{
 		Name: "guard: a provider that was allowed to send says that it did not",
-		In:   "providers/guard.permit.dropNotSent",
+		In:   "providers/limiter.permit.dropNotSent",
 		Old:  "p.given && errors.Is(err, providers.ErrNotSent)", New: "false",
 	},
 	{
@@ -438,19 +438,19 @@ var Mutants = []Mutant{
 		New: `t.SystemUUID = ""; answers[i] = checkAnswer(by, t, sent, got, obs, cause)`,
 	},
 	{
-		Name: "guard: one target fails its batch", In: "providers/guard.Provider.askBatch",
+		Name: "guard: one target fails its batch", In: "providers/limiter.Provider.askBatch",
 		Old: "mayBeOneTarget(err)", New: "false",
 	},
 	{
-		Name: "guard: a batch takes no turn", In: "providers/guard.Provider.askBatch",
+		Name: "guard: a batch takes no turn", In: "providers/limiter.Provider.askBatch",
 		Old: "func() string { return unit }", New: "func() string { return targets[0].Key() }",
 	},
 	{
-		Name: "guard: a batch is of any size", In: "providers/guard.Provider.States",
+		Name: "guard: a batch is of any size", In: "providers/limiter.Provider.States",
 		Old: "slices.Chunk(of, most)", New: "slices.Chunk(of, max(most, len(of)))",
 	},
 	{
-		Name: "guard: machines of one account have limits of their own", In: "providers/guard.Provider.LimitGroup",
+		Name: "guard: machines of one account have limits of their own", In: "providers/limiter.Provider.LimitGroup",
 		Old: `l != ""`, New: "false",
 	},
 	{
@@ -528,17 +528,17 @@ var Mutants = []Mutant{
 		New: `class != "error" && class != "canceled" && class != "unreachable" && ctx.Err() == nil`,
 	},
 	{
-		Name: "guard: an error keeps its state (2)", In: "providers/guard.Provider.State",
+		Name: "guard: an error keeps its state (2)", In: "providers/limiter.Provider.State",
 		Old: "obs.State = providers.PowerUnknown", New: "",
 	},
 	{
-		Name: "guard: a device in use loses its limits", In: "providers/guard.Provider.forgetIdleUnits",
+		Name: "guard: a device in use loses its limits", In: "providers/limiter.Provider.forgetIdleUnits",
 		Old: "d.refs == 0", New: "true",
 	},
 	{
-		Name: "guard: no deadline", In: "providers/guard.Provider.withDeadline",
-		Old: `context.WithTimeoutCause(ctx, g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
-		New: `context.WithTimeoutCause(ctx, 100*g.opts.Timeout, fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))`,
+		Name: "guard: no deadline", In: "providers/limiter.Provider.withDeadline",
+		Old: `context.WithTimeoutCause(ctx, l.opts.Timeout, fmt.Errorf("no answer within %s (%s)", l.opts.Timeout, l.opts.Setting))`,
+		New: `context.WithTimeoutCause(ctx, 100*l.opts.Timeout, fmt.Errorf("no answer within %s (%s)", l.opts.Timeout, l.opts.Setting))`,
 	},
 
 	// EC2.
@@ -5957,16 +5957,16 @@ var Mutants = []Mutant{
 		Old: "p.Tombstone && !p.IsTombstoneHeld()", New: "p.Tombstone", Tests: []string{"./taint/decide/policy"},
 	},
 	{
-		Name: "guard: a closed provider is asked", In: "providers/guard.Provider.enterUnit",
-		Old: "g.closed", New: "false",
+		Name: "guard: a closed provider is asked", In: "providers/limiter.Provider.enterUnit",
+		Old: "l.closed", New: "false",
 	},
 	{
-		Name: "guard: no limit of calls in flight", In: "providers/guard.Provider.enterUnit",
-		Old: "g.opts.Concurrency", New: "100+g.opts.Concurrency",
+		Name: "guard: no limit of calls in flight", In: "providers/limiter.Provider.enterUnit",
+		Old: "l.opts.Concurrency", New: "100+l.opts.Concurrency",
 	},
 	{
-		Name: "guard: no rate", In: "providers/guard.Provider.enterUnit",
-		Old: "g.opts.Rate", New: "rate.Inf",
+		Name: "guard: no rate", In: "providers/limiter.Provider.enterUnit",
+		Old: "l.opts.Rate", New: "rate.Inf",
 	},
 	{
 		Name: "hook: without a log it writes a file", In: "kubelet-admit/nri.newLog",
@@ -5979,7 +5979,7 @@ var Mutants = []Mutant{
 		Tests: []string{"./taint/drainguard/storage -run FuzzSchema"},
 	},
 	{
-		Name: "guard: a call without a turn of the rate keeps its slot", In: "providers/guard.Provider.waitTurn",
+		Name: "guard: a call without a turn of the rate keeps its slot", In: "providers/limiter.Provider.waitTurn",
 		Old: `
 			<-d.slots
 			if ctx.Err() != nil {
@@ -5988,24 +5988,24 @@ var Mutants = []Mutant{
 		New: "if ctx.Err() != nil { return contextError(ctx) }",
 	},
 	{
-		Name: "guard: a caller who has gone keeps a slot", In: "providers/guard.Provider.waitTurn",
+		Name: "guard: a caller who has gone keeps a slot", In: "providers/limiter.Provider.waitTurn",
 		Old: "if err := ctx.Err(); err != nil { ... }", New: "if err := ctx.Err(); err != nil { return " +
 			"contextError(ctx) }",
 	},
 	{
-		Name: "guard: machines behind one device have limits of their own", In: "providers/guard.Provider.DeviceOf",
+		Name: "guard: machines behind one device have limits of their own", In: "providers/limiter.Provider.DeviceOf",
 		Old: `d != ""`, New: "false",
 	},
 	{
-		Name: "guard: a panic is not caught", In: "providers/guard.catchPanic",
+		Name: "guard: a panic is not caught", In: "providers/limiter.catchPanic",
 		Old: "recover()", New: "any(nil)",
 	},
 	{
-		Name: "guard: closes under a call", In: "providers/guard.Provider.Close",
-		Old: "g.calls.Wait()", New: "",
+		Name: "guard: closes under a call", In: "providers/limiter.Provider.Close",
+		Old: "l.calls.Wait()", New: "",
 	},
 	{
-		Name: "guard: a call that does not return gives its place away", In: "providers/guard.callUnit",
+		Name: "guard: a call that does not return gives its place away", In: "providers/limiter.callUnit",
 		Old: "return none, fail(contextError(ctx))",
 		New: `
 			<-d.slots
@@ -6862,7 +6862,7 @@ var Mutants = []Mutant{
 		Old: "lead, over = 0, all", New: "over = all",
 	},
 	{
-		Name: "devices: nobody learns that one takes its time", In: "providers/guard.Provider.TimeToOff", Tests: wiring,
+		Name: "devices: nobody learns that one takes its time", In: "providers/limiter.Provider.TimeToOff", Tests: wiring,
 		Old: "return s.TimeToOff()", New: "return 0 * s.TimeToOff()",
 	},
 	{
@@ -7041,9 +7041,9 @@ var Mutants = []Mutant{
 		Tests: []string{"./providers/libvirt -run TestPlace$"},
 	},
 	{
-		Name: "within: a hypervisor that hangs keeps the others waiting", In: "providers/guard.Provider.FindGuest",
-		Old: `g.LimitGroup(t) + " on " + hypervisor`, New: "g.LimitGroup(t)",
-		Tests: []string{"./providers/guard -run TestPlace"},
+		Name: "within: a hypervisor that hangs keeps the others waiting", In: "providers/limiter.Provider.FindGuest",
+		Old: `l.LimitGroup(t) + " on " + hypervisor`, New: "l.LimitGroup(t)",
+		Tests: []string{"./providers/limiter -run TestPlace"},
 	},
 	{
 		Name: "within: what a hypervisor said before it was asked counts (2)", In: "providers.AskPlace",

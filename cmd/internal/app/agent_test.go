@@ -68,7 +68,7 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			defer p.providers.closeAll()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if obs, err := p.providers.open["it"].guarded.State(ctx,
+			if obs, err := p.providers.open["it"].limited.State(ctx,
 				providers.Target{Node: "n1", ID: fill(tt.target)}); err == nil {
 				t.Errorf("got %v of a device that forbids everything", obs)
 			}

@@ -1,4 +1,4 @@
-// Package app assembles forcefence: the configuration's providers behind their guards, the reconcilers, leader
+// Package app assembles forcefence: the configuration's providers behind their limiters, the reconcilers, leader
 // election, metrics and health. It is the only package that knows all of them. Run returns after everything that it
 // started has stopped.
 package app

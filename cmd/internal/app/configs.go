@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
@@ -52,7 +52,7 @@ type appliedConfig struct {
 }
 
 func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs, error) {
-	guards, err := guard.NewMetrics(reg)
+	metrics, err := limiter.NewMetrics(reg)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -60,7 +60,7 @@ func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs
 		log:       o.Log,
 		namespace: o.Namespace,
 		nodes:     nodes,
-		providers: providerSet{log: o.Log, metrics: guards, done: make(chan struct{})},
+		providers: providerSet{log: o.Log, metrics: metrics, done: make(chan struct{})},
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_config_reloads_total", Help: "Configuration files read while running, by result.",
 		}, []string{"result"}),

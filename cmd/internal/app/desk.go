@@ -24,8 +24,8 @@ import (
 )
 
 // Session lets a person's commands ask devices. It follows the same rules of the configuration, the same identity
-// checks and the same guards as the controller. It uses the Nodes as they were when it was opened. It writes nothing to
-// the API server.
+// checks and the same limiters as the controller. It uses the Nodes as they were when it was opened. It writes nothing
+// to the API server.
 type Session struct {
 	client client.Client
 	wait   time.Duration
@@ -181,9 +181,9 @@ type Sent struct {
 }
 
 // SendPower powers the machine off or on, through all devices of the first level that accepts. Each device is first
-// asked for its machine's identity (providers/guard). Just before, the node is read once more: a machine is not powered
-// on during a fence (ErrFenced). Off is sent at any time, because it cannot harm a fence. SendPower returns each
-// device's result, and an error if no level accepted.
+// asked for its machine's identity (providers/limiter). Just before, the node is read once more: a machine is not
+// powered on during a fence (ErrFenced). Off is sent at any time, because it cannot harm a fence. SendPower returns
+// each device's result, and an error if no level accepted.
 func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ error) {
 	now, err := p.session.ReadNodePower(ctx, p.Node)
 	switch {

@@ -27,11 +27,11 @@ func makeHosts(cfg *config.Config, open map[string]openProvider) map[string]*mac
 		if len(n.Within) == 0 {
 			continue
 		}
-		w := &machine.Within{Guests: open[n.Provider].guarded, Now: providers.Now}
+		w := &machine.Within{Guests: open[n.Provider].limited, Now: providers.Now}
 		for _, h := range n.Within {
 			if known[h] == nil {
 				t := providers.Target{Node: "host of " + h.Hypervisor, ID: h.ID, SystemUUID: h.SystemUUID}
-				by := open[h.Provider].guarded
+				by := open[h.Provider].limited
 				known[h] = &machine.Host{
 					Hypervisor: h.Hypervisor, Name: h.Provider + "/" + by.DeviceOf(t),
 					Device: providers.Question{Provider: by, By: h.Provider, Target: t},
@@ -116,13 +116,13 @@ func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (mach
 func (f machineFinder) deviceMachine(provider string, t providers.Target) machine.Machine {
 	p := f.open[provider]
 	m := machine.Machine{
-		Provider: p.guarded,
+		Provider: p.limited,
 		Name:     provider,
-		Device:   provider + "/" + p.guarded.DeviceOf(t),
+		Device:   provider + "/" + p.limited.DeviceOf(t),
 		Target:   t,
 		Poll:     machine.Polling{Every: p.from.Poll, PerSecond: p.from.RatePerSecond},
 	}
-	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the guard's limits are for questions
+	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the limiter's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
 	_, m.Quiet = p.inner.(providers.Quiet)
 	return m

@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/taint"
 )
 
@@ -30,7 +30,7 @@ import (
 type providerSet struct {
 	log     *slog.Logger
 	live    client.Reader // reads from the API server, not from a cache; nil: no provider reads Nodes
-	metrics *guard.Metrics
+	metrics *limiter.Metrics
 
 	open    map[string]openProvider // by name
 	closing sync.WaitGroup
@@ -41,11 +41,11 @@ type providerSet struct {
 type openProvider struct {
 	from    config.Provider
 	inner   providers.Provider
-	guarded *guard.Provider
+	limited *limiter.Provider
 }
 
-// closeDelay is how long what a reload replaced stays usable. A question takes at most guard's greatest deadline, 5 s.
-// A question to a slow device of the same node begins at most 4 s later.
+// closeDelay is how long what a reload replaced stays usable. A question takes at most the limiter's greatest deadline,
+// 5 s. A question to a slow device of the same node begins at most 4 s later.
 const closeDelay = 10 * time.Second
 
 // closeTimeout bounds the closing of one provider's sessions.
@@ -68,7 +68,7 @@ func (s *providerSet) prepare(all []config.Provider) (map[string]openProvider, e
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("making provider %s: %w", pc.Name, err), closeMissing(next, s.open))
 			}
-			m = openProvider{pc, inner, guard.New(inner, guard.Options{
+			m = openProvider{pc, inner, limiter.New(inner, limiter.Options{
 				Name:        pc.Name,
 				Type:        pc.Type,
 				Timeout:     pc.Timeout,
@@ -114,11 +114,11 @@ func (s *providerSet) closeAll() {
 func closeMissing(open, next map[string]openProvider) error {
 	var errs []error
 	for name, m := range open {
-		if next[name].guarded == m.guarded {
+		if next[name].limited == m.limited {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		errs = append(errs, m.guarded.Close(ctx))
+		errs = append(errs, m.limited.Close(ctx))
 		cancel()
 	}
 	return errors.Join(errs...)

@@ -1,4 +1,4 @@
-package guard
+package limiter
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 const maxParallel = 64
 
 // MaxStates implements providers.BatchStater. It only shows whether one call asks for more than one target.
-func (g *Provider) MaxStates() int {
-	if _, ok := g.inner.(providers.BatchStater); ok {
+func (l *Provider) MaxStates() int {
+	if _, ok := l.inner.(providers.BatchStater); ok {
 		return math.MaxInt
 	}
 	return 1
@@ -26,36 +26,36 @@ func (g *Provider) MaxStates() int {
 // States asks for all targets. A provider with batches gets calls of at most MaxStates targets, each of one unit of
 // limits. Other providers are asked target by target. A target without an answer has its error in Unanswered; it fails
 // no other. Calls run concurrently within the limits. The calls for one batch, halves included, share one deadline.
-func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
+func (l *Provider) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
 	c := batchResult{answers: map[string]providers.Observation{}, errs: providers.Unanswered{}}
 	targets = slices.Clone(targets)
 	slices.SortStableFunc(targets, func(a, b providers.Target) int { return cmp.Compare(a.Key(), b.Key()) })
 	targets = slices.CompactFunc(targets, func(a, b providers.Target) bool { return a.Key() == b.Key() })
-	inner, ok := g.inner.(providers.BatchStater)
+	inner, ok := l.inner.(providers.BatchStater)
 	if !ok {
-		g.askEach(ctx, targets, &c)
+		l.askEach(ctx, targets, &c)
 		return c.result()
 	}
-	most, err := catchPanic(g, callStates.verb, func() (int, error) { return max(1, inner.MaxStates()), nil })
+	most, err := catchPanic(l, callStates.verb, func() (int, error) { return max(1, inner.MaxStates()), nil })
 	units := map[string][]providers.Target{}
 	for _, t := range targets {
 		unit := ""
 		if err == nil {
-			unit, err = catchPanic(g, callStates.verb, func() (string, error) { return g.LimitGroup(t), nil })
+			unit, err = catchPanic(l, callStates.verb, func() (string, error) { return l.LimitGroup(t), nil })
 		}
 		units[unit] = append(units[unit], t)
 	}
 	if err != nil {
-		c.addErrors(targets, g.wrapError(callStates, describeCount(targets), err))
+		c.addErrors(targets, l.wrapError(callStates, describeCount(targets), err))
 		return c.result()
 	}
 	var wait sync.WaitGroup
 	for unit, of := range units {
 		for part := range slices.Chunk(of, most) {
 			wait.Go(func() {
-				ctx, cancel := g.withDeadline(ctx)
+				ctx, cancel := l.withDeadline(ctx)
 				defer cancel()
-				g.askBatch(ctx, inner, unit, part, &c)
+				l.askBatch(ctx, inner, unit, part, &c)
 			})
 		}
 	}
@@ -64,14 +64,14 @@ func (g *Provider) States(ctx context.Context, targets []providers.Target) (map[
 }
 
 // askEach asks for each target on its own.
-func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *batchResult) {
+func (l *Provider) askEach(ctx context.Context, targets []providers.Target, c *batchResult) {
 	var wait sync.WaitGroup
 	turns := make(chan struct{}, maxParallel)
 	for _, t := range targets {
 		turns <- struct{}{} // comes free by the calls' deadlines
 		wait.Go(func() {
 			defer func() { <-turns }()
-			obs, err := g.State(ctx, t)
+			obs, err := l.State(ctx, t)
 			if err != nil {
 				c.addErrors([]providers.Target{t}, err)
 				return
@@ -84,15 +84,15 @@ func (g *Provider) askEach(ctx context.Context, targets []providers.Target, c *b
 
 // askBatch asks for targets of one unit of limits in one call. If the whole call failed for a reason that may concern a
 // single target, it asks again in halves: 1000 ids of which one does not exist cost some 20 calls.
-func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string,
+func (l *Provider) askBatch(ctx context.Context, inner providers.BatchStater, unit string,
 	targets []providers.Target, c *batchResult) {
-	all, err := callUnit(ctx, g, callStates, describeCount(targets), func() string { return unit },
+	all, err := callUnit(ctx, l, callStates, describeCount(targets), func() string { return unit },
 		func(ctx context.Context) (map[string]providers.Observation, error) {
 			sent := providers.Now()
 			all, err := inner.States(ctx, targets)
 			for _, t := range targets {
 				if obs, answered := all[t.Key()]; answered {
-					g.identities.learnIdentity(t, sent, obs, nil)
+					l.identities.learnIdentity(t, sent, obs, nil)
 				}
 			}
 			return all, err
@@ -101,8 +101,8 @@ func (g *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 	switch {
 	case len(left) == 0:
 	case err != nil && len(left) == len(targets) && len(left) > 1 && mayBeOneTarget(err):
-		g.askBatch(ctx, inner, unit, left[:len(left)/2], c)
-		g.askBatch(ctx, inner, unit, left[len(left)/2:], c)
+		l.askBatch(ctx, inner, unit, left[:len(left)/2], c)
+		l.askBatch(ctx, inner, unit, left[len(left)/2:], c)
 	default:
 		c.addErrors(left, err)
 	}

@@ -1,4 +1,4 @@
-package guard_test
+package limiter_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 )
 
@@ -19,7 +19,7 @@ const (
 	other = "11111111-2222-3333-4444-555555555555"
 )
 
-// A type that forgets to look who the machine is powers nothing off, and nothing on: the guard asks first.
+// A type that forgets to look who the machine is powers nothing off, and nothing on: the limiter asks first.
 func TestNothingHappensToAnotherMachine(t *testing.T) {
 	unreachable := providers.WithClass(providers.ErrUnreachable, errors.New("reading its chassis: 500"))
 	for _, tt := range []struct {
@@ -68,14 +68,14 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked, acted := 0, 0
-			g := guard.New(&fake{
+			g := limiter.New(&fake{
 				state: func(context.Context, providers.Target) (providers.Observation, error) {
 					asked++
 					tt.obs.At = providers.InstantOf(time.Now().Add(-tt.old))
 					return tt.obs, tt.err
 				},
 				power: func(context.Context, providers.Target) error { acted++; return nil },
-			}, options(guard.Options{}))
+			}, options(limiter.Options{}))
 			tt.target.Node = "n1"
 			for name, f := range map[string]func(context.Context, providers.Target, func() error) error{
 				"power off": g.PowerOff, "power on": g.PowerOn} {
@@ -104,14 +104,14 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		g := guard.New(&fake{
+		g := limiter.New(&fake{
 			state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
 				at := time.Now()
 				return providers.Observation{State: providers.PowerOn, At: providers.InstantOf(at)},
 					wait(ctx, 2*time.Second)
 			},
 			power: func(ctx context.Context, _ providers.Target) error { return wait(ctx, 4*time.Second) },
-		}, options(guard.Options{Rate: 0.1, Burst: 1}))
+		}, options(limiter.Options{Rate: 0.1, Burst: 1}))
 		for i := range 3 { // a turn comes free every ten seconds
 			started := time.Now()
 			if err := g.PowerOff(t.Context(), n1, providertest.AllowSend); err != nil {

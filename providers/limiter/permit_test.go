@@ -1,4 +1,4 @@
-package guard_test
+package limiter_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 )
 
@@ -24,7 +24,7 @@ func TestStillIsAskedLast(t *testing.T) {
 		var order []string
 		began := time.Now()
 		note := func(what string) { order = append(order, fmt.Sprint(what, " ", time.Since(began).Round(time.Second))) }
-		g := guard.New(&fake{
+		g := limiter.New(&fake{
 			state: func(ctx context.Context, of providers.Target) (providers.Observation, error) {
 				note("identity")
 				defer time.Sleep(4 * time.Second)
@@ -34,7 +34,7 @@ func TestStillIsAskedLast(t *testing.T) {
 				note("act")
 				return providers.PermitSends(still)()
 			},
-		}, options(guard.Options{}))
+		}, options(limiter.Options{}))
 		err := g.PowerOff(t.Context(), n1, func() error { note("still"); return nil })
 		if got := strings.Join(order, ", "); err != nil || got != "identity 0s, still 4s, act 4s, still 4s" {
 			t.Errorf("got %s, %v", got, err)
@@ -106,9 +106,9 @@ func TestConfirmedLately(t *testing.T) {
 					},
 					power: func(context.Context, providers.Target) error { return nil },
 				}
-				g := guard.New(inner, options(guard.Options{}))
+				g := limiter.New(inner, options(limiter.Options{}))
 				if batch {
-					g = guard.New(
+					g = limiter.New(
 						&cloud{fake: inner, most: 9,
 							states: func(_ context.Context, ids []string) (map[string]providers.Observation, error) {
 								obs, err := answer()
@@ -116,7 +116,7 @@ func TestConfirmedLately(t *testing.T) {
 									return nil, err
 								}
 								return map[string]providers.Observation{ids[0]: obs}, nil
-							}}, options(guard.Options{}))
+							}}, options(limiter.Options{}))
 				}
 				for _, a := range tt.answers {
 					answer = a
@@ -150,7 +150,7 @@ func list[T any](of ...T) []T { return of }
 func TestOlderQuestionConfirmsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		g := guard.New(&fake{
+		g := limiter.New(&fake{
 			state: func(context.Context, providers.Target) (providers.Observation, error) {
 				first := asked.Add(1) == 1
 				at := providers.Now()
@@ -160,7 +160,7 @@ func TestOlderQuestionConfirmsNothing(t *testing.T) {
 				return providers.Observation{State: providers.PowerOn, At: at}, nil
 			},
 			power: func(context.Context, providers.Target) error { return nil },
-		}, options(guard.Options{}))
+		}, options(limiter.Options{}))
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
@@ -182,8 +182,8 @@ func TestOlderQuestionConfirmsNothing(t *testing.T) {
 // TestIdentitiesAreForgotten: what is too old to count takes no memory.
 func TestIdentitiesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&fake{state: now, power: func(context.Context, providers.Target) error { return nil }},
-			options(guard.Options{Rate: 1e6, Burst: 1e6}))
+		g := limiter.New(&fake{state: now, power: func(context.Context, providers.Target) error { return nil }},
+			options(limiter.Options{Rate: 1e6, Burst: 1e6}))
 		for i := range 100 {
 			of := providers.Target{Node: "n", ID: fmt.Sprint(i)}
 			if _, err := g.State(t.Context(), of); err != nil {
@@ -193,12 +193,12 @@ func TestIdentitiesAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := guard.Identities(g); n != 100 {
+		if n := limiter.Identities(g); n != 100 {
 			t.Errorf("%d identities are remembered, want 100", n)
 		}
 		time.Sleep(31 * time.Second)
-		if _, err := g.State(t.Context(), n1); err != nil || guard.Identities(g) != 1 {
-			t.Errorf("%d identities are remembered, want 1 (%v)", guard.Identities(g), err)
+		if _, err := g.State(t.Context(), n1); err != nil || limiter.Identities(g) != 1 {
+			t.Errorf("%d identities are remembered, want 1 (%v)", limiter.Identities(g), err)
 		}
 	})
 }
@@ -216,22 +216,22 @@ func TestConfirmedByBothClocks(t *testing.T) {
 		{-10 * time.Minute, 15 * time.Second, true},
 	} {
 		now := providers.Instant{Wall: sent.Wall.Add(tt.wall), Mono: sent.Mono + tt.mono}
-		if got := guard.ConfirmedAt(sent, now); got != tt.want {
+		if got := limiter.ConfirmedAt(sent, now); got != tt.want {
 			t.Errorf("wall clock %s, monotonic clock %s: got %t", tt.wall, tt.mono, got)
 		}
 	}
 }
 
-// TestLateProviderMaySendNothing: a provider that ignores its context asks still after the guard's call has returned.
+// TestLateProviderMaySendNothing: a provider that ignores its context asks still after the limiter's call has returned.
 func TestLateProviderMaySendNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, asked := make(chan error, 1), 0
-		g := guard.New(&fake{state: now, acts: func(_ context.Context, still func() error) error {
+		g := limiter.New(&fake{state: now, acts: func(_ context.Context, still func() error) error {
 			time.Sleep(time.Minute)
 			err := providers.PermitSends(still)()
 			late <- err
 			return err
-		}}, options(guard.Options{}))
+		}}, options(limiter.Options{}))
 		err := g.PowerOff(t.Context(), n1, func() error { asked++; return nil })
 		if !errors.Is(err, providers.ErrUnreachable) || errors.Is(err, providers.ErrNotSent) {
 			t.Errorf("the call: got %v, want the deadline", err)
@@ -242,7 +242,7 @@ func TestLateProviderMaySendNothing(t *testing.T) {
 	})
 }
 
-// TestNotSentIsTrue: the guard lets no provider claim that nothing was sent which was allowed to send.
+// TestNotSentIsTrue: the limiter lets no provider claim that nothing was sent which was allowed to send.
 func TestNotSentIsTrue(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -260,7 +260,7 @@ func TestNotSentIsTrue(t *testing.T) {
 		{"no still", func(context.Context, func() error) error { t.Error("the provider was called"); return nil }, nil,
 			"not_sent"},
 	} {
-		g := guard.New(&fake{state: now, acts: tt.acts}, options(guard.Options{}))
+		g := limiter.New(&fake{state: now, acts: tt.acts}, options(limiter.Options{}))
 		if err := g.PowerOff(t.Context(), n1, tt.still); providers.ErrorClass(err) != tt.want {
 			t.Errorf("%s: got %v (%s), want %s", tt.name, err, providers.ErrorClass(err), tt.want)
 		}

@@ -1,4 +1,4 @@
-package guard
+package limiter
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Metrics are the collectors of all guards of a process, without labels for nodes and devices. Nil measures nothing.
+// Metrics are the collectors of all limiters of a process, without labels for nodes and devices. Nil measures nothing.
 type Metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec

@@ -1,4 +1,4 @@
-package guard_test
+package limiter_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 )
 
@@ -61,7 +61,7 @@ func now(context.Context, providers.Target) (providers.Observation, error) {
 	return providers.Observation{State: providers.PowerOff, Raw: "Off", At: providers.Now()}, nil
 }
 
-func options(o guard.Options) guard.Options {
+func options(o limiter.Options) limiter.Options {
 	o.Name, o.Type, o.Log = "rack-a", "fake", slog.New(slog.DiscardHandler)
 	return o
 }
@@ -70,7 +70,7 @@ var n1 = providers.Target{Node: "n1", ID: "m1"}
 
 func TestAnswersPassUnchanged(t *testing.T) {
 	boom := errors.New("boom")
-	g := guard.New(&fake{
+	g := limiter.New(&fake{
 		state: func(ctx context.Context, t providers.Target) (providers.Observation, error) {
 			if t.Node == "bad" {
 				return providers.Observation{State: providers.PowerOff, Raw: "Off"},
@@ -82,7 +82,7 @@ func TestAnswersPassUnchanged(t *testing.T) {
 			return off(ctx, t)
 		},
 		power: func(context.Context, providers.Target) error { return boom },
-	}, options(guard.Options{}))
+	}, options(limiter.Options{}))
 	obs, err := g.State(t.Context(), n1)
 	if want, _ := off(t.Context(), n1); obs != want || err != nil {
 		t.Errorf("got %+v, %v", obs, err)
@@ -112,7 +112,7 @@ func TestStuckProvider(t *testing.T) {
 			<-release
 			return providers.Observation{State: providers.PowerOff}, nil
 		}}
-		g := guard.New(f, options(guard.Options{Concurrency: 2, Setting: "providers[rack-a].timeout"}))
+		g := limiter.New(f, options(limiter.Options{Concurrency: 2, Setting: "providers[rack-a].timeout"}))
 		started := time.Now()
 		var callers sync.WaitGroup
 		for range 10 {
@@ -157,10 +157,10 @@ func TestStuckProvider(t *testing.T) {
 
 func TestDeadlineNamesTheSetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&fake{state: func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
+		g := limiter.New(&fake{state: func(ctx context.Context, _ providers.Target) (providers.Observation, error) {
 			<-ctx.Done()
 			return providers.Observation{}, fmt.Errorf("dialling: %w", ctx.Err())
-		}}, options(guard.Options{Timeout: 3 * time.Second}))
+		}}, options(limiter.Options{Timeout: 3 * time.Second}))
 		_, err := g.State(t.Context(), n1)
 		if !errors.Is(err, providers.ErrUnreachable) ||
 			!strings.Contains(err.Error(), "no answer within 3s (timeout)") {
@@ -202,7 +202,7 @@ func TestLimitsArePerDevice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{state: now,
 					power: func(context.Context, providers.Target) error { time.Sleep(time.Second); return nil }}
-				g := guard.New(tt.of(f), options(guard.Options{Timeout: time.Minute, Rate: 100, Burst: 100}))
+				g := limiter.New(tt.of(f), options(limiter.Options{Timeout: time.Minute, Rate: 100, Burst: 100}))
 				devices := map[string]bool{}
 				for _, of := range tt.targets {
 					devices[g.DeviceOf(of)] = true
@@ -231,7 +231,8 @@ func TestLimitsArePerDevice(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&fake{state: off}, options(guard.Options{Rate: 1, Burst: 2, Timeout: 3500 * time.Millisecond}))
+		g := limiter.New(&fake{state: off},
+			options(limiter.Options{Rate: 1, Burst: 2, Timeout: 3500 * time.Millisecond}))
 		started := time.Now()
 		for range 4 {
 			if _, err := g.State(t.Context(), n1); err != nil {
@@ -263,20 +264,20 @@ func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
 	const limit = 2
 	for _, tt := range []struct {
 		name  string
-		fails func(t *testing.T, g *guard.Provider) error
+		fails func(t *testing.T, g *limiter.Provider) error
 		want  error
 	}{
-		{"the rate leaves no turn", func(t *testing.T, g *guard.Provider) error {
+		{"the rate leaves no turn", func(t *testing.T, g *limiter.Provider) error {
 			_, err := g.State(t.Context(), n1)
 			return err
 		}, providers.ErrUnreachable},
-		{"the caller has gone before", func(t *testing.T, g *guard.Provider) error {
+		{"the caller has gone before", func(t *testing.T, g *limiter.Provider) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			_, err := g.State(ctx, n1)
 			return err
 		}, context.Canceled},
-		{"the caller goes while it waits for the rate", func(t *testing.T, g *guard.Provider) error {
+		{"the caller goes while it waits for the rate", func(t *testing.T, g *limiter.Provider) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(100*time.Millisecond, cancel)
 			_, err := g.State(ctx, n1)
@@ -289,7 +290,7 @@ func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
 				if errors.Is(tt.want, context.Canceled) {
 					timeout = time.Minute // the rate would give a turn
 				}
-				g := guard.New(&fake{state: off}, options(guard.Options{
+				g := limiter.New(&fake{state: off}, options(limiter.Options{
 					Rate: 0.1, Burst: 2, Concurrency: limit, Timeout: timeout}))
 				for range 2 { // they use all turns of the next 10 s
 					if _, err := g.State(t.Context(), n1); err != nil {
@@ -310,18 +311,18 @@ func TestCallWithoutTurnReturnsItsSlot(t *testing.T) {
 	}
 }
 
-// Devices come and go (nodes of an autoscaler); what the guard keeps of them must not grow.
+// Devices come and go (nodes of an autoscaler); what the limiter keeps of them must not grow.
 func TestStateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&fake{state: off}, options(guard.Options{}))
+		g := limiter.New(&fake{state: off}, options(limiter.Options{}))
 		for i := range 1000 {
 			if _, err := g.State(t.Context(), providers.Target{Node: fmt.Sprint("n", i)}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if got := guard.Devices(g); got > 30 {
-			t.Errorf("the guard remembers %d devices", got)
+		if got := limiter.Devices(g); got > 30 {
+			t.Errorf("the limiter remembers %d devices", got)
 		}
 	})
 }
@@ -332,14 +333,14 @@ func TestDeviceInUseIsNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var inside atomic.Int32
-		g := guard.New(&fake{state: func(_ context.Context, t providers.Target) (providers.Observation, error) {
+		g := limiter.New(&fake{state: func(_ context.Context, t providers.Target) (providers.Observation, error) {
 			if t == n1 {
 				inside.Add(1)
 				defer inside.Add(-1)
 				<-release
 			}
 			return providers.Observation{}, nil
-		}}, options(guard.Options{Concurrency: 1}))
+		}}, options(limiter.Options{Concurrency: 1}))
 		_, _ = g.State(t.Context(), n1) // stuck
 		time.Sleep(time.Minute)         // the rate has recovered
 		if _, err := g.State(t.Context(), providers.Target{Node: "n2", ID: "m2"}); err != nil {
@@ -354,7 +355,7 @@ func TestDeviceInUseIsNotSwept(t *testing.T) {
 }
 
 func TestPanics(t *testing.T) {
-	g := guard.New(&fake{}, options(guard.Options{Concurrency: 1})) // nil functions
+	g := limiter.New(&fake{}, options(limiter.Options{Concurrency: 1})) // nil functions
 	for range 3 {
 		if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) ||
 			!strings.Contains(err.Error(), "panicked") {
@@ -365,7 +366,7 @@ func TestPanics(t *testing.T) {
 		}
 	}
 	var nobody *grouped
-	g = guard.New(nobody, options(guard.Options{}))
+	g = limiter.New(nobody, options(limiter.Options{}))
 	if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("a Grouper that panics: got %v", err)
 	}
@@ -373,14 +374,14 @@ func TestPanics(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	for range 2 { // a reload of the configuration makes a new guard
-		m, err := guard.NewMetrics(reg)
+	for range 2 { // a reload of the configuration makes a new limiter
+		m, err := limiter.NewMetrics(reg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := guard.New(
+		g := limiter.New(
 			&fake{state: now, power: func(context.Context, providers.Target) error { return providers.ErrDenied }},
-			options(guard.Options{Metrics: m}))
+			options(limiter.Options{Metrics: m}))
 		_, _ = g.State(t.Context(), n1)
 		_ = g.PowerOff(t.Context(), n1, providertest.AllowSend)
 		_ = g.PowerOn(t.Context(), n1, providertest.AllowSend)
@@ -408,17 +409,17 @@ forcefence_provider_calls_total{call="state",result="permanent",type="fake"} 2
 	clash := prometheus.NewRegistry()
 	clash.MustRegister(
 		prometheus.NewGauge(prometheus.GaugeOpts{Name: "forcefence_provider_calls_total", Help: "someone else's"}))
-	if _, err := guard.NewMetrics(clash); err == nil {
+	if _, err := limiter.NewMetrics(clash); err == nil {
 		t.Error("a name that is taken by another collector was not reported")
 	}
-	if m, err := guard.NewMetrics(nil); m == nil || err != nil {
+	if m, err := limiter.NewMetrics(nil); m == nil || err != nil {
 		t.Errorf("without a Registerer: got %v, %v", m, err)
 	}
 }
 
 func TestClose(t *testing.T) {
 	f := &fake{}
-	g := guard.New(f, options(guard.Options{}))
+	g := limiter.New(f, options(limiter.Options{}))
 	for range 2 {
 		if err := g.Close(t.Context()); err != nil || f.closed.Load() != 1 {
 			t.Errorf("got %v, closed %d times", err, f.closed.Load())
@@ -440,7 +441,7 @@ func (placing) FindGuest(ctx context.Context, hypervisor string, _ providers.Tar
 // TestPlace: one hypervisor that does not answer delays no other, and a provider that knows none returns an error.
 func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(placing{}, guard.Options{Name: "group", Concurrency: 1})
+		g := limiter.New(placing{}, limiter.Options{Name: "group", Concurrency: 1})
 		target := providers.Target{Node: "n1", ID: "n1"}
 		dead := make(chan providers.PlaceAnswer)
 		go func() { dead <- providers.AskPlace(t.Context(), g, "dead", target, providers.Now) }()
@@ -451,7 +452,7 @@ func TestPlace(t *testing.T) {
 		if p := <-dead; p.Absent || !errors.Is(p.Err, providers.ErrUnreachable) {
 			t.Errorf("got %+v, want no answer", p)
 		}
-		none := guard.New(struct{ providers.Provider }{}, guard.Options{Name: "racks"})
+		none := limiter.New(struct{ providers.Provider }{}, limiter.Options{Name: "racks"})
 		if p := providers.AskPlace(t.Context(), none, "alive", target, providers.Now); p.Absent ||
 			!errors.Is(p.Err, providers.ErrPermanent) {
 			t.Errorf("got %+v, want a refusal", p)

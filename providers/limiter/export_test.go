@@ -1,15 +1,15 @@
-package guard
+package limiter
 
 import "github.com/forcefence/forcefence/providers"
 
-// Devices returns how many devices the guard remembers.
+// Devices returns how many devices the limiter remembers.
 func Devices(g *Provider) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.units)
 }
 
-// Identities returns how many identities the guard remembers.
+// Identities returns how many identities the limiter remembers.
 func Identities(g *Provider) int {
 	g.identities.mu.Lock()
 	defer g.identities.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package guard wraps every provider. It confirms a machine's identity before a power action, and it adds deadlines,
+// Package limiter wraps every provider. It confirms a machine's identity before a power action, and it adds deadlines,
 // rate and concurrency limits per device, batches, metrics, and protection from providers that hang or panic. It
 // imports the contract, Prometheus and x/time/rate.
 //
@@ -7,7 +7,7 @@
 // afterwards. still is not called once the action has returned. A call returns by its deadline, also if the provider
 // hangs. A device never has more calls at a time than its limit, including calls that ignored their context. The answer
 // is unchanged: Observation.At is the moment when the provider sent the question.
-package guard
+package limiter
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Options are a guard's settings. The zero value works.
+// Options are a limiter's settings. The zero value works.
 type Options struct {
 	Name string // the provider's name in the configuration, for messages
 	Type string // the provider's type: the metrics' label
@@ -50,7 +50,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Provider is a guarded provider.
+// Provider is a provider behind the limiter.
 type Provider struct {
 	inner providers.Provider
 	opts  Options
@@ -83,18 +83,18 @@ var (
 	_ providers.Placer      = (*Provider)(nil)
 )
 
-// New guards p. It starts nothing.
+// New puts a limiter before p. It starts nothing.
 func New(p providers.Provider, o Options) *Provider {
 	return &Provider{inner: p, opts: o.withDefaults(), units: map[string]*limitUnit{}, lastSweep: time.Now()}
 }
 
-// State asks the inner provider. The guard's own errors are ErrUnreachable (no turn or no answer by the deadline; it
-// names the setting that ran out) and ErrPermanent (a panic, or the guard is closed).
-func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
-	obs, err := callTarget(ctx, g, callState, t, func(ctx context.Context) (providers.Observation, error) {
+// State asks the inner provider. The limiter's own errors are ErrUnreachable (no turn or no answer by the deadline; it
+// names the setting that ran out) and ErrPermanent (a panic, or the limiter is closed).
+func (l *Provider) State(ctx context.Context, t providers.Target) (providers.Observation, error) {
+	obs, err := callTarget(ctx, l, callState, t, func(ctx context.Context) (providers.Observation, error) {
 		sent := providers.Now()
-		obs, err := g.inner.State(ctx, t)
-		g.identities.learnIdentity(t, sent, obs, err)
+		obs, err := l.inner.State(ctx, t)
+		l.identities.learnIdentity(t, sent, obs, err)
 		return obs, err
 	})
 	if err != nil {
@@ -105,10 +105,10 @@ func (g *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 
 // FindGuest implements providers.Placer if the inner provider does; otherwise it returns ErrPermanent. The limits are
 // per target and hypervisor, so a hypervisor that does not answer delays no other.
-func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
-	unit := func() string { return g.LimitGroup(t) + " on " + hypervisor }
-	return callUnit(ctx, g, callPlace, "node "+t.Node, unit, func(ctx context.Context) (providers.Placement, error) {
-		if p, ok := g.inner.(providers.Placer); ok {
+func (l *Provider) FindGuest(ctx context.Context, hypervisor string, t providers.Target) (providers.Placement, error) {
+	unit := func() string { return l.LimitGroup(t) + " on " + hypervisor }
+	return callUnit(ctx, l, callPlace, "node "+t.Node, unit, func(ctx context.Context) (providers.Placement, error) {
+		if p, ok := l.inner.(providers.Placer); ok {
 			return p.FindGuest(ctx, hypervisor, t)
 		}
 		return providers.Placement{}, providers.WithClass(providers.ErrPermanent,
@@ -118,33 +118,33 @@ func (g *Provider) FindGuest(ctx context.Context, hypervisor string, t providers
 
 // PowerOff confirms the machine's identity, asks still, and passes the request on. After an error the request may have
 // reached the device, unless it is an identity error or ErrNotSent.
-func (g *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return g.runPowerAction(ctx, callPowerOff, t, still, g.inner.PowerOff)
+func (l *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	return l.runPowerAction(ctx, callPowerOff, t, still, l.inner.PowerOff)
 }
 
 // PowerOn follows the same rules as PowerOff.
-func (g *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	return g.runPowerAction(ctx, callPowerOn, t, still, g.inner.PowerOn)
+func (l *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	return l.runPowerAction(ctx, callPowerOn, t, still, l.inner.PowerOn)
 }
 
 // runPowerAction is the only way to the inner provider's power actions. It confirms the identity, then waits for a
 // slot, and then asks still, because nothing slow may happen between still and the act. The identity question has a
 // deadline of its own: with a shared one, a BMC that takes two seconds per request could not be powered off.
-func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Target, still func() error,
+func (l *Provider) runPowerAction(ctx context.Context, c call, t providers.Target, still func() error,
 	f func(context.Context, providers.Target, func() error) error) error {
-	if !g.identities.useConfirmation(t, providers.Now()) {
-		if err := providers.ConfirmIdentity(ctx, g, t, providers.Now); err != nil {
-			g.opts.Metrics.countCall(g.opts.Type, c.label, providers.ErrorClass(err))
-			return g.wrapError(c, "node "+t.Node, fmt.Errorf("confirming the machine's identity: %w", err))
+	if !l.identities.useConfirmation(t, providers.Now()) {
+		if err := providers.ConfirmIdentity(ctx, l, t, providers.Now); err != nil {
+			l.opts.Metrics.countCall(l.opts.Type, c.label, providers.ErrorClass(err))
+			return l.wrapError(c, "node "+t.Node, fmt.Errorf("confirming the machine's identity: %w", err))
 		}
-		g.identities.useConfirmation(t, providers.Now())
+		l.identities.useConfirmation(t, providers.Now())
 	}
 	p := permit{still: still}
-	_, err := callTarget(ctx, g, c, t, func(ctx context.Context) (struct{}, error) {
+	_, err := callTarget(ctx, l, c, t, func(ctx context.Context) (struct{}, error) {
 		if err := providers.PermitSends(p.askStill)(); err != nil {
-			return struct{}{}, g.wrapError(c, "node "+t.Node, err)
+			return struct{}{}, l.wrapError(c, "node "+t.Node, err)
 		}
-		p.given = false // that was the guard's own question
+		p.given = false // that was the limiter's own question
 		return struct{}{}, p.dropNotSent(f(ctx, t, p.askStill))
 	})
 	p.endAction()
@@ -152,8 +152,8 @@ func (g *Provider) runPowerAction(ctx context.Context, c call, t providers.Targe
 }
 
 // DeviceOf returns the device that answers for t.
-func (g *Provider) DeviceOf(t providers.Target) string {
-	if by, ok := g.inner.(providers.Grouper); ok {
+func (l *Provider) DeviceOf(t providers.Target) string {
+	if by, ok := l.inner.(providers.Grouper); ok {
 		if d := by.DeviceOf(t); d != "" {
 			return d
 		}
@@ -162,18 +162,18 @@ func (g *Provider) DeviceOf(t providers.Target) string {
 }
 
 // LimitGroup implements providers.Limiter. It is never "" for a target that has a name.
-func (g *Provider) LimitGroup(t providers.Target) string {
-	if by, ok := g.inner.(providers.Limiter); ok {
+func (l *Provider) LimitGroup(t providers.Target) string {
+	if by, ok := l.inner.(providers.Limiter); ok {
 		if l := by.LimitGroup(t); l != "" {
 			return l
 		}
 	}
-	return g.DeviceOf(t)
+	return l.DeviceOf(t)
 }
 
-// TimeToOff implements providers.Slow: the guard adds no time.
-func (g *Provider) TimeToOff() time.Duration {
-	if s, ok := g.inner.(providers.Slow); ok {
+// TimeToOff implements providers.Slow: the limiter adds no time.
+func (l *Provider) TimeToOff() time.Duration {
+	if s, ok := l.inner.(providers.Slow); ok {
 		return s.TimeToOff()
 	}
 	return 0
@@ -181,30 +181,30 @@ func (g *Provider) TimeToOff() time.Duration {
 
 // Close refuses further calls, waits for those in flight, and closes the inner provider if it is a Closer. It blocks
 // until ctx's deadline at most. A provider that is stuck then is closed when it returns, if ever.
-func (g *Provider) Close(ctx context.Context) error {
-	g.mu.Lock()
-	again := g.closed
-	g.closed = true
-	g.mu.Unlock()
+func (l *Provider) Close(ctx context.Context) error {
+	l.mu.Lock()
+	again := l.closed
+	l.closed = true
+	l.mu.Unlock()
 	if again {
 		return nil
 	}
 	done := make(chan error, 1)
 	go func() { // its owner is the process once ctx has ended: nothing else can wait for a provider that never returns
-		g.calls.Wait()
-		c, ok := g.inner.(providers.Closer)
+		l.calls.Wait()
+		c, ok := l.inner.(providers.Closer)
 		if !ok {
 			done <- nil
 			return
 		}
-		_, err := catchPanic(g, "close", func() (struct{}, error) { return struct{}{}, c.Close(ctx) })
+		_, err := catchPanic(l, "close", func() (struct{}, error) { return struct{}{}, c.Close(ctx) })
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("closing provider %s: calls are still running: %w", g.opts.Name, context.Cause(ctx))
+		return fmt.Errorf("closing provider %s: calls are still running: %w", l.opts.Name, context.Cause(ctx))
 	}
 }
 
@@ -223,40 +223,40 @@ var (
 	callPowerOn  = call{label: "power_on", verb: "power on", skipsRate: true}
 )
 
-// wrapError returns an error of the guard's own.
-func (g *Provider) wrapError(c call, what string, err error) error {
-	return fmt.Errorf("%s %s (provider %s): %w", c.verb, what, g.opts.Name, err)
+// wrapError returns an error of the limiter's own.
+func (l *Provider) wrapError(c call, what string, err error) error {
+	return fmt.Errorf("%s %s (provider %s): %w", c.verb, what, l.opts.Name, err)
 }
 
 type callFunc[T any] func(context.Context) (T, error)
 
 // callTarget runs one call for a target under its limits. It returns by the deadline even if f does not.
-func callTarget[T any](ctx context.Context, g *Provider, c call, t providers.Target, f callFunc[T]) (T, error) {
-	return callUnit(ctx, g, c, "node "+t.Node, func() string { return g.LimitGroup(t) }, f)
+func callTarget[T any](ctx context.Context, l *Provider, c call, t providers.Target, f callFunc[T]) (T, error) {
+	return callUnit(ctx, l, c, "node "+t.Node, func() string { return l.LimitGroup(t) }, f)
 }
 
 // callUnit runs one call under the limits of a unit, and measures it. what names the target in errors.
-func callUnit[T any](ctx context.Context, g *Provider, c call, what string, unit func() string,
+func callUnit[T any](ctx context.Context, l *Provider, c call, what string, unit func() string,
 	f callFunc[T]) (v T, err error) {
 	started := time.Now()
 	defer func() {
-		g.opts.Metrics.countCall(g.opts.Type, c.label, resultLabel(v, err))
-		g.opts.Metrics.observeDuration(g.opts.Type, c.label, time.Since(started))
+		l.opts.Metrics.countCall(l.opts.Type, c.label, resultLabel(v, err))
+		l.opts.Metrics.observeDuration(l.opts.Type, c.label, time.Since(started))
 	}()
-	ctx, cancel := g.withDeadline(ctx)
+	ctx, cancel := l.withDeadline(ctx)
 	defer cancel()
 	var none T
-	fail := func(err error) error { return g.wrapError(c, what, err) }
-	name, err := catchPanic(g, c.verb, func() (string, error) { return unit(), nil })
+	fail := func(err error) error { return l.wrapError(c, what, err) }
+	name, err := catchPanic(l, c.verb, func() (string, error) { return unit(), nil })
 	if err != nil {
 		return none, fail(err)
 	}
-	d, err := g.enterUnit(name)
+	d, err := l.enterUnit(name)
 	if err != nil {
 		return none, fail(err)
 	}
-	if err := g.waitTurn(ctx, d, c.skipsRate); err != nil {
-		g.leaveUnit(d, false)
+	if err := l.waitTurn(ctx, d, c.skipsRate); err != nil {
+		l.leaveUnit(d, false)
 		return none, fail(err)
 	}
 
@@ -266,71 +266,71 @@ func callUnit[T any](ctx context.Context, g *Provider, c call, what string, unit
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		defer g.leaveUnit(d, true)
-		v, err := catchPanic(g, c.verb, func() (T, error) { return f(ctx) })
+		defer l.leaveUnit(d, true)
+		v, err := catchPanic(l, c.verb, func() (T, error) { return f(ctx) })
 		answered <- answer{v, err}
 	}()
 	select {
 	case a := <-answered:
-		return a.v, g.explainTimeout(ctx, a.err)
+		return a.v, l.explainTimeout(ctx, a.err)
 	case <-ctx.Done():
 	}
 	// A provider that honours its context returns about now, and its error is more precise, so it wins.
 	select {
 	case a := <-answered:
-		return a.v, g.explainTimeout(ctx, a.err)
+		return a.v, l.explainTimeout(ctx, a.err)
 	default:
 		return none, fail(contextError(ctx))
 	}
 }
 
 // withDeadline bounds a call by the timeout. The context's cause names the setting that ran out.
-func (g *Provider) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, g.opts.Timeout,
-		fmt.Errorf("no answer within %s (%s)", g.opts.Timeout, g.opts.Setting))
+func (l *Provider) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, l.opts.Timeout,
+		fmt.Errorf("no answer within %s (%s)", l.opts.Timeout, l.opts.Setting))
 }
 
 // enterUnit finds or creates the unit and counts the call. Every enterUnit needs a leaveUnit.
-func (g *Provider) enterUnit(key string) (*limitUnit, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+func (l *Provider) enterUnit(key string) (*limitUnit, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return nil, providers.WithClass(providers.ErrPermanent, errors.New("provider is closed"))
 	}
-	g.forgetIdleUnits()
-	d := g.units[key]
+	l.forgetIdleUnits()
+	d := l.units[key]
 	if d == nil {
-		d = &limitUnit{slots: make(chan struct{}, g.opts.Concurrency), rate: rate.NewLimiter(g.opts.Rate, g.opts.Burst)}
-		g.units[key] = d
+		d = &limitUnit{slots: make(chan struct{}, l.opts.Concurrency), rate: rate.NewLimiter(l.opts.Rate, l.opts.Burst)}
+		l.units[key] = d
 	}
 	d.refs++
-	g.calls.Add(1)
+	l.calls.Add(1)
 	return d, nil
 }
 
 // leaveUnit ends what enterUnit began; slot reports whether the call got its turn.
-func (g *Provider) leaveUnit(d *limitUnit, slot bool) {
-	g.mu.Lock()
+func (l *Provider) leaveUnit(d *limitUnit, slot bool) {
+	l.mu.Lock()
 	d.refs--
 	if slot {
 		d.inside--
 	}
-	g.mu.Unlock()
+	l.mu.Unlock()
 	if slot {
 		<-d.slots
 	}
-	g.calls.Done()
+	l.calls.Done()
 }
 
 // waitTurn waits for a slot, then for the rate, so that a call without a slot uses up no turn. It blocks until ctx
 // ends.
-func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) error {
+func (l *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) error {
 	select {
 	case d.slots <- struct{}{}:
 	case <-ctx.Done():
-		g.mu.Lock()
+		l.mu.Lock()
 		inside := d.inside
-		g.mu.Unlock()
+		l.mu.Unlock()
 		return providers.WithClass(contextClass(ctx),
 			fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
 	}
@@ -346,33 +346,33 @@ func (g *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) e
 			}
 			return providers.WithClass(providers.ErrUnreachable,
 				fmt.Errorf("limit of %g calls per second leaves no turn within %s (%s)",
-					float64(g.opts.Rate), g.opts.Timeout, g.opts.Setting))
+					float64(l.opts.Rate), l.opts.Timeout, l.opts.Setting))
 		}
 	}
-	g.mu.Lock()
+	l.mu.Lock()
 	d.inside++
-	g.mu.Unlock()
+	l.mu.Unlock()
 	return nil
 }
 
 // forgetIdleUnits removes units that are not in use and whose rate limit has recovered, so that a new unit equals the
 // old one. The caller holds mu. It checks all units, once per recovery time.
-func (g *Provider) forgetIdleUnits() {
+func (l *Provider) forgetIdleUnits() {
 	now := time.Now()
-	recovery := time.Duration(float64(g.opts.Burst) / float64(g.opts.Rate) * float64(time.Second))
-	if now.Sub(g.lastSweep) < max(recovery, time.Second) {
+	recovery := time.Duration(float64(l.opts.Burst) / float64(l.opts.Rate) * float64(time.Second))
+	if now.Sub(l.lastSweep) < max(recovery, time.Second) {
 		return
 	}
-	g.lastSweep = now
-	for key, d := range g.units {
-		if d.refs == 0 && d.rate.TokensAt(now) >= float64(g.opts.Burst) {
-			delete(g.units, key)
+	l.lastSweep = now
+	for key, d := range l.units {
+		if d.refs == 0 && d.rate.TokensAt(now) >= float64(l.opts.Burst) {
+			delete(l.units, key)
 		}
 	}
 }
 
 // explainTimeout adds the setting that ran out to a provider's error about the end of its context.
-func (g *Provider) explainTimeout(ctx context.Context, err error) error {
+func (l *Provider) explainTimeout(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil ||
 		errors.Is(err, context.Cause(ctx)) {
 		return err
@@ -393,14 +393,14 @@ func contextClass(ctx context.Context) error {
 }
 
 // catchPanic turns a panic into an error. The stack goes to the log only.
-func catchPanic[T any](g *Provider, act string, f func() (T, error)) (v T, err error) {
+func catchPanic[T any](l *Provider, act string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			g.opts.Log.Error("Provider panicked", "provider", g.opts.Name, "type", g.opts.Type, "act", act, "panic",
+			l.opts.Log.Error("Provider panicked", "provider", l.opts.Name, "type", l.opts.Type, "act", act, "panic",
 				r, "stack", string(debug.Stack()))
 			var none T
 			v, err = none, providers.WithClass(providers.ErrPermanent,
-				fmt.Errorf("provider %s panicked: %v", g.opts.Name, r))
+				fmt.Errorf("provider %s panicked: %v", l.opts.Name, r))
 		}
 	}()
 	return f()

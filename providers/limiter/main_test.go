@@ -1,4 +1,4 @@
-package guard_test
+package limiter_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package guard
+package limiter
 
 import (
 	_ "github.com/forcefence/forcefence/providers/remote"

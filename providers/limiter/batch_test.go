@@ -1,4 +1,4 @@
-package guard_test
+package limiter_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/guard"
+	"github.com/forcefence/forcefence/providers/limiter"
 )
 
 // cloud is a fake with batches: a region that answers for all its machines, or fails as a whole.
@@ -36,7 +36,7 @@ func (c *cloud) asked() [][]string {
 	defer c.mu.Unlock()
 	return slices.Clone(c.calls)
 }
-func (c *cloud) guard(o guard.Options) *guard.Provider { return guard.New(c, options(o)) }
+func (c *cloud) limit(o limiter.Options) *limiter.Provider { return limiter.New(c, options(o)) }
 
 func (c *cloud) States(ctx context.Context, targets []providers.Target) (map[string]providers.Observation, error) {
 	var ids []string
@@ -81,7 +81,7 @@ func TestBatchesAreSplit(t *testing.T) {
 		c := &cloud{most: 1000, states: all}
 		targets := append(machines("a", 2500), machines("b", 3)...)
 		targets = append(targets, targets[0], targets[7]) // two nodes that are led to one machine
-		wantAll(t, c.guard(guard.Options{}), targets, nil)
+		wantAll(t, c.limit(limiter.Options{}), targets, nil)
 		got, seen := []string{}, map[string]bool{}
 		for _, ids := range c.asked() {
 			got = append(got, fmt.Sprintf("%s %d", ids[0][:1], len(ids)))
@@ -147,7 +147,7 @@ func TestOneTargetFailsNoOther(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &cloud{most: 1000, states: tt.states}
-				wantAll(t, c.guard(guard.Options{}), append(machines("a", 1000), machines("b", 1)...), tt.wrong)
+				wantAll(t, c.limit(limiter.Options{}), append(machines("a", 1000), machines("b", 1)...), tt.wrong)
 				if got := len(c.asked()) - 1; got > tt.calls {
 					t.Errorf("%d calls, want at most %d", got, tt.calls)
 				}
@@ -167,7 +167,7 @@ func TestFailedBatchIsNotSplit(t *testing.T) {
 		for _, m := range machines("a", 10) {
 			wrong[m.ID] = class
 		}
-		wantAll(t, c.guard(guard.Options{}), machines("a", 10), wrong)
+		wantAll(t, c.limit(limiter.Options{}), machines("a", 10), wrong)
 		if got := len(c.asked()); got != 1 {
 			t.Errorf("%v: %d calls", class, got)
 		}
@@ -186,14 +186,14 @@ func TestBatchIsLimited(t *testing.T) {
 				return all(ctx, ids)
 			}}
 		started := time.Now()
-		wantAll(t, c.guard(guard.Options{Concurrency: 2, Timeout: time.Minute}), machines("a", 60), nil)
+		wantAll(t, c.limit(limiter.Options{Concurrency: 2, Timeout: time.Minute}), machines("a", 60), nil)
 		if took := time.Since(started); took != 3*time.Second || most.Load() != 2 {
 			t.Errorf("6 calls of a second, 2 at a time: took %s, %d at a time", took, most.Load())
 		}
 
 		c = &cloud{most: 10, states: all}
 		started = time.Now()
-		wantAll(t, c.guard(guard.Options{Rate: 1, Burst: 2}), machines("a", 50), nil)
+		wantAll(t, c.limit(limiter.Options{Rate: 1, Burst: 2}), machines("a", 50), nil)
 		if took := time.Since(started); took != 3*time.Second {
 			t.Errorf("5 calls at 1 per second, 2 at once: took %s", took)
 		}
@@ -208,7 +208,7 @@ func TestBatchIsLimited(t *testing.T) {
 				}
 			}}
 		started = time.Now()
-		for _, a := range providers.AskAll(t.Context(), c.guard(guard.Options{}), "p", machines("a", 1000),
+		for _, a := range providers.AskAll(t.Context(), c.limit(limiter.Options{}), "p", machines("a", 1000),
 			providers.Now) {
 			if a.State != providers.PowerUnknown || a.Err == nil {
 				t.Fatalf("got %+v", a)
@@ -224,7 +224,7 @@ func TestBatchIsLimited(t *testing.T) {
 				<-stuck
 				return nil, nil
 			}}
-		g := c.guard(guard.Options{})
+		g := c.limit(limiter.Options{})
 		started = time.Now()
 		for _, a := range providers.AskAll(t.Context(), g, "p", machines("a", 3), providers.Now) {
 			if !errors.Is(a.Err, providers.ErrUnreachable) ||
@@ -247,7 +247,7 @@ func TestBatchIsLimited(t *testing.T) {
 // A provider without batches is asked target by target, each under its device's limits; what panics answers nothing.
 func TestStatesWithoutBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&fake{state: func(_ context.Context, t providers.Target) (providers.Observation, error) {
+		g := limiter.New(&fake{state: func(_ context.Context, t providers.Target) (providers.Observation, error) {
 			at := time.Now()
 			time.Sleep(time.Second)
 			switch t.ID {
@@ -257,7 +257,7 @@ func TestStatesWithoutBatches(t *testing.T) {
 				panic("nil map")
 			}
 			return providers.Observation{State: providers.PowerOff, At: providers.InstantOf(at)}, nil
-		}}, options(guard.Options{}))
+		}}, options(limiter.Options{}))
 		started := time.Now()
 		wantAll(t, g, machines("a", 100),
 			map[string]error{"a0003": providers.ErrDenied, "a0004": providers.ErrPermanent})
@@ -267,8 +267,8 @@ func TestStatesWithoutBatches(t *testing.T) {
 	})
 	panics := &cloud{most: 10,
 		states: func(context.Context, []string) (map[string]providers.Observation, error) { panic("nil map") }}
-	wantAll(t, panics.guard(guard.Options{}), machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
-	nobody := guard.New((*cloud)(nil), options(guard.Options{}))
+	wantAll(t, panics.limit(limiter.Options{}), machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
+	nobody := limiter.New((*cloud)(nil), options(limiter.Options{}))
 	wantAll(t, nobody, machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
 	if got, err := nobody.States(t.Context(), nil); len(got) != 0 {
 		t.Errorf("no targets: got %v, %v", got, err)
@@ -277,7 +277,7 @@ func TestStatesWithoutBatches(t *testing.T) {
 
 func TestBatchMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	m, err := guard.NewMetrics(reg)
+	m, err := limiter.NewMetrics(reg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestBatchMetrics(t *testing.T) {
 		}
 		return all(ctx, ids)
 	}}
-	_, _ = c.guard(guard.Options{Metrics: m}).States(t.Context(), machines("a", 30))
+	_, _ = c.limit(limiter.Options{Metrics: m}).States(t.Context(), machines("a", 30))
 	want := callsHelp + `
 # TYPE forcefence_provider_calls_total counter
 forcefence_provider_calls_total{call="states",result="denied",type="fake"} 1
