@@ -10,7 +10,7 @@ import (
 // was on. own means that the machine is that of the record's own node, whose kubelet can report any system UUID.
 // Another node's record does not apply to a machine with another system UUID. A record of an older version, without a
 // machine, applies to its device.
-func (r *Record) DistrustsDevice(m Machine, device string, own bool) bool {
+func (r *Record) DistrustsDevice(m MachineRef, device string, own bool) bool {
 	return slices.ContainsFunc(r.DistrustedDevices(), func(l DeviceRef) bool {
 		if l.Machine == nil {
 			return l.Device == device
@@ -23,10 +23,10 @@ func (r *Record) DistrustsDevice(m Machine, device string, own bool) bool {
 // Claim is what leads one node to a machine now.
 type Claim struct {
 	Node    string
-	Machine Machine // zero: to none
-	Claimed bool    // the node's own kubelet can write what leads there; else the operator wrote it
-	Fixed   bool    // the node never gets another machine: a providerID leads there
-	Pin     string  // the Node's PinLabel; "" if it has none
+	Machine MachineRef // zero: to none
+	Claimed bool       // the node's own kubelet can write what leads there; else the operator wrote it
+	Fixed   bool       // the node never gets another machine: a providerID leads there
+	Pin     string     // the Node's PinLabel; "" if it has none
 }
 
 func (c Claim) hasMachine() bool { return c.Machine.Provider != "" }
@@ -182,12 +182,13 @@ type Identity struct {
 
 // Belief is the machine that a node is believed to be.
 type Belief struct {
-	Machine Machine // the machine to ask about; zero if Refused or if nothing leads to one
-	Claimed bool    // the node's kubelet may have chosen it: the device's own identity must match before a power action
-	NoPower string  // "" or why its power must not be touched
-	Refused string  // "" or why no machine is believed: it is neither asked nor powered off
-	Pin     string  // the PinLabel to write; "": leave it as it is
-	Repin   bool    // Pin replaces another
+	Machine MachineRef // the machine to ask about; zero if Refused or if nothing leads to one
+	// the node's kubelet may have chosen it: the device's own identity must match before a power action
+	Claimed bool
+	NoPower string // "" or why its power must not be touched
+	Refused string // "" or why no machine is believed: it is neither asked nor powered off
+	Pin     string // the PinLabel to write; "": leave it as it is
+	Repin   bool   // Pin replaces another
 }
 
 // DecideMachine decides which machine a node is. It is pure.
@@ -235,7 +236,7 @@ func DecideMachine(v Identity) Belief {
 
 // believeRecorded returns the belief for an open fence. A kubelet may have written the record, so the record alone is
 // not enough. It must agree with the machine that the operator's configuration leads to now, or with the pin.
-func (v Identity) believeRecorded(m Machine) Belief {
+func (v Identity) believeRecorded(m MachineRef) Belief {
 	operator := v.hasMachine() && !v.Claimed && v.Machine.isSame(m) && v.Refused == ""
 	switch {
 	case operator:

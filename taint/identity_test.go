@@ -16,20 +16,20 @@ const (
 )
 
 var (
-	bmc1 = Machine{"racks", "https://bmc1", uuid1}
-	bmc2 = Machine{"racks", "https://bmc2", uuid2}
-	bmcX = Machine{"racks", "https://bmcx", uuidX} // of no node
+	bmc1 = MachineRef{"racks", "https://bmc1", uuid1}
+	bmc2 = MachineRef{"racks", "https://bmc2", uuid2}
+	bmcX = MachineRef{"racks", "https://bmcx", uuidX} // of no node
 
 	// Of a provider whose IDs are a Node's for good.
-	ec2a = Machine{"aws", "aws:///eu-west-1a/i-0000000a", uuid1}
-	ec2b = Machine{"aws", "aws:///eu-west-1a/i-0000000b", uuid1}
+	ec2a = MachineRef{"aws", "aws:///eu-west-1a/i-0000000a", uuid1}
+	ec2b = MachineRef{"aws", "aws:///eu-west-1a/i-0000000b", uuid1}
 )
 
-func withUUID(m Machine, uuid string) Machine { m.SystemUUID = uuid; return m }
+func withUUID(m MachineRef, uuid string) MachineRef { m.SystemUUID = uuid; return m }
 
 func TestPin(t *testing.T) {
-	seen := map[string]Machine{}
-	for _, m := range []Machine{
+	seen := map[string]MachineRef{}
+	for _, m := range []MachineRef{
 		{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc1, ""), {"other", "https://bmc1", uuid1},
 		{"racks", "", uuid1}, {"racks", "", uuid2},
 		{"racks", uuid1, uuid1}, {"rack", "shttps://bmc1", uuid1}, {"racks", strings.Repeat("x", 512), uuid1},
@@ -54,19 +54,19 @@ func TestPin(t *testing.T) {
 
 // Who gets a machine that several nodes are led to, or pinned to.
 func TestClash(t *testing.T) {
-	kubelet := func(node string, m Machine, pin ...Machine) Claim {
+	kubelet := func(node string, m MachineRef, pin ...MachineRef) Claim {
 		c := Claim{Node: node, Machine: m, Claimed: true}
 		if len(pin) > 0 {
 			c.Pin = pin[0].Pin()
 		}
 		return c
 	}
-	operator := func(node string, m Machine, pin ...Machine) Claim {
+	operator := func(node string, m MachineRef, pin ...MachineRef) Claim {
 		c := kubelet(node, m, pin...)
 		c.Claimed = false
 		return c
 	}
-	none := Machine{}
+	none := MachineRef{}
 	for _, tc := range []struct {
 		name   string
 		mine   Claim
@@ -101,10 +101,11 @@ func TestClash(t *testing.T) {
 			false},
 		{"neither tells a UUID", kubelet("n1", withUUID(bmc1, "")),
 			[]Claim{kubelet("n2", withUUID(bmc2, ""), withUUID(bmc2, ""))}, "", false},
-		{"by UUID", kubelet("n1", Machine{"hv", "", uuid2}),
-			[]Claim{kubelet("n2", Machine{"hv", "", uuid2}, Machine{"hv", "", uuid2})}, "pinned to node n2", false},
-		{"by UUID, the pinned one", kubelet("n2", Machine{"hv", "", uuid2}, Machine{"hv", "", uuid2}),
-			[]Claim{kubelet("n1", Machine{"hv", "", uuid2})}, "", false},
+		{"by UUID", kubelet("n1", MachineRef{"hv", "", uuid2}),
+			[]Claim{kubelet("n2", MachineRef{"hv", "", uuid2}, MachineRef{"hv", "", uuid2})}, "pinned to node n2",
+			false},
+		{"by UUID, the pinned one", kubelet("n2", MachineRef{"hv", "", uuid2}, MachineRef{"hv", "", uuid2}),
+			[]Claim{kubelet("n1", MachineRef{"hv", "", uuid2})}, "", false},
 
 		{"an operator's word against a kubelet's", operator("n1", bmc1), []Claim{kubelet("n2", withUUID(bmc1, uuid2))},
 			"", false},
@@ -144,7 +145,7 @@ func TestClash(t *testing.T) {
 
 // Claims that were replaced, node by node and in any order, are those of the nodes as they are now.
 func TestReplaceClaims(t *testing.T) {
-	machines := []Machine{{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc2, ""), {"racks", "", uuid1}}
+	machines := []MachineRef{{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc2, ""), {"racks", "", uuid1}}
 	pins := []string{"", bmc1.Pin(), bmc2.Pin(), withUUID(bmc2, "").Pin(), "no pin of ours", "." + bmc1.uuidPin()}
 	words := func(c Clash) []string { // the order of the nodes' names does not count
 		return slices.Sorted(strings.FieldsSeq(strings.ReplaceAll(c.Refused+" no pin "+c.NoPin, ",", "")))
@@ -186,19 +187,19 @@ func TestReplaceClaims(t *testing.T) {
 
 // Which machine a node is believed to be.
 func TestBelieve(t *testing.T) {
-	open := func(m *Machine) *Record {
+	open := func(m *MachineRef) *Record {
 		return &Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Machine: m}
 	}
 	done := &Record{ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", By: "me", Machine: &bmcX}
-	moved := Machine{"racks", "https://bmc1-new", uuid1}
-	believed := func(m Machine) Belief { return Belief{Machine: m} }
-	claimed := func(m Machine) Belief { return Belief{Machine: m, Claimed: true} }
+	moved := MachineRef{"racks", "https://bmc1-new", uuid1}
+	believed := func(m MachineRef) Belief { return Belief{Machine: m} }
+	claimed := func(m MachineRef) Belief { return Belief{Machine: m, Claimed: true} }
 	pinning := func(b Belief) Belief { b.Pin = b.Machine.Pin(); return b }
 	repinning := func(b Belief) Belief { b.Pin, b.Repin = b.Machine.Pin(), true; return b }
 	const refused, noPower = "refused", "no power"
 	for _, tc := range []struct {
 		name    string
-		machine Machine
+		machine MachineRef
 		claimed bool
 		pin     string
 		healthy bool
@@ -206,8 +207,8 @@ func TestBelieve(t *testing.T) {
 		clash   Clash
 		want    Belief // NoPower and Refused: whether there is a text
 	}{
-		{"led nowhere", Machine{}, false, "", true, nil, Clash{}, Belief{}},
-		{"led nowhere, pinned", Machine{}, true, bmc1.Pin(), true, nil, Clash{}, Belief{}},
+		{"led nowhere", MachineRef{}, false, "", true, nil, Clash{}, Belief{}},
+		{"led nowhere, pinned", MachineRef{}, true, bmc1.Pin(), true, nil, Clash{}, Belief{}},
 
 		{"operator's, healthy", bmc1, false, "", true, nil, Clash{}, pinning(believed(bmc1))},
 		{"operator's, pinned", bmc1, false, bmc1.Pin(), true, nil, Clash{}, believed(bmc1)},
@@ -243,9 +244,9 @@ func TestBelieve(t *testing.T) {
 			Belief{Refused: refused}},
 		{"kubelet's, a pin that is none", bmc1, true, "x", true, nil, Clash{}, Belief{Refused: refused}},
 		{"kubelet's, clash", bmc1, true, "", true, nil, Clash{Refused: "x"}, Belief{Refused: refused}},
-		{"kubelet's, by UUID, pinned", Machine{"hv", "", uuid1}, true, Machine{"hv", "", uuid1}.Pin(), false, nil,
-			Clash{}, claimed(Machine{"hv", "", uuid1})},
-		{"kubelet's, by UUID, changed", Machine{"hv", "", uuid2}, true, Machine{"hv", "", uuid1}.Pin(), true, nil,
+		{"kubelet's, by UUID, pinned", MachineRef{"hv", "", uuid1}, true, MachineRef{"hv", "", uuid1}.Pin(), false, nil,
+			Clash{}, claimed(MachineRef{"hv", "", uuid1})},
+		{"kubelet's, by UUID, changed", MachineRef{"hv", "", uuid2}, true, MachineRef{"hv", "", uuid1}.Pin(), true, nil,
 			Clash{}, Belief{Refused: refused}},
 
 		{"for good, healthy", ec2a, true, "", true, nil, Clash{},
@@ -263,7 +264,7 @@ func TestBelieve(t *testing.T) {
 		{"open fence, the annotation changed", bmcX, true, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
 		{"open fence, the UUID changed", withUUID(bmc1, uuid2), true, bmc1.Pin(), false, open(&bmc1),
 			Clash{Refused: "x"}, claimed(bmc1)},
-		{"open fence, led nowhere", Machine{}, false, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
+		{"open fence, led nowhere", MachineRef{}, false, bmc1.Pin(), false, open(&bmc1), Clash{}, claimed(bmc1)},
 		{"open fence, operator's, the UUID changed", withUUID(bmc1, uuidX), false, bmc1.Pin(), false, open(&bmc1),
 			Clash{}, believed(bmc1)},
 		{"open fence, operator's, never pinned", bmc1, false, "", false, open(&bmc1), Clash{}, believed(bmc1)},
@@ -310,15 +311,15 @@ func TestBelieve(t *testing.T) {
 
 // Distrust belongs to a machine, not to other machines at its address.
 func TestDistrusts(t *testing.T) {
-	lied := func(m *Machine) *Record {
+	lied := func(m *MachineRef) *Record {
 		return &Record{Result: ResultNeverPoweredOff, Phase: PhaseDone, Device: "racks/https://bmc", Machine: m}
 	}
-	other := Machine{"racks", "https://bmc/redfish/v1/Systems/2", uuid2}
-	first := Machine{"racks", "https://bmc/redfish/v1/Systems/1", uuid1}
+	other := MachineRef{"racks", "https://bmc/redfish/v1/Systems/2", uuid2}
+	first := MachineRef{"racks", "https://bmc/redfish/v1/Systems/1", uuid1}
 	for _, tc := range []struct {
 		name   string
 		record *Record
-		m      Machine
+		m      MachineRef
 		own    bool
 		want   bool
 	}{

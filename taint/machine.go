@@ -11,25 +11,25 @@ import (
 // NodeRestriction admission forbids kubelets to write labels with this suffix.
 const PinLabel = "forcefence.node-restriction.kubernetes.io/machine"
 
-// Machine names the machine behind a node. The zero value names none. Every field has its canonical form: fields are
+// MachineRef names the machine behind a node. The zero value names none. Every field has its canonical form: fields are
 // compared byte by byte.
-type Machine struct {
+type MachineRef struct {
 	Provider   string `json:"provider"`
 	ID         string `json:"id,omitempty"`         // the provider's own name of it; "": the system UUID finds it
 	SystemUUID string `json:"systemUUID,omitempty"` // as the node reports it; "" if that identifies no machine
 }
 
 // Pin returns the label's value: a hash of provider and ID, and one of the system UUID, 120 bits each.
-func (m Machine) Pin() string { return m.idPin() + "." + m.uuidPin() }
+func (m MachineRef) Pin() string { return m.idPin() + "." + m.uuidPin() }
 
-func (m Machine) idPin() string {
+func (m MachineRef) idPin() string {
 	if m.ID == "" {
 		return hashWords("uuid", m.Provider, m.SystemUUID)
 	}
 	return hashWords("id", m.Provider, m.ID)
 }
 
-func (m Machine) uuidPin() string {
+func (m MachineRef) uuidPin() string {
 	if m.SystemUUID == "" {
 		return noUUID
 	}
@@ -45,18 +45,20 @@ func hashWords(words ...string) string {
 }
 
 // isSame reports whether both name the same machine to the provider.
-func (m Machine) isSame(o Machine) bool { return m.Provider == o.Provider && m.idPin() == o.idPin() }
+func (m MachineRef) isSame(o MachineRef) bool {
+	return m.Provider == o.Provider && m.idPin() == o.idPin()
+}
 
 // OrNil returns the machine for a Record: nil for none.
-func (m Machine) OrNil() *Machine {
-	if m == (Machine{}) {
+func (m MachineRef) OrNil() *MachineRef {
+	if m == (MachineRef{}) {
 		return nil
 	}
 	return &m
 }
 
 // String returns the machine's name for a person.
-func (m Machine) String() string {
+func (m MachineRef) String() string {
 	if m.ID == "" {
 		return fmt.Sprintf("with system UUID %q of provider %s", m.SystemUUID, m.Provider)
 	}

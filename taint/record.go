@@ -53,23 +53,23 @@ func (r *Record) IsVouchedFor() bool {
 
 // Record is what a Node's annotation holds about its fence.
 type Record struct {
-	ID       string     `json:"id"` // the mark's value; "" is possible for a person's mark only
-	Phase    Phase      `json:"phase"`
-	Result   Result     `json:"result,omitempty"`
-	NodeUID  string     `json:"nodeUID"`
-	BootID   string     `json:"bootID,omitempty"`   // nodeInfo.bootID when the mark was set
-	LeaseRV  string     `json:"leaseRV,omitempty"`  // the node Lease's resourceVersion then; "" if it had none
-	Since    time.Time  `json:"since"`              // when the fence began
-	At       time.Time  `json:"at"`                 // when the phase was entered
-	By       string     `json:"by"`                 // the controller's identity, or who set the mark instead
-	Device   string     `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
-	Machine  *Machine   `json:"machine,omitempty"`  // the machine asked about; nil: none, or an older version's record
-	Run      string     `json:"run,omitempty"`      // the machine's run, reported with the Off; "" if boot ids suffice
-	RunBy    string     `json:"runBy,omitempty"`    // the device that reported it
-	Restart  string     `json:"restart,omitempty"`  // another run, once the node was back under the same boot id
-	PowerOff bool       `json:"powerOff,omitempty"` // the fence began with a power-off of ours
-	Repeats  int        `json:"repeats,omitempty"`  // earlier fences of this node life that ended after their mark
-	Evidence []Evidence `json:"evidence,omitempty"`
+	ID       string      `json:"id"` // the mark's value; "" is possible for a person's mark only
+	Phase    Phase       `json:"phase"`
+	Result   Result      `json:"result,omitempty"`
+	NodeUID  string      `json:"nodeUID"`
+	BootID   string      `json:"bootID,omitempty"`   // nodeInfo.bootID when the mark was set
+	LeaseRV  string      `json:"leaseRV,omitempty"`  // the node Lease's resourceVersion then; "" if it had none
+	Since    time.Time   `json:"since"`              // when the fence began
+	At       time.Time   `json:"at"`                 // when the phase was entered
+	By       string      `json:"by"`                 // the controller's identity, or who set the mark instead
+	Device   string      `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
+	Machine  *MachineRef `json:"machine,omitempty"`  // the machine asked about; nil: none, or an older version's record
+	Run      string      `json:"run,omitempty"`      // the machine's run, reported with the Off; "" if boot ids suffice
+	RunBy    string      `json:"runBy,omitempty"`    // the device that reported it
+	Restart  string      `json:"restart,omitempty"`  // another run, once the node was back under the same boot id
+	PowerOff bool        `json:"powerOff,omitempty"` // the fence began with a power-off of ours
+	Repeats  int         `json:"repeats,omitempty"`  // earlier fences of this node life that ended after their mark
+	Evidence []Evidence  `json:"evidence,omitempty"`
 	// The volumes for which alone the mark of a returned node still waits; empty: the hook holds all pods. See
 	// Look.DetachingClaims.
 	Detaching []Detaching `json:"detaching,omitempty"`
@@ -99,8 +99,8 @@ type Detaching struct {
 
 // DeviceRef is a device that answered for a node, and the machine that it was asked about.
 type DeviceRef struct {
-	Device  string   `json:"device"`            // provider/device
-	Machine *Machine `json:"machine,omitempty"` // what it was asked about; nil: a record of an older version
+	Device  string      `json:"device"`            // provider/device
+	Machine *MachineRef `json:"machine,omitempty"` // what it was asked about; nil: a record of an older version
 }
 
 // IsSame reports whether both are the same device, asked about the same machine.

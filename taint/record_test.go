@@ -26,7 +26,7 @@ func TestParseRecord(t *testing.T) {
 	full := Record{
 		ID: "f1", Phase: PhaseDone, Result: ResultEvicted, NodeUID: "u1", BootID: "b1", LeaseRV: "7", Since: noon,
 		At: noon.Add(time.Second),
-		By: "me", Device: "redfish/rack-a", Machine: &Machine{"rack-a", "https://bmc1", uuid1},
+		By: "me", Device: "redfish/rack-a", Machine: &MachineRef{"rack-a", "https://bmc1", uuid1},
 		Evidence: []Evidence{{At: noon, From: "rack-a", State: "Off", Raw: "Off"}},
 	}
 	for _, tt := range []struct {
@@ -252,7 +252,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		r := Record{ID: clean(id), NodeUID: clean(uid), BootID: clean(boot), LeaseRV: clean(lease), By: clean(by),
 			Device: clean(dev), Since: at.UTC().Truncate(time.Millisecond)}
-		r.Machine = Machine{clean(by), clean(dev), clean(lease)}.OrNil()
+		r.Machine = MachineRef{clean(by), clean(dev), clean(lease)}.OrNil()
 		r = r.WithEvidence(Evidence{At: at, From: clean(from), State: "Off", Raw: raw}).EnterPhase(p, res, at)
 		got, err := ParseRecord(r.Encode())
 		if r.NodeUID == "" || r.By == "" || (r.ID == "" && r.By != ByPerson) {
@@ -299,7 +299,7 @@ func TestTokenTellsFencesApart(t *testing.T) {
 
 // Who is not believed any more by a record, and who said so.
 func TestLiars(t *testing.T) {
-	a, b := Machine{Provider: "racks", ID: "a"}, Machine{Provider: "pdus", ID: "b"}
+	a, b := MachineRef{Provider: "racks", ID: "a"}, MachineRef{Provider: "pdus", ID: "b"}
 	both := []DeviceRef{{"racks/a", &a}, {"pdus/b", &b}}
 	off := func(from ...string) Record {
 		r := Record{ID: "f", Device: "racks/a", Machine: &a}
@@ -341,7 +341,7 @@ func TestLiars(t *testing.T) {
 				t.Errorf("%s: %s is believed", tc.name, l.Device)
 			}
 		}
-		if other := (Machine{Provider: "racks", ID: "c"}); got.DistrustsDevice(other, "racks/c", true) {
+		if other := (MachineRef{Provider: "racks", ID: "c"}); got.DistrustsDevice(other, "racks/c", true) {
 			t.Errorf("%s: another device is not believed", tc.name)
 		}
 		if released := got.EnterPhase(PhaseDone, ResultReleased, time.Now()); len(released.DistrustedDevices()) != 0 {

@@ -46,7 +46,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 		m = machine.Machine{
 			Provider: o, Name: o.name, Device: o.name + "/n1", Target: providers.Target{Node: "n1", ID: "n1"},
 			Feeds:    true,
-			Identity: taint.Machine{Provider: o.name, ID: "n1"}, Further: m.Devices(),
+			Identity: taint.MachineRef{Provider: o.name, ID: "n1"}, Further: m.Devices(),
 		}
 	}
 	config := x.Config()

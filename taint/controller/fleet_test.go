@@ -25,7 +25,7 @@ func (c *clock) Now() time.Time { return c.now }
 // more.
 func TestRecordsOfTheWatch(t *testing.T) {
 	r := New(Options{Now: time.Now, Key: taint.DefaultKey})
-	bmc := taint.Machine{Provider: "bmc", ID: "2"}
+	bmc := taint.MachineRef{Provider: "bmc", ID: "2"}
 	node := func(rv string, rec *taint.Record) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", ResourceVersion: rv}}
 		if rec != nil {

@@ -117,7 +117,7 @@ func TestModesOfHealthyNodes(t *testing.T) {
 		return &Config{Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 			m, err := w.machine(n)
 			m.Target.Claimed, m.Identity = true,
-				taint.Machine{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
+				taint.MachineRef{Provider: m.Name, ID: m.Target.ID, SystemUUID: m.Target.SystemUUID}
 			return m, err
 		}}, Settings: decide.Settings{ExcludeSelector: w.exclusion(), Modes: w.modes()}}
 	}

@@ -34,7 +34,7 @@ const (
 
 // byNote leads each node to the machine that its annotation names, as a configuration would.
 func byNote() *Config {
-	made := func(n *corev1.Node, m taint.Machine) machine.Machine {
+	made := func(n *corev1.Node, m taint.MachineRef) machine.Machine {
 		return machine.Machine{
 			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m,
 			Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: m.SystemUUID, Claimed: true},
@@ -48,10 +48,10 @@ func byNote() *Config {
 					return machine.Machine{}, errors.New("annotation bmc is missing")
 				}
 				return made(n,
-					taint.Machine{Provider: "racks", ID: id,
+					taint.MachineRef{Provider: "racks", ID: id,
 						SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
 			},
-			Recorded: func(n *corev1.Node, m taint.Machine) (machine.Machine, error) {
+			Recorded: func(n *corev1.Node, m taint.MachineRef) (machine.Machine, error) {
 				if m.Provider != "racks" {
 					return machine.Machine{}, errors.New("no such provider any more")
 				}
@@ -142,7 +142,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 	renew("3")
 	api.err = nil
 	reconciled(1, 0, "")
-	pin := (taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}).Pin()
+	pin := (taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}).Pin()
 	reconciled(1, 0, "") // the cache is behind: the API server would answer with a conflict
 	if want := `{"metadata":{"labels":{"` + taint.PinLabel + `":"` + pin +
 		`"},"resourceVersion":"7","uid":"u1"}}`; api.sent[0] != want {

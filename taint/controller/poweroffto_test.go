@@ -65,7 +65,7 @@ func TestAcceptedPowerOffIsReported(t *testing.T) {
 	for name, o := range map[string]*switchable{"b": b, "a": a} {
 		m.Further = append(m.Further, machine.Machine{
 			Provider: o, Name: "strip", Device: "strip/" + name, Target: providers.Target{Node: "n1", ID: name},
-			Feeds: true, Identity: taint.Machine{Provider: "strip", ID: name},
+			Feeds: true, Identity: taint.MachineRef{Provider: "strip", ID: name},
 		})
 	}
 	slices.SortFunc(m.Further, func(a, b machine.Machine) int { return strings.Compare(a.Device, b.Device) })

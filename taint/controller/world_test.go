@@ -349,7 +349,7 @@ func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 		m.Further = []machine.Machine{{
 			Provider: outlet{w.machines[n.Name]}, Name: "pdus", Device: "pdus/" + n.Name,
 			Target: providers.Target{Node: n.Name, ID: "outlet-" + n.Name}, Level: 1,
-			Identity: taint.Machine{Provider: "pdus", ID: "outlet-" + n.Name},
+			Identity: taint.MachineRef{Provider: "pdus", ID: "outlet-" + n.Name},
 		}}
 	}
 	return m, nil

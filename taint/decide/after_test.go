@@ -107,7 +107,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 func TestOutletsDoNotRun(t *testing.T) {
 	c := fenced(t)
 	c.facts.Devices = append(c.facts.Devices,
-		proof.Device{Name: "strip/n1", Machine: taint.Machine{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
+		proof.Device{Name: "strip/n1", Machine: taint.MachineRef{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})
 	if s := c.next(); act(s) != "AskDevices" {
 		t.Fatalf("got %s (%s)", act(s), s.Reason)
 	}

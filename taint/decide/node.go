@@ -120,7 +120,7 @@ type Fleet interface {
 	View(name string, now providers.Instant) fleet.View
 	ReserveTurn(name string, now providers.Instant) bool
 	ReleaseTurn(name string)
-	DistrustingNode(m taint.Machine, device, of string) (node string)
+	DistrustingNode(m taint.MachineRef, device, of string) (node string)
 }
 
 // NewIdleNode returns an idle Node with the memory that PolicyMemory returned.

@@ -57,7 +57,7 @@ func begin(t *testing.T, f *fleet.Fleet, name string) *course {
 		facts: Facts{
 			Facts: fence.Facts{
 				Mode:    fence.Fence,
-				Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.Machine{Provider: "bmc", ID: name}}},
+				Devices: []proof.Device{{Name: "bmc/" + name, Machine: taint.MachineRef{Provider: "bmc", ID: name}}},
 				NewID:   "f-" + name, By: "test",
 				Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
 					Retry: 2 * time.Minute},
@@ -387,7 +387,7 @@ func announced(t *testing.T) *course {
 	c.pods = []action.Pod{running("a")}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test",
 		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", c.now.Wall)
-	pdu := taint.DeviceRef{Device: "pdu/n1", Machine: &taint.Machine{Provider: "pdu", ID: "n1"}}
+	pdu := taint.DeviceRef{Device: "pdu/n1", Machine: &taint.MachineRef{Provider: "pdu", ID: "n1"}}
 	rec.PowerOffTo = append(proof.SpeakersOf(c.facts.Devices), pdu)
 	c.look.Record = &rec
 	return c
@@ -676,11 +676,11 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 func TestDistrustedOffIsUnknown(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		liar taint.Machine
+		liar taint.MachineRef
 		want providers.PowerState
 	}{
-		{"its device", taint.Machine{Provider: "bmc", ID: "n1"}, unknown},
-		{"another device", taint.Machine{Provider: "bmc", ID: "n2"}, off},
+		{"its device", taint.MachineRef{Provider: "bmc", ID: "n1"}, unknown},
+		{"another device", taint.MachineRef{Provider: "bmc", ID: "n2"}, off},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := midst(t, taint.PhaseEvicting)
@@ -1504,7 +1504,7 @@ func TestIsControlPlane(t *testing.T) {
 
 // Of two devices each is believed, and powered off through, for itself.
 func TestTwoDevices(t *testing.T) {
-	second := proof.Device{Name: "pdu/n1", Level: 1, Machine: taint.Machine{Provider: "pdu", ID: "n1"}}
+	second := proof.Device{Name: "pdu/n1", Level: 1, Machine: taint.MachineRef{Provider: "pdu", ID: "n1"}}
 	say := func(c *course, states ...providers.PowerState) {
 		var all []providers.Answer
 		for _, s := range states {

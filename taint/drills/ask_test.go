@@ -89,7 +89,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 // fenceable where that is what the fence would need.
 func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 	m := machine.Machine{Provider: oneMachine{providers.PowerOff}, Name: "racks", Device: "racks/1",
-		Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
+		Identity: taint.MachineRef{Provider: "racks", ID: "1"}, Target: providers.Target{Node: "n1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	mode := fence.Observe
 	judge := func(m machine.Machine, liar func(machine.Machine) string) drill.Finding {
@@ -155,7 +155,7 @@ func TestDrillAndModes(t *testing.T) {
 	asked := oneMachine{providers.PowerOn}
 	config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 		return machine.Machine{Provider: asked, Name: "racks", Device: "racks/1",
-			Identity: taint.Machine{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
+			Identity: taint.MachineRef{Provider: "racks", ID: "1"}, Target: providers.Target{Claimed: true}}, nil
 	}}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	for mode, want := range map[fence.Mode]string{

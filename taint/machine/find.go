@@ -20,7 +20,7 @@ type Finder struct {
 	// believed. Further devices are returned even with an error of the first.
 	Led func(*corev1.Node) (Machine, error)
 	// Recorded returns the machine that an open fence began with.
-	Recorded func(*corev1.Node, taint.Machine) (Machine, error)
+	Recorded func(*corev1.Node, taint.MachineRef) (Machine, error)
 }
 
 // FindMachine returns the devices that know a node's machine: the first, if it is believed (taint.DecideMachine), and

@@ -21,7 +21,7 @@ const (
 
 // byNote leads each node to the machine that its annotation names, as a configuration would.
 func byNote() Finder {
-	made := func(n *corev1.Node, m taint.Machine) Machine {
+	made := func(n *corev1.Node, m taint.MachineRef) Machine {
 		return Machine{
 			Name: m.Provider, Device: m.Provider + "/" + m.ID, Identity: m,
 			Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: m.SystemUUID, Claimed: true},
@@ -34,10 +34,10 @@ func byNote() Finder {
 				return Machine{}, errors.New("annotation bmc is missing")
 			}
 			return made(n,
-				taint.Machine{Provider: "racks", ID: id,
+				taint.MachineRef{Provider: "racks", ID: id,
 					SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}), nil
 		},
-		Recorded: func(n *corev1.Node, m taint.Machine) (Machine, error) {
+		Recorded: func(n *corev1.Node, m taint.MachineRef) (Machine, error) {
 			if m.Provider != "racks" {
 				return Machine{}, errors.New("no such provider any more")
 			}
@@ -59,10 +59,10 @@ type broken struct{ providers.Provider }
 
 // An open fence goes on with the machine that its record names, or with none.
 func TestOpenFenceKeepsItsMachine(t *testing.T) {
-	bmc1, bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1},
-		taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}
-	gone := taint.Machine{Provider: "gone", ID: "https://bmc1", SystemUUID: uuid1}
-	open := func(m *taint.Machine, device string) *taint.Record {
+	bmc1, bmc2 := taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1},
+		taint.MachineRef{Provider: "racks", ID: "https://bmc2", SystemUUID: uuid2}
+	gone := taint.MachineRef{Provider: "gone", ID: "https://bmc1", SystemUUID: uuid1}
+	open := func(m *taint.MachineRef, device string) *taint.Record {
 		return &taint.Record{ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me", Machine: m,
 			Device: device}
 	}
@@ -71,7 +71,7 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 		node   *corev1.Node
 		pin    string
 		record *taint.Record
-		want   taint.Machine // zero: an error
+		want   taint.MachineRef // zero: an error
 		says   string
 	}{
 		{"no fence", noted("https://bmc1", uuid1), bmc1.Pin(), nil, bmc1, ""},
@@ -79,15 +79,15 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 		{"redirected", noted("https://bmc2", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
 		{"redirected, with the other's UUID", noted("https://bmc2", uuid2), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
 		{"led nowhere", noted("", uuid1), bmc1.Pin(), open(&bmc1, ""), bmc1, ""},
-		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.Machine{},
+		{"against the pin", noted("https://bmc1", uuid1), bmc1.Pin(), open(&bmc2, ""), taint.MachineRef{},
 			"the fence began with machine https://bmc2"},
-		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.Machine{},
+		{"the provider is gone", noted("https://bmc1", uuid1), gone.Pin(), open(&gone, ""), taint.MachineRef{},
 			"no such provider any more"},
 		{"an older version's, the same device", noted("https://bmc1", uuid1), bmc1.Pin(),
 			open(nil, "racks/https://bmc1"), bmc1, ""},
 		{"an older version's, another device", noted("https://bmc1", uuid1), bmc1.Pin(),
-			open(nil, "racks/https://bmc2"), taint.Machine{}, "the fence began with device racks/https://bmc2"},
-		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.Machine{},
+			open(nil, "racks/https://bmc2"), taint.MachineRef{}, "the fence began with device racks/https://bmc2"},
+		{"redirected while silent, no fence yet", noted("https://bmc2", uuid1), bmc1.Pin(), nil, taint.MachineRef{},
 			"names machine https://bmc2"},
 		{"never pinned", noted("https://bmc1", uuid1), "", nil, bmc1, ""},
 	} {
@@ -111,7 +111,7 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 // The first device is believed as far as its pin goes, a further one as long as nobody else has it; each stands without
 // the other.
 func TestFind(t *testing.T) {
-	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
+	bmc1 := taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
 	further := func(clash string) Machine {
 		return Machine{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Clash: taint.Clash{Refused: clash},
 			Level: 1}
@@ -178,16 +178,16 @@ func TestFind(t *testing.T) {
 func TestFenceOfALevel(t *testing.T) {
 	outlet := func(id string) Machine {
 		return Machine{Name: "racks", Device: "racks/" + id, Provider: broken{}, Level: 1,
-			Identity: taint.Machine{Provider: "racks", ID: id}}
+			Identity: taint.MachineRef{Provider: "racks", ID: id}}
 	}
-	a := taint.Machine{Provider: "racks", ID: "a", SystemUUID: uuid1}
+	a := taint.MachineRef{Provider: "racks", ID: "a", SystemUUID: uuid1}
 	found := byNote()
 	recorded := found.Recorded
 	found.Led = func(*corev1.Node) (Machine, error) {
 		return Machine{Further: []Machine{outlet("a"), outlet("b")}},
 			errors.New("the rule has levels alone")
 	}
-	found.Recorded = func(n *corev1.Node, m taint.Machine) (Machine, error) {
+	found.Recorded = func(n *corev1.Node, m taint.MachineRef) (Machine, error) {
 		out, err := recorded(n, m)
 		out.Provider = broken{}
 		return out, err

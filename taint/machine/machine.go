@@ -23,15 +23,15 @@ type Machine struct {
 	Name     string             // the provider's name in the configuration
 	Device   string             // provider/device, for the record; nodes behind one device share it
 	Target   providers.Target
-	Identity taint.Machine // as it is pinned and recorded
-	Fixed    bool          // the node gets no other machine as long as it exists (providers.ProviderIDs)
-	Clash    taint.Clash   // with what leads other nodes to their machines
-	Feeds    bool          // its device gives the machine power (providers.Feeder)
-	Quiet    bool          // its device gives no answer while the machine runs (providers.Quiet)
-	NoPower  string        // "" or why its power must not be touched through this device
-	Poll     Polling       // how its device is asked while nothing is wrong; the zero value: not at all
-	Level    int           // the number of its device's level; the node's own device is alone in the first, 0
-	Limits   proof.Limits  // of that level
+	Identity taint.MachineRef // as it is pinned and recorded
+	Fixed    bool             // the node gets no other machine as long as it exists (providers.ProviderIDs)
+	Clash    taint.Clash      // with what leads other nodes to their machines
+	Feeds    bool             // its device gives the machine power (providers.Feeder)
+	Quiet    bool             // its device gives no answer while the machine runs (providers.Quiet)
+	NoPower  string           // "" or why its power must not be touched through this device
+	Poll     Polling          // how its device is asked while nothing is wrong; the zero value: not at all
+	Level    int              // the number of its device's level; the node's own device is alone in the first, 0
+	Limits   proof.Limits     // of that level
 	// Further are the devices of the other levels, in their order. The operator's configuration leads to each.
 	Further []Machine
 }

@@ -191,7 +191,7 @@ func (e *recordingFleet) ReserveTurn(name string, now providers.Instant) bool {
 	return e.reserved
 }
 
-func (e *recordingFleet) DistrustingNode(m taint.Machine, device, of string) string {
+func (e *recordingFleet) DistrustingNode(m taint.MachineRef, device, of string) string {
 	by := e.Fleet.DistrustingNode(m, device, of)
 	if by != "" {
 		if e.distrustedBy == nil {

@@ -327,8 +327,8 @@ func (s refusingSub) Patch(ctx context.Context, o client.Object, p client.Patch,
 // Distrust ends by its own node's release, or by that of a node that is the same machine.
 func TestReleaseFromEitherNode(t *testing.T) {
 	c := cluster.Admin(t, shared)
-	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff01"}
-	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
+	bmc1 := taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff01"}
+	bmc2 := taint.MachineRef{Provider: "racks", ID: "https://bmc2", SystemUUID: "11223344-5566-7788-99aa-bbccddeeff02"}
 	lied := func() *corev1.Node {
 		n := newNode(t, c)
 		rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test", Machine: &bmc2}.EnterPhase(taint.PhaseDone,

@@ -80,7 +80,8 @@ func newWorld(mode fence.Mode) *world {
 		Facts: fence.Facts{
 			Mode: mode, By: "ff", NewID: "f-1",
 			Devices: []proof.Device{
-				{Name: "racks/https://admin:" + secret + "@bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+				{Name: "racks/https://admin:" + secret + "@bmc",
+					Machine: taint.MachineRef{Provider: "racks", ID: "1"}}},
 			Settings: fence.Settings{PowerOffAfter: 20 * time.Second, PowerOffTimeout: time.Minute,
 				Retry: 5 * time.Minute},
 		},

@@ -56,13 +56,13 @@ type OwnEvent struct {
 // Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
 // must filter them.
 type Node struct {
-	Node       string     `json:"node"`
-	State      State      `json:"state"`
-	Ready      string     `json:"ready"` // True, False or Unknown
-	ReadySince *time.Time `json:"readySince,omitempty"`
-	Machine    Machine    `json:"machine"`
-	Fenceable  string     `json:"fenceable"`        // True, False or Unknown; "" if no controller reported it
-	Partly     bool       `json:"partly,omitempty"` // it is Fenceable, and only some of its devices answer
+	Node       string       `json:"node"`
+	State      State        `json:"state"`
+	Ready      string       `json:"ready"` // True, False or Unknown
+	ReadySince *time.Time   `json:"readySince,omitempty"`
+	Machine    MachinePower `json:"machine"`
+	Fenceable  string       `json:"fenceable"`        // True, False or Unknown; "" if no controller reported it
+	Partly     bool         `json:"partly,omitempty"` // it is Fenceable, and only some of its devices answer
 	// Protection: FailClosed, FailOpen or None; "" if the node's hook never reported
 	Protection string     `json:"guard"`
 	Mark       string     `json:"mark,omitempty"`
@@ -76,8 +76,8 @@ type Node struct {
 	Next       string     `json:"next,omitempty"` // "" if nothing comes next
 }
 
-// Machine is the state of a node's machine as observed last.
-type Machine struct {
+// MachinePower is the power state of a node's machine as last observed.
+type MachinePower struct {
 	Power string `json:"power"`        // On, Off, Changing or Unknown
 	By    string `json:"by,omitempty"` // the device that reported it, or the answer of each of several
 	// From is "drill" if it was so at that time and in every drill since, "fence" if it was asked at that time.
@@ -266,30 +266,30 @@ func withAdvice(why reason.Reason, text string) string {
 }
 
 // machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence.
-func machineOf(node *corev1.Node, rec *taint.Record) Machine {
-	var all []Machine
+func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
+	var all []MachinePower
 	for _, c := range node.Status.Conditions {
 		at := c.LastHeartbeatTime.UTC()
 		switch {
 		case c.Type == taint.FenceableCondition:
-			m := Machine{From: "drill", At: &at}
+			m := MachinePower{From: "drill", At: &at}
 			if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
 				m.By, _, _ = strings.Cut(m.By, ": ")
 			}
 			all = append(all, m)
 		case c.Type == taint.PoweredOnCondition && c.Status == corev1.ConditionTrue:
-			all = append(all, Machine{Power: providers.PowerOn.String(), From: "fence", At: &at})
+			all = append(all, MachinePower{Power: providers.PowerOn.String(), From: "fence", At: &at})
 		}
 	}
 	if rec != nil {
 		for _, e := range rec.Evidence {
 			if e.State != "None" {
-				all = append(all, Machine{Power: e.State, By: e.From, From: "fence", At: &e.At})
+				all = append(all, MachinePower{Power: e.State, By: e.From, From: "fence", At: &e.At})
 			}
 		}
 	}
 	if len(all) == 0 {
-		return Machine{Power: providers.PowerUnknown.String()}
+		return MachinePower{Power: providers.PowerUnknown.String()}
 	}
 	last := all[0]
 	for _, m := range all[1:] {
@@ -302,7 +302,7 @@ func machineOf(node *corev1.Node, rec *taint.Record) Machine {
 }
 
 // someDisagree reports whether a device of the machine answered with another word than On, Off or Changing.
-func someDisagree(m Machine) bool {
+func someDisagree(m MachinePower) bool {
 	return slices.ContainsFunc(strings.Split(m.By, ", "), func(answer string) bool {
 		_, word, _ := strings.Cut(answer, ": ")
 		return !slices.Contains([]string{

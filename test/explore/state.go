@@ -170,7 +170,7 @@ const (
 var (
 	ready, notKnown = corev1.ConditionTrue, corev1.ConditionUnknown
 
-	devices  = []proof.Device{{Name: "bmc/n1", Machine: taint.Machine{Provider: "bmc", ID: "n1"}}}
+	devices  = []proof.Device{{Name: "bmc/n1", Machine: taint.MachineRef{Provider: "bmc", ID: "n1"}}}
 	inUse    = []corev1.UniqueVolumeName{unique}
 	attached = []corev1.AttachedVolume{{Name: unique}}
 	volumes  = []action.Volume{{PV: volume, Claim: volume, Driver: "model", Unique: unique}}

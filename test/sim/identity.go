@@ -22,7 +22,7 @@ const zeros = "00000000-0000-0000-0000-000000000000"
 func (w *World) claimOf(n *corev1.Node) taint.Claim {
 	c := taint.Claim{Node: n.Name, Claimed: true, Pin: n.Labels[taint.PinLabel]}
 	if id := n.Annotations[noteBMC]; id != "" && w.machine(n.Name).device {
-		c.Machine = taint.Machine{Provider: "bmc", ID: id,
+		c.Machine = taint.MachineRef{Provider: "bmc", ID: id,
 			SystemUUID: providers.CanonicalUUID(n.Status.NodeInfo.SystemUUID)}
 	}
 	return c
@@ -78,7 +78,7 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	}
 	if k.m.split {
 		for i, strip := range []string{"strip-a", "strip-b"} {
-			id := taint.Machine{Provider: strip, ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+			id := taint.MachineRef{Provider: strip, ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 			out.to = append(out.to, speaker{
 				Device: proof.Device{Name: strip + "/" + k.m.name, Machine: id, Level: 1, Feeds: true,
 					Limits: k.m.limits[1]},
@@ -91,7 +91,8 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		if len(out.to) == 0 { // they speak beside a device, of the guest that it speaks of
 			return out
 		}
-		id := taint.Machine{Provider: "group/within", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+		id := taint.MachineRef{Provider: "group/within", ID: k.m.name,
+			SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 		out.to = append(out.to, speaker{
 			Device: proof.Device{Name: "group/within/" + k.m.name, Machine: id, Level: 1,
 				NoPower: "its host runs others"}, of: k.m, hosts: true,
@@ -100,7 +101,7 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 		return out
 	}
 	if k.m.second {
-		id := taint.Machine{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
+		id := taint.MachineRef{Provider: "alt", ID: k.m.name, SystemUUID: providers.CanonicalUUID(l.SystemUUID)}
 		out.to = append(out.to, speaker{
 			Device: proof.Device{Name: "alt/" + k.m.name, Machine: id, Level: 1, Limits: k.m.limits[1]}, of: k.m,
 			which:  1,

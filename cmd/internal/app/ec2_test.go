@@ -56,7 +56,7 @@ func TestProviderIDs(t *testing.T) {
 	}
 	r, err := p.activeConfig().
 		Machines.Recorded(node("aws:///eu-west-1b/i-0123456789abcdef0"),
-		taint.Machine{Provider: "aws", ID: id, SystemUUID: uuid1})
+		taint.MachineRef{Provider: "aws", ID: id, SystemUUID: uuid1})
 	if err != nil || r.Target.ID != id || r.Target.Addresses != "10.0.0.7 fd00::7" || !r.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, %v", r, err)
 	}

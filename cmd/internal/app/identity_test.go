@@ -32,8 +32,8 @@ func TestMachines(t *testing.T) {
 	const text = "providers:\n- {name: racks, redfish: {username: u, passwordEnv: BMC}}\n" +
 		"nodes:\n- {name: all, provider: racks, mode: fence, machine: {from: annotation, annotation: bmc, allow: " +
 		"[%s]}}\n"
-	bmc1 := taint.Machine{Provider: "racks", ID: "https://bmc1.example.net", SystemUUID: uuid1}
-	bmc2 := taint.Machine{Provider: "racks", ID: "https://bmc2.example.net", SystemUUID: uuid2}
+	bmc1 := taint.MachineRef{Provider: "racks", ID: "https://bmc1.example.net", SystemUUID: uuid1}
+	bmc2 := taint.MachineRef{Provider: "racks", ID: "https://bmc2.example.net", SystemUUID: uuid2}
 	nodes := []corev1.Node{
 		annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin()),
 		annotated("n2", "https://BMC2.example.net:443/", uuid2, bmc2.Pin()),
@@ -54,7 +54,7 @@ func TestMachines(t *testing.T) {
 		}
 	}
 	use(`"*.example.net"`)
-	for i, want := range []taint.Machine{bmc1, bmc2} {
+	for i, want := range []taint.MachineRef{bmc1, bmc2} {
 		m, err := p.activeConfig().Machines.Led(&nodes[i])
 		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed ||
 			m.Target.ID != want.ID || m.Device != "racks/"+want.ID {
@@ -71,7 +71,7 @@ func TestMachines(t *testing.T) {
 		m.Target.ID != bmc1.ID || m.Target.SystemUUID != uuid1 || !m.Target.Claimed {
 		t.Errorf("the machine of its fence: got %+v, error %v", m, err)
 	}
-	if _, err := p.activeConfig().Machines.Recorded(&forged, taint.Machine{Provider: "gone", ID: "x"}); err == nil ||
+	if _, err := p.activeConfig().Machines.Recorded(&forged, taint.MachineRef{Provider: "gone", ID: "x"}); err == nil ||
 		!strings.Contains(err.Error(), "no such provider") {
 		t.Errorf("a provider that is gone: got error %v", err)
 	}

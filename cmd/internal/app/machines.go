@@ -69,7 +69,7 @@ func (f machineFinder) claimedMachine(node *corev1.Node) (machine.Machine, error
 
 // buildMachine makes the controller's machine from one of the file's machines of a node. It returns an error if it is
 // not known which other nodes claim it.
-func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Machine) (machine.Machine, error) {
+func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Assignment) (machine.Machine, error) {
 	out := f.hostedMachine(rule, m)
 	if m.Within == nil {
 		out = f.deviceMachine(m.Provider, m.Target)
@@ -87,7 +87,7 @@ func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Mac
 
 // recordedMachine finds the machine that an open fence began with, as long as the provider exists and a rule may name
 // the machine.
-func (f machineFinder) recordedMachine(node *corev1.Node, m taint.Machine) (machine.Machine, error) {
+func (f machineFinder) recordedMachine(node *corev1.Node, m taint.MachineRef) (machine.Machine, error) {
 	if _, ok := f.open[m.Provider]; !ok {
 		return machine.Machine{}, fmt.Errorf(
 			"the fence began with machine %s, and the configuration has no such provider any more", m,
@@ -129,7 +129,7 @@ func (f machineFinder) deviceMachine(provider string, t providers.Target) machin
 }
 
 // hostedMachine returns the machine as the hosts of its hypervisors report it.
-func (f machineFinder) hostedMachine(rule string, m config.Machine) machine.Machine {
+func (f machineFinder) hostedMachine(rule string, m config.Assignment) machine.Machine {
 	return machine.Machine{
 		Provider: f.hosts[rule],
 		Name:     m.Provider,

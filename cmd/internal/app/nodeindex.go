@@ -45,7 +45,7 @@ type nodeIndex struct {
 type nodeEntry struct {
 	uid       types.UID
 	version   string
-	machine   config.Machine
+	machine   config.Assignment
 	noMachine error
 	claims    []taint.Claim
 }
@@ -61,7 +61,7 @@ var (
 )
 
 // findMachine returns the machine to which the file leads a Node, or why it leads to none.
-func (x *nodeIndex) findMachine(n *corev1.Node) (config.Machine, error) {
+func (x *nodeIndex) findMachine(n *corev1.Node) (config.Assignment, error) {
 	x.mu.Lock()
 	e := x.entries[n.Name]
 	x.mu.Unlock()

@@ -26,8 +26,10 @@ func LoadForReplay(file string, types providers.Registry) (*replay.OtherConfig, 
 	}
 	conf := configOf(cfg, "")
 	conf.Machines = machine.Finder{
-		Led:      func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
-		Recorded: func(*corev1.Node, taint.Machine) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
+		Led: func(*corev1.Node) (machine.Machine, error) { return machine.Machine{}, errNoDevices },
+		Recorded: func(*corev1.Node, taint.MachineRef) (machine.Machine, error) {
+			return machine.Machine{}, errNoDevices
+		},
 	}
 	return &replay.OtherConfig{
 		Facts: func(node *corev1.Node, l taint.Look, now time.Time) decide.Facts {

@@ -34,10 +34,10 @@ type Device struct {
 
 // further are the devices of the levels that know the node, in their order. A level that has a device which does not
 // know it is left out.
-func (n *NodeRule) further(node *corev1.Node) []Machine {
-	var out []Machine
+func (n *NodeRule) further(node *corev1.Node) []Assignment {
+	var out []Assignment
 	for i, l := range n.Levels {
-		of := make([]Machine, 0, len(l.Devices))
+		of := make([]Assignment, 0, len(l.Devices))
 		for j := range l.Devices {
 			d := &l.Devices[j]
 			m, err := d.Machine.machine(node, d.Provider)
@@ -56,17 +56,17 @@ func (n *NodeRule) further(node *corev1.Node) []Machine {
 
 // whole leaves out the levels that have a device which speaks already, in an earlier level or in their own: said twice
 // it is one, and the others of its level alone would prove what they must not.
-func whole(all []Machine) []Machine {
+func whole(all []Assignment) []Assignment {
 	twice := map[int]bool{}
 	for i, m := range all {
-		same := func(o Machine) bool {
+		same := func(o Assignment) bool {
 			return !twice[o.Level] && o.Provider != "" && o.Provider == m.Provider && o.Target.ID == m.Target.ID
 		}
 		if slices.ContainsFunc(all[:i], same) {
 			twice[m.Level] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(m Machine) bool { return twice[m.Level] })
+	return slices.DeleteFunc(slices.Clone(all), func(m Assignment) bool { return twice[m.Level] })
 }
 
 // devices are those of all levels.

@@ -34,7 +34,7 @@ nodes:
 `
 
 // said writes devices as level:provider/id.
-func said(m config.Machine) (out []string) {
+func said(m config.Assignment) (out []string) {
 	for _, f := range m.Further {
 		out = append(out, fmt.Sprintf("%d:%s/%s", f.Level, f.Provider, f.Target.ID))
 	}
@@ -120,7 +120,7 @@ nodes:
 		t.Errorf("got %+v, error %v, -want +got:\n%s", m, err, diff)
 	}
 	claims := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{node("n1"), node("n2")}))
-	thief := taint.Claim{Node: "n3", Machine: taint.Machine{Provider: "strips", ID: "b/n1"}, Claimed: true}
+	thief := taint.Claim{Node: "n3", Machine: taint.MachineRef{Provider: "strips", ID: "b/n1"}, Claimed: true}
 	if c := claims.FindClash(thief); !strings.Contains(c.Refused, "node n1") {
 		t.Errorf("another node takes an outlet: got %+v", c)
 	}

@@ -141,8 +141,8 @@ type Listed struct {
 	ID   string `yaml:"id"`
 }
 
-// Machine is what the configuration says about one node.
-type Machine struct {
+// Assignment is the machine that the configuration assigns to a node, as one device knows it.
+type Assignment struct {
 	Provider string // the name of one of Config.Providers
 	Target   providers.Target
 	Fixed    bool   // the node gets no other machine as long as it exists (providers.ProviderIDs)
@@ -151,11 +151,11 @@ type Machine struct {
 	Limits   proof.Limits
 	// Further holds the devices of the other levels that speak for the node's machine, in their order: Provider,
 	// Target, Level and Limits. Claimed is false in all of them.
-	Further []Machine
+	Further []Assignment
 	Within  []Host // the hosts that speak for the machine, of one of Further; nil: its provider does
 }
 
-// Why a node has no Machine. A retry does not help before the Node or the file changes.
+// Why a node has no Assignment. A retry does not help before the Node or the file changes.
 var (
 	ErrNoMachine   = errors.New("no rule claims the node")
 	ErrTwoMachines = errors.New("more than one rule claims the node")
@@ -175,7 +175,7 @@ const maxID = 512
 // first cannot be found, it returns the further ones with the error. Other errors are ErrNoMachine, ErrNoID and
 // ErrNotAllowed. None repeats a wrong ID, which may hold a password. The ID is canonical. FindMachine is a pure
 // function of the Config and the node.
-func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
+func (c *Config) FindMachine(node *corev1.Node) (Assignment, error) {
 	var rule *NodeRule
 	var claims []string
 	for i := range c.Nodes {
@@ -186,15 +186,15 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 	}
 	switch len(claims) {
 	case 0:
-		return Machine{}, fmt.Errorf("finding the machine of node %s: %w", node.Name, ErrNoMachine)
+		return Assignment{}, fmt.Errorf("finding the machine of node %s: %w", node.Name, ErrNoMachine)
 	case 1:
 	default:
-		return Machine{}, fmt.Errorf(
+		return Assignment{}, fmt.Errorf(
 			"finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "),
 		)
 	}
 	further := rule.further(node)
-	var m Machine
+	var m Assignment
 	err := errOnlyLevels
 	if rule.Provider != "" {
 		m, err = rule.Machine.machine(node, rule.Provider)
@@ -207,27 +207,27 @@ func (c *Config) FindMachine(node *corev1.Node) (Machine, error) {
 		if err = fmt.Errorf(
 			"finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err,
 		); len(further) == 0 {
-			return Machine{}, err
+			return Assignment{}, err
 		}
 	}
 	m.Target.Claimed = m.Provider != "" && rule.claimed()
 	m.Rule = rule.Name
-	if all := whole(append([]Machine{m}, further...)); len(all) > 1 {
+	if all := whole(append([]Assignment{m}, further...)); len(all) > 1 {
 		m.Further = all[1:]
 	}
 	return m, err
 }
 
 // machine returns the node's machine at one provider.
-func (s *Source) machine(node *corev1.Node, provider string) (Machine, error) {
+func (s *Source) machine(node *corev1.Node, provider string) (Assignment, error) {
 	id, err := s.id(node)
 	if err == nil {
 		id, err = s.canonical(id)
 	}
 	if err != nil {
-		return Machine{}, err
+		return Assignment{}, err
 	}
-	return Machine{
+	return Assignment{
 		Provider: provider, Fixed: s.whole,
 		Target: providers.Target{
 			Node:       node.Name,
@@ -331,8 +331,8 @@ func (s *Source) parts(id string) []string {
 }
 
 // Identity names the machine as it is compared and recorded.
-func (m Machine) Identity() taint.Machine {
-	return taint.Machine{
+func (m Assignment) Identity() taint.MachineRef {
+	return taint.MachineRef{
 		Provider:   m.Provider,
 		ID:         m.Target.ID,
 		SystemUUID: providers.CanonicalUUID(m.Target.SystemUUID),
@@ -353,7 +353,7 @@ func (c *Config) MachineClaims(nodes []*corev1.Node) []taint.Claim {
 		out = append(out, claim)
 		for _, f := range m.Further {
 			out = append(
-				out, taint.Claim{Node: node.Name, Machine: taint.Machine{Provider: f.Provider, ID: f.Target.ID}},
+				out, taint.Claim{Node: node.Name, Machine: taint.MachineRef{Provider: f.Provider, ID: f.Target.ID}},
 			)
 		}
 	}

@@ -54,13 +54,13 @@ func TestMachine(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		node *corev1.Node
-		want config.Machine
+		want config.Assignment
 		err  error
 		says string
 	}{
 		{
 			name: "template", node: node("N1-w", worker, rack),
-			want: config.Machine{Provider: "racks", Rule: "workers",
+			want: config.Assignment{Provider: "racks", Rule: "workers",
 				Target: providers.Target{Node: "N1-w", ID: "https://n1.r7.example.net", Claimed: true, Named: true}},
 		},
 		{name: "template, label missing", node: node("n1", worker), err: config.ErrNoID,
@@ -70,14 +70,14 @@ func TestMachine(t *testing.T) {
 			node: with(node("n1", "example.net/cloud=yes"), func(n *corev1.Node) {
 				n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = "aws:///eu-west-1a/i-0abc", uuid
 			}),
-			want: config.Machine{Provider: "cloud", Rule: "clouds",
+			want: config.Assignment{Provider: "cloud", Rule: "clouds",
 				Target: providers.Target{Node: "n1", ID: "i-0abc", SystemUUID: uuid, Claimed: true}},
 		},
 		{
 			name: "providerID, all of it",
 			node: with(node("n1", "example.net/cloud=raw"),
 				func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-0abc" }),
-			want: config.Machine{Provider: "cloud", Rule: "raw",
+			want: config.Assignment{Provider: "cloud", Rule: "raw",
 				Target: providers.Target{Node: "n1", ID: "aws:///a/i-0abc", Claimed: true}},
 		},
 		{name: "providerID missing", node: node("n1", "example.net/cloud=yes"), err: config.ErrNoID,
@@ -90,7 +90,7 @@ func TestMachine(t *testing.T) {
 		{
 			name: "systemUUID",
 			node: with(node("n1", "uuid"), func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid }),
-			want: config.Machine{Provider: "cloud", Rule: "uuid",
+			want: config.Assignment{Provider: "cloud", Rule: "uuid",
 				Target: providers.Target{Node: "n1", SystemUUID: uuid, Claimed: true}},
 		},
 		{name: "systemUUID missing", node: node("n1", "uuid"), err: config.ErrNoID},
@@ -103,13 +103,13 @@ func TestMachine(t *testing.T) {
 			name: "annotation",
 			node: with(node("n1", "noted"),
 				func(n *corev1.Node) { n.Annotations = map[string]string{"Example.net/machine": " m1 "} }),
-			want: config.Machine{Provider: "cloud", Rule: "noted",
+			want: config.Assignment{Provider: "cloud", Rule: "noted",
 				Target: providers.Target{Node: "n1", ID: "m1", Claimed: true}},
 		},
 		{name: "annotation missing", node: node("n1", "noted"), err: config.ErrNoID, says: "Example.net/machine"},
 		{
 			name: "list", node: node("old-2"),
-			want: config.Machine{Provider: "racks", Rule: "old-ones",
+			want: config.Assignment{Provider: "racks", Rule: "old-ones",
 				Target: providers.Target{Node: "old-2", ID: "https://10.0.0.2"}},
 		},
 		{name: "nobody", node: node("new-1"), err: config.ErrNoMachine, says: "new-1"},
@@ -380,8 +380,8 @@ nodes:
 			}
 		}
 	}
-	machine := func(node, provider, id string, level int) config.Machine {
-		return config.Machine{
+	machine := func(node, provider, id string, level int) config.Assignment {
+		return config.Assignment{
 			Provider: provider, Target: providers.Target{Node: node, ID: id, SystemUUID: uuid, Named: level > 1},
 			Level: level, Limits: proof.Limits{Timeout: 15 * time.Second},
 		}
@@ -390,14 +390,14 @@ nodes:
 		name    string
 		node    *corev1.Node
 		first   string
-		further []config.Machine
+		further []config.Assignment
 	}{
 		{"listed, and what is said twice is one", with(node("n1"), bmc("b1")), "b1",
-			[]config.Machine{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
+			[]config.Assignment{machine("n1", "pdus", "a1", 1), machine("n1", "people", "n1", 2)}},
 		{"not listed", with(node("n3"), bmc("b3")), "b3",
-			[]config.Machine{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
+			[]config.Assignment{machine("n3", "people", "n3", 2), machine("n3", "pdus", "a3", 3)}},
 		{"the first does not know it", with(node("n2"), bmc("")), "",
-			[]config.Machine{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
+			[]config.Assignment{machine("n2", "pdus", "a2", 1), machine("n2", "people", "n2", 2)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := cfg.FindMachine(tc.node)
@@ -414,7 +414,7 @@ nodes:
 	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
 	all := taint.NewClaims(
 		cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
-	mine := taint.Claim{Node: "n9", Machine: taint.Machine{Provider: "pdus", ID: "a1"}, Claimed: true}
+	mine := taint.Claim{Node: "n9", Machine: taint.MachineRef{Provider: "pdus", ID: "a1"}, Claimed: true}
 	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("a kubelet claims another node's further device: got %+v", c)
 	}

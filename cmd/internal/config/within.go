@@ -21,8 +21,8 @@ type Host struct {
 const hostsOf = "/within"
 
 // within are the hosts of a machine that the rule's own device speaks for, as a device of a level of its own, the last.
-func (n *NodeRule) within(own Machine) Machine {
-	return Machine{Provider: own.Provider + hostsOf, Target: own.Target, Level: len(n.Levels) + 1, Within: n.Within}
+func (n *NodeRule) within(own Assignment) Assignment {
+	return Assignment{Provider: own.Provider + hostsOf, Target: own.Target, Level: len(n.Levels) + 1, Within: n.Within}
 }
 
 // checkWithin checks the hosts of a rule: there is one for each hypervisor, and none of them can be within its own

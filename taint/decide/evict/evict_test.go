@@ -42,7 +42,7 @@ func answer(s providers.PowerState, d time.Duration) providers.Answer {
 
 type with = func(*View)
 
-var machine = taint.Machine{Provider: "rack-a", ID: "7"}
+var machine = taint.MachineRef{Provider: "rack-a", ID: "7"}
 
 // marked is a node under our mark in the given phase, entered five seconds ago, about which nothing was asked since.
 func marked(p taint.Phase, change ...with) View {
@@ -714,7 +714,7 @@ func TestAdoptInTheMiddle(t *testing.T) {
 // two devices speak for the node.
 func two(v *View) {
 	v.Devices = append(v.Devices,
-		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.MachineRef{Provider: "rack-b", ID: "7"}})
 }
 
 func both(first, second providers.PowerState, d time.Duration) with {

@@ -98,7 +98,7 @@ func TestAfterwards(t *testing.T) {
 		{"its power must not be touched", fenced(fresh, noPower), rests},
 		{"another machine by now",
 			fenced(fresh,
-				set(func(v *View) { v.Look.Record.OffBy[0].Machine = &taint.Machine{Provider: "rack-a", ID: "8"} })),
+				set(func(v *View) { v.Look.Record.OffBy[0].Machine = &taint.MachineRef{Provider: "rack-a", ID: "8"} })),
 			heldUp("it was powered off through rack-a/7, which no longer speaks for the node's machine")},
 		{"another device by now", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy[0].Device = "rack-b/7" })),
 			heldUp("it was powered off through rack-b/7, which no longer speaks for the node's machine")},
@@ -217,7 +217,7 @@ func TestPoweredOnThrough(t *testing.T) {
 		v := fenced(func(v *View) {
 			for _, id := range []string{"1", "2"} {
 				v.Facts.Devices = append(v.Facts.Devices,
-					proof.Device{Name: "strip/" + id, Machine: taint.Machine{Provider: "strip", ID: id}, Level: 1,
+					proof.Device{Name: "strip/" + id, Machine: taint.MachineRef{Provider: "strip", ID: id}, Level: 1,
 						Feeds: true})
 			}
 			v.Look.Record.OffBy = nil

@@ -43,7 +43,7 @@ func dead(change ...func(*View)) View {
 		Facts: Facts{
 			Settings: Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute, Retry: 5 * time.Minute},
 			Mode:     Fence,
-			Devices:  []proof.Device{{Name: "rack-a/7", Machine: taint.Machine{Provider: "rack-a", ID: "7"}}},
+			Devices:  []proof.Device{{Name: "rack-a/7", Machine: taint.MachineRef{Provider: "rack-a", ID: "7"}}},
 			NewID:    "f2", By: "me",
 		},
 		Now: now, Look: l, Memory: Memory{FirstLook: first}, PendingWork: WorkConfirmed,
@@ -92,7 +92,7 @@ func recorded(p taint.Phase, res taint.Result, d time.Duration) func(*View) {
 func powering(v *View) {
 	recorded(taint.PhasePoweringOff, "", 3*time.Second)(v)
 	for _, rack := range []string{"rack-a", "rack-b"} {
-		d := taint.DeviceRef{Device: rack + "/7", Machine: &taint.Machine{Provider: rack, ID: "7"}}
+		d := taint.DeviceRef{Device: rack + "/7", Machine: &taint.MachineRef{Provider: rack, ID: "7"}}
 		v.Look.Record.PowerOffTo = append(v.Look.Record.PowerOffTo, d)
 	}
 }
@@ -565,7 +565,7 @@ func TestStep(t *testing.T) {
 // two devices speak for the machine.
 func two(v *View) {
 	v.Facts.Devices = append(v.Facts.Devices,
-		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.Machine{Provider: "rack-b", ID: "7"}})
+		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.MachineRef{Provider: "rack-b", ID: "7"}})
 }
 
 // oneLevel puts both into the first level.
@@ -617,7 +617,7 @@ func TestOneOfTwoIsCaught(t *testing.T) {
 	v := dead(two, healthy, returned)
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
 	d := Step(v)
-	want := []taint.DeviceRef{{Device: "rack-b/7", Machine: &taint.Machine{Provider: "rack-b", ID: "7"}}}
+	want := []taint.DeviceRef{{Device: "rack-b/7", Machine: &taint.MachineRef{Provider: "rack-b", ID: "7"}}}
 	if diff := cmp.Diff(want, recordOf(d).FalseOffs); recordOf(d).Result != taint.ResultNeverPoweredOff || diff != "" {
 		t.Errorf("got %s, liars (-want +got):\n%s", recordOf(d).Result, diff)
 	}

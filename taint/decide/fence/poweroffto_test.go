@@ -135,7 +135,7 @@ func TestNamedBeforePowerOff(t *testing.T) {
 		t.Errorf("next level, named: got %s (%s), want the power-off", kind(d), d.Reason)
 	}
 	other := v.Look.Record.PowerOffTo[1]
-	other.Machine = &taint.Machine{Provider: "rack-b", ID: "8"}
+	other.Machine = &taint.MachineRef{Provider: "rack-b", ID: "8"}
 	v.Look.Record.PowerOffTo[1] = other
 	if d = Step(v); !action.Is[action.WriteRecord](d) {
 		t.Errorf("next level, named for another machine: got %s (%s), want it named", kind(d), d.Reason)

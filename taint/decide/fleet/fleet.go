@@ -304,7 +304,7 @@ func (f *Fleet) ReleaseTurn(name string) {
 
 // DistrustingNode returns the node whose record says that the machine's device answered Off while it was on; "" if
 // there is none. of is the node that the machine is assigned to. A person ends the distrust with forcefence release.
-func (f *Fleet) DistrustingNode(m taint.Machine, device, of string) string {
+func (f *Fleet) DistrustingNode(m taint.MachineRef, device, of string) string {
 	for _, name := range slices.Sorted(maps.Keys(f.distrustRecords)) { // rarely more than one
 		if f.distrustRecords[name].DistrustsDevice(m, device, name == of) {
 			return name

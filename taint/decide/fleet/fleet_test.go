@@ -640,7 +640,7 @@ func TestHintOfBeforeASuspension(t *testing.T) {
 // A device that lied is not believed of its machine until the record that says so is another one.
 func TestDistrusted(t *testing.T) {
 	c := newCluster(t, 3)
-	m := taint.Machine{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
+	m := taint.MachineRef{Provider: "racks", ID: "7", SystemUUID: "4c4c4544-0042-3510-8053-b4c04f383801"}
 	record := func(version string, res taint.Result) {
 		r := taint.Record{ID: "f1", NodeUID: "u", By: "me", Device: "racks/7",
 			Machine: &m}.EnterPhase(taint.PhaseDone, res, c.now.Wall)
@@ -658,7 +658,7 @@ func TestDistrusted(t *testing.T) {
 	record("12", taint.ResultNeverPoweredOff)
 	want("n1", "n1")
 	want("n2", "n1") // whoever is led to the same machine
-	if got := c.f.DistrustingNode(taint.Machine{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
+	if got := c.f.DistrustingNode(taint.MachineRef{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
 		t.Errorf("another machine is distrusted by %s", got)
 	}
 	record("11", taint.ResultEvicted) // a watch that is behind

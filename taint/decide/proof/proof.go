@@ -43,8 +43,8 @@ func TimeToSend(a providers.Answer, now providers.Instant) time.Duration {
 
 // Device is one device that speaks for the machine.
 type Device struct {
-	Name    string        // provider/device, as in records
-	Machine taint.Machine // what the device is asked about, for the record
+	Name    string           // provider/device, as in records
+	Machine taint.MachineRef // what the device is asked about, for the record
 	// Level groups the devices. Devices of one level must all answer Off; of several levels, each may prove it. Devices
 	// are sorted by level.
 	Level   int
@@ -54,7 +54,7 @@ type Device struct {
 }
 
 // RecordedDevice returns the first device's name and machine, for a record; "" and nil if there is no device.
-func RecordedDevice(devices []Device) (string, *taint.Machine) {
+func RecordedDevice(devices []Device) (string, *taint.MachineRef) {
 	if len(devices) == 0 {
 		return "", nil
 	}

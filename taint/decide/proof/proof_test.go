@@ -30,7 +30,7 @@ func devices(levels ...int) []Device {
 	out := make([]Device, len(levels))
 	for i, l := range levels {
 		out[i] = Device{Name: string(rune('a' + i)), Level: l,
-			Machine: taint.Machine{Provider: "rack", ID: string(rune('a' + i))}}
+			Machine: taint.MachineRef{Provider: "rack", ID: string(rune('a' + i))}}
 	}
 	return out
 }

@@ -44,7 +44,7 @@ func world() *Snapshot {
 		Facts: decide.Facts{
 			Facts: fence.Facts{
 				Mode:    fence.Fence,
-				Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.Machine{Provider: "racks", ID: "1"}}},
+				Devices: []proof.Device{{Name: "racks/bmc", Machine: taint.MachineRef{Provider: "racks", ID: "1"}}},
 				Settings: fence.Settings{PowerOffAfter: time.Minute, PowerOffTimeout: time.Minute,
 					Retry: 5 * time.Minute},
 			},
@@ -190,7 +190,7 @@ func TestCourses(t *testing.T) {
 			r := taint.Record{
 				ID: "f-1", By: "ff", NodeUID: "n1", BootID: "b", LeaseRV: "8", At: now.Wall, Since: now.Wall,
 				Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, Device: "racks/bmc",
-				Machine: &taint.Machine{Provider: "racks", ID: "1"},
+				Machine: &taint.MachineRef{Provider: "racks", ID: "1"},
 			}
 			s.Node.Annotations = map[string]string{taint.RecordAnnotation: r.Encode()}
 			s.Nodes[0].Annotations = s.Node.Annotations

@@ -74,7 +74,7 @@ func (frozen) ApplyLook(taint.Look, providers.Instant)                          
 func (frozen) ApplyAnswer(string, providers.Answer)                             {}
 func (frozen) ReleaseTurn(string)                                               {}
 func (f frozen) ReserveTurn(string, providers.Instant) bool                     { return f.view.Busy == "" }
-func (f frozen) DistrustingNode(_ taint.Machine, device, _ string) string {
+func (f frozen) DistrustingNode(_ taint.MachineRef, device, _ string) string {
 	return f.distrusted[device]
 }
 
