@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -68,11 +67,7 @@ func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint
 	if err != nil {
 		return "", err
 	}
-	if c := meta.FindStatusCondition(f.Fencing.Status.Conditions, api.NeedsPerson); c != nil &&
-		c.Status == metav1.ConditionTrue {
-		return c.Message, nil
-	}
-	return "", nil
+	return view.NeedsPerson(f), nil
 }
 
 // findFencings returns the Fencings of a node, or the one with that id or name.

@@ -80,7 +80,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	}
 	records := true
 	addNode := func(n *corev1.Node) {
-		s := view.NodeFacts{Node: n, Key: o.key, Event: newestEvent(events[n.Name]), Now: f.At}
+		s := view.NodeFacts{Node: n, Key: o.key, Event: view.NewestOwnEvent(events[n.Name]), Now: f.At}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)

@@ -45,7 +45,7 @@ func (o *statusReader) followNodes(
 			return c.Watch(ctx, &corev1.NodeList{}, selector(raw))
 		},
 	}
-	var events map[string][]view.OwnEvent
+	var events map[string][]view.Event
 	var read time.Time
 	printed := map[string]string{}
 	for _, n := range f.Nodes {
@@ -62,7 +62,7 @@ func (o *statusReader) followNodes(
 				events, _ = eventsOf(ctx, c, "")
 				read = s.Now
 			}
-			s.Event = newestEvent(events[node.Name])
+			s.Event = view.NewestOwnEvent(events[node.Name])
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
 				// A failed read was already reported with the table.
 				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec)

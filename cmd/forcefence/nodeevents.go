@@ -15,12 +15,12 @@ import (
 
 // eventsOf returns forcefence's Events about Nodes by node name, in the API server's order. node limits them to one
 // node; "" means all.
-func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]view.OwnEvent, error) {
+func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]view.Event, error) {
 	about := fields.Set{"involvedObject.kind": "Node", "reportingComponent": "forcefence"}
 	if node != "" {
 		about["involvedObject.name"] = node
 	}
-	out := map[string][]view.OwnEvent{}
+	out := map[string][]view.Event{}
 	err := eachObject(ctx, c, func() *corev1.EventList { return &corev1.EventList{} }, func(o runtime.Object) error {
 		e := o.(*corev1.Event)
 		at := e.EventTime.Time
@@ -31,22 +31,13 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 			at = e.LastTimestamp.Time
 		}
 		name := e.InvolvedObject.Name
-		out[name] = append(out[name], view.OwnEvent{At: at.UTC(), Reason: e.Reason, Text: e.Message})
+		out[name] = append(out[name], view.Event{
+			At: at.UTC(), Reason: e.Reason, Text: e.Message, From: e.ReportingController,
+		})
 		return nil
 	}, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: about.AsSelector()})
 	if err != nil {
 		return nil, fmt.Errorf("listing Events: %w", err)
 	}
 	return out, nil
-}
-
-// newestEvent returns the newest Event of a list in any order; nil for an empty list.
-func newestEvent(all []view.OwnEvent) *view.OwnEvent {
-	var last *view.OwnEvent
-	for i := range all {
-		if last == nil || all[i].At.After(last.At) {
-			last = &all[i]
-		}
-	}
-	return last
 }

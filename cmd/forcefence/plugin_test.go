@@ -361,9 +361,9 @@ func TestTimeline(t *testing.T) {
 	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of node nobody and no fence with id nobody is "+
 		"recorded")
 	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "You lack the right: list fencings.forcefence.io")
-	var s view.Timeline
+	var s view.Fence
 	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "entries")), &s))
-	if s.Fencing != last || len(s.Entries) != 3 || s.Entries[0].Text != "racks says Off (\"Off\x1b[2J\")" ||
+	if s.Name != last || len(s.Moments) != 3 || s.Moments[0].Text != "racks says Off (\"Off\x1b[2J\")" ||
 		len(s.Others) != 1 {
 		t.Errorf("got %+v", s)
 	}

@@ -67,7 +67,7 @@ func sampleFleet() *fleet {
 }
 
 // sampleTimeline is a fence that needs a person, recorded by a newer version.
-func sampleTimeline() *view.Timeline {
+func sampleTimeline() *view.Fence {
 	micro := func(since time.Duration) metav1.MicroTime { return metav1.NewMicroTime(*at(since)) }
 	var f api.Fencing
 	f.Name = "n1.f-8bd391b2f0c0"
@@ -95,7 +95,7 @@ func sampleTimeline() *view.Timeline {
 	earlier.Fencing.Name = "n1.f-41a07c9be2d3"
 	newest := view.ParsedFencing{Fencing: f,
 		Unrecognized: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
-	return view.TimelineOf([]view.ParsedFencing{newest, earlier}, []view.OwnEvent{
+	return view.TimelineOf([]view.ParsedFencing{newest, earlier}, []view.Event{
 		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): " +
 			"marking the node."},
 		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"},

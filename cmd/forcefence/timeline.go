@@ -47,7 +47,7 @@ default.`,
 }
 
 // readTimeline reads the timeline of a node's last fence, or of the fence with that id or name.
-func readTimeline(ctx context.Context, c client.Client, what string) (*view.Timeline, error) {
+func readTimeline(ctx context.Context, c client.Client, what string) (*view.Fence, error) {
 	found, err := findFencings(ctx, c, what)
 	if err != nil {
 		return nil, err
@@ -71,14 +71,14 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Time
 	return t, nil
 }
 
-func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
+func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 	what := "Fence " + t.ID
 	if t.Shadow {
 		what = "Mode shadow, nothing was done: fence"
 	}
 	printText(
-		out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Begun.Format(time.RFC3339),
-		formatAge(&t.Begun, now), t.By, cmp.Or(t.Why, "not known"),
+		out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Started.Format(time.RFC3339),
+		formatAge(&t.Started, now), t.By, cmp.Or(t.Why, "not known"),
 	)
 	switch {
 	case t.Phase != string(taint.PhaseDone):
@@ -105,7 +105,7 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		printText(out, "", "Unknown: %s.", what)
 	}
 	fmt.Fprintln(out)
-	for _, e := range t.Entries {
+	for _, e := range t.Moments {
 		text := e.Text
 		switch e.Kind {
 		case "phase":
@@ -113,7 +113,8 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		case "event", "step":
 			text = e.From + ": " + text
 		}
-		printText(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), formatOffset(e.At.Sub(t.Begun))), "%s", text)
+		printText(out, fmt.Sprintf("%s %8s  ", e.At.Format(time.TimeOnly), formatOffset(e.At.Sub(t.Started))), "%s",
+			text)
 	}
 	if p := t.Pods; p.Ended+p.Spared+p.Left+p.Would > 0 {
 		fmt.Fprintln(out)
@@ -121,11 +122,7 @@ func printTimeline(out io.Writer, t *view.Timeline, now time.Time) {
 		if t.Shadow {
 			text = fmt.Sprintf("%d would have been ended", p.Would)
 		}
-		var names []string
-		for _, n := range p.Names {
-			names = append(names, n.Namespace+"/"+n.Name)
-		}
-		printText(out, "Pods: ", "%s%s", text, formatNames(names, int(max(p.Ended, p.Would))))
+		printText(out, "Pods: ", "%s%s", text, formatNames(t.PodNames(), int(max(p.Ended, p.Would))))
 	}
 	if v := t.Volumes; v.Attached > 0 {
 		printText(

@@ -231,7 +231,7 @@ func (e *Entry) setDerivedFields(t Update) {
 		for _, p := range s.Timeline { // the first end: a false Off may be found out days later
 			if end := p.At; p.Phase == string(taint.PhaseDone) {
 				if s.FinishedAt = &end; !e.Object.Spec.Shadow { // which has no duration
-					s.Duration = formatDuration(end.Sub(e.Object.Spec.StartedAt.Time))
+					s.Duration = FormatDuration(end.Sub(e.Object.Spec.StartedAt.Time))
 				}
 				break
 			}
@@ -299,8 +299,8 @@ func markedBy(by string) string {
 	return by
 }
 
-// formatDuration formats a duration for a table.
-func formatDuration(d time.Duration) string {
+// FormatDuration formats a duration for a table.
+func FormatDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"

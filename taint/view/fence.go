@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,36 +12,42 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// Fence is one fence, or one shadow decision.
+// Fence is the story of one fence, or of one shadow decision, as JSON has it. Like a Node's, its texts may come from
+// any writer; those of a Fleet's fences are printable.
 type Fence struct {
-	Name, Node, ID, By, Why string
-	Shadow, PowerOff, Open  bool
-	Started, Finished       time.Time // Finished is zero while it is open
-	Duration                string    // until its end, or until now
-	Phase, Result           string
-	Outcome                 string // how it ended, in words
-	Proven                  string // which device answered Off, or that none did
-	NeedsPerson             string // why a person should look; "" for no reason
-	Unrecognized            []string
-	Spans                   []Span
-	Pods                    Pods
-	Volumes                 Volumes
-
-	moments []Moment // without Events
+	Name        string      `json:"fencing"`
+	Node        string      `json:"node"`
+	ID          string      `json:"id,omitempty"`
+	Why         string      `json:"why,omitempty"`
+	By          string      `json:"by"`
+	Shadow      bool        `json:"shadow,omitempty"` // nothing was touched
+	Open        bool        `json:"-"`
+	Started     time.Time   `json:"begun"`
+	Finished    time.Time   `json:"-"` // zero while it is open
+	Phase       string      `json:"phase"`
+	Result      string      `json:"result,omitempty"`
+	Duration    string      `json:"took,omitempty"`        // until its end; of an open fence in a Fleet: until now
+	Outcome     string      `json:"outcome,omitempty"`     // how it ended, in words
+	NeedsPerson string      `json:"needsPerson,omitempty"` // why a person should look; "" for no reason
+	Proven      string      `json:"proven,omitempty"`      // which device answered Off, or that none did
+	Spans       []Span      `json:"-"`
+	Moments     []Moment    `json:"entries"` // in a Fleet without Events, which MomentsOf adds
+	Pods        api.Pods    `json:"pods"`
+	Volumes     api.Volumes `json:"volumes"`
+	Others      []string    `json:"others,omitempty"`  // further Fencings of the node, newest first
+	Newer       []string    `json:"newer,omitempty"`   // what a newer version wrote, and this one does not know
+	Unknown     []string    `json:"unknown,omitempty"` // what could not be read, and why
 }
 
-// Pods are the results of a fence for the node's pods. Names may hold fewer than the counts.
-type Pods struct {
-	Ended, Spared, Left, Would int
-	Names                      []string // namespace/name
-}
-
-// Volumes are the results of a fence for the attached volumes. Names may hold fewer than the counts.
-type Volumes struct {
-	Attached, Detached int
-	Names, Left        []string
+// PodNames returns namespace/name of the named pods.
+func (f Fence) PodNames() (out []string) {
+	for _, p := range f.Pods.Names {
+		out = append(out, p.Namespace+"/"+p.Name)
+	}
+	return out
 }
 
 // Span is how long a phase lasted. An open fence's last span ends now.
@@ -49,20 +56,33 @@ type Span struct {
 	From, To time.Time
 }
 
-// MomentKind is the kind of a moment, from a closed set.
-type MomentKind string
+// Moment is one entry of a fence's story: when, from which source, and what.
+type Moment struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`           // phase, step, answer or event
+	From string    `json:"from,omitempty"` // the step, the device of an answer, the reason of an Event
+	Text string    `json:"text"`
 
-// The kinds.
+	// What the page shows of it, printable. A step has none of it: the page leaves it out.
+	Who  string `json:"-"` // LaneForcefence, LaneCluster, or a device
+	Sign Sign   `json:"-"`
+	What string `json:"-"`
+}
+
+// Sign is what a moment means, from a closed set. The page draws each in another shape.
+type Sign string
+
+// The signs.
 const (
-	MomentBegins MomentKind = "begins"
-	MomentPhase  MomentKind = "phase"
-	MomentOff    MomentKind = "said Off"
-	MomentOn     MomentKind = "said On"
+	SignBegins Sign = "begins"
+	SignPhase  Sign = "phase"
+	SignOff    Sign = "said Off"
+	SignOn     Sign = "said On"
 	// Changing, Unknown, None, or a word that this version does not know
-	MomentUnsure  MomentKind = "gave no clear answer"
-	MomentEvent   MomentKind = "Event"
-	MomentWarning MomentKind = "Event of type Warning"
-	MomentEnds    MomentKind = "ends"
+	SignUnsure  Sign = "gave no clear answer"
+	SignEvent   Sign = "Event"
+	SignWarning Sign = "Event of type Warning"
+	SignEnds    Sign = "ends"
 )
 
 // The lanes: the source of a moment. Each device is a lane of its own, by its name.
@@ -71,54 +91,31 @@ const (
 	LaneCluster    = "Kubernetes"
 )
 
-// Moment is one entry of a fence's story: when, from which source, and what.
-type Moment struct {
-	At   time.Time
-	Who  string // LaneForcefence, LaneCluster, or a device
-	Kind MomentKind
-	What string
-}
-
+// fenceOf returns the story of a Fencing without Events. An open fence's last span ends at now.
 func fenceOf(r ParsedFencing, now time.Time) Fence {
 	o, s := &r.Fencing, &r.Fencing.Status
 	f := Fence{
-		Name: OneLine(o.Name, 253), Node: OneLine(o.Spec.Node, 253), ID: OneLine(o.Spec.ID, 63),
-		By: OneLine(o.Spec.By, 120), Why: OneLine(o.Spec.Why, 120),
-		Shadow: o.Spec.Shadow, PowerOff: o.Spec.PowerOff, Open: journal.IsOpen(o),
-		Started: o.Spec.StartedAt.Time, Phase: OneLine(s.Phase, 40), Result: OneLine(s.Result, 40),
-		Duration: OneLine(s.Duration, 40), Unrecognized: r.Unrecognized,
-		Pods: Pods{
-			Ended:  int(s.Pods.Ended),
-			Spared: int(s.Pods.Spared),
-			Left:   int(s.Pods.Left),
-			Would:  int(s.Pods.Would),
-		},
-		Volumes: Volumes{Attached: int(s.Volumes.Attached), Detached: int(s.Volumes.Detached)},
+		Name: o.Name, Node: o.Spec.Node, ID: o.Spec.ID, Why: o.Spec.Why, By: o.Spec.By, Shadow: o.Spec.Shadow,
+		Open: journal.IsOpen(o), Started: o.Spec.StartedAt.UTC(), Phase: s.Phase, Result: s.Result,
+		Duration: s.Duration, Pods: s.Pods, Volumes: s.Volumes, Newer: r.Unrecognized, NeedsPerson: NeedsPerson(r),
 	}
-	for _, p := range s.Pods.Names {
-		f.Pods.Names = append(f.Pods.Names, OneLine(p.Namespace+"/"+p.Name, 320))
-	}
-	for _, v := range s.Volumes.Names {
-		f.Volumes.Names = append(f.Volumes.Names, OneLine(v, 253))
-	}
-	for _, v := range s.Volumes.Left {
-		f.Volumes.Left = append(f.Volumes.Left, OneLine(v, 253))
-	}
-	if f.Open {
-		f.Duration = formatDuration(now.Sub(f.Started))
-	} else if s.FinishedAt != nil {
+	if s.FinishedAt != nil {
 		f.Finished = s.FinishedAt.Time
 	}
 	if c := meta.FindStatusCondition(s.Conditions, api.Finished); c != nil {
-		f.Outcome = OneLine(c.Message, 300)
+		f.Outcome = c.Message
 	}
 	if c := meta.FindStatusCondition(s.Conditions, api.Proven); c != nil {
-		f.Proven = OneLine(c.Message, 300)
+		f.Proven = c.Message
 	}
-	if c := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); c != nil && c.Status == "True" {
-		f.NeedsPerson = OneLine(c.Message, 500)
+	begins := "begins"
+	if f.Shadow {
+		begins = "would begin, in another mode"
 	}
-	f.moments = append(f.moments, Moment{f.Started, LaneForcefence, MomentBegins, describeBegin(f)})
+	if f.Why != "" {
+		begins += " (" + OneLine(f.Why, 120) + ")"
+	}
+	f.Moments = append(f.Moments, Moment{At: f.Started, Who: LaneForcefence, Sign: SignBegins, What: begins})
 	for i, p := range s.Timeline {
 		end := now
 		switch {
@@ -127,35 +124,44 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		case !f.Open:
 			end = p.At.Time
 		}
-		phase := OneLine(p.Phase, 40)
-		kind, what := MomentPhase, phaseMeanings[taint.Phase(phase)]
-		if p.Phase == string(taint.PhaseDone) {
-			kind, what = MomentEnds, cmp.Or(journal.ResultText(p.Result), "in a way that this version does not know")
-			if phase = OneLine(p.Result, 40); f.Shadow {
-				kind = MomentPhase
-			}
-		} else {
-			f.Spans = append(f.Spans, Span{phase, p.At.Time, end})
+		if p.Phase != string(taint.PhaseDone) {
+			f.Spans = append(f.Spans, Span{OneLine(p.Phase, 40), p.At.Time, end})
 		}
-		f.moments = append(f.moments, Moment{
-			p.At.Time, LaneForcefence, kind, phase + ": " + cmp.Or(what, "a phase that this version does not know"),
-		})
+		f.Moments = append(f.Moments, phaseMoment(p, f.Shadow))
+	}
+	for _, p := range s.Steps {
+		f.Moments = append(f.Moments, Moment{At: p.Began.UTC(), Kind: "step", From: p.Step, Text: describeStep(p)})
 	}
 	for _, a := range s.Evidence {
-		kind := MomentUnsure
-		switch a.State {
-		case "Off":
-			kind = MomentOff
-		case "On":
-			kind = MomentOn
-		}
-		what := OneLine(a.State, 40)
-		if raw := OneLine(a.Raw, 120); raw != "" && raw != what {
-			what += " (" + raw + ")"
-		}
-		f.moments = append(f.moments, Moment{a.At.Time, OneLine(a.From, 120), kind, what})
+		f.Moments = append(f.Moments, answerMoment(a))
 	}
 	return f
+}
+
+// NeedsPerson returns why a person should look at a fence; "" for no reason.
+func NeedsPerson(r ParsedFencing) string {
+	c := meta.FindStatusCondition(r.Fencing.Status.Conditions, api.NeedsPerson)
+	if c == nil || c.Status != "True" {
+		return ""
+	}
+	return c.Message
+}
+
+// phaseMoment returns the moment at which a fence entered a phase.
+func phaseMoment(p api.PhaseEntered, shadow bool) Moment {
+	m := Moment{
+		At: p.At.UTC(), Kind: "phase", Text: strings.TrimSuffix(p.Phase+" "+p.Result, " "), Who: LaneForcefence,
+		Sign: SignPhase,
+	}
+	word, meaning := p.Phase, phaseMeanings[taint.Phase(p.Phase)]
+	if p.Phase == string(taint.PhaseDone) {
+		word, meaning = p.Result, cmp.Or(journal.ResultText(p.Result), "in a way that this version does not know")
+		if !shadow {
+			m.Sign = SignEnds
+		}
+	}
+	m.What = OneLine(word, 40) + ": " + cmp.Or(meaning, "a phase that this version does not know")
+	return m
 }
 
 // phaseMeanings explains each phase to a person.
@@ -165,36 +171,46 @@ var phaseMeanings = map[taint.Phase]string{
 	taint.PhaseEvicting:    "its pods are ended, then its volumes detach",
 }
 
-func describeBegin(f Fence) string {
-	what := "begins"
-	if f.Shadow {
-		what = "would begin, in another mode"
+// answerMoment returns the moment at which a device answered.
+func answerMoment(a api.Answer) Moment {
+	m := Moment{
+		At: a.At.UTC(), Kind: "answer", From: a.From, Text: fmt.Sprintf("%s says %s", a.From, a.State),
+		Who: OneLine(a.From, 120), Sign: SignUnsure, What: OneLine(a.State, 40),
 	}
-	if f.Why != "" {
-		what += " (" + f.Why + ")"
+	switch a.State {
+	case "Off":
+		m.Sign = SignOff
+	case "On":
+		m.Sign = SignOn
+	case "None":
+		m.Text = a.From + ": no device can say"
 	}
-	return what
+	if a.Raw != "" && a.Raw != a.State {
+		m.What += " (" + OneLine(a.Raw, 120) + ")"
+		if a.State != "None" {
+			m.Text += ` ("` + a.Raw + `")`
+		}
+	}
+	return m
 }
 
-// Event is one Event about a Node.
+// Event is one Event about a Node, as JSON has it.
 type Event struct {
-	At      time.Time // when it happened last
-	From    string    // its writer, as the Event claims
-	Reason  string
-	Note    string
-	Warning bool
-	Count   int
+	At      time.Time `json:"at"` // when it happened last
+	Reason  string    `json:"reason"`
+	Text    string    `json:"text"`
+	From    string    `json:"-"` // its writer, as the Event claims
+	Warning bool      `json:"-"`
+	Count   int       `json:"-"`
 }
 
 func (e Event) toMoment() Moment {
 	m := Moment{
-		At:   e.At,
-		Who:  LaneCluster,
-		Kind: MomentEvent,
-		What: OneLine(e.Reason, 80) + ": " + OneLine(e.Note, 500),
+		At: e.At, Kind: "event", From: e.Reason, Text: e.Text,
+		Who: LaneCluster, Sign: SignEvent, What: OneLine(e.Reason, 80) + ": " + OneLine(e.Text, 500),
 	}
 	if e.Warning {
-		m.Kind = MomentWarning
+		m.Sign = SignWarning
 	}
 	if strings.HasPrefix(e.From, "forcefence") {
 		m.Who = LaneForcefence
@@ -205,4 +221,107 @@ func (e Event) toMoment() Moment {
 		m.What += fmt.Sprintf(" (%d times)", e.Count)
 	}
 	return m
+}
+
+// NewestOwnEvent returns the newest Event whose writer claims to be forcefence; nil if there is none.
+func NewestOwnEvent(events []Event) *Event {
+	var last *Event
+	for i := range events {
+		if e := &events[i]; e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
+			last = e
+		}
+	}
+	return last
+}
+
+// sortMoments sorts moments by time. Those of the same time keep their order.
+func sortMoments(all []Moment) {
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+}
+
+// The window of Events that belong to a fence: the suspicion is reported before the fence, the machine's recovery after
+// it.
+const (
+	eventsBefore = 10 * time.Minute
+	eventsAfter  = 30 * time.Minute
+)
+
+// SortNewestFirst sorts the newest fence to the front.
+func SortNewestFirst(records []ParsedFencing) {
+	slices.SortFunc(records, func(a, b ParsedFencing) int {
+		return cmp.Or(
+			b.Fencing.Spec.StartedAt.Compare(a.Fencing.Spec.StartedAt.Time),
+			cmp.Compare(b.Fencing.Name, a.Fencing.Name),
+		)
+	})
+}
+
+// TimelineOf returns the story of the first record, and the names of the others, which are earlier fences of its node
+// in SortNewestFirst's order. events are forcefence's Events about that node; those outside of the fence's window, and
+// of an earlier fence, are left out.
+func TimelineOf(records []ParsedFencing, events []Event) *Fence {
+	f := fenceOf(records[0], time.Time{})
+	f.Moments = f.Moments[1:] // that it begins is not an entry
+	from := f.Started.Add(-eventsBefore)
+	for _, other := range records[1:] {
+		f.Others = append(f.Others, other.Fencing.Name)
+		if end := other.Fencing.Status.FinishedAt; end != nil && end.After(from) && end.Time.Before(f.Started) {
+			from = end.Time
+		}
+	}
+	for _, e := range events {
+		if e.At.After(from) && (f.Finished.IsZero() || e.At.Before(f.Finished.Add(eventsAfter))) &&
+			!isStep(e, records[0].Fencing.Status.Steps) {
+			f.Moments = append(f.Moments, e.toMoment())
+		}
+	}
+	sortMoments(f.Moments)
+	return &f
+}
+
+// stepEvents are the Events that report only that a step begins.
+var stepEvents = map[string]reason.Reason{
+	api.StepEndPods:      reason.Tombstoning,
+	api.StepClearVolumes: reason.Clearing,
+	api.StepDeletePods:   reason.Deleting,
+}
+
+// isStep reports whether an Event only repeats one of the steps. Clocks may differ by a second.
+func isStep(e Event, steps []api.Step) bool {
+	return slices.ContainsFunc(steps, func(s api.Step) bool {
+		own, ok := stepEvents[s.Step]
+		return ok && e.Reason == string(own) && !e.At.Before(s.Began.Add(-time.Second))
+	})
+}
+
+// stepObjects names the objects of the steps that are not about pods.
+var stepObjects = map[string]string{
+	api.StepClearVolumes:      "volume",
+	api.StepDeleteAttachments: "VolumeAttachment",
+}
+
+// describeStep describes a step: its objects, its duration and its last error.
+func describeStep(s api.Step) string {
+	var text string
+	if s.Objects > 0 {
+		text = fmt.Sprintf("%d %s", s.Objects, cmp.Or(stepObjects[s.Step], "pod"))
+		if s.Objects > 1 {
+			text += "s"
+		}
+		text += ", "
+	}
+	d := max(s.Ended.Sub(s.Began.Time), 0)
+	took := journal.FormatDuration(d)
+	if d < time.Second {
+		took = d.Round(time.Millisecond).String()
+	}
+	if s.Times > 1 {
+		text += fmt.Sprintf("%d times within %s", s.Times, took)
+	} else {
+		text += "took " + took
+	}
+	if s.Error != "" {
+		text += "; last failure: " + s.Error
+	}
+	return text
 }

@@ -103,7 +103,7 @@ func FleetOf(s Snapshot) *Fleet {
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, r := range s.Fences {
-		f.Fences = append(f.Fences, fenceOf(r, s.At))
+		f.Fences = append(f.Fences, printableFence(r, s.At))
 	}
 	needs := map[string]string{} // by the names of all fences
 	for i := range f.Fences {
@@ -115,7 +115,7 @@ func FleetOf(s Snapshot) *Fleet {
 		if _, known := needs[row.Fence]; rec != nil && !known {
 			// no Fencing was written, or not yet: use the Node's record
 			entry := journal.Entry{}.AddUpdate(journal.Update{Node: n.Name, At: s.At, Record: *rec, OnlyRead: true})
-			f.Fences = append(f.Fences, fenceOf(ParsedFencing{Fencing: entry.Object}, s.At))
+			f.Fences = append(f.Fences, printableFence(ParsedFencing{Fencing: entry.Object}, s.At))
 		}
 		f.States[row.State]++
 		f.Answers[row.Fenceable]++
@@ -171,7 +171,7 @@ func (l NodeConfig) providerNames() []string {
 func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	facts := NodeFacts{Node: n, Key: s.Key, Event: s.lastOwnEvent(n.Name), Now: s.At}
+	facts := NodeFacts{Node: n, Key: s.Key, Event: NewestOwnEvent(s.Events[n.Name]), Now: s.At}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
 			facts.NeedsPerson = needs[row.Fence]
@@ -205,15 +205,37 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	return row, rec
 }
 
-// lastOwnEvent returns the newest Event about a node whose writer claims to be forcefence, or nil if there is none.
-func (s Snapshot) lastOwnEvent(node string) *OwnEvent {
-	var last *OwnEvent
-	for _, e := range s.Events[node] {
-		if e.From == "forcefence" && (last == nil || e.At.After(last.At)) {
-			last = &OwnEvent{At: e.At, Reason: e.Reason, Text: e.Note}
+// printableFence returns a fence for a Fleet: all of its texts are printable, on one line and cut.
+func printableFence(r ParsedFencing, now time.Time) Fence {
+	f := fenceOf(r, now)
+	if f.Open {
+		f.Duration = journal.FormatDuration(now.Sub(f.Started))
+	}
+	clean := func(most int, texts ...*string) {
+		for _, text := range texts {
+			*text = OneLine(*text, most)
 		}
 	}
-	return last
+	clean(253, &f.Name, &f.Node)
+	clean(63, &f.ID)
+	clean(120, &f.By, &f.Why)
+	clean(40, &f.Phase, &f.Result, &f.Duration)
+	clean(300, &f.Outcome, &f.Proven)
+	clean(500, &f.NeedsPerson)
+	f.Pods, f.Volumes = *f.Pods.DeepCopy(), *f.Volumes.DeepCopy()
+	for i := range f.Pods.Names {
+		clean(253, &f.Pods.Names[i].Namespace, &f.Pods.Names[i].Name, &f.Pods.Names[i].UID)
+	}
+	for _, list := range [][]string{f.Volumes.Names, f.Volumes.Left} {
+		for i := range list {
+			clean(253, &list[i])
+		}
+	}
+	f.Moments = slices.DeleteFunc(f.Moments, func(m Moment) bool { return m.What == "" })
+	for i := range f.Moments {
+		clean(500, &f.Moments[i].From, &f.Moments[i].Text)
+	}
+	return f
 }
 
 // NodeQuery selects nodes. The zero value selects all.
@@ -268,7 +290,7 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 // meanwhile. Events count from eventMargin before the fence to eventMargin after it. It returns at most maxMoments,
 // unless the record alone has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
-	out := slices.Clone(v.moments)
+	out := slices.Clone(v.Moments)
 	end := f.At
 	if !v.Finished.IsZero() {
 		end = v.Finished.Add(eventMargin)
@@ -282,7 +304,7 @@ func (f *Fleet) MomentsOf(v Fence) []Moment {
 		}
 		out = append(out, e.toMoment())
 	}
-	slices.SortStableFunc(out, func(a, b Moment) int { return a.At.Compare(b.At) })
+	sortMoments(out)
 	return out
 }
 

@@ -85,9 +85,9 @@ func TestNext(t *testing.T) {
 		At: at.Add(time.Hour), Key: taint.DefaultKey, Nodes: []*corev1.Node{n},
 		NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} },
 		Events: map[string][]Event{"n": {
-			{At: at.Add(2 * time.Minute), From: "forcefence", Reason: "PowerUnknown", Note: "the newest\x1b[31m"},
-			{At: at.Add(time.Minute), From: "forcefence", Reason: "PoweredOnNotReady", Note: "older"},
-			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Note: "not ours"},
+			{At: at.Add(2 * time.Minute), From: "forcefence", Reason: "PowerUnknown", Text: "the newest\x1b[31m"},
+			{At: at.Add(time.Minute), From: "forcefence", Reason: "PoweredOnNotReady", Text: "older"},
+			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Text: "not ours"},
 		}},
 	}
 	if got := FleetOf(s).Nodes[0]; got.State != StateNotReady || !strings.HasPrefix(got.Next, "the newest [31m") {

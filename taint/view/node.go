@@ -40,17 +40,10 @@ func States() []State {
 // NodeFacts is what is known of one node.
 type NodeFacts struct {
 	Node        *corev1.Node
-	Key         string    // the mark's
-	Event       *OwnEvent // forcefence's newest Event about the Node; nil: none, or not read
-	NeedsPerson string    // why a person should look, by its open fence's Fencing; "": no reason, or not read
+	Key         string // the mark's
+	Event       *Event // forcefence's newest Event about the Node; nil: none, or not read
+	NeedsPerson string // why a person should look, by its open fence's Fencing; "": no reason, or not read
 	Now         time.Time
-}
-
-// OwnEvent is an Event that forcefence wrote.
-type OwnEvent struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
-	Text   string    `json:"text"`
 }
 
 // Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
@@ -72,7 +65,7 @@ type Node struct {
 	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
 	Policies   []string   `json:"policies,omitempty"`  // policies that ended pods without proof since it is not Ready
 	Draining   bool       `json:"draining,omitempty"`  // forcefence holds up its drain
-	Event      *OwnEvent  `json:"event,omitempty"`
+	Event      *Event     `json:"event,omitempty"`
 	Next       string     `json:"next,omitempty"` // "" if nothing comes next
 }
 

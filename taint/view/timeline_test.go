@@ -23,14 +23,15 @@ func TestTimelineSteps(t *testing.T) {
 		{Step: api.StepDeleteAttachments, Began: at(time.Minute), Ended: at(2*time.Minute + 300*ms), Objects: 2},
 		{Step: "Verify", Began: at(3 * time.Minute), Ended: at(2 * time.Minute)},
 	}
-	events := []OwnEvent{
-		{now.Add(-2 * time.Second), "EndingPods", "Ending 2 pods of before."},
-		{now.Add(600 * ms), "EndingPods", "Ending 3 pods."},
-		{now.Add(700 * ms), "MachineConfirmedOff", "The machine is off."},
-		{now.Add(800 * ms), "ClearingVolumes", "Clearing."},
-		{now.Add(900 * ms), "DeletingPods", "Deleting 3 pods."},
-		{now.Add(50 * time.Second), "ForcingDetach", "Volumes are attached for longer than detachTimeout."},
-		{now.Add(70 * time.Second), "EndingPods", "Ending 2 pods."},
+	events := []Event{
+		{At: now.Add(-2 * time.Second), Reason: "EndingPods", Text: "Ending 2 pods of before."},
+		{At: now.Add(600 * ms), Reason: "EndingPods", Text: "Ending 3 pods."},
+		{At: now.Add(700 * ms), Reason: "MachineConfirmedOff", Text: "The machine is off."},
+		{At: now.Add(800 * ms), Reason: "ClearingVolumes", Text: "Clearing."},
+		{At: now.Add(900 * ms), Reason: "DeletingPods", Text: "Deleting 3 pods."},
+		{At: now.Add(50 * time.Second), Reason: "ForcingDetach",
+			Text: "Volumes are attached for longer than detachTimeout."},
+		{At: now.Add(70 * time.Second), Reason: "EndingPods", Text: "Ending 2 pods."},
 	}
 	for _, tt := range []struct {
 		name  string
@@ -62,7 +63,7 @@ func TestTimelineSteps(t *testing.T) {
 			var r ParsedFencing
 			r.Fencing.Spec.StartedAt, r.Fencing.Status.Steps = at(0), tt.steps
 			var got []string
-			for _, e := range TimelineOf([]ParsedFencing{r}, events).Entries {
+			for _, e := range TimelineOf([]ParsedFencing{r}, events).Moments {
 				got = append(got, e.Kind+" "+e.From+": "+e.Text)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -83,7 +84,7 @@ func TestTimelineEvents(t *testing.T) {
 		}
 		return r
 	}
-	events := []OwnEvent{ // the newest first, as they are read
+	events := []Event{ // the newest first, as they are read
 		{At: now.Add(40 * time.Minute), Reason: "MuchLater"},
 		{At: now.Add(20 * time.Minute), Reason: "Later"},
 		{At: now.Add(-time.Minute), Reason: "Suspect"},
@@ -94,7 +95,7 @@ func TestTimelineEvents(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		records []ParsedFencing
-		events  []OwnEvent
+		events  []Event
 		want    []string
 	}{
 		{"open", []ParsedFencing{fenceFrom("a", 0, nil)}, events,
@@ -115,7 +116,7 @@ func TestTimelineEvents(t *testing.T) {
 			SortNewestFirst(tt.records)
 			before := slices.Clone(tt.events)
 			var got []string
-			for _, e := range TimelineOf(tt.records, tt.events).Entries {
+			for _, e := range TimelineOf(tt.records, tt.events).Moments {
 				got = append(got, e.From)
 			}
 			if !slices.Equal(got, tt.want) {

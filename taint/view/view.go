@@ -7,14 +7,12 @@
 //
 // It promises: its results are no evidence, and nothing is decided on them. A power that no device reported is Unknown,
 // and a record that cannot be read is reported as such. Much of its input is text of other writers, for example a
-// kubelet. The texts of a Fleet are printable, on one line and cut; those of a Node and a Timeline are not. Code that
-// shows these must escape or filter them.
+// kubelet. The texts of a Fleet are printable, on one line and cut; those of a Node and of TimelineOf are not. Code
+// that shows these must escape or filter them.
 package view
 
 import (
-	"fmt"
 	"strings"
-	"time"
 	"unicode"
 )
 
@@ -35,12 +33,4 @@ func OneLine(text string, most int) string {
 		text = strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 	}
 	return text
-}
-
-// formatDuration formats a duration for people.
-func formatDuration(d time.Duration) string {
-	if d = max(d, 0); d < time.Minute {
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return d.Round(time.Second).String()
 }

@@ -8777,7 +8777,7 @@ var Mutants = []Mutant{
 		Old: "httpserver.New(h, log)", New: "&http.Server{Handler: h}",
 	},
 	{
-		Name: "page: whoever writes an Event says what comes next", In: "taint/view.Snapshot.lastOwnEvent", Tests: []string{"./taint/view"},
+		Name: "page: whoever writes an Event says what comes next", In: "taint/view.NewestOwnEvent", Tests: []string{"./taint/view"},
 		Old: `e.From == "forcefence"`, New: "true",
 	},
 	{

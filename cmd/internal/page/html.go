@@ -272,7 +272,7 @@ func renderFences(caption string, list []view.Fence) g.Node {
 	for _, v := range list {
 		body = append(body, renderRow(
 			fenceLink(v.Name, v.Name), nodeLink(v.Node), renderTime(v.Started), renderOutcome(v), g.Text(v.Duration),
-			g.Text(strconv.Itoa(v.Pods.Ended)), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
+			g.Text(strconv.Itoa(int(v.Pods.Ended))), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)))
 	}
 	return renderTable(
@@ -288,7 +288,7 @@ func renderOutcome(v view.Fence) g.Node {
 	case v.Result != string(taint.ResultEvicted):
 		look = "dim"
 	}
-	if v.NeedsPerson != "" || len(v.Unrecognized) > 0 {
+	if v.NeedsPerson != "" || len(v.Newer) > 0 {
 		look = "bad"
 	}
 	return html.Span(html.Class("badge "+look), html.Span(
@@ -313,7 +313,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	}
 	var body []g.Node
 	for _, e := range f.EventsOf(n.Name) {
-		body = append(body, renderRow(renderTime(e.At), g.Text(e.Who), g.Text(string(e.Kind)), g.Text(e.What)))
+		body = append(body, renderRow(renderTime(e.At), g.Text(e.Who), g.Text(string(e.Sign)), g.Text(e.What)))
 	}
 	return g.Group{
 		html.Dl(html.Class("facts"),
@@ -357,7 +357,7 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 	for _, m := range moments {
 		told = append(told, renderRow(
 			g.Group{renderTime(m.At), html.Span(html.Class("detail"), g.Text(formatOffset(v, m)))}, g.Text(m.Who),
-			g.Text(string(m.Kind)), g.Text(m.What),
+			g.Text(string(m.Sign)), g.Text(m.What),
 		))
 	}
 	for _, s := range v.Spans {
@@ -366,10 +366,10 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 		))
 	}
 	return g.Group{
-		g.If(len(v.Unrecognized) > 0, html.P(html.Class("note"), html.Role("alert"),
+		g.If(len(v.Newer) > 0, html.P(html.Class("note"), html.Role("alert"),
 			g.Text(
 				"A newer forcefence wrote this object, or a user edited it. This page cannot show: "+
-					joinTexts(v.Unrecognized)+".",
+					joinTexts(v.Newer)+".",
 			))),
 		g.If(v.NeedsPerson != "", html.P(
 			html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson),
@@ -397,7 +397,7 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
 		renderNames(fmt.Sprintf(
 			"Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v),
-		), v.Pods.Names),
+		), v.PodNames()),
 		renderNames(fmt.Sprintf(
 			"Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached,
 		), v.Volumes.Names),

@@ -122,9 +122,9 @@ func snapshot() view.Snapshot {
 		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
-				Note: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
-			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Note: hostile},
-			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Note: "long after"},
+				Text: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
+			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Text: hostile},
+			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Text: "long after"},
 		}},
 	}
 }
@@ -678,7 +678,7 @@ func fleetOf(n int) view.Snapshot {
 		node := some[i%len(some)].DeepCopy()
 		node.Name = fmt.Sprintf("n%d", i)
 		s.Nodes = append(s.Nodes, node)
-		s.Events[node.Name] = []view.Event{{At: now, From: "forcefence", Reason: "EndingPods", Note: "Ending 3 pods."},
+		s.Events[node.Name] = []view.Event{{At: now, From: "forcefence", Reason: "EndingPods", Text: "Ending 3 pods."},
 			{At: now, From: "kubelet", Reason: "Starting"}}
 		if i < 1000 {
 			done.Fencing.Name, done.Fencing.Spec.Node = node.Name+".f-0123456789ab", node.Name

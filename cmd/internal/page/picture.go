@@ -66,7 +66,7 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 			what = m.Who + " said " + m.What
 		}
 		parts = append(
-			parts, renderMoment(m.Kind, at, middle),
+			parts, renderMoment(m.Sign, at, middle),
 			svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)),
 		)
 	}
@@ -161,20 +161,20 @@ func renderPhases(v view.Fence, y int, now time.Time) g.Node {
 }
 
 // renderMoment draws a moment's mark: each kind has its own shape.
-func renderMoment(k view.MomentKind, x, y int) g.Node {
+func renderMoment(k view.Sign, x, y int) g.Node {
 	at := func(d string) string { return fmt.Sprintf("M%d %d %s", x, y, d) }
 	switch k {
-	case view.MomentOff:
+	case view.SignOff:
 		return svgRect(x-7, y-7, 14, 14, "sign off")
-	case view.MomentOn:
+	case view.SignOn:
 		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "7", "class", "sign on")
-	case view.MomentUnsure:
+	case view.SignUnsure:
 		return g.Group{svgElement(
 			"circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure",
 		), svgText(x, y+4, "unsure", "middle", "?")}
-	case view.MomentWarning:
+	case view.SignWarning:
 		return svgElement("path", "d", at("m-7 6 h14 l-7 -13 z"), "class", "sign warns")
-	case view.MomentEvent:
+	case view.SignEvent:
 		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "3", "class", "sign told")
 	default: // a phase
 		return svgElement("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign ours")
@@ -182,11 +182,11 @@ func renderMoment(k view.MomentKind, x, y int) g.Node {
 }
 
 // renderShare draws how many of all are done.
-func renderShare(what, told string, done, all, y int) g.Node {
+func renderShare(what, told string, done, all int32, y int) g.Node {
 	const from, wide = 90, 300
 	parts := g.Group{svgText(10, y, "lane", "start", what), svgRect(from, y-13, wide, 16, "rest")}
 	if all > 0 {
-		parts = append(parts, svgRect(from, y-13, wide*min(done, all)/all, 16, "done"))
+		parts = append(parts, svgRect(from, y-13, wide*int(min(done, all))/int(all), 16, "done"))
 	}
 	return append(parts, svgText(from+wide+12, y, "what", "start", told))
 }

@@ -297,7 +297,7 @@ func (e events) putEvent(o *eventsv1.Event) {
 		At:      at,
 		From:    view.OneLine(cmp.Or(o.ReportingController, o.DeprecatedSource.Component), 60),
 		Reason:  view.OneLine(o.Reason, 80),
-		Note:    view.OneLine(o.Note, 400),
+		Text:    view.OneLine(o.Note, 400),
 		Warning: o.Type == corev1.EventTypeWarning,
 		Count:   count,
 	}
