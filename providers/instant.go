@@ -34,6 +34,12 @@ func InstantOf(t time.Time) Instant {
 	return Instant{Wall: t.Round(0), Mono: time.Duration(processStart.UnixNano()) + t.Sub(processStart)}
 }
 
+// Clock returns the current time, as time.Now does.
+type Clock func() time.Time
+
+// Instant returns this moment by both clocks of the process.
+func (c Clock) Instant() Instant { return InstantOf(c()) }
+
 // IsZero reports whether i is the zero Instant, which is no moment.
 func (i Instant) IsZero() bool { return i.Wall.IsZero() }
 

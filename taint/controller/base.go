@@ -8,11 +8,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/sharing"
 )
 
@@ -37,9 +35,6 @@ func newBase(o Options) *base {
 	}
 }
 
-// instantNow returns this moment by both clocks of the process.
-func (b *base) instantNow() providers.Instant { return providers.InstantOf(b.Now()) }
-
 // WithFleet lends the memory across nodes to f, which must not block. It blocks while another goroutine has it.
 func (b *base) WithFleet(f func(*fleet.Fleet)) {
 	b.fleetMu.Lock()
@@ -49,14 +44,8 @@ func (b *base) WithFleet(f func(*fleet.Fleet)) {
 
 // fleetView returns what the fleet's memory knows of a node now.
 func (b *base) fleetView(name string) (v fleet.View) {
-	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.instantNow()) })
+	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.Now.Instant()) })
 	return v
-}
-
-// distrustedBy returns the node whose record makes a device untrusted; "" for none.
-func (b *base) distrustedBy(m machine.Machine) (by string) {
-	b.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
-	return by
 }
 
 // noteReadResult records how a read of ours ended. If the API server itself returned the error, it did answer. A
@@ -68,7 +57,7 @@ func (b *base) noteReadResult(err error) {
 	}
 	var status apierrors.APIStatus
 	failed := err != nil && (!errors.As(err, &status) || status.Status().Code >= 500)
-	b.WithFleet(func(f *fleet.Fleet) { f.ApplyReadResult(failed, b.instantNow()) })
+	b.WithFleet(func(f *fleet.Fleet) { f.ApplyReadResult(failed, b.Now.Instant()) })
 }
 
 // attachedTo lists the VolumeAttachments that name the node, live. The API server cannot select them by node, so

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -47,7 +48,7 @@ type Options struct {
 	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
 	// It must not block. nil: nothing is recorded.
 	Record func(line []byte) bool
-	Now    func() time.Time
+	Now    providers.Clock
 }
 
 // FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the

@@ -95,7 +95,7 @@ func (r *Reconciler) newDriver(ctx context.Context, name string, st *nodeState) 
 	return decide.Driver{
 		World:     newExecutor(r.workOn(name, st)),
 		WithFleet: func(do func(decide.Fleet)) { r.WithFleet(func(f *fleet.Fleet) { do(f) }) },
-		Now:       r.instantNow,
+		Now:       r.Now.Instant,
 		OnStep:    func(s decide.StepDone) { st.reporter.ReportStep(ctx, s) },
 	}
 }
@@ -157,7 +157,7 @@ func (r *Reconciler) loadFleet(ctx context.Context) error {
 
 // seeNode adds a Node of a watch or a list to the fleet.
 func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
-	f.ApplyLook(taint.NewLook(node, nil, r.Key, r.instantNow(), r.instantNow()), r.instantNow())
+	f.ApplyLook(taint.NewLook(node, nil, r.Key, r.Now.Instant(), r.Now.Instant()), r.Now.Instant())
 }
 
 // checkIdle reports, from the caches alone, whether there is nothing to look at: this check, and once a pin, is the
@@ -172,18 +172,18 @@ func (r *Reconciler) checkIdle(
 		r.forgetNode(name, st)
 		return true, 0, nil
 	}
-	l := taint.NewLook(&node, nil, r.Key, r.instantNow(), r.instantNow())
+	l := taint.NewLook(&node, nil, r.Key, r.Now.Instant(), r.Now.Instant())
 	status, _ := taint.ProtectionOf(&node)
 	st.nudging.observeLook(l, status, r.Now())
 	var view fleet.View
 	r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyLook(l, r.instantNow())
-		view = f.View(name, r.instantNow())
+		f.ApplyLook(l, r.Now.Instant())
+		view = f.View(name, r.Now.Instant())
 	})
 	st.reporter.ReportCachedNode(&node, view)
 	config := r.Config()
 	reported := decide.StorageReported{Policies: config.Policies, Health: config.storageHealth(name)}
-	st.course.Apply(r.instantNow(), nil, reported)
+	st.course.Apply(r.Now.Instant(), nil, reported)
 	if !st.course.IsIdle(l, view) {
 		return false, 0, nil
 	}
@@ -217,7 +217,7 @@ func (r *Reconciler) stateOf(name string) *nodeState {
 func (r *Reconciler) forgetNode(name string, st *nodeState) {
 	st.reporter.ReportGone()
 	st.nudging = nudgeState{}
-	r.WithFleet(func(f *fleet.Fleet) { f.RemoveNode(name, r.instantNow()) })
+	r.WithFleet(func(f *fleet.Fleet) { f.RemoveNode(name, r.Now.Instant()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.nodes, name)

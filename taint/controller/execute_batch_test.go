@@ -309,8 +309,8 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 	heard := func(name string) func(*Reconciler) {
 		return func(r *Reconciler) {
 			r.WithFleet(func(f *fleet.Fleet) {
-				f.ApplyLease(name, "98", 0, r.instantNow()) // for n2 the first sight
-				f.ApplyLease(name, "99", 0, r.instantNow())
+				f.ApplyLease(name, "98", 0, r.Now.Instant()) // for n2 the first sight
+				f.ApplyLease(name, "99", 0, r.Now.Instant())
 			})
 		}
 	}

@@ -84,19 +84,19 @@ type work struct {
 // askDevices asks the machine's devices, live. It returns one answer of each.
 func (w *work) askDevices(ctx context.Context) []providers.Answer {
 	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).
-		AskDevices(ctx, w.distrustedBy, w.instantNow)
+		AskDevices(ctx, machine.DistrustedBy(w.WithFleet), w.Now.Instant)
 }
 
 // applyObservation adds what devices answered in the middle of an action to the node's course.
 func (w *work) applyObservation(o decide.Observation) {
-	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.instantNow(), f, o) })
+	w.WithFleet(func(f *fleet.Fleet) { w.st.course.Apply(w.Now.Instant(), f, o) })
 }
 
 // maySend returns whether the write of the course's step may be sent now, for pods and attachments of that one. It must
 // be sent before the time that is returned, of the transport's clock.
 func (w *work) maySend(uid string) (by providers.Instant, hold decide.Hold) {
 	read := providers.Now() // before the protocol's clock: a process paused in between then has less time, not more
-	within, hold := w.st.course.MaySend(uid, w.instantNow(), w.fleetView(w.st.course.Look().Name))
+	within, hold := w.st.course.MaySend(uid, w.Now.Instant(), w.fleetView(w.st.course.Look().Name))
 	return read.Add(within), hold
 }
 

@@ -58,7 +58,7 @@ func (w nudges) listHeld(ctx context.Context) (held []corev1.Pod, open bool, err
 		return nil, false, fmt.Errorf("reading node live: %w", err)
 	}
 	status, _ := taint.ProtectionOf(&node)
-	w.st.nudging.observeLook(taint.NewLook(&node, nil, w.Key, providers.InstantOf(sent), w.instantNow()), status,
+	w.st.nudging.observeLook(taint.NewLook(&node, nil, w.Key, providers.InstantOf(sent), w.Now.Instant()), status,
 		w.Now())
 	if _, open = w.st.nudging.nextRound(w.Now()); !open {
 		return nil, false, nil
@@ -81,7 +81,7 @@ func (w nudges) nudgePods(ctx context.Context, pods []corev1.Pod, done *observe.
 	var mu sync.Mutex // guards done
 	var g sync.WaitGroup
 	for i := range pods {
-		turn := &fleet.Turn{Node: w.name, Since: w.instantNow()}
+		turn := &fleet.Turn{Node: w.name, Since: w.Now.Instant()}
 		if !w.gate.takeTurn(ctx, turn) {
 			mu.Lock()
 			done.Results[observe.NudgeFailed] += len(pods) - i

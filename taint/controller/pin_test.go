@@ -113,7 +113,7 @@ func TestPinCostsOneRequest(t *testing.T) {
 		Leading: func() error { return nil },
 	})
 	renew := func(rv string) {
-		r.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", rv, 40*time.Second, r.instantNow()) })
+		r.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", rv, 40*time.Second, r.Now.Instant()) })
 	}
 	renew("1")
 	reconciled := func(writes int, after time.Duration, told string) {

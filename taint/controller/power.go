@@ -50,7 +50,7 @@ func (w powerActions) sendPower(
 ) decide.ActionDone {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
-	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.instantNow()}
+	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.Now.Instant()}
 	err := check.stillHolds()
 	if err != nil {
 		err = providers.WithClass(providers.ErrNotSent, err)
@@ -85,7 +85,7 @@ func (c *lastCheck) stillHolds() error {
 	if c.call.Err() != nil {
 		return context.Cause(c.call)
 	}
-	now := c.instantNow()
+	now := c.Now.Instant()
 	var node corev1.Node
 	if err := c.Cache.Get(c.call, client.ObjectKey{Name: name}, &node); err == nil {
 		re.Seen = taint.NewLook(&node, nil, c.Key, now, now)
@@ -97,7 +97,7 @@ func (c *lastCheck) stillHolds() error {
 		re.Facts = facts.Facts
 	}
 	re.Leading, re.Fleet = c.Leading(), c.fleetView(name)
-	now = c.instantNow()
+	now = c.Now.Instant()
 	if err := c.course.StillHolds(now, re); err != nil {
 		return err
 	}

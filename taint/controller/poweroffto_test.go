@@ -43,7 +43,7 @@ func (x *midst) write(rec taint.Record) {
 func (x *midst) does(s action.Decision) {
 	x.t.Helper()
 	look, o := x.st.course.Look(), x.act(x.t.Context(), s)
-	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.instantNow(), f, o) })
+	x.WithFleet(func(f *fleet.Fleet) { x.st.course.Apply(x.Now.Instant(), f, o) })
 	x.st.reporter.ReportStep(x.t.Context(), decide.StepDone{Look: look, Decision: s, Outcome: o})
 	if action.Name(s.Action) == "WriteRecord" {
 		x.write(action.RecordOf(s.Action))

@@ -48,7 +48,7 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			}
 			facts.Excluded, facts.KeptOn = exclusions.Excluded, cmp.Or(facts.KeptOn, exclusions.KeptOn)
 			// This is part of the look: if it alone lasted longer than a look holds, no power-off could ever be sent.
-			l.Got = w.instantNow()
+			l.Got = w.Now.Instant()
 			elsewhere = decide.ExternalFacts{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
 		}
 		st.beginsNothing = !facts.Mode.MayAct()

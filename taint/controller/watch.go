@@ -166,13 +166,13 @@ func (r *Reconciler) onNodeUpdated(e event.TypedUpdateEvent[*corev1.Node]) bool 
 	o, n := taint.NewLook(e.ObjectOld, nil, r.Key, taint.Instant{}, taint.Instant{}),
 		taint.NewLook(e.ObjectNew, nil, r.Key, taint.Instant{}, taint.Instant{})
 	r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyLook(n, r.instantNow())
+		f.ApplyLook(n, r.Now.Instant())
 		confirmation := e.ObjectNew.Annotations[taint.ConfirmAnnotation]
 		if isShutDown(e.ObjectNew) && !isShutDown(e.ObjectOld) {
-			f.ApplyHint(n.Name, fleet.ShutdownTaint, r.instantNow())
+			f.ApplyHint(n.Name, fleet.ShutdownTaint, r.Now.Instant())
 		}
 		if confirmation != "" && confirmation != e.ObjectOld.Annotations[taint.ConfirmAnnotation] {
-			f.ApplyHint(n.Name, fleet.Confirmation, r.instantNow())
+			f.ApplyHint(n.Name, fleet.Confirmation, r.Now.Instant())
 		}
 	})
 	if n.IsReady() || n.BootID != o.BootID || n.UID != o.UID {

@@ -457,7 +457,7 @@ func (w *world) beat(name string) {
 	l.Spec.RenewTime = &metav1.MicroTime{Time: w.Now()}
 	must(w.t, w.api.Update(context.Background(), &l))
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.instantNow())
+		f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(&l), w.r.Now.Instant())
 	})
 	w.beats[name] = w.Now()
 	delete(w.silent, name)

@@ -41,7 +41,7 @@ type Options struct {
 	// ShouldList reports whether it is time to list the nodes again, which were last listed at listed.
 	ShouldList func(listed, now time.Time) bool
 	Key        string // the mark's
-	Now        func() time.Time
+	Now        providers.Clock
 	every      time.Duration // how often a node is drilled; after a failure it waits a tenth of that. 0: 5m
 }
 
@@ -151,7 +151,7 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	if d.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || taint.IsFenced(&node, d.Key) {
 		return // deleted meanwhile, or being fenced
 	}
-	seen := AskDevices(ctx, d.Config(), &node, d.distrustedBy, d.instantNow)
+	seen := AskDevices(ctx, d.Config(), &node, machine.DistrustedBy(d.WithFleet), d.Now.Instant)
 	if ctx.Err() != nil {
 		return
 	}
@@ -176,15 +176,6 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 			d.Log.Warn("Cannot write whether a node can be fenced", "node", name, "error", err)
 		}
 	}
-}
-
-// instantNow returns this moment by both clocks of the process.
-func (d *Drills) instantNow() providers.Instant { return providers.InstantOf(d.Now()) }
-
-// distrustedBy returns the node whose record makes a device untrusted; "" for none.
-func (d *Drills) distrustedBy(m machine.Machine) (by string) {
-	d.WithFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
-	return by
 }
 
 // countNode removes from the metrics what was found of a node before, and adds what was found now. The zero found is a

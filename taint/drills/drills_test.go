@@ -203,11 +203,11 @@ func TestDrillSharesTheFleet(t *testing.T) {
 	w := newWorld(t)
 	p := w.drills(0)
 	onAt := func() (at providers.Instant) {
-		w.r.WithFleet(func(f *fleet.Fleet) { at = f.View("n4", p.instantNow()).OnAt })
+		w.r.WithFleet(func(f *fleet.Fleet) { at = f.View("n4", p.Now.Instant()).OnAt })
 		return at
 	}
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.instantNow(), p.instantNow()), p.instantNow())
+		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.Now.Instant(), p.Now.Instant()), p.Now.Instant())
 	})
 	if !onAt().IsZero() {
 		t.Fatal("the fleet knows an On that no device reported")
@@ -218,7 +218,7 @@ func TestDrillSharesTheFleet(t *testing.T) {
 	w.machines["n4"].on = false
 	w.r.WithFleet(func(f *fleet.Fleet) {
 		f.ApplyRecord("n2", "9", &taint.Record{ID: "f-2", FalseOffs: []taint.DeviceRef{{Device: "racks/bmc-9"}}},
-			p.instantNow())
+			p.Now.Instant())
 	})
 	if c := w.drilled(p, "n4"); c.Status != corev1.ConditionFalse || c.Reason != string(reason.Distrusted) {
 		t.Errorf("the record of n2 says that its device lied: got %+v", c)

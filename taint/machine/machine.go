@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
@@ -86,6 +87,14 @@ func (m Machine) AskDevices(
 		return proof.IsDecided(proofs, answers)
 	}
 	return providers.AskEach(ctx, qs, enough, now)
+}
+
+// DistrustedBy returns a function for AskDevices that reads the memory across nodes, which withFleet lends.
+func DistrustedBy(withFleet func(func(*fleet.Fleet))) func(Machine) string {
+	return func(m Machine) (by string) {
+		withFleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) })
+		return by
+	}
 }
 
 // VerdictOf returns the combined answer of several answers of AskDevices.

@@ -66,7 +66,7 @@ func (n *answers) reportFirstSignal() {
 	}
 	var by fleet.Source
 	var silent time.Duration
-	n.Fleet(func(f *fleet.Fleet) { by, silent = f.FirstSuspicion(n.name, n.instantNow()) })
+	n.Fleet(func(f *fleet.Fleet) { by, silent = f.FirstSuspicion(n.name, n.Now.Instant()) })
 	if by == "" {
 		return
 	}

@@ -87,7 +87,7 @@ func (n *decisions) reportDecision(d action.Decision) {
 	case action.SetMark:
 		n.Log.Info("Marked node", "node", n.name, "fence", id, "device", rec.Device)
 	case action.RemoveMark:
-		n.Metrics.observePhase("evict", n.instantNow().Sub(n.course.FenceBegan()))
+		n.Metrics.observePhase("evict", n.Now.Instant().Sub(n.course.FenceBegan()))
 		n.Log.Info("Removed mark", "node", n.name, "fence", id, "result", rec.Result)
 		n.reportKept(d)
 	}

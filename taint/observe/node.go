@@ -83,7 +83,7 @@ func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 // noteNodeRead records what a live look returned.
 func (n *NodeReporter) noteNodeRead(o decide.NodeRead) {
 	n.node = o.Node
-	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.instantNow()).Suspicion(o.Look) })
+	n.Fleet(func(f *fleet.Fleet) { n.suspicion = f.View(n.name, n.Now.Instant()).Suspicion(o.Look) })
 	if o.Look.Exists {
 		n.states.setMode(o.Facts.Mode.String())
 	}

@@ -73,7 +73,7 @@ func newScene(t *testing.T, phase taint.Phase) *scene {
 
 // look has the node read live.
 func (s *scene) look() {
-	now := s.instantNow()
+	now := s.Now.Instant()
 	o := decide.NodeRead{Look: taint.NewLook(s.object, nil, taint.DefaultKey, now, now), Node: s.object}
 	o.Facts.Devices, o.Facts.Mode = []proof.Device{{Name: "bmc/n1"}}, fence.Fence
 	s.observes(action.Decision{Action: action.ReadNode{}}, o)
@@ -81,7 +81,7 @@ func (s *scene) look() {
 
 // observes has a step told that brought an observation.
 func (s *scene) observes(d action.Decision, o decide.Observation) {
-	began := s.instantNow()
+	began := s.Now.Instant()
 	if o != nil {
 		s.course.Apply(began, &s.known, o)
 	}
@@ -104,10 +104,10 @@ func (s *scene) does(d action.Decision) {
 		o = decide.ActionDone{Writes: decide.Writes{Made: made}}
 	}
 	// Not applied: the next step reports on the same look.
-	began := s.instantNow()
+	began := s.Now.Instant()
 	s.now = s.now.Add(time.Millisecond)
 	s.ReportStep(s.t.Context(),
-		decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.instantNow()})
+		decide.StepDone{Look: s.course.Look(), Decision: d, Outcome: o, Began: began, Ended: s.Now.Instant()})
 }
 
 // told returns the Events that were sent.
@@ -517,7 +517,7 @@ func TestStepsAreTold(t *testing.T) {
 	}
 	at := func(seconds int) providers.Instant {
 		s.now = newYear.Add(time.Duration(seconds) * time.Second)
-		return s.instantNow()
+		return s.Now.Instant()
 	}
 	tells := func(seconds int, a action.Action, o decide.Observation) {
 		began := at(seconds)

@@ -47,7 +47,7 @@ type Options struct {
 	Leading func() error             // nil while this process is sure to be the leader
 	Writing func() bool              // whether pods of any node are being written
 	Fleet   func(func(*fleet.Fleet)) // lends the memory across nodes
-	Now     func() time.Time
+	Now     providers.Clock
 }
 
 // Observer reports on all nodes. Its methods may be called at the same time.
@@ -67,9 +67,6 @@ func New(o Options) *Observer {
 		once:    map[string]time.Time{},
 	}
 }
-
-// instantNow returns this moment by both clocks of the process.
-func (o *Observer) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
 
 // Start sends the Events that waited, until ctx ends.
 func (o *Observer) Start(ctx context.Context) error {

@@ -108,9 +108,9 @@ func TestWatchDevices(t *testing.T) {
 			t.Fatalf("watched: got %q after %d Watches, want a and b after one", got, begun)
 		}
 
-		o.Fleet(func(f *fleet.Fleet) { f.AddNode("a", o.instantNow()) })
+		o.Fleet(func(f *fleet.Fleet) { f.AddNode("a", o.Now.Instant()) })
 		p.f(providers.Target{Node: "a"}, providers.Observation{State: providers.PowerOn})
-		if at := o.fleetView("a").OnAt; !at.Equal(o.instantNow()) {
+		if at := o.fleetView("a").OnAt; !at.Equal(o.Now.Instant()) {
 			t.Errorf("a says On: got On at %s, want now", at.Wall)
 		}
 		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})

@@ -25,7 +25,7 @@ import (
 // observeLease applies a Lease to the fleet, and reports whether it changed.
 func (w *Options) observeLease(l *coordinationv1.Lease) (changed bool) {
 	w.Fleet(func(f *fleet.Fleet) {
-		changed = f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.instantNow())
+		changed = f.ApplyLease(l.Name, l.ResourceVersion, taint.LeaseDuration(l), w.Now.Instant())
 	})
 	return changed
 }
@@ -131,7 +131,7 @@ func (w *Options) scanLeases(ctx context.Context) {
 		}
 		var changed []string
 		var silent bool
-		w.Fleet(func(f *fleet.Fleet) { changed, silent = f.Tick(w.instantNow()), f.IsSilent() })
+		w.Fleet(func(f *fleet.Fleet) { changed, silent = f.Tick(w.Now.Instant()), f.IsSilent() })
 		if silent && w.Now().Sub(listed) >= relist {
 			listed = w.Now()
 			w.listLeases(ctx)

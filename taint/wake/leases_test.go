@@ -99,7 +99,7 @@ func TestScanOfLeases(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		w := o
-		w.Fleet(func(f *fleet.Fleet) { f.AddNode("n1", w.instantNow()); f.AddNode("n2", w.instantNow()) })
+		w.Fleet(func(f *fleet.Fleet) { f.AddNode("n1", w.Now.Instant()); f.AddNode("n2", w.Now.Instant()) })
 		wait.Go(func() { w.scanLeases(ctx) })
 		woken := func() (names []string) {
 			for len(nodes) > 0 {

@@ -137,7 +137,7 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 		targets[i] = m.Target
 		targets[i].Heard = p.fleetView(m.Target.Node).Beat.Wall
 	}
-	answers := providers.AskAll(ctx, provider, p.by, targets, p.instantNow)
+	answers := providers.AskAll(ctx, provider, p.by, targets, p.Now.Instant)
 	if ctx.Err() != nil {
 		return -1
 	}
@@ -154,7 +154,7 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 		off = nil
 	}
 	for _, i := range off {
-		if !p.isDistrusted(ms[i]) {
+		if machine.DistrustedBy(p.Fleet)(ms[i]) == "" {
 			p.reportOff(ctx, ms[i].Target.Node, answers[i])
 		}
 	}
@@ -164,12 +164,6 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 		u.slower = 1
 	}
 	return max(0, u.pace*time.Duration(u.slower)-p.Now().Sub(begun))
-}
-
-// isDistrusted reports whether a record makes the device untrusted.
-func (p *poller) isDistrusted(m machine.Machine) (by bool) {
-	p.Fleet(func(f *fleet.Fleet) { by = f.DistrustingNode(m.Identity, m.Device, m.Target.Node) != "" })
-	return by
 }
 
 // findOff returns the places of the answers that are exactly Off, and whether any device knew anything. Unknown is no
@@ -191,8 +185,8 @@ func findOff(answers []providers.Answer) (off []int, known bool) {
 func (p *poller) reportOff(ctx context.Context, node string, a providers.Answer) {
 	var before fleet.Source
 	p.Fleet(func(f *fleet.Fleet) {
-		before = f.View(node, p.instantNow()).Hint
-		f.ApplyHint(node, fleet.Poll, p.instantNow())
+		before = f.View(node, p.Now.Instant()).Hint
+		f.ApplyHint(node, fleet.Poll, p.Now.Instant())
 	})
 	if before == "" {
 		p.Log.Info("A polled device says that the machine is off", "node", node, "provider", p.by, "raw", a.Raw)

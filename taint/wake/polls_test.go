@@ -205,9 +205,9 @@ func TestPollHints(t *testing.T) {
 				t.Errorf("n%d: asked %d times in a minute, want every 5 s", i, len(at))
 			}
 		}
-		x.Fleet(func(f *fleet.Fleet) { f.AddNode("n0", x.instantNow()) })
+		x.Fleet(func(f *fleet.Fleet) { f.AddNode("n0", x.Now.Instant()) })
 		time.Sleep(6 * time.Second)
-		if at := x.fleetView("n0").OnAt; x.instantNow().Sub(at) > 6*time.Second {
+		if at := x.fleetView("n0").OnAt; x.Now.Instant().Sub(at) > 6*time.Second {
 			t.Errorf("n0 is polled and on: got On at %s, want within the period", at.Wall)
 		}
 		if k.worst != 1 {

@@ -72,7 +72,7 @@ func (p *push) watchOnce(ctx context.Context) (err error) {
 func (p *push) handlePush(ctx context.Context, t providers.Target, o providers.Observation) {
 	p.Metrics.pushes.WithLabelValues(o.State.String()).Inc()
 	if o.State == providers.PowerOn {
-		p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(t.Node, p.instantNow()) })
+		p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(t.Node, p.Now.Instant()) })
 		return
 	}
 	p.addHint(t.Node, fleet.Push)

@@ -42,7 +42,7 @@ type Options struct {
 	Metrics *Metrics
 	Config  func() *Config
 	Key     string // the mark's key
-	Now     func() time.Time
+	Now     providers.Clock
 	// Nodes receives the nodes to look at.
 	Nodes chan<- event.GenericEvent
 	// Fleet lends the memory across nodes to a function, which must not block.
@@ -56,18 +56,15 @@ type Options struct {
 	Storage func(ctx context.Context, tell func(node string))
 }
 
-// instantNow returns this moment by both clocks of the process.
-func (o *Options) instantNow() providers.Instant { return providers.InstantOf(o.Now()) }
-
 // fleetView returns what the fleet's memory knows of a node now.
 func (o *Options) fleetView(node string) (v fleet.View) {
-	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.instantNow()) })
+	o.Fleet(func(f *fleet.Fleet) { v = f.View(node, o.Now.Instant()) })
 	return v
 }
 
 // addHint adds the hint of a source, which was not asked for a fence, that a node's machine does not run.
 func (o *Options) addHint(node string, by fleet.Source) {
-	o.Fleet(func(f *fleet.Fleet) { f.ApplyHint(node, by, o.instantNow()) })
+	o.Fleet(func(f *fleet.Fleet) { f.ApplyHint(node, by, o.Now.Instant()) })
 }
 
 // wakeNode queues a node for a look. It blocks until the queue accepts it, or ctx ends.

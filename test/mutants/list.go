@@ -1663,7 +1663,8 @@ var Mutants = []Mutant{
 		Old: "len(seen.Devices) > 0", New: "false",
 	},
 	{
-		Name: "drill: what a record says of a device is not asked for", In: "taint/drills.Drills.distrustedBy",
+		Name: "drill: what a record says of a device is not asked for", In: "taint/machine.DistrustedBy",
+		Tests: []string{"./taint/drills"},
 		Old: "f.DistrustingNode(m.Identity, m.Device, m.Target.Node)",
 		New: `f.DistrustingNode(m.Identity, m.Device, m.Target.Node)[:0]`,
 	},
@@ -2998,7 +2999,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: a distrusted device gives a hint", In: "taint/wake.poller.askUnit",
-		Old: "!p.isDistrusted(ms[i])", New: "true",
+		Old: `machine.DistrustedBy(p.Fleet)(ms[i]) == ""`, New: `machine.DistrustedBy(p.Fleet)(ms[i]) != "nobody"`,
 	},
 	{
 		Name: "pace: storage pods wait for older fences' pods", In: "taint/decide/fleet.compareTurns",
@@ -3220,7 +3221,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "polls: an Off is no hint", In: "taint/wake.poller.reportOff",
-		Old: "f.ApplyHint(node, fleet.Poll, p.instantNow())", New: "",
+		Old: "f.ApplyHint(node, fleet.Poll, p.Now.Instant())", New: "",
 	},
 	{
 		Name: "polls: it ends before its questions do", In: "taint/wake.poller.stop",
@@ -4611,7 +4612,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "controller: no power-off where the pause is read slowly", In: "taint/controller.reads.ReadNode",
-		Old: "l.Got = w.instantNow()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
+		Old: "l.Got = w.Now.Instant()", New: "", Tests: []string{"./taint/controller -short -run TestSlowPause"},
 	},
 	{
 		Name: "controller: no power-off where the API server is slow", In: "taint/decide.Node.lastActionHolds",
@@ -5780,7 +5781,7 @@ var Mutants = []Mutant{
 	{
 		Name: "controller: a new leader does not know who is powered off (6)",
 		In:   "taint/controller.Reconciler.loadFleet",
-		Old:  "r.seeNode(f, n)", New: "f.AddNode(n.Name, r.instantNow())",
+		Old:  "r.seeNode(f, n)", New: "f.AddNode(n.Name, r.Now.Instant())",
 		Tests: glue,
 	},
 	{
@@ -8515,7 +8516,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a device's push of On is not remembered", In: "taint/wake.push.handlePush",
-		Old: "p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(t.Node, p.instantNow()) })", New: "",
+		Old: "p.Fleet(func(f *fleet.Fleet) { f.ApplyOnAnswer(t.Node, p.Now.Instant()) })", New: "",
 	},
 	{
 		Name: "after: a polled On is not remembered", In: "taint/wake.poller.askUnit",
