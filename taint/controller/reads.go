@@ -18,7 +18,7 @@ import (
 // reads implements the World's actions that change nothing.
 type reads struct{ *work }
 
-// finishRead returns what a read returned, or why it failed. Either shows whether the API server answers.
+// finishRead returns the observation o of a read; if the read failed, why. Either shows whether the API server answers.
 func (w reads) finishRead(o decide.Observation, err error) decide.Observation {
 	if w.noteReadResult(err); err != nil {
 		return decide.ReadFailed{Err: err}
@@ -61,50 +61,33 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 // ListPods lists the pods bound to the node.
 func (w reads) ListPods(ctx context.Context) decide.Observation {
 	objects, err := kube.ListPods(ctx, w.Live, w.name)
-	if err != nil {
-		return w.finishRead(nil, err)
+	if err == nil {
+		w.st.objects = slimPods(objects)
 	}
-	seen := kube.SeePods(objects, w.Key, w.Config().EvictFirst)
-	w.st.objects = slimPods(objects)
-	return w.finishRead(decide.PodsListed{Pods: seen}, nil)
+	return w.finishRead(decide.PodsListed{Pods: kube.SeePods(objects, w.Key, w.Config().EvictFirst)}, err)
 }
 
 // ReadVolumes reads the volumes of pods.
 func (w reads) ReadVolumes(ctx context.Context, a action.ReadVolumes) decide.Observation {
 	of, unread, err := kube.ReadVolumes(ctx, w.Live, w.st.objectsOf(a.Pods))
-	if err != nil {
-		return w.finishRead(nil, err)
-	}
 	w.Config().fillVolumeHealth(w.st.objectsOf(a.Pods), of)
-	return w.finishRead(decide.VolumesRead{ByPod: of, Err: unread}, nil)
+	return w.finishRead(decide.VolumesRead{ByPod: of, Err: unread}, err)
 }
 
 // ListAttachments lists the attachments that name the node.
 func (w reads) ListAttachments(ctx context.Context, a action.ListAttachments) decide.Observation {
-	var list []action.Attachment
 	if a.Live {
-		live, err := w.attachedTo(ctx, w.name)
-		if err != nil {
-			return w.finishRead(nil, err)
-		}
-		list = live
-	} else {
-		cached, err := kube.ListAttachments(ctx, w.Cache, client.MatchingFields{nodeNameIndex: w.name})
-		if err != nil {
-			return w.finishRead(nil, err)
-		}
-		list = cached[w.name]
+		list, err := w.attachedTo(ctx, w.name)
+		return w.finishRead(decide.AttachmentsListed{Attachments: list, Live: true}, err)
 	}
-	return w.finishRead(decide.AttachmentsListed{Attachments: list, Live: a.Live}, nil)
+	cached, err := kube.ListAttachments(ctx, w.Cache, client.MatchingFields{nodeNameIndex: w.name})
+	return w.finishRead(decide.AttachmentsListed{Attachments: cached[w.name]}, err)
 }
 
 // ReadOwners reads what controls the owners of pods.
 func (w reads) ReadOwners(ctx context.Context, a action.ReadOwners) decide.Observation {
 	of, err := kube.ReadOwners(ctx, w.Live, a.Pods)
-	if err != nil {
-		return w.finishRead(nil, err)
-	}
-	return w.finishRead(decide.OwnersRead{ByPod: of}, nil)
+	return w.finishRead(decide.OwnersRead{ByPod: of}, err)
 }
 
 // ReadStorageSetting reads what Longhorn's own setting makes it do.
@@ -121,28 +104,19 @@ func (w reads) ReadAwaitedClaims(ctx context.Context, a action.ReadAwaitedClaims
 		}
 	}
 	claims, err := kube.ListAwaitedClaims(ctx, w.Live, w.name, namespaces)
-	if err != nil {
-		return w.finishRead(nil, err)
-	}
-	return w.finishRead(decide.AwaitedClaimsRead{Claims: claims}, nil)
+	return w.finishRead(decide.AwaitedClaimsRead{Claims: claims}, err)
 }
 
 // ListEtcdPods lists etcd's pods.
 func (w reads) ListEtcdPods(ctx context.Context) decide.Observation {
 	members, err := kube.ListEtcdMembers(ctx, w.Live)
-	if err != nil {
-		return w.finishRead(nil, err)
-	}
-	return w.finishRead(decide.EtcdPodsListed{Ready: members}, nil)
+	return w.finishRead(decide.EtcdPodsListed{Ready: members}, err)
 }
 
 // ReadClaims reads the claims of PersistentVolumes.
 func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Observation {
 	claims, err := kube.ReadClaims(ctx, w.Live, a.PVs)
-	if err != nil {
-		return w.finishRead(nil, err)
-	}
-	return w.finishRead(decide.ClaimsRead{ByVolume: claims}, nil)
+	return w.finishRead(decide.ClaimsRead{ByVolume: claims}, err)
 }
 
 // AskDevices asks the machine's devices, live.
