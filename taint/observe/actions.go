@@ -47,10 +47,8 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 			log.Info("Cleared volume lists", "policy", a.Policy,
 				"inUse", len(l.InUse)-len(a.InUse), "attached", len(l.Attached)-len(a.Attached))
 		}
-	case action.PowerOff:
-		reportPowerOff(log, o.Power)
-	case action.PowerOn:
-		reportPowerOn(log, o.Power)
+	case action.PowerOff, action.PowerOn:
+		reportPower(log, a, o.Power)
 	case action.DeleteAttachments:
 		reportUnwritten(log, s.Decision.Action, o.Writes)
 		for _, one := range a.Attachments {
@@ -64,32 +62,17 @@ func (n *actions) reportDone(s decide.StepDone, o decide.ActionDone) {
 	}
 }
 
-// reportPowerOff reports what each device answered to a power-off.
-func reportPowerOff(log *slog.Logger, by []decide.PowerSent) {
+// reportPower reports what each device answered to a power-off or a power-on.
+func reportPower(log *slog.Logger, a action.Action, by []decide.PowerSent) {
 	for _, d := range by {
-		log := log.With("device", d.Device)
+		log := log.With("device", d.Device, "act", action.Name(a))
 		switch {
 		case d.Withheld:
-			log.Warn("Power-off was not sent", "error", d.Err)
+			log.Warn("Power request was not sent", "error", d.Err)
 		case d.Err != nil:
-			log.Error("Power-off was not accepted", "error", d.Err)
+			log.Error("Power request was not accepted", "error", d.Err)
 		default:
-			log.Info("Sent power-off")
-		}
-	}
-}
-
-// reportPowerOn reports what each device answered to a power-on.
-func reportPowerOn(log *slog.Logger, by []decide.PowerSent) {
-	for _, d := range by {
-		log := log.With("device", d.Device)
-		switch {
-		case d.Withheld:
-			log.Warn("Power-on was not sent", "error", d.Err)
-		case d.Err != nil:
-			log.Error("Power-on was not accepted", "error", d.Err)
-		default:
-			log.Info("Sent power-on")
+			log.Info("Sent power request")
 		}
 	}
 }
