@@ -20,7 +20,7 @@ type base struct {
 	writer kube.Writer
 	gate   *gate        // of pod writes
 	runs   atomic.Int32 // batches of pod writes that are under way
-	pauses sharedMaps   // of Config.Exclusions
+	pauses sync.Map     // the shared calls that read the ConfigMaps of Config.Exclusions
 
 	attached sharing.Call[map[string][]action.Attachment] // all of them, by node
 

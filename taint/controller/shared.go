@@ -15,13 +15,7 @@ import (
 // everything else by itself.
 type sharedReader struct {
 	client.Reader
-	*sharedMaps
-}
-
-// sharedMaps are the shared calls that read each ConfigMap.
-type sharedMaps struct {
-	mu sync.Mutex // guards what follows
-	by map[client.ObjectKey]*sharing.Call[*corev1.ConfigMap]
+	calls *sync.Map // a *sharing.Call[*corev1.ConfigMap] by each client.ObjectKey
 }
 
 // Get reads live: the read is sent after Get was called.
@@ -32,7 +26,9 @@ func (o sharedReader) Get(
 	if !ok {
 		return o.Reader.Get(ctx, key, into, opts...)
 	}
-	read, err := o.callFor(key).Ask(ctx, kube.Timeout, func(ctx context.Context) (*corev1.ConfigMap, error) {
+	call, _ := o.calls.LoadOrStore(key, &sharing.Call[*corev1.ConfigMap]{})
+	ask := call.(*sharing.Call[*corev1.ConfigMap]).Ask
+	read, err := ask(ctx, kube.Timeout, func(ctx context.Context) (*corev1.ConfigMap, error) {
 		out := &corev1.ConfigMap{}
 		return out, o.Reader.Get(ctx, key, out, opts...)
 	})
@@ -40,16 +36,4 @@ func (o sharedReader) Get(
 		read.DeepCopyInto(cm) // other callers share it
 	}
 	return err
-}
-
-func (s *sharedMaps) callFor(key client.ObjectKey) *sharing.Call[*corev1.ConfigMap] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.by[key] == nil {
-		if s.by == nil {
-			s.by = map[client.ObjectKey]*sharing.Call[*corev1.ConfigMap]{}
-		}
-		s.by[key] = &sharing.Call[*corev1.ConfigMap]{}
-	}
-	return s.by[key]
 }
