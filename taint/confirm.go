@@ -24,9 +24,9 @@ type Confirmation struct {
 	NodeUID string `json:"nodeUID"`
 	BootID  string `json:"bootID"`
 	Fence   string `json:"fence"` // the id of the fence that it is evidence for: the open one, else the next one
-	// AfterFence is LastFenceID of the Node's record then. If the Node has another by now, a different fence came next.
-	AfterFence string    `json:"after"`
-	At         time.Time `json:"at"` // when it was given, by the person's clock
+	// LastFence is LastFenceID of the Node's record then. If the Node has another by now, a different fence came next.
+	LastFence string    `json:"after"`
+	At        time.Time `json:"at"` // when it was given, by the person's clock
 }
 
 // MaxReason bounds a Confirmation's reason, in bytes.
@@ -94,7 +94,7 @@ func ConfirmationOf(node *corev1.Node) (*Confirmation, error) {
 		return nil, fmt.Errorf("%w: it is for fence %s, and %s is open", ErrConfirmation, c.Fence, rec.ID)
 	case !rec.IsOpen() && rec != nil && rec.ID == c.Fence:
 		return nil, fmt.Errorf("%w: its fence is done", ErrConfirmation)
-	case !rec.IsOpen() && LastFenceID(rec) != c.AfterFence:
+	case !rec.IsOpen() && LastFenceID(rec) != c.LastFence:
 		return nil, fmt.Errorf("%w: another fence has been done since", ErrConfirmation)
 	}
 	return &c, nil

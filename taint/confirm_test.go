@@ -11,13 +11,13 @@ import (
 )
 
 func TestConfirmed(t *testing.T) {
-	c := Confirmation{AfterFence: "f-0", By: "ann@example.net", Reason: "seen it dark <rack 7> & unplugged it",
+	c := Confirmation{LastFence: "f-0", By: "ann@example.net", Reason: "seen it dark <rack 7> & unplugged it",
 		NodeUID: "u1", BootID: "b1", Fence: "f-1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	record := func(id string, p Phase, res Result) string {
 		return Record{ID: id, NodeUID: "u1", By: "me"}.EnterPhase(p, res, c.At).Encode()
 	}
 	first := c
-	first.AfterFence = ""
+	first.LastFence = ""
 	for _, tc := range []struct {
 		name   string
 		text   string

@@ -82,13 +82,13 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		return "", fmt.Errorf("node %s: %w; to close the fence: forcefence release %s --yes", name, err, name)
 	}
 	confirmation := taint.Confirmation{
-		By:         me.Status.UserInfo.Username,
-		Reason:     reason,
-		NodeUID:    string(node.UID),
-		BootID:     node.Status.NodeInfo.BootID,
-		Fence:      controller.NewFenceID(),
-		AfterFence: taint.LastFenceID(rec),
-		At:         now().UTC().Truncate(time.Second),
+		By:        me.Status.UserInfo.Username,
+		Reason:    reason,
+		NodeUID:   string(node.UID),
+		BootID:    node.Status.NodeInfo.BootID,
+		Fence:     controller.NewFenceID(),
+		LastFence: taint.LastFenceID(rec),
+		At:        now().UTC().Truncate(time.Second),
 	}
 	if rec.IsOpen() {
 		confirmation.Fence = rec.ID

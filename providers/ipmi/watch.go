@@ -96,7 +96,7 @@ func (w *trapWatch) handlePacket(from netip.Addr, b []byte) {
 // askBMC asks one BMC, and again soon after a trap.
 func (w *trapWatch) askBMC(ctx context.Context, i int) {
 	w.mu.Lock()
-	after := w.lastTraps[i]
+	trap := w.lastTraps[i]
 	w.mu.Unlock()
 	asking, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
 	defer cancel()
@@ -104,11 +104,11 @@ func (w *trapWatch) askBMC(ctx context.Context, i int) {
 	switch {
 	case ctx.Err() != nil:
 	case err == nil && o.State != providers.PowerOn:
-		if !after.at.IsZero() {
-			o.Raw = "after a " + after.String() + ": " + o.Raw
+		if !trap.at.IsZero() {
+			o.Raw = "after a " + trap.String() + ": " + o.Raw
 		}
 		w.f(w.targets[i], o)
-	case !after.at.IsZero() && time.Since(after.at) < askFor:
+	case !trap.at.IsZero() && time.Since(trap.at) < askFor:
 		w.questions.RunSoon(i)
 	}
 }

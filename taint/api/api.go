@@ -158,7 +158,7 @@ type FencingStatus struct {
 	// sent; PoweredOn: the machine was on after that; CameOn: it was turned on by another client; FencedAgain: it stays
 	// off, because the node needed another fence too soon
 	// +optional
-	After string `json:"after,omitempty"`
+	PostFence string `json:"after,omitempty"`
 	// when it ended
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`

@@ -164,7 +164,7 @@ func (r *Reconciler) seeNode(f *fleet.Fleet, node *corev1.Node) {
 // whole cost of a healthy node.
 func (r *Reconciler) checkIdle(
 	ctx context.Context, name string, st *nodeState,
-) (idle bool, after time.Duration, err error) {
+) (idle bool, requeueAfter time.Duration, err error) {
 	var node corev1.Node
 	if err := r.Cache.Get(ctx, client.ObjectKey{Name: name}, &node); client.IgnoreNotFound(err) != nil {
 		return false, 0, fmt.Errorf("reading cached node: %w", err)
@@ -195,9 +195,9 @@ func (r *Reconciler) checkIdle(
 	if mode == fence.Disabled {
 		return true, 0, nil
 	}
-	done, after := pins{r.workOn(name, st)}.pinNode(ctx, &node, l)
+	done, requeueAfter := pins{r.workOn(name, st)}.pinNode(ctx, &node, l)
 	st.reporter.ReportPin(&node, done)
-	return true, after, nil
+	return true, requeueAfter, nil
 }
 
 // stateOf returns what is remembered of a node, and creates it if there is none.

@@ -154,7 +154,7 @@ func (e Entry) AddUpdate(t Update) Entry {
 	last := s.Timeline[len(s.Timeline)-1] // a look that a write overtook has a phase that is over
 	s.Phase, s.Result = last.Phase, last.Result
 	if r.Phase == taint.PhaseDone { // an update that comes late is older
-		s.After = cmp.Or(string(r.PostFence), s.After)
+		s.PostFence = cmp.Or(string(r.PostFence), s.PostFence)
 		s.PowerOffTo = addDevices(nil, r.PowerOffTo)
 	} else if IsOpen(&f) {
 		s.PowerOffTo = addDevices(s.PowerOffTo, r.PowerOffTo)
@@ -237,7 +237,7 @@ func (e *Entry) setDerivedFields(t Update) {
 			}
 		}
 		text := resultTexts[s.Result]
-		if after := postFenceTexts[taint.PostFence(s.After)]; after != "" {
+		if after := postFenceTexts[taint.PostFence(s.PostFence)]; after != "" {
 			text += "; " + after
 		}
 		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), text)
@@ -326,7 +326,7 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	if why := found.Spec.Why; why != "" && !found.Spec.StartedAt.IsZero() { // the first one saw what made it suspect
 		o.Spec.Why = why
 	}
-	s.After = cmp.Or(s.After, b.After)
+	s.PostFence = cmp.Or(s.PostFence, b.PostFence)
 	switch {
 	case IsOpen(&o) && !IsOpen(found):
 		s.PowerOffTo = b.PowerOffTo

@@ -469,20 +469,20 @@ func TestAfterwards(t *testing.T) {
 		rec.PostFence = after
 		now := Entry{}.AddUpdate(told(rec, start.Add(time.Hour))).MergeObject(&before).Object
 		c := meta.FindStatusCondition(now.Status.Conditions, api.Finished)
-		if now.Status.After != string(after) || c.Reason != "Evicted" ||
+		if now.Status.PostFence != string(after) || c.Reason != "Evicted" ||
 			!strings.HasSuffix(c.Message, postFenceTexts[after]) || postFenceTexts[after] == "" {
-			t.Errorf("%s: got %q, condition %+v", after, now.Status.After, c)
+			t.Errorf("%s: got %q, condition %+v", after, now.Status.PostFence, c)
 		}
-		now.Status.After, now.Status.Conditions = "", before.Status.Conditions
+		now.Status.PostFence, now.Status.Conditions = "", before.Status.Conditions
 		if diff := cmp.Diff(before, now); diff != "" {
 			t.Errorf("%s: something else changed (-before +now):\n%s", after, diff)
 		}
-		before.Status.After = string(after)
+		before.Status.PostFence = string(after)
 		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).
-			Object; late.Status.After != string(after) {
-			t.Errorf("%s: told again: got %q", after, late.Status.After)
+			Object; late.Status.PostFence != string(after) {
+			t.Errorf("%s: told again: got %q", after, late.Status.PostFence)
 		}
-		before.Status.After = ""
+		before.Status.PostFence = ""
 	}
 }
 

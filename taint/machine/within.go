@@ -44,17 +44,17 @@ func (w *Within) State(ctx context.Context, t providers.Target) (providers.Obser
 	hosts := make([]proof.Host, len(w.Hosts))
 	late := make([]<-chan providers.PlaceAnswer, len(w.Hosts))
 	w.forEachHost(func(i int, h *Host) { hosts[i], late[i] = w.askHypervisor(ctx, h, t) })
-	open := func(h proof.Host) bool { return h.Off.State != providers.PowerOff && !h.Before.Absent }
+	open := func(h proof.Host) bool { return h.Off.State != providers.PowerOff && !h.First.Absent }
 	if !slices.ContainsFunc(hosts, open) {
 		w.forEachHost(func(i int, h *Host) {
 			if hosts[i].Off.State != providers.PowerOff {
-				hosts[i].After = providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now)
+				hosts[i].Second = providers.AskPlace(ctx, w.Guests, h.Hypervisor, t, w.Now)
 			}
 		})
 	}
 	for i := range hosts {
 		select {
-		case hosts[i].Before = <-late[i]: // it is alive, no matter what its host's device answered
+		case hosts[i].First = <-late[i]: // it is alive, no matter what its host's device answered
 		default:
 		}
 	}
@@ -72,15 +72,15 @@ func (w *Within) askHypervisor(
 	slow := time.NewTimer(hostAskDelay)
 	defer slow.Stop()
 	select {
-	case out.Before = <-placed:
+	case out.First = <-placed:
 	case <-slow.C:
 	}
-	if out.Before.HasAnswer() && out.Before.Absent {
+	if out.First.HasAnswer() && out.First.Absent {
 		return out, nil
 	}
 	out.Off = h.askDevice(ctx, w.Now)
-	if out.Before.Got.IsZero() && out.Off.State != providers.PowerOff {
-		out.Before = <-placed // it may only be slow
+	if out.First.Got.IsZero() && out.Off.State != providers.PowerOff {
+		out.First = <-placed // it may only be slow
 	}
 	return out, placed
 }

@@ -54,12 +54,12 @@ type FencingWriterOptions struct {
 
 // trackedFence is one fence that has, or may have, a write still to come.
 type trackedFence struct {
-	entry  journal.Entry
-	joined bool      // entry includes what the object held
-	dirty  bool      // entry differs from the object, and must be written
-	since  time.Time // when it became dirty, or was last updated
-	after  time.Time // not to be written before that
-	failed int       // writes in a row
+	entry     journal.Entry
+	joined    bool      // entry includes what the object held
+	dirty     bool      // entry differs from the object, and must be written
+	since     time.Time // when it became dirty, or was last updated
+	notBefore time.Time // not to be written before that
+	failed    int       // writes in a row
 }
 
 const (
@@ -118,7 +118,7 @@ func (c *FencingWriter) putEntry(f *trackedFence, e journal.Entry) {
 		return
 	}
 	if !journal.IsOpen(&e.Object) && journal.IsOpen(&f.entry.Object) && f.failed == 0 {
-		f.after = time.Time{}
+		f.notBefore = time.Time{}
 	}
 	f.entry, f.dirty = e, true
 	select {
@@ -199,7 +199,7 @@ func (c *FencingWriter) nextDue(now time.Time) (name string, next time.Time) {
 	defer c.mu.Unlock()
 	for _, n := range slices.Sorted(maps.Keys(c.fences)) {
 		f := c.fences[n]
-		after := f.after
+		after := f.notBefore
 		if c.missing && after.Before(c.again) {
 			after = c.again
 		}
@@ -209,7 +209,7 @@ func (c *FencingWriter) nextDue(now time.Time) (name string, next time.Time) {
 			if next.IsZero() || after.Before(next) {
 				next = after
 			}
-		case name == "" || after.Before(c.fences[name].after):
+		case name == "" || after.Before(c.fences[name].notBefore):
 			name = n
 		}
 	}
@@ -237,7 +237,7 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 		return false
 	case err != nil:
 		f.failed++
-		f.after = now.Add(min(time.Second<<min(f.failed-1, 6), time.Minute))
+		f.notBefore = now.Add(min(time.Second<<min(f.failed-1, 6), time.Minute))
 		if !c.missing {
 			c.Metrics.fencingWrites.WithLabelValues("failed").Inc()
 			if f.failed == 1 || f.failed == 7 {
@@ -247,7 +247,7 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 		return false
 	}
 	c.Metrics.fencingWrites.WithLabelValues("written").Inc()
-	f.failed, f.after, f.joined = 0, now.Add(fencingSpacing), true
+	f.failed, f.notBefore, f.joined = 0, now.Add(fencingSpacing), true
 	if f.dirty = !equality.Semantic.DeepEqual(f.entry.Object, entry.Object); f.dirty {
 		if !joined { // then add what came meanwhile
 			f.entry = f.entry.MergeObject(&written.Object)

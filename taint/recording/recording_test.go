@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -129,7 +130,7 @@ func TestFactsComeBack(t *testing.T) {
 			Mode: fence.Shadow, Devices: []proof.Device{{Name: "racks/https://admin:" + "of-the-pod-only" + "@bmc"}},
 			NewID: "f-1", By: "me",
 			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
-				Retry: 2 * time.Minute},
+				Retry: 2 * time.Minute, PostFence: fence.PostFence{PowerOn: true, PerDay: 2}},
 		},
 		Evict: evict.Settings{DetachTimeout: time.Minute},
 	}
@@ -144,8 +145,12 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
-	if err := json.Unmarshal(EncodeJSON(factsOf(f, decide.ExternalFacts{})), &back); err != nil {
+	text := EncodeJSON(factsOf(f, decide.ExternalFacts{}))
+	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
+	}
+	if key := `"After":{"PowerOn":true,`; !bytes.Contains(text, []byte(key)) || back.Fence.PostFence != f.PostFence {
+		t.Errorf("got %s, want %s as in earlier recordings, and the same after it was read", text, key)
 	}
 	got, err := back.toFacts("f-1")
 	if err != nil {

@@ -2869,7 +2869,7 @@ var Mutants = []Mutant{
 	{
 		Name: "records: a power-on after a clock that runs ahead waits for an hour",
 		In:   "taint/decide/fence.View.decideAfterFence",
-		Old:  "v.Facts.After.Delay - v.ageOf(rec.At)", New: "v.Facts.After.Delay - v.Now.Wall.Sub(rec.At)",
+		Old:  "v.Facts.PostFence.Delay - v.ageOf(rec.At)", New: "v.Facts.PostFence.Delay - v.Now.Wall.Sub(rec.At)",
 		Tests: []string{"./taint/decide/fence"},
 	},
 	{
@@ -6836,7 +6836,7 @@ var Mutants = []Mutant{
 	{
 		Name: "confirm: a word that was used counts again after another fence (1)", In: "taint.ConfirmationOf",
 		Tests: []string{"./taint"},
-		Old:   "!rec.IsOpen() && LastFenceID(rec) != c.AfterFence", New: "false",
+		Old:   "!rec.IsOpen() && LastFenceID(rec) != c.LastFence", New: "false",
 	},
 	{
 		Name: "confirm: a mark without a value is no fence (1)", In: "taint.LastFenceID", Tests: []string{"./taint"},
@@ -6844,7 +6844,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "confirm: it does not say after which fence", In: "cmd/forcefence.confirmOff",
-		Old: "AfterFence: taint.LastFenceID(rec)", New: "",
+		Old: "LastFence: taint.LastFenceID(rec)", New: "",
 	},
 	{
 		Name: "devices: one that takes its time is as any other", In: "providers.AskEach",
@@ -6926,18 +6926,18 @@ var Mutants = []Mutant{
 	{
 		Name: "within: a hypervisor that was asked before the host was off counts (2)",
 		In:   "taint/decide/proof.VerdictOfHosts",
-		Old:  "h.After.At.Before(known)", New: "false",
+		Old:  "h.Second.At.Before(known)", New: "false",
 		Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
 		Name: "within: a guest that moves between two that live is missed by both (4)",
 		In:   "taint/decide/proof.VerdictOfHosts",
-		Old:  "known = latestOf(known, h.Before.Got)", New: "known = latestOf(known, providers.Instant{})",
+		Old:  "known = latestOf(known, h.First.Got)", New: "known = latestOf(known, providers.Instant{})",
 		Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: what a hypervisor said at first is not looked at (4)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "[]providers.PlaceAnswer{h.Before, h.After}", New: "[]providers.PlaceAnswer{h.After}",
+		Old: "[]providers.PlaceAnswer{h.First, h.Second}", New: "[]providers.PlaceAnswer{h.Second}",
 		Tests: []string{"./taint/decide/proof -run TestNoMigrationIsMissed"},
 	},
 	{
@@ -6947,15 +6947,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a silent hypervisor has no guest (2)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "!h.Before.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
+		Old: "!h.First.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: a hypervisor that fell silent has no guest (2)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "!h.After.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
+		Old: "!h.Second.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: another host's device proves (3)", In: "taint/decide/proof.VerdictOfHosts",
-		Old: "h.Before.HasAnswer() || h.After.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
+		Old: "h.First.HasAnswer() || h.Second.HasAnswer()", New: "false", Tests: []string{"./taint/decide/proof"},
 	},
 	{
 		Name: "within: nobody is off, and the guest is (2)", In: "taint/decide/proof.VerdictOfHosts",
@@ -6975,18 +6975,18 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "within: a hypervisor that lost its power is waited for", In: "taint/machine.Within.askHypervisor",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.Before.Got.IsZero()",
+		Old: "out.First.Got.IsZero() && out.Off.State != providers.PowerOff", New: "out.First.Got.IsZero()",
 		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
 		Name: "within: a slow hypervisor is a silent one", In: "taint/machine.Within.askHypervisor",
-		Old: "out.Before.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false",
+		Old: "out.First.Got.IsZero() && out.Off.State != providers.PowerOff", New: "false",
 		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
 		Name: "within: nobody hears a hypervisor that answers after its host's device (3)",
 		In:   "taint/machine.Within.State",
-		Old:  "case hosts[i].Before = <-late[i]:", New: "case <-late[i]:",
+		Old:  "case hosts[i].First = <-late[i]:", New: "case <-late[i]:",
 		Tests: []string{"./taint/machine -run Within"},
 	},
 	{
@@ -8416,15 +8416,15 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a machine is powered on though nobody said so", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()",
+		Old: "!v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()",
 	},
 	{
 		Name: "after: mode observe powers on", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "!v.Facts.After.PowerOn || len(rec.OffBy) == 0 || rec.IsVouchedFor()",
+		Old: "!v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "!v.Facts.PostFence.PowerOn || len(rec.OffBy) == 0 || rec.IsVouchedFor()",
 	},
 	{
 		Name: "after: mode shadow powers on", In: "taint/decide/fence.Step",
-		Old: "v.Facts.Mode, v.Facts.After = Fence, PostFence{}", New: "v.Facts.Mode = Fence",
+		Old: "v.Facts.Mode, v.Facts.PostFence = Fence, PostFence{}", New: "v.Facts.Mode = Fence",
 	},
 	{
 		Name: "after: a machine that we did not turn off is powered on", In: "taint/decide/proof.PowerOffs.AcceptedBy",
@@ -8436,7 +8436,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a person's fence powers on", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "!v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0",
+		Old: "!v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor()", New: "!v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0",
 	},
 	{
 		Name: "after: powered on at once", In: "taint/decide/fence.View.decideAfterFence",
@@ -8448,7 +8448,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: a node that needs another fence soon is powered on", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "rec.Since.Sub(last) < v.Facts.After.Again", New: "false",
+		Old: "rec.Since.Sub(last) < v.Facts.PostFence.Again", New: "false",
 	},
 	{
 		Name: "after: what somebody turned on is ours to turn on", In: "taint/decide/fence.View.decideAfterFence",
@@ -8468,7 +8468,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: as often as it likes", In: "taint/decide/fence.View.decideAfterFence",
-		Old: "len(of) >= v.Facts.After.PerDay", New: "false",
+		Old: "len(of) >= v.Facts.PostFence.PerDay", New: "false",
 	},
 	{
 		Name: "after: a power-on is sent before the record says so", In: "taint/decide/fence.View.decideAfterFence",
@@ -8548,7 +8548,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "after: what became of the machine is not told", In: "taint/journal.Entry.AddUpdate",
-		Old: "s.After = cmp.Or(string(r.PostFence), s.After)", New: "",
+		Old: "s.PostFence = cmp.Or(string(r.PostFence), s.PostFence)", New: "",
 	},
 	{
 		Name: "after: what is added to a fence counts as another", In: "taint/observe.decisions.reportDecision",
@@ -8643,11 +8643,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "ipmi: a trap is believed", In: "providers/ipmi.trapWatch.askBMC", Tests: ipmiTraps,
-		Old: "err == nil && o.State != providers.PowerOn", New: "err == nil && (o.State != providers.PowerOn || !after.at.IsZero())",
+		Old: "err == nil && o.State != providers.PowerOn", New: "err == nil && (o.State != providers.PowerOn || !trap.at.IsZero())",
 	},
 	{
 		Name: "ipmi: a trap that comes before the power goes is asked about once", In: "providers/ipmi.trapWatch.askBMC", Tests: ipmiTraps,
-		Old: "time.Since(after.at) < askFor", New: "false",
+		Old: "time.Since(trap.at) < askFor", New: "false",
 	},
 	{
 		Name: "ipmi: what is off at the beginning is not told", In: "providers/ipmi.trapProvider.Watch", Tests: ipmiTraps,

@@ -138,16 +138,16 @@ func (w *World) askHosts(
 			}), truth, false)
 	}
 	again := func(i int, then func()) {
-		if hosts[i].Off.State == providers.PowerOff || early && !hosts[i].After.Got.IsZero() {
+		if hosts[i].Off.State == providers.PowerOff || early && !hosts[i].Second.Got.IsZero() {
 			then()
 			return
 		}
-		look(i, &hosts[i].After, func() { truth = truth || !m.power; then() })
+		look(i, &hosts[i].Second, func() { truth = truth || !m.power; then() })
 	}
 	power := func(i int, then func()) {
-		if hosts[i].Before.HasAnswer() {
+		if hosts[i].First.HasAnswer() {
 			if early {
-				look(i, &hosts[i].After, then)
+				look(i, &hosts[i].Second, then)
 				return
 			}
 			then()
@@ -165,6 +165,6 @@ func (w *World) askHosts(
 			then()
 		})
 	}
-	all(func(i int, then func()) { look(i, &hosts[i].Before, then) },
+	all(func(i int, then func()) { look(i, &hosts[i].First, then) },
 		func() { all(power, func() { all(again, last) }) })
 }

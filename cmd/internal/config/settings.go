@@ -21,7 +21,7 @@ func (c *Config) Settings(namespace string) decide.Settings {
 			PowerOffAfter: c.PowerOffAfter, PowerOffTimeout: c.PowerOffTimeout, Retry: 5 * c.PowerOffTimeout,
 			Cordoned: c.ExcludeCordoned, Quorum: c.StormGuard.ControlPlane == Quorum,
 			VMHosts: c.StormGuard.KubeVirtHosts == KubeVirtPowerOff,
-			After: fence.PostFence{
+			PostFence: fence.PostFence{
 				PowerOn: c.PostFence == PowerOn,
 				Delay:   PowerOnDelay,
 				PerDay:  c.MaxPowerOnsPerDay,
@@ -54,13 +54,13 @@ func onDetachTimeout(name DetachAction) evict.OnDetachTimeout {
 // modeRules returns the modes of nodes: those of the items of modes, then those of rules, then the file's.
 func (c *Config) modeRules() []fence.ModeRule {
 	var out []fence.ModeRule
-	add := func(matches func(*corev1.Node) bool, m Mode, by string, after time.Duration) {
+	add := func(matches func(*corev1.Node) bool, m Mode, by string, powerOffAfter time.Duration) {
 		mode, known := fence.ParseMode(string(m))
 		if !known {
 			mode = fence.Disabled
 		}
 		out = append(out, fence.ModeRule{
-			Matches: matches, ChosenMode: fence.ChosenMode{Mode: mode, By: by, PowerOffAfter: after},
+			Matches: matches, ChosenMode: fence.ChosenMode{Mode: mode, By: by, PowerOffAfter: powerOffAfter},
 		})
 	}
 	for i := range c.Modes {

@@ -107,7 +107,8 @@ type Settings struct {
 	Cordoned        bool          // a cordoned node's machine is not powered off
 	Quorum          bool          // control-plane nodes may be powered off if etcd keeps its quorum; else never
 	VMHosts         bool          // hosts of KubeVirt may be powered off; else they never are
-	After           PostFence     // what to do with a machine that we turned off
+	// what to do with a machine that we turned off; a recording calls it After
+	PostFence PostFence `json:"After"`
 }
 
 // Facts are what the configuration, and the objects that it names, say about a node at the time of a look. An executor
@@ -174,7 +175,7 @@ func Step(v View) action.Decision {
 	if rec := v.Look.Record; v.Facts.Mode != Shadow || rec.IsOpen() {
 		return v.decideByRecord()
 	}
-	v.Facts.Mode, v.Facts.After = Fence, PostFence{}
+	v.Facts.Mode, v.Facts.PostFence = Fence, PostFence{}
 	return v.shadowDecision(v.decideByRecord())
 }
 
@@ -207,15 +208,15 @@ func (v View) decideByRecord() action.Decision {
 	case explains:
 		return v.explainReturn()
 	}
-	why, detail, after := v.checkGate()
+	why, detail, requeueAfter := v.checkGate()
 	announced := powering && v.Memory.PowerOffs.LastSent.IsZero()
 	switch {
 	case why == reason.StaysDead && !powering:
 		return v.decideAfterFence()
-	case why != "" && !powering && after == 0:
+	case why != "" && !powering && requeueAfter == 0:
 		return action.Decision{Action: action.NoAction{}, Reason: why, Detail: detail}
 	case why != "" && !powering:
-		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: after}
+		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: requeueAfter}
 	case why != "" && announced:
 		// Until the power-off itself is sent, every gate wins over it (invariant 8)
 		d := v.closeFence(taint.ResultCancelled, why)
@@ -260,7 +261,7 @@ func (v View) decideByRecord() action.Decision {
 
 // checkGate is step 1. It returns the first reason to leave the node alone; "" if there is none. after zero means that
 // a change will wake the node.
-func (v View) checkGate() (why reason.Reason, detail string, after time.Duration) {
+func (v View) checkGate() (why reason.Reason, detail string, requeueAfter time.Duration) {
 	switch {
 	case v.Fleet.Suspicion(v.Look) == "":
 		return reason.Healthy, "", 0

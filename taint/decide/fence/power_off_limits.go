@@ -13,10 +13,10 @@ import (
 
 // refusal is why the machine is not powered off now, with the numbers. The zero value refuses nothing.
 type refusal struct {
-	why    reason.Reason
-	detail string
-	once   string        // action.Decision.ReportOnceKey
-	after  time.Duration // when to ask again
+	why          reason.Reason
+	detail       string
+	once         string        // action.Decision.ReportOnceKey
+	requeueAfter time.Duration // when to ask again
 }
 
 // checkPowerOffLimits is the storm guard, with the rules for control-plane nodes, hosts of KubeVirt and nodes being
@@ -25,13 +25,13 @@ type refusal struct {
 func (v View) checkPowerOffLimits() refusal {
 	s := v.Fleet.Storm
 	if v.ControlPlane && !v.Facts.Quorum {
-		return refusal{why: reason.ControlPlane, after: pollOn}
+		return refusal{why: reason.ControlPlane, requeueAfter: pollOn}
 	}
 	if v.VMHost && !v.Facts.VMHosts {
-		return refusal{why: reason.VMHost, after: pollOn}
+		return refusal{why: reason.VMHost, requeueAfter: pollOn}
 	}
 	if v.Facts.KeptOn != "" {
-		return refusal{why: reason.KeptOn, detail: v.Facts.KeptOn, after: pollOn}
+		return refusal{why: reason.KeptOn, detail: v.Facts.KeptOn, requeueAfter: pollOn}
 	}
 	if s.Back > 0 {
 		return refusal{reason.CutOff, fmt.Sprintf(
@@ -52,7 +52,7 @@ func (v View) checkPowerOffLimits() refusal {
 	}
 	for _, p := range s.Parts {
 		if p.IsBelowFloor() {
-			return refusal{why: reason.TooFewHealthy, detail: describeFloor(p), after: pollOn}
+			return refusal{why: reason.TooFewHealthy, detail: describeFloor(p), requeueAfter: pollOn}
 		}
 	}
 	if no := v.checkQuorum(s.Plane); no.why != "" {
@@ -105,7 +105,7 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 			why: reason.Quorum,
 			detail: fmt.Sprintf("without it, %d of etcd's %d members are healthy; the quorum is %d%s",
 				healthy, len(members), need, describeUnknown(known)),
-			after: pollOn,
+			requeueAfter: pollOn,
 		}
 	}
 	var turn []string
@@ -119,7 +119,7 @@ func (v View) checkQuorum(plane []fleet.Member) refusal {
 			why: reason.Quorum,
 			detail: "control-plane nodes are powered off one at a time, and it is the turn of " +
 				strings.Join(turn, ", ") + describeUnknown(known),
-			after: time.Second,
+			requeueAfter: time.Second,
 		}
 	}
 	return refusal{}
@@ -154,7 +154,7 @@ func (v View) etcdMembers(plane []fleet.Member) (members []fleet.Member, known b
 
 // refusePowerOff returns the decision for a refusal before anything is announced.
 func (v View) refusePowerOff(no refusal) action.Decision {
-	d := v.askEvery(no.after, no.why)
+	d := v.askEvery(no.requeueAfter, no.why)
 	d.Detail, d.ReportOnceKey = no.detail, no.once
 	return d
 }

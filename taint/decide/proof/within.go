@@ -12,9 +12,9 @@ import (
 type Host struct {
 	Hypervisor string                // its name
 	Device     string                // provider/device that speaks for its host
-	Before     providers.PlaceAnswer // the hypervisor's first answer about the guest; zero: no answer yet
+	First      providers.PlaceAnswer // the hypervisor's first answer about the guest; zero: no answer yet
 	Off        providers.Answer      // the answer of the host's device; zero: it was not asked
-	After      providers.PlaceAnswer // the hypervisor's second answer; zero: it was not asked again
+	Second     providers.PlaceAnswer // the hypervisor's second answer; zero: it was not asked again
 }
 
 // errMisplaced is the error of a hypervisor that answers although its host's device answers Off.
@@ -27,8 +27,9 @@ var errMisplaced = fmt.Errorf(
 // own device of at least one hypervisor's host answers Off. Every other hypervisor must answer before and after that it
 // has no such guest.
 //
-// After is the proof: a guest that left a host before that host died has arrived by then, in any state. Before prevents
-// that both of two live hypervisors miss a guest that moves between them. The verdict is never On.
+// The second answer is the proof: a guest that left a host before that host died has arrived by then, in any state. The
+// first answer prevents that both of two live hypervisors miss a guest that moves between them. The verdict is never
+// On.
 //
 // Without a proof, the error says why. It is nil if the guest is on a live hypervisor, whose own device reports more.
 // At is that of the oldest answer that counts.
@@ -38,8 +39,8 @@ func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 	for _, h := range hosts {
 		switch {
 		case !h.isOff():
-			known = latestOf(known, h.Before.Got)
-		case h.Before.HasAnswer() || h.After.HasAnswer():
+			known = latestOf(known, h.First.Got)
+		case h.First.HasAnswer() || h.Second.HasAnswer():
 			return providers.Observation{}, fmt.Errorf("%w (%s, %s)", errMisplaced, h.Hypervisor, h.Device)
 		default:
 			known = latestOf(known, h.Off.Got)
@@ -48,7 +49,7 @@ func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 		}
 	}
 	for _, h := range hosts {
-		for _, p := range []providers.PlaceAnswer{h.Before, h.After} {
+		for _, p := range []providers.PlaceAnswer{h.First, h.Second} {
 			if p.HasAnswer() && !p.Absent {
 				return providers.Observation{Raw: p.Raw, At: p.At}, h.Off.Err
 			}
@@ -58,18 +59,18 @@ func VerdictOfHosts(hosts []Host) (out providers.Observation, err error) {
 		switch {
 		case h.isOff():
 			continue
-		case !h.Before.HasAnswer():
-			return providers.Observation{}, h.silenceError(h.Before)
+		case !h.First.HasAnswer():
+			return providers.Observation{}, h.silenceError(h.First)
 		case len(off) == 0:
 			continue
-		case !h.After.HasAnswer():
-			return providers.Observation{}, h.silenceError(h.After)
-		case h.After.At.Before(known):
+		case !h.Second.HasAnswer():
+			return providers.Observation{}, h.silenceError(h.Second)
+		case h.Second.At.Before(known):
 			return providers.Observation{}, fmt.Errorf(
 				"%w: hypervisor %s was asked before the hosts were known to be off", providers.ErrStale, h.Hypervisor)
 		}
-		absent = append(absent, h.After.Raw)
-		out.At = earliestOf(out.At, h.Before.At)
+		absent = append(absent, h.Second.Raw)
+		out.At = earliestOf(out.At, h.First.At)
 	}
 	if len(off) == 0 {
 		return providers.Observation{}, fmt.Errorf(

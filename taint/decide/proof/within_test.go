@@ -27,8 +27,8 @@ func TestWithin(t *testing.T) {
 	}
 	there := func(ms int) providers.PlaceAnswer { return place(ms, providers.Placement{Raw: "shut off"}, nil) }
 	silent := func(ms int) providers.PlaceAnswer { return place(ms, providers.Placement{}, providers.ErrUnreachable) }
-	dead := Host{Hypervisor: "x", Device: "bmcs/x", Before: silent(0), Off: hostSays(20, off)}
-	lives := Host{Hypervisor: "y", Device: "bmcs/y", Before: gone(0), After: gone(130)}
+	dead := Host{Hypervisor: "x", Device: "bmcs/x", First: silent(0), Off: hostSays(20, off)}
+	lives := Host{Hypervisor: "y", Device: "bmcs/y", First: gone(0), Second: gone(130)}
 	with := func(h Host, edit func(*Host)) Host { edit(&h); return h }
 	for _, tt := range []struct {
 		name string
@@ -40,7 +40,7 @@ func TestWithin(t *testing.T) {
 	}{
 		{"nobody", nil, unknown, "", 0, providers.ErrNotFound},
 		{"the only host is off", []Host{dead}, off, "bmcs/x is Off", 20, nil},
-		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.Before = providers.PlaceAnswer{} })},
+		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.First = providers.PlaceAnswer{} })},
 			off, "bmcs/x is Off", 20, nil},
 		{"one of two", []Host{dead, lives}, off, "bmcs/x is Off, not on it", 0, nil},
 		{"one of three", []Host{lives, dead, lives}, off, "bmcs/x is Off, not on it, not on it", 0, nil},
@@ -62,32 +62,32 @@ func TestWithin(t *testing.T) {
 			[]Host{dead, with(dead, func(h *Host) { h.Off = hostSays(20, on) })}, unknown, "", 0,
 			providers.ErrUnreachable},
 
-		{"another has it", []Host{dead, with(lives, func(h *Host) { h.After = there(130) })}, unknown, "shut off", 0,
+		{"another has it", []Host{dead, with(lives, func(h *Host) { h.Second = there(130) })}, unknown, "shut off", 0,
 			nil},
-		{"another had it", []Host{dead, with(lives, func(h *Host) { h.Before = there(0) })}, unknown, "shut off", 0,
+		{"another had it", []Host{dead, with(lives, func(h *Host) { h.First = there(0) })}, unknown, "shut off", 0,
 			nil},
 		{"it is where it was, and the host's device cannot tell",
 			[]Host{with(lives,
 				func(h *Host) {
-					h.Before, h.Off = there(0), providers.Answer{Err: providers.ErrDenied}
+					h.First, h.Off = there(0), providers.Answer{Err: providers.ErrDenied}
 				})}, unknown, "shut off", 0, providers.ErrDenied},
-		{"another is silent", []Host{dead, with(lives, func(h *Host) { h.After = silent(130) })}, unknown, "", 0,
+		{"another is silent", []Host{dead, with(lives, func(h *Host) { h.Second = silent(130) })}, unknown, "", 0,
 			providers.ErrUnreachable},
-		{"another was silent", []Host{dead, with(lives, func(h *Host) { h.Before = silent(0) })}, unknown, "", 0,
+		{"another was silent", []Host{dead, with(lives, func(h *Host) { h.First = silent(0) })}, unknown, "", 0,
 			providers.ErrUnreachable},
-		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.After = providers.PlaceAnswer{} })},
+		{"another was not asked again", []Host{dead, with(lives, func(h *Host) { h.Second = providers.PlaceAnswer{} })},
 			unknown, "", 0, providers.ErrUnreachable},
-		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.After = gone(119) })},
+		{"another was asked before the host was off", []Host{dead, with(lives, func(h *Host) { h.Second = gone(119) })},
 			unknown, "", 0, providers.ErrStale},
 		{"another was asked before the other had answered",
-			[]Host{dead, lives, with(lives, func(h *Host) { h.Before = gone(121) })}, unknown, "", 0,
+			[]Host{dead, lives, with(lives, func(h *Host) { h.First = gone(121) })}, unknown, "", 0,
 			providers.ErrStale},
 
-		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.Before = gone(0) }), lives}, unknown, "",
+		{"its hypervisor answers: absent", []Host{with(dead, func(h *Host) { h.First = gone(0) }), lives}, unknown, "",
 			0, errMisplaced},
-		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.Before = there(0) }), lives}, unknown, "",
+		{"its hypervisor answers: there", []Host{with(dead, func(h *Host) { h.First = there(0) }), lives}, unknown, "",
 			0, errMisplaced},
-		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.After = gone(130) }), lives}, unknown, "",
+		{"its hypervisor answers late", []Host{with(dead, func(h *Host) { h.Second = gone(130) }), lives}, unknown, "",
 			0, errMisplaced},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,13 +189,13 @@ func TestNoMigrationIsMissed(t *testing.T) {
 		var asks []func()
 		for i := range l.hosts {
 			h := &l.hosts[i]
-			asks = append(asks, func() { h.Before = look(i) }, func() {
-				if !h.Before.HasAnswer() {
+			asks = append(asks, func() { h.First = look(i) }, func() {
+				if !h.First.HasAnswer() {
 					h.Off = power(i)
 				}
 			}, func() {
 				if h.Off.State != off {
-					h.After = look(i)
+					h.Second = look(i)
 				}
 			})
 		}

@@ -19,7 +19,7 @@ func fenced(t *testing.T) *course {
 	rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 	rec.PowerOff, rec.OffBy = true, proof.SpeakersOf(c.facts.Devices)
 	c.look.Record, c.look.Mark = &rec, nil
-	c.facts.Settings.After = fence.PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
+	c.facts.Settings.PostFence = fence.PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
 	c.node = Node{}
 	c.pass(2 * time.Minute)
 	return c

@@ -46,7 +46,7 @@ func (v View) bootTimeLeft() time.Duration {
 func (v View) decideAfterFence() action.Decision {
 	rec := v.Look.Record
 	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheckEvery}
-	if !v.Facts.After.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
+	if !v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
 		return rests
 	}
 	switch rec.PostFence {
@@ -61,8 +61,8 @@ func (v View) decideAfterFence() action.Decision {
 	}
 	last := rec.LastPowerOn()
 	places, why := v.devicesToPowerOn()
-	switch left := v.Facts.After.Delay - v.ageOf(rec.At); {
-	case rec.PostFence == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.After.Again:
+	switch left := v.Facts.PostFence.Delay - v.ageOf(rec.At); {
+	case rec.PostFence == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.PostFence.Again:
 		return v.recordOutcome(taint.PostFenceFencedAgain, reason.FencedAgain)
 	case v.Facts.KeptOn != "":
 		return action.Decision{
@@ -112,7 +112,7 @@ func (v View) decideAfterFence() action.Decision {
 		if v.ageOf(last) >= taint.Day {
 			of = nil
 		}
-		if len(of) >= v.Facts.After.PerDay {
+		if len(of) >= v.Facts.PostFence.PerDay {
 			return action.Decision{
 				Action: action.Wait{}, Reason: reason.PowerOnLimit, RequeueAfter: recheckEvery,
 				Detail: fmt.Sprintf("%d times in the last 24 hours", len(of)),
@@ -128,9 +128,9 @@ func (v View) decideAfterFence() action.Decision {
 }
 
 // recordOutcome writes down what became of the machine.
-func (v View) recordOutcome(after taint.PostFence, why reason.Reason) action.Decision {
+func (v View) recordOutcome(outcome taint.PostFence, why reason.Reason) action.Decision {
 	rec := *v.Look.Record
-	rec.PostFence = after
+	rec.PostFence = outcome
 	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: why}
 }
 

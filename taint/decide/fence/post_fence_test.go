@@ -18,7 +18,7 @@ import (
 func fenced(change ...func(*View)) View {
 	return dead(
 		append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
-			v.Facts.After = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
+			v.Facts.PostFence = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
 			r := v.Look.Record
 			r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.SpeakersOf(v.Facts.Devices)
 		}}, change...)...)
@@ -63,7 +63,7 @@ func TestAfterwards(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		view View
-		want action.Decision // of Record only After is compared
+		want action.Decision // of Record only PostFence is compared
 	}{
 		{"nothing asked since", fenced(), asks(reason.Asking)},
 		{"asked before its end", fenced(saying(off, 121*time.Second)), asks(reason.Asking)},
@@ -76,7 +76,7 @@ func TestAfterwards(t *testing.T) {
 			waits(reason.PowerOnDelay, 10*time.Second)},
 
 		// Who is left off.
-		{"by default", fenced(fresh, set(func(v *View) { v.Facts.After = PostFence{} })), rests},
+		{"by default", fenced(fresh, set(func(v *View) { v.Facts.PostFence = PostFence{} })), rests},
 		{"not turned off by us", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy = nil })), rests},
 		{"somebody else's mark", fenced(fresh, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), rests},
 		{"mode observe", fenced(fresh, observe), rests},
