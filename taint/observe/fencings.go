@@ -166,7 +166,7 @@ func (c *FencingWriter) Start(ctx context.Context) error {
 		case !now.Before(sweep) && c.mayAsk(now):
 			sweep = now.Add(sweepEvery)
 			if err := c.sweepFencings(ctx, now); err != nil && ctx.Err() == nil {
-				c.Log.Warn("Cannot delete expired records of fences", "error", err)
+				c.Log.Warn("Cannot delete expired Fencings", "error", err)
 				sweep = now.Add(time.Minute)
 			}
 			continue
@@ -241,7 +241,7 @@ func (c *FencingWriter) writeFencing(ctx context.Context, name string) (ended bo
 		if !c.missing {
 			c.Metrics.fencingWrites.WithLabelValues("failed").Inc()
 			if f.failed == 1 || f.failed == 7 {
-				c.Log.Warn("Cannot record a fence", "fencing", name, "failed", f.failed, "error", err)
+				c.Log.Warn("Cannot write a Fencing", "fencing", name, "failed", f.failed, "error", err)
 			}
 		}
 		return false
@@ -375,10 +375,10 @@ func keepItems(raw, patch map[string]any) {
 func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
-		c.Log.Warn("Fences are not recorded: the API server does not have the resource fencings.forcefence.io",
+		c.Log.Warn("Fencings are not written: the API server does not have the resource fencings.forcefence.io",
 			"remedy", "apply the CustomResourceDefinition of deploy/kustomize/base")
 	case !missing && c.missing:
-		c.Log.Info("Fences are recorded again")
+		c.Log.Info("Fencings are written again")
 	}
 	if c.missing = missing; missing {
 		c.again = now.Add(missingRetry)
