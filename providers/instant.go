@@ -46,7 +46,7 @@ func (i Instant) IsZero() bool { return i.Wall.IsZero() }
 // Add returns the instant d later by both clocks.
 func (i Instant) Add(d time.Duration) Instant { return Instant{Wall: i.Wall.Add(d), Mono: i.Mono + d} }
 
-// Sub returns how long before i the instant o was, by the monotonic clock. Decades have passed since the zero Instant.
+// Sub returns the time from o to i by the monotonic clock. From the zero Instant it is decades.
 func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 
 // Age returns how old i is at now: the larger age of the two clocks, never negative. Use it for what must be fresh.

@@ -19,10 +19,10 @@ var (
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
 
-// PerMachine reports whether a setting differs between machines.
+// PerMachine reports whether a setting has braces, and so differs between machines.
 func PerMachine(setting string) bool { return strings.Contains(setting, "{{") }
 
-// CheckPerMachine returns what is wrong with the braces of a setting, nil if nothing is.
+// CheckPerMachine returns an error if a setting has anything but {{ .Name }} in braces.
 func CheckPerMachine(setting string) error {
 	rest := namePlaceholder.ReplaceAllLiteralString(setting, "")
 	if strings.Contains(rest, "{{") || strings.Contains(rest, "}}") {
@@ -32,7 +32,8 @@ func CheckPerMachine(setting string) error {
 	return nil
 }
 
-// OfMachine puts a Node's name into a setting that differs between machines. It returns any other setting unchanged.
+// OfMachine replaces {{ .Name }} in a setting by a Node's name. It returns a setting without braces unchanged. It
+// returns an error for other braces, and for a name that no Node can have.
 func OfMachine(setting, node string) (string, error) {
 	switch err := CheckPerMachine(setting); {
 	case !PerMachine(setting):

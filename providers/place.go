@@ -31,7 +31,7 @@ type PlaceAnswer struct {
 	Err error   // why nothing is known
 }
 
-// HasAnswer reports whether the hypervisor answered if it has the guest.
+// HasAnswer reports whether the hypervisor answered that it has the guest, or that it has not.
 func (p PlaceAnswer) HasAnswer() bool { return !p.Got.IsZero() && p.Err == nil }
 
 // AskPlace asks one hypervisor under the rules of Ask: the answer is from this call (ErrStale), and a panic is no

@@ -92,8 +92,8 @@ func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 // Provider controls one family of devices. It is safe for concurrent use, and every call returns by its context's
 // deadline. No call repeats anything but transport errors within that deadline: the caller's workqueue retries.
 type Provider interface {
-	// State asks the device, never a cache. An error means unknown, whatever its class. The observation beside an error
-	// may still have At and the identity that the device reported in that call, so that the machine can be powered off.
+	// State asks the device, never a cache. An error of any class means unknown. The observation beside an error may
+	// still have At and the identity that the device reported in that call, so that the machine can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff requests a hard power-off. Nil means accepted but not yet off, or off already. It may be repeated. The
 	// caller has confirmed the machine's identity (ConfirmIdentity).
@@ -420,7 +420,8 @@ func ConfirmIdentity(ctx context.Context, p Provider, t Target, now func() Insta
 	return CheckIdentity(t, sent, obs, err)
 }
 
-// CheckIdentity decides for ConfirmIdentity on what State returned for t to a question that was sent at sent.
+// CheckIdentity applies the rules of ConfirmIdentity to what State returned for t. sent is when the question was sent.
+// Nil means that the device is the intended machine's.
 func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
 	_, identified := ParseUUID(obs.SystemUUID)
 	if identified = identified || obs.Addresses != ""; err != nil && !identified {

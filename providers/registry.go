@@ -53,7 +53,7 @@ type ProviderIDs interface {
 }
 
 // ListedHosts marks an IDs whose devices get their credentials from a third-party program and do not report the
-// machine's identity. A rule that lets a kubelet choose such an address is refused, whatever it allows.
+// machine's identity. A rule that lets a kubelet choose such an address is always refused.
 type ListedHosts interface {
 	IDs
 	ListedHosts()
@@ -68,7 +68,8 @@ type Cautious interface {
 	Cautions() []Problem
 }
 
-// Mute is a Config whose devices can be set to never report Off: then they only cause other devices to be asked.
+// Mute is a Config whose devices can be set to never report Off. Then they only cause other devices to be asked.
+// NeverOff reports whether they are set so.
 type Mute interface{ NeverOff() bool }
 
 // Problem is one fault of a configuration: its place, what is wrong, and what to do.

@@ -72,7 +72,8 @@ func ParseConfirmation(s string) (Confirmation, error) {
 }
 
 // ConfirmationOf returns the confirmation on a Node if it is bound to that Node, its boot, and its open fence or one to
-// come. It returns nil and no error if the Node has none. It does not check when the confirmation was given.
+// come. It returns nil and no error if the Node has none. Every error is an ErrConfirmation. It does not check when the
+// confirmation was given.
 func ConfirmationOf(node *corev1.Node) (*Confirmation, error) {
 	s, ok := node.Annotations[ConfirmAnnotation]
 	if !ok {

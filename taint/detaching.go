@@ -63,7 +63,8 @@ func neverAttached(v corev1.VolumeSource) bool {
 		v.HostPath != nil || v.CSI != nil || v.Image != nil || v.NFS != nil
 }
 
-// FreeOf reports whether a pod with these claims certainly uses none of the others.
+// FreeOf reports whether a pod certainly uses none of the claims in of. claims and sure are what VolumeClaims returned
+// for the pod.
 func FreeOf(claims []string, sure bool, of []string) bool {
 	return sure && !slices.ContainsFunc(claims, func(c string) bool { return slices.Contains(of, c) })
 }

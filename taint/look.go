@@ -154,13 +154,14 @@ func markedBy(node *corev1.Node) string {
 	}
 }
 
-// HasAnnounced reports whether the Node already announces that the policy ends pods while the node is not Ready this
-// time.
+// HasAnnounced reports whether the Node already announces that the policy ends pods in the present period in which it
+// is not Ready.
 func (l Look) HasAnnounced(policy, word string) bool {
 	return slices.ContainsFunc(l.Unproven, l.newUnproven(policy, word).isSame)
 }
 
-// EncodeAnnouncement returns the annotation's value with that announcement added.
+// EncodeAnnouncement returns the value of PolicyAnnotation in which a new announcement replaces the policy's earlier
+// one. It keeps the newest few announcements.
 func (l Look) EncodeAnnouncement(policy, word string, at time.Time) string {
 	now := l.newUnproven(policy, word)
 	now.At = at.UTC().Truncate(time.Second)

@@ -70,14 +70,13 @@ type Record struct {
 	PowerOff bool        `json:"powerOff,omitempty"` // the fence began with a power-off of ours
 	Repeats  int         `json:"repeats,omitempty"`  // earlier fences of this node life that ended after their mark
 	Evidence []Evidence  `json:"evidence,omitempty"`
-	// The volumes for which alone the mark of a returned node still waits; empty: the hook holds all pods. See
-	// Look.DetachingClaims.
+	// Detaching are the last volumes that the mark of a returned node waits for. The hook then holds only pods that use
+	// them; empty: it holds all. See Look.DetachingClaims.
 	Detaching []Detaching `json:"detaching,omitempty"`
-	// The devices that reported Off while this node's machine was on, if the node has several devices. Those of its
-	// earlier fences are included. See DistrustedDevices.
+	// FalseOffs are the devices that reported Off while this node's machine was on, in this fence or an earlier one.
+	// Only a node with several devices has them. See DistrustedDevices.
 	FalseOffs []DeviceRef `json:"lied,omitempty"`
-	// The devices that a power-off of ours was sent through, with which the machine went off; none: it may have gone
-	// off otherwise.
+	// OffBy are the devices through which our power-off turned the machine off; empty: it may have gone off otherwise.
 	OffBy []DeviceRef `json:"offBy,omitempty"`
 	// PowerOffTo names the devices that accepted a power-off of ours, or may have, since the node's last sign of life.
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
@@ -189,12 +188,14 @@ func (r *Record) LastPowerOn() time.Time {
 	return r.PowerOns[len(r.PowerOns)-1]
 }
 
-// PowerOnsOf returns the power-ons of the day before at. A later one counts as well: another clock wrote it.
+// PowerOnsOf returns the power-ons of the day before at, and any later ones, because another clock may have written
+// them.
 func (r *Record) PowerOnsOf(at time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(r.PowerOns), func(on time.Time) bool { return at.Sub(on) >= Day })
 }
 
-// AnnouncePowerOn returns the record with a power-on that is about to be sent, added to those of the last day.
+// AnnouncePowerOn returns the record that announces a power-on at the given time. day holds the earlier ones that still
+// count (PowerOnsOf).
 func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
 	r.PowerOns, r.PostFence = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), PostFencePowerOn
 	return r

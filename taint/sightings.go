@@ -2,9 +2,9 @@ package taint
 
 import "time"
 
-// Sightings are a record's times, each with when this process first saw it. Another wall clock may have written the
-// record, and that clock may be set, or run ahead. So our wall clock is compared with it once, at the first sight. The
-// zero value has seen nothing.
+// Sightings are the times of a record, each with the Instant at which this process first saw it. Another process's wall
+// clock may have written them, and may be set or run ahead. So each is compared with our wall clock only once, when it
+// is first seen. The zero value has seen nothing.
 type Sightings []sighting
 
 type sighting struct {
@@ -25,9 +25,9 @@ func (s Sightings) WithRecord(r *Record, now Instant) Sightings {
 	return out
 }
 
-// InstantOf returns a time of the record by the clocks of this process. It is as long before its first sight as the
-// wall clock had it then. A time that was in the future then counts from its first sight. A time that was not seen
-// before counts as seen now.
+// InstantOf converts a time of the record to the clocks of this process. It takes the Instant at which the time was
+// first seen, and subtracts the age that the time had then by our wall clock. A time that was in the future then has no
+// age. A time that was not seen before counts as seen now.
 func (s Sightings) InstantOf(at time.Time, now Instant) Instant {
 	if at.IsZero() {
 		return Instant{}

@@ -28,7 +28,8 @@ import (
 type Options struct {
 	Name string // the provider's name in the configuration, for messages
 	Type string // the provider's type: the metrics' label
-	// per call, waiting for a turn included; default 5s. A power action has two: the question who it is, and the act
+	// Timeout bounds a call, its wait for a turn included; default 5s. A power action may take it twice: to ask for the
+	// machine's identity, and to send the request.
 	Timeout time.Duration
 	Setting string // how the file calls Timeout, for messages; default "timeout"
 

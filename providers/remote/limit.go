@@ -17,12 +17,12 @@ const MaxHeader = 64 << 10
 // ErrTooLarge is the cause of the error for a body that exceeds its Limited.
 var ErrTooLarge = errors.New("answer is too large")
 
-// Limited is a transport that bounds the body of each answer after decompression. A Read beyond the limit fails with
-// ErrTooLarge. Values bounds what a decoder makes of a document, which may be fifty times its size.
+// Limited is a transport that bounds the body of each answer after decompression. A Read beyond a limit fails with
+// ErrTooLarge. Values bounds the memory of a decoder, which may need fifty times a document's size.
 type Limited struct {
 	Next   http.RoundTripper
-	Bytes  int
-	Values int // the characters that begin or part values in JSON, and tags in XML
+	Bytes  int // the maximum length of a body
+	Values int // the maximum number of values in JSON, or of tags in XML
 }
 
 // RoundTrip implements http.RoundTripper.

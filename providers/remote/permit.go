@@ -26,7 +26,7 @@ func MaySend(ctx context.Context) error {
 	return permit()
 }
 
-// Permitted is a transport that asks MaySend right before each request of a power action but GET and HEAD. Requests
+// Permitted is a transport that asks MaySend right before each request of a power action, except GET and HEAD. Requests
 // whose context WithStill did not make pass: log-ins and subscriptions.
 type Permitted struct{ Next http.RoundTripper }
 

@@ -1,7 +1,7 @@
-// Package remote holds what types share whose devices are reached over a network: which certificate a device may have
-// (Trust), how forcefence logs in (Credentials) and keeps sessions (Pool), which addresses are safe (ParseHTTP), what
-// the end of a call means (RunCall, EnsureClass), and how often events cause questions (Asker, Throttle). It imports
-// the contract and the standard library.
+// Package remote holds what provider types share if they reach their devices over a network: which certificate a device
+// may have (Trust), how forcefence logs in (Credentials) and keeps sessions (Pool), which addresses are safe
+// (ParseHTTP), what the end of a call means (RunCall, EnsureClass), and how often events cause questions (Asker,
+// Throttle). It imports the contract and the standard library.
 //
 // Trust and Credentials are blocks of settings. A type's Config embeds them with the tag `yaml:",inline"`, and puts the
 // problems that their Validate finds before its own.

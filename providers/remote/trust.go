@@ -165,7 +165,7 @@ func (t *Trust) ClientConfig(addr string) (*tls.Config, error) {
 }
 
 // NewTransport returns an HTTP transport that accepts only trusted devices and uses no proxy. edit, unless nil, changes
-// the TLS settings of each connection. With a dialer of its own net/http speaks HTTP/1.1, as devices do.
+// the TLS settings of each connection. It speaks HTTP/1.1: net/http offers HTTP/2 only if it dials by itself.
 func (t *Trust) NewTransport(edit func(*tls.Config)) *http.Transport {
 	return &http.Transport{
 		DialContext: dialer.DialContext,
@@ -205,8 +205,8 @@ func (t *Trust) dialTLS(ctx context.Context, network, addr string, edit func(*tl
 	return secure, nil
 }
 
-// ExplainHandshake adds the settings that would trust an untrusted certificate, as an ErrUntrusted. It returns any
-// other error unchanged, because an alert or a broken connection may have other reasons.
+// ExplainHandshake turns the error of an untrusted certificate into an ErrUntrusted that names the settings which would
+// trust it. It returns any other error unchanged, because an alert or a broken connection may have other reasons.
 func ExplainHandshake(err error) error {
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) && len(cert.UnverifiedCertificates) > 0 {

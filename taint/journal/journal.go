@@ -2,7 +2,7 @@
 // saw and did.
 //
 // It is pure. Entry.AddUpdate returns the entry after one more update; Entry.MergeObject joins it with what another
-// process wrote. No decision depends on the result. The executor, taint/controller, writes the objects.
+// process wrote. No decision depends on the result. taint/observe writes the objects.
 //
 // It guarantees: a count is exact even if its list is cut; an update that is added twice counts once; an object that it
 // is given never changes.

@@ -102,7 +102,7 @@ func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, err
 	return ready, nil
 }
 
-// SeePods reduces pods to the fields that decisions read, without their volumes.
+// SeePods is SeePod for each pod of a list.
 func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod {
 	out := make([]action.Pod, len(list))
 	for i := range list {
@@ -205,7 +205,8 @@ func ListAwaitedClaims(
 	return out, nil
 }
 
-// SeePod reduces a pod to the fields that evict.Step reads, without its volumes.
+// SeePod reduces a pod to the fields that evict.Step reads, without its volumes. first selects the pods to end first;
+// nil, or an empty selector, selects none.
 func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 	out := action.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,

@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// Machine is what the configuration has about one node's machine.
+// Machine is a node's machine as one device knows it, with the further devices that know it, too.
 type Machine struct {
 	Provider providers.Provider // asks with a deadline: providers/limiter
 	Watcher  providers.Watcher  // nil: its devices report nothing unasked

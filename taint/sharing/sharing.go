@@ -26,7 +26,8 @@ type pendingCall[A any] struct {
 	err    error // valid once done is closed
 }
 
-// Shared is the error of a call that another caller, too, waited for and gets without this type: a failure counts once.
+// Shared is the error of a call that several callers waited for. The first of them gets the error without this type, so
+// that a failure can be counted once.
 type Shared struct{ error }
 
 // Unwrap returns the call's error.

@@ -31,7 +31,7 @@ type Config struct {
 	Machines machine.Finder
 	Mode     func(*corev1.Node) fence.ChosenMode // what may be done about a node
 	Excluded func(*corev1.Node) string           // "" or why the node must be left alone
-	LinePort uint16                              // the port to which each node has a line; 0: there are none
+	LinePort uint16                              // the TCP port of each node to keep a connection to; 0: no connections
 }
 
 // Options is what all sources of wake-ups are made of. Every field is required, except where noted.
@@ -100,9 +100,9 @@ type Moves struct {
 // NoteMove records that a Node moved now.
 func (m *Moves) NoteMove(now time.Time) { m.at.Store(now.UnixNano()) }
 
-// ShouldList reports whether it is time to list all nodes again, which were last listed at looked: a minute ago, or
-// some seconds ago if a Node moved since. After a move it does so twice: what other nodes claim may be known only a
-// second later.
+// ShouldList reports whether it is time to list all nodes again, which were last listed at looked. That is so after a
+// minute, and after 5 s if a Node moved. Each move causes two lists, because the claims of other nodes may be known
+// only a second after it.
 func (m *Moves) ShouldList(looked, now time.Time) bool {
 	since := now.Sub(looked)
 	return since >= checkAll || since >= checkMoved && !time.Unix(0, m.at.Load()).Before(looked.Add(-checkMoved))
