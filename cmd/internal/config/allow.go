@@ -15,7 +15,7 @@ type allowList struct {
 	prefixes []netip.Prefix
 }
 
-// add takes one entry of allow: a host, *.domain, an IP or a CIDR. It returns what is wrong with it, or "".
+// add adds an entry of allow: a host, *.domain, an IP or a CIDR. It returns what is wrong with the entry, or "".
 func (a *allowList) add(entry string) (problem string) {
 	const want = "must be a host, a domain such as *.bmc.example.net, an IP or a CIDR"
 	if p, err := netip.ParsePrefix(entry); err == nil {
@@ -45,7 +45,7 @@ func (a *allowList) add(entry string) (problem string) {
 	return ""
 }
 
-// addHost allows one host, an IP or a name as Canonical writes it.
+// addHost allows one host: an IP, or a name in its canonical form.
 func (a *allowList) addHost(host string) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		ip = ip.Unmap()
@@ -60,7 +60,7 @@ func (a *allowList) hasAll(hosts []string) bool {
 	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !a.has(h) })
 }
 
-// has reports whether a host is allowed. A name is not resolved, because then a DNS server would choose.
+// has reports whether a host is allowed. It does not resolve names, because then a DNS server would decide.
 func (a *allowList) has(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return slices.ContainsFunc(a.prefixes, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })

@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// check looks at the values of a decoded file, and parses its selectors and templates.
+// check checks the values of a decoded file, and parses its selectors and templates.
 func (r *reader) check(c *Config) {
 	oneOf(r, "mode", c.Mode, modes...)
 	oneOf(r, "onDetachTimeout", c.OnDetachTimeout, detachActions...)
@@ -64,7 +64,7 @@ func (r *reader) check(c *Config) {
 	r.checkPostFence(c)
 }
 
-// oneOf demands one of the words; the empty text is none of them.
+// oneOf reports a value that is not one of the words.
 func oneOf[T ~string](r *reader, path string, have T, words ...T) {
 	if slices.Contains(words, have) {
 		return
@@ -124,7 +124,7 @@ func (r *reader) taintKey(path, key string) {
 	}
 }
 
-// selector parses a label selector; empty is what "" means here.
+// selector parses a label selector. It returns empty for "".
 func (r *reader) selector(path, text string, empty labels.Selector) labels.Selector {
 	if strings.TrimSpace(text) == "" {
 		return empty
@@ -202,10 +202,9 @@ func (r *reader) leaderElection(l LeaderElection) {
 	}
 }
 
-// warnOfShortLease warns where another controller may lead before a power action arrives that this one sent. A leader
-// sends none later than renewDeadline after its last renewal, the provider's timeout ends the request, and no other
-// controller leads before leaseDuration is over. It is no error: a power action that arrives later is bounded as any
-// other is.
+// warnOfShortLease warns if another controller may lead before a power action of this one arrives. A leader sends it at
+// most renewDeadline after its last renewal, and the provider's timeout ends the request. Another controller leads
+// after leaseDuration. It is no fault: other limits bound a late power action.
 func (r *reader) warnOfShortLease(c *Config) {
 	l := c.LeaderElection
 	if !l.Enabled || !c.fences() || len(c.Providers) == 0 {
@@ -299,8 +298,8 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 	r.checkListed(c, provider, s, path+".machine")
 }
 
-// warnOfNames tells of machines that a Node's name leads to, and whose devices cannot say that it is another machine's
-// Node.
+// warnOfNames warns if a Node's name leads to a machine, and the machine's device cannot detect a Node that took the
+// name of another one.
 func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string) {
 	i := slices.Index(providerNames(c.Providers), provider)
 	if i < 0 || s.From != FromTemplate || s.ids == nil {
@@ -327,8 +326,8 @@ func (r *reader) checkProviderName(c *Config, provider, path string) {
 	}
 }
 
-// checkAllow checks which hosts a rule's IDs may name. It must say so where a node names them: its kubelet could name a
-// host of its own, and the password would arrive there. known tells that the provider's type is.
+// checkAllow checks which hosts a rule's IDs may name. The rule needs allow if a node influences the IDs: its kubelet
+// could name a host of its own, which would get the password. known: the provider has settings.
 func (r *reader) checkAllow(s *Source, path string, known bool) {
 	for i, e := range s.Allow {
 		if problem := s.allowed.add(e); problem != "" {
@@ -360,8 +359,8 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 	}
 }
 
-// checkClaim refuses a rule by which a kubelet may choose the host that gets credentials, where the provider takes
-// listed hosts alone.
+// checkClaim refuses a rule by which a kubelet may choose the host that gets the password, if the devices do not
+// identify themselves.
 func (r *reader) checkClaim(n *NodeRule, path string) {
 	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // reported already
 	if !unread && n.Machine.listedHosts() && n.claimed() {
@@ -371,7 +370,7 @@ func (r *reader) checkClaim(n *NodeRule, path string) {
 	}
 }
 
-// unsureOfNames tells that a fault hides the name of one of the n providers: no rule can be said to name none of them.
+// unsureOfNames reports whether a fault hides the name of one of the n providers. A rule may then name that one.
 func (r *reader) unsureOfNames(n int) bool {
 	for i := range n {
 		if p := item("providers", i); r.bad[p] || r.bad[p+".name"] {
@@ -381,7 +380,7 @@ func (r *reader) unsureOfNames(n int) bool {
 	return r.bad["providers"]
 }
 
-// checkSource checks how a rule finds machines: from says how, and only the settings of that way may be there.
+// checkSource checks how a rule finds machines: from says how, and the file may have only the settings of that way.
 func (r *reader) checkSource(s *Source, path string) {
 	if s.From == "" {
 		r.report(path+".from", "missing: one of systemUUID, providerID, annotation, template, list")

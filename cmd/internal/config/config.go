@@ -59,8 +59,8 @@ type DetachAction string
 
 var detachActions = wordsOf[DetachAction](evict.OnDetachTimeouts())
 
-// Config is a checked configuration file. It does not change after Load or Parse returned it. The fresh proof's 5 s are
-// no setting: they are an invariant.
+// Config is a checked configuration file. It does not change after Load or Parse returned it. How fresh a proof must be
+// is no setting: 5 s is an invariant.
 type Config struct {
 	Mode            Mode          `yaml:"mode"`            // default observe
 	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
@@ -114,7 +114,7 @@ type Listen struct {
 	StatusKeyFile  string `yaml:"statusKeyFile"`  // PEM
 }
 
-// Tape is where what is seen and decided is written down, for forcefence replay.
+// Tape says where observations and decisions are recorded, for forcefence replay.
 type Tape struct {
 	File string `yaml:"file"` // an absolute path; "": nothing is
 }
@@ -128,7 +128,7 @@ type LeaderElection struct {
 	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // at least 100ms; default 2s
 }
 
-// Provider is one configured provider: the limits that guard keeps per device, and the settings of its type.
+// Provider is one configured provider: the limits of the guard per device, and the settings of its type.
 type Provider struct {
 	Name          string        `yaml:"name"`          // unique, a DNS label
 	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
@@ -143,7 +143,7 @@ type Provider struct {
 	Own []string `yaml:"-"` // the files of secrets that each machine has of its own, as templates. See OwnFiles
 }
 
-// What no file can change.
+// These values are no settings.
 const (
 	LeaseName      = "forcefence"       // of the leader's Lease
 	PauseConfigMap = "forcefence-pause" // while it exists beside that Lease, it pauses the whole cluster
@@ -189,8 +189,7 @@ func (c *Config) Digest() string { return c.digest }
 // Option changes how a file is checked.
 type Option func(*reader)
 
-// SkipFiles passes over files that settings name and that do not exist, for a check on another host than the
-// controller's.
+// SkipFiles accepts files that settings name and that do not exist, for a check on another host than the controller's.
 func SkipFiles() Option { return func(r *reader) { r.skipFiles = true } }
 
 // rawText is viper's decoder of a file. It keeps the text for a strict decoder, and gives viper no values.
@@ -205,8 +204,7 @@ func (t *rawText) Decode(text []byte, _ map[string]any) error {
 	return nil
 }
 
-// Load reads and checks a file. It returns Errors for a file with faults. If the file cannot be read, the error wraps
-// the cause (fs.ErrNotExist).
+// Load reads a file and checks it (Parse). If the file cannot be read, the error wraps the cause (fs.ErrNotExist).
 func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) {
 	var text rawText
 	v := viper.NewWithOptions(viper.WithDecoderRegistry(&text))
@@ -218,8 +216,8 @@ func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) 
 	return Parse(file, text, reg, opts...)
 }
 
-// Parse checks the content of a file; the name is for the messages. It reads the environment, and the files that
-// provider settings name. The error is Errors, never empty, or nil.
+// Parse checks the content of a file. The messages show the name file. Parse reads the environment, and the files that
+// provider settings name. The error is nil or Errors, never empty.
 func Parse(file string, data []byte, reg providers.Registry, opts ...Option) (*Config, error) {
 	r := newReader(file, reg)
 	for _, o := range opts {

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// OwnFile is a file with a secret of one machine's own.
+// OwnFile is a file with a secret that belongs to one machine.
 type OwnFile struct {
 	Provider string // its name in the configuration
 	Node     string
@@ -21,8 +21,8 @@ type OwnFile struct {
 	Err      error // why there is no secret in it; nil if there is one
 }
 
-// OwnFiles are the files with a node's own secrets for a provider; none where all machines share them. It reads them
-// and keeps nothing.
+// OwnFiles returns the files with a node's own secrets for a provider; none if all machines share them. It reads the
+// files to fill Err, and keeps no secret.
 func (c *Config) OwnFiles(provider, node string) (out []OwnFile) {
 	i := slices.Index(providerNames(c.Providers), provider)
 	if i < 0 {
@@ -38,10 +38,10 @@ func (c *Config) OwnFiles(provider, node string) (out []OwnFile) {
 	return out
 }
 
-// ListedFiles are the OwnFiles of all nodes that stand in lists, as they were when the file was checked.
+// ListedFiles returns the OwnFiles of all nodes in lists, as they were when the configuration was checked.
 func (c *Config) ListedFiles() []OwnFile { return c.listed }
 
-// noteText keeps what the checks of credentials want to know of a text.
+// noteText keeps what the checks of credentials need to know about a text.
 func (r *reader) noteText(path, text string) {
 	key := path[strings.LastIndex(path, ".")+1:]
 	secret := inSettings(path) &&
@@ -57,7 +57,7 @@ func (r *reader) noteText(path, text string) {
 	}
 }
 
-// setOwn tells each provider which of its secrets' files are each machine's own.
+// setOwn sets Provider.Own.
 func (r *reader) setOwn(c *Config) {
 	for i := range c.Providers {
 		for path := range r.own {
@@ -70,8 +70,8 @@ func (r *reader) setOwn(c *Config) {
 	}
 }
 
-// ownLine is the line of a setting by which machines of a provider have credentials of their own; 0 where they share
-// them.
+// ownLine returns the line of the first setting by which each machine of a provider has credentials of its own; 0 if
+// the machines share them.
 func (r *reader) ownLine(c *Config, provider string) int {
 	first := 0
 	i := slices.Index(providerNames(c.Providers), provider)
@@ -83,8 +83,8 @@ func (r *reader) ownLine(c *Config, provider string) int {
 	return first
 }
 
-// checkOwn holds that a node's credentials go to the device that the same name leads to: who chooses the device must
-// not choose whose password it gets.
+// checkOwn refuses a rule by which a kubelet may choose the device that gets its node's own password. Such a device
+// could be another machine's, or a host of an attacker.
 func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
 	line := r.ownLine(c, n.Provider)
 	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
@@ -95,8 +95,8 @@ func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
 	}
 }
 
-// checkSecrets holds that no Node can be called so that its own file is another's secret: that would be sent to its
-// device.
+// checkSecrets refuses a template of a Node's own file that can be another secret's file for some name of a Node. That
+// Node's device would get the other secret.
 func (r *reader) checkSecrets() {
 	for _, path := range slices.Sorted(maps.Keys(r.own)) {
 		if r.secrets[path] == "" {
@@ -112,7 +112,7 @@ func (r *reader) checkSecrets() {
 	}
 }
 
-// mayBeOne reports whether the file of one Node by a template may be another file, or another Node's by another
+// mayBeOne reports whether a template can give, for some Node, another file, or another Node's file by a second
 // template.
 func mayBeOne(template, file string) bool {
 	if one, err := providers.OfMachine(template, "n"); err == nil {
@@ -124,7 +124,7 @@ func mayBeOne(template, file string) bool {
 	return slices.EqualFunc(ours, theirs, partsMeet)
 }
 
-// partsMeet reports whether two parts of paths may be the same, where a part may have {{ .Name }}.
+// partsMeet reports whether two parts of paths can be equal. A part may contain {{ .Name }}.
 func partsMeet(a, b string) bool {
 	if !providers.PerMachine(a) {
 		a, b = b, a
@@ -146,8 +146,8 @@ func partsMeet(a, b string) bool {
 	}
 }
 
-// checkListed looks for the secrets of nodes in lists, and tells which have none. It is no fault of the file: the
-// others do without them.
+// checkListed warns of nodes in lists that lack a secret of their own. It is no fault, because other machines can be
+// asked without it.
 func (r *reader) checkListed(c *Config, provider string, s *Source, path string) {
 	for j, e := range s.List {
 		for _, f := range c.OwnFiles(provider, e.Node) {

@@ -48,9 +48,9 @@ func parseYAML(in io.Reader) ([]*yaml.Node, error) {
 
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// locate finds the line of a syntax error. The library's own number is that of the enclosing block, counted from 0 or
-// from 1, or missing. The library reads little beyond the fault. So the longest run of the lines that it read and that
-// still parses ends before the fault.
+// locate finds the line of a syntax error. The library's own number is missing, or that of the enclosing block, counted
+// from 0 or 1. But the library reads little beyond the fault. So locate removes lines from the end of what was read
+// until the rest parses. The fault is on the next line.
 func locate(data []byte, err error) (line int, problem string) {
 	problem = "YAML: " + oneLine(yamlPrefix.ReplaceAllString(err.Error(), ""))
 	switch {

@@ -24,7 +24,7 @@ type Drain struct {
 	drainGuard *drainguard.Guarded
 }
 
-// DrainGuards are the drain guards in force. What they see of their storage system is the caller's to add.
+// DrainGuards returns the drain guards in force. Their LastSeen is not set.
 func (c *Config) DrainGuards() []drainguard.Guarded {
 	var out []drainguard.Guarded
 	for _, d := range c.Drain {
@@ -38,7 +38,7 @@ func (c *Config) DrainGuards() []drainguard.Guarded {
 // longhornDriver is Longhorn's CSI driver. Only Longhorn's own node controller may request evictions of its replicas.
 const longhornDriver = "driver.longhorn.io"
 
-// checkDrain checks one item and makes its guard.
+// checkDrain checks one item of drain, and makes its guard.
 func (r *reader) checkDrain(c *Config, i int) {
 	d, path := &c.Drain[i], item("drain", i)
 	var earlier []string
@@ -101,7 +101,8 @@ func (r *reader) checkDrain(c *Config, i int) {
 	d.drainGuard = &g
 }
 
-// guardPods is which pods are guarded, and how one is told from the others.
+// guardPods sets which pods the guard selects, and checks how it identifies one. It returns false if it reported a
+// fault.
 func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *drainguard.Guarded) bool {
 	before := len(r.errs)
 	ns, pods := a.PodSelector()
@@ -140,7 +141,7 @@ func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *draingu
 	return len(r.errs) == before
 }
 
-// drainPolicy answers the spellings of Longhorn's documents as well.
+// drainPolicy checks a drain policy. It recognizes the spellings of Longhorn's documents, too.
 func (r *reader) drainPolicy(path string, p drain.Policy) {
 	if slices.Contains(drain.Policies, p) {
 		return

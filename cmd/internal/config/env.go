@@ -63,10 +63,10 @@ func (r *reader) override(path, name, value string, t reflect.Type) string {
 var serviceEnv = regexp.MustCompile(
 	`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// testEnv begins the variables of the repository's own tests, which run forcefence under them.
+// testEnv are the prefixes of variables for the repository's own tests, which run forcefence with them.
 var testEnv = []string{"FORCEFENCE_TEST_", "FORCEFENCE_REQUIRE_", "FORCEFENCE_E2E"}
 
-// unknownEnv reports variables with our prefix that name no key: a mode whose variable is misspelt would not apply.
+// unknownEnv reports variables with our prefix that name no key. Without it a misspelled variable would have no effect.
 func (r *reader) unknownEnv() {
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")

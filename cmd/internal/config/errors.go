@@ -62,8 +62,8 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// nearest returns the word of known that was probably meant, or "": one that differs in case only, or in about a third
-// of its letters at most, or that the word is the beginning of.
+// nearest returns the word of known that was probably meant: one that differs in case or in at most about a third of
+// its letters, else one that begins with word. It returns "" if there is none.
 func nearest(word string, known []string) string {
 	best, found := 1+max(1, len(word)/3), ""
 	for _, k := range known {

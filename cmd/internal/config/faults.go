@@ -18,13 +18,13 @@ func (f *faults) add(line int, path, problem string) {
 	f.errs = append(f.errs, Error{File: f.file, Line: max(line, 1), Path: path, Problem: problem})
 }
 
-// fault reports something at a line, and silences later reports about the same path.
+// fault adds a fault at a line. Later reports about the same path are ignored.
 func (f *faults) fault(line int, path, format string, args ...any) {
 	f.add(line, path, fmt.Sprintf(format, args...))
 	f.bad[path] = true
 }
 
-// report reports what is wrong with a value, unless its path or one above it has a fault already.
+// report adds what is wrong with a value, unless its path or one above it has a fault already.
 func (f *faults) report(path, format string, args ...any) {
 	line := 0
 	for p := path; ; p = parent(p) {

@@ -20,7 +20,7 @@ type interpreter struct {
 // hostLetters are those of hosts' names, and of all names and label values that an API server accepts.
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-// allLabels is .Labels itself, which is there to take one out of.
+// allLabels is the value of .Labels itself, from which index takes one.
 type allLabels struct{}
 
 func (in interpreter) list(l *parse.ListNode) (string, error) {
@@ -71,7 +71,7 @@ func (in interpreter) choose(n *parse.IfNode) (string, error) {
 	return in.list(n.ElseList)
 }
 
-// truth is what if, and, or, not take a value for: what is empty is false.
+// truth returns a value as a condition: an empty value is false.
 func (in interpreter) truth(v any) bool {
 	switch v := v.(type) {
 	case bool:
@@ -82,7 +82,7 @@ func (in interpreter) truth(v any) bool {
 	return in.some
 }
 
-// pipe gives what each command returns to the next one, as its last argument.
+// pipe passes each command's result to the next one, as its last argument.
 func (in interpreter) pipe(p *parse.PipeNode) (v any, err error) {
 	var piped []any
 	for _, c := range p.Cmds {
@@ -132,7 +132,7 @@ func (in interpreter) one(label string) (any, error) {
 	return v, nil
 }
 
-// call evaluates arguments up to the one that decides, where the function is and or or.
+// call calls a function. The functions "and" and "or" stop at the first argument that decides.
 func (in interpreter) call(name string, args []parse.Node, piped []any) (any, error) {
 	var values []any
 	for _, a := range args {
@@ -157,7 +157,7 @@ func (in interpreter) call(name string, args []parse.Node, piped []any) (any, er
 	return v, nil
 }
 
-// function is one that a template may call. What is piped in comes last.
+// function is a function that a template may call. A piped value is the last argument.
 type function struct {
 	least, most int // arguments
 	of          func(interpreter, []any) (any, error)
@@ -179,7 +179,7 @@ var functions = map[string]function{
 	"not": {1, 1, func(in interpreter, values []any) (any, error) { return !in.truth(values[0]), nil }},
 }
 
-// texts is a function of n strings.
+// texts returns a function of n strings.
 func texts(n int, f func([]string) string) function {
 	return function{n, n, func(_ interpreter, values []any) (any, error) {
 		s := make([]string, n)
@@ -193,7 +193,7 @@ func texts(n int, f func([]string) string) function {
 	}}
 }
 
-// index is strict where text/template's own gives "".
+// index returns a label's value. Unlike text/template's index, it returns an error for a missing label.
 func (in interpreter) index(values []any) (any, error) {
 	key, ok := values[1].(string)
 	if !ok || values[0] != (allLabels{}) {

@@ -11,12 +11,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
-// Level is one way to know of a machine's power, and to end it: devices that must all say Off, such as those of the two
-// outlets that feed a server.
+// Level is one way to prove that a machine is off and to power it off. All its devices must say Off, such as those of
+// the two outlets that feed a server.
 type Level struct {
 	Devices []Device `yaml:"devices"`
-	// Delay is how long it waits before its first power-off: from the announcement, or from when the level before it
-	// gave way. Default 0s.
+	// Delay is the wait before the first power-off: after the announcement, or after the previous level gave up.
+	// Default 0s.
 	Delay time.Duration `yaml:"delay"`
 	// Timeout is how long it has from then on until the machine is off; then the next level has its turn. Default: the
 	// levels that have none share what others leave of powerOffTimeout.
@@ -25,15 +25,15 @@ type Level struct {
 	Attempts int `yaml:"attempts"`
 }
 
-// Device is one that speaks for the machine beside the first of its rule. No kubelet may choose it: its machine is
-// written in a list, or made by a template over the node's name alone.
+// Device is a further device of a rule. No kubelet may choose it: its machine is from a list, or from a template over
+// the node's name alone.
 type Device struct {
 	Provider string `yaml:"provider"` // the name of one of Config.Providers
 	Machine  Source `yaml:"machine"`
 }
 
-// further are the devices of the levels that know the node, in their order. A level that has a device which does not
-// know it is left out.
+// further returns the devices of the levels that know the node, in their order. It leaves out a level if one of its
+// devices does not know the node: the other devices of that level prove nothing alone.
 func (n *NodeRule) further(node *corev1.Node) []Assignment {
 	var out []Assignment
 	for i, l := range n.Levels {
@@ -41,7 +41,6 @@ func (n *NodeRule) further(node *corev1.Node) []Assignment {
 		for j := range l.Devices {
 			d := &l.Devices[j]
 			m, err := d.Machine.machine(node, d.Provider)
-			// a list that leaves the node out has nothing to say of it, and the others of its level alone prove nothing
 			if err != nil {
 				of = nil
 				break
@@ -54,8 +53,8 @@ func (n *NodeRule) further(node *corev1.Node) []Assignment {
 	return out
 }
 
-// whole leaves out the levels that have a device which speaks already, in an earlier level or in their own: said twice
-// it is one, and the others of its level alone would prove what they must not.
+// whole leaves out the levels that repeat a device of an earlier level or of their own. A repeated device counts once,
+// and the other devices of its level must not prove anything alone.
 func whole(all []Assignment) []Assignment {
 	twice := map[int]bool{}
 	for i, m := range all {
@@ -69,7 +68,7 @@ func whole(all []Assignment) []Assignment {
 	return slices.DeleteFunc(slices.Clone(all), func(m Assignment) bool { return twice[m.Level] })
 }
 
-// devices are those of all levels.
+// devices returns the devices of all levels.
 func (n *NodeRule) devices() []*Device {
 	var out []*Device
 	for i := range n.Levels {
@@ -110,7 +109,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 	r.warnOfSharedPower(c, n, path, own)
 }
 
-// checkLevel checks one level: one that nothing could satisfy, and one that less than its operator meant would satisfy.
+// checkLevel checks one level: it must be possible that all its devices say Off, and each must prove something.
 func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 	l, at := &n.Levels[j], path+".devices"
 	if len(l.Devices) == 0 {
@@ -154,7 +153,7 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 	}
 }
 
-// unlisted is a node that only one of two lists has; "" if there is none, or one of them is no list.
+// unlisted returns a node that only one of two lists has; "" if there is none, or one of them is no list.
 func unlisted(a, b *Source) string {
 	if a.From != FromList || b.From != FromList {
 		return ""
@@ -186,7 +185,7 @@ func (c *Config) settings(name string) providers.Config {
 // shortestTurn is the least that a level may have: a BMC takes seconds to power a machine off.
 const shortestTurn = 5 * time.Second
 
-// shareTimeout gives each level its part of powerOffTimeout.
+// shareTimeout shares powerOffTimeout among the levels.
 func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	levels := n.Levels
 	n.limits = []proof.Limits{{}}
@@ -219,7 +218,7 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	}
 }
 
-// warnOfSharedPower tells of a rule all of whose devices die with their machines' power.
+// warnOfSharedPower warns if all devices of a rule lose their power together with their machines.
 func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool) {
 	var all []string
 	if own {
@@ -238,5 +237,5 @@ func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool
 		"Add a level that keeps its power, such as the outlets that feed the machine")
 }
 
-// Warnings are what is not wrong in the file, and still no good idea; each says so.
+// Warnings returns what is valid in the file, but risky. Each begins with "warning: ".
 func (c *Config) Warnings() Errors { return c.warnings }

@@ -59,7 +59,7 @@ const (
 	All  Part = "all"
 )
 
-// Source says how a rule gets from a node to the ID of its machine.
+// Source says how a rule finds the ID of a node's machine.
 type Source struct {
 	From       From   `yaml:"from"`
 	Annotation string `yaml:"annotation"` // from annotation: its key
@@ -123,8 +123,8 @@ func (s *Source) claimed() bool {
 	}
 }
 
-// namesHosts reports whether a node influences which host is asked, and gets the credentials. A node's name counts,
-// too: a client that may register Nodes chooses it.
+// namesHosts reports whether a node influences which host is asked and gets the password. A node's name counts, too: a
+// client that may register Nodes chooses it.
 func (s *Source) namesHosts() bool {
 	return s.From != FromList && s.From != FromSystemUUID && s.ids != nil && s.ids.HasAddressIDs()
 }
@@ -291,13 +291,13 @@ func (s *Source) id(node *corev1.Node) (string, error) {
 	return id, nil
 }
 
-// canonical returns the one way to write an ID, if it is one that may be connected to.
+// canonical returns the canonical form of an ID. It returns an error for an ID that the rule does not allow.
 func (s *Source) canonical(id string) (string, error) {
 	if len(id) > maxID {
 		return "", fmt.Errorf("%w: its ID has more than %d bytes", ErrNoID, maxID)
 	}
 	if strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
-		// The terminals of people would print it.
+		// A terminal would obey it.
 		return "", fmt.Errorf("%w: its ID has a character that cannot be printed", ErrNoID)
 	}
 	if s.ids == nil || id == "" {

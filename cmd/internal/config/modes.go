@@ -44,8 +44,7 @@ type ModeItem struct {
 	selector labels.Selector
 }
 
-// NodeSelectors are those of the file's selectors of nodes of which each should select some node of the cluster, by
-// their paths.
+// NodeSelectors returns, by their paths, the selectors that should each match some node of the cluster.
 func (c *Config) NodeSelectors() map[string]labels.Selector {
 	out := map[string]labels.Selector{}
 	for i := range c.Modes {
@@ -54,14 +53,14 @@ func (c *Config) NodeSelectors() map[string]labels.Selector {
 	return out
 }
 
-// grace checks how long a machine that is On is left on.
+// grace checks a powerOffAfter.
 func (r *reader) grace(path string, d time.Duration) {
 	if d < leastGrace {
 		r.report(path, "must be at least %s: a healthy kubelet may miss two renewals of its Lease", short(leastGrace))
 	}
 }
 
-// checkModes checks the items of modes, and what belongs to modes together.
+// checkModes checks modes, and whether there is anything to fence.
 func (r *reader) checkModes(c *Config) {
 	fences := c.Mode.is(fence.Fence)
 	for i := range c.Modes {
@@ -121,7 +120,7 @@ func (r *reader) checkModes(c *Config) {
 // maxPowerOns is how many power-ons a day a record has room for.
 const maxPowerOns = 10
 
-// checkPostFence checks what becomes of machines after a fence: only what was powered off can be powered on.
+// checkPostFence checks what happens to machines after a fence. Only a machine that was powered off is powered on.
 func (r *reader) checkPostFence(c *Config) {
 	oneOf(r, "afterFence", c.PostFence, LeaveOff, PowerOn)
 	if c.FencedAgainWithin < 0 || c.FencedAgainWithin > taint.Day {
@@ -143,7 +142,8 @@ func (r *reader) checkPostFence(c *Config) {
 	}
 }
 
-// apart reports that no labels match both selectors: they demand of one label what cannot be together.
+// apart reports whether no labels can match both selectors, because their requirements for one label contradict each
+// other.
 func apart(a, b labels.Selector) bool {
 	demands := map[string][]labels.Requirement{}
 	for _, s := range []labels.Selector{a, b} {

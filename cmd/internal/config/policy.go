@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Policy is one item of policies: which pods of a node that looks dead are ended although nothing proves that its
-// machine is off.
+// Policy is one item of policies: which pods of a node that looks dead are ended without a proof that its machine is
+// off.
 type Policy struct {
 	Name string `yaml:"name"` // unique, a DNS label; Events name it
 	// a document's policy, whose values hold where this item says nothing; "": none
@@ -32,26 +32,26 @@ type Policy struct {
 	Storage      string              `yaml:"storage"`
 	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be said
 
-	// Of the preset longhorn: Longhorn's setting of that name. Default do-nothing.
+	// Only with preset longhorn: Longhorn's setting of that name. Default do-nothing.
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
 
-	// Of the trigger StorageUnhealthy: StorageOS' -node-poll-interval, -node-expiry-interval, -node-fencer-timeout and
+	// Only with StorageUnhealthy: StorageOS' -node-poll-interval, -node-expiry-interval, -node-fencer-timeout and
 	// -node-fencer-retry-interval.
 	PollInterval   time.Duration `yaml:"pollInterval"`   // at least 1s; default 5s
 	ExpiryInterval time.Duration `yaml:"expiryInterval"` // more than timeout; default 1h
 	Timeout        time.Duration `yaml:"timeout"`        // at least retryInterval; default 25s
 	RetryInterval  time.Duration `yaml:"retryInterval"`  // at least 1s; default 5s
 
-	// A setting that Longhorn had: when attachments of the drivers' volumes are deleted, of pods of ReplicaSets.
-	// Default wait with the preset longhorn, else never.
+	// When attachments of the drivers' volumes are deleted for pods of ReplicaSets, as an earlier setting of Longhorn.
+	// Default wait with preset longhorn, else never.
 	VolumeAttachmentRecoveryPolicy string `yaml:"volumeAttachmentRecoveryPolicy"`
 
 	rules []policy.Policy // pods that are deleted come first
 	own   bool
 }
 
-// policyRules returns the policies in force. own is the controller's namespace, which is where a preset looks for its
-// system's own pods.
+// policyRules returns the policies in force. own is the controller's namespace. Some presets look there for their
+// system's pods.
 func (c *Config) policyRules(own string) []policy.Policy {
 	var out []policy.Policy
 	for _, p := range c.Policies {
@@ -65,7 +65,7 @@ func (c *Config) policyRules(own string) []policy.Policy {
 	return out
 }
 
-// kinds are the owners that Kubernetes itself has.
+// kinds are Kubernetes' own kinds of owners.
 var kinds = []string{"StatefulSet", "Deployment", "ReplicaSet", "Job", "ReplicationController"}
 
 // checkPolicy checks one item and makes its rule.

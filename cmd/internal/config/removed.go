@@ -8,8 +8,8 @@ import (
 	"github.com/forcefence/forcefence/taint/journal"
 )
 
-// removedKeys maps the keys of earlier versions to what applies now. A file or an environment with such a key is
-// refused: its author relied on another value.
+// removedKeys maps keys of earlier versions to what applies now. A file or an environment with such a key is refused,
+// because its author may rely on another value.
 var removedKeys = map[string]string{
 	"leaderElection.name": "the leader's Lease is always called " + LeaseName,
 	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of " +

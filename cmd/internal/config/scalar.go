@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// walkScalar walks one word.
+// walkScalar walks one value.
 func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 	sound, problem := scalar(n, t)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
@@ -81,7 +81,7 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	return n.Value, "" // a number or truth value
 }
 
-// describe says what kind of thing a node is, never its value.
+// describe returns what kind of thing a node is, never its value.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

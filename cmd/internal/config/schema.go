@@ -9,8 +9,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// kind says how a file writes the values of a Go type. kindOf and fieldsOf are what the walk over a file, the names of
-// environment variables and the chart's schema know of the types.
+// kind says how a file writes the values of a Go type. The walk over a file, the names of environment variables and the
+// chart's schema use only kindOf and fieldsOf.
 type kind int
 
 const (
@@ -33,7 +33,7 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// builtinKinds are those of the types without a meaning of their own. Settings have no others.
+// builtinKinds are the kinds of plain types. Settings have no other plain types.
 var builtinKinds = map[reflect.Kind]kind{
 	reflect.Struct: kindMapping, reflect.Map: kindFreeMapping, reflect.Slice: kindList,
 	reflect.String: kindText, reflect.Bool: kindBool, reflect.Float64: kindNumber,
@@ -56,7 +56,7 @@ func (k kind) isText() bool { return k == kindDuration || k == kindOwnText || k 
 // isScalar reports whether a value of this kind is one word, which an environment variable can hold.
 func (k kind) isScalar() bool { return k >= kindDuration }
 
-// field is a key that a struct type has.
+// field is a key of a struct type.
 type field struct {
 	name string
 	typ  reflect.Type // never a pointer

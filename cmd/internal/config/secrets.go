@@ -11,8 +11,8 @@ import (
 // userinfo finds user:password@ in an address.
 var userinfo = regexp.MustCompile(`://[^/@\s]*:[^/@\s]+@`)
 
-// refuseSecret reports a secret in the file and names the keys to use, without its value. Those keys are then not
-// called missing.
+// refuseSecret reports a secret in the file, without its value, and names the keys to use. Later checks do not report
+// those keys as missing.
 func (r *reader) refuseSecret(k *yaml.Node, path string, known []string) {
 	var use []string
 	for _, f := range known {
@@ -34,8 +34,8 @@ func (r *reader) refuseSecret(k *yaml.Node, path string, known []string) {
 
 func inSettings(path string) bool { return strings.HasPrefix(path, "providers[") }
 
-// looksSecret reports whether a key holds a secret itself: password, bmcPassword, X-Auth-Token, and `password:hunter2`,
-// where the space was forgotten.
+// looksSecret reports whether a key holds a secret: password, bmcPassword, X-Auth-Token, and `password:hunter2`, which
+// lacks the space.
 func looksSecret(key string) bool {
 	key = strings.ToLower(key[:len(key)-len(strings.TrimLeft(key, identifier))])
 	key = strings.NewReplacer("-", "", "_", "").Replace(key)
@@ -47,8 +47,8 @@ func looksSecret(key string) bool {
 
 const identifier = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// label returns a key as a path shows it: its leading identifier, since what follows may be a value whose space was
-// forgotten. Keys of free mappings may hold dots and slashes.
+// label returns a key as a path shows it: only its leading identifier, because a value may follow without a space. Keys
+// of free mappings may contain dots and slashes.
 func label(key string) string {
 	n := len(key) - len(strings.TrimLeft(key, identifier+"./"))
 	if n == len(key) && n > 0 && n <= 80 {

@@ -13,8 +13,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-// Settings returns what the file says about nodes, apart from their devices. namespace is the controller's own, where a
-// policy's preset looks for its system's own pods.
+// Settings returns what the file says about nodes, apart from their devices. namespace is the controller's own: some
+// policy presets look there for their system's pods.
 func (c *Config) Settings(namespace string) decide.Settings {
 	return decide.Settings{
 		Fence: fence.Settings{
@@ -51,7 +51,7 @@ func onDetachTimeout(name DetachAction) evict.OnDetachTimeout {
 	return evict.OnDetachTimeouts()[i]
 }
 
-// modeRules returns the modes of nodes: those of the items of modes, then those of rules, then the file's.
+// modeRules returns the modes of nodes, in order of precedence: the items of modes, the rules, the file's mode.
 func (c *Config) modeRules() []fence.ModeRule {
 	var out []fence.ModeRule
 	add := func(matches func(*corev1.Node) bool, m Mode, by string, powerOffAfter time.Duration) {

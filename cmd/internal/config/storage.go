@@ -8,7 +8,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
-// Storage is one item of storage: a storage system, by its resources and what they say. Policies and drains name it.
+// Storage is one item of storage: a storage system, by its resources and what they report. Policies and drains name it.
 type Storage struct {
 	Name string `yaml:"name"` // unique, a DNS label
 	// a system that we know, whose values hold where this item says nothing; "": none
@@ -18,7 +18,7 @@ type Storage struct {
 	adapter *storage.Adapter
 }
 
-// StorageAdapter finds the item of storage of that name; nil: there is none, or it has faults.
+// StorageAdapter returns the item of storage of that name; nil if there is none, or it has faults.
 func (c *Config) StorageAdapter(name string) *storage.Adapter {
 	i := slices.IndexFunc(c.Storage, func(s Storage) bool { return s.Name == name })
 	if i < 0 {
@@ -49,7 +49,7 @@ func (c *Config) FollowedStorage() []*storage.Adapter {
 	return out
 }
 
-// EvictableStorage are the storage systems whose replicas a drain guard may ask to leave a node, guarded or not.
+// EvictableStorage returns the storage systems whose replicas a drain guard may evict from a node, guarded or not.
 func (c *Config) EvictableStorage() []*storage.Adapter {
 	var out []*storage.Adapter
 	for _, s := range c.Storage {
@@ -104,7 +104,7 @@ func (r *reader) checkStorage(c *Config, i int) {
 	s.adapter = a
 }
 
-// overlay puts the values that the file gives in the place of a preset's.
+// overlay replaces a preset's values by those that the file gives.
 func (r *reader) overlay(to, from reflect.Value, path string) {
 	for i := range to.NumField() {
 		name, _, _ := strings.Cut(to.Type().Field(i).Tag.Get("yaml"), ",")

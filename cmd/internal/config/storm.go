@@ -6,8 +6,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// StormGuard limits the power-offs that forcefence sends. What it limits is new ones: a machine that is off is
-// recovered in any case, and a fence that runs goes on.
+// StormGuard limits new power-offs. It delays neither a fence in progress nor the recovery of a machine that is off.
 type StormGuard struct {
 	MaxPowerOffs fleet.Amount       `yaml:"maxPowerOffs"` // at once; rounded down, never below 1; default 1+5%
 	MinHealthy   fleet.Amount       `yaml:"minHealthy"`   // of all nodes; rounded up; default 50%
@@ -42,7 +41,6 @@ const (
 	KubeVirtPowerOff KubeVirtPolicy = "powerOff"
 )
 
-// defaultStorm is what holds where the file says nothing.
 func defaultStorm() StormGuard {
 	l := fleet.DefaultLimits()
 	g := StormGuard{
@@ -54,7 +52,6 @@ func defaultStorm() StormGuard {
 	return g
 }
 
-// powerOffLimits returns what the storm guard keeps to.
 func (g StormGuard) powerOffLimits() *fleet.Limits {
 	l := &fleet.Limits{
 		MaxPowerOffs: g.MaxPowerOffs, MinHealthy: g.MinHealthy, CoolDown: fleet.DefaultLimits().CoolDown,
@@ -69,7 +66,7 @@ func (g StormGuard) powerOffLimits() *fleet.Limits {
 	return l
 }
 
-// checkStorm checks what a file can tell. Whether a floor is above the number of nodes is told at run time.
+// checkStorm checks the limits. Only the controller, which sees the Nodes, can warn of a floor above their number.
 func (r *reader) checkStorm(g StormGuard) {
 	const path = "stormGuard"
 	if (g.MaxPowerOffs == fleet.Amount{}) {
@@ -99,8 +96,8 @@ func (r *reader) checkStorm(g StormGuard) {
 	}
 }
 
-// warnOfVMHosts warns where machines are powered off and the file does not say whether hosts of KubeVirt are. It cannot
-// see nodes.
+// warnOfVMHosts warns if machines are powered off and the file does not say whether hosts of KubeVirt are. It cannot
+// see whether there are any.
 func (r *reader) warnOfVMHosts(c *Config) {
 	const path = "stormGuard.kubeVirtHosts"
 	if _, given := r.lines[path]; given || !c.fences() {
@@ -113,7 +110,7 @@ func (r *reader) warnOfVMHosts(c *Config) {
 		Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: problem})
 }
 
-// floor refuses what is no floor, or one that no power-off can keep: the node that is powered off is not healthy.
+// floor checks a minHealthy. A floor of 100 % would refuse every power-off, because the node itself is not healthy.
 func (r *reader) floor(path string, a fleet.Amount) {
 	switch {
 	case a.Number > 0 && a.Percent > 0:

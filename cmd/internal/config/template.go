@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// idTemplate makes a machine's ID of a node's name and labels.
+// idTemplate makes a machine's ID from a node's name and labels.
 type idTemplate struct {
 	root   *parse.ListNode
 	labels bool // it reads labels, which a kubelet can write
@@ -23,12 +23,12 @@ type idTemplate struct {
 
 // parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name,
 // .Labels.rack, (index .Labels "example.net/rack"), if and else, and the functions lower, trimPrefix, trimSuffix,
-// replace, eq, ne, and, or, not; no loops, numbers, variables or other templates, so that it ends and cannot print
-// anything but these.
+// replace, eq, ne, and, or, not. It may use no loops, numbers, variables or other templates. So it always ends, and
+// prints nothing else.
 //
-// The language is text/template's, and so is its parser. Its interpreter is not: that calls methods by names that the
-// linker cannot know, which keeps every method of every type in the program. Amazon's client alone has 700 that way,
-// and the program was twice as large and took 9 MB more of memory. The rest of what it can do is refused here anyway.
+// The language and the parser are those of text/template, but the interpreter is our own. text/template's interpreter
+// calls methods by name, so the linker must keep every method of every type: the program was twice as large, and used
+// 9 MB more memory.
 func parseTemplate(text string) (*idTemplate, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("the template is empty")
@@ -57,7 +57,7 @@ func parseTemplate(text string) (*idTemplate, error) {
 
 var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
 
-// builtins are text/template's other functions, which a reader may expect here: they are refused by name.
+// builtins are the other functions of text/template. checkNode refuses them by name.
 var builtins = map[string]any{
 	"call": true, "ge": true, "gt": true, "html": true, "js": true, "le": true, "len": true, "lt": true, "print": true,
 	"printf":  true,
@@ -132,8 +132,8 @@ func each[N parse.Node](nodes []N) error {
 // the template writes out, and those under a domain behind its last placeholder. bound is false if a node may choose
 // another host.
 //
-// It puts one value and then another into all placeholders: what differs between the hosts comes from the node, and
-// what both end with does not.
+// It fills all placeholders with one value, and then with another. A difference between the hosts comes from the node,
+// and their common ending does not.
 func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
 	for i := range forms {
@@ -159,7 +159,7 @@ func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 	return a, len(forms) > 0
 }
 
-// forms are all texts that a template can give when each placeholder gives this value; none where they are too many.
+// forms returns all texts that a template can give if each placeholder gives this value; none if there are too many.
 func forms(l *parse.ListNode, placed string) []string {
 	const most = 256
 	out := []string{""}
@@ -202,20 +202,20 @@ func commonEnd(a, b string) string {
 	return a[len(a)-n:]
 }
 
-// hasDomain reports whether a host's ending has a domain in which not everybody can have a host: -bmc.example.net has,
-// .com has not.
+// hasDomain reports whether a host's ending contains a domain that belongs to one owner: -bmc.example.net does, .com
+// does not.
 func hasDomain(ending string) bool {
 	_, domain, _ := strings.Cut(ending, ".")
 	if len(validation.IsDNS1123Subdomain(domain)) > 0 || strings.Trim(domain, "0123456789.") == "" {
 		return false
 	}
 	public, registry := publicsuffix.PublicSuffix(domain)
-	// a top level domain of one's own, such as .bmc
+	// a private top level domain, such as .bmc
 	return domain != public || !registry && !strings.Contains(public, ".")
 }
 
-// id returns a node's ID. If bounded is true, a placeholder's value may only have the characters of host names, so that
-// it cannot end the host.
+// id returns a node's ID. If bounded is true, placeholders give only characters of host names, so that no value can end
+// the host.
 func (t *idTemplate) id(node *corev1.Node, bounded bool) (string, error) {
 	label := func(key string) (v string, ok bool) { v, ok = node.Labels[key]; return v, ok }
 	id, err := interpreter{name: node.Name, label: label, some: len(node.Labels) > 0, bounded: bounded}.list(t.root)

@@ -53,8 +53,8 @@ func (r *reader) readInto(cfg *Config, root *yaml.Node) {
 	r.setOwn(cfg)
 }
 
-// decode is the only way in which values of a file get into Go. The walk leaves only what fits, so an error is a fault
-// of forcefence; its text may quote a secret.
+// decode is the only way from a file's values to Go. The walk leaves only what fits, so an error is a fault of
+// forcefence. decode does not show the error's text, which may quote a secret.
 func (r *reader) decode(sound string, into any, path string) bool {
 	d := yaml.NewDecoder(strings.NewReader(sound))
 	d.KnownFields(true)
@@ -65,8 +65,8 @@ func (r *reader) decode(sound string, into any, path string) bool {
 	return true
 }
 
-// walk compares a node with a Go type and reports its faults. It returns what fits the type, written again as YAML for
-// decode; "" where nothing is left.
+// walk compares a node with a Go type and reports its faults. It returns what fits the type, as YAML for decode; "" if
+// nothing fits.
 func (r *reader) walk(n *yaml.Node, t reflect.Type, path string) string {
 	if n.Kind == yaml.AliasNode {
 		r.fault(r.lines[path], path, "anchors and aliases (&, *) are not read here: write the value out")
@@ -88,7 +88,7 @@ func (r *reader) walk(n *yaml.Node, t reflect.Type, path string) string {
 	}
 }
 
-// walkMapping walks a mapping whose keys are known; foreign is called for each other key.
+// walkMapping walks a mapping with known keys. It calls foreign for each other key.
 func (r *reader) walkMapping(n *yaml.Node, path string, fields []field, foreign func(k, v *yaml.Node)) string {
 	return r.walkPairs(n, path, func(k, v *yaml.Node, p string) string {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == k.Value })
@@ -119,8 +119,8 @@ func (r *reader) walkFreeMapping(n *yaml.Node, elem reflect.Type, path string) s
 	})
 }
 
-// walkPairs calls each for every pair of a mapping, once per key. It returns the mapping of what each returns. No value
-// at all is an empty mapping.
+// walkPairs calls each for every pair of a mapping, once per key, and returns the mapping of its results. An empty
+// value counts as an empty mapping.
 func (r *reader) walkPairs(n *yaml.Node, path string, each func(k, v *yaml.Node, path string) string) string {
 	if isNull(n) {
 		return "{}"
@@ -153,7 +153,7 @@ func (r *reader) walkPairs(n *yaml.Node, path string, each func(k, v *yaml.Node,
 	return mappingOf(pairs)
 }
 
-// appendPair appends a key and its value, if there is one. With the question mark the key may be long.
+// appendPair appends a key and its value; nothing if the value is "". After "?" a key may have any length.
 func appendPair(pairs []string, key, value string) []string {
 	if value == "" {
 		return pairs
@@ -166,7 +166,7 @@ func mappingOf(pairs []string) string { return "{" + strings.Join(pairs, ", ") +
 // quote writes text so that YAML reads the same text: YAML has all escapes that Go has.
 func quote(text string) string { return strconv.QuoteToASCII(text) }
 
-// walkList walks a list. Items that are mappings keep their place even if nothing of them is sound.
+// walkList walks a list. A mapping keeps its place in the list even if nothing in it fits.
 func (r *reader) walkList(n *yaml.Node, elem reflect.Type, path string) string {
 	if isNull(n) {
 		return "[]"
@@ -190,8 +190,8 @@ func (r *reader) walkList(n *yaml.Node, elem reflect.Type, path string) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// walkProvider walks an item of providers: the common keys, and one key that is a type. It decodes them at once, over
-// the defaults of the type, and leaves nothing for the decoding of the file.
+// walkProvider walks an item of providers: the common keys, and one key that is a type. It decodes them at once into
+// r.providers, over the defaults of the type, so the decoding of the file gets nothing.
 func (r *reader) walkProvider(n *yaml.Node, path string) string {
 	fields := fieldsOf(providerType)
 	p := Provider{Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2}
@@ -246,8 +246,8 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 	return cfg
 }
 
-// unknownKey reports a key that mapping n must not have, with the one probably meant. That one is then not called
-// missing as well.
+// unknownKey reports a key that mapping n must not have, and the key that was probably meant. Later checks do not report
+// that one as missing.
 func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []string) {
 	if looksSecret(k.Value) {
 		r.refuseSecret(k, path, known)

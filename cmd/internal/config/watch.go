@@ -11,18 +11,16 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Watch reads the file at once and then whenever it may have changed, and calls onGood with a checked Config or onBad
-// with why there is none: Errors, or an error of reading where the file is gone. It calls only when that outcome
-// differs from the one before, so a file that is touched, or bad in the same way again, is silent; a good file after a
-// bad one is always told, even if it is the old one. The first call tells what is there at the start, so that nothing
-// is lost between a Load and Watch: compare Config.Digest. After onBad the Config before stays in force; that is the
-// caller's part.
+// Watch reads the file at once, and again after each change. It calls onGood with a checked Config, or onBad with
+// Errors or the error of the read. It is silent while the outcome stays the same, for example after a touch. A good
+// file after a bad one is another outcome, even if its content is the old one. The first call reports the file at the
+// start, so no change between Load and Watch is lost: compare Config.Digest.
 //
-// A change is seen through the folder, so editors that rename and the ..data link that a ConfigMap swaps are seen too;
-// where the system cannot watch, and for files beside it that settings name, the file is read every 30 s. Bursts of
-// changes count once.
+// Watch watches the file's folders, so it detects editors that rename, and a ConfigMap's swapped ..data link. It also
+// reads the file every 30 s, for the files that settings name, and in case the system cannot watch. A burst of changes
+// counts once.
 //
-// Watch blocks until ctx ends, then returns nil; its callbacks run one at a time and none runs after it returned.
+// Watch blocks until ctx ends, and then returns nil. Its callbacks run one at a time, and none runs after it returned.
 // Another error means that it never began.
 func Watch(ctx context.Context, file string, reg providers.Registry, onGood func(*Config), onBad func(error)) error {
 	w := watcher{file: file, reg: reg, onGood: onGood, onBad: onBad, quiet: 200 * time.Millisecond,
@@ -41,8 +39,7 @@ type watcher struct {
 	last string // the outcome told last: a digest, or an error's text
 }
 
-// longestBurst is how many quiet times in a row changes can put off the reading: another file in the folder may never
-// rest.
+// longestBurst is how many quiet times changes can delay a read. Another file in the folder may change all the time.
 const longestBurst = 10
 
 func (w *watcher) run(ctx context.Context) error {
@@ -57,7 +54,7 @@ func (w *watcher) run(ctx context.Context) error {
 		defer notify.Close()
 		events, faults = notify.Events, notify.Errors
 	}
-	// The folders are added before each reading: what changes after it is an event then. A folder may be gone or new.
+	// Before each read it watches the folders again, because they may be new. So each later change is an event.
 	look := func() {
 		if notify != nil {
 			_ = notify.Add(filepath.Dir(file))
@@ -91,7 +88,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// read tells the outcome of reading the file if it is another than before.
+// read reads the file, and reports the outcome if it changed.
 func (w *watcher) read() {
 	cfg, err := Load(w.file, w.reg)
 	if err != nil {

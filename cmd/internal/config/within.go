@@ -7,7 +7,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// Host is a hypervisor on which the nodes of a rule may run, and the device that speaks for the host that it runs on.
+// Host is a hypervisor on which the nodes of a rule may run, and the device of the host that it runs on.
 type Host struct {
 	Hypervisor string `yaml:"hypervisor"` // as it stands in the settings of the rule's provider
 	Provider   string `yaml:"provider"`   // the name of one of Config.Providers
@@ -16,17 +16,16 @@ type Host struct {
 	SystemUUID string `yaml:"systemUUID"`
 }
 
-// hostsOf is what stands, in names of machines, for the hosts of a provider's hypervisors. No provider can be called
-// so.
+// hostsOf ends the name of the device that is made of all hosts of a provider's guests. No provider can have such a
+// name.
 const hostsOf = "/within"
 
-// within are the hosts of a machine that the rule's own device speaks for, as a device of a level of its own, the last.
+// within returns the hosts of the rule's own machine as one device, in a level after all others.
 func (n *NodeRule) within(own Assignment) Assignment {
 	return Assignment{Provider: own.Provider + hostsOf, Target: own.Target, Level: len(n.Levels) + 1, Within: n.Within}
 }
 
-// checkWithin checks the hosts of a rule: there is one for each hypervisor, and none of them can be within its own
-// guest.
+// checkWithin checks the hosts of a rule: there is one for each hypervisor, and no host is a guest of its own.
 func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 	at := path + ".within"
 	if _, given := r.lines[at]; !given {
@@ -120,8 +119,8 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 	}
 }
 
-// loop is how guests of a provider come to be within each other, if their hosts are asked of another: "guests, outer,
-// guests"; "" if not.
+// loop returns a loop that exists if provider host has the hosts of provider guests, as "guests within outer within
+// guests"; "" if there is none.
 func (c *Config) loop(guests, host string) string {
 	seen := map[string]bool{}
 	var walk func(at string) []string
