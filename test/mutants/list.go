@@ -1149,7 +1149,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: attachments that stay for six minutes are not warned of",
-		In:   "cmd/internal/config.reader.checkPolicy",
+		In:   "cmd/internal/config.policyCheck.warnOfAttached",
 		Old:  "!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach })", New: "false",
 		Tests: []string{"./cmd/internal/config -run TestWarnings"},
 	},
@@ -7003,19 +7003,19 @@ var Mutants = []Mutant{
 	{
 		Name: "within: a kubelet chooses a guest that does not exist (14)",
 		In:   "cmd/internal/config.reader.checkWithin",
-		Old:  "!unread && n.claimed()", New: "!unread && false",
+		Old:  "n.Machine.isRead() && n.claimed()", New: "n.Machine.isRead() && false",
 		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
 		Name: "fenceagent: a kubelet chooses the host that gets the password (14)",
 		In:   "cmd/internal/config.reader.checkClaim",
-		Old:  "!unread && n.Machine.listedHosts() && n.claimed()", New: "unread && false",
+		Old:  "n.Machine.isRead() && n.Machine.listedHosts() && n.claimed()", New: "false",
 		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
 		Name: "fenceagent: a rule's labels choose no host (14)", In: "cmd/internal/config.reader.checkClaim",
-		Old:   "!unread && n.Machine.listedHosts() && n.claimed()",
-		New:   "!unread && n.Machine.listedHosts() && n.Machine.claimed()",
+		Old:   "n.Machine.isRead() && n.Machine.listedHosts() && n.claimed()",
+		New:   "n.Machine.isRead() && n.Machine.listedHosts() && n.Machine.claimed()",
 		Tests: []string{"./cmd/internal/config -run TestBroken"},
 	},
 	{
@@ -7310,11 +7310,11 @@ var Mutants = []Mutant{
 		Old: "n.policy.OwesDeletes()", New: "false",
 	},
 	{
-		Name: "policy: Longhorn is said to fence", In: "cmd/internal/config.reader.checkPolicy",
-		Old: "p.WithoutProof == policy.StorageFences && !preset.Fences", New: "false",
+		Name: "policy: Longhorn is said to fence", In: "cmd/internal/config.policyCheck.checkProof",
+		Old: "p.WithoutProof == policy.StorageFences && !k.preset.Fences", New: "false",
 	},
 	{
-		Name: "policy: nothing selects everything", In: "cmd/internal/config.reader.checkPolicy",
+		Name: "policy: nothing selects everything", In: "cmd/internal/config.policyCheck.checkSelection",
 		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
 	},
 	{
@@ -7824,11 +7824,11 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "attach: a rule that only releases needs no word", In: "cmd/internal/config.reader.checkPolicy",
-		Old: "len(rules) == 0", New: "len(rules) <= 1",
+		Old: "len(rules) > 0", New: "len(rules) > 1",
 	},
 	{
-		Name: "attach: every volume is a driver's", In: "cmd/internal/config.reader.recovery",
-		Old: "len(rule.Drivers) == 0", New: "false",
+		Name: "attach: every volume is a driver's", In: "cmd/internal/config.policyCheck.recoveryRule",
+		Old: "len(k.rule.Drivers) == 0", New: "false",
 	},
 	{
 		Name: "attach: a lone pod is a replacement", In: "taint/kube.ListAwaitedClaims",
@@ -8111,8 +8111,8 @@ var Mutants = []Mutant{
 		Tests: storedWorld,
 	},
 	{
-		Name: "storageos: a volume without a system's word is any system's", In: "cmd/internal/config.reader.storageUnhealthy",
-		Old: `!slices.Contains(own, d)`, New: "d == \"\"",
+		Name: "storageos: a volume without a system's word is any system's", In: "cmd/internal/config.policyCheck.checkStorage",
+		Old: `!slices.Contains(adapter.Spec.Drivers, d)`, New: "d == \"\"",
 	},
 	{
 		Name: "storageos: a policy asks nobody", In: "cmd/internal/config.Config.FollowedStorage",
@@ -8180,8 +8180,8 @@ var Mutants = []Mutant{
 		Tests: wiring,
 	},
 	{
-		Name: "modes: selectors overlap", In: "cmd/internal/config.reader.checkModes",
-		Old: "!apart(m.selector, o)", New: "false",
+		Name: "modes: selectors overlap", In: "cmd/internal/config.reader.checkMode",
+		Old: "!apart(m.selector, o.selector)", New: "false",
 	},
 	{
 		Name: "modes: a grace below two renewals", In: "cmd/internal/config.reader.grace",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,27 +29,23 @@ func (r *reader) check(c *Config) {
 	r.atLeast("detachTimeout", c.DetachTimeout, 10*time.Second)
 	c.evictFirst = r.selector("evictFirst", c.EvictFirst, labels.Nothing())
 	c.excluded = r.selector("excludeSelector", c.ExcludeSelector, labels.Nothing())
-	if c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0 {
-		r.report("maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
-	}
+	r.reportIf(c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0,
+		"maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	r.checkStorm(c.StormGuard)
 	r.warnOfVMHosts(c)
 	r.warnOfCautions(c)
-	if c.Lines.Port < 0 || c.Lines.Port > 65535 {
-		r.report("lines.port", "must be a port, from 1 to 65535, or 0 for no lines")
-	}
+	r.reportIf(c.Lines.Port < 0 || c.Lines.Port > 65535, "lines.port", "must be a port, from 1 to 65535, or 0 for no "+
+		"lines")
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
-	if c.Tape.File != "" && !filepath.IsAbs(c.Tape.File) {
-		r.report("record.file", "must be an absolute path")
-	}
+	r.reportIf(c.Tape.File != "" && !filepath.IsAbs(c.Tape.File), "record.file", "must be an absolute path")
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
 	for i := range c.Nodes {
 		r.checkRule(c, i)
 	}
-	for i := range c.Storage { // what follows names its items
+	for i := range c.Storage { // policies and drains use its items
 		r.checkStorage(c, i)
 	}
 	for i := range c.Policies {
@@ -66,25 +63,16 @@ func (r *reader) check(c *Config) {
 
 // oneOf reports a value that is not one of the words.
 func oneOf[T ~string](r *reader, path string, have T, words ...T) {
-	if slices.Contains(words, have) {
-		return
+	if all := spelled(words); !slices.Contains(words, have) {
+		r.report(path, "must be %s%s", either(all), didYouMean(string(have), all))
 	}
-	all := spelled(words)
-	if near := nearest(string(have), all); near != "" {
-		r.report(path, "must be %s: did you mean %q?", either(all), near)
-		return
-	}
-	r.report(path, "must be %s", either(all))
 }
 
 func spelled[T ~string](words []T) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = string(w)
-	}
-	return out
+	return mapList(words, func(w T) string { return string(w) })
 }
 
+// either returns "a, b or c".
 func either(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -94,22 +82,13 @@ func either(words []string) string {
 }
 
 func (r *reader) atLeast(path string, have, least time.Duration) {
-	if have < least {
-		r.report(path, "must be at least %s", short(least))
-	}
+	r.reportIf(have < least, path, "must be at least %s", short(least))
 }
 
 // short writes 5m, not 5m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+func short(d time.Duration) string { return zeroUnits.ReplaceAllString(d.String(), "$1") }
+
+var zeroUnits = regexp.MustCompile(`(h|m)(0m)?0s$`)
 
 func (r *reader) taintKey(path, key string) {
 	if len(validation.IsQualifiedName(key)) > 0 {
@@ -118,9 +97,8 @@ func (r *reader) taintKey(path, key string) {
 	}
 	domain, _, _ := strings.Cut(key, "/")
 	for _, theirs := range []string{"kubernetes.io", "k8s.io"} {
-		if domain != key && (domain == theirs || strings.HasSuffix(domain, "."+theirs)) {
-			r.report(path, "keys under %s belong to Kubernetes: use another", theirs)
-		}
+		r.reportIf(domain != key && (domain == theirs || strings.HasSuffix(domain, "."+theirs)), path,
+			"keys under %s belong to Kubernetes: use another", theirs)
 	}
 }
 
@@ -144,9 +122,7 @@ func (r *reader) listen(l Listen) {
 	if err != nil {
 		return // none, or reported
 	}
-	if port != "0" && l.Status == l.Metrics {
-		r.report("listen.status", "another server has this address: use another")
-	}
+	r.reportIf(port != "0" && l.Status == l.Metrics, "listen.status", "another server has this address: use another")
 	switch {
 	case (l.StatusCertFile == "") != (l.StatusKeyFile == ""):
 		r.report("listen.status", "statusCertFile and statusKeyFile go together")
@@ -178,25 +154,18 @@ func (r *reader) address(path, addr string) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		r.report(path, "the port must be a number from 0 to 65535")
 	}
-	if port == HealthPort {
-		r.report(path, "port %s is that of health: use another", port)
-	}
+	r.reportIf(port == HealthPort, path, "port %s is that of health: use another", port)
 }
 
 func (r *reader) leaderElection(l LeaderElection) {
 	const path = "leaderElection."
 	r.atLeast(path+"leaseDuration", l.LeaseDuration, time.Second)
 	r.atLeast(path+"retryPeriod", l.RetryPeriod, 100*time.Millisecond)
-	if l.LeaseDuration > time.Hour {
-		r.report(path+"leaseDuration", "must be at most 1h: no controller leads for that long after a leader died")
-	}
-	if l.LeaseDuration%time.Second != 0 {
-		r.report(path+"leaseDuration", "must be whole seconds, as in a Lease")
-	}
-	if l.RenewDeadline >= l.LeaseDuration {
-		r.report(path+"renewDeadline", "must be shorter than leaseDuration (%s): two could lead at once",
-			short(l.LeaseDuration))
-	}
+	r.reportIf(l.LeaseDuration > time.Hour, path+"leaseDuration", "must be at most 1h: no controller leads for that "+
+		"long after a leader died")
+	r.reportIf(l.LeaseDuration%time.Second != 0, path+"leaseDuration", "must be whole seconds, as in a Lease")
+	r.reportIf(l.RenewDeadline >= l.LeaseDuration, path+"renewDeadline", "must be shorter than leaseDuration (%s): "+
+		"two could lead at once", short(l.LeaseDuration))
 	if l.RetryPeriod >= l.RenewDeadline/6*5 { // client-go adds up to 20 % to a retry
 		r.report(path+"retryPeriod", "1.2 times it must be shorter than renewDeadline (%s)", short(l.RenewDeadline))
 	}
@@ -217,65 +186,58 @@ func (r *reader) warnOfShortLease(c *Config) {
 	}
 	whole := (least + time.Second - 1).Truncate(time.Second)
 	r.warn(c, "leaderElection.leaseDuration", fmt.Sprintf("another controller may lead before a power action of "+
-		"this one "+
-		"arrives. Use at least %s: renewDeadline (%s) plus the timeout of provider %s (%s)",
+		"this one arrives. Use at least %s: renewDeadline (%s) plus the timeout of provider %s (%s)",
 		short(whole), short(l.RenewDeadline), slowest.Name, short(slowest.Timeout)))
 }
 
-// name checks the name of an item of a list; earlier are those before it.
-func (r *reader) name(list string, i int, name string, earlier []string) {
-	path := item(list, i) + ".name"
-	if name == "" {
+// checkName checks the name of item i of a list with these names.
+func (r *reader) checkName(list string, i int, names []string) {
+	name, path := names[i], item(list, i)+".name"
+	switch j := slices.Index(names, name); {
+	case name == "":
 		r.report(path, "missing")
-		return
-	}
-	if len(validation.IsDNS1123Label(name)) > 0 {
+	case len(validation.IsDNS1123Label(name)) > 0:
 		r.report(path, "must be a DNS label: at most 63 of a-z, 0-9 and -, with no - at the ends")
-		return
-	}
-	if j := slices.Index(earlier, name); j >= 0 {
+	case j < i:
 		r.report(path, "%q is already the name of %s, on line %d", name, item(list, j), r.lines[item(list, j)])
 	}
 }
 
 func (r *reader) checkProvider(c *Config, i int) {
 	p, path := c.Providers[i], item("providers", i)
-	r.name("providers", i, p.Name, providerNames(c.Providers[:i]))
+	r.checkName("providers", i, c.providerNames())
 	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
 		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
 	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.TimeToOff()+time.Second {
 		r.report(path+".timeout", "must be at least %s: these devices take %s to report that a machine is off",
 			s.TimeToOff()+time.Second, s.TimeToOff())
 	}
-	if p.RatePerSecond <= 0 || p.RatePerSecond > 1000 {
-		r.report(path+".ratePerSecond", "must be more than 0 and at most 1000")
-	}
-	if p.Concurrency < 1 || p.Concurrency > 100 {
-		r.report(path+".concurrency", "must be from 1 to 100")
-	}
-	if p.Poll != 0 && (p.Poll < time.Second || p.Poll > time.Hour) {
-		r.report(path+".poll", "must be from 1s to 1h, or 0s for not at all")
-	}
+	r.reportIf(p.RatePerSecond <= 0 || p.RatePerSecond > 1000, path+".ratePerSecond",
+		"must be more than 0 and at most 1000")
+	r.reportIf(p.Concurrency < 1 || p.Concurrency > 100, path+".concurrency", "must be from 1 to 100")
+	r.reportIf(p.Poll != 0 && (p.Poll < time.Second || p.Poll > time.Hour), path+".poll",
+		"must be from 1s to 1h, or 0s for not at all")
 }
 
-func providerNames(ps []Provider) []string {
-	out := make([]string, len(ps))
-	for i, p := range ps {
-		out[i] = p.Name
+func (c *Config) providerNames() []string {
+	return mapList(c.Providers, func(p Provider) string { return p.Name })
+}
+
+// settings returns the settings of the provider of that name; nil if there is none.
+func (c *Config) settings(provider string) providers.Config {
+	if i := slices.Index(c.providerNames(), provider); i >= 0 {
+		return c.Providers[i].Config
 	}
-	return out
+	return nil
 }
 
 func (r *reader) checkRule(c *Config, i int) {
 	n, path := &c.Nodes[i], item("nodes", i)
-	var earlier []string
-	for _, e := range c.Nodes[:i] {
-		earlier = append(earlier, e.Name)
-	}
-	r.name("nodes", i, n.Name, earlier)
-	if n.Mode != "" {
+	r.checkName("nodes", i, mapList(c.Nodes, func(n NodeRule) string { return n.Name }))
+	switch {
+	case n.Mode != "":
 		oneOf(r, path+".mode", n.Mode, modes...)
-	} else if _, given := r.lines[path+".mode"]; given {
+	case r.given(path + ".mode"):
 		r.report(path+".mode", "must be %s; without the key the mode above applies", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
@@ -284,16 +246,12 @@ func (r *reader) checkRule(c *Config, i int) {
 
 // checkMachine checks a device of a rule: its provider, and how it finds machines.
 func (r *reader) checkMachine(c *Config, provider string, s *Source, path string) {
+	settings := c.settings(provider)
+	s.ids, _ = settings.(providers.IDs)
+	_, s.whole = settings.(providers.ProviderIDs)
 	r.checkProviderName(c, provider, path+".provider")
-	have := providerNames(c.Providers)
-	known := false
-	if j := slices.Index(have, provider); j >= 0 {
-		known = c.Providers[j].Config != nil
-		s.ids, _ = c.Providers[j].Config.(providers.IDs)
-		_, s.whole = c.Providers[j].Config.(providers.ProviderIDs)
-	}
 	r.checkSource(s, path+".machine")
-	r.checkAllow(s, path+".machine.allow", known)
+	r.checkAllow(s, path+".machine.allow", settings != nil)
 	r.warnOfNames(c, provider, s, path+".machine")
 	r.checkListed(c, provider, s, path+".machine")
 }
@@ -301,10 +259,10 @@ func (r *reader) checkMachine(c *Config, provider string, s *Source, path string
 // warnOfNames warns if a Node's name leads to a machine, and the machine's device cannot detect a Node that took the
 // name of another one.
 func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string) {
-	i := slices.Index(providerNames(c.Providers), provider)
-	if i < 0 || s.From != FromTemplate || s.ids == nil {
+	if s.From != FromTemplate || s.ids == nil {
 		return
 	}
+	i := slices.Index(c.providerNames(), provider) // there is one: it gave s its ids
 	if typ, _ := r.reg.FindType(c.Providers[i].Type); strings.HasPrefix(typ.Identity, "none") {
 		r.warn(c, path,
 			"a Node's creator chooses its name, and devices of type "+typ.Name+" do not identify their machine: "+
@@ -312,17 +270,26 @@ func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string)
 	}
 }
 
+// warnOfCautions warns of provider settings that are allowed but risky.
+func (r *reader) warnOfCautions(c *Config) {
+	for i, p := range c.Providers {
+		settings, ok := p.Config.(providers.Cautious)
+		if !ok {
+			continue
+		}
+		for _, problem := range settings.Cautions() {
+			r.warn(c, join(item("providers", i)+"."+p.Type, problem.Path), problem.Text)
+		}
+	}
+}
+
 // checkProviderName checks that there is a provider of that name.
 func (r *reader) checkProviderName(c *Config, provider, path string) {
-	have := providerNames(c.Providers)
-	switch near := nearest(provider, have); {
+	switch have := c.providerNames(); {
 	case provider == "":
 		r.report(path, "missing: it names one of providers")
-	case slices.Contains(have, provider) || r.unsureOfNames(len(have)):
-	case near != "":
-		r.report(path, "no such provider: did you mean %q?", near)
-	default:
-		r.report(path, "no such provider: known are %s", known(have))
+	case !slices.Contains(have, provider) && !r.unsureOfNames(len(have)):
+		r.report(path, "no such provider%s", hint(provider, have))
 	}
 }
 
@@ -334,15 +301,14 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 			r.report(item(path, i), "%s", problem)
 		}
 	}
-	_, given := r.lines[path]
-	switch {
+	switch given := r.given(path); {
 	case given && s.From == FromList:
 		r.report(path, "has no effect on a list, because the list has the IDs")
 	case given && s.From == FromSystemUUID:
 		r.report(path, "has no effect: a system UUID names no host")
 	case given && known && (s.ids == nil || !s.ids.HasAddressIDs()):
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
-	case s.From == FromTemplate && s.tmpl == nil || !sources[s.From]: // told already
+	case !s.isRead():
 	case s.listedHosts() && s.claimed(): // checkClaim refuses the rule
 	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) == 0:
 		if hosts, bound := s.tmpl.hosts(s.ids); bound {
@@ -350,9 +316,8 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 			return
 		}
 		r.report(path, "missing: a Node's creator chooses its name and labels, and so which host gets the password. "+
-			"Write your domain "+
-			"behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or write the allowed "+
-			"hosts, *.domains, IPs or CIDRs here")
+			"Write your domain behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or "+
+			"write the allowed hosts, *.domains, IPs or CIDRs here")
 	case s.namesHosts() && len(s.Allow) == 0:
 		r.report(path, "missing: a kubelet can change what this uses, so write which hosts, *.domains, IPs or CIDRs "+
 			"may get the password")
@@ -362,12 +327,10 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 // checkClaim refuses a rule by which a kubelet may choose the host that gets the password, if the devices do not
 // identify themselves.
 func (r *reader) checkClaim(n *NodeRule, path string) {
-	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // reported already
-	if !unread && n.Machine.listedHosts() && n.claimed() {
-		r.report(path+".machine", "a kubelet could choose the host that gets the password, by its labels or its own "+
-			"status, and this provider's devices do not identify themselves: use a list, or a template over .Name "+
-			"and a selector of labels that kubelets cannot write")
-	}
+	r.reportIf(n.Machine.isRead() && n.Machine.listedHosts() && n.claimed(), path+".machine",
+		"a kubelet could choose the host that gets the password, by its labels or its own status, and this "+
+			"provider's devices do not identify themselves: use a list, or a template over .Name and a selector of "+
+			"labels that kubelets cannot write")
 }
 
 // unsureOfNames reports whether a fault hides the name of one of the n providers. A rule may then name that one.
@@ -383,10 +346,10 @@ func (r *reader) unsureOfNames(n int) bool {
 // checkSource checks how a rule finds machines: from says how, and the file may have only the settings of that way.
 func (r *reader) checkSource(s *Source, path string) {
 	if s.From == "" {
-		r.report(path+".from", "missing: one of systemUUID, providerID, annotation, template, list")
+		r.report(path+".from", "missing: one of %s", strings.Join(spelled(sources), ", "))
 		return
 	}
-	oneOf(r, path+".from", s.From, FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList)
+	oneOf(r, path+".from", s.From, sources...)
 	for _, part := range []struct {
 		key  string
 		of   From
@@ -397,9 +360,8 @@ func (r *reader) checkSource(s *Source, path string) {
 		{"list", FromList, true},
 		{"part", FromProviderID, false},
 	} {
-		_, given := r.lines[path+"."+part.key]
-		switch {
-		case given && part.of != s.From && sources[s.From]:
+		switch given := r.given(path + "." + part.key); {
+		case given && part.of != s.From && slices.Contains(sources, s.From):
 			r.report(path+"."+part.key, `belongs to "from: %s"`, part.of)
 		case !given && part.need && part.of == s.From:
 			r.report(path+"."+part.key, `missing: "from: %s" needs it`, part.of)
@@ -417,39 +379,38 @@ func (r *reader) checkSource(s *Source, path string) {
 		}
 		oneOf(r, path+".part", s.Part, Last, All)
 	case FromAnnotation:
-		if _, given := r.lines[path+".annotation"]; !given {
-			return
-		}
-		if len(validation.IsQualifiedName(strings.ToLower(s.Annotation))) > 0 {
-			r.report(path+".annotation", "no annotation can have this key: it must look like example.net/name")
-		}
+		at := path + ".annotation"
+		r.reportIf(r.given(at) && len(validation.IsQualifiedName(strings.ToLower(s.Annotation))) > 0, at,
+			"no annotation can have this key: it must look like example.net/name")
 	case FromTemplate:
-		if _, given := r.lines[path+".template"]; !given {
+		if !r.given(path + ".template") {
 			return
 		}
-		t, err := parseTemplate(s.Template)
-		if err != nil {
+		var err error
+		if s.tmpl, err = parseTemplate(s.Template); err != nil {
 			r.report(path+".template", "%s", oneLine(err.Error()))
 		}
-		s.tmpl = t
 	case FromList:
 		for i, e := range s.List {
-			at := item(path+".list", i)
-			if e.Node == "" {
-				r.report(at+".node", "missing: the node's name")
-			} else if len(validation.IsDNS1123Subdomain(e.Node)) > 0 {
-				r.report(at+".node", "no node can have this name")
-			}
-			if strings.TrimSpace(e.ID) == "" {
-				r.report(at+".id", "missing: the provider's name of the machine")
-			} else if _, err := s.canonical(strings.TrimSpace(e.ID)); err != nil {
-				r.report(at+".id", "%s", oneLine(strings.TrimPrefix(err.Error(), ErrNoID.Error()+": its ID ")))
-			}
+			r.checkListItem(s, e, item(path+".list", i))
 		}
 	}
 }
 
-// listedTwice finds nodes and machines that stand in lists more than once, in one rule or in several.
+func (r *reader) checkListItem(s *Source, e Listed, path string) {
+	if e.Node == "" {
+		r.report(path+".node", "missing: the node's name")
+	} else if len(validation.IsDNS1123Subdomain(e.Node)) > 0 {
+		r.report(path+".node", "no node can have this name")
+	}
+	if strings.TrimSpace(e.ID) == "" {
+		r.report(path+".id", "missing: the provider's name of the machine")
+	} else if _, err := s.canonical(strings.TrimSpace(e.ID)); err != nil {
+		r.report(path+".id", "%s", oneLine(strings.TrimPrefix(err.Error(), ErrNoID.Error()+": its ID ")))
+	}
+}
+
+// listedTwice finds nodes and machines that are in lists more than once, in one rule or in several.
 func (r *reader) listedTwice(c *Config) {
 	type machine struct{ provider, id string }
 	nodes, machines := map[string]int{}, map[machine]int{}
@@ -466,7 +427,7 @@ func (r *reader) listedTwice(c *Config) {
 			}
 			id, err := s.canonical(strings.TrimSpace(e.ID))
 			if err != nil {
-				continue // told already
+				continue // checkListItem has reported it
 			}
 			for _, part := range s.parts(id) {
 				m := machine{provider, part}

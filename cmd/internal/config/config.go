@@ -57,7 +57,8 @@ const (
 // DetachAction is the name of an evict.OnDetachTimeout.
 type DetachAction string
 
-var detachActions = wordsOf[DetachAction](evict.OnDetachTimeouts())
+var detachActions = mapList(evict.OnDetachTimeouts(),
+	func(o evict.OnDetachTimeout) DetachAction { return DetachAction(o.String()) })
 
 // Config is a checked configuration file. It does not change after Load or Parse returned it. How fresh a proof must be
 // is no setting: 5 s is an invariant.
@@ -67,20 +68,19 @@ type Config struct {
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See Settings
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
-	// What happens to a machine that forcefence powered off, once its fence is done; default leaveOff. The two that
-	// follow belong to powerOn.
-	PostFence         PostFence     `yaml:"afterFence"`
+	PostFence       PostFence     `yaml:"afterFence"`      // default leaveOff
+
+	// Only with powerOn. A machine that is fenced again within fencedAgainWithin after its power-on stays off.
 	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
-	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // of a power-on: it stays off; at most 24h; default 1h
+	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // at most 24h; default 1h
 
 	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // at least 10s; default 5m
 	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
 	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
-	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "" none. See Settings
-	// label selector of nodes; default DefaultExclude; "" none. See Settings
-	ExcludeSelector string `yaml:"excludeSelector"`
-	ExcludeCordoned bool   `yaml:"excludeCordoned"` // a cordoned node's machine is not powered off; default false
-	// MaintenanceLeases is the namespace of medik8s' Leases; default "": they are not read.
+	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "": none
+	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "": none
+	ExcludeCordoned bool          `yaml:"excludeCordoned"` // do not power off cordoned nodes; default false
+	// the namespace of medik8s' Leases; default "": they are not read
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
 	StormGuard     StormGuard     `yaml:"stormGuard"`
@@ -91,8 +91,8 @@ type Config struct {
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
-	Policies       []Policy       `yaml:"policies"` // for those in force see Settings
-	Drain          []Drain        `yaml:"drain"`    // for those in force see DrainGuards
+	Policies       []Policy       `yaml:"policies"` // Settings returns those in force
+	Drain          []Drain        `yaml:"drain"`    // DrainGuards returns those in force
 
 	evictFirst, excluded labels.Selector
 	digest               string
@@ -102,21 +102,21 @@ type Config struct {
 
 // Lines configures the idle connections to the nodes, which show when a machine stops answering. See package line.
 type Lines struct {
-	Port int `yaml:"port"` // 1 to 65535; 0: there are none; default 10250, the kubelet's
+	Port int `yaml:"port"` // 1 to 65535; 0: no connections; default 10250, the kubelet's
 }
 
 // Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
 type Listen struct {
 	Metrics string `yaml:"metrics"` // default 127.0.0.1:8080
-	// The page for people, default "". Beyond loopback it needs the certificate, which is read again when it changes.
-	Status         string `yaml:"status"`
-	StatusCertFile string `yaml:"statusCertFile"` // PEM, the server's own first; "": plain HTTP
-	StatusKeyFile  string `yaml:"statusKeyFile"`  // PEM
+	Status  string `yaml:"status"`  // the status page; default ""; beyond loopback it needs the certificate
+	// PEM, the server's own certificate first; "": plain HTTP. Both files are read again when they change.
+	StatusCertFile string `yaml:"statusCertFile"`
+	StatusKeyFile  string `yaml:"statusKeyFile"` // PEM
 }
 
 // Tape says where observations and decisions are recorded, for forcefence replay.
 type Tape struct {
-	File string `yaml:"file"` // an absolute path; "": nothing is
+	File string `yaml:"file"` // an absolute path; "": no recording
 }
 
 // LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
@@ -134,19 +134,17 @@ type Provider struct {
 	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
 	RatePerSecond float64       `yaml:"ratePerSecond"` // more than 0, at most 1000; default 10
 	Concurrency   int           `yaml:"concurrency"`   // 1 to 100; default 2
-	// how often each machine is asked while nothing is wrong; at least 1s; default 0: not at all
-	Poll time.Duration `yaml:"poll"`
+	Poll          time.Duration `yaml:"poll"`          // of each healthy machine; at least 1s; default 0: no polls
 
 	Type   string           `yaml:"-"` // the type's name in the Registry
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil
-
-	Own []string `yaml:"-"` // the files of secrets that each machine has of its own, as templates. See OwnFiles
+	Own    []string         `yaml:"-"` // templates of the files with each machine's own secrets. See OwnFiles
 }
 
 // These values are no settings.
 const (
 	LeaseName      = "forcefence"       // of the leader's Lease
-	PauseConfigMap = "forcefence-pause" // while it exists beside that Lease, it pauses the whole cluster
+	PauseConfigMap = "forcefence-pause" // in the namespace of that Lease; while it exists the whole cluster is paused
 	HealthPort     = "8081"             // of the health server
 	PowerOnDelay   = time.Minute        // from a fence's end to the power-on
 	MaxTapeBytes   = 64 << 20           // of the recording and the file before it, FILE.1, together

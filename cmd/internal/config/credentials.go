@@ -18,13 +18,13 @@ type OwnFile struct {
 	Provider string // its name in the configuration
 	Node     string
 	File     string
-	Err      error // why there is no secret in it; nil if there is one
+	Err      error // why the file holds no secret; nil if it holds one
 }
 
 // OwnFiles returns the files with a node's own secrets for a provider; none if all machines share them. It reads the
 // files to fill Err, and keeps no secret.
 func (c *Config) OwnFiles(provider, node string) (out []OwnFile) {
-	i := slices.Index(providerNames(c.Providers), provider)
+	i := slices.Index(c.providerNames(), provider)
 	if i < 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (r *reader) setOwn(c *Config) {
 // the machines share them.
 func (r *reader) ownLine(c *Config, provider string) int {
 	first := 0
-	i := slices.Index(providerNames(c.Providers), provider)
+	i := slices.Index(c.providerNames(), provider)
 	for path := range r.own {
 		if strings.HasPrefix(path, item("providers", i)+".") && (first == 0 || r.lines[path] < first) {
 			first = r.lines[path]
@@ -86,9 +86,7 @@ func (r *reader) ownLine(c *Config, provider string) int {
 // checkOwn refuses a rule by which a kubelet may choose the device that gets its node's own password. Such a device
 // could be another machine's, or a host of an attacker.
 func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
-	line := r.ownLine(c, n.Provider)
-	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
-	if line > 0 && !unread && n.claimed() {
+	if line := r.ownLine(c, n.Provider); line > 0 && n.Machine.isRead() && n.claimed() {
 		r.report(path+".machine", "a kubelet could choose this device, by its labels or its own status, and so which "+
 			"host gets its node's password (line %d): use a list, or a template over .Name and a selector of labels "+
 			"that kubelets cannot write", line)
@@ -100,7 +98,7 @@ func (r *reader) checkOwn(c *Config, n *NodeRule, path string) {
 func (r *reader) checkSecrets() {
 	for _, path := range slices.Sorted(maps.Keys(r.own)) {
 		if r.secrets[path] == "" {
-			continue // a user
+			continue // a user name, which is no secret
 		}
 		for _, other := range slices.Sorted(maps.Keys(r.secrets)) {
 			if path != other && mayBeOne(r.secrets[path], r.secrets[other]) {
@@ -115,13 +113,12 @@ func (r *reader) checkSecrets() {
 // mayBeOne reports whether a template can give, for some Node, another file, or another Node's file by a second
 // template.
 func mayBeOne(template, file string) bool {
-	if one, err := providers.OfMachine(template, "n"); err == nil {
-		if other, err := providers.OfMachine(file, "n"); err == nil && one == other {
-			return false // each Node's is its own
-		}
+	one, err := providers.OfMachine(template, "n")
+	other, err2 := providers.OfMachine(file, "n")
+	if err == nil && err2 == nil && one == other {
+		return false // both give the same file for a Node
 	}
-	ours, theirs := strings.Split(template, "/"), strings.Split(path.Clean(file), "/")
-	return slices.EqualFunc(ours, theirs, partsMeet)
+	return slices.EqualFunc(strings.Split(template, "/"), strings.Split(path.Clean(file), "/"), partsMeet)
 }
 
 // partsMeet reports whether two parts of paths can be equal. A part may contain {{ .Name }}.

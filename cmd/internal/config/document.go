@@ -62,7 +62,7 @@ func locate(data []byte, err error) (line int, problem string) {
 	in := bytes.NewReader(data)
 	_, _ = parseYAML(in)
 	read := data[:len(data)-in.Len()]
-	for range 1000 { // an unclosed quote before more lines than this: the library's number has to do
+	for range 1000 { // after an unclosed quote there may be more lines: then the library's number must do
 		read = read[:bytes.LastIndexByte(bytes.TrimSuffix(read, []byte("\n")), '\n')+1]
 		if _, err := parseYAML(bytes.NewReader(read)); err == nil {
 			return 1 + bytes.Count(read, []byte("\n")), problem

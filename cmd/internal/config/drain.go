@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -17,9 +18,8 @@ type Drain struct {
 	Name     string       `yaml:"name"`     // unique, a DNS label; Events name it
 	Storage  string       `yaml:"storage"`  // an item of storage, by its name
 	Policy   drain.Policy `yaml:"policy"`   // default block-if-contains-last-replica
-	Identity []string     `yaml:"identity"` // the label keys that tell a storage pod from the others
-	// the storage system carries the policy out itself: its own setting is written, and nothing else
-	Delegate bool `yaml:"delegate"`
+	Identity []string     `yaml:"identity"` // the keys of labels that identify one storage pod
+	Delegate bool         `yaml:"delegate"` // only write the storage system's own setting, which carries out the policy
 
 	drainGuard *drainguard.Guarded
 }
@@ -41,19 +41,15 @@ const longhornDriver = "driver.longhorn.io"
 // checkDrain checks one item of drain, and makes its guard.
 func (r *reader) checkDrain(c *Config, i int) {
 	d, path := &c.Drain[i], item("drain", i)
-	var earlier []string
 	for _, e := range c.Drain[:i] {
-		earlier = append(earlier, e.Name)
 		if d.Storage != "" && e.Storage == d.Storage {
 			r.report(path+".storage", "already has a drain item (%s): two would not recognize each other's "+
 				"PodDisruptionBudgets", e.Name)
 			return
 		}
 	}
-	r.name("drain", i, d.Name, earlier)
-	if d.Policy == "" {
-		d.Policy = drain.BlockIfLast
-	}
+	r.checkName("drain", i, mapList(c.Drain, func(d Drain) string { return d.Name }))
+	d.Policy = cmp.Or(d.Policy, drain.BlockIfLast)
 	r.drainPolicy(path+".policy", d.Policy)
 	if d.Storage == "" {
 		r.report(path+".storage", "missing: the name of an item of storage")
@@ -61,17 +57,9 @@ func (r *reader) checkDrain(c *Config, i int) {
 	}
 	adapter := c.StorageAdapter(d.Storage)
 	if adapter == nil {
-		var names []string
-		for _, s := range c.Storage {
-			names = append(names, s.Name)
-		}
-		switch near := nearest(d.Storage, names); {
-		case slices.Contains(names, d.Storage): // it has faults of its own
-		case near != "":
-			r.report(path+".storage", "there is no such item of storage: did you mean %q?", near)
-		default:
-			r.report(path+".storage", "there is no such item of storage")
-		}
+		names := c.storageNames() // an item of that name has faults of its own
+		r.reportIf(!slices.Contains(names, d.Storage), path+".storage", "there is no such item of storage%s",
+			didYouMean(d.Storage, names))
 		return
 	}
 	longhorn := slices.Contains(adapter.Spec.Drivers, longhornDriver)
@@ -87,9 +75,7 @@ func (r *reader) checkDrain(c *Config, i int) {
 		return
 	case longhorn:
 		setting := drainguard.Longhorn
-		if ns := adapter.Spec.Namespace; ns != "" {
-			setting.Namespace = ns
-		}
+		setting.Namespace = cmp.Or(adapter.Spec.Namespace, setting.Namespace)
 		g.Setting, g.Adapter = &setting, nil
 	case d.Delegate:
 		r.report(path+".delegate", "only Longhorn (%s) has such a setting: remove the key, and forcefence guards the "+
@@ -123,11 +109,9 @@ func (r *reader) guardPods(d *Drain, path string, a *storage.Adapter, g *draingu
 		r.report(path+".policy", "this item of storage does not describe how to request a replica's eviction: write "+
 			"its replica.evict and replica.keep, or choose a policy that evicts nothing")
 	}
-	if len(d.Identity) == 0 {
-		r.report(path+".identity", "missing: keys of labels that identify one storage pod, such as "+
-			"statefulset.kubernetes.io/pod-name. Each pod gets its own PodDisruptionBudget. A DaemonSet's pods have "+
-			"no such label, and no drain evicts them")
-	}
+	r.reportIf(len(d.Identity) == 0, path+".identity", "missing: keys of labels that identify one storage pod, such "+
+		"as statefulset.kubernetes.io/pod-name. Each pod gets its own PodDisruptionBudget. A DaemonSet's pods have "+
+		"no such label, and no drain evicts them")
 	for j, key := range d.Identity {
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0:

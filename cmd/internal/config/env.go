@@ -45,12 +45,12 @@ func (r *reader) overrides(t reflect.Type, path string, v *viper.Viper) string {
 
 // override reports what is wrong with a variable's value, and returns it for decode; "" if it does not fit type t.
 func (r *reader) override(path, name, value string, t reflect.Type) string {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value} // typed as YAML would type it
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: value} // YAML chooses the type
 	if kindOf(t).isText() {
 		n.Tag = "!!str"
 	}
 	r.env[path] = name
-	delete(r.bad, path) // what the file says is not used
+	delete(r.bad, path) // the file's value is not used
 	sound, problem := scalar(n, t)
 	if problem != "" {
 		r.report(path, "%s", problem)

@@ -29,21 +29,11 @@ type Errors []Error
 
 // Error returns one line per fault.
 func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, err := range e {
-		lines[i] = err.Error()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(mapList(e, Error.Error), "\n")
 }
 
 // Unwrap lets errors.As find the first Error.
-func (e Errors) Unwrap() []error {
-	out := make([]error, len(e))
-	for i, err := range e {
-		out[i] = err
-	}
-	return out
-}
+func (e Errors) Unwrap() []error { return mapList(e, func(err Error) error { return err }) }
 
 func (e Errors) sorted() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
@@ -52,7 +42,16 @@ func (e Errors) sorted() Errors {
 	return slices.Compact(e)
 }
 
-// oneLine keeps a text that came from elsewhere from breaking the line that it is put in.
+// mapList returns what f returns for each item.
+func mapList[T, U any](items []T, f func(T) U) []U {
+	out := make([]U, len(items))
+	for i, v := range items {
+		out[i] = f(v)
+	}
+	return out
+}
+
+// oneLine replaces control characters and line breaks by blanks. So a text from elsewhere cannot break a message.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
@@ -79,7 +78,15 @@ func nearest(word string, known []string) string {
 	return found
 }
 
-// distance counts the letters to insert, delete, replace or swap with their neighbour to make a into b.
+// didYouMean ends a message about an unknown word with a suggestion; "" if no known word is near.
+func didYouMean(word string, known []string) string {
+	if near := nearest(word, known); near != "" {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ""
+}
+
+// distance counts the letters to insert, delete, replace or swap with their neighbour to turn a into b.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return max(len(a), len(b))

@@ -10,7 +10,7 @@ type faults struct {
 	file  string
 	errs  Errors
 	lines map[string]int    // path -> line of its key, or of a list's item; what the environment sets has none
-	bad   map[string]bool   // paths with a fault: report says nothing more about them and what is below them
+	bad   map[string]bool   // paths with a fault: report adds nothing about them and the paths below them
 	env   map[string]string // path -> the environment variable that set it
 }
 
@@ -45,11 +45,23 @@ func (f *faults) report(path, format string, args ...any) {
 	f.add(line, path, problem)
 }
 
-// warn notes what is valid at a path, and risky.
+// reportIf reports a problem at path if wrong is true.
+func (f *faults) reportIf(wrong bool, path, format string, args ...any) {
+	if wrong {
+		f.report(path, format, args...)
+	}
+}
+
+// warn adds a warning: the value at path is valid, but risky.
 func (f *faults) warn(c *Config, path, problem string) {
-	c.warnings = append(
-		c.warnings, Error{File: f.file, Line: max(f.lines[path], 1), Path: path, Problem: "warning: " + problem},
-	)
+	c.warnings = append(c.warnings,
+		Error{File: f.file, Line: max(f.lines[path], 1), Path: path, Problem: "warning: " + problem})
+}
+
+// given reports whether the file has the key at path. A value of the environment does not count.
+func (f *faults) given(path string) bool {
+	_, ok := f.lines[path]
+	return ok
 }
 
 func parent(path string) string {

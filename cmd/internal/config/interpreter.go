@@ -10,15 +10,14 @@ import (
 
 // interpreter runs an allowed template for one node. A value in it is a string, a bool, or allLabels.
 type interpreter struct {
-	name  string
-	label func(key string) (value string, ok bool)
-	some  bool // there are labels
-
-	bounded bool // a placeholder gives letters of hosts' names alone
+	name    string
+	label   func(key string) (value string, ok bool)
+	some    bool // the node has labels
+	bounded bool // placeholders may give only hostLetters
 }
 
-// hostLetters are those of hosts' names, and of all names and label values that an API server accepts.
-const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+// hostLetters are the characters of host names, and of the names and label values that an API server accepts.
+const hostLetters = identifier + "."
 
 // allLabels is the value of .Labels itself, from which index takes one.
 type allLabels struct{}
@@ -121,7 +120,7 @@ func (in interpreter) operand(n parse.Node) (any, error) {
 		}
 		return in.one(n.Ident[1])
 	}
-	return nil, fmt.Errorf("a template cannot have %s", n) // allowed has refused it
+	return nil, fmt.Errorf("a template cannot have %s", n) // checkNode has refused it
 }
 
 func (in interpreter) one(label string) (any, error) {

@@ -18,11 +18,10 @@ type Level struct {
 	// Delay is the wait before the first power-off: after the announcement, or after the previous level gave up.
 	// Default 0s.
 	Delay time.Duration `yaml:"delay"`
-	// Timeout is how long it has from then on until the machine is off; then the next level has its turn. Default: the
-	// levels that have none share what others leave of powerOffTimeout.
-	Timeout time.Duration `yaml:"timeout"`
-	// power-offs through each of its devices before it gives way, 1 to 10; default 1
-	Attempts int `yaml:"attempts"`
+	// Timeout is how long the level may then take until the machine is off. Afterwards the next level begins. Default:
+	// levels without a timeout share the rest of powerOffTimeout.
+	Timeout  time.Duration `yaml:"timeout"`
+	Attempts int           `yaml:"attempts"` // power-offs through each device before it gives up, 1 to 10; default 1
 }
 
 // Device is a further device of a rule. No kubelet may choose it: its machine is from a list, or from a template over
@@ -82,9 +81,7 @@ func (n *NodeRule) devices() []*Device {
 // checkLevels checks the devices of a rule.
 func (r *reader) checkLevels(c *Config, i int) {
 	n, path := &c.Nodes[i], item("nodes", i)
-	_, provider := r.lines[path+".provider"]
-	_, machine := r.lines[path+".machine"]
-	own := provider || machine || len(n.Levels) == 0 // else all of its levels are under levels
+	own := r.given(path+".provider") || r.given(path+".machine") || len(n.Levels) == 0 // else all are under levels
 	count := len(n.devices())
 	if len(n.Within) > 0 {
 		count++
@@ -95,53 +92,42 @@ func (r *reader) checkLevels(c *Config, i int) {
 		r.checkOwn(c, n, path)
 		r.checkClaim(n, path)
 	}
-	if count > taint.MaxDevices {
-		r.report(path+".levels", "%d devices for one node: at most %d are supported", count, taint.MaxDevices)
-	}
+	r.reportIf(count > taint.MaxDevices, path+".levels", "%d devices for one node: at most %d are supported",
+		count, taint.MaxDevices)
 	for j := range n.Levels {
 		r.checkLevel(c, n, j, item(path+".levels", j))
 	}
 	r.checkWithin(c, n, path)
 	r.shareTimeout(c, n, path+".levels", own)
-	if r.bad[path+".levels"] {
-		return
+	if !r.bad[path+".levels"] {
+		r.warnOfSharedPower(c, n, path, own)
 	}
-	r.warnOfSharedPower(c, n, path, own)
 }
 
 // checkLevel checks one level: it must be possible that all its devices say Off, and each must prove something.
 func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 	l, at := &n.Levels[j], path+".devices"
-	if len(l.Devices) == 0 {
-		r.report(at, "missing: a level without a device would count as off")
+	r.reportIf(len(l.Devices) == 0, at, "missing: a level without a device would count as off")
+	r.reportIf(l.Delay < 0, path+".delay", "must not be negative")
+	if r.given(path + ".timeout") {
+		r.atLeast(path+".timeout", l.Timeout, shortestTurn)
 	}
-	if l.Delay < 0 {
-		r.report(path+".delay", "must not be negative")
-	}
-	if _, given := r.lines[path+".timeout"]; given && l.Timeout < shortestTurn {
-		r.report(path+".timeout", "must be at least %s", short(shortestTurn))
-	}
-	if _, given := r.lines[path+".attempts"]; given && (l.Attempts < 1 || l.Attempts > 10) {
-		r.report(path+".attempts", "must be from 1 to 10")
-	}
+	r.reportIf(r.given(path+".attempts") && (l.Attempts < 1 || l.Attempts > 10), path+".attempts",
+		"must be from 1 to 10")
 	for k := range l.Devices {
 		d, at := &l.Devices[k], item(at, k)
 		r.checkMachine(c, d.Provider, &d.Machine, at)
-		unread := d.Machine.From == FromTemplate && d.Machine.tmpl == nil || !sources[d.Machine.From] // told already
-		if !unread && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed() {
-			r.report(at+".machine", "a kubelet could choose this device, by its labels or its own status, which only "+
-				"the first device allows: use a list, or a template over .Name and a selector of labels that "+
-				"kubelets cannot write")
-		}
+		r.reportIf(d.Machine.isRead() && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed(), at+".machine",
+			"a kubelet could choose this device, by its labels or its own status, which only the first device "+
+				"allows: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
 		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
 			r.report(at+".provider", "never says Off with these settings, so this level could never be off: use a "+
 				"level of its own")
 		}
 		for e := range k {
 			o := &l.Devices[e]
-			switch {
-			case o.Provider != d.Provider || o.Machine.From != d.Machine.From:
-			case d.Machine.From == FromTemplate && o.Machine.Template == d.Machine.Template:
+			if o.Provider == d.Provider && o.Machine.From == FromTemplate && d.Machine.From == FromTemplate &&
+				o.Machine.Template == d.Machine.Template {
 				r.report(at, "is the same device as on line %d: the level would be off when that one is",
 					r.lines[item(path+".devices", e)])
 			}
@@ -158,38 +144,22 @@ func unlisted(a, b *Source) string {
 	if a.From != FromList || b.From != FromList {
 		return ""
 	}
-	has := func(s *Source, node string) bool {
-		return slices.ContainsFunc(s.List, func(e Listed) bool { return e.Node == node })
-	}
-	for _, e := range a.List {
-		if !has(b, e.Node) {
-			return e.Node
-		}
-	}
-	for _, e := range b.List {
-		if !has(a, e.Node) {
+	for _, e := range slices.Concat(a.List, b.List) {
+		if a.listed(e.Node) == nil || b.listed(e.Node) == nil {
 			return e.Node
 		}
 	}
 	return ""
 }
 
-// settings are those of the provider of that name; nil where there is none.
-func (c *Config) settings(name string) providers.Config {
-	if i := slices.IndexFunc(c.Providers, func(p Provider) bool { return p.Name == name }); i >= 0 {
-		return c.Providers[i].Config
-	}
-	return nil
-}
-
-// shortestTurn is the least that a level may have: a BMC takes seconds to power a machine off.
+// shortestTurn is the shortest timeout of a level: a BMC takes seconds to power a machine off.
 const shortestTurn = 5 * time.Second
 
 // shareTimeout shares powerOffTimeout among the levels.
 func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	levels := n.Levels
 	n.limits = []proof.Limits{{}}
-	left, without, given := c.PowerOffTimeout, 0, false
+	left, without, given := c.PowerOffTimeout, time.Duration(0), false
 	if own {
 		without++
 	}
@@ -201,16 +171,13 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 			without++
 		}
 	}
-	if given && (left < 0 || without > 0 && left/time.Duration(without) < shortestTurn) {
-		needs := c.PowerOffTimeout - left + time.Duration(without)*shortestTurn
-		r.report(path, "the levels' delays and timeouts add up to %s, which exceeds powerOffTimeout (%s)", short(needs),
-			short(c.PowerOffTimeout))
-	}
+	r.reportIf(given && left < without*shortestTurn, path, "the levels' delays and timeouts add up to %s, which "+
+		"exceeds powerOffTimeout (%s)", short(c.PowerOffTimeout-left+without*shortestTurn), short(c.PowerOffTimeout))
 	// a single level has no next level
 	if without == 0 || own && len(levels) == 0 || !own && len(levels) == 1 {
 		return
 	}
-	share := left / time.Duration(without)
+	share := left / without
 	for j := range n.limits {
 		if n.limits[j].Timeout == 0 {
 			n.limits[j].Timeout = share
@@ -220,12 +187,9 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 
 // warnOfSharedPower warns if all devices of a rule lose their power together with their machines.
 func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool) {
-	var all []string
+	all := mapList(n.devices(), func(d *Device) string { return d.Provider })
 	if own {
 		all = append(all, n.Provider)
-	}
-	for _, d := range n.devices() {
-		all = append(all, d.Provider)
 	}
 	for _, name := range all {
 		if _, shares := c.settings(name).(providers.SharesPower); !shares {

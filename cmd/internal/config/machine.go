@@ -42,13 +42,7 @@ const (
 	FromList       From = "list"       // written out node by node
 )
 
-var sources = map[From]bool{
-	FromSystemUUID: true,
-	FromProviderID: true,
-	FromAnnotation: true,
-	FromTemplate:   true,
-	FromList:       true,
-}
+var sources = []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate, FromList}
 
 // Part says how much of a spec.providerID such as aws:///eu-west-1a/i-0abc is the machine's ID.
 type Part string
@@ -76,17 +70,18 @@ type Source struct {
 	whole   bool          // its IDs are whole providerIDs
 }
 
+// isRead reports whether the checks found no fault in how the source finds IDs. They ask nothing more of a faulty one.
+func (s *Source) isRead() bool {
+	return slices.Contains(sources, s.From) && (s.From != FromTemplate || s.tmpl != nil)
+}
+
 // claimed reports whether a node's own kubelet can write what leads to its machine. That is the source of its ID, or
 // the labels by which its rule is chosen. A list never claims a node that it does not name, even if the node's labels
 // match.
 func (n *NodeRule) claimed() bool {
-	if n.Machine.claimed() {
-		return true
-	}
 	requirements, _ := n.selector.Requirements()
-	return n.Machine.From != FromList && slices.ContainsFunc(
-		requirements, func(r labels.Requirement) bool { return kubeletWrites(r.Key()) },
-	)
+	return n.Machine.claimed() || n.Machine.From != FromList &&
+		slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return kubeletWrites(r.Key()) })
 }
 
 // kubeletWrites reports whether the NodeRestriction admission lets a kubelet change a label of its own Node. It may
@@ -102,9 +97,8 @@ func kubeletWrites(label string) bool {
 	case in("kubernetes.io"), in("k8s.io"):
 		return slices.Contains([]string{
 			corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-			corev1.LabelFailureDomainBetaZone,
-			corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable,
-			"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+			corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType,
+			corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 		}, label)
 	default:
 		return true
@@ -184,14 +178,12 @@ func (c *Config) FindMachine(node *corev1.Node) (Assignment, error) {
 			claims = append(claims, rule.Name)
 		}
 	}
-	switch len(claims) {
-	case 0:
+	switch {
+	case len(claims) == 0:
 		return Assignment{}, fmt.Errorf("finding the machine of node %s: %w", node.Name, ErrNoMachine)
-	case 1:
-	default:
-		return Assignment{}, fmt.Errorf(
-			"finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "),
-		)
+	case len(claims) > 1:
+		return Assignment{},
+			fmt.Errorf("finding the machine of node %s: %w: %s", node.Name, ErrTwoMachines, strings.Join(claims, ", "))
 	}
 	further := rule.further(node)
 	var m Assignment
@@ -200,15 +192,14 @@ func (c *Config) FindMachine(node *corev1.Node) (Assignment, error) {
 		m, err = rule.Machine.machine(node, rule.Provider)
 		m.Limits = rule.limits[0]
 	}
-	if err == nil && len(rule.Within) > 0 {
-		further = append(further, rule.within(m))
-	}
-	if err != nil {
-		if err = fmt.Errorf(
-			"finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err,
-		); len(further) == 0 {
+	switch {
+	case err != nil:
+		err = fmt.Errorf("finding the machine of node %s (rule %s): %w", node.Name, rule.Name, err)
+		if len(further) == 0 {
 			return Assignment{}, err
 		}
+	case len(rule.Within) > 0:
+		further = append(further, rule.within(m))
 	}
 	m.Target.Claimed = m.Provider != "" && rule.claimed()
 	m.Rule = rule.Name
@@ -241,54 +232,54 @@ func (s *Source) machine(node *corev1.Node, provider string) (Assignment, error)
 
 // AddressesOf returns the IP addresses that a Node reports.
 func AddressesOf(node *corev1.Node) providers.Addresses {
-	texts := make([]string, len(node.Status.Addresses))
-	for i, a := range node.Status.Addresses {
-		texts[i] = a.Address // NewAddresses skips host names
-	}
-	return providers.NewAddresses(texts...)
+	// NewAddresses skips host names.
+	return providers.NewAddresses(
+		mapList(node.Status.Addresses, func(a corev1.NodeAddress) string { return a.Address })...)
 }
 
 func (n *NodeRule) claims(node *corev1.Node) bool {
-	if !n.selector.Matches(labels.Set(node.Labels)) {
-		return false
+	return n.selector.Matches(labels.Set(node.Labels)) &&
+		(n.Machine.From != FromList || n.Machine.listed(node.Name) != nil)
+}
+
+// listed returns the list's item for a node; nil if there is none.
+func (s *Source) listed(node string) *Listed {
+	i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node })
+	if i < 0 {
+		return nil
 	}
-	return n.Machine.From != FromList || slices.ContainsFunc(
-		n.Machine.List, func(e Listed) bool { return e.Node == node.Name },
-	)
+	return &s.List[i]
 }
 
 // id returns the provider's own name of the node's machine, never "" except from systemUUID.
-func (s *Source) id(node *corev1.Node) (string, error) {
-	id := ""
+func (s *Source) id(node *corev1.Node) (id string, err error) {
 	switch s.From {
 	case FromSystemUUID:
 		if _, ok := providers.ParseUUID(node.Status.NodeInfo.SystemUUID); !ok {
-			return "", fmt.Errorf("%w: system UUID %q identifies no machine", ErrNoID, node.Status.NodeInfo.SystemUUID)
+			err = fmt.Errorf("%w: system UUID %q identifies no machine", ErrNoID, node.Status.NodeInfo.SystemUUID)
 		}
-		return "", nil
 	case FromProviderID:
 		id = node.Spec.ProviderID
 		if s.Part == Last {
 			id = id[strings.LastIndex(id, "/")+1:]
 		}
 		if id == "" {
-			return "", fmt.Errorf("%w: spec.providerID is %q", ErrNoID, node.Spec.ProviderID)
+			err = fmt.Errorf("%w: spec.providerID is %q", ErrNoID, node.Spec.ProviderID)
 		}
 	case FromAnnotation:
-		id = strings.TrimSpace(node.Annotations[s.Annotation])
-		if id == "" {
-			return "", fmt.Errorf("%w: annotation %s is missing or empty", ErrNoID, s.Annotation)
+		if id = strings.TrimSpace(node.Annotations[s.Annotation]); id == "" {
+			err = fmt.Errorf("%w: annotation %s is missing or empty", ErrNoID, s.Annotation)
 		}
 	case FromTemplate:
 		return s.tmpl.id(node, s.namesHosts() && len(s.Allow) == 0)
 	case FromList:
-		i := slices.IndexFunc(s.List, func(e Listed) bool { return e.Node == node.Name })
-		if i < 0 {
+		e := s.listed(node.Name)
+		if e == nil {
 			return "", fmt.Errorf("%w: it is not in the list", ErrNoID)
 		}
-		id = strings.TrimSpace(s.List[i].ID)
+		id = strings.TrimSpace(e.ID)
 	}
-	return id, nil
+	return id, err
 }
 
 // canonical returns the canonical form of an ID. It returns an error for an ID that the rule does not allow.
@@ -308,10 +299,8 @@ func (s *Source) canonical(id string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
 	case s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://"):
-		return "", fmt.Errorf(
-			"%w: its ID is http://, and the source of an ID may not decide that the password is sent in clear text",
-			ErrNotAllowed,
-		)
+		return "", fmt.Errorf("%w: its ID is http://, and the source of an ID may not decide that the password is "+
+			"sent in clear text", ErrNotAllowed)
 	case s.namesHosts() && !s.allowed.hasAll(hosts):
 		in := "allow"
 		if len(s.Allow) == 0 {
@@ -352,9 +341,8 @@ func (c *Config) MachineClaims(nodes []*corev1.Node) []taint.Claim {
 		}
 		out = append(out, claim)
 		for _, f := range m.Further {
-			out = append(
-				out, taint.Claim{Node: node.Name, Machine: taint.MachineRef{Provider: f.Provider, ID: f.Target.ID}},
-			)
+			machine := taint.MachineRef{Provider: f.Provider, ID: f.Target.ID}
+			out = append(out, taint.Claim{Node: node.Name, Machine: machine})
 		}
 	}
 	return out
@@ -375,8 +363,7 @@ func (c *Config) MayNameMachine(node *corev1.Node, provider, id string) bool {
 		return p == provider && err == nil && led == id
 	}
 	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
-		return is(n.Provider, &n.Machine) || slices.ContainsFunc(
-			n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) },
-		)
+		return is(n.Provider, &n.Machine) ||
+			slices.ContainsFunc(n.devices(), func(d *Device) bool { return is(d.Provider, &d.Machine) })
 	})
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -15,22 +16,19 @@ import (
 // Policy is one item of policies: which pods of a node that looks dead are ended without a proof that its machine is
 // off.
 type Policy struct {
-	Name string `yaml:"name"` // unique, a DNS label; Events name it
-	// a document's policy, whose values hold where this item says nothing; "": none
-	Preset     string         `yaml:"preset"`
+	Name       string         `yaml:"name"`       // unique, a DNS label; Events name it
+	Preset     string         `yaml:"preset"`     // a storage system's policy with values for missing keys; "": none
 	When       policy.Trigger `yaml:"when"`       // default NotReady
 	Nodes      string         `yaml:"nodes"`      // label selector; "": all
 	Namespaces []string       `yaml:"namespaces"` // none: all
 	Pods       string         `yaml:"pods"`       // label selector; "": all
 	Owners     []string       `yaml:"owners"`     // kinds that control the pod; none: any
-	// CSI drivers, one of which has a volume of the pod's; none: volumes do not matter
-	Drivers []string `yaml:"drivers"`
+	Drivers    []string       `yaml:"drivers"`    // CSI drivers of the pod's volumes; none: volumes do not matter
 	// any (the default) or all: how many of the pod's volumes must be of these drivers
-	Volumes     string `yaml:"volumes"`
-	Terminating bool   `yaml:"terminating"` // only pods past their deletionTimestamp
-	// the item of storage that says how the node is; its drivers are those of drivers. StorageUnhealthy needs it
-	Storage      string              `yaml:"storage"`
-	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be said
+	Volumes      string              `yaml:"volumes"`
+	Terminating  bool                `yaml:"terminating"`  // only pods past their deletionTimestamp
+	Storage      string              `yaml:"storage"`      // only with StorageUnhealthy: an item of storage
+	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // required
 
 	// Only with preset longhorn: Longhorn's setting of that name. Default do-nothing.
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
@@ -68,244 +66,262 @@ func (c *Config) policyRules(own string) []policy.Policy {
 // kinds are Kubernetes' own kinds of owners.
 var kinds = []string{"StatefulSet", "Deployment", "ReplicaSet", "Job", "ReplicationController"}
 
-// checkPolicy checks one item and makes its rule.
+// policyCheck checks one item of policies, and makes its rule.
+type policyCheck struct {
+	*reader
+	config *Config
+	item   *Policy
+	path   string
+	preset policy.Preset
+	rule   policy.Policy
+}
+
+// checkPolicy checks one item of policies, and makes its rules.
 func (r *reader) checkPolicy(c *Config, i int) {
-	p, path := &c.Policies[i], item("policies", i)
-	var earlier []string
-	for _, e := range c.Policies[:i] {
-		earlier = append(earlier, e.Name)
+	p := &c.Policies[i]
+	r.checkName("policies", i, mapList(c.Policies, func(p Policy) string { return p.Name }))
+	k := policyCheck{reader: r, config: c, item: p, path: item("policies", i), preset: policy.Preset{Fences: true}}
+	k.checkPreset()
+	k.checkTrigger()
+	k.checkSelectors()
+	if k.checkIntervals(); k.rule.When == policy.StorageUnhealthy {
+		k.checkStorage()
 	}
-	r.name("policies", i, p.Name, earlier)
-	given := func(key string) bool { _, ok := r.lines[path+"."+key]; return ok }
-	preset := policy.Preset{Fences: true}
-	if given("preset") {
-		var names []string
-		for _, have := range policy.Presets {
-			names = append(names, have.Name)
-		}
-		oneOf(r, path+".preset", p.Preset, names...)
-		preset, _ = policy.PresetOf(p.Preset)
+	k.checkVolumes()
+	k.checkSelection()
+	rules := k.makeRules()
+	p.own = k.preset.Own && len(k.rule.Namespaces) == 0
+	if len(rules) > 0 && k.checkProof(rules) {
+		p.rules = rules
+		k.warnOfAttached(rules)
 	}
-	rule := preset.Policy
-	rule.Name, rule.WithoutProof = p.Name, p.WithoutProof
-	if given("when") || rule.When == "" {
-		if rule.When = p.When; !given("when") {
-			rule.When = policy.NotReady
-		}
-		oneOf(r, path+".when", rule.When, policy.NotReady, policy.BecameNotReady, policy.StorageUnhealthy)
+}
+
+// at returns the path of a key.
+func (k *policyCheck) at(key string) string { return k.path + "." + key }
+
+// has reports whether the item has a key.
+func (k *policyCheck) has(key string) bool { return k.given(k.at(key)) }
+
+// setGiven replaces a preset's value if the item has the key.
+func setGiven[T any](k *policyCheck, key string, to *T, value T) {
+	if k.has(key) {
+		*to = value
 	}
-	if given("nodes") {
-		rule.Nodes = r.selector(path+".nodes", p.Nodes, labels.Everything())
+}
+
+func (k *policyCheck) checkPreset() {
+	if k.has("preset") {
+		names := mapList(policy.Presets, func(p policy.Preset) string { return p.Name })
+		oneOf(k.reader, k.at("preset"), k.item.Preset, names...)
+		k.preset, _ = policy.PresetOf(k.item.Preset)
 	}
-	if given("pods") {
-		rule.Pods = r.selector(path+".pods", p.Pods, labels.Everything())
+	k.rule = k.preset.Policy
+	k.rule.Name, k.rule.WithoutProof = k.item.Name, k.item.WithoutProof
+}
+
+func (k *policyCheck) checkTrigger() {
+	k.rule.When = cmp.Or(k.rule.When, policy.NotReady)
+	setGiven(k, "when", &k.rule.When, k.item.When)
+	oneOf(k.reader, k.at("when"), k.rule.When, policy.NotReady, policy.BecameNotReady, policy.StorageUnhealthy)
+}
+
+// checkSelectors checks the keys that select pods.
+func (k *policyCheck) checkSelectors() {
+	p := k.item
+	setGiven(k, "nodes", &k.rule.Nodes, k.selector(k.at("nodes"), p.Nodes, labels.Everything()))
+	setGiven(k, "pods", &k.rule.Pods, k.selector(k.at("pods"), p.Pods, labels.Everything()))
+	setGiven(k, "namespaces", &k.rule.Namespaces, p.Namespaces)
+	setGiven(k, "owners", &k.rule.Owners, p.Owners)
+	setGiven(k, "drivers", &k.rule.Drivers, p.Drivers)
+	setGiven(k, "terminating", &k.rule.Terminating, p.Terminating)
+	for j, ns := range p.Namespaces {
+		k.reportIf(len(validation.IsDNS1123Label(ns)) > 0, item(k.at("namespaces"), j),
+			"no namespace can have this name: use a-z, 0-9 and -")
 	}
-	if given("namespaces") {
-		rule.Namespaces = p.Namespaces
-		for j, ns := range p.Namespaces {
-			if len(validation.IsDNS1123Label(ns)) > 0 {
-				r.report(item(path+".namespaces", j), "no namespace can have this name: use a-z, 0-9 and -")
-			}
-		}
-	}
-	if given("owners") {
-		rule.Owners = p.Owners
-		for j, kind := range p.Owners {
-			if k := slices.IndexFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) }); k >= 0 &&
-				kinds[k] != kind {
-				r.report(item(path+".owners", j), "unknown kind: did you mean %q?", kinds[k])
-			}
-		}
-	}
-	if given("drivers") {
-		rule.Drivers = p.Drivers
-	}
-	r.storageUnhealthy(c, p, path, &rule, given)
-	if given("volumes") {
-		oneOf(r, path+".volumes", p.Volumes, "any", "all")
-		if len(rule.Drivers) == 0 {
-			r.report(path+".volumes", "needs drivers: it says how many of a pod's volumes must be of these")
-		}
-		rule.AllVolumes = p.Volumes == "all"
-	}
-	if given("terminating") {
-		rule.Terminating = p.Terminating
-	}
-	if !given("preset") && len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0 &&
-		strings.TrimSpace(p.Pods) == "" && !r.bad[path+".pods"] {
-		r.report(path, "selects every pod of a node: write at least one of namespaces, pods, owners, drivers")
-	}
-	var rules []policy.Policy
-	if idle := r.deletion(p, path, &rule, given); !idle {
-		rules = append(rules, rule)
-	}
-	unsaid := ""
-	if release, ok := r.recovery(p, path, rule, given); ok {
-		if rules = append(rules, release); len(rules) == 1 && !given("volumeAttachmentRecoveryPolicy") {
-			unsaid = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does " +
-				"nothing and needs no word"
+	for j, kind := range p.Owners {
+		for _, known := range kinds {
+			k.reportIf(strings.EqualFold(known, kind) && known != kind, item(k.at("owners"), j),
+				"unknown kind: did you mean %q?", known)
 		}
 	}
-	p.own = preset.Own && len(rule.Namespaces) == 0
-	if len(rules) == 0 {
+}
+
+func (k *policyCheck) checkVolumes() {
+	if !k.has("volumes") {
 		return
 	}
+	oneOf(k.reader, k.at("volumes"), k.item.Volumes, "any", "all")
+	k.reportIf(len(k.rule.Drivers) == 0, k.at("volumes"), "needs drivers: it says how many of a pod's volumes must "+
+		"be of these")
+	k.rule.AllVolumes = k.item.Volumes == "all"
+}
+
+// checkSelection refuses an item that selects every pod of a node.
+func (k *policyCheck) checkSelection() {
+	if rule := k.rule; !k.has("preset") && len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0 &&
+		strings.TrimSpace(k.item.Pods) == "" && !k.bad[k.at("pods")] {
+		k.report(k.path, "selects every pod of a node: write at least one of namespaces, pods, owners, drivers")
+	}
+}
+
+// makeRules returns the rules of the item; none if it ends no pods. Pods that are deleted come first.
+func (k *policyCheck) makeRules() (rules []policy.Policy) {
+	if k.checkDeletion(); k.item.Preset != "longhorn" || len(k.rule.Owners) > 0 {
+		rules = append(rules, k.rule)
+	}
+	if release, ok := k.recoveryRule(); ok {
+		rules = append(rules, release)
+	}
+	return rules
+}
+
+// checkProof checks that the item says why its rules may end pods without a proof, and that it may say so.
+func (k *policyCheck) checkProof(rules []policy.Policy) bool {
 	const mayRun = "this policy ends pods of machines that may run, so that"
+	p, unfenced := k.item, policy.UnfencedDriver(k.rule.Drivers)
 	switch {
 	case p.WithoutProof == policy.Never:
-		r.report(path+".withoutProof", "missing: %s a pod may run twice. If you accept that, write "+
+		byDefault := ""
+		if len(rules) == 1 && rules[0].Keep && !k.has("volumeAttachmentRecoveryPolicy") {
+			byDefault = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does " +
+				"nothing and needs no word"
+		}
+		k.report(k.at("withoutProof"), "missing: %s a pod may run twice. If you accept that, write "+
 			"accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its "+
-			"pods wait for the proof that their machine is off%s", mayRun, unsaid)
-		return
-	case p.WithoutProof == policy.StorageFences && !preset.Fences:
-		r.report(path+".withoutProof", "%s does not cut off a node that looks dead, and its document does not say "+
+			"pods wait for the proof that their machine is off%s", mayRun, byDefault)
+		return false
+	case p.WithoutProof == policy.StorageFences && !k.preset.Fences:
+		k.report(k.at("withoutProof"), "%s does not cut off a node that looks dead, and its document does not say "+
 			"so: %s a pod may run twice. If you accept that, write accept-duplicates", p.Preset, mayRun)
-		return
-	case p.WithoutProof == policy.StorageFences && policy.UnfencedDriver(rule.Drivers) != "":
-		r.report(path+".withoutProof", "storage with driver %s does not cut off a node that looks dead: "+
-			"%s a pod may run twice. If you accept that, write accept-duplicates", policy.UnfencedDriver(rule.Drivers),
-			mayRun)
-		return
+		return false
+	case p.WithoutProof == policy.StorageFences && unfenced != "":
+		k.report(k.at("withoutProof"), "storage with driver %s does not cut off a node that looks dead: "+
+			"%s a pod may run twice. If you accept that, write accept-duplicates", unfenced, mayRun)
+		return false
 	}
-	oneOf(r, path+".withoutProof", p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
-	p.rules = rules
-	if p.WithoutProof == policy.StorageFences && len(rule.Drivers) > 0 &&
+	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
+	return true
+}
+
+// warnOfAttached warns if the volumes of ended pods stay attached for long.
+func (k *policyCheck) warnOfAttached(rules []policy.Policy) {
+	if k.item.WithoutProof == policy.StorageFences && len(k.rule.Drivers) > 0 &&
 		!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach }) {
-		r.warn(c, path, "the volumes of pods that this policy ends stay attached to their node until Kubernetes "+
-			"detaches them, which takes six minutes, and replacements that use them wait for that. "+
+		k.warn(k.config, k.path, "the volumes of pods that this policy ends stay attached to their node until "+
+			"Kubernetes detaches them, which takes six minutes, and replacements that use them wait for that. "+
 			"when: StorageUnhealthy with preset: storageos deletes the attachments; "+
 			"for pods of ReplicaSets volumeAttachmentRecoveryPolicy does")
 	}
 }
 
-// recovery is the rule of volume attachment recovery, if the item asks for one.
-func (r *reader) recovery(p *Policy, path string, rule policy.Policy, given func(string) bool) (release policy.Policy,
-	ok bool) {
+// recoveryRule returns the rule of volume attachment recovery; ok reports whether the item asks for it.
+func (k *policyCheck) recoveryRule() (release policy.Policy, ok bool) {
 	const key = "volumeAttachmentRecoveryPolicy"
-	value := p.VolumeAttachmentRecoveryPolicy
-	if !given(key) && p.Preset == "longhorn" {
+	value := k.item.VolumeAttachmentRecoveryPolicy
+	if k.has(key) {
+		oneOf(k.reader, k.at(key), value,
+			mapList(policy.RecoveryValues, func(v struct{ Value, Does string }) string { return v.Value })...)
+	} else if k.item.Preset == "longhorn" {
 		value = "wait" // as in Longhorn
 	}
-	if given(key) {
-		var values []string
-		for _, v := range policy.RecoveryValues {
-			values = append(values, v.Value)
-		}
-		oneOf(r, path+"."+key, value, values...)
-	}
-	if release, ok = rule.RecoveryRule(value); ok && len(rule.Drivers) == 0 {
-		r.report(path+"."+key, "needs drivers: it says when attachments of their volumes are deleted")
+	if release, ok = k.rule.RecoveryRule(value); ok && len(k.rule.Drivers) == 0 {
+		k.report(k.at(key), "needs drivers: it says when attachments of their volumes are deleted")
 	}
 	return release, ok
 }
 
-// deletion is Longhorn's setting, as the owners whose pods are ended. idle: it says that nothing is.
-func (r *reader) deletion(p *Policy, path string, rule *policy.Policy, given func(string) bool) (idle bool) {
-	path += ".nodeDownPodDeletionPolicy"
-	switch {
-	case p.Preset != "longhorn" && given("nodeDownPodDeletionPolicy"):
-		r.report(path, `belongs to "preset: longhorn"`)
-		return false
-	case p.Preset != "longhorn":
-		return false
-	case given("owners"):
-		r.report(path, "already chooses the owners: remove owners")
+// checkDeletion sets the owners whose pods Longhorn's setting ends; none by default, as in Longhorn.
+func (k *policyCheck) checkDeletion() {
+	const key = "nodeDownPodDeletionPolicy"
+	if k.item.Preset != "longhorn" {
+		k.reportIf(k.has(key), k.at(key), `belongs to "preset: longhorn"`)
+		return
 	}
-	if p.NodeDownPodDeletionPolicy == "" {
-		return true // Longhorn's default is do-nothing
+	k.reportIf(k.has("owners"), k.at(key), "already chooses the owners: remove owners")
+	k.rule.Owners = nil
+	value := k.item.NodeDownPodDeletionPolicy
+	if value == "" {
+		return
 	}
 	var values []string
 	for _, d := range policy.DeletionValues {
-		values = append(values, d.Value)
+		if values = append(values, d.Value); d.Value == value {
+			k.rule.Owners = d.Owners
+		}
 	}
-	oneOf(r, path, p.NodeDownPodDeletionPolicy, values...)
-	i := slices.Index(values, p.NodeDownPodDeletionPolicy)
-	if i < 0 {
-		return true
-	}
-	rule.Owners = policy.DeletionValues[i].Owners
-	return len(rule.Owners) == 0
+	oneOf(k.reader, k.at(key), value, values...)
 }
 
-// storageUnhealthy is what belongs to that trigger alone: whom to ask, and the intervals.
-func (r *reader) storageUnhealthy(c *Config, p *Policy, path string, rule *policy.Policy, given func(string) bool) {
-	intervals := []struct {
+// checkIntervals checks the keys that belong to StorageUnhealthy alone, or that do not go with it.
+func (k *policyCheck) checkIntervals() {
+	const trigger = `belongs to "when: StorageUnhealthy"`
+	p, v := k.item, &k.rule.Intervals
+	unhealthy := k.rule.When == policy.StorageUnhealthy
+	if unhealthy {
+		*v = policy.StorageOSIntervals
+	}
+	for _, i := range []struct {
 		key   string
 		have  time.Duration
 		set   *time.Duration
 		least time.Duration
 	}{
-		{"pollInterval", p.PollInterval, &rule.Intervals.Poll, time.Second},
-		{"retryInterval", p.RetryInterval, &rule.Intervals.Retry, time.Second},
-		{"timeout", p.Timeout, &rule.Intervals.Timeout, 0},
-		{"expiryInterval", p.ExpiryInterval, &rule.Intervals.Expiry, 0},
+		{"pollInterval", p.PollInterval, &v.Poll, time.Second},
+		{"retryInterval", p.RetryInterval, &v.Retry, time.Second},
+		{"timeout", p.Timeout, &v.Timeout, 0},
+		{"expiryInterval", p.ExpiryInterval, &v.Expiry, 0},
+	} {
+		switch {
+		case !k.has(i.key):
+		case !unhealthy:
+			k.report(k.at(i.key), trigger)
+		default:
+			*i.set = i.have
+			k.atLeast(k.at(i.key), i.have, i.least)
+		}
 	}
-	const trigger = `belongs to "when: StorageUnhealthy"`
-	if rule.When != policy.StorageUnhealthy {
-		for _, i := range intervals {
-			if given(i.key) {
-				r.report(path+"."+i.key, trigger)
-			}
-		}
-		if given("storage") {
-			r.report(path+".storage", trigger+": other triggers use no storage system; to select pods by their "+
-				"volumes, use drivers")
-		}
+	if !unhealthy {
+		k.reportIf(k.has("storage"), k.at("storage"),
+			trigger+": other triggers use no storage system; to select pods by their volumes, use drivers")
 		return
 	}
-	rule.Intervals = policy.StorageOSIntervals
-	for _, i := range intervals {
-		if given(i.key) {
-			*i.set = i.have
-			r.atLeast(path+"."+i.key, i.have, i.least)
-		}
-	}
-	v := rule.Intervals
-	if v.Timeout < v.Retry {
-		r.report(path+".timeout", "must be at least retryInterval (%s), or nothing is retried", short(v.Retry))
-	}
-	if v.Expiry <= v.Timeout {
-		r.report(path+".expiryInterval", "must be more than timeout (%s), or a node is checked again before the last "+
-			"check has ended", short(v.Timeout))
-	}
-	if given("terminating") && p.Terminating {
-		r.report(path+".terminating", "does not go with StorageUnhealthy: a node is done before Kubernetes has "+
-			"deleted its pods")
-	}
-	if given("volumeAttachmentRecoveryPolicy") {
-		r.report(path+".volumeAttachmentRecoveryPolicy", "does not go with StorageUnhealthy: leave it out")
-	}
-	rule.Storage = p.Storage
-	var names, own []string
-	for _, s := range c.Storage {
-		names = append(names, s.Name)
-	}
-	adapter := c.StorageAdapter(p.Storage)
-	if adapter != nil {
-		own = adapter.Spec.Drivers
-	}
+	k.reportIf(v.Timeout < v.Retry, k.at("timeout"), "must be at least retryInterval (%s), or nothing is retried",
+		short(v.Retry))
+	k.reportIf(v.Expiry <= v.Timeout, k.at("expiryInterval"), "must be more than timeout (%s), or a node is checked "+
+		"again before the last check has ended", short(v.Timeout))
+}
+
+// checkStorage checks what the trigger StorageUnhealthy needs: a storage system that reports nodes and volumes.
+func (k *policyCheck) checkStorage() {
+	p := k.item
+	k.reportIf(k.has("terminating") && p.Terminating, k.at("terminating"), "does not go with StorageUnhealthy: a "+
+		"node is done before Kubernetes has deleted its pods")
+	k.reportIf(k.has("volumeAttachmentRecoveryPolicy"), k.at("volumeAttachmentRecoveryPolicy"),
+		"does not go with StorageUnhealthy: leave it out")
+	k.rule.Storage = p.Storage
+	names := k.config.storageNames()
+	adapter := k.config.StorageAdapter(p.Storage)
 	switch {
-	case !given("storage"):
-		r.report(path, "storage is missing: write the name of the storage item that reports unhealthy nodes")
+	case !k.has("storage"):
+		k.report(k.path, "storage is missing: write the name of the storage item that reports unhealthy nodes")
 	case len(names) == 0:
-		r.report(path+".storage", "no storage system is configured: describe it under storage, at the top level of "+
+		k.report(k.at("storage"), "no storage system is configured: describe it under storage, at the top level of "+
 			"the file")
 	case !slices.Contains(names, p.Storage):
-		oneOf(r, path+".storage", p.Storage, names...)
-	case adapter == nil: // its own faults are told
-	case !tells(adapter, storage.Nodes), !tells(adapter, storage.Volumes):
-		r.report(path+".storage", "%s does not describe nodes and volumes, so their state is unknown: describe both "+
+		oneOf(k.reader, k.at("storage"), p.Storage, names...)
+	case adapter == nil: // its own faults are reported
+	case !reports(adapter, storage.Nodes), !reports(adapter, storage.Volumes):
+		k.report(k.at("storage"), "%s does not describe nodes and volumes, so their state is unknown: describe both "+
 			"under storage", p.Storage)
-	case !given("drivers"):
-		rule.Drivers = own
+	case !k.has("drivers"):
+		k.rule.Drivers = adapter.Spec.Drivers
 	default:
 		for j, d := range p.Drivers {
-			if !slices.Contains(own, d) {
-				r.report(item(path+".drivers", j), "is not a driver of storage %s, which cannot report its volumes' "+
-					"health: remove drivers", p.Storage)
-			}
+			k.reportIf(!slices.Contains(adapter.Spec.Drivers, d), item(k.at("drivers"), j),
+				"is not a driver of storage %s, which cannot report its volumes' health: remove drivers", p.Storage)
 		}
 	}
 }
 
-func tells(a *storage.Adapter, k storage.Kind) bool { _, ok := a.ResourceOf(k); return ok }
+func reports(a *storage.Adapter, k storage.Kind) bool { _, ok := a.ResourceOf(k); return ok }

@@ -59,7 +59,7 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 		return "", "want text, have " + describe(n) + ": put it in quotes"
 	case !fits || !isWord:
 		return "", "want " + want + ", have " + describe(n)
-	case !utf8.ValidString(n.Value): // of the environment: YAML has no such text
+	case !utf8.ValidString(n.Value): // only from the environment: YAML has no such text
 		return "", "is not UTF-8"
 	}
 	value := reflect.New(t)
@@ -70,7 +70,7 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	case err != nil && k != kindOwnText:
 		return "", "is out of range"
 	case err != nil && n.Value != "" && strings.Contains(err.Error(), n.Value):
-		return "", "is not what this setting takes" // it may be a secret in the wrong place
+		return "", "is not what this setting takes" // the value may be a misplaced secret
 	case err != nil:
 		return "", oneLine(err.Error())
 	case k == kindNumber && (math.IsNaN(value.Elem().Float()) || math.IsInf(value.Elem().Float(), 0)):

@@ -82,10 +82,4 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-func names(fields []field) []string {
-	out := make([]string, len(fields))
-	for i, f := range fields {
-		out[i] = f.name
-	}
-	return out
-}
+func names(fields []field) []string { return mapList(fields, func(f field) string { return f.name }) }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -38,12 +37,11 @@ func inSettings(path string) bool { return strings.HasPrefix(path, "providers[")
 // lacks the space.
 func looksSecret(key string) bool {
 	key = strings.ToLower(key[:len(key)-len(strings.TrimLeft(key, identifier))])
-	key = strings.NewReplacer("-", "", "_", "").Replace(key)
-	return slices.ContainsFunc([]string{
-		"password", "passwd", "passphrase", "secret", "token", "apikey", "secretkey", "accesskey", "privatekey",
-		"credentials",
-	}, func(word string) bool { return strings.HasSuffix(key, word) })
+	return secretKey.MatchString(strings.NewReplacer("-", "", "_", "").Replace(key))
 }
+
+var secretKey = regexp.MustCompile(
+	`(password|passwd|passphrase|secret|token|apikey|secretkey|accesskey|privatekey|credentials)$`)
 
 const identifier = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 

@@ -10,26 +10,28 @@ import (
 
 // Storage is one item of storage: a storage system, by its resources and what they report. Policies and drains name it.
 type Storage struct {
-	Name string `yaml:"name"` // unique, a DNS label
-	// a system that we know, whose values hold where this item says nothing; "": none
-	Preset       string           `yaml:"preset"`
-	storage.Spec `yaml:",inline"` // what is left out is not told
+	Name         string           `yaml:"name"`   // unique, a DNS label
+	Preset       string           `yaml:"preset"` // a known system with values for missing keys; "": none
+	storage.Spec `yaml:",inline"` // what the item does not describe is unknown
 
 	adapter *storage.Adapter
 }
 
 // StorageAdapter returns the item of storage of that name; nil if there is none, or it has faults.
 func (c *Config) StorageAdapter(name string) *storage.Adapter {
-	i := slices.IndexFunc(c.Storage, func(s Storage) bool { return s.Name == name })
-	if i < 0 {
-		return nil
+	if i := slices.Index(c.storageNames(), name); i >= 0 {
+		return c.Storage[i].adapter
 	}
-	return c.Storage[i].adapter
+	return nil
 }
 
-// FollowedStorage are the storage systems that something in force asks. No other is followed.
+func (c *Config) storageNames() []string {
+	return mapList(c.Storage, func(s Storage) string { return s.Name })
+}
+
+// FollowedStorage returns the storage systems that policies and drain guards in force read.
 func (c *Config) FollowedStorage() []*storage.Adapter {
-	var names []string // of those that policies and drains ask
+	var names []string
 	for _, g := range c.DrainGuards() {
 		if g.Adapter != nil {
 			names = append(names, g.Adapter.Name)
@@ -66,18 +68,10 @@ func (c *Config) EvictableStorage() []*storage.Adapter {
 // checkStorage checks one item and compiles its expressions.
 func (r *reader) checkStorage(c *Config, i int) {
 	s, path := &c.Storage[i], item("storage", i)
-	var earlier []string
-	for _, e := range c.Storage[:i] {
-		earlier = append(earlier, e.Name)
-	}
-	r.name("storage", i, s.Name, earlier)
+	r.checkName("storage", i, c.storageNames())
 	spec := s.Spec
-	if _, given := r.lines[path+".preset"]; given {
-		var names []string
-		for _, p := range storage.Presets {
-			names = append(names, p.Name)
-		}
-		oneOf(r, path+".preset", s.Preset, names...)
+	if r.given(path + ".preset") {
+		oneOf(r, path+".preset", s.Preset, mapList(storage.Presets, func(p storage.Preset) string { return p.Name })...)
 		p, ok := storage.PresetOf(s.Preset)
 		if !ok {
 			return
@@ -87,18 +81,12 @@ func (r *reader) checkStorage(c *Config, i int) {
 	}
 	a, bad := storage.CompileAdapter(s.Name, spec)
 	for _, p := range bad {
-		at := path
-		if p.Path != "" {
-			at = join(path, p.Path)
-		}
-		r.report(at, "%s", p.Text)
+		r.report(join(path, p.Path), "%s", p.Text)
 	}
 	for _, e := range c.Storage[:i] {
 		for j, d := range spec.Drivers {
-			if e.adapter != nil && slices.Contains(e.adapter.Spec.Drivers, d) {
-				r.report(item(path+".drivers", j), "%s is already a driver of storage %s: only one may report a volume",
-					d, e.Name)
-			}
+			r.reportIf(e.adapter != nil && slices.Contains(e.adapter.Spec.Drivers, d), item(path+".drivers", j),
+				"%s is already a driver of storage %s: only one may report a volume", d, e.Name)
 		}
 	}
 	s.adapter = a
@@ -109,8 +97,8 @@ func (r *reader) overlay(to, from reflect.Value, path string) {
 	for i := range to.NumField() {
 		name, _, _ := strings.Cut(to.Type().Field(i).Tag.Get("yaml"), ",")
 		at := join(path, name)
-		switch _, given := r.lines[at]; {
-		case !given:
+		switch {
+		case !r.given(at):
 		case to.Field(i).Kind() == reflect.Struct:
 			r.overlay(to.Field(i), from.Field(i), at)
 		default:

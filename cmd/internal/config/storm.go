@@ -28,7 +28,7 @@ type ControlPlanePolicy string
 // The policies.
 const (
 	Never  ControlPlanePolicy = "never"
-	Quorum ControlPlanePolicy = "quorum" // if etcd keeps a majority of healthy members beside it
+	Quorum ControlPlanePolicy = "quorum" // if etcd keeps a majority of healthy members without it
 )
 
 // KubeVirtPolicy says whether hosts of KubeVirt may be powered off. Their virtual machines may serve while their
@@ -69,9 +69,8 @@ func (g StormGuard) powerOffLimits() *fleet.Limits {
 // checkStorm checks the limits. Only the controller, which sees the Nodes, can warn of a floor above their number.
 func (r *reader) checkStorm(g StormGuard) {
 	const path = "stormGuard"
-	if (g.MaxPowerOffs == fleet.Amount{}) {
-		r.report(path+".maxPowerOffs", "must be more than 0: mode observe powers nothing off")
-	}
+	r.reportIf(g.MaxPowerOffs == fleet.Amount{}, path+".maxPowerOffs", "must be more than 0: mode observe powers "+
+		"nothing off")
 	oneOf(r, path+".controlPlane", g.ControlPlane, Never, Quorum)
 	oneOf(r, path+".kubeVirtHosts", g.KubeVirtHosts, KubeVirtNever, KubeVirtPowerOff)
 	r.floor(path+".minHealthy", g.MinHealthy)
@@ -85,10 +84,8 @@ func (r *reader) checkStorm(g StormGuard) {
 			r.report(at+".label", "no label can have this key")
 		}
 		for j, e := range g.Domains[:i] {
-			if e.Label == d.Label && d.Label != "" {
-				r.report(at+".label", "is already the label of %s, on line %d", item(path+".domains", j),
-					r.lines[item(path+".domains", j)])
-			}
+			r.reportIf(e.Label == d.Label && d.Label != "", at+".label", "is already the label of %s, on line %d",
+				item(path+".domains", j), r.lines[item(path+".domains", j)])
 		}
 		if d.MinHealthy != nil {
 			r.floor(at+".minHealthy", *d.MinHealthy)
@@ -100,7 +97,7 @@ func (r *reader) checkStorm(g StormGuard) {
 // see whether there are any.
 func (r *reader) warnOfVMHosts(c *Config) {
 	const path = "stormGuard.kubeVirtHosts"
-	if _, given := r.lines[path]; given || !c.fences() {
+	if given := r.given(path); given || !c.fences() {
 		return
 	}
 	const problem = "warning: nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not " +

@@ -37,22 +37,23 @@ func parseTemplate(text string) (*idTemplate, error) {
 	for name := range functions {
 		known[name] = true
 	}
-	t, err := parse.New("template").Parse(text, "", "", trees, known, builtins)
+	tree, err := parse.New("template").Parse(text, "", "", trees, known, builtins)
 	if err != nil {
 		return nil, fmt.Errorf("not a template: %s", parsePrefix.ReplaceAllString(err.Error(), ""))
 	}
 	if len(trees) > 1 {
 		return nil, errors.New("a template cannot define others")
 	}
-	if err := allowed(t.Root); err != nil {
+	t := &idTemplate{root: tree.Root}
+	if err := t.checkNode(t.root); err != nil {
 		return nil, err
 	}
 	// For a node with every label, to find wrong arguments before a node dies.
 	if _, err := (interpreter{name: "node", label: func(string) (string, bool) { return "", true }}).
-		list(t.Root); err != nil {
+		list(t.root); err != nil {
 		return nil, fmt.Errorf("the template fails for any node: %w", err)
 	}
-	return &idTemplate{t.Root, readsLabels(t.Root)}, nil
+	return t, nil
 }
 
 var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
@@ -60,12 +61,12 @@ var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
 // builtins are the other functions of text/template. checkNode refuses them by name.
 var builtins = map[string]any{
 	"call": true, "ge": true, "gt": true, "html": true, "js": true, "le": true, "len": true, "lt": true, "print": true,
-	"printf":  true,
-	"println": true, "slice": true, "urlquery": true,
+	"printf": true, "println": true, "slice": true, "urlquery": true,
 }
 
-// allowed walks a template's tree.
-func allowed(n parse.Node) error {
+// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels anywhere, even in
+// a condition.
+func (t *idTemplate) checkNode(n parse.Node) error {
 	switch n := n.(type) {
 	case *parse.TextNode, *parse.CommentNode, *parse.StringNode, *parse.BoolNode:
 		return nil
@@ -73,25 +74,27 @@ func allowed(n parse.Node) error {
 		if n == nil {
 			return nil
 		}
-		return each(n.Nodes)
+		return checkNodes(t, n.Nodes)
 	case *parse.ActionNode:
-		return allowed(n.Pipe)
+		return t.checkNode(n.Pipe)
 	case *parse.IfNode:
-		return errors.Join(allowed(n.Pipe), allowed(n.List), allowed(n.ElseList))
+		return errors.Join(t.checkNode(n.Pipe), t.checkNode(n.List), t.checkNode(n.ElseList))
 	case *parse.PipeNode:
 		if len(n.Decl) > 0 {
 			return errors.New("a template cannot have variables")
 		}
-		return each(n.Cmds)
+		return checkNodes(t, n.Cmds)
 	case *parse.CommandNode:
-		return each(n.Args)
+		return checkNodes(t, n.Args)
 	case *parse.IdentifierNode:
 		if _, ours := functions[n.Ident]; !ours {
 			return fmt.Errorf("a template cannot use %s", n.Ident)
 		}
 		return nil
 	case *parse.FieldNode:
-		if n.String() == ".Name" || (n.Ident[0] == "Labels" && len(n.Ident) <= 2) {
+		labels := n.Ident[0] == "Labels"
+		t.labels = t.labels || labels
+		if n.String() == ".Name" || labels && len(n.Ident) <= 2 {
 			return nil
 		}
 		return fmt.Errorf("a template has no %s: use .Name, .Labels.key or (index .Labels \"key\")", n)
@@ -100,28 +103,9 @@ func allowed(n parse.Node) error {
 	}
 }
 
-// readsLabels reports whether an allowed template reads .Labels anywhere, be it in a condition.
-func readsLabels(n parse.Node) bool {
-	switch n := n.(type) {
-	case *parse.ListNode:
-		return n != nil && slices.ContainsFunc(n.Nodes, readsLabels)
-	case *parse.ActionNode:
-		return readsLabels(n.Pipe)
-	case *parse.IfNode:
-		return readsLabels(n.Pipe) || readsLabels(n.List) || readsLabels(n.ElseList)
-	case *parse.PipeNode:
-		return slices.ContainsFunc(n.Cmds,
-			func(c *parse.CommandNode) bool { return slices.ContainsFunc(c.Args, readsLabels) })
-	case *parse.FieldNode:
-		return n.Ident[0] == "Labels"
-	default:
-		return false
-	}
-}
-
-func each[N parse.Node](nodes []N) error {
+func checkNodes[N parse.Node](t *idTemplate, nodes []N) error {
 	for _, n := range nodes {
-		if err := allowed(n); err != nil {
+		if err := t.checkNode(n); err != nil {
 			return err
 		}
 	}
@@ -138,7 +122,7 @@ func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 	forms, others := forms(t.root, "7"), forms(t.root, "8") // digits: an outlet is a number
 	for i := range forms {
 		_, hosts, err := ids.CanonicalID(strings.TrimSpace(forms[i]))
-		if err != nil && forms[i] == others[i] { // no node has a say in it, and none gets a machine by it
+		if err != nil && forms[i] == others[i] { // no node changes this form, and it gives no node a machine
 			continue
 		}
 		_, differing, err2 := ids.CanonicalID(strings.TrimSpace(others[i]))
@@ -185,9 +169,7 @@ func forms(l *parse.ListNode, placed string) []string {
 		}
 		var longer []string
 		for _, begin := range out {
-			for _, end := range next {
-				longer = append(longer, begin+end)
-			}
+			longer = append(longer, mapList(next, func(end string) string { return begin + end })...)
 		}
 		out = longer
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"reflect"
 	"slices"
@@ -25,7 +24,7 @@ type reader struct {
 	known     []string            // the variables of all scalars, without their prefix
 	named     map[string]bool     // environment variables that the settings name
 	secrets   map[string]string   // path -> the file of a secret
-	own       map[string]string   // path -> a setting of credentials that each machine has of its own
+	own       map[string]string   // path -> a template of a user name or of a file, for each machine's own credentials
 	skipFiles bool                // see SkipFiles
 }
 
@@ -222,9 +221,7 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 	if common == "" {
 		return ""
 	}
-	if typeKey == nil {
-		r.report(path, "no type: add one of %s", known(r.reg.TypeNames()))
-	}
+	r.reportIf(typeKey == nil, path, "no type: add one of %s", known(r.reg.TypeNames()))
 	r.decode(common, &p, path)
 	r.providers[path] = p
 	return ""
@@ -267,11 +264,9 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 	}
 }
 
+// hint ends a message about an unknown word with a suggestion, or with all known words.
 func hint(word string, words []string) string {
-	if near := nearest(word, words); near != "" {
-		return fmt.Sprintf(": did you mean %q?", near)
-	}
-	return ": known are " + known(words)
+	return cmp.Or(didYouMean(word, words), ": known are "+known(words))
 }
 
 func known(words []string) string {

@@ -34,9 +34,9 @@ type watcher struct {
 	onGood func(*Config)
 	onBad  func(error)
 	quiet  time.Duration // how long nothing may change before the file is read
-	poll   time.Duration // the longest time between two readings
+	poll   time.Duration // the longest time between two reads
 
-	last string // the outcome told last: a digest, or an error's text
+	last string // the last reported outcome: a digest, or an error's text
 }
 
 // longestBurst is how many quiet times changes can delay a read. Another file in the folder may change all the time.
@@ -67,13 +67,13 @@ func (w *watcher) run(ctx context.Context) error {
 	look()
 	timer := time.NewTimer(w.poll)
 	defer timer.Stop()
-	var first time.Time // of the changes that were not read yet
+	var first time.Time // the time of the first change since the last read
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-events:
-		case <-faults: //nolint:errcheck // events were lost: look, whatever the fault
+		case <-faults: //nolint:errcheck // after any fault events may be lost: read the file
 		case <-timer.C:
 			look()
 			first = time.Time{}

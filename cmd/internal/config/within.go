@@ -9,11 +9,10 @@ import (
 
 // Host is a hypervisor on which the nodes of a rule may run, and the device of the host that it runs on.
 type Host struct {
-	Hypervisor string `yaml:"hypervisor"` // as it stands in the settings of the rule's provider
+	Hypervisor string `yaml:"hypervisor"` // as in the settings of the rule's provider
 	Provider   string `yaml:"provider"`   // the name of one of Config.Providers
 	ID         string `yaml:"id"`         // that provider's name of the host
-	// SystemUUID is the host's. Where the device tells one, it must be this. "" where it is not known.
-	SystemUUID string `yaml:"systemUUID"`
+	SystemUUID string `yaml:"systemUUID"` // of the host; a device that reports another one is refused; "": unknown
 }
 
 // hostsOf ends the name of the device that is made of all hosts of a provider's guests. No provider can have such a
@@ -28,56 +27,45 @@ func (n *NodeRule) within(own Assignment) Assignment {
 // checkWithin checks the hosts of a rule: there is one for each hypervisor, and no host is a guest of its own.
 func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 	at := path + ".within"
-	if _, given := r.lines[at]; !given {
-		return
-	}
-	if n.Provider == "" {
-		r.report(at, "needs the rule's provider and machine: they identify the guest and its possible hypervisors")
-		return
-	}
 	settings := c.settings(n.Provider)
 	of, ok := settings.(providers.Hypervisors)
-	if settings == nil { // told already
+	switch {
+	case !r.given(at):
 		return
-	}
-	if !ok {
+	case n.Provider == "":
+		r.report(at, "needs the rule's provider and machine: they identify the guest and its possible hypervisors")
+		return
+	case settings == nil: // already reported
+		return
+	case !ok:
 		r.report(at, "the provider %s has no hypervisors, so it cannot prove that a guest is on none of the others: "+
 			"only guests of libvirt can be within hosts", n.Provider)
 		return
 	}
-	unread := n.Machine.From == FromTemplate && n.Machine.tmpl == nil || !sources[n.Machine.From] // told already
-	if !unread && n.claimed() {
-		r.report(path+".machine", "a kubelet could choose this guest, by its labels or its own status, and a guest "+
-			"that does not exist is on no hypervisor: with within, use a list, or a template over .Name and a "+
-			"selector of labels that kubelets cannot write")
-	}
+	r.reportIf(n.Machine.isRead() && n.claimed(), path+".machine", "a kubelet could choose this guest, by its labels "+
+		"or its own status, and a guest that does not exist is on no hypervisor: with within, use a list, or a "+
+		"template over .Name and a selector of labels that kubelets cannot write")
 	missing := slices.Clone(of.Hypervisors())
 	if len(n.Within) == 0 && !r.bad[at] {
 		r.report(at, "missing: a host for each of the hypervisors of %s", n.Provider)
 		return
 	}
 	for i := range n.Within {
-		r.checkHost(c, n, i, at)
+		r.checkHost(c, n, i, at, of.Hypervisors())
 		missing = slices.DeleteFunc(missing, func(h string) bool { return h == n.Within[i].Hypervisor })
 	}
-	if len(missing) > 0 && !r.bad[at] {
-		r.report(at, "missing a host for %s: a guest may be there, so nothing can be proven when it does not answer",
-			strings.Join(missing, ", "))
-	}
+	r.reportIf(len(missing) > 0 && !r.bad[at], at, "missing a host for %s: a guest may be there, so nothing can be "+
+		"proven when it does not answer", strings.Join(missing, ", "))
 }
 
-// checkHost checks one host.
-func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
+func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string, known []string) {
 	h, path := &n.Within[i], item(at, i)
-	known := c.settings(n.Provider).(providers.Hypervisors).Hypervisors()
-	switch near := nearest(h.Hypervisor, known); {
+	switch {
 	case h.Hypervisor == "":
 		r.report(path+".hypervisor", "missing: a hypervisor of provider %s", n.Provider)
-	case slices.Contains(known, h.Hypervisor):
-	case near != "":
-		r.report(path+".hypervisor", "is not a hypervisor of provider %s: did you mean %q?", n.Provider, near)
-	default:
-		r.report(path+".hypervisor", "is not a hypervisor of provider %s", n.Provider)
+	case !slices.Contains(known, h.Hypervisor):
+		r.report(path+".hypervisor", "is not a hypervisor of provider %s%s", n.Provider,
+			didYouMean(h.Hypervisor, known))
 	}
 	r.checkProviderName(c, h.Provider, path+".provider")
 	if _, ok := providers.ParseUUID(h.SystemUUID); h.SystemUUID != "" && !ok {
@@ -93,8 +81,7 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 	}
 	settings := c.settings(h.Provider)
 	if ids, ok := settings.(providers.IDs); ok && h.ID != "" {
-		id, _, err := ids.CanonicalID(h.ID)
-		if err != nil {
+		if id, _, err := ids.CanonicalID(h.ID); err != nil {
 			r.report(path+".id", "%s", oneLine(err.Error()))
 		} else {
 			h.ID = id
@@ -123,13 +110,13 @@ func (r *reader) checkHost(c *Config, n *NodeRule, i int, at string) {
 // guests"; "" if there is none.
 func (c *Config) loop(guests, host string) string {
 	seen := map[string]bool{}
-	var walk func(at string) []string
-	walk = func(at string) []string {
+	var walk func(at string) string
+	walk = func(at string) string {
 		if c.sameHypervisor(guests, at) {
-			return []string{at}
+			return at
 		}
 		if seen[at] {
-			return nil
+			return ""
 		}
 		seen[at] = true
 		for _, n := range c.Nodes {
@@ -137,18 +124,17 @@ func (c *Config) loop(guests, host string) string {
 				if n.Provider != at {
 					continue
 				}
-				if way := walk(h.Provider); way != nil {
-					return append([]string{at}, way...)
+				if way := walk(h.Provider); way != "" {
+					return at + " within " + way
 				}
 			}
 		}
-		return nil
-	}
-	way := walk(host)
-	if way == nil || guests == "" {
 		return ""
 	}
-	return strings.Join(append([]string{guests}, way...), " within ")
+	if way := walk(host); way != "" {
+		return guests + " within " + way
+	}
+	return ""
 }
 
 // sameHypervisor reports whether two providers are one, or have a hypervisor in common.
