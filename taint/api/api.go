@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1 object crd paths=. output:crd:dir=../../deploy/kustomize/base
+//go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1
+//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy/kustomize/base
 
 // The resource's names.
 var (
