@@ -18,17 +18,20 @@ import (
 func (w *world) install() {
 	w.say(`# Walkthrough
 
-From the install to the uninstall: what was typed, and what was printed. `+"`make walkthrough`"+` has typed it and written this page, on %s, with the
-image that `+"`make image`"+` makes, on a real control plane and four real nodes: containerd, runc, kubelet and CSI volumes, in namespaces of one Linux machine. The
-machines' power and their BMCs (Redfish) are software. Heartbeats are faster than a cluster's own: a silent node is NotReady after 8 seconds, not 50. There is no
-registry: each node's containerd was given the image by hand, under two names.`, time.Now().UTC().Format(time.DateOnly))
+From the install to the uninstall: what was typed, and what was printed. `+"`make walkthrough`"+` typed it and wrote
+this page, on %s, with the image that `+"`make image`"+` makes. It ran on a real control plane and four real
+nodes: containerd, runc, kubelet and CSI volumes, in namespaces of one Linux machine. The machines' power and their BMCs
+(Redfish) are software. Heartbeats are faster than a cluster's own: a silent node is NotReady after 8 seconds, not 50.
+There is no registry: each node's containerd was given the image by hand, under two names.`,
+		time.Now().UTC().Format(time.DateOnly))
 
 	w.say(`## Install
 
 The values: the image, the mode to begin with, the status page, and whom to ask about which node.`)
 	w.types("cat values.yaml")
 	w.types(`kubectl create namespace forcefence-system
-kubectl -n forcefence-system create secret generic forcefence-bmc --from-file=password=bmc-password --from-file=ca.pem=bmc-ca.pem`)
+kubectl -n forcefence-system create secret generic forcefence-bmc \
+  --from-file=password=bmc-password --from-file=ca.pem=bmc-ca.pem`)
 	w.types("helm install forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml")
 	w.types(`kubectl -n forcefence-system rollout status deployment/forcefence --timeout=5m
 kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=5m`)
@@ -105,8 +108,8 @@ func (w *world) pictures(alt, name, path string) {
 func (w *world) powerCut() {
 	w.say(`## A machine loses its power
 
-The plug of n1 is pulled. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked, its pods are ended, and their volumes are
-still attached.`)
+The plug of n1 is pulled. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked,
+its pods are ended, and their volumes are still attached.`)
 	kit.Must(w.t, w.csi.Attacher().Pause())
 	cut := time.Now()
 	w.power["n1"].CutPower()
@@ -171,9 +174,10 @@ kubectl get pods --output=wide`)
 func (w *world) upgrade() {
 	w.say(`## Upgrade
 
-Here to the same image under another name. ` + "[Upgrade](upgrade.md)" + ` says what holds between versions, and in the middle of a fence.`)
-	w.types("helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml --set " +
-		"image.tag=v2")
+This upgrade is to the same image under another name. [Upgrade](upgrade.md) says what holds between versions, and in
+the middle of a fence.`)
+	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml \
+  --set image.tag=v2`)
 	w.types(`kubectl -n forcefence-system rollout status deployment/forcefence --timeout=5m
 kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=5m`)
 	w.types("kubectl forcefence status")
@@ -183,7 +187,8 @@ func (w *world) uninstall() {
 	w.say("## Uninstall\n\nIn [this order](uninstall.md): nothing open, the hook, the controller and what it wrote " +
 		"on the Nodes, the rest.")
 	w.types("kubectl get fcg")
-	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml --set image.tag=v2,hook.uninstall=true >/dev/null
+	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml \
+  --set image.tag=v2,hook.uninstall=true >/dev/null
 kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=10m`)
 	w.types(`kubectl -n forcefence-system scale deployment/forcefence --replicas=0
 until kubectl forcefence cleanup --yes; do sleep 5; done`)

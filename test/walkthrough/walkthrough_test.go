@@ -176,10 +176,16 @@ spec:
       affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
         {matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}]}}}
       containers:
-      - {name: db, image: ` + nodes.PauseImage + `, imagePullPolicy: Never, volumeMounts: [{name: data, mountPath: /data}]}
+      - name: db
+        image: ` + nodes.PauseImage + `
+        imagePullPolicy: Never
+        volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], storageClassName: ` + csi.StorageClass + `, resources: {requests: {storage: 8Mi}}}
+    spec:
+      accessModes: [ReadWriteOnce]
+      storageClassName: ` + csi.StorageClass + `
+      resources: {requests: {storage: 8Mi}}
 `
 
 // load imports an OCI tar under these names: one without any of its own.
