@@ -282,18 +282,21 @@ nodes:
 
 	// fence_ack_manual asks a person at a terminal, and has no metadata.
 	out, err := c.exec("/bin/sh", "-c",
-		`cd /usr/sbin; for a in fence_*; do ./$a -o metadata >/dev/null 2>&1 && set -- "$@" $a || echo "fails: $a"; done; echo "work: $#"`)
+		`cd /usr/sbin
+		for a in fence_*; do ./$a -o metadata >/dev/null 2>&1 && set -- "$@" $a || echo "fails: $a"; done
+		echo "work: $#"`)
 	if want := "fails: fence_ack_manual\nwork: 83\n"; err != nil || out != want {
 		t.Errorf("agents' metadata: got %q, %v, want %q", out, err, want)
 	}
-	for command, want := range map[string]string{ // nobody listens on port 1
+	for command, want := range map[string]string{ // port 1 is closed
 		"ssh -o BatchMode=yes -p 1 127.0.0.1":                     "Connection refused",
 		"telnet 127.0.0.1 1":                                      "Connection refused",
 		"snmpget -v2c -c x -r0 -t1 127.0.0.1:1 1.3.6.1.2.1.1.3.0": "Timeout",
-		`python3 -c 'import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 100)'`:                  "True",
-		`python3 -c 'import pycurl, pexpect, suds, boto3, googleapiclient, requests; print(requests.__cached__)'`: ".pyc",
-		"echo x 2>&1 >/usr/x || echo refused; echo x >/tmp/x && echo written":                                     "refused\nwritten",
-		`python3 -c 'import os; print(os.getuid(), os.environ["HOME"])'`:                                          "65532 /tmp",
+		`python3 -c 'import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 100)'`: "True",
+		`python3 -c 'import pycurl, pexpect, suds, boto3, googleapiclient, requests
+print(requests.__cached__)'`: ".pyc",
+		"echo x 2>&1 >/usr/x || echo refused; echo x >/tmp/x && echo written": "refused\nwritten",
+		`python3 -c 'import os; print(os.getuid(), os.environ["HOME"])'`:      "65532 /tmp",
 	} {
 		if out, _ := c.exec("/bin/sh", "-c", command+" 2>&1"); !strings.Contains(out, want) {
 			t.Errorf("%s: got %q, want %q in it", command, out, want)

@@ -84,9 +84,11 @@ func TestValues(t *testing.T) {
 		"networkPolicy: {metricsFrom: monitoring}": "at '/networkPolicy/metricsFrom': got string, want array",
 		"{image: {digest: sha256:" + digest + "}, " + agents +
 			"}": "set image.agents to the whole name of the image that has them",
-		"admissionPolicies: {machineKeys: \"example.net/bmc\"}":                          "at '/admissionPolicies/machineKeys': got string, want array",
-		"admissionPolicies: {machineKeys: [\"a', 'b\"]}":                                 "at '/admissionPolicies/machineKeys/0'",
-		"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}": "at '/config/policies/0/drivers/0'",
+		"admissionPolicies: {machineKeys: \"example.net/bmc\"}": "at '/admissionPolicies/machineKeys': got string, " +
+			"want array",
+		"admissionPolicies: {machineKeys: [\"a', 'b\"]}": "at '/admissionPolicies/machineKeys/0'",
+		"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}": "" +
+			"at '/config/policies/0/drivers/0'",
 	}
 	for values, want := range refused {
 		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values)); err == nil ||

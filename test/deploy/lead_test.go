@@ -138,10 +138,9 @@ func TestOneLeads(t *testing.T) {
 				switch {
 				case slices.Equal(held, []string{i.namespace}):
 					who = i
-				case len(held) == 1 &&
-					!strings.Contains(i.text(),
-						fmt.Sprintf(
-							`"msg":"Not leading while another forcefence leads this cluster","lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
+				case len(held) == 1 && !strings.Contains(i.text(), fmt.Sprintf(
+					`"msg":"Not leading while another forcefence leads this cluster",`+
+						`"lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
 					return false, fmt.Errorf("the one in %s does not say who leads", i.namespace)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestNetworkPolicy: nobody connects to a port but who needs it, and the controller itself reaches everything.
+// TestNetworkPolicy checks that only those who need a port may connect to it, and that egress is not restricted.
 func TestNetworkPolicy(t *testing.T) {
 	prometheus :=
 		`{"from":[{"podSelector":{"matchLabels":{"app.kubernetes.io/name":"prometheus"}},"namespaceSelector":{}}],` +
@@ -20,7 +20,8 @@ func TestNetworkPolicy(t *testing.T) {
 	for values, want := range map[string]string{ // its ingress
 		"{}": "[" + prometheus + "]",
 		"networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {metrics: scraped}}}]}": "" +
-			`[{"from":[{"namespaceSelector":{"matchLabels":{"metrics":"scraped"}}}],"ports":[{"protocol":"TCP","port":8080}]}]`,
+			`[{"from":[{"namespaceSelector":{"matchLabels":{"metrics":"scraped"}}}],` +
+			`"ports":[{"protocol":"TCP","port":8080}]}]`,
 		"networkPolicy: {metricsFrom: []}":             `[]`,
 		`config: {listen: {status: "127.0.0.1:8082"}}`: "[" + prometheus + "]",
 		`config: {listen: {status: "localhost:8082"}}`: "[" + prometheus + "]",
@@ -32,7 +33,8 @@ func TestNetworkPolicy(t *testing.T) {
 		`config: {providers: [{name: a, ipmi: {traps: ":1162"}}]}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"UDP","port":1162}]}]`,
 		`config: {providers: [{name: a, ipmi: {}}, {name: b, redfish: {events: stream}}]}`: "[" + prometheus + "]",
-		`config: {providers: [{name: a, redfish: {events: push, push: {listen: ":8443"}}}, {name: b, redfish: {push: {listen: ":8443"}}}]}`: "" +
+		`config: {providers: [{name: a, redfish: {events: push, push: {listen: ":8443"}}}, ` +
+			`{name: b, redfish: {push: {listen: ":8443"}}}]}`: "" +
 			"[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
 	} {
 		var got networkingv1.NetworkPolicy

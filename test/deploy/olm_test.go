@@ -323,7 +323,8 @@ func (w *world) approve(csv string) (plan string) {
 	w.t.Helper()
 	w.until("OLM plans "+csv, func() (bool, error) {
 		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", "installplans", "-o",
-			`jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.spec.clusterServiceVersionNames[0]}{"\n"}{end}`)
+			`jsonpath={range .items[*]}{.metadata.name} {.status.phase} `+
+				`{.spec.clusterServiceVersionNames[0]}{"\n"}{end}`)
 		for line := range strings.Lines(out) {
 			if f := strings.Fields(line); len(f) == 3 && f[1] == "RequiresApproval" && f[2] == csv {
 				plan = f[0]

@@ -920,8 +920,9 @@ var passes = []attempt{
 }
 
 const (
-	openRecord = `{"id":"f-1","phase":"Armed","nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
-	doneRecord = `{"id":"f-1","phase":"Done","result":"Evicted","nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
+	openRecord = `{"id":"f-1","phase":"Armed",` + recordRest
+	doneRecord = `{"id":"f-1","phase":"Done","result":"Evicted",` + recordRest
+	recordRest = `"nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
 	trickyOpen = `{"id":"f-1","phase":"Evicting","nodeUID":"u","by":"me","evidence":[{"raw":"\"phase\":\"Done\""}]}`
 )
 

@@ -72,8 +72,15 @@ const pool = `
 storage:
 - name: pool
   drivers: [` + cluster.CSIDriver + `]
-  node: {resource: storagenodes.v1.storage.example.net, name: object.metadata.name, healthy: '{"online": true, "offline": false}[object.health]'}
-  volume: {resource: storagevolumes.v1.storage.example.net, find: pv, key: object.metadata.name, healthy: '{"online": true, "offline": false}[object.health]'}
+  node:
+    resource: storagenodes.v1.storage.example.net
+    name: object.metadata.name
+    healthy: '{"online": true, "offline": false}[object.health]'
+  volume:
+    resource: storagevolumes.v1.storage.example.net
+    find: pv
+    key: object.metadata.name
+    healthy: '{"online": true, "offline": false}[object.health]'
 policies:
 - {name: fences, preset: storageos, storage: pool, withoutProof: storage-fences, pollInterval: 1s, retryInterval: 1s}
 `

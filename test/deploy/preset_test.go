@@ -28,9 +28,12 @@ import (
 const presets = `
 policies:
 - {name: noobaa, preset: noobaa, nodes: pair=noobaa, namespaces: [default], withoutProof: accept-duplicates}
-- {name: sets, preset: longhorn, nodes: "pair in (free, longhorn)", drivers: [` + cluster.CSIDriver + `], nodeDownPodDeletionPolicy: delete-statefulset-pod, withoutProof: accept-duplicates}
-- {name: both, preset: longhorn, nodes: pair=both, drivers: [` + cluster.CSIDriver + `], nodeDownPodDeletionPolicy: delete-both-statefulset-and-deployment-pod, withoutProof: accept-duplicates}
-- {name: waits, preset: longhorn, nodes: pair=waits, drivers: [` + cluster.CSIDriver + `], volumeAttachmentRecoveryPolicy: wait, withoutProof: accept-duplicates}
+- {name: sets, preset: longhorn, nodes: "pair in (free, longhorn)", drivers: [` + cluster.CSIDriver + `],
+   nodeDownPodDeletionPolicy: delete-statefulset-pod, withoutProof: accept-duplicates}
+- {name: both, preset: longhorn, nodes: pair=both, drivers: [` + cluster.CSIDriver + `],
+   nodeDownPodDeletionPolicy: delete-both-statefulset-and-deployment-pod, withoutProof: accept-duplicates}
+- {name: waits, preset: longhorn, nodes: pair=waits, drivers: [` + cluster.CSIDriver + `],
+   volumeAttachmentRecoveryPolicy: wait, withoutProof: accept-duplicates}
 `
 
 // pair are two nodes that alone may run a workload: one is cut off, and the other one gets the replacement.

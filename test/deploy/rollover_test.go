@@ -125,7 +125,10 @@ config:
   - name: racks
     redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}
   nodes:
-  - {name: all, selector: "", provider: racks, machine: {from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}}
+  - name: all
+    selector: ""
+    provider: racks
+    machine: {from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}
 `
 
 type rollover struct {

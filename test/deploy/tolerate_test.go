@@ -165,9 +165,10 @@ func create(kind, ns string, notes map[string]string) request {
 }
 
 const (
-	noteTemplate     = `{"spec":{"template":{"metadata":{"annotations":{"forcefence.io/tolerate-missing":"true"}}}}}`
+	noteTemplate     = `{"spec":` + templateWithNote + `}`
 	noteTemplatePod  = `{"spec":{"template":{"metadata":{"annotations":{"forcefence.io/tolerate-missing":"1"}}}}}`
-	noteCron         = `{"spec":{"jobTemplate":{"spec":{"template":{"metadata":{"annotations":{"forcefence.io/tolerate-missing":"true"}}}}}}}`
+	noteCron         = `{"spec":{"jobTemplate":{"spec":` + templateWithNote + `}}}`
+	templateWithNote = `{"template":{"metadata":{"annotations":{"forcefence.io/tolerate-missing":"true"}}}}`
 	noteOff          = `{"spec":{"template":{"metadata":{"annotations":{"forcefence.io/tolerate-missing":null}}}}}`
 	otherNoteOn      = `{"spec":{"template":{"metadata":{"annotations":{"example.net/x":"2"}}}}}`
 	otherCron        = `{"spec":{"schedule":"1 0 1 1 *"}}`

@@ -178,7 +178,8 @@ annotations:
   operators.operatorframework.io.bundle.channel.default.v1: stable
 `
 	b.files["guards.yaml"] =
-		`# What the bundle for OLM cannot have, as cluster-admin: kubectl apply --server-side -f. Made from the chart: go generate ./test/deploy.
+		`# These objects cannot be in the bundle for OLM. Apply them as cluster-admin: kubectl apply --server-side -f
+# Generated from the chart: go generate ./test/deploy
 apiVersion: v1
 kind: Namespace
 metadata:
