@@ -472,7 +472,9 @@ var secrets = []string{"hunter2", "s3same", "tr0ub4dor", "c0mmunity", "AKIAIOSFO
 // leaky are texts with each of them.
 const leaky = `GET https://admin:hunter2@bmc.example.net/: 401; ` +
 	`{"Password":"s3same"} passwd=tr0ub4dor community: 'c0mmunity' AKIAIOSFODNN7EXAMPLE ` +
-	`token eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln Authorization: Basic dXNlcjpwYXNz fence_x --password correct-horse` + "\n-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END RSA PRIVATE KEY-----\n" +
+	`token eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln Authorization: Basic dXNlcjpwYXNz ` +
+	"fence_x --password correct-horse\n" +
+	"-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END RSA PRIVATE KEY-----\n" +
 	`export BMC_PASSWORD="0pen5esame" kept`
 
 func TestScrub(t *testing.T) {

@@ -16,13 +16,13 @@ func TestScrubs(t *testing.T) {
 		"AccountKey=§;EndpointSuffix=x", "SharedAccessKey=§", "client_key: §", "authKey=§", "jwt=§",
 		"snmp-community = §", "?access_token=§&a=b",
 		// Arguments of programs.
-		"fence_ipmilan -P § -o status", "ipmitool -H bmc -p § power status", `args: ["-P","§"]`, `args: ["-P", "§"]`,
-		"[fence_x -P § -o status]",
+		"fence_ipmilan -P § -o status", "ipmitool -H bmc -p § power status",
+		`args: ["-P","§"]`, `args: ["-P", "§"]`, "[fence_x -P § -o status]",
 		"-P '§'", `-P "a §"`, "-P=§", "-p -P §", "--passwd §", "--password=§", `"--snmp-priv-passwd","§"`,
 		`{\"args\":[\"--password\",\"§\"]}`,
 		// HTTP.
-		"Negotiate §", "Authorization: Negotiate §", "WWW-Authenticate: Negotiate §", "NTLM §", "Bearer §", "Basic §",
-		"Digest §",
+		"Negotiate §", "Authorization: Negotiate §", "WWW-Authenticate: Negotiate §",
+		"NTLM §", "Bearer §", "Basic §", "Digest §",
 		"Authorization: Custom a §", "Proxy-Authorization: x §", "Cookie: a=1; session=§",
 		`{"Authorization":"Custom §"}`,
 		`"h":"{\"Cookie\":\"a=1; b=§\"}"`, "map[Authorization:[Custom §] Accept:[x]]", "https://admin:§@bmc",
@@ -32,10 +32,10 @@ func TestScrubs(t *testing.T) {
 		`password='a §`, `"password":"a\"§"`,
 		`password: ["a","§"]`, `password: {a: §}`, `password=[§`,
 		// What is known by its looks.
-		"ghp_§", "gho_§", "ghs_§", "ghu_§", "ghr_§", "github_pat_11AB_§", "glpat-§", "glrt-§", "gldt-§", "glcbt-64_§",
-		"xoxb-123-§", "xoxp-§", "xapp-1-§",
-		"AKIA§", "ASIA§", "AIza§", "ya29.§", "GOCSPX-§", "npm_§", "pypi-§", "dckr_pat_§", "hvs.§", "sk_live_§",
-		"sk-§", "sk-ant-§", "hf_§", "SG.§.§",
+		"ghp_§", "gho_§", "ghs_§", "ghu_§", "ghr_§", "github_pat_11AB_§", "glpat-§", "glrt-§", "gldt-§",
+		"glcbt-64_§", "xoxb-123-§", "xoxp-§", "xapp-1-§",
+		"AKIA§", "ASIA§", "AIza§", "ya29.§", "GOCSPX-§", "npm_§", "pypi-§", "dckr_pat_§", "hvs.§",
+		"sk_live_§", "sk-§", "sk-ant-§", "hf_§", "SG.§.§",
 		"dop_v1_§", "ATBB§", "ATATT3§", "sha256~§", "AGE-SECRET-KEY-1§", "$6$salt$§", "$2b$12$§",
 		"eyJhbGciOiJSUzI1NiJ9.§.§", "eyJhbGciOiJSUzI1NiJ9.§.§.§.§", "-----BEGIN OPENSSH PRIVATE KEY-----\n§",
 	} {

@@ -581,7 +581,9 @@ func TestBadRecordings(t *testing.T) {
 			strings.Repeat(",{}", recording.MaxValues) + "]}\n",
 			"line 3: it has 65539 values; a line of a recording has fewer"},
 		"year 10000": {header + begun +
-			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n", "line 3: life of node n: parsing time"},
+			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},` +
+			`"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n",
+			"line 3: life of node n: parsing time"},
 		"a long line": {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
 	} {
 		r, err := PlayRecordings([]io.Reader{strings.NewReader(tt.text)}, nil)

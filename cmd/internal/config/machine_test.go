@@ -292,7 +292,8 @@ const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}
 func TestAllow(t *testing.T) {
 	cfg := parse(t,
 		addresses+
-			`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, 2001:db8::/32, 198.51.100.9]}}]`)
+			`{from: annotation, annotation: bmc, allow: ["bmc1.example.net", "*.BMC.example.net", 192.0.2.0/25, `+
+			`2001:db8::/32, 198.51.100.9]}}]`)
 	for id, want := range map[string]error{
 		"https://bmc1.example.net":                     nil,
 		"https://BMC1.example.net/":                    nil,

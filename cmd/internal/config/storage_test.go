@@ -66,7 +66,11 @@ storage:
 - name: fixed
   namespace: disks
   drivers: [csi.example.com]
-  replica: {resource: replicas.v1.example.com, node: object.spec.node, volume: object.spec.volume, healthy: object.status.healthy}
+  replica:
+    resource: replicas.v1.example.com
+    node: object.spec.node
+    volume: object.spec.volume
+    healthy: object.status.healthy
 `), configtest.Types())
 	if err != nil {
 		t.Fatal(err)
