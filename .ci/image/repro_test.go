@@ -45,8 +45,10 @@ func TestReproducible(t *testing.T) {
 git clone -q --no-local "$1" "$2/a clone"
 cd "$2/a clone/.ci/image"
 find "$2/a clone" -type f -exec touch -d 2001-02-03 {} +
-go run . -source ../.. -out "$3" -version "$4" -revision "$5"`, "sh", filepath.Join(must(filepath.Abs("../.."))), dir, again, labels[versionLabel], labels["org.opencontainers.image.revision"])
-	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=true -p=2", "TZ=Pacific/Auckland", "LC_ALL=C", "USER=somebody",
+go run . -source ../.. -out "$3" -version "$4" -revision "$5"`,
+		"sh", must(filepath.Abs("../..")), dir, again,
+		labels[versionLabel], labels["org.opencontainers.image.revision"])
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=true -p=2", "TZ=Pacific/Auckland", "LC_ALL=C", "USER=else",
 		"HOSTNAME=elsewhere")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building again: %v\n%s", err, said)

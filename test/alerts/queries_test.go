@@ -236,7 +236,8 @@ func TestCheck(t *testing.T) {
 		`sum by (result) (forcefence_nodes)`:            "the label result",
 		`rate(forcefence_nodes[5m])`:                    "rate or increase",
 		`sum(forcefence_fences_total)`:                  "rate or increase",
-		`histogram_quantile(0.9, sum by (phase) (rate(forcefence_phase_seconds_bucket[$__rate_interval])))`:     "loses the label le",
+		`histogram_quantile(0.9, sum by (phase) (rate(forcefence_phase_seconds_bucket[$__rate_interval])))`: "" +
+			"loses the label le",
 		`histogram_quantile(0.9, sum by (le, phase) (rate(forcefence_phase_seconds_bucket[$__rate_interval])))`: "",
 	} {
 		got := fmt.Sprint(check(query, all))

@@ -25,9 +25,11 @@ func TestCountCalls(t *testing.T) {
 	if err != nil || c.all != 1 || c.missed != 1 {
 		t.Fatalf("got %v, %v, want one request", c, err)
 	}
-	add(`{"verb": "patch", "objectRef": {"resource": "pods", "subresource": "status", "name": "a"}, "responseStatus": {"code": 200}}
-{"verb": "patch", "objectRef": {"resource": "pods", "subresource": "status", "name": "b"}, "responseStatus": {"code": 200}}
-{"verb": "delete", "objectRef": {"resource": "pods", "name": "a"}, "responseStatus": {"code": 200}}
+	for _, pod := range []string{"a", "b"} {
+		add(`{"verb": "patch", "objectRef": {"resource": "pods", "subresource": "status", "name": "` + pod + `"}, ` +
+			`"responseStatus": {"code": 200}}` + "\n")
+	}
+	add(`{"verb": "delete", "objectRef": {"resource": "pods", "name": "a"}, "responseStatus": {"code": 200}}
 {"verb": "delete", "objectRef": {"resource": "pods", "name": "b"}, "responseStatus": {"code": 404}}
 {"verb": "get", "objectRef": {"resource": "leases", "name": "n"}, "responseStatus": {"code": 200}}
 {"verb": "get", "objectRef": {"resource": "leases", "name": "n-gone"}, "responseStatus": {"code": 404}}

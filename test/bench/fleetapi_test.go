@@ -142,7 +142,8 @@ func TestFleetPodWrites(t *testing.T) {
 			}
 		}
 		p, err := f.patchPod("pod-n1-03",
-			`{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
+			`{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},`+
+				`"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
 		if err != nil || p.Status.Phase != corev1.PodFailed || len(p.Status.Conditions) != 2 ||
 			p.Spec.NodeName != "n1" {
 			t.Fatalf("got %v, error %v; want it failed, with one condition more", p, err)

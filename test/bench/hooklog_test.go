@@ -47,8 +47,8 @@ func TestDifferences(t *testing.T) {
 
 func TestGoBench(t *testing.T) {
 	got := goBench(`goos: linux
-BenchmarkAsk/allow-2         	11325402	        90.42 ns/op	       142.0 p99-ns	       0 B/op	       1 allocs/op
-BenchmarkAsk/allow-2         	13774172	       114.0 ns/op	       134.0 p99-ns	       0 B/op	       0 allocs/op
+BenchmarkAsk/allow-2	11325402	        90.42 ns/op	       142.0 p99-ns	       0 B/op	       1 allocs/op
+BenchmarkAsk/allow-2	13774172	       114.0 ns/op	       134.0 p99-ns	       0 B/op	       0 allocs/op
 BenchmarkAsk/hold         	7404789	       263.3 ns/op
 PASS
 ok  	example.net/nri	8.819s
@@ -63,13 +63,16 @@ ok  	example.net/nri	8.819s
 }
 
 func TestAdmissions(t *testing.T) {
-	got := admissions(
-		`time=2026-03-01T12:00:00.100Z level=INFO msg="Holding pod" plugin=10-forcefence pod=ns/a uid=ua why="node is marked as shut down"
-time=2026-03-01T12:00:01.250Z level=INFO msg="Admitted pod" plugin=10-forcefence pod=ns/a uid=ua why="node is open" held=1.15s
-time=2026-03-01T12:00:01.500Z level=INFO msg="Admitted pod" plugin=20-forcefence pod=ns/a uid=ua why="node is open" held=250ms
-time=2026-03-01T12:00:01.400Z level=INFO msg="Admitted pod" plugin=10-forcefence pod=ns/a uid=ua why="an earlier one, later" held=250ms
-time=2026-03-01T12:00:02.000Z level=INFO msg="Admitted pod" plugin=10-forcefence pod=ns/b uid=ub why="node is open" held=1s
-time=2026-03-01T12:00:03.000Z level=INFO msg="Admitted p`)
+	line := func(at, msg, plugin, pod, why string) string {
+		return "time=2026-03-01T12:00:0" + at + `Z level=INFO msg="` + msg + `" plugin=` + plugin +
+			"-forcefence pod=ns/" + pod + " uid=u" + pod + ` why="` + why + "\n"
+	}
+	got := admissions(line("0.100", "Holding pod", "10", "a", `node is marked as shut down"`) +
+		line("1.250", "Admitted pod", "10", "a", `node is open" held=1.15s`) +
+		line("1.500", "Admitted pod", "20", "a", `node is open" held=250ms`) +
+		line("1.400", "Admitted pod", "10", "a", `an earlier one, later" held=250ms`) +
+		line("2.000", "Admitted pod", "10", "b", `node is open" held=1s`) +
+		`time=2026-03-01T12:00:03.000Z level=INFO msg="Admitted p`)
 	want := map[string]time.Time{"ua": at(1.5), "ub": at(2)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -532,7 +532,7 @@ func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 		if err := l.fence.Pause(); err != nil {
 			return nil, err
 		}
-		defer l.fence.Resume() //nolint:errcheck // the last line below resumes it and looks; here an error is under way already
+		defer l.fence.Resume() //nolint:errcheck // the last line below resumes it and checks; this is for errors before
 	}
 	l.cut(t, o.victims)
 	if o.align {

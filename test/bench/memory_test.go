@@ -9,16 +9,22 @@ import (
 )
 
 func TestRequestsIn(t *testing.T) {
+	const lease = `{"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},`
+	received := func(at string) string {
+		return `"requestReceivedTimestamp":"2026-03-01T12:00:0` + at + "0000Z\"}\n"
+	}
+	hook := func(verb, node string) string {
+		return `{"verb":"` + verb + `","user":{"username":"system:node:` + node + `"},"userAgent":"forcefence-node/v1"`
+	}
 	file := filepath.Join(t.TempDir(), "audit.log")
 	err := os.WriteFile(file,
-		[]byte(`{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n1"}}
-{"verb":"list","user":{"username":"system:node:n1"},"userAgent":"kubelet/v1","requestURI":"/api/v1/pods","objectRef":{"resource":"pods"}}
-{"verb":"get","user":{"username":"system:node:n2"},"userAgent":"forcefence-node/v1","objectRef":{"resource":"nodes","name":"n2"}}
-{"verb":"get","user":{"username":"system:node:n1"},"userAgent":"forcefence-node/v1","requestURI":"/version"}
-{"verb":"patch","user":{"username":"f"},"objectRef":{"resource":"nodes","name":"n1","subresource":"status"},"requestReceivedTimestamp":"2026-03-01T12:00:01.250000Z"}
-{"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:01.500000Z"}
-{"verb":"get","user":{"username":"f"},"objectRef":{"resource":"leases","namespace":"a","name":"b"},"requestReceivedTimestamp":"2026-03-01T12:00:03.500000Z"}
-{"verb":"get","user":{"userna`), 0o600)
+		[]byte(hook("get", "n1")+`,"objectRef":{"resource":"nodes","name":"n1"}}
+{"verb":"list","user":{"username":"system:node:n1"},"userAgent":"kubelet/v1","requestURI":"/api/v1/pods",`+
+			`"objectRef":{"resource":"pods"}}
+`+hook("get", "n2")+`,"objectRef":{"resource":"nodes","name":"n2"}}
+`+hook("get", "n1")+`,"requestURI":"/version"}
+{"verb":"patch","user":{"username":"f"},"objectRef":{"resource":"nodes","name":"n1","subresource":"status"},`+
+			received("1.25")+lease+received("1.5")+lease+received("3.5")+`{"verb":"get","user":{"userna`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

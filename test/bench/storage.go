@@ -114,10 +114,10 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // storedNode is what Longhorn says of a node.
 func storedNode(i int) *unstructured.Unstructured {
-	return stored(nodeName(i),
-		fmt.Sprintf(
-			`{"spec": {"evictionRequested": false, "disks": {"d": {"evictionRequested": false, "path": "/var/lib/longhorn"}}},
-		"status": {"conditions": [{"type": "Ready", "status": "True", "message": "Node %s is ready"}], "diskStatus": {"d": {"diskUUID": "u-%d"}}}}`, nodeName(i), i))
+	return stored(nodeName(i), fmt.Sprintf(`{
+		"spec": {"evictionRequested": false, "disks": {"d": {"evictionRequested": false, "path": "/var/lib/longhorn"}}},
+		"status": {"conditions": [{"type": "Ready", "status": "True", "message": "Node %s is ready"}],
+			"diskStatus": {"d": {"diskUUID": "u-%d"}}}}`, nodeName(i), i))
 }
 
 // replica is one of a volume's, on a node of its own.
@@ -130,9 +130,11 @@ func replicaAmong(nodes, volume, n int, state string) *unstructured.Unstructured
 	node := (volume + n*37) % nodes
 	return stored(fmt.Sprintf("pvc-%d-r-%d", volume, n),
 		fmt.Sprintf(`{"spec": {"volumeName": "pvc-%d", "nodeID": "%s", "diskID": "u-%d", "desireState": "%s",
-		"evictionRequested": false, "healthyAt": "2026-01-01T00:00:00Z", "failedAt": "", "dataDirectoryName": "pvc-%d-0123abcd", "diskPath": "/var/lib/longhorn",
-		"engineName": "pvc-%d-e-0", "image": "longhornio/longhorn-engine:v1.12.0", "volumeSize": "10737418240", "active": true},
-		"status": {"currentState": "%s", "instanceManagerName": "instance-manager-0123456789abcdef", "ip": "10.42.0.17", "port": 10000, "started": true}}`,
+		"evictionRequested": false, "healthyAt": "2026-01-01T00:00:00Z", "failedAt": "",
+		"dataDirectoryName": "pvc-%d-0123abcd", "diskPath": "/var/lib/longhorn", "engineName": "pvc-%d-e-0",
+		"image": "longhornio/longhorn-engine:v1.12.0", "volumeSize": "10737418240", "active": true},
+		"status": {"currentState": "%s", "instanceManagerName": "instance-manager-0123456789abcdef",
+			"ip": "10.42.0.17", "port": 10000, "started": true}}`,
 			volume, nodeName(node), node, state, volume, volume, state))
 }
 

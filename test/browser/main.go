@@ -155,7 +155,8 @@ func (b *browser) page(name, path string) error {
 	var wide []string
 	err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(360, 740, 1, true),
 		chromedp.Evaluate(`document.documentElement.scrollWidth > 360
-		? ["the page is " + document.documentElement.scrollWidth + " px wide"] : []`, &wide), shoot(b, name, "phone"), emulation.ClearDeviceMetricsOverride())
+		? ["the page is " + document.documentElement.scrollWidth + " px wide"] : []`, &wide),
+		shoot(b, name, "phone"), emulation.ClearDeviceMetricsOverride())
 	if err != nil {
 		return err
 	}
@@ -166,8 +167,11 @@ func (b *browser) page(name, path string) error {
 	var ran bool
 	err = chromedp.Run(b.ctx, chromedp.Evaluate(`(() => { const d = document.createElement("div");
 		d.innerHTML = '<img src="x:" onerror="window.ran = true"><svg onload="window.ran = true"></svg>';
-		const s = document.createElement("script"); s.textContent = "window.ran = true"; d.append(s); document.body.append(d); d.remove();
-		return new Promise((done) => setTimeout(() => done(window.ran === true), 100)); })()`, &ran, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+		const s = document.createElement("script");
+		s.textContent = "window.ran = true";
+		d.append(s); document.body.append(d); d.remove();
+		return new Promise((done) => setTimeout(() => done(window.ran === true), 100)); })()`, &ran,
+		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	if err != nil {
 		return err
 	}
@@ -186,11 +190,10 @@ func (b *browser) page(name, path string) error {
 // is.
 func (b *browser) keys(name string) error {
 	var all int
-	const first = `document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`
-	if err := chromedp.Run(b.ctx,
-		chromedp.Evaluate(
-			`document.getElementById("live-on").click(); window.scrollTo(0, 0); document.activeElement.blur(); `+first,
-			&all)); err != nil {
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click();
+		window.scrollTo(0, 0); document.activeElement.blur();
+		document.querySelectorAll(
+			"a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all)); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
@@ -198,8 +201,10 @@ func (b *browser) keys(name string) error {
 		var at struct{ What, Outline, Text string }
 		err := chromedp.Run(b.ctx, chromedp.KeyEvent(kb.Tab),
 			chromedp.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
-			if (!window.order) window.order = []; let n = window.order.indexOf(e); if (n < 0) n = window.order.push(e) - 1;
-			return { What: n + " " + e.tagName, Outline: s.outlineStyle + " " + s.outlineWidth, Text: e.textContent }; })()`, &at))
+			if (!window.order) window.order = [];
+			let n = window.order.indexOf(e); if (n < 0) n = window.order.push(e) - 1;
+			return { What: n + " " + e.tagName, Outline: s.outlineStyle + " " + s.outlineWidth, Text: e.textContent };
+			})()`, &at))
 		if err != nil {
 			return err
 		}
@@ -282,19 +287,33 @@ func shoot(b *browser, name, how string) chromedp.Action {
 // contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are
 // large.
 const contrast = `(() => {
-	const number = (c) => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 || m[3] > 0 ? m.slice(0, 3) : null; };
-	const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-	const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
-	const behind = (e) => { for (; e; e = e.parentElement) { const c = number(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+	const number = (c) => {
+		const m = c.match(/[\d.]+/g).map(Number);
+		return m.length < 4 || m[3] > 0 ? m.slice(0, 3) : null;
+	};
+	const light = (c) => {
+		const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const ratio = (a, b) => {
+		const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+		return (x + 0.05) / (y + 0.05);
+	};
+	const behind = (e) => {
+		for (; e; e = e.parentElement) { const c = number(getComputedStyle(e).backgroundColor); if (c) return c; }
+		return [255, 255, 255];
+	};
 	const out = [];
 	for (const e of document.querySelectorAll("body *")) {
-		if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.getClientRects().length || ["TITLE", "DESC"].includes(e.tagName.toUpperCase())) continue;
+		if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+		if (!e.getClientRects().length || ["TITLE", "DESC"].includes(e.tagName.toUpperCase())) continue;
 		const style = getComputedStyle(e), svg = e instanceof SVGElement;
 		let back = behind(svg ? e.ownerSVGElement : e);
 		if (svg && e.classList.contains("phase")) back = number(getComputedStyle(e.previousElementSibling).fill);
-		const need = parseFloat(style.fontSize) >= 24 ? 3 : 4.5, has = ratio(number(svg ? style.fill : style.color), back);
-		if (has < need) out.push(e.tagName + "." + (e.getAttribute("class") || "") + " " + JSON.stringify(e.textContent.slice(0, 30)) + ": " + has.toFixed(2));
+		const need = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
+		const has = ratio(number(svg ? style.fill : style.color), back);
+		if (has < need) out.push(e.tagName + "." + (e.getAttribute("class") || "") + " " +
+			JSON.stringify(e.textContent.slice(0, 30)) + ": " + has.toFixed(2));
 	}
 	return out.slice(0, 10);
 })()`

@@ -55,7 +55,8 @@ func TestNotes(t *testing.T) {
 	kit.Must(t, err)
 	want := `### Upgrade notes
 
-- Read [this](https://github.com/forcefence/forcefence/blob/v1.1.0/docs/upgrade.md#before), [that](https://example.net/x) and [below](#added).
+- Read [this](https://github.com/forcefence/forcefence/blob/v1.1.0/docs/upgrade.md#before), ` +
+		`[that](https://example.net/x) and [below](#added).
 
 ### Added
 

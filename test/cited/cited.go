@@ -188,7 +188,8 @@ func comment(g *ast.CommentGroup) string {
 
 var (
 	numbered = regexp.MustCompile(
-		`(?i)\b(kep(?:'s)?\s+)?(step|invariant)(s?)\s+(\d+(?:\s*\([^)]*\))?(?:(?:,\s+(?:and\s+)?|\s+(?:and|or|to)\s+)\d+)*)(\s+of\s+the\s+kep\b)?`)
+		`(?i)\b(kep(?:'s)?\s+)?(step|invariant)(s?)\s+` +
+			`(\d+(?:\s*\([^)]*\))?(?:(?:,\s+(?:and\s+)?|\s+(?:and|or|to)\s+)\d+)*)(\s+of\s+the\s+kep\b)?`)
 	fact   = regexp.MustCompile(`(?:^|[^\w:./#-])F(\d+)\b`)
 	number = regexp.MustCompile(`(to\s+)?\b(\d+)`)
 	aside  = regexp.MustCompile(`\([^)]*\)`)

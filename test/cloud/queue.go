@@ -71,7 +71,8 @@ type rule struct {
 // Event is what EventBridge writes about an instance.
 func (q *Queue) Event(id, state string, at time.Time) string {
 	return fmt.Sprintf(
-		`{"version":"0","id":"%x","detail-type":"EC2 Instance State-change Notification","source":"aws.ec2","account":"123456789012","time":%q,"region":%q,`+
+		`{"version":"0","id":"%x","detail-type":"EC2 Instance State-change Notification","source":"aws.ec2",`+
+			`"account":"123456789012","time":%q,"region":%q,`+
 			`"resources":["arn:aws:ec2:%s:123456789012:instance/%s"],"detail":{"instance-id":%q,"state":%q}}`,
 		md5.Sum([]byte(id+state+at.String())), at.UTC().Format(time.RFC3339), q.region, q.region, id, id, state)
 }

@@ -95,9 +95,9 @@ func show(ctx context.Context, o options, s *Screen) error {
 	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But "+
 		"never twice."))
 	s.Say(`
-When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach, so it dares not start the
-pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own device,
-its management controller (BMC) or its hypervisor, and moves the pods only when that says it is off.`)
+When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach. So it does not start
+the pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own device,
+its management controller (BMC) or its hypervisor, and moves the pods only when the device says that it is off.`)
 	s.Title("Starting")
 	w, err := begin(ctx, o.out, o.power)
 	if err != nil {
@@ -133,11 +133,12 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	s.Title("Summary")
 	s.Summary(d.rounds)
 	s.Say(`
-  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets' pods hang in
-  Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes after that.
-  What is faster here than in life: heartbeats. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and what
-  follows (not where a hypervisor tells of the power cut). The kubelets are simulated, and the machines but for those that are QEMUs;
-  the control plane, the calls to the devices and forcefence are real.`)
+  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets'
+  pods hang in Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes
+  after that.
+  Heartbeats are faster here than in a cluster. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and
+  what follows (not where a hypervisor reports the power cut). The kubelets are simulated, and all machines that are not
+  QEMUs; the control plane, the calls to the devices and forcefence are real.`)
 	s.Say("\n  Timeline: %s", timeline)
 	if !o.keep {
 		return nil
@@ -163,9 +164,10 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 	w.watch.Tail(w.fence.LogFile())
 	done("process %d", w.fence.PID())
 	s.Say(`
-  The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may write;
-  queue, a StatefulSet of %d; web, a Deployment of %d; agent, a DaemonSet. Each round begins with all of them on one node.
-  Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.`, dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
+  The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may
+  write; queue, a StatefulSet of %d; web, a Deployment of %d; agent, a DaemonSet. Each round begins with all of them on
+  one node. Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.`,
+		dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
 	return nil
 }
 
@@ -190,7 +192,8 @@ func keep(ctx context.Context, w *World, s *Screen) error {
     %s --kubeconfig %s get nodes
     the status page, http://127.0.0.1:%d, with the token that this prints:
     %[1]s --kubeconfig %[2]s create token forcefence-status --audience forcefence.io/status --duration 1h
-  forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`, w.c.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
+  forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`,
+		w.c.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
 	<-ctx.Done()
 	return nil
 }

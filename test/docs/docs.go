@@ -1,17 +1,18 @@
-// Package docs holds that what the repository's pages tell people to type can be typed. A fenced block says after its
-// ``` what it is, which a code host does not show:
+// Package docs checks that the commands on the repository's pages work. A fenced block says after its ``` what it is;
+// a code host does not show that:
 //
 //	sh run             commands that TestPages types, in the page's order, on a real API server (see world)
 //	sh run fresh       the same; the page begins on a cluster of its own, without forcefence
 //	sh run alone       the same; the page begins on a cluster of its own, with forcefence. All other pages share one
 //	sh needs=WHAT      commands that need what a test does not have: one of Needs
-//	sh test=X          commands that something else runs: a test, as test/deploy.TestCleanup, whose folder's tests then have each command's line, or
-//	                   name its verb, or a line of .ci/run, as .ci/run
-//	text out           words that the block of commands before it prints: each line, in this order; ... stands for anything within a line
+//	sh test=X          commands that something else runs: a test, as test/deploy.TestCleanup, whose folder's tests
+//	                   then have each command's line, or name its verb; or a line of .ci/run, as .ci/run
+//	text out           words that the block of commands before it prints: each line, in this order; ... matches any
+//	                   text within a line
 //	text, go, json     not typed
-//	yaml config        a configuration, or part of one: check-config takes it. With file=NAME it is there under that name for the commands
-//	                   that follow, with the test's addresses in the place of 10.0.0.x
-//	yaml values        values of the chart: it renders with them, and check-config takes the configuration in what it renders
+//	yaml config        a configuration, or part of one: check-config takes it. With file=NAME the commands that follow
+//	                   find it under that name, with the test's addresses in the place of 10.0.0.x
+//	yaml values        values of the chart: it renders with them, and check-config takes the rendered configuration
 //	yaml objects       objects that the API server takes, unknown fields refused
 //	yaml pod           part of a pod's spec; the API server takes the pod
 //	yaml test=X        held by a test, as above
@@ -117,7 +118,8 @@ func parse(page, text string) (blocks []Block, err error) {
 
 // typed finds lines that a person would type, in a block that says it has none.
 var typed = regexp.MustCompile(
-	`(?m)^(\$ |# )?(sudo )?(kubectl|helm|make|go|git|docker|kind|aws|curl|ipmitool|virsh|openssl|systemctl|(bin/)?forcefence(-node)?) [a-z-]{2}`)
+	`(?m)^(\$ |# )?(sudo )?(kubectl|helm|make|go|git|docker|kind|aws|curl|ipmitool|virsh|openssl|systemctl|` +
+		`(bin/)?forcefence(-node)?) [a-z-]{2}`)
 
 // Fault says what is wrong with what a block says of itself, given the one before it on its page; "" if nothing is.
 // source is the text of the tests beside the test of that name, as test/deploy.TestCleanup, and "" if there is none;

@@ -128,7 +128,8 @@ nodes:
 
 // installed is the chart with the world's configuration.
 const installed = `kubectl create namespace forcefence-system
-kubectl -n forcefence-system create secret generic forcefence-bmc --from-file=password=bmc-password --from-file=ca.pem=bmc-ca.pem
+kubectl -n forcefence-system create secret generic forcefence-bmc --from-file=password=bmc-password \
+  --from-file=ca.pem=bmc-ca.pem
 { echo config:; sed 's/^/  /' config.yaml; } > values.yaml
 helm install forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml
 `

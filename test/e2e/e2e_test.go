@@ -547,7 +547,8 @@ func (w *world) uninstall() string {
 	// /etc/forcefence is the lab's own; logs of the DaemonSet's containers are the kubelet's.
 	left := run(
 		`find /opt /etc /var/log /run -xdev -iname '*forcefence*' ! -path '/run/containerd/*' ! -path /etc/forcefence \
-		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'; ls -d ` + nri.DefaultDataDir + ` 2>/dev/null || true`)
+		! -path '/var/log/pods/*' ! -path '/var/log/containers/*'
+		ls -d ` + nri.DefaultDataDir + ` 2>/dev/null || true`)
 	if left != "" {
 		w.t.Errorf("uninstall printed %q and left:\n%s", out, left)
 	}
@@ -592,9 +593,9 @@ func (w *world) untouched(p *corev1.Pod) {
 // stopDaemon takes the DaemonSet's plugin from n3, and startDaemon gives it back.
 func (w *world) stopDaemon() {
 	w.t.Helper()
-	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=merge",
-		"-p",
-		`{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
+	w.kubectl("-n", hookName, "patch", "daemonset", hookName, "--type=merge", "-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":{"hook":"yes"}}},`+
+			`"updateStrategy":{"rollingUpdate":{"maxUnavailable":"100%"}}}}`)
 	w.until("the DaemonSet's plugin of n3 is gone", func() bool { return w.plugin(w.n3, nri.DaemonIndex) == 0 })
 }
 

@@ -24,11 +24,15 @@ import (
 // policies are in force in all scenarios, for the pods of three of them, and so is the storage system of disks_test.go.
 func (w *world) policies() string {
 	return w.disks() + fmt.Sprintf(`policies:
-- {name: longhorn, preset: longhorn, pods: policy=longhorn, drivers: [%[1]s], nodeDownPodDeletionPolicy: delete-both-statefulset-and-deployment-pod, withoutProof: accept-duplicates}
-- {name: wait, preset: longhorn, pods: policy=wait, drivers: [%[1]s], nodeDownPodDeletionPolicy: do-nothing, volumeAttachmentRecoveryPolicy: wait, withoutProof: accept-duplicates}
-- {name: immediate, preset: longhorn, pods: policy=immediate, drivers: [%[1]s], nodeDownPodDeletionPolicy: do-nothing, volumeAttachmentRecoveryPolicy: immediate, withoutProof: accept-duplicates}
+- {name: longhorn, preset: longhorn, pods: policy=longhorn, drivers: [%[1]s],
+   nodeDownPodDeletionPolicy: delete-both-statefulset-and-deployment-pod, withoutProof: accept-duplicates}
+- {name: wait, preset: longhorn, pods: policy=wait, drivers: [%[1]s], nodeDownPodDeletionPolicy: do-nothing,
+   volumeAttachmentRecoveryPolicy: wait, withoutProof: accept-duplicates}
+- {name: immediate, preset: longhorn, pods: policy=immediate, drivers: [%[1]s], nodeDownPodDeletionPolicy: do-nothing,
+   volumeAttachmentRecoveryPolicy: immediate, withoutProof: accept-duplicates}
 - {name: noobaa, preset: noobaa, namespaces: [%[2]s], withoutProof: accept-duplicates}
-- {name: storageos, preset: storageos, storage: disks, pollInterval: 1s, timeout: 10s, expiryInterval: 15s, withoutProof: storage-fences}
+- {name: storageos, preset: storageos, storage: disks, pollInterval: 1s, timeout: 10s, expiryInterval: 15s,
+   withoutProof: storage-fences}
 `, csi.Name, w.ns)
 }
 

@@ -343,7 +343,8 @@ func (s *state) served(c *ctl, i int, o *Options, how verb) {
 		c.course.Apply(s.now(), c.fleet, decide.AttachmentsListed{Attachments: atts, Live: true})
 	case naming:
 		back()
-		c.course.Apply(s.now(), c.fleet, decide.ClaimsRead{ByVolume: map[string]string{volume: claim}}) // they do not change
+		claims := map[string]string{volume: claim} // they do not change
+		c.course.Apply(s.now(), c.fleet, decide.ClaimsRead{ByVolume: claims})
 	case asking:
 		m := &s.m[bad]
 		a := providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: c.sent}, By: "bmc"}

@@ -7,12 +7,12 @@
 //
 // Time passes only while a controller waits, or while an answer is late; in between, steps take moments. What this
 // cannot see:
-//   - ages between two edges (key.go): states that differ by them alone are one, and only the first that is met is followed;
-//   - slow API servers, which make a look serve twice; caches that are behind, but for a kubelet's first list; writes of
+//   - ages between two edges (key.go): states that differ only by them count as one, and only the first is followed;
+//   - slow API servers, where one read serves two steps; stale caches, except a kubelet's first list; writes of
 //     volumesAttached from an old cache (F5);
 //   - stock taint eviction (F2): the pods tolerate it; deletions by people, people's marks, Nodes that are deleted;
-//   - devices that lie, several devices (each one more that may answer, not answer or take a power-off, in every state), storms: the second
-//     node never fails;
+//   - devices that lie, several devices (each multiplies the states: it may answer, not answer or take a power-off),
+//     storms: the second node never fails;
 //   - more than one stale leader, and more than two of its writes on their way.
 //
 // test/sim has histories of all of these.

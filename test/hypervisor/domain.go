@@ -50,7 +50,9 @@ var domainXML = template.Must(template.New("domain").Parse(`<domain type='qemu'>
     <controller type='usb' model='none'/>
     <memballoon model='none'/>{{if .Disk}}
     <panic model='isa'/>
-    <disk type='file' device='floppy'><driver name='qemu' type='raw'/><source file='{{.Disk}}'/><target dev='fda'/><readonly/></disk>{{end}}
+    <disk type='file' device='floppy'>
+      <driver name='qemu' type='raw'/><source file='{{.Disk}}'/><target dev='fda'/><readonly/>
+    </disk>{{end}}
   </devices>
 </domain>
 `))

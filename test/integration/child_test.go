@@ -56,7 +56,8 @@ detachTimeout: {{or .Detach "2m"}}
 manualMarks: {{or .ManualMarks "refuse"}}
 excludeSelector: {{printf "%q" .Exclude}}
 listen: {metrics: "{{.Metrics}}"{{if .CustomKeys}}, health: "{{.Health}}"{{end}}}
-leaderElection: { {{- if .CustomKeys}}namespace: kube-system, name: {{.NS}}, {{end}}{{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
+leaderElection: { {{- if .CustomKeys}}namespace: kube-system, name: {{.NS}},{{end}}
+  {{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
 providers:
 - name: racks
   timeout: 2s

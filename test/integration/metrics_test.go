@@ -36,7 +36,8 @@ var closed = map[string]string{
 
 // foreign are those of the libraries' metrics that the page has.
 var foreign = regexp.MustCompile(
-	`^(process_cpu_seconds_total|process_resident_memory_bytes|process_open_fds|rest_client_requests_total|workqueue_depth|controller_runtime_reconcile_(total|errors_total|time_seconds))$`)
+	`^(process_cpu_seconds_total|process_resident_memory_bytes|process_open_fds|rest_client_requests_total|` +
+		`workqueue_depth|controller_runtime_reconcile_(total|errors_total|time_seconds))$`)
 
 // rows are the lines of the page's table for what the process exports now, by metric.
 func (c *child) rows() map[string]string {

@@ -233,11 +233,13 @@ func TestStorage(t *testing.T) {
 		l.put(lhResource("nodes"), lhNamespace, "Node", "n1",
 			`{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}}}}`)
 		l.status("nodes", "n1",
-			`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "diskStatus": {"d1": {"diskUUID": "u1"}}}}`)
+			`{"status": {"conditions": [{"type": "Ready", "status": "True"}], `+
+				`"diskStatus": {"d1": {"diskUUID": "u1"}}}}`)
 		l.put(lhResource("volumes"), lhNamespace, "Volume", "v1", `{}`)
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
 		l.put(lhResource("replicas"), lhNamespace, "Replica", "r1",
-			`{spec: {nodeID: n1, volumeName: v1, diskID: u1, desireState: running, evictionRequested: false, healthyAt: "x", failedAt: ""}}`)
+			`{spec: {nodeID: n1, volumeName: v1, diskID: u1, desireState: running, evictionRequested: false, `+
+				`healthyAt: "x", failedAt: ""}}`)
 		l.status("replicas", "r1", `{"status": {"currentState": "running"}}`)
 		l.until("all to be known", func() bool {
 			on := s.ReplicasOn("n1")
@@ -256,7 +258,7 @@ func TestStorage(t *testing.T) {
 			t.Errorf("a volume whose resource is missing: got %+v", h)
 		}
 		if n := strings.Count(l.log.String(), "about=volume"); n != 1 {
-			t.Errorf("the log tells %d times that volumes are missing, want once:\n%s", n, l.log)
+			t.Errorf("the log reports %d times that volumes are missing, want once:\n%s", n, l.log)
 		}
 		l.definitions(reduced, true)
 		populate(t)
@@ -279,7 +281,8 @@ func TestStorage(t *testing.T) {
 		l.until("the metric to count it", func() bool {
 			return testutil.CollectAndCount(l.metrics, "forcefence_storage_unevaluated") == 1
 		})
-		want := `# HELP forcefence_storage_known 1 if all resources of a storage system were read, 0 if not: nothing depends on it then.
+		want := "# HELP forcefence_storage_known 1 if all resources of a storage system were read, 0 if not: " +
+			`nothing depends on it then.
 # TYPE forcefence_storage_known gauge
 forcefence_storage_known{storage="longhorn"} 1
 `

@@ -196,7 +196,9 @@ func (p *pool) refusal() {
 					},
 					Validations: []admissionv1.Validation{{
 						Expression: fmt.Sprintf(
-							`!("refuse" in object.metadata.?labels.orValue({}) && object.status.?reason.orValue("") == %q)`, taint.TombstoneReason),
+							`!("refuse" in object.metadata.?labels.orValue({}) && `+
+								`object.status.?reason.orValue("") == %q)`,
+							taint.TombstoneReason),
 					}},
 				}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)

@@ -233,8 +233,8 @@ func (b *BMC) ping(ctx context.Context) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	if _, err := conn.Write(
-		[]byte("\x06\x00\xff\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09\x20\x18\xc8\x81\x00\x38\x8e\x04\xb5")); err != nil {
+	if _, err := conn.Write([]byte("\x06\x00\xff\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+		"\x09\x20\x18\xc8\x81\x00\x38\x8e\x04\xb5")); err != nil {
 		return err
 	}
 	_, err = conn.Read(make([]byte, 512))

@@ -98,9 +98,11 @@ func TestMutantsCompile(t *testing.T) {
 
 func TestKiller(t *testing.T) {
 	for said, want := range map[string]string{
-		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n": "TestStep/off",
-		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                               "TestA",
-		"--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n": "seed 17 (held): invariant 10",
+		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n": "" +
+			"TestStep/off",
+		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n": "TestA",
+		"--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n": "" +
+			"seed 17 (held): invariant 10",
 		"panic: runtime error\nFAIL\n": "a crash",
 	} {
 		if got := killer(said); got != want {

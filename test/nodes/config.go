@@ -73,7 +73,8 @@ const cniConfig = `{
   "cniVersion": "1.0.0", "name": "pods",
   "plugins": [{
     "type": "ptp", "ipMasq": false,
-    "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam", "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam",
+      "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}
   }]
 }
 `

@@ -325,8 +325,8 @@ func (w *world) powerCut(t *testing.T) {
 // give.
 func (w *world) loopDevice(t *testing.T) string {
 	t.Helper()
-	script := `truncate -s 16M /srv/disk && mkfs.ext4 -q /srv/disk && mkdir -p /srv/mounted && mount -o loop /srv/disk /srv/mounted &&
-		findmnt -no SOURCE /srv/mounted`
+	script := `truncate -s 16M /srv/disk && mkfs.ext4 -q /srv/disk && mkdir -p /srv/mounted &&
+		mount -o loop /srv/disk /srv/mounted && findmnt -no SOURCE /srv/mounted`
 	out, err := w.n1.Exec(w.ctx, "sh", "-c", script)
 	if err != nil {
 		t.Logf("No loop device: %v", err)

@@ -18,7 +18,8 @@ import (
 var labs atomic.Uint32 // started by this process
 
 // namespaces are what a node has of its own.
-const namespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET
+const namespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC |
+	syscall.CLONE_NEWNET
 
 // File systems by their number in statfs(2).
 const (

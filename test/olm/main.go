@@ -1,9 +1,10 @@
-// Command olm is what the tests of deploy/olm need of the Operator Lifecycle Manager, by its own libraries, in one
-// process and on loopback:
+// Command olm runs the parts of the Operator Lifecycle Manager that the tests of deploy/olm need. It uses OLM's own
+// libraries, in one process and on loopback:
 //
-//	olm validate DIR                                 what the checks of operator-framework/api and operator-registry say of a bundle, a line each
-//	olm crds                                         OLM's own CustomResourceDefinitions
-//	olm run --kubeconfig FILE --listen ADDRESS DIR...  a catalogue of these bundles, and OLM's two controllers, until it is told to stop
+//	olm validate DIR    prints what the checks of operator-framework/api and operator-registry find in a bundle
+//	olm crds            prints OLM's own CustomResourceDefinitions
+//	olm run --kubeconfig FILE --listen ADDRESS DIR...
+//	                    serves a catalogue of these bundles and runs OLM's two controllers, until a signal ends it
 //
 // It is a module of its own, because OLM is a large one. OLM's own programs listen on every address of the machine;
 // this one does not.

@@ -1,20 +1,20 @@
 // The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane,
 // perturbs what the two see and say, and reads from three accounts that are not theirs whether the promises were kept.
 // It shares no code with what it judges: .golangci.yaml says that it imports nothing of taint, providers, kubelet-admit
-// or cmd. So a rule that the code and its tests understand wrongly alike is found here, and a peer's binary can stand
-// in the same dock (-command).
+// or cmd. So it finds a rule that the code and its tests misunderstand in the same way, and it can judge a peer's
+// binary too (-command).
 //
 // One run is one fence. A node of its own, with 25 pods of StatefulSets (five of them with a volume) and one pod of
 // each exempt kind, loses its power; three others hear of it. The run ends when the mark is gone, the machine is on
 // again, and every pod runs once:
 //
-//	judged a ──▶ proxy ──┐                           ┌──▶ audit log: every write, by whom, what came of it
-//	judged b ──▶ proxy ──┴──▶ kube-apiserver (etcd) ─┤
-//	   │  │                    ▲    controller-manager, scheduler, admission policies of deploy
-//	   │  └──▶ device ────┐    │
-//	   │       (Redfish)  │    └── simulated kubelets and attacher ──▶ ledger: what ran, mounted and was attached where, when
-//	   │                  └──────────────────────────────────────────▶ device's log: what was asked when, and what it said
-//	   └── signals: KILL, STOP, CONT
+//	judged a --> proxy --+                           +--> audit log: every write, its author and result
+//	judged b --> proxy --+--> kube-apiserver (etcd) -+
+//	   |  |                    ^    controller-manager, scheduler, admission policies of deploy
+//	   |  +--> device ----+    |
+//	   |       (Redfish)  |    +-- simulated kubelets and attacher --> ledger: runs, mounts and attachments
+//	   |                  +------------------------------------------> device's log: questions and answers
+//	   +-- signals: KILL, STOP, CONT
 //
 // What may go wrong is a table (rows.go), with Sieve's three perturbations (OSDI 2022) in it: an intermediate state
 // (killed right before and right after the k-th write, for every k), what is not observed (events dropped, coalesced,
@@ -24,13 +24,15 @@
 //
 // What must hold is judge.go, a pure function of the accounts:
 //
-//	twice     no StatefulSet identity and no pod UID runs twice at once; no volume is in use on two nodes, or attached beside its user
-//	proof     no pod ended or deleted, no volume list cut, of a machine whose own log shows no Off that was asked for after the mark and at
-//	          most 5 s before; an ended pod may be deleted without one once the machine has shown life
+//	twice     no StatefulSet identity and no pod UID runs twice at once; no volume is in use on two nodes, or attached
+//	          to a node beside its user's
+//	proof     no pod is ended or deleted, and no volume list is cut, unless the log of the machine shows an Off that
+//	          was asked for after the mark and at most 5 s before; an ended pod may be deleted without one once the
+//	          machine has shown life
 //	deposed   no write of an instance is accepted after another took the lead
-//	exempt    pods that are static, a DaemonSet's, tolerating, finished, or another node's are not written, but that those which stay on
-//	          the victim lose Ready under a proof; foreign taints, labels and annotations stay; other nodes get no mark; the volumes of
-//	          pods that stay, stay in the lists
+//	exempt    pods that are static, a DaemonSet's, tolerating, finished, or another node's are not written, except
+//	          that those which stay on the victim lose Ready under a proof; foreign taints, labels and annotations
+//	          stay; other nodes get no mark; the volumes of pods that stay, stay in the lists
 //	power     no machine whose kubelet is heard is powered off
 //	end       the mark goes, and every pod runs once, within a generous bound
 //

@@ -24,8 +24,10 @@ import (
 
 // TestAudit reads a log as an API server writes it: accepted writes of all, and who writes the leader's Lease.
 func TestAudit(t *testing.T) {
-	const line = `{"auditID":"%s","stage":"ResponseComplete","verb":"%s","userAgent":"%s","objectRef":{"resource":"%s","namespace":"%s","name":"%s","subresource":"%s"},` +
-		`"responseStatus":{"code":%d},"requestObject":%s,"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
+	const line = `{"auditID":"%s","stage":"ResponseComplete","verb":"%s","userAgent":"%s",` +
+		`"objectRef":{"resource":"%s","namespace":"%s","name":"%s","subresource":"%s"},` +
+		`"responseStatus":{"code":%d},"requestObject":%s,` +
+		`"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
 		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` +
 		"\n"
 	file := filepath.Join(t.TempDir(), "audit.log")

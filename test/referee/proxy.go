@@ -319,8 +319,8 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 			p.slot.w.hit()
 			switch st.End {
 			case "gone":
-				write(json.RawMessage(
-					`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
+				write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},` +
+					`"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
 				return
 			case "reset":
 				panic(http.ErrAbortHandler)
@@ -414,6 +414,6 @@ func refuse(w http.ResponseWriter, code int) {
 	reasons := map[int]string{409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	fmt.Fprintf(w,
-		`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)
+	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
+		`"message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)
 }

@@ -25,7 +25,12 @@ providers:
 - name: racks
   ratePerSecond: 100
   concurrency: 4
-  redfish: {address: "{device}", username: "{device-user}", passwordFile: "{device-password-file}", caFile: "{device-ca}", auth: basic}
+  redfish:
+    address: "{device}"
+    username: "{device-user}"
+    passwordFile: "{device-password-file}"
+    caFile: "{device-ca}"
+    auth: basic
 nodes:
 - {name: all, selector: "", provider: racks, machine: {from: template, template: '{{ .Name }}'}}
 `

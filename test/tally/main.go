@@ -10,7 +10,8 @@
 // flaky: each is a bug to fix. A story that reported harm (kit.Harm), raced, panicked or did not end is never run
 // again, nor is any test of another package.
 //
-//	tally -slowest 20 -stories test/integration -rerun 'go test -json -race' -- go test -json -race ./... -- go test -json ./test/sim
+//	tally -slowest 20 -stories test/integration -rerun 'go test -json -race' \
+//	    -- go test -json -race ./... -- go test -json ./test/sim
 package main
 
 import (

@@ -12,21 +12,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const stream = `{"Action":"start","Package":"github.com/forcefence/forcefence/a"}
-{"Action":"run","Package":"github.com/forcefence/forcefence/a","Test":"TestGood"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Test":"TestGood","Output":"ok I am only a line\n"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestGood"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Test":"TestAway/x","Output":"=== RUN   TestAway/x\n"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Test":"TestAway/x","Output":"    a_test.go:3: SKIPPED: no libvirt\n"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Test":"TestAway/x","Output":"--- SKIP: TestAway/x (0.00s)\n"}
-{"Action":"skip","Package":"github.com/forcefence/forcefence/a","Test":"TestAway/x"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Output":"PASS\n"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/a","Output":"ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/a"}
-{"Action":"output","Package":"github.com/forcefence/forcefence/b","Output":"?   \tgithub.com/forcefence/forcefence/b\t[no test files]\n"}
-{"Action":"skip","Package":"github.com/forcefence/forcefence/b"}
+// stream is what go test -json prints for two packages.
+const stream = `{"Action":"start","Package":"MODULE/a"}
+{"Action":"run","Package":"MODULE/a","Test":"TestGood"}
+{"Action":"output","Package":"MODULE/a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Action":"output","Package":"MODULE/a","Test":"TestGood","Output":"ok I am only a line\n"}
+{"Action":"pass","Package":"MODULE/a","Test":"TestGood"}
+{"Action":"output","Package":"MODULE/a","Test":"TestAway/x","Output":"=== RUN   TestAway/x\n"}
+{"Action":"output","Package":"MODULE/a","Test":"TestAway/x","Output":"    a_test.go:3: SKIPPED: no libvirt\n"}
+{"Action":"output","Package":"MODULE/a","Test":"TestAway/x","Output":"--- SKIP: TestAway/x (0.00s)\n"}
+{"Action":"skip","Package":"MODULE/a","Test":"TestAway/x"}
+{"Action":"output","Package":"MODULE/a","Output":"PASS\n"}
+{"Action":"output","Package":"MODULE/a","Output":"ok  \tMODULE/a\t0.1s\n"}
+{"Action":"pass","Package":"MODULE/a"}
+{"Action":"output","Package":"MODULE/b","Output":"?   \tMODULE/b\t[no test files]\n"}
+{"Action":"skip","Package":"MODULE/b"}
 `
+
+// inModule fills in the module's name.
+func inModule(text string) string {
+	return strings.ReplaceAll(text, "MODULE", "github.com/forcefence/forcefence")
+}
 
 const closing = "ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n?   \tgithub.com/forcefence/forcefence/b\t[no test " +
 	"files]\n"
@@ -34,7 +40,7 @@ const closing = "ok  \tgithub.com/forcefence/forcefence/a\t0.1s\n?   \tgithub.co
 // printing is a command that prints each text in turn, one a call, and exits with 0.
 func printing(texts ...string) func([]string) (io.ReadCloser, func() error, error) {
 	return func([]string) (io.ReadCloser, func() error, error) {
-		text := texts[0]
+		text := inModule(texts[0])
 		texts = texts[1:]
 		return io.NopCloser(strings.NewReader(text)), func() error { return nil }, nil
 	}
@@ -61,8 +67,9 @@ func TestTally(t *testing.T) {
 {"Action":"output","Package":"c","Output":"FAIL\n"}
 {"Action":"output","Package":"c","Output":"FAIL\tc\t0.2s\n"}
 {"Action":"fail","Package":"c"}
-` + stream, ok: false, want: "    c_test.go:1: got 1, want 2\n--- FAIL: TestBad (0.00s)\nFAIL\nFAIL\tc\t0.2s\n" + closing +
-			"skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+` + stream, ok: false,
+			want: "    c_test.go:1: got 1, want 2\n--- FAIL: TestBad (0.00s)\nFAIL\nFAIL\tc\t0.2s\n" + closing +
+				"skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
 		{name: "a panic", in: `{"Action":"output","Package":"c","Test":"TestBad","Output":"panic: oh\n"}
 {"Action":"output","Package":"c","Output":"FAIL\tc\t0.2s\n"}
 {"Action":"fail","Package":"c"}
@@ -71,7 +78,8 @@ func TestTally(t *testing.T) {
 {"ImportPath":"c","Action":"build-fail"}
 {"Action":"output","Package":"c","Output":"FAIL\tc [build failed]\n"}
 {"Action":"fail","Package":"c"}
-` + stream, want: "c.go:1: oh\nFAIL\tc [build failed]\n" + closing + "skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
+` + stream, want: "c.go:1: oh\nFAIL\tc [build failed]\n" + closing +
+			"skipped: a.TestAway/x: a_test.go:3: SKIPPED: no libvirt\n"},
 		{name: "it ends in the middle",
 			in: stream + `{"Action":"output","Package":"c","Test":"TestSlow","Output":"still here\n"}` + "\n",
 			want: closing + "still here\nFAIL\tc\tdid not end\nskipped: a.TestAway/x: a_test.go:3: SKIPPED: no " +
@@ -91,12 +99,12 @@ func TestTally(t *testing.T) {
 }
 
 func TestSlowest(t *testing.T) {
-	const in = `{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestQuick","Elapsed":1.5}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestSlow/part","Elapsed":70}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/a","Test":"TestSlow","Elapsed":70.25}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/a"}
-{"Action":"fail","Package":"github.com/forcefence/forcefence/b","Test":"TestBad","Elapsed":12}
-{"Action":"fail","Package":"github.com/forcefence/forcefence/b"}
+	const in = `{"Action":"pass","Package":"MODULE/a","Test":"TestQuick","Elapsed":1.5}
+{"Action":"pass","Package":"MODULE/a","Test":"TestSlow/part","Elapsed":70}
+{"Action":"pass","Package":"MODULE/a","Test":"TestSlow","Elapsed":70.25}
+{"Action":"pass","Package":"MODULE/a"}
+{"Action":"fail","Package":"MODULE/b","Test":"TestBad","Elapsed":12}
+{"Action":"fail","Package":"MODULE/b"}
 `
 	for n, want := range map[int]string{
 		0: "", 2: "slowest:   70.2 s a.TestSlow\nslowest:   12.0 s b.TestBad\n",
@@ -113,30 +121,32 @@ func TestSlowest(t *testing.T) {
 // A story is run again alone, once, and only if nothing that it printed is harm.
 func TestRerun(t *testing.T) {
 	const (
-		failed = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut","Output":"waited too long\n"}
-{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/good"}
-{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
+		failed = `{"Action":"output","Package":"MODULE/s","Test":"TestStory/cut","Output":"waited too long\n"}
+{"Action":"fail","Package":"MODULE/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"MODULE/s","Test":"TestStory/good"}
+{"Action":"fail","Package":"MODULE/s","Test":"TestStory"}
 `
-		end    = `{"Action":"fail","Package":"github.com/forcefence/forcefence/s"}` + "\n"
-		passed = `{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/s"}
+		end    = `{"Action":"fail","Package":"MODULE/s"}` + "\n"
+		passed = `{"Action":"pass","Package":"MODULE/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"MODULE/s","Test":"TestStory"}
+{"Action":"pass","Package":"MODULE/s"}
 `
-		empty   = `{"Action":"pass","Package":"github.com/forcefence/forcefence/s"}` + "\n"
-		skipped = `{"Action":"skip","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut"}
-{"Action":"pass","Package":"github.com/forcefence/forcefence/s","Test":"TestStory"}
+		empty   = `{"Action":"pass","Package":"MODULE/s"}` + "\n"
+		skipped = `{"Action":"skip","Package":"MODULE/s","Test":"TestStory/cut"}
+{"Action":"pass","Package":"MODULE/s","Test":"TestStory"}
 ` + empty
-		harm = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/good","Output":"    x.go:1: HARM: db-0 runs twice\n"}` + "\n"
-		race = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestStory/cut","Output":"WARNING: DATA RACE\n"}` + "\n"
-		hung = `{"Action":"output","Package":"github.com/forcefence/forcefence/s","Test":"TestOther","Output":"I began\n"}` + "\n"
-		unit = `{"Action":"fail","Package":"github.com/forcefence/forcefence/u","Test":"TestUnit"}
-{"Action":"fail","Package":"github.com/forcefence/forcefence/u"}
+		harm = `{"Action":"output","Package":"MODULE/s","Test":"TestStory/good","Output":"x.go:1: HARM: db-0 twice\n"}
+`
+		race = `{"Action":"output","Package":"MODULE/s","Test":"TestStory/cut","Output":"WARNING: DATA RACE\n"}
+`
+		hung = `{"Action":"output","Package":"MODULE/s","Test":"TestOther","Output":"I began\n"}` + "\n"
+		unit = `{"Action":"fail","Package":"MODULE/u","Test":"TestUnit"}
+{"Action":"fail","Package":"MODULE/u"}
 `
 	)
 	many := ""
 	for _, name := range []string{"A", "B", "C", "D"} {
-		many += `{"Action":"fail","Package":"github.com/forcefence/forcefence/s","Test":"Test` + name + `"}` + "\n"
+		many += `{"Action":"fail","Package":"MODULE/s","Test":"Test` + name + `"}` + "\n"
 	}
 	for _, tc := range []struct {
 		name  string
@@ -193,7 +203,8 @@ func TestRerun(t *testing.T) {
 func TestExitStatus(t *testing.T) {
 	var out strings.Builder
 	ta := tally{out: &out, start: func([]string) (io.ReadCloser, func() error, error) {
-		return io.NopCloser(strings.NewReader(stream)), func() error { return errors.New("exit status 2") }, nil
+		fail := func() error { return errors.New("exit status 2") }
+		return io.NopCloser(strings.NewReader(inModule(stream))), fail, nil
 	}}
 	if ta.run([]string{"go", "test"}) || !strings.Contains(out.String(), "FAIL: go test: exit status 2\n") {
 		t.Errorf("got %q, want the exit status", out.String())

@@ -17,9 +17,10 @@
 // the last mount over it is gone, in whatever mount namespace that is. So:
 //
 //   - a node half that restarts keeps the lock, because the mount stays;
-//   - a node whose power is cut loses it: its processes end, with them its mount namespace, with that the mount, with that the device;
-//   - a mount that stayed behind somewhere, by propagation or in a namespace that somebody still holds, keeps the lock, and the next
-//     node is refused and the log says busy. store.Violations tells whether the log knows of a holder that runs.
+//   - a node whose power is cut loses the lock: its processes end, and with them its mount namespace, the mount and the
+//     device;
+//   - a mount that stayed behind, by propagation or in a namespace that a process still holds, keeps the lock. The next
+//     node is refused, and the log says busy. store.Violations reports whether the log has a holder that runs.
 //
 // What it does not model: a power cut loses no write, since the kernel that has the page cache lives on and unmounts in
 // good order.
