@@ -48,7 +48,7 @@ func TestConfirmed(t *testing.T) {
 		{"two names", strings.Replace(c.Encode(), `,"at"`, `,"by":"bob","at"`, 1), "", nil,
 			"forcefence did not write it"},
 		{"a word more", strings.Replace(c.Encode(), `,"at"`, `,"x":1,"at"`, 1), "", nil, "forcefence did not write it"},
-		{"nobody", strings.Replace(c.Encode(), c.By, "", 1), "", nil, "missing"},
+		{"no person", strings.Replace(c.Encode(), c.By, "", 1), "", nil, "missing"},
 		{"no reason", strings.Replace(c.Encode(), c.Reason, "", 1), "", nil, "missing"},
 		{"too much of a reason", strings.Replace(c.Encode(), c.Reason, strings.Repeat("x", MaxReason+1), 1), "", nil,
 			"too long"},

@@ -34,7 +34,7 @@ func ExampleExemptionOf() {
 	// "static"
 }
 
-// How a controller tells its own mark from a person's: only its own is ever removed.
+// How a controller distinguishes its own mark from a person's: it only ever removes its own.
 func ExampleFindMark() {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},

@@ -46,7 +46,7 @@ func TestExempt(t *testing.T) {
 			owned(metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &no}), NotExempt},
 		{"DaemonSet that does not say", owned(metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet"}),
 			NotExempt},
-		{"DaemonSet of somebody else",
+		{"DaemonSet of another owner",
 			owned(metav1.OwnerReference{APIVersion: "apps.kruise.io/v1alpha1", Kind: "DaemonSet", Controller: &yes}),
 			NotExempt},
 		{"DaemonSet in the core group",
@@ -104,7 +104,7 @@ func TestExempt(t *testing.T) {
 		{"the KEP's form, no key", tolerating(corev1.Toleration{Operator: equal, Value: "true"}), NotExempt},
 		{"another value", tolerating(corev1.Toleration{Key: DefaultKey, Operator: equal, Value: "false"}), NotExempt},
 		{"a fence's id", tolerating(corev1.Toleration{Key: DefaultKey, Value: "f-0123456789ab"}), NotExempt},
-		{"an operator nobody knows", tolerating(corev1.Toleration{Key: DefaultKey, Operator: "Lt"}), NotExempt},
+		{"an unknown operator", tolerating(corev1.Toleration{Key: DefaultKey, Operator: "Lt"}), NotExempt},
 		{"a later one counts", tolerating(
 			corev1.Toleration{Key: DefaultKey, Operator: exists, TolerationSeconds: &secs},
 			corev1.Toleration{Key: DefaultKey, Operator: exists}), ExemptTolerate},

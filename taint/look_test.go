@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A mark that another program set is named after it; one that kubectl set, or that cannot be told, is a person's.
+// A mark that another program set is named after the program. A mark of kubectl, or of an unknown manager, is a
+// person's.
 func TestMarkedBy(t *testing.T) {
 	wrote := func(manager, fields string, minute int) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
@@ -22,7 +23,7 @@ func TestMarkedBy(t *testing.T) {
 		fields []metav1.ManagedFieldsEntry
 		want   string
 	}{
-		{"nobody knows", nil, ByPerson},
+		{"no manager", nil, ByPerson},
 		{"kubectl taint", []metav1.ManagedFieldsEntry{wrote("kubectl-taint", taints, 1)}, ByPerson},
 		{"another controller", []metav1.ManagedFieldsEntry{wrote("rescuer", taints, 1)}, "external/rescuer"},
 		{"other fields of others",

@@ -116,8 +116,8 @@ func fieldsOf(pairs ...string) map[string]json.RawMessage {
 	return m
 }
 
-// What a newer version wrote stays in the records of its fence, whatever this version adds to them, and cannot pass for
-// a field of ours.
+// Fields of a newer version stay in the records of its fence when this version writes, and cannot pass for a field of
+// ours.
 func TestNewerFieldsStay(t *testing.T) {
 	r, err := ParseRecord(
 		`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","plan":{"after":"dawn"},"PHASE":"Evicting",` +

@@ -309,7 +309,7 @@ func TestLook(t *testing.T) {
 		{"our id", "f1", PhaseArmed, true},
 		{"our id, evicting", "f1", PhaseEvicting, true},
 		{"our id, powering off", "f1", PhasePoweringOff, true},
-		{"our id, done: somebody put it back", "f1", PhaseDone, false},
+		{"our id, done: a person put it back", "f1", PhaseDone, false},
 		{"another id", "manual", PhaseArmed, false},
 	} {
 		r := rec

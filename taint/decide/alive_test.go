@@ -80,7 +80,8 @@ func TestQuestionIsNoRead(t *testing.T) {
 	}
 }
 
-// A look is kept for twice its reads and an answer, and for one question before the last read: TTL of that at most.
+// A look is kept for twice the time of its reads and one answer, and for one question before the last read: at most for
+// the TTL.
 func TestQuestionsKeepNoLookForEver(t *testing.T) {
 	const s = time.Second
 	sent := providers.InstantOf(newYear)
@@ -179,7 +180,7 @@ func TestLifeStopsAPolicy(t *testing.T) {
 	for _, tc := range signs {
 		c := accepted(t)
 		s := c.policyStep()
-		if act(s) == "SetPoweredOnCondition" { // the machine is on: that is told first
+		if act(s) == "SetPoweredOnCondition" { // the machine is on: the condition comes first
 			c.node.Apply(c.now, c.fleet, ActionDone{})
 			c.look.PoweredOn = true
 			s = c.policyStep()

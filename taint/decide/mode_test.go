@@ -15,8 +15,8 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// In mode shadow what would be done is said once in a life of the node, with whom it would move; nobody gets a turn for
-// it, nothing is written, and a policy ends nothing.
+// In mode shadow each action is reported once in a node's life, with the pods that it would move. No node gets a turn
+// for it, nothing is written, and a policy ends no pod.
 func TestShadow(t *testing.T) {
 	f := &fleet.Fleet{}
 	c := begin(t, f, "n1")
@@ -51,7 +51,8 @@ func TestShadow(t *testing.T) {
 	}
 	course(func(int) bool { return false })
 	if would["WriteRecord"] != 1 || would["SetMark"] != 0 || f.View("n2", c.now).Busy != "" {
-		t.Errorf("on: got %v, busy %q, want one power-off said, and nobody's turn", would, f.View("n2", c.now).Busy)
+		t.Errorf("on: got %v, busy %q, want one power-off reported, and no node's turn", would,
+			f.View("n2", c.now).Busy)
 	}
 	course(func(int) bool { return true })
 	if would["WriteRecord"] != 1 || would["SetMark"] != 1 {

@@ -118,7 +118,7 @@ func (c *course) answer(s providers.PowerState) {
 	c.now = c.now.Add(time.Millisecond)
 }
 
-// answerAfter folds in what the device said when it was asked, which it tells only after took.
+// answerAfter applies the device's answer to a question that it got now and answers after took.
 func (c *course) answerAfter(took time.Duration, s providers.PowerState) {
 	asked := c.now
 	c.pass(took)
@@ -190,7 +190,7 @@ func (c *course) upTo(do string, says providers.PowerState) action.Decision {
 	return action.Decision{}
 }
 
-// did tells that the last step was done.
+// did applies an ActionDone for the last step.
 func (c *course) did(o ActionDone) {
 	c.node.Apply(c.now, c.fleet, o)
 	c.now = c.now.Add(time.Millisecond)
@@ -217,7 +217,7 @@ func TestHolds(t *testing.T) {
 		rec.By = taint.ByPerson
 		c.look.Record = &rec
 	}
-	nobody := func(c *course) {
+	noDevice := func(c *course) {
 		person(c)
 		c.facts.Devices, c.facts.NoDeviceErr = nil, errors.New("no rule")
 	}
@@ -254,7 +254,7 @@ func TestHolds(t *testing.T) {
 		{"old proof, on by now", nil, 6 * time.Second, HoldAskFirst, on, HoldNo},
 		{"old proof, changing by now", nil, 6 * time.Second, HoldAskFirst, changing, HoldNo},
 		{"old proof, unknown by now", nil, 6 * time.Second, HoldAskFirst, unknown, HoldNo},
-		{"a person's word", nobody, 0, HoldYes, unknown, HoldYes},
+		{"a person's word", noDevice, 0, HoldYes, unknown, HoldYes},
 	} {
 		for do, change := range acts {
 			if do == "SetPodsNotReady" && tc.change != nil {
@@ -283,10 +283,10 @@ func TestHolds(t *testing.T) {
 	t.Run("a person's word that is old", func(t *testing.T) {
 		c := midst(t, taint.PhaseEvicting)
 		c.pods = []action.Pod{running("a")}
-		nobody(c)
+		noDevice(c)
 		c.upTo("EndPods", off)
 		if got := c.node.lastActionHolds(c.now.Add(proof.TTL + time.Second)); got != HoldNo {
-			t.Errorf("got %d: there is nobody to ask", got)
+			t.Errorf("got %d, but there is no device to ask", got)
 		}
 	})
 	t.Run("a person's word does not take Ready", func(t *testing.T) {
@@ -644,7 +644,7 @@ func TestReadThatFailed(t *testing.T) {
 	}
 }
 
-// A machine whose power must not be touched is not powered off, whatever the mode says and the record announces.
+// A machine whose power must not be touched is not powered off, whatever the mode and the record say.
 func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 	c := announced(t)
 	c.facts.Devices[0].NoPower = "its machine was never pinned"
@@ -669,10 +669,10 @@ func TestUnpinnedIsNotPoweredOff(t *testing.T) {
 			}
 		}
 	}
-	t.Error("nobody says why it is not powered off")
+	t.Error("no reason says why it is not powered off")
 }
 
-// A device that lied once is not believed again, whoever's record says so; another device is.
+// A device whose Off was false once is not believed again, whichever process wrote the record; another device is.
 func TestDistrustedOffIsUnknown(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -710,8 +710,8 @@ func TestDistrustedOffIsUnknown(t *testing.T) {
 	}
 }
 
-// Two nodes that both saw no other power-off announce one only, nor does one announce while a record tells of another's
-// (invariant 6).
+// If two nodes both see no other power-off, only one announces one. No node announces one while a record names
+// another's (invariant 6).
 func TestOneAnnouncement(t *testing.T) {
 	var f fleet.Fleet
 	one := begin(t, &f, "n1")
@@ -720,7 +720,7 @@ func TestOneAnnouncement(t *testing.T) {
 	one.pass(70 * time.Second)
 	two := begin(t, &f, "n2")
 	two.now = one.now
-	for _, c := range []*course{one, two} { // both come to it while nobody has the turn
+	for _, c := range []*course{one, two} { // both get there while no node has the turn
 		c.pods = []action.Pod{running("a")}
 		if s := c.next(); act(s) != "AskDevices" {
 			t.Fatalf("%s: got %s (%s), want a question", c.look.Name, act(s), s.Reason)
@@ -1355,7 +1355,7 @@ func TestPoweredOnCondition(t *testing.T) {
 		on    bool
 	}{
 		{"on, mode observe", false, corev1.ConditionUnknown, fence.Observe, on, true, true},
-		{"on, it stands already", true, corev1.ConditionUnknown, fence.Observe, on, false, false},
+		{"on, the condition says so already", true, corev1.ConditionUnknown, fence.Observe, on, false, false},
 		{"unknown by now", true, corev1.ConditionUnknown, fence.Observe, unknown, false, false},
 		{"mode fence", false, corev1.ConditionUnknown, fence.Fence, on, false, false},
 		{"back", true, corev1.ConditionTrue, fence.Observe, on, true, false},
@@ -1377,7 +1377,7 @@ func TestPoweredOnCondition(t *testing.T) {
 	}
 }
 
-// Where nobody speaks for the machine nobody is asked: that is the answer.
+// Where no device speaks for the machine, none is asked: that is the answer.
 func TestNobodyToAsk(t *testing.T) {
 	for name, make := range map[string]func() *course{
 		"unmarked": func() *course { return begin(t, &fleet.Fleet{}, "n1") },
@@ -1397,7 +1397,7 @@ func TestNobodyToAsk(t *testing.T) {
 		s := c.next()
 		switch {
 		case act(s) == "AskDevices":
-			t.Errorf("%s: asks nobody (%s)", name, s.Reason)
+			t.Errorf("%s: asks no device (%s)", name, s.Reason)
 		case name == "unmarked" && (s.Reason != reason.NoMachine || s.Detail != "two rules claim the node"):
 			t.Errorf("%s: got %s (%s) %q", name, act(s), s.Reason, s.Detail)
 		case name == "in the middle of our own" && (act(s) != "Wait" || s.Reason != reason.ProofLost):
@@ -1439,13 +1439,13 @@ func TestIdle(t *testing.T) {
 			l.Record = ended(taint.ResultEvicted, "b")
 			l.Record.Run, l.Record.Restart = "1", "2"
 		}, true},
-		{"evicted, on the same boot, and nobody has told yet", func(l *taint.Look, _ *fleet.View) {
+		{"evicted, on the same boot, and not reported yet", func(l *taint.Look, _ *fleet.View) {
 			l.Record = ended(taint.ResultEvicted, "b")
 			l.Record.Run = "1"
 		}, false},
 		{"known to be never off",
 			func(l *taint.Look, _ *fleet.View) { l.Record = ended(taint.ResultNeverPoweredOff, "b") }, true},
-		{"told to be on", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
+		{"powered on by us", func(l *taint.Look, _ *fleet.View) { l.PoweredOn = true }, false},
 	} {
 		l, v := well, fleet.View{Heard: true}
 		if tc.change(&l, &v); new(Node).IsIdle(l, v) != tc.want {
@@ -1485,7 +1485,7 @@ func TestNamesWhatStays(t *testing.T) {
 	}
 }
 
-// A control-plane or etcd node is not powered off, by whichever label it is told.
+// A control-plane or etcd node is not powered off, whichever label names it.
 func TestIsControlPlane(t *testing.T) {
 	for label, want := range map[string]bool{
 		"node-role.kubernetes.io/control-plane": true, "node-role.kubernetes.io/master": true,

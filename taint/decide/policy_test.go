@@ -45,7 +45,7 @@ var fiveMinutes = func() []corev1.Toleration {
 		{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &five}}
 }()
 
-// policyStep is the next step after the machine said On, with the owners told.
+// policyStep is the next step after the machine said On, with the owners known.
 func (c *course) policyStep() action.Decision {
 	c.t.Helper()
 	for range 20 {
@@ -94,7 +94,7 @@ func (c *course) policyStep() action.Decision {
 func TestPolicyHasItsTurn(t *testing.T) {
 	c := accepted(t)
 	s := c.policyStep()
-	if act(s) == "SetPoweredOnCondition" { // the machine is on: that is told first
+	if act(s) == "SetPoweredOnCondition" { // the machine is on: the condition comes first
 		c.node.Apply(c.now, c.fleet, ActionDone{})
 		c.look.PoweredOn = true
 		s = c.policyStep()
@@ -152,7 +152,7 @@ func TestPolicyHasItsTurn(t *testing.T) {
 	}
 }
 
-// The Node tells of a policy before the first of its pods is ended, and the node is looked at again between the two.
+// The Node names a policy before the first of its pods is ended, and the node is looked at again between the two.
 func TestPolicyIsAnnounced(t *testing.T) {
 	c := accepted(t)
 	c.look.Unproven, c.look.PoweredOn = nil, true
@@ -219,7 +219,7 @@ func TestPolicyDetaches(t *testing.T) {
 	}
 	c := detaching()
 	if s := at(c); action.PolicyOf(s.Action) != "" {
-		t.Fatalf("nobody waits: got %s of %v", act(s), action.PodsOf(s.Action))
+		t.Fatalf("no pod waits: got %s of %v", act(s), action.PodsOf(s.Action))
 	}
 	c.waiting = map[string]bool{"/data": true}
 	s := at(c)
@@ -429,7 +429,7 @@ func TestRest(t *testing.T) {
 		return s
 	}
 	if s := step(); action.PolicyOf(s.Action) != "" {
-		t.Errorf("a change that nobody saw: got %s by %q, want none", act(s), action.PolicyOf(s.Action))
+		t.Errorf("a change without an observation: got %s by %q, want none", act(s), action.PolicyOf(s.Action))
 	}
 	ready := c.look
 	ready.Ready, ready.Got = corev1.ConditionTrue, c.now
@@ -494,7 +494,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 		}
 	}
 	if s := step(); act(s) != "NoAction" {
-		t.Fatalf("nobody says anything: got %s, want nothing", act(s))
+		t.Fatalf("no storage system answers: got %s, want nothing", act(s))
 	}
 	c.facts.Storage = map[string]storage.Health{"s": sick}
 	s := step()

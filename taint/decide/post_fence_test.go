@@ -42,7 +42,8 @@ func (c *course) announced() {
 	c.node.Apply(c.now, c.fleet, ActionDone{})
 }
 
-// The power-on is written down and sent once. What follows is a question every few seconds, whoever leads.
+// The power-on is recorded and sent once. After that, the leader asks the device every few seconds, even if the leader
+// changed.
 func TestPowerOnIsSentOnce(t *testing.T) {
 	for name, err := range map[string]error{"accepted": nil, "an answer that is lost": errors.New("lost")} {
 		c := fenced(t)
@@ -71,8 +72,8 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 	}
 }
 
-// Whoever finds an announcement that is not his sends nothing on it: a leader that crashed may have. Nor does one whose
-// write failed, since it may have arrived.
+// A leader that finds an announcement by another process sends nothing: that leader may have sent the power-on and
+// crashed. A leader whose write failed sends nothing either, since the write may have arrived.
 func TestPowerOnOfACrashedLeader(t *testing.T) {
 	for name, forget := range map[string]func(*course){
 		"another leader": func(c *course) { c.announced(); c.node = Node{} },
@@ -103,7 +104,8 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 	}
 }
 
-// What feeds the machine does not say that it runs: it is not taken for one that somebody turned on.
+// A device that feeds the machine does not say that it runs. An On of such a device is not taken for a power-on by a
+// person.
 func TestOutletsDoNotRun(t *testing.T) {
 	c := fenced(t)
 	c.facts.Devices = append(c.facts.Devices,

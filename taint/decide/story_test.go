@@ -59,9 +59,8 @@ func TestStories(t *testing.T) {
 
 var seeds = flag.Int("seeds", 100, "how many histories TestHistories plays")
 
-// TestHistories plays histories made of what the stories are made of, at random moments, and then lets the world be: no
-// promise is broken on the way, and every mark goes in the end, or a person is told. A failure prints the history's
-// seed.
+// TestHistories plays random histories made of the events of the stories, and then lets the world settle. No promise is
+// broken on the way, and in the end every mark is gone or an alert names it. A failure prints the history's seed.
 func TestHistories(t *testing.T) {
 	events := []string{
 		"beat", "beat", "boot", "machine on", "machine off", "machine off", "machine off", "machine changing",
@@ -114,7 +113,7 @@ func TestHistories(t *testing.T) {
 			}
 		}
 		clear(w.before)
-		switch rnd.IntN(3) { // how it ends: off for good, alive, or a device that answers nobody
+		switch rnd.IntN(3) { // how it ends: off for good, alive, or a device that never answers
 		case 0:
 			happens("machine off")
 			happens("device latency=100ms")
@@ -130,7 +129,7 @@ func TestHistories(t *testing.T) {
 			happens("run 40m")
 		}
 		if m, ok := taint.FindMark(&w.node, taint.DefaultKey, ""); ok && len(w.alerts) == 0 {
-			w.breaks("mark %q stays and nobody is told: %s", m.Value, w)
+			w.breaks("mark %q stays without an alert: %s", m.Value, w)
 		}
 		if len(w.broken) > 0 {
 			t.Errorf("seed %d:\n%s\nhistory:\n%s\n%s", seed, strings.Join(w.broken, "\n"), strings.Join(history, "\n"),

@@ -246,16 +246,16 @@ func (w *world) do(line string) error {
 		if pv := value("shares"); pv != "" { // a volume that another pod brought
 			p.Volumes = append(p.Volumes, action.Volume{PV: pv, Unique: unique(pv)})
 		}
-		if pv := value("export"); pv != "" { // a claim whose volume nobody attaches
+		if pv := value("export"); pv != "" { // a claim whose volume is never attached
 			p.Volumes = append(p.Volumes, action.Volume{PV: pv})
 		}
 		w.pods = append(w.pods, p)
 		w.change()
 	case "refuses": // from now on; "nothing"
 		w.refuses[f[1]] = arg(2)
-	case "inline": // an attachment of a volume that no PersistentVolume stands for
+	case "inline": // an attachment of a volume without a PersistentVolume
 		w.atts = append(w.atts, action.Attachment{Name: "va-inline"})
-	case "finalized": // somebody takes the finalizers off: pods that were deleted go
+	case "finalized": // the finalizers are removed: pods that were deleted go
 		w.pods = slices.DeleteFunc(w.pods, stuck)
 	case "stock-deletes": // the stock eviction controller
 		for i := range w.pods {
@@ -318,7 +318,7 @@ func (w *world) do(line string) error {
 		w.node.Spec.Taints = slices.DeleteFunc(slices.Clone(w.node.Spec.Taints),
 			func(t corev1.Taint) bool { return t.Key == taint.DefaultKey })
 		w.change()
-	case "garble": // somebody edits the record
+	case "garble": // a person edits the record
 		w.node.Annotations = map[string]string{taint.RecordAnnotation: "{"}
 		w.change()
 	case "label":
@@ -485,7 +485,7 @@ func (w *world) step(most time.Duration) bool {
 	}
 }
 
-// done prints a look that was decided on: it is told once it is there.
+// done prints a look that led to a decision, once the decision is there.
 func (w *world) done(s StepDone) {
 	if s.Decision.Reason != "" && action.Is[action.ReadNode](s.Decision) {
 		w.print("Look", string(s.Decision.Reason), "")
@@ -710,7 +710,7 @@ func (w *world) writePods() Observation {
 
 var errConflict = errors.New("conflict")
 
-// writeNode writes the Node, if nobody else did since the look.
+// writeNode writes the Node, if no other writer did since the look.
 func (w *world) writeNode(do func()) Observation {
 	w.pass(5 * time.Millisecond)
 	if w.course.Look().ResourceVersion != w.node.ResourceVersion {
@@ -863,7 +863,8 @@ func (w *world) checkArm(r taint.Record) {
 	}
 }
 
-// checkPowerOff: only where it was announced, in mode fence, by a leader that looked, and nobody forbade it.
+// checkPowerOff: a power-off is allowed only if it was announced, in mode fence, by a leader that looked, and if
+// nothing forbids it.
 func (w *world) checkPowerOff(l taint.Look) {
 	switch {
 	case l.Record == nil || l.Record.Phase != taint.PhasePoweringOff:

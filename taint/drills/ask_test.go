@@ -38,7 +38,8 @@ func (m oneMachine) State(context.Context, providers.Target) (providers.Observat
 func (oneMachine) PowerOff(context.Context, providers.Target, func() error) error { return nil }
 func (oneMachine) PowerOn(context.Context, providers.Target, func() error) error  { return nil }
 
-// Of a node with several devices each is told that does not answer, and all of them when they contradict each other.
+// If one of a node's devices does not answer, the drill names it. If devices contradict each other, it names all of
+// them.
 func TestDrillOfTwoDevices(t *testing.T) {
 	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
 	device := func(name string, s providers.PowerState) machine.Machine {
@@ -57,7 +58,7 @@ func TestDrillOfTwoDevices(t *testing.T) {
 			machine.Machine{Provider: broken{providers.ErrDenied}, Name: "pdus", Device: "pdus/1"}, "denied",
 			"Device pdus/1 cannot say whether the machine is on (denied: access denied). Another device of this node " +
 				"answers."},
-		{"the first says what nobody knows", device("racks", unknown), device("pdus", on), "unknown",
+		{"the first says an unknown state", device("racks", unknown), device("pdus", on), "unknown",
 			"Device racks/1 answers with an unknown word"},
 		{"both are down", machine.Machine{Provider: broken{providers.ErrDenied}, Device: "racks/1"},
 			machine.Machine{Provider: broken{providers.ErrDenied}, Device: "pdus/1"}, "denied",
@@ -102,7 +103,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 		f.Reason != reason.Distrusted || !strings.Contains(f.Detail, "record of node n9") {
 		t.Errorf("distrusted: got %+v", f)
 	}
-	m.Target.Claimed = true // and it tells no UUID
+	m.Target.Claimed = true // and it reports no UUID
 	if f := judge(m, nobodyLies); f.Fenceable != corev1.ConditionTrue {
 		t.Errorf("observe: got %+v", f)
 	}
@@ -111,7 +112,7 @@ func TestDrillOfDistrustedAndPowerless(t *testing.T) {
 		!strings.Contains(f.Message, "never pinned") {
 		t.Errorf("fence: got %+v", f)
 	}
-	// A healthy node is pinned in a moment: that it was not yet, is no news. That its device tells no UUID is.
+	// A healthy node gets its pin in a moment, so a missing pin is not reported. A device without a UUID is.
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	if f := judge(m, nobodyLies); f.Result != "no_power" || strings.Contains(f.Message, "never pinned") {
 		t.Errorf("fence, healthy: got %+v", f)
@@ -149,8 +150,8 @@ func modeOfAll(m fence.Mode) []fence.ModeRule {
 	}}
 }
 
-// Of a node in mode disabled nobody is asked, and its condition says so; in shadow it must be as ready for a power-off
-// as in fence.
+// In mode disabled no device of the node is asked, and its condition says so. In shadow the node must be as ready for a
+// power-off as in fence.
 func TestDrillAndModes(t *testing.T) {
 	asked := oneMachine{providers.PowerOn}
 	config := &controller.Config{Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
@@ -204,7 +205,7 @@ func TestDrillOfKubeVirtHost(t *testing.T) {
 	}
 }
 
-// doubting tells in a drill alone why an Off may not count.
+// doubting says why an Off may not count, but only in a drill.
 type doubting struct{ oneMachine }
 
 func (d doubting) State(ctx context.Context, t providers.Target) (providers.Observation, error) {

@@ -26,7 +26,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Why a device cannot be asked stands in the Event and in the log, while the node is healthy: its class and the cause,
+// While the node is healthy, the Event and the log say why a device cannot be asked: the error's class and its cause,
 // cleaned.
 func TestDrillTellsTheCause(t *testing.T) {
 	for _, tc := range []struct {

@@ -224,7 +224,7 @@ func transform(o client.Object) error {
 // simMachine is one machine and what its device says of it.
 type simMachine struct {
 	w    *world
-	uuid string // as the device tells it
+	uuid string // as the device reports it
 	on   bool
 	deaf bool // its device does not answer
 }

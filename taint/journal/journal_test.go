@@ -46,7 +46,7 @@ func told(r taint.Record, at time.Time) Update {
 	return Update{Node: "n1", At: at, Record: r, Why: "NotReady"}
 }
 
-// story is a whole fence, as one process tells it.
+// story is a whole fence, as one process reports it.
 func story() []Update {
 	armed, evicting := record(), record().EnterPhase(taint.PhaseEvicting, "", after(1*second))
 	ended := told(evicting, after(2*second))
@@ -119,17 +119,17 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestToldAgain: what was told twice, or late, changes nothing, and nothing that was given changes.
+// TestToldAgain: an update that comes twice, or late, changes nothing, and no input is modified.
 func TestToldAgain(t *testing.T) {
 	all := story()
 	e := tell(Entry{}, all...)
 	before := e.Object.DeepCopy()
 	if diff := cmp.Diff(*before, tell(e, all[len(all)-1]).Object); diff != "" {
-		t.Errorf("the end told again: -want +got:\n%s", diff)
+		t.Errorf("the end reported again: -want +got:\n%s", diff)
 	}
 	late := tell(e, all[1], all[3])
 	if diff := cmp.Diff(*before, late.Object); diff != "" {
-		t.Errorf("phases told late: -want +got:\n%s", diff)
+		t.Errorf("phases reported late: -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(*before, e.Object); diff != "" {
 		t.Errorf("the entry itself: -want +got:\n%s", diff)
@@ -157,7 +157,7 @@ func TestProcesses(t *testing.T) {
 		got.Status.Conditions = want.Status.Conditions
 		got.Status.Pods.Names = slices.SortedFunc(slices.Values(got.Status.Pods.Names),
 			func(a, b api.Pod) int { return strings.Compare(a.UID, b.UID) })
-		if cut > 3 { // what stays attached is told by lists alone
+		if cut > 3 { // only lists say what stays attached
 			got.Status.Volumes.Left = nil
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -284,9 +284,9 @@ func shadow(powerOff bool) Update {
 	return t
 }
 
-// TestShadow: a shadow decision is over as it is told. It says what would have been done, from which answers, to which
-// pods, and that none was touched; who tells it again changes nothing, and each life and decision has an object of its
-// own.
+// TestShadow: a shadow decision is over as soon as it is reported. It says what would have been done, on which answers,
+// to which pods, and that none was touched. A second report changes nothing, and each life and decision has an object
+// of its own.
 func TestShadow(t *testing.T) {
 	seen := map[string]string{ObjectName("n1", record()): "a fence"}
 	for _, c := range []struct {
@@ -322,16 +322,16 @@ func TestShadow(t *testing.T) {
 			t.Errorf("%s: got one that is still going on, which nothing would delete", c.would)
 		}
 
-		// Another leader tells it later, by its own name and clock, with a pod that came since.
+		// Another leader reports it later, by its own name and clock, with a pod that came since.
 		again := first
 		again.At, again.Would = after(time.Hour), podsTo(3)
 		again.Record.By, again.Record.Since, again.Record.At = "pod-2", after(time.Hour), after(time.Hour)
 		other := Entry{}.AddUpdate(again)
 		if diff := cmp.Diff(*o, other.MergeObject(o).Object); other.Object.Name != o.Name || diff != "" {
-			t.Errorf("%s, told by another: got %s, want %s as it was: -want +got:\n%s", c.would, other.Object.Name,
+			t.Errorf("%s, reported by another: got %s, want %s as it was: -want +got:\n%s", c.would, other.Object.Name,
 				o.Name, diff)
 		}
-		// The first made the object, and ended before it wrote the rest: another tells it, or nobody does.
+		// The first made the object, and ended before it wrote the rest. Another process writes the rest, or none does.
 		bare := o.DeepCopy()
 		bare.Status = api.FencingStatus{}
 		for how, s := range map[string]api.FencingStatus{
@@ -344,7 +344,7 @@ func TestShadow(t *testing.T) {
 		}
 		if s := EntryOf(bare).WithEnd(ResultUnknown, after(time.Hour)).Object.Status; s.Phase != "Done" ||
 			s.Result != c.would || s.FinishedAt == nil {
-			t.Errorf("%s, half written and told by nobody: got %+v", c.would, s)
+			t.Errorf("%s, half written and never completed: got %+v", c.would, s)
 		}
 
 		// Names.
@@ -460,7 +460,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// What becomes of the machine afterwards is told of the fence that is over, by whoever leads then, and nothing else of
+// What becomes of the machine afterwards is added to the fence that is over, by the current leader, and nothing else of
 // it changes.
 func TestAfterwards(t *testing.T) {
 	before := tell(Entry{}, story()...).Object
@@ -480,7 +480,7 @@ func TestAfterwards(t *testing.T) {
 		before.Status.PostFence = string(after)
 		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).
 			Object; late.Status.PostFence != string(after) {
-			t.Errorf("%s: told again: got %q", after, late.Status.PostFence)
+			t.Errorf("%s: reported again: got %q", after, late.Status.PostFence)
 		}
 		before.Status.PostFence = ""
 	}
@@ -510,13 +510,13 @@ func TestPowerOffTo(t *testing.T) {
 	check("a look that was overtaken", tell(Entry{}, more, one), "bmc/1", "strip/1", "strip/2")
 	done := tell(Entry{}, one, more, end)
 	check("ended", done, "strip/1")
-	check("told late", tell(done, more), "strip/1")
+	check("reported late", tell(done, more), "strip/1")
 	check("none accepted it", tell(Entry{}, one, named(taint.PhaseDone, taint.ResultCancelled, second)))
 	check("the Node is gone", tell(Entry{}, one, Update{Node: "n1", At: after(second), Record: one.Record, Gone: true}),
 		"strip/1", "strip/2")
 
 	open, other := tell(Entry{}, one).Object, tell(Entry{}, more)
-	check("another process told of more", other.MergeObject(&open), "bmc/1", "strip/1", "strip/2")
+	check("another process reported more", other.MergeObject(&open), "bmc/1", "strip/1", "strip/2")
 	check("another process saw the end", other.MergeObject(&done.Object), "strip/1")
 	check("this one saw the end", done.MergeObject(&other.Object), "strip/1")
 	var many []string

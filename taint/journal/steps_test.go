@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 )
 
-// toldStep tells of a step while the fence evicts.
+// toldStep reports a step while the fence evicts.
 func toldStep(s *api.Step) Update {
 	t := told(record().EnterPhase(taint.PhaseEvicting, "", after(second)), after(second))
 	t.Step = s
@@ -53,25 +53,25 @@ func counted(steps []api.Step) map[string][2]int32 {
 	return out
 }
 
-// TestStepsCountOnce: in whichever order, and however often, a process tells of its steps, each counts once.
+// TestStepsCountOnce: in any order, and however often a process reports its steps, each counts once.
 func TestStepsCountOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		all, _ := someSteps(r, second)
 		want := tell(Entry{}, all...).Object.Status.Steps
 		if diff := cmp.Diff(count(all), counted(want)); diff != "" {
-			t.Fatalf("seed %d: -told +counted:\n%s", seed, diff)
+			t.Fatalf("seed %d: -reported +counted:\n%s", seed, diff)
 		}
 		again := append(slices.Clone(all), all...)
 		r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 		if diff := cmp.Diff(want, tell(Entry{}, again...).Object.Status.Steps); diff != "" {
-			t.Fatalf("seed %d, shuffled and told twice: -want +got:\n%s", seed, diff)
+			t.Fatalf("seed %d, shuffled and reported twice: -want +got:\n%s", seed, diff)
 		}
 	}
 }
 
-// TestStepsOfProcesses: another process goes on where the first wrote down what it had done. A process also finds what
-// it wrote itself, where it was not told that the write went through.
+// TestStepsOfProcesses: another process continues where the first wrote down what it had done. A process also finds
+// what it wrote itself, if it never got the answer to the write.
 func TestStepsOfProcesses(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -102,7 +102,7 @@ func TestStepsOfProcesses(t *testing.T) {
 	}
 }
 
-// TestStepsGoOn: a step that is told of while it goes on is one step.
+// TestStepsGoOn: a step that is reported while it goes on is one step.
 func TestStepsGoOn(t *testing.T) {
 	early, later := step(api.StepEndPods, second, 2*second, 3), step(api.StepEndPods, second, 5*second, 8)
 	early.Error = "conflict"

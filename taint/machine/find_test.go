@@ -108,8 +108,8 @@ func TestOpenFenceKeepsItsMachine(t *testing.T) {
 	}
 }
 
-// The first device is believed as far as its pin goes, a further one as long as nobody else has it; each stands without
-// the other.
+// The first device is believed as far as its pin goes, a further one as long as no other node has it. Each is found
+// without the other.
 func TestFind(t *testing.T) {
 	bmc1 := taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
 	further := func(clash string) Machine {

@@ -84,7 +84,7 @@ func TestNoFieldIsLost(t *testing.T) {
 	}
 }
 
-// What JSON escapes in a password hides it from nobody, and a text that is JSON itself stays whole.
+// A password is redacted in its JSON escaped form too, and a text that is JSON itself stays whole.
 func TestPasswordsOfAnyForm(t *testing.T) {
 	for _, password := range []string{"plain", "a&b", "a<b>c", `a\b`, "a\u2028b", "a'b", "a%40b", "a@b", "\x01"} {
 		var back map[string]string
@@ -123,7 +123,7 @@ func TestSlimNodeLooksTheSame(t *testing.T) {
 	}
 }
 
-// Facts come back as they were, but for the id of a fence that would begin.
+// Facts come back as they were, except the id of a fence that would begin.
 func TestFactsComeBack(t *testing.T) {
 	f := decide.Facts{
 		Facts: fence.Facts{

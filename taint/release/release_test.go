@@ -219,8 +219,8 @@ func TestReleaseOfABusyNode(t *testing.T) {
 	}
 }
 
-// A release does what it can: a pod that takes no annotation is spared in its small form, one that takes nothing is
-// named, and the mark goes. A person without the right to spare pods is told so instead.
+// A release does what it can: a pod that takes no annotation is spared in its small form, a pod that takes nothing is
+// named, and the mark goes. A person without the right to spare pods gets an error that says so.
 func TestReleaseGoesOn(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	changed := map[string]int{}

@@ -23,7 +23,7 @@ func TestErrorsOfAnyForm(t *testing.T) {
 	} {
 		err := providers.WithClass(providers.ErrDenied, errors.New(text))
 		for name, set := range map[string]func(*world){
-			"nobody":    func(w *world) { w.facts.NoDeviceErr = fmt.Errorf("asking: %w", err) },
+			"no device": func(w *world) { w.facts.NoDeviceErr = fmt.Errorf("asking: %w", err) },
 			"answer":    func(w *world) { w.err = err },
 			"power-off": func(w *world) { w.offErr = err },
 			"excluded":  func(w *world) { w.facts.Excluded = text },

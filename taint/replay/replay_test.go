@@ -34,7 +34,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 const secret = "of-the-pod-only"
 
@@ -329,7 +329,7 @@ func TestDetailAlone(t *testing.T) {
 	}
 }
 
-// Nothing stands in a recording but what is listed: no text that only an object holds, no credential before an @.
+// A recording holds only what is listed: no text that only an object holds, no credential before an @.
 func TestRedaction(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.facts.NoDeviceErr = nil
@@ -339,7 +339,7 @@ func TestRedaction(t *testing.T) {
 			Answers: []providers.Answer{
 				{Err: providers.WithClass(providers.ErrDenied, errors.New("https://admin:"+secret+"@bmc: 401"))}}})
 	if text := w.tape.String(); strings.Contains(text, secret) || !strings.Contains(text, "racks/https://bmc") {
-		t.Errorf("a secret stands in the recording:\n%s", text)
+		t.Errorf("a secret is in the recording:\n%s", text)
 	}
 }
 
@@ -415,18 +415,18 @@ func TestOtherConfiguration(t *testing.T) {
 	}
 }
 
-// A node that nobody listed the pods of has none to tell of: mode disabled reads nothing.
+// A node whose pods were not listed has none to report: mode disabled reads nothing.
 func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
 	w := newWorld(fence.Disabled)
 	w.run(3 * time.Minute)
 	r := play(t, w.tape.String(), w.other(func(f *decide.Facts) { f.Mode = fence.Fence }))
 	if len(r.Decisions) != 1 || !r.Decisions[0].Differs ||
 		!strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
-		t.Errorf("got %+v, want that it cannot be told", r.Decisions)
+		t.Errorf("got %+v, want unknown", r.Decisions)
 	}
 }
 
-// Floors and the number of power-offs are counted anew for other limits.
+// Floors and the number of power-offs are counted again for other limits.
 func TestOtherLimits(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(3 * time.Minute)
@@ -489,8 +489,8 @@ func TestSameBodiesAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Two processes that write of a node are not mixed up, nor are two courses of which a full disk took the end and the
-// beginning.
+// Two processes that write about one node are not mixed up. Nor are two courses if a full disk cut the end of one and
+// the beginning of the other.
 func TestCoursesAreNotMixed(t *testing.T) {
 	one, two := newWorld(fence.Fence), newWorld(fence.Observe)
 	two.now = two.now.Add(3 * time.Second)
@@ -607,7 +607,7 @@ func TestBadRecordings(t *testing.T) {
 	}
 	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", recording.MaxValues/2)+
 		"]}\n", newWorld(fence.Fence).other(func(*decide.Facts) {})
-	for n := range 100 { // each a few bytes, of which much would be kept until the next look
+	for n := range 100 { // each a few bytes, most of which would be kept until the next look
 		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
 	}
 	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too many values follow") ||
@@ -645,7 +645,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// FuzzPlay: whatever is in a file, it is played to an end, and what is told of it fits a terminal.
+// FuzzPlay: any file is played to an end, and the report fits a terminal.
 func FuzzPlay(f *testing.F) {
 	// short ones: the fuzzer changes all of an input
 	for _, mode := range []fence.Mode{fence.Fence, fence.Shadow, fence.Observe} {
@@ -676,7 +676,7 @@ func FuzzPlay(f *testing.F) {
 	})
 }
 
-// Lines in any order, as nobody but a forger writes them, come to an end, too.
+// Lines in any order, as only a forger writes them, come to an end, too.
 func TestForgedOrder(t *testing.T) {
 	var all []map[string]any
 	for _, mode := range []fence.Mode{fence.Fence, fence.Observe} {

@@ -100,7 +100,7 @@ func TestOvertime(t *testing.T) {
 			action.RemoveOutOfServiceTaint{}, reason.Returned},
 		{"the machine is on again", onOvertime(TakeOutOfService, outOfService, saying(on, 100*time.Millisecond)),
 			action.RemoveOutOfServiceTaint{}, reason.Returned},
-		{"somebody else's", onOvertime(TakeOutOfService, func(v *View) {
+		{"another person's taint", onOvertime(TakeOutOfService, func(v *View) {
 			v.Look.Taints = []corev1.Taint{
 				{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
 			v.Look.LeaseRV = "8"
@@ -114,7 +114,7 @@ func TestOvertime(t *testing.T) {
 			if late := tt.view.Now.Sub(
 				providers.InstantOf(tt.view.Look.Record.At)) > tt.view.Settings.DetachTimeout; late &&
 				tells(d.Action) && d.Alert != string(reason.WaitingDetach) {
-				t.Errorf("alert: got %q, want the same one whatever is done: each change is told", d.Alert)
+				t.Errorf("alert: got %q, want the same for each action: each change of the alert is reported", d.Alert)
 			}
 			if a, ok := d.Action.(action.DeleteAttachments); ok && !slices.Equal(a.Attachments, tt.view.Attachments) {
 				t.Errorf("to delete: got %v, want %v", a.Attachments, tt.view.Attachments)
@@ -123,7 +123,7 @@ func TestOvertime(t *testing.T) {
 	}
 }
 
-// tells reports whether the action is one of overtime: no read, and nothing that comes before volumes are waited for.
+// tells reports whether overtime chose the action: no reads, and no action that comes before the wait for volumes.
 func tells(a action.Action) bool {
 	switch a.(type) {
 	case action.ReadVolumes, action.ReadClaims, action.ListAttachments, action.EndPods, action.RemoveOutOfServiceTaint:

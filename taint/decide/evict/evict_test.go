@@ -66,8 +66,8 @@ func marked(p taint.Phase, change ...with) View {
 	return v
 }
 
-// A person may set the same mark once more, between two looks of ours: what was proven under the first is asked for
-// anew.
+// A person may set the same mark again between two looks of ours. A proof from before it does not count: the device is
+// asked again.
 func TestTheSameMarkAgain(t *testing.T) {
 	v := evicting(proven)
 	again := v.Look
@@ -81,7 +81,7 @@ func TestTheSameMarkAgain(t *testing.T) {
 	}
 	v.Memory.ApplyLook(again)
 	if v.IsProvenOff(now) {
-		t.Error("a mark that was set anew is proven by what was asked before it")
+		t.Error("a mark that was set again is proven by an answer from before it")
 	}
 }
 
@@ -291,7 +291,7 @@ func TestStep(t *testing.T) {
 		{"set while we powered off",
 			marked(taint.PhasePoweringOff, proven, func(v *View) { v.Look.Mark.Value = "manual" }), adopts},
 		{"set while we powered off, with our id", marked(taint.PhasePoweringOff, proven), adopts},
-		{"overwritten in the middle: goes on where it stands",
+		{"overwritten in the middle: goes on from its phase",
 			evicting(proven, func(v *View) { v.Look.Mark.Value = "manual" }),
 			want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseEvicting}},
 
@@ -506,13 +506,13 @@ func TestStep(t *testing.T) {
 			ends("p")},
 		{"a person's NoExecute taint", evicting(proven, noExecute("example.com/broken", time.Second), pods(pod("w"))),
 			stock},
-		{"NoSchedule evicts nobody", evicting(proven, func(v *View) {
+		{"NoSchedule evicts no pod", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
 		}, pods(pod("p"))), ends("p")},
-		{"nobody deletes it",
+		{"no other controller deletes it",
 			evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 61*time.Second),
 				pods(pod("p", intolerant))), ends("p")},
-		{"nobody deletes it yet",
+		{"no other controller deletes it yet",
 			evicting(seen(60*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, 60*time.Second),
 				pods(pod("w", intolerant))), stock},
 		{"due only now, long after the mark",
@@ -527,7 +527,7 @@ func TestStep(t *testing.T) {
 		{"due long before the mark: from when the node was known dead",
 			evicting(proven, noExecute(corev1.TaintNodeUnreachable, 10*time.Minute), pods(pod("w", intolerant))),
 			stock},
-		{"the configured ones first, wherever they stand", evicting(proven, pods(pod("s", first), pod("a"))),
+		{"the configured ones first, in any order of the list", evicting(proven, pods(pod("s", first), pod("a"))),
 			ends("s", "a")},
 		{"a taint that lands late",
 			evicting(seen(10*time.Minute), proven, noExecute("example.com/broken", time.Second), pods(pod("w"))),
@@ -535,15 +535,17 @@ func TestStep(t *testing.T) {
 		{"a taint without a time", evicting(proven, func(v *View) {
 			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 		}, pods(pod("w", intolerant))), stock},
-		{"a taint without a time, nobody deletes it", evicting(seen(61*time.Second), proven, func(v *View) {
-			v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
-		}, pods(pod("p", intolerant))), ends("p")},
+		{"a taint without a time, no other controller deletes it",
+			evicting(seen(61*time.Second), proven, func(v *View) {
+				v.Look.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+			}, pods(pod("p", intolerant))), ends("p")},
 		{"a taint from the future, by another clock",
 			evicting(proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour), pods(pod("w", intolerant))), stock},
 		{"a taint from the future does not hold for ever",
 			evicting(seen(61*time.Second), proven, noExecute(corev1.TaintNodeUnreachable, -time.Hour),
 				pods(pod("p", intolerant))), ends("p")},
-		{"those that wait hold up nobody", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))), deletes("t")},
+		{"pods that wait delay no other pod", evicting(proven, pods(pod("w", intolerant), pod("t", tomb))),
+			deletes("t")},
 		{"waiting takes long",
 			evicting(overdue, seen(time.Second), saying(off, 0), noExecute(corev1.TaintNodeUnreachable, time.Second),
 				pods(pod("w", intolerant))),
@@ -580,7 +582,7 @@ func TestStep(t *testing.T) {
 			spares("p")},
 		{"begun to spare, and off again: stays on the return path",
 			evicting(proven, pods(pod("q")), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }), spares("p")},
-		{"a finished pod that was spared holds nobody on the return path",
+		{"a finished pod that was spared does not delay the return path",
 			evicting(proven, pods(pod("f", finished)), spared, func(v *View) { v.Pods = append(v.Pods, pod("p")) }),
 			ends("p")},
 		{"heartbeat: only what is tombstoned",
@@ -721,7 +723,7 @@ func both(first, second providers.PowerState, d time.Duration) with {
 	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }
 }
 
-// What proved in the middle stands in the record in the end, and it is that device which is caught.
+// The record keeps the device that gave the proof in the middle of the fence, and a false Off is blamed on that device.
 func TestOneOfTwoIsCaught(t *testing.T) {
 	v := evicting(two, both(off, unknown, 3*time.Second))
 	begun := v.Look.Record.WithEvidence(v.Answers.Evidence()...)
@@ -869,12 +871,12 @@ func TestMemory(t *testing.T) {
 			}
 		})
 	}
-	t.Run("another fence clears anew", func(t *testing.T) {
+	t.Run("another fence clears again", func(t *testing.T) {
 		m := Memory{}
 		m.ApplyLook(look())
 		m.Cleared = 1
-		if anew := m.ApplyLook(look(value("f2"))); m.Cleared != 0 || !anew {
-			t.Errorf("cleared %d times, anew %v, want 0 and true", m.Cleared, anew)
+		if isNew := m.ApplyLook(look(value("f2"))); m.Cleared != 0 || !isNew {
+			t.Errorf("cleared %d times, new fence %v, want 0 and true", m.Cleared, isNew)
 		}
 		if m.ApplyLook(look(value("f2"))) {
 			t.Error("the same mark is another")
@@ -892,7 +894,7 @@ func TestWork(t *testing.T) {
 		{"nothing", nil, nil, false},
 		{"a pod to move", []action.Pod{pod("p")}, nil, true},
 		{"exempt and finished", []action.Pod{pod("e", exempt), pod("f", finished)}, nil, false},
-		{"an attachment nobody uses", nil, []string{"a"}, true},
+		{"an attachment without a user", nil, []string{"a"}, true},
 		{"an attachment of a finished pod", []action.Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
 		{"an attachment of a pod that stays", []action.Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
 		{"a tombstone that an interrupted fence left", []action.Pod{pod("t", tomb)}, nil, true},
@@ -942,7 +944,7 @@ func TestTolerates(t *testing.T) {
 		{"the value, operator left out", corev1.Toleration{Key: "k", Value: "v"}, true},
 		{"another value", corev1.Toleration{Key: "k", Operator: equal, Value: "w"}, false},
 		{"a value without a key", corev1.Toleration{Operator: equal, Value: "v"}, false},
-		{"an operator nobody knows", corev1.Toleration{Key: "k", Operator: "Gt", Value: "v"}, false},
+		{"an unknown operator", corev1.Toleration{Key: "k", Operator: "Gt", Value: "v"}, false},
 	} {
 		if got := StockTolerates(tt.tol, tnt); got != tt.want {
 			t.Errorf("%s: StockTolerates = %v, want %v", tt.name, got, tt.want)
@@ -992,7 +994,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// Who ends a fence is told of the pods that only finalizers keep.
+// The Event at the end of a fence names the pods that only finalizers keep.
 func TestUnmarkNamesKeptPods(t *testing.T) {
 	kept := pod("kept", tomb, forced, held)
 	d := Step(evicting(proven, pods(pod("e", exempt), kept, pod("f", finished))))
@@ -1090,7 +1092,7 @@ func TestNames(t *testing.T) {
 			action.DeletePods{}},
 		{"a pod was not spared yet", evicting(heartbeat, pods(pod("p")), attached("a"), claims("a", "x/1")),
 			action.SparePods{}},
-		{"a pod uses one that nobody detaches",
+		{"a pod uses a volume that is never detached",
 			evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a")), action.RemoveMark{}},
 		{"a pod uses one that is being detached",
 			evicting(heartbeat, pods(pod("p", uses("a", pvA))), spared, attached("a"), goes), read("a")},
@@ -1114,7 +1116,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The run that the device tells when it confirms the Off is the one that is over: the machine may have been started
+// The run that the device reports when it confirms the Off is the one that is over: the machine may have been started
 // since the mark.
 func TestConfirmTellsTheRun(t *testing.T) {
 	a := answer(off, time.Second)
@@ -1124,7 +1126,8 @@ func TestConfirmTellsTheRun(t *testing.T) {
 	if !action.Is[action.WriteRecord](d) || rec.Phase != taint.PhaseEvicting || rec.Run != "2" {
 		t.Errorf("got %s %s with run %q", action.Name(d.Action), rec.Phase, rec.Run)
 	}
-	// It was started after our power-off, and is off by somebody else's doing: afterwards we do not power it on.
+	// It was started after our power-off, and another person or program turned it off: afterwards we do not power it
+	// on.
 	by := []taint.DeviceRef{{Device: "laptop/n1"}}
 	for run, want := range map[string]int{"1": 0, "2": 1, "": 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.OffBy = run, by; heard(v, a) }))
@@ -1133,7 +1136,7 @@ func TestConfirmTellsTheRun(t *testing.T) {
 			t.Errorf("run %q at our power-off, 2 now: got it off by %v, want %d devices", run, rec.OffBy, want)
 		}
 	}
-	// It came on between mark and confirmation: a later fence of it must not take it for one that we turned off.
+	// It came on between mark and confirmation: a later fence must not believe that we turned it off.
 	for state, want := range map[providers.PowerState]int{on: 0, unknown: 1} {
 		d := Step(armed(func(v *View) { v.Look.Record.OffBy = by; heard(v, answer(state, time.Second)) }))
 		rec := action.RecordOf(d.Action)
@@ -1142,12 +1145,12 @@ func TestConfirmTellsTheRun(t *testing.T) {
 				rec.OffBy, want)
 		}
 	}
-	// Another device confirms, and the one that tells runs does not answer: the run of the mark stands.
+	// Another device confirms, and the device that reports runs does not answer: the record keeps the run of the mark.
 	a.Run = ""
 	d = Step(armed(func(v *View) { v.Look.Record.Run, v.Look.Record.RunBy = "1", "laptop/n1"; heard(v, a) }))
 	rec = action.RecordOf(d.Action)
 	if !action.Is[action.WriteRecord](d) || rec.Run != "1" || rec.RunBy != "laptop/n1" {
-		t.Errorf("no run told: got %s with run %q by %q", action.Name(d.Action), rec.Run, rec.RunBy)
+		t.Errorf("no run reported: got %s with run %q by %q", action.Name(d.Action), rec.Run, rec.RunBy)
 	}
 }
 

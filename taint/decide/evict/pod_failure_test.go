@@ -113,7 +113,7 @@ func TestPodFailures(t *testing.T) {
 		{"volumes are looked at while it rests",
 			evicting(proven, attached("b"), pods(bad), tried(action.WritesEnd, bad, action.Failed, 3, 0)),
 			retry(pollWait), false, 0},
-		{"what keeps its end for too long is named, whatever the wait's reason",
+		{"what keeps its end for too long is named, for any reason of the wait",
 			evicting(overdue, proven, pods(bad), tried(action.WritesEnd, bad, action.Denied, maxFailures, 0)),
 			wantsAlert(retry(backoffMax)), false, 1},
 

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A pause is one whatever it says, until the time that it names; a time that is none does not end it.
+// A pause counts whatever its text, until the time that it names. An invalid time does not end it.
 func TestPause(t *testing.T) {
 	at := func(text string) time.Time {
 		out, err := time.Parse(time.RFC3339, text)
@@ -118,7 +118,7 @@ func TestExcludedByNode(t *testing.T) {
 	}
 }
 
-// A ConfigMap pauses whatever it holds; of medik8s' Leases only node maintenance's counts, until it has run out.
+// A ConfigMap pauses with any content. Of medik8s' Leases only node maintenance's counts, until it has expired.
 func TestExcludedElsewhere(t *testing.T) {
 	for _, tc := range []struct {
 		data map[string]string
@@ -149,7 +149,7 @@ func TestExcludedElsewhere(t *testing.T) {
 		spec coordinationv1.LeaseSpec
 		want bool
 	}{
-		"nobody's": {coordinationv1.LeaseSpec{RenewTime: at(0), LeaseDurationSeconds: seconds(hour)},
+		"without holder": {coordinationv1.LeaseSpec{RenewTime: at(0), LeaseDurationSeconds: seconds(hour)},
 			false},
 		"node maintenance's": {
 			coordinationv1.LeaseSpec{HolderIdentity: text("node-maintenance"), RenewTime: at(-time.Hour + 1),

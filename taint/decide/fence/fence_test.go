@@ -123,7 +123,7 @@ func TestStep(t *testing.T) {
 		// Nothing to decide on.
 		{"zero", View{}, leaves(reason.Gone)},
 		{"marked", dead(set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "manual"} })), leaves(reason.Marked)},
-		{"marked, whatever the record says",
+		{"marked, with any record",
 			dead(powering, set(func(v *View) { v.Look.Mark = &taint.Mark{Value: "f1"} })), leaves(reason.Marked)},
 		{"bad record", dead(saying(off, 0), set(func(v *View) { v.Look.RecordErr = errors.New("no") })),
 			detailed(leaves(reason.BadRecord), "no")},
@@ -199,13 +199,13 @@ func TestStep(t *testing.T) {
 			waits(reason.PostsNotReady, 900*time.Millisecond)},
 		{"off, its kubelet says NotReady, due", dead(saying(off, time.Second), postsNotReady),
 			asks(reason.PostsNotReady)},
-		{"off, nobody ever said Ready",
+		{"off, was never Ready",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Look.Ready = "" })),
 			waits(reason.PostsNotReady, 900*time.Millisecond)},
 		{"off, its kubelet said NotReady and missed a renewal",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Missed = true })),
 			armed},
-		{"off, its kubelet says NotReady, its device told of the end",
+		{"off, its kubelet says NotReady, its device reported the end",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Push })),
 			armed},
 		{"off, Ready is Unknown and the Lease fresh",
@@ -217,7 +217,7 @@ func TestStep(t *testing.T) {
 		{"off, its kubelet says NotReady, and the same device said so before",
 			dead(saying(off, 100*time.Millisecond), postsNotReady, set(func(v *View) { v.Fleet.Hint = fleet.Poll })),
 			waits(reason.PostsNotReady, 900*time.Millisecond)},
-		{"off, Ready, its device told of the end",
+		{"off, Ready, its device reported the end",
 			dead(saying(off, 100*time.Millisecond), healthy, set(func(v *View) { v.Fleet.Hint = fleet.Push })), armed},
 		{"off, Ready and silent",
 			dead(saying(off, 100*time.Millisecond), set(func(v *View) { v.Look.Ready = corev1.ConditionTrue })), armed},
@@ -236,7 +236,7 @@ func TestStep(t *testing.T) {
 		{"unknown for an hour",
 			dead(set(func(v *View) { v.Fleet.SilentSince, v.Answers.Misses = ago(time.Hour), 1000 }),
 				saying(unknown, time.Second)), waits(reason.Unknown, 29*time.Second)},
-		{"a state nobody knows", dead(set(func(v *View) { v.Answers.Answer = answer(9, 0) })),
+		{"an invalid state", dead(set(func(v *View) { v.Answers.Answer = answer(9, 0) })),
 			waits(reason.UnexpectedAnswer, pollMax)},
 
 		// On.
@@ -320,10 +320,10 @@ func TestStep(t *testing.T) {
 		{"sent: changing, and its level has a second left",
 			dead(two, limited, powering, sent(7*time.Second), both(changing, unknown, 100*time.Millisecond)),
 			waits(reason.Changing, 400*time.Millisecond)},
-		{"sent: nobody answers, and its level's time is over",
+		{"sent: no device answers, and its level's time is over",
 			dead(two, limited, powering, sent(8*time.Second), both(unknown, unknown, 100*time.Millisecond)),
 			next("the machine was not off within 8s", 1)},
-		{"sent: nobody answers, and its level has a second left",
+		{"sent: no device answers, and its level has a second left",
 			dead(two, limited, powering, sent(7*time.Second), both(unknown, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
 		{"sent: they disagree, and its level's time is over",
@@ -332,7 +332,7 @@ func TestStep(t *testing.T) {
 		{"sent: its level's time is over, and nothing is sent to an excluded node",
 			dead(two, limited, excluded, powering, sent(8*time.Second), both(unknown, unknown, 250*time.Millisecond)),
 			asks(reason.AwaitingOff)},
-		{"announced: nobody answers, and nothing was sent",
+		{"announced: no device answers, and nothing was sent",
 			dead(two, limited, powering, both(unknown, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
 		{"announced: both of a level", dead(two, oneLevel, powering, both(on, on, 100*time.Millisecond)),
@@ -348,11 +348,11 @@ func TestStep(t *testing.T) {
 		{"one of the level is off, the other silent", dead(two, oneLevel, both(off, unknown, 100*time.Millisecond)),
 			waits(reason.Unknown, 900*time.Millisecond)},
 
-		{"unknown, and its device tells of the end since",
+		{"unknown, and its device reported the end afterwards",
 			dead(saying(unknown, 300*time.Millisecond),
 				set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(100*time.Millisecond) })),
 			asks(reason.Unknown)},
-		{"unknown, and its device told of the end before",
+		{"unknown, and its device reported the end before",
 			dead(saying(unknown, 300*time.Millisecond),
 				set(func(v *View) { v.Fleet.Hint, v.Fleet.HintAt = fleet.Push, ago(400*time.Millisecond) })),
 			waits(reason.Unknown, 700*time.Millisecond)},
@@ -544,7 +544,8 @@ func TestStep(t *testing.T) {
 		{"silence without a time does not count",
 			dead(saying(on, time.Second), set(func(v *View) { v.Fleet.SilentSince = providers.Instant{} })),
 			waits(reason.MostStale, 4*time.Second)},
-		{"a fleet that nobody knows is silent", dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })),
+		{"a fleet without any known node is silent",
+			dead(saying(off, 0), set(func(v *View) { v.Fleet = fleet.View{} })),
 			waits(reason.AllStale, time.Second)},
 		{"looked and answered at the same instant", dead(saying(off, 20*time.Millisecond)),
 			looks(reason.LookedTooEarly)},
@@ -780,8 +781,8 @@ func checkRecord(t *testing.T, v View, d action.Decision) {
 	}
 }
 
-// The device of a node that is back is asked from the first look at it on: a heartbeat begins nothing anew, and the
-// next fence, or the end of Ready, does.
+// The device of a node that is back is asked from the first look at it. A heartbeat does not restart that; the next
+// fence, or the end of Ready, does.
 func TestBackSince(t *testing.T) {
 	look := func(fence, lease string, ready corev1.ConditionStatus, at time.Duration) taint.Look {
 		l := dead(healthy, returned).Look
@@ -810,8 +811,8 @@ func TestBackSince(t *testing.T) {
 	}
 }
 
-// A node that is back under the boot id of its host: its device is asked which run of the machine this is, until it
-// tells.
+// A node is back under the boot id of its host: its device is asked which run of the machine this is, until it answers
+// that.
 func TestExplain(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	run := func(s providers.PowerState, run string, d time.Duration) func(*View) {
@@ -842,13 +843,13 @@ func TestExplain(t *testing.T) {
 		{"off again, another run", dead(healthy, returned, told, back, run(off, "2", time.Second)),
 			action.WriteRecord{},
 			reason.StartedAgain, "2", taint.ResultEvicted},
-		{"another run, told before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)),
+		{"another run, reported before it was back", dead(healthy, returned, told, back, run(on, "2", 11*time.Second)),
 			action.AskDevices{}, reason.Explaining, "", ""},
-		{"the run that was over, told before its last heartbeat",
+		{"the run that was over, reported before its last heartbeat",
 			dead(healthy, returned, told, back, beat, run(on, "1", 5*time.Second)), action.WriteRecord{},
 			reason.NeverOff, "",
 			taint.ResultNeverPoweredOff},
-		{"another run, told before its last heartbeat",
+		{"another run, reported before its last heartbeat",
 			dead(healthy, returned, told, back, beat, run(on, "2", 5*time.Second)), action.WriteRecord{},
 			reason.StartedAgain,
 			"2", taint.ResultEvicted},
@@ -875,7 +876,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: the record became %+v", tt.name, recordOf(d))
 		}
 	}
-	// One of several devices told the run: it is asked which run goes on, and the host's boot id accuses nobody.
+	// One of several devices reported the run: it is asked which run goes on. The host's boot id is no evidence against
+	// a device.
 	two := func(v *View) {
 		v.Facts.Devices = []proof.Device{{Name: "laptop/n1"}, {Name: "strip/7", Level: 1}}
 		v.Look.Record.RunBy = "laptop/n1"
@@ -893,11 +895,13 @@ func TestExplain(t *testing.T) {
 		again string
 	}{
 		{"nothing asked", dead(healthy, returned, told, two, back), action.AskDevices{}, reason.Explaining, ""},
-		{"it tells the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")),
+		{"it reports the run that was over", dead(healthy, returned, told, two, back, several(on, "1", "")),
 			action.WriteRecord{}, reason.NeverOff, ""},
-		{"it tells another", dead(healthy, returned, told, two, back, several(on, "2", "1")), action.WriteRecord{},
+		{"it reports another run", dead(healthy, returned, told, two, back, several(on, "2", "1")),
+			action.WriteRecord{},
 			reason.StartedAgain, "2"},
-		{"another tells one", dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")),
+		{"another device reports a run",
+			dead(healthy, returned, told, two, back, several(providers.PowerUnknown, "", "1")),
 			action.Wait{}, reason.Explaining, ""},
 	} {
 		if d := Step(tt.view); kind(d) != action.Name(tt.act) || d.Reason != tt.why || recordOf(d).Restart != tt.again {
@@ -914,7 +918,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("several devices: got %s with run %q by %q", kind(marked), recordOf(marked).Run,
 			recordOf(marked).RunBy)
 	}
-	// The run stands in the record from the mark on, and not a run of before.
+	// The record holds the run since the mark, not an earlier run.
 	d := Step(dead(run(off, "3", 100*time.Millisecond), recorded(taint.PhaseDone, taint.ResultLifted, time.Hour),
 		func(v *View) { v.Look.Record.Run, v.Look.Record.Restart = "1", "2" }))
 	if !action.Is[action.SetMark](d) || recordOf(d).Run != "3" || recordOf(d).Restart != "" {
@@ -948,14 +952,14 @@ func TestMemory(t *testing.T) {
 			tt.change(&l)
 			m := v.Memory
 			l.Got = v.Now
-			if anew := m.ApplyLook(l); anew == tt.keeps {
-				t.Errorf("anew: %v, want %v", anew, !tt.keeps)
+			if isNew := m.ApplyLook(l); isNew == tt.keeps {
+				t.Errorf("new life: %v, want %v", isNew, !tt.keeps)
 			}
 			if v.Memory = m; (v.powerState() == providers.PowerOff) != tt.keeps {
 				t.Errorf("state %s, answer kept: want %v", v.powerState(), tt.keeps)
 			}
 			if begins := cmp.Equal(m.FirstLook, l); begins == tt.keeps {
-				t.Errorf("begins anew: %v, want %v", begins, !tt.keeps)
+				t.Errorf("begins again: %v, want %v", begins, !tt.keeps)
 			}
 			if kept := !m.PowerOffs.LastSent.IsZero() && m.PowerOffs.LastErr != nil; kept != tt.keeps {
 				t.Errorf("power-off remembered: %v, want %v", kept, tt.keeps)

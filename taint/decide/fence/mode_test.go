@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The modes in their order: of two, the one that does less is in force, and one that nobody knows does least.
+// The modes in their order: of two, the one that does less is in force. An unknown mode does least.
 func TestSafer(t *testing.T) {
 	order := []Mode{9, Disabled, Shadow, Observe, Fence}
 	for i, a := range order {
@@ -109,7 +109,7 @@ func TestShadow(t *testing.T) {
 		}
 		view.Memory.ApplyLook(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
 		if len(view.Memory.Reported) != 0 {
-			t.Errorf("%s: what was said of a life counts in the next: %v", name, view.Memory.Reported)
+			t.Errorf("%s: what was reported in one life counts in the next: %v", name, view.Memory.Reported)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestModeChangesInTheMiddle(t *testing.T) {
 	}
 }
 
-// Mode disabled: nobody is asked, whatever the node looks like.
+// In mode disabled no device is asked, whatever the node's state.
 func TestDisabled(t *testing.T) {
 	for name, v := range map[string]View{
 		"not asked": dead(), "off": dead(saying(providers.PowerOff, 0)),

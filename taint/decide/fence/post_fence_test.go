@@ -78,7 +78,7 @@ func TestAfterwards(t *testing.T) {
 		// Who is left off.
 		{"by default", fenced(fresh, set(func(v *View) { v.Facts.PostFence = PostFence{} })), rests},
 		{"not turned off by us", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy = nil })), rests},
-		{"somebody else's mark", fenced(fresh, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), rests},
+		{"a person's mark", fenced(fresh, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), rests},
 		{"mode observe", fenced(fresh, observe), rests},
 		{"mode shadow", fenced(fresh, set(func(v *View) { v.Facts.Mode = Shadow })), rests},
 		{"mode disabled", fenced(fresh, set(func(v *View) { v.Facts.Mode = Disabled })),
@@ -104,7 +104,7 @@ func TestAfterwards(t *testing.T) {
 			heldUp("it was powered off through rack-b/7, which no longer speaks for the node's machine")},
 		{"a word of a newer version", fenced(fresh, ons("Cooled")), rests},
 
-		// Somebody else turned it on.
+		// A person or another program turned it on.
 		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)),
 			becomes(taint.PostFenceCameOn, reason.CameOn)},
 		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.PostFenceCameOn, reason.CameOn)},
@@ -126,10 +126,10 @@ func TestAfterwards(t *testing.T) {
 		{"announced: on by now",
 			fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine),
 			becomes(taint.PostFencePoweredOn, reason.CameUp)},
-		{"announced: a device told of On since the answer",
+		{"announced: a device reported On after the answer",
 			fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
 			asks(reason.Asking)},
-		{"announced: a device told of On before the answer",
+		{"announced: a device reported On before the answer",
 			fenced(fresh, sentFor(time.Second), mine, onAt(time.Second)), send},
 		{"announced: excluded since", fenced(fresh, sentFor(time.Second), mine, excluded),
 			detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
@@ -208,11 +208,11 @@ func TestPoweredOnThrough(t *testing.T) {
 		offBy  []int
 		want   []int
 	}{
-		"both outlets":                  {[]providers.PowerState{unknown, off, off}, []int{1, 2}, []int{1, 2}},
-		"the BMC, of which all say off": {[]providers.PowerState{off, off, off}, []int{0}, []int{0}},
-		"all, the outlets first":        {[]providers.PowerState{off, off, off}, []int{0, 1, 2}, []int{1, 2, 0}},
-		"the BMC is to follow":          {[]providers.PowerState{unknown, off, off}, []int{0, 1, 2}, []int{1, 2}},
-		"the BMC follows":               {[]providers.PowerState{off, on, on}, []int{0, 1, 2}, []int{0}},
+		"both outlets":             {[]providers.PowerState{unknown, off, off}, []int{1, 2}, []int{1, 2}},
+		"the BMC, and all say off": {[]providers.PowerState{off, off, off}, []int{0}, []int{0}},
+		"all, the outlets first":   {[]providers.PowerState{off, off, off}, []int{0, 1, 2}, []int{1, 2, 0}},
+		"the BMC is to follow":     {[]providers.PowerState{unknown, off, off}, []int{0, 1, 2}, []int{1, 2}},
+		"the BMC follows":          {[]providers.PowerState{off, on, on}, []int{0, 1, 2}, []int{0}},
 	} {
 		v := fenced(func(v *View) {
 			for _, id := range []string{"1", "2"} {
@@ -247,8 +247,8 @@ func TestNotPoweredOnThrough(t *testing.T) {
 	}
 }
 
-// The record names whom a power-off of ours went through, where that is how the machine went off, and keeps it while
-// the machine stays off.
+// The record names the devices that powered the machine off, if that is how it went off, and keeps them while the
+// machine stays off.
 func TestOffBy(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
@@ -296,7 +296,7 @@ func TestOffBy(t *testing.T) {
 	d := Step(dead(earlier(taint.ResultEvicted), offBy, saying(providers.PowerOn, time.Second)))
 	if d.Reason != reason.Announcing || recordOf(d).OffBy != nil || recordOf(d).PostFence != "" ||
 		len(recordOf(d).PowerOns) != 1 {
-		t.Errorf("announced anew: got %s (%s) with %+v, want nothing of before but the power-ons", kind(d), d.Reason,
+		t.Errorf("announced again: got %s (%s) with %+v, want nothing of before but the power-ons", kind(d), d.Reason,
 			recordOf(d))
 	}
 }

@@ -144,11 +144,11 @@ func TestGuard(t *testing.T) {
 			reason.Quorum,
 			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are " +
 				"unknown, so every control-plane node counts as one)", time.Second, ""},
-		{"a member whose pod somebody deleted is unknown",
+		{"a member whose pod was deleted is unknown",
 			plane(pods("n2", "n3"), up("n2"), up("n3"), up("n4"), fleet.Member{Name: "n5", Turn: true}), reason.Quorum,
 			"control-plane nodes are powered off one at a time, and it is the turn of n5 (the etcd members are " +
 				"unknown, so every control-plane node counts as one)", time.Second, ""},
-		{"unknown, nobody's turn", plane(pods(), up("n2"), up("n3")), "", "", 0, ""},
+		{"unknown, no node's turn", plane(pods(), up("n2"), up("n3")), "", "", 0, ""},
 		{"unknown, a majority must stay", plane(pods(), up("n2"), down("n3")), reason.Quorum,
 			"without it, 1 of etcd's 3 members are healthy; the quorum is 2 (the etcd members are unknown, so every " +
 				"control-plane node counts as one)", pollOn, ""},

@@ -16,7 +16,7 @@ import (
 
 var start = providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
-// cluster is a fleet of nodes whose kubelets renew a Lease of 40 s every 10 s, but for those that are silent.
+// cluster is a fleet of nodes whose kubelets renew a Lease of 40 s every 10 s, except the silent ones.
 type cluster struct {
 	t      *testing.T
 	f      Fleet
@@ -114,8 +114,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// An outage of the API server: everybody is silent for 110 s, and then they come back one after the other. The last
-// ones' silence does not count before most are heard, and then anew.
+// An outage of the API server: all nodes are silent for 110 s, and then they come back one after the other. The silence
+// of the last ones does not count before most are heard, and then it starts again.
 func TestOutageEnds(t *testing.T) {
 	c := newCluster(t, 3)
 	c.pass(10 * time.Second)
@@ -148,7 +148,7 @@ func TestOutageEnds(t *testing.T) {
 	}
 }
 
-// An outage of 22 s makes nobody stale who renewed just before it. The node whose turn was to come had been silent for
+// An outage of 22 s makes no node stale that renewed just before it. The node whose turn was next had been silent for
 // 10 s then.
 func TestShortOutage(t *testing.T) {
 	c := newCluster(t, 4)
@@ -167,7 +167,7 @@ func TestShortOutage(t *testing.T) {
 	}
 }
 
-// A process that was stopped, or suspended, finds everybody silent. Silence counts again once most are heard.
+// A process that was stopped, or suspended, finds all nodes silent. Silence counts again once most are heard.
 func TestProcessStopped(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -215,7 +215,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// A Tick that finds nobody due has missed nothing: a fleet that compares everybody each time says the same.
+// A Tick that reports no node has missed none: a fleet that compares all nodes each time reports the same.
 func TestTickMissesNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -281,7 +281,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// A Lease of a Node that does not exist is nobody's word; one that comes after its Lease counts from then.
+// A Lease without a Node counts for nothing. A Node that appears after its Lease is silent from then on.
 func TestLeaseWithoutNode(t *testing.T) {
 	c := newCluster(t, 2)
 	for i := range 10 {
@@ -294,7 +294,7 @@ func TestLeaseWithoutNode(t *testing.T) {
 	}
 	c.pass(10 * time.Second)
 	if v := c.view("n1"); v.Heard || v.Others != 1 || v.Fresh != 0 {
-		t.Errorf("among Leases of nobody: %+v", v)
+		t.Errorf("among Leases without Nodes: %+v", v)
 	}
 	c.f.AddNode("gone1", c.now)
 	if v := c.view("n1"); v.Others != 2 || v.Fresh != 1 {
@@ -373,8 +373,8 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 		var f Fleet
 		f.AddNode("n1", start)
 		f.ApplyLease("n1", "1", tt.says, start)
-		if told := f.Tick(start); slices.Contains(told, "n1") != tt.odd {
-			t.Errorf("%s: Tick told %v", tt.says, told)
+		if changed := f.Tick(start); slices.Contains(changed, "n1") != tt.odd {
+			t.Errorf("%s: Tick reported %v", tt.says, changed)
 		}
 		if v := f.View("n1", start.Add(tt.stale)); v.Stale || v.OddLease != tt.odd {
 			t.Errorf("%s: after %s %+v", tt.says, tt.stale, v)
@@ -387,7 +387,7 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 
 func TestTurned(t *testing.T) {
 	c := newCluster(t, 3)
-	c.f.ApplyLease("nobody", "1", 0, c.now)
+	c.f.ApplyLease("no-node", "1", 0, c.now)
 	if got := c.f.Tick(c.now); len(got) != 0 {
 		t.Errorf("at the start: %v", got)
 	}
@@ -400,7 +400,7 @@ func TestTurned(t *testing.T) {
 		t.Errorf("after 30 s of silence: %v", got)
 	}
 	if got := c.f.Tick(c.now.Add(31 * time.Second)); len(got) != 0 {
-		t.Errorf("told twice: %v", got)
+		t.Errorf("reported twice: %v", got)
 	}
 	c.now = c.now.Add(32 * time.Second)
 	c.beat("n2")
@@ -414,7 +414,7 @@ func TestHints(t *testing.T) {
 	on := func(at providers.Instant) providers.Answer {
 		return providers.Answer{Observation: providers.Observation{State: providers.PowerOn, At: at}}
 	}
-	c.f.ApplyAnswer("n9", on(c.now)) // nobody
+	c.f.ApplyAnswer("n9", on(c.now)) // no such node
 	c.f.ApplyHint("n1", Push, c.now)
 	c.f.ApplyAnswer("n1", on(c.now.Add(-time.Second)))
 	c.f.ApplyAnswer("n1",
@@ -461,7 +461,8 @@ func TestOnIsRemembered(t *testing.T) {
 	}
 }
 
-// A poll asks the same device that is asked again: its hint neither stands for another's word, nor in the way of one.
+// The poll and the question reach the same device. A hint from it neither replaces another device's report nor hides
+// one.
 func TestHintsOfSeveral(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -480,11 +481,11 @@ func TestHintsOfSeveral(t *testing.T) {
 			c.f.ApplyHint("n1", by, c.now)
 		}
 		if v := c.view("n1"); v.Hint != tt.want || v.HasOutsideHint() != tt.told {
-			t.Errorf("%s: got %q, told %v, want %q, %v", tt.name, v.Hint, v.HasOutsideHint(), tt.want, tt.told)
+			t.Errorf("%s: got %q, outside hint %v, want %q, %v", tt.name, v.Hint, v.HasOutsideHint(), tt.want, tt.told)
 		}
 	}
 	if (View{}).HasOutsideHint() {
-		t.Error("somebody told without a hint")
+		t.Error("an outside hint without any hint")
 	}
 }
 
@@ -537,21 +538,21 @@ func TestNoticed(t *testing.T) {
 			t.Errorf("%s: got %q after %s, want %q after %s (began %s)", tt.name, by, silent, tt.want, want, began)
 		}
 		if by, _ := c.f.FirstSuspicion("n1", c.now); by != "" {
-			t.Errorf("%s: told twice, %q", tt.name, by)
+			t.Errorf("%s: reported twice, %q", tt.name, by)
 		}
 	}
 	if by, _ := newCluster(t, 1).f.FirstSuspicion("n9", start); by != "" {
 		t.Error("noticed a node that is none")
 	}
 
-	// The next end of a node that was well since is told anew.
+	// After the node was well, its next end is reported again.
 	c := newCluster(t, 2)
 	look(c, corev1.ConditionTrue, "7")
 	c.f.ApplyHint("n1", Push, c.now)
 	c.f.FirstSuspicion("n1", c.now)
 	look(c, corev1.ConditionUnknown, "8")
 	if by, _ := c.f.FirstSuspicion("n1", c.now); by != "" {
-		t.Errorf("the same end was told twice, as %q", by)
+		t.Errorf("the same end was reported twice, as %q", by)
 	}
 	c.now = c.now.Add(20 * time.Second)
 	c.beat("n1")
@@ -578,7 +579,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("busy: %q, want %q", got, want)
 		}
 		if got := c.view("n1").Busy; got != "" {
-			t.Errorf("n1 waits for %q, which is itself or nobody", got)
+			t.Errorf("n1 waits for %q, want another node", got)
 		}
 	}
 	for _, tt := range []struct {
@@ -603,7 +604,7 @@ func TestTurns(t *testing.T) {
 	busy("n1")
 	c.f.ApplyRecord("n1", strconv.Itoa(version-1), nil, c.now) // or what was before
 	busy("n1")
-	record(nil) // somebody else wrote first: the announcement is refused
+	record(nil) // another process wrote first: the announcement is refused
 	busy("")
 	for _, p := range []taint.Phase{taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting} {
 		record(rec(p, true))
@@ -657,7 +658,7 @@ func TestDistrusted(t *testing.T) {
 	want("n1", "")
 	record("12", taint.ResultNeverPoweredOff)
 	want("n1", "n1")
-	want("n2", "n1") // whoever is led to the same machine
+	want("n2", "n1") // from each node that leads to the same machine
 	if got := c.f.DistrustingNode(taint.MachineRef{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
 		t.Errorf("another machine is distrusted by %s", got)
 	}
@@ -670,7 +671,7 @@ func TestDistrusted(t *testing.T) {
 	want("n2", "")
 }
 
-// Who is suspected of being dead, and why: the zero View suspects nobody by silence.
+// Which nodes are suspected of being dead, and why: the zero View suspects none for its silence.
 func TestSuspicion(t *testing.T) {
 	ready, not := taint.Look{Exists: true, Ready: corev1.ConditionTrue},
 		taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
@@ -684,7 +685,7 @@ func TestSuspicion(t *testing.T) {
 		{"not Ready", not, View{}, "NotReady"},
 		{"not Ready and silent", not, View{Stale: true, Heard: true}, "NotReady"},
 		{"silent", ready, View{Stale: true, Heard: true}, "LeaseStale"},
-		{"everybody is silent", ready, View{Stale: true}, ""},
+		{"all are silent", ready, View{Stale: true}, ""},
 		{"its device spoke", ready, View{Hint: Push}, "MachineWentOff"},
 		{"its device said so when it was polled", ready, View{Hint: Poll}, "MachineFoundOff"},
 		{"its line broke", ready, View{Hint: Line}, "LineBroke"},

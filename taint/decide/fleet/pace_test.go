@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// run is a run of writes on one node: so many pods, of which the first are storage's.
+// run is a number of writes on one node: so many pods, and the first of them are storage's.
 type run struct {
 	node        string
 	began       int // seconds
@@ -176,6 +176,6 @@ func TestPaceLeave(t *testing.T) {
 		t.Error("a was given, b waited")
 	}
 	if p.FinishTurn(a, false); p.NextTurn() != nil {
-		t.Error("nobody waits any more")
+		t.Error("no node waits any more")
 	}
 }

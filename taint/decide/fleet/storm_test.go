@@ -121,7 +121,7 @@ func TestHealthIsCounted(t *testing.T) {
 	want("one comes back elsewhere, as another Node", 7, 2, 3)
 }
 
-// No more power-offs than the limit are under way, of whatever number of nodes.
+// No more power-offs than the limit are under way at once, over all nodes.
 func TestPowerOffsAtOnce(t *testing.T) {
 	for n, most := range map[int]int{2: 1, 19: 1, 20: 2, 40: 3, 100: 6} {
 		c := newCluster(t, n)
@@ -285,7 +285,7 @@ func TestNodeThatMovesItself(t *testing.T) {
 	if got := c.part("n1", 1).Of; got != "topology.kubernetes.io/zone=a" {
 		t.Errorf("a zone that came later: %q", got)
 	}
-	// A reload that leaves the labels as they are believes nothing anew; one with others does.
+	// A reload that keeps the labels starts nothing again; one with other labels does.
 	c.f.SetLimits(&Limits{Domains: []Domain{{Label: "topology.kubernetes.io/zone"}}})
 	c.see("n1", map[string]string{"topology.kubernetes.io/zone": "b", "rack": "r1"}, true)
 	if got := c.part("n1", 1).Of; got != "topology.kubernetes.io/zone=a" {
@@ -396,7 +396,7 @@ func TestDevicesThatStopToAnswer(t *testing.T) {
 			providers.Answer{Observation: providers.Observation{State: s, At: c.now}, Got: c.now, Err: err})
 	}
 	gone := providers.WithClass(providers.ErrUnreachable, errors.New("no route to host"))
-	c.f.ApplyReachability("n99", providers.Answer{Err: gone}) // nobody
+	c.f.ApplyReachability("n99", providers.Answer{Err: gone}) // no such node
 	for _, n := range []string{"n1", "n3", "n5", "n7"} {
 		heard(n, providers.PowerUnknown, gone)
 	}
@@ -500,7 +500,7 @@ func TestCutOff(t *testing.T) {
 	back(0, 0)
 }
 
-// The control plane's nodes are told by labels, and their health with them.
+// Labels say which nodes belong to the control plane, and their health decides about it.
 func TestPlane(t *testing.T) {
 	c := newCluster(t, 5)
 	plane := map[string]string{"node-role.kubernetes.io/control-plane": ""}

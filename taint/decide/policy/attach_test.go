@@ -47,7 +47,7 @@ func attachment(pv string) action.Attachment {
 	return action.Attachment{Name: "va-" + pv, UID: "uid-" + pv, ResourceVersion: "1", PV: pv, Attacher: "csi"}
 }
 
-// A pod is ended, and kept, where that frees its volumes; then their attachments go, and nobody else's.
+// A pod is ended and kept if that frees its volumes. Then their attachments are deleted, and no others.
 func TestAttachments(t *testing.T) {
 	in := now.Add(3 * time.Second)
 	tests := []struct {
@@ -57,12 +57,12 @@ func TestAttachments(t *testing.T) {
 		change func(v *View)
 		want   string
 	}{
-		{"nobody waits for wait", waits(), []action.Pod{user("a", "v")}, nil, "end[a]"},
+		{"wait needs no waiting pod", waits(), []action.Pod{user("a", "v")}, nil, "end[a]"},
 		{"in its grace", waits(),
 			[]action.Pod{
 				{Namespace: "web", UID: "a", Owner: action.Owner{Kind: "ReplicaSet"}, Deleting: true, DeleteAt: in.Wall,
 					Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 3s"},
-		{"nobody deleted it", waits(),
+		{"it was not deleted", waits(),
 			[]action.Pod{
 				{UID: "a", Owner: action.Owner{Kind: "ReplicaSet"},
 					Volumes: []action.Volume{{PV: "v", Driver: "csi"}}}}, nil, "wait 5s"},
@@ -74,7 +74,7 @@ func TestAttachments(t *testing.T) {
 		{"a StatefulSet's", waits(),
 			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Owner.Kind = "StatefulSet"; return p }()}, nil,
 			"wait 30s"},
-		{"a pod of nobody's", waits(),
+		{"a pod without owner", waits(),
 			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Owner = action.Owner{}; return p }()}, nil,
 			"wait 30s"},
 		{"of another driver", waits(),
@@ -98,7 +98,7 @@ func TestAttachments(t *testing.T) {
 		{"one that stays uses it by another name", waits(),
 			[]action.Pod{user("a", "v"),
 				{Namespace: "elsewhere", UID: "b", Volumes: []action.Volume{{PV: "v", Claim: "x"}}}}, nil, "wait 5s"},
-		{"one whose volumes nobody read", waits(), []action.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}},
+		{"one whose volumes were not read", waits(), []action.Pod{user("a", "v"), {Name: "b", UID: "b", Claims: true}},
 			nil, "volumes[b]"},
 		{"one that stays has a claim that cannot be read", waits(), []action.Pod{user("a", "v"),
 			{Name: "b", UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
@@ -123,15 +123,15 @@ func TestAttachments(t *testing.T) {
 			func() Policy { p := waits(); p.Keep, p.Detach = false, false; return p }(), []action.Pod{user("a", "v"),
 				{UID: "b", Volumes: []action.Volume{{PV: "v"}}}}, nil, "end[a]"},
 
-		{"immediate: nobody looked who waits", hurries(), []action.Pod{user("a", "v")}, nil, "waiting[a]"},
-		{"immediate: nobody waits", hurries(), []action.Pod{user("a", "v")},
+		{"immediate: waiting pods not read", hurries(), []action.Pod{user("a", "v")}, nil, "waiting[a]"},
+		{"immediate: no pod waits", hurries(), []action.Pod{user("a", "v")},
 			func(v *View) { v.AwaitedClaims = map[string]bool{} }, "wait 5s"},
 		{"immediate: one waits for it", hurries(), []action.Pod{user("a", "v")},
 			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
 		{"immediate: in its grace", hurries(),
 			[]action.Pod{func() action.Pod { p := user("a", "v"); p.DeleteAt = in.Wall; return p }()},
 			func(v *View) { v.AwaitedClaims = map[string]bool{"web/claim-v": true} }, "end[a]"},
-		{"immediate: nobody deleted it", hurries(),
+		{"immediate: it was not deleted", hurries(),
 			[]action.Pod{func() action.Pod {
 				p := user("a", "v")
 				p.Deleting, p.DeleteAt = false, time.Time{}
@@ -172,7 +172,7 @@ func TestAttachments(t *testing.T) {
 		{"finished by itself", waits(),
 			[]action.Pod{func() action.Pod { p := user("a", "v"); p.Terminal = true; return p }()},
 			func(v *View) { v.listed(attachment("v")) }, "wait 30s"},
-		{"a tombstone that nobody deleted", waits(), []action.Pod{func() action.Pod {
+		{"a tombstone that was not deleted", waits(), []action.Pod{func() action.Pod {
 			p := entombed(user("a", "v"))
 			p.Deleting = false
 			return p
@@ -225,13 +225,13 @@ func (v *View) wroteAttachments(all []action.Attachment, how action.WriteResult)
 		map[string]action.WriteResult{"uid-v": how}, now)
 }
 
-// story plays Step against one node until it waits or leaves, and tells its acts.
+// story plays Step against one node until it waits or leaves, and keeps the actions.
 type story struct {
 	v     View
 	pods  []action.Pod
 	atts  []action.Attachment
 	waits map[string]bool
-	keep  bool // pods that are deleted stay: somebody else deletes them meanwhile
+	keep  bool // pods that are deleted stay: another controller deletes them meanwhile
 }
 
 func (s *story) play() string {
@@ -311,7 +311,7 @@ func TestAttachmentsAfterDeletion(t *testing.T) {
 			"deployment alone set"},
 		{"immediate, before the grace is over", []Policy{deletes, hurries()}, inGrace, false,
 			"end[deployment alone], detach[va-v va-w]", "deployment alone set"},
-		{"somebody else deletes what was ended", []Policy{deletes, waits()}, pods(), true,
+		{"another controller deletes what was ended", []Policy{deletes, waits()}, pods(), true,
 			"end[deployment], end[alone], detach[va-v va-w]", "set"},
 		{"a policy that ends all, and detaches",
 			[]Policy{{Name: "p", When: NotReady, Drivers: []string{"csi"}, Detach: true, WithoutProof: StorageFences}},
@@ -375,7 +375,7 @@ func TestDetachBeforeDone(t *testing.T) {
 	}
 }
 
-// What is loose is forgotten when the node is back, marked, or somebody uses it again.
+// A loose volume is forgotten when the node is back or marked, or when a pod uses the volume again.
 func TestLooseIsForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*View){
 		"back":         func(v *View) { v.Memory.ApplyLook(taint.Look{Exists: true, Ready: corev1.ConditionTrue}) },

@@ -40,7 +40,7 @@ func pod(name string) action.Pod {
 	}
 }
 
-// full is a policy of which every part says something.
+// full is a policy with every field set.
 func full() Policy {
 	return Policy{
 		Name: "p", When: NotReady, Nodes: mustParseSelector("rack=a"), Namespaces: []string{"web", "db"},
@@ -49,7 +49,7 @@ func full() Policy {
 	}
 }
 
-// announced is Step once the Node tells of the policy that acts.
+// announced runs Step with the policy's name on the Node, as after AnnouncePolicy.
 func announced(v View) (action.Decision, Effects) {
 	d, e := Step(v)
 	a, ok := d.Action.(action.AnnouncePolicy)
@@ -57,7 +57,7 @@ func announced(v View) (action.Decision, Effects) {
 		return d, e
 	}
 	if err := json.Unmarshal([]byte(a.Note), &v.Look.Unproven); err != nil {
-		panic(err) // no Node could be told
+		panic(err) // the Node's annotation cannot be made
 	}
 	return Step(v)
 }
@@ -131,7 +131,7 @@ func TestStep(t *testing.T) {
 			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},
 		{"a taint that closes it only to some",
 			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints[0].Key = "gpu" }, "wait 200ms"},
-		{"a taint that closes it to nobody", func(v *View, _ *Policy, _ *action.Pod) {
+		{"a taint that closes it to no pod", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Look.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule
 		}, "wait 200ms"},
 		{"node cordoned",
@@ -188,13 +188,13 @@ func TestStep(t *testing.T) {
 			p.Terminating = false
 		}, "end[a]"},
 		{"finished", func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal = true }, "wait 30s"},
-		{"ReplicaSet that nobody looked at", func(_ *View, p *Policy, pod *action.Pod) {
+		{"ReplicaSet that was not read", func(_ *View, p *Policy, pod *action.Pod) {
 			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "ReplicaSet"}
 		}, "owners[a]"},
 		{"ReplicaSet of a Deployment", func(_ *View, p *Policy, pod *action.Pod) {
 			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "Deployment", Known: true}
 		}, "end[a]"},
-		{"ReplicaSet of nobody", func(_ *View, p *Policy, pod *action.Pod) {
+		{"ReplicaSet without owner", func(_ *View, p *Policy, pod *action.Pod) {
 			p.Owners, pod.Owner = []string{"Deployment"}, action.Owner{Kind: "ReplicaSet", Known: true}
 		}, "wait 30s"},
 		{"ReplicaSets under a policy of StatefulSets",
@@ -213,9 +213,9 @@ func TestStep(t *testing.T) {
 			func(_ *View, p *Policy, pod *action.Pod) {
 				p.Drivers, pod.Claims, pod.Volumes = nil, true, nil
 			}, "end[a]"},
-		{"nobody deleted it",
+		{"it was not deleted",
 			func(_ *View, _ *Policy, pod *action.Pod) { pod.DeleteAt, pod.Deleting = time.Time{}, false }, "wait 5s"},
-		{"nobody deleted it, and nobody need",
+		{"it was not deleted, and need not be",
 			func(_ *View, p *Policy, pod *action.Pod) { p.Terminating, pod.DeleteAt = false, time.Time{} }, "end[a]"},
 		{"still in its grace",
 			func(_ *View, _ *Policy, pod *action.Pod) {
@@ -254,15 +254,15 @@ func TestStep(t *testing.T) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
 			v.Look.Ready, pod.Terminal, pod.Tombstone = corev1.ConditionTrue, true, true
 		}, "delete[a]"},
-		{"ended by somebody else",
+		{"ended by another controller",
 			func(_ *View, _ *Policy, pod *action.Pod) { pod.Terminal, pod.Tombstone = true, true }, "delete[a]"},
-		{"ended by somebody else, and still in its grace", func(_ *View, _ *Policy, pod *action.Pod) {
+		{"ended by another controller, and still in its grace", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.DeleteAt = true, true, now.Add(time.Second).Wall
 		}, "wait 30s"},
-		{"ended by somebody else, and nobody deleted it", func(_ *View, _ *Policy, pod *action.Pod) {
+		{"ended by another controller, and not deleted", func(_ *View, _ *Policy, pod *action.Pod) {
 			pod.Terminal, pod.Tombstone, pod.Deleting, pod.DeleteAt = true, true, false, time.Time{}
 		}, "wait 30s"},
-		{"ended by somebody else, under a policy that deletes what it ended",
+		{"ended by another controller, under a policy that deletes what it ended",
 			func(_ *View, p *Policy, pod *action.Pod) {
 				pod.Terminal, pod.Tombstone, p.Terminating = true, true, false
 			}, "wait 30s"},
@@ -305,8 +305,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// The Node tells of a policy before anything is written in its name, with the same reason, and once. It tells again if
-// the word is another. What was ended before is deleted at once.
+// The Node names a policy before anything is written in its name, with the same reason, and once. It is written again
+// if the withoutProof value changed. What was ended before is deleted at once.
 func TestFirstTheNodeTells(t *testing.T) {
 	p := full()
 	p.Detach = true
@@ -329,7 +329,7 @@ func TestFirstTheNodeTells(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		v         View
-		announces action.AnnouncePolicy // but for its Note
+		announces action.AnnouncePolicy // all but its Note
 		then      action.Decision
 	}{
 		{"ends", ends, action.AnnouncePolicy{Pods: ends.Pods}, action.Decision{
@@ -360,18 +360,18 @@ func TestFirstTheNodeTells(t *testing.T) {
 			tt.announces.Note = a.Note
 			want.Action = tt.announces
 			if diff := cmp.Diff(want, first); diff != "" {
-				t.Errorf("before the Node tells (-want +got):\n%s", diff)
+				t.Errorf("before the Node names the policy (-want +got):\n%s", diff)
 			}
 			then, same := Step(tt.v)
 			if diff := cmp.Diff(tt.then, then); diff != "" {
-				t.Errorf("once it tells (-want +got):\n%s", diff)
+				t.Errorf("once it names the policy (-want +got):\n%s", diff)
 			}
 			if !reflect.DeepEqual(its, same) {
 				t.Errorf("effects: got %+v of the announcement, want %+v", its, same)
 			}
 			tt.v.Look.Unproven[0].WithoutProof = "another word"
 			if d, _ := Step(tt.v); !action.Is[action.AnnouncePolicy](d) {
-				t.Errorf("told by another word: got %s, want AnnouncePolicy", action.Name(d.Action))
+				t.Errorf("another withoutProof on the Node: got %s, want AnnouncePolicy", action.Name(d.Action))
 			}
 		})
 	}
@@ -383,7 +383,7 @@ func TestFirstTheNodeTells(t *testing.T) {
 	}
 }
 
-// A pod that the API server lets nobody delete holds up no other.
+// A pod that the API server refuses to delete delays no other pod.
 func TestRefusedPods(t *testing.T) {
 	v := View{Now: now, Look: down(), Listed: true, Policies: []Policy{full()}}
 	stuck := pod("stuck")

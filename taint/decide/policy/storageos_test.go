@@ -22,7 +22,7 @@ import (
 var (
 	well    = storage.Health{Known: true, Healthy: true}
 	sick    = storage.Health{Known: true, Why: "offline"}
-	unknown = storage.Health{Why: "nobody knows"}
+	unknown = storage.Health{Why: "not reported"}
 )
 
 // fenced is the preset, with a word.
@@ -33,7 +33,7 @@ func fenced(word WithoutProof) Policy {
 	return rule
 }
 
-// A spell begins with what is unhealthy, and again after it was healthy or has expired; what nobody knows changes
+// A spell begins when a node becomes unhealthy, and again after it was healthy or has expired. Unknown health changes
 // nothing.
 func TestSpells(t *testing.T) {
 	type at struct {
@@ -275,14 +275,15 @@ func TestStorageOSStories(t *testing.T) {
 			m.add("a", yes, "csi/1")
 			m.pass(t, time.Minute)
 		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1"}, nil},
-		{"but once it is not Ready any more, which a dead one tells late", StorageFences, func(t *testing.T, m *model) {
-			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
-			m.add("a", yes, "csi/1")
-			m.pass(t, 50*time.Second)
-			m.look.Ready = corev1.ConditionUnknown
-			m.add("late", yes, "csi/2")
-			m.pass(t, time.Minute)
-		}, []string{"0s: end a", "0s: delete a", "0s: detach va-1", "50s: clear csi/1"}, nil},
+		{"but once it is not Ready any more, which a dead node reports late", StorageFences,
+			func(t *testing.T, m *model) {
+				m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
+				m.add("a", yes, "csi/1")
+				m.pass(t, 50*time.Second)
+				m.look.Ready = corev1.ConditionUnknown
+				m.add("late", yes, "csi/2")
+				m.pass(t, time.Minute)
+			}, []string{"0s: end a", "0s: delete a", "0s: detach va-1", "50s: clear csi/1"}, nil},
 		{"and not after its storage was healthy", StorageFences, func(t *testing.T, m *model) {
 			m.look.Ready, m.look.Taints = corev1.ConditionTrue, nil
 			m.add("a", yes, "csi/1")
@@ -352,7 +353,7 @@ func TestStorageOSStories(t *testing.T) {
 			[]string{"0s: end b", "0s: delete b", "0s: detach va-3", "1h0m0s: end a", "1h0m0s: delete a",
 				"1h0m0s: detach va-1", "1h0m0s: detach va-2"},
 			[]reason.Reason{reason.PolicySkipped}},
-		{"a volume of which nobody knows", AcceptDuplicates, func(t *testing.T, m *model) {
+		{"a volume of unknown health", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.health["1"] = unknown
 			m.pass(t, time.Minute)
@@ -378,7 +379,7 @@ func TestStorageOSStories(t *testing.T) {
 		},
 			[]string{"0s refused: end a", "0s: end b", "0s: delete b", "0s: detach va-2", "5s refused: end a",
 				"10s: end a", "10s: delete a", "10s: detach va-1"}, nil},
-		{"until 25 s are over, and then an error is told", AcceptDuplicates, func(t *testing.T, m *model) {
+		{"until 25 s are over, and then an error is reported", AcceptDuplicates, func(t *testing.T, m *model) {
 			m.add("a", yes, "csi/1")
 			m.refuse = func(action.Decision, string) bool { return true }
 			m.pass(t, 30*time.Second)
@@ -473,15 +474,15 @@ func TestStorageOSStories(t *testing.T) {
 				told = append(told, n.Why)
 			}
 			if !slices.Equal(slices.Compact(told), tt.told) {
-				t.Errorf("told: got %v, want %v", m.told, tt.told)
+				t.Errorf("notes: got %v, want %v", m.told, tt.told)
 			}
 		})
 	}
 }
 
-// Whatever happens in whatever order: no pod is ended but on a node whose storage says that it is unhealthy, whose
-// every volume there is healthy, and that has the label; nothing is tried twice within the retry interval, or after the
-// timeout; and once all is quiet, what should have gone has.
+// In any order of events: a pod is ended only if the storage says that its node is unhealthy and that all its volumes
+// there are healthy, and if it has the label. Nothing is tried twice within the retry interval, or after the timeout.
+// Once all is quiet, every pod that should have gone has gone.
 func TestStorageOSHistories(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -22,7 +22,7 @@ const (
 	refuses  habit = "refuses"  // for the moment
 	never    habit = "never"    // refuses for good
 	hangs    habit = "hangs"    // accepts, and changes for ever
-	down     habit = "down"     // answers nobody
+	down     habit = "down"     // never answers
 	obeysDay habit = "obeysDay" // the day after: it refuses once
 )
 
@@ -164,7 +164,8 @@ func TestPacemakerTopology(t *testing.T) {
 	}
 }
 
-// Whoever asks when nobody says On any more goes on to the next level once the time of one is over, and not before.
+// Once no device says On any more, the question moves to the next level when the time of the current one is over, and
+// not before.
 func TestOverdue(t *testing.T) {
 	two := []Device{{Name: "a", Limits: Limits{Timeout: 5 * time.Second}}, {Name: "b", Level: 1}}
 	half := []Device{two[0], {Name: "b", Level: 1}, {Name: "c", Level: 1}}

@@ -58,8 +58,8 @@ func TestDecided(t *testing.T) {
 		{"on", devices(0, 1), []providers.PowerState{none, on}, true},
 		{"changing", devices(0, 1), []providers.PowerState{changing, none}, true},
 		{"a disagreement, and a third is missing", devices(0, 1, 2), []providers.PowerState{off, on, none}, true},
-		{"a level of which one is missing", devices(0, 0), []providers.PowerState{off, none}, false},
-		{"a level of which one is missing, and another that is off", devices(0, 0, 1),
+		{"a level with one missing", devices(0, 0), []providers.PowerState{off, none}, false},
+		{"a level with one missing, and another that is off", devices(0, 0, 1),
 			[]providers.PowerState{off, none, off}, true},
 
 		{"an outlet is on", bmcAndOutlets, []providers.PowerState{none, on, none}, false},
@@ -170,7 +170,7 @@ func TestVerdict(t *testing.T) {
 			var a Answers
 			a.SetDevices(tt.of...)
 			if !a.Answer.Got.IsZero() || a.State(0) != unknown || a.State(7) != unknown {
-				t.Error("nobody was asked, and there is an answer")
+				t.Error("no device was asked, and there is an answer")
 			}
 			var said []providers.Answer
 			for i, s := range tt.say { // each asked a little later, and answered in the end
@@ -307,7 +307,7 @@ func TestBackoff(t *testing.T) {
 		a.ApplyAnswers(answer(unknown, 0))
 	}
 	if a.ResetHistory(); a.Backoff() != time.Second {
-		t.Errorf("anew: after %s", a.Backoff())
+		t.Errorf("again: after %s", a.Backoff())
 	}
 }
 
@@ -417,7 +417,7 @@ func TestUnexplained(t *testing.T) {
 		neverOff bool
 	}{
 		{"it is back", func(*taint.Look, *taint.Record) {}, true, false},
-		{"its device told no run", func(_ *taint.Look, r *taint.Record) { r.Run = "" }, false, true},
+		{"its device reported no run", func(_ *taint.Look, r *taint.Record) { r.Run = "" }, false, true},
 		{"started since", func(_ *taint.Look, r *taint.Record) { r.Restart = "2" }, false, false},
 		{"a boot id of its own", func(l *taint.Look, _ *taint.Record) { l.BootID = "c" }, false, false},
 		{"no heartbeat", func(l *taint.Look, _ *taint.Record) { l.LeaseRV = "7" }, false, false},
@@ -435,8 +435,8 @@ func TestUnexplained(t *testing.T) {
 	}
 }
 
-// Of several devices the first that tells a run stands in the record, and what that one tells later is compared with
-// it, and no other's.
+// Of several devices the record keeps the first one that reports a run. What that device reports later is compared with
+// it, and no other's reports are.
 func TestRunOfSeveralDevices(t *testing.T) {
 	telling := func(runs ...string) (a Answers) {
 		a.SetDevices(devices(0, 1, 2)[:len(runs)]...)
@@ -462,7 +462,7 @@ func TestRunOfSeveralDevices(t *testing.T) {
 	} {
 		if got := telling(strings.Split(tt.runs, " ")...).
 			RunNow(&taint.Record{Run: "1", RunBy: tt.by}); got != tt.want {
-			t.Errorf("%q, told by %q: run %q now, want %q", tt.runs, tt.by, got, tt.want)
+			t.Errorf("%q, reported by %q: run %q now, want %q", tt.runs, tt.by, got, tt.want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestWithin(t *testing.T) {
 		at   int // milliseconds after the question began
 		err  error
 	}{
-		{"nobody", nil, unknown, "", 0, providers.ErrNotFound},
+		{"none", nil, unknown, "", 0, providers.ErrNotFound},
 		{"the only host is off", []Host{dead}, off, "bmcs/x is Off", 20, nil},
 		{"and its hypervisor was never heard", []Host{with(dead, func(h *Host) { h.First = providers.PlaceAnswer{} })},
 			off, "bmcs/x is Off", 20, nil},
@@ -102,8 +102,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// lodging is a guest and three hosts, one of which loses its power, and it may migrate once, at any moment of a
-// question. A step is one thing that happens, a millisecond apart.
+// lodging is a guest and three hosts. One host loses its power, and the guest may migrate once, at any moment of a
+// question. A step is one event; events are a millisecond apart.
 type lodging struct {
 	rng    *rand.Rand
 	hosts  []Host
@@ -151,8 +151,8 @@ func (l *lodging) happens() {
 	}
 }
 
-// TestNoMigrationIsMissed plays many histories of a question while the guest migrates and a host dies: whoever says Off
-// is right. The questions come in any order, so it is the rule that refuses what was asked too early.
+// TestNoMigrationIsMissed plays many histories of a question while the guest migrates and a host dies: every Off is
+// right. The questions come in any order, so the rule must refuse answers to questions that were asked too early.
 func TestNoMigrationIsMissed(t *testing.T) {
 	proven, raced, refused := 0, 0, 0
 	for seed := range uint64(200_000) {
