@@ -108,7 +108,7 @@ func TestAskRun(t *testing.T) {
 		err   error
 		want  string
 	}{
-		{"told", uuid, 0, nil, "1"},
+		{"reported", uuid, 0, nil, "1"},
 		{"by another machine", other, 0, nil, ""},
 		{"before the question", uuid, -time.Millisecond, nil, ""},
 		{"beside an error", uuid, 0, errors.New("boom"), ""},
@@ -216,60 +216,61 @@ func TestIdentify(t *testing.T) {
 	const a, b, zeros = "4c4c4544-0042-4a10-8056-b4c04f384631", "5c4c4544-0042-4a10-8056-b4c04f384631",
 		"00000000-0000-0000-0000-000000000000"
 	for _, tt := range []struct {
-		name, node, told string
-		claimed          bool
-		want             error
+		name, node, reported string
+		claimed              bool
+		want                 error
 	}{
 		{"same", a, a, true, nil},
 		{"same, the other byte order", a, "44454c4c-4200-104a-8056-b4c04f384631", true, nil},
 		{"another machine", a, b, false, providers.ErrIdentity},
 		{"another machine, claimed", a, b, true, providers.ErrIdentity},
-		{"the device tells none", a, "", false, nil},
-		{"the device tells none, claimed", a, "", true, providers.ErrIdentity},
-		{"the node tells none", "", b, false, nil},
-		{"the node tells none, claimed", "", b, true, providers.ErrIdentity},
+		{"the device reports none", a, "", false, nil},
+		{"the device reports none, claimed", a, "", true, providers.ErrIdentity},
+		{"the node reports none", "", b, false, nil},
+		{"the node reports none, claimed", "", b, true, providers.ErrIdentity},
 		{"zeros on both sides, claimed", zeros, zeros, true, providers.ErrIdentity},
 		{"the node's are zeros, claimed", zeros, b, true, providers.ErrIdentity},
 		{"the device's are zeros, claimed", a, zeros, true, providers.ErrIdentity},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
-			if err := target.VerifyIdentity(providers.Observation{SystemUUID: tt.told}); !errors.Is(err, tt.want) ||
+			if err := target.VerifyIdentity(providers.Observation{SystemUUID: tt.reported}); !errors.Is(err, tt.want) ||
 				(err == nil) != (tt.want == nil) {
-				t.Errorf("VerifyIdentity(%q) = %v, want %v", tt.told, err, tt.want)
+				t.Errorf("VerifyIdentity(%q) = %v, want %v", tt.reported, err, tt.want)
 			}
 		})
 	}
 }
 
-// A node that is called after another machine gets neither a proof of that machine nor its power: its system UUID must
-// be the device's, where the device tells one. A list is the operator's word, and a device that tells none cannot be
+// A node that is called after another machine gets neither a proof of that machine nor its power. Its system UUID must
+// be the device's, if the device reports one. A list is the operator's word, and a device that reports none cannot be
 // compared.
 func TestNodeByAnotherName(t *testing.T) {
 	const zeros = "00000000-0000-0000-0000-000000000000"
 	for _, tt := range []struct {
-		name, node, told string
-		named, claimed   bool
-		proves, acts     bool
+		name, node, reported string
+		named, claimed       bool
+		proves, acts         bool
 	}{
 		{"by name, the same", uuid, uuid, true, false, true, true},
 		{"by name, the other byte order", uuid, swapped, true, false, true, true},
 		{"by name, another machine's", uuid, other, true, false, false, false},
-		{"by name, the node tells none", "", other, true, false, false, false},
-		{"by name, the node tells zeros", zeros, other, true, false, false, false},
-		{"by name, the node tells no UUID", "n1", other, true, false, false, false},
-		{"by name, the device tells none", uuid, "", true, false, true, true},
-		{"by name, the device tells zeros", "", zeros, true, false, true, true},
-		{"by a label in a template, the node tells none", "", other, true, true, false, false},
-		{"by a label in a template, the device tells none", uuid, "", true, true, true, false},
-		{"by an annotation, the node tells none", "", other, false, true, true, false},
-		{"in a list, the node tells none", "", other, false, false, true, true},
+		{"by name, the node reports none", "", other, true, false, false, false},
+		{"by name, the node reports zeros", zeros, other, true, false, false, false},
+		{"by name, the node reports no UUID", "n1", other, true, false, false, false},
+		{"by name, the device reports none", uuid, "", true, false, true, true},
+		{"by name, the device reports zeros", "", zeros, true, false, true, true},
+		{"by a label in a template, the node reports none", "", other, true, true, false, false},
+		{"by a label in a template, the device reports none", uuid, "", true, true, true, false},
+		{"by an annotation, the node reports none", "", other, false, true, true, false},
+		{"in a list, the node reports none", "", other, false, false, true, true},
 		{"in a list, another machine's", uuid, other, false, false, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := providers.Target{Node: "n1", ID: "m1", SystemUUID: tt.node, Named: tt.named, Claimed: tt.claimed}
 			p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-				return providers.Observation{State: providers.PowerOff, SystemUUID: tt.told, At: providers.Now()}, nil
+				return providers.Observation{State: providers.PowerOff, SystemUUID: tt.reported, At: providers.Now()},
+					nil
 			})
 			a := providers.Ask(t.Context(), p, "p", target, providers.Now)
 			if (a.State == providers.PowerOff) != tt.proves || errors.Is(a.Err, providers.ErrIdentity) == tt.proves {
@@ -286,25 +287,26 @@ func TestNodeByAnotherName(t *testing.T) {
 // Addresses identify a machine if nothing else does.
 func TestIdentifyByAddresses(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		node    providers.Target
-		told    providers.Observation
-		claimed error // of a claimed one, beside the operator's
-		want    error
+		name     string
+		node     providers.Target
+		reported providers.Observation
+		claimed  error // of a claimed one, beside the operator's
+		want     error
 	}{
 		{name: "one in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"},
-			told: providers.Observation{Addresses: "10.0.0.2"}},
+			reported: providers.Observation{Addresses: "10.0.0.2"}},
 		{name: "none in common", node: providers.Target{Addresses: "10.0.0.1 10.0.0.2"},
-			told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
-		{name: "the node tells none", told: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
-		{name: "the device tells none", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
+			reported: providers.Observation{Addresses: "10.0.0.20"}, want: providers.ErrIdentity},
+		{name: "the node reports none", reported: providers.Observation{Addresses: "10.0.0.20"},
+			want: providers.ErrIdentity},
+		{name: "the device reports none", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
 			claimed: providers.ErrIdentity},
 		{name: "one in common and no UUID of the node", node: providers.Target{Addresses: "10.0.0.1"},
-			told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.1"}},
+			reported: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.1"}},
 		{name: "one in common and another UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
-			told: providers.Observation{SystemUUID: other, Addresses: "10.0.0.1"}, want: providers.ErrIdentity},
+			reported: providers.Observation{SystemUUID: other, Addresses: "10.0.0.1"}, want: providers.ErrIdentity},
 		{name: "none in common and the same UUID", node: providers.Target{SystemUUID: uuid, Addresses: "10.0.0.1"},
-			told: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.2"}, want: providers.ErrIdentity},
+			reported: providers.Observation{SystemUUID: uuid, Addresses: "10.0.0.2"}, want: providers.ErrIdentity},
 	} {
 		for _, claimed := range []bool{false, true} {
 			tg, want := tt.node, tt.want
@@ -312,13 +314,13 @@ func TestIdentifyByAddresses(t *testing.T) {
 			if tg.Claimed = claimed; claimed && want == nil {
 				want = tt.claimed
 			}
-			if err := tg.VerifyIdentity(tt.told); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			if err := tg.VerifyIdentity(tt.reported); !errors.Is(err, want) || (err == nil) != (want == nil) {
 				t.Errorf("%s, claimed %t: got %v, want %v", tt.name, claimed, err, want)
 			}
 			a := providers.Ask(t.Context(),
 				scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-					tt.told.State, tt.told.At = providers.PowerOff, providers.Now()
-					return tt.told, nil
+					tt.reported.State, tt.reported.At = providers.PowerOff, providers.Now()
+					return tt.reported, nil
 				}), "p", tg, providers.Now)
 			if (a.State == providers.PowerOff) != (tt.want == nil) || !errors.Is(a.Err, tt.want) {
 				t.Errorf("%s, claimed %t: asked, got %s, %v; want %v", tt.name, claimed, a.State, a.Err, tt.want)
@@ -361,29 +363,31 @@ func TestConfirm(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	boom := providers.WithClass(providers.ErrUnreachable, errors.New("503 Service Unavailable"))
 	for _, tt := range []struct {
-		name    string
-		node    string
-		claimed bool
-		told    string
-		before  time.Duration // the answer is of so long before the call
-		err     error
-		want    error
+		name     string
+		node     string
+		claimed  bool
+		reported string
+		before   time.Duration // the answer is of so long before the call
+		err      error
+		want     error
 	}{
-		{name: "same", node: uuid, claimed: true, told: swapped},
+		{name: "same", node: uuid, claimed: true, reported: swapped},
 		{name: "the device cannot tell", node: uuid},
 		{name: "the device cannot tell, claimed", node: uuid, claimed: true, want: providers.ErrIdentity},
-		{name: "another machine", node: uuid, told: other, want: providers.ErrIdentity},
+		{name: "another machine", node: uuid, reported: other, want: providers.ErrIdentity},
 		{name: "no answer", node: uuid, err: boom, want: boom},
-		{name: "no answer, and a placeholder", node: uuid, told: "00000000-0000-0000-0000-000000000000", err: boom,
+		{name: "no answer, and a placeholder", node: uuid, reported: "00000000-0000-0000-0000-000000000000", err: boom,
 			want: boom},
-		{name: "who it is, but not its power", node: uuid, claimed: true, told: uuid, err: boom},
-		{name: "another machine, and not its power", node: uuid, told: other, err: boom, want: providers.ErrIdentity},
-		{name: "who it was", node: uuid, told: uuid, before: time.Millisecond, want: providers.ErrStale},
-		{name: "who it was, and not its power", node: uuid, told: uuid, before: time.Millisecond, err: boom,
+		{name: "who it is, but not its power", node: uuid, claimed: true, reported: uuid, err: boom},
+		{name: "another machine, and not its power", node: uuid, reported: other, err: boom,
+			want: providers.ErrIdentity},
+		{name: "who it was", node: uuid, reported: uuid, before: time.Millisecond, want: providers.ErrStale},
+		{name: "who it was, and not its power", node: uuid, reported: uuid, before: time.Millisecond, err: boom,
 			want: providers.ErrStale},
 	} {
 		p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{SystemUUID: tt.told, At: providers.InstantOf(start.Add(-tt.before))}, tt.err
+			return providers.Observation{SystemUUID: tt.reported, At: providers.InstantOf(start.Add(-tt.before))},
+				tt.err
 		})
 		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
 		if err := providers.ConfirmIdentity(t.Context(), p, target,
@@ -422,7 +426,7 @@ func TestAskAll(t *testing.T) {
 		"liar":    off("Off", other, start),
 		"late":    off("Off", uuid, start.Add(-time.Millisecond)),
 		"strange": {State: providers.PowerChanging + 1, Raw: strings.Repeat("x", 1000), At: providers.InstantOf(start)},
-		"nobody":  off("Off", uuid, start),
+		"no name": off("Off", uuid, start),
 	}
 	boom := providers.WithClass(providers.ErrDenied, errors.New("403 Forbidden"))
 	zone := providers.WithClass(providers.ErrUnreachable, errors.New("zone impaired"))

@@ -46,17 +46,17 @@ const agentsPath = "PATH=/usr/sbin:/usr/bin:/ko-app"
 // setUp merges /bin, /sbin and /lib into /usr before anything is unpacked, as the release wants it.
 const setUp = `cd "$1" && for d in bin sbin lib lib64; do mkdir -p usr/$d && ln -s usr/$d $d; done`
 
-// record keeps what each package says of itself where scanners of images look for it, and the checksums of the
-// packages, by which a later build can be held against this one. Nothing else in the image tells what is in it: dpkg
-// was not asked to install anything.
+// record keeps what each package says about itself, in the place where scanners of images look for it. It also keeps
+// the packages' checksums, so that a later build can be compared with this one. The image has no other list of its
+// packages, because dpkg installed none of them.
 const record = `set -e
 cd "$1/var/cache/apt/archives"
 mkdir -p "$1/var/lib/dpkg/status.d" "$1/usr/share/forcefence"
 for deb in *.deb; do dpkg-deb --field "$deb" >"$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done
 sha256sum *.deb >"$1/usr/share/forcefence/packages"`
 
-// dropped is what no agent reads, what was made for a machine with an init and a package manager, and what tells of the
-// building machine. Licences stay: usr/share/doc/*/copyright.
+// dropped lists what no agent reads: files for a machine with an init and a package manager, and traces of the building
+// machine. Licences stay: usr/share/doc/*/copyright.
 var dropped = []string{
 	"boot", "dev", "proc", "run", "sys", "tmp", "etc/apt", "etc/fstab", "etc/hostname", "etc/hosts", "etc/mtab",
 	"etc/resolv.conf",

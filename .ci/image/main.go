@@ -331,7 +331,7 @@ func together(made []v1.ImageIndex, lowest, top v1.Layer, p v1.Platform) (v1.Ima
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.RootFS, config.History = whole.RootFS, nil // it would tell of the first one's layers only
+	config.RootFS, config.History = whole.RootFS, nil // it would list the first one's layers only
 	config.Created.Time = config.Created.UTC()        // ko writes it in the builder's time zone
 	if lowest != nil {
 		config.Config.Env = append(
@@ -358,7 +358,7 @@ func lastCommit(ctx context.Context, source string) (string, error) {
 	return when, nil
 }
 
-// check opens the archive again, as whoever imports it will, and holds it against what the manifests rely on.
+// check opens the archive again, as its importer will, and compares it with what the manifests rely on.
 func check(archive, dir string, labels map[string]string, hasAgents bool) error {
 	if err := oci.Unpack(archive, dir); err != nil {
 		return err

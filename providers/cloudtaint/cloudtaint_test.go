@@ -32,7 +32,7 @@ func provider(t *testing.T, trust cloudtaint.Trust, n *node) providers.Provider 
 	t.Helper()
 	c := cloudtaint.Type().NewConfig().(*cloudtaint.Config)
 	if len(c.Validate()) != 1 {
-		t.Error("the defaults alone say whom to trust")
+		t.Error("the defaults alone name a provider to trust")
 	}
 	if c.Trust = trust; len(c.Validate()) != 0 {
 		t.Fatal(c.Validate())
@@ -49,7 +49,7 @@ func ask(t *testing.T, p providers.Provider) providers.Answer {
 	return providers.Ask(t.Context(), p, "cloud", providers.Target{Node: "n1", ID: "n1"}, providers.Now)
 }
 
-// The taint is an Off only when it came after the node stopped being Ready, in one life of it, and stands there when
+// The taint is an Off only if it came after the node stopped being Ready, in the same life, and is still there when
 // asked.
 func TestState(t *testing.T) {
 	look := func(uid, boot, ready string, taints ...providers.NodeTaint) providers.Node {
@@ -94,7 +94,7 @@ func TestState(t *testing.T) {
 		{"another effect",
 			[]providers.Node{bare, look("u", "b", "Unknown", providers.NodeTaint{Key: key, Effect: "NoExecute"})},
 			unknown, "no shutdown taint"},
-		{"the taint counts whatever its value",
+		{"the taint counts with any value",
 			[]providers.Node{bare,
 				look("u", "b", "Unknown", providers.NodeTaint{Key: key, Value: "x", Effect: "NoSchedule"})}, off,
 			"shutdown taint"},
@@ -116,7 +116,7 @@ func TestState(t *testing.T) {
 				t.Errorf("got %s (%q), %v, want %s (%q)", a.State, a.Raw, a.Err, tc.want, tc.raw)
 			}
 			if b.State != unknown {
-				t.Errorf("trust nobody: got %s (%q)", b.State, b.Raw)
+				t.Errorf("trust no provider: got %s (%q)", b.State, b.Raw)
 			}
 		})
 	}
@@ -148,9 +148,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("a power action: got %v", err)
 		}
 	}
-	c := &cloudtaint.Config{Trust: "everybody"}
+	c := &cloudtaint.Config{Trust: "all"}
 	if len(c.Validate()) != 1 {
-		t.Error("everybody may be trusted")
+		t.Error("Trust accepts all")
 	}
 	alone, err := (&cloudtaint.Config{Trust: cloudtaint.TrustCCM}).New(providers.Options{})
 	if err != nil {

@@ -47,7 +47,7 @@ func saying(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = w.Write([]byte(body)) }
 }
 
-// Only a container of which word, flags, process, exit code and namespace agree is off.
+// A container is off only if its state, flags, process, exit code and namespace agree.
 func TestSee(t *testing.T) {
 	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
 		providers.PowerUnknown
@@ -277,7 +277,7 @@ func TestEventsThatTellNothing(t *testing.T) {
 	}
 }
 
-// After each connection the targets that do not run are told of, and once more a while later those that ended
+// After each connection the targets that do not run are reported, and once more a while later those that ended
 // meanwhile.
 func TestLooksOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -412,7 +412,7 @@ func open(t *testing.T, socket string) *container.Provider {
 	return container.New(c, providers.Options{Name: "laptop", Log: slog.New(slog.DiscardHandler)})
 }
 
-// newProvider is open for one that ends with the test.
+// newProvider opens a provider that is closed when the test ends.
 func newProvider(t *testing.T, socket string) *container.Provider {
 	t.Helper()
 	p := open(t, socket)

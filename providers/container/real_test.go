@@ -44,7 +44,7 @@ func suite(t *testing.T, e *engine) {
 			m, p := e.add(t, nil), e.proxy(t)
 			m.power(true)
 			return &providertest.Bench{
-				Provider: open(t, p.socket), Target: m.target(), Missing: providers.Target{Node: "n0", ID: "nobody"},
+				Provider: open(t, p.socket), Target: m.target(), Missing: providers.Target{Node: "n0", ID: "no-such"},
 				Running: m.runs, SetPower: m.power, SetFault: p.set, Requests: p.requests.All,
 			}
 		},
@@ -173,7 +173,7 @@ func sharedNamespace(t *testing.T, e *engine, p providers.Provider) {
 	}
 }
 
-// events: what a Watch tells, also after it lost its engine.
+// events checks what a Watch reports, also after it lost its engine.
 func events(t *testing.T, e *engine) {
 	through := e.proxy(t)
 	m, down, other := e.add(t, nil), e.add(t, nil), e.add(t, nil)

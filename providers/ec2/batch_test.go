@@ -107,7 +107,7 @@ func TestBatchesInPieces(t *testing.T) {
 			}
 			c.SetFault(tt.fault)
 			before := c.Calls("", "DescribeInstances")
-			// of which a zone that hangs takes a third, and then all
+			// one hanging zone takes a third of it, and then all of it
 			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 			defer cancel()
 			for i, a := range providers.AskAll(ctx, g, "aws", targets, providers.Now) {

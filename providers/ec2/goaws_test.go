@@ -180,7 +180,7 @@ func TestWatchGoAws(t *testing.T) {
 	kit.Must(t, err)
 	kit.Until(t, "the log",
 		func() bool { return strings.Contains(said.String(), "there is no such queue at this address") })
-	two.CutPower() // of which no event comes
+	two.CutPower() // without an event
 	g.create()
 	seen = append(seen, providertest.AwaitReports(t, reports, "two Off stopped")...)
 	g.send(event(one, "stopped"))

@@ -212,7 +212,7 @@ echo 'Status: ON'`)
 	}
 }
 
-// Values that an agent would read as something else are refused, wherever they come from.
+// Values that an agent would misread are refused, from every source.
 func TestValuesThatAgentsMisread(t *testing.T) {
 	for _, value := range []string{
 		"x\naction=off", "x\raction=off", "x\x00", "x ", " x", "\u2003x", `"x"`, "x\xff", "x\u0085y"} {

@@ -53,9 +53,9 @@ func endLeft(t testing.TB, word string) {
 	})
 }
 
-// Whatever an agent started is gone when the call returns: what left its process group and session, what was orphaned,
-// what holds its output open, and what ignores signals. So it is whether the agent answered, or was ended at the
-// deadline.
+// Every process that an agent started is gone when the call returns: those that left its process group and session,
+// orphans, those that hold its output open, and those that ignore signals. That is so if the agent answered, and if it
+// was ended at the deadline.
 func TestLeavesChildren(t *testing.T) {
 	for i, tt := range []struct{ name, start string }{
 		{"a child", "sleep N &"},

@@ -40,8 +40,8 @@ func ParseTrap(b []byte) (isPET bool, specific uint32, ok bool) {
 	return t.pet, t.specific, ok
 }
 
-// Packets returns what takes a packet from an address, beside a BMC that has another or the same, and is asked by
-// nobody.
+// Packets returns a function that takes a packet from an address, for a BMC with that address or another. Nothing else
+// asks this BMC.
 func Packets(bmc, from netip.Addr, b []byte) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &trapWatch{sources: map[netip.Addr][]int{bmc: {0}}, lastTraps: make([]trapped, 1)}

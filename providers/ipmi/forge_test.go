@@ -172,7 +172,7 @@ func TestForgedRefusals(t *testing.T) {
 		"of no session": func(kind byte, asked packet, _ []byte) []packet {
 			return []packet{refusal(kind, asked[16], name, make([]byte, 4))}
 		},
-		"of a session that everybody knows": func(kind byte, asked packet, _ []byte) []packet {
+		"of a publicly known session": func(kind byte, asked packet, _ []byte) []packet {
 			return []packet{refusal(kind, asked[16], name, known)}
 		},
 		"a wrong proof": func(kind byte, asked packet, _ []byte) []packet {
@@ -371,7 +371,7 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSecretsStaySecret: neither the log nor an error contains the password or the BMC's key, whatever fails.
+// TestSecretsStaySecret: in no failure does the log or an error contain the password or the BMC's key.
 func TestSecretsStaySecret(t *testing.T) {
 	const secret, key = "tr0ub4dor&3", "0x4b65797321"
 	s := newSoft(t, secret)

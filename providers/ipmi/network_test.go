@@ -365,7 +365,8 @@ func TestLostSessionsAreEnded(t *testing.T) {
 	})
 }
 
-// TestShortCalls: a BMC that has forgotten its session is found out by calls none of which waits long enough.
+// TestShortCalls: calls that are each too short to wait for an answer find out together that a BMC has forgotten its
+// session.
 func TestShortCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, p, of := newRemote(t, 1, nil)

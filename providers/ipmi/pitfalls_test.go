@@ -80,7 +80,7 @@ func TestSystemGUID(t *testing.T) {
 	const swapped = "33221100-5544-7766-8899-aabbccddeeff"
 	cases := []struct {
 		name, guid, node string
-		told             string // "": nothing
+		reported         string // "": nothing
 		class            error
 	}{
 		{"as SMBIOS writes it", "33221100554477668899aabbccddeeff", machineUUID, machineUUID, nil},
@@ -89,7 +89,7 @@ func TestSystemGUID(t *testing.T) {
 		{"in reverse, of a node with old firmware", "ffeeddccbbaa99887766554433221100", swapped, machineUUID, nil},
 		{"another machine's", "33221100554477668899aabbccddeefe", machineUUID, "", providers.ErrIdentity},
 		{"another machine's, in reverse", "feeeddccbbaa99887766554433221100", machineUUID, "", providers.ErrIdentity},
-		{"nobody knows the node's", "33221100554477668899aabbccddeeff", "", machineUUID, nil},
+		{"the node's is unknown", "33221100554477668899aabbccddeeff", "", machineUUID, nil},
 		{"zeros", strings.Repeat("00", 16), machineUUID, "", nil},
 		{"ones", strings.Repeat("ff", 16), machineUUID, "", nil},
 		{"what boards ship with, in reverse", "09000800070006000005000400020003", machineUUID, "", nil},
@@ -111,8 +111,8 @@ func TestSystemGUID(t *testing.T) {
 				}
 				return
 			}
-			if a.State != providers.PowerOn || a.SystemUUID != c.told || a.Err != nil {
-				t.Errorf("got %s of %q, %v; want On of %q", a.State, a.SystemUUID, a.Err, c.told)
+			if a.State != providers.PowerOn || a.SystemUUID != c.reported || a.Err != nil {
+				t.Errorf("got %s of %q, %v; want On of %q", a.State, a.SystemUUID, a.Err, c.reported)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestRefusedLogin(t *testing.T) {
 	must(t, err)
 	for name, edit := range map[string]func(*ipmi.Config){
 		"password": func(c *ipmi.Config) { must(t, os.WriteFile(c.PasswordFile, []byte("wrong"), 0o600)) },
-		"user":     func(c *ipmi.Config) { c.Username = "nobody" },
+		"user":     func(c *ipmi.Config) { c.Username = "no-such-user" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := passwordFile(t, string(right))

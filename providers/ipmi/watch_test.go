@@ -91,11 +91,11 @@ func TestWatch(t *testing.T) {
 	off.edit(func() { off.on = false })
 	address := kit.FreeAddress(t)
 	p := newTrapper(t, passwordFile(t, right), "fence", address)
-	tells, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
+	reports, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
 		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:],
 			SystemUUID: machineUUID},
 		providers.Target{Node: "nothing"}, providers.Target{Node: "no BMC", ID: "127.0.0.3:1"})
-	providertest.AwaitReports(t, tells, "n2 Off off") // at the beginning
+	providertest.AwaitReports(t, reports, "n2 Off off") // at the beginning
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 
 	good := packetOf(t, gosnmp.Version1, petOf)
@@ -110,9 +110,9 @@ func TestWatch(t *testing.T) {
 	sendBy(t, gosnmp.Version1, petOf, address) // is read after these
 	kit.Until(t, "a question after the trap", func() bool { return questions(s) > 1 })
 	s.edit(func() { s.on = false }) // after the trap, and after it was asked about
-	providertest.AwaitReports(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
+	providertest.AwaitReports(t, reports, "n1 Off after a PET 0x096f00 (power unit): off")
 	stop()
-	for x := range tells {
+	for x := range reports {
 		if !strings.Contains(x, " Off ") {
 			t.Errorf("reported %q", x)
 		}
@@ -164,7 +164,7 @@ func TestWatchFlood(t *testing.T) {
 	s := newSoft(t, right)
 	address := kit.FreeAddress(t)
 	begun := time.Now()
-	tells, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address),
+	reports, stop := providertest.StartWatch(t, newTrapper(t, passwordFile(t, right), "fence", address),
 		providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID})
 	kit.Until(t, "the question at the beginning", func() bool { return questions(s) == 1 })
 	good := packetOf(t, gosnmp.Version1, petOf)
@@ -174,7 +174,7 @@ func TestWatchFlood(t *testing.T) {
 	}
 	kit.Until(t, "a question", func() bool { return questions(s) > 1 })
 	stop()
-	for x := range tells {
+	for x := range reports {
 		t.Errorf("reported %v of a running machine", x)
 	}
 	if n, most := questions(s), 2+int(time.Since(begun)/time.Second); n > most {
@@ -203,13 +203,13 @@ func TestWatchesShareAPort(t *testing.T) {
 	b, _ := providertest.StartWatch(t, p, providers.Target{Node: "b", ID: s.address, SystemUUID: machineUUID})
 	c, stopC := providertest.StartWatch(t, newTrapper(t, file, "fence", address),
 		providers.Target{Node: "c", ID: other.address, SystemUUID: machineUUID})
-	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
-		providertest.AwaitReports(t, tells, node+" Off off")
+	for node, reports := range map[string]<-chan string{"a": a, "b": b, "c": c} {
+		providertest.AwaitReports(t, reports, node+" Off off")
 	}
 	const trapped = "after a PET 0x096f00 (power unit): off"
 	sendBy(t, gosnmp.Version1, petOf, address)
-	for node, tells := range map[string]<-chan string{"a": a, "b": b, "c": c} {
-		providertest.AwaitReports(t, tells, node+" Off "+trapped)
+	for node, reports := range map[string]<-chan string{"a": a, "b": b, "c": c} {
+		providertest.AwaitReports(t, reports, node+" Off "+trapped)
 	}
 	stop()
 	stopC()
@@ -241,13 +241,13 @@ func TestWatchSimulator(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	must(t, sim.SetPower(t.Context(), true))
 	address := kit.FreeAddress(t)
-	tells, _ := providertest.StartWatch(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address),
+	reports, _ := providertest.StartWatch(t, newTrapper(t, sim.PasswordFile(), ipmisim.Operator, address),
 		providers.Target{Node: "n1", ID: sim.Address(), SystemUUID: sim.UUID()})
 	must(t, sim.SetPower(t.Context(), false))
 	cut := time.Now()
 	ipmisim.SendTrap(t, "127.0.0.1", address)
-	providertest.AwaitReports(t, tells, "n1 Off after a PET 0x096f00 (power unit): off")
-	t.Logf("reported %s after the power cut, of which snmptrap took its part", time.Since(cut).Round(time.Millisecond))
+	providertest.AwaitReports(t, reports, "n1 Off after a PET 0x096f00 (power unit): off")
+	t.Logf("reported %s after the power cut, which includes snmptrap's time", time.Since(cut).Round(time.Millisecond))
 }
 
 // Without an address it is no Watcher.

@@ -62,7 +62,7 @@ func openProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *lib
 	return p
 }
 
-// target is a guest as the node tells of itself, found by its system UUID.
+// target is a guest as its node reports itself, found by its system UUID.
 func target(d *hypervisor.Domain) providers.Target {
 	return providers.Target{Node: "n1", SystemUUID: d.UUID()}
 }

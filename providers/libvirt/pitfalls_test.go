@@ -431,7 +431,7 @@ func TestHangingConnection(t *testing.T) {
 	kit.Until(t, "the new connection alone is open", func() bool { return x.open() == 1 })
 }
 
-// TestAnswersGarbage: whatever answers at the address, a call ends with an error of a class and the process lives.
+// TestAnswersGarbage: any bytes from the address end a call with an error of a class, and the process lives.
 func TestAnswersGarbage(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(net.Conn){
@@ -525,8 +525,8 @@ func fingerprint(t testing.TB, addr string) remote.SHA256 {
 	return sha256.Sum256(conn.ConnectionState().PeerCertificates[0].Raw)
 }
 
-// TestSocketPermission: a socket that is not ours is a denial, not an absence. Root may open any, and has nobody run
-// the test.
+// TestSocketPermission: a socket that we may not open is a denial, not an absence. Root may open any socket, so root
+// runs the test as the user nobody.
 func TestSocketPermission(t *testing.T) {
 	t.Parallel()
 	if syscall.Getuid() == 0 {

@@ -33,7 +33,7 @@ func packet(program, procedure, kind, serial, status uint32, payload ...uint32) 
 }
 
 // session lets go-libvirt talk to a peer that sends these bytes as soon as it has read the question after the opening,
-// and returns what DomainGetState said. Whatever they are, everything ends.
+// and returns what DomainGetState said. With any bytes, everything ends.
 func session(t testing.TB, events chan lifecycle, sent []byte) (int32, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -275,7 +275,8 @@ func TestEventsAreDecoded(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	// Nobody takes the events: the question's answer waits behind them until the connection ends, and then all ends.
+	// No receiver takes the events: the question's answer waits behind them until the connection ends, and then all
+	// ends.
 	full := bytes.Repeat(event("worker-1", 3, 5, 2), 4)
 	if _, err := session(t, make(chan lifecycle), append(full, good...)); err == nil {
 		t.Error("got an answer past events that were not received")

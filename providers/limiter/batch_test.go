@@ -268,9 +268,9 @@ func TestStatesWithoutBatches(t *testing.T) {
 	panics := &cloud{most: 10,
 		states: func(context.Context, []string) (map[string]providers.Observation, error) { panic("nil map") }}
 	wantAll(t, panics.limit(limiter.Options{}), machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
-	nobody := limiter.New((*cloud)(nil), options(limiter.Options{}))
-	wantAll(t, nobody, machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
-	if got, err := nobody.States(t.Context(), nil); len(got) != 0 {
+	nilCloud := limiter.New((*cloud)(nil), options(limiter.Options{}))
+	wantAll(t, nilCloud, machines("a", 1), map[string]error{"a0000": providers.ErrPermanent})
+	if got, err := nilCloud.States(t.Context(), nil); len(got) != 0 {
 		t.Errorf("no targets: got %v, %v", got, err)
 	}
 }

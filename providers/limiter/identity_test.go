@@ -32,7 +32,7 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 	}{
 		{name: "the machine", target: providers.Target{SystemUUID: uuid},
 			obs: providers.Observation{State: providers.PowerOn, SystemUUID: uuid}},
-		{name: "the machine, in a state nobody knows", target: providers.Target{SystemUUID: uuid},
+		{name: "the machine, in an unknown state", target: providers.Target{SystemUUID: uuid},
 			obs: providers.Observation{Raw: "Dozing", SystemUUID: uuid}},
 		{name: "the machine, whose power cannot be read", target: providers.Target{SystemUUID: uuid, Claimed: true},
 			obs: providers.Observation{SystemUUID: uuid}, err: unreachable},
@@ -46,7 +46,7 @@ func TestNothingHappensToAnotherMachine(t *testing.T) {
 			obs:    providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.8"}},
 		{name: "a machine at another address", target: providers.Target{SystemUUID: uuid, Addresses: "10.0.7.7"},
 			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.70"}, want: providers.ErrIdentity},
-		{name: "a machine at an address, and a node that tells none", target: providers.Target{SystemUUID: uuid},
+		{name: "a machine at an address, and a node that reports none", target: providers.Target{SystemUUID: uuid},
 			obs: providers.Observation{State: providers.PowerOn, Addresses: "10.0.7.7"}, want: providers.ErrIdentity},
 		{name: "a machine at the node's address with another UUID",
 			target: providers.Target{SystemUUID: uuid, Addresses: "10.0.7.7"},

@@ -365,8 +365,8 @@ func TestPanics(t *testing.T) {
 			t.Errorf("PowerOff: got %v", err)
 		}
 	}
-	var nobody *grouped
-	g = limiter.New(nobody, options(limiter.Options{}))
+	var nilGroup *grouped
+	g = limiter.New(nilGroup, options(limiter.Options{}))
 	if _, err := g.State(t.Context(), n1); !errors.Is(err, providers.ErrPermanent) {
 		t.Errorf("a Grouper that panics: got %v", err)
 	}

@@ -84,7 +84,7 @@ func TestConfirmedLately(t *testing.T) {
 		{name: "asked 15 s ago", answers: list(right), wait: 14 * time.Second, of: machine, asks: 0},
 		{name: "asked 16 s ago", answers: list(right), wait: 15 * time.Second, of: machine, asks: 1},
 		{name: "used up", answers: list(right), of: machine, before: 1, asks: 1},
-		{name: "of whom power cannot be read", answers: list(tells(uuid, providers.ErrUnreachable)), of: machine,
+		{name: "its power cannot be read", answers: list(tells(uuid, providers.ErrUnreachable)), of: machine,
 			asks: 0},
 		{name: "did not answer", answers: list(tells("", providers.ErrUnreachable)), of: machine, asks: 1},
 		{name: "did not answer later", answers: list(right, tells("", providers.ErrUnreachable)), of: machine, asks: 0},

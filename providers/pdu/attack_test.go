@@ -123,8 +123,7 @@ func short(t *testing.T, p providers.Provider, id string) providers.Answer {
 	return providers.Ask(ctx, p, "racks", providers.Target{Node: "n1", ID: id}, providers.Now)
 }
 
-// What a strip with the right passwords may not say, and one without any. Beside each stands what becomes of it: no
-// case is Off.
+// Forged answers, of a strip with the right passwords and of one without any, each with its result: none is Off.
 func TestForged(t *testing.T) {
 	usm := func(p *gosnmp.SnmpPacket) *gosnmp.UsmSecurityParameters {
 		return p.SecurityParameters.(*gosnmp.UsmSecurityParameters)
@@ -188,7 +187,7 @@ func TestForged(t *testing.T) {
 		{"more than was asked",
 			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Variables = append(a.Variables, a.Variables[0]) }},
 			is("unreachable")},
-		{"a word that nobody knows", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
+		{"an unknown value", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
 			unknown("3")},
 		{"a word below all", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: -1})}, unknown("-1")},
 		{"text", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.OctetString, Value: "1"})}, unknown("OctetString")},
@@ -196,7 +195,7 @@ func TestForged(t *testing.T) {
 		{"null", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.Null})}, unknown("Null")},
 		{"a command is under way", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 1})},
 			func(a providers.Answer) bool { return a.State == providers.PowerChanging && a.Err == nil }},
-		{"nobody knows whether a command is", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
+		{"unknown whether a command is", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 3})},
 			unknown("off, pending 3")},
 		{"no such outlet", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance})}, is("not_found")},
 		{"no such column", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.NoSuchObject})}, is("not_found")},
@@ -205,7 +204,7 @@ func TestForged(t *testing.T) {
 		{"no such name", agent{edit: status(gosnmp.NoSuchName)}, is("not_found")},
 		{"an error that may pass", agent{edit: status(gosnmp.GenErr)}, is("unreachable")},
 		{"too big", agent{edit: status(gosnmp.TooBig)}, is("permanent")},
-		{"an error that nobody knows", agent{edit: status(77)}, is("permanent")},
+		{"an unknown error", agent{edit: status(77)}, is("permanent")},
 
 		// Without the passwords: anybody in the network.
 		{"in the clear", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.NoAuthNoPriv }},
@@ -222,8 +221,8 @@ func TestForged(t *testing.T) {
 		{"v1 instead",
 			agent{edit: func(_, a *gosnmp.SnmpPacket) { a.Version, a.Community = gosnmp.Version1, "public" }},
 			is("unreachable")},
-		{"signed by whoever", agent{edit: func(_, a *gosnmp.SnmpPacket) {
-			usm(a).AuthenticationPassphrase, usm(a).SecretKey = "of-somebody-else", nil
+		{"signed with another key", agent{edit: func(_, a *gosnmp.SnmpPacket) {
+			usm(a).AuthenticationPassphrase, usm(a).SecretKey = "of-another-user", nil
 		}}, is("unreachable")},
 		{"signed and changed", agent{after: func(b []byte) []byte { b[len(b)-1] ^= 1; return b }}, is("unreachable")},
 		{"cut off", agent{after: func(b []byte) []byte { return b[:len(b)/2] }}, is("unreachable")},
@@ -341,9 +340,9 @@ func engineOf(t *testing.T, s *strip) string {
 	return p.SecurityParameters.(*gosnmp.UsmSecurityParameters).AuthoritativeEngineID
 }
 
-// Two strips with the same users and passwords: an attacker who redirects our questions to the other one gets true
-// answers about the wrong outlet. The engine tells them apart, if it is known before: by the configuration, or because
-// it answered once.
+// Two strips have the same users and passwords. An attacker who redirects our questions to the other one gets true
+// answers about the wrong outlet. The engine ID distinguishes them, if it is known before: by the configuration, or
+// from an earlier answer.
 func TestAnotherStrip(t *testing.T) {
 	a, b := strips(t)
 	o := a.outlet("apc-rpdu2")

@@ -320,7 +320,7 @@ func (o socket) reset(on bool) {
 		}}})
 }
 
-// edit changes it behind everybody's back.
+// edit changes it without an SNMP command.
 func (o socket) edit(f func(*outletFile)) {
 	file := readOutlet(o.s.dir, o.at(o.d.state))
 	f(&file)

@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/test/datacenter"
 )
 
-// A scan of all systems keeps their identities only, whatever they answer.
+// A scan of all systems keeps only their identities, whatever else they answer.
 func TestScanKeepsIdentities(t *testing.T) {
 	const members = 40
 	r := newRack(t, 1, datacenter.Options{}, nil)

@@ -232,8 +232,8 @@ func TestJoinedLoginIsRefused(t *testing.T) {
 	})
 }
 
-// A wrong password goes out once for each content it has, or every 15 minutes, whatever call asks, and however long the
-// BMC was left alone: accounts get locked.
+// A wrong password is sent once for each content it has, or every 15 minutes, for all calls together and after any idle
+// time: accounts get locked.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name, auth string
@@ -729,7 +729,7 @@ func TestHabits(t *testing.T) {
 			t.Errorf("blanks: got %s, %v", a.State, a.Err)
 		}
 	})
-	t.Run("none tells a UUID", func(t *testing.T) {
+	t.Run("none reports a UUID", func(t *testing.T) {
 		r := newRack(t, 2, datacenter.Options{}, oneBMC)
 		r.bmc.SetFault(fault{NoUUID: true})
 		a := r.ask(t, providers.Target{Node: "n1", SystemUUID: r.ms[0].SystemUUID()})
@@ -738,7 +738,7 @@ func TestHabits(t *testing.T) {
 			t.Errorf("got %v", a.Err)
 		}
 	})
-	t.Run("a sole system that tells none is asked directly", func(t *testing.T) {
+	t.Run("a sole system that reports none is asked directly", func(t *testing.T) {
 		r := newRack(t, 1, datacenter.Options{}, nil)
 		r.bmc.SetFault(fault{NoUUID: true})
 		for range 5 {

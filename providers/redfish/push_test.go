@@ -81,15 +81,15 @@ func TestPush(t *testing.T) {
 		datacenter.Subscription{Destination: origin + "/left", Context: "forcefence/rack-a", Protocol: "Redfish"})
 	others := []string{"https://other.example.net/", origin + "/x"}
 	r.ms[1].CutPower()
-	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
-	providertest.AwaitReports(t, tells, "n1 Off Off")
+	reports, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+	providertest.AwaitReports(t, reports, "n1 Off Off")
 	got := r.subscribed(t, 3)
 	ours := slices.DeleteFunc(slices.Clone(got), func(d string) bool { return slices.Contains(others, d) })
 	if len(ours) != 1 || ours[0] == origin+"/left" || len(strings.TrimPrefix(ours[0], origin)) < 26 {
 		t.Fatalf("subscriptions: got %q", got)
 	}
 	r.ms[0].CutPower()
-	providertest.AwaitReports(t, tells, "n0 Off ")
+	providertest.AwaitReports(t, reports, "n0 Off ")
 	if n := r.bmc.Streams(); n != 0 {
 		t.Errorf("%d streams", n)
 	}
@@ -120,7 +120,7 @@ func TestPushAgain(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	redfish.SetRhythm(r.p, time.Millisecond, 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond)
 	r.bmc.SetFault(datacenter.Fault{EventTypes: true})
-	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+	reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.subscribed(t, 1)
 	for _, s := range r.bmc.Subscriptions() {
 		if !slices.Contains(s.EventTypes, "Alert") {
@@ -134,7 +134,7 @@ func TestPushAgain(t *testing.T) {
 	r.until(t, "it tries again", func() bool { return r.bmc.Count(http.MethodPost, subscriptions) > n+1 })
 	r.bmc.SetFault(datacenter.Fault{})
 	r.subscribed(t, 1)
-	providertest.AwaitReports(t, tells, "n0 Off Off")
+	providertest.AwaitReports(t, reports, "n0 Off Off")
 }
 
 // Only the BMC gets in, and only by its own path, with an event of a bounded size; nothing that is sent
@@ -143,7 +143,7 @@ func TestPushFromOthers(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, push(t))
 	brisk(r.p)
 	// The second BMC is not reached, but its address is known.
-	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p),
+	reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p),
 		append(r.targets(), providers.Target{Node: "n1", ID: "https://127.0.0.2:9"})...)
 	to := r.subscribed(t, 1)[0]
 	r.until(t, "the looks at the beginning", func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) >= 3 })
@@ -192,7 +192,7 @@ func TestPushFromOthers(t *testing.T) {
 	if n := asked(); n != before {
 		t.Errorf("%d questions because of what strangers sent", n-before)
 	}
-	nothing(t, tells)
+	nothing(t, reports)
 
 	// Any request to the path makes us ask. A packed body is not unpacked.
 	var bomb bytes.Buffer
@@ -205,11 +205,11 @@ func TestPushFromOthers(t *testing.T) {
 		t.Errorf("packed: got %d", got)
 	}
 	r.until(t, "a question", func() bool { return asked() > before })
-	nothing(t, tells) // the machine runs
+	nothing(t, reports) // the machine runs
 	if got := post(bmc, http.MethodPost, to, off); got != 204 {
 		t.Errorf("an event: got %d", got)
 	}
-	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, reports, "n0 Off event: ResourcePoweredOff")
 
 	// A flood is answered, and makes us ask once a second.
 	before = asked()
@@ -232,7 +232,7 @@ func TestPushFromOthers(t *testing.T) {
 	if n := asked() - before; n > seconds {
 		t.Errorf("asked %d times in %d s", n, seconds)
 	}
-	if n := len(tells); n > 2*seconds {
+	if n := len(reports); n > 2*seconds {
 		t.Errorf("%d reports in %d s", n, seconds)
 	}
 }

@@ -119,7 +119,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Whatever fails, the answer is never Off, has its class, comes by the deadline and contains no password.
+// With every fault the answer is never Off, has its class, comes by the deadline and contains no password.
 func TestFaults(t *testing.T) {
 	off := `{"Id":"m0","PowerState":"Off"`
 	tests := []struct {

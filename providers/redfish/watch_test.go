@@ -34,10 +34,10 @@ func brisk(p *redfish.Provider) {
 }
 
 // nothing expects no report beside those made before this call.
-func nothing(t testing.TB, tells <-chan string) {
+func nothing(t testing.TB, reports <-chan string) {
 	t.Helper()
 	select {
-	case got, told := <-tells:
+	case got, told := <-reports:
 		if told {
 			t.Errorf("reported: %q", got)
 		}
@@ -75,24 +75,24 @@ func TestWatch(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
 	r.ms[2].CutPower()
-	tells, stop := providertest.StartWatch(t, redfish.Watcher(r.p),
+	reports, stop := providertest.StartWatch(t, redfish.Watcher(r.p),
 		append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
-	providertest.AwaitReports(t, tells, "n2 Off Off")
+	providertest.AwaitReports(t, reports, "n2 Off Off")
 	r.streams(t, 1) // of one BMC
 	r.ms[0].CutPower()
-	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, reports, "n0 Off event: ResourcePoweredOff")
 	r.ms[0].PowerOn()
-	providertest.AwaitReports(t, tells, "n0 On ") // of the event, or of the answer to a question
+	providertest.AwaitReports(t, reports, "n0 On ") // of the event, or of the answer to a question
 
 	r.bmc.SetFault(datacenter.Fault{Mute: true})
 	r.ms[1].CutPower()
 	r.bmc.DropConnections()
-	providertest.AwaitReports(t, tells, "n1 Off Off")
+	providertest.AwaitReports(t, reports, "n1 Off Off")
 	r.streams(t, 1)
 	r.ms[1].PowerOn()
 	r.bmc.ExpireSessions()
 	r.bmc.EndStreams()
-	providertest.AwaitReports(t, tells, "n1 On On")
+	providertest.AwaitReports(t, reports, "n1 On On")
 	r.streams(t, 1)
 	if n := r.bmc.Sessions(); n != 1 {
 		t.Errorf("%d sessions, want 1", n)
@@ -127,13 +127,13 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			brisk(r.p)
 			r.bmc.SetFault(datacenter.Fault{Mute: true})
-			tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+			reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 			r.streams(t, 1)
 			r.until(t, "the look at the beginning",
 				func() bool { return r.bmc.Count(http.MethodGet, system(r.ms[0])) > 0 })
 			r.ms[0].CutPower()
 			event(r)
-			providertest.AwaitReports(t, tells, "n0 Off Off")
+			providertest.AwaitReports(t, reports, "n0 Off Off")
 		})
 	}
 }
@@ -143,7 +143,7 @@ func TestWatchAsksOfWhatItDoesNotKnow(t *testing.T) {
 func TestWatchOfSeveralSystems(t *testing.T) {
 	r := newRack(t, 3, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[:2]...)
+	reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()[:2]...)
 	r.streams(t, 1)
 	asked := func(m *datacenter.Machine) int { return r.bmc.Count(http.MethodGet, system(m)) }
 	r.until(t, "three looks at each at the beginning",
@@ -151,7 +151,7 @@ func TestWatchOfSeveralSystems(t *testing.T) {
 	before := [3]int{asked(r.ms[0]), asked(r.ms[1]), asked(r.ms[2])}
 	r.ms[2].CutPower() // no target
 	r.bmc.SendEvent("IDRAC.2.8.SYS1001", system(r.ms[1])+"/")
-	providertest.AwaitReports(t, tells, "n1 Changing event: SYS1001")
+	providertest.AwaitReports(t, reports, "n1 Changing event: SYS1001")
 	r.bmc.SendEvent("OpenBMC.0.1.DCPowerOff", "/redfish/v1/Managers/bmc") // whose?
 	r.until(t, "both are asked", func() bool { return asked(r.ms[0]) > before[0] && asked(r.ms[1]) > before[1] })
 	if n := asked(r.ms[2]); n != before[2] {
@@ -163,7 +163,7 @@ func TestWatchOfSeveralSystems(t *testing.T) {
 func TestWatchFlood(t *testing.T) {
 	r := newRack(t, 1, datacenter.Options{}, sse)
 	brisk(r.p)
-	tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+	reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	r.streams(t, 1)
 	asked := func() int { return r.bmc.Count(http.MethodGet, system(r.ms[0])) }
 	// an event's origin is unknown before
@@ -173,15 +173,15 @@ func TestWatchFlood(t *testing.T) {
 		r.bmc.SendEvent("Contoso.1.0.Fan", system(r.ms[0]))
 		r.bmc.SendEvent("ResourceEvent.1.0.ResourcePoweredOff", system(r.ms[0]))
 	}
-	providertest.AwaitReports(t, tells, "n0 Off event: ResourcePoweredOff")
+	providertest.AwaitReports(t, reports, "n0 Off event: ResourcePoweredOff")
 	r.until(t, "a third question", func() bool { return asked() >= before+3 })
 	r.ms[0].CutPower() // its event is behind the others
-	providertest.AwaitReports(t, tells, "n0 Off Off")
+	providertest.AwaitReports(t, reports, "n0 Off Off")
 	seconds := int(time.Since(began)/time.Second) + 2
 	if n := asked() - before; n > seconds {
 		t.Errorf("asked %d times in %d s", n, seconds)
 	}
-	if n := len(tells); n > 2*seconds {
+	if n := len(reports); n > 2*seconds {
 		t.Errorf("%d reports in %d s", n, seconds)
 	}
 }
@@ -272,8 +272,8 @@ func TestWatchComesBack(t *testing.T) {
 			r := newRack(t, 1, datacenter.Options{}, sse)
 			redfish.SetRhythm(r.p, time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, time.Hour)
 			r.ms[0].CutPower()
-			tells, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
-			providertest.AwaitReports(t, tells, "n0 Off Off")
+			reports, _ := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
+			providertest.AwaitReports(t, reports, "n0 Off Off")
 			r.bmc.SetFault(fault)
 			ca := filepath.Join(filepath.Dir(r.file), "ca.pem")
 			trusted, err := os.ReadFile(ca)
@@ -287,7 +287,7 @@ func TestWatchComesBack(t *testing.T) {
 				if err := other.WriteCA(ca); err != nil {
 					t.Fatal(err)
 				}
-				// A connection that was begun before is used once more. Then come attempts, none of which may ask.
+				// A connection that was begun before is used once more. Then come attempts that may not ask.
 				for deadline := time.Now().Add(timeout); ; n = len(r.bmc.Requests()) {
 					r.bmc.DropConnections()
 					select {
@@ -314,7 +314,7 @@ func TestWatchComesBack(t *testing.T) {
 			r.bmc.SetFault(datacenter.Fault{NoFilter: fault.NoFilter})
 			r.streams(t, 1)
 			r.bmc.SendEvent("Contoso.1.0.Ouch", "")
-			providertest.AwaitReports(t, tells, "n0 Off Off")
+			providertest.AwaitReports(t, reports, "n0 Off Off")
 		})
 	}
 }
@@ -339,7 +339,7 @@ func TestWatchEndsStreams(t *testing.T) {
 	quiet := newRack(t, 1, datacenter.Options{}, sse)
 	redfish.SetRhythm(quiet.p, time.Millisecond, time.Millisecond, time.Hour, 20*time.Millisecond)
 	providertest.StartWatch(t, redfish.Watcher(quiet.p), quiet.targets()...)
-	quiet.until(t, "a stream that is made anew",
+	quiet.until(t, "a new stream",
 		func() bool { return quiet.bmc.Count(http.MethodGet, eventStream) > 3 })
 	if n := quiet.bmc.Count(http.MethodPost, sessions); n != 1 {
 		t.Errorf("%d log-ins, want 1", n)

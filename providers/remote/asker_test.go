@@ -78,11 +78,11 @@ func TestAsker(t *testing.T) {
 		f    func(s *story, a *remote.Asker)
 		want []string
 	}{
-		{"a machine that runs is asked about three times, and nothing is told", func(_ *story, a *remote.Asker) {
+		{"a machine that runs is asked about three times, and nothing is reported", func(_ *story, a *remote.Asker) {
 			a.AskSoon(0)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "4s ask a"}},
-		{"one that does not is told", func(_ *story, a *remote.Asker) {
+		{"one that does not run is reported", func(_ *story, a *remote.Asker) {
 			a.AskSoon(1)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask b", "0s tell b Off"}},
@@ -97,13 +97,13 @@ func TestAsker(t *testing.T) {
 			a.AskSoon(0)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask a", "2s ask a", "4s ask a"}},
-		{"what is said is told at once, and asked about when it is said again too soon",
+		{"a state is reported at once; if it comes again too soon, the device is asked",
 			func(_ *story, a *remote.Asker) {
 				a.ReportState(1, off)
 				a.ReportState(1, off)
 				time.Sleep(time.Minute)
 			}, []string{"0s tell b Off", "0s ask b", "0s tell b Off"}},
-		{"a machine that was said to be off and runs is told", func(_ *story, a *remote.Asker) {
+		{"a machine that was reported off and runs is reported", func(_ *story, a *remote.Asker) {
 			a.ReportState(0, off)
 			a.AskSoon(0)
 			time.Sleep(time.Second)
@@ -121,7 +121,7 @@ func TestAsker(t *testing.T) {
 			a.AskSoon(1)
 			time.Sleep(time.Minute)
 		}, []string{"0s ask b", "5s tell b Off", "5s ask b", "10s tell b Off"}},
-		{"nothing is told after the end", func(s *story, a *remote.Asker) {
+		{"nothing is reported after the end", func(s *story, a *remote.Asker) {
 			s.takes = 5 * time.Second
 			a.AskSoon(1)
 			time.Sleep(time.Second)

@@ -38,8 +38,8 @@ const timeout = 45 * time.Second
 
 const user = "forcefence@vsphere.local"
 
-// vcenter is govmomi's simulator behind a TLS server of ours, which can be told to fail. It speaks as a vCenter does;
-// what it cannot do by itself (a right that is missing, a broken answer) is changed on its way.
+// vcenter is govmomi's simulator behind our TLS server, which can fail on request. It speaks as a vCenter does. The
+// server adds what the simulator cannot do, such as a missing right or a broken answer.
 type vcenter struct {
 	model  *simulator.Model
 	server *httptest.Server

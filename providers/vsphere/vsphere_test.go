@@ -380,8 +380,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// A wrong password goes out once for each content it has, or every 15 minutes, however many ask at once; all of them
-// are told.
+// A wrong password is sent once for each content it has, or every 15 minutes, however many calls ask at once; all of
+// them get the error.
 func TestWrongPasswordIsSentOnce(t *testing.T) {
 	v := newVCenter(t, 1)
 	of := v.vms()[0].target()

@@ -28,8 +28,8 @@ func next(t testing.TB, reports <-chan string, want string) {
 	}
 }
 
-// TestWatch: what does not run at the beginning is told, and then each change; another's is not, nor one of a VM that
-// vCenter has lost.
+// TestWatch: VMs that do not run at the beginning are reported, and then each change. Changes of other VMs are not, nor
+// of a VM that vCenter has lost.
 func TestWatch(t *testing.T) {
 	v := newVCenter(t, 4)
 	vms := v.vms()

@@ -2,7 +2,7 @@
 // programs, the plugin, the chart, install.yaml, and the sums of all of them. docs/release.md says how to cut one and
 // how to verify one.
 //
-// It signs with a key of cosign's, without a transparency log, and asks no network but for Go's modules, Debian's
+// It signs with a key of cosign's, without a transparency log, and uses the network only for Go's modules, Debian's
 // packages where the image with fence agents is wanted, and the registry that it pushes to.
 //
 //	cd .ci/image && go run ./release -source ../.. -out ../../out/release

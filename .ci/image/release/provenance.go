@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/.ci/image/internal/oci"
 )
 
-// What the provenance says of who built and how. Nobody watches that machine: it is SLSA's build level 1.
+// What the provenance says about the builder. That machine is not supervised: it is SLSA's build level 1.
 const (
 	builder   = "https://" + project + "/blob/main/docs/release.md#whoever-has-the-key"
 	buildType = "https://" + project + "/blob/main/docs/release.md#cut-one"

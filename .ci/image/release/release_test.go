@@ -178,7 +178,7 @@ func testSigned(t *testing.T, image string, p *picture, provenance []byte, check
 	}
 }
 
-// testOtherImage: what was signed for one image is refused for another, to which somebody has attached it.
+// testOtherImage attaches what was signed for one image to another: it is refused there.
 func testOtherImage(t *testing.T, host string, p *picture, attached []v1.Image, check *cosign.CheckOpts) {
 	other := mutate.Annotations(p.index, map[string]string{"other": "image"}).(v1.ImageIndex)
 	tag, err := name.NewTag(host + "/team/other:v1")

@@ -161,7 +161,7 @@ func (d *document) program(image common.ElementID, file, version string, files m
 	return nil
 }
 
-// debian adds what dpkg's records in the image tell of.
+// debian adds the packages in dpkg's records of the image.
 func (d *document) debian(image common.ElementID, files map[string][]byte) error {
 	sums := map[string]string{} // by the archive's name
 	for line := range strings.Lines(string(files[sumsDeb])) {

@@ -72,7 +72,7 @@ func (k *key) GetSigningAlgorithm() protocommon.PublicKeyDetails {
 	return k.how.GetSignatureAlgorithm()
 }
 
-// GetKeyAlgorithm implements sign.Keypair. Only a certificate authority is told.
+// GetKeyAlgorithm implements sign.Keypair. Only a certificate authority needs it.
 func (k *key) GetKeyAlgorithm() string { return "" }
 
 // GetPublicKey implements sign.Keypair.
@@ -139,9 +139,9 @@ const (
 	predicateSLSA = "https://slsa.dev/provenance/v1"
 )
 
-// attach signs an image, its SBOMs and the provenance, adds the signatures to the image's layout and returns them as
-// the images that a registry keeps of them, each of which refers to the image. cosign itself puts them in a registry,
-// from which they are taken. Without a key there is nothing to attach.
+// attach signs an image, its SBOMs and the provenance, and adds the signatures to the image's layout. It returns them
+// as the images that a registry keeps, each of which refers to the signed image. cosign itself pushes them to a
+// registry, and attach reads them from there. Without a key it attaches nothing.
 func (r *release) attach(ctx context.Context, host string, p *picture, provenance []byte) ([]v1.Image, error) {
 	if r.key == nil {
 		return nil, nil
@@ -235,7 +235,8 @@ func serve() (host string, stop func(), err error) {
 	}, nil
 }
 
-// pushAll sends an image and what refers to it to a registry. The tag comes last: whoever sees it finds the signatures.
+// pushAll sends an image and what refers to it to a registry. The tag comes last: a client that sees it finds the
+// signatures.
 func pushAll(ctx context.Context, to string, index v1.ImageIndex, attached []v1.Image) error {
 	tag, err := name.NewTag(to)
 	if err != nil {

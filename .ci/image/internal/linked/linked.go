@@ -1,4 +1,4 @@
-// Package linked tells which modules are linked into a program, and which licences they are under.
+// Package linked lists the modules that are linked into a program, and their licences.
 package linked
 
 import (
@@ -35,7 +35,7 @@ func In(program io.ReaderAt) ([]Module, error) {
 	all := []Module{{Path: Std, Version: info.GoVersion}}
 	for _, dep := range info.Deps {
 		if dep.Replace != nil {
-			return nil, fmt.Errorf("%s is replaced by %s: nobody else can look that up", dep.Path, dep.Replace.Path)
+			return nil, fmt.Errorf("%s is replaced by %s, which others cannot look up", dep.Path, dep.Replace.Path)
 		}
 		all = append(all, Module{dep.Path, dep.Version, dep.Sum})
 	}
@@ -43,7 +43,7 @@ func In(program io.ReaderAt) ([]Module, error) {
 	return all, nil
 }
 
-// Env is added to the environment of a build, so that whatever else is set there has no say in what is linked.
+// Env is added to the environment of a build, so that other variables cannot change what is linked.
 var Env = []string{"CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off"}
 
 // Folder is where an image has the licences: a folder for each module, by its Name.
@@ -55,7 +55,7 @@ var (
 	code    = regexp.MustCompile(`(?i)\.(go|sh|py|tmpl|yaml|yml|json)$`)
 )
 
-// IsLegal tells whether a file's name is that of a licence or a notice.
+// IsLegal reports whether a file's name is that of a licence or a notice.
 func IsLegal(file string) bool { return legal.MatchString(path.Base(file)) && !code.MatchString(file) }
 
 // Allowed are the licences that a linked module may have, by their SPDX names: those whose terms are kept by shipping
@@ -112,8 +112,8 @@ func Terms(files map[string][]byte) ([]string, error) {
 // choice is what a licence file begins with that lets the user choose one of several licences.
 var choice = regexp.MustCompile(`^\W*SPDX-License-Identifier: (\S+(?: OR \S+)+)`)
 
-// chosen are those of a file's licences that hold for us: the first Allowed one that it lets us choose, else all. Of a
-// choice, words that licensecheck does not know may stand for one, as the BSD part of libcap's do.
+// chosen returns the licences of a file that apply to us: the first Allowed one that it lets us choose, else all. One
+// of a choice may have words that licensecheck does not know, as the BSD part of libcap's has.
 func chosen(text []byte, found []string) []string {
 	if m := choice.FindSubmatch(text); m != nil {
 		for _, id := range strings.Split(string(m[1]), " OR ") {
