@@ -61,7 +61,7 @@ func exports(t *testing.T) map[string]exported {
 	return all
 }
 
-// target are labels that Prometheus adds to whatever it scrapes.
+// target lists labels that Prometheus adds to every series that it scrapes.
 var target = []string{"instance", "job"}
 
 // check is what is wrong with a query: it cannot be parsed, or asks for what is not exported.

@@ -37,7 +37,7 @@ const (
 	runbookURL   = "https://github.com/forcefence/forcefence/blob/main/docs/runbook.md#"
 )
 
-var update = flag.Bool("update", false, "write the PrometheusRule anew from the rules")
+var update = flag.Bool("update", false, "rewrite the PrometheusRule from the rules")
 
 var promQL = parser.NewParser(parser.Options{})
 
@@ -173,7 +173,7 @@ var histories = []history{
 	{name: "a hook is missing where the others are fail-open", steps: 61, series: []string{
 		hooks("none", "0 1x70"), hooks("fail-closed", "0x70"), hooks("fail-open", "1x70"),
 	}, want: []string{"ForcefenceHookMissing"}},
-	{name: "nobody installed the hook", steps: 100,
+	{name: "the hook is not installed", steps: 100,
 		series: []string{hooks("unknown", "65x100"), hooks("fail-closed", "0x100"), hooks("fail-open", "0x100")}},
 	{name: "all hooks stop", steps: 47, step: 30 * time.Minute, series: []string{
 		hooks("none", "0 65x60"), hooks("fail-closed", "65 0x60"), hooks("fail-open", "0x60"),
@@ -192,13 +192,13 @@ var histories = []history{
 	{name: "a file is refused for less than two minutes", steps: 4,
 		series: []string{`forcefence_config_last_reload_successful{instance="b"} 1 0x9`}},
 
-	{name: "nobody leads", steps: 5, series: []string{`forcefence_leading{instance="a"} 1 0x9`},
+	{name: "no leader", steps: 5, series: []string{`forcefence_leading{instance="a"} 1 0x9`},
 		want: []string{"ForcefenceNoLeader"}},
 	{name: "the other one leads soon", steps: 20,
 		series: []string{`forcefence_leading{instance="a"} 1x3 0 0x20`, `forcefence_leading{instance="b"} 0x6 1x20`}},
-	{name: "nobody leads for less than two minutes", steps: 4,
+	{name: "no leader for less than two minutes", steps: 4,
 		series: []string{`forcefence_leading{instance="a"} 1 0x9`}},
-	{name: "nobody runs", steps: 20,
+	{name: "no process runs", steps: 20,
 		series: []string{`forcefence_leading{instance="a"} 1 stale`, `forcefence_leading{instance="b"} 0 stale`},
 		want:   []string{"ForcefenceNoLeader"}},
 }

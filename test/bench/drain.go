@@ -122,5 +122,5 @@ func drainPass(r *runner) error {
 	return nil
 }
 
-// podLabel is the label by which a StatefulSet's pods are told from one another.
+// podLabel is the label that distinguishes a StatefulSet's pods.
 const podLabel = "statefulset.kubernetes.io/pod-name"

@@ -153,7 +153,7 @@ type fleetLab struct {
 	dir     string
 	dc      *datacenter.DataCenter
 	bmcs    []*datacenter.BMC
-	wires   *wires // nil: the nodes' addresses lead nowhere, and nobody keeps a line
+	wires   *wires // nil: the nodes' addresses lead nowhere, without connections
 	world   *fleetWorld
 	api     *fleetAPI
 	part    *cluster.Part
@@ -273,7 +273,7 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 %s`, l.metrics, devices)
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["fleet"] = &clientcmdapi.Cluster{Server: l.api.url, CertificateAuthorityData: ca.Cert}
-	kubeconfig.AuthInfos["forcefence"] = &clientcmdapi.AuthInfo{Token: "nobody looks"}
+	kubeconfig.AuthInfos["forcefence"] = &clientcmdapi.AuthInfo{Token: "unchecked"}
 	kubeconfig.Contexts["fleet"] = &clientcmdapi.Context{Cluster: "fleet", AuthInfo: "forcefence"}
 	kubeconfig.CurrentContext = "fleet"
 	err = errors.Join(os.WriteFile(l.dir+"/config.yaml", []byte(config), 0o644),
@@ -288,7 +288,7 @@ leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
 			return err
 		}
 		if !l.api.led() {
-			return errors.New("nobody leads")
+			return errors.New("no leader")
 		}
 		return nil
 	}, nil)

@@ -443,7 +443,7 @@ func (a *fleetAPI) leaseList(c call) runtime.Object {
 	return list
 }
 
-// led reports that somebody holds a Lease of leader election.
+// led reports whether a process holds a Lease of leader election.
 func (a *fleetAPI) led() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -460,7 +460,7 @@ func (a *fleetAPI) watch(w http.ResponseWriter, r *http.Request, c call, f form)
 	all := c.query.Get("sendInitialEvents") == "true"
 	from, _ := strconv.ParseUint(c.query.Get("resourceVersion"), 10, 64)
 	if c.resource == "leases" && c.namespace != corev1.NamespaceNodeLease {
-		c.resource = "" // nobody watches these
+		c.resource = "" // they are not watched
 	}
 	sub, first, rv := a.world.subscribe(c.resource)
 	if sub == nil {

@@ -111,7 +111,7 @@ func TestFleetNodeWrites(t *testing.T) {
 			fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, old.ResourceVersion)); !apierrors.IsConflict(err) {
 			t.Errorf("the version of before: got %v, want a conflict", err)
 		}
-		if _, err := f.patchNode("nobody", `{}`); !apierrors.IsNotFound(err) {
+		if _, err := f.patchNode("no-such-node", `{}`); !apierrors.IsNotFound(err) {
 			t.Errorf("got %v, want not found", err)
 		}
 	})

@@ -284,7 +284,7 @@ func volumeOf(node string, k int) string { return fmt.Sprintf("pv-%s-%d", node, 
 
 const fleetNS = "shop"
 
-// podOf makes a pod up that nobody has written.
+// podOf makes up a pod that was never written.
 func podOf(n *corev1.Node, k int) *corev1.Pod {
 	name, yes := fmt.Sprintf("pod-%s-%02d", n.Name, k), true
 	owner, tier := "ReplicaSet", "web"
@@ -420,7 +420,7 @@ func (w *fleetWorld) patchNode(name, media string, patch []byte) (runtime.Object
 		return nil, errNotFound
 	}
 	old := *n.node
-	old.Status.Images = nil // nobody patches them, and they are most of a Node
+	old.Status.Images = nil // they are not patched, and they are most of a Node
 	node, err := apply(&old, media, patch, "")
 	if err != nil {
 		return nil, err
@@ -575,7 +575,7 @@ func (w *fleetWorld) tell(resource, kind string, o runtime.Object) {
 	}
 }
 
-// subscribe begins a watch: what is there, and at which version. nil: nobody watches that.
+// subscribe begins a watch, with the current objects and their version. nil: this resource is not watched.
 func (w *fleetWorld) subscribe(resource string) (*subscription, []runtime.Object, uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 	bmcAnnotation = "example.net/bmc"
 
 	attach   = 100 * time.Millisecond // of a volume, as of detaching it
-	patience = 3 * time.Minute        // for one thing
+	patience = 3 * time.Minute        // for one wait
 	settle   = 1500 * time.Millisecond
 )
 
@@ -160,7 +160,7 @@ func (l *lab) client(user string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// patience is for one thing.
+// patience is the limit of one wait.
 func (l *lab) patience() time.Duration { return cmp.Or(l.o.patient, patience) }
 
 // lease is how long the nodes' Leases last.
@@ -240,8 +240,8 @@ func (l *lab) addNodes(ctx context.Context) error {
 	return nil
 }
 
-// config is a user's file, but for the leader's Lease: it is long, so that forcefence may be frozen while the floor is
-// measured.
+// config is a user's file, except for the leader's Lease: it is long, so that forcefence may be frozen while the floor
+// is measured.
 func (l *lab) config() (string, error) {
 	devices, err := l.devs.config()
 	lines := ""
@@ -286,7 +286,7 @@ func (l *lab) startForcefence(ctx context.Context) error {
 	return nil
 }
 
-// swap starts the side's program anew, if two of them take turns.
+// swap starts the side's program again, if two of them take turns.
 func (l *lab) swap(ctx context.Context, s side) error {
 	if l.r.o.versus == "" || s == floorSide {
 		return nil
@@ -404,7 +404,7 @@ func (l *lab) gather(ctx context.Context, count int, nodes ...string) error {
 	if err := l.open(ctx, nodes...); err != nil {
 		return err
 	}
-	l.c.Attacher().SetDelays(0, 0) // nobody looks at this part
+	l.c.Attacher().SetDelays(0, 0) // this part is not measured
 	defer l.c.Attacher().SetDelays(attach, attach)
 	var elsewhere, rest []*corev1.Pod
 	missing := count
@@ -509,7 +509,7 @@ type outage struct {
 	afterwards time.Duration // how long replacements are watched once all run
 }
 
-// play plays it, and returns when all is as before but for where the pods run.
+// play plays it, and returns when all is as before, except where the pods run.
 func (l *lab) play(ctx context.Context, o outage) (*turn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.patience(), fmt.Errorf("not after %s", l.patience()))
 	defer cancel()

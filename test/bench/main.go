@@ -211,7 +211,7 @@ type sizesFlag []int
 
 func (s *sizesFlag) String() string { return strings.Trim(fmt.Sprint([]int(*s)), "[]") }
 
-// or is the list, or the bench's own if nobody gave one.
+// or returns the list, or the bench's own if none was given.
 func (s sizesFlag) or(own ...int) []int {
 	if len(s) > 0 {
 		return s
@@ -261,7 +261,7 @@ func (r *runner) folder(name string) string {
 	return filepath.Join(filepath.Dir(r.o.out), strings.TrimSuffix(filepath.Base(r.o.out), filepath.Ext(r.o.out)), name)
 }
 
-// say tells of progress.
+// say prints progress.
 func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %-10s %s\n", time.Now().UTC().Format("15:04:05"), r.name, fmt.Sprintf(format, args...))
 }

@@ -34,7 +34,7 @@ const (
 	sampled          = time.Minute
 )
 
-// audit has the API server write down every request of forcefence's user, when it arrives, and nobody else's.
+// audit has the API server log every request of forcefence's user when it arrives, and no other user's.
 const audit = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted, ResponseComplete, Panic]

@@ -91,7 +91,7 @@ func (l *lab) pieces(ctx context.Context, program string) (err error) {
 	if err := p.ask(ctx, pods); err != nil {
 		return err
 	}
-	for range memoryTurns { // each has both plugins list the pods anew
+	for range memoryTurns { // each has both plugins list the pods again
 		if err := l.mark(ctx, piecesNode, true); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (p *pieces) runtime(name string, plugins bool) (*adaptation.Adaptation, err
 
 func (p *pieces) socket(name string) string { return p.file(name + ".sock") }
 
-// start starts both plugins, on a boot of which they know nothing, and waits until both have registered and read.
+// start starts both plugins, on a boot that is new to them, and waits until both have registered and read.
 func (p *pieces) start(ctx context.Context) (err error) {
 	if err := os.RemoveAll(p.file("state")); err != nil {
 		return err

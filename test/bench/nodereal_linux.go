@@ -34,7 +34,7 @@ const (
 	heldPods     = 10
 )
 
-// realNodes are two nodes alike, but for the hook.
+// realNodes are two nodes that differ only in the hook.
 type realNodes struct {
 	l            *lab
 	lab          *nodes.Lab

@@ -18,8 +18,8 @@ const (
 	stockLimit = 7 * time.Minute
 )
 
-// peers times what stock Kubernetes offers: the out-of-service taint that somebody puts on by hand at the very moment
-// of NotReady, and nothing at all.
+// peers times what stock Kubernetes offers: the out-of-service taint, which a person sets at the very moment of
+// NotReady, and nothing at all.
 func peers(ctx context.Context, r *runner) error {
 	// A third of a tick apart, from the luckiest moment on.
 	offsets := []time.Duration{14 * time.Second, 7 * time.Second, 0}

@@ -16,8 +16,8 @@ import (
 const (
 	realVolumes = 3                // pods on a node of a StatefulSet with a volume each
 	realPlain   = 3                // of a StatefulSet without
-	realBare    = 24               // that nobody owns
-	realPatient = 30 * time.Minute // for one thing
+	realBare    = 24               // without owner
+	realPatient = 30 * time.Minute // for one wait
 	realPortion = 10               // one node in so many is lost
 )
 
@@ -202,7 +202,7 @@ func (l *lab) measured(ctx context.Context, do func(context.Context) error, dead
 	return s, nil
 }
 
-// oldest is how long the node of which most time has passed since its Lease was seen to change has been silent.
+// oldest returns how long the node with the longest silence has been silent, since its Lease was last seen to change.
 func (w *watch) oldest(now time.Time, without []string) (age time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

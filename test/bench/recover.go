@@ -9,7 +9,7 @@ import (
 // shop is the load whose recovery is timed, and which the peers get.
 var shop = load{volumes: 20, plain: 80, deployed: 10}
 
-// afterwards is how long replacements are watched once all of them run: somebody late may still end them.
+// afterwards is how long replacements are watched once all of them run: a late write may still end them.
 const afterwards = 3 * time.Second
 
 // recoveryBench times the way from a power cut until every StatefulSet pod runs again, on any of five other nodes.

@@ -103,7 +103,7 @@ func holdStorage() error {
 	for i := range storageVolumes {
 		begun := time.Now()
 		if changed := s.Put(storage.Replicas, replica(i, 0, "stopped")); len(changed) == 0 {
-			return fmt.Errorf("replica %d changed, and nobody was told", i)
+			return fmt.Errorf("replica %d changed without a report", i)
 		}
 		h.Changes = append(h.Changes, ms(time.Since(begun)))
 	}
@@ -142,7 +142,7 @@ func replicaAmong(nodes, volume, n int, state string) *unstructured.Unstructured
 func stored(name, content string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(content), &o.Object); err != nil {
-		panic(err) // it stands above
+		panic(err) // the text is above
 	}
 	o.SetNamespace(storageNamespace)
 	o.SetName(name)

@@ -60,7 +60,7 @@ func manyStreams(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// hears has the process open all streams, and takes machines' power until it tells of each.
+// hears has the process open all streams, and cuts machines' power until it reports each.
 func (a *askerProcess) hears(ctx context.Context, dc *datacenter.DataCenter, bmcs []*datacenter.BMC) (took, now float64,
 	hints []float64, err error) {
 	begun := time.Now()

@@ -88,7 +88,7 @@ func TestTurn(t *testing.T) {
 
 	tn.pod(at(4), testPod("StatefulSet", "db-0", "10", "n2", false), false)
 	tn.pod(at(4.1), testPod("StatefulSet", "db-0", "10", "n2", true), false)
-	tn.pod(at(4.2), testPod("StatefulSet", "db-0", "10", "n2", true), true) // somebody deletes a running replacement
+	tn.pod(at(4.2), testPod("StatefulSet", "db-0", "10", "n2", true), true) // a person deletes a running replacement
 	tn.pod(at(4.3), testPod("StatefulSet", "db-1", "11", "n2", true), false)
 	if tn.isBack() {
 		t.Error("all run again, though one was deleted")

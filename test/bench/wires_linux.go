@@ -18,12 +18,12 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// kubeletPort is what somebody listens on at each machine's address: forcefence's lines go there.
+// kubeletPort has a listener at each machine's address: forcefence's lines go there.
 const kubeletPort = "10250"
 
-// The addresses of the machines and of the two ends of the link: of a network for measurements (RFC 2544), which nobody
-// else uses. All machines are behind one next hop: the kernel's table of neighbours has no more than about a thousand
-// places.
+// The addresses of the machines and of the two ends of the link are of a network for measurements (RFC 2544), which no
+// one else uses. All machines are behind one next hop: the kernel's table of neighbours has no more than about a
+// thousand places.
 const (
 	ourAddress  = "198.18.0.1"
 	nextHop     = "198.18.0.2"
@@ -33,9 +33,9 @@ const (
 )
 
 // wires are the addresses of machines, in a network namespace of their own, at the far end of a link from ours. All of
-// the network is that namespace's own, and one listener is behind it. A machine's address goes with its power, and
-// whoever asks there gets no answer at all: a kernel that is dead refuses nothing. Nothing but this process holds the
-// namespace, and the link goes with it, however the process ends.
+// the network is that namespace's own, and one listener is behind it. A machine's address goes with its power, and a
+// client that asks there gets no answer at all: a dead kernel refuses nothing. Only this process holds the namespace,
+// and the link goes with it, however the process ends.
 type wires struct {
 	link  string
 	tasks chan func()
@@ -90,7 +90,7 @@ func newWires() (_ *wires, err error) {
 	)
 	if err == nil {
 		w.do(func() {
-			quiet := net.ListenConfig{KeepAlive: -1} // nobody but forcefence probes
+			quiet := net.ListenConfig{KeepAlive: -1} // only forcefence probes
 			w.end, err = quiet.Listen(context.Background(), "tcp4", ":"+kubeletPort)
 		})
 	}
@@ -124,7 +124,7 @@ func ip(lines ...string) error {
 	return nil
 }
 
-// add gives a machine that has power an address with somebody behind it, who accepts connections and says nothing.
+// add gives a machine that has power an address with a listener behind it, which accepts connections and says nothing.
 func (w *wires) add(machine string) (address string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

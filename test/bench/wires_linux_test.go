@@ -14,8 +14,8 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// A machine's address answers while it has power, and then nobody does: what was open stays open, and no attempt is
-// refused. A machine that has booted refuses what was open before. Whoever has its power is as before.
+// A machine's address answers only while it has power: then what was open stays open, and no attempt is refused. A
+// machine that has booted refuses what was open before. A machine that keeps its power is as before.
 func TestWires(t *testing.T) {
 	// Never unlocked: our own end of the link is in a namespace of this test's, which goes with the thread.
 	runtime.LockOSThread()
@@ -89,7 +89,7 @@ func TestWires(t *testing.T) {
 	// not context.DeadlineExceeded: the socket's own deadline may come first, and is another error
 	var silence net.Error
 	if !errors.As(err, &silence) || !silence.Timeout() {
-		t.Errorf("got %v, %v, want that nobody answers", c, err)
+		t.Errorf("got %v, %v, want no answer", c, err)
 	}
 	if err := w.power(true, nodeName(1)); err != nil {
 		t.Fatal(err)

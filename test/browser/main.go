@@ -163,7 +163,7 @@ func (b *browser) page(name, path string) error {
 	for _, w := range wide {
 		b.problem("%s: on 360 px %s", name, w)
 	}
-	// Nothing of a foreign text runs, whatever it becomes.
+	// No script in a foreign text runs, in any element.
 	var ran bool
 	err = chromedp.Run(b.ctx, chromedp.Evaluate(`(() => { const d = document.createElement("div");
 		d.innerHTML = '<img src="x:" onerror="window.ran = true"><svg onload="window.ran = true"></svg>';

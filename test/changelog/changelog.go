@@ -24,7 +24,7 @@ const Repository = "https://github.com/forcefence/forcefence"
 type Version struct {
 	Name string // without a v
 	Date string // 2026-01-31; "" for Unreleased
-	Text string // what stands below the heading, without space around it
+	Text string // the text below the heading, without space around it
 }
 
 var (
@@ -46,7 +46,7 @@ func Parse(text string) ([]Version, error) {
 	links, section, filled := map[string]string{}, -1, true
 	end := func(line int) { // of a section
 		if !filled {
-			bad(line, "nothing stands in the section before")
+			bad(line, "the section before is empty")
 		}
 		filled = true
 	}
@@ -113,7 +113,7 @@ func order(all []Version) string {
 	v := all[len(all)-1]
 	if v.Name == Unreleased {
 		if len(all) > 1 || v.Date != "" {
-			return "[Unreleased] stands first, and has no date"
+			return "[Unreleased] comes first, and has no date"
 		}
 		return ""
 	}
@@ -131,7 +131,7 @@ func order(all []Version) string {
 		return "" // said
 	}
 	if !version.MustParseSemantic(v.Name).LessThan(version.MustParseSemantic(newer.Name)) || newer.Date < v.Date {
-		return fmt.Sprintf("%s of %q stands below %s of %q", v.Name, v.Date, newer.Name, newer.Date)
+		return fmt.Sprintf("%s of %q is below %s of %q", v.Name, v.Date, newer.Name, newer.Date)
 	}
 	return ""
 }

@@ -4,9 +4,9 @@
 // receiver needs, with EventBridge's words about instances in them. It imports the standard library and the SDK's
 // signer.
 //
-// It promises: a request counts only with a right signature, of credentials that are in force; one missing id, or one
-// id in an impaired zone, fails a whole call; an instance runs until the moment at which its state becomes stopped or
-// terminated, whatever anybody is told; what it tells of one may lag behind, as a whole.
+// It promises: a request counts only with a right signature, of credentials that are in force. One missing id, or one
+// id in an impaired zone, fails a whole call. An instance runs until the moment at which its state becomes stopped or
+// terminated, whatever the API reports. The reports about one instance may lag behind, as a whole.
 package cloud
 
 import (
@@ -120,7 +120,7 @@ func (c *Cloud) newKey(token string) Key {
 // Revoke takes all credentials out of force.
 func (c *Cloud) Revoke() { c.mu.Lock(); defer c.mu.Unlock(); clear(c.keys) }
 
-// AddRole makes a role: for whoever shows that web identity token, or, where it is "", for who has credentials and
+// AddRole makes a role: for a client with that web identity token, or, if it is "", for one that has credentials and
 // names the external id.
 func (c *Cloud) AddRole(arn, token, externalID string) {
 	c.mu.Lock()

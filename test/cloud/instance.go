@@ -24,7 +24,7 @@ type Options struct {
 	Behavior   string // with Spot: what the market does, stop, hibernate or terminate; "": terminate
 	Store      bool   // its root is an instance store: it cannot be stopped
 	Tags       map[string]string
-	Protected  bool // nobody may stop it (disableApiStop), or terminate it
+	Protected  bool // it may not be stopped (disableApiStop), or terminate it
 }
 
 // Instance is one. It is safe for concurrent use.
@@ -34,12 +34,12 @@ type Instance struct {
 	o       Options
 	history []Told // by At, the last of them perhaps of the future; guarded by Cloud.mu
 	lag     time.Duration
-	frozen  time.Time // "" or the moment whose state is told until thaw
+	frozen  time.Time // the moment whose state is reported until thaw; zero: none
 	thaw    time.Time
 	say     func(*Told)
 }
 
-// Told is what EC2 tells of an instance from a moment on.
+// Told is what EC2 reports about an instance from a moment on.
 type Told struct {
 	At         time.Time
 	State      string
@@ -48,7 +48,7 @@ type Told struct {
 	Launch     time.Time
 	Address    string
 	Zone       string
-	NoOptions  bool // no HibernationOptions are told
+	NoOptions  bool // no HibernationOptions are reported
 	Tags       map[string]string
 	Hibernates bool
 }
@@ -80,7 +80,7 @@ func (i *Instance) ProviderID() string { return "aws:///" + i.zone + "/" + i.o.I
 
 func (c *Cloud) locked(f func()) { c.mu.Lock(); defer c.mu.Unlock(); f() }
 
-// State is the truth, whatever is told.
+// State is the true state, whatever the API reports.
 func (i *Instance) State() (s string) {
 	i.c.locked(func() { s = i.at(time.Now()).State })
 	return s
@@ -95,7 +95,7 @@ func (i *Instance) Running() bool {
 	return true
 }
 
-// Stop is somebody's StopInstances; a forced one.
+// Stop is a user's StopInstances, with force.
 func (i *Instance) Stop() {
 	i.c.locked(func() { i.stop(time.Now(), i.o.Stops, "Client.UserInitiatedShutdown", true) })
 }
@@ -115,7 +115,7 @@ func (i *Instance) Shutdown() {
 	i.c.locked(func() { i.stop(time.Now(), 0, "Client.InstanceInitiatedShutdown", false) })
 }
 
-// Start is somebody's StartInstances.
+// Start is a user's StartInstances.
 func (i *Instance) Start() { i.c.locked(func() { i.start(time.Now(), i.o.Starts) }) }
 
 // PowerOn is a start that is over at once.
@@ -131,7 +131,7 @@ func (i *Instance) Reclaim() {
 // Terminate ends it for good.
 func (i *Instance) Terminate() { i.c.locked(func() { i.terminate(time.Now()) }) }
 
-// terminate is somebody's TerminateInstances. The lock is held.
+// terminate is a user's TerminateInstances. The lock is held.
 func (i *Instance) terminate(now time.Time) {
 	t := i.at(now)
 	t.At, t.State, t.Transition, t.Code = now, "shutting-down", userInitiated(now), "Client.UserInitiatedShutdown"
@@ -140,18 +140,18 @@ func (i *Instance) terminate(now time.Time) {
 	i.follow(t)
 }
 
-// SetLag makes all that is told of it that old, from now on.
+// SetLag makes all reports about it that old, from now on.
 func (i *Instance) SetLag(d time.Duration) { i.c.locked(func() { i.lag = d }) }
 
-// Freeze makes EC2 go on telling what is true now, wholly, for that long, whatever becomes of the instance.
+// Freeze makes EC2 report the present state, wholly, for that long, whatever happens to the instance.
 func (i *Instance) Freeze(d time.Duration) {
 	i.c.locked(func() { i.frozen = time.Now(); i.thaw = i.frozen.Add(d) })
 }
 
-// Say changes what is told of it; nil: nothing.
+// Say changes what is reported about it; nil: nothing.
 func (i *Instance) Say(f func(*Told)) { i.c.locked(func() { i.say = f }) }
 
-// Look is somebody's question about an instance: what Say was given is called.
+// Look is a user's question about an instance: it calls what Say was given.
 func (c *Cloud) Look(i *Instance) { c.locked(func() { i.told(time.Now()) }) }
 
 // at is the state of a moment. The lock is held.
@@ -279,7 +279,7 @@ type describeSpotResponse struct {
 
 func (i *Instance) request() string { return "sir-" + i.o.ID[len(i.o.ID)-8:] }
 
-// describeSpots tells of the requests that instances came from. The lock is held.
+// describeSpots reports the requests that instances came from. The lock is held.
 func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, *refusal) {
 	var out describeSpotResponse
 	for _, id := range ids {
@@ -319,7 +319,7 @@ type describeInstancesResponse struct {
 	Reservations []reservation `xml:"reservationSet>item"`
 }
 
-// describe tells of instances, in no order, two in a reservation.
+// describe reports instances, in no order, two in a reservation.
 func (c *Cloud) describe(of []*Instance, now time.Time) describeInstancesResponse {
 	out := describeInstancesResponse{RequestID: "8f7724cf-496f-496e-8fe3-example"}
 	for n, i := range slices.Backward(of) {
@@ -410,7 +410,7 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 		case c.fault.StaysOn:
 		case action == "TerminateInstances":
 			i.terminate(now)
-		case c.fault.StaysHalf, !hard: // a guest that hangs keeps a stop from its end, but for a hard one
+		case c.fault.StaysHalf, !hard: // a guest that hangs delays the end of a stop, except of a hard one
 			i.stop(now, -1, "Client.UserInitiatedShutdown", true)
 		default:
 			i.stop(now, i.o.Stops, "Client.UserInitiatedShutdown", true)

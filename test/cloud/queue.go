@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Queue is a queue of SQS in one region, as its public API reference describes it: AWS JSON 1.0, long polls, messages
-// that nobody else gets for a while once they were received, and that come again then unless they were deleted; in no
+// Queue is a queue of SQS in one region, as its public API reference describes it: AWS JSON 1.0, and long polls. A
+// message that was received is hidden from others for a while, and comes again unless it was deleted. There is no
 // order. It is safe for concurrent use.
 type Queue struct {
 	c            *Cloud
@@ -109,7 +109,7 @@ func (q *Queue) SetFault(f QueueFault) {
 	q.c.locked(func() { q.fault = f; q.wake() })
 }
 
-// changes has the rules tell of a state that an instance has from a moment on. The lock is held.
+// changes has the rules report a state that an instance has from a moment on. The lock is held.
 func (i *Instance) changes(t Told) {
 	for _, r := range i.c.rules {
 		if i.c.zones[i.zone] != r.to.region {

@@ -162,7 +162,7 @@ func start(ctx context.Context, opts Options, bin string) (_ *Cluster, err error
 	return c, err
 }
 
-// ports are free when they are picked; the programs refuse to start where somebody was faster.
+// ports are free when they are picked; the programs refuse to start if another process was faster.
 type ports struct{ etcd, etcdPeer, api, kcm, sched int }
 
 func loopback(port int) string { return "https://127.0.0.1:" + strconv.Itoa(port) }

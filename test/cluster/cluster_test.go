@@ -412,7 +412,7 @@ func orphan(dir string) int {
 	select {}
 }
 
-// alive takes a zombie for dead: whoever inherits an orphan may not reap it.
+// alive takes a zombie for dead: the process that inherits an orphan may not reap it.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

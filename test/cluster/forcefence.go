@@ -13,7 +13,7 @@ import (
 )
 
 // Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in
-// kube-system. It logs JSON to dir/forcefence.log, and has started once it is ready and somebody holds the Lease.
+// kube-system. It logs JSON to dir/forcefence.log, and has started once it is ready and a process holds the Lease.
 func (c *Cluster) Forcefence(bin, dir, kubeconfig, podIP string) *Part {
 	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format",
 		"json"}
@@ -29,7 +29,7 @@ func (c *Cluster) Forcefence(bin, dir, kubeconfig, podIP string) *Part {
 			return err
 		}
 		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-			return errors.New("nobody leads")
+			return errors.New("no leader")
 		}
 		return nil
 	}, nil)

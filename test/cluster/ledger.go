@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Run is a pod whose containers run on a node: what really happens there, whatever the API server says.
+// Run is a pod whose containers run on a node: what really happens there, even if the API server says otherwise.
 type Run struct {
 	Node, Namespace, Name string
 	UID                   types.UID

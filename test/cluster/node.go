@@ -34,7 +34,7 @@ type NodeOptions struct {
 	ProviderID  string
 	SystemUUID  string // "": random
 	BootID      string // of the first boot; "": random
-	Address     string // the InternalIP; "": one of this machine, to which nobody keeps a line
+	Address     string // the InternalIP; "": one of this machine, which has no connections
 
 	Pods        int    // 0: 500
 	CPU, Memory string // "": 64 and 256Gi
@@ -332,7 +332,7 @@ func (n *Node) StopHeartbeats() {
 	}
 }
 
-// ResumeHeartbeats mends what StopHeartbeats cut. The kubelet lists its pods anew, and ends those that are gone.
+// ResumeHeartbeats ends what StopHeartbeats began. The kubelet lists its pods again, and ends those that are gone.
 func (n *Node) ResumeHeartbeats() {
 	if b := n.current(); b != nil {
 		b.mend()
@@ -360,7 +360,7 @@ func (n *Node) Remove(ctx context.Context) error {
 	return nil
 }
 
-// halt is a power-off that nobody is to see.
+// halt is a power-off that no observer is to see.
 func (n *Node) halt() { n.PowerOff() }
 
 func (n *Node) onPod(pod *corev1.Pod, deleted bool) {

@@ -68,10 +68,10 @@ type Fault struct {
 	SessionStatus int  // POST Sessions answers this status: 403, 409, 429, 500, 501
 	NoSessions    bool // the service root links no collection of sessions, and there is none
 	ClosedRoot    bool // the service root needs a log-in
-	NoLocation    bool // a new session's path stands nowhere
+	NoLocation    bool // the answer does not name a new session's path
 	NoToken       bool // sessions are created, and the answer names no token
 	DeadTokens    bool // tokens are handed out and never accepted
-	NoBasic       bool // basic authentication is refused, whatever the password
+	NoBasic       bool // basic authentication is refused, with any password
 
 	NoEvents        bool   // the service root links no event service
 	EventsOff       bool   // the event service is there, and not enabled

@@ -163,7 +163,7 @@ func (m *Machine) SystemUUID() string { return m.uuid }
 // Serial returns the serial number, unique in the data centre.
 func (m *Machine) Serial() string { return m.serial }
 
-// State returns the machine's true power state, whatever its BMC says.
+// State returns the machine's true power state, even if its BMC says otherwise.
 func (m *Machine) State() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -298,7 +298,7 @@ func flood(systems int) object {
 	return object{"Members": members}
 }
 
-// flood answers with one of so many: whoever keeps what all of them say keeps very much.
+// flood answers with one of so many: a client that keeps what all of them say keeps very much.
 func (a *answer) flood(path string, of int) {
 	a.Header().Set("Content-Type", "application/json")
 	a.WriteHeader(http.StatusOK)

@@ -40,7 +40,7 @@ type Machine interface {
 	State() string // "on", "off" or a word between them
 	CutPower() error
 	PowerOn(ctx context.Context) error
-	// OnChange has f called each time the machine lost or got its power, whoever did it.
+	// OnChange has f called each time the machine lost or got its power, for any reason.
 	OnChange(f func(on bool))
 	// Address is where a Node's annotation says its device is; "" if the node's system UUID is enough.
 	Address() string

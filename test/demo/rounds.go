@@ -158,7 +158,7 @@ func (d *Demo) cut(r *Round) error {
 		default:
 			r.Begin(at)
 			r.Power(at, false,
-				fmt.Sprintf("the plug of %s is pulled; %d pods died with it, nobody was told", node, runs))
+				fmt.Sprintf("the plug of %s is pulled; %d pods died with it, without a report", node, runs))
 		}
 	})
 	return d.w.machine(r.node).CutPower()
@@ -393,14 +393,14 @@ func (d *Demo) after(ctx context.Context, r *Round) error {
 		return err
 	}
 	if m := d.w.machine(r.node); !m.Running() {
-		done := d.s.Step("somebody repairs %s and powers it on", r.node)
+		done := d.s.Step("a person repairs %s and powers it on", r.node)
 		if err := m.PowerOn(ctx); err != nil {
 			return err
 		}
 		if err := d.booted(ctx, r.node); err != nil {
 			return err
 		}
-		done("it is Ready, and empty but for its DaemonSet's pod")
+		done("it is Ready, and has only its DaemonSet's pod")
 	}
 	var failed []string
 	for _, c := range d.w.checks(r) {

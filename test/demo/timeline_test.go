@@ -129,7 +129,7 @@ func TestRound(t *testing.T) {
 			t.log(20, "Machine answered", "", "Changing")
 			t.log(30, "Machine answered", "", "Unknown")
 		}, nil},
-		{"an answer that was told of in an earlier fence", func(t *tale) { t.log(10, "Decided", "MachineOff", "") },
+		{"an answer that was reported in an earlier fence", func(t *tale) { t.log(10, "Decided", "MachineOff", "") },
 			[]string{"10 off_seen"}},
 		{"what was before the beginning, and other nodes and pods", func(t *tale) {
 			t.log(-10, "Machine answered", "", "Off")
@@ -156,7 +156,7 @@ func TestRound(t *testing.T) {
 			t.detach(70, "va")
 			t.unmark(80, taint.ResultReturned)
 		}, []string{"10 marked", "20 evicting", "30 tombstoned", "50 pods_deleted", "70 detached", "80 mark_removed"}},
-		{"ended pods are told of as soon as no more can come", func(t *tale) {
+		{"ended pods are reported as soon as no more can come", func(t *tale) {
 			t.evicting(20)
 			t.pod(30, "db-0", true, false)
 			t.node(40, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "boot-2" })
@@ -213,7 +213,7 @@ func TestRoundNotBegun(t *testing.T) {
 	}
 }
 
-func TestNotReadyIsToldTruly(t *testing.T) {
+func TestNotReadyNamesItsCause(t *testing.T) {
 	for _, tt := range []struct{ reason, want string }{
 		{"MachinePoweredOff", "forcefence sets"}, {"NodeStatusUnknown", "Kubernetes notices"},
 	} {

@@ -216,8 +216,8 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	return w.fence.Start(ctx)
 }
 
-// letLook gives whoever has the demo's kubeconfig an account for the status page, as deploy/kustomize/components/status
-// does.
+// letLook gives the users of the demo's kubeconfig an account for the status page, as
+// deploy/kustomize/components/status does.
 func (w *World) letLook(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"create", "serviceaccount", "forcefence-status"},
@@ -232,8 +232,7 @@ func (w *World) letLook(ctx context.Context) error {
 	return nil
 }
 
-// dump writes what the API server knows, for whoever looks into a failure. It does without where the API server does
-// not answer.
+// dump writes what the API server knows, for a look into a failure. It does without if the API server does not answer.
 func (w *World) dump() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -292,7 +291,7 @@ func (w *World) gather(ctx context.Context, node string, create func(context.Con
 	if err := w.cordon(ctx, node, true); err != nil {
 		return err
 	}
-	w.c.Attacher().SetDelays(0, 0) // nobody looks at this part
+	w.c.Attacher().SetDelays(0, 0) // this part is not shown
 	if create != nil {
 		if err := create(ctx); err != nil {
 			return err

@@ -132,7 +132,7 @@ func (c *container) rights() []string {
 func (c *container) folder(name string, files map[string][]byte) string {
 	c.t.Helper()
 	if files == nil {
-		c.t.Fatalf("the pods mount %s, of which this test has nothing", name)
+		c.t.Fatalf("the pods mount %s, which this test does not have", name)
 	}
 	dir := filepath.Join(c.dir, "volumes", name)
 	kit.Must(c.t, os.MkdirAll(dir, 0o755))
@@ -188,8 +188,8 @@ func (c *container) remove() {
 }
 
 // TestAgents: in the image with fence agents, run as the Deployment's pods run it, the controller finds that a node can
-// be fenced, and its commands ask and switch the machine, through fence_ipmilan, ipmitool and a BMC. Whatever else
-// agents begin with works, too: all their metadata, ssh, telnet, SNMP, TLS.
+// be fenced. Its commands ask and switch the machine, through fence_ipmilan, ipmitool and a BMC. Everything else that
+// agents use works, too: their metadata, ssh, telnet, SNMP, TLS.
 func TestAgents(t *testing.T) {
 	archive := os.Getenv(agentsImage)
 	switch {
@@ -202,7 +202,7 @@ func TestAgents(t *testing.T) {
 	kit.Must(t, bmc.SetPower(t.Context(), true))
 	w := newWorld(t, cluster.Options{})
 	w.install(base)
-	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"}) // it stays healthy: nobody fences it meanwhile
+	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"}) // it stays healthy, so no fence begins
 	kit.Must(t, err)
 
 	host, port, err := net.SplitHostPort(bmc.Address())

@@ -24,7 +24,7 @@ const (
 	attachmentName = byAttachment + "forcefence may delete a VolumeAttachment only by its UID and resourceVersion"
 )
 
-// deleteAttachment deletes an attachment by what it is, but for an edit.
+// deleteAttachment deletes an attachment with its preconditions, after an edit of them.
 func deleteAttachment(name string, edit func(*metav1.Preconditions)) request {
 	return func(ctx context.Context, admin, c kubernetes.Interface) error {
 		va, err := admin.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})

@@ -164,7 +164,7 @@ var copies = map[string]string{
 	"../../deploy/kustomize/base/forcefence.io_fencings.yaml": chart + "/files/forcefence.io_fencings.yaml",
 }
 
-// TestChartIsKustomize: whoever installs by the chart gets the objects that kustomize gives, in every variant.
+// TestChartIsKustomize: an install by the chart makes the objects that kustomize gives, in every variant.
 func TestChartIsKustomize(t *testing.T) {
 	text, err := os.ReadFile(kustomize + "/base/config.yaml")
 	kit.Must(t, err)

@@ -111,12 +111,12 @@ func TestDrainPolicies(t *testing.T) {
 			budgetNobodys},
 		{"take the guard off one", us, updateBudget("ours", func(b *policyv1.PodDisruptionBudget) { b.Labels = nil }),
 			budgetNobodys},
-		{"make somebody else's its own", us,
+		{"make another owner's its own", us,
 			updateBudget("theirs",
 				func(b *policyv1.PodDisruptionBudget) {
 					b.Labels = map[string]string{taint.DrainGuardLabel: "disks"}
 				}), budgetTheirs},
-		{"delete somebody else's", us, deleteBudget("theirs", nil), budgetTheirs},
+		{"delete another owner's", us, deleteBudget("theirs", nil), budgetTheirs},
 		{"delete by name", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.UID = nil }), budgetByName},
 		{"delete another version", us, deleteBudget("ours", func(p *metav1.Preconditions) { p.ResourceVersion = nil }),
 			budgetByName},
@@ -173,7 +173,7 @@ func TestDrainPolicies(t *testing.T) {
 		p := whole.DeepCopy()
 		p.Spec.Validations[i].Expression = "true"
 		w.replace(p)
-		w.until("a row notices that nobody asks: "+v.Message, func() (bool, error) {
+		w.until("a row notices that no one asks:  "+v.Message, func() (bool, error) {
 			noticed := slices.ContainsFunc(rows,
 				func(a attempt) bool { return a.want == byBudget+v.Message && w.verdict(accounts, a) != "" })
 			return noticed, nil

@@ -48,7 +48,7 @@ rules:
 // justified are rights that a fence need not use, and why they are granted.
 var justified = map[string]string{
 	"taint forcefence.io/nodefences": "it is no request: the policies ask the authorizer for it",
-	"patch events.k8s.io/events":     "counts an Event that is told again within some minutes",
+	"patch events.k8s.io/events":     "counts an Event that is sent again within some minutes",
 	"delete forcefence.io/fencings":  "when a hundred fences are over, or after ninety days",
 	"get cluster.x-k8s.io/machines":  "where Cluster API's objects are in the same cluster",
 	"get cluster.x-k8s.io/clusters":  "likewise",
@@ -73,7 +73,7 @@ func TestFence(t *testing.T) {
 	hosts := w.machines(dir, 5)
 	w.untilReplicas(nil)
 
-	// Whoever leads is to die: its process and its machine.
+	// The leader is to die: its process and its machine.
 	replicas := map[string]*cluster.Part{}
 	for _, p := range w.c.ReadyPods(namespace) {
 		replicas[p.Name] = w.replica(binary, dir, p.Name)
@@ -309,11 +309,11 @@ func (w *world) tokenKubeconfig(file string) error {
 	}, file)
 }
 
-// leader waits until somebody leads, other than but.
+// leader waits until a process leads, other than but.
 func (w *world) leader(but string) string {
 	w.t.Helper()
 	var who string
-	w.until("somebody leads", func() (bool, error) {
+	w.until("a leader", func() (bool, error) {
 		l, err := w.c.Client().CoordinationV1().Leases(namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
 		if err == nil && l.Spec.HolderIdentity != nil {
 			who = *l.Spec.HolderIdentity
@@ -458,7 +458,7 @@ func (w *world) rights(t *testing.T, audit string) {
 		}
 	}
 	if people == 0 {
-		t.Error("audit log: got nothing of the person's, want it to tell of all")
+		t.Error("audit log: got nothing of the person's, want all of them in it")
 	}
 	for _, u := range manifests(t, w, base) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" ||
@@ -527,8 +527,7 @@ func (w *world) queues(t *testing.T) {
 	}
 }
 
-// build compiles one of the programs.
-// builtAs is the version that the tests' programs are told.
+// build compiles one of the programs. builtAs is the version that the tests' programs get.
 const builtAs = "v9.8.7"
 
 func build(t *testing.T, dir, program string) string {

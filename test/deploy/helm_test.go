@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestChartLints: with its own values, and with every one of the README's variants; and Artifact Hub is told the
-// definition's version.
+// TestChartLints: the chart lints with its own values, and with every one of the README's variants, and names the
+// definition's version for Artifact Hub.
 func TestChartLints(t *testing.T) {
 	var about struct{ Annotations map[string]string }
 	text, err := os.ReadFile(chart + "/Chart.yaml")
@@ -196,7 +196,7 @@ func TestHelm(t *testing.T) {
 		w.checked()
 	}
 
-	// By the chart's own values, where nobody has made a Secret, and without the CustomResourceDefinition.
+	// With the chart's own values, without a Secret, and without the CustomResourceDefinition.
 	run("package", chart, "--destination", dir, "--version", "1.2.3", "--app-version", "dev")
 	notes := run(
 		append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace",
@@ -280,7 +280,7 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 		t.Errorf("config.yaml after the roll-back:\n%s", got)
 	}
 	kit.Must(t, short()) // the definition was not part of that revision, and stays with what was written
-	// A change of the configuration alone restarts nobody.
+	// A change of the configuration alone restarts no pod.
 	before, _ := w.objects(t)
 	run(append([]string{"upgrade", "forcefence", chart, "--set", "config.mode=shadow"}, set...)...)
 	if after, _ := w.objects(t); after.Generation != before.Generation || first.UID != after.UID {

@@ -138,7 +138,7 @@ func (w *world) checkPod(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-// noRights holds that the ServiceAccount may do nothing that not everybody may.
+// noRights checks that the ServiceAccount has only the rights that every account has.
 func (w *world) noRights(t *testing.T) {
 	t.Helper()
 	for _, ns := range []string{nodeNamespace, "kube-system"} {

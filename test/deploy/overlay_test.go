@@ -107,7 +107,7 @@ func TestMachineKeysOverlay(t *testing.T) {
 	})
 }
 
-// TestAWSRoleOverlay: the ServiceAccount names the role, no other object does; and nobody needs a Secret.
+// TestAWSRoleOverlay: the ServiceAccount names the role, no other object does, and no pod needs a Secret.
 func TestAWSRoleOverlay(t *testing.T) {
 	const role, annotation = "arn:aws:iam::123456789012:role/forcefence", "eks.amazonaws.com/role-arn"
 	counts := map[string]int{annotation: 0, "optional: true\n": 1, "secretName: forcefence-bmc\n": 1}

@@ -55,7 +55,7 @@ const (
 	lookalike    = "lookalike"    // has a controller's name, in another namespace, and an editor's rights
 )
 
-// What refuses, as the API server's answer tells it. A validation's message stands behind its policy's name.
+// The names of what refuses, as in the API server's answer. A validation's message follows its policy's name.
 const (
 	byRBAC            = "is forbidden: User "
 	byNodeRestriction = "is not allowed to modify taints"
@@ -125,7 +125,7 @@ const (
 	podByName   = byPodDelete + "forcefence may delete a pod only by its UID and resourceVersion"
 )
 
-// request is something that somebody may try. It is sent as a dry run, which passes admission like any other.
+// request is one attempt of an account. It is sent as a dry run, which passes admission like any other.
 type request func(ctx context.Context, admin, c kubernetes.Interface) error
 
 // attempt is a row of the tables.
@@ -441,7 +441,7 @@ var refusals = []attempt{
 	{"confirm in another's name", operator, onNode("plain", confirms(admin)), forName},
 	{"confirm in a longer name", operator, onNode("plain", confirms(operator+" general")), forName},
 	{"confirm in another's name, which one's own begins with", forger, onNode("plain", confirms(admin)), forName},
-	{"confirm in nobody's name", operator, onNode("plain", note(taint.ConfirmAnnotation, "yes")), forName},
+	{"confirm without a name", operator, onNode("plain", note(taint.ConfirmAnnotation, "yes")), forName},
 	{"confirm in another's name through the status", operator, onNode("plain", confirms(admin), status), forName},
 	{"a kubelet confirms that it is off", kubelet, onNode("plain", confirms("system:node:plain")), byPolicy},
 	{"a kubelet confirms it through its status", kubelet, onNode("plain", confirms("system:node:plain"), status),
@@ -499,7 +499,7 @@ var refusals = []attempt{
 	{"registering with a condition of forcefence", newKubelet,
 		createNode(condition("forcefence.io/PoweredOnNotReady", corev1.ConditionTrue)), kubeletCondition},
 
-	{"its node deleted, to register it anew", kubelet, deleteNode("plain"), byRBAC},
+	{"its node deleted, to register it again", kubelet, deleteNode("plain"), byRBAC},
 
 	{"a leader's Lease", editor, leaderOf("default", "", "true"), leaderLease},
 	{"a leader's Lease with an empty label", editor, leaderOf("default", "", ""), leaderLease},
@@ -587,7 +587,7 @@ var refusals = []attempt{
 		onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), status), otherCond},
 	{"a condition of the kubelet's to Unknown", us,
 		onNode("marked", condition(corev1.NodeMemoryPressure, corev1.ConditionUnknown), status), otherCond},
-	{"a condition of somebody else's", us,
+	{"a condition of another owner's", us,
 		onNode("marked", condition("example.net/Broken", corev1.ConditionTrue), status), otherCond},
 	{"Ready taken away", us, onNode("marked", noCondition(corev1.NodeReady), status), condRemoved},
 
@@ -800,7 +800,7 @@ var refusals = []attempt{
 	}, byRBAC},
 }
 
-// passes are the things that nobody may be kept from.
+// passes lists attempts that must succeed.
 var passes = []attempt{
 	{"set mark and record", us,
 		onNode("plain", both(setMark("f-1", corev1.TaintEffectNoSchedule), note(taint.RecordAnnotation, openRecord))),
@@ -809,7 +809,7 @@ var passes = []attempt{
 	{"write what a policy does", us, onNode("plain", note(taint.PolicyAnnotation, "[]")), ""},
 	{"write the record", us, onNode("open", note(taint.RecordAnnotation, doneRecord)), ""},
 	{"pin a node", us, onNode("plain", pin("a.b")), ""},
-	{"pin a node anew", us, onNode("open", pin("a.b")), ""},
+	{"pin a node again", us, onNode("open", pin("a.b")), ""},
 	{"take a pin off by hand", editor, onNode("open", func(n *corev1.Node) { delete(n.Labels, taint.PinLabel) }), ""},
 	{"clear the volume lists of a marked node", us, onNode("marked", clearLists, status), ""},
 	{"expire Ready of a marked node", us,
@@ -1136,7 +1136,7 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 // TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the
 // rows notice.
 func TestPolicies(t *testing.T) {
-	// Nobody is behind these nodes: without this controller their Ready stays as it was made.
+	// No kubelet is behind these nodes: without this controller their Ready stays as it was made.
 	w := newWorld(t,
 		cluster.Options{
 			KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})

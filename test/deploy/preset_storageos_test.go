@@ -85,7 +85,7 @@ policies:
 - {name: fences, preset: storageos, storage: pool, withoutProof: storage-fences, pollInterval: 1s, retryInterval: 1s}
 `
 
-// attached reports whether a volume is attached to a node, and whether it stands in its list of those in use.
+// attached reports whether a volume is attached to a node, and whether it is in the node's list of those in use.
 func (w *world) attached(node, pv string) (attachment string, inUse corev1.UniqueVolumeName) {
 	w.t.Helper()
 	v, err := w.c.Client().CoreV1().PersistentVolumes().Get(w.ctx, pv, metav1.GetOptions{})

@@ -77,7 +77,7 @@ func (w *world) untilReplaced(old *corev1.Pod, prefix string, runs bool) {
 				strings.HasPrefix(p.Name, prefix) && p.Spec.NodeName != old.Spec.NodeName && p.Spec.NodeName != "" &&
 					(!runs || p.Status.Phase == corev1.PodRunning)
 		}
-		return found, fmt.Errorf("nobody is there in its place")
+		return found, fmt.Errorf("no pod is there in its place")
 	})
 }
 
@@ -265,7 +265,7 @@ func detach(ctx context.Context, admin, c kubernetes.Interface) error {
 	return c.StorageV1().VolumeAttachments().Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{DryRun: dryRun})
 }
 
-// bounds are what the component leaves to nobody.
+// bounds checks the rights that the component grants to no account.
 func (w *world) bounds(t *testing.T, p pair) {
 	var alive *corev1.Pod
 	for _, one := range w.c.ReadyPods("default") {

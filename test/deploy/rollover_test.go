@@ -56,7 +56,7 @@ func TestRollover(t *testing.T) {
 	r.release("install", before, "--create-namespace")
 	p := r.starts(before)
 
-	// Its machine is On: the first leader powers it off, and nobody does so again.
+	// Its machine is On: the first leader powers it off, and no later one does so again.
 	n3 := r.hosts["n3"]
 	keep := r.staying(n3)
 	w.c.Attacher().SetDelays(0, time.Hour)
@@ -102,7 +102,7 @@ func TestRollover(t *testing.T) {
 	r.untouched(keep)
 	r.untouched(moved)
 
-	// Each fence has one record, whoever wrote it, and the newer program reads what the older one has ended.
+	// Each fence has one record, whichever version wrote it, and the newer program reads what the older one has ended.
 	r.records(first, second)
 	p.Stop()
 	for _, h := range []*host{n3, n4} {
@@ -212,7 +212,7 @@ func (r *rollover) starts(v version) *cluster.Part {
 		})
 }
 
-// replaced has another version take over: it waits beside the one that leads, which is told to stop.
+// replaced has another version take over: it waits beside the leader, which then gets the signal to stop.
 func (r *rollover) replaced(p *cluster.Part, by version) *cluster.Part {
 	r.t.Helper()
 	next := r.starts(by)
@@ -317,12 +317,12 @@ func (r *rollover) records(fences ...taint.Record) {
 		got, volumes := f.Status, f.Status.Volumes
 		if got.Result != string(taint.ResultEvicted) || volumes.Attached != 4 || volumes.Detached != 3 ||
 			got.Pods.Ended < 5 || len(got.Evidence) == 0 {
-			r.t.Errorf("Fencing of %s: got %+v, want it to tell of db, web and their volumes", f.Spec.Node, got)
+			r.t.Errorf("Fencing of %s: got %+v, want db, web and their volumes in it", f.Spec.Node, got)
 		}
 	}
 }
 
-// staying are the pods of a node that a fence leaves alone, but for those of the hook, which Helm itself replaces.
+// staying returns the pods of a node that a fence leaves alone, except those of the hook, which Helm itself replaces.
 func (r *rollover) staying(h *host) (out []*corev1.Pod) {
 	r.t.Helper()
 	for _, p := range r.c.ReadyPods("work") {

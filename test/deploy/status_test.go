@@ -70,7 +70,7 @@ func TestStatusPage(t *testing.T) {
 				t.Errorf("%s, %s: got %d %v %s, want %d with %q", tc.name, path, code, err, body, tc.code, tc.want)
 			}
 			if code != 200 && strings.Contains(body, "racks/") {
-				t.Errorf("%s, %s: tells of the fleet: %s", tc.name, path, body)
+				t.Errorf("%s, %s: shows the fleet: %s", tc.name, path, body)
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func TestStatusPage(t *testing.T) {
 	}
 	rec := w.untilDone("n3", taint.ResultEvicted)
 	var text string
-	w.until("the fence's page tells of it", func() (bool, error) {
+	w.until("the fence's page shows it", func() (bool, error) {
 		code, body, err := w.get(page+"/fences/n3."+rec.ID, viewer)
 		text = body
 		return code == 200 && strings.Contains(body, "MachineOff:"), fmt.Errorf("%d %w", code, err)
@@ -162,7 +162,7 @@ func TestStatusPage(t *testing.T) {
 	}
 	for _, secret := range []string{viewer, strings.Split(viewer, ".")[2]} {
 		if bytes.Contains(log, []byte(secret)) {
-			t.Error("a token stands in the log")
+			t.Error("a token is in the log")
 		}
 	}
 }

@@ -327,7 +327,7 @@ func (w *world) asController(name string) kubernetes.Interface {
 	return w.as(controllerName(name), "system:serviceaccounts", "system:serviceaccounts:kube-system")
 }
 
-// otherKey is about another key, of a host that had one before: one without a slash, of which NRI's validator reads all
+// otherKey tests another key on a host that had one before: one without a slash, which NRI's validator accepts in all
 // forms.
 func (w *world) otherKey(t *testing.T, accounts map[string]kubernetes.Interface) {
 	t.Helper()

@@ -54,7 +54,7 @@ func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 // Is tells whether the block says that word of itself.
 func (b Block) Is(word string) bool { return slices.Contains(b.Words, word) }
 
-// Value is what stands behind key= among the block's words; "" if nothing does.
+// Value is the value of key= among the block's words; "" if there is none.
 func (b Block) Value(key string) string {
 	for _, w := range b.Words {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {

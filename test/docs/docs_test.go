@@ -342,7 +342,7 @@ var (
 	attempt   = regexp.MustCompile(`"([^"]+)"`)
 )
 
-// TestNamedTests: a test that a page names is there, and so is each attempt that stands in quotes behind it.
+// TestNamedTests: a test that a page names exists, and so does each attempt in quotes behind it.
 func TestNamedTests(t *testing.T) {
 	pages, err := fs.Glob(root, "docs/*.md")
 	kit.Must(t, err)

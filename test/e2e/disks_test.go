@@ -30,7 +30,7 @@ import (
 
 const diskGroup = "disks.test.forcefence.io"
 
-// diskKinds are the resources by which the storage system tells of itself.
+// diskKinds are the resources in which the storage system reports its state.
 var diskKinds = map[string]string{"nodes": "Node", "volumes": "Volume", "copies": "Copy"}
 
 // disks is the storage system of policies and drains, over the volumes of the test CSI driver. It says of nodes and
@@ -125,7 +125,7 @@ func (d *disks) put(plural, name string, spec any) {
 	d.w.must(err)
 }
 
-// says is what the system tells of one of its "nodes" or "volumes".
+// says sets what the system reports about one of its "nodes" or "volumes".
 func (d *disks) says(plural, name, health string) {
 	d.w.t.Helper()
 	d.put(plural, name, map[string]string{"health": health})
@@ -415,7 +415,7 @@ func (w *world) drained() string {
 			"to n3, and 2", d.list(), d.least["moves"])
 	}
 
-	w.guards("") // else nobody sees when the next is in force
+	w.guards("") // without it the test cannot see when the next is in force
 	w.guards(drain.BlockForEvictionIfLast)
 	d.volume("one", w.n2)
 	d.volume("three", w.n1, w.n2, w.n3)
@@ -460,7 +460,7 @@ func (w *world) drained() string {
 		w.until(reason+" of stays-n2", func() bool { return w.told("stays-n2", reason) })
 	}
 
-	// The data, mounted anew, with only these replicas left.
+	// The data, mounted again, with only these replicas left.
 	w.guards("")
 	from := map[string]string{"moves": "n3", "three": "n2", "stays": "n2"}
 	for _, c := range d.list() {

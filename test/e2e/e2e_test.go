@@ -226,8 +226,8 @@ func (w *world) backWithoutNetwork() string {
 	return fmt.Sprintf("network back to tolerating pod %s; controller to held pod runs %s", ms(exempt), ms(admitted))
 }
 
-// heartbeatFirst: KEP scenario 3. The mark is put on while nobody looks; the node lives; when the taint manager looks
-// the mark goes, and nothing was touched.
+// heartbeatFirst: KEP scenario 3. The mark is set while the taint manager does not look, and the node lives. When the
+// taint manager looks, the mark goes, and nothing was touched.
 func (w *world) heartbeatFirst() string {
 	p := w.running(w.create(w.pod("alive3", on(w.n3))).Name, "")
 	w.fence.Stop()
@@ -272,7 +272,7 @@ func (w *world) silent(name string, stop, start func() error) string {
 	return "told after " + ms(said)
 }
 
-// reboot: nobody fences a node that is back before it was missed; its pods wait for Ready, and are nudged then.
+// reboot: no fence begins for a node that is back before it was missed; its pods wait for Ready, and are nudged then.
 func (w *world) reboot() string {
 	p := w.running(w.create(w.pod("reboot6", on(w.n3))).Name, "")
 	w.fence.Stop() // a machine that was seen off would be fenced, and this is not about that
@@ -418,7 +418,7 @@ func (w *world) hook(image string) {
 	w.kubectl("-n", hookName, "rollout", "status", "daemonset/"+hookName, "--timeout=3m")
 }
 
-// missingAtBoot: somebody took the plugin away while the machine was off; it boots under the mark.
+// missingAtBoot: a person removed the plugin while the machine was off; it boots under the mark.
 func (w *world) missingAtBoot() string {
 	w.fence.Stop()
 	w.cut(w.n3)
@@ -478,7 +478,7 @@ func (w *world) brokenCredential() string {
 	took := time.Since(begin)
 	w.must(w.n3.WaitReady(w.t.Context()))
 	if told := w.held(p, boot); !strings.Contains(told, "not read yet on this boot") {
-		w.t.Errorf("the ordinary pod is told %q", told)
+		w.t.Errorf("the ordinary pod gets %q", told)
 	}
 	if s := w.hookStatus(w.n3, nri.PreInstalledIndex); s == nil || !strings.Contains(s.Error, moved) {
 		w.t.Errorf("the hook does not tell what is wrong: %+v", s)

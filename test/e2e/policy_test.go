@@ -149,7 +149,7 @@ func (w *world) deadMachine() string {
 		}
 	}
 	if m := w.mark(w.n1); m != "" {
-		w.t.Errorf("n1 is marked %s, and nobody could know that its machine is off", m)
+		w.t.Errorf("n1 is marked %s, without a way to know that its machine is off", m)
 	}
 	ended, proven := time.Since(begin), time.Now()
 	bmc.SetFault(datacenter.Fault{})
@@ -223,7 +223,7 @@ func (w *world) ownTimes() string {
 	}
 	runs := time.Since(begin)
 	if m := w.mark(w.n1); m != "" {
-		w.t.Errorf("n1 is marked %s, and nobody could know that its machine is off", m)
+		w.t.Errorf("n1 is marked %s, without a way to know that its machine is off", m)
 	}
 	return fmt.Sprintf("from the cut: NotReady %s, deleted %s, ended %s, data read and written %s",
 		ms(notReady), ms(deleted), ms(ended), ms(runs))
@@ -277,7 +277,7 @@ func (w *world) released() string {
 		}
 	}
 	if m := w.mark(w.n1); m != "" {
-		w.t.Errorf("n1 is marked %s, and nobody could know that its machine is off", m)
+		w.t.Errorf("n1 is marked %s, without a way to know that its machine is off", m)
 	}
 	w.must(w.n1.PowerOn())
 	w.must(w.n1.WaitReady(w.t.Context()))

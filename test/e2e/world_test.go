@@ -387,7 +387,7 @@ func (w *world) count(name string) (n int) {
 	return n
 }
 
-// check is invariant 10 as the probes and the storage saw it: no lock was held by two, nobody wrote once another had
+// check is invariant 10 as the probes and the storage saw it: no lock had two holders, no writer wrote once another had
 // begun, and no volume had two nodes.
 func (w *world) check() {
 	w.t.Helper()

@@ -129,7 +129,7 @@ func (s *state) expires(c *ctl) {
 	}
 }
 
-// powersOff is step 3: the record stands, and the look shows no life since.
+// powersOff is step 3: the record is written, and the look shows no life since.
 func (s *state) powersOff(c *ctl) {
 	l := c.course.Look()
 	if s.observe {

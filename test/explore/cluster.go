@@ -13,7 +13,7 @@ type verb uint8
 const (
 	nothing verb = iota
 	powerCut
-	boot      // of a machine that is off: somebody, or something, switches it on
+	boot      // of a machine that is off: a person or program switches it on
 	partition // the first node's way to the API server is lost
 	late      // an answer comes, but 6 s later
 	dumb      // the device does not know
@@ -22,7 +22,7 @@ const (
 	timeOut   // a write is given up by its sender, and goes on by itself
 	crash
 	second // another controller begins to lead beside one that goes on
-	pause  // somebody says on the Node that it is to be left alone
+	pause  // a person writes on the Node that it is to be left alone
 
 	heal
 	unpause
@@ -47,7 +47,7 @@ const (
 	otherRuns
 	otherStops
 	goesOff // an ordered power-off comes to its end
-	lands   // a write of nobody arrives
+	lands   // a write of a dead process arrives
 	deliver // a request arrives and is answered, and the controller goes on
 	wake    // a controller that waits sees a change
 	timer   // a wait is over

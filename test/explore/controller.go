@@ -54,8 +54,8 @@ func (k kind) String() string {
 		"power-off", "tombstone", "deletion", "spare"}[k]
 }
 
-// ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it
-// stands in a state.
+// ctl is one controller: the real course of the first node, its fleet, and one request. It is never changed once it is
+// part of a state.
 type ctl struct {
 	course decide.Node
 	fleet  *fleet.Fleet
@@ -276,7 +276,7 @@ func (s *state) acts(o *Options, a act) {
 	s.next(c)
 }
 
-// roundUp keeps the clock on half seconds, but for moments.
+// roundUp keeps the clock on half seconds, except for moments.
 func roundUp(d time.Duration) time.Duration {
 	const half = 500 * time.Millisecond
 	return min((d+half-1)/half*half, 10*time.Second)

@@ -39,7 +39,7 @@ type Faults struct {
 	Late       int8 // an answer comes, but later than an answer of a device proves anything
 	Dumb       int8 // the device does not know
 	Torn       int8 // of the two reads of a look one is made earlier than the other
-	Pauses     int8 // somebody says that the node is to be left alone, and takes it back
+	Pauses     int8 // a person pauses the node, and ends the pause
 	TimeOuts   int8 // a write is given up by who sent it, and lands later or never
 	Boots      int8 // the machine is switched on
 }
@@ -64,7 +64,7 @@ type Options struct {
 	States  int           // how many to visit at most; zero: all
 	Least   int           // how many to visit before Time ends it
 	Time    time.Duration // how long to go on; zero: until all is seen
-	Memory  uint64        // bytes of heap above which it ends; zero: whatever it takes
+	Memory  uint64        // bytes of heap above which it ends; zero: no limit
 	Workers int
 }
 

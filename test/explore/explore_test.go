@@ -48,7 +48,7 @@ var worlds = []struct {
 	{"the node returns, and a tombstone is still on its way", 6,
 		Options{Hook: true, Along: powerCut, LateTombstone: true, Controllers: 1, Pods: 2, Settle: 64,
 			Faults: Faults{Total: 2, Cuts: 1, Boots: 1, TimeOuts: 1}}},
-	{"the network goes, and somebody pauses", 16,
+	{"the network goes, and a person pauses", 16,
 		Options{Hook: true, Mode: fence.Fence, Along: partition, Controllers: 1, Pods: 1, Settle: 64, Faults: Faults{
 			Total: 2, Partitions: 1, Pauses: 1}}},
 	{"the network goes, and the machine is powered off", 5,
@@ -107,14 +107,14 @@ func TestHistoriesWithoutFaults(t *testing.T) {
 	}
 }
 
-// Where the counter-example stands in docs/design.md.
+// The place of the counter-example in docs/design.md.
 const (
 	begin = "<!-- go test ./test/explore -update writes what follows -->\n```text\n"
 	end   = "```\n"
 )
 
-// TestCounterExample holds that without the hook a machine that boots between proof and tombstone is found, and that
-// docs/design.md tells of it as it is.
+// TestCounterExample checks that, without the hook, a machine that boots between proof and tombstone is found, and that
+// docs/design.md describes it as it is.
 func TestCounterExample(t *testing.T) {
 	o := Options{Controllers: 1, Pods: 1, Workers: 1, Faults: Faults{Total: 1, Cuts: 1, Boots: 1}}
 	r := Explore(o)
@@ -144,8 +144,8 @@ func TestCounterExample(t *testing.T) {
 	}
 }
 
-// TestTransitionsLeaveTheirStateAlone holds that what states share is never changed: a state and its copy are told
-// apart by nothing.
+// TestTransitionsLeaveTheirStateAlone checks that no transition changes what states share: a state and its copy stay
+// equal.
 func TestTransitionsLeaveTheirStateAlone(t *testing.T) {
 	o := Options{Hook: true, Controllers: 2, Pods: 2, Faults: Faults{9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}
 	x := newExplorer(o)

@@ -218,8 +218,8 @@ func (k *key) id(i id) {
 	k.buf = append(k.buf, byte(at+1))
 }
 
-// version is an id that is only ever compared with those of the cluster, all of which are written down by now: one that
-// is not among them is an old one.
+// version is an id that is only ever compared with those of the cluster, which are all written down by now. Any other
+// id is an old one.
 func (k *key) version(i id) {
 	if i == 0 {
 		k.buf = append(k.buf, 0)
@@ -247,7 +247,7 @@ func (k *key) time(t time.Time) {
 	k.times = append(k.times, mark{len(k.buf) - 2, t})
 }
 
-// record is what decisions hang on: when a phase was entered counts only before and after the mark, but for alerts.
+// record is what decisions depend on: when a phase was entered counts only before and after the mark, and for alerts.
 func (k *key) record(r *taint.Record) {
 	k.id(idOf(r.ID))
 	k.buf = append(append(k.buf, r.Phase...), r.Result...)
@@ -270,9 +270,9 @@ type field struct {
 
 func typ[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// skipped are fields that no decision hangs on here: names of things of which there is one; what is for people; what
-// belongs to policies, of which there are none; what each look finds anew and the model never changes; and what belongs
-// to an act that was decided, which is on its way.
+// skipped are fields that no decision depends on here: names of things that exist once; texts for people; fields of
+// policies, which do not exist here; what each look reads again and the model never changes; and what belongs to an
+// action on its way.
 var skipped = map[field]bool{
 	{typ[decide.Node](), "policy"}: true, {typ[decide.Node](), "facts"}: true, {typ[decide.Node](), "evictView"}: true,
 	{typ[decide.Node](), "policyEffects"}: true, {typ[decide.Node](), "lastDecision"}: true,

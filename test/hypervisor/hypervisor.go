@@ -129,7 +129,7 @@ func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 	return h.StartDaemon(ctx)
 }
 
-// configure writes the daemon's files. With TCP or TLS, Start fails if somebody else takes a port meanwhile.
+// configure writes the daemon's files. With TCP or TLS, Start fails if another process takes a port meanwhile.
 func (h *Hypervisor) configure() error {
 	flag := func(b bool) string {
 		if b {

@@ -78,7 +78,7 @@ func TestPowerCutIsLeftOff(t *testing.T) {
 	w.untilPinned(h)
 	h.cut()
 	if rec := w.untilDone(h, taint.ResultEvicted); len(rec.OffBy) != 0 {
-		t.Errorf("record: got %+v, want nobody that was asked for a power-off", rec)
+		t.Errorf("record: got %+v, want no device that was asked for a power-off", rec)
 	}
 	w.during(time.Minute+10*time.Second, "left off, after the delay of power-ons, too", func() error {
 		if h.machine.State() != datacenter.Off || h.resets() != 0 {

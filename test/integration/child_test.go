@@ -37,7 +37,7 @@ type settings struct {
 	Lease       string // leaderElection's durations; "": short ones
 	Detach      string // detachTimeout; "": 2m
 	Timeout     string // powerOffTimeout; "": 5s
-	Mortal      bool   // nobody starts it again when it has lost its Lease
+	Mortal      bool   // it is not started again when it has lost its Lease
 	Storm       string // stormGuard; "": the defaults
 	Top         string // more keys
 
@@ -140,9 +140,9 @@ func (w *world) start(set settings) *child {
 			w.t.Fatalf("%s does not get ready: %v\n%s", c.identity, err, c.log)
 		}
 	}
-	// What a test does before somebody leads, nobody has seen: a machine that ran has no pin yet, a boot is the first.
+	// What a test does before a process leads is not observed: a machine that ran has no pin yet, a boot is the first.
 	begun := time.Now()
-	w.until("somebody leads", func() bool {
+	w.until("a leader", func() bool {
 		identity, renewed := w.leader()
 		return identity != "" && renewed.After(begun)
 	})
@@ -403,7 +403,7 @@ next:
 	return n
 }
 
-// story returns the lines that tell of a fence, without those of libraries: one JSON object each.
+// story returns the lines about a fence, without those of libraries: one JSON object each.
 func (l *logbook) story(fence string) []map[string]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()

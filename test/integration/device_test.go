@@ -105,13 +105,13 @@ func TestFaultyDevices(t *testing.T) {
 	}
 }
 
-// Nodes without exactly one machine are told of once and never fenced; a BMC that is down at the start is told of, too,
-// and asked again until it answers. Excluded nodes are left alone.
+// Nodes without exactly one machine are reported once and never fenced. A BMC that is down at the start is reported
+// too, and asked again until it answers. Excluded nodes are left alone.
 func TestNodesThatAreNotFenced(t *testing.T) {
-	const nobody, two, twinA, twinB, optedOut, excluded, down, healthy = 0, 1, 2, 3, 4, 5, 6, 7
+	const noMachine, two, twinA, twinB, optedOut, excluded, down, healthy = 0, 1, 2, 3, 4, 5, 6, 7
 	w := newWorld(t, plan{nodes: 12, node: func(i int, o *cluster.NodeOptions) {
 		switch i {
-		case nobody:
+		case noMachine:
 		case two:
 			o.Labels["one"], o.Labels["other"] = "", ""
 		case optedOut:
@@ -124,7 +124,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	}})
 	h := w.hosts
 	w.kubectl("annotate", "--overwrite", "node", h[twinB].Name(), bmcAnnotation+"="+h[twinA].bmc.URL())
-	dead := []int{nobody, two, twinA, optedOut, excluded}
+	dead := []int{noMachine, two, twinA, optedOut, excluded}
 	for _, i := range append(dead, down) {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), h[i]))
 	}
@@ -133,13 +133,13 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	h[down].bmc.SetFault(datacenter.Fault{HangTLS: true})
 	c := w.start(settings{
 		Selector: "one,world=" + w.ns,
-		// As many operators write it: whoever has the label, and a pool of nodes.
+		// As many operators write it: every node with the label, and a pool of nodes.
 		Exclude: "forcefence.io/exclude",
 		Rules: fmt.Sprintf("- name: other\n  selector: other,world=%s\n  provider: racks\n  machine: {from: "+
 			"annotation, annotation: %s, allow: [127.0.0.1]}", w.ns, bmcAnnotation),
 	})
 	kit.Must(t, c.answers("/healthz"))
-	for _, i := range []int{nobody, two, twinA, twinB, down} {
+	for _, i := range []int{noMachine, two, twinA, twinB, down} {
 		w.untilEvent("Node", h[i].Name(), "MachineNotAnswering")
 	}
 	c.untilMetric(`forcefence_machines{result="no_machine"}`, 4)
@@ -157,7 +157,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	for _, i := range dead {
 		w.until("NotReady", func() bool { return !w.ready(h[i]) })
 	}
-	for _, i := range []int{nobody, two, twinA} {
+	for _, i := range []int{noMachine, two, twinA} {
 		w.untilEvent("Node", h[i].Name(), "NoMachine")
 	}
 	c.untilMetric(`forcefence_nodes{state="no_machine"}`, 3)
@@ -171,7 +171,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 		return untouched(before, w.pods())
 	})
 	for i, want := range map[int]string{
-		nobody: "no rule claims", two: "more than one rule claims",
+		noMachine: "no rule claims", two: "more than one rule claims",
 		twinA: "is also claimed by node " + h[twinB].Name()} {
 		for _, reason := range []string{"NoMachine", "MachineNotAnswering"} {
 			list := w.events("Node", h[i].Name(), reason)
@@ -184,8 +184,8 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	// What stood in the way goes.
 	w.kubectl("label", "node", h[optedOut].Name(), "forcefence.io/exclude-")
 	w.untilDone(h[optedOut], taint.ResultEvicted)
-	w.kubectl("label", "node", h[nobody].Name(), "one=")
-	w.untilDone(h[nobody], taint.ResultEvicted)
+	w.kubectl("label", "node", h[noMachine].Name(), "one=")
+	w.untilDone(h[noMachine], taint.ResultEvicted)
 	kit.Must(t, w.alone(h[excluded]))
 	kit.Must(t, w.alone(h[healthy]))
 	w.untilEvent("Node", h[down].Name(), "MachineAnswers")

@@ -27,7 +27,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// podName is the label by which a StatefulSet's pods are told from one another.
+// podName is the label that distinguishes a StatefulSet's pods.
 const podName = "statefulset.kubernetes.io/pod-name"
 
 // crd is a CustomResourceDefinition without a schema to speak of.
@@ -123,7 +123,7 @@ func (d *disks) remove(name string) {
 
 // volume makes a volume with a healthy copy on each node.
 func (d *disks) volume(name string, on ...*host) {
-	d.turning.Lock() // nobody sees half of it
+	d.turning.Lock() // no client sees half of it
 	defer d.turning.Unlock()
 	for _, h := range on {
 		d.put(name+"-"+h.Name(), copyState{Node: h.Name(), Volume: name, Healthy: true, Running: true, Started: true})
@@ -285,7 +285,7 @@ func (w *world) budgets() map[string]policyv1.PodDisruptionBudget {
 	return out
 }
 
-// told are the copies of which an Event with that reason was sent, since the world began.
+// told returns the copies for which an Event with that reason was sent, since the world began.
 func (w *world) told(reason string) (out []string) {
 	w.t.Helper()
 	list, err := w.c.Client().EventsV1().Events(w.ns).List(w.ctx, metav1.ListOptions{})
@@ -489,10 +489,10 @@ drain:
 		d.patch("f-"+a.Name(), `{"spec":{"evict":true,"wanted":true}}`)
 		done := w.drains(a, 3*time.Second)
 		w.until("the other is asked to go, too", func() bool { return len(d.asked()) == 2 })
-		d.patch("o-"+a.Name(), `{"spec":{"wanted":true}}`) // somebody else wants what we asked for
+		d.patch("o-"+a.Name(), `{"spec":{"wanted":true}}`) // another client wants what we asked for
 		fail(t, done)
 		w.kubectl("uncordon", a.Name())
-		w.during(2*time.Second, "requests that somebody else wants", func() error {
+		w.during(2*time.Second, "requests that another client wants", func() error {
 			if got := d.asked(); len(got) != 2 {
 				return fmt.Errorf("got %v, want both", got)
 			}
@@ -620,7 +620,7 @@ drain:
 			"another client changed it to always-allow; forcefence had written block-for-eviction") {
 			t.Errorf("Event: got %q", note)
 		}
-		w.during(2*time.Second, "what somebody else chose", func() error {
+		w.during(2*time.Second, "what another client chose", func() error {
 			if v, _ := value(); v != "always-allow" {
 				return fmt.Errorf("got %s, want always-allow", v)
 			}

@@ -19,7 +19,7 @@ import (
 
 const zone = "eu-west-1a"
 
-// inCloud is a world whose nodes run on instances; the configuration is the default one, but for the address of EC2.
+// inCloud is a world whose nodes run on instances; the configuration is the default one, except for the address of EC2.
 type inCloud struct {
 	*world
 	cloud     *cloud.Cloud
@@ -56,7 +56,7 @@ func inCloudAs(t *testing.T, p plan) *inCloud {
 	k := c.NewKey()
 	w.settings = settings{
 		Selector: "nothing=here",
-		Top:      "lines: {port: 0}", // nobody is there
+		Top:      "lines: {port: 0}", // no listener is there
 		Env: []string{
 			"AWS_ACCESS_KEY_ID=" + k.ID, "AWS_SECRET_ACCESS_KEY=" + k.Secret, "AWS_SESSION_TOKEN=",
 			"AWS_EC2_METADATA_DISABLED=true",
@@ -124,9 +124,9 @@ func TestInstancesThatAreOff(t *testing.T) {
 	}
 }
 
-// EC2 goes on saying stopped, wholly, for five seconds after somebody else has started the instance, from the moment at
-// which it is asked first. The node runs, and nobody hears it. What takes two answers before the mark and two after it
-// takes longer than that: no pod is touched.
+// After a user has started the instance, EC2 goes on saying stopped for five seconds from the first question. The node
+// runs, but no heartbeat arrives. Two answers before the mark and two after it take longer than that: no pod is
+// touched.
 func TestStaleStop(t *testing.T) {
 	w := newCloud(t, 3, func(int, *cluster.NodeOptions) {})
 	h, i := w.hosts[0], w.instances[0]

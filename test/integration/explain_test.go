@@ -60,8 +60,8 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	}
 }
 
-// What explain says of a node beforehand is what then happens to it: which pods are moved and which stay, which
-// replacements find room. A pause and a floor are told while they hold.
+// What explain says about a node beforehand is what then happens to it: which pods are moved and which stay, which
+// replacements find room. A pause and a floor are reported while they hold.
 func TestExplain(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, node: func(i int, o *cluster.NodeOptions) {
 		if o.Labels["disk"] = "ssd"; i == 1 || i == 2 {

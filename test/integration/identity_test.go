@@ -90,8 +90,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	})
 }
 
-// A fence under way ends with the machine that it began with, whatever its node's annotation and system UUID say by
-// then.
+// A fence under way ends with the machine that it began with, even if its node's annotation and system UUID changed.
 func TestRedirectedFence(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second})
 	h, victim := w.hosts[0], w.hosts[1]

@@ -26,7 +26,7 @@ func (w *world) plain(name string, replicas int) *appsv1.Deployment {
 	return w.workload(name, replicas).Deployment()
 }
 
-// bare is a pod that nobody owns, bound to a node past the scheduler.
+// bare is a pod without owner, bound to a node past the scheduler.
 func (w *world) bare(name string, h *host) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},

@@ -17,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// clusters is how many stories are told at the same time. They wait for most of their time, so it may be more than the
-// cores.
+// clusters is how many stories are played at the same time. They wait for most of their time, so it may be more than
+// the cores.
 const clusters = 4
 
 // binary is the forcefence under test; "" under -short.

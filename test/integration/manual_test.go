@@ -47,7 +47,7 @@ func TestManualMarks(t *testing.T) {
 	c := w.start(set)
 	mark := func(h *host) { w.kubectl("taint", "node", h.Name(), manualMark) }
 
-	// Nobody but the person can speak for this one.
+	// Only the person can speak for this one.
 	pods := w.podsOn(h[unknown])
 	h[unknown].cut()
 	mark(h[unknown])
@@ -102,7 +102,7 @@ func TestManualMarks(t *testing.T) {
 	kit.Must(t, w.alone(h[spare]))
 }
 
-// Nobody can read the record of a marked node: nothing is done until a person releases it.
+// The record of a marked node cannot be read: nothing is done until a person releases it.
 func TestUnreadableRecord(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -153,7 +153,7 @@ func TestUnreadableRecord(t *testing.T) {
 	w.untilReplaced(h, before)
 }
 
-// Somebody changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
+// A person changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
 // device's word.
 func TestMarkEdited(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
@@ -179,7 +179,7 @@ func TestMarkEdited(t *testing.T) {
 	}
 }
 
-// Somebody takes the mark off in the middle. That ends the fence; the node is as dead as before, so another begins.
+// A person removes the mark in the middle. That ends the fence; the node is as dead as before, so another begins.
 func TestMarkRemoved(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the table of docs/metrics.md from
 
 const metricsPage = "../../docs/metrics.md"
 
-// closed are the labels whose values are a closed set, of which each process exports all from its start.
+// closed are the labels whose values are a closed set: each process exports all of them from its start.
 var closed = map[string]string{
 	"forcefence_config_reloads_total": "result", "forcefence_device_events_total": "state",
 	"forcefence_fences_total":         "result",

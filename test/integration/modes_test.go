@@ -30,8 +30,8 @@ func (w *world) annotate(h *host, key, value string) {
 	kit.Must(w.t, err)
 }
 
-// Nodes in each mode, chosen by label or lowered by annotation, with machines that are on and off: what is told is what
-// would be done, and nothing is done that the mode does not allow. Then the mode is fence, and what was told happens.
+// Nodes in each mode, chosen by label or lowered by annotation, with machines that are on and off. What would be done
+// is reported, and nothing is done that the mode does not allow. Then the mode is fence, and what was reported happens.
 func TestModes(t *testing.T) {
 	modes := []string{"shadow", "shadow", "disabled", "fence"}
 	w := newWorld(t, plan{nodes: 8, node: func(i int, o *cluster.NodeOptions) {

@@ -27,7 +27,7 @@ func (w *world) stuck(h *host) taint.Record {
 	return rec
 }
 
-// othersAlone checks that nobody touched any node but one.
+// othersAlone checks that no node but one was touched.
 func (w *world) othersAlone(h *host) error {
 	for _, o := range w.hosts {
 		if o == h {
@@ -43,9 +43,9 @@ func (w *world) othersAlone(h *host) error {
 	return nil
 }
 
-// The API server goes away in the middle of an eviction, and comes back: the fence goes on where it was, with a new
-// proof, and nobody else is fenced though no node was heard of for longer than a Lease lasts. Either forcefence keeps
-// its own Lease through that, or it ends and is started again as a Deployment does.
+// The API server goes away in the middle of an eviction, and comes back. The fence goes on where it was, with a new
+// proof. No other node is fenced, though no node was heard for longer than a Lease lasts. forcefence keeps its own
+// Lease through that, or it ends and is started again as a Deployment does.
 func TestAPIServerGoesAway(t *testing.T) {
 	outage(t, "leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 500ms", true)
 }
@@ -177,8 +177,8 @@ func TestLeaderKilled(t *testing.T) {
 	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 }
 
-// Somebody takes the Lease away, as a busy machine does by being late: the process ends, is started again as a kubelet
-// starts a container, and leads again. Each time it is told to stop it says nothing of an error.
+// Another holder takes the Lease, as happens to a busy machine that is late. The process ends, is started again as a
+// kubelet starts a container, and leads again. Each time that it has to stop it logs no error.
 func TestLostLease(t *testing.T) {
 	w := newWorld(t, plan{nodes: 1})
 	c := w.start(settings{})
@@ -212,7 +212,7 @@ func TestLeaderFrozen(t *testing.T) {
 	before := w.pods()
 	leader, other := w.pair()
 	w.stuck(h)
-	leader.tell() // nobody starts it again
+	leader.tell() // it is not started again
 	leader.signal(syscall.SIGSTOP)
 	w.until("the other leads", other.leads)
 	w.c.Attacher().SetDelays(0, 0)
@@ -256,8 +256,8 @@ func TestLeaderFrozen(t *testing.T) {
 	}
 }
 
-// Somebody deletes the Node in the middle: forcefence survives, nothing is left behind, and a Node of that name is a
-// new story.
+// The Node is deleted in the middle: forcefence survives, nothing is left behind, and a Node of that name is a new
+// story.
 func TestNodeDeleted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

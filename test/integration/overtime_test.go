@@ -13,8 +13,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A volume that nobody detaches: the attach/detach controller does not run. What onDetachTimeout says is done once the
-// time is over, and not before; until the volume is detached the mark stays, and a person is told.
+// A volume that is never detached: the attach/detach controller does not run. What onDetachTimeout says is done once
+// the time is over, and not before; until the volume is detached the mark stays, and an alert says so.
 func TestDetachTimeout(t *testing.T) {
 	w := newWorld(t,
 		plan{nodes: 4,

@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// poweredOn is the status of the condition that tells of a node that does not answer while its machine is on.
+// poweredOn is the status of the condition for a node that does not answer while its machine is on.
 func (w *world) poweredOn(h *host) corev1.ConditionStatus {
 	w.t.Helper()
 	for _, c := range w.node(h).Status.Conditions {

@@ -15,7 +15,7 @@ import (
 )
 
 // hostile puts two pods on a node that a user of one namespace can make: "full", whose annotations take no byte more,
-// and "huge", which is as large as etcd takes a new object: nobody can write to it, nor delete it.
+// and "huge", which is as large as etcd takes a new object: it cannot be written to, nor deleted.
 func (w *world) hostile(h *host, suffix string) (full, huge string) {
 	w.t.Helper()
 	full, huge = "full-"+suffix, "huge-"+suffix
@@ -46,8 +46,8 @@ func (w *world) hostile(h *host, suffix string) (full, huge string) {
 }
 
 // One namespace's user fills pods to the limits of the API server and of etcd. All other pods run elsewhere as fast as
-// ever; the node that returns and the one that a person releases lose their marks; the Event names the pod that nobody
-// can end.
+// ever. The node that returns and the one that a person releases lose their marks. The Event names the pod that cannot
+// be ended.
 func TestHostilePods(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	returns, released := w.hosts[0], w.hosts[1]

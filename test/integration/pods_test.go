@@ -26,8 +26,8 @@ func pod(t *testing.T, list []corev1.Pod, name string) corev1.Pod {
 	return list[i]
 }
 
-// What is exempt or finished stays as it is, volumes included; what somebody else's finalizer holds is ended and holds
-// nothing up.
+// Exempt and finished pods stay as they are, volumes included. A pod with another controller's finalizer is ended, and
+// delays nothing.
 func TestWhatIsNotEvicted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
@@ -143,7 +143,7 @@ func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
 	})
 }
 
-// Somebody else deletes the pods by force while they are being evicted, so that each name is another pod's at any
+// Another client deletes the pods by force while they are being evicted, so that each name is another pod's at any
 // moment: only the old ones are ended.
 func TestPodsReplacedMeanwhile(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})

@@ -30,8 +30,8 @@ func uids(list []corev1.Pod, prefix string) []string {
 	return out
 }
 
-// NooBaa's pods on a node that becomes not Ready are ended at once, whatever owns them; no other pod is, and a
-// controller that begins later replays nothing. With a proof the node is recovered as any other, volumes included.
+// NooBaa's pods on a node that becomes not Ready are ended at once, with any owner; no other pod is, and a controller
+// that begins later replays nothing. With a proof the node is recovered as any other, volumes included.
 func TestNooBaa(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, doubles: true})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
@@ -338,7 +338,7 @@ func (w *world) deletes(h *host) <-chan orphaned {
 }
 
 // nodeDownPods are one of each kind of pod of a combination, all for one node: of a StatefulSet, a Deployment, a
-// ReplicaSet of nobody's, a StatefulSet without a volume, and one of nobody's.
+// ReplicaSet without owner, a StatefulSet without a volume, and one without owner.
 func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	claimed := func(kind string) corev1.Volume {
 		name := fmt.Sprintf("%s%d", kind, id)

@@ -8,8 +8,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// A machine loses its power: its pods run elsewhere, its volumes are detached, the mark comes and goes, and everybody
-// is told.
+// A machine loses its power: its pods run elsewhere, its volumes are detached, the mark comes and goes, and every
+// output reports it.
 func TestPowerCut(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

@@ -15,7 +15,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// noLines keeps connections to nodes from noticing a power cut before a device tells of it.
+// noLines keeps connections to nodes from noticing a power cut before a device reports it.
 const noLines = "lines: {port: 0}"
 
 // noticed checks that a device's own word made us suspect so many nodes whose machines are off, and not a heartbeat
@@ -27,9 +27,9 @@ func (w *world) noticed(c *child, nodes float64) {
 	}
 }
 
-// A hypervisor tells that a guest has ended. With a kubelet's stock heartbeats nobody else could know for 25 s: the
-// fence has begun before that. A guest that is only paused is on, and nothing is done about its node.
-func TestHypervisorTellsOfPowerCut(t *testing.T) {
+// A hypervisor reports that a guest has ended. A kubelet's stock heartbeats show that only after 25 s: the fence has
+// begun before that. A guest that is only paused is on, and nothing is done about its node.
+func TestHypervisorReportsPowerCut(t *testing.T) {
 	hv := hypervisor.New(t, hypervisor.Options{})
 	guests := []*hypervisor.Domain{hv.Guest(t, "dies", hypervisor.Guest{}), hv.Guest(t, "pauses", hypervisor.Guest{})}
 	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
@@ -63,10 +63,10 @@ func TestHypervisorTellsOfPowerCut(t *testing.T) {
 	w.during(3*time.Second, "a guest that is paused", func() error { return w.alone(pauses) })
 }
 
-// EventBridge tells through a queue that an instance stops. With a kubelet's stock heartbeats nobody else could know
-// for 25 s: the fence is over before that. Whoever may send to the queue can say so of an instance that runs, or say
+// EventBridge reports through a queue that an instance stops. A kubelet's stock heartbeats show that only after 25 s:
+// the fence is over before that. A client that may send to the queue can claim that about a running instance, or claim
 // anything else, and nothing comes of it.
-func TestCloudTellsOfStop(t *testing.T) {
+func TestCloudReportsStop(t *testing.T) {
 	const stops, runs = 0, 1
 	w := inCloudAs(t, plan{nodes: 4, own: &cluster.Options{}, node: func(int, *cluster.NodeOptions) {}})
 	q := w.cloud.AddQueue("eu-west-1", "forcefence")
@@ -105,7 +105,7 @@ func TestCloudTellsOfStop(t *testing.T) {
 
 // A BMC tells that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the
 // fence is over before anybody else could know. A BMC that says so of a machine that runs only makes us ask.
-func TestBMCTellsOfPowerCut(t *testing.T) {
+func TestBMCReportsPowerCut(t *testing.T) {
 	ways := []string{"sse", "push"}
 	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
 		if i < len(ways) {

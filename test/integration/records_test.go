@@ -107,7 +107,7 @@ func (w *world) endedFencings(c dynamic.Interface, n int) {
 
 func ended(f api.Fencing) bool { return f.Status.Phase == string(taint.PhaseDone) }
 
-// refuseFencings is an admission policy that lets nobody write a Fencing.
+// refuseFencings is an admission policy that refuses every write of a Fencing.
 const refuseFencings = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: no-fencings}
@@ -183,7 +183,7 @@ func (w *world) stepsAsTold(h *host, f api.Fencing) {
 	}
 }
 
-// TestFencingRecord: what becomes of fences is told in Fencings, and nothing that becomes of Fencings changes a fence.
+// TestFencingRecord: Fencings report what becomes of fences, and no change to a Fencing changes a fence.
 func TestFencingRecord(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6})
 	c := w.fencingClient()
@@ -206,7 +206,8 @@ func TestFencingRecord(t *testing.T) {
 		return rec
 	}
 
-	// There is no such resource: the fence goes on, and that is told once. Then it comes, and what was kept is written.
+	// The resource does not exist: the fence goes on, and that is reported once. Then it comes, and what was kept is
+	// written.
 	w.busy(w.hosts[0])
 	before := w.podsOn(w.hosts[0])
 	volumes := w.attachments(w.hosts[0])
@@ -310,7 +311,7 @@ func TestFencingRecord(t *testing.T) {
 		manual[0].Spec.ID != "manual" || manual[1].Spec.Why != "marked by a person" {
 		t.Errorf("Fencings of a person's marks: got %+v, want two", manual)
 	}
-	w.until("the marks' ends are told", func() bool {
+	w.until("the marks' ends are reported", func() bool {
 		return !slices.ContainsFunc(w.fencings(c),
 			func(f api.Fencing) bool { return f.Spec.Node == free.Name() && f.Status.Result != "Lifted" })
 	})

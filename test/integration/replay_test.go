@@ -34,8 +34,8 @@ func (w *world) replayed(status int, args ...string) (r replay.Report, table str
 	return r, table
 }
 
-// A fence and what mode shadow told, recorded by the process that is shipped: played again everything is decided the
-// same, and in mode fence the power-off is sent that shadow told. Nothing secret stands in the recording.
+// The shipped process records a fence and what mode shadow reported. Played again, everything is decided the same. In
+// mode fence it sends the power-off that shadow reported. No secret is in the recording.
 func TestReplay(t *testing.T) {
 	modes := []string{"fence", "shadow"}
 	w := newWorld(t, plan{nodes: 6, node: func(i int, o *cluster.NodeOptions) {
@@ -74,7 +74,7 @@ func TestReplay(t *testing.T) {
 	kit.Must(t, err)
 	for _, never := range []string{secret, strings.TrimSpace(w.dc.Password())} {
 		if strings.Contains(string(text), never) {
-			t.Errorf("%q stands in the recording", never)
+			t.Errorf("%q is in the recording", never)
 		}
 	}
 	info, err := os.Stat(file)
@@ -124,7 +124,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("got\n%s\nwant that the rest is an estimate", table)
 	}
 
-	// Of a fence by the same rules in a recording that somebody changed, the difference is found.
+	// In a recording that was changed, the same rules show the difference.
 	changed := filepath.Join(w.dir, "changed")
 	kit.Must(t, os.WriteFile(changed, []byte(strings.ReplaceAll(string(text), `"state":"On"`, `"state":"Off"`)), 0o600))
 	if r, _ := w.replayed(1, changed); r.Differ == 0 {

@@ -84,8 +84,8 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 	w.untilPinned(h)
 }
 
-// withoutEtcd stops the control plane, does something with etcd's data, and starts it again: whoever restores a backup
-// is to restart all of it. A controller-manager with watches from before would take every node for silent.
+// withoutEtcd stops the control plane, does something with etcd's data, and starts it again: after a restore from a
+// backup all of it has to be restarted. A controller-manager with watches from before would take every node for silent.
 func (w *world) withoutEtcd(do func(data string)) {
 	w.t.Helper()
 	parts := w.c.Parts()

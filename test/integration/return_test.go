@@ -18,7 +18,7 @@ import (
 // forever is a detach that does not end by itself.
 const forever = time.Hour
 
-// running reports whether a pod's containers run on the machine, whatever the API server says.
+// running reports whether a pod's containers run on the machine, even if the API server says otherwise.
 func (h *host) running(p corev1.Pod) bool {
 	for _, r := range h.Running() {
 		if r.UID == p.UID {
@@ -105,9 +105,9 @@ func TestReturnInTheMiddle(t *testing.T) {
 	})
 }
 
-// A BMC says Off of a machine that runs: when the node comes back as it was, that is told, and its device is not
-// believed of this machine any more until a person says so.
-func TestDeviceThatLied(t *testing.T) {
+// A BMC says Off about a machine that runs. When the node comes back as it was, that is reported, and its device is not
+// believed about this machine any more until a person says so.
+func TestFalseOffIsDistrusted(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, oneBMC: true, doubles: true})
 	liar, other := w.hosts[0], w.hosts[1]
 	w.fill(liar, 2, w.plain("web", 2))

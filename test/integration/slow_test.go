@@ -61,8 +61,8 @@ func (w *world) slow(late func(r *http.Request) time.Duration) (kubeconfig strin
 	return kubeconfig, held
 }
 
-// Where the API server is slow fences get slower, and none is lost: neither that of a machine that went off, nor that
-// of one that is to be powered off. Nobody else is touched.
+// If the API server is slow, fences get slower, and none is lost: neither that of a machine that went off, nor that of
+// one that is to be powered off. No other node is touched.
 func TestSlowAPIServer(t *testing.T) {
 	reads := func(r *http.Request) bool { return r.Method == http.MethodGet }
 	for name, late := range map[string]func(r *http.Request) time.Duration{

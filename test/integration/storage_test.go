@@ -127,7 +127,7 @@ func (l *lake) until(what string, check func() bool) {
 	}
 }
 
-// tellings is how often a change of the node's storage was told so far.
+// tellings counts the reported changes of the node's storage so far.
 func (l *lake) tellings(node string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +219,7 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 	return a
 }
 
-// Storage systems on a real API server: definitions that come and go, objects that change, and who is told.
+// Storage systems on a real API server: definitions that come and go, objects that change, and reported nodes.
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	l := newLake(t)
@@ -348,7 +348,7 @@ forcefence_storage_known{storage="longhorn"} 1
 		s = l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]
 		l.until("the old one to be back", func() bool { return s.VolumeHealth(v1).Healthy })
 		if again := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})[0]; again != s {
-			t.Error("an adapter that did not change was read anew")
+			t.Error("an adapter that did not change was read again")
 		}
 	})
 

@@ -233,8 +233,8 @@ func (p *pool) refused() (n float64) {
 	return n
 }
 
-// StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each word, one whose
-// pods the API server lets nobody end, and one that stays Ready.
+// StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each withoutProof,
+// one whose pods the API server refuses to end, and one that stays Ready.
 func TestStorageOS(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, doubles: true})
 	p := newPool(w)
@@ -335,7 +335,7 @@ func TestStorageOS(t *testing.T) {
 			t.Errorf("looked at again after %s, want the expiry", since)
 		}
 	})
-	// nobody watches pods, its kubelet is cut off, and its storage says nothing new
+	// pods are not watched, its kubelet is cut off, and its storage says nothing new
 	t.Run("resync without events", func(t *testing.T) {
 		w.until("the pod to be ended that was given up", func() bool { return gone("never") && w.has("never-0") })
 		if since := pod(t, w.pods(), "never-0").CreationTimestamp.Sub(begun); since < 18*time.Second {

@@ -115,7 +115,7 @@ func TestLostZone(t *testing.T) {
 		told += len(w.events("Node", h.Name(), "DomainLost"))
 	}
 	if told != 1 {
-		t.Errorf("the loss of one zone is told %d times", told)
+		t.Errorf("the loss of one zone is reported %d times", told)
 	}
 	zone[2].cut()
 	w.untilDone(zone[2], taint.ResultEvicted)

@@ -81,8 +81,8 @@ func (c *child) goesOn(h *host, id, pod string) {
 }
 
 // Two versions lead in turn during one fence, and each dies in the middle: while the machine is being powered off, and
-// while its volumes do not detach. Whoever comes next goes on under the same fence, with a proof of its own, and leaves
-// in the record what only a newer version knows.
+// while its volumes do not detach. The next leader goes on under the same fence, with a proof of its own, and leaves in
+// the record the fields of a newer version.
 func TestUpgradeInTheMiddle(t *testing.T) {
 	old := earlier(t, previous)
 	oldKeys := takesCustomKeys(t, old)
@@ -110,7 +110,7 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			w.untilPinned(h)
 			h.partition()
 			id := w.untilPhase(h, taint.PhasePoweringOff).ID
-			// else nobody sends it: powerOffTimeout is over before the next has heard the silence itself
+			// else it is never sent: powerOffTimeout is over before the next has seen the silence itself
 			w.until("power-off sent", func() bool { return h.resets() == 1 })
 			first.kill()
 

@@ -38,7 +38,7 @@ type plan struct {
 	own           *cluster.Options                    // a cluster of the test's own, with these; nil: one that is there
 }
 
-// lifetime is how long a test may take. None needs three minutes where nobody else uses the machine.
+// lifetime is how long a test may take. None needs three minutes on an idle machine.
 const lifetime = 15 * time.Minute
 
 // world is one test's cluster, for as long as it runs: a namespace, nodes, and the machines under them with their BMCs.
@@ -430,7 +430,7 @@ func (w *world) untilDone(h *host, want taint.Result) taint.Record {
 	return r
 }
 
-// alone returns what is wrong with a node that nobody may touch: it has a mark or a record.
+// alone returns what is wrong with a node that must stay untouched: it has a mark or a record.
 func (w *world) alone(h *host) error {
 	n := w.node(h)
 	if v, ok := taint.FindMark(n, taint.DefaultKey, ""); ok {
@@ -496,7 +496,7 @@ func (w *world) podsOn(h *host) []corev1.Pod {
 	return slices.DeleteFunc(w.pods(), func(p corev1.Pod) bool { return p.Spec.NodeName != h.Name() })
 }
 
-// untouched returns what is wrong with pods that nobody may touch: one is gone, ended, or being deleted.
+// untouched returns what is wrong with pods that must stay untouched: one is gone, ended, or being deleted.
 func untouched(before, now []corev1.Pod) error {
 	for _, b := range before {
 		i := slices.IndexFunc(now, func(p corev1.Pod) bool { return p.UID == b.UID })

@@ -63,8 +63,8 @@ const (
 	Reader   = "watch"
 )
 
-// CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so nobody can know whose
-// they are.
+// CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so a client cannot know
+// whose they are.
 const CipherSuite = 3
 
 const (
@@ -150,7 +150,7 @@ user 3 true "%s" "%s" user 10
 	return b.Await(ctx)
 }
 
-// wireGUID is the GUID as most BMCs send it: the UUID as it stands in SMBIOS.
+// wireGUID is the GUID as most BMCs send it: the UUID as it is in SMBIOS.
 func (b *BMC) wireGUID() []byte {
 	u := bytes.Clone(b.uuid[:])
 	for _, part := range [][]byte{u[0:4], u[4:6], u[6:8]} {
@@ -308,7 +308,7 @@ func (b *BMC) Ignore(commands bool) error {
 
 // Asked counts how often the simulator was asked whether the machine runs.
 func (b *BMC) Asked() int {
-	asked, _ := os.ReadFile(filepath.Join(b.dir, "asked")) // of a simulator that nobody has asked there is none
+	asked, _ := os.ReadFile(filepath.Join(b.dir, "asked")) // absent until the simulator's first question
 	return len(asked)
 }
 

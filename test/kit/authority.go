@@ -92,7 +92,7 @@ func (a *Authority) Client(until time.Time) Credentials {
 	}, nil)
 }
 
-// Pool trusts the authority and nobody else.
+// Pool trusts only the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

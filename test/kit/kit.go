@@ -35,8 +35,8 @@ func Harm(t testing.TB, format string, args ...any) {
 	t.Errorf(HarmPrefix+format, args...)
 }
 
-// FreePorts fills in ports of 127.0.0.1 that nobody listens on, and that this process was not given before. They are
-// free again when it returns: whoever listens must bear that another process was faster.
+// FreePorts fills in free ports of 127.0.0.1 that this process was not given before. They are free again when it
+// returns: the caller must handle that another process was faster.
 func FreePorts(ports ...*int) error {
 	for _, port := range ports {
 		var err error

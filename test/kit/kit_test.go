@@ -105,7 +105,7 @@ func TestFreePorts(t *testing.T) {
 		}
 		seen[p] = true
 	}
-	// who asks for one after the other gets different ones, too: of 20,000, two of these would be the same
+	// a caller that asks for one after the other gets different ones, too: of 20,000, two of these would be the same
 	for range 1000 {
 		var p int
 		Must(t, FreePorts(&p))
@@ -210,7 +210,7 @@ func TestChildDiesWithUs(t *testing.T) {
 	}
 }
 
-// zombie tells of a process that has ended and that nobody asked for its status yet.
+// zombie reports whether a process has ended and was not waited for yet.
 func zombie(pid int) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return strings.Contains(string(stat), ") Z ")

@@ -38,9 +38,9 @@ type Mutant struct {
 	In string
 
 	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments,
-	// parentheses and where in its package the declaration stands do not matter. "..." among statements stands for any,
-	// and in New for the same.
-	Old string // stands in the declaration once
+	// parentheses and the declaration's place in its package do not matter. "..." among statements matches any, and in
+	// New it is the same ones.
+	Old string // is in the declaration once
 	New string // takes its place; "": nothing does
 
 	Tests []string // arguments of go test, tried in turn until one fails; nil: the tests of the package (testsOf)

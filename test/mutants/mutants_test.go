@@ -183,8 +183,8 @@ func TestOnlyFailuresKill(t *testing.T) {
 	}
 }
 
-// What has no place is told ahead, all of it; the others are tried, and the end is a failure.
-func TestUnplacedAreTold(t *testing.T) {
+// Mutants without a place are reported first, all of them; the others are tried, and the run fails.
+func TestUnplacedMutantsAreReported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs go")
 	}

@@ -96,7 +96,7 @@ func (s *source) weaken(m Mutant) (path, text string, err error) {
 		text, err = found[0].replace(files[found[0].path].text, m.New)
 		return found[0].path, text, err
 	case len(found) > 1:
-		return "", "", fmt.Errorf("stands %d times in %s: %s", len(found), m.In, m.Old)
+		return "", "", fmt.Errorf("is %d times in %s: %s", len(found), m.In, m.Old)
 	case declared:
 		err = fmt.Errorf("does not stand in %s: %s", m.In, m.Old)
 	default:
@@ -213,7 +213,7 @@ func parseFragment(text string) (readings []fragment, err error) {
 	return readings, nil
 }
 
-// rest stands for the "..." of a fragment: nobody's statement, as it does not compile.
+// rest replaces the "..." of a fragment: no code uses it as a statement, as it does not compile.
 const rest = "_"
 
 func isRest(n ast.Node) bool {
@@ -243,16 +243,16 @@ func rests(text string) (at []int) {
 	}
 }
 
-// A place is where a fragment stands in a file.
+// A place is where a fragment occurs in a file.
 type place struct {
 	path     string
 	from, to int        // offsets
-	rests    [][2]int   // those of what each "..." stands for
+	rests    [][2]int   // what each "..." matched
 	parent   ast.Node   // has the list that the fragment is a part of
 	list     []ast.Node // as a whole
 }
 
-// places are where one of a fragment's readings stands in a declaration.
+// places are where one of a fragment's readings occurs in a declaration.
 func (f *goFile) places(path string, fset *token.FileSet, decl ast.Node, old []fragment) (out []place) {
 	offset := func(p token.Pos) int { return fset.Position(p).Offset }
 	seen := map[[2]int]bool{}
@@ -286,7 +286,7 @@ func (f *goFile) places(path string, fset *token.FileSet, decl ast.Node, old []f
 	return out
 }
 
-// lists are a node's expressions, statements and clauses: those beside each other, and each that stands alone.
+// lists are a node's expressions, statements and clauses: those beside each other, and each that is alone.
 func lists(n ast.Node) (out [][]ast.Node) {
 	v := reflect.ValueOf(n)
 	if _, ok := n.(*ast.ParenExpr); ok || !v.IsValid() {
@@ -307,7 +307,7 @@ func lists(n ast.Node) (out [][]ast.Node) {
 	return out
 }
 
-// replace puts a text in the place of what stands there.
+// replace puts a text in this place.
 func (p place) replace(src, text string) (string, error) {
 	at := rests(text)
 	if len(at) > len(p.rests) {
@@ -334,7 +334,7 @@ func (p place) replace(src, text string) (string, error) {
 	return src[:p.from] + text + after, nil
 }
 
-// comparison compares syntax without its formatting and comments, and notes what each "..." stands for.
+// comparison compares syntax without its formatting and comments, and notes what each "..." matches.
 type comparison struct{ rests [][]ast.Node }
 
 func (c *comparison) same(old, src reflect.Value) bool {

@@ -66,7 +66,7 @@ func TestWeaken(t *testing.T) {
 	src := newSource(root)
 	for _, tc := range []struct {
 		name, in, old, new string
-		was, is            string // is stands in the place of was; "": see err
+		was, is            string // is replaces was; "": see err
 		err                string
 	}{
 		{name: "an expression", in: "p.T.gate", old: "a&&b", new: "false", was: "a && // both\n\t\tb", is: "false"},
@@ -96,7 +96,7 @@ func TestWeaken(t *testing.T) {
 		{name: "a pointer's method by its type", in: "p.T.gate", old: "return 5, nil", new: "return 0, nil",
 			was: "return 5", is: "return 0"},
 
-		{name: "twice", in: "p.T.gate", old: "nil", new: "err", err: "stands 4 times in p.T.gate: nil"},
+		{name: "twice", in: "p.T.gate", old: "nil", new: "err", err: "is 4 times in p.T.gate: nil"},
 		{name: "a selector is no expression", in: "p.T.gate", old: "n", new: "m", err: "does not stand in p.T.gate: n"},
 		{name: "an ellipsis is syntax", in: "p.odd", old: "len(args...)", new: "0", err: "does not stand in p.odd"},
 		{name: "moved", in: "p.T.gate", old: "len(args)%2", new: "0",
@@ -121,7 +121,7 @@ func TestWeaken(t *testing.T) {
 		}
 		text := pkg[filepath.Base(path)]
 		if n := strings.Count(text, tc.was); n != 1 {
-			t.Fatalf("%s: the test's own text stands there %d times", tc.name, n)
+			t.Fatalf("%s: the test's own text is there %d times", tc.name, n)
 		}
 		if want := strings.Replace(text, tc.was, tc.is, 1); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, got, want)

@@ -208,7 +208,7 @@ func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*")) // the pattern is well formed
 	for _, dir := range dirs {
 		if orphaned(dir) {
-			_ = os.RemoveAll(dir) // best effort: it is in nobody's way
+			_ = os.RemoveAll(dir) // best effort: what is left does no harm
 		}
 	}
 	for _, h := range hierarchies() {

@@ -94,7 +94,7 @@ func unified() bool {
 	return syscall.Statfs(cgroupRoot, &st) == nil && st.Type == cgroup2Magic
 }
 
-// makeCgroups makes the group that a kubelet is told to put everything under.
+// makeCgroups makes the group in which the kubelet puts everything.
 func makeCgroups(name string) error {
 	if unified() {
 		return makeUnified(name)

@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// The device's account; whoever knows them may ask it.
+// The device's account; a client that knows them may ask it.
 const (
 	deviceUser     = "referee"
 	devicePassword = "correct horse"

@@ -39,8 +39,8 @@ type control struct {
 	programs  []*exec.Cmd
 }
 
-// auditPolicy has all writes to what a fence may write, with objects, whoever writes: so each version of an object has
-// its writer.
+// auditPolicy logs all writes to what a fence may write, with objects, from every client: so each version of an object
+// has its writer.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -60,7 +60,7 @@ rules:
 
 func (c *control) path(name string) string { return filepath.Join(c.dir, name) }
 
-// startControl returns once all answer. The caller stops it, whatever it returns.
+// startControl returns once all answer. The caller stops it, also after an error.
 func startControl(ctx context.Context, dir string) (*control, error) {
 	c := &control{dir: dir, authority: kit.NewAuthority("referee")}
 	var err error

@@ -16,8 +16,8 @@ import (
 	toolswatch "k8s.io/client-go/tools/watch"
 )
 
-// hub is the referee's own view of the cluster, by watches that nobody perturbs: what there is now, and every version
-// of every pod and Node since the last cut. Safe for concurrent use. What it hands out is not to be changed.
+// hub is the referee's own view of the cluster, by watches that are never perturbed: what there is now, and every
+// version of every pod and Node since the last cut. Safe for concurrent use. What it hands out is not to be changed.
 type hub struct {
 	client kubernetes.Interface
 
@@ -26,7 +26,7 @@ type hub struct {
 	nodes    map[string]*corev1.Node
 	attach   map[string]*storagev1.VolumeAttachment
 	versions []version
-	heard    chan struct{} // closed and made anew when something changes
+	heard    chan struct{} // closed and replaced when something changes
 	broken   error         // a watch ended: versions are missing
 }
 
@@ -71,7 +71,7 @@ func (h *hub) start(ctx context.Context, wg *sync.WaitGroup) error {
 		},
 	}
 	for name, list := range lists {
-		l, err := list(ctx) // of a cluster that was just begun: empty, but for its version
+		l, err := list(ctx) // a cluster that was just begun has only its version
 		if err != nil {
 			return err
 		}

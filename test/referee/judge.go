@@ -65,7 +65,7 @@ type account struct {
 
 // write is one accepted write, of anybody.
 type write struct {
-	Life                          string // of a judged process; "": of somebody else
+	Life                          string // of a judged process; "": of another client
 	Verb, Resource, Sub, Key, UID string
 	RV                            string    // of the object after it; of a deletion as the answer had it
 	Node                          string    // of a deleted pod or attachment
@@ -154,7 +154,7 @@ func (c *court) effect(w write) (effect, bool) {
 		}
 		i, ok := c.last[w.UID]
 		if !ok {
-			c.found(checkAccount, "%s deletes %s %s (%s), which nobody saw", w.Life, w.Resource, w.Key, w.UID)
+			c.found(checkAccount, "%s deletes %s %s (%s), which was never seen", w.Life, w.Resource, w.Key, w.UID)
 			return effect{}, false
 		}
 		e := effect{write: w, before: c.Versions[i], after: c.Versions[i]}
@@ -167,7 +167,7 @@ func (c *court) effect(w write) (effect, bool) {
 	k := versionKey{w.Resource, w.Key, w.RV}
 	i, ok := c.byRV[k]
 	if !ok {
-		c.found(checkAccount, "%s writes %s %s at %s, which nobody saw", w.Life, w.Resource, w.Key, w.RV)
+		c.found(checkAccount, "%s writes %s %s at %s, which was never seen", w.Life, w.Resource, w.Key, w.RV)
 		return effect{}, false
 	}
 	if c.creator[k] != w || c.before[i] < 0 {
@@ -384,7 +384,7 @@ func (c *court) deposed(e effect) {
 	}
 	if len(c.Leads) > 0 && leader != e.Life {
 		c.found(checkDeposed, "%s %s %s/%s %s, when %s led", e.Life, e.Verb, e.Resource, e.Sub, e.Key,
-			cmp.Or(leader, "nobody"))
+			cmp.Or(leader, "none"))
 	}
 }
 

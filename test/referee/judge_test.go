@@ -207,8 +207,8 @@ func TestJudge(t *testing.T) {
 			[]string{"deposed: judged-a.1 delete pods/ r/db-0, when judged-b.1 led",
 				"deposed: judged-a.1 patch nodes/ v, when judged-b.1 led"}},
 		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) },
-			[]string{"deposed: judged-a.1 patch nodes/ v, when nobody led"}},
-		{"nobody leads by a Lease", func(a *account) { a.Leads = nil }, nil},
+			[]string{"deposed: judged-a.1 patch nodes/ v, when none led"}},
+		{"no Lease names a leader", func(a *account) { a.Leads = nil }, nil},
 
 		{"a daemon's pod is written", func(a *account) {
 			v := testPodVersion("daemon", roleDaemon, "v", "20")
@@ -283,9 +283,9 @@ func TestJudge(t *testing.T) {
 			a.Log = append(a.Log, question{System: "n1", Method: http.MethodPost, Word: "ForceOff", At: at(20000)})
 		}, []string{"power: n1 is powered off"}},
 		{"the mark stays", func(a *account) { a.Ends = []string{"v is marked"} }, []string{"end: v is marked"}},
-		{"a write that nobody saw", func(a *account) { a.Writes[1].RV = "99" },
+		{"a write that was never seen", func(a *account) { a.Writes[1].RV = "99" },
 			[]string{"account: judged-a.1 writes pods r/db-0 at 99"}},
-		{"a deletion of what nobody saw", func(a *account) { a.Writes[3].UID = "uid-x" },
+		{"a deletion of what was never seen", func(a *account) { a.Writes[3].UID = "uid-x" },
 			[]string{"account: judged-a.1 deletes pods r/db-0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -126,7 +126,7 @@ func (b *boot) run(ctx context.Context) {
 	for {
 		changed := b.k.w.hub.changed()
 		if n := b.k.w.hub.node(b.k.name); n != nil && (!posted || !ready(n, b.id)) {
-			posted = b.post(ctx) // somebody else says that it is not Ready
+			posted = b.post(ctx) // another writer says that it is not Ready
 		}
 		if posted {
 			b.sync(ctx)
@@ -167,7 +167,7 @@ func (b *boot) register(ctx context.Context) bool {
 	return err == nil || apierrors.IsAlreadyExists(err)
 }
 
-// foreign names the label, annotation and taint on each Node that are nobody's business.
+// foreign names the label, annotation and taint on each Node that the judged must leave alone.
 const foreign = "example.com/foreign"
 
 func ready(n *corev1.Node, boot string) bool {

@@ -67,7 +67,7 @@ func (l *ledger) running(what string) (n int, node string) {
 	return n, node
 }
 
-// cut hands over the account and begins anew with what is still open.
+// cut hands over the account and begins a new one with what is still open.
 func (l *ledger) cut() (runs, mounts, attached, alive, beats []span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

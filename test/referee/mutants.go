@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// mutant is our own source with a check taken out: old stands once in the file.
+// mutant is our own source with a check taken out: old occurs once in the file.
 type mutant struct {
 	name, what, file, old, new string
 }
@@ -23,7 +23,7 @@ var (
 		"return !v.Answers.Answer.Got.IsZero()"}
 	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
-	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on whatever has the pod's name",
+	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on any pod of that name",
 		"taint/kube/writer.go", "meta[\"uid\"] = p.UID\n\tmeta[\"resourceVersion\"] = p.ResourceVersion\n", ""}
 )
 
@@ -34,7 +34,7 @@ func (m *mutant) build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	if n := strings.Count(string(src), m.old); n != 1 {
-		return "", fmt.Errorf("mutant %s: its text stands %d times in %s, want once", m.name, n, m.file)
+		return "", fmt.Errorf("mutant %s: its text is %d times in %s, want once", m.name, n, m.file)
 	}
 	changed := filepath.Join(dir, m.name+".go")
 	if err := os.WriteFile(changed, []byte(strings.Replace(string(src), m.old, m.new, 1)), 0o600); err != nil {

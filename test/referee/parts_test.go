@@ -333,13 +333,13 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestMutantsFit holds that each mutant's text stands in the source: the rest is `make referee`'s.
+// TestMutantsFit checks that each mutant's text is in the source: `make referee` does the rest.
 func TestMutantsFit(t *testing.T) {
 	for _, r := range mutantRows {
 		src, err := os.ReadFile(filepath.Join("..", "..", r.mutant.file))
 		kit.Must(t, err)
 		if n := strings.Count(string(src), r.mutant.old); n != 1 || r.mutant.old == r.mutant.new {
-			t.Errorf("mutant %s: its text stands %d times in %s, want once", r.mutant.name, n, r.mutant.file)
+			t.Errorf("mutant %s: its text is %d times in %s, want once", r.mutant.name, n, r.mutant.file)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestSummary(t *testing.T) {
 		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []finding{{checkProof, ""}}}}, false,
 			"kept found"},
 		{"findings", []outcome{{Row: "x", Findings: []finding{{checkTwice, ""}}}}, true, "FINDINGS"},
-		{"a mutant that nobody found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
+		{"a mutant that was not found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
 		{"a mutant that another check found", []outcome{{Row: "m", Findings: []finding{{checkEnd, ""}}}}, true,
 			"NOT FOUND"},
 	} {

@@ -35,7 +35,7 @@ type request struct {
 // verdict is what becomes of a request. The zero value: nothing.
 type verdict struct {
 	Before func()        // called before it is sent on; the process may be dead then
-	Hold   time.Duration // it is sent on only then, whoever waits for it
+	Hold   time.Duration // it is sent on only then, even if its sender ended
 	Drop   bool          // it never arrives, and the connection dies
 	Code   int           // answered so, without the API server
 	Retry  string        // Retry-After, in seconds
@@ -59,8 +59,8 @@ type sent struct {
 	Slot string    // and life: a.1
 }
 
-// proxy stands between one instance of the judged binary and an API server. It says by its User-Agent whose request
-// each is, and by Audit-ID which. Safe for concurrent use.
+// proxy is between one instance of the judged binary and an API server. It says by its User-Agent whose request each
+// is, and by Audit-ID which. Safe for concurrent use.
 type proxy struct {
 	slot      *slot
 	url       string
@@ -203,7 +203,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target, token := *p.upstream, p.token
 	p.mu.Unlock()
 	target.Path, target.RawQuery = r.URL.Path, r.URL.RawQuery
-	// A write that has come in reaches the API server, whatever becomes of who sent it: so it is in life.
+	// A write that has come in reaches the API server even if its sender ends: so it is in a real cluster.
 	ctx := r.Context()
 	if !q.Watch && r.Method != http.MethodGet {
 		ctx = context.WithoutCancel(ctx)

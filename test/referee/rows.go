@@ -38,8 +38,8 @@ func onWrite(k int, do func(request) verdict) func(request) verdict {
 	}
 }
 
-// rate draws for each request of the protocol, reads included; Leases and watches are left alone, so that somebody
-// leads.
+// rate draws for each request of the protocol, reads included; Leases and watches are left alone, so that there is a
+// leader.
 func (w *world) rate(p float64, v verdict) func(request) verdict {
 	return func(q request) verdict {
 		if q.Watch || q.Resource == "leases" || q.Resource == "" || !w.chance(p) {

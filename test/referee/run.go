@@ -109,7 +109,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if r.moves, r.stays, err = w.workload(ctx, name, r.victim); err != nil {
 		return out, err
 	}
-	if err := until(ctx, runLimit, "somebody leads", func() (bool, error) { return w.leads(ctx) }); err != nil {
+	if err := until(ctx, runLimit, "a leader", func() (bool, error) { return w.leads(ctx) }); err != nil {
 		return out, err
 	}
 
@@ -125,7 +125,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 			return f.device(system, n)
 		})
 	}
-	if f.watch != nil { // the watches that are there begin anew, with the fault
+	if f.watch != nil { // the watches that are there begin again, with the fault
 		for _, s := range w.slots {
 			s.proxy.reset()
 		}
@@ -160,7 +160,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	w.faults.Store(nil)
 	w.bmc.perturb(nil)
 	for _, s := range w.slots {
-		s.proxy.reset() // what waits in a watch that is late goes on anew
+		s.proxy.reset() // what waits in a watch that is late goes on again
 	}
 
 	// The machine is repaired, and everything runs.
@@ -193,7 +193,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	return out, nil
 }
 
-// leads tells whether the leader's Lease names somebody.
+// leads reports whether the leader's Lease has a holder.
 func (w *world) leads(ctx context.Context) (bool, error) {
 	list, err := w.control.client.CoordinationV1().Leases(namespace).List(ctx, everything)
 	if err != nil {
@@ -207,7 +207,7 @@ func (w *world) leads(ctx context.Context) (bool, error) {
 	return len(list.Items) == 0 && w.noLease, nil
 }
 
-// forget begins all accounts anew.
+// forget begins all accounts again.
 func (w *world) forget() error {
 	var a account
 	_, err := w.collect(w.ctx, &a)

@@ -42,7 +42,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// stalls is how long this machine let nobody run: a ticker that came late. Judged and referee share the machine, so
+// stalls is how long this machine ran no process: a ticker that came late. Judged and referee share the machine, so
 // what held one up probably held the other.
 type stalls struct {
 	mu   sync.Mutex

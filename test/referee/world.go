@@ -78,7 +78,7 @@ const namespace = "forcefence-system"
 // bystanders are the nodes that stay.
 var bystanders = []string{"n1", "n2", "n3"}
 
-// startWorld returns one in which runs may begin. The caller ends ctx, then calls stop, whatever it returns.
+// startWorld returns one in which runs may begin. The caller ends ctx, then calls stop, also after an error.
 func startWorld(ctx context.Context, dir, deploy, config string, say func(string, ...any)) (*world, error) {
 	w := &world{ctx: ctx, dir: dir, say: say, ledger: &ledger{}, rng: rand.New(rand.NewPCG(0, 0))}
 	var err error

@@ -146,7 +146,7 @@ its pods are ended, and their volumes are still attached.`)
 func (w *world) release() {
 	w.say(`## Release
 
-The kubelet of n2 hangs, and somebody believes that the machine is dead. Its BMC says On.`)
+The kubelet of n2 hangs, and a person believes that the machine is dead. Its BMC says On.`)
 	const uids = "kubectl get pods -o jsonpath='{.items[*].metadata.uid}'"
 	before := w.quietly(uids)
 	kit.Must(w.t, w.nodes["n2"].StopKubelet())

@@ -109,8 +109,8 @@ func TestExclusionsBindPackages(t *testing.T) {
 	}
 }
 
-// TestNamesDoNotNest finds a name that is a prefix of another in its list. depguard looks at the nearest name alone:
-// with "a" and "a/b$", nothing is said of "a/b/c".
+// TestNamesDoNotNest finds a name that is a prefix of another in its list. depguard looks only at the nearest name:
+// with "a" and "a/b$", it ignores "a/b/c".
 func TestNamesDoNotNest(t *testing.T) {
 	for name, rule := range readConfig(t).Linters.Settings.Depguard.Rules {
 		var deny []string

@@ -188,7 +188,7 @@ func (r *recipe) build(ctx context.Context, dir string, out io.Writer) error {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil { // incomplete: somebody took a file away
+	if err := os.RemoveAll(dir); err != nil { // incomplete: a file was removed
 		return err
 	}
 	return os.Rename(tmp, dir)

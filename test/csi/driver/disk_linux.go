@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errBusy is of a disk whose lock somebody holds: it is mounted.
+// errBusy is the error for a disk whose lock is held: it is mounted.
 var errBusy = errors.New("disk is mounted")
 
 // lockDisk opens a disk's file with the lock that its mount will hold (package comment).
@@ -35,7 +35,7 @@ func lockDisk(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// awaitFree returns once nobody holds the disk. The kernel tells nobody when a loop device is gone, so it asks.
+// awaitFree returns once the disk's lock is free. The kernel does not report when a loop device is gone, so it polls.
 func awaitFree(ctx context.Context, path string) error {
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()

@@ -23,10 +23,11 @@ const (
 	Mount     Kind = "mount"     // the node is about to mount the disk: it counts from here
 	Unmount   Kind = "unmount"   // it is unmounted, or was not mounted after all
 	Boot      Kind = "boot"      // a node half starts on this boot; all earlier boots of its node are over
-	Off       Kind = "off"       // whoever cut the power says that this boot is over: after the last process has ended
-	Busy      Kind = "busy"      // the node may mount, but the disk is still mounted somewhere
-	Refused   Kind = "refused"   // the node may not mount: the volume is not published to it
-	Call      Kind = "call"
+	// written by the one that cut the power: this boot is over, after the last process has ended
+	Off     Kind = "off"
+	Busy    Kind = "busy"    // the node may mount, but the disk is still mounted somewhere
+	Refused Kind = "refused" // the node may not mount: the volume is not published to it
+	Call    Kind = "call"
 )
 
 // Event is one line of the log.

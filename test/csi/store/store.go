@@ -41,7 +41,7 @@ type Store struct{ dir string }
 // Record is what the storage knows of a volume.
 type Record struct {
 	Size int64  `json:"size"`           // bytes
-	Node string `json:"node,omitempty"` // it is published to; "": nobody
+	Node string `json:"node,omitempty"` // it is published to; "": none
 }
 
 // Open makes the folder if need be.
@@ -69,7 +69,7 @@ func (s *Store) path(id, name string) string { return filepath.Join(s.dir, "volu
 // Disk is the file that holds the volume.
 func (s *Store) Disk(id string) string { return s.path(id, "disk") }
 
-// Create makes a volume with an empty ext4. One that exists is left alone and returned, whatever its size. It needs
+// Create makes a volume with an empty ext4. One that exists is left alone and returned, with any size. It needs
 // mkfs.ext4.
 func (s *Store) Create(id string, size int64) (Record, error) {
 	if !ValidID(id) {
@@ -126,7 +126,8 @@ func (s *Store) Get(id string) (r Record, err error) {
 	return r, err
 }
 
-// With calls f with the volume's record while nobody else can change it, and keeps what f made of it unless f fails.
+// With calls f with the volume's record while no other process can change it, and keeps what f made of it unless f
+// fails.
 func (s *Store) With(id string, f func(*Record) error) error {
 	if !ValidID(id) {
 		return ErrNotFound

@@ -141,8 +141,8 @@ func identity(b wire.Boot, in func(string) string) error {
 // own is the file that lies over path.
 func own(path string) string { return filepath.Join(ownFolder, strings.ReplaceAll(path[1:], "/", "-")) }
 
-// firmware makes /sys/class/dmi where the machine has none, as in small virtual machines. Nobody can make a folder in
-// /sys, so a /sys/class of our own with the same entries lies over it.
+// firmware makes /sys/class/dmi if the machine has none, as in small virtual machines. A folder in /sys cannot be made,
+// so a /sys/class of our own with the same entries lies over it.
 func firmware(in func(string) string, uuid string) error {
 	class, real := in("/sys/class"), in("/run/sys-class")
 	if err := os.MkdirAll(real, 0o755); err != nil {

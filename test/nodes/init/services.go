@@ -24,8 +24,8 @@ const (
 	awaitPeriod  = 10 * time.Millisecond
 )
 
-// manager runs the node's services, and takes the exit status of whatever ends in the node: it is everybody's parent of
-// last resort, so os/exec, which wants to wait for its own children, is of no use here.
+// manager runs the node's services, and takes the exit status of every process that ends in the node: it is the parent
+// of last resort. So os/exec, which wants to wait for its own children, is of no use here.
 type manager struct {
 	env []string
 	log *os.File
