@@ -616,7 +616,7 @@ func (s slow) TimeToOff() time.Duration { return s.takes }
 
 // A device that needs time before it reports Off is waited for, and those that do not are asked when it is about to
 // answer: no answer is old when all are there.
-func TestAskEachOfWhichOneTakesItsTime(t *testing.T) {
+func TestAskEachWithASlowDevice(t *testing.T) {
 	const off, unknown = providers.PowerOff, providers.PowerUnknown
 	pause := func(ctx context.Context, d time.Duration) {
 		select {

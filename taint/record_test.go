@@ -271,7 +271,7 @@ func FuzzRecord(f *testing.F) {
 }
 
 // A person may use an id twice, and a pod that the first fence spared is not spared by the second (Record.Token).
-func TestTokenTellsFencesApart(t *testing.T) {
+func TestTokenDistinguishesFences(t *testing.T) {
 	first := Record{ID: "manual", Since: noon}
 	for _, tt := range []struct {
 		name  string

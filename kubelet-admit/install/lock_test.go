@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestTwoAtOnce holds that a second install is refused while one runs: it would install the first one's half of a file.
-func TestTwoAtOnce(t *testing.T) {
+// TestSecondInstallIsRefused checks that a second install is refused while one runs: it would install a file that the
+// first one has half written.
+func TestSecondInstallIsRefused(t *testing.T) {
 	l := newLab(t)
 	l.write("run/lock/x", "") // the folder is there on every host
 	second := error(nil)

@@ -226,7 +226,7 @@ func TestNoBootIDIsNeverReady(t *testing.T) {
 	}
 }
 
-func TestHeldPodsAreTold(t *testing.T) {
+func TestHeldPodsAreReported(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := func() time.Time { clock = clock.Add(time.Second); return clock }

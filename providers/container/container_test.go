@@ -48,7 +48,7 @@ func saying(status int, body string) http.HandlerFunc {
 }
 
 // A container is off only if its state, flags, process, exit code and namespace agree.
-func TestSee(t *testing.T) {
+func TestContainerState(t *testing.T) {
 	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
 		providers.PowerUnknown
 	word := func(w string) string { return answer(`"exited"`, `"`+w+`"`) }
@@ -239,7 +239,7 @@ func TestRefusedPowerAction(t *testing.T) {
 }
 
 // Events that are not about power, about other containers or garbled are not reported.
-func TestEventsThatTellNothing(t *testing.T) {
+func TestIrrelevantEvents(t *testing.T) {
 	stream := strings.Join([]string{
 		`{"Type":"container","Action":"exec_die","Actor":{"Attributes":{"name":"node-1"}}}`,
 		`{"Type":"container","Action":"kill","Actor":{"Attributes":{"name":"node-1"}}}`,
@@ -279,7 +279,7 @@ func TestEventsThatTellNothing(t *testing.T) {
 
 // After each connection the targets that do not run are reported, and once more a while later those that ended
 // meanwhile.
-func TestLooksOver(t *testing.T) {
+func TestReportsAfterConnecting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var told []string

@@ -480,8 +480,8 @@ func TestCloseOfASilentBMC(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a closed port is an answer in itself.
-func TestNobodyThere(t *testing.T) {
+// TestClosedPort: a closed port is an answer in itself.
+func TestClosedPort(t *testing.T) {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
 	must(t, c.Close())

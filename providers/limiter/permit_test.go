@@ -17,9 +17,9 @@ import (
 
 var errDeposed = errors.New("no longer the leader")
 
-// TestStillIsAskedLast: the identity is confirmed first, then a slot is waited for, then still is asked, then the
+// TestPermitIsCheckedLast: the identity is confirmed first, then a slot is waited for, then still is asked, then the
 // provider acts.
-func TestStillIsAskedLast(t *testing.T) {
+func TestPermitIsCheckedLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
 		began := time.Now()

@@ -437,7 +437,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 
 // The question which engine it is goes out again after a second. The answer to the first comes late, and refuses
 // nothing.
-func TestEngineIsToldTwice(t *testing.T) {
+func TestLateEngineAnswer(t *testing.T) {
 	a := newAgent(t)
 	var told atomic.Value
 	w := newWire(t, func(to asker, question []byte) {

@@ -143,7 +143,7 @@ func TestAnHonestProviderPasses(t *testing.T) {
 	}})
 }
 
-func TestAnHonestProviderThatTellsAddressesPasses(t *testing.T) {
+func TestAnHonestProviderThatReportsAddressesPasses(t *testing.T) {
 	Suite(t, Options{NoProxy: inMemory, NoLogIns: inMemory, New: func(*testing.T) *Bench {
 		d := &device{on: true, tells: providers.NewAddresses("10.0.7.7", "fd00::7")}
 		return d.bench(d)
@@ -318,7 +318,7 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 }
 
 // A type that leaves its network or its log-ins out must say why.
-func TestNothingIsLeftOutInSilence(t *testing.T) {
+func TestOmissionsNeedAReason(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *Bench, Options) error{
 		"NoProxy": brokenNetwork, "NoLogIns": refusedIsSentOnce, "NoRequests": asksBeforeActing,
 	} {

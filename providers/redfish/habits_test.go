@@ -758,7 +758,7 @@ func TestHabits(t *testing.T) {
 }
 
 // The error contains the cause, in words that fit into an Event.
-func TestCauseIsTold(t *testing.T) {
+func TestErrorContainsTheCause(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fault datacenter.Fault

@@ -230,7 +230,7 @@ func TestTwoWithOneUUID(t *testing.T) {
 }
 
 // A VM that is unregistered is not found, and is found once it is registered again.
-func TestRegisteredAnew(t *testing.T) {
+func TestRegisteredAgain(t *testing.T) {
 	v := newVCenter(t, 2)
 	m := v.vms()[0]
 	m.power("poweredOff")

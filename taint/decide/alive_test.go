@@ -82,7 +82,7 @@ func TestQuestionIsNoRead(t *testing.T) {
 
 // A look is kept for twice the time of its reads and one answer, and for one question before the last read: at most for
 // the TTL.
-func TestQuestionsKeepNoLookForEver(t *testing.T) {
+func TestQuestionsKeepALookForTheTTL(t *testing.T) {
 	const s = time.Second
 	sent := providers.InstantOf(newYear)
 	for _, tc := range []struct{ reads, question, holds time.Duration }{

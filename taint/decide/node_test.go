@@ -1378,7 +1378,7 @@ func TestPoweredOnCondition(t *testing.T) {
 }
 
 // Where no device speaks for the machine, none is asked: that is the answer.
-func TestNobodyToAsk(t *testing.T) {
+func TestNoDeviceToAsk(t *testing.T) {
 	for name, make := range map[string]func() *course{
 		"unmarked": func() *course { return begin(t, &fleet.Fleet{}, "n1") },
 		"marked by a person": func() *course {

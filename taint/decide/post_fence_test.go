@@ -106,7 +106,7 @@ func TestPowerOnOfACrashedLeader(t *testing.T) {
 
 // A device that feeds the machine does not say that it runs. An On of such a device is not taken for a power-on by a
 // person.
-func TestOutletsDoNotRun(t *testing.T) {
+func TestOnOfAFeedIsNotPersonsPowerOn(t *testing.T) {
 	c := fenced(t)
 	c.facts.Devices = append(c.facts.Devices,
 		proof.Device{Name: "strip/n1", Machine: taint.MachineRef{Provider: "strip", ID: "n1"}, Level: 1, Feeds: true})

@@ -28,7 +28,7 @@ import (
 
 // While the node is healthy, the Event and the log say why a device cannot be asked: the error's class and its cause,
 // cleaned.
-func TestDrillTellsTheCause(t *testing.T) {
+func TestDrillReportsTheCause(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want string

@@ -119,8 +119,8 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestToldAgain: an update that comes twice, or late, changes nothing, and no input is modified.
-func TestToldAgain(t *testing.T) {
+// TestRepeatedUpdates: an update that comes twice, or late, changes nothing, and no input is modified.
+func TestRepeatedUpdates(t *testing.T) {
 	all := story()
 	e := tell(Entry{}, all...)
 	before := e.Object.DeepCopy()

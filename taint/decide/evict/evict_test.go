@@ -68,7 +68,7 @@ func marked(p taint.Phase, change ...with) View {
 
 // A person may set the same mark again between two looks of ours. A proof from before it does not count: the device is
 // asked again.
-func TestTheSameMarkAgain(t *testing.T) {
+func TestSameMarkSetAgain(t *testing.T) {
 	v := evicting(proven)
 	again := v.Look
 	again.Sent, again.Got = ago(-time.Second), ago(-2*time.Second)
@@ -724,7 +724,7 @@ func both(first, second providers.PowerState, d time.Duration) with {
 }
 
 // The record keeps the device that gave the proof in the middle of the fence, and a false Off is blamed on that device.
-func TestOneOfTwoIsCaught(t *testing.T) {
+func TestFalseOffOfOneOfTwoDevices(t *testing.T) {
 	v := evicting(two, both(off, unknown, 3*time.Second))
 	begun := v.Look.Record.WithEvidence(v.Answers.Evidence()...)
 	v.Look.Record = &begun
@@ -1118,7 +1118,7 @@ func TestNames(t *testing.T) {
 
 // The run that the device reports when it confirms the Off is the one that is over: the machine may have been started
 // since the mark.
-func TestConfirmTellsTheRun(t *testing.T) {
+func TestConfirmRecordsTheRun(t *testing.T) {
 	a := answer(off, time.Second)
 	a.Run = "2"
 	d := Step(armed(func(v *View) { v.Look.Record.Run = "1"; heard(v, a) }))

@@ -614,7 +614,7 @@ func next(why string, device int) action.Decision {
 
 // Of several devices that one is caught whose Off the record holds; the other proves in the next fence, whose record
 // still names the liar.
-func TestOneOfTwoIsCaught(t *testing.T) {
+func TestFalseOffOfOneOfTwoDevices(t *testing.T) {
 	v := dead(two, healthy, returned)
 	v.Look.Record.Evidence = []taint.Evidence{{From: "rack-a/7", State: "Unknown"}, {From: "rack-b/7", State: "Off"}}
 	d := Step(v)

@@ -249,7 +249,7 @@ func TestNotPoweredOnThrough(t *testing.T) {
 
 // The record names the devices that powered the machine off, if that is how it went off, and keeps them while the
 // machine stays off.
-func TestOffBy(t *testing.T) {
+func TestRecordNamesPowerOffDevices(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
 		v.Look.Record.OffBy, v.Look.Record.PostFence = proof.SpeakersOf(v.Facts.Devices), taint.PostFenceFencedAgain

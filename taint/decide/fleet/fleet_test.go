@@ -385,7 +385,7 @@ func TestLeaseDurationIsBounded(t *testing.T) {
 	}
 }
 
-func TestTurned(t *testing.T) {
+func TestTickReportsChangedNodes(t *testing.T) {
 	c := newCluster(t, 3)
 	c.f.ApplyLease("no-node", "1", 0, c.now)
 	if got := c.f.Tick(c.now); len(got) != 0 {

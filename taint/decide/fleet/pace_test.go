@@ -80,7 +80,7 @@ func TestPaceOrder(t *testing.T) {
 
 // However many pods one node has, and gets, a hundred others come to their end, and none of them later than with equal
 // shares.
-func TestPaceStarvesNobody(t *testing.T) {
+func TestPaceStarvesNoNode(t *testing.T) {
 	runs := []run{{node: "huge", began: 0, first: 100000, pods: 100000}}
 	for i := range 100 {
 		runs = append(runs, run{node: fmt.Sprintf("n%02d", i), began: 1 + i, pods: 10})

@@ -501,7 +501,7 @@ func TestCutOff(t *testing.T) {
 }
 
 // Labels say which nodes belong to the control plane, and their health decides about it.
-func TestPlane(t *testing.T) {
+func TestControlPlaneHealth(t *testing.T) {
 	c := newCluster(t, 5)
 	plane := map[string]string{"node-role.kubernetes.io/control-plane": ""}
 	for _, n := range []string{"n1", "n2", "n3"} {

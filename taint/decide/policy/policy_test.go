@@ -307,7 +307,7 @@ func TestStep(t *testing.T) {
 
 // The Node names a policy before anything is written in its name, with the same reason, and once. It is written again
 // if the withoutProof value changed. What was ended before is deleted at once.
-func TestFirstTheNodeTells(t *testing.T) {
+func TestNodeNamesThePolicyFirst(t *testing.T) {
 	p := full()
 	p.Detach = true
 	tomb := pod("a")

@@ -35,7 +35,7 @@ func fenced(word WithoutProof) Policy {
 
 // A spell begins when a node becomes unhealthy, and again after it was healthy or has expired. Unknown health changes
 // nothing.
-func TestSpells(t *testing.T) {
+func TestUnhealthySpells(t *testing.T) {
 	type at struct {
 		after time.Duration // since the one before
 		says  storage.Health

@@ -166,7 +166,7 @@ func TestPacemakerTopology(t *testing.T) {
 
 // Once no device says On any more, the question moves to the next level when the time of the current one is over, and
 // not before.
-func TestOverdue(t *testing.T) {
+func TestNextLevelWhenTimeIsOver(t *testing.T) {
 	two := []Device{{Name: "a", Limits: Limits{Timeout: 5 * time.Second}}, {Name: "b", Level: 1}}
 	half := []Device{two[0], {Name: "b", Level: 1}, {Name: "c", Level: 1}}
 	var silent, offBeside, oneOff, bothOff Answers
