@@ -46,7 +46,7 @@ type Options struct {
 // Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration
 // is an error, and so is an API server that does not answer at start. A device that does not answer is no error.
 func Run(ctx context.Context, o Options) error {
-	log := logr.FromSlogHandler(quietLog{shutdownLog{o.Log.Handler(), ctx}})
+	log := logr.FromSlogHandler(quietLog{o.Log.Handler(), ctx})
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	p, err := newProcess(o, log)
@@ -68,10 +68,8 @@ func (p *process) run(ctx context.Context) error {
 			return err
 		}
 	}
-	p.Log.Info(
-		"Starting", "version", version.String(), "identity", p.Identity, "config", p.ConfigFile, "mode", p.cfg.Mode,
-		"providers", len(p.cfg.Providers), "rules", len(p.cfg.Nodes),
-	)
+	p.Log.Info("Starting", "version", version.String(), "identity", p.Identity, "config", p.ConfigFile,
+		"mode", p.cfg.Mode, "providers", len(p.cfg.Providers), "rules", len(p.cfg.Nodes))
 	if err := p.mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}

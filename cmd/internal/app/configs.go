@@ -156,10 +156,8 @@ func configOf(cfg *config.Config, own string) *controller.Config {
 // logWarnings logs once what the file allows but should not contain.
 func (p *configs) logWarnings(cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
-		p.log.Warn(
-			"Configuration warning", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path, "why",
-			strings.TrimPrefix(w.Problem, "warning: "),
-		)
+		p.log.Warn("Configuration warning", "at", fmt.Sprintf("%s:%d", w.File, w.Line), "path", w.Path,
+			"why", strings.TrimPrefix(w.Problem, "warning: "))
 	}
 }
 

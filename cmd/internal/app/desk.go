@@ -31,7 +31,7 @@ type Session struct {
 	wait   time.Duration
 	confs  *configs
 	key    string
-	nodes  *corev1.NodeList
+	nodes  []corev1.Node
 }
 
 // OpenSession reads the configuration and all Nodes, because the assignment of machines depends on all Nodes. c reads
@@ -47,12 +47,13 @@ func OpenSession(
 	if err != nil {
 		return nil, err
 	}
-	d := &Session{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: &corev1.NodeList{}}
-	if err := c.List(ctx, d.nodes); err != nil {
+	var list corev1.NodeList
+	if err := c.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
+	d := &Session{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: list.Items}
 	o := Options{Log: log, Namespace: leaderNamespace(ctx, c)}
-	if d.confs, err = newConfigs(o, prometheus.NewRegistry(), listedNodes(d.nodes.Items)); err != nil {
+	if d.confs, err = newConfigs(o, prometheus.NewRegistry(), listedNodes(d.nodes)); err != nil {
 		return nil, err
 	}
 	d.confs.providers.live = c
@@ -74,8 +75,8 @@ func (d *Session) Close() { d.confs.providers.closeAll() }
 
 // NodeNames returns the names of all nodes.
 func (d *Session) NodeNames() (out []string) {
-	for i := range d.nodes.Items {
-		out = append(out, d.nodes.Items[i].Name)
+	for i := range d.nodes {
+		out = append(out, d.nodes[i].Name)
 	}
 	return out
 }
@@ -87,12 +88,11 @@ func (d *Session) OwnFiles(provider, node string) []config.OwnFile {
 
 // falseOffNode returns the node whose record says that a device must not be believed; "" if there is none.
 func (d *Session) falseOffNode(m machine.Machine) string {
-	for i := range d.nodes.Items {
-		name := d.nodes.Items[i].Name
-		if rec, _ := taint.RecordOf(&d.nodes.Items[i]); rec.DistrustsDevice(
-			m.Identity, m.Device, name == m.Target.Node,
-		) {
-			return name
+	for i := range d.nodes {
+		node := &d.nodes[i]
+		rec, _ := taint.RecordOf(node)
+		if rec.DistrustsDevice(m.Identity, m.Device, node.Name == m.Target.Node) {
+			return node.Name
 		}
 	}
 	return ""
@@ -101,8 +101,8 @@ func (d *Session) falseOffNode(m machine.Machine) string {
 // DrillNode asks a node's devices as the controller does while nothing is wrong. It blocks for the devices alone. A
 // node that does not exist is an error.
 func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, error) {
-	for i := range d.nodes.Items {
-		if node := &d.nodes.Items[i]; node.Name == name {
+	for i := range d.nodes {
+		if node := &d.nodes[i]; node.Name == name {
 			return drills.AskDevices(ctx, d.confs.activeConfig(), node, d.falseOffNode, providers.Now), nil
 		}
 	}
@@ -122,12 +122,9 @@ type NodePower struct {
 // ReadNodePower reads a node from the API server, and finds its machine. An error says why it has no machine that can
 // be trusted.
 func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, error) {
-	node, l, err := kube.ReadNode(ctx, d.client, name, d.key, time.Now)
-	switch {
-	case err != nil:
+	node, l, err := d.readNode(ctx, name, time.Now)
+	if err != nil {
 		return nil, err
-	case !l.Exists:
-		return nil, fmt.Errorf("node %s does not exist", name)
 	}
 	p := &NodePower{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait, session: d}
 	switch {
@@ -140,6 +137,15 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 	}
 	p.Machine, err = d.confs.activeConfig().Machines.FindMachine(node, l.Record)
 	return p, err
+}
+
+// readNode reads a node from the API server. A node that does not exist is an error.
+func (d *Session) readNode(ctx context.Context, name string, now func() time.Time) (*corev1.Node, taint.Look, error) {
+	node, l, err := kube.ReadNode(ctx, d.client, name, d.key, now)
+	if err == nil && !l.Exists {
+		err = fmt.Errorf("node %s does not exist", name)
+	}
+	return node, l, err
 }
 
 // ErrFenced is the refusal to power a machine on while its node is fenced.
@@ -190,7 +196,7 @@ func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ erro
 	case err != nil:
 		return nil, err
 	case on && now.Fence != "":
-		return nil, now.fencedError()
+		return nil, now.FencedError()
 	}
 	var errs []error
 	devices, given := now.Machine.Devices(), -1 // the level that gave way last
@@ -225,15 +231,13 @@ func (p *NodePower) recheckFence(ctx context.Context, on bool) error {
 		return nil
 	}
 	now, err := p.session.ReadNodePower(ctx, p.Node)
-	if err != nil {
-		return err
+	if err == nil && now.Fence != "" {
+		err = now.FencedError()
 	}
-	if now.Fence != "" {
-		return now.fencedError()
-	}
-	return nil
+	return err
 }
 
-func (p *NodePower) fencedError() error {
+// FencedError returns ErrFenced with the fence.
+func (p *NodePower) FencedError() error {
 	return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, ErrFenced)
 }

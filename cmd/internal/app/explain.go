@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -34,15 +33,12 @@ func (d *Session) ReadSnapshot(
 	name string,
 	now func() time.Time,
 ) (s explain.Snapshot, m machine.Machine, unknown []string, _ error) {
-	node, look, err := kube.ReadNode(ctx, d.client, name, d.key, now)
-	switch {
-	case err != nil:
+	node, look, err := d.readNode(ctx, name, now)
+	if err != nil {
 		return s, m, nil, err
-	case !look.Exists:
-		return s, m, nil, fmt.Errorf("node %s does not exist", name)
 	}
 	config := d.confs.activeConfig()
-	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes.Items,
+	s = explain.Snapshot{Now: providers.InstantOf(now()), Key: d.key, Node: node, Nodes: d.nodes,
 		Limits: config.Limits}
 	s.Facts, m = config.FactsOf(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
@@ -59,9 +55,7 @@ func (d *Session) ReadSnapshot(
 		}
 		s.Facts.Excluded, s.Facts.KeptOn = elsewhere.Excluded, cmp.Or(s.Facts.KeptOn, elsewhere.KeptOn)
 		for _, object := range elsewhere.Denied {
-			unknown = append(
-				unknown, fmt.Sprintf("whether %s excludes the node: reading it is forbidden", object),
-			)
+			unknown = append(unknown, fmt.Sprintf("whether %s excludes the node: reading it is forbidden", object))
 		}
 	}
 	if err := r.readPods(ctx, &s, config); err != nil {
@@ -126,14 +120,12 @@ func (r snapshotReader) readPods(ctx context.Context, s *explain.Snapshot, confi
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	s.All = list.Items
-	mine := slices.DeleteFunc(
-		slices.Clone(list.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name },
-	)
+	mine := slices.Clone(list.Items)
+	mine = slices.DeleteFunc(mine, func(p corev1.Pod) bool { return p.Spec.NodeName != s.Node.Name })
 	s.Pods = kube.SeePods(mine, s.Key, config.EvictFirst)
 	of, unread, err := kube.ReadVolumes(ctx, r, mine)
-	if err = r.noteForbidden(
-		cmp.Or(err, unread), "which volumes the pods use, and where these can be attached",
-	); err != nil {
+	err = r.noteForbidden(cmp.Or(err, unread), "which volumes the pods use, and where these can be attached")
+	if err != nil {
 		return err
 	}
 	if unread != nil {
@@ -193,13 +185,8 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 		}
 	}
 	if len(asked) > 0 {
-		*r.unknown = append(
-			*r.unknown,
-			fmt.Sprintf(
-				"what policies %s would do: they ask a storage system, and this command does not",
-				strings.Join(asked, ", "),
-			),
-		)
+		*r.unknown = append(*r.unknown, fmt.Sprintf("what policies %s would do: they ask a storage system, and this "+
+			"command does not", strings.Join(asked, ", ")))
 	}
 	return nil
 }

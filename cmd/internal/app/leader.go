@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -65,10 +66,8 @@ func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
-	return lockOf(
-		cs.CoordinationV1(), types.NamespacedName{Namespace: o.Namespace, Name: config.LeaseName},
-		le, o.Identity, o.Log,
-	), nil
+	name := types.NamespacedName{Namespace: o.Namespace, Name: config.LeaseName}
+	return lockOf(cs.CoordinationV1(), name, le, o.Identity, o.Log), nil
 }
 
 func lockOf(
@@ -187,10 +186,8 @@ func (l *stampedLock) checkLeading() error {
 	// age counts.
 	now := l.now()
 	if age := max(now.Sub(*sent), now.Round(0).Sub(sent.Round(0))); age >= l.valid || age < 0 {
-		return fmt.Errorf(
-			"%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading, age.Round(time.Millisecond),
-			l.valid,
-		)
+		return fmt.Errorf("%w: its Lease was last renewed %s ago (renewDeadline is %s)", errNotLeading,
+			age.Round(time.Millisecond), l.valid)
 	}
 	return nil
 }
@@ -255,14 +252,11 @@ const (
 
 // findRivals returns a Lease that another leader holds, as namespace/name and its holder; "" if there is none.
 func (r *rivals) findRivals(ctx context.Context, from string) (string, error) {
-	list, err := r.client.Leases(metav1.NamespaceAll).List(
-		ctx, metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from},
-	)
+	all := metav1.ListOptions{LabelSelector: LeaderLabel, ResourceVersion: from}
+	list, err := r.client.Leases(metav1.NamespaceAll).List(ctx, all)
 	if err != nil {
-		return "", fmt.Errorf(
-			"looking for another forcefence (takes the right to list leases.coordination.k8s.io in all namespaces): %w",
-			err,
-		)
+		return "", fmt.Errorf("looking for another forcefence (takes the right to list leases.coordination.k8s.io in "+
+			"all namespaces): %w", err)
 	}
 	now := r.now()
 	r.mu.Lock()
@@ -287,18 +281,10 @@ func (r *rivals) findRivals(ctx context.Context, from string) (string, error) {
 	return strings.Join(found, ", "), nil
 }
 
-func holderOf(l *coordinationv1.Lease) string {
-	if l.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *l.Spec.HolderIdentity
-}
+func holderOf(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }
 
 func leaseDuration(l *coordinationv1.Lease) time.Duration {
-	if l.Spec.LeaseDurationSeconds == nil {
-		return 0
-	}
-	return min(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second, longestLease)
+	return min(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, longestLease)
 }
 
 // newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none

@@ -716,7 +716,7 @@ func TestStoppingLog(t *testing.T) {
 		if stopped {
 			cancel()
 		}
-		log := slog.New(shutdownLog{slog.NewTextHandler(&out, nil), ctx}).With("a", 1).WithGroup("g")
+		log := slog.New(quietLog{slog.NewTextHandler(&out, nil), ctx}).With("a", 1).WithGroup("g")
 		log.Error("error received after stop sequence was engaged", "err", errors.New("leader election lost"))
 		cancel()
 		if !strings.Contains(out.String(), want) {

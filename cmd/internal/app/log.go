@@ -8,16 +8,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// quietLog is the libraries' log handler. It logs at level debug what is no fault: an Event was refused because its
-// namespace is being deleted. The namespace of a pod that a fence ended may be. (client-go, tools/events: an error that
-// is not retried.)
-type quietLog struct{ slog.Handler }
+// quietLog is the libraries' log handler. It lowers the level of what is no fault:
+//   - An Event was refused because its namespace is being deleted. The namespace of a pod that a fence ended may be.
+//     (client-go, tools/events: an error that is not retried.)
+//   - After ctx ended, the manager logs the end of the leadership as a loss, and informers that were just starting as
+//     broken.
+type quietLog struct {
+	slog.Handler
+	ctx context.Context // ends when the process is asked to stop
+}
 
 // rejectedEvent is client-go's message for an Event that the API server rejects.
 const rejectedEvent = "Server rejected event (will not retry!)"
 
 // Handle implements slog.Handler.
 func (q quietLog) Handle(ctx context.Context, r slog.Record) error {
+	if q.ctx.Err() != nil {
+		r.Level = min(r.Level, slog.LevelInfo)
+	}
 	if r.Message == rejectedEvent && isNamespaceEnding(r) {
 		r.Level = slog.LevelDebug
 		if !q.Enabled(ctx, r.Level) {
@@ -28,10 +36,14 @@ func (q quietLog) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (q quietLog) WithAttrs(as []slog.Attr) slog.Handler { return quietLog{q.Handler.WithAttrs(as)} }
+func (q quietLog) WithAttrs(as []slog.Attr) slog.Handler {
+	return quietLog{q.Handler.WithAttrs(as), q.ctx}
+}
 
 // WithGroup implements slog.Handler.
-func (q quietLog) WithGroup(name string) slog.Handler { return quietLog{q.Handler.WithGroup(name)} }
+func (q quietLog) WithGroup(name string) slog.Handler {
+	return quietLog{q.Handler.WithGroup(name), q.ctx}
+}
 
 func isNamespaceEnding(r slog.Record) (ends bool) {
 	r.Attrs(func(a slog.Attr) bool {
@@ -40,25 +52,4 @@ func isNamespaceEnding(r slog.Record) (ends bool) {
 		return !ends
 	})
 	return ends
-}
-
-// shutdownLog is the libraries' log handler. After the process was asked to stop, it lowers errors to level info. The
-// manager logs every end of the leadership as a loss, and informers that were just starting as broken.
-type shutdownLog struct {
-	slog.Handler
-	ctx context.Context
-}
-
-func (s shutdownLog) Handle(ctx context.Context, r slog.Record) error {
-	if s.ctx.Err() != nil {
-		r.Level = min(r.Level, slog.LevelInfo)
-	}
-	return s.Handler.Handle(ctx, r)
-}
-
-func (s shutdownLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return shutdownLog{s.Handler.WithAttrs(attrs), s.ctx}
-}
-func (s shutdownLog) WithGroup(name string) slog.Handler {
-	return shutdownLog{s.Handler.WithGroup(name), s.ctx}
 }

@@ -89,25 +89,19 @@ func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Ass
 // the machine.
 func (f machineFinder) recordedMachine(node *corev1.Node, m taint.MachineRef) (machine.Machine, error) {
 	if _, ok := f.open[m.Provider]; !ok {
-		return machine.Machine{}, fmt.Errorf(
-			"the fence began with machine %s, and the configuration has no such provider any more", m,
-		)
+		return machine.Machine{},
+			fmt.Errorf("the fence began with machine %s, and the configuration has no such provider any more", m)
 	}
 	if !f.cfg.MayNameMachine(node, m.Provider, m.ID) {
-		return machine.Machine{}, fmt.Errorf(
-			"the fence began with machine %s, and no rule of the configuration may name it any more for this node", m,
-		)
+		return machine.Machine{}, fmt.Errorf("the fence began with machine %s, and no rule of the configuration may "+
+			"name it any more for this node", m)
 	}
 	uuid := node.Status.NodeInfo.SystemUUID
 	if providers.CanonicalUUID(uuid) != m.SystemUUID {
 		uuid = m.SystemUUID
 	}
 	out := f.deviceMachine(m.Provider, providers.Target{
-		Node:       node.Name,
-		ID:         m.ID,
-		SystemUUID: uuid,
-		Addresses:  config.AddressesOf(node),
-		Claimed:    true,
+		Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.AddressesOf(node), Claimed: true,
 	})
 	out.Identity = m
 	return out, nil
