@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
-	"github.com/forcefence/forcefence/taint"
 )
 
 // newSupportBundle returns the command that collects what a helper needs to analyse a problem.
@@ -107,7 +106,7 @@ you send it: no program recognizes every secret.`,
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	cmd.Flags().StringVar(&key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	addTaintKeyFlag(cmd, &key)
 	return withRole(cmd, "forcefence-look")
 }
 

@@ -46,7 +46,7 @@ the command only prints what it would do.`,
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	addTaintKeyFlag(cmd, &o.key)
 	f.BoolVar(&o.yes, "yes", false, "do it")
 	f.BoolVar(&o.force, "force", false, "continue while a controller leads or a fence is not done")
 	return cmd

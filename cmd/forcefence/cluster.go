@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/taint"
 )
 
 // clusterFlags holds kubectl's flags for finding the API server and for the user to act as.
@@ -71,4 +72,22 @@ func (r *clusterFlags) newClient() (client.WithWatch, error) {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
 	return c, nil
+}
+
+// withClient returns a command's RunE that calls run with a new client.
+func (r *clusterFlags) withClient(
+	run func(cmd *cobra.Command, c client.WithWatch, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := r.newClient()
+		if err != nil {
+			return err
+		}
+		return run(cmd, c, args)
+	}
+}
+
+// addTaintKeyFlag adds the flag for the mark's taint key.
+func addTaintKeyFlag(cmd *cobra.Command, key *string) {
+	cmd.Flags().StringVar(key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
 }

@@ -32,18 +32,14 @@ for one fence, and for a limited time (validFor).
 To fence a node without any device and without such a provider, mark it by hand
 with kubectl taint.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), message)
 			return nil
-		},
+		}),
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)

@@ -29,17 +29,13 @@ volumes and why, how many replicas are left, their rate so far, and how long the
 rest takes at that rate. The command reads the API server only, and changes
 nothing.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			s, err := drainStatusOf(cmd.Context(), c, args[0], time.Now())
 			if err != nil {
 				return err
 			}
 			return format.print(cmd.OutOrStdout(), s, func() { s.printTable(cmd.OutOrStdout()) })
-		},
+		}),
 	}
 	cluster.addFlags(cmd)
 	format.addFlag(cmd)

@@ -18,11 +18,7 @@ import (
 )
 
 // newDrill returns the command that tests before an outage whether nodes can be fenced.
-func newDrill(types providers.Registry) *cobra.Command {
-	return drillCommand(&sessionFlags{types: types})
-}
-
-func drillCommand(d *sessionFlags) *cobra.Command {
+func newDrill(d *sessionFlags) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drill [NODE...]",

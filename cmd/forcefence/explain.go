@@ -21,11 +21,7 @@ import (
 )
 
 // newExplain returns the command that predicts what would happen to a node that stops answering.
-func newExplain(types providers.Registry) *cobra.Command {
-	return explainCommand(&sessionFlags{types: types})
-}
-
-func explainCommand(d *sessionFlags) *cobra.Command {
+func newExplain(d *sessionFlags) *cobra.Command {
 	var format outputFormat
 	var silent bool
 	cmd := &cobra.Command{

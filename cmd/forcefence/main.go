@@ -76,14 +76,14 @@ func newRoot(types providers.Registry) *cobra.Command {
 			[]*cobra.Command{
 				newStatus(),
 				newTimeline(),
-				newExplain(types),
+				newExplain(&sessionFlags{types: types}),
 				newReplay(types),
-				newDrill(types),
+				newDrill(&sessionFlags{types: types}),
 				newDrainStatus(),
 				newSupportBundle(),
 			},
 		},
-		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(types)}},
+		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(&sessionFlags{types: types})}},
 		{
 			"run",
 			"Install and run it:",

@@ -77,17 +77,13 @@ func newResume() *cobra.Command {
 once what the pause held back. The command prints the pause that it removed,
 and any other reason why the node is not fenced.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			lines, err := pauser{c, cluster.overrides.Context.Namespace, time.Now}.removePause(cmd.Context(), args)
 			for _, line := range lines {
 				printText(cmd.OutOrStdout(), "", "%s", line)
 			}
 			return err
-		},
+		}),
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)

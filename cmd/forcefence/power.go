@@ -14,11 +14,7 @@ import (
 )
 
 // newPower returns the commands with which a person reads or changes the power of a node's machine.
-func newPower(types providers.Registry) *cobra.Command {
-	return powerCommand(&sessionFlags{types: types})
-}
-
-func powerCommand(d *sessionFlags) *cobra.Command {
+func newPower(d *sessionFlags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "power",
 		Short: "Read the power of a node's machine, or power it off or on",
@@ -74,7 +70,7 @@ their replacements.`,
 		return d.withMachine(cmd, args[0],
 			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
 				if on && p.Fence != "" {
-					return fmt.Errorf("node %s: %s: %w", p.Node, p.Fence, app.ErrFenced)
+					return p.FencedError()
 				}
 				if now == want {
 					return nil // the machine is already in that state

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/release"
 )
 
@@ -23,11 +23,7 @@ held pods, so make sure that none of the node's pods is about to start elsewhere
 The controller does not fence the node again until it has come back, and trusts
 its devices again. Without --yes the command only prints what it would do.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := release.ReleaseNode(cmd.Context(), c, args[0], key, yes, time.Now)
 			if err != nil {
 				return err
@@ -37,11 +33,11 @@ its devices again. Without --yes the command only prints what it would do.`,
 				return fmt.Errorf("nothing was changed: add --yes to do it")
 			}
 			return nil
-		},
+		}),
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
-	f.StringVar(&key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	addTaintKeyFlag(cmd, &key)
 	f.BoolVar(&yes, "yes", false, "do it")
 	return withRole(cmd, "forcefence-operate")
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -31,11 +31,7 @@ An age beside a power says when the device last reported a change. While a
 controller leads, each drill since then has seen the same power.
 
 Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
 			f, err := o.readFleet(cmd.Context())
 			if err != nil {
@@ -60,7 +56,7 @@ Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
 				printChange(out, n, time.Now())
 				return nil
 			})
-		},
+		}),
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
@@ -69,7 +65,7 @@ Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
 	f.BoolVarP(&follow, "watch", "w", false, "then print changes of the nodes")
 	f.BoolVar(&o.all, "all", false, "list every node")
-	f.StringVar(&o.key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	addTaintKeyFlag(cmd, &o.key)
 	return withRole(cmd, "forcefence-look")
 }
 

@@ -29,17 +29,13 @@ ended pods and detached volumes. The command changes nothing.
 The controller deletes old Fencings; the API server keeps Events for an hour by
 default.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.newClient()
-			if err != nil {
-				return err
-			}
+		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			t, err := readTimeline(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
 			return format.print(cmd.OutOrStdout(), t, func() { printTimeline(cmd.OutOrStdout(), t, time.Now()) })
-		},
+		}),
 	}
 	cluster.addFlags(cmd)
 	format.addFlag(cmd)

@@ -1590,12 +1590,12 @@ var Mutants = []Mutant{
 		Old: "v.State == want", New: "v.State == want || true",
 	},
 	{
-		Name: "commands: a state that proves nothing is a success", In: "cmd/forcefence.powerCommand",
+		Name: "commands: a state that proves nothing is a success", In: "cmd/forcefence.newPower",
 		Old: "now == providers.PowerUnknown", New: "false",
 	},
 	{
 		Name: "drill: a device that lied is believed by a person's drill", In: "cmd/internal/app.Session.falseOffNode",
-		Old: "rec.DistrustsDevice(m.Identity, m.Device, name == m.Target.Node)", New: "rec == nil && false",
+		Old: "rec.DistrustsDevice(m.Identity, m.Device, node.Name == m.Target.Node)", New: "rec == nil && false",
 		Tests: []string{"./cmd/forcefence"},
 	},
 	{
