@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// What the command reads is what stands on the Node and the budgets that are there: it needs no controller.
+// The command reads only the Node and the PodDisruptionBudgets: it needs no controller.
 func TestDrainStatus(t *testing.T) {
 	admin := cluster.Admin(t, shared)
 	ctx := t.Context()

@@ -66,6 +66,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	devices := func() *sessionFlags { return &sessionFlags{types: types} }
 	for _, g := range []struct {
 		id, title string
 		commands  []*cobra.Command
@@ -76,14 +77,14 @@ func newRoot(types providers.Registry) *cobra.Command {
 			[]*cobra.Command{
 				newStatus(),
 				newTimeline(),
-				newExplain(&sessionFlags{types: types}),
+				newExplain(devices()),
 				newReplay(types),
-				newDrill(&sessionFlags{types: types}),
+				newDrill(devices()),
 				newDrainStatus(),
 				newSupportBundle(),
 			},
 		},
-		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(&sessionFlags{types: types})}},
+		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(devices())}},
 		{
 			"run",
 			"Install and run it:",

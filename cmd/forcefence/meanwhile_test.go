@@ -71,7 +71,7 @@ func TestResumeEndsThePauseThatItRead(t *testing.T) {
 	var cm corev1.ConfigMap
 	kit.Must(t, c.Get(ctx, client.ObjectKeyFromObject(pause), &cm))
 	if !apierrors.IsConflict(err) || cm.Data["reason"] != "new" {
-		t.Errorf("a pause that was set anew: got %q, %v and %v, want a conflict", told, err, cm.Data)
+		t.Errorf("a pause that was set again: got %q, %v and %v, want a conflict", told, err, cm.Data)
 	}
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{
@@ -84,12 +84,12 @@ func TestResumeEndsThePauseThatItRead(t *testing.T) {
 	})
 	told, err = pauser{client: c, now: time.Now}.removePause(ctx, []string{"n1"})
 	if err != nil || !slices.ContainsFunc(told, func(line string) bool { return strings.Contains(line, "new") }) {
-		t.Errorf("a node that was paused anew: got %q, %v, want the pause that was ended", told, err)
+		t.Errorf("a node that was paused again: got %q, %v, want the pause that was ended", told, err)
 	}
 }
 
 // TestConfirmationIsOfTheNodeThatWasRead holds that a person's word is not written on a node that changed meanwhile: it
-// may have booted, or joined anew.
+// may have booted, or joined again.
 func TestConfirmationIsOfTheNodeThatWasRead(t *testing.T) {
 	ctx := t.Context()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}

@@ -386,7 +386,7 @@ func TestTimelineWithoutDefinition(t *testing.T) {
 		"this cluster serves Fencings as v2, but this program only knows v1alpha1")
 }
 
-// A person pauses the cluster and nodes, and takes it back, with the rights for it; nobody's pause is made shorter.
+// A person with the rights pauses the cluster and nodes, and resumes them. No pause is shortened.
 func TestPauseByRights(t *testing.T) {
 	d := newDesert(t)
 	n := d.node("paused", func(n *corev1.Node) {

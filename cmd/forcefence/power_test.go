@@ -142,7 +142,7 @@ func TestPower(t *testing.T) {
 	s.expect("", "add --yes", "power", "on", "n1")
 	on("n1", false)
 	if n := s.posts("n1"); n != sent {
-		t.Errorf("got %d resets that nobody asked for", n-sent)
+		t.Errorf("got %d resets without a request", n-sent)
 	}
 
 	// In the middle of a fence a machine is not powered on, and may be powered off.

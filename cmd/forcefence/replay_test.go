@@ -98,7 +98,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Who waits for a pipe that nobody writes to, or for a month to be played, can stop it.
+// A user can stop a command that waits for a pipe without a writer, or that replays a month.
 func TestReplayIsInterrupted(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	kit.Must(t, syscall.Mkfifo(fifo, 0o600))

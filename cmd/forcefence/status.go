@@ -30,7 +30,7 @@ The command reads the API server only. It asks no device and changes nothing.
 An age beside a power says when the device last reported a change. While a
 controller leads, each drill since then has seen the same power.
 
-Exits with 0 if the state could be read, whatever it is, and with 1 otherwise.`,
+Exits with 0 if the state could be read, and with 1 otherwise.`,
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
 			f, err := o.readFleet(cmd.Context())

@@ -19,7 +19,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 )
 
-// Every device that speaks HTTP is told which version asks it.
+// Every HTTP request to a device names the version of forcefence.
 func TestDevicesAreToldTheVersion(t *testing.T) {
 	t.Setenv("PASSWORD", "x")
 	t.Setenv("AWS_ACCESS_KEY_ID", "x")
@@ -79,7 +79,7 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 					t.Errorf("User-Agent: got %q, want %q in it", got, want)
 				}
 			case <-ctx.Done():
-				t.Error("nobody was asked")
+				t.Error("no device was asked")
 			}
 		})
 	}

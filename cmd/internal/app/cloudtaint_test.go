@@ -25,7 +25,7 @@ var shared *cluster.Cluster
 
 func TestMain(m *testing.M) { os.Exit(cluster.MainStore(m, func(c *cluster.Cluster) { shared = c })) }
 
-// A cloud controller manager's taint, as it stands on a real API server: put on and taken off as k8s.io/cloud-provider
+// A cloud controller manager's taint on a real API server: put on and taken off as k8s.io/cloud-provider
 // does it, by a patch of the whole list under the Node's resourceVersion, among other people's taints.
 func TestCloudTaint(t *testing.T) {
 	admin := cluster.Admin(t, shared)

@@ -52,7 +52,7 @@ func TestProviderIDs(t *testing.T) {
 		t.Errorf("got %+v, %v", m, err)
 	}
 	if s, ok := m.Provider.(providers.Slow); !ok || s.TimeToOff() != 3*time.Second {
-		t.Errorf("nobody learns that the device takes its time: got %v", ok)
+		t.Errorf("the slow device is not reported: got %v", ok)
 	}
 	r, err := p.activeConfig().
 		Machines.Recorded(node("aws:///eu-west-1b/i-0123456789abcdef0"),

@@ -142,7 +142,7 @@ var election = config.LeaderElection{
 	RetryPeriod: 2 * time.Second,
 }
 
-// clock is a test's; it only moves when it is told to.
+// clock is a test's clock; it moves only when the test moves it.
 type clock struct{ t time.Time }
 
 func newClock() *clock                { return &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} }
@@ -164,7 +164,7 @@ func record(l *stampedLock) resourcelock.LeaderElectionRecord {
 		RenewTime: now}
 }
 
-// claim does what an elector does to lead: it looks, and writes where nobody holds the Lease.
+// claim does what an elector does to lead: it reads the Lease, and writes it if it has no holder.
 func claim(l *stampedLock) error {
 	rec, _, err := l.Get(context.Background())
 	switch {
@@ -237,7 +237,7 @@ func TestLeadingCountsFromTheQuestion(t *testing.T) {
 	wantLeading(t, "10 s after it was sent, 6 s after its answer", l, false)
 }
 
-// The two clocks of a process part when its machine is suspended, and when somebody sets the time.
+// The two clocks of a process diverge when its machine is suspended, and when the time is set.
 func TestLeadingByEitherClock(t *testing.T) {
 	start := time.Now()
 	for _, tc := range []struct {
@@ -273,7 +273,7 @@ func apart(t *testing.T, from time.Time, monotonic, wall time.Duration) time.Tim
 	return out
 }
 
-// The elector's requests end long before the Lease does, whatever the API server does with them.
+// The elector's requests end long before the Lease expires, even if the API server never answers.
 func TestElectorsRequestsEnd(t *testing.T) {
 	server := httptest.NewServer(
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -288,7 +288,7 @@ func TestElectorsRequestsEnd(t *testing.T) {
 	_, _, err = l.Get(ctx)
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() || ctx.Err() != nil {
-		t.Errorf("a request that nobody answers: got %v, want a time-out of its own", err)
+		t.Errorf("a request without an answer: got %v, want a time-out of its own", err)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestOneLeadsWhateverItsLease(t *testing.T) {
 	}
 }
 
-// A process that is told to end while it begins to lead keeps nobody waiting for its Lease.
+// A process that is stopped while it begins to lead releases its Lease, so the next leader need not wait.
 func TestEndWhileBeginningToLead(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	s := &session{store: &store{}}
@@ -367,7 +367,7 @@ func TestEndWhileBeginningToLead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Create(ctx, record(l)); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that it was told to end", err)
+		t.Errorf("got %v, want that its context ended", err)
 	}
 	wantLeading(t, "told to end", l, false)
 	if held := s.store.leases[lease("a")]; held == nil || holderOf(held) != "" {
@@ -649,7 +649,7 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 				}
 			}
 			if reigns < 5 {
-				t.Errorf("seed %d: got %d reigns in an hour, want more: nobody may be kept from it for long", seed,
+				t.Errorf("seed %d: got %d reigns in an hour, want more: no process may wait for long", seed,
 					reigns)
 			}
 			cancel()

@@ -35,7 +35,8 @@ func TestEventsOfEndingNamespaces(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var b bytes.Buffer
-			log := logr.FromSlogHandler(quietLog{slog.NewTextHandler(&b, &slog.HandlerOptions{Level: tc.level}), t.Context()})
+			text := slog.NewTextHandler(&b, &slog.HandlerOptions{Level: tc.level})
+			log := logr.FromSlogHandler(quietLog{text, t.Context()})
 			log.WithName("events").WithValues("a", "b").Error(tc.err, tc.message, "event", "e")
 			if got := b.String(); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 				t.Errorf("got %q, want level %q", got, tc.want)

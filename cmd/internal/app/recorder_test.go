@@ -69,7 +69,7 @@ func TestRecorder(t *testing.T) {
 	info, err := os.Stat(file)
 	kit.Must(t, err)
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %s, want that nobody else may read it", info.Mode())
+		t.Errorf("mode %s, want that only the owner may read it", info.Mode())
 	}
 }
 
@@ -131,7 +131,7 @@ func number(t *testing.T, line string) (n int) {
 	return n
 }
 
-// A disk that does not write holds nobody up: what has no room is refused, counted, and told of in the recording.
+// A disk that hangs delays no caller: lines without room are refused, counted, and reported in the recording.
 func TestRecorderOnASlowDisk(t *testing.T) {
 	file, digest := filepath.Join(t.TempDir(), "recording"), "a"
 	r := tape(t, file, 64<<20, &digest)
@@ -212,7 +212,7 @@ func TestRecorderOnABadDisk(t *testing.T) {
 func TestRecorderOnADiskThatHangs(t *testing.T) {
 	digest := "a"
 	r := tape(t, filepath.Join(t.TempDir(), "recording"), 64<<20, &digest)
-	in, out, err := os.Pipe() // nobody reads
+	in, out, err := os.Pipe() // without a reader
 	kit.Must(t, err)
 	r.out = out
 	r.PutLine([]byte(strings.Repeat("x", 1<<20)))
@@ -226,7 +226,7 @@ func TestRecorderOnADiskThatHangs(t *testing.T) {
 	<-r.ended
 }
 
-// However large a line, and whatever was there before: the two files are never larger than was allowed.
+// The two files never exceed the limit, for lines of any size and any earlier content.
 func TestRecorderIsAlwaysBounded(t *testing.T) {
 	const most = 10_000
 	for name, before := range map[string]func(file string) error{
@@ -278,6 +278,6 @@ func TestRecorderLeavesOtherFilesAlone(t *testing.T) {
 	kit.Must(t, os.WriteFile(mine, nil, 0o644))
 	wrote(t, tape(t, mine, 1<<20, &digest), "1")
 	if info, err := os.Stat(mine); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v, want that nobody else may read it any more", info.Mode(), err)
+		t.Errorf("got %v, %v, want that only the owner may read it", info.Mode(), err)
 	}
 }

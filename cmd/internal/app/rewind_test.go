@@ -67,7 +67,7 @@ func TestRewindDecides(t *testing.T) {
 	}
 }
 
-// A process whose clocks part counts the minute by the one that stands still with it.
+// If the clocks of a process diverge, it counts the minute by the one that stops during a suspension.
 func TestRewindOfASuspendedProcess(t *testing.T) {
 	r, start := &rewind{}, time.Now()
 	r.observeVersion("7", providers.InstantOf(start))
@@ -94,7 +94,7 @@ func (s *store) backup() *store {
 	return out
 }
 
-// After a restore the leader and its standby send nothing more, tell of it once each, and end.
+// After a restore the leader and its standby write nothing more, report it once each, and end.
 func TestRestoredEtcdEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &session{store: &store{}}

@@ -395,7 +395,7 @@ func TestClashComesAndGoes(t *testing.T) {
 	check("the twin is gone", false)
 }
 
-// A reload makes the providers anew that changed, keeps the old ones open until no question to them is under way, and
+// A reload makes new providers for changed entries, keeps the old ones open until no question to them is under way, and
 // keeps the old policy where the new one cannot be made. A provider that did not change stays: it knows which password
 // was refused.
 func TestReload(t *testing.T) {
@@ -471,5 +471,5 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// nobodyLies is a fleet without a record that keeps a device from being believed.
+// nobodyLies is a fleet without a record that distrusts a device.
 func nobodyLies(machine.Machine) string { return "" }

@@ -84,7 +84,7 @@ func TestHostileClients(t *testing.T) {
 	before := heap()
 	const get = "GET /metrics HTTP/1.1\r\nHost: a\r\n"
 	for i := range 1000 {
-		from := i / 25 // of few addresses, or a probe in the same moment would find nobody slow
+		from := i / 25 // of few addresses, or a probe at the same moment would find no slow client
 		switch i % 4 {
 		case 0:
 			hostile(t, from, scrapes, "")

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the .want files")
 
-// TestBroken holds what is said about broken files against their .want files.
+// TestBroken compares the messages about broken files with their .want files.
 func TestBroken(t *testing.T) {
 	t.Chdir(filepath.Join("testdata", "broken"))
 	files, err := filepath.Glob("*.yaml")
@@ -293,7 +293,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A variable that the file itself names is somebody's who knows it.
+// A variable that the file itself names is no fault.
 func TestEnvironmentNamedByFile(t *testing.T) {
 	t.Setenv("FORCEFENCE_BMC_PASSWORD", "hunter2")
 	parse(t, "providers: [{name: a, redfish: {username: root, passwordEnv: FORCEFENCE_BMC_PASSWORD}}]\n")
@@ -301,7 +301,7 @@ func TestEnvironmentNamedByFile(t *testing.T) {
 		"BMC_PASSWORD}}]\n"), configtest.Types()); err == nil ||
 		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD names no key") ||
 		strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("nobody names it: got %v", err)
+		t.Errorf("no setting names it: got %v", err)
 	}
 }
 
@@ -441,6 +441,6 @@ func TestStormGuard(t *testing.T) {
 		t.Errorf("by default (-want +got):\n%s", diff)
 	}
 	if config.Default().StormGuard.ControlPlane != config.Never {
-		t.Error("control-plane nodes are powered off where nobody said so")
+		t.Error("control-plane nodes are powered off by default")
 	}
 }

@@ -141,7 +141,7 @@ func TestSecretsApart(t *testing.T) {
 	}
 }
 
-// A machine without its file keeps no other from being asked: it is told, with its line, and no content is.
+// A machine without its file causes a warning with its line. Other machines can be asked, and no content is shown.
 func TestListedFiles(t *testing.T) {
 	dir := secretsIn(t, "n1", "n3", "all/password")
 	if err := os.WriteFile(filepath.Join(dir, "n3"), nil, 0o600); err != nil {
@@ -172,7 +172,7 @@ func TestListedFiles(t *testing.T) {
 		got = nil
 		for _, w := range cfg.Warnings() {
 			if strings.Contains(w.Problem, "secret n") {
-				t.Errorf("content is told: %s", w)
+				t.Errorf("the warning shows content: %s", w)
 			}
 			if strings.Contains(w.Path, ".list") {
 				got = append(got, w.Error())

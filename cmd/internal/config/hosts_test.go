@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 )
 
-// A name that somebody chose sends the password to no host outside the domain that stands behind the last placeholder.
+// A Node's name sends the password to no host outside the domain behind the last placeholder.
 func TestTemplateHosts(t *testing.T) {
 	t.Setenv("PW", "12345678")
 	for _, tc := range []struct {
@@ -126,7 +126,7 @@ func TestTemplateStaysInPlace(t *testing.T) {
 	}
 }
 
-// A record that somebody wrote on a Node of his own leads to no host that the configuration does not give this node.
+// A forged record on a Node leads to no host that the configuration does not give this node.
 func TestKnowsNoOtherHost(t *testing.T) {
 	list := parse(t,
 		addresses+`{from: list, list: [{node: n1, id: "https://10.0.0.1"}, {node: n2, id: "https://10.0.0.2"}]}}]`)

@@ -66,7 +66,7 @@ type Source struct {
 
 	tmpl    *idTemplate
 	allowed allowList     // the hosts of Allow, else those among which the template lets a node choose
-	ids     providers.IDs // of the rule's provider; nil: an ID stands for itself
+	ids     providers.IDs // of the rule's provider; nil: any ID is canonical
 	whole   bool          // its IDs are whole providerIDs
 }
 

@@ -256,7 +256,7 @@ func TestClaimed(t *testing.T) {
 	}
 }
 
-// A rule that is chosen by a label is chosen by whoever writes the label.
+// A client that writes a label chooses the rule that the label selects.
 func TestClaimedBySelector(t *testing.T) {
 	for selector, want := range map[string]bool{
 		"":                               false,
@@ -288,7 +288,7 @@ func TestClaimedBySelector(t *testing.T) {
 const addresses = "providers: [{name: p, redfish: {username: u, passwordEnv: P}}]\nnodes: [{name: n, provider: p, " +
 	"machine: "
 
-// A node's word sends the password to nobody whom allow does not name.
+// A node cannot send the password to a host that allow does not name.
 func TestAllow(t *testing.T) {
 	cfg := parse(t,
 		addresses+
@@ -345,7 +345,7 @@ func TestIDsArePrintable(t *testing.T) {
 	}
 }
 
-// An operator's own list is believed as it stands, over http, too.
+// An operator's own list is trusted unchanged, over http, too.
 func TestAllowIsForNodes(t *testing.T) {
 	cfg := parse(t, addresses+`{from: list, list: [{node: n1, id: "http://127.0.0.1:8000/"}]}}]`)
 	if m, err := cfg.FindMachine(node("n1")); err != nil || m.Target.ID != "http://127.0.0.1:8000" || m.Target.Claimed {
@@ -411,7 +411,7 @@ nodes:
 			}
 		})
 	}
-	// What the operator gave to one node no other can claim, and what he gave to two nobody has.
+	// No other node can claim a machine that the operator gave to one node. A machine given to two belongs to none.
 	forged := with(node("n9"), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": "x"} })
 	all := taint.NewClaims(
 		cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))

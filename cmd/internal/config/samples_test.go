@@ -15,7 +15,7 @@ import (
 
 var samples = regexp.MustCompile("(?s)```yaml[^\n]*\n(.*?)```")
 
-// Each type has a README with a sample of its configuration that is one, and stands in config.example.yaml.
+// Each type has a README with a valid sample of its configuration, and is in config.example.yaml.
 func TestSamples(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	example, err := os.ReadFile(filepath.Join(root, "config.example.yaml"))
@@ -28,7 +28,7 @@ func TestSamples(t *testing.T) {
 		if ty.Name == "plug" {
 			dir = filepath.Join(root, "providers", "providertest", ty.Name)
 		} else if !strings.Contains(string(example), "  "+ty.Name+":") {
-			t.Errorf("%s does not stand in config.example.yaml", ty.Name)
+			t.Errorf("%s is not in config.example.yaml", ty.Name)
 		}
 		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
 		if err != nil {

@@ -64,8 +64,8 @@ var builtins = map[string]any{
 	"printf": true, "println": true, "slice": true, "urlquery": true,
 }
 
-// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels anywhere, even in
-// a condition.
+// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels, even in a
+// condition.
 func (t *idTemplate) checkNode(n parse.Node) error {
 	switch n := n.(type) {
 	case *parse.TextNode, *parse.CommentNode, *parse.StringNode, *parse.BoolNode:

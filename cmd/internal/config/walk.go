@@ -243,8 +243,8 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 	return cfg
 }
 
-// unknownKey reports a key that mapping n must not have, and the key that was probably meant. Later checks do not report
-// that one as missing.
+// unknownKey reports a key that mapping n must not have, and the key that was probably meant. Later checks do not
+// report that one as missing.
 func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []string) {
 	if looksSecret(k.Value) {
 		r.refuseSecret(k, path, known)

@@ -59,7 +59,7 @@ func (w watching) next() any {
 	case v := <-w.told:
 		return v
 	case <-time.After(20 * time.Second):
-		w.t.Fatal("nothing was told")
+		w.t.Fatal("no outcome was reported")
 		return nil
 	}
 }

@@ -31,7 +31,7 @@ func TestPoll(t *testing.T) {
 		case v := <-told:
 			return v
 		case <-time.After(20 * time.Second):
-			t.Fatal("nothing was told")
+			t.Fatal("no outcome was reported")
 			return nil
 		}
 	}
@@ -53,7 +53,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestReadTellsOnce reads without any clock: an outcome is told once, and a good file is told again after a bad one.
+// TestReadTellsOnce uses no clock. An outcome is reported once, and a good file again after a bad one.
 func TestReadTellsOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	var told []string

@@ -130,7 +130,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestFlood: addresses that open connections faster than they can be told from others' starve nobody who has few.
+// TestFlood: addresses that open many connections at once do not starve clients with few.
 func TestFlood(t *testing.T) {
 	c := newCrowd(16)
 	for i := range 1000 {
@@ -258,7 +258,7 @@ func serve(t *testing.T, h http.Handler) (address string) {
 	return l.Addr().String()
 }
 
-// TestEvictedIsReset: whoever is evicted is told at once, also in the middle of an answer that it does not read.
+// TestEvictedIsReset: an evicted client gets a reset at once, even while it does not read an answer.
 func TestEvictedIsReset(t *testing.T) {
 	l, err := Listen("127.0.0.1:0", 1)
 	kit.Must(t, err)

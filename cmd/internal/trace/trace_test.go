@@ -296,7 +296,7 @@ func TestOffAndFaults(t *testing.T) {
 	}
 }
 
-// The log tells of a collector that does not answer once in a while, not for each batch.
+// The log reports a collector that does not answer once in a while, not for each batch.
 func TestComplaints(t *testing.T) {
 	var log kit.Log
 	h := &exporterLog{log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -121,7 +121,7 @@ func (c *Redfish) Validate() (out []providers.Problem) {
 	return out
 }
 
-// HasAddressIDs tells that a machine's ID is an address, where there is no other.
+// HasAddressIDs reports whether IDs are addresses: they are if the settings have no address.
 func (c *Redfish) HasAddressIDs() bool { return c.Address == "" }
 
 // CanonicalID removes a slash from an address, and makes it lower case. An ID may be several addresses, separated by
@@ -167,7 +167,7 @@ type Agents struct {
 	Redfish `yaml:",inline"`
 }
 
-// ListedHosts tells that.
+// ListedHosts marks the type: no kubelet may choose the hosts.
 func (*Agents) ListedHosts() {}
 
 // Guests are those of hypervisors.
@@ -177,10 +177,10 @@ type Guests struct {
 	Mute  bool     `yaml:"mute"` // they never say Off
 }
 
-// Hypervisors are those that the settings name.
+// Hypervisors returns those that the settings name.
 func (c *Guests) Hypervisors() []string { return c.Named }
 
-// NeverOff tells of devices that never say Off.
+// NeverOff reports whether the devices never say Off.
 func (c *Guests) NeverOff() bool { return c.Mute }
 
 type unknown struct{}
