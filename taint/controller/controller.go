@@ -100,6 +100,18 @@ func (r *Reconciler) newDriver(ctx context.Context, name string, st *nodeState) 
 	}
 }
 
+// executor carries out decisions on one node: it is the node's decide.World, over the API server and the providers.
+type executor struct {
+	reads
+	nodeWrites
+	podWrites
+	powerActions
+}
+
+func newExecutor(w *work) *executor {
+	return &executor{reads{w}, nodeWrites{w}, podWrites{w}, powerActions{w}}
+}
+
 // advanceNode is Reconcile without the nudges of held pods.
 func (r *Reconciler) advanceNode(ctx context.Context, req reconcile.Request, st *nodeState) (reconcile.Result, error) {
 	if err := r.loadFleet(ctx); err != nil {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -79,12 +78,6 @@ type work struct {
 
 	name string
 	st   *nodeState
-}
-
-// askDevices asks the machine's devices, live. It returns one answer of each.
-func (w *work) askDevices(ctx context.Context) []providers.Answer {
-	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).
-		AskDevices(ctx, machine.DistrustedBy(w.WithFleet), w.Now.Instant)
 }
 
 // applyObservation adds what devices answered in the middle of an action to the node's course.

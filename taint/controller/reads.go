@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -122,6 +123,12 @@ func (w reads) ReadClaims(ctx context.Context, a action.ReadClaims) decide.Obser
 // AskDevices asks the machine's devices, live.
 func (w reads) AskDevices(ctx context.Context) decide.Observation {
 	return decide.DevicesAnswered{Answers: w.askDevices(ctx)}
+}
+
+// askDevices asks the machine's devices, live. It returns one answer of each.
+func (w *work) askDevices(ctx context.Context) []providers.Answer {
+	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).
+		AskDevices(ctx, machine.DistrustedBy(w.WithFleet), w.Now.Instant)
 }
 
 // nodeNameIndex is the cache's index of VolumeAttachments by the node they name.
