@@ -202,7 +202,7 @@ func TestWithEvidence(t *testing.T) {
 	}
 }
 
-// FuzzParseRecord holds that no annotation panics, and that what parses is written back to what reads the same.
+// FuzzParseRecord checks that no annotation panics, and that what parses is written back to what reads the same.
 func FuzzParseRecord(f *testing.F) {
 	f.Add(Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", Since: noon,
 		At: noon}.WithEvidence(Evidence{At: noon, State: "Off"}).Encode())
@@ -237,7 +237,7 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// FuzzRecord makes records as fence and evict make them and holds that they read back as written.
+// FuzzRecord makes records as fence and evict make them and checks that they read back as written.
 func FuzzRecord(f *testing.F) {
 	f.Add("f1", "u1", "b1", "7", "me", "redfish/a", "Off", "PoweringOff", int64(1772366400), int64(5), uint8(2))
 	f.Add("", "\xff", "", "", "person", "<>", "\xffx", "\u2028", int64(-62135596800), int64(999999999), uint8(3))

@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestInstallOnAnotherBoot holds that nothing is installed while the Node reports another boot than the machine's: the
+// TestInstallOnAnotherBoot checks that nothing is installed while the Node reports another boot than the machine's: the
 // hook would hold every ordinary pod for ever. Install waits for a kubelet that has just booted and will report.
 func TestInstallOnAnotherBoot(t *testing.T) {
 	after := func(n int, boot string) func(int) (string, error) {

@@ -108,7 +108,7 @@ func TestCRIO(t *testing.T) {
 	}
 }
 
-// TestCRIOLater holds that our drop-in is removed if a file that sorts behind it wins, and that the node is fail-open.
+// TestCRIOLater checks that our drop-in is removed if a file that sorts behind it wins, and that the node is fail-open.
 func TestCRIOLater(t *testing.T) {
 	l := newLab(t)
 	l.useCRIO()

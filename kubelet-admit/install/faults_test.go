@@ -20,7 +20,7 @@ func TestDropInNoLongerRead(t *testing.T) {
 	}
 }
 
-// TestUninstallKeepsWhatIsRequired holds that the plugin stays if the drop-in that requires it cannot be removed.
+// TestUninstallKeepsWhatIsRequired checks that the plugin stays if the drop-in that requires it cannot be removed.
 func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
@@ -39,7 +39,7 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	}
 }
 
-// TestStagedIsNotExecutable holds that no file is executable before it is complete, in any folder.
+// TestStagedIsNotExecutable checks that no file is executable before it is complete, in any folder.
 func TestStagedIsNotExecutable(t *testing.T) {
 	l := newLab(t)
 	looked := 0

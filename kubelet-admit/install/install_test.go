@@ -88,7 +88,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestRefused holds that a refused install changes nothing.
+// TestRefused checks that a refused install changes nothing.
 func TestRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -339,7 +339,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartFails holds that a runtime that does not start with the drop-in is started again without it.
+// TestRestartFails checks that a runtime that does not start with the drop-in is started again without it.
 func TestRestartFails(t *testing.T) {
 	l := newLab(t)
 	l.opts.RestartRuntime, l.opts.RequiredPlugins = true, true

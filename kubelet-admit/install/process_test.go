@@ -75,7 +75,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestPendingByTime holds that the files' times decide without a pending state: another program changed the files, or
+// TestPendingByTime checks that the files' times decide without a pending state: another program changed the files, or
 // the state folder is new.
 func TestPendingByTime(t *testing.T) {
 	l := newLab(t)
@@ -100,7 +100,7 @@ func TestPendingByTime(t *testing.T) {
 	}
 }
 
-// TestRecordOutlivesNoBoot holds that the pending state ends with the boot: pids and start times repeat.
+// TestRecordOutlivesNoBoot checks that the pending state ends with the boot: pids and start times repeat.
 func TestRecordOutlivesNoBoot(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()

@@ -135,7 +135,7 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestRequireIntolerant holds that nothing is enabled if an exempt pod would be refused, that what was enabled before
+// TestRequireIntolerant checks that nothing is enabled if an exempt pod would be refused, that what was enabled before
 // stays, and that the pods are named in both cases.
 func TestRequireIntolerant(t *testing.T) {
 	l := newLab(t)

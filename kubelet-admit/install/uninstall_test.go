@@ -83,7 +83,7 @@ func TestUninstallRestarts(t *testing.T) {
 	}
 }
 
-// TestUninstallHalfInstalled holds that uninstall removes what a crashed install or uninstall has left.
+// TestUninstallHalfInstalled checks that uninstall removes what a crashed install or uninstall has left.
 func TestUninstallHalfInstalled(t *testing.T) {
 	n := 1
 	for ; ; n++ {
@@ -134,7 +134,7 @@ func TestUninstallHalfInstalled(t *testing.T) {
 	t.Logf("%d changes of an install, %d of an uninstall", n-1, m-1)
 }
 
-// TestUninstallWithoutRuntime holds that a host without its runtime is cleaned as far as its folders are known.
+// TestUninstallWithoutRuntime checks that a host without its runtime is cleaned as far as its folders are known.
 func TestUninstallWithoutRuntime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true

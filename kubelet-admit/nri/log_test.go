@@ -25,7 +25,7 @@ func TestLogToFile(t *testing.T) {
 	}
 }
 
-// TestLogToOutput holds that of a node's two plugins only the one that the runtime started writes to the file.
+// TestLogToOutput checks that of a node's two plugins only the one that the runtime started writes to the file.
 func TestLogToOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hook.log")
 	var out bytes.Buffer
@@ -50,7 +50,7 @@ func TestNoLog(t *testing.T) {
 	}
 }
 
-// TestJournald holds that a line arrives, and that a journald that reads nothing does not block a writer.
+// TestJournald checks that a line arrives, and that a journald that reads nothing does not block a writer.
 func TestJournald(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "socket"), Net: "unixgram"}
 	journal, err := net.ListenUnixgram("unixgram", address)

@@ -17,7 +17,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TestMemoryFile holds that the memory is read back by the same node for the same mark, and that other content is
+// TestMemoryFile checks that the memory is read back by the same node for the same mark, and that other content is
 // refused.
 func TestMemoryFile(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
@@ -69,7 +69,7 @@ func TestMemoryFile(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMany holds that no more pods are written than are read back.
+// TestMemoryOfMany checks that no more pods are written than are read back.
 func TestMemoryOfMany(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
 	var uids []string
@@ -84,7 +84,7 @@ func TestMemoryOfMany(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTwo holds that a reader gets the whole memory of one plugin while both write.
+// TestMemoryOfTwo checks that a reader gets the whole memory of one plugin while both write.
 func TestMemoryOfTwo(t *testing.T) {
 	c := Config{NodeName: "n1", TaintKey: taint.DefaultKey, DataDir: t.TempDir()}
 	both := [][]string{{"a"}, {"a", strings.Repeat("b", memoryUID), "c"}}
@@ -116,7 +116,7 @@ func TestMemoryOfTwo(t *testing.T) {
 	}
 }
 
-// TestMemoryWhenItChanges holds that the file is written after this process listed the pods, and again whenever the
+// TestMemoryWhenItChanges checks that the file is written after this process listed the pods, and again whenever the
 // exempt pods change, but not for other changes.
 func TestMemoryWhenItChanges(t *testing.T) {
 	h := &hook{name: PreInstalledIndex + "-" + BaseName,
@@ -154,7 +154,7 @@ func TestMemoryWhenItChanges(t *testing.T) {
 	remember(true)
 }
 
-// TestMemoryCountsUntilTheFirstList holds that the memory counts until the first list of the boot, and never after it.
+// TestMemoryCountsUntilTheFirstList checks that the memory counts until the first list of the boot, and never after it.
 func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	boot := func() *view {
 		v := newView("n1", taint.DefaultKey, testBoot)
@@ -194,7 +194,7 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWhatLasts holds that only an exemption that a pod cannot lose is remembered (TestAnExemptionLasts tests
+// TestMemoryOfWhatLasts checks that only an exemption that a pod cannot lose is remembered (TestAnExemptionLasts tests
 // that on a real API server).
 func TestMemoryOfWhatLasts(t *testing.T) {
 	exists := func(key string, effect corev1.TaintEffect) func(*corev1.Pod) {
@@ -231,7 +231,7 @@ func TestMemoryOfWhatLasts(t *testing.T) {
 	}
 }
 
-// FuzzMemory holds that no content of the file makes the hook fail, or start a pod without a UID.
+// FuzzMemory checks that no content of the file makes the hook fail, or start a pod without a UID.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(`{"node":"n1","taintKey":"forcefence.io/node-shutdown","exempt":["a"]}`))
 	f.Add([]byte(`{"exempt":["",null]}`))

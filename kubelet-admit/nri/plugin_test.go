@@ -17,7 +17,7 @@ type runtimeOf struct {
 
 func (r runtimeOf) RuntimeNRIVersion() string { return r.version }
 
-// TestPluginGuards holds that with every version of the runtime the plugin subscribes to a request about containers
+// TestPluginGuards checks that with every version of the runtime the plugin subscribes to a request about containers
 // besides that about sandboxes, and that all these requests hold and admit by the same rule.
 func TestPluginGuards(t *testing.T) {
 	for version, wants := range map[string][]string{
@@ -51,7 +51,7 @@ func TestPluginGuards(t *testing.T) {
 	}
 }
 
-// TestPluginThatDoesNotAnswer holds that a request fails that the plugin does not answer in time, if the runtime's NRI
+// TestPluginThatDoesNotAnswer checks that a request fails that the plugin does not answer in time, if the runtime's NRI
 // supports that.
 func TestPluginThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()

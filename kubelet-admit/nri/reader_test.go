@@ -198,7 +198,7 @@ var (
 	waitingNode = detaching(testNode(testBoot, corev1.ConditionTrue, testMark))
 )
 
-// TestQuorumReads holds that both requests name no resourceVersion, so that the API server reads from etcd: its cache
+// TestQuorumReads checks that both requests name no resourceVersion, so that the API server reads from etcd: its cache
 // may be behind the mark.
 func TestQuorumReads(t *testing.T) {
 	asked := make(chan string, 64)
@@ -244,7 +244,7 @@ func TestEndedWhileReading(t *testing.T) {
 	}
 }
 
-// TestPodsBehindTheNode holds that the pods are listed again when the mark goes, though their watch delivered nothing.
+// TestPodsBehindTheNode checks that the pods are listed again when the mark goes, though their watch delivered nothing.
 func TestPodsBehindTheNode(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: markedNode, pods: []corev1.Pod{testPod("a")}})
@@ -272,8 +272,8 @@ func TestPodsBehindTheNode(t *testing.T) {
 	until(t, v, "not known")
 }
 
-// TestVolumesAreNamed changes the mark to hold only the pods of some volumes. The watch of the Node may be ahead of
-// that of the pods, of which one was ended: the others start once they are listed again.
+// TestVolumesAreNamed changes the mark to hold only the pods of some volumes. The watch of the Node may be ahead of the
+// watch of the pods, and one pod was ended: the others start once they are listed again.
 func TestVolumesAreNamed(t *testing.T) {
 	t.Run("the mark held all", func(t *testing.T) { volumesAreNamed(t, markedNode, "marked") })
 	t.Run("there was no mark", func(t *testing.T) { volumesAreNamed(t, clearNode, "") })
@@ -317,7 +317,7 @@ func volumesAreNamed(t *testing.T, before *corev1.Node, told string) {
 	}
 }
 
-// TestMarkCountsAtOnce holds that a mark counts before the pods are listed, and its absence only afterwards.
+// TestMarkCountsAtOnce checks that a mark counts before the pods are listed, and its absence only afterwards.
 func TestMarkCountsAtOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before []corev1.Taint
@@ -350,7 +350,7 @@ func TestMarkCountsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNodeGone holds that a Node that the API server does not have counts as deleted, even if no watch saw that. A
+// TestNodeGone checks that a Node that the API server does not have counts as deleted, even if no watch saw that. A
 // proxy's page is no evidence.
 func TestNodeGone(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -419,7 +419,7 @@ func TestSilentWatch(t *testing.T) {
 	}
 }
 
-// TestPollOnlyWhileHolding holds that a hook that holds no pod only watches.
+// TestPollOnlyWhileHolding checks that a hook that holds no pod only watches.
 func TestPollOnlyWhileHolding(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
 	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}})
@@ -442,7 +442,7 @@ func TestPollOnlyWhileHolding(t *testing.T) {
 	})
 }
 
-// TestWatchesEnd holds that each watch asks for a time limit, and that the client ends it soon after that limit if the
+// TestWatchesEnd checks that each watch asks for a time limit, and that the client ends it soon after that limit if the
 // server's end does not arrive.
 func TestWatchesEnd(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
@@ -472,8 +472,8 @@ func TestWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestStopWithHangingCredential holds that the hook ends although its credential program hangs: a runtime that restarts
-// starts another hook.
+// TestStopWithHangingCredential checks that the hook ends although its credential program hangs: a runtime that
+// restarts starts another hook.
 func TestStopWithHangingCredential(t *testing.T) {
 	dir := t.TempDir()
 	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"),

@@ -287,7 +287,7 @@ func TestBoot(t *testing.T) {
 	t.Logf("mark taken off: %s until the pod may start", l.until(ordinary, "").Round(time.Millisecond))
 }
 
-// TestVolumeDetaches holds that under a mark that waits for one volume a pod starts that does not use it, and one that
+// TestVolumeDetaches checks that under a mark that waits for one volume a pod starts that does not use it, and one that
 // uses it starts once it is detached.
 func TestVolumeDetaches(t *testing.T) {
 	l := newLab(t)
@@ -315,7 +315,8 @@ func TestVolumeDetaches(t *testing.T) {
 	}
 }
 
-// TestEndedUnderTheMark holds that a pod that was ended under the mark is unknown once the mark goes, and never starts.
+// TestEndedUnderTheMark checks that a pod that was ended under the mark is unknown once the mark goes, and never
+// starts.
 func TestEndedUnderTheMark(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -342,7 +343,7 @@ func TestEndedUnderTheMark(t *testing.T) {
 	l.until(ended, "not known")
 }
 
-// TestAPIOutage holds that a clear node goes on during an API outage, even if the hook restarts, but not after a boot.
+// TestAPIOutage checks that a clear node goes on during an API outage, even if the hook restarts, but not after a boot.
 func TestAPIOutage(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -502,7 +503,7 @@ func (l *lab) tolerate(pod *corev1.Pod, change func([]corev1.Toleration) []corev
 	return pods.Update(l.t.Context(), now, metav1.UpdateOptions{})
 }
 
-// TestMarkedDuringOutage holds that the hook reads the Node again after an outage.
+// TestMarkedDuringOutage checks that the hook reads the Node again after an outage.
 func TestMarkedDuringOutage(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -556,7 +557,7 @@ func (l *lab) status(want string, check func(Status) bool) {
 	l.t.Fatalf("status: got %+v, want %s", all, want)
 }
 
-// TestNodeDeleted holds that a deleted Node counts as not read. A recreated one has lost its taints, and counts again.
+// TestNodeDeleted checks that a deleted Node counts as not read. A recreated one has lost its taints, and counts again.
 func TestNodeDeleted(t *testing.T) {
 	l := newLab(t)
 	l.addNode()
@@ -756,7 +757,7 @@ func TestRuntimeThatDropsThePlugin(t *testing.T) {
 	}
 }
 
-// TestPluginThatEndedIsNotRegistered holds that the status shows no registration once the connection has ended. A
+// TestPluginThatEndedIsNotRegistered checks that the status shows no registration once the connection has ended. A
 // person who reads it would believe that pods are held.
 func TestPluginThatEndedIsNotRegistered(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)

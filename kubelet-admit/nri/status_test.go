@@ -9,7 +9,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// TestStatusOfAnOlderProcess holds that a plugin that was stopped (SIGSTOP, a hung disk) does not overwrite the status
+// TestStatusOfAnOlderProcess checks that a plugin that was stopped (SIGSTOP, a hung disk) does not overwrite the status
 // of its successor: the next plugin would restore a node without a mark.
 func TestStatusOfAnOlderProcess(t *testing.T) {
 	dir := t.TempDir()

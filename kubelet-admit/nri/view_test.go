@@ -194,7 +194,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestRestoredVolumesAreForgotten holds that a restarted plugin holds every pod under a mark: the status does not say
+// TestRestoredVolumesAreForgotten checks that a restarted plugin holds every pod under a mark: the status does not say
 // which volumes the mark waits for.
 func TestRestoredVolumesAreForgotten(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, testBoot)
@@ -209,7 +209,7 @@ func TestRestoredVolumesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutBootID holds that two boots with unreadable ids do not count as the same.
+// TestRestoreWithoutBootID checks that two boots with unreadable ids do not count as the same.
 func TestRestoreWithoutBootID(t *testing.T) {
 	s := Status{TaintKey: taint.DefaultKey, Node: NodeView{Name: "n1", Node: admit.Node{Read: true, ReadySeen: true}}}
 	if newView("n1", taint.DefaultKey, "").restoreStatus(s) {
@@ -253,7 +253,7 @@ func TestHeldPodsAreReported(t *testing.T) {
 	}
 }
 
-// TestRestore holds that only a status of this boot, this Node and this mark is restored.
+// TestRestore checks that only a status of this boot, this Node and this mark is restored.
 func TestRestore(t *testing.T) {
 	before := newView("n1", taint.DefaultKey, testBoot)
 	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
@@ -296,7 +296,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// FuzzView holds that an ordinary pod starts only where the design allows it, after any history.
+// FuzzView checks that an ordinary pod starts only where the design allows it, after any history.
 func FuzzView(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7})
 	f.Add([]byte{2, 16, 8, 3})

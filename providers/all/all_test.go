@@ -17,7 +17,7 @@ func TestTypes(t *testing.T) {
 		if a == b {
 			t.Errorf("%s: two providers would share one configuration", ty.Name)
 		}
-		if ty.Name == "confirm" { // it asks no device, and no account of anybody's
+		if ty.Name == "confirm" { // it asks no device, and uses no account
 			continue
 		}
 		if len(a.Validate()) == 0 {

@@ -360,8 +360,8 @@ func TestRestart(t *testing.T) {
 	expect(t, p, of, providers.PowerOff, "off")
 }
 
-// TestSimulatorWithoutSuite17: the simulator's refusal of suite 17 could be anybody's. It is silence, and suite 3 is
-// tried.
+// TestSimulatorWithoutSuite17: any sender could have made the simulator's refusal of suite 17. It counts as silence,
+// and suite 3 is tried.
 func TestSimulatorWithoutSuite17(t *testing.T) {
 	sim := ipmisim.New(t, ipmisim.Options{})
 	p, _ := newProvider(t, sim.PasswordFile(), nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/forcefence/forcefence/test/ipmisim"
 )
 
-// refusals is how many in a row it takes until a credential is not sent again: anybody can send one.
+// refusals is how many in a row it takes until a credential is not sent again: any sender can forge one.
 const refusals = 2
 
 var without = map[providertest.Fault]string{providertest.StaysChanging: "a chassis is on or off"}

@@ -174,8 +174,8 @@ func TestAnsweredTwice(t *testing.T) {
 	}
 }
 
-// TestOpeningIsGuarded: the list of ways to authenticate comes before anybody knows who sends it, and go-libvirt's
-// decoder makes memory for as many as it says.
+// TestOpeningIsGuarded: the list of ways to authenticate comes before its sender is known, and go-libvirt's decoder
+// allocates memory for as many as it says.
 func TestOpeningIsGuarded(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string][]uint32{

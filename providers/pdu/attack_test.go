@@ -206,7 +206,7 @@ func TestForged(t *testing.T) {
 		{"too big", agent{edit: status(gosnmp.TooBig)}, is("permanent")},
 		{"an unknown error", agent{edit: status(77)}, is("permanent")},
 
-		// Without the passwords: anybody in the network.
+		// Without the passwords: any machine in the network.
 		{"in the clear", agent{edit: func(_, a *gosnmp.SnmpPacket) { a.MsgFlags = gosnmp.NoAuthNoPriv }},
 			is("unreachable")},
 		{"in the clear, with request id 0",
@@ -414,7 +414,8 @@ func TestAnotherStrip(t *testing.T) {
 	refused("an engine that calls us over", p)
 }
 
-// Which engine answers is asked in the clear, and anybody may answer that: so once it is known it is not asked again.
+// The question which engine answers is sent in the clear, and any machine may answer it: so it is not asked again once
+// the engine is known.
 func TestEngineIsAskedOnce(t *testing.T) {
 	a := newAgent(t)
 	var clear atomic.Int64

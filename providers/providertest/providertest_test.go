@@ -150,7 +150,7 @@ func TestAnHonestProviderThatReportsAddressesPasses(t *testing.T) {
 	}})
 }
 
-// region is a device with batches, honest but for what the test makes wrong.
+// region is a device with batches, honest except for what the test makes wrong.
 type region struct {
 	*device
 	states func(ctx context.Context, targets []providers.Target,

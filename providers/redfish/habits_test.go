@@ -178,8 +178,8 @@ func TestSlowBMC(t *testing.T) {
 	}
 }
 
-// A log-in that takes longer than anybody waits leaves at most one session behind in a minute (auth session), or one in
-// an hour (auto).
+// A log-in that takes longer than any caller waits leaves at most one session behind in a minute (auth session), or one
+// in an hour (auto).
 func TestLoginThatIsCutOff(t *testing.T) {
 	for how, most := range map[string]int{"auto": 1, "session": 4} {
 		bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *limiter.Provider) {

@@ -159,7 +159,7 @@ policies:
 	return out
 }
 
-// deploy makes the workload, and tells that its volumes are healthy.
+// deploy makes the workload, and reports that its volumes are healthy.
 func (p *pool) deploy(ctx context.Context, set *appsv1.StatefulSet) error {
 	api := p.l.c.Client()
 	if _, err := api.AppsV1().StatefulSets(namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {

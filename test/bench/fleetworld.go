@@ -24,7 +24,7 @@ import (
 
 // fleetWorld is what the simulated API server of bench fleet serves: nodes with kubelets that renew their Leases every
 // ten seconds and write their status every five minutes, node lifecycle as far as Ready=Unknown, and an attach/detach
-// controller. A pod that nobody has written is made up when it is asked for: 150,000 take no memory. Nothing replaces
+// controller. A pod that was never written is made up when it is asked for: 150,000 take no memory. Nothing replaces
 // pods that are gone: forcefence looks at no replacement.
 type fleetWorld struct {
 	ctx    context.Context // ends with close

@@ -88,7 +88,7 @@ func node(ctx context.Context, r *runner) error {
 	return errors.Join(err, w.end())
 }
 
-// sayLoad tells how quiet the machine is: containers' starts take its processors' time, and others may want it.
+// sayLoad says how quiet the machine is: containers' starts take its processors' time, and others may want it.
 func (r *runner) sayLoad() {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err == nil {

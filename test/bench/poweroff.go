@@ -18,8 +18,8 @@ const (
 )
 
 // powerOff times a power-off: a node falls silent, its machine runs on, and in mode fence it is powered off once the
-// silence has counted for the grace, which begins when the Lease is stale. What the BMC was told is timed, by the
-// machine's end.
+// silence has counted for the grace, which begins when the Lease is stale. The machine's end shows when the BMC got the
+// request.
 func powerOff(ctx context.Context, r *runner) error {
 	const pods = 12
 	l, err := r.newLab(ctx, labOptions{nodes: 5, mode: fmt.Sprintf("fence\npowerOffAfter: %s", powerOffGrace)})

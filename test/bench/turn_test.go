@@ -66,7 +66,7 @@ func TestTurn(t *testing.T) {
 	tn.log(line{Time: at(2.6), Node: "n1", Msg: "Machine answered", State: "Off"})
 	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Machine answered", State: "Off"})
 	if got := tn.noticedBy(); got != "" {
-		t.Errorf("noticed by %q before anybody said so", got)
+		t.Errorf("noticed by %q before any report", got)
 	}
 	tn.log(line{Time: at(2.6), Node: "n2", Msg: "Noticed that a machine is off", By: "lease"}) // another node
 	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Noticed that a machine is off", By: "line"})

@@ -46,7 +46,7 @@ func TestWires(t *testing.T) {
 		}
 		return c.(*net.TCPConn)
 	}
-	// silent tells whether a byte that is sent is acknowledged: no kernel does that for an address which it does not
+	// silent reports whether a byte that is sent is acknowledged: no kernel does that for an address which it does not
 	// have.
 	silent := func(c *net.TCPConn, want bool) {
 		t.Helper()

@@ -108,7 +108,7 @@ func Parse(text string) ([]Version, error) {
 	return all, nil
 }
 
-// order tells what is wrong with the last version beside the one before it.
+// order reports what is wrong with the last version beside the one before it.
 func order(all []Version) string {
 	v := all[len(all)-1]
 	if v.Name == Unreleased {

@@ -1,6 +1,6 @@
 // Package cited finds what the source and the documentation cite: steps of the protocol ("step 8"), invariants
-// ("invariant 9"), facts ("F3"), and relative links between Markdown files. Whatever is cited must be there: steps and
-// invariants in docs/design.md, facts in docs/facts.md, linked files and headings where the link says.
+// ("invariant 9"), facts ("F3"), and relative links between Markdown files. All of it must exist: steps and invariants
+// in docs/design.md, facts in docs/facts.md, linked files and headings at the end of the link.
 //
 // It imports the standard library only. It reads Go comments, and all of the Markdown and YAML files; strings in Go
 // programs are not read, because a test may speak of its own steps. The KEP has three steps of its own: "KEP step 3"

@@ -125,7 +125,7 @@ func (i *Instance) changes(t Told) {
 	}
 }
 
-// happened tells whether a state that was to come did. The lock is held.
+// happened reports whether a state that was to come did. The lock is held.
 func (i *Instance) happened(t Told) bool {
 	for _, h := range i.history {
 		if h.At.Equal(t.At) && h.State == t.State {

@@ -4,7 +4,7 @@
 // identities, and a simulated CSI driver provisions, attaches and detaches their volumes.
 //
 // It promises that what it talks to is what it started: every port is served with a certificate of the cluster's own
-// authority, and a port in use is an error, never somebody else's etcd. Everything listens on 127.0.0.1. Children end
+// authority, and a port in use is an error, never another program's etcd. Everything listens on 127.0.0.1. Children end
 // with Stop, and, on Linux, also when this process dies without calling it. It needs neither root nor a container
 // runtime.
 //
@@ -99,7 +99,7 @@ type Cluster struct {
 }
 
 // Start starts a control plane and returns once all of it is ready, 3 to 5 s later if the programs are built. ctx
-// bounds the start only: call Stop in the end, whatever happens to ctx.
+// bounds the start only: call Stop in the end, even if ctx has ended.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	bin := opts.Binaries
 	if bin == "" {

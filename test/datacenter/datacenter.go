@@ -170,7 +170,7 @@ func (m *Machine) State() State {
 	return m.state
 }
 
-// Running tells whether anything may execute on the machine.
+// Running reports whether anything may execute on the machine.
 func (m *Machine) Running() bool { s := m.State(); return s == On || s == PoweringOff }
 
 // BootID returns the id of the current boot, or of the last one if the machine is off.

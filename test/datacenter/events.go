@@ -21,7 +21,7 @@ const (
 	subscriptionsPath = eventsPath + "/Subscriptions"
 )
 
-// events are whom a BMC tells what happens. BMC.mu guards all of it.
+// events are the receivers of a BMC's events. BMC.mu guards all of it.
 type events struct {
 	streams       map[chan []byte]struct{}
 	subscriptions map[string]Subscription // by Id

@@ -135,7 +135,7 @@ func (r *Round) Begin(at time.Time) {
 	}
 }
 
-// Power tells that the machine lost or got its power.
+// Power reports that the machine lost or got its power.
 func (r *Round) Power(at time.Time, on bool, detail string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,7 +309,7 @@ func (r *Round) HeldPods() int {
 	return n
 }
 
-// Replaced tells that all that was on the node runs again, each exactly once.
+// Replaced reports that all that was on the node runs again, each exactly once.
 func (r *Round) Replaced(at time.Time, detail string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -335,7 +335,7 @@ func (r *Round) Tombstones() int {
 	return r.tombs
 }
 
-// settle tells what is complete by now: all pods ended, all ended pods gone, all their volumes detached. While more
+// settle reports what is complete by now: all pods ended, all ended pods gone, all their volumes detached. While more
 // pods may be ended nothing of it is known.
 func (r *Round) settle(over bool) { // with mu held
 	r.over = r.over || over || r.tombs == len(r.victims) ||

@@ -71,7 +71,7 @@ var longhornAttachments = []attempt{
 	}, byRBAC},
 }
 
-// TestLonghornAttachments tries every row, and holds that each validation is needed.
+// TestLonghornAttachments tries every row, and checks that each validation is needed.
 func TestLonghornAttachments(t *testing.T) {
 	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}})
 	for name, attacher := range map[string]string{

@@ -494,7 +494,7 @@ func right(verb, group, res string) string {
 	return verb + " " + strings.TrimPrefix(group+"/"+res, "/")
 }
 
-// queues holds that the ServiceAccount's requests are sorted as flowschema.yaml says.
+// queues checks that the ServiceAccount's requests are sorted as flowschema.yaml says.
 func (w *world) queues(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")

@@ -146,7 +146,7 @@ func TestHost(t *testing.T) {
 	w.guard(install.None, "NRI is switched off")
 }
 
-// writesItsOwn holds that the hook has what it writes on the host, and that the host's root is mounted read-only for
+// writesItsOwn checks that the hook has what it writes on the host, and that the host's root is mounted read-only for
 // it.
 func (w *world) writesItsOwn(n *nodes.Node, pid string) {
 	w.t.Helper()

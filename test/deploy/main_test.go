@@ -121,7 +121,7 @@ func (w *world) as(user string, groups ...string) kubernetes.Interface {
 	return client
 }
 
-// until waits for something to come true. The error of a check that is not true tells what is missing.
+// until waits for something to come true. The error of a check that is not true reports what is missing.
 func (w *world) until(what string, check func() (bool, error)) {
 	w.t.Helper()
 	err := cluster.Until(w.ctx, func(context.Context) (bool, error) {

@@ -159,7 +159,7 @@ func (w *world) noRights(t *testing.T) {
 	}
 }
 
-// podSecurity holds that no lower level than the namespace's would do: one that did should be taken.
+// podSecurity checks that no lower level than the namespace's would do: one that did should be taken.
 func (w *world) podSecurity(t *testing.T) {
 	ds := daemonSet(t, manifests(t, w, node))
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {

@@ -60,7 +60,7 @@ var overtime = []attempt{
 	{"mark a node", us, onNode("plain", setMark("f-1", corev1.TaintEffectNoSchedule)), ""},
 }
 
-// TestOvertimeComponents tries every row, and holds that each validation is needed.
+// TestOvertimeComponents tries every row, and checks that each validation is needed.
 func TestOvertimeComponents(t *testing.T) {
 	w := newWorld(t, cluster.Options{KCMArgs: []string{"--controllers=*,-persistentvolume-attach-detach-controller"}})
 	pv := "left"
@@ -116,7 +116,7 @@ var outOfServiceGuard = []attempt{
 	{"take it off", admin, onNode("had", noTaint(corev1.TaintNodeOutOfService)), ""},
 }
 
-// TestOutOfServiceGuard tries every row, and holds that each validation is needed.
+// TestOutOfServiceGuard tries every row, and checks that each validation is needed.
 func TestOutOfServiceGuard(t *testing.T) {
 	w := newWorld(t,
 		cluster.Options{
@@ -144,7 +144,7 @@ func TestOutOfServiceGuard(t *testing.T) {
 	w.holds(outOfServiceGuard, "forcefence-out-of-service")
 }
 
-// holds tries every row, and then holds that each validation of the policies that a row names is needed.
+// holds tries every row, and then checks that each validation of the policies that a row names is needed.
 func (w *world) holds(rows []attempt, names ...string) {
 	w.t.Helper()
 	accounts := w.accounts()

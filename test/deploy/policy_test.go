@@ -1133,7 +1133,7 @@ func (w *world) verdict(accounts map[string]kubernetes.Interface, a attempt) str
 	return ""
 }
 
-// TestPolicies tries every row, then lets one validation of the policies after the other say yes and holds that the
+// TestPolicies tries every row, then lets one validation of the policies after the other say yes and checks that the
 // rows notice.
 func TestPolicies(t *testing.T) {
 	// No kubelet is behind these nodes: without this controller their Ready stays as it was made.

@@ -55,7 +55,7 @@ func (w *world) applies(text string) {
 	})
 }
 
-// quiet holds that the controller was never refused anything.
+// quiet checks that the controller was never refused anything.
 func (w *world) quiet(controller *cluster.Part) {
 	w.t.Helper()
 	controller.Stop()

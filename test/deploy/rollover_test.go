@@ -244,7 +244,7 @@ func (r *rollover) evicting(h *host) string {
 	return rec.ID
 }
 
-// goesOn holds that a program leads and goes on with the fence: a new pod is ended on nothing but a new answer of the
+// goesOn checks that a program leads and goes on with the fence: a new pod is ended on nothing but a new answer of the
 // machine's.
 func (r *rollover) goesOn(h *host, p *cluster.Part, v version) {
 	r.t.Helper()
@@ -270,7 +270,7 @@ func (r *rollover) goesOn(h *host, p *cluster.Part, v version) {
 	r.t.Logf("%s ended a new pod of %s after %s", p.Name(), h.Name(), time.Since(began).Round(100*time.Millisecond))
 }
 
-// ends lets the volumes go, and holds that the fence is the one that began, with each phase once.
+// ends lets the volumes go, and checks that the fence is the one that began, with each phase once.
 func (r *rollover) ends(h *host, id string, want ...taint.Phase) taint.Record {
 	r.t.Helper()
 	r.c.Attacher().SetDelays(0, 0)
@@ -304,7 +304,7 @@ func (r *rollover) fencing(id string) (found api.Fencing) {
 	return found
 }
 
-// records holds that there are as many Fencings as fences, and what they tell.
+// records checks that there are as many Fencings as fences, and what they tell.
 func (r *rollover) records(fences ...taint.Record) {
 	r.t.Helper()
 	out, err := r.c.Kubectl(r.ctx, "get", "fcg", "-o", "name")

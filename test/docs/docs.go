@@ -51,7 +51,7 @@ type Block struct {
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Is tells whether the block says that word of itself.
+// Is reports whether the block says that word of itself.
 func (b Block) Is(word string) bool { return slices.Contains(b.Words, word) }
 
 // Value is the value of key= among the block's words; "" if there is none.
@@ -123,7 +123,7 @@ var typed = regexp.MustCompile(
 
 // Fault says what is wrong with what a block says of itself, given the one before it on its page; "" if nothing is.
 // source is the text of the tests beside the test of that name, as test/deploy.TestCleanup, and "" if there is none;
-// inCI tells whether .ci/run has a line.
+// inCI reports whether .ci/run has a line.
 func (b Block) Fault(before *Block, source func(test string) string, inCI func(line string) bool) string {
 	kinds := map[string][]string{
 		"sh": {"run", "needs", "test"}, "yaml": {"config", "values", "objects", "pod", "test"}, "text": {"", "out"},

@@ -132,7 +132,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// configurations holds that what pages show of configurations and of the chart's values is one.
+// configurations checks that what pages show of configurations and of the chart's values is one.
 func (p programs) configurations(t *testing.T) {
 	t.Parallel()
 	for _, b := range blocks(t) {
@@ -288,7 +288,7 @@ func (w *world) plays(page []Block) {
 	}
 }
 
-// takes holds that the API server takes objects as they are written.
+// takes checks that the API server takes objects as they are written.
 func (w *world) takes(b Block, text string) {
 	w.t.Helper()
 	w.write("objects.yaml", text)

@@ -639,7 +639,7 @@ func (w *world) forget(reason string) {
 	w.kubectl("-n", "default", "delete", "events", "--field-selector", "reason="+reason)
 }
 
-// shown holds that docs/troubleshooting.md shows the Event as it is, from those words on.
+// shown checks that docs/troubleshooting.md shows the Event as it is, from those words on.
 func (w *world) shown(event, from string) {
 	w.t.Helper()
 	at := strings.Index(event, from)

@@ -110,7 +110,7 @@ func (w *world) wroteUpTo(p *corev1.Pod) (first, last int) {
 	return first, last
 }
 
-// goesOn waits for the pod of that name's beginning that takes over from the old one, and holds that it read what that
+// goesOn waits for the pod of that name's beginning that takes over from the old one, and checks that it read what that
 // wrote, and writes.
 func (w *world) goesOn(prefix string, old *corev1.Pod) {
 	w.t.Helper()

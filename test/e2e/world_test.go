@@ -466,7 +466,7 @@ func (w *world) until(what string, check func() bool) {
 	}
 }
 
-// never holds that check stays false for that long.
+// never checks that check stays false for that long.
 func (w *world) never(what string, long time.Duration, check func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -416,7 +416,7 @@ func (c *ctl) holds(s *state, uid string) decide.Hold {
 	return c.course.HoldsFor(uid, s.now(), c.fleet.View(c.course.Look().Name, s.now()))
 }
 
-// batch sends the next write of pods, while that holds, or tells how they ended.
+// batch sends the next write of pods, while that holds, or says how they ended.
 func (s *state) batch(c *ctl) {
 	again := c.request == asking
 	c.request = idle

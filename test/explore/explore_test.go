@@ -56,7 +56,7 @@ var worlds = []struct {
 			Total: 2, Partitions: 1, Boots: 1, Crashes: 1, Late: 1, Dumb: 1, Torn: 1, TimeOuts: 1}}},
 }
 
-// TestExplore holds that everything that the checks look for holds in every state, and that all comes to rest from
+// TestExplore checks that everything that the checks look for holds in every state, and that all comes to rest from
 // there.
 func TestExplore(t *testing.T) {
 	if testing.Short() || race {
@@ -81,8 +81,8 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestHistoriesWithoutFaults holds that the histories along which the large worlds begin are whole fences: a world that
-// does not come so far explores nothing.
+// TestHistoriesWithoutFaults checks that the histories along which the large worlds begin are whole fences: a world
+// that does not come so far explores nothing.
 func TestHistoriesWithoutFaults(t *testing.T) {
 	for _, w := range worlds {
 		if w.Along == nothing || w.Along == partition && w.Mode == fence.Observe {

@@ -210,7 +210,7 @@ func (d *Domain) PID() int {
 	return 0
 }
 
-// isMine tells whether a process is this guest's QEMU, and no zombie, whose command line is empty.
+// isMine reports whether a process is this guest's QEMU, and no zombie, whose command line is empty.
 func (d *Domain) isMine(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && bytes.Contains(b, []byte(d.uuid)) && bytes.Contains(b, []byte(d.h.dir+"/")) &&

@@ -311,7 +311,7 @@ type orphaned struct {
 	err      error
 }
 
-// deletes cuts a node off, deletes its Node once Kubernetes has evicted a pod there, and tells what becomes of the
+// deletes cuts a node off, deletes its Node once Kubernetes has evicted a pod there, and reports what becomes of the
 // rest.
 func (w *world) deletes(h *host) <-chan orphaned {
 	w.t.Helper()

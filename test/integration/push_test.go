@@ -103,7 +103,7 @@ func TestCloudReportsStop(t *testing.T) {
 		func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
 }
 
-// A BMC tells that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the
+// A BMC reports that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the
 // fence is over before anybody else could know. A BMC that says so of a machine that runs only makes us ask.
 func TestBMCReportsPowerCut(t *testing.T) {
 	ways := []string{"sse", "push"}

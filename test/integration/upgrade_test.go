@@ -70,7 +70,7 @@ func takesCustomKeys(t *testing.T, binary string) bool {
 	return exec.CommandContext(t.Context(), binary, "check-config", file).Run() == nil
 }
 
-// goesOn holds that the process goes on with a fence: it ends a new pod of the node's, on an answer of its own.
+// goesOn checks that the process goes on with a fence: it ends a new pod of the node's, on an answer of its own.
 func (c *child) goesOn(h *host, id, pod string) {
 	c.w.t.Helper()
 	c.w.create(c.w.bare(pod, h)) // nothing but a new answer allows that it is ended

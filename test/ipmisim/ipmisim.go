@@ -326,7 +326,7 @@ func (b *BMC) SetPower(ctx context.Context, on bool) error {
 	return nil
 }
 
-// Running tells whether the machine's process may execute anything.
+// Running reports whether the machine's process may execute anything.
 func (b *BMC) Running() bool {
 	pid, err := os.ReadFile(filepath.Join(b.dir, "qemu.pid"))
 	if err != nil {

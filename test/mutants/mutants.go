@@ -288,7 +288,7 @@ const inTurn = `#!/bin/sh
 "$@" -test.run '%[1]s' && exec "$@" -test.skip '%[1]s'
 `
 
-// test runs go test and tells whether a test failed, as opposed to go. The quick tests of the package come first.
+// test runs go test and reports whether a test failed, as opposed to go. The quick tests of the package come first.
 func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, said string, err error) {
 	flags := []string{"test", "-count=1", "-vet=off", "-failfast", "-ldflags=-s -w"} // links in half the time
 	if names := h.quick[args]; names != "" {

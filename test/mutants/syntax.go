@@ -379,7 +379,7 @@ func (c *comparison) same(old, src reflect.Value) bool {
 	}
 }
 
-// begins tells that src begins with what old lists.
+// begins reports that src begins with what old lists.
 func (c *comparison) begins(old, src reflect.Value) bool {
 	for i := range old.Len() {
 		if !c.same(old.Index(i), src.Index(i)) {

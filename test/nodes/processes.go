@@ -64,7 +64,7 @@ const (
 	maxDepth    = 32     // of process namespaces, by the kernel
 )
 
-// within tells whether a process is in the namespace top or, at depth 1 and more, below it.
+// within reports whether a process is in the namespace top or, at depth 1 and more, below it.
 func within(pid int, top string) (depth int, ok bool) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {

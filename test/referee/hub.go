@@ -189,7 +189,7 @@ func (h *hub) cut() ([]version, error) {
 	return list, h.broken
 }
 
-// saw tells whether the version that a write made, or found, has come by.
+// saw reports whether the version that a write made, or found, has come by.
 func (h *hub) saw(w write) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -146,7 +146,7 @@ func (c *court) found(check, format string, args ...any) {
 	c.findings = append(c.findings, finding{check, fmt.Sprintf(format, args...)})
 }
 
-// effect tells what a write did; false where it changed nothing.
+// effect reports what a write did; false where it changed nothing.
 func (c *court) effect(w write) (effect, bool) {
 	if w.Verb == "delete" {
 		if w.Resource == "volumeattachments" {
@@ -230,7 +230,7 @@ func statusOfReady(p *corev1.Pod) corev1.ConditionStatus {
 	return ""
 }
 
-// life tells whether the machine or its device had shown life after the mark, so that what was ended may go without a
+// life reports whether the machine or its device had shown life after the mark, so that what was ended may go without a
 // proof.
 func (c *court) life(w write) bool {
 	mark, ok := c.mark(w, c.Victim)

@@ -65,7 +65,7 @@ func run1() int {
 	return 0
 }
 
-// referee plays the table, writes it, and tells whether anything was found that should not, or not found that should.
+// referee plays the table, writes it, and reports whether anything was found that should not, or not found that should.
 func referee(ctx context.Context, o options) (bad bool, err error) {
 	pattern, err := regexp.Compile(o.run)
 	if err != nil {

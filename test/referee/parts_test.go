@@ -307,7 +307,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestTable holds that each row can be chosen, played and understood, and that the bounded part has the mutants.
+// TestTable checks that each row can be chosen, played and understood, and that the bounded part has the mutants.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	w := &world{ctx: context.Background(), rng: rand.New(rand.NewPCG(1, 1))}

@@ -350,7 +350,7 @@ func template(labels map[string]string, home string, op corev1.NodeSelectorOpera
 	return t
 }
 
-// runOnce tells whether each of the pods runs in exactly one place, and not on the node not.
+// runOnce reports whether each of the pods runs in exactly one place, and not on the node not.
 func (w *world) runOnce(pods []string, not string) (bool, error) {
 	for _, p := range pods {
 		if n, node := w.ledger.running(p); n != 1 || node == not {

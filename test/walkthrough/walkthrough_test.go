@@ -257,7 +257,7 @@ func (w *world) printed(text string) {
 	fmt.Fprintf(&w.book, "```text\n%s\n```\n\n", text)
 }
 
-// until waits for something that is not typed. The error of a check that is not true tells what is missing.
+// until waits for something that is not typed. The error of a check that is not true reports what is missing.
 func (w *world) until(what string, check func() (bool, error)) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, blockTakes)
@@ -303,7 +303,7 @@ func (w *world) explain() {
 	}
 }
 
-// ready tells whether so many pods of the default namespace run.
+// ready reports whether so many pods of the default namespace run.
 func (w *world) ready(want int) (bool, error) {
 	list, err := w.c.Client().CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
 	if err != nil {
