@@ -173,7 +173,7 @@ func TestDrainPolicies(t *testing.T) {
 		p := whole.DeepCopy()
 		p.Spec.Validations[i].Expression = "true"
 		w.replace(p)
-		w.until("a row notices that no one asks:  "+v.Message, func() (bool, error) {
+		w.until("a row notices that no one asks: "+v.Message, func() (bool, error) {
 			noticed := slices.ContainsFunc(rows,
 				func(a attempt) bool { return a.want == byBudget+v.Message && w.verdict(accounts, a) != "" })
 			return noticed, nil

@@ -75,7 +75,7 @@ type state struct {
 	_        [0]func()         // not comparable
 }
 
-// node is the Node and its Lease, as far as anybody decides on them.
+// node is the Node and its Lease, as far as decisions read them.
 type node struct {
 	rv, lease, boot id
 	unknown         bool // Ready is Unknown, and the taints that follow from that are there

@@ -462,7 +462,7 @@ drain:
 		d.set(false, false)
 		kit.Must(t, <-done)
 		w.untilEvent("Node", a.Name(), "DrainAllowed")
-		w.until("drain-status tells that nothing holds it up",
+		w.until("drain-status reports that nothing holds it up",
 			func() bool { return strings.Contains(status(), "forcefence does not block its drain") })
 		w.kubectl("uncordon", a.Name())
 	})

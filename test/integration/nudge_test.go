@@ -81,8 +81,8 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	}
 }
 
-// A machine reboots before anybody takes it for dead: its pods are held until its Node is Ready on the new boot, and
-// start then.
+// A machine reboots before it is taken for dead: its pods are held until its Node is Ready on the new boot, and start
+// then.
 func TestNudgeAfterReboot(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3, node: func(i int, o *cluster.NodeOptions) {
 		patientKubelets(i, o)

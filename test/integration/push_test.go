@@ -103,8 +103,8 @@ func TestCloudReportsStop(t *testing.T) {
 		func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
 }
 
-// A BMC reports that its machine has lost its power, by a stream or by what it sends to us: with stock heartbeats the
-// fence is over before anybody else could know. A BMC that says so of a machine that runs only makes us ask.
+// A BMC reports that its machine has lost its power, by a stream or by a request to us. With stock heartbeats the fence
+// is over before any other signal. If a BMC says so about a machine that runs, we only ask.
 func TestBMCReportsPowerCut(t *testing.T) {
 	ways := []string{"sse", "push"}
 	w := newWorld(t, plan{nodes: 4, own: &cluster.Options{}, node: func(i int, o *cluster.NodeOptions) {
@@ -158,9 +158,9 @@ func TestBMCReportsPowerCut(t *testing.T) {
 	w.untilReplaced(sse, before)
 }
 
-// A BMC sends a trap when its machine has lost its power, of whose format and sender all is others': with stock
-// heartbeats the fence is over before anybody else could know. The same trap, forged while the machine runs, only makes
-// us ask; from another host not even that.
+// A BMC sends a trap when its machine has lost its power; neither its format nor its sender is ours. With stock
+// heartbeats the fence is over before any other signal. The same trap, forged while the machine runs, only makes us
+// ask; from another host not even that.
 func TestBMCTrapsOnPowerCut(t *testing.T) {
 	ipmisim.NeedTrap(t)
 	sim := ipmisim.New(t, ipmisim.Options{})

@@ -115,7 +115,7 @@ func TestTraces(t *testing.T) {
 	})
 	c.end() // within a minute, with status 0
 	if !c.log.has("Could not send the last traces") {
-		t.Error("nothing in the log tells that traces were lost")
+		t.Error("nothing in the log says that traces were lost")
 	}
 	kit.Must(t, w.ctx.Err())
 }

@@ -36,7 +36,7 @@ func New(t testing.TB, o Options) *BMC {
 // RequireTrap is set to 1 where a missing snmptrap must fail the tests instead of skipping them.
 const RequireTrap = "FORCEFENCE_REQUIRE_SNMPTRAP"
 
-// A platform event trap (PET 1.0) that reports that a machine's power is off.
+// A platform event trap (PET 1.0) that reports a machine's power as off.
 const (
 	PETEnterprise = "1.3.6.1.4.1.3183.1.1"
 	PETPowerOff   = 0x096f00 // its specific number: power unit, sensor-specific, off, asserted

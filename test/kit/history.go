@@ -12,7 +12,7 @@ import (
 )
 
 // Git runs git in the repository that holds a folder, with more variables in its environment, and returns what it
-// printed, without space around it. The error reports what git said.
+// printed, without space around it. The error contains git's message.
 func Git(ctx context.Context, folder string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
 	cmd.Env = append(os.Environ(), env...)

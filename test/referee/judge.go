@@ -63,7 +63,7 @@ type account struct {
 	Ends                                 []string // what was not as it should be at the end
 }
 
-// write is one accepted write, of anybody.
+// write is one accepted write, from any client.
 type write struct {
 	Life                          string // of a judged process; "": of another client
 	Verb, Resource, Sub, Key, UID string

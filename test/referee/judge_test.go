@@ -206,7 +206,7 @@ func TestJudge(t *testing.T) {
 			func(a *account) { a.Leads = append(a.Leads, lead{"judged-b.1", at(2350)}) },
 			[]string{"deposed: judged-a.1 delete pods/ r/db-0, when judged-b.1 led",
 				"deposed: judged-a.1 patch nodes/ v, when judged-b.1 led"}},
-		{"a write before anybody led", func(a *account) { a.Leads[0].Done = at(2100) },
+		{"a write before any leader", func(a *account) { a.Leads[0].Done = at(2100) },
 			[]string{"deposed: judged-a.1 patch nodes/ v, when none led"}},
 		{"no Lease names a leader", func(a *account) { a.Leads = nil }, nil},
 
