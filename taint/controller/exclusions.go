@@ -89,17 +89,6 @@ func (at ExclusionSources) ReadExclusions(
 	return w, err
 }
 
-// readPause returns what the ConfigMap that pauses the whole cluster states at now.
-func readPause(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (exclusion, error) {
-	var cm corev1.ConfigMap
-	return readExclusion(ctx, c, "ConfigMap", key, &cm, func() string {
-		if p := fence.PauseOf(cm.Data); !p.IsOver(now) {
-			return p.String()
-		}
-		return ""
-	})
-}
-
 // conversionTimeout bounds the reading of Cluster API's objects. The webhook that converts them may run on the dead
 // node.
 const conversionTimeout = 3 * time.Second

@@ -24,7 +24,7 @@ var (
 	oldProof = &mutant{"old-proof", "a proof is good for an hour", "taint/decide/proof/proof.go",
 		"const TTL = 5 * time.Second", "const TTL = time.Hour"}
 	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on any pod of that name",
-		"taint/kube/writer.go", "meta[\"uid\"] = p.UID\n\tmeta[\"resourceVersion\"] = p.ResourceVersion\n", ""}
+		"taint/kube/pod_writes.go", "meta[\"uid\"] = p.UID\n\tmeta[\"resourceVersion\"] = p.ResourceVersion\n", ""}
 )
 
 // build makes the mutant's binary by an overlay: the source itself stays as it is.

@@ -8,7 +8,7 @@
 // It promises: a node's silence counts toward a power-off only while at least half of all nodes are heard. After an
 // outage it starts again (invariant 15). No more machines are powered off at the same time than the limits allow, until
 // the earlier fences are done. A Lease means nothing without its Node, and its duration is accepted within bounds only.
-// The input of the storm guard is in storm.go: how many nodes are healthy, of all and of each failure domain
+// The input of the storm guard is in power_off_limits.go: how many nodes are healthy, of all and of each failure domain
 // (invariants 6 and 7).
 package fleet
 

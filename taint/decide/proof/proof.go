@@ -1,7 +1,7 @@
 // Package proof says what the answers of a machine's devices prove: for how long, which of them count, what their
 // combined verdict is, and when to ask again. It holds one answer per device and the verdict over all of them. Only
-// this package knows what a level is (levels.go): how its devices' answers combine, and in which order a power-off goes
-// through levels and devices.
+// this package knows what a level is: how its devices' answers combine (several_devices.go), and in which order a
+// power-off goes through levels and devices (power_offs.go).
 //
 // It is pure: it names no client, no clock and no logger.
 //

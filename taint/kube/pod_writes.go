@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
+)
+
+// EndPod ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message becomes the pod's status
+// message. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
+// False where they were True.
+func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error {
+	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
+	if !p.Small {
+		now := metav1.NewTime(w.Now())
+		conditions := []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now,
+			Reason: taint.TombstoneReason, Message: message,
+		}}
+		setFalse := func(t corev1.PodConditionType) {
+			conditions = append(conditions, corev1.PodCondition{
+				Type: t, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: podFailed,
+			})
+		}
+		if p.Ready {
+			setFalse(corev1.PodReady)
+		}
+		if p.ContainersReady {
+			setFalse(corev1.ContainersReady)
+		}
+		status["message"], status["conditions"] = message, conditions
+	}
+	return w.patchPod(ctx, p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
+}
+
+// SetPodNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
+// node lifecycle controller does on a node that is not Ready. A kubelet that comes back sets Ready again.
+func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
+	status := object{"conditions": []corev1.PodCondition{{
+		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
+		Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
+	}}}
+	return w.patchPod(ctx, p, "setting pod not ready", types.StrategicMergePatchType, object{},
+		object{"status": status})
+}
+
+// SparePod marks a pod as one that the fence lets live: its new resourceVersion makes a tombstone that is still in
+// flight fail. It writes through the status subresource, which accepts annotations, so that no grant of patch on pods
+// is needed.
+func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error {
+	meta, body := object{"annotations": object{taint.SparedAnnotation: token}}, object{}
+	if p.Small {
+		meta, body = object{}, object{"status": object{"message": taint.SparedMessage(p.Message)}}
+	}
+	return w.patchPod(ctx, p, "sparing pod", types.MergePatchType, meta, body)
+}
+
+// NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction:
+// each nudge must differ from the one before. It writes through the status subresource for the reason given at
+// SparePod.
+func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
+	now := w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+	meta := object{"annotations": object{taint.NudgedAnnotation: now}}
+	return w.patchPod(ctx, p, "nudging pod", types.MergePatchType, meta, object{})
+}
+
+// patchPod patches that very pod through its status subresource, unless it has changed since it was listed.
+func (w Writer) patchPod(
+	ctx context.Context, p action.Pod, what string, pt types.PatchType, meta, body object,
+) error {
+	if p.UID == "" || p.ResourceVersion == "" {
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
+	}
+	meta["uid"] = p.UID
+	meta["resourceVersion"] = p.ResourceVersion
+	body["metadata"] = meta
+	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), what, pt, body, "status")
+}
+
+// DeletePod removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
+func (w Writer) DeletePod(ctx context.Context, p action.Pod) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
+	return w.deleteObject(ctx, pod, "deleting pod", p.UID, p.ResourceVersion, client.GracePeriodSeconds(0))
+}
+
+// DeleteAttachment deletes a VolumeAttachment. Its attacher then detaches the volume and removes the finalizer, no
+// matter what the node reports.
+func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error {
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name}}
+	return w.deleteObject(ctx, va, "deleting volume attachment", a.UID, a.ResourceVersion)
+}
+
+// deleteObject deletes the very object with the UID, unless it has changed since.
+func (w Writer) deleteObject(
+	ctx context.Context, obj client.Object, what, uid, resourceVersion string, opts ...client.DeleteOption,
+) error {
+	if err := w.Leading(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if uid == "" || resourceVersion == "" {
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete any object of that name
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	id := types.UID(uid)
+	opts = append(opts, client.Preconditions{UID: &id, ResourceVersion: &resourceVersion})
+	return classifyError(what, w.Client.Delete(ctx, obj, opts...))
+}
+
+// partialObject returns an object whose patch is answered with its metadata alone: the caller needs no more, and a
+// node's pods may be 1.5 MB each.
+func partialObject(kind, namespace, name string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return o
+}
