@@ -91,10 +91,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
 	}
 	for _, b := range budgets.Items {
-		fmt.Fprintf(
-			o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
-			b.Labels[taint.DrainGuardLabel],
-		)
+		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
+			b.Labels[taint.DrainGuardLabel])
 	}
 	var objections, lead []string
 	for _, l := range leaders {
@@ -106,10 +104,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		objections = append(objections, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
 	}
 	if len(open) > 0 {
-		objections = append(
-			objections,
-			fmt.Sprintf("%d fences are not done: wait for them, or run `forcefence release` for each node", len(open)),
-		)
+		objections = append(objections,
+			fmt.Sprintf("%d fences are not done: wait for them, or run `forcefence release` for each node", len(open)))
 	}
 	switch {
 	case len(objections) > 0 && !o.force:
@@ -118,10 +114,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintln(o.out, "there is nothing to remove")
 		return nil
 	case !o.yes:
-		return fmt.Errorf(
-			"nothing was changed: add --yes to clean %d nodes and delete %d PodDisruptionBudgets", len(dirty),
-			len(budgets.Items),
-		)
+		return fmt.Errorf("nothing was changed: add --yes to clean %d nodes and delete %d PodDisruptionBudgets",
+			len(dirty), len(budgets.Items))
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]

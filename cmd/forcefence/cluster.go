@@ -22,10 +22,8 @@ type clusterFlags struct {
 
 func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(
-		&r.kubeconfig, "kubeconfig", "",
-		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)",
-	)
+	f.StringVar(&r.kubeconfig, "kubeconfig", "",
+		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
 	all := clientcmd.RecommendedConfigOverrideFlags("")
 	clientcmd.BindOverrideFlags(&r.overrides, f, clientcmd.ConfigOverrideFlags{
 		CurrentContext: all.CurrentContext,

@@ -120,19 +120,15 @@ func (s drainStatus) printTable(out io.Writer) {
 		if g.Budget == "" {
 			by = "but forcefence's PodDisruptionBudget does not exist, so nothing blocks the drain"
 		}
-		fmt.Fprintf(
-			out, "\nDrain guard %s, policy %s: blocked for %s, %s\n", g.Guard, g.Policy, formatSeconds(g.HeldSeconds),
-			by,
-		)
+		fmt.Fprintf(out, "\nDrain guard %s, policy %s: blocked for %s, %s\n", g.Guard, g.Policy,
+			formatSeconds(g.HeldSeconds), by)
 		if g.Unknown != "" {
 			fmt.Fprintf(out, "The storage system's state is unknown: %s. The drain waits until it is known.\n",
 				g.Unknown)
 		}
 		fmt.Fprintf(out, "Replicas: %d of %d have left, %d block the drain", g.Total-g.Left, g.Total, g.Left)
 		if g.PerMinute > 0 {
-			fmt.Fprintf(
-				out, "; %.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds),
-			)
+			fmt.Fprintf(out, "; %.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds))
 		} else {
 			fmt.Fprint(out, "; the rate is unknown until one has left")
 		}

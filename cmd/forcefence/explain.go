@@ -246,10 +246,8 @@ func (e explanation) printScenarios(out io.Writer) {
 			printText(out, fmt.Sprintf("  %6s  ", formatSeconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
 		}
 		for _, p := range c.Policy {
-			printText(
-				out, "  ", "Without proof, after %s, by %s: %s", formatSeconds(p.Seconds), p.Policy,
-				strings.Join(p.Pods, ", "),
-			)
+			printText(out, "  ", "Without proof, after %s, by %s: %s", formatSeconds(p.Seconds), p.Policy,
+				strings.Join(p.Pods, ", "))
 		}
 		if len(c.Moved) > 0 {
 			printText(out, "  ", "Pods: %s", strings.Join(c.Moved, ", "))

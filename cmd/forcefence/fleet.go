@@ -96,9 +96,8 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	}
 	order := view.States()
 	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
-		return cmp.Or(
-			cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(a.Node, b.Node),
-		)
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),
+			cmp.Compare(a.Node, b.Node))
 	})
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
@@ -149,15 +148,11 @@ func (f *fleet) printFleet(out io.Writer) {
 	for _, l := range f.Controllers {
 		switch {
 		case l.Leads:
-			printText(
-				out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
-				formatAge(l.Renewed, f.At),
-			)
+			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
+				formatAge(l.Renewed, f.At))
 		case !leads:
-			printText(
-				out, "", "No controller leads: Lease %s/%s was last renewed %s ago.", l.Namespace, l.Lease,
-				cmp.Or(formatAge(l.Renewed, f.At), "never"),
-			)
+			printText(out, "", "No controller leads: Lease %s/%s was last renewed %s ago.", l.Namespace, l.Lease,
+				cmp.Or(formatAge(l.Renewed, f.At), "never"))
 		}
 	}
 	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {

@@ -186,9 +186,8 @@ func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
 	if had.IsOver(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
 		return nil
 	}
-	return fmt.Errorf(
-		"%s is already paused for longer: %s. Nothing was changed; to replace that pause, first: %s", what, had, resume,
-	)
+	return fmt.Errorf("%s is already paused for longer: %s. Nothing was changed; to replace that pause, first: %s",
+		what, had, resume)
 }
 
 // describeOpenFences returns sentences that name the fences in progress. A pause does not stop them.

@@ -32,9 +32,7 @@ devices disagree, if an answer proves nothing, or without --yes.`,
 			return d.withMachine(cmd, args[0],
 				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
 					if now == providers.PowerUnknown {
-						return fmt.Errorf(
-							"node %s: its machine's power is unknown, which never counts as off", p.Node,
-						)
+						return fmt.Errorf("node %s: its machine's power is unknown, which never counts as off", p.Node)
 					}
 					return nil
 				})
@@ -114,9 +112,8 @@ func waitForState(
 	want providers.PowerState,
 	within time.Duration,
 ) error {
-	ctx, cancel := context.WithTimeoutCause(
-		ctx, within, fmt.Errorf("the machine of node %s was not %s within %s", p.Node, want, within),
-	)
+	ctx, cancel := context.WithTimeoutCause(ctx, within,
+		fmt.Errorf("the machine of node %s was not %s within %s", p.Node, want, within))
 	defer cancel()
 	for {
 		all, v := p.AskDevices(ctx)

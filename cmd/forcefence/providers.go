@@ -29,9 +29,8 @@ reads no configuration and asks no device.`,
 				for _, name := range args {
 					ty, ok := types.FindType(name)
 					if !ok {
-						return fmt.Errorf(
-							"there is no provider type %q: use one of %s", name, strings.Join(types.TypeNames(), ", "),
-						)
+						return fmt.Errorf("there is no provider type %q: use one of %s", name,
+							strings.Join(types.TypeNames(), ", "))
 					}
 					chosen = append(chosen, ty)
 				}

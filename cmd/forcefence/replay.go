@@ -103,10 +103,8 @@ func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error)
 func printReplay(out io.Writer, r replay.Report, other bool) {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
-			printText(
-				out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
-				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode),
-			)
+			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
+				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -138,19 +136,15 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 			"keep saying %s and it stays silent: %s.",
 			recording.CleanText(d.Node), d.Estimate.DeviceState, outcomeWords[d.Estimate.Outcome])
 		for _, e := range d.Estimate.Steps {
-			printText(
-				out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason,
-				recording.CleanText(e.Text),
-			)
+			printText(out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason,
+				recording.CleanText(e.Text))
 		}
 		if n := len(d.Estimate.Moved); n > 0 {
 			printText(out, "    ", "Pods moved: %d: %s", n, recording.CleanText(strings.Join(d.Estimate.Moved, ", ")))
 		}
 		for _, p := range d.Estimate.Policy {
-			printText(
-				out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy),
-				recording.CleanText(strings.Join(p.Pods, ", ")),
-			)
+			printText(out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy),
+				recording.CleanText(strings.Join(p.Pods, ", ")))
 		}
 	}
 	if len(r.Decisions) > 0 {

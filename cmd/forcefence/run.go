@@ -39,9 +39,7 @@ loses its leadership, so that its supervisor restarts it.`,
 			// before the container's limit is reached. GOMEMLIMIT in the environment has precedence.
 			limit, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9))
 			if err != nil {
-				o.Log.Warn(
-					"Memory limit unknown, garbage collector not adjusted", "error", err,
-				)
+				o.Log.Warn("Memory limit unknown, garbage collector not adjusted", "error", err)
 			} else if limit > 0 {
 				o.Log.Info("Set the garbage collector's memory limit", "bytes", limit)
 			}
@@ -53,17 +51,12 @@ loses its leadership, so that its supervisor restarts it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(
-		&o.ConfigFile, "config", "/etc/forcefence/config.yaml", "the configuration file; see config.example.yaml",
-	)
-	f.StringVar(
-		&kubeconfig, "kubeconfig", "",
-		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)",
-	)
-	f.StringVar(
-		&o.Identity, "identity", "",
-		"this process's name in records and in the leader's Lease (default: host name and process id)",
-	)
+	f.StringVar(&o.ConfigFile, "config", "/etc/forcefence/config.yaml",
+		"the configuration file; see config.example.yaml")
+	f.StringVar(&kubeconfig, "kubeconfig", "",
+		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
+	f.StringVar(&o.Identity, "identity", "",
+		"this process's name in records and in the leader's Lease (default: host name and process id)")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd

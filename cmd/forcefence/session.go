@@ -20,10 +20,8 @@ type sessionFlags struct {
 
 func (d *sessionFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(
-		&d.file, "config", "/etc/forcefence/config.yaml",
-		"the controller's configuration file; the files that it names must exist here, too",
-	)
+	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml",
+		"the controller's configuration file; the files that it names must exist here, too")
 	d.clusterFlags.addFlags(cmd)
 }
 

@@ -78,9 +78,8 @@ func printChange(out io.Writer, n view.Node, now time.Time) {
 			parts = append(parts, name+" "+row[i].text)
 		}
 	}
-	text := fmt.Sprintf(
-		"%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(), strings.Join(parts, ", "),
-	)
+	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(),
+		strings.Join(parts, ", "))
 	if n.Next != "" {
 		text += " " + n.Next
 	}

@@ -72,17 +72,14 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 	if t.Shadow {
 		what = "Mode shadow, nothing was done: fence"
 	}
-	printText(
-		out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Started.Format(time.RFC3339),
-		formatAge(&t.Started, now), t.By, cmp.Or(t.Why, "not known"),
-	)
+	printText(out, "", "%s of node %s, begun %s (%s ago) by %s. Why: %s.", what, t.Node, t.Started.Format(time.RFC3339),
+		formatAge(&t.Started, now), t.By, cmp.Or(t.Why, "not known"))
 	switch {
 	case t.Phase != string(taint.PhaseDone):
 		printText(out, "", "It is in phase %s.", cmp.Or(t.Phase, "none"))
 	default:
-		printText(
-			out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Duration, "no time"), cmp.Or(t.Outcome, "-"),
-		)
+		printText(out, "", "It ended as %s after %s: %s.", t.Result, cmp.Or(t.Duration, "no time"),
+			cmp.Or(t.Outcome, "-"))
 	}
 	if t.Proven != "" {
 		printText(out, "", "Proof: %s.", t.Proven)
@@ -91,11 +88,9 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 		printText(out, "", "NEEDS A PERSON: %s", t.NeedsPerson)
 	}
 	if len(t.Newer) > 0 {
-		printText(
-			out, "",
+		printText(out, "",
 			"This Fencing has fields that this version does not know: %s. A newer version wrote it, or it was edited.",
-			strings.Join(t.Newer, "; "),
-		)
+			strings.Join(t.Newer, "; "))
 	}
 	for _, what := range t.Unknown {
 		printText(out, "", "Unknown: %s.", what)
@@ -121,10 +116,8 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 		printText(out, "Pods: ", "%s%s", text, formatNames(t.PodNames(), int(max(p.Ended, p.Would))))
 	}
 	if v := t.Volumes; v.Attached > 0 {
-		printText(
-			out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached,
-			formatNames(v.Names, int(v.Attached)),
-		)
+		printText(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached,
+			formatNames(v.Names, int(v.Attached)))
 		if len(v.Left) > 0 {
 			printText(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
 		}

@@ -236,10 +236,8 @@ func (p *process) addServers(ctx context.Context) error {
 		return nil
 	}
 	metrics := metricsHandler(prometheus.Gatherers{p.registry, crmetrics.Registry})
-	return errors.Join(
-		addServer(p.mgr, "metrics", p.cfg.Listen.Metrics, metrics, p.Log),
-		addServer(p.mgr, "health", healthAddress(), probeHandler(synced), p.Log),
-	)
+	return errors.Join(addServer(p.mgr, "metrics", p.cfg.Listen.Metrics, metrics, p.Log),
+		addServer(p.mgr, "health", healthAddress(), probeHandler(synced), p.Log))
 }
 
 // addPage serves the status page on every replica, if the file configures it.

@@ -99,9 +99,8 @@ var signs = map[string]string{"good": "✓", "warn": "!", "bad": "✗", "dim": "
 
 func renderBadge(word string) g.Node {
 	look := lookOf(word)
-	return html.Span(
-		html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")), g.Text(word),
-	)
+	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
+		g.Text(word))
 }
 
 func nodeLink(name string) g.Node {
@@ -241,9 +240,8 @@ func renderChoice(label, name, value string, all []string) g.Node {
 	return html.Label(g.Text(label+" "), html.Select(html.Name(name),
 		html.Option(html.Value(""), g.Text("any")),
 		g.Map(all, func(w string) g.Node {
-			return html.Option(
-				html.Value(w), g.If(w == value, html.Selected()), g.Text(strings.ReplaceAll(w, "_", " ")),
-			)
+			return html.Option(html.Value(w), g.If(w == value, html.Selected()),
+				g.Text(strings.ReplaceAll(w, "_", " ")))
 		})))
 }
 
@@ -255,10 +253,8 @@ func renderDevices(l view.NodeConfig) g.Node {
 }
 
 func renderMissing(f *view.Fleet) g.Node {
-	return g.If(
-		f.Missing != "",
-		html.P(html.Class("note"), g.Text("This page shows only what the Nodes say about fences: "+f.Missing+".")),
-	)
+	return g.If(f.Missing != "",
+		html.P(html.Class("note"), g.Text("This page shows only what the Nodes say about fences: "+f.Missing+".")))
 }
 
 // fencesPage renders all fences that are kept.

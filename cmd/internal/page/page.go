@@ -220,10 +220,8 @@ func (s *server) newHandler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if !s.isOwnHost(r.Host) {
-			http.Error(
-				w, "The request names another host. Use localhost, or a name in the certificate.",
-				http.StatusMisdirectedRequest,
-			)
+			http.Error(w, "The request names another host. Use localhost, or a name in the certificate.",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		guarded.ServeHTTP(w, r)
@@ -299,15 +297,12 @@ func (s *server) refuseUser(w http.ResponseWriter, r *http.Request, who string, 
 		)
 	case errors.Is(err, errTooMany):
 		w.Header().Set("Retry-After", "2")
-		s.askForToken(
-			w, r, http.StatusTooManyRequests, "Too many unknown tokens at the same time. Try again in a moment.",
-		)
+		s.askForToken(w, r, http.StatusTooManyRequests,
+			"Too many unknown tokens at the same time. Try again in a moment.")
 	default:
 		s.Log.Warn("Could not review the token of a user of the status page", "error", err)
-		s.askForToken(
-			w, r, http.StatusServiceUnavailable,
-			"The API server does not say whose this token is. Try again in a moment.",
-		)
+		s.askForToken(w, r, http.StatusServiceUnavailable,
+			"The API server does not say whose this token is. Try again in a moment.")
 	}
 }
 
@@ -392,10 +387,8 @@ func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 		around := frame{title: name, path: path, who: view.OneLine(who, 120), about: s.About}
 		f, err := s.Fleet()
 		if err != nil {
-			s.writePage(
-				w, http.StatusServiceUnavailable, around,
-				plainPage("This process has not read the cluster yet. Try again in a moment."),
-			)
+			s.writePage(w, http.StatusServiceUnavailable, around,
+				plainPage("This process has not read the cluster yet. Try again in a moment."))
 			return
 		}
 		title, main := v(f, r)

@@ -65,10 +65,8 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		if lane[m.Who] > 1 {
 			what = m.Who + " said " + m.What
 		}
-		parts = append(
-			parts, renderMoment(m.Sign, at, middle),
-			svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)),
-		)
+		parts = append(parts, renderMoment(m.Sign, at, middle),
+			svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)))
 	}
 	y = foot + 34
 	pods := v.Pods.Ended + v.Pods.Spared
@@ -118,17 +116,13 @@ func svgText(x, y int, class, anchor, words string) g.Node {
 }
 
 func svgLine(x1, y1, x2, y2 int, class string) g.Node {
-	return svgElement(
-		"line", "x1", strconv.Itoa(x1), "y1", strconv.Itoa(y1), "x2", strconv.Itoa(x2), "y2", strconv.Itoa(y2), "class",
-		class,
-	)
+	return svgElement("line", "x1", strconv.Itoa(x1), "y1", strconv.Itoa(y1), "x2", strconv.Itoa(x2), "y2",
+		strconv.Itoa(y2), "class", class)
 }
 
 func svgRect(x, y, w, h int, class string) g.Node {
-	return svgElement(
-		"rect", "x", strconv.Itoa(x), "y", strconv.Itoa(y), "width", strconv.Itoa(w), "height", strconv.Itoa(h),
-		"class", class,
-	)
+	return svgElement("rect", "x", strconv.Itoa(x), "y", strconv.Itoa(y), "width", strconv.Itoa(w), "height",
+		strconv.Itoa(h), "class", class)
 }
 
 // renderPhases draws the fence's phases to scale.
@@ -154,10 +148,8 @@ func renderPhases(v view.Fence, y int, now time.Time) g.Node {
 			parts = append(parts, svgText(from+6, y+18, "phase", "start", s.Phase))
 		}
 	}
-	return append(
-		parts, svgText(10, y+42, "when", "start", "0 s"),
-		svgText(10+barWidth, y+42, "when", "end", fmt.Sprintf("%.1f s", all.Seconds())),
-	)
+	return append(parts, svgText(10, y+42, "when", "start", "0 s"),
+		svgText(10+barWidth, y+42, "when", "end", fmt.Sprintf("%.1f s", all.Seconds())))
 }
 
 // renderMoment draws a moment's mark: each kind has its own shape.

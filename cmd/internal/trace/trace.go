@@ -81,9 +81,8 @@ func New(instance, version string, log *slog.Logger) (*Tracer, error) {
 	if u, err := url.Parse(os.Getenv(name)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%s: not a URL such as http://collector:4318", name)
 	}
-	protocol := cmp.Or(
-		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf",
-	)
+	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"),
+		"http/protobuf")
 	if protocol != "http/protobuf" {
 		return nil, fmt.Errorf(
 			"OTEL_EXPORTER_OTLP_PROTOCOL: %q is not supported: use http/protobuf, most often on port 4318", protocol,
