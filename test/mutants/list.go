@@ -6360,7 +6360,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "config: only a template's first case is looked at (14)", In: "cmd/internal/config.forms",
-		Old: "slices.Concat(yes, no)", New: "yes",
+		Old: "slices.Concat(yes, no)", New: "slices.Clone(yes)",
 		Tests: []string{"./cmd/internal/config"},
 	},
 	{
