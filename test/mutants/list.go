@@ -1665,8 +1665,8 @@ var Mutants = []Mutant{
 	{
 		Name: "drill: what a record says of a device is not asked for", In: "taint/machine.DistrustedBy",
 		Tests: []string{"./taint/drills"},
-		Old: "f.DistrustingNode(m.Identity, m.Device, m.Target.Node)",
-		New: `f.DistrustingNode(m.Identity, m.Device, m.Target.Node)[:0]`,
+		Old:   "f.DistrustingNode(m.Identity, m.Device, m.Target.Node)",
+		New:   `f.DistrustingNode(m.Identity, m.Device, m.Target.Node)[:0]`,
 	},
 	{
 		Name: "drill: the condition is written each time", In: "taint/drills.hasFinding",
