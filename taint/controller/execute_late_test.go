@@ -237,7 +237,9 @@ func TestLastCheck(t *testing.T) {
 		{"the device is too slow", func(x *midst) { x.c.now = x.c.now.Add(6 * time.Second) }, false},
 		{"leadership lost", func(x *midst) { x.Leading = func() error { return errStale } }, false},
 		{"a heartbeat",
-			func(x *midst) { x.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", "2", 0, x.Now.Instant()) }) }, false},
+			func(x *midst) {
+				x.WithFleet(func(f *fleet.Fleet) { f.ApplyLease("n1", "2", 0, x.Now.Instant()) })
+			}, false},
 		{"a boot", onNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "b2" }), false},
 		{"a label", onNode(func(n *corev1.Node) { n.Labels = map[string]string{"zone": "a"} }), true},
 		{"paused", onNode(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "disks" }), false},

@@ -207,7 +207,8 @@ func TestDrillSharesTheFleet(t *testing.T) {
 		return at
 	}
 	w.r.WithFleet(func(f *fleet.Fleet) {
-		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.Now.Instant(), p.Now.Instant()), p.Now.Instant())
+		f.ApplyLook(taint.NewLook(w.node("n4"), nil, taint.DefaultKey, p.Now.Instant(), p.Now.Instant()),
+			p.Now.Instant())
 	})
 	if !onAt().IsZero() {
 		t.Fatal("the fleet knows an On that no device reported")
