@@ -7315,7 +7315,7 @@ var Mutants = []Mutant{
 	},
 	{
 		Name: "policy: nothing selects everything", In: "cmd/internal/config.policyCheck.checkSelection",
-		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "false",
+		Old: "len(rule.Namespaces)+len(rule.Owners)+len(rule.Drivers) == 0", New: "len(rule.Namespaces) < 0",
 	},
 	{
 		Name: "policy: pods are ended before the Node tells of it", In: "taint/decide/policy.Step",
