@@ -47,3 +47,18 @@ func (b *base) LeftAlone(ctx context.Context, name string) (string, error) {
 // pauseRead is how long the last check waits for the cluster's pause. The look read it as well, so a slow API server
 // does not keep machines on.
 const pauseRead = 500 * time.Millisecond
+
+// pausedNow returns why the whole cluster is paused; "" if it is not. An answer that takes longer than pauseRead counts
+// as none.
+func (b *base) pausedNow(ctx context.Context, key client.ObjectKey) string {
+	if key.Name == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, pauseRead)
+	defer cancel()
+	s, err := readPause(ctx, sharedReader{b.Live, &b.pauses}, key, b.Now())
+	if err != nil {
+		b.Sinks.Log.Debug("Cannot read the pause again", "error", err)
+	}
+	return cmp.Or(s.why, s.denied)
+}

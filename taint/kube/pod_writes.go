@@ -98,27 +98,6 @@ func (w Writer) DeleteAttachment(ctx context.Context, a action.Attachment) error
 	return w.deleteObject(ctx, va, "deleting volume attachment", a.UID, a.ResourceVersion)
 }
 
-// deleteObject deletes the very object with the UID, unless it has changed since.
-func (w Writer) deleteObject(
-	ctx context.Context, obj client.Object, what, uid, resourceVersion string, opts ...client.DeleteOption,
-) error {
-	if err := w.Leading(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if uid == "" || resourceVersion == "" {
-		return fmt.Errorf("%s: no UID or resourceVersion", what) // would delete any object of that name
-	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	id := types.UID(uid)
-	opts = append(opts, client.Preconditions{UID: &id, ResourceVersion: &resourceVersion})
-	return classifyError(what, w.Client.Delete(ctx, obj, opts...))
-}
-
-// partialObject returns an object whose patch is answered with its metadata alone: the caller needs no more, and a
-// node's pods may be 1.5 MB each.
-func partialObject(kind, namespace, name string) *metav1.PartialObjectMetadata {
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-	return o
-}
+// podFailed is the reason that kubelets give Ready and ContainersReady of a failed pod. A kubelet that comes back then
+// has nothing to correct.
+const podFailed = "PodFailed"

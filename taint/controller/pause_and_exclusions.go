@@ -93,6 +93,17 @@ func (at ExclusionSources) ReadExclusions(
 // node.
 const conversionTimeout = 3 * time.Second
 
+// readPause returns what the ConfigMap that pauses the whole cluster states at now.
+func readPause(ctx context.Context, c client.Reader, key client.ObjectKey, now time.Time) (exclusion, error) {
+	var cm corev1.ConfigMap
+	return readExclusion(ctx, c, "ConfigMap", key, &cm, func() string {
+		if p := fence.PauseOf(cm.Data); !p.IsOver(now) {
+			return p.String()
+		}
+		return ""
+	})
+}
+
 // readClusterAPI returns what Cluster API's Machine or Cluster of a Node states, if its objects are in this cluster. A
 // name that no object can have names none. If the object exists and cannot be read, for any reason, unread says so.
 // That keeps the node's machine on, and does not delay the recovery of a node whose machine is off.
