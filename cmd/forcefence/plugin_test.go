@@ -71,7 +71,7 @@ func (d *desert) kubectl(args ...string) {
 }
 
 func (d *desert) delete(args ...string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a minute was too short on a busy machine
 	defer cancel()
 	if _, err := shared.Kubectl(ctx,
 		append([]string{"delete", "--ignore-not-found", "--wait=true"}, args...)...); err != nil {
