@@ -2,39 +2,46 @@ package cluster
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 )
 
-// followPause is between two tries to list or watch. Short and constant, so that the simulated machines notice a
-// returned API server at once: client-go's back-off took 34 s.
-const followPause = 200 * time.Millisecond
+// retry is how long a watch waits to begin again after a fault. It is short and constant, so that the simulated
+// machines notice at once that the API server is back: client-go's own back-off took 34 s.
+var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1}
 
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// mirror is a local copy of all objects of one type. It calls on for every change, from one goroutine, in order.
+// mirror is a local copy of all objects of one type, which a reflector keeps. It calls on for every change, from one
+// goroutine, in order.
 type mirror[T object] struct {
-	kind  string
-	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	on    func(obj T, deleted bool)
-	log   *slog.Logger
+	from   cache.ListerWatcher
+	on     func(obj T, deleted bool)
+	listed chan struct{} // closed after the first list
 
 	mu    sync.RWMutex // guards items
 	items map[string]T // by namespace/name
+}
+
+func newMirror[T object](from cache.Getter, resource string) *mirror[T] {
+	return &mirror[T]{
+		from: cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything()),
+		on:   func(T, bool) {}, listed: make(chan struct{}), items: map[string]T{},
+	}
 }
 
 func key(obj metav1.Object) string {
@@ -67,51 +74,42 @@ func (m *mirror[T]) all() []T {
 	return out
 }
 
-// follow lists and watches until ctx ends. It closes synced after the first list.
-func (m *mirror[T]) follow(ctx context.Context, synced chan<- struct{}) {
-	version := ""
-	for ctx.Err() == nil {
-		if version == "" {
-			v, err := m.relist(ctx)
-			if err != nil {
-				m.log.Debug("Cannot list", "kind", m.kind, "err", err)
-				pause(ctx, followPause)
-				continue
-			}
-			version = v
-			if synced != nil {
-				close(synced)
-				synced = nil
-			}
-		}
-		var err error
-		if version, err = m.stream(ctx, version); err != nil {
-			m.log.Debug("Watch ended", "kind", m.kind, "err", err)
-			pause(ctx, followPause)
-		}
-	}
+// follow lists and watches until ctx ends.
+func (m *mirror[T]) follow(ctx context.Context) {
+	var kind T
+	backoff, quiet := retry, logr.Discard()
+	cache.NewReflectorWithOptions(m.from, kind, m, cache.ReflectorOptions{Backoff: &backoff, Logger: &quiet}).
+		RunWithContext(ctx)
 }
 
-func (m *mirror[T]) relist(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := m.list(ctx, everything)
-	if err != nil {
-		return "", err
-	}
-	acc, err := meta.ListAccessor(list)
-	if err != nil {
-		return "", err
-	}
-	objs, err := meta.ExtractList(list)
-	if err != nil {
-		return "", err
-	}
-	fresh := make(map[string]T, len(objs))
-	for _, o := range objs {
-		if obj, ok := o.(T); ok {
-			fresh[key(obj)] = obj
-		}
+// Add, Update, Delete, Replace and Resync make the mirror a reflector's store.
+func (m *mirror[T]) Add(obj any) error { return m.Update(obj) }
+
+// Update stores an object.
+func (m *mirror[T]) Update(obj any) error {
+	o := obj.(T)
+	m.mu.Lock()
+	m.items[key(o)] = o
+	m.mu.Unlock()
+	m.on(o, false)
+	return nil
+}
+
+// Delete removes an object.
+func (m *mirror[T]) Delete(obj any) error {
+	o := obj.(T)
+	m.mu.Lock()
+	delete(m.items, key(o))
+	m.mu.Unlock()
+	m.on(o, true)
+	return nil
+}
+
+// Replace stores a list, and reports what differs from before.
+func (m *mirror[T]) Replace(list []any, _ string) error {
+	fresh := make(map[string]T, len(list))
+	for _, obj := range list {
+		fresh[key(obj.(T))] = obj.(T)
 	}
 	m.mu.Lock()
 	old := m.items
@@ -127,50 +125,16 @@ func (m *mirror[T]) relist(ctx context.Context) (string, error) {
 			m.on(f, false)
 		}
 	}
-	return acc.GetResourceVersion(), nil
+	select {
+	case <-m.listed:
+	default:
+		close(m.listed)
+	}
+	return nil
 }
 
-// stream watches from version and returns where to go on: "" is with a new list.
-func (m *mirror[T]) stream(ctx context.Context, version string) (string, error) {
-	w, err := m.watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
-	if err != nil {
-		if gone(err) {
-			return "", nil
-		}
-		return version, err
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return version, ctx.Err()
-		case ev, ok := <-w.ResultChan():
-			if !ok {
-				return version, nil
-			}
-			if ev.Type == watch.Error {
-				return "", statusError(ev.Object)
-			}
-			obj, ok := ev.Object.(T)
-			if !ok {
-				continue
-			}
-			version = obj.GetResourceVersion()
-			switch ev.Type {
-			case watch.Added, watch.Modified:
-				m.mu.Lock()
-				m.items[key(obj)] = obj
-				m.mu.Unlock()
-				m.on(obj, false)
-			case watch.Deleted:
-				m.mu.Lock()
-				delete(m.items, key(obj))
-				m.mu.Unlock()
-				m.on(obj, true)
-			}
-		}
-	}
-}
+// Resync does nothing: no object is reported without a change.
+func (m *mirror[T]) Resync() error { return nil }
 
 // hub is one watch of each type for all simulated machines: a thousand nodes would be a thousand watches otherwise. A
 // node gets what concerns it, and nothing while it is off or cut off.
@@ -182,52 +146,28 @@ type hub struct {
 	attachments *mirror[*storagev1.VolumeAttachment]
 }
 
-func newHub(k kubernetes.Interface, log *slog.Logger) *hub {
-	core, storage := k.CoreV1(), k.StorageV1()
+func newHub(k kubernetes.Interface) *hub {
+	core, storage := k.CoreV1().RESTClient(), k.StorageV1().RESTClient()
 	return &hub{
-		pods: newMirror[*corev1.Pod]("pods", log,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.Pods("").List(ctx, o)
-			}, core.Pods("").Watch),
-		nodes: newMirror[*corev1.Node]("nodes", log,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.Nodes().List(ctx, o)
-			}, core.Nodes().Watch),
-		claims: newMirror[*corev1.PersistentVolumeClaim]("claims", log,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumeClaims("").List(ctx, o)
-			}, core.PersistentVolumeClaims("").Watch),
-		volumes: newMirror[*corev1.PersistentVolume]("volumes", log,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumes().List(ctx, o)
-			}, core.PersistentVolumes().Watch),
-		attachments: newMirror[*storagev1.VolumeAttachment]("attachments", log,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return storage.VolumeAttachments().List(ctx, o)
-			}, storage.VolumeAttachments().Watch),
+		pods: newMirror[*corev1.Pod](core, "pods"), nodes: newMirror[*corev1.Node](core, "nodes"),
+		claims:      newMirror[*corev1.PersistentVolumeClaim](core, "persistentvolumeclaims"),
+		volumes:     newMirror[*corev1.PersistentVolume](core, "persistentvolumes"),
+		attachments: newMirror[*storagev1.VolumeAttachment](storage, "volumeattachments"),
 	}
-}
-
-func newMirror[T object](kind string, log *slog.Logger,
-	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
-	watch func(context.Context, metav1.ListOptions) (watch.Interface, error),
-) *mirror[T] {
-	return &mirror[T]{kind: kind, log: log, list: list, watch: watch, on: func(T, bool) {}, items: map[string]T{}}
 }
 
 // start follows everything and returns once each type was listed.
 func (h *hub) start(ctx, run context.Context, wg *sync.WaitGroup) error {
-	var waits []chan struct{}
-	for _, follow := range []func(context.Context, chan<- struct{}){
+	for _, follow := range []func(context.Context){
 		h.pods.follow, h.nodes.follow, h.claims.follow, h.volumes.follow, h.attachments.follow,
 	} {
-		synced := make(chan struct{})
-		waits = append(waits, synced)
-		wg.Go(func() { follow(run, synced) })
+		wg.Go(func() { follow(run) })
 	}
-	for _, synced := range waits {
+	for _, listed := range []chan struct{}{
+		h.pods.listed, h.nodes.listed, h.claims.listed, h.volumes.listed, h.attachments.listed,
+	} {
 		select {
-		case <-synced:
+		case <-listed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -75,7 +75,7 @@ func (c *Cluster) startStorage(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create storage class: %w", err)
 	}
-	c.hub = newHub(c.clients, c.log)
+	c.hub = newHub(c.clients)
 	c.attacher = newAttacher(c)
 	a := c.attacher
 	c.hub.pods.on = func(pod *corev1.Pod, deleted bool) {
