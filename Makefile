@@ -67,8 +67,8 @@ sim: ## the simulation alone: SEEDS histories (1,000,000), from the seed FROM on
 explore: ## every interleaving of a small world, up to a bound of 10 minutes and 6 GiB
 	$(GO) test -count=1 -timeout 20m -v $(TESTFLAGS) ./test/explore -explore.time 10m -explore.memory 5500000000
 
-mutants: controlplane ## weakens the protocol one piece at a time; each must fail a test; MUTANTSFLAGS="-only REGEXP -jobs N"
-	$(GO) run ./test/mutants $(MUTANTSFLAGS)
+mutants: controlplane ## changes the source in one place at a time, each of which a test must notice: without SEED those of test/mutants/protocol.txt; SEED=n draws 300 generated ones; MUTANTSFLAGS="-only REGEXP -count N -time 10m"
+	$(GO) run ./test/mutants $(if $(SEED),-seed $(SEED),) $(MUTANTSFLAGS)
 
 bench: build controlplane ## measures what is promised, in out/bench.jsonl; RUN=name runs one, RUN=peers what others take
 	@$(GO) build -o bin/bench ./test/bench # not go run: a signal would end that and leave the bench behind

@@ -1,10 +1,14 @@
-// Package main weakens the protocol, one piece at a time, and demands that a test or a seed notices: `make mutants`.
+// Package main changes the product's source, one place at a time, and expects a test to fail: `make mutants`.
 //
-// Each mutant (list.go) names a declaration and replaces a piece of its syntax (syntax.go) by a weaker one: a check
-// that is dropped, a word that is believed, an order that is turned round. The changed file lies in a scratch folder
-// and is laid over the source with go's -overlay, so the working tree is never touched. A mutant is killed when a
-// package of its own tests fails within two minutes; one that does not compile, or has no place in the source any more,
-// is a fault of the list; one that survives is a defect of the tests.
+// Most changes are generated (generate.go): a statement or a case is removed, a condition is negated or loses an arm, a
+// constant, a number or two arguments are swapped. A seed chooses which are tried. Beside these there is a table of
+// changes that people wrote (protocol.txt), for each invariant of docs/design.md.
+//
+// Gremlins does not fit. It changes operators only, removes no statement or case, and runs either the tests of the
+// package alone or those of the whole module: our decisions are tested by the packages that import them.
+//
+// The changed file is laid over the source with go's -overlay, so the working tree is never touched. A mutant is killed
+// when a test fails or hangs. One that survives is a defect of the tests, unless accepted.txt gives a reason.
 package main
 
 import (
@@ -15,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,278 +36,203 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Mutant is one weakening.
-type Mutant struct {
-	Name string // what is weakened, unique
-	// the declaration that is weakened, by its package's folder and its name: "taint/decide/fence.View.powerState"
-	In string
-
-	// Old and New are Go syntax: expressions, elements of a literal, statements, or cases. Formatting, comments,
-	// parentheses and the declaration's place in its package do not matter. "..." among statements matches any, and in
-	// New it is the same ones.
-	Old string // is in the declaration once
-	New string // takes its place; "": nothing does
-
-	Tests []string // arguments of go test, tried in turn until one fails; nil: the tests of the package (testsOf)
-}
-
-// where splits In.
-func (m Mutant) where() (dir, decl string) {
-	slash := strings.LastIndex(m.In, "/") + 1
-	pkg, decl, _ := strings.Cut(m.In[slash:], ".")
-	return m.In[:slash] + pkg, decl
-}
-
-// limit is how long one mutant may live.
+// limit is how long one test command may take with a mutant. Without one, none takes a quarter of it.
 const limit = 2 * time.Minute
 
-func main() { os.Exit(run()) }
-
-func run() int {
-	only := flag.String("only", "", "a regular expression: run the mutants whose name or declaration matches")
-	with := flag.String("with", "", "arguments of go test that are to kill them, in place of the mutants' own: what "+
-		"would the simulation alone find?")
-	list := flag.Bool("list", false, "print the mutants and end")
-	jobs := flag.Int("jobs", runtime.NumCPU(), "how many to try at the same time")
-	flag.Parse()
+func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	match, err := regexp.Compile(*only)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "reading -only: %v\n", err)
-		return 1
-	}
-	chosen := slices.DeleteFunc(slices.Clone(Mutants),
-		func(m Mutant) bool { return !match.MatchString(m.Name) && !match.MatchString(m.In) })
-	if len(chosen) == 0 {
-		fmt.Fprintf(os.Stderr, "no mutant matches %q\n", *only)
-		return 1
-	}
-	if *list {
-		for _, m := range chosen {
-			fmt.Printf("%-48s %s\n", m.In, m.Name)
-		}
-		return 0
-	}
-	if *with != "" {
-		for i := range chosen {
-			chosen[i].Tests = []string{*with}
-		}
-	}
-	if err := hunt(ctx, os.Stdout, chosen, *jobs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	return 0
 }
 
-// hunt tries the mutants and prints one line for each. The error names those that survived, and those that cannot be
-// tried.
-func hunt(ctx context.Context, out io.Writer, mutants []Mutant, jobs int) error {
-	root, err := moduleRoot(ctx)
+func run(ctx context.Context, out io.Writer, args []string) error {
+	var s sampling
+	h := hunter{out: out}
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	flags.Uint64Var(&s.seed, "seed", 0, "which generated mutants are tried; 0: none but the table's")
+	flags.IntVar(&s.count, "count", 300, "how many generated mutants")
+	flags.DurationVar(&h.time, "time", 0, "begin no mutant later than this; 0: try all")
+	flags.IntVar(&h.jobs, "jobs", runtime.NumCPU(), "how many are tried at the same time")
+	only := flags.String("only", "", "a regular expression: try those whose ID matches")
+	list := flags.Bool("list", false, "print what would be tried")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("reading -only: %w", err)
+	}
+	if h.root, err = moduleRoot(ctx); err != nil {
+		return err
+	}
+	src := newSource(h.root)
+	var chosen []Candidate
+	if s.seed == 0 {
+		chosen, err = src.placeProtocol()
+	} else {
+		chosen, err = chooseGenerated(ctx, out, src, s)
+	}
 	if err != nil {
 		return err
 	}
+	chosen = slices.DeleteFunc(chosen, func(c Candidate) bool { return !match.MatchString(c.ID) })
+	if *list {
+		for _, c := range chosen {
+			fmt.Fprintln(out, c.ID)
+		}
+		return nil
+	}
+	if h.graph, err = readGraph(ctx, h.root); err != nil {
+		return err
+	}
+	if h.accepted, err = readAccepted(h.root); err != nil {
+		return err
+	}
+	return h.hunt(ctx, chosen)
+}
+
+// hunter tries mutants.
+type hunter struct {
+	root     string
+	jobs     int
+	time     time.Duration // no mutant begins later; 0: all do
+	out      io.Writer
+	graph    *graph
+	accepted map[string]string // reasons by ID
+	scratch  string
+}
+
+// tally is what became of a package's mutants.
+type tally struct{ killed, survived, accepted int }
+
+// hunt tries the mutants and prints one line for each, and the sum by package. The error names those that survived
+// without a reason.
+func (h hunter) hunt(ctx context.Context, mutants []Candidate) error {
 	scratch, err := os.MkdirTemp("", "forcefence-mutants-")
 	if err != nil {
 		return fmt.Errorf("making scratch folder: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	h := hunter{source: newSource(root), scratch: scratch, quick: map[string]string{}}
-	var survivors, faults []string
-	placed := slices.DeleteFunc(slices.Clone(mutants), func(m Mutant) bool {
-		_, _, err := h.weaken(m)
-		if err != nil {
-			fmt.Fprintf(out, "NOT PLACED  %s: %v\n", m.Name, err)
-			faults = append(faults, m.Name)
-		}
-		return err != nil
-	})
-	if err := h.healthy(ctx, out, placed); err != nil {
-		return err
-	}
 	begin := time.Now()
-	var mu sync.Mutex // guards out, survivors and faults
+	var mu sync.Mutex // guards what follows, and h.out
+	tallies := map[string]*tally{}
+	var survivors []string
 	tried := 0
-	try := func(i int, m Mutant) error {
+	try := func(i int, c Candidate) error {
+		if h.time > 0 && time.Since(begin) > h.time {
+			return nil
+		}
 		start, one := time.Now(), h
 		one.scratch = filepath.Join(scratch, strconv.Itoa(i))
-		if err := os.Mkdir(one.scratch, 0o700); err != nil {
-			return fmt.Errorf("making scratch folder: %w", err)
-		}
-		by, err := one.kill(ctx, m)
+		by, err := one.kill(ctx, c)
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.ID, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		tried++
-		verdict := "killed by " + by
-		switch {
-		case err != nil:
-			verdict = "FAULTY: " + err.Error()
-			faults = append(faults, m.Name)
-		case by == "":
-			verdict = "SURVIVED"
-			survivors = append(survivors, m.Name)
+		t := tallies[c.Dir]
+		if t == nil {
+			t = &tally{}
+			tallies[c.Dir] = t
 		}
-		dir, _ := m.where()
-		fmt.Fprintf(out, "%3d/%d %5.1fs  %-24s %-66s %s\n", tried, len(placed), time.Since(start).Seconds(), dir,
-			m.Name, verdict)
+		verdict := "killed by " + by
+		switch reason := h.accepted[c.ID]; {
+		case by != "":
+			t.killed++
+		case reason != "":
+			t.accepted++
+			verdict = "ACCEPTED: " + reason
+		default:
+			t.survived++
+			verdict = fmt.Sprintf("SURVIVED at %s:%d", c.Path, c.Line)
+			survivors = append(survivors, c.ID)
+		}
+		fmt.Fprintf(h.out, "%3d/%d %5.1fs  %s  %s\n", tried, len(mutants), time.Since(start).Seconds(), c.ID, verdict)
 		return nil
 	}
 	var work errgroup.Group
-	work.SetLimit(max(1, jobs))
-	for i, m := range placed {
-		work.Go(func() error { return try(i, m) })
+	work.SetLimit(max(1, h.jobs))
+	for i, c := range mutants {
+		work.Go(func() error { return try(i, c) })
 	}
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d mutants, %d killed, %d survived, %.1f minutes\n",
-		len(mutants), len(mutants)-len(survivors)-len(faults), len(survivors), time.Since(begin).Minutes())
-	if len(survivors)+len(faults) > 0 {
-		return fmt.Errorf("no test notices: %q; cannot be tried: %q", survivors, faults)
+	sum := tally{}
+	for _, dir := range slices.Sorted(maps.Keys(tallies)) {
+		t := tallies[dir]
+		fmt.Fprintf(h.out, "%-28s %3d killed  %3d survived  %3d accepted\n", dir, t.killed, t.survived, t.accepted)
+		sum = tally{sum.killed + t.killed, sum.survived + t.survived, sum.accepted + t.accepted}
+	}
+	fmt.Fprintf(h.out, "%d mutants: %d killed (%.1f %%), %d survived, %d accepted, %.1f minutes\n", tried, sum.killed,
+		100*float64(sum.killed)/float64(max(tried, 1)), sum.survived, sum.accepted, time.Since(begin).Minutes())
+	if len(survivors) > 0 {
+		return fmt.Errorf("no test notices:\n%s", strings.Join(survivors, "\n"))
 	}
 	return nil
 }
 
-// hunter runs go over the source with a mutant laid over it.
-type hunter struct {
-	*source
-	scratch string
-	quick   map[string]string // which tests of a package to run first, by go test's arguments
-}
-
-func moduleRoot(ctx context.Context) (string, error) {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(mod))), nil
-}
-
-// healthy runs every test that is to kill a mutant without one: a test that fails anyway kills nothing. It notes which
-// of them are quick.
-func (h hunter) healthy(ctx context.Context, out io.Writer, mutants []Mutant) error {
-	done := map[string]bool{}
-	for _, m := range mutants {
-		for _, args := range testsOf(m) {
-			if done[args] {
-				continue
-			}
-			done[args] = true
-			start := time.Now()
-			failed, said, err := h.test(ctx, "", args+" -v")
-			switch {
-			case err != nil:
-				return fmt.Errorf("running go test %s without a mutant: %w", args, err)
-			case failed:
-				return fmt.Errorf("go test %s fails without a mutant:\n%s", args, said)
-			}
-			if names := quickOf(said); names != "" {
-				h.quick[args] = names
-			}
-			fmt.Fprintf(out, "        %5.1fs  passes without a mutant: %s\n", time.Since(start).Seconds(), args)
-		}
-	}
-	return nil
-}
-
-var (
-	passedTest = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([\d.]+)s\)`)
-	passedAll  = regexp.MustCompile(`(?m)^ok\s+\S+\s+([\d.]+)s`)
-)
-
-// quickOf names a package's tests that take less than half a second each, as a pattern, by what it said with -v. It
-// names none where all the others take less than two seconds, or where what all tests share takes more than one, as it
-// would be made ready twice.
-func quickOf(said string) string {
-	seconds := func(s string) float64 {
-		f, _ := strconv.ParseFloat(s, 64) // what fits the patterns and is no number counts nothing
-		return f
-	}
-	var names []string
-	slow, shared := 0.0, 0.0
-	for _, all := range passedAll.FindAllStringSubmatch(said, -1) {
-		shared += seconds(all[1])
-	}
-	for _, m := range passedTest.FindAllStringSubmatch(said, -1) {
-		took := seconds(m[2])
-		shared -= took
-		if took < 0.5 {
-			names = append(names, m[1])
-		} else {
-			slow += took
-		}
-	}
-	if names == nil || slow < 2 || shared > 1 {
-		return ""
-	}
-	return "^(" + strings.Join(names, "|") + ")$"
-}
-
-// kill returns the first test that fails with the mutant, "" if none does in time. A mutant that does not compile is an
-// error.
-func (h hunter) kill(ctx context.Context, m Mutant) (by string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	overlay, err := h.lay(m)
+// kill returns the first test that fails with the mutant; "" if none does.
+func (h hunter) kill(ctx context.Context, c Candidate) (by string, err error) {
+	overlay, err := h.lay(c)
 	if err != nil {
 		return "", err
 	}
-	for _, args := range testsOf(m) {
+	testers := c.Tests
+	if testers == nil {
+		testers = h.graph.testers(c.Dir)
+	}
+	for _, args := range testers {
 		failed, said, err := h.test(ctx, overlay, args)
-		switch {
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return "", nil
-		case err != nil:
+		if err != nil {
 			return "", err
-		case failed:
+		} else if failed {
 			return killer(said), nil
 		}
 	}
 	return "", nil
 }
 
-// lay writes the mutated file and the overlay that puts it in its place.
-func (h hunter) lay(m Mutant) (overlay string, err error) {
-	path, weaker, err := h.weaken(m)
+// lay writes the changed file, and the overlay that puts it in its place.
+func (h hunter) lay(c Candidate) (overlay string, err error) {
+	text, err := c.text()
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(h.scratch, filepath.Base(path))
-	table, err := json.Marshal(map[string]any{"Replace": map[string]string{path: file}})
+	file := filepath.Join(h.scratch, filepath.Base(c.Path))
+	table, err := json.Marshal(map[string]any{"Replace": map[string]string{c.Path: file}})
 	if err != nil {
 		return "", fmt.Errorf("writing overlay: %w", err)
 	}
 	overlay = filepath.Join(h.scratch, "overlay.json")
-	if err := errors.Join(os.WriteFile(file, []byte(weaker), 0o600), os.WriteFile(overlay, table, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(h.scratch, 0o700), os.WriteFile(file, []byte(text), 0o600),
+		os.WriteFile(overlay, table, 0o600)); err != nil {
 		return "", fmt.Errorf("writing overlay: %w", err)
 	}
 	return overlay, nil
 }
 
-// inTurn runs a test's program twice: its quick tests, and if they pass the others.
-const inTurn = `#!/bin/sh
-"$@" -test.run '%[1]s' && exec "$@" -test.skip '%[1]s'
-`
-
-// test runs go test and reports whether a test failed, as opposed to go. The quick tests of the package come first.
+// test runs go test, and reports whether a test failed, as opposed to go. What takes longer than limit has hung, which
+// no test lets pass.
 func (h hunter) test(ctx context.Context, overlay, args string) (failed bool, said string, err error) {
-	flags := []string{"test", "-count=1", "-vet=off", "-failfast", "-ldflags=-s -w"} // links in half the time
-	if names := h.quick[args]; names != "" {
-		script := filepath.Join(h.scratch, "inturn")
-		if err := os.WriteFile(script, fmt.Appendf(nil, inTurn, names), 0o700); err != nil {
-			return false, "", fmt.Errorf("writing script: %w", err)
-		}
-		flags = append(flags, "-exec="+script)
-	}
-	said, err = h.goTool(ctx, overlay, append(flags, strings.Fields(args)...)...)
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	said, err = h.goTool(within, overlay, append([]string{"test", "-count=1", "-vet=off", "-failfast",
+		"-ldflags=-s -w"}, strings.Fields(args)...)...) // links in half the time
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
 		return false, said, nil
+	case errors.Is(within.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
+		return true, "--- FAIL: time-out (" + args + ")\n", nil
 	case strings.Contains(said, "[build failed]"):
 		return false, said, fmt.Errorf("does not compile: go test %s: %w\n%s", args, err, said)
 	case errors.As(err, &exit) && ctx.Err() == nil && strings.Contains(said, "FAIL") &&

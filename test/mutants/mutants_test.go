@@ -2,209 +2,231 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"go/ast"
-	"go/importer"
-	"go/parser"
-	"go/types"
-	"io"
+	"flag"
+	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// The list keeps up with the source: each mutant has its place there, and changes something.
-func TestMutantsApply(t *testing.T) {
-	src := newSource("../..")
-	names := map[string]bool{}
-	for _, m := range Mutants {
-		if names[m.Name] {
-			t.Errorf("%s: two mutants of that name", m.Name)
-		}
-		names[m.Name] = true
-		if path, got, err := src.weaken(m); err != nil {
-			t.Errorf("%s: %v", m.Name, err)
-		} else if dir, _ := m.where(); got == src.pkgs[dir][path].text {
-			t.Errorf("%s: changes nothing", m.Name)
-		}
-		if len(testsOf(m)) == 0 {
-			t.Errorf("%s: no tests", m.Name)
-		}
-	}
-	if len(Mutants) < 20 {
-		t.Errorf("got %d mutants, want 20 at least", len(Mutants))
-	}
-}
+var update = flag.Bool("update", false, "write testdata/sample.txt")
 
-// Each mutant compiles: it is type-checked against what go has compiled of the packages that it imports, which takes
-// milliseconds where a build takes a second.
-func TestMutantsCompile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs go")
-	}
+func newTestSource(t *testing.T) *source {
+	t.Helper()
 	root, err := moduleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := newSource(root)
-	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
-	for _, m := range Mutants {
-		if dir, _ := m.where(); !slices.Contains(args, "./"+dir) {
-			args = append(args, "./"+dir)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = root
-	listed, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
-	} else if err != nil {
+	return newSource(root)
+}
+
+// Each kind of change is found where it can be made, and nothing is done to texts, logs and locks.
+func TestCandidates(t *testing.T) {
+	const dir, golden = "test/mutants/testdata/sample", "testdata/sample.txt"
+	g, err := newGenerator(t.Context(), newTestSource(t), []string{dir})
+	if err != nil {
 		t.Fatal(err)
 	}
-	exports := map[string]string{} // by import path
-	for line := range strings.Lines(string(listed)) {
-		path, file, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		exports[path] = file
+	list, err := g.candidates(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	imports := importer.ForCompiler(src.fset, "gc",
-		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	for _, m := range Mutants {
-		path, weaker, err := src.weaken(m)
+	var got strings.Builder
+	for _, c := range list {
+		ok, err := g.compiles(c)
 		if err != nil {
-			continue // TestMutantsApply tells
+			t.Fatal(err)
 		}
-		mutant, err := parser.ParseFile(src.fset, path, weaker, parser.SkipObjectResolution)
+		fmt.Fprintf(&got, "%5t %s\n", ok, strings.TrimPrefix(c.ID, dir+"."))
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("candidates and whether they compile (-want +got):\n%s", diff)
+	}
+}
+
+// The table keeps up with the source: each mutant has its place, compiles, and every invariant of the design has one.
+func TestProtocol(t *testing.T) {
+	src := newTestSource(t)
+	list, err := src.placeProtocol()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) > 80 {
+		t.Errorf("the table has %d mutants, want 80 at most: generate the others", len(list))
+	}
+	design, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(design), "\n## Invariants\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, n := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(section, -1) {
+		if !slices.ContainsFunc(list, func(c Candidate) bool { return strings.HasPrefix(c.ID, "invariant "+n[1]+": ") }) {
+			t.Errorf("invariant %s has no mutant", n[1])
+		}
+	}
+	names := map[string]bool{}
+	var dirs []string
+	for _, c := range list {
+		if names[c.ID] {
+			t.Errorf("%s: two mutants of that name", c.ID)
+		}
+		names[c.ID] = true
+		if !slices.Contains(dirs, c.Dir) {
+			dirs = append(dirs, c.Dir)
+		}
+	}
+	if testing.Short() {
+		t.Skip("compiles")
+	}
+	g, err := newGenerator(t.Context(), src, dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if ok, err := g.compiles(c); err != nil || !ok {
+			t.Errorf("%s does not compile: %v", c.ID, err)
+		}
+	}
+}
+
+// What is accepted still exists.
+func TestAccepted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads the types of all packages")
+	}
+	src := newTestSource(t)
+	reasons, err := readAccepted(src.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGenerator(t.Context(), src, mutated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range mutated {
+		list, err := g.candidates(dir)
 		if err != nil {
-			t.Errorf("%s: %v", m.Name, err)
-			continue
+			t.Fatal(err)
 		}
-		dir, _ := m.where()
-		all := []*ast.File{mutant}
-		for other, f := range src.pkgs[dir] {
-			if other != path {
-				all = append(all, f.tree)
-			}
+		for _, c := range list {
+			delete(reasons, c.ID)
 		}
-		var faults bytes.Buffer
-		conf := types.Config{Importer: imports, Error: func(err error) { faults.WriteString("\n\t" + err.Error()) }}
-		if _, err := conf.Check(dir, src.fset, all, nil); err != nil {
-			t.Errorf("%s: does not compile:%s", m.Name, &faults)
+	}
+	for id := range reasons {
+		t.Errorf("%s has no such candidate: %s", accepted, id)
+	}
+}
+
+func TestMatchTokens(t *testing.T) {
+	for _, tc := range []struct {
+		name, text, pattern string
+		n                   int
+		body                string
+	}{
+		{"the same", "a == b", "a==b", 3, ""},
+		{"layout and comments", "a ==\n\tb // why", "a == b", 3, ""},
+		{"other code", "a == c", "a == b", 0, ""},
+		{"a part", "a == b && c", "a == b", 3, ""},
+		{"too long", "a ==", "a == b", 0, ""},
+		{"a body", "if a { b(); if c { d() } } e()", "if a { ... }", 15, " b(); if c { d() } "},
+		{"a body that does not end", "if a { b()", "if a { ... }", 0, ""},
+	} {
+		n, body := matchTokens(tokensOf(tc.text, 0), tokensOf(tc.pattern, 0))
+		if n != tc.n || n > 0 && tc.text[body.from:body.to] != tc.body {
+			t.Errorf("%s: got %d tokens, body %v, want %d, body %q", tc.name, n, body, tc.n, tc.body)
+		}
+	}
+}
+
+// The nearest tests come first: a package's own, then those of packages that import it, then the simulation.
+func TestTesters(t *testing.T) {
+	g := &graph{module: "m", pkgs: []imports{
+		{ImportPath: "m/far", Imports: []string{"m/near"}, TestImports: []string{"testing"}},
+		{ImportPath: "m/near", Imports: []string{"m/it"}, TestImports: []string{"testing"}},
+		{ImportPath: "m/it", TestImports: []string{"testing"}},
+		{ImportPath: "m/other", TestImports: []string{"testing"}},
+		{ImportPath: "m/untested", Imports: []string{"m/it"}},
+		{ImportPath: "m/outside", XTestImports: []string{"m/it"}},
+		{ImportPath: "m/test/integration", Imports: []string{"m/far"}, TestImports: []string{"testing"}},
+		{ImportPath: "m/test/sim", Imports: []string{"m/far"}, TestImports: []string{"testing"}},
+	}}
+	want := []string{"./it -short", "./it", "./outside -short", "./near -short", "./far -short", simulation}
+	if diff := cmp.Diff(want, g.testers("it")); diff != "" {
+		t.Errorf("testers (-want +got):\n%s", diff)
+	}
+}
+
+// A test that fails kills, and nothing else does.
+func TestHunt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go")
+	}
+	src := newTestSource(t)
+	graph, err := readGraph(t.Context(), src.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []string{"./kubelet-admit/admit"}
+	var list []Candidate
+	for _, m := range []protocolMutant{
+		{name: "killed", in: "kubelet-admit/admit.Decide", old: "!n.ReadySeen", new: "false", tests: tests},
+		{name: "survives", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"node is free"`, tests: tests},
+		{name: "accepted", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"it is free"`, tests: tests},
+	} {
+		c, err := src.place(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	var out bytes.Buffer
+	h := hunter{root: src.root, jobs: 1, out: &out, graph: graph, accepted: map[string]string{"accepted": "text for people"}}
+	err = h.hunt(t.Context(), list)
+	if err == nil || !strings.HasSuffix(err.Error(), "no test notices:\nsurvives") {
+		t.Errorf("got error %v, want the one that survives", err)
+	}
+	want := regexp.MustCompile(`(?s)killed  killed by TestDecide.*survives  SURVIVED.*accepted  ACCEPTED: text for people.*` +
+		`kubelet-admit/admit +1 killed +1 survived +1 accepted\n3 mutants: 1 killed \(33\.3 %\), 1 survived, 1 accepted`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("got\n%s, want\n%s", &out, want)
+	}
+	for name, c := range map[string]Candidate{
+		"does not compile": func() Candidate { c := list[0]; c.New = "nobody"; return c }(),
+		"go test ./nowhere": func() Candidate {
+			c := list[0]
+			c.Tests = []string{"./nowhere"}
+			return c
+		}(),
+	} {
+		if err := h.hunt(t.Context(), []Candidate{c}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got error %v, want %q", err, name)
 		}
 	}
 }
 
 func TestKiller(t *testing.T) {
 	for said, want := range map[string]string{
-		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n": "" +
-			"TestStep/off",
-		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n": "TestA",
-		"--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n": "" +
-			"seed 17 (held): invariant 10",
+		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n": "TestStep/off",
+		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                               "TestA",
+		"--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n": "seed 17 (held): invariant 10",
 		"panic: runtime error\nFAIL\n": "a crash",
 	} {
 		if got := killer(said); got != want {
 			t.Errorf("killer(%q): got %q, want %q", said, got, want)
 		}
-	}
-}
-
-func TestQuickOf(t *testing.T) {
-	for _, tc := range []struct{ name, said, want string }{
-		{"the slow ones wait", "=== RUN   TestA\n--- PASS: TestA (0.10s)\n    --- PASS: TestA/x (0.10s)\n--- PASS: " +
-			"FuzzB (0.00s)\n--- PASS: TestC (7.00s)\n--- SKIP: TestD (0.00s)\nok  \tx/y\t7.400s\n", "^(TestA|FuzzB)$"},
-		{"none is slow", "--- PASS: TestA (0.10s)\n--- PASS: TestC (1.00s)\nok  \tx/y\t1.100s\n", ""},
-		{"all are slow", "--- PASS: TestC (3.00s)\nok  \tx/y\t3.100s\n", ""},
-		{"some run beside each other", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\n--- PASS: TestD " +
-			"(3.00s)\nok  \tx/y\t3.100s\n", "^(TestA)$"},
-		{"what they share takes long", "--- PASS: TestA (0.10s)\n--- PASS: TestC (3.00s)\nok  \tx/y\t9.000s\n", ""},
-	} {
-		if got := quickOf(tc.said); got != tc.want {
-			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
-		}
-	}
-}
-
-// What is quick goes first, and what is not still has its say.
-func TestQuickTestsFirst(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs go")
-	}
-	root, err := moduleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := Mutant{In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false",
-		Tests: []string{"./kubelet-admit/admit"}}
-	for _, quick := range []string{"^(TestDecide)$", "^(TestNobody)$"} {
-		h := hunter{source: newSource(root), scratch: t.TempDir(), quick: map[string]string{m.Tests[0]: quick}}
-		if by, err := h.kill(t.Context(), m); err != nil || !strings.HasPrefix(by, "TestDecide") {
-			t.Errorf("quick are %s: got killed by %q (%v), want TestDecide", quick, by, err)
-		}
-	}
-}
-
-// A test that does not run is no killer.
-func TestOnlyFailuresKill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs go")
-	}
-	root, err := moduleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := hunter{source: newSource(root), scratch: t.TempDir()}
-	const in = "kubelet-admit/admit.Decide"
-	tests := []string{"./kubelet-admit/admit"}
-	for _, tc := range []struct {
-		name string
-		m    Mutant
-		want string // of the result
-		err  string // of the error
-	}{
-		{"survives",
-			Mutant{In: "kubelet-admit/admit.Clear", Old: `"node is not marked"`, New: `"node is free"`, Tests: tests},
-			"", ""},
-		{"killed", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: tests}, "TestDecide", ""},
-		{"does not compile", Mutant{In: in, Old: "!n.ReadySeen", New: "nobody", Tests: tests}, "", "does not compile"},
-		{"is not there", Mutant{In: in, Old: "n.Nothing", New: "", Tests: tests}, "", "does not stand in"},
-		{"a test that is not there", Mutant{In: in, Old: "!n.ReadySeen", New: "false", Tests: []string{"./nowhere"}},
-			"", "go test ./nowhere"},
-	} {
-		by, err := h.kill(t.Context(), tc.m)
-		switch {
-		case tc.err == "" && err != nil, tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
-			t.Errorf("%s: got error %v, want %q", tc.name, err, tc.err)
-		case !strings.HasPrefix(by, tc.want) || tc.want == "" && by != "":
-			t.Errorf("%s: got killed by %q, want %q", tc.name, by, tc.want)
-		}
-	}
-}
-
-// Mutants without a place are reported first, all of them; the others are tried, and the run fails.
-func TestUnplacedMutantsAreReported(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs go")
-	}
-	tests := []string{"./kubelet-admit/admit"}
-	var out bytes.Buffer
-	err := hunt(t.Context(), &out, []Mutant{
-		{Name: "moved", In: "kubelet-admit/admit.Undecide", Old: "!n.ReadySeen", New: "false"},
-		{Name: "placed", In: "kubelet-admit/admit.Decide", Old: "!n.ReadySeen", New: "false", Tests: tests},
-		{Name: "gone", In: "kubelet-admit/admit.Decide", Old: "n.Nothing", New: "false", Tests: tests},
-	}, 2)
-	want := regexp.MustCompile(`^NOT PLACED  moved: kubelet-admit/admit declares no Undecide \(but in Decide\)
-NOT PLACED  gone: does not stand in kubelet-admit/admit.Decide: n.Nothing
- .* passes without a mutant: ./kubelet-admit/admit
-  1/1 .* killed by TestDecide.*
-3 mutants, 1 killed, 0 survived, .*
-$`)
-	if !want.MatchString(out.String()) {
-		t.Errorf("got\n%s, want\n%s", &out, want)
-	}
-	if err == nil || !strings.Contains(err.Error(), `cannot be tried: ["moved" "gone"]`) {
-		t.Errorf("got error %v, want the two that have no place", err)
 	}
 }
