@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,21 +27,51 @@ type object interface {
 	metav1.Object
 }
 
-// mirror is a local copy of all objects of one type, which a reflector keeps. It calls on for every change, from one
-// goroutine, in order.
+// mirror is a local copy of all objects of one type, which a reflector keeps. It calls on and the watchers for every
+// change, from one goroutine, in order.
 type mirror[T object] struct {
 	from   cache.ListerWatcher
 	on     func(obj T, deleted bool)
 	listed chan struct{} // closed after the first list
 
+	telling  sync.Mutex // held while a change is stored and told; guards watchers
+	watchers map[*watcher]bool
+
 	mu    sync.RWMutex // guards items
 	items map[string]T // by namespace/name
+}
+
+// watcher is who called Cluster.Watch.
+type watcher struct {
+	see func(obj metav1.Object, deleted bool)
 }
 
 func newMirror[T object](from cache.Getter, resource string) *mirror[T] {
 	return &mirror[T]{
 		from: cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything()),
-		on:   func(T, bool) {}, listed: make(chan struct{}), items: map[string]T{},
+		on:   func(T, bool) {}, listed: make(chan struct{}), watchers: map[*watcher]bool{}, items: map[string]T{},
+	}
+}
+
+func (m *mirror[T]) watch(w *watcher) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	m.watchers[w] = true
+	for _, obj := range m.all() {
+		w.see(obj, false)
+	}
+}
+
+func (m *mirror[T]) unwatch(w *watcher) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	delete(m.watchers, w)
+}
+
+func (m *mirror[T]) tell(obj T, deleted bool) { // with telling held
+	m.on(obj, deleted)
+	for w := range m.watchers {
+		w.see(obj, deleted)
 	}
 }
 
@@ -88,20 +119,24 @@ func (m *mirror[T]) Add(obj any) error { return m.Update(obj) }
 // Update stores an object.
 func (m *mirror[T]) Update(obj any) error {
 	o := obj.(T)
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	m.items[key(o)] = o
 	m.mu.Unlock()
-	m.on(o, false)
+	m.tell(o, false)
 	return nil
 }
 
 // Delete removes an object.
 func (m *mirror[T]) Delete(obj any) error {
 	o := obj.(T)
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	delete(m.items, key(o))
 	m.mu.Unlock()
-	m.on(o, true)
+	m.tell(o, true)
 	return nil
 }
 
@@ -111,18 +146,20 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 	for _, obj := range list {
 		fresh[key(obj.(T))] = obj.(T)
 	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
 	m.mu.Lock()
 	old := m.items
 	m.items = fresh
 	m.mu.Unlock()
 	for k, o := range old {
 		if f, ok := fresh[k]; !ok || f.GetUID() != o.GetUID() {
-			m.on(o, true)
+			m.tell(o, true)
 		}
 	}
 	for k, f := range fresh {
 		if o, ok := old[k]; !ok || o.GetResourceVersion() != f.GetResourceVersion() {
-			m.on(f, false)
+			m.tell(f, false)
 		}
 	}
 	select {
@@ -132,6 +169,8 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 	}
 	return nil
 }
+
+func (m *mirror[T]) firstList() <-chan struct{} { return m.listed }
 
 // Resync does nothing: no object is reported without a change.
 func (m *mirror[T]) Resync() error { return nil }
@@ -144,6 +183,8 @@ type hub struct {
 	claims      *mirror[*corev1.PersistentVolumeClaim]
 	volumes     *mirror[*corev1.PersistentVolume]
 	attachments *mirror[*storagev1.VolumeAttachment]
+	leases      *mirror[*coordinationv1.Lease]
+	events      *mirror[*corev1.Event]
 }
 
 func newHub(k kubernetes.Interface) *hub {
@@ -153,26 +194,52 @@ func newHub(k kubernetes.Interface) *hub {
 		claims:      newMirror[*corev1.PersistentVolumeClaim](core, "persistentvolumeclaims"),
 		volumes:     newMirror[*corev1.PersistentVolume](core, "persistentvolumes"),
 		attachments: newMirror[*storagev1.VolumeAttachment](storage, "volumeattachments"),
+		leases:      newMirror[*coordinationv1.Lease](k.CoordinationV1().RESTClient(), "leases"),
+		events:      newMirror[*corev1.Event](core, "events"),
 	}
+}
+
+// follower is a mirror of any type.
+type follower interface {
+	follow(ctx context.Context)
+	firstList() <-chan struct{}
+	watch(w *watcher)
+	unwatch(w *watcher)
+}
+
+func (h *hub) all() []follower {
+	return []follower{h.pods, h.nodes, h.claims, h.volumes, h.attachments, h.leases, h.events}
 }
 
 // start follows everything and returns once each type was listed.
 func (h *hub) start(ctx, run context.Context, wg *sync.WaitGroup) error {
-	for _, follow := range []func(context.Context){
-		h.pods.follow, h.nodes.follow, h.claims.follow, h.volumes.follow, h.attachments.follow,
-	} {
-		wg.Go(func() { follow(run) })
+	for _, m := range h.all() {
+		wg.Go(func() { m.follow(run) })
 	}
-	for _, listed := range []chan struct{}{
-		h.pods.listed, h.nodes.listed, h.claims.listed, h.volumes.listed, h.attachments.listed,
-	} {
+	for _, m := range h.all() {
 		select {
-		case <-listed:
+		case <-m.firstList():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// Watch has see called with every pod, Node, claim, volume, VolumeAttachment, Lease and Event that there is, and with
+// each that changes from then on, until stop. Calls for one type come in order. While the API server is away, several
+// changes may become one. see must return soon: the simulated kubelets wait for it. It must not change what it gets,
+// nor call stop.
+func (c *Cluster) Watch(see func(obj metav1.Object, deleted bool)) (stop func()) {
+	w := &watcher{see: see}
+	for _, m := range c.hub.all() {
+		m.watch(w)
+	}
+	return func() {
+		for _, m := range c.hub.all() {
+			m.unwatch(w)
+		}
+	}
 }
 
 // pause waits, or returns false as soon as ctx ends.

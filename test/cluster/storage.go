@@ -52,6 +52,9 @@ func (a *Attacher) SetDelays(attach, detach time.Duration) {
 	}
 }
 
+// ResetDelays sets the delays to those of Options.
+func (a *Attacher) ResetDelays() { a.SetDelays(a.c.opts.AttachDelay, a.c.opts.DetachDelay) }
+
 func newAttacher(c *Cluster) *Attacher {
 	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, time.Second)
 	return &Attacher{

@@ -87,14 +87,14 @@ type Fault struct {
 
 // BMC is a Redfish service in front of machines. It is safe for concurrent use.
 type BMC struct {
-	dc       *DataCenter
-	machines []*Machine
-	url      string
-	server   *http.Server
+	dc     *DataCenter
+	url    string
+	server *http.Server
 
 	fingerprint string
 
 	mu       sync.Mutex // guards what follows
+	machines []*Machine
 	fault    Fault
 	healed   chan struct{} // closed when the fault is replaced: stuck answers end
 	conns    map[net.Conn]struct{}
@@ -118,13 +118,13 @@ type Request struct {
 // had.
 func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 	b := &BMC{
-		dc: dc, machines: slices.Clone(machines),
+		dc:     dc,
 		healed: make(chan struct{}), conns: map[net.Conn]struct{}{}, sessions: map[string]string{},
 		changed: make(chan struct{}),
 		events:  events{streams: map[chan []byte]struct{}{}, subscriptions: map[string]Subscription{}},
 	}
 	for _, m := range machines {
-		m.OnChange(b.tell)
+		b.Add(m)
 	}
 	dc.mu.Lock()
 	defer dc.mu.Unlock()
@@ -174,6 +174,20 @@ func (dc *DataCenter) AddBMC(machines ...*Machine) *BMC {
 		_ = b.server.ServeTLS(listener, "", "") // ends with Close
 	}()
 	return b
+}
+
+// Add puts the BMC in front of another machine.
+func (b *BMC) Add(m *Machine) {
+	b.mu.Lock()
+	b.machines = append(b.machines, m)
+	b.mu.Unlock()
+	m.OnChange(b.tell)
+}
+
+func (b *BMC) fronted() []*Machine {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.machines)
 }
 
 // URL returns the BMC's address, https://127.0.0.1:port.

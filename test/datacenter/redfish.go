@@ -148,7 +148,7 @@ func wait[T any](ctx context.Context, c <-chan T) bool {
 
 // route finds the machine a path is about, and which part of it: "system", "reset" (its action) or "chassis".
 func (b *BMC) route(path string) (m *Machine, part string) {
-	for _, m := range b.machines {
+	for _, m := range b.fronted() {
 		switch path {
 		case systemPath(m):
 			return m, "system"
@@ -267,21 +267,22 @@ func root(f Fault) object {
 // systems is the collection, or one page of it.
 func (b *BMC) systems(r *http.Request) object {
 	first, _ := strconv.Atoi(r.URL.Query().Get("$skip"))
-	first = min(max(first, 0), len(b.machines))
-	last := len(b.machines)
+	machines := b.fronted()
+	first = min(max(first, 0), len(machines))
+	last := len(machines)
 	if size := b.dc.opts.PageSize; size > 0 {
 		last = min(first+size, last)
 	}
 	members := []object{}
-	for _, m := range b.machines[first:last] {
+	for _, m := range machines[first:last] {
 		members = append(members, link(systemPath(m)))
 	}
 	o := object{
 		"@odata.id": systemsPath, "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection",
 		"Name":                "Systems",
-		"Members@odata.count": len(b.machines), "Members": members,
+		"Members@odata.count": len(machines), "Members": members,
 	}
-	if last < len(b.machines) {
+	if last < len(machines) {
 		o["Members@odata.nextLink"] = fmt.Sprintf("%s?$skip=%d", systemsPath, last)
 	}
 	return o

@@ -27,10 +27,10 @@ func (w *World) checks(r *Round) []check {
 	return []check{
 		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's",
 			allPods),
-			func(context.Context) string { return w.discrepancy() }},
+			func(context.Context) string { return w.Discrepancy(namespace, apps) }},
 		{"at no moment did two copies of a StatefulSet's pod run, or two machines write to or hold a volume",
 			func(context.Context) string {
-				if v := w.c.Ledger().Violations(); len(v) > 0 {
+				if v := w.Ledger().Violations(); len(v) > 0 {
 					return fmt.Sprintf("%s (%d in all)", v[0], len(v))
 				}
 				return ""
@@ -69,20 +69,20 @@ func eventually(ctx context.Context, test func(context.Context) string) (problem
 }
 
 func (w *World) checkAttachments(ctx context.Context) string {
-	attachments, err := w.attachments(ctx)
+	attachments, err := w.Attachments(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	nodes := map[string]string{}
-	for _, p := range w.c.Pods(namespace) {
+	for _, p := range w.Pods(namespace) {
 		nodes[p.Name] = p.Spec.NodeName
 	}
 	for _, a := range attachments {
 		switch {
-		case a.deleting:
-			return fmt.Sprintf("that of %s's volume to %s is still going", a.pod, a.node)
-		case nodes[a.pod] != a.node:
-			return fmt.Sprintf("the volume of %s, which is on %s, is attached to %s", a.pod, nodes[a.pod], a.node)
+		case a.Deleting:
+			return fmt.Sprintf("that of %s's volume to %s is still going", a.Pod, a.Node)
+		case nodes[a.Pod] != a.Node:
+			return fmt.Sprintf("the volume of %s, which is on %s, is attached to %s", a.Pod, nodes[a.Pod], a.Node)
 		}
 	}
 	if len(attachments) != dbPods {
@@ -92,7 +92,7 @@ func (w *World) checkAttachments(ctx context.Context) string {
 }
 
 func (w *World) checkMark(ctx context.Context, r *Round) string {
-	nodes, err := w.c.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := w.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err.Error()
 	}
@@ -125,7 +125,7 @@ func marked(n *corev1.Node) bool {
 // runs are the nodes that a pod really runs on.
 func (w *World) runs(uid types.UID) []string {
 	var out []string
-	for _, r := range w.c.Ledger().Running() {
+	for _, r := range w.Ledger().Running() {
 		if r.UID == uid {
 			out = append(out, r.Node)
 		}

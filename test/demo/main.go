@@ -152,7 +152,7 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 		return err
 	}
 	done("etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
-	done = s.Step("%d machines, %s", nodeCount, w.power.Machines())
+	done = s.Step("%d machines, %s", nodeCount, w.Power.Machines())
 	if err := w.addNodes(ctx); err != nil {
 		return err
 	}
@@ -186,14 +186,14 @@ func keep(ctx context.Context, w *World, s *Screen) error {
 		return err
 	}
 	s.Say("kubeconfig: %s", w.file("kubeconfig"))
-	s.Say("%s", w.power.Help(w.out))
+	s.Say("%s", w.Power.Help(w.out))
 	s.Say(`
   Look around:
     %s --kubeconfig %s get nodes
     the status page, http://127.0.0.1:%d, with the token that this prints:
     %[1]s --kubeconfig %[2]s create token forcefence-status --audience forcefence.io/status --duration 1h
   forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`,
-		w.c.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
+		w.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
 	<-ctx.Done()
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/world"
 )
 
 // patience is how long one thing may take before the demo fails.
@@ -80,7 +81,7 @@ func (d *Demo) play(ctx context.Context, number int) error {
 
 // begin looks at the node and makes its round.
 func (d *Demo) begin(ctx context.Context, number int, node string) (*Round, error) {
-	n, err := d.w.c.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	n, err := d.w.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading node: %w", err)
 	}
@@ -91,7 +92,7 @@ func (d *Demo) begin(ctx context.Context, number int, node string) (*Round, erro
 	if len(victims) != movable {
 		return nil, fmt.Errorf("%s has %d pods to move, want %d", node, len(victims), movable)
 	}
-	return NewRound(number, n, taint.DefaultKey, d.w.power.Device(), victims, d.s.Event, d.s.Note), nil
+	return NewRound(number, n, taint.DefaultKey, d.w.Power.Device(), victims, d.s.Event, d.s.Note), nil
 }
 
 // follow runs f while everything that is seen goes to the round and its lines to the screen.
@@ -149,7 +150,7 @@ func (d *Demo) powerCut(ctx context.Context, r *Round) error {
 
 // cut takes the machine's power, which begins the round.
 func (d *Demo) cut(r *Round) error {
-	runs := len(d.w.c.Node(r.node).Running())
+	runs := len(d.w.Host(r.node).Running())
 	d.w.OnPower(func(node string, at time.Time, on bool) {
 		switch {
 		case node != r.node:
@@ -169,33 +170,33 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 	d.s.Say("\n  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, "+
 		"so a second copy", r.node)
 	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.",
-		d.w.power.Device())
+		d.w.Power.Device())
 	if err := d.picture(ctx, r.node, "falls silent now"); err != nil {
 		return err
 	}
-	runs := len(d.w.c.Node(r.node).Running())
-	before, err := d.w.attachments(ctx)
+	runs := len(d.w.Host(r.node).Running())
+	before, err := d.w.Attachments(ctx)
 	if err != nil {
 		return err
 	}
 	d.w.OnPower(func(node string, at time.Time, on bool) {
 		if node == r.node && !on {
 			r.Power(at, false,
-				fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.power.Device(), runs))
+				fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.Power.Device(), runs))
 		}
 	})
 	begun := time.Now()
 	r.Begin(begun)
 	r.Note(begun, fmt.Sprintf("the last heartbeat of %s; its %d pods run on", r.node, runs))
-	d.w.c.Node(r.node).StopHeartbeats()
+	d.w.Host(r.node).StopHeartbeats()
 
 	limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not seen after %s", patience))
 	defer cancel()
-	if err := d.w.c.WaitNode(limit, r.node, poweredOnNotReady); err != nil {
+	if err := d.w.WaitNode(limit, r.node, poweredOnNotReady); err != nil {
 		return fmt.Errorf("%w: forcefence does not set its condition: %w", errCheck, err)
 	}
 	r.Note(time.Now(), fmt.Sprintf("forcefence asked the %s, which says that the machine is on: Node condition "+
-		"forcefence.io/PoweredOnNotReady is True", d.w.power.Device()))
+		"forcefence.io/PoweredOnNotReady is True", d.w.Power.Device()))
 	text := ""
 	err = cluster.Until(limit, func(context.Context) (ok bool, _ error) {
 		text, ok = d.w.watch.NodeEvent(r.node, "PoweredOnNotReady")
@@ -205,7 +206,7 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 		return fmt.Errorf("%w: forcefence sends no Event PoweredOnNotReady: %w", errCheck, err)
 	}
 	r.Note(time.Now(), fmt.Sprintf("Event PoweredOnNotReady: %q", text))
-	if err := d.w.c.WaitNode(limit, r.node, cluster.IsNotReady); err != nil {
+	if err := d.w.WaitNode(limit, r.node, cluster.IsNotReady); err != nil {
 		return fmt.Errorf("waiting for NotReady: %w", err)
 	}
 	if !wait(ctx, quiet) {
@@ -228,7 +229,7 @@ func (d *Demo) silence(ctx context.Context, r *Round) error {
 }
 
 // untouched checks that nothing was done to any pod or attachment since the round began.
-func (d *Demo) untouched(ctx context.Context, r *Round, before []attachment, runs int) error {
+func (d *Demo) untouched(ctx context.Context, r *Round, before []world.Attachment, runs int) error {
 	if did := d.w.watch.Touched(); len(did) > 0 {
 		return fmt.Errorf("%w: the machine is on, and yet: %s (%d such things)", errCheck, did[0], len(did))
 	}
@@ -240,19 +241,19 @@ func (d *Demo) untouched(ctx context.Context, r *Round, before []attachment, run
 		return fmt.Errorf("%w: %d of %d pods are still those that were there when the node fell silent", errCheck, now,
 			movable)
 	}
-	after, err := d.w.attachments(ctx)
+	after, err := d.w.Attachments(ctx)
 	if err != nil {
 		return err
 	}
 	for _, a := range before {
 		if !slices.Contains(after, a) {
-			return fmt.Errorf("%w: the attachment of %s's volume to %s changed", errCheck, a.pod, a.node)
+			return fmt.Errorf("%w: the attachment of %s's volume to %s changed", errCheck, a.Pod, a.Node)
 		}
 	}
-	if have := len(d.w.c.Node(r.node).Running()); have != runs {
+	if have := len(d.w.Host(r.node).Running()); have != runs {
 		return fmt.Errorf("%w: %d pods run on %s, want %d", errCheck, have, r.node, runs)
 	}
-	n, err := d.w.c.Client().CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
+	n, err := d.w.Client().CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading node: %w", err)
@@ -266,7 +267,7 @@ func (d *Demo) untouched(ctx context.Context, r *Round, before []attachment, run
 
 // victimUIDs counts the pods of the round's beginning that are on the node, untouched, by a live list.
 func (d *Demo) victimUIDs(ctx context.Context, r *Round) (int, error) {
-	pods, err := d.w.c.Client().CoreV1().Pods(namespace).
+	pods, err := d.w.Client().CoreV1().Pods(namespace).
 		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.node})
 	if err != nil {
 		return 0, fmt.Errorf("listing pods: %w", err)
@@ -290,8 +291,8 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 	if err := d.picture(ctx, r.node, "loses its power now, and gets it back soon"); err != nil {
 		return err
 	}
-	d.w.c.Attacher().SetDelays(attach, slow)
-	defer d.w.c.Attacher().SetDelays(attach, attach)
+	d.w.Attacher().SetDelays(attach, slow)
+	defer d.w.Attacher().ResetDelays()
 	if err := d.cut(r); err != nil {
 		return err
 	}
@@ -308,10 +309,7 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 		return err
 	}
 	r.Note(time.Now(), "forcefence is frozen here (SIGSTOP), so that the machine meets the middle of the eviction")
-	err := d.w.machine(r.node).PowerOn(ctx)
-	if err == nil {
-		err = d.booted(ctx, r.node)
-	}
+	err := d.booted(ctx, r.node)
 	if again := d.w.fence.Resume(); err == nil {
 		err = again
 	}
@@ -364,8 +362,8 @@ func (d *Demo) replaced(ctx context.Context, r *Round) error {
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
 		n := 0
 		here = 0
-		for _, p := range d.w.c.ReadyPods(namespace) {
-			if daemon(p) || len(d.w.runs(p.UID)) != 1 {
+		for _, p := range d.w.ReadyPods(namespace) {
+			if world.IsControlledBy(p, "DaemonSet") || len(d.w.runs(p.UID)) != 1 {
 				continue
 			}
 			n++
@@ -377,7 +375,7 @@ func (d *Demo) replaced(ctx context.Context, r *Round) error {
 		return n == movable, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %s, %s: %w", errCheck, last, d.w.discrepancy(), err)
+		return fmt.Errorf("%w: %s, %s: %w", errCheck, last, d.w.Discrepancy(namespace, apps), err)
 	}
 	detail := fmt.Sprintf("all %d pods run on the other five machines", movable)
 	if here > 0 {
@@ -394,9 +392,6 @@ func (d *Demo) after(ctx context.Context, r *Round) error {
 	}
 	if m := d.w.machine(r.node); !m.Running() {
 		done := d.s.Step("a person repairs %s and powers it on", r.node)
-		if err := m.PowerOn(ctx); err != nil {
-			return err
-		}
 		if err := d.booted(ctx, r.node); err != nil {
 			return err
 		}
@@ -421,14 +416,11 @@ func (d *Demo) after(ctx context.Context, r *Round) error {
 	return nil
 }
 
-// booted returns once the node is Ready with the boot id of its machine's current boot.
+// booted gives the machine its power and returns once the node is Ready with its machine's new boot.
 func (d *Demo) booted(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
-	boot := d.w.machine(node).BootID()
-	err := d.w.c.WaitNode(ctx, node,
-		func(n *corev1.Node) bool { return n.Status.NodeInfo.BootID == boot && isTrue(n, corev1.NodeReady) })
-	if err != nil {
+	if err := d.w.Boot(ctx, []string{node}, nil); err != nil {
 		return fmt.Errorf("%w: %s does not become Ready again: %w", errCheck, node, err)
 	}
 	return nil

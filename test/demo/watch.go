@@ -11,21 +11,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Watch follows what happens: the API server's objects, and forcefence's log. Each thing goes to the round under way,
-// with the time at which it was seen; what the log tells, with the time that forcefence wrote.
+// Watch follows what happens: the cluster's objects, and forcefence's log. Each thing goes to the round under way, with
+// the time at which it was seen; what the log tells, with the time that forcefence wrote.
 type Watch struct {
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
-	factory informers.SharedInformerFactory
+	unwatch func()
+	endTail context.CancelFunc
+	tail    sync.WaitGroup
 	round   atomic.Pointer[Round] // nil between rounds
 
 	mu      sync.Mutex // guards the rest
@@ -33,69 +31,39 @@ type Watch struct {
 	events  []*corev1.Event
 }
 
-// newWatch returns once everything was listed.
-func newWatch(ctx context.Context, cfg *rest.Config) (*Watch, error) {
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	w := &Watch{factory: informers.NewSharedInformerFactory(client, 0)}
-	for _, f := range []struct {
-		inf cache.SharedIndexInformer
-		see func(now time.Time, obj any, deleted bool)
-	}{
-		{w.factory.Core().V1().Nodes().Informer(), w.node},
-		{w.factory.Core().V1().Pods().Informer(), w.pod},
-		{w.factory.Storage().V1().VolumeAttachments().Informer(), w.attachment},
-		{w.factory.Core().V1().Events().Informer(), w.event},
-	} {
-		_, err := f.inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { f.see(time.Now(), o, false) },
-			UpdateFunc: func(_, o any) { f.see(time.Now(), o, false) },
-			DeleteFunc: func(o any) {
-				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = gone.Obj
-				}
-				f.see(time.Now(), o, true)
-			},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("watching: %w", err)
-		}
-	}
-	run, stop := context.WithCancel(context.Background())
-	w.stop = stop
-	w.factory.Start(run.Done())
-	for kind, ok := range w.factory.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			w.Stop()
-			return nil, fmt.Errorf("watching %s: %w", kind, context.Cause(ctx))
-		}
-	}
-	return w, nil
+func newWatch(c *cluster.Cluster) *Watch {
+	w := &Watch{endTail: func() {}}
+	w.unwatch = c.Watch(w.see)
+	return w
 }
 
-// Stop ends the watches and waits.
+// Stop ends the watch and waits.
 func (w *Watch) Stop() {
-	w.stop()
-	w.wg.Wait()
-	w.factory.Shutdown()
+	w.unwatch()
+	w.endTail()
+	w.tail.Wait()
+}
+
+func (w *Watch) see(o metav1.Object, deleted bool) {
+	switch now := time.Now(); o := o.(type) {
+	case *corev1.Node:
+		if r := w.round.Load(); r != nil && !deleted {
+			r.Node(now, o)
+		}
+	case *corev1.Pod:
+		w.pod(now, o, deleted)
+	case *storagev1.VolumeAttachment:
+		w.attachment(now, o, deleted)
+	case *corev1.Event:
+		w.event(now, o, deleted)
+	}
 }
 
 // Follow sends everything to the round from now on; nil to none.
 func (w *Watch) Follow(r *Round) { w.round.Store(r) }
 
-func (w *Watch) node(now time.Time, o any, deleted bool) {
-	if n, ok := o.(*corev1.Node); ok && !deleted {
-		if r := w.round.Load(); r != nil {
-			r.Node(now, n)
-		}
-	}
-}
-
-func (w *Watch) pod(now time.Time, o any, deleted bool) {
-	p, ok := o.(*corev1.Pod)
-	if !ok || p.Namespace != namespace {
+func (w *Watch) pod(now time.Time, p *corev1.Pod, deleted bool) {
+	if p.Namespace != namespace {
 		return
 	}
 	switch {
@@ -111,11 +79,7 @@ func (w *Watch) pod(now time.Time, o any, deleted bool) {
 	}
 }
 
-func (w *Watch) attachment(now time.Time, o any, deleted bool) {
-	va, ok := o.(*storagev1.VolumeAttachment)
-	if !ok {
-		return
-	}
+func (w *Watch) attachment(now time.Time, va *storagev1.VolumeAttachment, deleted bool) {
 	if deleted || va.DeletionTimestamp != nil {
 		w.touch("volume attachment of %s is going", va.Spec.NodeName)
 	}
@@ -124,9 +88,8 @@ func (w *Watch) attachment(now time.Time, o any, deleted bool) {
 	}
 }
 
-func (w *Watch) event(now time.Time, o any, deleted bool) {
-	e, ok := o.(*corev1.Event)
-	if !ok || deleted {
+func (w *Watch) event(now time.Time, e *corev1.Event, deleted bool) {
+	if deleted {
 		return
 	}
 	if e.InvolvedObject.Kind == "Node" {
@@ -174,9 +137,8 @@ const tailPeriod = 20 * time.Millisecond
 // Tail follows a file of JSON lines until Stop. A file that is not there yet is waited for.
 func (w *Watch) Tail(file string) {
 	ctx, stop := context.WithCancel(context.Background())
-	end := w.stop
-	w.stop = func() { stop(); end() }
-	w.wg.Go(func() { kit.Tail(ctx, file, tailPeriod, w.log) })
+	w.endTail = stop
+	w.tail.Go(func() { kit.Tail(ctx, file, tailPeriod, w.log) })
 }
 
 func (w *Watch) log(line []byte) {

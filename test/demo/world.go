@@ -2,35 +2,29 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/world"
 )
 
 const (
 	nodeCount = 6
 	namespace = "shop"
 
-	// bmcAnnotation is how a Node names its BMC here; the configuration says so.
-	bmcAnnotation = "example.net/bmc"
-
 	podStart = 100 * time.Millisecond // of a pod's containers
 	attach   = 200 * time.Millisecond // of a volume, as of detaching it
 	slow     = 8 * time.Second        // of detaching in round 3
-	bmcTakes = time.Second            // from an accepted ForceOff until the machine is off
 )
 
 // The workloads. The names make forcefence, which goes by name among equals, begin with the database.
@@ -42,23 +36,20 @@ const (
 	allPods   = movable + nodeCount // with the DaemonSet's
 )
 
-// World is all that the demo runs: a data centre in software, a real control plane with simulated kubelets on it, and
-// forcefence.
+// apps are the workloads' pods by name.
+var apps = map[string]int{"db": dbPods, "queue": queuePods, "web": webPods, "agent": nodeCount}
+
+// World is all that the demo runs: a world with machines, and forcefence.
 type World struct {
-	out      string // folder for what the demo leaves behind
-	power    Power
-	machines map[string]Machine // by node
-	settings string             // of the configuration's provider
-	rule     string             // the machine of its rule
-	c        *cluster.Cluster
-	watch    *Watch
-	fence    *cluster.Part // nil until it was started
+	*world.World        // its cluster is nil until it was started
+	out          string // folder for what the demo leaves behind
+	settings     string // of the configuration's provider
+	rule         string // the machine of its rule
+	watch        *Watch
+	fence        *cluster.Part // nil until it was started
 
 	mode string // in the configuration file
 	page int    // of its status page
-
-	mu   sync.Mutex // guards what Power calls
-	call func(node string, at time.Time, on bool)
 }
 
 // files the demo leaves behind.
@@ -73,7 +64,7 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	w := &World{out: out, machines: map[string]Machine{}, mode: "observe"}
+	w := &World{out: out, mode: "observe"}
 	for _, old := range []string{
 		"cluster", "timeline.json", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password",
 		"bmc-ca.pem"} {
@@ -81,24 +72,28 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 			return nil, err
 		}
 	}
-	w.power, err = newPower(ctx, power)
-	return w, err
+	p, err := world.NewPower(ctx, power)
+	if err != nil {
+		return nil, fmt.Errorf("-power: %w", err)
+	}
+	w.World = world.New(nil, p)
+	return w, nil
 }
 
 // startControlPlane builds the programs, if they are not in the cache, and starts them.
 func (w *World) startControlPlane(ctx context.Context) (err error) {
-	w.c, err = cluster.Start(ctx, cluster.Options{
+	w.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Dir: w.file("cluster"), NodeGrace: cluster.FastNodeGrace, AttachDelay: attach, DetachDelay: attach,
 	})
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(fencings); err == nil { // make demo runs where it is
-		if _, err := w.c.Kubectl(ctx, "apply", "--server-side", "-f", fencings); err != nil {
+		if _, err := w.Kubectl(ctx, "apply", "--server-side", "-f", fencings); err != nil {
 			return err
 		}
 	}
-	return w.c.WriteKubeconfig(w.file("kubeconfig"), "demo", "system:masters")
+	return w.WriteKubeconfig(w.file("kubeconfig"), "demo", "system:masters")
 }
 
 // fencings is the definition of the objects that tell what became of each fence.
@@ -106,58 +101,20 @@ const fencings = "deploy/kustomize/base/forcefence.io_fencings.yaml"
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
-// addNodes makes the machines and a node on each, which lives and dies with its machine's power.
+// addNodes makes the machines and a node on each.
 func (w *World) addNodes(ctx context.Context) error {
-	for i := range nodeCount {
-		m, err := w.power.Add(ctx, nodeName(i))
-		if err != nil {
-			return err
-		}
-		w.machines[m.Name()] = m
+	names := make([]string, nodeCount)
+	for i := range names {
+		names[i] = nodeName(i)
 	}
-	_, err := w.c.AddNodes(ctx, nodeCount, func(i int) cluster.NodeOptions {
-		m := w.machine(nodeName(i))
-		o := cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(), StartDelay: podStart}
-		if a := m.Address(); a != "" {
-			o.Annotations = map[string]string{bmcAnnotation: a}
-		}
-		return o
-	})
-	if err != nil {
+	if err := w.AddHosts(ctx, names, func(_ int, o *cluster.NodeOptions) { o.StartDelay = podStart }); err != nil {
 		return err
 	}
-	for _, m := range w.machines {
-		node := w.c.Node(m.Name())
-		m.OnChange(func(on bool) {
-			w.onPower(m.Name(), time.Now(), on)
-			if on {
-				node.PowerOn(m.BootID())
-			} else {
-				node.PowerOff()
-			}
-		})
-	}
-	w.watch, err = newWatch(ctx, w.c.RESTConfig())
-	return err
+	w.watch = newWatch(w.Cluster)
+	return nil
 }
 
-// OnPower has f called with every machine that loses or gets its power, before its node does.
-func (w *World) OnPower(f func(node string, at time.Time, on bool)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.call = f
-}
-
-func (w *World) onPower(node string, at time.Time, on bool) {
-	w.mu.Lock()
-	f := w.call
-	w.mu.Unlock()
-	if f != nil {
-		f(node, at, on)
-	}
-}
-
-func (w *World) machine(node string) Machine { return w.machines[node] }
+func (w *World) machine(node string) world.Machine { return w.Host(node).Machine }
 
 // config is the configuration file as a user would write it.
 func (w *World) config() string {
@@ -202,7 +159,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if err := kit.FreePorts(&w.page); err != nil {
 		return err
 	}
-	if w.settings, w.rule, err = w.power.Prepare(w.out); err != nil {
+	if w.settings, w.rule, err = w.Power.Prepare(w.out); err != nil {
 		return err
 	}
 	if err := w.setMode("observe"); err != nil {
@@ -212,7 +169,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if err != nil {
 		return err
 	}
-	w.fence = w.c.Forcefence(bin, w.out, w.file("kubeconfig"), ip)
+	w.fence = w.Forcefence(bin, w.out, w.file("kubeconfig"), ip)
 	return w.fence.Start(ctx)
 }
 
@@ -225,7 +182,7 @@ func (w *World) letLook(ctx context.Context) error {
 		{"create", "clusterrolebinding", "forcefence-status", "--clusterrole=forcefence-status",
 			"--serviceaccount=default:forcefence-status"},
 	} {
-		if _, err := w.c.Kubectl(ctx, args...); err != nil {
+		if _, err := w.Kubectl(ctx, args...); err != nil {
 			return err
 		}
 	}
@@ -236,7 +193,7 @@ func (w *World) letLook(ctx context.Context) error {
 func (w *World) dump() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if out, err := w.c.Kubectl(ctx, "get", "nodes,pods,volumeattachments,events", "-A", "-o", "json",
+	if out, err := w.Kubectl(ctx, "get", "nodes,pods,volumeattachments,events", "-A", "-o", "json",
 		"--show-managed-fields"); err == nil {
 		_ = os.WriteFile(w.file("objects.json"), []byte(out), 0o644)
 	}
@@ -250,16 +207,16 @@ func (w *World) stop() {
 	if w.watch != nil {
 		w.watch.Stop()
 	}
-	w.power.Close()
-	if w.c != nil {
-		w.c.Stop()
+	w.Power.Close()
+	if w.Cluster != nil {
+		w.Cluster.Stop()
 	}
 }
 
 // createWorkloads creates the pods' owners.
 func (w *World) createWorkloads(ctx context.Context) error {
-	apps := w.c.Client().AppsV1()
-	_, err := w.c.Client().CoreV1().Namespaces().
+	apps := w.Client().AppsV1()
+	_, err := w.Client().CoreV1().Namespaces().
 		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create namespace: %w", err)
@@ -283,81 +240,38 @@ func (w *World) createWorkloads(ctx context.Context) error {
 	return nil
 }
 
-// gather brings all movable pods to one node: the others are cordoned, their pods are deleted as by kubectl drain (or
-// created, by create), and come up on the only node that is left.
+// gather brings all movable pods to one node; create makes them, if there are none yet.
 func (w *World) gather(ctx context.Context, node string, create func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*patience, fmt.Errorf("not done after %s", 2*patience))
 	defer cancel()
-	if err := w.cordon(ctx, node, true); err != nil {
-		return err
-	}
-	w.c.Attacher().SetDelays(0, 0) // this part is not shown
 	if create != nil {
+		if err := w.Open(ctx, node); err != nil {
+			return err
+		}
 		if err := create(ctx); err != nil {
 			return err
 		}
 	}
-	for _, p := range w.c.Pods(namespace) {
-		if p.Spec.NodeName == node || daemon(p) {
-			continue
-		}
-		err := w.c.Client().CoreV1().Pods(namespace).
-			Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
-		if err != nil {
-			return fmt.Errorf("moving pod %s: %w", p.Name, err)
-		}
-	}
-	var last string
-	err := cluster.Until(ctx, func(context.Context) (bool, error) {
-		here := 0
-		for _, p := range w.c.ReadyPods(namespace) {
-			if p.Spec.NodeName == node && !daemon(p) {
-				here++
-			}
-		}
-		if last = w.discrepancy(); last == "" && here != movable {
-			last = fmt.Sprintf("%d of %d pods are on %s", here, movable, node)
-		}
-		return last == "", nil
-	})
-	if err != nil {
-		return fmt.Errorf("gathering pods on %s: %s: %w", node, last, err)
-	}
-	w.c.Attacher().SetDelays(attach, attach)
-	return w.cordon(ctx, node, false)
-}
-
-// cordon cordons all nodes but one, or uncordons them.
-func (w *World) cordon(ctx context.Context, but string, on bool) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": on}})
-	if err != nil {
+	if err := w.Gather(ctx, namespace, movable, node); err != nil {
 		return err
 	}
-	for _, n := range w.c.Nodes() {
-		if n.Name() == but {
-			continue
-		}
-		_, err := w.c.Client().CoreV1().Nodes().
-			Patch(ctx, n.Name(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		if err != nil {
-			return fmt.Errorf("cordoning %s: %w", n.Name(), err)
-		}
+	last := ""
+	if err := cluster.Until(ctx, func(context.Context) (bool, error) {
+		last = w.Discrepancy(namespace, apps)
+		return last == "", nil
+	}); err != nil {
+		return fmt.Errorf("gathering pods on %s: %s: %w", node, last, err)
 	}
 	return nil
 }
 
-func daemon(p *corev1.Pod) bool {
-	ref := metav1.GetControllerOf(p)
-	return ref != nil && ref.Kind == "DaemonSet"
-}
-
 // victims are the pods of a node that are to be moved when it dies, with the attachments of their volumes.
 func (w *World) victims(ctx context.Context, node string) ([]Victim, error) {
-	attachments, err := w.attachments(ctx)
+	attachments, err := w.Attachments(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := w.c.Client().CoreV1().Pods(namespace).
+	pods, err := w.Client().CoreV1().Pods(namespace).
 		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
@@ -365,13 +279,13 @@ func (w *World) victims(ctx context.Context, node string) ([]Victim, error) {
 	var out []Victim
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if daemon(p) {
+		if world.IsControlledBy(p, "DaemonSet") {
 			continue
 		}
 		v := Victim{Name: p.Name, UID: p.UID}
 		for _, a := range attachments {
-			if a.node == node && a.pod == p.Name {
-				v.Attachments = append(v.Attachments, a.uid)
+			if a.Node == node && a.Pod == p.Name {
+				v.Attachments = append(v.Attachments, a.UID)
 			}
 		}
 		out = append(out, v)
@@ -379,96 +293,13 @@ func (w *World) victims(ctx context.Context, node string) ([]Victim, error) {
 	return out, nil
 }
 
-// attachment is a VolumeAttachment, and the pod whose claim its volume belongs to.
-type attachment struct {
-	uid       types.UID
-	node, pod string
-	deleting  bool
-}
-
-func (w *World) attachments(ctx context.Context) ([]attachment, error) {
-	list, err := w.c.Client().StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing volume attachments: %w", err)
-	}
-	volumes, err := w.c.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing volumes: %w", err)
-	}
-	pods := map[string]string{}
-	for _, v := range volumes.Items {
-		if ref := v.Spec.ClaimRef; ref != nil {
-			pods[v.Name] = strings.TrimPrefix(ref.Name, "data-") // a StatefulSet names a claim by template and pod
-		}
-	}
-	var out []attachment
-	for _, va := range list.Items {
-		a := attachment{uid: va.UID, node: va.Spec.NodeName, deleting: va.DeletionTimestamp != nil}
-		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
-			a.pod = pods[*pv]
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
-// discrepancy compares what really runs on the machines with what the API server says, and returns the first
-// difference: "" if every pod of every workload is Ready and runs exactly once, where it should.
-func (w *World) discrepancy() string {
-	runs := map[types.UID][]string{}
-	for _, r := range w.c.Ledger().Running() {
-		if r.Namespace == namespace {
-			runs[r.UID] = append(runs[r.UID], r.Node)
-		}
-	}
-	return compare(w.c.Pods(namespace), w.c.ReadyPods(namespace), runs)
-}
-
-// compare is discrepancy's rule: pods are the API server's, ready those of them that are Ready and stay, runs the nodes
-// that each UID runs on.
-func compare(pods, ready []*corev1.Pod, runs map[types.UID][]string) string {
-	stays := map[types.UID]bool{}
-	for _, p := range ready {
-		stays[p.UID] = true
-	}
-	counts := map[string]int{}
-	known := map[types.UID]bool{}
-	for _, p := range pods {
-		known[p.UID] = true
-		on := runs[p.UID]
-		switch {
-		case !stays[p.UID]:
-			return fmt.Sprintf("pod %s on %s is not Ready, or is going", p.Name, p.Spec.NodeName)
-		case len(on) != 1:
-			return fmt.Sprintf("pod %s runs on %d machines %v", p.Name, len(on), on)
-		case on[0] != p.Spec.NodeName:
-			return fmt.Sprintf("pod %s runs on %s, the API server says %s", p.Name, on[0], p.Spec.NodeName)
-		}
-		counts[p.Labels["app"]]++
-	}
-	for uid, on := range runs {
-		if !known[uid] {
-			return fmt.Sprintf("a pod that the API server does not know runs on %v (UID %s)", on, uid)
-		}
-	}
-	for _, want := range []struct {
-		app  string
-		pods int
-	}{{"db", dbPods}, {"queue", queuePods}, {"web", webPods}, {"agent", nodeCount}} {
-		if counts[want.app] != want.pods {
-			return fmt.Sprintf("%s has %d pods, want %d", want.app, counts[want.app], want.pods)
-		}
-	}
-	return ""
-}
-
 // racks is the picture's content: power is the machines' own, pods are what really runs.
 func (w *World) racks(ctx context.Context, remarks map[string]string) ([]Rack, error) {
-	attachments, err := w.attachments(ctx)
+	attachments, err := w.Attachments(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := w.c.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := w.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
@@ -482,9 +313,9 @@ func (w *World) racks(ctx context.Context, remarks map[string]string) ([]Rack, e
 		if marked(n) {
 			r.Mark = "yes"
 		}
-		r.Pods = len(w.c.Node(n.Name).Running())
+		r.Pods = len(w.Host(n.Name).Running())
 		for _, a := range attachments {
-			if a.node == n.Name {
+			if a.Node == n.Name {
 				r.Volumes++
 			}
 		}

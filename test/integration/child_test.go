@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/test/kit"
+	machines "github.com/forcefence/forcefence/test/world"
 )
 
 // settings are what a test chooses of a configuration file.
@@ -88,8 +89,7 @@ nodes:
 {{.Top}}
 `))
 
-// bmcAnnotation is where a Node tells its BMC's address.
-const bmcAnnotation = "example.com/bmc"
+const bmcAnnotation = machines.BMCAnnotation
 
 // child is one forcefence process.
 type child struct {
@@ -165,7 +165,7 @@ func (c *child) launch() {
 // spawn starts the process; mu is held.
 func (c *child) spawn() error {
 	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig",
-		cmp.Or(c.set.Kubeconfig, c.w.c.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
+		cmp.Or(c.set.Kubeconfig, c.w.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
 	cmd.Env = append(append(os.Environ(), "POD_NAMESPACE="+c.w.ns, "POD_IP="+c.set.PodIP), c.set.Env...)
 	out, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr = in, in

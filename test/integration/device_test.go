@@ -50,7 +50,7 @@ func TestFaultyDevices(t *testing.T) {
 	for i := range faults {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(faults)))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(faults)))
 	before := w.pods()
 	for i, f := range faults {
 		w.hosts[i].bmc.SetFault(f.bmc)
@@ -128,7 +128,7 @@ func TestNodesThatAreNotFenced(t *testing.T) {
 	for _, i := range append(dead, down) {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), h[i]))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(dead)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(dead)+1))
 	before := w.pods()
 	h[down].bmc.SetFault(datacenter.Fault{HangTLS: true})
 	c := w.start(settings{

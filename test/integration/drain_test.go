@@ -150,7 +150,7 @@ func (d *disks) turn() {
 	full, slow := d.full, d.slow
 	d.mu.Unlock()
 	serves := map[string]bool{}
-	for _, p := range d.w.c.ReadyPods(d.w.ns) {
+	for _, p := range d.w.ReadyPods(d.w.ns) {
 		serves[p.Spec.NodeName] = serves[p.Spec.NodeName] || p.Labels["app"] == "engine"
 	}
 	all := d.list()
@@ -254,7 +254,7 @@ func (d *disks) empty() {
 func (w *world) drains(h *host, timeout time.Duration) <-chan error {
 	out := make(chan error, 1)
 	go func() {
-		_, err := w.c.Kubectl(w.ctx, "drain", h.Name(), "--ignore-daemonsets", "--delete-emptydir-data",
+		_, err := w.Kubectl(w.ctx, "drain", h.Name(), "--ignore-daemonsets", "--delete-emptydir-data",
 			"--timeout="+timeout.String())
 		out <- err
 	}()
@@ -275,7 +275,7 @@ func (w *world) auto(h *host) bool {
 // budgets are ours, by node.
 func (w *world) budgets() map[string]policyv1.PodDisruptionBudget {
 	w.t.Helper()
-	list, err := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns).
+	list, err := w.Client().PolicyV1().PodDisruptionBudgets(w.ns).
 		List(w.ctx, metav1.ListOptions{LabelSelector: taint.DrainGuardLabel})
 	kit.Must(w.t, err)
 	out := map[string]policyv1.PodDisruptionBudget{}
@@ -288,7 +288,7 @@ func (w *world) budgets() map[string]policyv1.PodDisruptionBudget {
 // told returns the copies for which an Event with that reason was sent, since the world began.
 func (w *world) told(reason string) (out []string) {
 	w.t.Helper()
-	list, err := w.c.Client().EventsV1().Events(w.ns).List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client().EventsV1().Events(w.ns).List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	for _, e := range list.Items {
 		if e.Regarding.Kind == "Copy" && e.Reason == reason {
@@ -306,7 +306,7 @@ func TestLonghornDrain(t *testing.T) {
 	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
 	w.kubectlApply(crd("longhorn.io", "v1beta2", "settings", "Setting"))
 	w.kubectlApply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
-	api, err := dynamic.NewForConfig(w.c.RESTConfig())
+	api, err := dynamic.NewForConfig(w.RESTConfig())
 	kit.Must(t, err)
 	d := &disks{w: w, api: api.Resource(copies).Namespace(w.ns), least: map[string]int{}, stop: make(chan struct{}),
 		done: make(chan struct{})}
@@ -325,7 +325,7 @@ func TestLonghornDrain(t *testing.T) {
 		}},
 	}}
 	w.create(engine)
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(w.hosts)))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(w.hosts)))
 	go d.run()
 	defer func() {
 		close(d.stop)
@@ -370,7 +370,7 @@ drain:
 	guarded := func(t *testing.T) {
 		t.Helper()
 		w.until("a budget before every engine",
-			func() bool { return len(w.budgets()) == len(w.hosts) && len(w.c.ReadyPods(w.ns)) == len(w.hosts) })
+			func() bool { return len(w.budgets()) == len(w.hosts) && len(w.ReadyPods(w.ns)) == len(w.hosts) })
 	}
 	begin := func(t *testing.T) {
 		t.Helper()
@@ -435,7 +435,7 @@ drain:
 		done := w.drains(a, 3*time.Minute)
 		status := func() string {
 			t.Helper()
-			out, err := exec.CommandContext(w.ctx, binary, "drain-status", a.Name(), "--kubeconfig", w.c.Kubeconfig()).
+			out, err := exec.CommandContext(w.ctx, binary, "drain-status", a.Name(), "--kubeconfig", w.Kubeconfig()).
 				CombinedOutput()
 			kit.Must(t, err)
 			return string(out)
@@ -546,7 +546,7 @@ drain:
 		}
 		w.kubectl("uncordon", b.Name())
 		w.until("a budget before the engine that stays",
-			func() bool { _, ok := w.budgets()[b.Name()]; return ok && len(w.c.ReadyPods(w.ns)) >= 3 })
+			func() bool { _, ok := w.budgets()[b.Name()]; return ok && len(w.ReadyPods(w.ns)) >= 3 })
 		kit.Must(t, <-w.drains(a, 3*time.Minute))
 		if n := d.were("t"); n < 1 {
 			t.Errorf("healthy copies: got %d, want one at all times", n)
@@ -558,7 +558,7 @@ drain:
 		d.volume("p", e)
 		var name string
 		w.until("its engine", func() bool {
-			ready := w.c.ReadyPods(w.ns)
+			ready := w.ReadyPods(w.ns)
 			i := slices.IndexFunc(ready, func(p *corev1.Pod) bool { return p.Spec.NodeName == e.Name() })
 			if i >= 0 {
 				name = ready[i].Name
@@ -570,7 +570,7 @@ drain:
 				Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{podName: name}},
 				MaxUnavailable: &intstr.IntOrString{IntVal: 0},
 			}}
-		budgets := w.c.Client().PolicyV1().PodDisruptionBudgets(w.ns)
+		budgets := w.Client().PolicyV1().PodDisruptionBudgets(w.ns)
 		_, err := budgets.Create(w.ctx, theirs, metav1.CreateOptions{})
 		kit.Must(t, err)
 		w.until("ours is gone", func() bool { _, ok := w.budgets()[e.Name()]; return !ok })
@@ -634,7 +634,7 @@ drain:
 // kubectlApply applies a manifest.
 func (w *world) kubectlApply(text string) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "apply", "--server-side",
+	cmd := exec.CommandContext(w.ctx, w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "apply", "--server-side",
 		"-f", "-")
 	cmd.Stdin = strings.NewReader(text)
 	out, err := cmd.CombinedOutput()

@@ -93,7 +93,7 @@ func TestInstancesThatAreOff(t *testing.T) {
 	for i := range 3 {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 3))
 	c := w.start(w.settings)
 	w.untilPinned(w.hosts[stopped], w.hosts[terminated])
 	if told := w.untilEvent("Node", w.hosts[fargate].Name(), "MachineNotAnswering"); !strings.Contains(told,
@@ -183,14 +183,14 @@ func TestKubeletCannotStopOtherInstances(t *testing.T) {
 	for i := range 2 {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 2))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 2))
 	set := w.settings
 	set.Mode = "fence"
 	w.start(set)
 	w.untilPinned(h, w.hosts[honest])
 	pin := w.node(h).Labels[taint.PinLabel]
 
-	kubelet, err := kubernetes.NewForConfig(w.c.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
+	kubelet, err := kubernetes.NewForConfig(w.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
 	kit.Must(t, err)
 	patch := func(body, sub string) {
 		_, err := kubelet.CoreV1().Nodes().

@@ -17,7 +17,7 @@ import (
 // serve makes a Service of the workload's pods.
 func (w *world) serve(name string) {
 	w.t.Helper()
-	_, err := w.c.Client().CoreV1().Services(w.ns).Create(w.ctx, &corev1.Service{
+	_, err := w.Client().CoreV1().Services(w.ns).Create(w.ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": name},
@@ -30,7 +30,7 @@ func (w *world) serve(name string) {
 // endpoints are the nodes of a Service's ready endpoints, sorted.
 func (w *world) endpoints(service string) []string {
 	w.t.Helper()
-	list, err := w.c.Client().DiscoveryV1().EndpointSlices(w.ns).List(w.ctx, metav1.ListOptions{
+	list, err := w.Client().DiscoveryV1().EndpointSlices(w.ns).List(w.ctx, metav1.ListOptions{
 		LabelSelector: "kubernetes.io/service-name=" + service,
 	})
 	kit.Must(w.t, err)

@@ -17,7 +17,7 @@ import (
 // condition sets a condition of a Node, as its kubelet or an operator would.
 func (w *world) condition(h *host, name string, status corev1.ConditionStatus) {
 	w.t.Helper()
-	_, err := w.c.Client().CoreV1().Nodes().
+	_, err := w.Client().CoreV1().Nodes().
 		PatchStatus(w.ctx, h.Name(),
 			fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":%q}]}}`, name, status))
 	kit.Must(w.t, err)
@@ -100,7 +100,7 @@ func TestExclusions(t *testing.T) {
 		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
 	}
 	w.create(w.bare("pod-off", off))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(rules)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(rules)+1))
 	c := w.start(settings{Mode: "fence", Top: "excludeCordoned: true\nmaintenanceLeases: " + w.ns})
 	w.untilPinned(w.hosts[:len(rules)+1]...)
 	for i, r := range rules {

@@ -30,11 +30,11 @@ func (w *world) people() {
 func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.t.Helper()
 	person := filepath.Join(w.dir, "person.kubeconfig")
-	kit.Must(w.t, w.c.WriteKubeconfig(person, w.ns+"-sre"))
+	kit.Must(w.t, w.WriteKubeconfig(person, w.ns+"-sre"))
 	w.people()
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-sre").Run()
 	})
 	return func(h *host) explain.Report {

@@ -19,7 +19,7 @@ import (
 // forge writes another machine's identity into a Node, with its own kubelet's credential.
 func (w *world) forge(h *host, bmc, uuid string) {
 	w.t.Helper()
-	kubelet, err := kubernetes.NewForConfig(w.c.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
+	kubelet, err := kubernetes.NewForConfig(w.RESTConfigFor("system:node:"+h.Name(), "system:nodes"))
 	kit.Must(w.t, err)
 	_, err = kubelet.CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, bmcAnnotation, bmc), metav1.PatchOptions{})
@@ -55,7 +55,7 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	for _, h := range []*host{joins, zeros, turns} {
 		w.create(w.bare("app-"+strings.TrimPrefix(h.Name(), w.ns+"-"), h))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 3))
 	w.start(settings{Mode: "fence", Selector: "!late,world=" + w.ns})
 	w.untilPinned(zeros, turns, victim)
 

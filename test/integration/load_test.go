@@ -52,7 +52,7 @@ func leavingWithin(seconds int64) []corev1.Toleration {
 // create sends objects to the API server.
 func (w *world) create(objects ...any) {
 	w.t.Helper()
-	apps := w.c.Client().AppsV1()
+	apps := w.Client().AppsV1()
 	for _, o := range objects {
 		var err error
 		switch o := o.(type) {
@@ -65,7 +65,7 @@ func (w *world) create(objects ...any) {
 		case *appsv1.DaemonSet:
 			_, err = apps.DaemonSets(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
 		case *corev1.Pod:
-			_, err = w.c.Client().CoreV1().Pods(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
+			_, err = w.Client().CoreV1().Pods(w.ns).Create(w.ctx, o, metav1.CreateOptions{})
 		default:
 			w.t.Fatalf("create: %T", o)
 		}

@@ -19,7 +19,7 @@ import (
 func (w *world) forcefence(args ...string) (string, int) {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.ctx, binary, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig())
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -158,7 +158,7 @@ func TestUnreadableRecord(t *testing.T) {
 func TestMarkEdited(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
-	w.c.Attacher().SetDelays(0, forever)
+	w.Attacher().SetDelays(0, forever)
 	w.busy(h)
 	before := w.pods()
 	w.start(settings{})
@@ -171,7 +171,7 @@ func TestMarkEdited(t *testing.T) {
 	if v, _ := w.mark(h); v != "manual" {
 		t.Errorf("mark: got %q, want the person's", v)
 	}
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 	if rec.ID == first.ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
@@ -183,7 +183,7 @@ func TestMarkEdited(t *testing.T) {
 func TestMarkRemoved(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
-	w.c.Attacher().SetDelays(0, forever)
+	w.Attacher().SetDelays(0, forever)
 	w.busy(h)
 	before := w.pods()
 	c := w.start(settings{})
@@ -195,7 +195,7 @@ func TestMarkRemoved(t *testing.T) {
 		func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
 	w.untilEvent("Node", h.Name(), "MarkRemovedByOther")
 	c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 }

@@ -25,7 +25,7 @@ func (w *world) annotate(h *host, key, value string) {
 	if value == "" {
 		word = "null"
 	}
-	_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
+	_, err := w.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, word), metav1.PatchOptions{})
 	kit.Must(w.t, err)
 }
@@ -45,7 +45,7 @@ func TestModes(t *testing.T) {
 		w.create(w.bare("app-"+h.Name(), h))
 	}
 	w.annotate(lowered, fence.ModeAnnotation, "observe")
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(silent)))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(silent)))
 	items := func(shadow string) string {
 		return fmt.Sprintf("modes:\n- {selector: mode=shadow, mode: %s}\n- {selector: mode=disabled, mode: "+
 			"disabled}\n- {selector: mode=fence, mode: fence}\n- {selector: mode=nowhere, mode: fence}", shadow)

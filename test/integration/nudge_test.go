@@ -29,7 +29,7 @@ func (w *world) untilNudged(h *host, containers int) {
 // goes, and not when their kubelet tries again by itself.
 func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	for name, end := range map[string]func(*world, *host){
-		"finished": func(w *world, _ *host) { w.c.Attacher().SetDelays(0, 0) },
+		"finished": func(w *world, _ *host) { w.Attacher().SetDelays(0, 0) },
 		"released": func(w *world, h *host) {
 			if out, code := w.forcefence("release", h.Name(), "--yes"); code != 0 {
 				w.t.Errorf("forcefence release: exit status %d: %s", code, out)
@@ -40,7 +40,7 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, plan{nodes: 3, node: patientKubelets})
 			h := w.hosts[0]
-			w.c.Attacher().SetDelays(0, forever)
+			w.Attacher().SetDelays(0, forever)
 			w.fill(h, 2, w.volumes("db", 2))
 			c := w.start(settings{})
 			h.cut()
@@ -106,7 +106,7 @@ func TestNudgeAfterReboot(t *testing.T) {
 	})
 	w.untilNudged(h, len(before))
 	t.Logf("%s from power-on", time.Since(begin).Round(10*time.Millisecond))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)))
 	if err := untouched(before, w.podsOn(h)); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ import (
 // detached.
 func (w *world) stuck(h *host) taint.Record {
 	w.t.Helper()
-	w.c.Attacher().SetDelays(0, forever)
+	w.Attacher().SetDelays(0, forever)
 	h.cut()
 	rec := w.untilPhase(h, taint.PhaseEvicting)
 	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
@@ -62,7 +62,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	first := w.stuck(h)
 	calm := w.containers()
 
-	w.c.APIServer().Stop()
+	w.APIServer().Stop()
 	w.during(15*time.Second, "outage", func() error {
 		if !c.running() {
 			if survives {
@@ -73,7 +73,7 @@ func outage(t *testing.T, lease string, survives bool) {
 		return nil
 	})
 	back := time.Now() // before Start returns: forcefence may find it first
-	kit.Must(t, w.c.APIServer().Start(w.ctx))
+	kit.Must(t, w.APIServer().Start(w.ctx))
 	w.until("forcefence runs and knows the cluster", func() bool {
 		if !c.running() {
 			c.launch()
@@ -90,7 +90,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	if !survives && !c.log.told(first.ID, "Machine answered", "Off") {
 		t.Errorf("log of the restarted process: got no answer Off for fence %s", first.ID)
 	}
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	if rec.ID != first.ID {
 		t.Errorf("fence after the outage: got %s, want %s to go on", rec.ID, first.ID)
@@ -108,7 +108,7 @@ func outage(t *testing.T, lease string, survives bool) {
 // containers are the pods of this world whose containers run now.
 func (w *world) containers() []string {
 	var out []string
-	for _, r := range w.c.Ledger().Running() {
+	for _, r := range w.Ledger().Running() {
 		if r.Namespace == w.ns {
 			out = append(out, string(r.UID))
 		}
@@ -126,7 +126,7 @@ func (w *world) customLease() types.NamespacedName {
 func (w *world) leader() (identity string, renewed time.Time) {
 	w.t.Helper()
 	for _, at := range []types.NamespacedName{{Namespace: w.ns, Name: "forcefence"}, w.customLease()} {
-		l, err := w.c.Client().CoordinationV1().Leases(at.Namespace).Get(w.ctx, at.Name, metav1.GetOptions{})
+		l, err := w.Client().CoordinationV1().Leases(at.Namespace).Get(w.ctx, at.Name, metav1.GetOptions{})
 		if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil ||
 			l.Spec.RenewTime.Time.Before(renewed) {
 			continue
@@ -167,7 +167,7 @@ func TestLeaderKilled(t *testing.T) {
 	if !other.log.told(first.ID, "Machine answered", "Off") {
 		t.Errorf("log of the second process: got no answer Off for fence %s", first.ID)
 	}
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	if rec.ID != first.ID {
 		t.Errorf("fence: got %s, want %s to go on", rec.ID, first.ID)
@@ -183,7 +183,7 @@ func TestLostLease(t *testing.T) {
 	w := newWorld(t, plan{nodes: 1})
 	c := w.start(settings{})
 	w.until("it leads", c.leads)
-	leases := w.c.Client().CoordinationV1().Leases(w.ns)
+	leases := w.Client().CoordinationV1().Leases(w.ns)
 	_, err := leases.Patch(w.ctx, "forcefence", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
 		metav1.PatchOptions{})
 	kit.Must(t, err)
@@ -215,13 +215,13 @@ func TestLeaderFrozen(t *testing.T) {
 	leader.tell() // it is not started again
 	leader.signal(syscall.SIGSTOP)
 	w.until("the other leads", other.leads)
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 	h.boot()
 	w.until("node Ready", func() bool { return w.ready(h) })
 	w.create(w.bare("fresh", h))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
 
 	leader.signal(syscall.SIGCONT)
@@ -267,15 +267,15 @@ func TestNodeDeleted(t *testing.T) {
 	first := w.stuck(h)
 	w.kubectl("delete", "node", h.Name(), "--wait=false")
 	c.untilMetric(`forcefence_fences_total{result="NodeGone"}`, 1)
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	w.untilReplaced(h, before)
 	w.until("attachments gone", func() bool { return len(w.attachments(h)) == 0 })
 
 	h.boot()
-	kit.Must(t, w.c.WaitNode(w.ctx, h.Name(), cluster.IsReady))
+	kit.Must(t, w.WaitNode(w.ctx, h.Name(), cluster.IsReady))
 	kit.Must(t, w.alone(h))
 	w.create(w.bare("next", h))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	next := slices.DeleteFunc(w.podsOn(h), func(p corev1.Pod) bool { return p.Name != "next" })
 	w.during(time.Second, "recreated node", func() error {
 		if err := w.alone(h); err != nil {

@@ -22,20 +22,20 @@ func TestDetachTimeout(t *testing.T) {
 	force, out, back := w.hosts[0], w.hosts[1], w.hosts[2]
 	attach := func(h *host) string {
 		pv := "left-on-" + h.Name()
-		va, err := w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
+		va, err := w.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: "va-" + h.Name()},
 			Spec: storagev1.VolumeAttachmentSpec{Attacher: cluster.CSIDriver, NodeName: h.Name(),
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		w.until("the volume is attached", func() bool {
-			va, err = w.c.Client().StorageV1().VolumeAttachments().Get(w.ctx, va.Name, metav1.GetOptions{})
+			va, err = w.Client().StorageV1().VolumeAttachments().Get(w.ctx, va.Name, metav1.GetOptions{})
 			return err == nil && va.Status.Attached
 		})
 		return va.Name
 	}
 	detach := func(name string) {
-		kit.Must(t, w.c.Client().StorageV1().VolumeAttachments().Delete(w.ctx, name, metav1.DeleteOptions{}))
+		kit.Must(t, w.Client().StorageV1().VolumeAttachments().Delete(w.ctx, name, metav1.DeleteOptions{}))
 	}
 	outOfService := func(h *host) bool {
 		return slices.ContainsFunc(w.node(h).Spec.Taints,
@@ -49,7 +49,7 @@ func TestDetachTimeout(t *testing.T) {
 	w.untilDone(force, taint.ResultEvicted)
 	w.untilEvent("Node", force.Name(), "FenceNeedsPerson")
 	w.untilEvent("Node", force.Name(), "DeletingAttachments")
-	if _, err := w.c.Client().StorageV1().VolumeAttachments().Get(w.ctx, on, metav1.GetOptions{}); err == nil ||
+	if _, err := w.Client().StorageV1().VolumeAttachments().Get(w.ctx, on, metav1.GetOptions{}); err == nil ||
 		len(w.attachments(out)) != 1 {
 		t.Errorf("the dead node's attachment: got %v, want not found; another node's: got %v, want one", err,
 			w.attachments(out))

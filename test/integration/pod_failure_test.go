@@ -26,7 +26,7 @@ func (w *world) hostile(h *host, suffix string) (full, huge string) {
 	p.Spec.Containers[0].Image += strings.Repeat("x", 200)
 	w.t.Cleanup(func() { // an image may be changed: one that is shorter makes room for the deletion
 		p.Spec.Containers[0].Image = "a"
-		_, err := w.c.Client().CoreV1().Pods(w.ns).Update(context.Background(), p, metav1.UpdateOptions{})
+		_, err := w.Client().CoreV1().Pods(w.ns).Update(context.Background(), p, metav1.UpdateOptions{})
 		kit.Must(w.t, err)
 	})
 	for n := 1572600; ; n -= 20 {
@@ -34,7 +34,7 @@ func (w *world) hostile(h *host, suffix string) (full, huge string) {
 			w.t.Fatalf("no pod %s is small enough", huge)
 		}
 		p.Spec.Containers[0].Args = []string{strings.Repeat("x", n)}
-		made, err := w.c.Client().CoreV1().Pods(w.ns).Create(w.ctx, p, metav1.CreateOptions{})
+		made, err := w.Client().CoreV1().Pods(w.ns).Create(w.ctx, p, metav1.CreateOptions{})
 		if err == nil {
 			*p = *made
 			return full, huge
@@ -52,7 +52,7 @@ func TestHostilePods(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4})
 	returns, released := w.hosts[0], w.hosts[1]
 	for _, h := range []*host{returns, released} {
-		w.fill(h, len(w.c.ReadyPods(w.ns))+2, w.volumes("db-"+h.Name(), 2))
+		w.fill(h, len(w.ReadyPods(w.ns))+2, w.volumes("db-"+h.Name(), 2))
 	}
 	_, huge0 := w.hostile(returns, "0")
 	full1, huge1 := w.hostile(released, "1")

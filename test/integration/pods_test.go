@@ -41,9 +41,9 @@ func TestWhatIsNotEvicted(t *testing.T) {
 	held.Finalizers = []string{"example.com/keep"}
 	w.fill(h, 3, tolerating.StatefulSet(), w.volumes("goes", 1), held)
 	w.create(w.workload("agent", 0).DaemonSet(), succeeded, w.bare("failed", h))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 3+len(w.hosts)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 3+len(w.hosts)+1))
 	w.until("pod succeeded", func() bool { return pod(t, w.pods(), "succeeded").Status.Phase == corev1.PodSucceeded })
-	_, err := w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "failed", types.MergePatchType,
+	_, err := w.Client().CoreV1().Pods(w.ns).Patch(w.ctx, "failed", types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed","reason":"Error"}}`), metav1.PatchOptions{}, "status")
 	kit.Must(t, err)
 	w.until("its containers ended", func() bool { return !h.running(pod(t, w.pods(), "failed")) })
@@ -54,9 +54,9 @@ func TestWhatIsNotEvicted(t *testing.T) {
 			len(keep))
 	}
 	volume := func(claim string) (pv, handle string) {
-		c, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, claim, metav1.GetOptions{})
+		c, err := w.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, claim, metav1.GetOptions{})
 		kit.Must(t, err)
-		v, err := w.c.Client().CoreV1().PersistentVolumes().Get(w.ctx, c.Spec.VolumeName, metav1.GetOptions{})
+		v, err := w.Client().CoreV1().PersistentVolumes().Get(w.ctx, c.Spec.VolumeName, metav1.GetOptions{})
 		kit.Must(t, err)
 		return v.Name, v.Spec.CSI.VolumeHandle
 	}
@@ -136,7 +136,7 @@ func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
 				return fmt.Errorf("pods called %s: got %d, want 2", p.Name, lives[p.Name])
 			}
 		}
-		if n := len(w.c.ReadyPods(w.ns)); n < len(before) {
+		if n := len(w.ReadyPods(w.ns)); n < len(before) {
 			return fmt.Errorf("ready pods: got %d, want %d", n, len(before))
 		}
 		return nil
@@ -160,7 +160,7 @@ func TestPodsReplacedMeanwhile(t *testing.T) {
 			continue
 		}
 		// By UID, as a person with a good tool would: what fails was gone already.
-		_ = w.c.Client().CoreV1().Pods(w.ns).Delete(context.WithoutCancel(w.ctx), p.Name, metav1.DeleteOptions{
+		_ = w.Client().CoreV1().Pods(w.ns).Delete(context.WithoutCancel(w.ctx), p.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
 		})
 	}

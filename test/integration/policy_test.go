@@ -279,7 +279,7 @@ func TestLonghornNodeDown(t *testing.T) {
 			}
 		}
 		w.until("the replacement without a volume to run", func() bool {
-			return slices.ContainsFunc(w.c.ReadyPods(w.ns),
+			return slices.ContainsFunc(w.ReadyPods(w.ns),
 				func(p *corev1.Pod) bool { return strings.HasPrefix(p.Name, "left-") })
 		})
 		// six minutes are more than this world has
@@ -324,7 +324,7 @@ func (w *world) deletes(h *host) <-chan orphaned {
 	go func() {
 		var o orphaned
 		o.err = poll(w.ctx, func() (bool, error) {
-			list, err := w.c.Client().CoreV1().Pods(w.ns).
+			list, err := w.Client().CoreV1().Pods(w.ns).
 				List(w.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Name()})
 			return err == nil && len(list.Items) == 0, err
 		})
@@ -343,7 +343,7 @@ func (w *world) nodeDownPods(h *host, id int, grace time.Duration) []any {
 	claimed := func(kind string) corev1.Volume {
 		name := fmt.Sprintf("%s%d", kind, id)
 		class := cluster.StorageClass
-		_, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).
+		_, err := w.Client().CoreV1().PersistentVolumeClaims(w.ns).
 			Create(w.ctx,
 				&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
 					Spec: corev1.PersistentVolumeClaimSpec{
@@ -389,7 +389,7 @@ func (w *world) volumeOf(name string) string {
 	if strings.HasPrefix(name, "set") {
 		name = "data-" + name + "-0"
 	}
-	claim, err := w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, name, metav1.GetOptions{})
+	claim, err := w.Client().CoreV1().PersistentVolumeClaims(w.ns).Get(w.ctx, name, metav1.GetOptions{})
 	kit.Must(w.t, err)
 	return claim.Spec.VolumeName
 }
@@ -397,7 +397,7 @@ func (w *world) volumeOf(name string) string {
 // attachmentOf is the attachment of a claim's volume to a node.
 func (w *world) attachmentOf(h *host, claim string) string {
 	w.t.Helper()
-	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	for _, va := range list.Items {
 		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil &&

@@ -75,7 +75,7 @@ func TestCloudReportsStop(t *testing.T) {
 	w.busy(h)
 	w.create(w.bare("stays", other))
 	all := len(w.pods())
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, all))
 	stays := w.podsOn(other)
 	set := w.settings
 	set.Top = noLines
@@ -97,7 +97,7 @@ func TestCloudReportsStop(t *testing.T) {
 	if rec.Device != "aws/"+providerID(stops) || len(rec.Evidence) < 2 || rec.Evidence[0].Raw != "stopped" {
 		t.Errorf("record: got %+v, want the evidence of aws/%s", rec, providerID(stops))
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, all))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, all))
 	w.until("an empty queue", func() bool { return q.Len() == 0 })
 	w.during(3*time.Second, "a lie about an instance that runs",
 		func() error { return errors.Join(w.alone(other), untouched(stays, w.podsOn(other))) })
@@ -145,7 +145,7 @@ func TestBMCReportsPowerCut(t *testing.T) {
 	w.busy(sse)
 	before := w.pods()
 	w.create(w.bare("alone", push))
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	for i, h := range []*host{sse, push} {
 		h.cut()
 		h.Node.PowerOff()

@@ -67,12 +67,12 @@ func (w *world) untilFencing(c dynamic.Interface, h *host, what string, check fu
 // fencingClient reads Fencings. Their definition is deleted after the test: others' worlds have none.
 func (w *world) fencingClient() dynamic.Interface {
 	w.t.Helper()
-	c, err := dynamic.NewForConfig(w.c.RESTConfig())
+	c, err := dynamic.NewForConfig(w.RESTConfig())
 	kit.Must(w.t, err)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if _, err := w.c.Kubectl(ctx, "delete", "crd", definitionName, "--ignore-not-found"); err != nil {
+		if _, err := w.Kubectl(ctx, "delete", "crd", definitionName, "--ignore-not-found"); err != nil {
 			w.t.Error(err)
 		}
 	})
@@ -128,7 +128,7 @@ spec: {policyName: no-fencings, validationActions: [Deny]}
 func (w *world) plugin(h *host, timeline ...string) {
 	w.t.Helper()
 	person, dir := filepath.Join(w.dir, "looker.kubeconfig"), filepath.Join(w.dir, "plugins")
-	kit.Must(w.t, w.c.WriteKubeconfig(person, w.ns+"-looker"))
+	kit.Must(w.t, w.WriteKubeconfig(person, w.ns+"-looker"))
 	kit.Must(w.t, os.MkdirAll(dir, 0o755))
 	kit.Must(w.t, os.Symlink(binary, filepath.Join(dir, "kubectl-forcefence")))
 	w.people()
@@ -136,14 +136,14 @@ func (w *world) plugin(h *host, timeline ...string) {
 	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate",
 		"--user="+w.ns+"-looker")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.c.KubectlPath(), "--kubeconfig", w.c.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-looker").Run()
 	})
 	look := func(texts []string, args ...string) {
 		w.t.Helper()
 		var out []byte
 		w.until(strings.Join(args, " ")+" tells "+strings.Join(texts, ", "), func() bool {
-			cmd := exec.CommandContext(w.ctx, w.c.KubectlPath(), append([]string{"forcefence"}, args...)...)
+			cmd := exec.CommandContext(w.ctx, w.KubectlPath(), append([]string{"forcefence"}, args...)...)
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+person,
 				"PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			out, _ = cmd.CombinedOutput()
@@ -190,7 +190,7 @@ func TestFencingRecord(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if _, err := w.c.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings",
+		if _, err := w.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings",
 			"no-fencings", "--ignore-not-found"); err != nil {
 			t.Error(err)
 		}
@@ -198,7 +198,7 @@ func TestFencingRecord(t *testing.T) {
 	ff := w.start(settings{})
 	evict := func(h *host) taint.Record {
 		t.Helper()
-		w.until("the load runs", func() bool { return len(w.c.ReadyPods(w.ns)) == 6 })
+		w.until("the load runs", func() bool { return len(w.ReadyPods(w.ns)) == 6 })
 		pods := w.podsOn(h)
 		h.cut()
 		rec := w.untilDone(h, taint.ResultEvicted)
@@ -263,8 +263,8 @@ func TestFencingRecord(t *testing.T) {
 
 	// In the middle of a fence its Fencing is edited by hand, and then deleted; another process goes on with the fence.
 	two := w.hosts[1]
-	w.until("the load runs", func() bool { return len(w.c.ReadyPods(w.ns)) == 6 })
-	w.c.Attacher().SetDelays(0, 10*time.Minute)
+	w.until("the load runs", func() bool { return len(w.ReadyPods(w.ns)) == 6 })
+	w.Attacher().SetDelays(0, 10*time.Minute)
 	victim := w.podsOn(two)
 	if len(w.attachments(two)) == 0 { // the load went elsewhere
 		for _, h := range w.hosts[2:] {
@@ -286,7 +286,7 @@ func TestFencingRecord(t *testing.T) {
 	}
 	ff.kill()
 	ff = w.start(settings{})
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(two, taint.ResultEvicted)
 	w.untilReplaced(two, victim)
 	f = w.untilFencing(c, two, "ended", ended)
@@ -332,7 +332,7 @@ func TestFencingRecord(t *testing.T) {
 	kit.Must(t, os.WriteFile(file, []byte(refuseFencings), 0o600))
 	w.kubectl("apply", "-f", file)
 	w.until("Fencings are refused", func() bool {
-		_, err := w.c.Kubectl(w.ctx, "label", "fcg", "--all", "--dry-run=server", "try=this", "--overwrite")
+		_, err := w.Kubectl(w.ctx, "label", "fcg", "--all", "--dry-run=server", "try=this", "--overwrite")
 		return err != nil
 	})
 	var third *host

@@ -27,7 +27,7 @@ func byLabel(value string) *metav1.LabelSelector {
 // rejectMark has an admission policy reject the mark on Nodes with the label reject=value, until stop is called.
 func (w *world) rejectMark(value, message string) (stop func()) {
 	w.t.Helper()
-	api, name := w.c.Client().AdmissionregistrationV1(), "mark-"+w.ns
+	api, name := w.Client().AdmissionregistrationV1(), "mark-"+w.ns
 	_, err := api.ValidatingAdmissionPolicies().Create(w.ctx, &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -61,7 +61,7 @@ func (w *world) rejectMark(value, message string) (stop func()) {
 // called.
 func (w *world) deadWebhook(value string) (stop func()) {
 	w.t.Helper()
-	api, name := w.c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations(), "dead-"+w.ns
+	api, name := w.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations(), "dead-"+w.ns
 	url, none := "https://"+kit.FreeAddress(w.t)+"/admit", admissionv1.SideEffectClassNone
 	_, err := api.Create(w.ctx, &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

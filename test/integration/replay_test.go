@@ -52,7 +52,7 @@ func TestReplay(t *testing.T) {
 		pod.Annotations = map[string]string{"example.net/token": secret}
 		w.create(pod)
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, 2))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 2))
 	file := filepath.Join(w.dir, "recording")
 	c := w.start(settings{Top: "record: {file: " + file + "}\nmodes:\n- {selector: mode=shadow, mode: shadow}\n- " +
 		"{selector: mode=fence, mode: fence}"})

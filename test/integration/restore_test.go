@@ -54,7 +54,7 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 
 	// A watch from before waits for the future: it brings no change, and no error.
 	from := metav1.ListOptions{ResourceVersion: fmt.Sprint(lost), AllowWatchBookmarks: true}
-	silent, err := w.c.Client().CoreV1().Nodes().Watch(w.ctx, from)
+	silent, err := w.Client().CoreV1().Nodes().Watch(w.ctx, from)
 	kit.Must(t, err)
 	defer silent.Stop()
 	w.kubectl("label", "node", h.Name(), taint.PinLabel+"-")
@@ -88,11 +88,11 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 // backup all of it has to be restarted. A controller-manager with watches from before would take every node for silent.
 func (w *world) withoutEtcd(do func(data string)) {
 	w.t.Helper()
-	parts := w.c.Parts()
+	parts := w.Parts()
 	for _, p := range slices.Backward(parts) {
 		p.Stop()
 	}
-	do(filepath.Join(w.c.Dir(), "etcd"))
+	do(filepath.Join(w.Dir(), "etcd"))
 	for _, p := range parts {
 		kit.Must(w.t, p.Start(w.ctx))
 	}
@@ -101,7 +101,7 @@ func (w *world) withoutEtcd(do func(data string)) {
 // revision is etcd's.
 func (w *world) revision() int {
 	w.t.Helper()
-	list, err := w.c.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{Limit: 1})
+	list, err := w.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{Limit: 1})
 	kit.Must(w.t, err)
 	n, err := strconv.Atoi(list.ResourceVersion)
 	kit.Must(w.t, err)
@@ -113,7 +113,7 @@ func (w *world) makeRevisions(count int) {
 	w.t.Helper()
 	const writers = 8
 	g, ctx := errgroup.WithContext(w.ctx)
-	maps := w.c.Client().CoreV1().ConfigMaps(w.ns)
+	maps := w.Client().CoreV1().ConfigMaps(w.ns)
 	for i := range writers {
 		g.Go(func() error {
 			name := fmt.Sprintf("revisions-%d", i)

@@ -34,7 +34,7 @@ func (h *host) running(p corev1.Pod) bool {
 func TestReturnInTheMiddle(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
-	w.c.Attacher().SetDelays(0, forever)
+	w.Attacher().SetDelays(0, forever)
 	// Kubernetes would delete these pods 25 s after the node is lost: they are not ended before that (F2).
 	patient := w.workload("patient", 2)
 	patient.Tolerations = leavingWithin(25)
@@ -85,14 +85,14 @@ func TestReturnInTheMiddle(t *testing.T) {
 		return untouched(rest, w.pods())
 	})
 	// its volume is to go where the StatefulSet's pod is
-	kit.Must(t, w.c.Client().CoreV1().Pods(w.ns).Delete(w.ctx, "user", *metav1.NewDeleteOptions(0)))
+	kit.Must(t, w.Client().CoreV1().Pods(w.ns).Delete(w.ctx, "user", *metav1.NewDeleteOptions(0)))
 
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultReturned)
 	if rec.ID != first.ID {
 		t.Errorf("fence: got %s, want %s", rec.ID, first.ID)
 	}
-	kit.Must(t, w.c.WaitReadyPods(w.ctx, w.ns, len(before)+1))
+	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	if err := untouched(rest, w.pods()); err != nil {
 		t.Error(err)
 	}

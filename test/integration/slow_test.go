@@ -25,7 +25,7 @@ import (
 // held up.
 func (w *world) slow(late func(r *http.Request) time.Duration) (kubeconfig string, held *atomic.Int32) {
 	w.t.Helper()
-	admin := w.c.RESTConfig()
+	admin := w.RESTConfig()
 	to, err := url.Parse(admin.Host)
 	kit.Must(w.t, err)
 	through, err := rest.TransportFor(admin)

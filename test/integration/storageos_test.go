@@ -35,7 +35,7 @@ type pool struct {
 
 func newPool(w *world) *pool {
 	w.t.Helper()
-	client, err := dynamic.NewForConfig(w.c.RESTConfig())
+	client, err := dynamic.NewForConfig(w.RESTConfig())
 	kit.Must(w.t, err)
 	crds := client.Resource(
 		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
@@ -100,12 +100,12 @@ func (p *pool) fenced(h *host, name, label string, volume bool) (pv string) {
 	if label != "" {
 		set.Spec.Template.Labels["storageos.com/fenced"] = label
 	}
-	p.w.fill(h, len(p.w.c.ReadyPods(p.w.ns))+1, set)
+	p.w.fill(h, len(p.w.ReadyPods(p.w.ns))+1, set)
 	return p.volumeOf("data-" + name + "-0")
 }
 
 func (p *pool) volumeOf(claim string) string {
-	c, err := p.w.c.Client().CoreV1().PersistentVolumeClaims(p.w.ns).Get(p.w.ctx, claim, metav1.GetOptions{})
+	c, err := p.w.Client().CoreV1().PersistentVolumeClaims(p.w.ns).Get(p.w.ctx, claim, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
@@ -119,7 +119,7 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	pv, none := "static-"+w.ns, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	_, err := w.c.Client().CoreV1().PersistentVolumes().
+	_, err := w.Client().CoreV1().PersistentVolumes().
 		Create(w.ctx,
 			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
 				Capacity: size, AccessModes: once, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
@@ -129,9 +129,9 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	kit.Must(w.t, err)
 	w.t.Cleanup(func() {
 		kit.Must(w.t,
-			w.c.Client().CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{}))
+			w.Client().CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{}))
 	})
-	_, err = w.c.Client().CoreV1().PersistentVolumeClaims(w.ns).
+	_, err = w.Client().CoreV1().PersistentVolumeClaims(w.ns).
 		Create(w.ctx,
 			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: corev1.PersistentVolumeClaimSpec{
@@ -144,13 +144,13 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 	}}}
-	w.fill(h, len(w.c.ReadyPods(w.ns))+1, set)
+	w.fill(h, len(w.ReadyPods(w.ns))+1, set)
 	return pv
 }
 
 // cordon keeps replacements off a node that its storage calls unhealthy, as StorageOS' scheduler does.
 func (p *pool) cordon(h *host) {
-	_, err := p.w.c.Client().CoreV1().Nodes().
+	_, err := p.w.Client().CoreV1().Nodes().
 		Patch(p.w.ctx, h.Name(), types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	kit.Must(p.w.t, err)
 }
@@ -161,13 +161,13 @@ func (p *pool) refuses(pod string) (stop func()) {
 	w.t.Helper()
 	label := func(value string) {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"refuse":%s}}}`, value)
-		_, err := w.c.Client().CoreV1().Pods(w.ns).Patch(w.ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := w.Client().CoreV1().Pods(w.ns).Patch(w.ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
 		kit.Must(w.t, err)
 	}
 	label(`"yes"`)
 	end := fmt.Appendf(nil, `{"status":{"phase":"Failed","reason":%q}}`, taint.TombstoneReason)
 	w.until("the API server to refuse it", func() bool {
-		_, err := w.c.Client().CoreV1().Pods(w.ns).
+		_, err := w.Client().CoreV1().Pods(w.ns).
 			Patch(w.ctx, pod, types.MergePatchType, end, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}},
 				"status")
 		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
@@ -179,7 +179,7 @@ func (p *pool) refuses(pod string) (stop func()) {
 func (p *pool) refusal() {
 	w := p.w
 	w.t.Helper()
-	api, name := w.c.Client().AdmissionregistrationV1(), "refusal-"+w.ns
+	api, name := w.Client().AdmissionregistrationV1(), "refusal-"+w.ns
 	_, err := api.ValidatingAdmissionPolicies().
 		Create(w.ctx,
 			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -220,7 +220,7 @@ func (p *pool) refusal() {
 func (p *pool) refused() (n float64) {
 	w := p.w
 	w.t.Helper()
-	text, err := w.c.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
+	text, err := w.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
 	kit.Must(w.t, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "apiserver_validating_admission_policy_check_total{") &&
@@ -263,7 +263,7 @@ func TestStorageOS(t *testing.T) {
 	replaced := func(name string, h *host) time.Duration {
 		begun := time.Now()
 		w.until(name+" to run elsewhere", func() bool {
-			return slices.ContainsFunc(w.c.ReadyPods(w.ns),
+			return slices.ContainsFunc(w.ReadyPods(w.ns),
 				func(p *corev1.Pod) bool { return p.Name == name+"-0" && p.Spec.NodeName != h.Name() })
 		})
 		return time.Since(begun)

@@ -133,7 +133,7 @@ func TestControlPlaneKeepsItsQuorum(t *testing.T) {
 	}})
 	a, b := w.hosts[0], w.hosts[1]
 	w.oneEach(a, b)
-	api := w.c.Client().CoreV1().Pods(metav1.NamespaceSystem)
+	api := w.Client().CoreV1().Pods(metav1.NamespaceSystem)
 	for _, h := range w.hosts[:3] {
 		pod, err := api.Create(w.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{

@@ -98,7 +98,7 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			h := w.hosts[0]
 			w.busy(h)
 			before := w.pods()
-			w.c.Attacher().SetDelays(0, forever)
+			w.Attacher().SetDelays(0, forever)
 			leads := func(binary string) *child {
 				c := w.start(
 					settings{Mode: "fence", Binary: binary, Mortal: true, CustomKeys: oldKeys && binary == old})
@@ -124,13 +124,13 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 				map[string]any{
 					"metadata": map[string]any{"annotations": map[string]string{taint.RecordAnnotation: rec.Encode()}}})
 			kit.Must(t, err)
-			_, err = w.c.Client().CoreV1().Nodes().
+			_, err = w.Client().CoreV1().Nodes().
 				Patch(w.ctx, h.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
 			kit.Must(t, err)
 
 			third := leads(tt.leader[2])
 			third.goesOn(h, id, "later")
-			w.c.Attacher().SetDelays(0, 0)
+			w.Attacher().SetDelays(0, 0)
 			done := w.untilDone(h, taint.ResultEvicted)
 			w.untilReplaced(h, before)
 			if got := string(done.Newer["plan"]); got != string(rec.Newer["plan"]) && tt.leader[2] == binary {
@@ -153,7 +153,7 @@ func TestUpgradeFromAnotherLease(t *testing.T) {
 	h := w.hosts[0]
 	w.busy(h)
 	before := w.pods()
-	w.c.Attacher().SetDelays(0, forever)
+	w.Attacher().SetDelays(0, forever)
 	first := w.start(settings{Mode: "fence", Binary: old, CustomKeys: true, Mortal: true})
 	w.until("it leads", first.leads)
 	w.untilPinned(h)
@@ -182,7 +182,7 @@ func TestUpgradeFromAnotherLease(t *testing.T) {
 	third := w.start(settings{Mode: "fence", Binary: old, CustomKeys: true, Mortal: true})
 	takesOver(third, second, w.ns+"/forcefence", "down")
 
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	done := w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 	want := []taint.Phase{taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}

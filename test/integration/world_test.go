@@ -17,15 +17,14 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	machines "github.com/forcefence/forcefence/test/world"
 )
 
 // plan is what a test's world is made of.
@@ -43,8 +42,8 @@ const lifetime = 15 * time.Minute
 
 // world is one test's cluster, for as long as it runs: a namespace, nodes, and the machines under them with their BMCs.
 type world struct {
+	*machines.World
 	t        *testing.T
-	c        *cluster.Cluster
 	ctx      context.Context
 	ns       string
 	dir      string
@@ -96,59 +95,41 @@ func newWorld(t *testing.T, p plan) *world {
 	t.Cleanup(cancel)
 	ns, err := c.CreateNamespace(ctx, "it")
 	kit.Must(t, err)
-	w := &world{t: t, c: c, ctx: ctx, ns: ns, dir: t.TempDir()}
-	w.dc = datacenter.New(datacenter.Options{PowerOffDelay: p.powerOffDelay})
+	w := &world{t: t, ctx: ctx, ns: ns, dir: t.TempDir()}
+	racks := machines.NewRedfish(datacenter.Options{PowerOffDelay: p.powerOffDelay})
+	racks.OneBMC = p.oneBMC
+	w.World, w.dc = machines.New(c, racks), racks.DataCenter
 	t.Cleanup(func() { kit.Must(t, w.dc.Close()) })
 	kit.Must(t, w.dc.WriteCA(filepath.Join(w.dir, "ca.pem")))
 	w.password(w.dc.Password())
-
-	var machines []*datacenter.Machine
-	for i := range p.nodes {
-		h := &host{machine: w.dc.AddMachine(fmt.Sprintf("%s-n%d", ns, i))}
-		if !p.oneBMC {
-			h.bmc = w.dc.AddBMC(h.machine)
-		}
-		w.hosts, machines = append(w.hosts, h), append(machines, h.machine)
-	}
-	if p.oneBMC {
-		bmc := w.dc.AddBMC(machines...)
-		for _, h := range w.hosts {
-			h.bmc = bmc
-		}
-	}
 	t.Cleanup(w.clear)
-	nodes, err := c.AddNodes(ctx, p.nodes, func(i int) cluster.NodeOptions {
-		h := w.hosts[i]
-		address := h.bmc.URL()
-		if p.oneBMC {
-			address = h.bmc.SystemURL(h.machine)
-		}
-		o := cluster.NodeOptions{
-			Name: h.machine.Name(), SystemUUID: spelled(i, h.machine.SystemUUID()), BootID: h.machine.BootID(),
-			Labels: w.selector(), Annotations: map[string]string{bmcAnnotation: address},
-			SandboxRetry: 200 * time.Millisecond,
-		}
+	names := make([]string, p.nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-n%d", ns, i)
+	}
+	kit.Must(t, w.AddHosts(ctx, names, func(i int, o *cluster.NodeOptions) {
+		o.SystemUUID = spelled(i, o.SystemUUID)
+		o.Labels = w.selector()
+		o.SandboxRetry = 200 * time.Millisecond
 		if i%2 == 1 && !p.oneBMC {
 			o.Labels["room"] = "cellar" // another provider's, unless the test has rules of its own
 		}
 		if p.node != nil {
-			p.node(i, &o)
+			p.node(i, o)
 		}
-		return o
-	})
-	kit.Must(t, err)
-	for i, h := range w.hosts {
-		h.Node = nodes[i]
-		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
-			if on {
-				h.PowerOn(m.BootID())
-				return
-			}
-			w.seen.off(w, h)
-			h.PowerOff()
-		})
+	}))
+	for _, h := range w.Hosts {
+		if m, ok := h.Machine.(machines.RedfishMachine); ok {
+			w.hosts = append(w.hosts, &host{Node: h.Node, machine: m.Machine, bmc: m.BMC})
+		}
 	}
-	w.seen = watch(t, c.Client(), ns)
+	w.seen = newHistory(ns)
+	t.Cleanup(c.Watch(w.seen.see))
+	w.OnPower(func(node string, _ time.Time, on bool) {
+		if !on {
+			w.seen.off(w.Client(), node)
+		}
+	})
 	t.Cleanup(func() {
 		if !p.doubles {
 			w.noDoubles()
@@ -181,14 +162,14 @@ func (w *world) password(text string) {
 func (w *world) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	w.c.Attacher().SetDelays(0, 0)
+	w.Attacher().SetDelays(0, 0)
 	for _, h := range w.hosts {
 		if h.Node != nil {
 			kit.Must(w.t, h.Remove(ctx))
 		}
 	}
 	zero := int64(0)
-	api := w.c.Client()
+	api := w.Client()
 	_ = api.AppsV1().StatefulSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().Deployments(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_ = api.AppsV1().DaemonSets(w.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -203,8 +184,9 @@ func (w *world) clear() {
 
 func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }
 
-// history is what the API server's watches told, which a look now and then would miss.
+// history is what the cluster's watch saw, which a look now and then would miss.
 type history struct {
+	ns       string     // the world's
 	mu       sync.Mutex // guards the rest
 	nodes    map[string][]chapter
 	powering map[string]bool
@@ -222,39 +204,25 @@ type chapter struct {
 	ID, By string
 }
 
-func watch(t *testing.T, client kubernetes.Interface, ns string) *history {
-	h := &history{nodes: map[string][]chapter{}, powering: map[string]bool{}, pods: map[string][]*corev1.Pod{},
-		atOff: map[string]taint.Record{}}
-	nodes := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = "world=" + ns
-		}))
-	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns))
-	handle := func(inf toolscache.SharedIndexInformer, f func(any)) {
-		_, err := inf.AddEventHandler(
-			toolscache.ResourceEventHandlerFuncs{AddFunc: f, UpdateFunc: func(_, o any) { f(o) }})
-		kit.Must(t, err)
-	}
-	handle(nodes.Core().V1().Nodes().Informer(), h.node)
-	handle(pods.Core().V1().Pods().Informer(), h.pod)
-	stop := make(chan struct{})
-	for _, f := range []informers.SharedInformerFactory{nodes, pods} {
-		f.Start(stop)
-		f.WaitForCacheSync(stop)
-	}
-	t.Cleanup(func() {
-		close(stop)
-		nodes.Shutdown()
-		pods.Shutdown()
-	})
-	return h
+func newHistory(ns string) *history {
+	return &history{ns: ns, nodes: map[string][]chapter{}, powering: map[string]bool{},
+		pods: map[string][]*corev1.Pod{}, atOff: map[string]taint.Record{}}
 }
 
-func (h *history) node(o any) {
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return
+func (h *history) see(o metav1.Object, deleted bool) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		if o.Labels["world"] == h.ns && !deleted {
+			h.node(o)
+		}
+	case *corev1.Pod:
+		if o.Namespace == h.ns && !deleted {
+			h.pod(o)
+		}
 	}
+}
+
+func (h *history) node(node *corev1.Node) {
 	c := chapter{UID: node.UID}
 	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
 		c.Phase, c.Result, c.ID, c.By = rec.Phase, rec.Result, rec.ID, rec.By
@@ -280,11 +248,7 @@ func (h *history) node(o any) {
 	}
 }
 
-func (h *history) pod(o any) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return
-	}
+func (h *history) pod(pod *corev1.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if all := h.pods[pod.Name]; len(all) == 0 || all[len(all)-1].UID != pod.UID {
@@ -293,17 +257,17 @@ func (h *history) pod(o any) {
 }
 
 // off notes the live record at the moment at which a machine goes off.
-func (h *history) off(w *world, host *host) {
+func (h *history) off(api kubernetes.Interface, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	node, err := w.c.Client().CoreV1().Nodes().Get(ctx, host.Name(), metav1.GetOptions{})
+	node, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return // the API server may be away, or the Node gone
 	}
 	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.atOff[host.Name()] = *rec
+		h.atOff[name] = *rec
 	}
 }
 
@@ -376,7 +340,7 @@ func (w *world) during(d time.Duration, what string, check func() error) {
 
 func (w *world) node(h *host) *corev1.Node {
 	w.t.Helper()
-	n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, h.Name(), metav1.GetOptions{})
+	n, err := w.Client().CoreV1().Nodes().Get(w.ctx, h.Name(), metav1.GetOptions{})
 	kit.Must(w.t, err)
 	return n
 }
@@ -444,7 +408,7 @@ func (w *world) alone(h *host) error {
 
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
-	out, err := w.c.Kubectl(w.ctx, args...)
+	out, err := w.Kubectl(w.ctx, args...)
 	kit.Must(w.t, err)
 	return out
 }
@@ -455,20 +419,10 @@ const manualMark = taint.DefaultKey + "=manual:NoSchedule"
 // fill makes workloads whose pods all begin on one node, and waits until they run.
 func (w *world) fill(h *host, pods int, objects ...any) {
 	w.t.Helper()
-	cordon := func(yes bool) {
-		for _, o := range w.hosts {
-			if o == h {
-				continue
-			}
-			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, o.Name(), types.MergePatchType,
-				fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes), metav1.PatchOptions{})
-			kit.Must(w.t, err)
-		}
-	}
-	cordon(true)
+	kit.Must(w.t, w.Open(w.ctx, h.Name()))
 	w.create(objects...)
-	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, w.ns, pods))
-	cordon(false)
+	kit.Must(w.t, w.WaitReadyPods(w.ctx, w.ns, pods))
+	kit.Must(w.t, w.Open(w.ctx))
 }
 
 // busy is the usual load: a StatefulSet of four with a volume each and a Deployment of two, all on one node.
@@ -479,7 +433,7 @@ func (w *world) busy(h *host) {
 
 func (w *world) pods() []corev1.Pod {
 	w.t.Helper()
-	list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client().CoreV1().Pods(w.ns).List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	return list.Items
 }
@@ -523,7 +477,7 @@ func (w *world) untilReplaced(h *host, before []corev1.Pod) {
 		}
 	}()
 	w.until("replacements", func() bool {
-		ready := w.c.ReadyPods(w.ns)
+		ready := w.ReadyPods(w.ns)
 		n := 0
 		for _, p := range ready {
 			if p.Spec.NodeName == h.Name() ||
@@ -546,22 +500,19 @@ func (w *world) attachments(h *host) []string {
 }
 
 func (w *world) attachedTo(h *host) (out []string, err error) {
-	list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, va := range list.Items {
-		if va.Spec.NodeName == h.Name() && va.Spec.Source.PersistentVolumeName != nil {
-			out = append(out, *va.Spec.Source.PersistentVolumeName)
+	list, err := w.Attachments(w.ctx)
+	for _, a := range list {
+		if a.Node == h.Name() && a.Volume != "" {
+			out = append(out, a.Volume)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // noDoubles checks invariant 10 against what really ran.
 func (w *world) noDoubles() {
 	w.t.Helper()
-	for _, v := range w.c.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
+	for _, v := range w.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
 		if strings.Contains(v.What, w.ns) || strings.Contains(strings.Join(v.Nodes, " "), w.ns) {
 			kit.Harm(w.t, "%s", v)
 		}
@@ -572,7 +523,7 @@ func (w *world) noDoubles() {
 // it was seen.
 func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
 	w.t.Helper()
-	list, err := w.c.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{})
+	list, err := w.Client().EventsV1().Events("").List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
 		return e.Regarding.Kind != kind || !strings.HasPrefix(e.Regarding.Name, prefix) || e.Reason != reason ||
@@ -601,7 +552,7 @@ func (w *world) describe() string {
 	defer cancel()
 	for _, h := range w.hosts {
 		fmt.Fprintf(&b, "node %s, machine %s, runs %d containers\n", h.Name(), h.machine.State(), len(h.Running()))
-		if n, err := w.c.Client().CoreV1().Nodes().Get(ctx, h.Name(), metav1.GetOptions{}); err == nil {
+		if n, err := w.Client().CoreV1().Nodes().Get(ctx, h.Name(), metav1.GetOptions{}); err == nil {
 			for _, c := range n.Status.Conditions {
 				if c.Type == corev1.NodeReady || strings.Contains(string(c.Type), "/") {
 					fmt.Fprintf(&b, "\t%s %s %s since %s\n", c.Type, c.Status, c.Reason, c.LastTransitionTime)
@@ -617,7 +568,7 @@ func (w *world) describe() string {
 			fmt.Fprintf(&b, "\t%+v\n", c)
 		}
 	}
-	pods, err := w.c.Client().CoreV1().Pods(w.ns).List(ctx, metav1.ListOptions{})
+	pods, err := w.Client().CoreV1().Pods(w.ns).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		fmt.Fprintf(&b, "pods: %v\n", err)
 		return b.String()

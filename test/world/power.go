@@ -1,4 +1,4 @@
-package main
+package world
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type Power interface {
 	Device() string
 	// Machines says what they are: "each with a BMC and a node".
 	Machines() string
-	// Help says how to look at the machines and cut one's power by hand.
+	// Help says how to look at the machines and cut one's power by hand. The folder is Prepare's.
 	Help(dir string) string
 	Close()
 }
@@ -46,12 +46,11 @@ type Machine interface {
 	Address() string
 }
 
-// newPower makes the power that the flag names.
-func newPower(ctx context.Context, name string) (Power, error) {
+// NewPower makes the power of that name: redfish, libvirt or ipmi.
+func NewPower(ctx context.Context, name string) (Power, error) {
 	switch name {
 	case "redfish":
-		dc := datacenter.New(datacenter.Options{PowerOffDelay: bmcTakes, Username: "forcefence"})
-		return &redfishPower{dc: dc, bmcs: map[string]*datacenter.BMC{}}, nil
+		return NewRedfish(datacenter.Options{PowerOffDelay: bmcTakes, Username: "forcefence"}), nil
 	case "libvirt":
 		h, err := hypervisor.Start(ctx, hypervisor.Options{})
 		if err != nil {
@@ -61,72 +60,101 @@ func newPower(ctx context.Context, name string) (Power, error) {
 	case "ipmi":
 		return &ipmiPower{password: rand.Text()[:16]}, nil // IPMI 1.5 takes no more
 	default:
-		return nil, fmt.Errorf("-power: %q is none of redfish, libvirt and ipmi", name)
+		return nil, fmt.Errorf("power %q is none of redfish, libvirt and ipmi", name)
 	}
 }
 
-// redfishPower is a data centre in software.
-type redfishPower struct {
-	dc   *datacenter.DataCenter
-	bmcs map[string]*datacenter.BMC // by node
+// bmcTakes is from an accepted ForceOff until the machine is off.
+const bmcTakes = time.Second
+
+// Redfish is a data centre in software. Each machine has a BMC of its own, unless OneBMC is set.
+type Redfish struct {
+	*datacenter.DataCenter
+	OneBMC bool // one BMC in front of all machines; set before the first Add
+
+	names []string
+	bmcs  map[string]*datacenter.BMC // by machine
 }
 
-func (p *redfishPower) Add(_ context.Context, name string) (Machine, error) {
-	m := p.dc.AddMachine(name)
-	p.bmcs[name] = p.dc.AddBMC(m)
-	return redfishMachine{m, p.bmcs[name].URL()}, nil
+// NewRedfish returns one without machines.
+func NewRedfish(o datacenter.Options) *Redfish {
+	return &Redfish{DataCenter: datacenter.New(o), bmcs: map[string]*datacenter.BMC{}}
 }
 
-func (p *redfishPower) Prepare(dir string) (settings, machine string, err error) {
+// Add makes a machine that is on, with its BMC.
+func (p *Redfish) Add(_ context.Context, name string) (Machine, error) {
+	m := RedfishMachine{Machine: p.AddMachine(name)}
+	switch {
+	case !p.OneBMC:
+		m.BMC = p.AddBMC(m.Machine)
+		m.address = m.BMC.URL()
+	case len(p.names) == 0:
+		m.BMC = p.AddBMC(m.Machine)
+	default:
+		m.BMC = p.bmcs[p.names[0]]
+		m.BMC.Add(m.Machine)
+	}
+	if p.OneBMC {
+		m.address = m.BMC.SystemURL(m.Machine)
+	}
+	p.names = append(p.names, name)
+	p.bmcs[name] = m.BMC
+	return m, nil
+}
+
+func (p *Redfish) Prepare(dir string) (settings, machine string, err error) {
 	password, ca := filepath.Join(dir, "bmc-password"), filepath.Join(dir, "bmc-ca.pem")
-	if err := os.WriteFile(password, []byte(p.dc.Password()+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(password, []byte(p.Password()+"\n"), 0o600); err != nil {
 		return "", "", err
 	}
-	if err := p.dc.WriteCA(ca); err != nil {
+	if err := p.WriteCA(ca); err != nil {
 		return "", "", err
 	}
-	return fmt.Sprintf("redfish: {username: %s, passwordFile: %q, caFile: %q}", p.dc.Username(), password, ca),
-		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
+	return fmt.Sprintf("redfish: {username: %s, passwordFile: %q, caFile: %q}", p.Username(), password, ca),
+		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", BMCAnnotation), nil
 }
 
-func (*redfishPower) Device() string { return "BMC" }
+func (*Redfish) Device() string { return "BMC" }
 
-func (*redfishPower) Machines() string { return "each with a BMC (Redfish over HTTPS) and a node" }
+func (*Redfish) Machines() string { return "each with a BMC (Redfish over HTTPS) and a node" }
 
-func (p *redfishPower) Help(dir string) string {
+func (p *Redfish) Help(dir string) string {
 	var b strings.Builder
-	for i := range nodeCount {
-		fmt.Fprintf(&b, "bmc: %s %s\n", nodeName(i), p.bmcs[nodeName(i)].URL())
+	for _, name := range p.names {
+		fmt.Fprintf(&b, "bmc: %s %s\n", name, p.bmcs[name].URL())
 	}
 	fmt.Fprintf(&b, `
   Cut a machine's power yourself:
     curl --cacert %s -u %s:$(cat %s) -H 'Content-Type: application/json' \
       -d '{"ResetType": "ForceOff"}' %s/redfish/v1/Systems/%s/Actions/ComputerSystem.Reset`,
-		filepath.Join(dir, "bmc-ca.pem"), p.dc.Username(), filepath.Join(dir, "bmc-password"),
-		p.bmcs[nodeName(0)].URL(), nodeName(0))
+		filepath.Join(dir, "bmc-ca.pem"), p.Username(), filepath.Join(dir, "bmc-password"),
+		p.bmcs[p.names[0]].URL(), p.names[0])
 	return b.String()
 }
 
-func (p *redfishPower) Close() { _ = p.dc.Close() } // nothing is left to do about an error
+func (p *Redfish) Close() { _ = p.DataCenter.Close() } // nothing is left to do about an error
 
-type redfishMachine struct {
+// RedfishMachine is a machine of a Redfish power, and the BMC in front of it.
+type RedfishMachine struct {
 	*datacenter.Machine
+	BMC     *datacenter.BMC
 	address string
 }
 
-func (m redfishMachine) State() string                 { return strings.ToLower(string(m.Machine.State())) }
-func (m redfishMachine) CutPower() error               { m.Machine.CutPower(); return nil }
-func (m redfishMachine) PowerOn(context.Context) error { m.Machine.PowerOn(); return nil }
-func (m redfishMachine) Address() string               { return m.address }
+func (m RedfishMachine) State() string                 { return strings.ToLower(string(m.Machine.State())) }
+func (m RedfishMachine) CutPower() error               { m.Machine.CutPower(); return nil }
+func (m RedfishMachine) PowerOn(context.Context) error { m.Machine.PowerOn(); return nil }
+func (m RedfishMachine) Address() string               { return m.address }
 
-func (m redfishMachine) OnChange(f func(on bool)) {
+func (m RedfishMachine) OnChange(f func(on bool)) {
 	m.Machine.OnChange(func(_ *datacenter.Machine, on bool) { f(on) })
 }
 
 // libvirtPower is a real libvirtd with a QEMU guest for each node. The kubelets are as simulated as ever: the guests
 // only have, or lose, their power.
 type libvirtPower struct {
-	h *hypervisor.Hypervisor
+	h     *hypervisor.Hypervisor
+	first string // of its machines
 	watch
 }
 
@@ -134,6 +162,9 @@ func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
 	d, err := p.h.AddDomain(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if p.first == "" {
+		p.first = name
 	}
 	m := &libvirtMachine{process: p.process(name, d.UUID(), d.Running), d: d}
 	m.booted()
@@ -152,7 +183,7 @@ func (p *libvirtPower) Help(string) string {
 	return fmt.Sprintf(`
   Look at the machines, and cut one's power yourself:
     virsh -c '%s' list --all
-    virsh -c '%s' destroy %s`, p.h.URI(), p.h.URI(), nodeName(0))
+    virsh -c '%s' destroy %s`, p.h.URI(), p.h.URI(), p.first)
 }
 
 func (p *libvirtPower) Close() {
@@ -180,7 +211,7 @@ func (m *libvirtMachine) PowerOn(ctx context.Context) error {
 		if err == nil && strings.HasPrefix(state, "shut off") {
 			break
 		}
-		if !wait(ctx, 50*time.Millisecond) {
+		if !sleep(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("powering on %s: libvirt says %q: %w", m.Name(), state, ctx.Err())
 		}
 	}
@@ -194,6 +225,7 @@ func (m *libvirtMachine) PowerOn(ctx context.Context) error {
 // ipmiPower is a BMC of OpenIPMI's simulator for each node, in front of a QEMU.
 type ipmiPower struct {
 	bmcs     []*ipmisim.BMC
+	names    []string // of their machines
 	password string
 	watch
 }
@@ -203,7 +235,7 @@ func (p *ipmiPower) Add(ctx context.Context, name string) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.bmcs = append(p.bmcs, b)
+	p.bmcs, p.names = append(p.bmcs, b), append(p.names, name)
 	m := &ipmiMachine{process: p.process(name, b.UUID(), b.Running), b: b}
 	return m, m.PowerOn(ctx)
 }
@@ -215,7 +247,7 @@ func (p *ipmiPower) Prepare(dir string) (settings, machine string, err error) {
 	}
 	return fmt.Sprintf("ipmi: {username: %s, passwordFile: %q, cipherSuites: [%d]}", ipmisim.Operator, file,
 			ipmisim.CipherSuite),
-		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", bmcAnnotation), nil
+		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", BMCAnnotation), nil
 }
 
 func (*ipmiPower) Device() string { return "BMC" }
@@ -227,7 +259,7 @@ func (*ipmiPower) Machines() string {
 func (p *ipmiPower) Help(dir string) string {
 	var b strings.Builder
 	for i, bmc := range p.bmcs {
-		fmt.Fprintf(&b, "bmc: %s ipmi://%s\n", nodeName(i), bmc.Address())
+		fmt.Fprintf(&b, "bmc: %s ipmi://%s\n", p.names[i], bmc.Address())
 	}
 	host, port, _ := strings.Cut(p.bmcs[0].Address(), ":")
 	fmt.Fprintf(&b, `
@@ -314,7 +346,7 @@ func (m *process) booted() {
 	m.tell(true)
 	m.watching.Go(func() {
 		for m.running() {
-			if !wait(m.ctx, 10*time.Millisecond) {
+			if !sleep(m.ctx, 10*time.Millisecond) {
 				return
 			}
 		}
@@ -358,4 +390,14 @@ func (m *process) OnChange(f func(on bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.call = append(m.call, f)
+}
+
+// sleep returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
