@@ -10,7 +10,12 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 # The longest first: most tests wait for much of their time, and so three packages run at a time.
 packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
-.PHONY: all demo walkthrough test alerts olm bundle notes e2e timeline sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+# gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
+tests = $(CURDIR)/bin/gotestsum --format-icons text --jsonfile $(CURDIR)/out/$(1).json --post-run-command '$(CURDIR)/bin/verdict -skips "$(2)"'
+# Runs each failed test once more, alone. Only a story may pass that way.
+again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
+
+.PHONY: all demo walkthrough gotestsum test alerts olm bundle notes e2e timeline sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -29,22 +34,24 @@ demo: build controlplane ## a machine loses its power and its workloads come up 
 walkthrough: controlplane image ## types all that an operator types, from install to uninstall, on four real nodes with this image, and writes docs/walkthrough.md and its pictures; Linux, as root, with chromium
 	FORCEFENCE_REQUIRE_NODES=1 FORCEFENCE_REQUIRE_CHROMIUM=1 FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" $(GO) test -count=1 -timeout 20m -run '^TestWalkthrough$$' ./test/walkthrough
 
+gotestsum:
+	@$(GO) build -C test/gotestsum -o ../../bin/gotestsum gotest.tools/gotestsum
+	@$(GO) build -o bin/verdict ./test/verdict
+
 # Without the race detector for simulation and exploration: their histories start no goroutines and share nothing, and ten times as many fit.
-test: controlplane ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
-	@$(GO) build -o bin/tally ./test/tally && mkdir -p out
+test: controlplane gotestsum ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane helm
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
-	@bin/tally -slowest 20 -skips '$(SKIPS)' -stories test/integration -flaky out/flaky -rerun '$(GO) test -json $(RACEFLAG) -timeout 75m' \
-	  -- $(GO) test -json $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS) $(call packages) \
-	  -- $(GO) test -json -p 1 -timeout 75m $(TESTFLAGS) ./test/sim ./test/explore
+	@$(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
+	@$(call tests,sim,$(SKIPS)) --packages "./test/sim ./test/explore" -- -p 1 -timeout 75m $(TESTFLAGS)
+	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
 
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
 
-olm: controlplane ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
+olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
 	@bin/controlplane helm olm
-	@$(GO) build -o bin/tally ./test/tally
-	FORCEFENCE_OLM=1 bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$' ./test/deploy
+	FORCEFENCE_OLM=1 $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
 
 bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
 	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
@@ -52,11 +59,9 @@ bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.
 notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
 	@$(GO) run ./test/changelog/notes "$(VERSION)"
 
-e2e: controlplane ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
-	@$(GO) build -o bin/tally ./test/tally && mkdir -p out
-	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 bin/tally -v -skips - -stories test/e2e -flaky out/flaky \
-	  -rerun '$(GO) test -json -timeout 40m' \
-	  -- $(GO) test -json -count=1 -timeout 40m -run 'TestE2E/nodes/($(or $(RUN),.))' ./test/e2e
+e2e: controlplane gotestsum ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
+	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(call tests,e2e,-) --format standard-verbose $(again) \
+	  --packages ./test/e2e -- -count=1 -timeout 40m -run 'TestE2E/nodes/($(or $(RUN),.))'
 
 timeline: controlplane ## Longhorn's document by Kubernetes' own times on such nodes, to its end: a quarter of an hour
 	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(GO) test -count=1 -timeout 40m -v -run '^TestTimeline$$' ./test/e2e
@@ -100,13 +105,12 @@ release: ## all files of a release in out/release, from the tag of HEAD (docs/re
 	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",) \
 	  $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
 
-image-test: controlplane ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
+image-test: controlplane gotestsum ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
 	$(MAKE) image AGENTS=1
-	@$(GO) build -o bin/tally ./test/tally
 	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
-	  ../../bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -timeout 30m ./...
+	  $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
 	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
-	  bin/tally -skips '$(SKIPS)' -- $(GO) test -json -count=1 -run '^TestAgents$$' ./test/deploy
+	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- -count=1 -run '^TestAgents$$'
 
 clean:
 	rm -rf bin out

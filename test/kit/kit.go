@@ -25,8 +25,8 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. Test
-// runs never retry a test that reported harm (test/tally).
+// HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. A test
+// run that reported harm fails, even if the test passes when it runs again (test/verdict).
 const HarmPrefix = "HARM: "
 
 // Harm fails a test for harm that the product did. The test goes on.
