@@ -17,14 +17,12 @@
 //	yaml pod           part of a pod's spec; the API server takes the pod
 //	yaml test=X        held by a test, as above
 //
-// Links are held by test/cited.
+// It also checks links between pages, and what the source and the pages cite (see citations).
 package docs
 
 import (
 	"fmt"
-	"io/fs"
 	"iter"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,58 +60,6 @@ func (b Block) Value(key string) string {
 		}
 	}
 	return ""
-}
-
-// Blocks returns the fenced blocks of all pages below root, in order, page by page. Folders that are hidden, built or
-// testdata have none.
-func Blocks(root fs.FS) (all []Block, err error) {
-	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			hidden := strings.HasPrefix(d.Name(), ".") && name != "."
-			if hidden || name == "out" || name == "bin" || d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			return nil
-		case path.Ext(name) != ".md":
-			return nil
-		}
-		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		blocks, err := parse(name, string(text))
-		all = append(all, blocks...)
-		return err
-	})
-	return all, err
-}
-
-var fence = regexp.MustCompile("^([ \t]*)```([a-z]*)[ \t]*(.*)$")
-
-func parse(page, text string) (blocks []Block, err error) {
-	var open *Block
-	var indent string
-	for i, line := range strings.Split(text, "\n") {
-		m := fence.FindStringSubmatch(line)
-		switch {
-		case m != nil && open == nil:
-			open, indent = &Block{Page: page, Line: i + 1, Lang: m[2], Words: strings.Fields(m[3])}, m[1]
-		case m != nil:
-			if m[2] != "" {
-				return nil, fmt.Errorf("%s:%d: a fence opens in the block of line %d", page, i+1, open.Line)
-			}
-			blocks, open = append(blocks, *open), nil
-		case open != nil:
-			open.Text += strings.TrimPrefix(line, indent) + "\n"
-		}
-	}
-	if open != nil {
-		return nil, fmt.Errorf("%s:%d: the fence is never closed", page, open.Line)
-	}
-	return blocks, nil
 }
 
 // typed finds lines that a person would type, in a block that says it has none.

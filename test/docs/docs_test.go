@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
-	"iter"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +21,10 @@ import (
 // root is the repository.
 var root = os.DirFS("../..")
 
-func blocks(t *testing.T) []Block {
+// pages returns all pages, by name.
+func pages(t *testing.T) map[string]page {
 	t.Helper()
-	all, err := Blocks(root)
+	all, err := readPages(root)
 	kit.Must(t, err)
 	return all
 }
@@ -35,18 +36,17 @@ func TestBlocks(t *testing.T) {
 	inCI := func(line string) bool {
 		return regexp.MustCompile(`(?m)^part \w+ ` + regexp.QuoteMeta(line) + `( |$)`).Match(ci)
 	}
-	all := blocks(t)
 	kinds := map[string]int{}
-	for i, b := range all {
+	for _, p := range pages(t) {
 		var before *Block
-		if i > 0 && all[i-1].Page == b.Page {
-			before = &all[i-1]
-		}
-		if fault := b.Fault(before, source, inCI); fault != "" {
-			t.Errorf("%s: the block %s", b, fault)
-		}
-		if len(b.Words) > 0 {
-			kinds[b.Lang+" "+b.Words[0]]++
+		for _, b := range p.blocks {
+			if fault := b.Fault(before, source, inCI); fault != "" {
+				t.Errorf("%s: the block %s", b, fault)
+			}
+			if len(b.Words) > 0 {
+				kinds[b.Lang+" "+b.Words[0]]++
+			}
+			before = &b
 		}
 	}
 	for kind, least := range map[string]int{"sh run": 25, "yaml config": 15, "yaml values": 1, "text out": 8} {
@@ -117,46 +117,50 @@ func TestFault(t *testing.T) {
 		{name: "yaml of nothing", info: "yaml", want: "of itself"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			list, err := parse("x.md", "```"+tt.info+"\n"+tt.text+"```\n")
+			p, err := parse("x.md", []byte("```"+tt.info+"\n"+tt.text+"```\n"))
 			kit.Must(t, err)
-			got := list[0].Fault(tt.before, source, func(line string) bool { return line == "make demo" })
+			got := p.blocks[0].Fault(tt.before, source, func(line string) bool { return line == "make demo" })
 			if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("Fault: %q, want %q", got, tt.want)
 			}
 		})
 	}
-	for _, text := range []string{"```sh run\n", "```sh run\n```sh run\n```\n"} {
-		if _, err := parse("x.md", text); err == nil {
-			t.Errorf("parse %q: no error", text)
-		}
+	if _, err := parse("x.md", []byte("```sh run\n```sh run\n```\n")); err == nil {
+		t.Error("parsing a fence within a block: no error")
 	}
 }
 
 // configurations checks that what pages show of configurations and of the chart's values is one.
 func (p programs) configurations(t *testing.T) {
 	t.Parallel()
-	for _, b := range blocks(t) {
-		if b.Lang != "yaml" {
-			continue
-		}
-		switch {
-		case b.Is("config"):
-			p.check(t, b, b.Text)
-		case b.Is("values"):
-			file := filepath.Join(t.TempDir(), "values.yaml")
-			kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
-			cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
-				"../../deploy/helm/forcefence",
-				"--namespace", namespace, "--values", file, "--show-only", "templates/config.yaml")
-			out, err := cmd.Output()
-			if err != nil {
-				t.Errorf("%s: helm template: %v: %s", b, err, stderr(err))
-				continue
+	for _, page := range pages(t) {
+		for _, b := range page.blocks {
+			if b.Lang == "yaml" {
+				p.checkBlock(t, b)
 			}
-			var cm struct{ Data map[string]string }
-			kit.Must(t, yaml.Unmarshal(out, &cm))
-			p.check(t, b, cm.Data["config.yaml"])
 		}
+	}
+}
+
+func (p programs) checkBlock(t *testing.T, b Block) {
+	t.Helper()
+	switch {
+	case b.Is("config"):
+		p.check(t, b, b.Text)
+	case b.Is("values"):
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
+		cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
+			"../../deploy/helm/forcefence",
+			"--namespace", namespace, "--values", file, "--show-only", "templates/config.yaml")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s: helm template: %v: %s", b, err, stderr(err))
+			return
+		}
+		var cm struct{ Data map[string]string }
+		kit.Must(t, yaml.Unmarshal(out, &cm))
+		p.check(t, b, cm.Data["config.yaml"])
 	}
 }
 
@@ -211,18 +215,19 @@ func TestPages(t *testing.T) {
 	p := buildPrograms(t)
 	t.Run("configurations", p.configurations)
 	worlds := map[string][][]Block{} // by the page that has a world to itself; "": those that share one
-	var names []string
-	for page := range byPage(blocks(t)) {
-		name := ""
-		if slices.ContainsFunc(page, func(b Block) bool { return b.Is("fresh") || b.Is("alone") }) {
-			name = page[0].Page
+	all := pages(t)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		blocks := all[name].blocks
+		typed := func(b Block) bool { return b.Is("run") || b.Is("objects") || b.Is("pod") }
+		if !slices.ContainsFunc(blocks, typed) {
+			continue
 		}
-		if worlds[name] == nil {
-			names = append(names, name)
+		if !slices.ContainsFunc(blocks, func(b Block) bool { return b.Is("fresh") || b.Is("alone") }) {
+			name = ""
 		}
-		worlds[name] = append(worlds[name], page)
+		worlds[name] = append(worlds[name], blocks)
 	}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(worlds)) {
 		t.Run(cmp.Or(name, "others"), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, p)
@@ -235,24 +240,6 @@ func TestPages(t *testing.T) {
 				w.plays(page)
 			}
 		})
-	}
-}
-
-// byPage are the blocks of each page that has something for the API server.
-func byPage(all []Block) iter.Seq[[]Block] {
-	return func(yield func([]Block) bool) {
-		for len(all) > 0 {
-			n := slices.IndexFunc(all, func(b Block) bool { return b.Page != all[0].Page })
-			if n < 0 {
-				n = len(all)
-			}
-			page := all[:n]
-			all = all[n:]
-			if slices.ContainsFunc(page, func(b Block) bool { return b.Is("run") || b.Is("objects") || b.Is("pod") }) &&
-				!yield(page) {
-				return
-			}
-		}
 	}
 }
 
@@ -344,13 +331,9 @@ var (
 
 // TestNamedTests: a test that a page names exists, and so does each attempt in quotes behind it.
 func TestNamedTests(t *testing.T) {
-	pages, err := fs.Glob(root, "docs/*.md")
-	kit.Must(t, err)
 	tests, attempts := 0, 0
-	for _, page := range pages {
-		text, err := fs.ReadFile(root, page)
-		kit.Must(t, err)
-		for line := range strings.Lines(string(text)) {
+	for page, p := range pages(t) {
+		for line := range strings.Lines(string(p.source)) {
 			for _, m := range namedTest.FindAllStringSubmatch(line, -1) {
 				tests++
 				source := source(m[1])
