@@ -1,5 +1,3 @@
 package nri
 
-import (
-	_ "github.com/forcefence/forcefence/providers"
-)
+import _ "github.com/forcefence/forcefence/providers"

@@ -1,5 +1,3 @@
 package limiter
 
-import (
-	_ "github.com/forcefence/forcefence/providers/remote"
-)
+import _ "github.com/forcefence/forcefence/providers/remote"

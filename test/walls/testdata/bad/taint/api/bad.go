@@ -1,5 +1,3 @@
 package api
 
-import (
-	_ "k8s.io/api/core/v1"
-)
+import _ "k8s.io/api/core/v1"

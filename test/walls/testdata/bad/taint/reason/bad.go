@@ -1,5 +1,3 @@
 package reason
 
-import (
-	_ "fmt"
-)
+import _ "fmt"

@@ -1,5 +1,3 @@
 package kit
 
-import (
-	_ "github.com/forcefence/forcefence/taint"
-)
+import _ "github.com/forcefence/forcefence/taint"

@@ -1,5 +1,3 @@
 package drill
 
-import (
-	_ "github.com/forcefence/forcefence/taint/view"
-)
+import _ "github.com/forcefence/forcefence/taint/view"

@@ -1,5 +1,3 @@
 package binaries
 
-import (
-	_ "github.com/forcefence/forcefence/test/kit"
-)
+import _ "github.com/forcefence/forcefence/test/kit"
