@@ -57,7 +57,7 @@ bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.
 	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
 
 notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
-	@$(GO) run ./test/changelog/notes "$(VERSION)"
+	@$(GO) run ./test/changelog "$(VERSION)"
 
 e2e: controlplane gotestsum ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
 	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(call tests,e2e,-) --format standard-verbose $(again) \

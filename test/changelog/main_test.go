@@ -1,4 +1,4 @@
-package changelog
+package main
 
 import (
 	"os"
@@ -14,12 +14,12 @@ import (
 func TestChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	kit.Must(t, err)
-	all, err := Parse(string(text))
+	all, err := parse(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(all[0].Text, "### ") {
-		t.Errorf("[Unreleased]: got %q, want sections: is the right file read?", all[0].Text)
+	if !strings.Contains(all[0].text, "### ") {
+		t.Errorf("[Unreleased]: got %q, want sections: is the right file read?", all[0].text)
 	}
 }
 
@@ -51,7 +51,7 @@ Words.
 `
 
 func TestNotes(t *testing.T) {
-	got, err := Notes(two, "v1.1.0")
+	got, err := notesOf(two, "v1.1.0")
 	kit.Must(t, err)
 	want := `### Upgrade notes
 
@@ -66,7 +66,7 @@ func TestNotes(t *testing.T) {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 	for _, version := range []string{"1.2.0", "Unreleased", "", "1.0.0"} {
-		if notes, err := Notes(two, version); err == nil {
+		if notes, err := notesOf(two, version); err == nil {
 			t.Errorf("notes of %q: got %q, want an error", version, notes)
 		}
 	}
@@ -77,7 +77,7 @@ func TestForm(t *testing.T) {
 		{"as it is", "", "", ""},
 		{"no heading", "# Changelog", "# Changes", "does not begin"},
 		{"not first", "## [Unreleased]\n\n", "", "is not [Unreleased]"},
-		{"a date too much", "## [Unreleased]", "## [Unreleased] - 2026-03-02", "has no date"},
+		{"a date too much", "## [Unreleased]", "## [Unreleased] - 2026-03-02", "has a date"},
 		{"no date", "[1.1.0] - 2026-03-01", "[1.1.0]", "version 1.1.0 has no date"},
 		{"no such day", "2026-03-01", "2026-02-30", "version 1.1.0 has no date"},
 		{"older than the one below", "2026-03-01", "2026-01-01", "is below"},
@@ -89,13 +89,13 @@ func TestForm(t *testing.T) {
 		{"a section of one's own", "### Fixed", "### Repaired", "want one of"},
 		{"sections out of order", "### Upgrade notes", "### Fixed", "want one of"},
 		{"an empty section", "- Another.\n", "", "is empty"},
-		{"no link", "[1.1.0]: ", "[1.1.9]: ", `[1.1.0] links to ""`},
-		{"another link", "compare/v1.1.0...HEAD", "compare/v1.0.0...HEAD", "[Unreleased] links to"},
+		{"no link", "[1.1.0]: ", "[1.1.9]: ", "does not end with these links"},
+		{"another link", "compare/v1.1.0...HEAD", "compare/v1.0.0...HEAD", "does not end with these links"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Parse(strings.Replace(two, tt.old, tt.new, 1))
+			_, err := parse(strings.Replace(two, tt.old, tt.new, 1))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Parse: got %v, want %q", err, tt.want)
+				t.Errorf("parse: got %v, want %q", err, tt.want)
 			}
 		})
 	}
