@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // lines is a running Lines, and what it told.
@@ -62,16 +64,6 @@ func (l *lines) told() string {
 func (l *lines) counts() [4]int {
 	c := l.Counts()
 	return [4]int{c[Open], c[Broken], c[Never], c[LeftOut]}
-}
-
-// await waits for a condition.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited for a minute: %s", what)
-		}
-	}
 }
 
 // kubelet accepts connections at an address, and tells each end of one.
@@ -142,19 +134,19 @@ func TestMachinesThatRun(t *testing.T) {
 			k := listen(t, net.JoinHostPort(address, "0"))
 			l := run(t, nil)
 			l.SetNodes(k.port(), []Node{{"n1", at(address)}})
-			await(t, "open", func() bool { return l.counts() == [4]int{1} && k.accepted() == 1 })
+			kit.Until(t, "open", func() bool { return l.counts() == [4]int{1} && k.accepted() == 1 })
 			k.hangUp()
-			await(t, "open again", func() bool { return k.accepted() == 2 && l.counts() == [4]int{1} })
+			kit.Until(t, "open again", func() bool { return k.accepted() == 2 && l.counts() == [4]int{1} })
 			port := k.port()
 			k.end()
-			await(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
+			kit.Until(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
 			k = listen(t, net.JoinHostPort(address, fmt.Sprint(port)))
-			await(t, "open after a restart", func() bool { return k.accepted() > 0 && l.counts() == [4]int{1} })
+			kit.Until(t, "open after a restart", func() bool { return k.accepted() > 0 && l.counts() == [4]int{1} })
 			if l.told() != "" {
 				t.Errorf("told that %s broke", l.told())
 			}
 			l.stop()
-			await(t, "closed", func() bool { return len(k.ends) == k.accepted() })
+			kit.Until(t, "closed", func() bool { return len(k.ends) == k.accepted() })
 			if k.bytes > 0 {
 				t.Errorf("sent %d bytes", k.bytes)
 			}
@@ -173,15 +165,15 @@ func TestWant(t *testing.T) {
 	l.SetNodes(k.port(),
 		[]Node{{"a", at("127.0.0.1")}, {"b", at("127.0.0.1")}, {"none", netip.Addr{}}, {"cloud", at("169.254.169.254")},
 			{"us", at("0.0.0.0")}})
-	await(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
+	kit.Until(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
-	await(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
+	kit.Until(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}})
-	await(t, "one gone", func() bool { return l.counts() == [4]int{1} && len(k.ends) == 2 })
+	kit.Until(t, "one gone", func() bool { return l.counts() == [4]int{1} && len(k.ends) == 2 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"c", at("127.0.0.3")}})
-	await(t, "one never accepted", func() bool { return l.counts() == [4]int{1, 0, 1} })
+	kit.Until(t, "one never accepted", func() bool { return l.counts() == [4]int{1, 0, 1} })
 	l.SetNodes(0, []Node{{"a", at("127.0.0.2")}})
-	await(t, "none", func() bool { return l.counts() == [4]int{} && len(other.ends) == 1 })
+	kit.Until(t, "none", func() bool { return l.counts() == [4]int{} && len(other.ends) == 1 })
 	if k.accepted() != 2 || other.accepted() != 1 || l.told() != "" {
 		t.Errorf("accepted %d and %d connections, told %q", k.accepted(), other.accepted(), l.told())
 	}
@@ -195,7 +187,7 @@ func TestNoLineToOurselves(t *testing.T) {
 	l.SetNodes(k.port(), []Node{{"n1", at("127.0.0.1")}})
 	l.loopback = true
 	l.SetNodes(k.port(), []Node{{"n2", at("127.0.0.1")}}) // the one after it is made
-	await(t, "the second", func() bool { return l.counts() == [4]int{1} })
+	kit.Until(t, "the second", func() bool { return l.counts() == [4]int{1} })
 	if k.accepted() != 1 {
 		t.Errorf("accepted %d connections, want 1", k.accepted())
 	}
@@ -324,17 +316,17 @@ func TestMachineFallsSilent(t *testing.T) {
 			machine.do(func() { k = listen(t, "10.0.0.2:10250") })
 			l := run(t, runsLines.do)
 			l.SetNodes(10250, []Node{{"n1", at("10.0.0.2")}})
-			await(t, "open", func() bool { return l.counts() == [4]int{1} })
+			kit.Until(t, "open", func() bool { return l.counts() == [4]int{1} })
 			if tt.kubeletFirst {
 				k.end()
-				await(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
+				kit.Until(t, "broken", func() bool { return l.counts() == [4]int{0, 1} })
 				if l.told() != "" {
 					t.Error("a kubelet that is gone was reported as the end of its machine")
 				}
 			}
 			machine.ip(t, tt.cut)
 			begun := time.Now()
-			await(t, "told", func() bool { return l.told() == "n1" })
+			kit.Until(t, "told", func() bool { return l.told() == "n1" })
 			t.Logf("told %s after the cut", time.Since(begun).Round(time.Millisecond))
 			if got := l.counts(); got != [4]int{0, 1} {
 				t.Errorf("counts: got %v, want one broken", got)
@@ -343,12 +335,12 @@ func TestMachineFallsSilent(t *testing.T) {
 			if tt.kubeletFirst {
 				machine.do(func() { k = listen(t, "10.0.0.2:10250") })
 			}
-			await(t, "open again", func() bool { return l.counts() == [4]int{1} })
+			kit.Until(t, "open again", func() bool { return l.counts() == [4]int{1} })
 			if l.told() != "n1" {
 				t.Errorf("told %q", l.told())
 			}
 			machine.ip(t, tt.cut)
-			await(t, "told again", func() bool { return l.told() == "n1 n1" })
+			kit.Until(t, "told again", func() bool { return l.told() == "n1 n1" })
 		})
 	}
 }
