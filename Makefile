@@ -11,7 +11,8 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
-tests = $(CURDIR)/bin/gotestsum --format-icons text --jsonfile $(CURDIR)/out/$(1).json --post-run-command '$(CURDIR)/bin/verdict -skips "$(2)"'
+tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons text \
+  --jsonfile $(CURDIR)/out/$(1).json --post-run-command '$(CURDIR)/bin/verdict -skips "$(2)"'
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
