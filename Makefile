@@ -84,9 +84,8 @@ referee: build controlplane ## judges bin/forcefence from outside, with faults b
 	@$(GO) build -o bin/referee ./test/referee # not go run: a signal would end that and leave the cluster behind
 	bin/referee -out out/referee $(if $(RUN),-run '$(RUN)',) $(if $(SEED),-seed $(SEED),) $(if $(BOUND),-bound $(BOUND),) $(REFEREEFLAGS)
 
-lint: ## formatting, vet and golangci-lint at its pinned version
+lint: ## formatting, and golangci-lint at its pinned version, which has go vet's checks
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
-	$(GO) vet ./...
 	cd .ci/tools && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	bin/golangci-lint run ./...
 	bin/golangci-lint run --enable-only depguard,forbidigo --issues-exit-code 0 --show-stats=false --output.text.print-issued-lines=false \
