@@ -49,8 +49,8 @@ type Options struct {
 // taint.FenceableCondition, once in the log, and as an Event on the Node. The metrics count the rest. The answers are
 // not kept. A node that is being fenced is left out: its devices are being asked already.
 //
-// A connection to a device stays open for a while in case it is needed again: a thousand at once cost 45 MB (make bench
-// RUN=memory), and a management network is not made for them. So the plan has a pace.
+// A connection to a device stays open for a while in case it is needed again: a thousand at once cost 45 MB
+// (measured once), and a management network is not made for them. So the plan has a pace.
 type Drills struct {
 	Options
 	writer kube.Writer

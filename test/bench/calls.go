@@ -57,8 +57,9 @@ func countCalls(file string, from int64) (c calls, size int64, err error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var e struct {
-			event
-			ResponseStatus struct{ Code int } `json:"responseStatus"`
+			Verb           string
+			ObjectRef      struct{ Resource, Subresource string } `json:"objectRef"`
+			ResponseStatus struct{ Code int }                     `json:"responseStatus"`
 		}
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
 			continue // half a line, still being written

@@ -8,26 +8,18 @@ import (
 )
 
 const (
-	evictionLimit   = 1.4 // times the floor
-	recoveryLimit   = 1.2 // times the floor
-	throughputLimit = 0.7 // of the floor
-	detachLimit     = 0.5 // seconds
+	evictionLimit = 1.4 // times the floor
+	detachLimit   = 0.5 // seconds
 )
 
-func evict110(ctx context.Context, r *runner) error {
-	return r.eviction(ctx, load{volumes: 20, plain: 80, deployed: 10}, true)
-}
+// shop is the load of one node, and which the peers get.
+var shop = load{volumes: 20, plain: 80, deployed: 10}
 
-func evict500(ctx context.Context, r *runner) error {
-	return r.eviction(ctx, load{volumes: 100, plain: 350, deployed: 50}, false)
-}
-
-// eviction times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up
+// evict times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up
 // there, and that one is the next victim: nothing has to be moved between the turns, and no replacement can be bound to
-// the dead node. How soon the volumes are asked back is limited only if limited says so: the attach/detach controller
-// writes the Node once for each volume, one after another, so that the time grows with their number.
-func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
-	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * d.pods(), counted: true})
+// the dead node.
+func evict(ctx context.Context, r *runner) error {
+	l, err := r.newLab(ctx, labOptions{nodes: 5, podsOnNode: 2 * shop.pods(), counted: true})
 	if err != nil {
 		return err
 	}
@@ -35,10 +27,10 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 	if err := l.open(ctx, l.names[0]); err != nil {
 		return err
 	}
-	if err := l.deploy(ctx, d); err != nil {
+	if err := l.deploy(ctx, shop); err != nil {
 		return err
 	}
-	if err := l.running(ctx, d.pods(), l.names[:1]); err != nil {
+	if err := l.running(ctx, shop.pods(), l.names[:1]); err != nil {
 		return err
 	}
 	gone, requested, m := map[side][]float64{}, map[side][]float64{}, moved{}
@@ -66,11 +58,7 @@ func (r *runner) eviction(ctx context.Context, d load, limited bool) error {
 	r.add(r.figure("off_seen to last pod gone", "s", gone).atMost(evictionLimit * median(gone[floorSide])))
 	r.add(figure("off_seen to last pod gone, times the floor, pair by pair", "x",
 		ratios(gone[oursSide], gone[floorSide])))
-	detach := r.figure("last pod gone to last VolumeAttachment deletion request", "s", requested)
-	if limited {
-		detach = detach.atMost(detachLimit)
-	}
-	r.add(detach)
+	r.add(r.figure("last pod gone to last VolumeAttachment deletion request", "s", requested).atMost(detachLimit))
 	r.addTurns(m)
 	return nil
 }

@@ -146,13 +146,13 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// store replaces the lines of those benches in the file, in one step, and keeps the others.
-func store(file string, benches []string, figures []Figure) error {
+// store replaces the lines of that bench in the file, in one step, and keeps the others.
+func store(file, bench string, figures []Figure) error {
 	old, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("store figures: %w", err)
 	}
-	b, err := replace(old, benches, figures)
+	b, err := replace(old, bench, figures)
 	if err != nil {
 		return fmt.Errorf("store figures: %w", err)
 	}
@@ -168,14 +168,14 @@ func store(file string, benches []string, figures []Figure) error {
 	return nil
 }
 
-// replace puts figures in the place of the lines of those benches. A line that does not parse is dropped: this file has
+// replace puts figures in the place of the lines of that bench. A line that does not parse is dropped: this file has
 // no other writer.
-func replace(old []byte, benches []string, figures []Figure) ([]byte, error) {
+func replace(old []byte, bench string, figures []Figure) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(bytes.NewReader(old))
 	for lines.Scan() {
 		var f Figure
-		if json.Unmarshal(lines.Bytes(), &f) != nil || slices.Contains(benches, f.Bench) {
+		if json.Unmarshal(lines.Bytes(), &f) != nil || f.Bench == bench {
 			continue
 		}
 		out.Write(lines.Bytes())

@@ -72,12 +72,12 @@ func TestLimits(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	got := table([]Figure{
-		{Bench: "evict110", Name: "x", Value: 1.5, Unit: "s", Samples: []float64{1, 1.5, 2}},
-		Figure{Bench: "memory", Name: "VmRSS", Value: 123.456, Unit: "MB"}.atMost(80),
+		{Bench: "evict", Name: "x", Value: 1.5, Unit: "s", Samples: []float64{1, 1.5, 2}},
+		Figure{Bench: "fleet", Name: "VmRSS", Value: 123.456, Unit: "MB"}.atMost(80),
 	})
-	want := `bench     figure  median  min..max  n  unit  floor  limit  holds
-evict110  x       1.500   1..2      3  s     -      -      -
-memory    VmRSS   123.5   -         1  MB    -      80     NO
+	want := `bench  figure  median  min..max  n  unit  floor  limit  holds
+evict  x       1.500   1..2      3  s     -      -      -
+fleet  VmRSS   123.5   -         1  MB    -      80     NO
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -88,20 +88,16 @@ func TestStoreReplacesItsOwnLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "bench.jsonl")
 	floor := 1.0
 	for _, run := range []struct {
-		benches []string
+		bench   string
 		figures []Figure
 	}{
-		{[]string{"a"},
-			[]Figure{{Bench: "a", Name: "old", Value: 1, Unit: "s"},
-				{Bench: "a", Name: "old too", Value: 1, Unit: "s"}}},
-		{[]string{"memory", "idle"},
-			[]Figure{{Bench: "memory", Name: "rss", Value: 2, Unit: "MB"},
-				{Bench: "idle", Name: "requests", Value: 3, Unit: "1/min"}}},
-		{[]string{"a"},
-			[]Figure{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor,
-				Samples: []float64{1, 2}}.atMost(1.4)}},
+		{"a", []Figure{{Bench: "a", Name: "old", Value: 1, Unit: "s"},
+			{Bench: "a", Name: "old too", Value: 1, Unit: "s"}}},
+		{"fleet", []Figure{{Bench: "fleet", Name: "rss", Value: 2, Unit: "MB"}}},
+		{"a", []Figure{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor,
+			Samples: []float64{1, 2}}.atMost(1.4)}},
 	} {
-		if err := store(file, run.benches, run.figures); err != nil {
+		if err := store(file, run.bench, run.figures); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,8 +105,7 @@ func TestStoreReplacesItsOwnLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"bench":"memory","figure":"rss","value":2,"unit":"MB","floor":null,"limit":null,"holds":null}
-{"bench":"idle","figure":"requests","value":3,"unit":"1/min","floor":null,"limit":null,"holds":null}
+	want := `{"bench":"fleet","figure":"rss","value":2,"unit":"MB","floor":null,"limit":null,"holds":null}
 {"bench":"a","figure":"new","value":1.2,"unit":"s","floor":1,"limit":1.4,"holds":true}
 `
 	if string(got) != want {
@@ -119,10 +114,10 @@ func TestStoreReplacesItsOwnLines(t *testing.T) {
 }
 
 func TestReplaceRefusesWhatWasNotMeasured(t *testing.T) {
-	if _, err := replace(nil, []string{"a"}, []Figure{figure("f", "s", nil)}); err == nil {
+	if _, err := replace(nil, "a", []Figure{figure("f", "s", nil)}); err == nil {
 		t.Error("got no error for a figure without samples")
 	}
-	got, err := replace([]byte("half a li\n"), []string{"a"}, nil)
+	got, err := replace([]byte("half a li\n"), "a", nil)
 	if err != nil || !bytes.Equal(got, nil) {
 		t.Errorf("a broken line: got %q, %v, want nothing", got, err)
 	}
@@ -139,19 +134,18 @@ func TestParse(t *testing.T) {
 		want string // in the error; "": none
 	}{
 		{"all", nil, ""},
-		{"one", []string{"-run", "evict110"}, ""},
-		{"a second name of one", []string{"-run", "idle"}, ""},
+		{"one", []string{"-run", "evict"}, ""},
 		{"peers", []string{"-run", "peers"}, ""},
 		{"unknown", []string{"-run", "nothing"}, `"nothing" is none of offseen`},
 		{"no pairs", []string{"-pairs", "0"}, "less than 1"},
-		{"left over", []string{"evict110"}, "unexpected argument"},
+		{"left over", []string{"evict"}, "unexpected argument"},
 	} {
 		_, err := parse(append([]string{"-forcefence", bin}, tt.args...))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	if (bench{names: []string{"peers"}, asked: true}).chosen("") {
+	if (bench{name: "peers", asked: true}).chosen("") {
 		t.Error("a bench that is run by name only was chosen among all")
 	}
 }

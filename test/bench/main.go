@@ -8,37 +8,21 @@
 // forcefence is frozen (SIGSTOP) during the floor's turns, so that it neither helps nor competes. -versus names a
 // second forcefence, an older one, that takes turns with both: then each is started anew for its own.
 //
-// Bench agent asks one device of each kind for its machine's state beside the programs that others run for it; their
-// time is the floor. It runs an sshd of its own for fence_virsh, where Debian's openssh-server is installed, and leaves
-// out what is not.
-//
-// Bench bmcs asks 500 BMCs at once from a process of its own, which is this program again. Bench streams has such a
-// process hear the events of 1,000.
-//
 // Bench notice times the ways in which a power cut is noticed, beside each other. For lines to nodes it gives the
 // machines addresses in a network namespace of its own, and its own network a link there, which are gone when it ends;
-// it needs root and iproute2, and says what it leaves out where they or libvirt are missing.
+// it needs root and iproute2, and says what it leaves out where they or libvirt are missing. Bench offseen is the short
+// part of it: one way, with short Leases.
 //
-// Bench storage measures what a storage system's state costs, in a process of its own as well, without a cluster.
-//
-// Bench guard times the storm guard's decision at 5,000 nodes, without a cluster.
-//
-// Bench events times what an event costs with 500, 1,000 and 5,000 nodes, without a cluster.
+// Bench evict times one node's pods and volumes, beside the floor.
 //
 // Bench fleet measures up to 5,000 nodes, on a simulated API server in this process, and how what they cost grows. Each
-// node has a line, as in bench notice. Bench fleetreal measures up to 500 on the real control plane, and says what that
-// takes.
+// node has a line, as in bench notice.
 //
-// Bench sixty loses sixty of 600 nodes at once; bench poweroff times a power-off.
-//
-// Bench fencing measures what a policy does that asks a storage system, beside the same with proof.
-//
-// Bench node measures the hook: its floor is a real node (test/nodes) without it, beside one that has it. It needs root
-// and Linux, and says what it leaves out where real nodes cannot run.
+// Bench peers times what Kubernetes offers without forcefence.
 //
 // It promises that every time in it was seen: pods, nodes and attachments by a watch of its own, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
-// extremes beside it. -out gets one JSON object a figure; -run replaces the lines of the benches that it runs and keeps
+// extremes beside it. -out gets one JSON object a figure; -run replaces the lines of the bench that it runs and keeps
 // the others. Logs and configuration of each bench stay in a folder beside that file. It ends after every process that
 // it started has.
 //
@@ -64,54 +48,29 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// bench is one measurement. It may take the figures of several names, which then come from the same run.
+// bench is one measurement.
 type bench struct {
-	names []string
+	name  string
 	asked bool // only by name
 	run   func(context.Context, *runner) error
 }
 
 var benches = []bench{
-	{names: []string{"offseen"}, run: offSeen},
-	{names: []string{"notice"}, run: notice},
-	{names: []string{"agent"}, run: agent},
-	{names: []string{"evict110"}, run: evict110},
-	{names: []string{"recover"}, run: recoveryBench},
-	{names: []string{"tenofsixty"}, run: tenOfSixty},
-	{names: []string{"evict500"}, run: evict500},
-	{names: []string{"sixty"}, run: sixty},
-	{names: []string{"poweroff"}, run: powerOff},
-	{names: []string{"memory", "idle"}, run: memory},
-	{names: []string{"fleet"}, run: fleetBench},
-	{names: []string{"node"}, run: node},
-	{names: []string{"instances"}, run: instances},
-	{names: []string{"bmcs"}, run: manyBMCs},
-	{names: []string{"streams"}, run: manyStreams},
-	{names: []string{"storage"}, run: storageState},
-	{names: []string{"guard"}, run: guardDecision},
-	{names: []string{"events"}, run: events},
-	{names: []string{"fleetreal"}, asked: true, run: fleetReal},
-	{names: []string{"fencing"}, asked: true, run: fencing},
-	{names: []string{"peers"}, asked: true, run: peers},
+	{name: "offseen", run: offSeen},
+	{name: "notice", run: notice},
+	{name: "evict", run: evict},
+	{name: "fleet", run: fleetBench},
+	{name: "peers", asked: true, run: peers},
 }
 
 type options struct {
 	forcefence, versus, out, run string
-	pairs, pods                  int
+	pairs                        int
 	sizes                        sizesFlag
 	strict, logStages            bool
 }
 
 func main() {
-	if len(os.Args) == 2 {
-		if child := map[string]func() error{askerArg: asker, storageArg: holdStorage}[os.Args[1]]; child != nil {
-			if err := child(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			return
-		}
-	}
 	os.Exit(run())
 }
 
@@ -134,7 +93,7 @@ func run() int {
 			continue
 		}
 		if err := r.bench(ctx, b); err != nil {
-			fmt.Fprintf(os.Stderr, "bench %s: %v\n", b.names[0], err)
+			fmt.Fprintf(os.Stderr, "bench %s: %v\n", b.name, err)
 			failed = true
 		}
 		if ctx.Err() != nil {
@@ -156,7 +115,7 @@ func (b bench) chosen(run string) bool {
 	if run == "" {
 		return !b.asked
 	}
-	return slices.Contains(b.names, run)
+	return b.name == run
 }
 
 func parse(args []string) (options, error) {
@@ -165,11 +124,9 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.versus, "versus", "", "another forcefence that takes turns too, where the floor does; \"\": none")
 	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
-	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but fencing, fleetreal and peers")
+	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
-	f.IntVar(&o.pods, "pods", 20000, "pods of bench memory")
-	f.Var(&o.sizes, "nodes", "sizes of benches fleet, fleetreal and events, in nodes, such as 500,1000; \"\": "+
-		"their own")
+	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes, such as 500,1000; \"\": its own")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {
@@ -184,7 +141,7 @@ func parse(args []string) (options, error) {
 	if o.run != "" && !slices.ContainsFunc(benches, func(b bench) bool { return b.chosen(o.run) }) {
 		var names []string
 		for _, b := range benches {
-			names = append(names, b.names...)
+			names = append(names, b.name)
 		}
 		return o, fmt.Errorf("-run: %q is none of %s", o.run, strings.Join(names, ", "))
 	}
@@ -242,7 +199,7 @@ type runner struct {
 
 // bench runs one bench, prints its figures and puts them into the file. What could be measured before an error is kept.
 func (r *runner) bench(ctx context.Context, b bench) error {
-	r.name, r.figures = b.names[0], nil
+	r.name, r.figures = b.name, nil
 	begun := time.Now()
 	r.say("begins")
 	err := b.run(ctx, r)
@@ -253,7 +210,7 @@ func (r *runner) bench(ctx context.Context, b bench) error {
 	r.all = append(r.all, r.figures...)
 	fmt.Println()
 	fmt.Print(table(r.figures))
-	return errors.Join(err, store(r.o.out, b.names, r.figures))
+	return errors.Join(err, store(r.o.out, b.name, r.figures))
 }
 
 // folder is where a bench leaves its logs.
