@@ -1,22 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
-// Figure is one line of the file. Floor and Limit are nil where there is none, Holds where nothing is limited.
+// Figure is one line of a file. Floor and Limit are nil where there is none, Holds where nothing is limited.
 type Figure struct {
 	Bench string   `json:"bench"`
 	Name  string   `json:"figure"`
@@ -37,14 +33,6 @@ func figure(name, unit string, samples []float64) Figure {
 // atMost limits the figure from above.
 func (f Figure) atMost(limit float64) Figure {
 	holds := f.Value <= limit
-	limit = round(limit)
-	f.Limit, f.Holds = &limit, &holds
-	return f
-}
-
-// atLeast limits the figure from below.
-func (f Figure) atLeast(limit float64) Figure {
-	holds := f.Value >= limit
 	limit = round(limit)
 	f.Limit, f.Holds = &limit, &holds
 	return f
@@ -87,17 +75,15 @@ func ratios(ours, floor []float64) []float64 {
 type side string
 
 const (
-	floorSide  side = "floor"
-	oursSide   side = "ours"
-	versusSide side = "versus" // the program of -versus
+	floorSide side = "floor"
+	oursSide  side = "ours"
 )
 
-// turns are n rounds in which each side has one turn; who begins moves on from round to round.
-func turns(n int, sides ...side) []side {
-	var out []side
+// turns are n rounds in which each side has one turn; who begins changes from round to round.
+func turns(n int) (out []side) {
 	for i := range n {
-		for j := range sides {
-			out = append(out, sides[(i+j)%len(sides)])
+		if out = append(out, floorSide, oursSide); i%2 == 1 {
+			out[2*i], out[2*i+1] = oursSide, floorSide
 		}
 	}
 	return out
@@ -146,50 +132,16 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// store replaces the lines of that bench in the file, in one step, and keeps the others.
-func store(file, bench string, figures []Figure) error {
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("store figures: %w", err)
+// store writes a bench's figures, one JSON object a line.
+func store(file string, figures []Figure) error {
+	var out bytes.Buffer
+	for _, f := range figures {
+		if err := json.NewEncoder(&out).Encode(f); err != nil { // of one that has no value: NaN
+			return fmt.Errorf("store figure %s: %w", f.Name, err)
+		}
 	}
-	b, err := replace(old, bench, figures)
-	if err != nil {
-		return fmt.Errorf("store figures: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("store figures: %w", err)
-	}
-	if err := os.WriteFile(file+".new", b, 0o644); err != nil {
-		return fmt.Errorf("store figures: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("store figures: %w", err)
 	}
 	return nil
-}
-
-// replace puts figures in the place of the lines of that bench. A line that does not parse is dropped: this file has
-// no other writer.
-func replace(old []byte, bench string, figures []Figure) ([]byte, error) {
-	var out bytes.Buffer
-	lines := bufio.NewScanner(bytes.NewReader(old))
-	for lines.Scan() {
-		var f Figure
-		if json.Unmarshal(lines.Bytes(), &f) != nil || f.Bench == bench {
-			continue
-		}
-		out.Write(lines.Bytes())
-		out.WriteByte('\n')
-	}
-	for _, f := range figures {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			return nil, fmt.Errorf("figure %s of %s has no value", f.Name, f.Bench)
-		}
-		b, err := json.Marshal(f)
-		if err != nil {
-			return nil, err
-		}
-		out.Write(append(b, '\n'))
-	}
-	return out.Bytes(), lines.Err()
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,93 +14,91 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/test/kit"
 )
 
 // fleetAPI is a simulated API server for bench fleet: as much of one as forcefence's program uses, over TLS and HTTP/2,
-// in protobuf where it is asked for that. Objects are those of fleetWorld. What is real: lists and watches (with
-// initial events and bookmarks), UID and resourceVersion preconditions, merge and strategic merge patches, answers that
-// are metadata alone, leader election. What is not: there are no users, no admission, no validation, a watch never
-// ends, and one that goes on from a resourceVersion does not tell what was deleted meanwhile. A write takes writeTakes,
-// and at most writesPerSecond are made: what one real API server with etcd did here (F6).
+// in protobuf where the client asks for it. A real one cannot serve 5,000 nodes here: their heartbeats alone are 500
+// writes a second, about half of what a real one with etcd takes from this machine (F6), and 150,000 pods would have to
+// be written first. Its objects are those of fleetWorld. What is real: lists and watches (with initial events), UID and
+// resourceVersion preconditions, merge and strategic merge patches, answers that are metadata alone, leader election.
+// What is not: there are no users, no admission, no validation. A watch never ends, and one that continues from a
+// resourceVersion does not report what was deleted meanwhile. A write takes writeTakes, and it makes at most
+// writesPerSecond: what one real API server with etcd did here (F6).
 type fleetAPI struct {
 	world  *fleetWorld
-	server *http.Server
-	url    string
-	codecs serializer.CodecFactory
-	done   chan struct{} // closed once it serves no more
+	server *httptest.Server
+	writes *rate.Limiter
 
-	mu       sync.Mutex                       // guards what follows
-	requests map[string]int                   // by verb, resource and the form of the answer
-	leases   map[string]*coordinationv1.Lease // but the nodes', by namespace and name
-	next     time.Time                        // when the next write may be made
-	refuse   bool                             // half of all writes are answered 429
+	// refuse makes the server answer 429 to half of all writes, at random: of two clients that take turns, one would
+	// never get through if it were every second write.
+	refuse atomic.Bool
+
+	mu       sync.Mutex     // guards requests
+	requests map[string]int // by verb, resource and the form of the answer
 }
 
 const (
 	writesPerSecond = 1000
 	writeTakes      = 5 * time.Millisecond
 	readTakes       = 2 * time.Millisecond
-	bookmarks       = 50 * time.Second
 )
 
-func newFleetAPI(w *fleetWorld, ca *kit.Authority) (*fleetAPI, error) {
-	a := &fleetAPI{
-		world: w, codecs: serializer.NewCodecFactory(clientgoscheme.Scheme), done: make(chan struct{}),
-		requests: map[string]int{}, leases: map[string]*coordinationv1.Lease{},
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	a.url = "https://" + l.Addr().String()
-	a.server = &http.Server{
-		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
-		BaseContext: func(net.Listener) context.Context { return w.ctx },
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13,
-			Certificates: []tls.Certificate{ca.Server("127.0.0.1").TLS()}},
-	}
-	go func() {
-		defer close(a.done)
-		_ = a.server.ServeTLS(l, "", "") // ends with close
-	}()
-	return a, nil
+// fleetKinds are the kinds that are served, by resource.
+var fleetKinds = map[string]schema.GroupVersionKind{
+	"nodes":                  corev1.SchemeGroupVersion.WithKind("Node"),
+	"pods":                   corev1.SchemeGroupVersion.WithKind("Pod"),
+	"persistentvolumes":      corev1.SchemeGroupVersion.WithKind("PersistentVolume"),
+	"persistentvolumeclaims": corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+	"configmaps":             corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+	"leases":                 {Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+	"volumeattachments":      {Group: "storage.k8s.io", Version: "v1", Kind: "VolumeAttachment"},
+	"replicasets":            {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
+	"events":                 {Group: "events.k8s.io", Version: "v1", Kind: "Event"},
 }
 
-func (a *fleetAPI) close() {
-	_ = a.server.Close()
-	<-a.done
+var clusterScoped = []string{"nodes", "persistentvolumes", "volumeattachments"}
+
+func newFleetAPI(w *fleetWorld, ca *kit.Authority) *fleetAPI {
+	a := &fleetAPI{world: w, requests: map[string]int{}, writes: rate.NewLimiter(writesPerSecond, 1)}
+	a.server = httptest.NewUnstartedServer(a)
+	a.server.EnableHTTP2 = true
+	a.server.TLS = &tls.Config{MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{ca.Server("127.0.0.1").TLS()}}
+	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	a.server.Config.BaseContext = func(net.Listener) context.Context { return w.ctx }
+	a.server.StartTLS()
+	return a
 }
 
-// refusing has each write answered 429 or not by the throw of a coin, or none. Who takes turns with another would never
-// get through if it were every second.
-func (a *fleetAPI) refusing(yes bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.refuse = yes
-}
-
-// seen are the requests so far.
-func (a *fleetAPI) seen() map[string]int {
+// requestCounts returns how many requests there were of each kind.
+func (a *fleetAPI) requestCounts() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.requests)
@@ -109,19 +106,26 @@ func (a *fleetAPI) seen() map[string]int {
 
 // call is one request, taken apart.
 type call struct {
-	group, version, resource, namespace, name, sub string
-	query                                          url.Values
+	verb, group, resource, namespace, name, sub string
+	query                                       url.Values
+	media                                       string // of the body
+	proto, partial                              bool   // the form of the answer: protobuf, metadata alone
 }
 
-func parseCall(u *url.URL) (c call, ok bool) {
-	p := strings.Split(strings.Trim(u.Path, "/"), "/")
+func parseCall(r *http.Request) call {
+	accept, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
+	c := call{
+		verb: strings.ToLower(r.Method), query: r.URL.Query(), media: r.Header.Get("Content-Type"),
+		proto: strings.Contains(accept, "protobuf"), partial: strings.Contains(accept, "as=PartialObjectMetadata"),
+	}
+	p := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
-	case len(p) >= 2 && p[0] == "api":
-		c.version, p = p[1], p[2:]
-	case len(p) >= 3 && p[0] == "apis":
-		c.group, c.version, p = p[1], p[2], p[3:]
+	case len(p) > 2 && p[0] == "api":
+		p = p[2:]
+	case len(p) > 3 && p[0] == "apis":
+		c.group, p = p[1], p[3:]
 	default:
-		return c, false
+		c.verb, p = "discover", []string{r.URL.Path}
 	}
 	if len(p) > 2 && p[0] == "namespaces" {
 		c.namespace, p = p[1], p[2:]
@@ -131,486 +135,239 @@ func parseCall(u *url.URL) (c call, ok bool) {
 			*to = p[i]
 		}
 	}
-	c.query = u.Query()
-	return c, c.resource != ""
+	switch watch := c.query.Get("watch"); {
+	case c.verb == "get" && watch != "" && watch != "false":
+		c.verb = "watch"
+	case c.verb == "get" && c.name == "":
+		c.verb = "list"
+	}
+	return c
 }
 
-// problem is an error that is a Status.
-type problem struct {
-	code   int
-	reason metav1.StatusReason
+// String is the kind of request, for counting.
+func (c call) String() string {
+	form := "json"
+	if c.proto {
+		form = "protobuf"
+	}
+	if c.partial {
+		form += ", metadata"
+	}
+	return fmt.Sprintf("%s %s (%s)", c.verb, strings.TrimSuffix(c.resource+"/"+c.sub, "/"), form)
 }
 
-func (p problem) Error() string { return fmt.Sprintf("%d %s", p.code, p.reason) }
+// covers reports whether an object is in the namespace that was asked for.
+func (c call) covers(o client.Object) bool {
+	return c.namespace == "" || c.namespace == o.GetNamespace()
+}
 
-var (
-	errNotFound = problem{http.StatusNotFound, metav1.StatusReasonNotFound}
-	errConflict = problem{http.StatusConflict, metav1.StatusReasonConflict}
-	errExists   = problem{http.StatusConflict, metav1.StatusReasonAlreadyExists}
-	errBusy     = problem{http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests}
-	errMethod   = problem{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed}
-)
+func (c call) notFound() error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: c.group, Resource: c.resource}, c.name)
+}
+
+func (c call) conflict() error {
+	return apierrors.NewConflict(schema.GroupResource{Group: c.group, Resource: c.resource}, c.name,
+		errors.New("the object has been modified"))
+}
 
 func (a *fleetAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, ok := parseCall(r.URL)
-	form := formOf(r.Header.Get("Accept"))
-	verb := strings.ToLower(r.Method)
-	if verb == "get" && c.name == "" {
-		verb = "list"
-	}
-	if c.query.Get("watch") != "" && c.query.Get("watch") != "false" {
-		verb = "watch"
-	}
-	what := fmt.Sprintf("%s %s (%s)", verb, strings.Trim(c.resource+"/"+c.sub, "/"), form)
-	if !ok {
-		what = verb + " " + r.URL.Path
-	}
-	write := r.Method != http.MethodGet
-	wait, err := a.admit(what, write)
-	if err == nil {
-		if wait > 0 && !sleepFor(r.Context(), wait) {
+	c := parseCall(r)
+	err := a.admit(r.Context(), c, r.Method != http.MethodGet)
+	if err == nil && c.verb == "watch" {
+		if err = a.watch(w, r, c); err == nil {
 			return
 		}
+	}
+	var o runtime.Object
+	if err == nil {
 		var body []byte
 		if body, err = io.ReadAll(r.Body); err == nil {
-			if verb == "watch" {
-				a.watch(w, r, c, form)
-				return
-			}
-			var o runtime.Object
-			if o, err = a.answer(r.Method, r.Header.Get("Content-Type"), c, body, ok, r.URL.Path); err == nil {
-				a.send(w, http.StatusOK, form, o)
-				return
-			}
+			o, err = a.world.answer(c, body)
 		}
 	}
-	p := problem{http.StatusInternalServerError, metav1.StatusReasonInternalError}
-	_ = errors.As(err, &p)
-	s := &metav1.Status{Status: metav1.StatusFailure, Code: int32(p.code), Reason: p.reason, Message: err.Error()}
-	s.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
-	if p == errBusy {
-		s.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-		w.Header().Set("Retry-After", "1")
-	}
-	a.send(w, p.code, form, s)
-}
-
-// admit counts a request, and says how long it takes.
-func (a *fleetAPI) admit(what string, write bool) (time.Duration, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests[what]++
-	if !write {
-		return readTakes, nil
-	}
-	if a.refuse && rand.IntN(2) == 0 {
-		return 0, errBusy
-	}
-	now := time.Now()
-	if a.next.Before(now) {
-		a.next = now
-	}
-	a.next = a.next.Add(time.Second / writesPerSecond)
-	return a.next.Sub(now) + writeTakes, nil
-}
-
-// sleepFor returns false if ctx ended first.
-func sleepFor(ctx context.Context, d time.Duration) bool { return wait(ctx, d) }
-
-// form is how an answer is written.
-type form struct{ proto, partial bool }
-
-func (f form) String() string {
-	out := "json"
-	if f.proto {
-		out = "protobuf"
-	}
-	if f.partial {
-		out += ", metadata"
-	}
-	return out
-}
-
-// formOf is what the first of the accepted types says.
-func formOf(accept string) form {
-	first, _, _ := strings.Cut(accept, ",")
-	return form{strings.Contains(first, "protobuf"), strings.Contains(first, "as=PartialObjectMetadata")}
-}
-
-// encode writes an object as the form says.
-func (a *fleetAPI) encode(f form, o runtime.Object) ([]byte, error) {
-	if m, err := metaOf(o); f.partial && err == nil {
-		part := &metav1.PartialObjectMetadata{ObjectMeta: *m}
-		part.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
-		o = part
-	}
-	media := runtime.ContentTypeJSON
-	if f.proto {
-		media = runtime.ContentTypeProtobuf
-	}
-	info, _ := runtime.SerializerInfoForMediaType(a.codecs.SupportedMediaTypes(), media)
-	var b bytes.Buffer
-	err := info.Serializer.Encode(o, &b)
-	return b.Bytes(), err
-}
-
-func (a *fleetAPI) send(w http.ResponseWriter, code int, f form, o runtime.Object) {
-	b, err := a.encode(f, o)
-	if err != nil { // a kind that protobuf does not know
-		f.proto = false
-		if b, err = a.encode(f, o); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+	code := http.StatusOK
+	if err != nil {
+		refused := apierrors.APIStatus(apierrors.NewInternalError(err))
+		_ = errors.As(err, &refused)
+		s := refused.Status()
+		s.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+		if o, code = &s, int(s.Code); code == http.StatusTooManyRequests {
+			w.Header().Set("Retry-After", "1")
 		}
 	}
-	w.Header().Set("Content-Type",
-		map[bool]string{true: runtime.ContentTypeProtobuf, false: runtime.ContentTypeJSON}[f.proto])
+	b, media := c.encode(o)
+	w.Header().Set("Content-Type", media)
 	w.WriteHeader(code)
 	_, _ = w.Write(b)
 }
 
-// metaOf is an object's metadata; an error for lists and what has none.
-func metaOf(o runtime.Object) (*metav1.ObjectMeta, error) {
-	switch o := o.(type) {
-	case *corev1.Pod:
-		return &o.ObjectMeta, nil
-	case *corev1.Node:
-		return &o.ObjectMeta, nil
+// admit counts a request, and blocks for as long as the request takes.
+func (a *fleetAPI) admit(ctx context.Context, c call, write bool) error {
+	a.mu.Lock()
+	a.requests[c.String()]++
+	a.mu.Unlock()
+	takes := readTakes
+	if write {
+		if a.refuse.Load() && rand.IntN(2) == 0 {
+			return apierrors.NewTooManyRequests("no room", 1)
+		}
+		if err := a.writes.Wait(ctx); err != nil {
+			return err
+		}
+		takes = writeTakes
 	}
-	return nil, errors.New("no metadata")
+	wait(ctx, takes)
+	return ctx.Err()
+}
+
+// withKind sets an object's kind, which protobuf and JSON need, and returns it.
+func withKind[T runtime.Object](o T) T {
+	kinds, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		panic(err) // it is of client-go's own types
+	}
+	o.GetObjectKind().SetGroupVersionKind(kinds[0])
+	return o
+}
+
+// newObject returns an empty object of a kind.
+func newObject(kind schema.GroupVersionKind) runtime.Object {
+	o, err := scheme.Scheme.New(kind)
+	if err != nil {
+		panic(err) // it is of client-go's own types
+	}
+	return o
+}
+
+// serializer returns what writes in the form that the client asked for.
+func (c call) serializer() runtime.SerializerInfo {
+	media := runtime.ContentTypeJSON
+	if c.proto {
+		media = runtime.ContentTypeProtobuf
+	}
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), media)
+	return info
+}
+
+// encode returns the object, or its metadata, and the form's media type.
+func (c call) encode(o runtime.Object) (b []byte, media string) {
+	if m, ok := o.(metav1.Object); ok && c.partial {
+		part := meta.AsPartialObjectMetadata(m)
+		part.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
+		o = part
+	}
+	var out bytes.Buffer
+	info := c.serializer()
+	if err := info.Serializer.Encode(o, &out); err != nil && c.proto { // what discovery answers is not in protobuf
+		c.proto = false
+		return c.encode(o)
+	}
+	return out.Bytes(), info.MediaType
+}
+
+// watch sends what is there, if it is asked for that, and then what changes, until the client or the world ends.
+func (a *fleetAPI) watch(w http.ResponseWriter, r *http.Request, c call) error {
+	events, err := a.world.watch(c)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	stream, media := c.serializer().StreamSerializer, c.serializer().MediaType
+	if c.proto {
+		media += ";stream=watch"
+	}
+	w.Header().Set("Content-Type", media)
+	w.WriteHeader(http.StatusOK)
+	out := streaming.NewEncoder(stream.Framer.NewFrameWriter(w), stream.Serializer)
+	flush := http.NewResponseController(w)
+	for {
+		if len(events.ResultChan()) == 0 && flush.Flush() != nil {
+			return nil
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case e, open := <-events.ResultChan():
+			if !open {
+				return nil
+			}
+			if o := e.Object.(client.Object); e.Type != apiwatch.Bookmark && !c.covers(o) {
+				continue
+			}
+			raw, _ := c.encode(e.Object)
+			ev := &metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}}
+			if out.Encode(ev) != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// watch begins a watch of a resource: with all that is there and a bookmark, or with what changed after a version.
+func (w *fleetWorld) watch(c call) (apiwatch.Interface, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.watches[c.resource]
+	if b == nil {
+		return nil, c.notFound()
+	}
+	all := c.query.Get("sendInitialEvents") == "true"
+	from, _ := strconv.ParseUint(c.query.Get("resourceVersion"), 10, 64)
+	var first []apiwatch.Event
+	for _, key := range w.keys(c.resource, "") {
+		switch o := w.get(c.resource, key); {
+		case o == nil:
+		case all:
+			first = append(first, apiwatch.Event{Type: apiwatch.Added, Object: o})
+		default:
+			if rv, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64); rv > from {
+				first = append(first, apiwatch.Event{Type: apiwatch.Modified, Object: o})
+			}
+		}
+	}
+	if all {
+		m := newObject(fleetKinds[c.resource]).(client.Object)
+		m.SetResourceVersion(strconv.FormatUint(w.rv, 10))
+		m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		first = append(first, apiwatch.Event{Type: apiwatch.Bookmark, Object: withKind(m)})
+	}
+	return b.WatchWithPrefix(first)
 }
 
 // answer does one request but a watch.
-func (a *fleetAPI) answer(method, media string, c call, body []byte, ok bool, path string) (runtime.Object, error) {
-	if !ok {
-		return discover(path)
+func (w *fleetWorld) answer(c call, body []byte) (runtime.Object, error) {
+	if c.verb == "discover" {
+		return discover(c.resource)
 	}
-	w := a.world
-	switch c.resource {
-	case "nodes":
-		switch {
-		case method == http.MethodGet && c.name == "":
-			return w.nodeList(), nil
-		case method == http.MethodGet:
-			return w.node(c.name)
-		case method == http.MethodPatch:
-			return w.patchNode(c.name, media, body)
-		}
-	case "pods":
-		switch {
-		case method == http.MethodGet && c.name == "":
-			return w.podList(c)
-		case method == http.MethodGet:
-			return w.pod(c.namespace, c.name)
-		case method == http.MethodPatch:
-			return w.patchPod(c.namespace, c.name, media, body)
-		case method == http.MethodDelete:
-			return w.deletePod(c.namespace, c.name, a.options(body))
-		}
-	case "leases":
-		if c.namespace == corev1.NamespaceNodeLease {
-			if c.name == "" {
-				return w.leaseList(), nil
-			}
-			return w.lease(c.name)
-		}
-		return a.lease(method, c, body)
-	case "volumeattachments":
-		if method == http.MethodGet && c.name == "" {
-			return w.attachmentList(), nil
-		}
-	case "persistentvolumes":
-		return w.volume(c.name)
-	case "persistentvolumeclaims":
-		return w.claim(c.namespace, c.name)
-	case "events":
-		if method == http.MethodPost || method == http.MethodPatch {
-			return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-				Status: metav1.StatusSuccess}, nil
-		}
+	if kind, served := fleetKinds[c.resource]; c.resource != "events" && (!served || kind.Group != c.group) {
+		return nil, c.notFound()
 	}
-	if method == http.MethodGet || c.group == "forcefence.io" {
-		return nil, errNotFound
-	}
-	return nil, errMethod
-}
-
-// options are a deletion's, in JSON.
-func (a *fleetAPI) options(body []byte) []byte {
-	var o metav1.DeleteOptions
-	if _, _, err := a.codecs.UniversalDeserializer().Decode(body, nil, &o); err != nil {
-		return body // in JSON already, or it will be refused
-	}
-	b, _ := json.Marshal(o) // plain data
-	return b
-}
-
-// discover answers what clients ask of the API server itself.
-func discover(path string) (runtime.Object, error) {
-	list := func(gv string, rs ...metav1.APIResource) (runtime.Object, error) {
-		for i := range rs {
-			rs[i].Verbs = metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"}
-		}
-		return &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
-			GroupVersion: gv, APIResources: rs}, nil
-	}
-	group := func(name string) metav1.APIGroup {
-		v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/v1", Version: "v1"}
-		return metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: name,
-			Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
-	}
-	switch path = strings.TrimSuffix(path, "/"); path {
-	case "/api":
-		return &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
-			Versions: []string{"v1"}}, nil
-	case "/apis":
-		return &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
-			Groups: []metav1.APIGroup{
-				group("coordination.k8s.io"), group("storage.k8s.io"), group("apps"), group("events.k8s.io"),
-			}}, nil
-	case "/api/v1":
-		return list("v1", metav1.APIResource{Name: "nodes", SingularName: "node", Kind: "Node"},
-			metav1.APIResource{Name: "nodes/status", Kind: "Node"},
-			metav1.APIResource{Name: "pods", SingularName: "pod", Kind: "Pod", Namespaced: true},
-			metav1.APIResource{Name: "pods/status", Kind: "Pod", Namespaced: true},
-			metav1.APIResource{Name: "persistentvolumes", SingularName: "persistentvolume", Kind: "PersistentVolume"},
-			metav1.APIResource{Name: "persistentvolumeclaims", SingularName: "persistentvolumeclaim",
-				Kind: "PersistentVolumeClaim", Namespaced: true},
-			metav1.APIResource{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true})
-	case "/apis/coordination.k8s.io/v1":
-		return list("coordination.k8s.io/v1",
-			metav1.APIResource{Name: "leases", SingularName: "lease", Kind: "Lease", Namespaced: true})
-	case "/apis/storage.k8s.io/v1":
-		return list("storage.k8s.io/v1",
-			metav1.APIResource{Name: "volumeattachments", SingularName: "volumeattachment", Kind: "VolumeAttachment"})
-	case "/apis/apps/v1":
-		return list("apps/v1",
-			metav1.APIResource{Name: "replicasets", SingularName: "replicaset", Kind: "ReplicaSet", Namespaced: true})
-	case "/apis/events.k8s.io/v1":
-		return list("events.k8s.io/v1",
-			metav1.APIResource{Name: "events", SingularName: "event", Kind: "Event", Namespaced: true})
-	case "/apis/coordination.k8s.io", "/apis/storage.k8s.io", "/apis/apps", "/apis/events.k8s.io":
-		g := group(strings.TrimPrefix(path, "/apis/"))
-		return &g, nil
-	}
-	return nil, errNotFound
-}
-
-// lease is leader election.
-func (a *fleetAPI) lease(method string, c call, body []byte) (runtime.Object, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	in := &coordinationv1.Lease{}
-	if method == http.MethodPost || method == http.MethodPut {
-		if _, _, err := a.codecs.UniversalDeserializer().Decode(body, nil, in); err != nil {
-			return nil, err
-		}
-		c.name = in.Name
-	}
-	key := c.namespace + "/" + c.name
-	have := a.leases[key]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.get(c.resource, c.namespace+"/"+c.name)
 	switch {
-	case method == http.MethodGet && c.name == "":
-		return a.leaseList(c), nil
-	case method == http.MethodGet && have != nil:
-		return have, nil
-	case method == http.MethodPost && have != nil:
-		return nil, errExists
-	case method == http.MethodPut && have != nil && in.ResourceVersion != have.ResourceVersion:
-		return nil, errConflict
-	case method == http.MethodPost, method == http.MethodPut && have != nil:
-		in.Namespace, in.ResourceVersion = c.namespace, a.world.version()
-		in.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
-		a.leases[key] = in
-		return in, nil
-	case method == http.MethodGet, method == http.MethodPut:
-		return nil, errNotFound
+	case c.verb == "list":
+		return w.list(c)
+	case c.resource == "events":
+		return withKind(&metav1.Status{Status: metav1.StatusSuccess}), nil
+	case c.verb == "post":
+		return w.write(c, body, nil)
+	case old == nil:
+		return nil, c.notFound()
+	case c.verb == "get":
+		return old, nil
+	case c.verb == "put":
+		return w.write(c, body, old)
+	case c.verb == "patch":
+		return w.patch(c, body, old)
+	case c.verb == "delete":
+		return w.delete(c, body, old)
 	}
-	return nil, errMethod
+	return nil, apierrors.NewMethodNotSupported(schema.GroupResource{Group: c.group, Resource: c.resource}, c.verb)
 }
 
-// leaseList is what a leader looks for its rivals in. The caller holds mu.
-func (a *fleetAPI) leaseList(c call) runtime.Object {
-	list := &coordinationv1.LeaseList{
-		TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"}}
-	list.ResourceVersion = a.world.version()
-	selector, err := labels.Parse(c.query.Get("labelSelector"))
-	for _, l := range a.leases {
-		if err == nil && selector.Matches(labels.Set(l.Labels)) {
-			list.Items = append(list.Items, *l)
-		}
-	}
-	return list
-}
-
-// led reports whether a process holds a Lease of leader election.
-func (a *fleetAPI) led() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.leases {
-		if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// watch sends what is there, if it is asked for that, and then what changes.
-func (a *fleetAPI) watch(w http.ResponseWriter, r *http.Request, c call, f form) {
-	all := c.query.Get("sendInitialEvents") == "true"
-	from, _ := strconv.ParseUint(c.query.Get("resourceVersion"), 10, 64)
-	if c.resource == "leases" && c.namespace != corev1.NamespaceNodeLease {
-		c.resource = "" // they are not watched
-	}
-	sub, first, rv := a.world.subscribe(c.resource)
-	if sub == nil {
-		a.send(w, http.StatusNotFound, f,
-			&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-				Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
-		return
-	}
-	defer a.world.unsubscribe(c.resource, sub)
-	w.Header().Set("Content-Type",
-		map[bool]string{true: runtime.ContentTypeProtobuf + ";stream=watch", false: runtime.ContentTypeJSON}[f.proto])
-	w.WriteHeader(http.StatusOK)
-	flush := http.NewResponseController(w)
-	send := func(kind string, o runtime.Object) bool {
-		b, err := a.frame(f, kind, o)
-		if err == nil {
-			_, err = w.Write(b)
-		}
-		return err == nil
-	}
-	for _, o := range first {
-		m, err := metaAccess(o)
-		if err != nil || !all && rvOf(m) <= from {
-			continue
-		}
-		if !send(map[bool]string{true: "ADDED", false: "MODIFIED"}[all], o) {
-			return
-		}
-	}
-	if all && !send("BOOKMARK", bookmark(c.resource, rv, true)) {
-		return
-	}
-	if flush.Flush() != nil {
-		return
-	}
-	tick := time.NewTicker(bookmarks)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case <-tick.C:
-			if !send("BOOKMARK", bookmark(c.resource, a.world.current(), false)) || flush.Flush() != nil {
-				return
-			}
-		case <-sub.news:
-			for _, e := range sub.take() {
-				if !send(e.kind, e.object) {
-					return
-				}
-			}
-			if flush.Flush() != nil {
-				return
-			}
-		}
-	}
-}
-
-// frame is one event of a watch.
-func (a *fleetAPI) frame(f form, kind string, o runtime.Object) ([]byte, error) {
-	raw, err := a.encode(f, o)
-	if err != nil {
-		return nil, err
-	}
-	ev := metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: raw}}
-	if !f.proto {
-		b, err := json.Marshal(ev)
-		return append(b, '\n'), err
-	}
-	b, err := ev.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...), nil
-}
-
-func metaAccess(o runtime.Object) (metav1.Object, error) {
-	if m, ok := o.(metav1.Object); ok {
-		return m, nil
-	}
-	return nil, errors.New("no metadata")
-}
-
-func rvOf(m metav1.Object) uint64 {
-	n, _ := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
-	return n
-}
-
-// apply patches an object in a copy, if it is the one that the patch names.
-func apply[T any, P interface {
-	*T
-	metav1.Object
-}](old P, media string, patch []byte, rv string) (P, error) {
-	var body map[string]any
-	if err := json.Unmarshal(patch, &body); err != nil {
-		return nil, err
-	}
-	if m, ok := body["metadata"].(map[string]any); ok {
-		if uid, has := m["uid"].(string); has && types.UID(uid) != old.GetUID() {
-			return nil, errConflict
-		}
-		if v, has := m["resourceVersion"].(string); has && v != old.GetResourceVersion() {
-			return nil, errConflict
-		}
-	}
-	before, err := json.Marshal(old)
-	if err != nil {
-		return nil, err
-	}
-	var after []byte
-	if media == string(types.StrategicMergePatchType) {
-		after, err = strategicpatch.StrategicMergePatch(before, patch, *new(T))
-	} else {
-		var all map[string]any
-		if err = json.Unmarshal(before, &all); err == nil {
-			after, err = json.Marshal(merge(all, body))
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	out := P(new(T))
-	if err := json.Unmarshal(after, out); err != nil {
-		return nil, err
-	}
-	out.SetResourceVersion(rv)
-	return out, nil
-}
-
-// merge is RFC 7386.
-func merge(into, patch map[string]any) map[string]any {
-	for k, v := range patch {
-		switch v := v.(type) {
-		case nil:
-			delete(into, k)
-		case map[string]any:
-			sub, _ := into[k].(map[string]any)
-			if sub == nil {
-				sub = map[string]any{}
-			}
-			into[k] = merge(sub, v)
-		default:
-			into[k] = v
-		}
-	}
-	return into
-}
-
-// selected are the pods that a list's selectors let through.
-func selected(c call, pods []*corev1.Pod) (*corev1.PodList, error) {
+// list selects by labels and fields. Pods are listed by their node.
+func (w *fleetWorld) list(c call) (runtime.Object, error) {
 	byField, err := fields.ParseSelector(c.query.Get("fieldSelector"))
 	if err != nil {
 		return nil, err
@@ -619,15 +376,152 @@ func selected(c call, pods []*corev1.Pod) (*corev1.PodList, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
-	for _, p := range pods {
-		f := fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase),
-			"metadata.name": p.Name}
-		if (c.namespace == "" || p.Namespace == c.namespace) && byField.Matches(f) &&
-			byLabel.Matches(labels.Set(p.Labels)) {
-			list.Items = append(list.Items, *p)
+	node, _ := byField.RequiresExactMatch("spec.nodeName")
+	var items []runtime.Object
+	for _, key := range w.keys(c.resource, node) {
+		o := w.get(c.resource, key)
+		if o == nil || !c.covers(o) {
+			continue
+		}
+		f := fields.Set{"metadata.name": o.GetName()}
+		if p, ok := o.(*corev1.Pod); ok {
+			f["spec.nodeName"], f["status.phase"] = p.Spec.NodeName, string(p.Status.Phase)
+		}
+		if byField.Matches(f) && byLabel.Matches(labels.Set(o.GetLabels())) {
+			items = append(items, o)
 		}
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return list, nil
+	kind := fleetKinds[c.resource]
+	list := newObject(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := meta.SetList(list, items); err != nil {
+		return nil, err
+	}
+	list.(metav1.ListInterface).SetResourceVersion(strconv.FormatUint(w.rv, 10))
+	return withKind(list), nil
+}
+
+// write creates an object, or replaces that of the same version.
+func (w *fleetWorld) write(c call, body []byte, old client.Object) (runtime.Object, error) {
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	in, ok := o.(client.Object)
+	if !ok {
+		return nil, apierrors.NewBadRequest("no object")
+	}
+	in.SetNamespace(c.namespace)
+	switch {
+	case old == nil && w.get(c.resource, keyOf(in)) != nil:
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: c.group, Resource: c.resource}, in.GetName())
+	case old != nil && in.GetResourceVersion() != old.GetResourceVersion():
+		return nil, c.conflict()
+	}
+	w.put(c.resource, in)
+	return in, nil
+}
+
+// patch patches an object in a copy, if it is the one that the patch names.
+func (w *fleetWorld) patch(c call, body []byte, old client.Object) (runtime.Object, error) {
+	var named struct {
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &named); err != nil {
+		return nil, err
+	}
+	if !isNamed(old, named.UID, named.ResourceVersion) {
+		return nil, c.conflict()
+	}
+	bare := old
+	if n, ok := old.(*corev1.Node); ok {
+		node := *n
+		node.Status.Images = nil // they are not patched, and they are most of a Node
+		bare = &node
+	}
+	before, err := json.Marshal(bare)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	if c.media == string(types.StrategicMergePatchType) {
+		after, err = strategicpatch.StrategicMergePatch(before, body, old)
+	} else {
+		after, err = jsonpatch.MergePatch(before, body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := newObject(fleetKinds[c.resource]).(client.Object)
+	if err := json.Unmarshal(after, out); err != nil {
+		return nil, err
+	}
+	if node, ok := out.(*corev1.Node); ok {
+		node.Status.Images = w.images
+		w.noteFence(old.(*corev1.Node), node)
+	}
+	w.put(c.resource, out)
+	return out, nil
+}
+
+// isNamed reports whether an object is the one, and of the version, that a write names; "": any.
+func isNamed(o client.Object, uid types.UID, version string) bool {
+	return (uid == "" || uid == o.GetUID()) && (version == "" || version == o.GetResourceVersion())
+}
+
+func (w *fleetWorld) delete(c call, body []byte, old client.Object) (runtime.Object, error) {
+	opts := &metav1.DeleteOptions{}
+	if len(body) > 0 {
+		kind := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, &kind, opts); err != nil {
+			return nil, err
+		}
+	}
+	if p := opts.Preconditions; p != nil {
+		uid, version := *cmp.Or(p.UID, new(types.UID)), *cmp.Or(p.ResourceVersion, new(string))
+		if !isNamed(old, uid, version) {
+			return nil, c.conflict()
+		}
+	}
+	w.remove(c.resource, old)
+	return old, nil
+}
+
+// discover answers what clients ask of the API server itself.
+func discover(path string) (runtime.Object, error) {
+	groups, resources := map[string]metav1.APIGroup{}, map[string]*metav1.APIResourceList{}
+	for resource, kind := range fleetKinds {
+		at, gv := "/apis/"+kind.Group, kind.GroupVersion().String()
+		v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: kind.Version}
+		if kind.Group == "" {
+			at = "/api"
+		} else {
+			groups[at] = metav1.APIGroup{
+				TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: kind.Group,
+				Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v,
+			}
+		}
+		at += "/" + kind.Version
+		if resources[at] == nil {
+			resources[at] = &metav1.APIResourceList{GroupVersion: gv}
+		}
+		resources[at].APIResources = append(resources[at].APIResources, metav1.APIResource{
+			Name: resource, SingularName: strings.ToLower(kind.Kind), Kind: kind.Kind,
+			Namespaced: !slices.Contains(clusterScoped, resource),
+			Verbs:      metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"},
+		})
+	}
+	path = strings.TrimSuffix(path, "/")
+	switch path {
+	case "/api":
+		return withKind(&metav1.APIVersions{Versions: []string{"v1"}}), nil
+	case "/apis":
+		return withKind(&metav1.APIGroupList{Groups: slices.Collect(maps.Values(groups))}), nil
+	}
+	if l := resources[path]; l != nil {
+		return withKind(l), nil
+	}
+	if g, ok := groups[path]; ok {
+		return &g, nil
+	}
+	return nil, call{resource: path}.notFound()
 }

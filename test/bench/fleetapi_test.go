@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/world"
 )
 
 // smallFleet is a simulated API server of two nodes, n0 and n1, and client-go's typed clients of it. No kubelet and no
@@ -31,27 +33,24 @@ type smallFleet struct {
 }
 
 // inEachForm runs f with clients that speak JSON, and with such that ask for protobuf.
-func inEachForm(t *testing.T, f func(*smallFleet)) {
+func inEachForm(t *testing.T, f func(*testing.T, *smallFleet)) {
 	for _, media := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(strings.TrimPrefix(media, "application/"), func(t *testing.T) {
-			world, dc, ca := newFleetWorld([]corev1.ContainerImage{{Names: []string{"large"}}}),
-				datacenter.New(datacenter.Options{}), kit.NewAuthority("fleet CA")
+			w, power, ca := newFleetWorld([]corev1.ContainerImage{{Names: []string{"large"}}}),
+				world.NewRedfish(datacenter.Options{}), kit.NewAuthority("fleet CA")
 			for i := range 2 {
-				world.add(dc.AddMachine(fmt.Sprintf("n%d", i)), "", fmt.Sprintf("127.0.1.%d", i+1), nil)
+				m, err := power.Add(t.Context(), fmt.Sprintf("n%d", i))
+				kit.Must(t, err)
+				w.add(m, fmt.Sprintf("127.0.1.%d", i+1), nil)
 			}
-			api, err := newFleetAPI(world, ca)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { world.close(); api.close(); dc.Close() })
+			api := newFleetAPI(w, ca)
+			t.Cleanup(func() { w.close(); api.server.Close(); power.Close() })
 			clients, err := kubernetes.NewForConfig(&rest.Config{
-				Host: api.url, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca.Cert},
+				Host: api.server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca.Cert},
 				ContentConfig: rest.ContentConfig{ContentType: media, AcceptContentTypes: media},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			f(&smallFleet{clients, api, world, t})
+			kit.Must(t, err)
+			f(t, &smallFleet{clients, api, w, t})
 		})
 	}
 }
@@ -59,9 +58,7 @@ func inEachForm(t *testing.T, f func(*smallFleet)) {
 func (f *smallFleet) node(name string) *corev1.Node {
 	f.t.Helper()
 	n, err := f.CoreV1().Nodes().Get(f.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	kit.Must(f.t, err)
 	return n
 }
 
@@ -82,33 +79,43 @@ func (f *smallFleet) deletePod(name string, p *metav1.Preconditions) error {
 	return f.CoreV1().Pods(fleetNS).Delete(f.t.Context(), name, metav1.DeleteOptions{Preconditions: p})
 }
 
+// podsOf lists the pods of n1.
+func (f *smallFleet) podsOf(more string) (names []string) {
+	f.t.Helper()
+	l, err := f.CoreV1().Pods("").List(f.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=n1" + more})
+	kit.Must(f.t, err)
+	for _, p := range l.Items {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 // A write is made on the object that it names, in the version that it names, and on no other: a Node.
 func TestFleetNodeWrites(t *testing.T) {
-	inEachForm(t, func(f *smallFleet) {
+	inEachForm(t, func(t *testing.T, f *smallFleet) {
 		old := f.node("n0")
-		for _, patch := range []string{
-			`{"metadata":{"resourceVersion":"999999","annotations":{"a":"x"}}}`,
-			fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"uid":"another","annotations":{"a":"x"}}}`,
-				old.ResourceVersion),
-		} {
-			if _, err := f.patchNode("n0", patch); !apierrors.IsConflict(err) {
-				t.Errorf("%s: got %v, want a conflict", patch, err)
+		patch := func(version, uid, status string) string {
+			return fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"uid":%q,"annotations":{"a":"x"}}%s}`, version, uid,
+				status)
+		}
+		for _, other := range []string{
+			patch("999999", string(old.UID), ""), patch(old.ResourceVersion, "another", "")} {
+			if _, err := f.patchNode("n0", other); !apierrors.IsConflict(err) {
+				t.Errorf("%s: got %v, want a conflict", other, err)
 			}
 		}
-		n, err := f.patchNode("n0",
-			fmt.Sprintf(
-				`{"metadata":{"resourceVersion":%q,"uid":%q,"annotations":{"a":"x"}},"status":{"volumesInUse":null}}`,
-				old.ResourceVersion, old.UID))
-		if err != nil || n.Annotations["a"] != "x" || n.Annotations[bmcAnnotation] != old.Annotations[bmcAnnotation] ||
-			len(n.Status.VolumesInUse) > 0 ||
-			n.Name != "n0" || len(n.Status.Images) != 1 || n.ResourceVersion == old.ResourceVersion {
+		right := patch(old.ResourceVersion, string(old.UID), `,"status":{"volumesInUse":null}`)
+		n, err := f.patchNode("n0", right)
+		if err != nil || n.Annotations["a"] != "x" ||
+			n.Annotations[world.BMCAnnotation] != old.Annotations[world.BMCAnnotation] ||
+			len(n.Status.VolumesInUse) > 0 || n.Name != "n0" || len(n.Status.Images) != 1 ||
+			n.ResourceVersion == old.ResourceVersion {
 			t.Errorf("got %v, error %v", n, err)
 		}
 		if now := f.node("n0"); now.ResourceVersion != n.ResourceVersion || now.Annotations["a"] != "x" {
 			t.Errorf("got %v, want what was answered", now)
 		}
-		if _, err := f.patchNode("n0",
-			fmt.Sprintf(`{"metadata":{"resourceVersion":%q}}`, old.ResourceVersion)); !apierrors.IsConflict(err) {
+		if _, err := f.patchNode("n0", right); !apierrors.IsConflict(err) {
 			t.Errorf("the version of before: got %v, want a conflict", err)
 		}
 		if _, err := f.patchNode("no-such-node", `{}`); !apierrors.IsNotFound(err) {
@@ -119,109 +126,76 @@ func TestFleetNodeWrites(t *testing.T) {
 
 // The same of a pod, also where it is deleted. One that is gone is gone.
 func TestFleetPodWrites(t *testing.T) {
-	inEachForm(t, func(f *smallFleet) {
-		list := func(more string) (names []string) {
-			t.Helper()
-			l, err := f.CoreV1().Pods("").
-				List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=n1" + more})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, p := range l.Items {
-				names = append(names, p.Name)
-			}
-			return names
-		}
-		if all := list(""); len(all) != fleetPods || all[3] != "pod-n1-03" || len(list(",status.phase=Failed")) != 0 {
+	inEachForm(t, func(t *testing.T, f *smallFleet) {
+		const name, failed = "pod-n1-03", ",status.phase=Failed"
+		if all := f.podsOf(""); len(all) != fleetPods || all[3] != name || len(f.podsOf(failed)) != 0 {
 			t.Fatalf("got %q", all)
 		}
 		for _, patch := range []string{
 			`{"metadata":{"uid":"another"}}`, `{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"2"}}`} {
-			if _, err := f.patchPod("pod-n1-03", patch); !apierrors.IsConflict(err) {
+			if _, err := f.patchPod(name, patch); !apierrors.IsConflict(err) {
 				t.Errorf("%s: got %v, want a conflict", patch, err)
 			}
 		}
-		p, err := f.patchPod("pod-n1-03",
-			`{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},`+
-				`"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
+		p, err := f.patchPod(name, `{"metadata":{"uid":"uid-pod-n1-03","resourceVersion":"1"},`+
+			`"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True"}]}}`)
 		if err != nil || p.Status.Phase != corev1.PodFailed || len(p.Status.Conditions) != 2 ||
 			p.Spec.NodeName != "n1" {
 			t.Fatalf("got %v, error %v; want it failed, with one condition more", p, err)
 		}
-		if failed := list(",status.phase=Failed"); !slices.Equal(failed, []string{"pod-n1-03"}) {
-			t.Errorf("failed: %q", failed)
+		if got := f.podsOf(failed); !slices.Equal(got, []string{name}) {
+			t.Errorf("failed: %q", got)
 		}
-		uid, rv, other := p.UID, p.ResourceVersion, types.UID("another")
-		old := "1"
+		uid, rv, other, old := p.UID, p.ResourceVersion, types.UID("another"), "1"
 		for _, pre := range []*metav1.Preconditions{
 			{UID: &other, ResourceVersion: &rv}, {UID: &uid, ResourceVersion: &old}} {
-			if err := f.deletePod(p.Name, pre); !apierrors.IsConflict(err) {
+			if err := f.deletePod(name, pre); !apierrors.IsConflict(err) {
 				t.Errorf("deletion under %v: got %v, want a conflict", pre, err)
 			}
 		}
-		if err := f.deletePod(p.Name, &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}); err != nil {
-			t.Fatal(err)
-		}
-		if len(list("")) != fleetPods-1 || !apierrors.IsNotFound(f.deletePod(p.Name, nil)) {
-			t.Error("it has not left yet")
-		}
-		if _, err := f.CoreV1().Pods(fleetNS).
-			Get(t.Context(), p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("got %v, want not found", err)
-		}
-		if f.world.podsGone() != 1 {
-			t.Errorf("%d pods are gone, want one", f.world.podsGone())
+		kit.Must(t, f.deletePod(name, &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}))
+		_, err = f.CoreV1().Pods(fleetNS).Get(t.Context(), name, metav1.GetOptions{})
+		if len(f.podsOf("")) != fleetPods-1 || !apierrors.IsNotFound(err) ||
+			!apierrors.IsNotFound(f.deletePod(name, nil)) {
+			t.Errorf("it has not left yet: got %v", err)
 		}
 	})
-}
-
-// next is the next event of a watch.
-func next(t *testing.T, w apiwatch.Interface) (kind apiwatch.EventType, name string, rv int) {
-	t.Helper()
-	e, open := <-w.ResultChan()
-	if !open {
-		t.Fatal("the watch ended")
-	}
-	m, ok := e.Object.(metav1.Object)
-	if !ok {
-		t.Fatalf("got %s of %T", e.Type, e.Object)
-	}
-	rv, err := strconv.Atoi(m.GetResourceVersion())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e.Type, m.GetName(), rv
 }
 
 // A watch begins with all that is there and a bookmark, or after the version that it names, and then sends each change
 // once, in their order.
 func TestFleetWatch(t *testing.T) {
-	inEachForm(t, func(f *smallFleet) {
-		yes := true
-		all, err := f.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
-			SendInitialEvents: &yes, AllowWatchBookmarks: true,
-			ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-		})
-		if err != nil {
-			t.Fatal(err)
+	inEachForm(t, func(t *testing.T, f *smallFleet) {
+		watch := func(o metav1.ListOptions) apiwatch.Interface {
+			w, err := f.CoreV1().Nodes().Watch(t.Context(), o)
+			kit.Must(t, err)
+			return w
 		}
-		defer all.Stop()
-		for _, want := range []string{"n0", "n1"} {
-			if kind, name, _ := next(t, all); kind != apiwatch.Added || name != want {
-				t.Errorf("got %s %s, want %s added", kind, name, want)
+		last := 0
+		next := func(w apiwatch.Interface, want apiwatch.EventType, name string) {
+			t.Helper()
+			e, open := <-w.ResultChan()
+			n, ok := e.Object.(*corev1.Node)
+			if !open || !ok {
+				t.Fatalf("got %s of %T, open %t", e.Type, e.Object, open)
 			}
+			rv, err := strconv.Atoi(n.ResourceVersion)
+			if e.Type != want || n.Name != name || rv <= last && want == apiwatch.Modified || err != nil {
+				t.Errorf("got %s %s at %d after %d, want %s %s", e.Type, n.Name, rv, last, want, name)
+			}
+			last = rv
 		}
-		kind, _, from := next(t, all)
-		if kind != apiwatch.Bookmark {
-			t.Errorf("got %s, want the bookmark that ends what was there", kind)
-		}
-		if _, err := f.patchNode("n0", `{"metadata":{"labels":{"missed":"by the second"}}}`); err != nil {
-			t.Fatal(err)
-		}
-		later, err := f.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(from)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		yes := true
+		all := watch(metav1.ListOptions{SendInitialEvents: &yes, AllowWatchBookmarks: true,
+			ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+		defer all.Stop()
+		next(all, apiwatch.Added, "n0")
+		next(all, apiwatch.Added, "n1")
+		next(all, apiwatch.Bookmark, "")
+		from := last
+		_, err := f.patchNode("n0", `{"metadata":{"labels":{"missed":"by the second"}}}`)
+		kit.Must(t, err)
+		later := watch(metav1.ListOptions{ResourceVersion: strconv.Itoa(from)})
 		defer later.Stop()
 		const writes = 200
 		f.world.mu.Lock() // one after the other, faster than they are sent
@@ -229,19 +203,14 @@ func TestFleetWatch(t *testing.T) {
 			f.world.setReady(f.world.nodes[i%2], corev1.ConditionTrue, time.Now())
 		}
 		f.world.mu.Unlock()
-		for which, w := range []apiwatch.Interface{all, later} {
-			last := from
+		for _, w := range []apiwatch.Interface{all, later} {
+			last = from
 			for i := range writes + 1 {
-				kind, name, rv := next(t, w)
-				if want := fmt.Sprintf("n%d", max(i-1, 0)%2); kind != apiwatch.Modified || name != want || rv <= last {
-					t.Errorf("watch %d, event %d: got %s %s at %d after %d, want %s modified", which, i, kind, name, rv,
-						last, want)
-				}
-				last = rv
+				next(w, apiwatch.Modified, fmt.Sprintf("n%d", max(i-1, 0)%2))
 			}
 			select {
 			case e := <-w.ResultChan():
-				t.Errorf("watch %d: got %v after all", which, e)
+				t.Errorf("got %v after all", e)
 			default:
 			}
 		}
@@ -251,8 +220,8 @@ func TestFleetWatch(t *testing.T) {
 // While the API server has no room, about half of all writes are answered 429, with how long to wait, and make nothing;
 // reads are answered.
 func TestFleetRefuses(t *testing.T) {
-	inEachForm(t, func(f *smallFleet) {
-		f.api.refusing(true)
+	inEachForm(t, func(t *testing.T, f *smallFleet) {
+		f.api.refuse.Store(true)
 		const writes = 60
 		refused, last := 0, ""
 		for i := range writes {
@@ -272,11 +241,10 @@ func TestFleetRefuses(t *testing.T) {
 		if refused == 0 || refused == writes {
 			t.Errorf("%d of %d writes were refused, want about half", refused, writes)
 		}
-		f.api.refusing(false)
+		f.api.refuse.Store(false)
 		for range 2 {
-			if _, err := f.patchNode("n0", `{}`); err != nil {
-				t.Error(err)
-			}
+			_, err := f.patchNode("n0", `{}`)
+			kit.Must(t, err)
 		}
 	})
 }
@@ -285,51 +253,42 @@ func TestFleetRefuses(t *testing.T) {
 // attachments of others stay.
 func TestFleetDetaches(t *testing.T) {
 	for _, podFirst := range []bool{true, false} {
-		inEachForm(t, func(f *smallFleet) {
-			ctx := t.Context()
-			if all, err := f.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{}); err != nil ||
-				len(all.Items) != 2*fleetClaims {
-				t.Fatalf("got %v, error %v", all, err)
+		inEachForm(t, func(t *testing.T, f *smallFleet) {
+			attached := func() []storagev1.VolumeAttachment {
+				l, err := f.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+				kit.Must(t, err)
+				return l.Items
+			}
+			all := attached()
+			if len(all) != 2*fleetClaims {
+				t.Fatalf("got %v", all)
 			}
 			w, err := f.StorageV1().VolumeAttachments().
-				Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.FormatUint(f.world.current(), 10)})
-			if err != nil {
-				t.Fatal(err)
-			}
+				Watch(t.Context(), metav1.ListOptions{ResourceVersion: strconv.FormatUint(f.world.rv, 10)})
+			kit.Must(t, err)
 			defer w.Stop()
-			pod := func() {
-				if err := f.deletePod("pod-n0-02", nil); err != nil {
-					t.Fatal(err)
-				}
+			stays := fmt.Sprintf(`{"status":{"volumesInUse":[%q]}}`, uniqueOf(volumeOf("n0", 1)))
+			steps := []func(){
+				func() { kit.Must(t, f.deletePod("pod-n0-02", nil)) },
+				func() { _, err := f.patchNode("n0", stays); kit.Must(t, err) },
 			}
-			list := func() {
-				keeps := fmt.Sprintf("kubernetes.io/csi/%s^%s", fleetDriver, volumeOf("n0", 1))
-				if _, err := f.patchNode("n0", fmt.Sprintf(`{"status":{"volumesInUse":[%q]}}`, keeps)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			steps := []func(){list, pod}
-			if podFirst {
-				steps = []func(){pod, list}
+			if !podFirst {
+				slices.Reverse(steps)
 			}
 			later := time.Now().Add(time.Hour) // for controllers
 			steps[0]()
-			f.world.live(later)
-			if left := f.world.attached(); left != 2*fleetClaims {
+			f.world.runOnce(later)
+			if left := attached(); len(left) != len(all) {
 				t.Error("it is detached after one of both")
 			}
 			steps[1]()
-			f.world.live(later)
-			if kind, name, _ := next(t, w); kind != apiwatch.Deleted || name != "csi-"+volumeOf("n0", 2) {
-				t.Errorf("got %s %s", kind, name)
-			}
-			n := f.node("n0")
-			if left := f.world.attached(); left != 2*fleetClaims-1 || len(n.Status.VolumesAttached) != fleetClaims-1 {
-				t.Errorf("%d attachments are left, and %d are listed", left, len(n.Status.VolumesAttached))
+			f.world.runOnce(later)
+			left, n, e := attached(), f.node("n0"), <-w.ResultChan()
+			va, _ := e.Object.(*storagev1.VolumeAttachment)
+			if e.Type != apiwatch.Deleted || va == nil || va.Name != "csi-"+volumeOf("n0", 2) ||
+				len(left) != len(all)-1 || len(n.Status.VolumesAttached) != fleetClaims-1 {
+				t.Errorf("got %v; %v are left, and %v are listed", e, left, n.Status.VolumesAttached)
 			}
 		})
 	}
 }
-
-// attached counts the attachments.
-func (w *fleetWorld) attached() int { return len(w.attachmentList().Items) }

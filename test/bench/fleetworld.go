@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +15,19 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/world"
 )
 
 // fleetWorld is what the simulated API server of bench fleet serves: nodes with kubelets that renew their Leases every
 // ten seconds and write their status every five minutes, node lifecycle as far as Ready=Unknown, and an attach/detach
-// controller. A pod that was never written is made up when it is asked for: 150,000 take no memory. Nothing replaces
-// pods that are gone: forcefence looks at no replacement.
+// controller. A pod that was never written is made up when it is asked for, and so are volumes and claims: 150,000 take
+// no memory. Nothing replaces pods that are gone: forcefence looks at no replacement.
 type fleetWorld struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -34,64 +36,61 @@ type fleetWorld struct {
 
 	mu        sync.Mutex // guards what follows
 	rv        uint64
+	objects   map[string]map[string]client.Object // by resource and namespace/name; never changed, nil: deleted
+	watches   map[string]*apiwatch.Broadcaster    // by resource
 	nodes     []*fleetNode
 	byName    map[string]*fleetNode
-	subs      map[string]map[*subscription]bool
-	detaching map[*storagev1.VolumeAttachment]time.Time // when each is detached
-	gone      int                                       // pods
-	firstGone map[string]time.Time                      // node -> when its storage pod went
+	detaching map[string]time.Time // VolumeAttachment -> when it is detached
 }
 
 type fleetNode struct {
-	node   *corev1.Node // as published: never changed
-	lease  *coordinationv1.Lease
+	name   string
 	beats  time.Time // when it renews next
 	status time.Time // when it writes its status next
 	off    time.Time // since when it has no power; zero: it has
-	pods   map[int]*corev1.Pod
-	vas    []*storagev1.VolumeAttachment
 	done   time.Time // when its last fence ended
 	result taint.Result
 }
 
 const (
 	fleetZones   = 10
-	fleetPods    = 30 // on a node: a storage pod, fleetClaims with a volume, fleetDaemons of a DaemonSet, and others
+	fleetPods    = 30 // on a node: fleetClaims with a volume, fleetDaemons of a DaemonSet, and others
 	fleetClaims  = 3
 	fleetDaemons = 2
 	fleetDriver  = "sim.example.com"
+	fleetNS      = "shop"
 	fleetTick    = 50 * time.Millisecond
 	fleetLease   = 40 * time.Second
+	fleetQueue   = 1 << 16 // events of a watch that were not sent yet
 )
 
 func newFleetWorld(images []corev1.ContainerImage) *fleetWorld {
-	w := &fleetWorld{images: images, byName: map[string]*fleetNode{}, subs: map[string]map[*subscription]bool{},
-		detaching: map[*storagev1.VolumeAttachment]time.Time{}, firstGone: map[string]time.Time{}}
-	for _, kind := range []string{"nodes", "leases", "volumeattachments"} {
-		w.subs[kind] = map[*subscription]bool{}
+	w := &fleetWorld{images: images, objects: map[string]map[string]client.Object{}, byName: map[string]*fleetNode{},
+		watches: map[string]*apiwatch.Broadcaster{}, detaching: map[string]time.Time{}}
+	for resource := range fleetKinds {
+		w.objects[resource] = map[string]client.Object{}
+	}
+	for _, resource := range []string{"nodes", "leases", "volumeattachments"} {
+		w.watches[resource] = apiwatch.NewLongQueueBroadcaster(fleetQueue, apiwatch.WaitIfChannelFull)
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
 // add makes a node on a machine.
-func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions []corev1.NodeCondition) {
+func (w *fleetWorld) add(m world.Machine, address string, conditions []corev1.NodeCondition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i, now := len(w.nodes), time.Now()
 	name, created := m.Name(), metav1.NewTime(now.Add(-24*time.Hour))
-	n := &fleetNode{pods: map[int]*corev1.Pod{}}
-	n.node = &corev1.Node{
-		TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-uid-" + name), ResourceVersion: w.bump(),
-			CreationTimestamp: created,
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-uid-" + name), CreationTimestamp: created,
 			Labels: map[string]string{
 				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-				corev1.LabelInstanceTypeStable: "large",
-				corev1.LabelTopologyZone:       fmt.Sprintf("zone-%d", i%fleetZones),
-				corev1.LabelTopologyRegion:     "here",
+				corev1.LabelInstanceTypeStable: "large", corev1.LabelTopologyRegion: "here",
+				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%fleetZones),
 			},
-			Annotations: map[string]string{bmcAnnotation: bmc,
+			Annotations: map[string]string{world.BMCAnnotation: m.Address(),
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
 		Status: corev1.NodeStatus{
@@ -108,14 +107,12 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions 
 			}}, conditions...),
 		},
 	}
-	for k := 1; k <= fleetClaims; k++ {
-		unique := corev1.UniqueVolumeName("kubernetes.io/csi/" + fleetDriver + "^" + volumeOf(name, k))
-		n.node.Status.VolumesInUse = append(n.node.Status.VolumesInUse, unique)
-		n.node.Status.VolumesAttached = append(n.node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique})
+	for k := range fleetClaims {
 		pv := volumeOf(name, k)
-		n.vas = append(n.vas, &storagev1.VolumeAttachment{
-			TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"},
-			ObjectMeta: metav1.ObjectMeta{Name: "csi-" + pv, UID: types.UID("va-uid-" + pv), ResourceVersion: w.bump(),
+		node.Status.VolumesInUse = append(node.Status.VolumesInUse, uniqueOf(pv))
+		node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: uniqueOf(pv)})
+		w.put("volumeattachments", &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: "csi-" + pv, UID: types.UID("va-uid-" + pv),
 				CreationTimestamp: created},
 			Spec: storagev1.VolumeAttachmentSpec{Attacher: fleetDriver, NodeName: name,
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
@@ -123,20 +120,21 @@ func (w *fleetWorld) add(m *datacenter.Machine, bmc, address string, conditions 
 		})
 	}
 	seconds, renewed := int32(fleetLease/time.Second), metav1.NewMicroTime(now)
-	n.lease = &coordinationv1.Lease{
-		TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
+	w.put("leases", &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
-			UID: types.UID("lease-uid-" + name), ResourceVersion: w.bump(), CreationTimestamp: created},
+			UID: types.UID("lease-uid-" + name), CreationTimestamp: created},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
-	}
-	// Each at a moment of its own, as kubelets that were not started together.
+	})
+	n := &fleetNode{name: name}
+	// Their heartbeats are spread, and not in their order.
 	n.beats = now.Add(fleetLease / 4 * time.Duration(i*7919%10007) / 10007)
 	n.status = now.Add(5 * time.Minute * time.Duration(i*7919%10007) / 10007)
 	w.nodes, w.byName[name] = append(w.nodes, n), n
-	m.OnChange(func(m *datacenter.Machine, on bool) { w.powered(name, m.BootID(), on) })
+	w.put("nodes", node)
+	m.OnChange(func(bool) { w.noteDeath(n) })
 }
 
-// start has the kubelets and controllers work.
+// start starts the kubelets and controllers.
 func (w *fleetWorld) start() {
 	w.wg.Go(func() {
 		t := time.NewTicker(fleetTick)
@@ -146,7 +144,7 @@ func (w *fleetWorld) start() {
 			case <-w.ctx.Done():
 				return
 			case now := <-t.C:
-				w.live(now)
+				w.runOnce(now)
 			}
 		}
 	})
@@ -155,21 +153,24 @@ func (w *fleetWorld) start() {
 func (w *fleetWorld) close() {
 	w.cancel()
 	w.wg.Wait()
+	for _, b := range w.watches {
+		b.Shutdown()
+	}
 }
 
-// live is a moment of all kubelets and controllers.
-func (w *fleetWorld) live(now time.Time) {
+// runOnce does what kubelets and controllers have to do now.
+func (w *fleetWorld) runOnce(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes {
 		switch {
 		case !n.off.IsZero():
-			if now.Sub(n.off) > fleetLease && readyOf(n.node).Status == corev1.ConditionTrue {
+			if now.Sub(n.off) > fleetLease && cluster.IsReady(w.node(n)) {
 				w.setReady(n, corev1.ConditionUnknown, now)
 			}
 		case now.After(n.beats):
 			n.beats = now.Add(fleetLease / 4)
-			w.renew(n, now)
+			w.renewLease(n, now)
 			if now.After(n.status) {
 				n.status = now.Add(5 * time.Minute)
 				w.setReady(n, corev1.ConditionTrue, now)
@@ -179,44 +180,107 @@ func (w *fleetWorld) live(now time.Time) {
 	for va, at := range w.detaching {
 		if now.After(at) {
 			delete(w.detaching, va)
-			w.detached(va)
+			w.endDetach(va)
 		}
 	}
 }
 
-// The caller of the following holds mu, where it does not say otherwise.
+// The caller of the following holds mu.
 
+// bump returns the next resourceVersion.
 func (w *fleetWorld) bump() string {
 	w.rv++
 	return strconv.FormatUint(w.rv, 10)
 }
 
-func (w *fleetWorld) renew(n *fleetNode, now time.Time) {
-	l, at := *n.lease, metav1.NewMicroTime(now)
-	l.Spec.RenewTime, l.ResourceVersion = &at, w.bump()
-	n.lease = &l
-	w.tell("leases", "MODIFIED", &l)
-}
+func keyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// put publishes a Node.
-func (w *fleetWorld) put(n *fleetNode, node *corev1.Node) {
-	node.ResourceVersion = w.bump()
-	n.node = node
-	w.tell("nodes", "MODIFIED", node)
-	w.detach(n)
-}
-
-func readyOf(n *corev1.Node) corev1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c
+// get returns what was written, or what is made up; nil: there is none.
+func (w *fleetWorld) get(resource, key string) client.Object {
+	if o, written := w.objects[resource][key]; written {
+		return o
+	}
+	_, name, _ := strings.Cut(key, "/")
+	switch resource {
+	case "pods":
+		if n, k := w.place(name, "pod-"); n != nil {
+			return podOf(w.node(n), k)
+		}
+	case "persistentvolumes":
+		if n, k := w.place(name, "pv-"); n != nil {
+			return persistentVolume(n.name, k)
+		}
+	case "persistentvolumeclaims":
+		if n, k := w.place(name, "data-pod-"); n != nil {
+			c := &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: fleetNS, Name: name, UID: types.UID("uid-" + name),
+					ResourceVersion: "1"},
+				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volumeOf(n.name, k)},
+			}
+			return withKind(c)
 		}
 	}
-	return corev1.NodeCondition{}
+	return nil
+}
+
+func (w *fleetWorld) node(n *fleetNode) *corev1.Node {
+	return w.objects["nodes"]["/"+n.name].(*corev1.Node)
+}
+
+// keys are those of what a list, or a watch that begins, has: all, or a node's pods.
+func (w *fleetWorld) keys(resource, node string) (keys []string) {
+	if resource != "pods" {
+		return slices.Sorted(maps.Keys(w.objects[resource]))
+	}
+	if w.byName[node] != nil {
+		for k := range fleetPods {
+			keys = append(keys, fleetNS+"/"+podName(node, k))
+		}
+	}
+	return keys
+}
+
+// put writes an object.
+func (w *fleetWorld) put(resource string, o client.Object) {
+	kind, key := apiwatch.Added, keyOf(o)
+	if w.objects[resource][key] != nil {
+		kind = apiwatch.Modified
+	}
+	o.SetResourceVersion(w.bump())
+	w.objects[resource][key] = withKind(o)
+	w.publish(resource, kind, o)
+	if resource == "nodes" {
+		w.beginDetach(w.byName[o.GetName()])
+	}
+}
+
+// remove deletes an object. What is made up stays deleted, too.
+func (w *fleetWorld) remove(resource string, o client.Object) {
+	last := o.DeepCopyObject().(client.Object)
+	last.SetResourceVersion(w.bump())
+	w.objects[resource][keyOf(o)] = nil
+	w.publish(resource, apiwatch.Deleted, last)
+	if n, _ := w.place(o.GetName(), "pod-"); n != nil {
+		w.beginDetach(n)
+	}
+}
+
+// publish sends a change to the watches of a resource.
+func (w *fleetWorld) publish(resource string, kind apiwatch.EventType, o client.Object) {
+	if b := w.watches[resource]; b != nil {
+		_ = b.Action(kind, o) // an error after close, when none listens
+	}
+}
+
+func (w *fleetWorld) renewLease(n *fleetNode, now time.Time) {
+	l := *w.objects["leases"][corev1.NamespaceNodeLease+"/"+n.name].(*coordinationv1.Lease)
+	at := metav1.NewMicroTime(now)
+	l.Spec.RenewTime = &at
+	w.put("leases", &l)
 }
 
 func (w *fleetWorld) setReady(n *fleetNode, to corev1.ConditionStatus, now time.Time) {
-	node := *n.node
+	node := *w.node(n)
 	node.Status.Conditions = slices.Clone(node.Status.Conditions)
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -225,80 +289,81 @@ func (w *fleetWorld) setReady(n *fleetNode, to corev1.ConditionStatus, now time.
 			}
 		}
 	}
-	w.put(n, &node)
+	w.put("nodes", &node)
 }
 
-// powered is a machine's power; the caller does not hold mu. A node that boots has its pods and volumes again.
-func (w *fleetWorld) powered(name, boot string, on bool) {
+// beginDetach begins to detach the volumes that no pod uses and the kubelet does not list.
+func (w *fleetWorld) beginDetach(n *fleetNode) {
+	inUse := w.node(n).Status.VolumesInUse
+	for k := range fleetClaims {
+		pv := volumeOf(n.name, k)
+		pod, written := w.objects["pods"][fleetNS+"/"+podName(n.name, k)]
+		_, under := w.detaching["csi-"+pv]
+		if written && pod == nil && !under && !slices.Contains(inUse, uniqueOf(pv)) &&
+			w.objects["volumeattachments"]["/csi-"+pv] != nil {
+			w.detaching["csi-"+pv] = time.Now().Add(attach)
+		}
+	}
+}
+
+// endDetach deletes the VolumeAttachment, and takes the volume out of the Node's list.
+func (w *fleetWorld) endDetach(name string) {
+	va := w.objects["volumeattachments"]["/"+name].(*storagev1.VolumeAttachment)
+	w.remove("volumeattachments", va)
+	unique := uniqueOf(*va.Spec.Source.PersistentVolumeName)
+	node := *w.node(w.byName[va.Spec.NodeName])
+	node.Status.VolumesAttached = slices.DeleteFunc(slices.Clone(node.Status.VolumesAttached),
+		func(v corev1.AttachedVolume) bool { return v.Name == unique })
+	w.put("nodes", &node)
+}
+
+// place is the node and the number of what has such a name; nil: there is none.
+func (w *fleetWorld) place(name, prefix string) (*fleetNode, int) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if i := strings.LastIndexByte(rest, '-'); ok && i > 0 {
+		if k, err := strconv.Atoi(rest[i+1:]); err == nil && k < fleetPods {
+			return w.byName[rest[:i]], k
+		}
+	}
+	return nil, 0
+}
+
+// The following do not need mu, or take it.
+
+// noteDeath notes that a machine lost its power. No machine gets it back.
+func (w *fleetWorld) noteDeath(n *fleetNode) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n, now := w.byName[name], time.Now()
-	if !on {
-		n.off, n.done, n.result = now, time.Time{}, ""
-		return
-	}
-	n.off = time.Time{}
-	node := *n.node
-	node.Status.NodeInfo.BootID = boot
-	n.node = &node
-	w.renew(n, now)
-	w.setReady(n, corev1.ConditionTrue, now)
+	n.off = time.Now()
 }
 
-// detach has the volumes detached that no pod uses and the kubelet does not list.
-func (w *fleetWorld) detach(n *fleetNode) {
-	for k, va := range n.vas {
-		p, written := n.pods[k+1]
-		if va == nil || !written || p != nil {
-			continue
-		}
-		used := slices.ContainsFunc(n.node.Status.VolumesInUse, func(u corev1.UniqueVolumeName) bool {
-			return strings.HasSuffix(string(u), "^"+*va.Spec.Source.PersistentVolumeName)
-		})
-		if _, under := w.detaching[va]; !used && !under {
-			w.detaching[va] = time.Now().Add(attach)
-		}
+// noteFence notes the end of a fence.
+func (w *fleetWorld) noteFence(before, after *corev1.Node) {
+	old, _ := taint.RecordOf(before)
+	if rec, _ := taint.RecordOf(after); rec != nil && rec.Phase == taint.PhaseDone && old.IsOpen() {
+		n := w.byName[after.Name]
+		n.done, n.result = time.Now(), rec.Result
 	}
 }
 
-func (w *fleetWorld) detached(va *storagev1.VolumeAttachment) {
-	n := w.byName[va.Spec.NodeName]
-	for k := range n.vas {
-		if n.vas[k] != va {
-			continue
-		}
-		n.vas[k] = nil
-		last := *va
-		last.ResourceVersion = w.bump()
-		w.tell("volumeattachments", "DELETED", &last)
-		node := *n.node
-		node.Status.VolumesAttached = slices.DeleteFunc(slices.Clone(node.Status.VolumesAttached),
-			func(v corev1.AttachedVolume) bool {
-				return strings.HasSuffix(string(v.Name), "^"+*va.Spec.Source.PersistentVolumeName)
-			})
-		w.put(n, &node)
-	}
+func podName(node string, k int) string  { return fmt.Sprintf("pod-%s-%02d", node, k) }
+func volumeOf(node string, k int) string { return fmt.Sprintf("pv-%s-%02d", node, k) }
+func uniqueOf(pv string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + fleetDriver + "^" + pv)
 }
-
-func volumeOf(node string, k int) string { return fmt.Sprintf("pv-%s-%d", node, k) }
-
-const fleetNS = "shop"
 
 // podOf makes up a pod that was never written.
-func podOf(n *corev1.Node, k int) *corev1.Pod {
-	name, yes := fmt.Sprintf("pod-%s-%02d", n.Name, k), true
+func podOf(n *corev1.Node, k int) client.Object {
+	name, yes := podName(n.Name, k), true
 	owner, tier := "ReplicaSet", "web"
 	switch {
-	case k == 0:
-		owner, tier = "StatefulSet", "storage"
-	case k <= fleetClaims:
+	case k < fleetClaims:
 		owner, tier = "StatefulSet", "db"
 	case k >= fleetPods-fleetDaemons:
 		owner, tier = "DaemonSet", "agent"
 	}
 	seconds := int64(300)
 	p := &corev1.Pod{
-		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: fleetNS, Name: name, UID: types.UID("uid-" + name),
 			ResourceVersion: "1", CreationTimestamp: n.CreationTimestamp,
 			Labels: map[string]string{"tier": tier, "app": tier},
@@ -316,359 +381,67 @@ func podOf(n *corev1.Node, k int) *corev1.Pod {
 		Status: corev1.PodStatus{Phase: corev1.PodRunning,
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
-	if k >= 1 && k <= fleetClaims {
-		p.Spec.Volumes = []corev1.Volume{
-			{Name: "data",
-				VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}
+	if k < fleetClaims {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}
 	}
-	return p
+	return withKind(p)
 }
 
-// placeOf is the node and the number of a pod of that name.
-func (w *fleetWorld) placeOf(name string) (*fleetNode, int) {
-	if i := strings.LastIndexByte(name, '-'); i > 0 {
-		if k, err := strconv.Atoi(name[i+1:]); err == nil && k < fleetPods {
-			return w.byName[strings.TrimPrefix(name[:i], "pod-")], k
-		}
-	}
-	return nil, 0
-}
-
-func (n *fleetNode) pod(k int) *corev1.Pod {
-	if p, written := n.pods[k]; written {
-		return p
-	}
-	return podOf(n.node, k)
-}
-
-// What follows is the API; its callers do not hold mu.
-
-func (w *fleetWorld) version() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bump()
-}
-
-func (w *fleetWorld) current() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rv
-}
-
-func (w *fleetWorld) nodeList() *corev1.NodeList {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
-	for _, n := range w.nodes {
-		l.Items = append(l.Items, *n.node)
-	}
-	return l
-}
-
-func (w *fleetWorld) leaseList() *coordinationv1.LeaseList {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := &coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
-	for _, n := range w.nodes {
-		l.Items = append(l.Items, *n.lease)
-	}
-	return l
-}
-
-func (w *fleetWorld) attachmentList() *storagev1.VolumeAttachmentList {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := &storagev1.VolumeAttachmentList{
-		TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachmentList", APIVersion: "storage.k8s.io/v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(w.rv, 10)}}
-	for _, n := range w.nodes {
-		for _, va := range n.vas {
-			if va != nil {
-				l.Items = append(l.Items, *va)
-			}
-		}
-	}
-	return l
-}
-
-func (w *fleetWorld) node(name string) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := w.byName[name]; n != nil {
-		return n.node, nil
-	}
-	return nil, errNotFound
-}
-
-func (w *fleetWorld) lease(name string) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := w.byName[name]; n != nil {
-		return n.lease, nil
-	}
-	return nil, errNotFound
-}
-
-func (w *fleetWorld) patchNode(name, media string, patch []byte) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := w.byName[name]
-	if n == nil {
-		return nil, errNotFound
-	}
-	old := *n.node
-	old.Status.Images = nil // they are not patched, and they are most of a Node
-	node, err := apply(&old, media, patch, "")
-	if err != nil {
-		return nil, err
-	}
-	node.Status.Images = w.images
-	before, _ := taint.RecordOf(n.node)
-	w.put(n, node)
-	if rec, _ := taint.RecordOf(node); rec != nil && rec.Phase == taint.PhaseDone && before.IsOpen() {
-		n.done, n.result = time.Now(), rec.Result
-	}
-	return node, nil
-}
-
-func (w *fleetWorld) podList(c call) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var pods []*corev1.Pod
-	for of := range strings.SplitSeq(c.query.Get("fieldSelector"), ",") {
-		name, is := strings.CutPrefix(of, "spec.nodeName=")
-		if n := w.byName[name]; is && n != nil {
-			for k := range fleetPods {
-				if p := n.pod(k); p != nil {
-					pods = append(pods, p)
-				}
-			}
-		}
-	}
-	list, err := selected(c, pods) // any other list selects none of these pods
-	if err != nil {
-		return nil, err
-	}
-	list.ResourceVersion = strconv.FormatUint(w.rv, 10)
-	return list, nil
-}
-
-func (w *fleetWorld) pod(_, name string) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n, k := w.placeOf(name); n != nil {
-		if p := n.pod(k); p != nil {
-			return p, nil
-		}
-	}
-	return nil, errNotFound
-}
-
-func (w *fleetWorld) patchPod(_, name, media string, patch []byte) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, k := w.placeOf(name)
-	if n == nil || n.pod(k) == nil {
-		return nil, errNotFound
-	}
-	p, err := apply(n.pod(k), media, patch, w.bump())
-	if err != nil {
-		return nil, err
-	}
-	n.pods[k] = p
-	return p, nil
-}
-
-func (w *fleetWorld) deletePod(_, name string, body []byte) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, k := w.placeOf(name)
-	if n == nil || n.pod(k) == nil {
-		return nil, errNotFound
-	}
-	p := n.pod(k)
-	want, err := preconditions(body)
-	if err != nil {
-		return nil, err
-	}
-	if want.UID != nil && *want.UID != p.UID ||
-		want.ResourceVersion != nil && *want.ResourceVersion != p.ResourceVersion {
-		return nil, errConflict
-	}
-	n.pods[k] = nil
-	if w.gone++; k == 0 {
-		w.firstGone[n.node.Name] = time.Now()
-	}
-	w.detach(n)
-	return p, nil
-}
-
-func (w *fleetWorld) volume(name string) (runtime.Object, error) {
-	i := strings.LastIndexByte(name, '-')
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i < 0 || w.byName[strings.TrimPrefix(name[:i], "pv-")] == nil {
-		return nil, errNotFound
-	}
-	k, _ := strconv.Atoi(name[i+1:])
-	return &corev1.PersistentVolume{
-		TypeMeta:   metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"},
+// persistentVolume makes up the volume of a pod.
+func persistentVolume(node string, k int) client.Object {
+	name := volumeOf(node, k)
+	return withKind(&corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
 				CSI: &corev1.CSIPersistentVolumeSource{Driver: fleetDriver, VolumeHandle: name}},
-			ClaimRef: &corev1.ObjectReference{Namespace: fleetNS,
-				Name: fmt.Sprintf("data-pod-%s-%02d", strings.TrimPrefix(name[:i], "pv-"), k)},
+			ClaimRef: &corev1.ObjectReference{Namespace: fleetNS, Name: "data-" + podName(node, k)},
 		},
-	}, nil
+	})
 }
 
-func (w *fleetWorld) claim(namespace, name string) (runtime.Object, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, k := w.placeOf(strings.TrimPrefix(name, "data-"))
-	if n == nil {
-		return nil, errNotFound
+// largeNode is what real nodes have: 50 images, and four conditions beside the kubelet's own four.
+func largeNode() (images []corev1.ContainerImage, conditions []corev1.NodeCondition) {
+	for i := range 50 {
+		repo := fmt.Sprintf("registry.example.net/team-%02d/service-%02d", i%7, i)
+		images = append(images, corev1.ContainerImage{
+			Names:     []string{fmt.Sprintf("%s@sha256:%064x", repo, i+1), repo + ":v1.2." + strconv.Itoa(i)},
+			SizeBytes: int64(i+1) << 22,
+		})
 	}
-	return &corev1.PersistentVolumeClaim{
-		TypeMeta: metav1.TypeMeta{Kind: "PersistentVolumeClaim", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name),
-			ResourceVersion: "1"},
-		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volumeOf(n.node.Name, k)},
-	}, nil
-}
-
-// subscription is one watch.
-type subscription struct {
-	news chan struct{} // there is something to take
-
-	mu     sync.Mutex // guards queued
-	queued []watched
-}
-
-type watched struct {
-	kind   string
-	object runtime.Object
-}
-
-func (s *subscription) take() []watched {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.queued
-	s.queued = nil
-	return out
-}
-
-// tell has the watches of a resource told; the caller holds mu.
-func (w *fleetWorld) tell(resource, kind string, o runtime.Object) {
-	for s := range w.subs[resource] {
-		s.mu.Lock()
-		s.queued = append(s.queued, watched{kind, o})
-		s.mu.Unlock()
-		select {
-		case s.news <- struct{}{}:
-		default:
-		}
+	now := metav1.Now()
+	for _, t := range []corev1.NodeConditionType{
+		"NetworkUnavailable", "KernelDeadlock", "ReadonlyFilesystem", "FrequentContainerdRestart"} {
+		conditions = append(conditions, corev1.NodeCondition{
+			Type: t, Status: corev1.ConditionFalse, LastHeartbeatTime: now, LastTransitionTime: now,
+			Reason:  "No" + string(t),
+			Message: "a node problem detector finds nothing wrong here",
+		})
 	}
-}
-
-// subscribe begins a watch, with the current objects and their version. nil: this resource is not watched.
-func (w *fleetWorld) subscribe(resource string) (*subscription, []runtime.Object, uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	subs := w.subs[resource]
-	if subs == nil {
-		return nil, nil, 0
-	}
-	s := &subscription{news: make(chan struct{}, 1)}
-	subs[s] = true
-	var first []runtime.Object
-	for _, n := range w.nodes {
-		switch resource {
-		case "nodes":
-			first = append(first, n.node)
-		case "leases":
-			first = append(first, n.lease)
-		default:
-			for _, va := range n.vas {
-				if va != nil {
-					first = append(first, va)
-				}
-			}
-		}
-	}
-	return s, first, w.rv
-}
-
-func (w *fleetWorld) unsubscribe(resource string, s *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.subs[resource], s)
-}
-
-// bookmark tells a watch how far it is.
-func bookmark(resource string, rv uint64, initial bool) runtime.Object {
-	meta := metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(rv, 10)}
-	if initial {
-		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	switch resource {
-	case "nodes":
-		return &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: meta}
-	case "leases":
-		return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
-			ObjectMeta: meta}
-	}
-	return &storagev1.VolumeAttachment{
-		TypeMeta: metav1.TypeMeta{Kind: "VolumeAttachment", APIVersion: "storage.k8s.io/v1"}, ObjectMeta: meta}
-}
-
-// preconditions are those of a deletion.
-func preconditions(body []byte) (metav1.Preconditions, error) {
-	var o metav1.DeleteOptions
-	if len(body) > 0 {
-		if err := json.Unmarshal(body, &o); err != nil {
-			return metav1.Preconditions{}, err
-		}
-	}
-	if o.Preconditions == nil {
-		return metav1.Preconditions{}, nil
-	}
-	return *o.Preconditions, nil
+	return images, conditions
 }
 
 // pinned counts the nodes whose machine is pinned.
 func (w *fleetWorld) pinned() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, m := range w.nodes {
-		if m.node.Labels[taint.PinLabel] != "" {
+	for _, o := range w.objects["nodes"] {
+		if o.GetLabels()[taint.PinLabel] != "" {
 			n++
 		}
 	}
 	return n
 }
 
-// recovered are when the fences of those that are recovered ended, and when the last of their storage pods went.
-func (w *fleetWorld) recovered(names []string) (done []time.Time, storage time.Time) {
+// recovered are when the fences of those that are recovered ended.
+func (w *fleetWorld) recovered(names []string) (done []time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range names {
 		if n := w.byName[name]; !n.done.IsZero() && n.result == taint.ResultEvicted {
 			done = append(done, n.done)
 		}
-		if at := w.firstGone[name]; at.After(storage) {
-			storage = at
-		}
 	}
-	return done, storage
-}
-
-func (w *fleetWorld) podsGone() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
+	return done
 }

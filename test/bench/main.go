@@ -5,8 +5,8 @@
 // Where a promise is a ratio, its floor is measured in the same run on the same cluster: a bare loop that makes the
 // same writes with 64 workers, proves nothing and waits for nothing (loop.go). Floor and forcefence take turns in
 // pairs, and the order changes from pair to pair, so that neither profits from a machine that warms up or tires.
-// forcefence is frozen (SIGSTOP) during the floor's turns, so that it neither helps nor competes. -versus names a
-// second forcefence, an older one, that takes turns with both: then each is started anew for its own.
+// forcefence is frozen (SIGSTOP) during the floor's turns, so that it neither helps nor competes. So the ratio of two
+// builds can be compared, though the machine's load cannot.
 //
 // Bench notice times the ways in which a power cut is noticed, beside each other. For lines to nodes it gives the
 // machines addresses in a network namespace of its own, and its own network a link there, which are gone when it ends;
@@ -22,12 +22,10 @@
 //
 // It promises that every time in it was seen: pods, nodes and attachments by a watch of its own, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
-// extremes beside it. -out gets one JSON object a figure; -run replaces the lines of the bench that it runs and keeps
-// the others. Logs and configuration of each bench stay in a folder beside that file. It ends after every process that
-// it started has.
+// extremes beside it. The folder -out gets a file of each bench with one JSON object a figure, and a folder of its logs
+// and configuration. It ends after every process that it started has.
 //
-// The exit status is 0 if all could be measured, 1 if not, or with -strict if a limit does not hold, and 2 for wrong
-// arguments.
+// The exit status is 0 if all could be measured, 1 if not, and 2 for wrong arguments.
 package main
 
 import (
@@ -64,10 +62,10 @@ var benches = []bench{
 }
 
 type options struct {
-	forcefence, versus, out, run string
-	pairs                        int
-	sizes                        sizesFlag
-	strict, logStages            bool
+	forcefence, out, run string
+	pairs                int
+	sizes                []int
+	logStages            bool
 }
 
 func main() {
@@ -101,33 +99,32 @@ func run() int {
 			return 130
 		}
 	}
-	if o.run == "" {
-		fmt.Println()
-		fmt.Print(table(r.all))
-	}
-	if failed || o.strict && slices.ContainsFunc(r.all, func(f Figure) bool { return f.Holds != nil && !*f.Holds }) {
+	if failed {
 		return 1
 	}
 	return 0
 }
 
-func (b bench) chosen(run string) bool {
-	if run == "" {
-		return !b.asked
-	}
-	return b.name == run
-}
+func (b bench) chosen(run string) bool { return run == b.name || run == "" && !b.asked }
 
 func parse(args []string) (options, error) {
-	var o options
+	o := options{sizes: []int{500, 1000, fleetFull}}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
-	f.StringVar(&o.versus, "versus", "", "another forcefence that takes turns too, where the floor does; \"\": none")
-	f.StringVar(&o.out, "out", "out/bench.jsonl", "file of the figures, one JSON object a line")
+	f.StringVar(&o.out, "out", "out/bench", "folder of the figures and logs")
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
-	f.Var(&o.sizes, "nodes", "sizes of bench fleet, in nodes, such as 500,1000; \"\": its own")
-	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit does not hold")
+	f.Func("nodes", "sizes of bench fleet, in nodes (default 500,1000,5000)", func(text string) error {
+		o.sizes = nil
+		for part := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(part)
+			if err != nil || n < fleetZones {
+				return fmt.Errorf("%q is no number of nodes from %d on", part, fleetZones)
+			}
+			o.sizes = append(o.sizes, n)
+		}
+		return nil
+	})
 	f.BoolVar(&o.logStages, "stages", false, "print what forcefence's log says of each turn's stages")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -149,44 +146,13 @@ func parse(args []string) (options, error) {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return o, err
 	}
-	for _, program := range []*string{&o.forcefence, &o.versus} {
-		if *program == "" {
-			continue
-		}
-		if *program, err = filepath.Abs(*program); err != nil {
-			return o, err
-		}
-		if _, err := os.Stat(*program); err != nil {
-			return o, fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
-		}
+	if o.forcefence, err = filepath.Abs(o.forcefence); err != nil {
+		return o, err
+	}
+	if _, err := os.Stat(o.forcefence); err != nil {
+		return o, fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
 	}
 	return o, nil
-}
-
-// sizesFlag is a list of numbers, separated by commas.
-type sizesFlag []int
-
-func (s *sizesFlag) String() string { return strings.Trim(fmt.Sprint([]int(*s)), "[]") }
-
-// or returns the list, or the bench's own if none was given.
-func (s sizesFlag) or(own ...int) []int {
-	if len(s) > 0 {
-		return s
-	}
-	return own
-}
-
-// Set parses it.
-func (s *sizesFlag) Set(text string) error {
-	*s = nil
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(part)
-		if err != nil || n < fleetZones {
-			return fmt.Errorf("%q is no number of nodes from %d on", part, fleetZones)
-		}
-		*s = append(*s, n)
-	}
-	return nil
 }
 
 // runner carries a run's options and figures.
@@ -194,7 +160,6 @@ type runner struct {
 	o       options
 	name    string   // of the bench under way
 	figures []Figure // of the bench under way
-	all     []Figure
 }
 
 // bench runs one bench, prints its figures and puts them into the file. What could be measured before an error is kept.
@@ -207,42 +172,20 @@ func (r *runner) bench(ctx context.Context, b bench) error {
 	if len(r.figures) == 0 {
 		return err
 	}
-	r.all = append(r.all, r.figures...)
 	fmt.Println()
 	fmt.Print(table(r.figures))
-	return errors.Join(err, store(r.o.out, b.name, r.figures))
+	return errors.Join(err, store(r.folder(b.name)+".jsonl", r.figures))
 }
 
 // folder is where a bench leaves its logs.
-func (r *runner) folder(name string) string {
-	return filepath.Join(filepath.Dir(r.o.out), strings.TrimSuffix(filepath.Base(r.o.out), filepath.Ext(r.o.out)), name)
-}
+func (r *runner) folder(name string) string { return filepath.Join(r.o.out, name) }
 
 // say prints progress.
 func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %-10s %s\n", time.Now().UTC().Format("15:04:05"), r.name, fmt.Sprintf(format, args...))
 }
 
-// turns are those of a bench that has a floor.
-func (r *runner) turns() []side {
-	if r.o.versus != "" {
-		return turns(r.o.pairs, floorSide, oursSide, versusSide)
-	}
-	return turns(r.o.pairs, floorSide, oursSide)
-}
-
-// figure is ours beside the floor's median. With -versus it adds the other program's, and ours over it, turn by turn.
-func (r *runner) figure(name, unit string, by map[side][]float64) Figure {
-	if other := by[versusSide]; len(other) > 0 {
-		r.add(figure(name+", -versus", unit, other))
-		r.add(figure(name+", times -versus, pair by pair", "x", ratios(by[oursSide], other)))
-	}
-	return figure(name, unit, by[oursSide]).above(by[floorSide])
-}
-
 func (r *runner) add(f Figure) {
-	if f.Bench == "" {
-		f.Bench = r.name
-	}
+	f.Bench = r.name
 	r.figures = append(r.figures, f)
 }

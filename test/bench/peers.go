@@ -21,28 +21,27 @@ const (
 // peers times what stock Kubernetes offers: the out-of-service taint, which a person sets at the very moment of
 // NotReady, and nothing at all.
 func peers(ctx context.Context, r *runner) error {
-	// A third of a tick apart, from the luckiest moment on.
-	offsets := []time.Duration{14 * time.Second, 7 * time.Second, 0}
-	for _, p := range []struct {
-		name  string
-		qps   int
-		after time.Duration // the stock taint-eviction controller works off its queue for that long
-		stock bool
-	}{
-		{"controller-manager at 1000 QPS", 0, 5 * time.Second, false},
-		{"controller-manager at its default QPS", -1, 20 * time.Second, true},
+	for _, p := range []peer{
+		{"controller-manager at 1000 QPS", 0, 5 * time.Second},
+		{"controller-manager at its default QPS", -1, 20 * time.Second},
 	} {
-		if err := r.outOfService(ctx, p.name, p.qps, p.after, offsets, p.stock); err != nil {
+		if err := r.outOfService(ctx, p); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	return nil
 }
 
-func (r *runner) outOfService(ctx context.Context, name string, qps int, after time.Duration, offsets []time.Duration,
-	stock bool) error {
+// peer is stock Kubernetes in one setting.
+type peer struct {
+	name  string
+	qps   int           // as cluster.Options'
+	after time.Duration // the stock taint-eviction controller works off its queue for that long
+}
+
+func (r *runner) outOfService(ctx context.Context, p peer) error {
 	begun := time.Now()
-	l, err := r.newLab(ctx, labOptions{nodes: 6, kcmQPS: qps, bare: true})
+	l, err := r.newLab(ctx, labOptions{nodes: 6, kcmQPS: p.qps, bare: true})
 	if err != nil {
 		return err
 	}
@@ -52,7 +51,8 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 	}
 	var took []float64
 	deaths := 0
-	for i, offset := range offsets {
+	// a third of a tick apart, from the luckiest moment on
+	for i, offset := range []time.Duration{14 * time.Second, 7 * time.Second, 0} {
 		victim := l.names[i%len(l.names)]
 		if err := l.gather(ctx, shop.pods(), victim); err != nil {
 			return err
@@ -63,62 +63,56 @@ func (r *runner) outOfService(ctx context.Context, name string, qps int, after t
 		if !wait(ctx, next+podgcTick) {
 			return ctx.Err()
 		}
-		t, err := l.peer(ctx, victim, true, peerLimit, after)
+		o, err := l.leave(ctx, victim, true, peerLimit, p.after)
 		if err != nil {
 			return err
 		}
-		back := t.recovered()
-		took = append(took, back.notReady)
-		deaths += t.deaths()
+		took = append(took, o.notReadyToBack)
+		deaths += o.deaths
 		r.say("%d out-of-service, %s, NotReady %.0f s after a tick: all run again %.1f s after it; %d running "+
-			"replacements ended",
-			i+1, name, offset.Seconds(), back.notReady, t.deaths())
+			"replacements ended", i+1, p.name, offset.Seconds(), o.notReadyToBack, o.deaths)
 	}
-	r.add(figure("out-of-service by hand, "+name+": NotReady to every StatefulSet pod running", "s", took))
-	r.add(figure("out-of-service by hand, "+name+": running replacements that anything deleted, in all turns", "pods",
+	r.add(figure("out-of-service by hand, "+p.name+": NotReady to every StatefulSet pod running", "s", took))
+	r.add(figure("out-of-service by hand, "+p.name+": running replacements that anything deleted, in all turns", "pods",
 		[]float64{float64(deaths)}))
-	if !stock {
+	if p.qps >= 0 {
 		return nil
 	}
 	if err := l.gather(ctx, shop.pods(), l.names[5]); err != nil {
 		return err
 	}
 	r.say("stock alone, for up to %s", stockLimit)
-	t, err := l.peer(ctx, l.names[5], false, stockLimit, after)
+	o, err := l.leave(ctx, l.names[5], false, stockLimit, p.after)
 	if err != nil {
 		return err
 	}
 	seconds := stockLimit.Seconds()
-	if t.isBack() {
-		seconds = t.recovered().notReady
+	if o.notReadyToBack > 0 {
+		seconds = o.notReadyToBack
 	}
-	r.add(figure(
-		fmt.Sprintf("stock alone, capped at %.0f s: NotReady to every StatefulSet pod running", stockLimit.Seconds()),
-		"s", []float64{seconds}))
-	r.add(figure("stock alone: StatefulSet pods running again then, of 100", "pods", []float64{float64(t.running())}))
+	r.add(figure(fmt.Sprintf("stock alone, capped at %.0f s: NotReady to every StatefulSet pod running",
+		stockLimit.Seconds()), "s", []float64{seconds}))
+	r.add(figure("stock alone: StatefulSet pods running again then, of 100", "pods", []float64{float64(o.running)}))
 	return nil
 }
 
-// peer plays one outage without forcefence and returns the node as it was.
-func (l *lab) peer(ctx context.Context, victim string, outOfService bool, limit, after time.Duration) (*turn, error) {
-	victims := []string{victim}
-	t, err := l.watched(ctx, victims)
+// leave plays one outage without forcefence and returns the node as it was.
+func (l *lab) leave(ctx context.Context, victim string, outOfService bool, limit, after time.Duration) (o outcome,
+	err error) {
+	t, err := l.watched(ctx, victim)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	defer l.watch.follow(nil)
-	l.cut(t, victims)
-	if err := l.c.WaitNode(ctx, victim, cluster.IsNotReady); err != nil {
-		return nil, err
+	if err := l.cut(t); err != nil {
+		return o, err
+	}
+	if err := l.WaitNode(ctx, victim, cluster.IsNotReady); err != nil {
+		return o, err
 	}
 	if outOfService {
-		taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
-			Effect: corev1.TaintEffectNoExecute}
-		err := newLoop(l.floor, false).patchNode(ctx, victim, func(n *corev1.Node) object {
-			return object{"spec": object{"taints": append(slices.Clone(n.Spec.Taints), taint)}}
-		})
-		if err != nil {
-			return nil, fmt.Errorf("tainting %s: %w", victim, err)
+		if err := l.setOutOfService(ctx, victim, true); err != nil {
+			return o, err
 		}
 	}
 	capped, cancel := context.WithTimeout(ctx, limit)
@@ -126,24 +120,38 @@ func (l *lab) peer(ctx context.Context, victim string, outOfService bool, limit,
 	err = cluster.Until(capped, func(context.Context) (bool, error) { return t.isBack(), nil })
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return o, context.Cause(ctx)
 	case err != nil && outOfService:
-		return nil, fmt.Errorf("out-of-service on %s: %d StatefulSet pods run after %s", victim, t.running(), limit)
+		return o, fmt.Errorf("out-of-service on %s: %d StatefulSet pods run after %s", victim,
+			t.outcome(time.Time{}).running, limit)
 	case err == nil && !wait(ctx, after):
-		return nil, ctx.Err()
+		return o, ctx.Err()
 	}
 	l.watch.follow(nil)
+	o = t.outcome(time.Time{})
 	if !outOfService {
-		return t, nil // the last turn: the node stays off
+		return o, nil // the last turn: the node stays off
 	}
-	err = newLoop(l.floor, false).patchNode(ctx, victim, func(n *corev1.Node) object {
-		return object{
-			"spec": object{"taints": slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
-				return t.Key == corev1.TaintNodeOutOfService
-			})}}
+	if err := l.setOutOfService(ctx, victim, false); err != nil {
+		return o, err
+	}
+	return o, l.boot(ctx, victim)
+}
+
+// setOutOfService sets a node's out-of-service taint, as a person would, or removes it.
+func (l *lab) setOutOfService(ctx context.Context, node string, yes bool) error {
+	err := loop{l.floor}.patchNode(ctx, node, func(n *corev1.Node) object {
+		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
+			return t.Key == corev1.TaintNodeOutOfService
+		})
+		if yes {
+			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
+				Effect: corev1.TaintEffectNoExecute})
+		}
+		return object{"spec": object{"taints": taints}}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("taking the taint off %s: %w", victim, err)
+		return fmt.Errorf("out-of-service on %s: %w", node, err)
 	}
-	return t, l.boot(ctx, victims)
+	return nil
 }

@@ -12,83 +12,67 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/world"
 )
 
-// turn is one outage: what was on the machines that lost their power, and when it was seen to go and to come back. Its
+// turn is one outage: what was on the machine that lost its power, and when it was seen to go and to come back. Its
 // methods that fold in what is seen are called by one watch at a time; all are safe for concurrent use.
 type turn struct {
-	victims map[string]bool // nodes
+	victim string // the node
+	sets   int    // StatefulSet pods that were on it
 
-	mu        sync.Mutex              // guards the rest
-	zero      time.Time               // power cut
-	started   time.Time               // floor: when the loop began; else zero
-	old       map[types.UID]bool      // the pods that were on the victims -> gone
-	lastGone  time.Time               //
-	vas       map[types.UID]bool      // their VolumeAttachments -> deletion requested
-	lastVA    time.Time               // when the last was requested
-	detached  map[types.UID]bool      //
-	answers   map[string]time.Time    // first Off in forcefence's log, by node
-	proofs    map[string]time.Time    // when the first Off of the node's record was asked for
-	notReady  map[string]time.Time    //
-	staleAt   time.Time               // of the first Lease of a victim
-	marked    map[string]bool         // has the mark now
-	unmarked  map[string]bool         // had the mark
-	sets      int                     // StatefulSet pods that were on the victims
-	back      map[string]types.UID    // StatefulSet pods that run again, by name
-	backAt    time.Time               // when all did for the first time
-	ran       map[types.UID]bool      // replacements that ran
-	killed    map[types.UID]struct{}  // of those, the ones that anything ended
-	doneAt    map[string]time.Time    // when the record first said that the fence is over, by node
-	results   map[string]taint.Result // and how it ended
-	unmarking time.Duration           // floor: how long it took to take all marks off
-	ranFirst  time.Time               // when the first replacement ran
-	ranLast   time.Time               // when as many ran as there were pods
-	lastFree  time.Time               // when the last volume was detached
-	calls     calls                   // requests to the API server, where they are counted
-	lines     []line
+	mu       sync.Mutex             // guards the rest
+	zero     time.Time              // power cut
+	started  time.Time              // floor: when the loop began; else zero
+	old      map[types.UID]bool     // the pods that were on the victim -> gone
+	lastGone time.Time              //
+	vas      map[types.UID]bool     // their VolumeAttachments -> deletion requested
+	lastVA   time.Time              // when the last was requested
+	detached map[types.UID]bool     //
+	lastFree time.Time              // when the last volume was detached
+	answer   time.Time              // first Off in forcefence's log
+	proof    time.Time              // when the first Off of the node's record was asked for
+	notReady time.Time              //
+	marked   bool                   // has the mark now
+	unmarked bool                   // had the mark
+	back     map[string]types.UID   // StatefulSet pods that run again, by name
+	backAt   time.Time              // when all did for the first time
+	ran      map[types.UID]bool     // replacements that ran
+	killed   map[types.UID]struct{} // of those, the ones that anything ended
+	ranFirst time.Time              // when the first replacement ran
+	ranLast  time.Time              // when as many ran as there were pods
+	lines    []line
 }
 
-func newTurn(victims []string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
+func newTurn(victim string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
 	t := &turn{
-		victims: map[string]bool{}, old: map[types.UID]bool{}, vas: map[types.UID]bool{},
-		detached: map[types.UID]bool{},
-		answers:  map[string]time.Time{}, proofs: map[string]time.Time{}, notReady: map[string]time.Time{},
-		marked:   map[string]bool{},
-		unmarked: map[string]bool{}, back: map[string]types.UID{}, ran: map[types.UID]bool{},
-		killed: map[types.UID]struct{}{},
-		doneAt: map[string]time.Time{}, results: map[string]taint.Result{},
-	}
-	for _, v := range victims {
-		t.victims[v] = true
+		victim: victim, old: map[types.UID]bool{}, vas: map[types.UID]bool{}, detached: map[types.UID]bool{},
+		back: map[string]types.UID{}, ran: map[types.UID]bool{}, killed: map[types.UID]struct{}{},
 	}
 	for i := range pods {
 		p := &pods[i]
-		if !t.victims[p.Spec.NodeName] || controlledBy(p, "DaemonSet") {
+		if p.Spec.NodeName != victim || world.IsControlledBy(p, "DaemonSet") {
 			continue
 		}
 		t.old[p.UID] = false
-		if controlledBy(p, "StatefulSet") {
+		if world.IsControlledBy(p, "StatefulSet") {
 			t.sets++
 		}
 	}
 	for i := range vas {
-		if t.victims[vas[i].Spec.NodeName] {
+		if vas[i].Spec.NodeName == victim {
 			t.vas[vas[i].UID] = false
 		}
 	}
 	return t
 }
 
-func (t *turn) begin(now time.Time) {
+// note sets one of the turn's own times.
+func (t *turn) note(what *time.Time, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.zero = now
-}
-
-func (t *turn) start(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.started = now
+	*what = now
 }
 
 func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
@@ -116,7 +100,7 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 			t.ranLast = now
 		}
 	}
-	if !controlledBy(p, "StatefulSet") {
+	if !world.IsControlledBy(p, "StatefulSet") {
 		return
 	}
 	switch {
@@ -148,29 +132,23 @@ func (t *turn) attachment(now time.Time, va *storagev1.VolumeAttachment, deleted
 func (t *turn) node(now time.Time, n *corev1.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.victims[n.Name] || t.zero.IsZero() {
+	if t.victim != n.Name || t.zero.IsZero() {
 		return
 	}
-	if t.notReady[n.Name].IsZero() && !nodeReady(n) {
-		t.notReady[n.Name] = now
+	if t.notReady.IsZero() && !cluster.IsReady(n) {
+		t.notReady = now
 	}
-	if _, t.marked[n.Name] = taint.FindMark(n, taint.DefaultKey, ""); t.marked[n.Name] {
-		t.unmarked[n.Name] = true
+	if _, t.marked = taint.FindMark(n, taint.DefaultKey, ""); t.marked {
+		t.unmarked = true
 	}
 	rec, err := taint.RecordOf(n)
-	if err != nil || rec == nil || rec.Since.Before(t.zero.Truncate(time.Millisecond)) {
-		return
-	}
-	if t.doneAt[n.Name].IsZero() && rec.Phase == taint.PhaseDone {
-		t.doneAt[n.Name], t.results[n.Name] = now, rec.Result
-	}
-	if !t.proofs[n.Name].IsZero() {
+	if err != nil || rec == nil || rec.Since.Before(t.zero.Truncate(time.Millisecond)) || !t.proof.IsZero() {
 		return
 	}
 	for _, e := range rec.Evidence {
 		if e.State == "Off" {
-			t.proofs[n.Name] = e.At
-			break
+			t.proof = e.At
+			return
 		}
 	}
 }
@@ -178,60 +156,36 @@ func (t *turn) node(now time.Time, n *corev1.Node) {
 func (t *turn) log(l line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.victims[l.Node] || t.zero.IsZero() || l.Time.Before(t.zero) {
+	if t.victim != l.Node || t.zero.IsZero() || l.Time.Before(t.zero) {
 		return
 	}
 	t.lines = append(t.lines, l)
-	if l.Msg == "Machine answered" && l.State == "Off" && t.answers[l.Node].IsZero() {
-		t.answers[l.Node] = l.Time
+	if l.Msg == "Machine answered" && l.State == "Off" && t.answer.IsZero() {
+		t.answer = l.Time
 	}
 }
 
-// offSeen is when forcefence first had the device's Off of any victim. Its log tells where the answer is news; a node
-// that was fenced before may have given the same answer last, and then it is when that first Off was asked for, by the
-// record on the Node, a moment earlier.
+// offSeen is when forcefence first had the device's Off. Its log says so if the answer is new. If the device's last
+// answer, in an earlier fence, was the same, it is when that first Off was asked for, by the record on the Node: a
+// moment earlier. The caller holds mu.
 func (t *turn) offSeen() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var first time.Time
-	for node := range t.victims {
-		at := t.answers[node]
-		if at.IsZero() {
-			at = t.proofs[node]
-		}
-		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
-		}
+	if t.answer.IsZero() {
+		return t.proof
 	}
-	return first
+	return t.answer
 }
 
-// noticedBy is what first made forcefence suspect a victim, by its log; "" if it has not said so.
-func (t *turn) noticedBy() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, l := range t.lines {
-		if l.Msg == "Noticed that a machine is off" {
-			return l.By
-		}
-	}
-	return ""
-}
-
-// begun is what the eviction is timed from: the first Off, or the bare loop's start.
+// begun is what the eviction is timed from: the first Off, or the bare loop's start. The caller holds mu.
 func (t *turn) begun() time.Time {
-	t.mu.Lock()
-	started := t.started
-	t.mu.Unlock()
-	if !started.IsZero() {
-		return started
+	if t.started.IsZero() {
+		return t.offSeen()
 	}
-	return t.offSeen()
+	return t.started
 }
 
-// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes asked back, all marks
-// off again.
-func (t *turn) missing(marks bool) string {
+// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes detached, the mark off
+// again.
+func (t *turn) missing(mark bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left := 0
@@ -245,99 +199,58 @@ func (t *turn) missing(marks bool) string {
 		return fmt.Sprintf("%d of %d pods are not gone", left, len(t.old))
 	case len(t.detached) < len(t.vas):
 		return fmt.Sprintf("%d of %d volumes are not detached", len(t.vas)-len(t.detached), len(t.vas))
-	}
-	for node := range t.victims {
-		if marks && (t.marked[node] || !t.unmarked[node]) {
-			return node + " was not fenced to its end"
-		}
+	case mark && (t.marked || !t.unmarked):
+		return "it was not fenced to its end"
 	}
 	return ""
 }
 
-// evicted is from the beginning to the last pod gone, in seconds.
-func (t *turn) evicted() float64 {
-	begun := t.begun()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lastGone.Sub(begun).Seconds()
+// outcome is what came of a turn. Times are in seconds.
+type outcome struct {
+	noticedBy string // what first made forcefence suspect the victim, by its log; "": it has not said so
+
+	// from the power cut, and from the first sign of death (NotReady seen, or the Lease stale), until forcefence had
+	// the first Off
+	cutToOff, signToOff float64
+
+	// from the power cut and from NotReady until every StatefulSet pod ran again; how many of them run now
+	cutToBack, notReadyToBack float64
+	running                   int
+
+	// from the beginning of the eviction until the last pod was gone, the first replacement ran, as many ran as there
+	// were pods, and the last volume was detached
+	gone, ranFirst, ranLast, freed float64
+
+	// from the last pod gone until the last deletion of a VolumeAttachment was requested: below zero where that came
+	// first
+	requested float64
+
+	deaths int // replacements that ran and that anything ended
 }
 
-// requested is from the last pod gone to the last deletion request of a VolumeAttachment. It is below zero where that
-// came first.
-func (t *turn) requested() float64 {
+// outcome returns what came of the turn so far. The Lease became stale at that time; zero: not known.
+func (t *turn) outcome(stale time.Time) outcome {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lastVA.Sub(t.lastGone).Seconds()
-}
-
-// replaced is from the beginning to the first replacement that ran, and to as many as there were pods, in seconds.
-// Where other pods are restarted meanwhile it would count them, too: nothing here does that.
-func (t *turn) replaced() (first, last float64) {
-	begun := t.begun()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ranFirst.Sub(begun).Seconds(), t.ranLast.Sub(begun).Seconds()
-}
-
-// freed is from the beginning to the last volume that was detached, in seconds.
-func (t *turn) freed() float64 {
-	begun := t.begun()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lastFree.Sub(begun).Seconds()
-}
-
-// stale folds in when a victim's Lease became suspicious.
-func (t *turn) stale(at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.staleAt.IsZero() || at.Before(t.staleAt) {
-		t.staleAt = at
+	begun, sign := t.begun(), stale
+	if sign.IsZero() || !t.notReady.IsZero() && t.notReady.Before(sign) {
+		sign = t.notReady
 	}
-}
-
-// firstSign is when the first victim was seen NotReady or its Lease became stale, whichever was earlier.
-func (t *turn) firstSign() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at := t.firstNotReady(); t.staleAt.IsZero() || !at.IsZero() && at.Before(t.staleAt) {
-		return at
+	o := outcome{
+		cutToOff: t.offSeen().Sub(t.zero).Seconds(), signToOff: t.offSeen().Sub(sign).Seconds(),
+		cutToBack: t.backAt.Sub(t.zero).Seconds(), notReadyToBack: t.backAt.Sub(t.notReady).Seconds(),
+		running: len(t.back),
+		gone:    t.lastGone.Sub(begun).Seconds(), ranFirst: t.ranFirst.Sub(begun).Seconds(),
+		ranLast: t.ranLast.Sub(begun).Seconds(), freed: t.lastFree.Sub(begun).Seconds(),
+		requested: t.lastVA.Sub(t.lastGone).Seconds(), deaths: len(t.killed),
 	}
-	return t.staleAt
-}
-
-func (t *turn) firstNotReady() time.Time { // with mu held
-	var first time.Time
-	for _, at := range t.notReady {
-		if first.IsZero() || at.Before(first) {
-			first = at
+	for _, l := range t.lines {
+		if l.Msg == "Noticed that a machine is off" && o.noticedBy == "" {
+			o.noticedBy = l.By
 		}
 	}
-	return first
+	return o
 }
-
-// back is how long it took until every StatefulSet pod ran again, in seconds.
-type back struct{ cut, sign, notReady float64 }
-
-func (t *turn) recovered() back {
-	sign := t.firstSign()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return back{
-		cut: t.backAt.Sub(t.zero).Seconds(), sign: t.backAt.Sub(sign).Seconds(),
-		notReady: t.backAt.Sub(t.firstNotReady()).Seconds(),
-	}
-}
-
-// running counts the StatefulSet pods that run again now.
-func (t *turn) running() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.back)
-}
-
-// throughput is original pods gone a second.
-func (t *turn) throughput() float64 { return float64(len(t.old)) / t.evicted() }
 
 // isBack reports whether every StatefulSet pod ran again at some moment.
 func (t *turn) isBack() bool {
@@ -346,18 +259,11 @@ func (t *turn) isBack() bool {
 	return !t.backAt.IsZero()
 }
 
-// deaths counts the replacements that ran and that anything ended.
-func (t *turn) deaths() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.killed)
-}
-
 // stages are forcefence's log, in milliseconds from the first Off.
 func (t *turn) stages() string {
-	from := t.begun()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	from := t.begun()
 	lines := slices.SortedFunc(slices.Values(t.lines), func(a, b line) int { return a.Time.Compare(b.Time) })
 	var parts []string
 	for _, l := range lines {
@@ -374,19 +280,7 @@ func (t *turn) stages() string {
 }
 
 func podReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func nodeReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }

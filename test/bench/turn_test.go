@@ -57,23 +57,19 @@ func TestTurn(t *testing.T) {
 	web := testPod("ReplicaSet", "web-a", "3", "n1", true)
 	list := []corev1.Pod{*db0, *db1, *web, *testPod("DaemonSet", "agent", "4", "n1", true),
 		*testPod("StatefulSet", "q-0", "5", "n2", true)}
-	tn := newTurn([]string{"n1"}, list,
+	tn := newTurn("n1", list,
 		[]storagev1.VolumeAttachment{*testAttachment("va1", "n1", false), *testAttachment("va2", "n2", false)})
 
 	tn.pod(at(-1), db0, true) // before the cut: not of this turn
-	tn.begin(at(0))
+	tn.note(&tn.zero, at(0))
 	tn.log(line{Time: at(2.5), Node: "n1", Msg: "Machine answered", State: "Unknown"})
 	tn.log(line{Time: at(2.6), Node: "n1", Msg: "Machine answered", State: "Off"})
 	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Machine answered", State: "Off"})
-	if got := tn.noticedBy(); got != "" {
+	if got := tn.outcome(time.Time{}).noticedBy; got != "" {
 		t.Errorf("noticed by %q before any report", got)
 	}
 	tn.log(line{Time: at(2.6), Node: "n2", Msg: "Noticed that a machine is off", By: "lease"}) // another node
 	tn.log(line{Time: at(2.9), Node: "n1", Msg: "Noticed that a machine is off", By: "line"})
-	if got := tn.noticedBy(); got != "line" {
-		t.Errorf("noticed by %q, want line", got)
-	}
-	tn.stale(at(2.5))
 	tn.node(at(2.7), testNode(false))
 	for i, p := range []*corev1.Pod{db0, db1, web} {
 		tn.pod(at(3+float64(i)/10), p, true)
@@ -102,24 +98,26 @@ func TestTurn(t *testing.T) {
 	if got := tn.missing(true); got == "" {
 		t.Error("missing: got nothing, want the mark")
 	}
-	b := tn.recovered()
-	first, last := tn.replaced()
+	o := tn.outcome(at(2.5))
+	if o.noticedBy != "line" || o.running != 2 || o.deaths != 1 {
+		t.Errorf("got %+v, want it noticed by a line, two pods that run again, and one replacement that was ended", o)
+	}
+	if got := tn.outcome(at(2.8)).signToOff; round(got) != -0.1 {
+		t.Errorf("from NotReady, which came before the Lease was stale: got %v, want -0.1", got)
+	}
 	for _, c := range []struct {
 		what      string
 		got, want float64
 	}{
-		{"off_seen", tn.offSeen().Sub(zero).Seconds(), 2.6},
-		{"eviction", tn.evicted(), 0.6},
-		{"last attachment", tn.requested(), 0.3},
-		{"pods a second", tn.throughput(), 5},
-		{"back after the cut", b.cut, 5},
-		{"back after the first sign", b.sign, 2.5},
-		{"back after NotReady", b.notReady, 2.3},
-		{"running again", float64(tn.running()), 2},
-		{"replacements ended", float64(tn.deaths()), 1},
-		{"first replacement", first, 1.5},
-		{"last replacement", last, 2.4},
-		{"last volume", tn.freed(), 1.1},
+		{"cut to off_seen", o.cutToOff, 2.6},
+		{"first sign to off_seen", o.signToOff, 0.1},
+		{"eviction", o.gone, 0.6},
+		{"last attachment", o.requested, 0.3},
+		{"back after the cut", o.cutToBack, 5},
+		{"back after NotReady", o.notReadyToBack, 2.3},
+		{"first replacement", o.ranFirst, 1.5},
+		{"last replacement", o.ranLast, 2.4},
+		{"last volume", o.freed, 1.1},
 	} {
 		if round(c.got) != c.want {
 			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
@@ -130,12 +128,12 @@ func TestTurn(t *testing.T) {
 // TestTurnOfTheFloor counts from the loop's start.
 func TestTurnOfTheFloor(t *testing.T) {
 	p := testPod("StatefulSet", "db-0", "1", "n1", true)
-	tn := newTurn([]string{"n1"}, []corev1.Pod{*p}, nil)
-	tn.begin(at(0))
-	tn.start(at(2))
+	tn := newTurn("n1", []corev1.Pod{*p}, nil)
+	tn.note(&tn.zero, at(0))
+	tn.note(&tn.started, at(2))
 	tn.log(line{Time: at(1), Node: "n1", Msg: "Machine answered", State: "Off"})
 	tn.pod(at(3), p, true)
-	if got := tn.evicted(); got != 1 {
+	if got := tn.outcome(time.Time{}).gone; got != 1 {
 		t.Errorf("got %v, want 1", got)
 	}
 }
