@@ -321,6 +321,11 @@ func (b *boot) renewLease() {
 			lease = renewed
 			return err
 		})
+		b.mu.Lock()
+		if err == nil && !b.dead {
+			b.n.c.ledger.renew(b.n.Name())
+		}
+		b.mu.Unlock()
 		if err != nil {
 			if !pause(b.ctx, minRetry) {
 				return

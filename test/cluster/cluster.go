@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,8 @@ type Options struct {
 	EtcdArgs, APIServerArgs, KCMArgs, SchedulerArgs []string // added last, so that they win
 
 	AttachDelay, DetachDelay time.Duration // of the simulated CSI attacher; see Attacher.SetDelays
+
+	KeepSpans bool // have the Ledger keep what held from when to when, for CutSpans
 
 	Progress io.Writer    // of a build; nil: os.Stderr
 	Logger   *slog.Logger // nil: none
@@ -123,6 +126,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 
 func start(ctx context.Context, opts Options, bin string) (_ *Cluster, err error) {
 	c := &Cluster{opts: opts, bin: bin, log: opts.Logger, dir: opts.Dir, nodes: map[string]*Node{}, ledger: newLedger()}
+	c.ledger.keepSpans = opts.KeepSpans
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -236,10 +240,29 @@ func (c *Cluster) etcd() *Part {
 }
 
 func (c *Cluster) apiServer() *Part {
+	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"),
+		c.apiServerArgs(loopback(c.ports.etcd), c.ports.api), c.opts.APIServerArgs)
+}
+
+// AnotherAPIServer is one more API server, with more arguments, and its address. It reaches the store at etcd, which
+// may be a proxy in front of EtcdURL. The caller starts it, and stops it before the cluster.
+func (c *Cluster) AnotherAPIServer(etcd string, args ...string) (p *Part, url string, err error) {
+	var port int
+	if err := kit.FreePorts(&port); err != nil {
+		return nil, "", err
+	}
+	url = loopback(port)
+	p = c.part(binaries.APIServer, c.answers(url+"/readyz"), c.apiServerArgs(etcd, port),
+		slices.Concat(c.opts.APIServerArgs, args))
+	p.log = filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", p.name, port))
+	return p, url, nil
+}
+
+func (c *Cluster) apiServerArgs(etcd string, port int) []string {
 	args := []string{
-		"--etcd-servers=" + loopback(c.ports.etcd), "--etcd-cafile=" + c.pki.path("ca.crt"),
+		"--etcd-servers=" + etcd, "--etcd-cafile=" + c.pki.path("ca.crt"),
 		"--etcd-certfile=" + c.pki.path("admin.crt"), "--etcd-keyfile=" + c.pki.path("admin.key"),
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.api),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
 		"--client-ca-file=" + c.pki.path("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -254,7 +277,7 @@ func (c *Cluster) apiServer() *Part {
 		// pods need no token here, nor a service account in each namespace
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
-	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"), args, c.opts.APIServerArgs)
+	return args
 }
 
 func (c *Cluster) controllerManager() *Part {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,6 +37,7 @@ type mirror[T object] struct {
 
 	telling  sync.Mutex // held while a change is stored and told; guards watchers
 	watchers map[*watcher]bool
+	relists  atomic.Int64 // after the first
 
 	mu    sync.RWMutex // guards items
 	items map[string]T // by namespace/name
@@ -164,6 +166,7 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 	}
 	select {
 	case <-m.listed:
+		m.relists.Add(1)
 	default:
 		close(m.listed)
 	}
@@ -171,6 +174,8 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 }
 
 func (m *mirror[T]) firstList() <-chan struct{} { return m.listed }
+
+func (m *mirror[T]) relistCount() int64 { return m.relists.Load() }
 
 // Resync does nothing: no object is reported without a change.
 func (m *mirror[T]) Resync() error { return nil }
@@ -203,6 +208,7 @@ func newHub(k kubernetes.Interface) *hub {
 type follower interface {
 	follow(ctx context.Context)
 	firstList() <-chan struct{}
+	relistCount() int64
 	watch(w *watcher)
 	unwatch(w *watcher)
 }
@@ -228,8 +234,8 @@ func (h *hub) start(ctx, run context.Context, wg *sync.WaitGroup) error {
 
 // Watch has see called with every pod, Node, claim, volume, VolumeAttachment, Lease and Event that there is, and with
 // each that changes from then on, until stop. Calls for one type come in order. While the API server is away, several
-// changes may become one. see must return soon: the simulated kubelets wait for it. It must not change what it gets,
-// nor call stop.
+// changes may become one: see Relists. see must return soon: the simulated kubelets wait for it. It must not change
+// what it gets, nor call stop.
 func (c *Cluster) Watch(see func(obj metav1.Object, deleted bool)) (stop func()) {
 	w := &watcher{see: see}
 	for _, m := range c.hub.all() {
@@ -240,6 +246,14 @@ func (c *Cluster) Watch(see func(obj metav1.Object, deleted bool)) (stop func())
 			m.unwatch(w)
 		}
 	}
+}
+
+// Relists counts how often a watch had to list again. As long as it is 0, Watch has seen every change.
+func (c *Cluster) Relists() (relists int64) {
+	for _, m := range c.hub.all() {
+		relists += m.relistCount()
+	}
+	return relists
 }
 
 // pause waits, or returns false as soon as ctx ends.

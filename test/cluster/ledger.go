@@ -42,6 +42,26 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s on %v %v", v.Kind, v.What, v.Nodes, v.UIDs)
 }
 
+// SpanKind says what held during a Span.
+type SpanKind string
+
+// What a Ledger keeps if Options.KeepSpans is set.
+const (
+	SpanRun      SpanKind = "run"      // of the pod that What names by namespace/name
+	SpanUse      SpanKind = "use"      // of the single-writer volume with the handle What, by that pod
+	SpanAttached SpanKind = "attached" // of such a volume, in the attacher's eyes
+	SpanPower    SpanKind = "power"    // of the machine
+	SpanRenewal  SpanKind = "renewal"  // of the node's Lease: a moment
+)
+
+// Span is what held on a node from one moment to another. A zero To: it still does.
+type Span struct {
+	Kind       SpanKind
+	Node, What string
+	UID        types.UID // of the pod
+	From, To   time.Time
+}
+
 // Ledger notes at every start of a container and every attach whether the same runs, or is attached, elsewhere. It sees
 // the simulated machines themselves, so nothing that the API server believes can hide a second copy. It is safe for
 // concurrent use.
@@ -52,6 +72,8 @@ type Ledger struct {
 	byVolume   map[string]map[runKey]Run
 	attached   map[string]map[string]bool // handle -> nodes
 	violations []Violation
+	keepSpans  bool
+	spans      []Span // since the last CutSpans, in order of From
 }
 
 // runKey has the node: a node that believes a stale list runs the very pod that runs elsewhere.
@@ -111,6 +133,44 @@ func (l *Ledger) Attached(handle string) []string {
 	return out
 }
 
+// CutSpans returns the spans that have ended or begun since the last call. Those that are open come again with the
+// next.
+func (l *Ledger) CutSpans() []Span {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cut := l.spans
+	l.spans = slices.DeleteFunc(slices.Clone(cut), func(s Span) bool { return !s.To.IsZero() })
+	return cut
+}
+
+func (l *Ledger) beginSpan(s Span) { // with mu held
+	if s.From = time.Now(); l.keepSpans {
+		l.spans = append(l.spans, s)
+	}
+}
+
+// endSpans ends the open ones that match.
+func (l *Ledger) endSpans(match func(Span) bool) { // with mu held
+	now := time.Now()
+	for i := range l.spans {
+		if s := &l.spans[i]; s.To.IsZero() && match(*s) {
+			s.To = now
+		}
+	}
+}
+
+func (l *Ledger) powerOn(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beginSpan(Span{Kind: SpanPower, Node: node})
+}
+
+func (l *Ledger) renew(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beginSpan(Span{Kind: SpanRenewal, Node: node, To: time.Now()})
+}
+
 func (l *Ledger) start(r Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +188,10 @@ func (l *Ledger) start(r Run) {
 			}
 		}
 		put(l.byVolume, v, k, r)
+		l.beginSpan(Span{Kind: SpanUse, Node: r.Node, What: v, UID: r.UID})
 	}
 	l.runs[k] = r
+	l.beginSpan(Span{Kind: SpanRun, Node: r.Node, What: r.Namespace + "/" + r.Name, UID: r.UID})
 }
 
 func (l *Ledger) stop(node string, uid types.UID) {
@@ -138,7 +200,7 @@ func (l *Ledger) stop(node string, uid types.UID) {
 	l.end(runKey{node, uid})
 }
 
-func (l *Ledger) stopNode(node string) {
+func (l *Ledger) powerOff(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.runs {
@@ -146,11 +208,13 @@ func (l *Ledger) stopNode(node string) {
 			l.end(k)
 		}
 	}
+	l.endSpans(func(s Span) bool { return s.Kind == SpanPower && s.Node == node })
 }
 
 func (l *Ledger) end(k runKey) { // with mu held
 	r := l.runs[k]
 	delete(l.runs, k)
+	l.endSpans(func(s Span) bool { return s.UID == k.uid && s.Node == k.node })
 	take(l.byIdentity, r.Identity, k)
 	for _, v := range r.Volumes {
 		take(l.byVolume, v, k)
@@ -165,6 +229,9 @@ func (l *Ledger) attach(handle, node string) {
 			l.note(TwoAttached, handle, Run{Node: other}, Run{Node: node})
 		}
 	}
+	if !l.attached[handle][node] {
+		l.beginSpan(Span{Kind: SpanAttached, Node: node, What: handle})
+	}
 	put(l.attached, handle, node, true)
 }
 
@@ -172,6 +239,7 @@ func (l *Ledger) detach(handle, node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	take(l.attached, handle, node)
+	l.endSpans(func(s Span) bool { return s.Kind == SpanAttached && s.Node == node && s.What == handle })
 }
 
 func (l *Ledger) note(kind ViolationKind, what string, first, second Run) { // with mu held

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -28,7 +29,7 @@ func TestLedger(t *testing.T) {
 		{"a reader", func(l *Ledger) { l.start(a); l.start(reader) }, nil},
 		{"two writers on one node", func(l *Ledger) { l.start(a); l.start(sharer) }, nil},
 		{"after stop", func(l *Ledger) { l.start(a); l.stop("n1", "1"); l.start(b) }, nil},
-		{"after power-off", func(l *Ledger) { l.start(a); l.stopNode("n1"); l.start(b) }, nil},
+		{"after power-off", func(l *Ledger) { l.start(a); l.powerOff("n1"); l.start(b) }, nil},
 		{"stop of another node", func(l *Ledger) { l.start(a); l.stop("n2", "1"); l.start(b) },
 			[]ViolationKind{TwoPods, TwoWriters}},
 		{"the copy ended, the first runs", func(l *Ledger) {
@@ -54,4 +55,37 @@ func TestLedger(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSpans(t *testing.T) {
+	l := newLedger()
+	l.keepSpans = true
+	l.powerOn("n1")
+	l.attach("v", "n1")
+	l.attach("v", "n1") // again, after an answer that was lost
+	l.start(Run{Node: "n1", Namespace: "ns", Name: "a-0", UID: "1", Volumes: []string{"v"}})
+	l.start(Run{Node: "n1", Namespace: "ns", Name: "a-1", UID: "2"})
+	l.renew("n1")
+	l.stop("n1", "2")
+	check := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range l.CutSpans() {
+			text := fmt.Sprintf("%s %s %s%s", s.Kind, s.Node, s.What, s.UID)
+			if s.To.IsZero() {
+				text += " open"
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("spans: got %q, want %q", got, want)
+		}
+	}
+	check("power n1  open", "attached n1 v open", "use n1 v1 open", "run n1 ns/a-01 open", "run n1 ns/a-12",
+		"renewal n1 ")
+	l.powerOff("n1")
+	check("power n1 ", "attached n1 v open", "use n1 v1", "run n1 ns/a-01")
+	l.detach("v", "n1")
+	check("attached n1 v")
+	check()
 }

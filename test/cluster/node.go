@@ -277,7 +277,7 @@ func (n *Node) PowerOff() {
 		return
 	}
 	b.kill()
-	n.c.ledger.stopNode(n.Name())
+	n.c.ledger.powerOff(n.Name())
 	n.mu.Lock()
 	n.boot, n.memory = nil, b.podList()
 	n.mu.Unlock()
@@ -298,6 +298,7 @@ func (n *Node) PowerOn(bootID string) {
 	b := newBoot(n, bootID, n.memory)
 	n.boot, n.bootID = b, bootID
 	n.mu.Unlock()
+	n.c.ledger.powerOn(n.Name())
 	b.start()
 	n.log.Debug("Powered on", "boot", bootID)
 }

@@ -42,7 +42,8 @@ type Part struct {
 	cmd      *exec.Cmd
 	paused   bool
 	wanted   bool          // was ready and is to run
-	restarts int           //
+	starts   int           // of processes
+	restarts int           // those of them after one that ended by itself
 	exited   chan struct{} // closed once the process is reaped
 }
 
@@ -91,6 +92,13 @@ func (p *Part) Restarts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.restarts
+}
+
+// Starts counts its processes so far: it is the number of the one that runs, from 1.
+func (p *Part) Starts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.starts
 }
 
 // Start starts the program and returns once it is ready. Its error carries the log's tail. A program that runs is left
@@ -145,6 +153,7 @@ func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
 	}
 	exited = make(chan struct{})
 	p.cmd, p.exited, p.paused = cmd, exited, false
+	p.starts++
 	go func() {
 		err := cmd.Wait()
 		p.slog.Debug("Ended", "program", p.name, "pid", cmd.Process.Pid, "state", cmd.ProcessState.String(), "err", err)
@@ -172,14 +181,17 @@ func (p *Part) respawn() {
 }
 
 // Stop asks the program to end, kills it if it has not after 10 s, and waits. It may be repeated.
-func (p *Part) Stop() { p.end(syscall.SIGTERM) }
+func (p *Part) Stop() { p.end(syscall.SIGTERM, false) }
 
 // Kill ends the program as a crash would, and waits.
-func (p *Part) Kill() { p.end(syscall.SIGKILL) }
+func (p *Part) Kill() { p.end(syscall.SIGKILL, false) }
 
-func (p *Part) end(sig syscall.Signal) {
+// Crash is Kill, but the program is started again, as one that ended by itself.
+func (p *Part) Crash() { p.end(syscall.SIGKILL, true) }
+
+func (p *Part) end(sig syscall.Signal, again bool) {
 	p.mu.Lock()
-	p.wanted = false
+	p.wanted = p.wanted && again
 	if !p.running() {
 		p.mu.Unlock()
 		return
