@@ -112,6 +112,9 @@ type Request struct {
 	Password     bool   // it carried user and password, right or wrong
 	Status       int    // 0: not answered, or not yet
 	At           time.Time
+	Machine      string    // that it is about; "" for the BMC's own resources
+	Word         string    // the answer's PowerState, or the ResetType that was asked for
+	Answered     time.Time // when the answer began; zero: not answered, or not yet
 }
 
 // AddBMC starts a BMC for these machines on a port of its own. It panics if the data centre is closed or no port can be
@@ -318,8 +321,8 @@ func (b *BMC) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// record puts a request into the log and returns how to say its status.
-func (b *BMC) record(r *http.Request, auth string) func(status int) {
+// record puts a request about a machine, or about none, into the log and returns how to add its answer.
+func (b *BMC) record(r *http.Request, auth string, m *Machine) func(*answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if limit := b.dc.opts.RequestLog; len(b.log) >= limit {
@@ -328,12 +331,15 @@ func (b *BMC) record(r *http.Request, auth string) func(status int) {
 	_, _, basic := r.BasicAuth()
 	entry := &Request{Method: r.Method, Path: r.URL.Path, Auth: auth,
 		Password: basic || r.Method == http.MethodPost && r.URL.Path == sessionsPath, At: time.Now()}
+	if m != nil {
+		entry.Machine = m.name
+	}
 	b.log = append(b.log, entry)
 	b.notify()
-	return func(status int) {
+	return func(a *answer) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		entry.Status = status
+		entry.Status, entry.Word, entry.Answered = a.status, a.word, a.at
 		b.notify()
 	}
 }

@@ -151,7 +151,9 @@ type Machine struct {
 	pending  *time.Timer // the change that PoweringOn or PoweringOff leads to
 	gen      int         // counts power changes, so that an overtaken timer does nothing
 	onChange []func(m *Machine, on bool)
-	fault    Fault
+
+	fault     Fault
+	nextFault func() Fault // nil: fault
 }
 
 // Name returns the machine's name, its Redfish Id.
@@ -189,10 +191,16 @@ func (m *Machine) OnChange(f func(m *Machine, on bool)) {
 }
 
 // SetFault replaces the machine's fault; the zero Fault heals it. See Fault for what applies to a machine.
-func (m *Machine) SetFault(f Fault) {
+func (m *Machine) SetFault(f Fault) { m.setFaults(f, nil) }
+
+// SetFaults has next called for each request about the machine, by several goroutines; its result is the fault of that
+// request. It lasts until the next SetFault or SetFaults.
+func (m *Machine) SetFaults(next func() Fault) { m.setFaults(Fault{}, next) }
+
+func (m *Machine) setFaults(f Fault, next func() Fault) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fault = f
+	m.fault, m.nextFault = f, next
 }
 
 // PowerOn gives the machine power at once, with a new boot id, and returns after the callbacks. It does nothing if it

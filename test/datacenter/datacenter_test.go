@@ -316,6 +316,59 @@ func TestRequestLog(t *testing.T) {
 	}
 }
 
+// TestFaultOfEachRequest holds the log of requests with a fault each against what they were answered.
+func TestFaultOfEachRequest(t *testing.T) {
+	s := newSite(t, datacenter.Options{})
+	const system = "/redfish/v1/Systems/m1"
+	type answer struct {
+		machine, word string
+		status        int
+		answered      bool
+	}
+	var fault datacenter.Fault
+	s.m.SetFaults(func() datacenter.Fault { return fault })
+	for _, tt := range []struct {
+		method, path, body string
+		fault              datacenter.Fault
+		want               answer
+	}{
+		{"GET", system, "", datacenter.Fault{}, answer{"m1", "On", 200, true}},
+		{"GET", system, "", datacenter.Fault{PowerWord: "Unknown"}, answer{"m1", "Unknown", 200, true}},
+		{"GET", system, "", datacenter.Fault{Status: 503}, answer{"m1", "", 503, true}},
+		{"POST", system + "/Actions/ComputerSystem.Reset", `{"ResetType": "ForceOff"}`, datacenter.Fault{},
+			answer{"m1", "ForceOff", 204, true}},
+		// a GET would be sent again
+		{"POST", system + "/Actions/ComputerSystem.Reset", `{"ResetType": "On"}`, datacenter.Fault{Drop: true},
+			answer{"m1", "", 0, false}},
+		{"GET", system, "", datacenter.Fault{}, answer{"m1", "Off", 200, true}},
+		{"GET", "/redfish/v1/Systems", "", datacenter.Fault{Status: 503}, answer{"", "", 200, true}},
+	} {
+		fault = tt.fault
+		before := time.Now()
+		status, _, _, _ := s.do(t.Context(), tt.method, tt.path, tt.body) // the log has the error
+		if status != tt.want.status {
+			t.Errorf("%s %s: got status %d, want %d", tt.method, tt.path, status, tt.want.status)
+		}
+		log := s.bmc.Requests()
+		last := log[len(log)-1]
+		if err := s.bmc.Await(t.Context(), func() bool {
+			last = s.bmc.Requests()[len(log)-1]
+			return last.Answered.IsZero() != tt.want.answered
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := (answer{last.Machine, last.Word, last.Status, !last.Answered.IsZero()}); got != tt.want ||
+			last.At.Before(before) || got.answered && last.Answered.Before(last.At) {
+			t.Errorf("%s %s: got %+v, want %+v", tt.method, tt.path, last, tt.want)
+		}
+	}
+	s.m.SetFault(datacenter.Fault{})
+	fault = datacenter.Fault{PowerWord: "Unknown"}
+	if got := s.word(t); got != "Off" {
+		t.Errorf("after SetFault: got %q, want Off", got)
+	}
+}
+
 func TestWriteCA(t *testing.T) {
 	s := newSite(t, datacenter.Options{})
 	path := filepath.Join(t.TempDir(), "ca.pem")

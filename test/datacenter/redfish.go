@@ -34,11 +34,11 @@ func link(path string) object { return object{"@odata.id": path} }
 // ServeHTTP answers one request: first the faults that hit any answer, then the resource. It is there for tests that
 // need no network.
 func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answered := b.record(r, b.auth(r))
-	a := &answer{ResponseWriter: w}
-	defer func() { answered(a.status) }()
-
 	m, part := b.route(r.URL.Path)
+	answered := b.record(r, b.auth(r), m)
+	a := &answer{ResponseWriter: w}
+	defer func() { answered(a) }()
+
 	f, healed := b.currentFault()
 	whole := f
 	if m != nil {
@@ -82,7 +82,9 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if f.NeedsIfMatch {
 				a.Header().Set("ETag", m.etag())
 			}
-			a.get(r, m.resource(f))
+			o := m.resource(f)
+			a.word, _ = o["PowerState"].(string)
+			a.get(r, o)
 		default:
 			a.fail(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")
 		}
@@ -316,10 +318,15 @@ func (a *answer) flood(path string, of int) {
 	_ = w.Flush()
 }
 
+// currentFault is that of the request which asks for it.
 func (m *Machine) currentFault() Fault {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.fault
+	fault, next := m.fault, m.nextFault
+	m.mu.Unlock()
+	if next != nil {
+		return next()
+	}
+	return fault
 }
 
 func (m *Machine) resource(f Fault) object {
@@ -419,6 +426,7 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 		a.fail(http.StatusBadRequest, "Base.1.8.MalformedJSON")
 		return
 	}
+	a.word = body.ResetType
 	if match := r.Header.Get("If-Match"); f.NeedsIfMatch && match != m.etag() {
 		status := http.StatusPreconditionFailed
 		if match == "" {
@@ -467,15 +475,17 @@ func (m *Machine) reset(a *answer, r *http.Request, f Fault) {
 	a.WriteHeader(http.StatusNoContent)
 }
 
-// answer remembers the status it was given.
+// answer remembers what it was given.
 type answer struct {
 	http.ResponseWriter
 	status  int
-	message string // of every error
+	at      time.Time // when its status was written
+	word    string    // see Request
+	message string    // of every error
 }
 
 func (a *answer) WriteHeader(status int) {
-	a.status = status
+	a.status, a.at = status, time.Now()
 	a.ResponseWriter.WriteHeader(status)
 }
 
