@@ -1,8 +1,12 @@
 // The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane,
-// perturbs what the two see and say, and reads from three accounts that are not theirs whether the promises were kept.
-// It shares no code with what it judges: .golangci.yaml says that it imports nothing of taint, providers, kubelet-admit
-// or cmd. So it finds a rule that the code and its tests misunderstand in the same way, and it can judge a peer's
-// binary too (-command).
+// perturbs what the two see and say, and reads from accounts that are not theirs whether the promises were kept. It can
+// judge a peer's binary too (-command).
+//
+// The world is that of the other tests: test/cluster's control plane, kubelets and ledger, and test/datacenter's
+// machines behind one BMC. One thing in it is shared with what is judged: the simulated kubelets decide by
+// kubelet-admit/admit, and read the mark as the hook does, whether a pod may start. A mistake in that decision is found
+// all the same, as the ledger notes what runs twice. The judge (package judge) shares nothing: it imports nothing of
+// this repository, so it finds a rule that the code and its tests misunderstand in the same way.
 //
 // One run is one fence. A node of its own, with 25 pods of StatefulSets (five of them with a volume) and one pod of
 // each exempt kind, loses its power; three others hear of it. The run ends when the mark is gone, the machine is on
@@ -22,7 +26,7 @@
 // that arrive late, a stopped leader, a device that flaps, a machine that comes back. A row's runs follow from the seed
 // alone, as far as a real cluster lets them.
 //
-// What must hold is judge.go, a pure function of the accounts:
+// What must hold is judge.Findings, a pure function of the accounts:
 //
 //	twice     no StatefulSet identity and no pod UID runs twice at once; no volume is in use on two nodes, or attached
 //	          to a node beside its user's
@@ -36,9 +40,10 @@
 //	power     no machine whose kubelet is heard is powered off
 //	end       the mark goes, and every pod runs once, within a generous bound
 //
-// The writes' effects are read from a watch of the referee's own, by resourceVersion, not from what the requests said.
-// All times are of one machine's clock. Age counts from when the device got the question until the proxy got the write:
-// both are later than what the binary knows, by what lies between; slackFor says how much of that is forgiven.
+// The writes' effects are read from a watch that is never perturbed, by resourceVersion, not from what the requests
+// said; if that watch had to list again, the run is an error. All times are of one machine's clock. Age counts from when
+// the device got the question until the proxy got the write: both are later than what the binary knows, by what lies
+// between; judge's slackFor says how much of that is forgiven.
 //
 // Mutants (mutants.go) are builds of our own source with one check taken out. The referee must find each, or it is the
 // one that fails.

@@ -2,45 +2,50 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/referee/judge"
 )
 
 // lag is how far the second API server is behind: all that etcd tells it comes so much later, live reads included.
 const lag = 1500 * time.Millisecond
 
-// lagging switches both instances to the second API server once the node is marked, and back after ten seconds.
-func lagging(*world, int, *rand.Rand) *faults {
+// lagging is the second API server, behind a proxy to etcd. server is nil until it is needed.
+type lagging struct {
+	server *cluster.Part
+	url    string
+	by     atomic.Int64 // what etcd says comes so many nanoseconds late
+}
+
+// lagsBehind switches both instances to the second API server once the node is marked, and back after ten seconds.
+func lagsBehind(*world, int, *rand.Rand) *faults {
 	return &faults{during: func(ctx context.Context, r *run) {
 		w := r.w
-		second, err := w.secondServer()
-		if err != nil {
-			w.log("second API server: %v", err)
+		if err := w.startLagging(); err != nil {
+			w.say("second API server: %v", err)
 			return
 		}
-		if until(ctx, runLimit, "the node is marked", func() (bool, error) {
-			n := w.hub.node(r.victim.name)
-			return n != nil && marked(n), nil
+		if until(ctx, "the node is marked", func() (bool, error) {
+			return judge.IsMarked(w.history.node(r.victim)), nil
 		}) != nil {
 			return
 		}
-		w.lag.Store(int64(lag))
-		defer w.lag.Store(0)
-		for _, to := range []string{second, w.control.url} {
+		w.lagging.by.Store(int64(lag))
+		defer w.lagging.by.Store(0)
+		for _, to := range []string{w.lagging.url, w.URL()} {
 			for _, s := range w.slots {
 				if err := s.proxy.lead(to); err != nil {
-					w.log("switching API servers: %v", err)
+					w.say("switching API servers: %v", err)
 				}
 				w.hit()
 			}
-			if to == second {
+			if to == w.lagging.url {
 				// Not ctx: the fence may end before.
 				pause(w.ctx, 10*time.Second)
 			}
@@ -48,34 +53,26 @@ func lagging(*world, int, *rand.Rand) *faults {
 	}}
 }
 
-// secondServer starts it once, behind a proxy to etcd that delays what etcd says while w.lag is set: a start asks etcd
-// hundreds of things.
-func (w *world) secondServer() (string, error) {
-	if w.second != "" {
-		return w.second, nil
-	}
-	u, err := url.Parse(w.control.etcd)
-	if err != nil {
-		return "", err
+// startLagging starts it once. It does not lag before a fence: a start asks etcd hundreds of things.
+func (w *world) startLagging() error {
+	if w.lagging.server != nil {
+		return nil
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return err
 	}
 	w.wg.Go(func() {
 		<-w.ctx.Done()
 		l.Close()
 	})
-	go delay(l, u.Host, &w.lag)
-	var port int
-	if err := kit.FreePorts(&port); err != nil {
-		return "", err
+	go delay(l, strings.TrimPrefix(w.EtcdURL(), "https://"), &w.lagging.by)
+	p, url, err := w.AnotherAPIServer("https://"+l.Addr().String(), "--audit-log-path="+w.audits[1].File)
+	if err != nil {
+		return err
 	}
-	if err := w.control.apiServer(w.ctx, "lagging", "https://"+l.Addr().String(), port); err != nil {
-		return "", err
-	}
-	w.second = fmt.Sprintf("https://127.0.0.1:%d", port)
-	return w.second, nil
+	w.lagging.server, w.lagging.url = p, url
+	return p.Start(w.ctx)
 }
 
 // delay passes connections on, and what comes back late. It ends with the listener.

@@ -19,45 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/referee/judge"
 )
-
-// TestAudit reads a log as an API server writes it: accepted writes of all, and who writes the leader's Lease.
-func TestAudit(t *testing.T) {
-	const line = `{"auditID":"%s","stage":"ResponseComplete","verb":"%s","userAgent":"%s",` +
-		`"objectRef":{"resource":"%s","namespace":"%s","name":"%s","subresource":"%s"},` +
-		`"responseStatus":{"code":%d},"requestObject":%s,` +
-		`"responseObject":{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}},` +
-		`"requestReceivedTimestamp":"2026-01-01T12:00:01.000000Z","stageTimestamp":"2026-01-01T12:00:01.500000Z"}` +
-		"\n"
-	file := filepath.Join(t.TempDir(), "audit.log")
-	text := fmt.Sprintf(line, "id-1", "patch", "judged-a.1", "pods", "r", "db-0", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-2", "patch", "judged-a.1", "pods", "r", "db-1", "status", 409, "{}") +
-		fmt.Sprintf(line, "id-3", "patch", "kubelet", "nodes", "", "n1", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
-			`{"spec":{"holderIdentity":"me"}}`) +
-		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
-			`{"spec":{"holderIdentity":""}}`)
-	kit.Must(t, os.WriteFile(file, []byte(text+`{"auditID":"half a li`), 0o600))
-	var a account
-	l := &auditLog{file: file}
-	kit.Must(t, l.read(&a, map[string]sent{"id-1": {At: at(900), Slot: "judged-a.1"}}))
-	want := []write{
-		{Life: "judged-a.1", Verb: "patch", Resource: "pods", Sub: "status", Key: "r/db-0", UID: "u", RV: "7",
-			Sent: at(900), Received: at(1000), Done: at(1500)},
-		{Verb: "patch", Resource: "nodes", Sub: "status", Key: "n1", UID: "u", RV: "7", Sent: at(1000),
-			Received: at(1000), Done: at(1500)},
-	}
-	if len(a.Writes) != 2 || a.Writes[0] != want[0] || a.Writes[1] != want[1] {
-		t.Errorf("got writes\n%+v\nwant\n%+v", a.Writes, want)
-	}
-	if len(a.Leads) != 1 || a.Leads[0] != (lead{"judged-b.2", at(1500)}) {
-		t.Errorf("got leads %+v, want one of b", a.Leads)
-	}
-	if l.offset != int64(len(text)) {
-		t.Errorf("read %d bytes, want %d: half a line is read the next time", l.offset, len(text))
-	}
-}
 
 // upstream is an API server that answers with what it was asked for, and counts.
 type upstream struct {
@@ -83,8 +48,9 @@ func testProxy(t *testing.T, f *faults, tail string) (*proxy, *upstream, *http.C
 	up.StartTLS()
 	t.Cleanup(up.Close)
 	w := &world{ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1))}
-	s := &slot{w: w, name: "a", lives: 3}
-	p, err := startProxy(t.Context(), s, authority, up.URL)
+	s := &slot{w: w, name: "a"}
+	s.part.Store(cluster.NewPart("judged-a.r1", "", nil, "", nil, nil))
+	p, err := startProxy(t.Context(), s, authority, authority.Pool(), up.URL)
 	kit.Must(t, err)
 	s.proxy, p.token = p, "secret"
 	t.Cleanup(func() {
@@ -147,8 +113,8 @@ func TestProxy(t *testing.T) {
 				if !tt.arrive {
 					t.Errorf("it arrived")
 				}
-				if r.UserAgent() != "judged-a.3" || r.Header.Get("Authorization") != "Bearer secret" ||
-					p.cut()[r.Header.Get("Audit-ID")].Slot != "judged-a.3" {
+				if r.UserAgent() != "judged-a.r1.0" || r.Header.Get("Authorization") != "Bearer secret" ||
+					p.cut()[r.Header.Get("Audit-ID")].Life != "judged-a.r1.0" {
 					t.Errorf("it arrived without saying whose it is: %v", r.Header)
 				}
 			default:
@@ -228,69 +194,6 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestDevice holds the device's log against what it said.
-func TestDevice(t *testing.T) {
-	authority := kit.NewAuthority("test")
-	b, err := startBMC(authority)
-	kit.Must(t, err)
-	defer b.server.Close()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}}
-	defer client.CloseIdleConnections()
-	ask := func(method, path, body string) string {
-		req, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
-		kit.Must(t, err)
-		req.SetBasicAuth(deviceUser, devicePassword)
-		resp, err := client.Do(req)
-		if err != nil {
-			return "error"
-		}
-		defer resp.Body.Close()
-		var o struct{ PowerState string }
-		_ = json.NewDecoder(resp.Body).Decode(&o)
-		return fmt.Sprintf("%d %s", resp.StatusCode, o.PowerState)
-	}
-	b.put("m", &machine{uuid: "u", on: true, power: func(on bool) { b.set("m", on) }})
-	fault := says{}
-	b.perturb(func(string, int) says { return fault })
-	path := systems + "/m"
-	for _, tt := range []struct {
-		method, path, body string
-		fault              says
-		want               string
-		log                question
-	}{
-		{"GET", path, "", says{}, "200 On", question{Word: "On", Code: 200}},
-		{"GET", path, "", says{Word: "Unknown"}, "200 Unknown", question{Word: "Unknown", Code: 200}},
-		{"GET", path, "", says{Code: 503}, "503 ", question{Code: 503}},
-		{"POST", path + "/Actions/ComputerSystem.Reset", `{"ResetType":"ForceOff"}`, says{}, "204 ",
-			question{Word: "ForceOff", Code: 204}},
-		{"GET", path, "", says{}, "200 Off", question{Word: "Off", Code: 200}},
-	} {
-		fault = tt.fault
-		if got := ask(tt.method, tt.path, tt.body); got != tt.want {
-			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
-		}
-		log, hits := b.cut()
-		if len(log) != 1 || log[0].Word != tt.log.Word || log[0].Code != tt.log.Code || log[0].System != "m" ||
-			log[0].Method != tt.method || log[0].Delivered.IsZero() != (tt.log.Word == "") {
-			t.Errorf("%s %s: got log %+v, want %+v", tt.method, tt.path, log, tt.log)
-		}
-		if (hits == 1) != (tt.fault != says{}) {
-			t.Errorf("%d faults were counted", hits)
-		}
-	}
-	fault = says{Cut: true}
-	if got := ask("POST", path+"/Actions/ComputerSystem.Reset", `{}`); got != "error" { // a GET would be sent again
-		t.Errorf("a cut connection: got %q", got)
-	}
-	if log, _ := b.cut(); len(log) != 1 || !log[0].Delivered.IsZero() {
-		t.Errorf("a cut connection: got log %+v, want a question without an answer", log)
-	}
-	if got := ask("GET", systems+"/other", ""); got != "404 " {
-		t.Errorf("another machine: got %q", got)
-	}
-}
-
 func TestPaths(t *testing.T) {
 	for path, want := range map[string][4]string{
 		"/api/v1/nodes":                                     {"", "nodes", "", ""},
@@ -346,18 +249,18 @@ func TestMutantsFit(t *testing.T) {
 
 // TestSummary: what is found is bad, and so is a mutant that is not.
 func TestSummary(t *testing.T) {
-	rows := []row{{name: "x", what: "x"}, {name: "m", what: "m", mutant: oldProof, check: checkProof}}
+	rows := []row{{name: "x", what: "x"}, {name: "m", what: "m", mutant: oldProof, check: judge.CheckProof}}
 	for _, tt := range []struct {
 		name string
 		all  []outcome
 		bad  bool
 		want string
 	}{
-		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []finding{{checkProof, ""}}}}, false,
+		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []judge.Finding{{Check: judge.CheckProof}}}}, false,
 			"kept found"},
-		{"findings", []outcome{{Row: "x", Findings: []finding{{checkTwice, ""}}}}, true, "FINDINGS"},
+		{"findings", []outcome{{Row: "x", Findings: []judge.Finding{{Check: judge.CheckTwice}}}}, true, "FINDINGS"},
 		{"a mutant that was not found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
-		{"a mutant that another check found", []outcome{{Row: "m", Findings: []finding{{checkEnd, ""}}}}, true,
+		{"a mutant that another check found", []outcome{{Row: "m", Findings: []judge.Finding{{Check: judge.CheckEnd}}}}, true,
 			"NOT FOUND"},
 	} {
 		lines, bad := summary(rows, tt.all)

@@ -5,18 +5,22 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/referee/judge"
 )
 
 // request is what a fault knows of a request of a judged process.
@@ -53,12 +57,6 @@ type stream struct {
 	End      string        // how: eof, reset, gone
 }
 
-// sent is the proxy's account of a request that went on to the API server.
-type sent struct {
-	At   time.Time // when it came in
-	Slot string    // and life: a.1
-}
-
 // proxy is between one instance of the judged binary and an API server. It says by its User-Agent whose request each
 // is, and by Audit-ID which. Safe for concurrent use.
 type proxy struct {
@@ -72,10 +70,12 @@ type proxy struct {
 	upstream *url.URL
 	token    string
 	conns    map[net.Conn]bool
-	sent     map[string]sent // by Audit-ID
+	sent     map[string]judge.Sent // by Audit-ID
 }
 
-func startProxy(ctx context.Context, s *slot, authority *kit.Authority, upstream string) (*proxy, error) {
+// startProxy serves with a certificate of the authority, and believes an API server with one of roots.
+func startProxy(ctx context.Context, s *slot, authority *kit.Authority, roots *x509.CertPool,
+	upstream string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func startProxy(ctx context.Context, s *slot, authority *kit.Authority, upstream
 		return nil, err
 	}
 	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, conns: map[net.Conn]bool{},
-		sent: map[string]sent{}}
-	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}, ForceAttemptHTTP2: true,
+		sent: map[string]judge.Sent{}}
+	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true,
 		DisableCompression: true}
 	p.server = &http.Server{
 		Handler: p, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}},
@@ -133,11 +133,12 @@ func (p *proxy) lead(upstream string) error {
 	return nil
 }
 
-func (p *proxy) cut() map[string]sent {
+// cut hands over what was sent since the last time.
+func (p *proxy) cut() map[string]judge.Sent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.sent
-	p.sent = map[string]sent{}
+	p.sent = map[string]judge.Sent{}
 	return out
 }
 
@@ -202,84 +203,72 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	target, token := *p.upstream, p.token
 	p.mu.Unlock()
-	target.Path, target.RawQuery = r.URL.Path, r.URL.RawQuery
-	// A write that has come in reaches the API server even if its sender ends: so it is in a real cluster.
 	ctx := r.Context()
 	if !q.Watch && r.Method != http.MethodGet {
-		ctx = context.WithoutCancel(ctx)
+		// A write that has come in reaches the API server even if its sender ends: so it is in a real cluster.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
 	}
-	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(body))
-	if err != nil {
-		refuse(w, http.StatusBadGateway)
-		return
-	}
-	out.Header = r.Header.Clone()
-	out.Header.Del("Connection")
-	out.Header.Set("Authorization", "Bearer "+token)
-	out.Header.Set("User-Agent", life)
-	if st != (stream{}) {
-		out.Header.Set("Accept",
-			strings.ReplaceAll(r.Header.Get("Accept"), "application/vnd.kubernetes.protobuf", "application/json"))
-	}
-	if r.Method != http.MethodGet {
-		id := rand.Text()
-		out.Header.Set("Audit-ID", id)
-		p.mu.Lock()
-		p.sent[id] = sent{At: at, Slot: life}
-		p.mu.Unlock()
-	}
-	resp, err := p.transport.RoundTrip(out)
-	if v.After != nil {
-		v.After()
-	}
-	if err != nil || v.Lose {
-		if err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
-		panic(http.ErrAbortHandler)
-	}
-	defer resp.Body.Close()
-	if v.Slow > 0 && !pause(r.Context(), v.Slow) {
-		panic(http.ErrAbortHandler)
-	}
-	for k, vs := range resp.Header {
-		if k != "Connection" && k != "Content-Length" || k == "Content-Length" && !q.Watch {
-			w.Header()[k] = vs
-		}
-	}
-	w.WriteHeader(resp.StatusCode)
-	switch {
-	case !q.Watch:
-		_, _ = io.Copy(w, resp.Body)
-	case st == (stream{}) || resp.StatusCode != http.StatusOK:
-		flush(w, resp.Body)
-	default:
-		p.stream(r.Context(), w, resp.Body, st)
-	}
-}
-
-func flush(w http.ResponseWriter, from io.Reader) {
-	f := http.NewResponseController(w)
-	_ = f.Flush()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			if _, err := w.Write(buf[:n]); err != nil || f.Flush() != nil {
-				return
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	(&httputil.ReverseProxy{
+		Transport: p.transport, FlushInterval: -1, ErrorLog: p.server.ErrorLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(&target)
+			h := pr.Out.Header
+			h.Set("Authorization", "Bearer "+token)
+			h.Set("User-Agent", life)
+			if st != (stream{}) {
+				h.Set("Accept", strings.ReplaceAll(h.Get("Accept"), "application/vnd.kubernetes.protobuf",
+					"application/json"))
 			}
-		}
-		if err != nil {
-			return
-		}
-	}
+			if r.Method != http.MethodGet {
+				id := rand.Text()
+				h.Set("Audit-ID", id)
+				p.mu.Lock()
+				p.sent[id] = judge.Sent{At: at, Life: life}
+				p.mu.Unlock()
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if v.After != nil {
+				v.After()
+			}
+			switch {
+			case v.Lose:
+				_, _ = io.Copy(io.Discard, resp.Body)
+				return errLost
+			case v.Slow > 0 && !pause(r.Context(), v.Slow):
+				return errLost
+			case st != (stream{}) && resp.StatusCode == http.StatusOK:
+				resp.Body, resp.ContentLength = p.perturb(r.Context(), resp.Body, st), -1
+				resp.Header.Del("Content-Length")
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if v.After != nil && !errors.Is(err, errLost) { // there is no answer
+				v.After()
+			}
+			panic(http.ErrAbortHandler)
+		},
+	}).ServeHTTP(w, r.WithContext(ctx))
 }
 
-// stream passes a watch's events on, as the fault has it. How it ends is how the handler ends.
-func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reader, st stream) {
-	f := http.NewResponseController(w)
-	_ = f.Flush()
+var errLost = errors.New("the connection dies instead of the answer")
+
+// perturb hands on a watch's events as the fault has it, and ends as it says.
+func (p *proxy) perturb(ctx context.Context, from io.ReadCloser, st stream) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		_ = w.CloseWithError(p.copyEvents(ctx, w, from, st)) // always nil
+		from.Close()
+	}()
+	return r
+}
+
+// copyEvents returns nil where the watch ends cleanly.
+func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st stream) error {
 	type frame struct {
 		raw json.RawMessage
 		at  time.Time
@@ -304,9 +293,9 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 	if st.EndEvery > 0 {
 		end = time.After(st.EndEvery)
 	}
-	write := func(raw json.RawMessage) bool {
+	write := func(raw json.RawMessage) error {
 		_, err := w.Write(append(raw, '\n'))
-		return err == nil && f.Flush() == nil
+		return err
 	}
 	held := map[string]json.RawMessage{} // the last of each object
 	var order []string
@@ -314,29 +303,28 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-end:
 			p.slot.w.hit()
 			switch st.End {
 			case "gone":
-				write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},` +
-					`"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
-				return
+				return write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":` +
+					`{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`))
 			case "reset":
-				panic(http.ErrAbortHandler)
+				return errLost
 			}
-			return
+			return nil
 		case <-due:
 			for _, key := range order {
-				if !write(held[key]) {
-					return
+				if err := write(held[key]); err != nil {
+					return err
 				}
 			}
 			clear(held)
 			order, due = nil, nil
 		case fr, ok := <-frames:
 			if !ok {
-				return
+				return nil
 			}
 			kind, key, initial := describe(fr.raw)
 			faulty := !initial && p.slot.w.faults.Load() != nil
@@ -344,7 +332,7 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 			case faulty && st.Late > 0:
 				p.slot.w.hit()
 				if !pause(ctx, time.Until(fr.at.Add(st.Late))) {
-					return
+					return ctx.Err()
 				}
 			case faulty && kind != "BOOKMARK" && p.slot.w.chance(st.Drop):
 				p.slot.w.hit()
@@ -364,8 +352,8 @@ func (p *proxy) stream(ctx context.Context, w http.ResponseWriter, from io.Reade
 				}
 				continue
 			}
-			if !write(fr.raw) {
-				return
+			if err := write(fr.raw); err != nil {
+				return err
 			}
 		}
 	}

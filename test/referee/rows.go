@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/referee/judge"
 )
 
 // row is one perturbation, and how often it is tried.
@@ -68,15 +70,15 @@ func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 // returns boots the machine right before or after the k-th write.
 func returns(k int, after bool) *faults {
 	f := &faults{back: true}
-	var v *kubelet
+	var r *run
 	ready := make(chan struct{})
-	f.during = func(_ context.Context, r *run) {
-		v = r.victim
+	f.during = func(_ context.Context, now *run) {
+		r = now
 		close(ready)
 	}
 	boot := func() {
 		<-ready
-		v.on()
+		r.machine.PowerOn()
 	}
 	f.request = onWrite(k, func(request) verdict {
 		if after {
@@ -93,7 +95,7 @@ func stopped(k int, d time.Duration) *faults {
 	victims := make(chan *slot, 1)
 	f.request = onWrite(k, func(q request) verdict {
 		return verdict{After: func() {
-			q.Slot.signal(syscall.SIGSTOP)
+			_ = q.Slot.process().Pause() // it may have ended
 			victims <- q.Slot
 		}}
 	})
@@ -101,7 +103,7 @@ func stopped(k int, d time.Duration) *faults {
 		select {
 		case s := <-victims:
 			pause(s.w.ctx, d) // not ctx: the fence ends before
-			s.signal(syscall.SIGCONT)
+			_ = s.process().Resume()
 			pause(s.w.ctx, 2*time.Second) // what it had in its buffers
 		case <-ctx.Done():
 		}
@@ -124,7 +126,7 @@ func stoppedAtDevice(k int) *faults {
 			return verdict{}
 		}
 		return verdict{After: func() {
-			n, err := q.Slot.w.control.client.CoreV1().Nodes().Get(q.Slot.w.ctx, q.Name, metav1.GetOptions{})
+			n, err := q.Slot.w.Client().CoreV1().Nodes().Get(q.Slot.w.ctx, q.Name, metav1.GetOptions{})
 			mu.Lock()
 			defer mu.Unlock()
 			if leader == nil && err == nil && strings.Contains(n.Annotations[recordKey], "PoweringOff") {
@@ -132,19 +134,19 @@ func stoppedAtDevice(k int) *faults {
 			}
 		}}
 	}
-	f.device = func(string, int) says {
+	f.device = func(int) datacenter.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if back {
-			return says{}
+			return datacenter.Fault{}
 		}
 		if leader != nil {
 			if asked++; asked == k {
-				leader.signal(syscall.SIGSTOP)
+				_ = leader.process().Pause() // it may have ended
 				victims <- leader
 			}
 		}
-		return says{Word: "On"}
+		return datacenter.Fault{PowerWord: "On"}
 	}
 	f.during = func(ctx context.Context, r *run) {
 		select {
@@ -153,9 +155,9 @@ func stoppedAtDevice(k int) *faults {
 			mu.Lock()
 			back = true
 			mu.Unlock()
-			r.victim.on()
+			r.machine.PowerOn()
 			pause(s.w.ctx, aside)
-			s.signal(syscall.SIGCONT)
+			_ = s.process().Resume()
 			pause(s.w.ctx, aside) // the device's deadline, and another look
 		case <-ctx.Done():
 		}
@@ -178,7 +180,7 @@ func late(k int, method string, d time.Duration) *faults {
 			return verdict{}
 		}
 		close(held)
-		return verdict{Hold: d, Before: func() { go q.Slot.kill() }}
+		return verdict{Hold: d, Before: func() { go q.Slot.process().Crash() }}
 	}, during: func(ctx context.Context, r *run) {
 		select {
 		case <-held:
@@ -188,9 +190,9 @@ func late(k int, method string, d time.Duration) *faults {
 	}}
 }
 
-func device(f func(n int) says) func(*world, int, *rand.Rand) *faults {
+func device(f func(n int) datacenter.Fault) func(*world, int, *rand.Rand) *faults {
 	return func(*world, int, *rand.Rand) *faults {
-		return &faults{device: func(_ string, n int) says { return f(n) }}
+		return &faults{device: f}
 	}
 }
 
@@ -204,13 +206,13 @@ var table = []row{
 		runs: func(n int) int { return n }, brief: []int{1, 14, 32},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return &faults{
-				request: onWrite(i+1, func(q request) verdict { return verdict{Before: q.Slot.kill, Drop: true} })}
+				request: onWrite(i+1, func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })}
 		}},
 	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: func(n int) int { return n },
 		brief: []int{0, 15, 40},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return &faults{
-				request: onWrite(i+1, func(q request) verdict { return verdict{After: q.Slot.kill, Lose: true} })}
+				request: onWrite(i+1, func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })}
 		}},
 
 	// What is not observed.
@@ -228,7 +230,7 @@ var table = []row{
 	// What is stale.
 	{name: "watch-late", what: "watches are 30 s late", runs: fixed(4), make: streams(stream{Late: 30 * time.Second})},
 	{name: "lagging-server", what: "another API server, 1.5 s behind etcd, in the middle of the fence, for 10 s",
-		runs: fixed(4), make: lagging},
+		runs: fixed(4), make: lagsBehind},
 
 	// Answers.
 	{name: "lost-answer", what: "the k-th write happens, and its answer is lost", runs: fixed(20), brief: []int{0, 1},
@@ -297,34 +299,35 @@ var table = []row{
 	// Devices.
 	{name: "device-flaps", what: "the device says Off, On, Off, nothing, Unknown, in turn, for its first 30 answers",
 		runs: fixed(4), brief: []int{0}, make: func(_ *world, i int, _ *rand.Rand) *faults {
-			words := []says{{}, {Word: "On"}, {}, {Cut: true}, {Word: "Unknown"}, {}, {}, {Word: "PoweringOff"}}
-			return &faults{device: func(_ string, n int) says {
+			words := []datacenter.Fault{{}, {PowerWord: "On"}, {}, {Drop: true}, {PowerWord: "Unknown"}, {}, {},
+				{PowerWord: "PoweringOff"}}
+			return &faults{device: func(n int) datacenter.Fault {
 				if n > 30 {
-					return says{}
+					return datacenter.Fault{}
 				}
 				return words[(n+i)%len(words)]
 			}}
 		}},
 	{name: "device-slow", what: "each answer of the device comes 3 s late", runs: fixed(2),
-		make: device(func(int) says { return says{Late: 3 * time.Second} })},
+		make: device(func(int) datacenter.Fault { return datacenter.Fault{Delay: 3 * time.Second} })},
 	{name: "device-late", what: "every other answer comes 4.8 s late, when it is hardly worth anything", runs: fixed(3),
-		make: device(func(n int) says {
+		make: device(func(n int) datacenter.Fault {
 			if n%2 == 1 {
-				return says{Late: 4800 * time.Millisecond}
+				return datacenter.Fault{Delay: 4800 * time.Millisecond}
 			}
-			return says{}
+			return datacenter.Fault{}
 		})},
 	{name: "device-cut", what: "half of the connections to the device die", runs: fixed(3),
 		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{device: func(string, int) says { return says{Cut: w.chance(0.5)} }}
+			return &faults{device: func(int) datacenter.Fault { return datacenter.Fault{Drop: w.chance(0.5)} }}
 		}},
 	{name: "device-503", what: "half of the device's answers are 503", runs: fixed(3),
 		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{device: func(string, int) says {
+			return &faults{device: func(int) datacenter.Fault {
 				if w.chance(0.5) {
-					return says{Code: http.StatusServiceUnavailable}
+					return datacenter.Fault{Status: http.StatusServiceUnavailable}
 				}
-				return says{}
+				return datacenter.Fault{}
 			}}
 		}},
 
@@ -348,7 +351,7 @@ func mixed(w *world, _ int, rng *rand.Rand) *faults {
 	return &faults{
 		request: func(q request) verdict {
 			if q.N == kill {
-				return verdict{After: q.Slot.kill, Lose: true}
+				return verdict{After: q.Slot.process().Crash, Lose: true}
 			}
 			if v := lose(q); v.Lose {
 				return v
@@ -357,14 +360,14 @@ func mixed(w *world, _ int, rng *rand.Rand) *faults {
 		},
 		watch: streams(stream{Late: time.Duration(rng.IntN(5)) * time.Second, EndEvery: 7 * time.Second, End: "gone"})(
 			w, 0, rng).watch,
-		device: func(string, int) says {
+		device: func(int) datacenter.Fault {
 			if w.chance(cut) {
-				return says{Cut: true}
+				return datacenter.Fault{Drop: true}
 			}
 			if w.chance(cut) {
-				return says{Late: time.Duration(w.intn(4000)) * time.Millisecond}
+				return datacenter.Fault{Delay: time.Duration(w.intn(4000)) * time.Millisecond}
 			}
-			return says{}
+			return datacenter.Fault{}
 		},
 	}
 }
@@ -384,12 +387,12 @@ func slowLists(n int) func(*world, int, *rand.Rand) *faults {
 
 // mutantRows are the referee's own test: of each mutant one run that must find it.
 var mutantRows = []row{
-	{name: "mutant-no-confirmation", what: noConfirmation.what, mutant: noConfirmation, check: checkProof,
+	{name: "mutant-no-confirmation", what: noConfirmation.what, mutant: noConfirmation, check: judge.CheckProof,
 		runs: fixed(1), brief: []int{0},
 		make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
 	{name: "mutant-old-proof", what: oldProof.what + ", and two lists of pods are slow", mutant: oldProof,
-		check: checkProof, runs: fixed(1), brief: []int{0}, make: slowLists(2)},
+		check: judge.CheckProof, runs: fixed(1), brief: []int{0}, make: slowLists(2)},
 	{name: "mutant-no-preconditions", what: noPreconditions.what + ", 20 s late", mutant: noPreconditions,
-		check: checkExempt, runs: fixed(1), brief: []int{0},
+		check: judge.CheckExempt, runs: fixed(1), brief: []int{0},
 		make: func(*world, int, *rand.Rand) *faults { return late(5, http.MethodPatch, 20*time.Second) }},
 }

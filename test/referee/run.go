@@ -6,7 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/referee/judge"
 )
 
 // runLimit bounds what a run waits for. It is generous: a machine with a load of 30 keeps it.
@@ -16,7 +23,7 @@ const runLimit = 5 * time.Minute
 type faults struct {
 	request func(request) verdict
 	watch   func(request) stream
-	device  func(system string, n int) says
+	device  func(n int) datacenter.Fault      // of the n-th request about the machine
 	during  func(ctx context.Context, r *run) // plays beside, and must end when ctx does
 	back    bool                              // the machine comes back by itself: pods need not move
 
@@ -51,12 +58,24 @@ func (f *faults) count() int {
 
 // run is one fence.
 type run struct {
-	w      *world
-	name   string
-	victim *kubelet
-	f      *faults
-	moves  []string
-	stays  []string
+	w            *world
+	name, victim string
+	machine      *datacenter.Machine // the victim's
+	f            *faults
+	moves, stays []string // pods
+	kept         []string // volumes that stay in the victim's lists
+}
+
+// perturbDevice has the faults of the victim's device begin.
+func (r *run) perturbDevice() {
+	var requests atomic.Int64
+	r.machine.SetFaults(func() datacenter.Fault {
+		fault := r.f.device(int(requests.Add(1)))
+		if fault != (datacenter.Fault{}) {
+			r.w.hit()
+		}
+		return fault
+	})
 }
 
 // outcome of a run.
@@ -66,7 +85,7 @@ type outcome struct {
 	Faults   int
 	Writes   int // that the judged sent while there were faults
 	Seconds  float64
-	Findings []finding
+	Findings []judge.Finding
 }
 
 // play plays one run and judges it. An error is the referee's own.
@@ -82,56 +101,47 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if err := w.forget(); err != nil {
 		return out, err
 	}
-	r := &run{w: w, name: name, f: f}
-	r.victim = w.machine("v-" + name)
+	r := &run{w: w, name: name, victim: "v-" + name, f: f}
+	if err := w.addHosts(ctx, r.victim); err != nil {
+		return out, err
+	}
+	r.machine = w.machine(r.victim).Machine
 	defer func() {
 		w.faults.Store(nil)
-		w.bmc.perturb(nil)
+		r.machine.SetFault(datacenter.Fault{})
 		for _, s := range w.slots {
 			s.stop()
 		}
-		if cerr := w.clean(ctx, name, r.victim); err == nil {
+		if cerr := r.clean(ctx); err == nil {
 			err = cerr
 		}
 		out.Seconds = time.Since(began).Seconds()
 	}()
-	if err := until(ctx, runLimit, "the run's node is Ready", func() (bool, error) {
-		n := w.hub.node(r.victim.name)
-		return n != nil && readyNow(n), nil
-	}); err != nil {
-		return out, err
-	}
 	for _, s := range w.slots {
-		if err := s.start(); err != nil {
+		if err := s.start(ctx, name); err != nil {
 			return out, err
 		}
 	}
-	if r.moves, r.stays, err = w.workload(ctx, name, r.victim); err != nil {
+	if err := r.addWorkload(ctx); err != nil {
 		return out, err
 	}
-	if err := until(ctx, runLimit, "a leader", func() (bool, error) { return w.leads(ctx) }); err != nil {
+	if err := until(ctx, "a leader", func() (bool, error) { return w.leads(ctx) }); err != nil {
 		return out, err
 	}
 
 	// The fault, and its end.
-	var a account
-	a.Victim = r.victim.name
+	a := judge.Account{Victim: r.victim, Kept: r.kept}
 	w.faults.Store(f)
 	if f.device != nil {
-		w.bmc.perturb(func(system string, n int) says {
-			if system != r.victim.name {
-				return says{}
-			}
-			return f.device(system, n)
-		})
+		r.perturbDevice()
 	}
 	if f.watch != nil { // the watches that are there begin again, with the fault
 		for _, s := range w.slots {
 			s.proxy.reset()
 		}
 	}
-	r.victim.off()
-	if err := w.silence(ctx, r.victim.name); err != nil {
+	r.machine.CutPower()
+	if err := w.silence(ctx, r.victim); err != nil {
 		return out, err
 	}
 	during, end := context.WithCancel(ctx)
@@ -139,16 +149,16 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if f.during != nil {
 		wg.Go(func() { f.during(during, r) })
 	}
-	not := r.victim.name
+	not := r.victim
 	if f.back {
 		not = ""
 	}
-	if err := until(ctx, runLimit, "the pods have moved", func() (bool, error) {
+	if err := until(ctx, "the pods have moved", func() (bool, error) {
 		if ok, err := w.runOnce(r.moves, not); !ok {
 			return false, err
 		}
-		if n := w.hub.node(r.victim.name); n == nil || marked(n) {
-			return false, fmt.Errorf("%s is marked", r.victim.name)
+		if n := w.history.node(r.victim); n == nil || judge.IsMarked(n) {
+			return false, fmt.Errorf("%s is marked", r.victim)
 		}
 		return true, nil
 	}); err != nil {
@@ -158,16 +168,16 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	wg.Wait()
 	out.Writes = f.count()
 	w.faults.Store(nil)
-	w.bmc.perturb(nil)
+	r.machine.SetFault(datacenter.Fault{})
 	for _, s := range w.slots {
 		s.proxy.reset() // what waits in a watch that is late goes on again
 	}
 
 	// The machine is repaired, and everything runs.
-	r.victim.on()
-	if err := until(ctx, runLimit, "the node is back and all pods run once", func() (bool, error) {
-		if n := w.hub.node(r.victim.name); n == nil || !readyNow(n) || marked(n) {
-			return false, fmt.Errorf("%s is not Ready, or is marked", r.victim.name)
+	r.machine.PowerOn()
+	if err := until(ctx, "the node is back and all pods run once", func() (bool, error) {
+		if n := w.history.node(r.victim); n == nil || !cluster.IsReady(n) || judge.IsMarked(n) {
+			return false, fmt.Errorf("%s is not Ready, or is marked", r.victim)
 		}
 		return w.runOnce(slices.Concat(r.moves, r.stays), "")
 	}); err != nil {
@@ -179,23 +189,16 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	w.mu.Lock()
 	out.Faults = w.hits
 	w.mu.Unlock()
-	hits, err := w.collect(ctx, &a)
-	out.Faults += hits
-	if err != nil {
+	if err := w.collect(ctx, &a); err != nil {
 		return out, err
 	}
-	for i := range a.Versions {
-		if v := a.Versions[i]; v.Node != nil && v.Key == r.victim.name && len(a.Kept) == 0 {
-			a.Kept = []string{volumePath + name + "-" + roleTolerating + "-0"}
-		}
-	}
-	out.Findings = judge(a)
+	out.Findings = judge.Findings(a)
 	return out, nil
 }
 
 // leads reports whether the leader's Lease has a holder.
 func (w *world) leads(ctx context.Context) (bool, error) {
-	list, err := w.control.client.CoordinationV1().Leases(namespace).List(ctx, everything)
+	list, err := w.Client().CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, err
 	}
@@ -205,44 +208,4 @@ func (w *world) leads(ctx context.Context) (bool, error) {
 		}
 	}
 	return len(list.Items) == 0 && w.noLease, nil
-}
-
-// forget begins all accounts again.
-func (w *world) forget() error {
-	var a account
-	_, err := w.collect(w.ctx, &a)
-	return err
-}
-
-// collect takes all accounts, once the referee's own view has caught up with what was written.
-func (w *world) collect(ctx context.Context, a *account) (hits int, err error) {
-	proxied := map[string]sent{}
-	for _, s := range w.slots {
-		for id, at := range s.proxy.cut() {
-			proxied[id] = at
-		}
-	}
-	for _, l := range w.audits {
-		if err := l.read(a, proxied); err != nil {
-			return 0, err
-		}
-	}
-	slices.SortFunc(a.Leads, func(x, y lead) int { return x.Done.Compare(y.Done) })
-	if err := until(ctx, runLimit, "the referee has seen all writes", func() (bool, error) {
-		for _, x := range a.Writes {
-			if x.Life != "" && x.Verb != "delete" && x.Resource != "volumeattachments" && !w.hub.saw(x) {
-				return false, fmt.Errorf("%s %s at %s", x.Resource, x.Key, x.RV)
-			}
-		}
-		return true, nil
-	}); err != nil {
-		return 0, err
-	}
-	if a.Versions, err = w.hub.cut(); err != nil {
-		return 0, err
-	}
-	a.Runs, a.Mounts, a.Attached, a.Alive, a.Beats = w.ledger.cut()
-	a.Log, hits = w.bmc.cut()
-	a.Stalls = w.stalls.cut()
-	return hits, nil
 }

@@ -1,20 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
+	"sync/atomic"
 
-	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/cluster"
 )
-
-// restartAfter is how long a process that ended stays down, as a Deployment's container does at first.
-const restartAfter = time.Second
 
 // defaultConfig is forcefence's. The words in braces are what a command line may hold, too.
 const defaultConfig = `mode: fence
@@ -36,117 +29,46 @@ nodes:
 `
 
 // slot is one of the two places in which the judged binary runs. Each process in it is a life, with a name of its own.
+// One that ends is started again a second later, as a Deployment's container is at first.
 type slot struct {
 	w     *world
 	name  string
 	proxy *proxy
-	log   string
 	podIP string
-
-	mu     sync.Mutex // guards the rest
-	lives  int
-	cmd    *exec.Cmd
-	gone   chan struct{} // closed once cmd is reaped
-	wanted bool
-	ends   int // lives that ended by themselves
+	part  atomic.Pointer[cluster.Part] // of the run, by its name: judged-a.r7
 }
 
-// life names the process that runs, or ran last: a.3.
-func (s *slot) life() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("judged-%s.%d", s.name, s.lives)
-}
+func (s *slot) process() *cluster.Part { return s.part.Load() }
 
-// start starts a process, if none runs, and another a moment after it ends, until stop.
-func (s *slot) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wanted = true
-	return s.spawn()
-}
+// life names the process that runs, or ran last: judged-a.r7.3.
+func (s *slot) life() string { return fmt.Sprintf("%s.%d", s.process().Name(), s.process().Starts()) }
 
-func (s *slot) spawn() error { // with mu held
-	if s.gone != nil {
-		select {
-		case <-s.gone:
-		default:
-			return nil
-		}
-	}
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.lives++
+// start starts the first process of a run.
+func (s *slot) start(ctx context.Context, run string) error {
 	args := strings.Fields(s.w.command)
 	for i := range args {
 		args[i] = s.w.words(s).Replace(args[i])
 	}
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "POD_NAMESPACE=forcefence-system", "POD_NAME=forcefence-"+s.name, "POD_IP="+s.podIP)
-	if _, err := fmt.Fprintf(log, "referee: life %s.%d\n", s.name, s.lives); err != nil {
-		return err
-	}
-	if err := kit.StartChild(cmd); err != nil {
-		return fmt.Errorf("starting %s: %w", args[0], err)
-	}
-	gone := make(chan struct{})
-	s.cmd, s.gone = cmd, gone
-	go func() {
-		_ = cmd.Wait()
-		close(gone)
-		pause(s.w.ctx, restartAfter)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.wanted && s.gone == gone {
-			s.ends++
-			if err := s.spawn(); err != nil {
-				s.w.log("starting again: %v", err)
-			}
-		}
-	}()
-	return nil
-}
-
-// kill ends the process at once and returns when it is gone. Another follows.
-func (s *slot) kill() {
-	s.mu.Lock()
-	cmd, gone := s.cmd, s.gone
-	s.mu.Unlock()
-	if cmd == nil {
-		return
-	}
-	_ = cmd.Process.Kill()
-	<-gone
-}
-
-// signal sends one to the process that runs.
-func (s *slot) signal(sig syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(sig)
-	}
+	p := cluster.NewPart("judged-"+s.name+"."+run, args[0], args[1:], s.w.path("judged-"+s.name+".log"),
+		func(context.Context) error { return nil }, nil)
+	p.Env = []string{"POD_NAMESPACE=" + namespace, "POD_NAME=forcefence-" + s.name, "POD_IP=" + s.podIP}
+	s.part.Store(p)
+	return p.Start(ctx)
 }
 
 // stop ends the process, and no other follows.
 func (s *slot) stop() {
-	s.mu.Lock()
-	s.wanted = false
-	s.mu.Unlock()
-	s.signal(syscall.SIGCONT)
-	s.kill()
+	if p := s.process(); p != nil {
+		p.Kill()
+	}
 }
 
 // words fills in what a command line or a configuration names.
 func (w *world) words(s *slot) *strings.Replacer {
-	return strings.NewReplacer("{config}", filepath.Join(w.dir, "config.yaml"), "{kubeconfig}", s.kubeconfig(),
-		"{device}", w.bmc.url, "{device-user}", deviceUser,
-		"{device-password-file}", filepath.Join(w.dir, "device-password"), "{device-ca}",
-		filepath.Join(w.dir, "ca.crt"))
+	return strings.NewReplacer("{config}", w.path("config.yaml"), "{kubeconfig}", s.kubeconfig(),
+		"{device}", w.bmc().URL(), "{device-user}", w.power.Username(),
+		"{device-password-file}", w.path("bmc-password"), "{device-ca}",
+		w.path("bmc-ca.pem"))
 }
 
-func (s *slot) kubeconfig() string { return filepath.Join(s.w.dir, s.name+".kubeconfig") }
+func (s *slot) kubeconfig() string { return s.w.path(s.name + ".kubeconfig") }

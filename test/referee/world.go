@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,43 +17,34 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/referee/judge"
+	testworld "github.com/forcefence/forcefence/test/world"
 )
 
-// world is the control plane with three nodes that stay, in which one run follows the other.
+// world is a cluster with three nodes that stay, and the judged beside it. In it one run follows the other.
 type world struct {
+	*testworld.World
 	ctx     context.Context
 	dir     string
 	command string
-	lag     atomic.Int64 // of the second API server, in nanoseconds
-	second  string       // URL of the API server that lags, once it was started
-	noLease bool         // the judged command elects no leader by a Lease in its namespace
+	noLease bool // the judged command elects no leader by a Lease in its namespace
 	say     func(string, ...any)
-	control *control
-	hub     *hub
-	ledger  *ledger
-	bmc     *bmc
+	power   *testworld.Redfish
 	slots   [2]*slot
-	stay    []*kubelet
-	stalls  stalls
-	audits  []*auditLog
+	lagging lagging
 	wg      sync.WaitGroup
 	faults  atomic.Pointer[faults] // nil: none
+	accounts
 
 	mu   sync.Mutex // guards the rest
 	rng  *rand.Rand
 	hits int
 }
-
-// everything is no selection.
-var everything = metav1.ListOptions{}
-
-func (w *world) log(format string, args ...any) { w.say(format, args...) }
 
 // chance draws; safe for concurrent use.
 func (w *world) chance(p float64) bool {
@@ -73,101 +66,114 @@ func (w *world) hit() {
 	w.hits++
 }
 
-const namespace = "forcefence-system"
+const (
+	namespace = "forcefence-system"
+	recordKey = "forcefence.io/fence" // an annotation, from the public documents
+
+	// foreign names the label, annotation and taint on each Node that the judged must leave alone.
+	foreign = "example.com/foreign"
+)
 
 // bystanders are the nodes that stay.
 var bystanders = []string{"n1", "n2", "n3"}
 
 // startWorld returns one in which runs may begin. The caller ends ctx, then calls stop, also after an error.
 func startWorld(ctx context.Context, dir, deploy, config string, say func(string, ...any)) (*world, error) {
-	w := &world{ctx: ctx, dir: dir, say: say, ledger: &ledger{}, rng: rand.New(rand.NewPCG(0, 0))}
-	var err error
-	w.control, err = startControl(ctx, dir)
+	w := &world{ctx: ctx, dir: dir, say: say, rng: rand.New(rand.NewPCG(0, 0))}
+	w.history.last = map[string]judge.Version{}
+	if err := os.WriteFile(w.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		return w, err
+	}
+	for _, server := range []string{"main", "lagging"} {
+		w.audits = append(w.audits, &judge.AuditLog{File: w.path("audit-" + server + ".log")})
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Dir: w.path("cluster"), KeepSpans: true, APIServerArgs: []string{
+		"--audit-policy-file=" + w.path("audit.yaml"), "--audit-log-path=" + w.audits[0].File,
+		"--audit-log-maxsize=100000", "--audit-log-mode=blocking"}})
 	if err != nil {
 		return w, err
 	}
-	w.audits = []*auditLog{{file: filepath.Join(dir, "audit-main.log")},
-		{file: filepath.Join(dir, "audit-lagging.log")}}
-	if w.bmc, err = startBMC(w.control.authority); err != nil {
+	w.power = testworld.NewRedfish(datacenter.Options{Username: "referee", RequestLog: 1 << 20})
+	w.power.OneBMC = true
+	w.World = testworld.New(c, w.power)
+	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", deploy); err != nil {
 		return w, err
 	}
-	if err := w.control.kubectl(ctx, "apply", "--server-side", "-k", deploy); err != nil {
+	if _, err := c.Kubectl(ctx, "-n", namespace, "delete", "deployment", "--all"); err != nil { // ours run outside
 		return w, err
 	}
-	if err := w.control.kubectl(ctx, "-n", namespace, "delete", "deployment", "--all"); err != nil { // ours run outside
+	c.Watch(w.history.see)
+	w.wg.Go(func() { w.stalls.watch(ctx) })
+	if err := w.addHosts(ctx, bystanders...); err != nil {
 		return w, err
 	}
-	c := w.control.client
-	yes := true
-	if _, err := c.StorageV1().CSIDrivers().
-		Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName},
-			Spec: storagev1.CSIDriverSpec{AttachRequired: &yes}}, metav1.CreateOptions{}); err != nil {
+	w.bmc().SetFault(datacenter.Fault{NoEvents: true}) // the judged are to ask
+	if _, _, err := w.power.Prepare(dir); err != nil {
 		return w, err
 	}
+	if err := w.addSlots(ctx); err != nil {
+		return w, err
+	}
+	return w, os.WriteFile(w.path("config.yaml"), []byte(w.words(w.slots[0]).Replace(config)), 0o600)
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// addSlots gives each instance a proxy to the API server, which speaks with the ServiceAccount's rights.
+func (w *world) addSlots(ctx context.Context) error {
 	seconds := int64(24 * 3600)
-	token, err := c.CoreV1().ServiceAccounts(namespace).
-		CreateToken(ctx, "forcefence",
-			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
-			metav1.CreateOptions{})
+	token, err := w.Client().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "forcefence",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
+		metav1.CreateOptions{})
 	if err != nil {
-		return w, err
+		return err
+	}
+	authority, roots := kit.NewAuthority("referee"), x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.RESTConfig().CAData)
+	if err := authority.WriteCA(w.path("ca.crt")); err != nil {
+		return err
 	}
 	for i, name := range []string{"a", "b"} {
-		ip, err := kit.FreePodIP()
-		if err != nil {
-			return w, err
+		s := &slot{w: w, name: name}
+		if s.podIP, err = kit.FreePodIP(); err != nil {
+			return err
 		}
-		s := &slot{w: w, name: name, log: filepath.Join(dir, "judged-"+name+".log"), podIP: ip}
-		if s.proxy, err = startProxy(ctx, s, w.control.authority, w.control.url); err != nil {
-			return w, err
-		}
-		s.proxy.token = token.Status.Token
-		if err := writeKubeconfig(s.kubeconfig(), s.proxy.url, w.control.authority.Cert, "token: none"); err != nil {
-			return w, err
+		if s.proxy, err = startProxy(ctx, s, authority, roots, w.URL()); err != nil {
+			return err
 		}
 		w.slots[i] = s
-	}
-	if err := os.WriteFile(filepath.Join(dir, "device-password"), []byte(devicePassword), 0o600); err != nil {
-		return w, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(w.words(w.slots[0]).Replace(config)),
-		0o600); err != nil {
-		return w, err
-	}
-	w.hub = newHub(c)
-	if err := w.hub.start(ctx, &w.wg); err != nil {
-		return w, err
-	}
-	w.wg.Go(func() { w.attach(ctx) })
-	w.wg.Go(func() { w.stalls.watch(ctx) })
-	for _, name := range bystanders {
-		w.stay = append(w.stay, w.machine(name))
-	}
-	return w, until(ctx, startLimit, "the nodes are Ready", func() (bool, error) {
-		for _, k := range w.stay {
-			if n := w.hub.node(k.name); n == nil || !readyNow(n) {
-				return false, nil
-			}
+		s.proxy.token = token.Status.Token
+		if err := os.WriteFile(s.kubeconfig(), fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: u, user: {token: none}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, s.proxy.url, w.path("ca.crt")), 0o600); err != nil {
+			return err
 		}
-		return true, nil
+	}
+	return nil
+}
+
+// addHosts adds machines with a node each, and returns once these are Ready.
+func (w *world) addHosts(ctx context.Context, names ...string) error {
+	return w.AddHosts(ctx, names, func(_ int, o *cluster.NodeOptions) {
+		o.Labels = map[string]string{foreign: "here"}
+		o.Annotations[foreign] = "here"
+		o.Taints = []corev1.Taint{{Key: foreign, Value: "here", Effect: corev1.TaintEffectPreferNoSchedule}}
+		o.LeaseDuration, o.RenewEvery = 10*time.Second, 2500*time.Millisecond
+		o.StatusInterval, o.SandboxRetry = time.Second, time.Second
+		o.StopDelay = 500 * time.Millisecond // long enough for a second copy to start beside what ends
 	})
 }
 
-func readyNow(n *corev1.Node) bool { return readyOf(n) == corev1.ConditionTrue }
-
-// machine makes one, with a device, and boots it.
-func (w *world) machine(name string) *kubelet {
-	k := &kubelet{w: w, name: name}
-	w.bmc.put(name, &machine{uuid: w.uuid(name), power: func(on bool) {
-		if on {
-			k.on()
-		} else {
-			k.off()
-		}
-	}})
-	k.on()
-	return k
+func (w *world) machine(node string) testworld.RedfishMachine {
+	return w.Host(node).Machine.(testworld.RedfishMachine)
 }
+
+// bmc is in front of all machines.
+func (w *world) bmc() *datacenter.BMC { return w.machine(bystanders[0]).BMC }
 
 // stop ends all, once the world's ctx has ended.
 func (w *world) stop() {
@@ -178,15 +184,34 @@ func (w *world) stop() {
 			s.proxy.transport.CloseIdleConnections()
 		}
 	}
-	for _, k := range w.stay {
-		k.off()
-	}
 	w.wg.Wait()
-	if w.bmc != nil {
-		w.bmc.server.Close()
+	if w.World == nil {
+		return
 	}
-	if w.control != nil {
-		w.control.stop()
+	if w.lagging.server != nil {
+		w.lagging.server.Stop()
+	}
+	w.power.Close()
+	w.Stop()
+}
+
+// until calls check until it says true, and after five minutes returns an error that says what was waited for and
+// check's last one.
+func until(ctx context.Context, what string, check func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return check() }); err != nil {
+		return fmt.Errorf("waiting until %s: %w", what, err)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -196,218 +221,144 @@ const (
 	volumePods = 5
 )
 
-// workload puts a run's pods on its node, and returns the names of those that move and of those that stay.
-func (w *world) workload(ctx context.Context, run string, victim *kubelet) (moves, stays []string, err error) {
-	c := w.control.client
-	if _, err := c.CoreV1().Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: run}}, metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
-	}
-	home := homeLabel + run
-	if err := w.label(ctx, victim.name, home, "victim"); err != nil {
-		return nil, nil, err
-	}
-	sets := []struct {
-		role     string
-		replicas int32
-		volume   bool
-	}{{rolePlain, plainPods, false}, {roleVolume, volumePods, true}, {roleTolerating, 1, true}}
-	none := ""
-	claimed := corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &none,
-		Resources: corev1.VolumeResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-	}
-	for _, s := range sets {
-		labels := map[string]string{roleLabel: s.role}
-		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: s.role}, Spec: appsv1.StatefulSetSpec{
-			Replicas: &s.replicas, PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: template(labels, home, corev1.NodeSelectorOpExists),
-		}}
-		if s.role == roleTolerating {
-			set.Spec.Template = template(labels, home, corev1.NodeSelectorOpIn, "victim")
-			set.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		}
-		for i := range s.replicas {
-			name := fmt.Sprintf("%s-%d", s.role, i)
-			if s.role == roleTolerating {
-				stays = append(stays, run+"/"+name)
-			} else {
-				moves = append(moves, run+"/"+name)
-			}
-			if !s.volume {
-				continue
-			}
-			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: run + "-" + name},
-				Spec: corev1.PersistentVolumeSpec{
-					Capacity: corev1.ResourceList{
-						corev1.ResourceStorage: resource.MustParse("1Gi")},
-					AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-					PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-					ClaimRef:                      &corev1.ObjectReference{Namespace: run, Name: "data-" + name},
-					PersistentVolumeSource: corev1.PersistentVolumeSource{
-						CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: run + "-" + name}},
-				}}
-			if _, err := c.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
-				return nil, nil, err
-			}
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-" + name, Labels: labels},
-				Spec: claimed}
-			claim.Spec.VolumeName = pv.Name
-			if _, err := c.CoreV1().PersistentVolumeClaims(run).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
-				return nil, nil, err
-			}
-		}
-		if s.volume {
-			// A pod whose claim the attach/detach controller does not know to be bound is looked at again after a
-			// minute or more.
-			if err := until(ctx, runLimit, "the claims are bound", func() (bool, error) {
-				claims, err := c.CoreV1().PersistentVolumeClaims(run).List(ctx, everything)
-				return err == nil &&
-					!slices.ContainsFunc(claims.Items,
-						func(c corev1.PersistentVolumeClaim) bool { return c.Status.Phase != corev1.ClaimBound }), err
-			}); err != nil {
-				return nil, nil, err
-			}
-			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
-				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimed}}
-			set.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		}
-		if _, err := c.AppsV1().StatefulSets(run).Create(ctx, set, metav1.CreateOptions{}); err != nil {
-			return nil, nil, err
-		}
-	}
-	daemon := map[string]string{roleLabel: roleDaemon}
-	if _, err := c.AppsV1().DaemonSets(run).
-		Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "daemon"}, Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: daemon},
-			Template: template(daemon, home, corev1.NodeSelectorOpIn, "victim"),
-		}}, metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
-	}
-	for role, node := range map[string]string{
-		roleStatic: victim.name, roleFinished: victim.name, roleOther: bystanders[0]} {
-		t := template(map[string]string{roleLabel: role}, "", "")
-		pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
-		pod.Name, pod.Spec.NodeName = role, node
-		if role == roleStatic {
-			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file",
-				"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "x"}
-		}
-		if _, err := c.CoreV1().Pods(run).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return nil, nil, err
-		}
-		if role != roleFinished {
-			stays = append(stays, run+"/"+role)
-			continue
-		}
-		if _, err := c.CoreV1().Pods(run).
-			Patch(ctx, role, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{},
-				"status"); err != nil {
-			return nil, nil, err
-		}
-	}
-	if err := until(ctx, runLimit, "the workload runs on "+victim.name,
-		func() (bool, error) { return w.runOnce(slices.Concat(moves, stays), "") }); err != nil {
-		return nil, nil, err
-	}
-	for _, name := range bystanders {
-		if err := w.label(ctx, name, home, "other"); err != nil {
-			return nil, nil, err
-		}
-	}
-	return moves, stays, nil
-}
-
-func (w *world) label(ctx context.Context, node, key, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: orNil(value)}}})
-	if err != nil {
+// addWorkload puts a run's pods on its node. While it does, no other node is open.
+func (r *run) addWorkload(ctx context.Context) error {
+	w, core, apps := r.w, r.w.Client().CoreV1(), r.w.Client().AppsV1()
+	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	_, err = w.control.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	if err := w.Open(ctx, r.victim); err != nil {
+		return err
+	}
+	here := map[string]string{corev1.LabelHostname: r.victim}
+	for _, load := range []cluster.Workload{
+		{Name: judge.RolePlain, Replicas: plainPods},
+		{Name: judge.RoleVolume, Replicas: volumePods, Volume: true},
+		{Name: judge.RoleTolerating, Replicas: 1, Volume: true, NodeSelector: here,
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
+	} {
+		load.Namespace = r.name
+		set := load.StatefulSet()
+		if err := w.bindClaims(ctx, set); err != nil {
+			return err
+		}
+		if _, err := apps.StatefulSets(r.name).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		list := &r.moves
+		if load.Name == judge.RoleTolerating {
+			list = &r.stays
+		}
+		for i := range load.Replicas {
+			*list = append(*list, fmt.Sprintf("%s/%s-%d", r.name, load.Name, i))
+		}
+	}
+	daemon := cluster.Workload{Namespace: r.name, Name: judge.RoleDaemon, NodeSelector: here}.DaemonSet()
+	if _, err := apps.DaemonSets(r.name).Create(ctx, daemon, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for role, node := range map[string]string{
+		judge.RoleStatic: r.victim, judge.RoleFinished: r.victim, judge.RoleOther: bystanders[0]} {
+		t := cluster.Workload{Name: role}.StatefulSet().Spec.Template
+		pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
+		pod.Name, pod.Spec.NodeName = role, node
+		switch role {
+		case judge.RoleStatic:
+			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file",
+				"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "x"}
+		case judge.RoleFinished:
+			pod.Annotations = map[string]string{cluster.RunForAnnotation: "1ms"}
+		}
+		if _, err := core.Pods(r.name).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if role != judge.RoleFinished {
+			r.stays = append(r.stays, r.name+"/"+role)
+		}
+	}
+	if err := until(ctx, "the workload runs on "+r.victim, func() (bool, error) {
+		finished := slices.ContainsFunc(w.Pods(r.name),
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+		once, err := w.runOnce(slices.Concat(r.moves, r.stays), "")
+		return finished && once, err
+	}); err != nil {
+		return err
+	}
+	for _, run := range w.Ledger().Running() {
+		if run.Namespace == r.name && strings.HasPrefix(run.Name, judge.RoleTolerating) {
+			for _, v := range run.Volumes {
+				r.kept = append(r.kept, "kubernetes.io/csi/"+cluster.CSIDriver+"^"+v)
+			}
+		}
+	}
+	return w.Open(ctx)
 }
 
-func orNil(s string) any {
-	if s == "" {
-		return nil
+// bindClaims makes the claims of a StatefulSet's pods and waits until each has its volume. A pod whose claim the
+// attach/detach controller does not know to be bound is looked at again after a minute or more.
+func (w *world) bindClaims(ctx context.Context, set *appsv1.StatefulSet) error {
+	claims := w.Client().CoreV1().PersistentVolumeClaims(set.Namespace)
+	for _, t := range set.Spec.VolumeClaimTemplates {
+		for i := range *set.Spec.Replicas {
+			claim := t.DeepCopy()
+			claim.Name, claim.Labels = fmt.Sprintf("%s-%s-%d", t.Name, set.Name, i), set.Spec.Template.Labels
+			if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
 	}
-	return s
-}
-
-func template(labels map[string]string, home string, op corev1.NodeSelectorOperator,
-	values ...string) corev1.PodTemplateSpec {
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
-	if home != "" {
-		t.Spec.Affinity = &corev1.Affinity{
-			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{
-					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: home, Operator: op, Values: values}}}},
-			}}}
-	}
-	return t
+	return until(ctx, "the claims are bound", func() (bool, error) {
+		list, err := claims.List(ctx, metav1.ListOptions{})
+		return err == nil && !slices.ContainsFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool {
+			return c.Status.Phase != corev1.ClaimBound
+		}), err
+	})
 }
 
 // runOnce reports whether each of the pods runs in exactly one place, and not on the node not.
 func (w *world) runOnce(pods []string, not string) (bool, error) {
+	on := map[string][]string{}
+	for _, r := range w.Ledger().Running() {
+		on[r.Namespace+"/"+r.Name] = append(on[r.Namespace+"/"+r.Name], r.Node)
+	}
 	for _, p := range pods {
-		if n, node := w.ledger.running(p); n != 1 || node == not {
-			return false, fmt.Errorf("%s runs %d times, on %q", p, n, node)
+		if len(on[p]) != 1 || on[p][0] == not {
+			return false, fmt.Errorf("%s runs on %q", p, on[p])
 		}
 	}
 	return true, nil
 }
 
-// clean takes a run's objects away.
-func (w *world) clean(ctx context.Context, run string, victim *kubelet) error {
-	c := w.control.client
-	background := metav1.DeletePropagationOrphan
-	zero := int64(0)
-	gone := metav1.DeleteOptions{PropagationPolicy: &background}
-	at := metav1.DeleteOptions{GracePeriodSeconds: &zero}
-	_ = c.AppsV1().StatefulSets(run).DeleteCollection(ctx, gone, metav1.ListOptions{})
-	_ = c.AppsV1().DaemonSets(run).DeleteCollection(ctx, gone, metav1.ListOptions{})
-	err := until(ctx, runLimit, "the run's pods are gone", func() (bool, error) {
-		left := w.hub.podsWhere(func(p *corev1.Pod) bool { return p.Namespace == run })
-		if len(left) == 0 {
-			return true, nil
-		}
-		return false, c.CoreV1().Pods(run).DeleteCollection(ctx, at, metav1.ListOptions{})
-	})
-	if err != nil {
-		return err
-	}
-	volume := func(a *storagev1.VolumeAttachment) bool {
-		pv := a.Spec.Source.PersistentVolumeName
-		return pv != nil && len(*pv) > len(run) && (*pv)[:len(run)+1] == run+"-"
-	}
-	if err := until(ctx, runLimit, "the run's volumes are detached", func() (bool, error) {
-		left := w.hub.attachments(volume)
-		for _, a := range left {
-			_ = c.StorageV1().VolumeAttachments().Delete(ctx, a.Name, metav1.DeleteOptions{})
-		}
-		return len(left) == 0, nil
+// clean takes a run's objects and its node away.
+func (r *run) clean(ctx context.Context) error {
+	w, c := r.w, r.w.Client()
+	orphan, zero := metav1.DeletePropagationOrphan, int64(0)
+	alone, now := metav1.DeleteOptions{PropagationPolicy: &orphan}, metav1.DeleteOptions{GracePeriodSeconds: &zero}
+	all := metav1.ListOptions{}
+	_ = c.AppsV1().StatefulSets(r.name).DeleteCollection(ctx, alone, all)
+	_ = c.AppsV1().DaemonSets(r.name).DeleteCollection(ctx, alone, all)
+	if err := until(ctx, "the run's pods are gone", func() (bool, error) {
+		return len(w.Pods(r.name)) == 0, c.CoreV1().Pods(r.name).DeleteCollection(ctx, now, all)
 	}); err != nil {
 		return err
 	}
-	victim.off()
-	w.bmc.put(victim.name, nil)
-	_ = c.CoreV1().Namespaces().Delete(ctx, run, metav1.DeleteOptions{})
-	for i := range volumePods {
-		_ = c.CoreV1().PersistentVolumes().
-			Delete(ctx, fmt.Sprintf("%s-%s-%d", run, roleVolume, i), metav1.DeleteOptions{})
+	if err := until(ctx, "the run's volumes are detached", func() (bool, error) { // no other's are there
+		list, err := w.Attachments(ctx)
+		if len(list) == 0 || err != nil {
+			return err == nil, err
+		}
+		return false, c.StorageV1().VolumeAttachments().DeleteCollection(ctx, metav1.DeleteOptions{}, all)
+	}); err != nil {
+		return err
 	}
-	_ = c.CoreV1().PersistentVolumes().Delete(ctx, run+"-"+roleTolerating+"-0", metav1.DeleteOptions{})
-	for _, name := range bystanders {
-		_ = w.label(ctx, name, homeLabel+run, "")
-	}
-	_ = c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, victim.name, metav1.DeleteOptions{})
-	_ = c.StorageV1().CSINodes().Delete(ctx, victim.name, metav1.DeleteOptions{})
+	_ = c.CoreV1().Namespaces().Delete(ctx, r.name, metav1.DeleteOptions{}) // with its claims
 	// who led is dead
-	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	return c.CoreV1().Nodes().Delete(ctx, victim.name, metav1.DeleteOptions{})
+	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all)
+	h := w.Host(r.victim)
+	w.Hosts = slices.DeleteFunc(w.Hosts, func(o *testworld.Host) bool { return o == h })
+	r.machine.CutPower()
+	return h.Remove(ctx)
 }
 
 // silence says what the node lifecycle controller would say after its grace: nothing is heard of the node.
@@ -420,6 +371,6 @@ func (w *world) silence(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.control.client.CoreV1().Nodes().PatchStatus(ctx, node, patch)
+	_, err = w.Client().CoreV1().Nodes().PatchStatus(ctx, node, patch)
 	return err
 }

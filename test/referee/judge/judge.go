@@ -1,4 +1,4 @@
-package main
+package judge
 
 import (
 	"cmp"
@@ -13,28 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Roles of a run's pods. The first two are to move.
-const (
-	rolePlain      = "plain"
-	roleVolume     = "volume"
-	roleTolerating = "tolerating"
-	roleDaemon     = "daemon"
-	roleStatic     = "static"
-	roleFinished   = "finished"
-	roleOther      = "other" // on another node
-)
-
-// Checks, by the names that findings and tables have.
-const (
-	checkTwice   = "twice"
-	checkProof   = "proof"
-	checkDeposed = "deposed"
-	checkExempt  = "exempt"
-	checkPower   = "power"
-	checkEnd     = "end"
-	checkAccount = "account" // the accounts do not fit each other: nothing that follows from them is worth much
-)
-
 const (
 	proofAge = 5 * time.Second
 	// slack is forgiven beside the age of a proof: the two clocks of it stand in the device and in the proxy, and the
@@ -44,62 +22,27 @@ const (
 	heard = 10 * time.Second
 )
 
-// finding is a promise that was not kept.
-type finding struct {
-	Check string
-	Text  string
-}
-
-// account is all that is known of one run.
-type account struct {
-	Victim                               string // the node that lost its power
-	Writes                               []write
-	Versions                             []version // in their order; of each object the state of before, first
-	Leads                                []lead    // in their order
-	Log                                  []question
-	Runs, Mounts, Attached, Alive, Beats []span
-	Stalls                               []span
-	Kept                                 []string // volumes that are to stay in the lists
-	Ends                                 []string // what was not as it should be at the end
-}
-
-// write is one accepted write, from any client.
-type write struct {
-	Life                          string // of a judged process; "": of another client
-	Verb, Resource, Sub, Key, UID string
-	RV                            string    // of the object after it; of a deletion as the answer had it
-	Node                          string    // of a deleted pod or attachment
-	Sent                          time.Time // when a judged process's came to its proxy
-	Received, Done                time.Time // by the API server
-}
-
-// lead is a write of the leader's Lease that names its writer: a taking or a renewal.
-type lead struct {
-	Life string
-	Done time.Time
-}
-
 type versionKey struct{ resource, key, rv string }
 
 // effect is what a write did: the object before and after it.
 type effect struct {
-	write
-	before, after version
+	Write
+	before, after Version
 }
 
 // court holds an account while it is judged.
 type court struct {
-	account
+	Account
 	byRV     map[versionKey]int
 	before   map[int]int // of a version's index the one of before it; -1: none
-	creator  map[versionKey]write
+	creator  map[versionKey]Write
 	last     map[string]int // of a UID
-	findings []finding
+	findings []Finding
 }
 
-// judge returns what was found, in a stable order and each thing once.
-func judge(a account) []finding {
-	c := &court{account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]write{},
+// Findings returns what was found, in a stable order and each thing once.
+func Findings(a Account) []Finding {
+	c := &court{Account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]Write{},
 		last: map[string]int{}}
 	for i, v := range a.Versions {
 		c.byRV[versionKey{v.Resource, v.Key, v.RV}] = i
@@ -109,7 +52,7 @@ func judge(a account) []finding {
 		}
 		c.last[v.UID] = i
 	}
-	slices.SortStableFunc(c.Writes, func(a, b write) int { return a.Done.Compare(b.Done) })
+	slices.SortStableFunc(c.Writes, func(a, b Write) int { return a.Done.Compare(b.Done) })
 	for _, w := range c.Writes {
 		k := versionKey{w.Resource, w.Key, w.RV}
 		if _, ok := c.creator[k]; !ok && w.Verb != "delete" {
@@ -129,35 +72,35 @@ func judge(a account) []finding {
 			case "nodes":
 				c.node(e)
 			case "volumeattachments":
-				c.proof(e.write, e.Node, "deletes attachment "+e.Key)
+				c.proof(e.Write, e.Node, "deletes attachment "+e.Key)
 			}
 		}
 	}
 	c.power()
 	for _, e := range a.Ends {
-		c.found(checkEnd, "%s", e)
+		c.found(CheckEnd, "%s", e)
 	}
 	slices.SortFunc(c.findings,
-		func(a, b finding) int { return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Text, b.Text)) })
+		func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Text, b.Text)) })
 	return slices.Compact(c.findings)
 }
 
 func (c *court) found(check, format string, args ...any) {
-	c.findings = append(c.findings, finding{check, fmt.Sprintf(format, args...)})
+	c.findings = append(c.findings, Finding{check, fmt.Sprintf(format, args...)})
 }
 
 // effect reports what a write did; false where it changed nothing.
-func (c *court) effect(w write) (effect, bool) {
+func (c *court) effect(w Write) (effect, bool) {
 	if w.Verb == "delete" {
 		if w.Resource == "volumeattachments" {
-			return effect{write: w}, true
+			return effect{Write: w}, true
 		}
 		i, ok := c.last[w.UID]
 		if !ok {
-			c.found(checkAccount, "%s deletes %s %s (%s), which was never seen", w.Life, w.Resource, w.Key, w.UID)
+			c.found(CheckAccount, "%s deletes %s %s (%s), which was never seen", w.Life, w.Resource, w.Key, w.UID)
 			return effect{}, false
 		}
-		e := effect{write: w, before: c.Versions[i], after: c.Versions[i]}
+		e := effect{Write: w, before: c.Versions[i], after: c.Versions[i]}
 		e.after.Gone = true
 		return e, true
 	}
@@ -167,13 +110,13 @@ func (c *court) effect(w write) (effect, bool) {
 	k := versionKey{w.Resource, w.Key, w.RV}
 	i, ok := c.byRV[k]
 	if !ok {
-		c.found(checkAccount, "%s writes %s %s at %s, which was never seen", w.Life, w.Resource, w.Key, w.RV)
+		c.found(CheckAccount, "%s writes %s %s at %s, which was never seen", w.Life, w.Resource, w.Key, w.RV)
 		return effect{}, false
 	}
 	if c.creator[k] != w || c.before[i] < 0 {
 		return effect{}, false // nothing changed
 	}
-	return effect{write: w, before: c.Versions[c.before[i]], after: c.Versions[i]}, true
+	return effect{Write: w, before: c.Versions[c.before[i]], after: c.Versions[i]}, true
 }
 
 func over(p *corev1.Pod) bool {
@@ -182,25 +125,25 @@ func over(p *corev1.Pod) bool {
 
 func (c *court) pod(e effect) {
 	p := e.before.Pod
-	role := p.Labels[roleLabel]
-	if p.Spec.NodeName == c.Victim && role != rolePlain && role != roleVolume && onlyNotReady(e) {
-		c.proof(e.write, c.Victim, "sets "+e.Key+" not ready")
+	role := p.Labels[RoleLabel]
+	if p.Spec.NodeName == c.Victim && role != RolePlain && role != RoleVolume && onlyNotReady(e) {
+		c.proof(e.Write, c.Victim, "sets "+e.Key+" not ready")
 		return
 	}
-	if p.Spec.NodeName != c.Victim || role != rolePlain && role != roleVolume {
-		c.found(checkExempt, "%s %s (%s) of %s, a pod of role %q on %s", e.Life, e.Verb, e.Sub, e.Key, role,
+	if p.Spec.NodeName != c.Victim || role != RolePlain && role != RoleVolume {
+		c.found(CheckExempt, "%s %s (%s) of %s, a pod of role %q on %s", e.Life, e.Verb, e.Sub, e.Key, role,
 			p.Spec.NodeName)
 		return
 	}
 	switch {
 	case e.Verb == "delete" && over(p):
-		if !c.life(e.write) {
-			c.proof(e.write, c.Victim, "deletes "+e.Key)
+		if !c.life(e.Write) {
+			c.proof(e.Write, c.Victim, "deletes "+e.Key)
 		}
 	case e.Verb == "delete":
-		c.proof(e.write, c.Victim, "deletes "+e.Key+", which had not ended")
+		c.proof(e.Write, c.Victim, "deletes "+e.Key+", which had not ended")
 	case !over(p) && over(e.after.Pod):
-		c.proof(e.write, c.Victim, "ends "+e.Key)
+		c.proof(e.Write, c.Victim, "ends "+e.Key)
 	}
 }
 
@@ -232,23 +175,26 @@ func statusOfReady(p *corev1.Pod) corev1.ConditionStatus {
 
 // life reports whether the machine or its device had shown life after the mark, so that what was ended may go without a
 // proof.
-func (c *court) life(w write) bool {
+func (c *court) life(w Write) bool {
 	mark, ok := c.mark(w, c.Victim)
 	if !ok {
 		return true // the mark went before its pods: the return path, whose own order is not judged here
 	}
 	in := func(t time.Time) bool { return t.After(mark) && t.Before(w.Received) }
 	return slices.ContainsFunc(c.Log,
-		func(q question) bool { return q.System == c.Victim && q.Word == "On" && in(q.At) }) ||
-		slices.ContainsFunc(c.Alive, func(s span) bool { return s.Node == c.Victim && in(s.From) }) ||
-		slices.ContainsFunc(c.Beats, func(s span) bool { return s.Node == c.Victim && in(s.From) })
+		func(q Question) bool { return q.System == c.Victim && q.Word == "On" && in(q.At) }) ||
+		slices.ContainsFunc(c.Alive, func(s Span) bool { return s.Node == c.Victim && in(s.From) }) ||
+		slices.ContainsFunc(c.Beats, func(s Span) bool { return s.Node == c.Victim && in(s.From) })
 }
 
-func isMarked(n *corev1.Node) bool { return n != nil && marked(n) }
+// IsMarked reports whether a Node has the mark; nil has none.
+func IsMarked(n *corev1.Node) bool {
+	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == MarkKey })
+}
 
 // mark tells when, at the earliest, the mark was committed under which a write came to its node; false where there was
 // none.
-func (c *court) mark(w write, node string) (since time.Time, ok bool) {
+func (c *court) mark(w Write, node string) (since time.Time, ok bool) {
 	for i, v := range c.Versions {
 		if v.Resource != "nodes" || v.Key != node || c.before[i] < 0 {
 			continue
@@ -257,7 +203,7 @@ func (c *court) mark(w write, node string) (since time.Time, ok bool) {
 		if !known {
 			continue
 		}
-		switch was, is := isMarked(c.Versions[c.before[i]].Node), isMarked(v.Node) && !v.Gone; {
+		switch was, is := IsMarked(c.Versions[c.before[i]].Node), IsMarked(v.Node) && !v.Gone; {
 		case !was && is && !by.Received.After(w.Done):
 			since, ok = by.Received, true
 		case was && !is && by.Done.Before(w.Received):
@@ -268,13 +214,13 @@ func (c *court) mark(w write, node string) (since time.Time, ok bool) {
 }
 
 // proof holds a write against the device's own log.
-func (c *court) proof(w write, node, what string) {
+func (c *court) proof(w Write, node, what string) {
 	mark, ok := c.mark(w, node)
 	if !ok {
-		c.found(checkProof, "%s %s of %s, which has no mark", w.Life, what, node)
+		c.found(CheckProof, "%s %s of %s, which has no mark", w.Life, what, node)
 		return
 	}
-	var newest question
+	var newest Question
 	for _, q := range c.Log {
 		if q.System != node || q.Method != http.MethodGet || q.Word != "Off" || q.Delivered.IsZero() ||
 			q.Delivered.After(w.Received) || q.At.Before(mark) {
@@ -286,15 +232,15 @@ func (c *court) proof(w write, node, what string) {
 	}
 	switch age := w.Sent.Sub(newest.At); {
 	case newest.At.IsZero():
-		c.found(checkProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life,
+		c.found(CheckProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life,
 			what, w.Received.Sub(mark).Round(time.Millisecond), node)
 	case age > proofAge+slackFor(newest.At, w.Sent, c.Stalls):
-		c.found(checkProof, "%s %s by an Off of %s ago", w.Life, what, age.Round(time.Millisecond))
+		c.found(CheckProof, "%s %s by an Off of %s ago", w.Life, what, age.Round(time.Millisecond))
 	}
 }
 
 // slackFor is what is forgiven of an age.
-func slackFor(from, to time.Time, stalls []span) time.Duration {
+func slackFor(from, to time.Time, stalls []Span) time.Duration {
 	d := slack
 	for _, s := range stalls {
 		begin, end := s.From, s.To
@@ -313,12 +259,12 @@ func slackFor(from, to time.Time, stalls []span) time.Duration {
 
 func (c *court) node(e effect) {
 	was, is := e.before.Node, e.after.Node
-	if was.Name != c.Victim && !marked(was) && marked(is) {
-		c.found(checkExempt, "%s marks %s, which lost no power", e.Life, was.Name)
+	if was.Name != c.Victim && !IsMarked(was) && IsMarked(is) {
+		c.found(CheckExempt, "%s marks %s, which lost no power", e.Life, was.Name)
 	}
 	others := func(n *corev1.Node) (out []corev1.Taint) {
 		for _, t := range n.Spec.Taints {
-			if t.Key != markKey {
+			if t.Key != MarkKey {
 				t.TimeAdded = nil
 				out = append(out, t)
 			}
@@ -326,7 +272,7 @@ func (c *court) node(e effect) {
 		return out
 	}
 	if !slices.Equal(others(was), others(is)) || was.Spec.Unschedulable != is.Spec.Unschedulable {
-		c.found(checkExempt, "%s changes taints of %s from %v to %v", e.Life, was.Name, others(was), others(is))
+		c.found(CheckExempt, "%s changes taints of %s from %v to %v", e.Life, was.Name, others(was), others(is))
 	}
 	ours := func(k, _ string) bool { return strings.Contains(k, "forcefence") }
 	for what, maps2 := range map[string][2]map[string]string{
@@ -335,11 +281,11 @@ func (c *court) node(e effect) {
 		maps.DeleteFunc(a, ours)
 		maps.DeleteFunc(b, ours)
 		if !maps.Equal(a, b) {
-			c.found(checkExempt, "%s changes %s of %s from %v to %v", e.Life, what, was.Name, a, b)
+			c.found(CheckExempt, "%s changes %s of %s from %v to %v", e.Life, what, was.Name, a, b)
 		}
 	}
 	if r, s := readyOf(was), readyOf(is); r != s && was.Name != c.Victim {
-		c.found(checkExempt, "%s sets Ready of %s to %s", e.Life, was.Name, s)
+		c.found(CheckExempt, "%s sets Ready of %s to %s", e.Life, was.Name, s)
 	}
 	var cut []string
 	for _, v := range volumesOf(was) {
@@ -347,11 +293,11 @@ func (c *court) node(e effect) {
 			cut = append(cut, v)
 		}
 		if _, name, _ := strings.Cut(v, " "); slices.Contains(c.Kept, name) && slices.Contains(cut, v) {
-			c.found(checkExempt, "%s takes %s off the lists of %s, where its pod stays", e.Life, v, was.Name)
+			c.found(CheckExempt, "%s takes %s off the lists of %s, where its pod stays", e.Life, v, was.Name)
 		}
 	}
 	if len(cut) > 0 {
-		c.proof(e.write, was.Name, "cuts volume lists")
+		c.proof(e.Write, was.Name, "cuts volume lists")
 	}
 }
 
@@ -383,32 +329,32 @@ func (c *court) deposed(e effect) {
 		}
 	}
 	if len(c.Leads) > 0 && leader != e.Life {
-		c.found(checkDeposed, "%s %s %s/%s %s, when %s led", e.Life, e.Verb, e.Resource, e.Sub, e.Key,
+		c.found(CheckDeposed, "%s %s %s/%s %s, when %s led", e.Life, e.Verb, e.Resource, e.Sub, e.Key,
 			cmp.Or(leader, "none"))
 	}
 }
 
 // twice looks for what was in two places at one moment.
 func (c *court) twice() {
-	overlap := func(a, b span) bool {
+	overlap := func(a, b Span) bool {
 		return (a.To.IsZero() || b.From.Before(a.To)) && (b.To.IsZero() || a.From.Before(b.To))
 	}
 	for i, a := range c.Runs {
 		for _, b := range c.Runs[i+1:] {
 			if (a.What == b.What || a.UID == b.UID) && overlap(a, b) {
-				c.found(checkTwice, "%s runs on %s (%s) and on %s (%s)", a.What, a.Node, a.UID, b.Node, b.UID)
+				c.found(CheckTwice, "%s runs on %s (%s) and on %s (%s)", a.What, a.Node, a.UID, b.Node, b.UID)
 			}
 		}
 	}
 	for i, a := range c.Mounts {
 		for _, b := range c.Mounts[i+1:] {
 			if a.What == b.What && a.Node != b.Node && overlap(a, b) {
-				c.found(checkTwice, "%s is in use on %s and on %s", a.What, a.Node, b.Node)
+				c.found(CheckTwice, "%s is in use on %s and on %s", a.What, a.Node, b.Node)
 			}
 		}
 		for _, b := range c.Attached {
 			if a.What == b.What && a.Node != b.Node && b.From.After(a.From) && (a.To.IsZero() || b.From.Before(a.To)) {
-				c.found(checkTwice, "%s is attached to %s while it is in use on %s", a.What, b.Node, a.Node)
+				c.found(CheckTwice, "%s is attached to %s while it is in use on %s", a.What, b.Node, a.Node)
 			}
 		}
 	}
@@ -421,11 +367,11 @@ func (c *court) power() {
 			continue
 		}
 		if q.System != c.Victim {
-			c.found(checkPower, "%s is powered off, which lost no power", q.System)
+			c.found(CheckPower, "%s is powered off, which lost no power", q.System)
 		}
 		for _, b := range c.Beats {
 			if b.Node == q.System && b.From.Before(q.At) && q.At.Sub(b.From) < heard {
-				c.found(checkPower, "%s is powered off %s after a heartbeat", q.System,
+				c.found(CheckPower, "%s is powered off %s after a heartbeat", q.System,
 					q.At.Sub(b.From).Round(time.Millisecond))
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package judge
 
 import (
 	"bufio"
@@ -28,15 +28,15 @@ type auditEvent struct {
 	RequestReceivedTimestamp, StageTimestamp time.Time
 }
 
-// auditLog reads what was appended to a log since the last time.
-type auditLog struct {
-	file   string
+// AuditLog reads what was appended to a log since the last time.
+type AuditLog struct {
+	File   string
 	offset int64
 }
 
-// read adds the accepted writes and the leader's own of its Lease.
-func (l *auditLog) read(a *account, proxied map[string]sent) error {
-	f, err := os.Open(l.file)
+// Read adds the accepted writes and the leader's own of its Lease.
+func (l *AuditLog) Read(a *Account, proxied map[string]Sent) error {
+	f, err := os.Open(l.File)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (l *auditLog) read(a *account, proxied map[string]sent) error {
 	}
 }
 
-func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error {
+func (l *AuditLog) line(line []byte, a *Account, proxied map[string]Sent) error {
 	var e auditEvent
 	if err := json.Unmarshal(line, &e); err != nil {
 		return fmt.Errorf("reading audit log: %w: %s", err, line)
@@ -80,14 +80,14 @@ func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error 
 			return nil
 		}
 		if *e.RequestObject.Spec.HolderIdentity != "" {
-			a.Leads = append(a.Leads, lead{Life: life, Done: e.StageTimestamp})
+			a.Leads = append(a.Leads, Lead{Life: life, Done: e.StageTimestamp})
 		}
 		return nil
 	}
 	if e.ResponseObject == nil {
 		return nil
 	}
-	w := write{
+	w := Write{
 		Life: life, Verb: e.Verb, Resource: e.ObjectRef.Resource, Sub: e.ObjectRef.Subresource, Key: e.ObjectRef.Name,
 		UID: e.ResponseObject.Metadata.UID, RV: e.ResponseObject.Metadata.ResourceVersion,
 		Node: e.ResponseObject.Spec.NodeName,
@@ -103,7 +103,7 @@ func (l *auditLog) line(line []byte, a *account, proxied map[string]sent) error 
 		w.Key = e.ObjectRef.Namespace + "/" + w.Key
 	}
 	if p, ok := proxied[e.AuditID]; ok {
-		w.Sent, w.Life = p.At, p.Slot
+		w.Sent, w.Life = p.At, p.Life
 	}
 	a.Writes = append(a.Writes, w)
 	return nil
