@@ -33,7 +33,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -470,5 +469,3 @@ func protobuf(cfg *rest.Config) *rest.Config {
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return cfg
 }
-
-var everything = metav1.ListOptions{}
