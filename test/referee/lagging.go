@@ -43,7 +43,7 @@ func lagsBehind(*world, int, *rand.Rand) *faults {
 				if err := s.proxy.lead(to); err != nil {
 					w.say("switching API servers: %v", err)
 				}
-				w.hit()
+				w.hits.Add(1)
 			}
 			if to == w.lagging.url {
 				// Not ctx: the fence may end before.
@@ -71,8 +71,12 @@ func (w *world) startLagging() error {
 	if err != nil {
 		return err
 	}
+	if err := p.Start(w.ctx); err != nil {
+		p.Stop()
+		return err
+	}
 	w.lagging.server, w.lagging.url = p, url
-	return p.Start(w.ctx)
+	return nil
 }
 
 // delay passes connections on, and what comes back late. It ends with the listener.

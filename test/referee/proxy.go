@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,15 +26,13 @@ import (
 
 // request is what a fault knows of a request of a judged process.
 type request struct {
-	Slot      *slot
-	Method    string
-	Resource  string // pods, nodes, leases, ...
-	Sub       string // status, ...
-	Watch     bool
-	Write     bool // of the protocol: anything but reads, Leases, Events and reviews
-	N         int  // it is the N-th such write since the faults began, of all instances; from 1
-	Namespace string
-	Name      string
+	Slot     *slot
+	Method   string
+	Resource string // pods, nodes, leases, ...
+	Name     string
+	Watch    bool
+	Write    bool // of the protocol: anything but reads, Leases, Events and reviews
+	N        int  // it is the N-th such write since the faults began, of all instances; from 1
 }
 
 // verdict is what becomes of a request. The zero value: nothing.
@@ -41,8 +40,7 @@ type verdict struct {
 	Before func()        // called before it is sent on; the process may be dead then
 	Hold   time.Duration // it is sent on only then, even if its sender ended
 	Drop   bool          // it never arrives, and the connection dies
-	Code   int           // answered so, without the API server
-	Retry  string        // Retry-After, in seconds
+	Code   int           // answered so, without the API server; 429 with Retry-After 1
 	Lose   bool          // it arrives; the connection dies instead of the answer
 	Slow   time.Duration // the answer comes so much later
 	After  func()        // called when the API server has answered, before that is passed on
@@ -142,8 +140,8 @@ func (p *proxy) cut() map[string]judge.Sent {
 	return out
 }
 
-// parsePath takes an API path apart.
-func parsePath(path string) (namespace, resource, name, sub string) {
+// parsePath returns what an API path names; nothing for other paths.
+func parsePath(path string) (resource, name string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case len(parts) > 2 && parts[0] == "api":
@@ -151,13 +149,12 @@ func parsePath(path string) (namespace, resource, name, sub string) {
 	case len(parts) > 3 && parts[0] == "apis":
 		parts = parts[3:]
 	default:
-		return "", "", "", ""
+		return "", ""
 	}
 	if len(parts) > 2 && parts[0] == "namespaces" {
-		namespace, parts = parts[1], parts[2:]
+		parts = parts[2:]
 	}
-	parts = append(parts, "", "", "")
-	return namespace, parts[0], parts[1], parts[2]
+	return parts[0], append(parts, "")[1]
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +162,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	life := p.slot.life()
 	q := request{Slot: p.slot, Method: r.Method,
 		Watch: r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1"}
-	q.Namespace, q.Resource, q.Name, q.Sub = parsePath(r.URL.Path)
+	q.Resource, q.Name = parsePath(r.URL.Path)
 	body, err := io.ReadAll(r.Body)
 	if err != nil { // the process died in the middle of it
 		return
@@ -193,9 +190,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if v.Code != 0 {
-		if v.Retry != "" {
-			w.Header().Set("Retry-After", v.Retry)
-		}
 		refuse(w, v.Code)
 		return
 	}
@@ -305,7 +299,7 @@ func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-end:
-			p.slot.w.hit()
+			p.slot.w.hits.Add(1)
 			switch st.End {
 			case "gone":
 				return write(json.RawMessage(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":` +
@@ -330,12 +324,12 @@ func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st 
 			faulty := !initial && p.slot.w.faults.Load() != nil
 			switch {
 			case faulty && st.Late > 0:
-				p.slot.w.hit()
+				p.slot.w.hits.Add(1)
 				if !pause(ctx, time.Until(fr.at.Add(st.Late))) {
 					return ctx.Err()
 				}
 			case faulty && kind != "BOOKMARK" && p.slot.w.chance(st.Drop):
-				p.slot.w.hit()
+				p.slot.w.hits.Add(1)
 				continue
 			case faulty && st.Coalesce > 0:
 				if kind == "BOOKMARK" {
@@ -344,7 +338,7 @@ func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st 
 				if held[key] == nil {
 					order = append(order, key)
 				} else {
-					p.slot.w.hit()
+					p.slot.w.hits.Add(1)
 				}
 				held[key] = merge(held[key], fr.raw)
 				if due == nil {
@@ -357,11 +351,6 @@ func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st 
 			}
 		}
 	}
-}
-
-type event struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
 }
 
 // describe tells an event's type and object, and whether it is the bookmark that ends a list.
@@ -384,23 +373,21 @@ func describe(raw json.RawMessage) (kind, key string, initial bool) {
 
 // merge is what a watcher would see that slept over the first: an object that was added and changed is added.
 func merge(first, second json.RawMessage) json.RawMessage {
-	var a, b event
-	if first == nil || json.Unmarshal(first, &a) != nil || json.Unmarshal(second, &b) != nil || a.Type != "ADDED" ||
-		b.Type != "MODIFIED" {
-		return second
+	const kind = `{"type":"%s",` // how an API server begins an event
+	added, modified := fmt.Appendf(nil, kind, "ADDED"), fmt.Appendf(nil, kind, "MODIFIED")
+	if rest, ok := bytes.CutPrefix(second, modified); ok && bytes.HasPrefix(first, added) {
+		return slices.Concat(added, rest)
 	}
-	b.Type = "ADDED"
-	out, err := json.Marshal(b)
-	if err != nil {
-		return second
-	}
-	return out
+	return second
 }
 
 // refuse answers as an API server does.
 func refuse(w http.ResponseWriter, code int) {
 	reasons := map[int]string{409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 504: "Timeout"}
 	w.Header().Set("Content-Type", "application/json")
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.WriteHeader(code)
 	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
 		`"message":"the referee says so","reason":%q,"code":%d}`, reasons[code], code)

@@ -51,15 +51,10 @@ func (w *world) rate(p float64, v verdict) func(request) verdict {
 	}
 }
 
-func watched(resources ...string) func(request) bool {
-	return func(q request) bool { return slices.Contains(resources, q.Resource) }
-}
-
 func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 	return func(*world, int, *rand.Rand) *faults {
-		ours := watched("nodes", "leases", "volumeattachments", "pods")
 		return &faults{watch: func(q request) stream {
-			if ours(q) {
+			if slices.Contains([]string{"nodes", "leases", "volumeattachments", "pods"}, q.Resource) {
 				return st
 			}
 			return stream{}
@@ -257,7 +252,7 @@ var table = []row{
 		}},
 	{name: "429", what: "20 % of requests are refused with 429, Retry-After 1", runs: fixed(3), brief: []int{0},
 		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests, Retry: "1"})}
+			return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests})}
 		}},
 	{name: "500", what: "30 % of requests are refused with 500", runs: fixed(3),
 		make: func(w *world, _ int, _ *rand.Rand) *faults {

@@ -28,32 +28,22 @@ type faults struct {
 	back    bool                              // the machine comes back by itself: pods need not move
 
 	w      *world
-	mu     sync.Mutex // guards writes
-	writes int
+	writes atomic.Int64
 }
 
 // decide counts a request and says what becomes of it.
 func (f *faults) decide(q request) verdict {
-	f.mu.Lock()
 	if q.Write {
-		f.writes++
-		q.N = f.writes
+		q.N = int(f.writes.Add(1))
 	}
-	f.mu.Unlock()
 	if f.request == nil {
 		return verdict{}
 	}
 	v := f.request(q)
 	if v.Before != nil || v.After != nil || v.Hold > 0 || v.Drop || v.Code != 0 || v.Lose || v.Slow > 0 {
-		f.w.hit()
+		f.w.hits.Add(1)
 	}
 	return v
-}
-
-func (f *faults) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.writes
 }
 
 // run is one fence.
@@ -72,7 +62,7 @@ func (r *run) perturbDevice() {
 	r.machine.SetFaults(func() datacenter.Fault {
 		fault := r.f.device(int(requests.Add(1)))
 		if fault != (datacenter.Fault{}) {
-			r.w.hit()
+			r.w.hits.Add(1)
 		}
 		return fault
 	})
@@ -93,11 +83,9 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	began := time.Now()
 	f.w = w
 	w.mu.Lock()
-	w.rng, w.hits = rng, 0
+	w.rng = rng
 	w.mu.Unlock()
-	if f.request == nil {
-		f.request = func(request) verdict { return verdict{} }
-	}
+	w.hits.Store(0)
 	if err := w.forget(); err != nil {
 		return out, err
 	}
@@ -166,7 +154,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	}
 	end()
 	wg.Wait()
-	out.Writes = f.count()
+	out.Writes = int(f.writes.Load())
 	w.faults.Store(nil)
 	r.machine.SetFault(datacenter.Fault{})
 	for _, s := range w.slots {
@@ -186,9 +174,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	for _, s := range w.slots {
 		s.stop()
 	}
-	w.mu.Lock()
-	out.Faults = w.hits
-	w.mu.Unlock()
+	out.Faults = int(w.hits.Load())
 	if err := w.collect(ctx, &a); err != nil {
 		return out, err
 	}

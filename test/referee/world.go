@@ -41,9 +41,10 @@ type world struct {
 	faults  atomic.Pointer[faults] // nil: none
 	accounts
 
-	mu   sync.Mutex // guards the rest
-	rng  *rand.Rand
-	hits int
+	hits atomic.Int64 // faults that were injected
+
+	mu  sync.Mutex // guards the rest
+	rng *rand.Rand
 }
 
 // chance draws; safe for concurrent use.
@@ -57,13 +58,6 @@ func (w *world) intn(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rng.IntN(n)
-}
-
-// hit counts a fault that was injected.
-func (w *world) hit() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.hits++
 }
 
 const (
