@@ -29,14 +29,13 @@ func (w *World) claimOf(n *corev1.Node) taint.Claim {
 }
 
 // believe is which machine a node is, by a cache of the others.
-func (p *Process) believe(n *corev1.Node, healthy bool) taint.Belief {
+func (p *Process) believe(n *corev1.Node, rec *taint.Record, healthy bool) taint.Belief {
 	w := p.w
 	var all []taint.Claim
 	for _, o := range w.api.asOf(w.now.Add(-w.lag())).nodes {
 		all = append(all, w.claimOf(o))
 	}
 	mine := w.claimOf(n)
-	rec, _ := taint.RecordOf(n)
 	return taint.DecideMachine(
 		taint.Identity{Claim: mine, Clash: taint.NewClaims(all).FindClash(mine), Record: rec, Healthy: healthy})
 }
@@ -59,7 +58,7 @@ type led struct {
 
 // ledBy is whom a look leads to.
 func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
-	b := k.believe(node, false)
+	b := k.believe(node, l.Record, false)
 	out := led{mode: fence.ChosenMode{Mode: k.m.mode}.LoweredBy(node.Annotations).Mode, why: "no provider"}
 	switch {
 	case b.Refused != "":
@@ -126,7 +125,7 @@ func (k *worker) pin(n *corev1.Node) {
 		return
 	}
 	k.pinSeen = n.ResourceVersion
-	b := k.believe(n, true)
+	b := k.believe(n, k.told.Record, true)
 	if b.Pin == "" {
 		return
 	}

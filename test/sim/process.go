@@ -233,7 +233,10 @@ func (k *worker) watch() {
 	if w.down || n == nil || k.busy {
 		return
 	}
-	l := taint.NewLook(n, lease, taint.DefaultKey, k.now(), k.now())
+	l := k.told // hear made it of this Node
+	if l.Sent, l.Got = k.now(), k.now(); lease != nil {
+		l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, taint.LeaseDuration(lease)
+	}
 	v := k.fleet.View(k.m.name, k.now())
 	if w.pool != nil {
 		k.course.Apply(k.now(), &k.fleet, decide.StorageReported{Policies: w.policies(), Health: k.storage(k.m.name)})
