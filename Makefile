@@ -8,7 +8,7 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
 # The longest first: most tests wait for much of their time, and so three packages run at a time.
-packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/explore$$')
+packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v '/test/sim$$')
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
 tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons text \
@@ -39,12 +39,12 @@ gotestsum:
 	@$(GO) build -C test/gotestsum -o ../../bin/gotestsum gotest.tools/gotestsum
 	@$(GO) build -o bin/verdict ./test/verdict
 
-# Without the race detector for simulation and exploration: their histories start no goroutines and share nothing, and ten times as many fit.
+# Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane helm
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
 	@$(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
-	@$(call tests,sim,$(SKIPS)) --packages "./test/sim ./test/explore" -- -p 1 -timeout 75m $(TESTFLAGS)
+	@$(call tests,sim,$(SKIPS)) --packages "./test/sim" -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
 
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
@@ -67,11 +67,11 @@ e2e: controlplane gotestsum ## whole stories on real nodes (containerd, runc, CN
 timeline: controlplane ## Longhorn's document by Kubernetes' own times on such nodes, to its end: a quarter of an hour
 	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(GO) test -count=1 -timeout 40m -v -run '^TestTimeline$$' ./test/e2e
 
-sim: ## the simulation alone: SEEDS histories (1,000,000), from the seed FROM on
-	$(GO) test -count=1 -timeout 0 $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0)
+sim: ## the simulation alone: SEEDS histories (1,000,000) from the seed FROM on, and SEARCHED (100,000) that look for new orders of decisions; prints cluster-years per day
+	$(GO) test -count=1 -timeout 0 -v -run '^(TestHistories|TestSearch)$$' $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0) -sim.searched=$(or $(SEARCHED),100000)
 
-explore: ## every interleaving of a small world, up to a bound of 10 minutes and 6 GiB
-	$(GO) test -count=1 -timeout 20m -v $(TESTFLAGS) ./test/explore -explore.time 10m -explore.memory 5500000000
+explore: ## every history of a small cluster with one fault, and those with two, nearest first, for 10 minutes
+	$(GO) test -count=1 -timeout 30m -v -run '^(TestExplore|TestCounterExample)$$' $(TESTFLAGS) ./test/sim -sim.explore=10m
 
 mutants: controlplane ## changes the source in one place at a time, each of which a test must notice: without SEED those of test/mutants/protocol.txt; SEED=n draws 300 generated ones; MUTANTSFLAGS="-only REGEXP -count N -time 10m"
 	$(GO) run ./test/mutants $(if $(SEED),-seed $(SEED),) $(MUTANTSFLAGS)

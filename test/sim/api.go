@@ -105,6 +105,9 @@ func (s *server) asOf(t time.Time) *state {
 
 // commit makes what was written visible, and wakes who watches it.
 func (s *server) commit(k kind) {
+	if k != leases {
+		s.w.steps++
+	}
 	s.at = s.w.now
 	s.changed[k] = s.w.now
 	s.past = append(s.past, s.state)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,7 @@ import (
 // hints are what a history has of lines to nodes and of polls. They have a generator of their own: what it draws
 // changes no other draw, and a history that has neither is what it was.
 type hints struct {
-	rng   *rand.Rand
+	dice
 	lines bool
 	poll  time.Duration     // between two questions to one device; 0: none is polled
 	apart map[*machine]bool // whom the leader does not reach, though the API server is reached by both
@@ -26,9 +25,9 @@ type hints struct {
 // lineGone is how long a line needs to tell that nobody answers, at least and at most.
 const lineGone, lineGoneMost = 2 * time.Second, 3250 * time.Millisecond
 
-func drawHints(seed uint64, scenario Scenario) hints {
-	r := rand.New(rand.NewPCG(seed, 0x68696e7473))
-	h := hints{rng: r, lines: r.IntN(3) == 0, apart: map[*machine]bool{}}
+func drawHints(s *script, seed uint64, scenario Scenario) hints {
+	r := newDice(s, seed, 0x68696e7473)
+	h := hints{dice: r, lines: r.IntN(3) == 0, apart: map[*machine]bool{}}
 	if r.IntN(3) == 0 {
 		h.poll = []time.Duration{2 * time.Second, 5 * time.Second, 15 * time.Second}[r.IntN(3)]
 	}
@@ -38,10 +37,6 @@ func drawHints(seed uint64, scenario Scenario) hints {
 	return h
 }
 
-func (h *hints) between(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(h.rng.Float64()*float64(hi-lo))
-}
-
 // partitions break lines while all that they go to is well: of one node, of some, or of all; for longer than a line
 // needs, or not.
 func (w *World) partitions(end time.Time) {
@@ -49,11 +44,11 @@ func (w *World) partitions(end time.Time) {
 	if !h.lines {
 		return
 	}
-	for range h.rng.IntN(4) {
+	for range h.IntN(4) {
 		var cut []*machine
-		share := []float64{0.3, 0.7, 1}[h.rng.IntN(3)]
+		share := []float64{0.3, 0.7, 1}[h.IntN(3)]
 		for _, m := range w.machines {
-			if h.rng.Float64() < share {
+			if h.chance(share) {
 				cut = append(cut, m)
 			}
 		}
@@ -108,7 +103,7 @@ func (k *worker) poll(n *corev1.Node, l taint.Look) {
 	if len(by.to) == 0 || by.mode == fence.Disabled {
 		return
 	}
-	d := by.to[w.hints.rng.IntN(len(by.to))]
+	d := by.to[w.hints.IntN(len(by.to))]
 	k.polling, k.pollDue = true, w.now.Add(w.hints.poll)
 	life := k.life
 	w.askOne(k.m, d, k.now, func(a providers.Answer, _, _ bool) {

@@ -52,7 +52,7 @@ func (k *kubelet) send(do func()) {
 
 func (m *machine) startKubelet() {
 	w := m.w
-	k := &kubelet{m: m, starting: map[string]bool{}, ready: w.chance(0.7)}
+	k := &kubelet{m: m, starting: map[string]bool{}, ready: w.rng.usual(0.7)}
 	m.k, m.troubled = k, w.now
 	w.logf("%s: kubelet starts", m.name)
 	k.hook.k = k
@@ -347,6 +347,7 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 					w.pool.mounted(m, v)
 				}
 			}
+			w.steps++
 			w.check.writers()
 			k.admit(p, again)
 		})
@@ -393,6 +394,7 @@ func (k *kubelet) start(p *corev1.Pod) {
 	w, m, uid := k.m.w, k.m, string(p.UID)
 	w.logf("%s: %s (%s) runs", m.name, p.Name, uid)
 	m.running = append(slices.Clone(m.running), &container{name: p.Name, uid: uid, volumes: volumesOf(p)})
+	w.steps++
 	w.check.started(m, p)
 	var was corev1.PodPhase
 	if live := w.api.pod(p.Name); live != nil {

@@ -105,7 +105,7 @@ func (m *machine) cutPower(why string) {
 		m.w.count("one device down")
 	}
 	for _, p := range m.w.procs {
-		if m.w.limits.events && (m.device || m.second) && m.w.chance(0.8) {
+		if m.w.limits.events && (m.device || m.second) && m.w.rng.usual(0.8) {
 			p.deviceEvent(m.name)
 		}
 	}
@@ -295,10 +295,10 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 	case !m.power:
 		obs.State = providers.PowerOff
 	}
-	if w.calm || !w.chance(w.limits.bmcTrouble) {
+	if w.calm {
 		return obs, nil
 	}
-	switch w.rng.IntN(6) {
+	switch w.rng.oneOf(w.limits.bmcTrouble, 6) {
 	case 0:
 		return providers.Observation{}, fmt.Errorf("asking: %w", providers.ErrUnreachable)
 	case 1:

@@ -59,11 +59,12 @@ type Process struct {
 // worker is a process' work on one node.
 type worker struct {
 	*Process
-	m      *machine
-	course recording.Recorder
-	next   action.Decision // that is carried out now
-	led    led             // whom the last look leads to
-	looked *corev1.Node
+	m       *machine
+	course  recording.Recorder
+	next    action.Decision // that is carried out now
+	decided decision        // the one before
+	led     led             // whom the last look leads to
+	looked  *corev1.Node
 
 	busy   bool                   // in the middle of a step
 	spent  bool                   // the last look: a wait or a failed read came after it
@@ -143,7 +144,8 @@ func (p *Process) may() bool {
 	if p.w.leader == p.index {
 		return true
 	}
-	if p.leading && !p.w.calm && p.w.chance(0.7) {
+	// in the small world it goes on for a while
+	if p.leading && !p.w.calm && (p.w.Small != nil && p.w.now.Sub(p.w.deposed) < staleFor || p.w.chance(0.7)) {
 		p.w.count("stale leader acts")
 		return true
 	}
@@ -163,7 +165,7 @@ func (p *Process) call(do func() error, then func(error)) {
 	}
 	there, back, life := w.latency()+w.limits.api/2+p.heldUp, w.latency()+w.limits.api/2, p.life
 	p.heldUp = 0
-	lost, unheard := w.down || !w.calm && w.chance(0.01), !w.calm && w.chance(0.01)
+	lost, unheard := w.down || !w.calm && w.rng.rare(0.01), !w.calm && w.rng.rare(0.01)
 	answered := false
 	answer := func(err error) {
 		if !answered {
@@ -308,6 +310,7 @@ func (k *worker) advance() {
 	if k.spent {
 		w.fail("look", "%s of %s after a wait, on the look before it", action.Name(d.Action), k.m.name)
 	}
+	k.cover(d)
 	w.logf("%s: %s: %s %s %s", k.name, k.m.name, action.Name(d.Action), d.Reason, d.Detail)
 	for _, n := range d.Notes {
 		w.count(string(n.Why))
@@ -1219,7 +1222,7 @@ func (w *World) elect(old *Process) {
 	if w.leader != old.index {
 		return
 	}
-	w.leader = -1
+	w.leader, w.deposed = -1, w.now
 	w.after(w.between(500*time.Millisecond, 6*time.Second), func() {
 		if w.leader >= 0 {
 			return

@@ -18,6 +18,7 @@ func (w *World) receive(by, verb, object string, body any) {
 	if w.received == nil {
 		w.received = fnv.New64a()
 	}
+	w.steps++
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // all bodies are ours

@@ -29,6 +29,9 @@ func (w *World) drawRules() {
 	if w.Scenario.ruled() {
 		w.rules = rules{words: w.chance(0.3), cordoned: w.chance(0.5), modes: w.chance(0.2)}
 	}
+	if w.Small != nil {
+		w.mode, w.rules = w.Small.Mode, rules{words: true}
+	}
 	for _, m := range w.machines {
 		m.mode = w.mode
 		if w.rules.modes {

@@ -12,6 +12,9 @@
 // storm guard's limits are kept where several nodes fall silent (storm.go). Beside the devices' own word lines that
 // break and polls begin fences, rightly and falsely (hints.go).
 //
+// Three searches use this world: seeds, the systematic exploration of a small cluster (explore.go), and changes of the
+// histories that came by decisions in a new order (search.go).
+//
 // Some processes are suspended with their machines, and go on with a monotonic clock that had stopped.
 //
 // What is left out of the model, so that nobody reads more into it: gateways before many devices, the guard's
@@ -22,7 +25,6 @@ package sim
 import (
 	"fmt"
 	"hash"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -48,9 +50,9 @@ const (
 )
 
 // String names the scenario in a history.
-func (s Scenario) String() string {
-	return [...]string{"hooked", "held", "lying", "bare", "accepting", "cut"}[s]
-}
+func (s Scenario) String() string { return scenarioNames[s] }
+
+var scenarioNames = []string{"hooked", "held", "lying", "bare", "accepting", "cut"}
 
 // ScenarioOf spreads the seeds over the scenarios that must hold.
 func ScenarioOf(seed uint64) Scenario {
@@ -83,6 +85,9 @@ type Options struct {
 	Trace    bool // keep the history's lines; slow
 	// Unchecked leaves out the last check of power actions: unsafe, and the checker must say so.
 	Unchecked bool
+	// Small replaces what the seed draws by a small world without faults; nil: the seed's.
+	Small *Small
+	Edits Edits
 	// Tape takes each line of the recording that the process of that name writes; nil: none does.
 	Tape func(process string, line []byte)
 }
@@ -94,23 +99,32 @@ type Result struct {
 	Stats     map[string]int // how often each path was taken
 	History   []string       // with Trace
 	Received  uint64         // hash of what controllers sent to the API server and to devices
+	Drawn     int            // how many draws may be edited
+	Span      time.Duration  // how long it took, by its own clocks
+	draws     []draw         // in a small world
+
+	transitions map[transition]struct{}
 }
 
 // World is one history in progress.
 type World struct {
 	Options
-	rng *rand.Rand
+	rng dice
 	now time.Time
 
 	received hash.Hash64 // nil: nothing yet
 
 	queue  queue
 	events int
+	steps  int  // what arrived, was written and was started
+	seen   int  // of these, when the last moment was explored
+	failed bool // the failure of a small world happened
 
 	api        *server
 	machines   []*machine
 	procs      []*Process
-	leader     int // index of the process that holds the leader's lease; -1 none
+	leader     int       // index of the process that holds the leader's lease; -1 none
+	deposed    time.Time // when the last one lost it
 	stock      []*controller
 	detach     *controller
 	ids        []identity
@@ -134,6 +148,8 @@ type World struct {
 	made   int  // names UIDs and fences
 	stats  map[string]int
 	lines  []string
+
+	transitions map[transition]struct{}
 }
 
 // limits are the settings that one history draws for itself.
@@ -162,9 +178,10 @@ const maxEvents = 150_000
 
 // Run plays one history to its end.
 func Run(o Options) (res Result) {
+	s := &script{plain: o.Small != nil, edits: o.Edits}
 	w := &World{
-		Options: o, rng: rand.New(rand.NewPCG(o.Seed, 0x666f726365)), now: epoch, leader: -1, stats: map[string]int{},
-		truth: map[proofKey]bool{}, saying: map[[2]string]*word{},
+		Options: o, rng: newDice(s, o.Seed, 0x666f726365), now: epoch, leader: -1, stats: map[string]int{},
+		truth: map[proofKey]bool{}, saying: map[[2]string]*word{}, transitions: map[transition]struct{}{},
 	}
 	w.check.w = w
 	defer func() {
@@ -177,6 +194,8 @@ func Run(o Options) (res Result) {
 			panic(v)
 		}
 		res.Events, res.Stats, res.History = w.events, w.stats, w.lines
+		res.Drawn, res.draws = s.made, s.draws
+		res.Span, res.transitions = w.now.Sub(epoch), w.transitions
 		if w.received != nil {
 			res.Received = w.received.Sum64()
 		}
@@ -195,9 +214,15 @@ func (w *World) play() {
 	if w.Scenario == Cut {
 		end = end.Add(6 * time.Minute)
 	}
-	w.scheduleFaults(end)
+	if w.Small != nil {
+		end = w.now.Add(w.Small.Span)
+		w.after(2*time.Second, w.Small.begin(w))
+	} else {
+		w.scheduleFaults(end)
+	}
 	w.until(end)
 	w.logf("--- calm")
+	w.rng.over = true
 	w.calmDown()
 	for deadline := w.now.Add(20 * time.Minute); ; {
 		w.until(w.now.Add(10 * time.Second))
@@ -221,7 +246,9 @@ func (w *World) until(t time.Time) {
 		if w.events > maxEvents {
 			w.fail("livelock", "more than %d events", maxEvents)
 		}
-		e.do()
+		if e.do(); w.failed && !w.calm {
+			w.explored()
+		}
 	}
 	w.now = t
 }
@@ -267,15 +294,15 @@ func (w *World) id(prefix string) string {
 	return fmt.Sprintf("%s%d", prefix, w.made)
 }
 
-func (w *World) chance(p float64) bool { return w.rng.Float64() < p }
+func (w *World) chance(p float64) bool { return w.rng.chance(p) }
 
-func (w *World) between(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(w.rng.Float64()*float64(hi-lo))
-}
+func (w *World) between(lo, hi time.Duration) time.Duration { return w.rng.between(lo, hi) }
 
 // latency is how long one message takes: mostly short, now and then long enough to outlive a proof.
 func (w *World) latency() time.Duration {
 	switch {
+	case w.failed && !w.calm:
+		return messages[w.rng.step(len(messages))]
 	case !w.calm && w.chance(w.limits.slow/8):
 		return w.between(2*time.Second, 25*time.Second)
 	case !w.calm && w.chance(w.limits.slow):

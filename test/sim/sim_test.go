@@ -4,28 +4,32 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 )
 
 var (
 	seeds = flag.Int("sim.seeds", 0, "how many histories TestHistories plays; 0: 10,000, or 1,000 with -short or "+
 		"-race")
-	from   = flag.Uint64("sim.from", 0, "the first of them")
-	update = flag.Bool("sim.update", false, "write "+receivedFile+" from the histories that TestHistories plays")
-	one    = flag.Int64("sim.seed", -1, "play this seed only and print its history")
+	from     = flag.Uint64("sim.from", 0, "the first of them")
+	update   = flag.Bool("sim.update", false, "write "+receivedFile+" from the histories that TestHistories plays")
+	one      = flag.Int64("sim.seed", -1, "play this seed only and print its history")
+	scenario = flag.String("sim.scenario", "", "in this scenario; \"\": the seed's")
+	edits    Edits
+	searched = flag.Int("sim.searched", 1000, "how many histories TestSearch plays")
 )
+
+func init() { flag.Var(&edits, "sim.edits", "with these draws edited, as TestSearch prints them") }
 
 // TestHistories plays many histories. A failing one prints itself and how to play it again.
 func TestHistories(t *testing.T) {
 	if *one >= 0 {
-		replaySeed(t, uint64(*one))
+		o := Options{Seed: uint64(*one), Scenario: ScenarioOf(uint64(*one)), Edits: edits}
+		if i := slices.Index(scenarioNames, *scenario); i >= 0 {
+			o.Scenario = Scenario(i)
+		}
+		o.play(t)
 		return
 	}
 	n := *seeds
@@ -35,26 +39,68 @@ func TestHistories(t *testing.T) {
 			n = 1_000
 		}
 	}
-	begin := time.Now()
-	stats, events, failed, received := playAll(*from, uint64(n), ScenarioOf)
-	if len(failed) == 0 {
-		sameReceived(t, *from, received)
+	tally := playSeeds(*from, uint64(n), ScenarioOf)
+	if len(tally.Failed) == 0 {
+		sameReceived(t, *from, tally.Received)
 	}
-	for _, s := range slices.Sorted(maps.Keys(stats)) {
-		t.Logf("%8d  %s", stats[s], s)
+	for _, s := range slices.Sorted(maps.Keys(tally.Stats)) {
+		t.Logf("%8d  %s", tally.Stats[s], s)
 	}
-	t.Logf("%d histories, %d events, %s", n, events, time.Since(begin).Round(time.Millisecond))
-	if len(failed) == 0 {
+	t.Logf("%s", tally)
+	tally.report(t)
+}
+
+// report tells of the histories that broke an invariant, and plays the first again.
+func (y *Tally) report(t *testing.T) {
+	t.Helper()
+	if len(y.Failed) == 0 {
 		return
 	}
-	t.Errorf("%d of %d histories broke an invariant", len(failed), n)
+	t.Errorf("%d of %d histories broke an invariant", len(y.Failed), y.Histories)
 	shown := map[string]int{}
-	for _, f := range failed {
+	for _, f := range y.Failed {
 		if shown[f.v.Invariant]++; shown[f.v.Invariant] <= 5 {
-			t.Logf("seed %d (%s): %v", f.seed, ScenarioOf(f.seed), f.v)
+			t.Logf("%s: %v", f.replay(), f.v)
 		}
 	}
-	replaySeed(t, failed[0].seed)
+	y.Failed[0].play(t)
+}
+
+// replay is what plays a history again.
+func (o Options) replay() string {
+	s := fmt.Sprintf("-sim.seed=%d -sim.scenario=%s", o.Seed, o.Scenario)
+	if len(o.Edits) > 0 {
+		s += " -sim.edits=" + o.Edits.String()
+	}
+	return s
+}
+
+// play plays a history and prints it.
+func (o Options) play(t *testing.T) {
+	t.Helper()
+	o.Trace = true
+	r := Run(o)
+	fmt.Println(r.Text())
+	if r.Violation != nil {
+		t.Errorf("%v\nreplay: go test ./test/sim -run TestHistories %s", r.Violation, o.replay())
+	}
+}
+
+// TestSearch plays histories, and changes of those that came by decisions in an order that none before had.
+func TestSearch(t *testing.T) {
+	n := *searched
+	if testing.Short() || race {
+		n = min(n, 100)
+	}
+	s := newSearch(*from)
+	s.Play(n/3, n, []Scenario{Hooked, Held, Lying, Cut, Accepting})
+	t.Logf("%s", s.Tally)
+	more := len(s.Transitions) - s.bySeeds
+	t.Logf("%d transitions by %d seeds, %d more by changes; a corpus of %d histories", s.bySeeds, n/3, more,
+		len(s.corpus))
+	if s.report(t); more == 0 {
+		t.Error("no change of a history came by a new transition")
+	}
 }
 
 // TestBareNodesAreFoundOut plays histories that the design calls unsafe: no hook, and machines that boot by themselves
@@ -65,9 +111,9 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 	}
 	const histories, step = 10_000, 500
 	for first := uint64(0); first < histories; first += step {
-		_, _, failed := playMany(first, step, func(uint64) Scenario { return Bare })
+		failed := playSeeds(first, step, func(uint64) Scenario { return Bare }).Failed
 		if i := slices.IndexFunc(failed, func(f failure) bool { return f.v.Invariant == "10" }); i >= 0 {
-			t.Logf("history %d runs something twice", failed[i].seed)
+			t.Logf("history %d runs something twice", failed[i].Seed)
 			return // one is enough
 		}
 	}
@@ -101,13 +147,8 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	if testing.Short() || race {
 		n = 300
 	}
-	stats, _, failed := playMany(0, n, func(uint64) Scenario { return Accepting })
-	for i, f := range failed {
-		if t.Errorf("seed %d: %v", f.seed, f.v); i == 4 {
-			break
-		}
-	}
-	t.Logf("%d of %d histories broke another invariant", len(failed), n)
+	tally := playSeeds(0, n, func(uint64) Scenario { return Accepting })
+	tally.report(t)
 	for _, path := range []string{
 		"AnnouncePolicy", "ended by a policy", "accepted double", "RemoveMark Done Evicted", "attachment deleted",
 		"accepted second writer", "cleared by a policy",
@@ -115,7 +156,7 @@ func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 		"PolicyTimedOut",
 		"second writer by a storage that lies", "all nodes but one cut off", "aside: PolicyWaits",
 	} {
-		if stats[path] == 0 {
+		if tally.Stats[path] == 0 {
 			t.Errorf("no history came by %q", path)
 		}
 	}
@@ -132,14 +173,11 @@ func TestPowerOns(t *testing.T) {
 		"FencedAgainStaysOff Done Evicted", "answer to a power-on lost", "powered on again",
 	}
 	for first := uint64(0); first < n || len(missing) > 0 && first < most; first += 100 {
-		stats, _, failed := playMany(first, 100, func(uint64) Scenario { return Cut })
-		for _, f := range failed {
-			t.Errorf("seed %d: %v", f.seed, f.v)
-		}
-		if len(failed) > 0 {
+		tally := playSeeds(first, 100, func(uint64) Scenario { return Cut })
+		if tally.report(t); t.Failed() {
 			return
 		}
-		missing = slices.DeleteFunc(missing, func(path string) bool { return stats[path] > 0 })
+		missing = slices.DeleteFunc(missing, func(path string) bool { return tally.Stats[path] > 0 })
 	}
 	for _, path := range missing {
 		t.Errorf("no history of %d came by %q", most, path)
@@ -148,7 +186,7 @@ func TestPowerOns(t *testing.T) {
 
 // TestPathsAreTaken holds that the histories reach what they are there to judge.
 func TestPathsAreTaken(t *testing.T) {
-	stats, _, _ := playMany(0, 2400, ScenarioOf)
+	tally := playSeeds(0, 2400, ScenarioOf)
 	for _, path := range []string{
 		"SetMark Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
 		"tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
@@ -185,7 +223,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"line broke, and the machine runs",
 		"poll says Off, and the machine runs", "polled, alive, and its device lies",
 	} {
-		if stats[path] == 0 {
+		if tally.Stats[path] == 0 {
 			t.Errorf("no history came by %q", path)
 		}
 	}
@@ -194,74 +232,20 @@ func TestPathsAreTaken(t *testing.T) {
 // TestSameSeedSameHistory holds that a failure can be played again.
 func TestSameSeedSameHistory(t *testing.T) {
 	for seed := range uint64(20) {
-		a := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
-		b := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
+		o := Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true}
+		a, b := Run(o), Run(o)
 		if a.Text() != b.Text() || a.Events != b.Events {
 			t.Fatalf("seed %d: two different histories", seed)
 		}
-	}
-}
-
-type failure struct {
-	seed uint64
-	v    *Violation
-}
-
-// enough failures are no news any more.
-const enough = 20
-
-// playMany is playAll without the hashes.
-func playMany(first, n uint64, scenario func(uint64) Scenario) (stats map[string]int, events int, failed []failure) {
-	stats, events, failed, _ = playAll(first, n, scenario)
-	return stats, events, failed
-}
-
-// playAll plays the seeds on all processors, until enough fail, and returns the failures in the order of their seeds,
-// and what was received in each history.
-func playAll(
-	first, n uint64, scenario func(uint64) Scenario,
-) (stats map[string]int, events int, failed []failure, received []uint64) {
-	received = make([]uint64, n)
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a history is small and short-lived
-	stats = map[string]int{}
-	var next atomic.Uint64
-	var mu sync.Mutex // guards stats, events, failed
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				over := len(failed) >= enough
-				mu.Unlock()
-				i := next.Add(1) - 1
-				if i >= n || over {
-					return
-				}
-				r := Run(Options{Seed: first + i, Scenario: scenario(first + i)})
-				mu.Lock()
-				events += r.Events
-				received[i] = r.Received
-				for k, v := range r.Stats {
-					stats[k] += v
-				}
-				if r.Violation != nil {
-					failed = append(failed, failure{first + i, r.Violation})
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	slices.SortFunc(failed, func(a, b failure) int { return int(int64(a.seed) - int64(b.seed)) })
-	return stats, events, failed, received
-}
-
-func replaySeed(t *testing.T, seed uint64) {
-	t.Helper()
-	r := Run(Options{Seed: seed, Scenario: ScenarioOf(seed), Trace: true})
-	fmt.Println(r.Text())
-	if r.Violation != nil {
-		t.Errorf("seed %d (%s): %v\nreplay: go test ./test/sim -run TestHistories -sim.seed=%d", seed, ScenarioOf(seed),
-			r.Violation, seed)
+		if err := o.Edits.Set("300:1,20:1,2:3"); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.Edits.String(); got != "2:3,20:1,300:1" {
+			t.Errorf("got edits %s, want them in the order of their places", got)
+		}
+		c, d := Run(o), Run(o)
+		if c.Text() != d.Text() || c.Text() == a.Text() {
+			t.Fatalf("seed %d: edits make two different histories, or none", seed)
+		}
 	}
 }

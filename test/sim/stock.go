@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -326,8 +325,8 @@ func (c *controller) later(d time.Duration) {
 
 // drawSkew draws how far the controller-manager's clock is ahead of ours: in half of the histories it is not. It has a
 // generator of its own: what it draws changes no other draw.
-func drawSkew(seed uint64) time.Duration {
-	r := rand.New(rand.NewPCG(seed, 0x736b6577))
+func drawSkew(d *script, seed uint64) time.Duration {
+	r := newDice(d, seed, 0x736b6577)
 	if r.IntN(2) == 0 {
 		return 0
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,14 +29,14 @@ type storm struct {
 	after   fence.PostFence
 }
 
-func drawStorm(seed uint64, scenario Scenario) storm {
-	r := rand.New(rand.NewPCG(seed, 0x73746f726d))
+func drawStorm(d *script, seed uint64, scenario Scenario) storm {
+	r := newDice(d, seed, 0x73746f726d)
 	s := storm{limits: fleet.Limits{
 		MaxPowerOffs: fleet.Amount{Number: 1 + r.IntN(2)},
 		MinHealthy:   fleet.Amount{Number: []int{0, 1, 2, 2}[r.IntN(4)]},
 		CoolDown:     time.Duration(r.IntN(20)) * time.Second,
 	}}
-	if a := rand.New(rand.NewPCG(seed, 0x6166746572)); a.IntN(3) > 0 {
+	if a := newDice(d, seed, 0x6166746572); a.IntN(3) > 0 {
 		s.after = fence.PostFence{
 			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3),
 			Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],

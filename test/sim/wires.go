@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/forcefence/forcefence/taint"
@@ -15,19 +14,13 @@ const actDeadline = 5 * time.Second
 var errNotSent = errors.New("nothing was sent")
 
 // wires draws how long power actions take. It has a generator of its own.
-type wires struct{ rng *rand.Rand }
-
-func newWires(seed uint64) wires { return wires{rand.New(rand.NewPCG(seed, 0x7769726573))} }
-
-func (x wires) between(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(x.rng.Float64()*float64(hi-lo))
-}
+type wires struct{ dice }
 
 // busy is how long a provider needs before it asks for the last check: its turn, the machine's identity, a failed
 // attempt. The process may be stopped in the middle of it, until another leads.
 func (x wires) busy(k *worker) time.Duration {
 	d, held := x.held(k, 0.5, 10*time.Second, "power action held up before its last check")
-	if stopped := x.between(5*time.Second, 25*time.Second); held && x.rng.Float64() < 0.2 {
+	if stopped := x.between(5*time.Second, 25*time.Second); held && x.chance(0.2) {
 		k.w.after(x.between(0, d), func() { k.pause(stopped) })
 	}
 	return d
@@ -41,13 +34,16 @@ func (x wires) way(k *worker) time.Duration {
 
 // held is a moment, or with that chance up to the longest time. In that time the node may come back.
 func (x wires) held(k *worker, chance float64, longest time.Duration, what string) (d time.Duration, held bool) {
-	w := k.w
-	if w.calm || x.rng.Float64() >= chance {
+	w, share := k.w, 0.0
+	if !w.calm {
+		share = x.share(chance)
+	}
+	if share == 0 {
 		return x.between(time.Millisecond, 25*time.Millisecond), false
 	}
 	w.count(what)
-	d = x.between(0, longest)
-	if x.rng.Float64() < 0.4 {
+	d = time.Duration(share * float64(longest))
+	if x.usual(0.4) { // and meanwhile the node is back
 		w.after(x.between(0, d), func() { w.heal(k.m) })
 	}
 	return d, true

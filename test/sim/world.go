@@ -28,8 +28,9 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
-	w.storm, w.hints, w.wires = drawStorm(w.Seed, w.Scenario), drawHints(w.Seed, w.Scenario), newWires(w.Seed)
-	w.skew = drawSkew(w.Seed)
+	w.storm, w.hints, w.wires = drawStorm(w.rng.script, w.Seed, w.Scenario), drawHints(w.rng.script, w.Seed, w.Scenario),
+		wires{newDice(w.rng.script, w.Seed, 0x7769726573)}
+	w.skew = drawSkew(w.rng.script, w.Seed)
 	if w.Scenario == Cut {
 		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
 		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
@@ -45,6 +46,9 @@ func (w *World) build() {
 		w.limits.device = []time.Duration{4400, 4700, 4900}[w.Seed/8%3] * time.Millisecond
 	}
 	w.limits.overtime = w.Seed%7 == 3 // drawn, it would change what all other histories draw
+	if w.Small != nil {
+		w.Small.build(w)
+	}
 	w.check.begin()
 	w.api = &server{w: w, maintenance: map[string]*coordinationv1.Lease{}}
 	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
@@ -321,7 +325,7 @@ func (w *World) reboot(m *machine) {
 
 // jolt is a fault right at an act of ours: that is where the races are.
 func (w *World) jolt(p *Process, m *machine) {
-	if w.calm || !w.chance(w.limits.jolt) {
+	if w.calm || w.Small != nil || !w.chance(w.limits.jolt) {
 		return
 	}
 	d := w.between(0, 50*time.Millisecond)
@@ -365,7 +369,7 @@ func (w *World) jolt(p *Process, m *machine) {
 // holdUp keeps a tombstone on its way until its node may have come back and been let go: the worst moment for it to
 // land.
 func (w *World) holdUp(p *Process, m *machine) {
-	if w.calm || !w.chance(0.3) {
+	if w.calm || !w.rng.rare(0.3) {
 		return
 	}
 	w.count("tombstone held up")
