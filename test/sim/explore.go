@@ -19,8 +19,8 @@ import (
 // takes another value. Each moment at which something arrived, was written or was started is a draw as well: of what
 // may happen right there (World.explored).
 //
-// The second of two edits is a message or a moment. A history whose first edit changes nothing that is sent, or the same
-// as another's, is not followed. What needs three changes of the plain history is left to the seeds and to Search.
+// The second of two edits is a message or a moment. A history whose first edit changes nothing that is sent, or the
+// same as another's, is not followed. What needs three changes of the plain history is left to seeds and to Search.
 
 // Small is the small world of an exploration: three nodes, of which n1 fails, two StatefulSet pods with volumes and one
 // without, two controllers.
