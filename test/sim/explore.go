@@ -74,6 +74,10 @@ func (w *World) explored() {
 	may(!m.power, func() { m.powerOn("explored") })
 	may(m.power && !m.cut, func() { w.logf("%s: cut off from the API server", m.name); m.cut = true })
 	may(m.cut, func() { w.heal(m) })
+	may(!m.power || m.cut, func() {
+		w.logf("%s: a heartbeat of before arrives", m.name)
+		_ = w.api.renew(m.name, "")
+	})
 	if w.leader >= 0 {
 		p := w.procs[w.leader]
 		may(!m.power || m.cut, func() { // the next request is slow, and meanwhile the node is back
