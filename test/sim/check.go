@@ -259,9 +259,7 @@ func (c *checker) sentNotReady(g grounds, p action.Pod) {
 		c.w.fail("1", "%s on %s, and the last answer is %s", what, g.look.Name, g.answer.State)
 	}
 	c.proof(g, what)
-	if l := g.look; l.IsReady() || l.IsAliveSince(l.Record) {
-		c.w.fail("1", "%s on %s, which shows life", what, l.Name)
-	}
+	c.lifeless(g.look, what)
 }
 
 // notReady holds that no pod of a machine that runs loses Ready, but where the machine was started since it was proven
@@ -285,6 +283,14 @@ func (c *checker) sent(g grounds, p action.Pod) {
 	}
 	c.begun(g, "tombstone of "+p.Name)
 	c.proof(g, "tombstone of "+p.Name)
+	c.lifeless(g.look, "tombstone of "+p.Name)
+}
+
+// lifeless holds that nothing is taken from a node that showed life on the look, however young the proof is.
+func (c *checker) lifeless(l taint.Look, what string) {
+	if l.IsReady() || l.IsAliveSince(l.Record) {
+		c.w.fail("life", "%s on %s, which shows life", what, l.Name)
+	}
 }
 
 // byPolicy is what holds of an act without proof: a policy that accepts duplicates is in force, and on its look the
@@ -588,6 +594,9 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 	}
 	if 2*fresh < len(w.api.nodes) && w.leader == p.index {
 		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, len(w.api.nodes))
+	}
+	if l.IsAliveSince(l.Record) {
+		w.fail("6", "%s is powered off, which shows life", l.Name)
 	}
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)

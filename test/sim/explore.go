@@ -27,14 +27,21 @@ import (
 type Small struct {
 	Mode    fence.Mode
 	Network bool          // n1 loses its network, not its power
+	Slow    bool          // messages take a while, and caches are behind
 	Span    time.Duration // until the calm; what happens then is not edited
 }
 
 // staleFor is how long a leader goes on that was replaced and did not notice.
 const staleFor = 5 * time.Second
 
-// messages are the delays that a message may have: quick, longer than a proof lasts, longer than its sender waits.
-var messages = []time.Duration{7 * time.Millisecond, 7 * time.Second, 26 * time.Second}
+// messages are the delays that a message may have: the plain one, longer than a proof lasts, longer than its sender
+// waits.
+func (s *Small) messages() [3]time.Duration {
+	if s.Slow {
+		return [3]time.Duration{400 * time.Millisecond, 7 * time.Second, 26 * time.Second}
+	}
+	return [3]time.Duration{7 * time.Millisecond, 7 * time.Second, 26 * time.Second}
+}
 
 // build replaces what seeds choose.
 func (s *Small) build(w *World) {

@@ -29,6 +29,8 @@ var worlds = []struct {
 	{"the power goes", Hooked, Small{Mode: fence.Observe, Span: 25 * time.Second}, taint.ResultEvicted},
 	{"no hook, and the power is held off", Held, Small{Mode: fence.Observe, Span: 25 * time.Second},
 		taint.ResultEvicted},
+	{"the power goes, and all is slow", Hooked, Small{Mode: fence.Observe, Slow: true, Span: 40 * time.Second},
+		taint.ResultEvicted},
 	{"the network goes", Hooked, Small{Mode: fence.Observe, Network: true, Span: 45 * time.Second}, ""},
 	{"the network goes, and the machine is powered off", Hooked,
 		Small{Mode: fence.Fence, Network: true, Span: 55 * time.Second}, taint.ResultEvicted},

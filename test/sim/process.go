@@ -366,6 +366,7 @@ func (k *worker) WriteRecord(_ context.Context, a action.WriteRecord) decide.Obs
 		w.check.names(k.grounds())
 	default:
 		w.check.proof(k.grounds(), "beginning of the eviction")
+		w.check.lifeless(l, "beginning of the eviction")
 	}
 	if why == reason.NeverOff {
 		w.check.accused(k.m, a.Record)

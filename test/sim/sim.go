@@ -302,7 +302,7 @@ func (w *World) between(lo, hi time.Duration) time.Duration { return w.rng.betwe
 func (w *World) latency() time.Duration {
 	switch {
 	case w.failed && !w.calm:
-		return messages[w.rng.step(len(messages))]
+		return w.Small.messages()[w.rng.step(3)]
 	case !w.calm && w.chance(w.limits.slow/8):
 		return w.between(2*time.Second, 25*time.Second)
 	case !w.calm && w.chance(w.limits.slow):
@@ -315,6 +315,8 @@ func (w *World) latency() time.Duration {
 // lag is how far a cache is behind.
 func (w *World) lag() time.Duration {
 	switch {
+	case w.failed && w.Small.Slow && !w.calm:
+		return 2 * time.Second
 	case !w.calm && w.chance(0.04):
 		return w.between(time.Second, 6*time.Second)
 	case !w.calm && w.chance(0.15):

@@ -369,11 +369,21 @@ func (w *World) jolt(p *Process, m *machine) {
 // holdUp keeps a tombstone on its way until its node may have come back and been let go: the worst moment for it to
 // land.
 func (w *World) holdUp(p *Process, m *machine) {
-	if w.calm || !w.rng.rare(0.3) {
+	d := time.Duration(0)
+	switch {
+	case w.calm:
+	case w.Small == nil && w.chance(0.3):
+		d = w.between(5*time.Second, 40*time.Second)
+	case w.Small != nil: // around the time at which its node is let go
+		if i := w.rng.step(25); i > 0 {
+			d = 9*time.Second + time.Duration(i)*500*time.Millisecond
+		}
+	}
+	if d == 0 {
 		return
 	}
 	w.count("tombstone held up")
-	p.heldUp = w.between(5*time.Second, 40*time.Second)
+	p.heldUp = d
 	w.after(w.between(0, 2*time.Second), func() { w.heal(m); m.powerOn("held up") })
 	if w.chance(0.3) {
 		w.after(w.between(0, 2*time.Second), func() { p.pause(w.between(10*time.Second, 60*time.Second)) })
