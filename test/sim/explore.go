@@ -81,12 +81,14 @@ func (w *World) explored() {
 	may(!m.power, func() { m.powerOn("explored") })
 	may(m.power && !m.cut, func() { w.logf("%s: cut off from the API server", m.name); m.cut = true })
 	may(m.cut, func() { w.heal(m) })
-	may(!m.power || m.cut, func() {
+	beat := func() {
 		w.logf("%s: a heartbeat of before arrives", m.name)
 		_ = w.api.renew(m.name, "")
-	})
+	}
+	may(!m.power || m.cut, beat)
 	if w.leader >= 0 {
 		p := w.procs[w.leader]
+		may(!m.power || m.cut, func() { beat(); p.deaf = w.now.Add(5 * time.Second) })
 		may(!m.power || m.cut, func() { // the next request is slow, and meanwhile the node is back
 			p.heldUp = w.between(0, 9*time.Second)
 			w.heal(m)

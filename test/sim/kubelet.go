@@ -197,7 +197,7 @@ func (k *kubelet) syncPods() {
 		if !c.dying && (p == nil || taint.IsTerminal(p) || p.DeletionTimestamp != nil) {
 			c.dying = true
 			grace := w.between(50*time.Millisecond, 3*time.Second)
-			if w.chance(0.2) {
+			if w.rng.usual(0.2) {
 				grace = w.between(3*time.Second, 30*time.Second)
 			}
 			k.after(grace, func() { k.stopped(c) })

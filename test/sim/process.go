@@ -38,6 +38,7 @@ type Process struct {
 	leading bool // it believes so
 	since   time.Time
 	heardAt time.Time // when its watches brought the last news
+	deaf    time.Time // until when they bring nothing
 	paused  bool      // SIGSTOP: nothing of it runs until it is resumed
 	stopped []func()
 	asleep  time.Time     // since when its machine is suspended; zero: it is not
@@ -96,7 +97,7 @@ func (p *Process) begin() {
 	p.life++
 	p.workers, p.stopped, p.paused = nil, nil, false
 	p.wake()
-	p.fleet, p.stuck, p.unanswered = fleet.Fleet{}, time.Time{}, 0
+	p.fleet, p.stuck, p.deaf, p.unanswered = fleet.Fleet{}, time.Time{}, time.Time{}, 0
 	p.fleet.SetLimits(&p.w.storm.limits)
 	for _, m := range p.w.machines {
 		k := &worker{Process: p, m: m}
@@ -208,7 +209,7 @@ func (k *worker) hear() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
 	k.fleet.Tick(k.now())
-	if w.down {
+	if w.down || w.now.Before(k.deaf) {
 		return // no watch brings anything
 	}
 	k.heardAt = w.now
@@ -232,7 +233,7 @@ func (k *worker) hear() {
 func (k *worker) watch() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
-	if w.down || n == nil || k.busy {
+	if w.down || w.now.Before(k.deaf) || n == nil || k.busy {
 		return
 	}
 	l := k.told // hear made it of this Node

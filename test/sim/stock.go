@@ -153,6 +153,9 @@ func (w *World) runScheduler(v *state) {
 		if len(fit) == 0 {
 			continue
 		}
+		if w.Small != nil { // the emptiest first: what comes back to its node shows nothing
+			slices.Reverse(fit)
+		}
 		to := fit[w.rng.IntN(len(fit))]
 		live := w.api.pod(p.Name)
 		if live == nil || live.UID != p.UID || live.Spec.NodeName != "" {
