@@ -72,7 +72,7 @@ func (s *script) edit(values int, step bool) int {
 	return 1 + (to-1)%(values-1)
 }
 
-// dice is one generator of a history. In a plain history it has none, and each draw has its plain value.
+// dice is one generator of a history. In a plain history it is not asked: each draw has its plain value.
 type dice struct {
 	rng *rand.Rand
 	*script
@@ -120,13 +120,8 @@ func (d dice) IntN(n int) int {
 	return (v + d.edit(n, false)) % n
 }
 
-// Perm draws an order. It has no other value.
-func (d dice) Perm(n int) []int {
-	if d.plain {
-		return make([]int, n)
-	}
-	return d.rng.Perm(n)
-}
+// Perm draws an order. It has no other value, and a plain history asks for none.
+func (d dice) Perm(n int) []int { return d.rng.Perm(n) }
 
 // usual is chance for what happens in a plain history.
 func (d dice) usual(p float64) bool {
