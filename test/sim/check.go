@@ -595,11 +595,11 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 	if 2*fresh < len(w.api.nodes) && w.leader == p.index {
 		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, len(w.api.nodes))
 	}
-	if l.IsAliveSince(l.Record) {
-		w.fail("6", "%s is powered off, which shows life", l.Name)
-	}
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)
+	}
+	if l.IsAliveSince(l.Record) {
+		w.fail("6", "%s is powered off, which shows life", l.Name)
 	}
 }
 

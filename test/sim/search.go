@@ -112,8 +112,12 @@ func newSearch(seed uint64) *Search {
 // rounds, so that the same are played on any machine.
 func (s *Search) Play(first, n int, scenarios []Scenario) {
 	const round = 64
-	for i := 0; i < n && len(s.Failed) < enough; i += round {
-		batch := make([]Options, min(round, n-i))
+	for i := 0; i < n && len(s.Failed) < enough; {
+		until := n
+		if i < first {
+			until = first
+		}
+		batch := make([]Options, min(round, until-i))
 		for j := range batch {
 			if seed := i + j; seed < first {
 				batch[j] = Options{Seed: uint64(seed), Scenario: scenarios[seed%len(scenarios)]}
@@ -122,7 +126,7 @@ func (s *Search) Play(first, n int, scenarios []Scenario) {
 			}
 		}
 		found, all := s.play(batch)
-		if i < first {
+		if i += len(batch); i <= first {
 			s.bySeeds = len(s.Transitions)
 		}
 		for _, j := range found {
