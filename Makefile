@@ -95,20 +95,21 @@ fuzz: ## every fuzz test for FUZZTIME each
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
 	  $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),10s) $$p || exit 1; done; done
 
-image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar; PUSH=registry.example.net/forcefence:v1 pushes it, too; AGENTS=1 makes one with fence agents as well, from Debian's packages (AGENTS_SOURCES=FILE: of these apt sources)
-	cd .ci/image && $(GO) run . -source ../.. -out ../../out/forcefence.oci.tar \
-	  $(if $(AGENTS),-agents ../../out/forcefence-agents.oci.tar $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),) \
-	  -version "$(VERSION)" -revision "$(shell git rev-parse HEAD 2>/dev/null)" $(if $(PUSH),-push "$(PUSH)",)
+image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar, and its SBOMs; PUSH=registry.example.net/forcefence:v1 pushes it, too; AGENTS=1 makes one with fence agents as well, from Debian's packages (AGENTS_SOURCES=FILE: of these apt sources)
+	$(IMAGE) -version "$(VERSION)" $(if $(PUSH),-push "$(PUSH)",)
 
 release: ## all files of a release in out/release, from the tag of HEAD (docs/release.md); VERSION=v1.2.3 names it, REHEARSAL=1 needs no tag, SIGN_KEY=FILE signs, PUSH=registry.example.net/forcefence pushes, AGENTS=1 as above
-	cd .ci/image && $(GO) run ./release -source ../.. -out ../../out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
-	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",) \
-	  $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
+	$(IMAGE) -release -out out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
+	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",)
+
+# Without cgo, as cosign is built, too: both then share what is compiled.
+IMAGE = CGO_ENABLED=0 $(GO) build -C .ci/image -o ../../bin/image . && bin/image $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
 
 image-test: controlplane gotestsum ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
-	$(MAKE) image AGENTS=1
+	$(MAKE) image AGENTS=1 VERSION=v0.0.0-test
+	@bin/controlplane helm
 	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
-	  $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
+	  CGO_ENABLED=0 $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
 	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
 	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- -count=1 -run '^TestAgents$$'
 

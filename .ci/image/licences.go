@@ -1,181 +1,120 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"github.com/forcefence/forcefence/.ci/image/internal/linked"
-	"github.com/forcefence/forcefence/.ci/image/internal/oci"
+	"github.com/google/go-licenses/v2/licenses"
 )
 
-// licences is a layer with forcefence's own licence and all licences and notices of what is linked into its programs,
-// the same for all platforms. check holds each image's programs against it. The plugin is built for darwin as well, and
-// has them from here.
-func licences(ctx context.Context, source, tmp string) (v1.Layer, error) {
-	std, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION").Output()
+// legalFolder is where the image has forcefence's licence and, in licences/MODULE@VERSION, all others.
+const legalFolder = "usr/share/doc/forcefence"
+
+// allowed are the licences that a linked module may have, by their SPDX names: those whose terms are kept by shipping
+// their text, and the MPL, whose sources are public and unchanged. Another one is a decision for people.
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unicode-DFS-2016"}
+
+// chosen are the licences that we take where a module lets us choose.
+var chosen = map[string]string{"kernel.org/pub/linux/libs/security/libcap/psx": "BSD-3-Clause"} // or the GPL
+
+var (
+	legal = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|unlicense|notices?|patents|copyright)(\.(txt|md)|[_-].*)?$`)
+	upper = regexp.MustCompile(`![a-z]`) // in Go's cache of modules
+)
+
+// legalTexts are the licences and notices of all that is linked into the programs.
+type legalTexts struct {
+	to    string              // their folder
+	names map[string][]string // licences by module, such as golang.org/x/net@v0.56.0
+}
+
+// collectLicences copies the licences and notices of all that is linked into the programs, as go-licenses finds them.
+// It is an error if a package has none, or one that is not allowed.
+func collectLicences(ctx context.Context, to string) (map[string][]string, error) {
+	env, err := output(ctx, "go", "env", "GOROOT", "GOVERSION", "GOMODCACHE")
 	if err != nil {
-		return nil, fmt.Errorf("finding Go's own library: %w", err)
-	}
-	root, version, _ := strings.Cut(strings.TrimSpace(string(std)), "\n")
-	files := map[string]string{path.Join(path.Dir(linked.Folder), "LICENSE"): filepath.Join(source, "LICENSE")}
-	for _, p := range append(slices.Clone(oci.Platforms), v1.Platform{OS: "darwin", Architecture: "arm64"}) {
-		packages, err := packagesOf(ctx, source, p)
-		if err != nil {
-			return nil, fmt.Errorf("listing what is linked for %s: %w", p, err)
-		}
-		for _, pkg := range packages {
-			if pkg.Standard {
-				pkg.Module = &module{Path: linked.Std, Version: version, Dir: root}
-			}
-			if err := pkg.legal(files); err != nil {
-				return nil, err
-			}
-		}
-	}
-	file := filepath.Join(tmp, "licences.tar")
-	if err := writeLicences(file, files); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromFile(file, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
-}
-
-// goPackage is one of `go list`.
-type goPackage struct {
-	Dir      string
-	Standard bool
-	Module   *module
-}
-
-type module struct {
-	Path, Version, Dir string
-	Main               bool
-}
-
-func packagesOf(ctx context.Context, source string, p v1.Platform) ([]goPackage, error) {
-	args := []string{"list", "-deps", "-json=Dir,Standard,Module"}
-	for _, program := range programs {
-		if p.OS == "linux" || program == programs[0] {
-			args = append(args, "./cmd/"+program)
-		}
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = source
-	cmd.Env = append(append(os.Environ(), linked.Env...), "GOOS="+p.OS, "GOARCH="+p.Architecture)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+	dirs := strings.Split(env, "\n")
+	goroot, std, cache := dirs[0], "std@"+dirs[1], dirs[2]
+	classifier, err := licenses.NewClassifier()
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said.String())
+		return nil, fmt.Errorf("read go-licenses' texts: %w", err)
 	}
-	var all []goPackage
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var pkg goPackage
-		switch err := d.Decode(&pkg); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
+	all := legalTexts{to: to, names: map[string][]string{}}
+	own, _ := filepath.Glob(goroot + "/src/vendor/golang.org/x/*/LICENSE")
+	for _, file := range append(own, goroot+"/LICENSE") { // go-licenses leaves out Go's own library
+		found, err := classifier.Identify(file)
+		lib := &licenses.Library{LicenseFile: file, Licenses: found}
+		if err := errors.Join(err, all.add(lib, std+strings.TrimPrefix(file, goroot))); err != nil {
 			return nil, err
 		}
-		all = append(all, pkg)
 	}
+	for _, p := range slices.Concat(platforms, darwin) {
+		main := []string{"./cmd/forcefence", "./cmd/forcefence-node"}
+		if p.OS == "darwin" {
+			main = main[:1]
+		}
+		_, _ = os.Setenv("GOOS", p.OS), os.Setenv("GOARCH", p.Architecture)
+		libraries, err := licenses.Libraries(ctx, classifier, false, []string{project}, main...)
+		for _, lib := range libraries {
+			name := strings.TrimPrefix(lib.LicenseFile, cache+"/")
+			name = upper.ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
+			err = errors.Join(err, all.add(lib, name))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find licences for %s: %w", p, err)
+		}
+	}
+	_, _ = os.Unsetenv("GOOS"), os.Unsetenv("GOARCH")
+	return all.names, copyLegal(".", to)
 }
 
-// legal adds the licences and notices that hold for a package: those of its folder, and of those above it up to its
-// module's.
-func (p goPackage) legal(files map[string]string) error {
-	if p.Module == nil || p.Module.Main {
-		return nil
+// add copies the licence of a library and what lies beside it. name is its file, such as
+// golang.org/x/net@v0.56.0/LICENSE.
+func (t legalTexts) add(lib *licenses.Library, name string) error {
+	path, rest, _ := strings.Cut(name, "@")
+	version, _, ok := strings.Cut(rest, "/")
+	module := path + "@" + version
+	switch {
+	case len(lib.Licenses) == 0:
+		return fmt.Errorf("%s@%s has no licence that go-licenses knows", lib, lib.Version())
+	case !ok || filepath.IsAbs(name):
+		return fmt.Errorf("%s is replaced by %s, which others cannot look up", lib, lib.LicenseFile)
 	}
-	to := path.Join(linked.Folder, linked.Module{Path: p.Module.Path, Version: p.Module.Version}.Name())
-	for dir := p.Dir; ; dir = filepath.Dir(dir) {
-		rel, err := filepath.Rel(p.Module.Dir, dir)
-		if err != nil || !filepath.IsLocal(rel) {
-			return fmt.Errorf("package in %s is outside of its module in %s: %w", p.Dir, p.Module.Dir, err)
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if p.Standard && filepath.Base(dir) == "boring" {
-				continue // of an object file in C, which is not linked without cgo
-			}
-			if e.Type().IsRegular() && linked.IsLegal(e.Name()) {
-				files[path.Join(to, filepath.ToSlash(rel), e.Name())] = filepath.Join(dir, e.Name())
-			}
-		}
-		if rel == "." {
-			return nil
+	var found []string
+	for _, l := range lib.Licenses {
+		found = append(found, l.Name)
+	}
+	if slices.Contains(found, chosen[path]) {
+		found = []string{chosen[path]}
+	}
+	for _, name := range found {
+		if !slices.Contains(allowed, name) {
+			return fmt.Errorf("%s is under %s, which is not on the list of %v", module, name, allowed)
 		}
 	}
+	t.names[module] = append(t.names[module], found...)
+	slices.Sort(t.names[module])
+	t.names[module] = slices.Compact(t.names[module])
+	return copyLegal(filepath.Dir(lib.LicenseFile), filepath.Join(t.to, "licences", filepath.Dir(name)))
 }
 
-func writeLicences(file string, files map[string]string) (err error) {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := tar.NewWriter(f)
-	folders := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		for i := range name {
-			if dir := name[:i+1]; name[i] == '/' && !folders[dir] {
-				folders[dir] = true
-				if err := w.WriteHeader(
-					&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, Format: tar.FormatPAX}); err != nil {
-					return err
-				}
-			}
-		}
-		text, err := os.ReadFile(files[name])
-		if err != nil {
-			return err
-		}
-		if err := w.WriteHeader(
-			&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text)),
-				Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		if _, err := w.Write(text); err != nil {
-			return err
+// copyLegal copies a folder's licences and notices, without those of folders in it.
+func copyLegal(from, to string) error {
+	entries, err := os.ReadDir(from)
+	err = errors.Join(err, os.MkdirAll(to, 0o755))
+	for _, e := range entries {
+		if e.Type().IsRegular() && legal.MatchString(e.Name()) {
+			text, err2 := os.ReadFile(filepath.Join(from, e.Name()))
+			err = errors.Join(err, err2, os.WriteFile(filepath.Join(to, e.Name()), text, 0o644))
 		}
 	}
-	return w.Close()
-}
-
-// checkLicences holds what is linked into the programs of an image against the licences that are in it.
-func checkLicences(img v1.Image) error {
-	have, err := oci.Files(img, "ko-app/", linked.Folder+"/")
-	if err != nil {
-		return err
-	}
-	for _, program := range programs {
-		modules, err := linked.In(bytes.NewReader(have["ko-app/"+program]))
-		if err != nil {
-			return fmt.Errorf("%s: %w", program, err)
-		}
-		for _, m := range modules {
-			if _, err := linked.TermsIn(have, m); err != nil {
-				return fmt.Errorf("%s: %s: %w", program, m.Name(), err)
-			}
-		}
-	}
-	return nil
+	return err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// built is set by the linker (Makefile, .ko.yaml), because a build without the repository's history cannot determine
+// built is set by the linker (Makefile, .ci/image), because a build without the repository's history cannot determine
 // the version.
 var built string
 
