@@ -24,7 +24,7 @@ all: build
 build: ## the controller, in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
 
-controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others
+controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others; KUBERNETES=1.35 that version, CONTROLPLANE=folder takes programs that are there
 	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
 	bin/controlplane $(PROGRAMS)
 

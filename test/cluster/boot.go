@@ -467,7 +467,7 @@ func (b *boot) status(node *corev1.Node, volumes []corev1.UniqueVolumeName) (map
 		},
 		"nodeInfo": corev1.NodeSystemInfo{
 			MachineID: b.n.opts.SystemUUID, SystemUUID: b.n.opts.SystemUUID, BootID: b.id, KernelVersion: "6.1.0-sim",
-			OSImage: "simulated", ContainerRuntimeVersion: "sim://1.0", KubeletVersion: "v1.36.3-sim",
+			OSImage: "simulated", ContainerRuntimeVersion: "sim://1.0", KubeletVersion: "v1.37.2-sim",
 			OperatingSystem: "linux", Architecture: "amd64",
 		},
 	}, differs

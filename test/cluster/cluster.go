@@ -406,12 +406,22 @@ func (c *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
 // Client is the administrator's, without client-side throttle, and speaks protobuf.
 func (c *Cluster) Client() kubernetes.Interface { return c.clients }
 
-// KubectlPath is the program of the control plane's version.
-func (c *Cluster) KubectlPath() string { return filepath.Join(c.bin, binaries.Kubectl) }
+// KubectlPath builds kubectl of the control plane's version, if it is not in the cache, and returns its path.
+func KubectlPath(ctx context.Context) (string, error) {
+	dir, err := binaries.Build(ctx, binaries.Options{Names: []string{binaries.Kubectl}})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, binaries.Kubectl), nil
+}
 
 // Kubectl runs kubectl as the administrator and returns what it printed; the error carries what it said.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.KubectlPath(), args...)
+	kubectl, err := KubectlPath(ctx)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, kubectl, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 type options struct {
@@ -185,6 +187,10 @@ func keep(ctx context.Context, w *World, s *Screen) error {
 	if err := w.letLook(ctx); err != nil {
 		return err
 	}
+	kubectl, err := cluster.KubectlPath(ctx)
+	if err != nil {
+		return err
+	}
 	s.Say("kubeconfig: %s", w.file("kubeconfig"))
 	s.Say("%s", w.Power.Help(w.out))
 	s.Say(`
@@ -193,7 +199,7 @@ func keep(ctx context.Context, w *World, s *Screen) error {
     the status page, http://127.0.0.1:%d, with the token that this prints:
     %[1]s --kubeconfig %[2]s create token forcefence-status --audience forcefence.io/status --duration 1h
   forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`,
-		w.KubectlPath(), w.file("kubeconfig"), w.page, w.file("config.yaml"))
+		kubectl, w.file("kubeconfig"), w.page, w.file("config.yaml"))
 	<-ctx.Done()
 	return nil
 }

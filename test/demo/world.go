@@ -12,6 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
@@ -88,12 +91,25 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(fencings); err == nil { // make demo runs where it is
-		if _, err := w.Kubectl(ctx, "apply", "--server-side", "-f", fencings); err != nil {
-			return err
+	if text, err := os.ReadFile(fencings); err == nil { // make demo runs where it is
+		if err := w.define(ctx, text); err != nil {
+			return fmt.Errorf("creating %s: %w", fencings, err)
 		}
 	}
 	return w.WriteKubeconfig(w.file("kubeconfig"), "demo", "system:masters")
+}
+
+// define creates a definition. It takes no kubectl, so that a first demo need not build that.
+func (w *World) define(ctx context.Context, text []byte) error {
+	var o unstructured.Unstructured
+	if err := yaml.Unmarshal(text, &o); err != nil {
+		return err
+	}
+	admin, err := client.New(w.RESTConfig(), client.Options{})
+	if err != nil {
+		return err
+	}
+	return admin.Create(ctx, &o)
 }
 
 // fencings is the definition of the objects that tell what became of each fence.

@@ -31,6 +31,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	machines "github.com/forcefence/forcefence/test/world"
 )
 
 // person fences by hand and releases, with the two ClusterRoles for people and nothing else.
@@ -143,7 +144,9 @@ func (w *world) byHand(t *testing.T, binary, dir string, hosts map[string]*host,
 	}
 	silent.StopHeartbeats()
 	kit.Must(t, w.c.WaitNode(w.ctx, silent.Name(), cluster.IsNotReady))
-	if out, err := run(w.c.KubectlPath(), "taint", "node", silent.Name(), key+"=manual:NoSchedule"); err != nil {
+	kubectl, err := cluster.KubectlPath(w.ctx)
+	kit.Must(t, err)
+	if out, err := run(kubectl, "taint", "node", silent.Name(), key+"=manual:NoSchedule"); err != nil {
 		t.Fatalf("kubectl taint as %s: %v: %s", person, err, out)
 	}
 	w.until("the mark is refused", func() (bool, error) {
@@ -178,37 +181,23 @@ type host struct {
 // machines makes nodes whose machines can be asked, and what the ConfigMap's file and the Deployment want of a user.
 func (w *world) machines(dir string, n int) map[string]*host {
 	w.t.Helper()
-	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
-	w.t.Cleanup(func() { kit.Must(w.t, dc.Close()) })
-	kit.Must(w.t, dc.WriteCA(filepath.Join(dir, "ca.pem")))
-	kit.Must(w.t, os.WriteFile(filepath.Join(dir, "password"), []byte(dc.Password()+"\n"), 0o600))
-	hosts, list := map[string]*host{}, make([]*host, n)
-	for i := range n {
-		m := dc.AddMachine(fmt.Sprintf("n%d", i))
-		list[i] = &host{machine: m, bmc: dc.AddBMC(m)}
-		hosts[list[i].machine.Name()] = list[i]
+	w.hosts, _ = machines.ForTest(w.t, w.c, dir, datacenter.Options{Username: "forcefence"})
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%d", i)
 	}
-	nodes, err := w.c.AddNodes(w.ctx, n, func(i int) cluster.NodeOptions {
-		m := list[i].machine
-		return cluster.NodeOptions{Name: m.Name(), SystemUUID: m.SystemUUID(), BootID: m.BootID(),
-			SandboxRetry: 200 * time.Millisecond,
-			Annotations:  map[string]string{"example.net/bmc": list[i].bmc.URL()}}
-	})
-	kit.Must(w.t, err)
-	for i, h := range list {
-		h.Node = nodes[i]
+	kit.Must(w.t, w.hosts.AddHosts(w.ctx, names, func(_ int, o *cluster.NodeOptions) {
+		o.SandboxRetry = 200 * time.Millisecond
+	}))
+	hosts := map[string]*host{}
+	for i, h := range w.hosts.Hosts {
+		m := h.Redfish()
+		hosts[h.Name()] = &host{Node: h.Node, machine: m.Machine, bmc: m.BMC}
 		if i < 3 { // where the Deployment's pods may run; a kubelet may not give itself this label
 			_, err := w.c.Client().CoreV1().Nodes().Patch(w.ctx, h.Name(), types.MergePatchType,
 				[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), metav1.PatchOptions{})
 			kit.Must(w.t, err)
 		}
-		h.machine.OnChange(func(m *datacenter.Machine, on bool) {
-			if on {
-				h.PowerOn(m.BootID())
-				return
-			}
-			h.PowerOff()
-		})
 	}
 	return hosts
 }
@@ -337,21 +326,10 @@ func (w *world) pod(ns, name string) *corev1.Pod {
 func (w *world) busy(h *host) {
 	w.t.Helper()
 	api := w.c.Client()
-	cordon := func(yes bool) {
-		for _, n := range w.c.Nodes() {
-			if n == h.Node {
-				continue
-			}
-			_, err := api.CoreV1().Nodes().
-				Patch(w.ctx, n.Name(), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, yes),
-					metav1.PatchOptions{})
-			kit.Must(w.t, err)
-		}
-	}
 	_, err := api.CoreV1().Namespaces().
 		Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
-	cordon(true)
+	kit.Must(w.t, w.hosts.Open(w.ctx, h.Name()))
 	for _, s := range []*appsv1.StatefulSet{
 		cluster.Workload{Namespace: "work", Name: "db", Replicas: 3, Volume: true}.StatefulSet(),
 		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true,
@@ -366,7 +344,7 @@ func (w *world) busy(h *host) {
 			metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	kit.Must(w.t, w.c.WaitReadyPods(w.ctx, "work", 6))
-	cordon(false)
+	kit.Must(w.t, w.hosts.Open(w.ctx))
 }
 
 // untilDone waits for the end of a node's fence.

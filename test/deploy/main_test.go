@@ -29,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
+	machines "github.com/forcefence/forcefence/test/world"
 )
 
 const (
@@ -63,7 +64,8 @@ type world struct {
 	c   *cluster.Cluster
 	ctx context.Context
 
-	page string // listen.status of what replica runs
+	hosts *machines.World // what machines made
+	page  string          // listen.status of what replica runs
 }
 
 // limit is far more than any test takes: two control planes at a time share the machine, and with other packages'

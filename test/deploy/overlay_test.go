@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -35,10 +35,9 @@ func render(t *testing.T, dir string) string {
 	if testing.Short() {
 		t.Skip("needs kubectl")
 	}
-	bin, err := binaries.Build(t.Context(), binaries.Options{})
+	kubectl, err := cluster.KubectlPath(t.Context())
 	kit.Must(t, err)
-	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, binaries.Kubectl), "kustomize", dir).
-		CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), kubectl, "kustomize", dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v\n%s", err, out)
 	}

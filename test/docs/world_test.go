@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/test/cluster/binaries"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	machines "github.com/forcefence/forcefence/test/world"
 )
 
 const (
@@ -66,46 +67,36 @@ func newWorld(t *testing.T, p programs) *world {
 	podIP, err := kit.FreePodIP()
 	kit.Must(t, err)
 	w := &world{t: t, ctx: t.Context(), c: c, dir: t.TempDir(), podIP: podIP, metrics: kit.FreeAddress(t)}
-	dc := datacenter.New(datacenter.Options{Username: "forcefence"})
-	t.Cleanup(func() { _ = dc.Close() }) // nothing is left to do about an error
+	for _, name := range []string{"bin", "etc", "home"} {
+		kit.Must(t, os.Mkdir(filepath.Join(w.dir, name), 0o755))
+	}
+	hosts, racks := machines.ForTest(t, c, t.TempDir(), datacenter.Options{Username: "forcefence"})
 	names := []string{"cp1", "n1", "n2", "n3", "n4"}
 	replace := []string{"/etc/forcefence-bmc/", filepath.Join(w.dir, "etc") + "/"}
-	for i, name := range names {
-		m := dc.AddMachine(name)
-		replace = append(replace, fmt.Sprintf("https://10.0.0.%d", 10+i), dc.AddBMC(m).URL())
-		o := cluster.NodeOptions{Name: name, SystemUUID: m.SystemUUID(), BootID: m.BootID()}
+	kit.Must(t, hosts.AddHosts(w.ctx, names, func(i int, o *cluster.NodeOptions) {
 		if i == 0 {
 			const role = "node-role.kubernetes.io/control-plane"
 			o.Labels = map[string]string{role: ""}
 			o.Taints = []corev1.Taint{{Key: role, Effect: corev1.TaintEffectNoSchedule}}
 		}
-		node, err := c.AddNode(w.ctx, o)
-		kit.Must(t, err)
-		m.OnChange(func(_ *datacenter.Machine, on bool) {
-			if on {
-				node.PowerOn(m.BootID())
-			} else {
-				node.PowerOff()
-			}
-		})
+	}))
+	for i, h := range hosts.Hosts {
+		replace = append(replace, fmt.Sprintf("https://10.0.0.%d", 10+i), h.Machine.Address())
 	}
 	w.addresses = strings.NewReplacer(replace...)
-	for _, name := range []string{"bin", "etc", "home"} {
-		kit.Must(t, os.Mkdir(filepath.Join(w.dir, name), 0o755))
-	}
 	for _, name := range []string{"forcefence", "forcefence-node"} {
 		kit.Must(t, os.Symlink(filepath.Join(p.dir, name), filepath.Join(w.dir, "bin", name)))
 	}
 	kit.Must(t, os.CopyFS(filepath.Join(w.dir, "deploy"), os.DirFS("../../deploy")))
-	w.write("bmc-password", dc.Password()+"\n")
-	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
+	w.write("bmc-password", racks.Password()+"\n")
+	kit.Must(t, racks.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
 	w.write("config.yaml", w.addresses.Replace(worldConfig))
 	home := filepath.Join(w.dir, "home")
+	kubectl, err := cluster.KubectlPath(w.ctx)
+	kit.Must(t, err)
 	w.env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-		"PATH="+
-			strings.Join(
-				[]string{filepath.Join(w.dir, "bin"), filepath.Dir(c.KubectlPath()), p.helm, os.Getenv("PATH")}, ":"))
+		"PATH="+strings.Join([]string{filepath.Join(w.dir, "bin"), filepath.Dir(kubectl), p.helm, os.Getenv("PATH")}, ":"))
 	t.Cleanup(w.stop)
 	return w
 }

@@ -634,7 +634,7 @@ drain:
 // kubectlApply applies a manifest.
 func (w *world) kubectlApply(text string) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.ctx, w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "apply", "--server-side",
+	cmd := exec.CommandContext(w.ctx, w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "apply", "--server-side",
 		"-f", "-")
 	cmd.Stdin = strings.NewReader(text)
 	out, err := cmd.CombinedOutput()

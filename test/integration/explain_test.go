@@ -34,7 +34,7 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.people()
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-sre").Run()
 	})
 	return func(h *host) explain.Report {

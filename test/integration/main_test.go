@@ -29,10 +29,14 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	klog.SetLogger(logr.Discard())
 	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		_ = flag.Set("test.parallel", fmt.Sprint(clusters)) // a flag that testing always has
+	chosen := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { chosen[f.Name] = true })
+	for name, value := range map[string]string{
+		"test.parallel": fmt.Sprint(clusters), "test.run": os.Getenv("FORCEFENCE_STORIES"),
+	} {
+		if !chosen[name] {
+			_ = flag.Set(name, value) // a flag that testing always has
+		}
 	}
 	if !testing.Short() {
 		dir, err := os.MkdirTemp("", "forcefence-integration-")

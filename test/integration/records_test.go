@@ -136,14 +136,14 @@ func (w *world) plugin(h *host, timeline ...string) {
 	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate",
 		"--user="+w.ns+"-looker")
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.KubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-looker").Run()
 	})
 	look := func(texts []string, args ...string) {
 		w.t.Helper()
 		var out []byte
 		w.until(strings.Join(args, " ")+" tells "+strings.Join(texts, ", "), func() bool {
-			cmd := exec.CommandContext(w.ctx, w.KubectlPath(), append([]string{"forcefence"}, args...)...)
+			cmd := exec.CommandContext(w.ctx, w.kubectlPath(), append([]string{"forcefence"}, args...)...)
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+person,
 				"PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			out, _ = cmd.CombinedOutput()

@@ -96,12 +96,9 @@ func newWorld(t *testing.T, p plan) *world {
 	ns, err := c.CreateNamespace(ctx, "it")
 	kit.Must(t, err)
 	w := &world{t: t, ctx: ctx, ns: ns, dir: t.TempDir()}
-	racks := machines.NewRedfish(datacenter.Options{PowerOffDelay: p.powerOffDelay})
-	racks.OneBMC = p.oneBMC
-	w.World, w.dc = machines.New(c, racks), racks.DataCenter
-	t.Cleanup(func() { kit.Must(t, w.dc.Close()) })
-	kit.Must(t, w.dc.WriteCA(filepath.Join(w.dir, "ca.pem")))
-	w.password(w.dc.Password())
+	var racks *machines.Redfish
+	w.World, racks = machines.ForTest(t, c, w.dir, datacenter.Options{PowerOffDelay: p.powerOffDelay})
+	racks.OneBMC, w.dc = p.oneBMC, racks.DataCenter
 	t.Cleanup(w.clear)
 	names := make([]string, p.nodes)
 	for i := range names {
@@ -119,9 +116,8 @@ func newWorld(t *testing.T, p plan) *world {
 		}
 	}))
 	for _, h := range w.Hosts {
-		if m, ok := h.Machine.(machines.RedfishMachine); ok {
-			w.hosts = append(w.hosts, &host{Node: h.Node, machine: m.Machine, bmc: m.BMC})
-		}
+		m := h.Redfish()
+		w.hosts = append(w.hosts, &host{Node: h.Node, machine: m.Machine, bmc: m.BMC})
 	}
 	w.seen = newHistory(ns)
 	t.Cleanup(c.Watch(w.seen.see))
@@ -404,6 +400,13 @@ func (w *world) alone(h *host) error {
 		return fmt.Errorf("node %s: got record %s, want none", h.Name(), r)
 	}
 	return nil
+}
+
+func (w *world) kubectlPath() string {
+	w.t.Helper()
+	kubectl, err := cluster.KubectlPath(w.ctx)
+	kit.Must(w.t, err)
+	return kubectl
 }
 
 func (w *world) kubectl(args ...string) string {

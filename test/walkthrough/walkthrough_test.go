@@ -134,6 +134,8 @@ func newWorld(t *testing.T, image string) *world {
 	kit.Must(t, os.Symlink(program, filepath.Join(bin, "kubectl-forcefence")))
 	helm, err := binaries.Build(w.ctx, binaries.Options{Names: []string{binaries.Helm}})
 	kit.Must(t, err)
+	kubectl, err := cluster.KubectlPath(w.ctx)
+	kit.Must(t, err)
 	kit.Must(t, os.Symlink(filepath.Join(kit.Root(t), "deploy"), filepath.Join(w.dir, "deploy")))
 	w.write("bmc-password", dc.Password()+"\n")
 	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
@@ -141,7 +143,7 @@ func newWorld(t *testing.T, image string) *world {
 	w.write("db.yaml", database)
 	w.env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-		"PATH="+strings.Join([]string{bin, filepath.Dir(w.c.KubectlPath()), helm, os.Getenv("PATH")}, ":"))
+		"PATH="+strings.Join([]string{bin, filepath.Dir(kubectl), helm, os.Getenv("PATH")}, ":"))
 	w.quietly("kubectl label node cp1 cp2 node-role.kubernetes.io/control-plane=")
 	return w
 }

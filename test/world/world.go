@@ -44,6 +44,12 @@ type Host struct {
 	Machine Machine
 }
 
+// Redfish is the machine of a data centre in software, with its BMC; the zero value if it is another power's.
+func (h *Host) Redfish() RedfishMachine {
+	m, _ := h.Machine.(RedfishMachine)
+	return m
+}
+
 // New returns a world without hosts. Whoever started the cluster and the power ends them.
 func New(c *cluster.Cluster, p Power) *World { return &World{Cluster: c, Power: p} }
 

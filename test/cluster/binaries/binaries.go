@@ -25,6 +25,14 @@ import (
 	"time"
 )
 
+// Variables of the environment that choose another control plane.
+const (
+	// Folder names one with programs that are there: nothing is built of them.
+	Folder = "CONTROLPLANE"
+	// Minor is a Kubernetes version with a folder of its own in test/controlplane, such as 1.35.
+	Minor = "KUBERNETES"
+)
+
 // Options of Build. The zero value builds ControlPlane into the user's cache and reports to standard error.
 type Options struct {
 	Names    []string  // nil: ControlPlane; all of one recipe, see Groups
@@ -50,8 +58,18 @@ func Build(ctx context.Context, opts Options) (string, error) {
 	}
 	module, cache := opts.Module, opts.Cache
 	if module == "" {
-		if module, err = moduleDir(ctx, kind.module); err != nil {
-			return "", fmt.Errorf("finding %s: %w", kind.module, err)
+		there := kind.module
+		if kind.what == controlPlane {
+			if dir := os.Getenv(Folder); dir != "" {
+				if !complete(dir, names) {
+					return "", fmt.Errorf("%s: folder %s does not have all of %s", Folder, dir, strings.Join(names, ", "))
+				}
+				return dir, nil
+			}
+			there = path.Join(there, os.Getenv(Minor))
+		}
+		if module, err = moduleDir(ctx, there); err != nil {
+			return "", fmt.Errorf("finding %s: %w", there, err)
 		}
 	}
 	if cache == "" {
@@ -139,6 +157,9 @@ func (r *recipe) flags() []string {
 		"-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)}
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
+	}
+	if r.kind.gcflags != "" {
+		flags = append(flags, "-gcflags", r.kind.gcflags)
 	}
 	return flags
 }
