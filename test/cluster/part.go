@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second
-	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	startTimeout = 2 * time.Minute // a busy machine has needed more than half of one
+	stopTimeout  = time.Minute     // from SIGTERM to SIGKILL
 	restartPause = time.Second
 	readyPeriod  = 25 * time.Millisecond
 	tailBytes    = 4 << 10
@@ -37,6 +37,9 @@ type Part struct {
 	slog  *slog.Logger
 	// Env holds more variables of the process than this one's. It is set before Start.
 	Env []string
+	// Again is asked when the process ended by itself with that status; nil: it is always started again. It is set
+	// before Start.
+	Again func(status int) bool
 
 	mu       sync.Mutex // guards the rest
 	cmd      *exec.Cmd
@@ -86,6 +89,16 @@ func (p *Part) running() bool { // with mu held
 	}
 }
 
+// ExitCode is the status of a process that ended, -1 if a signal killed it or if none ended yet.
+func (p *Part) ExitCode() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.running() {
+		return -1
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
 // Restarts counts how often it ended by itself. kube-scheduler does when a bound pod was replaced under its name while
 // its watch was down (v1.36.3: "Scheduler cache is corrupted").
 func (p *Part) Restarts() int {
@@ -112,7 +125,7 @@ func (p *Part) Start(ctx context.Context) error {
 	exited, err := p.spawn()
 	p.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
@@ -137,9 +150,27 @@ func (p *Part) Start(ctx context.Context) error {
 	}
 }
 
+// Launch starts the program and does not wait until it is ready. From now on it is started again when it ends by
+// itself. A program that runs is left alone.
+func (p *Part) Launch() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = true
+	if p.running() {
+		return nil
+	}
+	_, err := p.spawn()
+	return err
+}
+
 var errExited = errors.New("process ended before it was ready")
 
 func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start %s: %w", p.name, err)
+		}
+	}()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -160,7 +191,7 @@ func (p *Part) spawn() (exited chan struct{}, err error) { // with mu held
 		close(exited)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.wanted {
+		if p.wanted && (p.Again == nil || p.Again(cmd.ProcessState.ExitCode())) {
 			p.restarts++
 			time.AfterFunc(restartPause, p.respawn)
 		}
@@ -180,7 +211,7 @@ func (p *Part) respawn() {
 	}
 }
 
-// Stop asks the program to end, kills it if it has not after 10 s, and waits. It may be repeated.
+// Stop asks the program to end, kills it if it has not after a minute, and waits. It may be repeated.
 func (p *Part) Stop() { p.end(syscall.SIGTERM, false) }
 
 // Kill ends the program as a crash would, and waits.

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -11,15 +10,14 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
+	"sync/atomic"
 	"text/template"
 	"time"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 	machines "github.com/forcefence/forcefence/test/world"
 )
@@ -91,31 +89,33 @@ nodes:
 
 const bmcAnnotation = machines.BMCAnnotation
 
-// child is one forcefence process.
+// child is one forcefence process. One that ends because it lost its Lease is started again as a kubelet would: a busy
+// machine can cost it that, and Deployments live with it.
 type child struct {
+	*cluster.Part
 	w        *world
 	identity string
 	set      settings
 	config   string // the file
-	log      *logbook
-
-	mu       sync.Mutex // guards the rest
-	cmd      *exec.Cmd
-	exited   chan struct{} // closed when the process is reaped
-	told     bool          // to end, by the test
-	restarts int           // after it had lost its Lease
+	mortal   atomic.Bool
+	log      logbook
 }
 
-// maxRestarts: who loses the Lease so often has another reason than a busy machine.
-const maxRestarts = 5
+const (
+	// leaseLost is what the process ends with when it has lost its Lease.
+	leaseLost = "leader election lost"
+	// maxRestarts: a process that loses the Lease so often has another reason than a busy machine.
+	maxRestarts = 5
+)
 
 // start runs forcefence with those settings and returns once its informers are in sync and it leads, or another of the
 // world's does. It ends with the test.
 func (w *world) start(set settings) *child {
 	w.t.Helper()
 	w.children++
-	c := &child{w: w, identity: fmt.Sprintf("%s-ff%d", w.ns, w.children), set: set, log: &logbook{}}
+	c := &child{w: w, identity: fmt.Sprintf("%s-ff%d", w.ns, w.children), set: set}
 	c.config = filepath.Join(w.dir, c.identity+".yaml")
+	c.mortal.Store(set.Mortal)
 	w.t.Cleanup(func() {
 		if c.log.has("DATA RACE") {
 			w.t.Errorf("%s: data race", c.identity)
@@ -130,16 +130,18 @@ func (w *world) start(set settings) *child {
 		kit.Must(w.t, err)
 		c.set.Metrics, c.set.Health = kit.FreeAddress(w.t), fmt.Sprintf("%s:%d", c.set.PodIP, kit.HealthPort)
 		c.configure(c.set)
+		c.log = logbook(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", c.identity, attempt)))
+		c.Part = w.process(c)
 		c.launch()
-		err = c.answers("/readyz")
-		if err == nil {
+		if err = c.answers("/readyz"); err == nil {
 			break
 		}
+		c.Stop()
 		if attempt == 2 || !c.log.has("address already in use") {
-			c.end()
 			w.t.Fatalf("%s does not get ready: %v\n%s", c.identity, err, c.log)
 		}
 	}
+	w.t.Cleanup(c.end)
 	// What a test does before a process leads is not observed: a machine that ran has no pin yet, a boot is the first.
 	begun := time.Now()
 	w.until("a leader", func() bool {
@@ -149,64 +151,25 @@ func (w *world) start(set settings) *child {
 	return c
 }
 
-// launch starts the process again, or for the first time. One that ends because it lost its Lease is started again as a
-// kubelet would: a busy machine can cost it that, and Deployments live with it.
+func (w *world) process(c *child) *cluster.Part {
+	p := cluster.NewPart("forcefence", cmp.Or(c.set.Binary, binary), []string{"run", "--config", c.config,
+		"--kubeconfig", cmp.Or(c.set.Kubeconfig, w.Kubeconfig()), "--identity", c.identity, "--log-format", "json"},
+		string(c.log), nil, nil)
+	p.Env = append([]string{"POD_NAMESPACE=" + w.ns, "POD_IP=" + c.set.PodIP}, c.set.Env...)
+	losses, restarts := 0, 0
+	p.Again = func(status int) bool {
+		before := losses
+		losses = c.log.count(leaseLost)
+		restarts++
+		return !c.mortal.Load() && status == 1 && losses > before && restarts <= maxRestarts
+	}
+	return p
+}
+
+// launch starts the process, for the first time or again, and does not wait.
 func (c *child) launch() {
 	c.w.t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told = false
-	if err := c.spawn(); err != nil {
-		c.w.t.Fatalf("start forcefence: %v", err)
-	}
-	c.w.t.Cleanup(c.end)
-}
-
-// spawn starts the process; mu is held.
-func (c *child) spawn() error {
-	cmd := exec.Command(cmp.Or(c.set.Binary, binary), "run", "--config", c.config, "--kubeconfig",
-		cmp.Or(c.set.Kubeconfig, c.w.Kubeconfig()), "--identity", c.identity, "--log-format", "json")
-	cmd.Env = append(append(os.Environ(), "POD_NAMESPACE="+c.w.ns, "POD_IP="+c.set.PodIP), c.set.Env...)
-	out, in := io.Pipe()
-	cmd.Stdout, cmd.Stderr = in, in
-	losses := c.log.count(leaseLost)
-	if err := kit.StartChild(cmd); err != nil {
-		return err
-	}
-	exited := make(chan struct{})
-	c.cmd, c.exited = cmd, exited
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		c.log.read(out)
-	}()
-	go func() {
-		_ = cmd.Wait() // how it ended is in ProcessState
-		in.Close()
-		<-read
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		defer close(exited)
-		if c.told || c.set.Mortal || cmd.ProcessState.ExitCode() != 1 || c.log.count(leaseLost) == losses ||
-			c.restarts == maxRestarts {
-			return
-		}
-		c.restarts++
-		if err := c.spawn(); err != nil {
-			c.w.t.Errorf("%s lost its Lease and cannot be started again: %v", c.identity, err)
-		}
-	}()
-	return nil
-}
-
-// leaseLost is what the process ends with when it has lost its Lease.
-const leaseLost = "leader election lost"
-
-// process is the one that was started last, and what is closed when it has ended.
-func (c *child) process() (*exec.Cmd, chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cmd, c.exited
+	kit.Must(c.w.t, c.Launch())
 }
 
 // configure writes the file again. The addresses stay.
@@ -225,62 +188,18 @@ func (c *child) write(text string) {
 	kit.Must(c.w.t, os.Rename(c.config+".new", c.config))
 }
 
-func (c *child) running() bool {
-	_, exited := c.process()
-	select {
-	case <-exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// signal sends a signal to the process, if it runs.
-func (c *child) signal(s syscall.Signal) {
-	if c.running() {
-		cmd, _ := c.process()
-		_ = cmd.Process.Signal(s) // an error means that it has just ended
-	}
-}
-
-// kill ends the process as a crash would.
-func (c *child) kill() {
-	exited := c.tell()
-	c.signal(syscall.SIGKILL)
-	<-exited
-}
-
-// tell says that the process that runs now is to end: it is not started again.
-func (c *child) tell() chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told = true
-	return c.exited
-}
+func (c *child) running() bool { return c.PID() != 0 }
 
 // end asks a process that still runs to stop, and checks how it does. It may be repeated.
 func (c *child) end() {
-	exited := c.tell()
 	if !c.running() {
+		c.Stop() // not again, either
 		return
 	}
-	c.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGCONT)
-	select {
-	case <-exited:
-		if code := c.code(); code != 0 && !c.w.t.Failed() {
-			c.w.t.Errorf("%s: exit status after SIGTERM: got %d, want 0", c.identity, code)
-		}
-	case <-time.After(time.Minute):
-		c.w.t.Errorf("%s does not stop on SIGTERM", c.identity)
-		c.kill()
+	c.Stop()
+	if code := c.ExitCode(); code != 0 && !c.w.t.Failed() {
+		c.w.t.Errorf("%s: exit status after SIGTERM: got %d, want 0", c.identity, code)
 	}
-}
-
-// code is the exit status of a process that ended; -1 if a signal killed it.
-func (c *child) code() int {
-	cmd, _ := c.process()
-	return cmd.ProcessState.ExitCode()
 }
 
 var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -291,7 +210,7 @@ func (c *child) answers(path string) error {
 	defer cancel()
 	return poll(ctx, func() (bool, error) {
 		if !c.running() {
-			return false, fmt.Errorf("it exited with status %d", c.code())
+			return false, fmt.Errorf("it exited with status %d", c.ExitCode())
 		}
 		_, err := get("http://" + c.set.Health + path)
 		return err == nil, err
@@ -361,38 +280,23 @@ func (c *child) untilMetric(series string, least float64) {
 	}
 }
 
-// logbook keeps what a child printed.
-type logbook struct {
-	mu    sync.Mutex // guards lines
-	lines []string
-}
+// logbook is the file that holds what a child printed.
+type logbook string
 
-func (l *logbook) read(r io.Reader) {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		l.mu.Lock()
-		l.lines = append(l.lines, s.Text())
-		l.mu.Unlock()
-	}
-	_, _ = io.Copy(io.Discard, r) // a line that is too long must not block the child
-}
+func (l logbook) lines() []string { return strings.Split(l.String(), "\n") }
 
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.lines, "\n")
+func (l logbook) String() string {
+	text, _ := os.ReadFile(string(l)) // not there before its start
+	return string(text)
 }
 
 // has reports whether some line contains all of the parts.
-func (l *logbook) has(parts ...string) bool { return l.count(parts...) > 0 }
+func (l logbook) has(parts ...string) bool { return l.count(parts...) > 0 }
 
-func (l *logbook) count(parts ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l logbook) count(parts ...string) int {
 	n := 0
 next:
-	for _, line := range l.lines {
+	for _, line := range l.lines() {
 		for _, p := range parts {
 			if !strings.Contains(line, p) {
 				continue next
@@ -404,11 +308,9 @@ next:
 }
 
 // story returns the lines about a fence, without those of libraries: one JSON object each.
-func (l *logbook) story(fence string) []map[string]any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l logbook) story(fence string) []map[string]any {
 	var out []map[string]any
-	for _, line := range l.lines {
+	for _, line := range l.lines() {
 		var m map[string]any
 		if json.Unmarshal([]byte(line), &m) == nil && m["fence"] == fence {
 			out = append(out, m)
@@ -418,7 +320,7 @@ func (l *logbook) story(fence string) []map[string]any {
 }
 
 // told reports whether the log has a line about that fence with that message and power state.
-func (l *logbook) told(fence, msg, state string) bool {
+func (l logbook) told(fence, msg, state string) bool {
 	for _, line := range l.story(fence) {
 		if line["msg"] == msg && line["state"] == state {
 			return true

@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,7 +65,7 @@ func outage(t *testing.T, lease string, survives bool) {
 	w.during(15*time.Second, "outage", func() error {
 		if !c.running() {
 			if survives {
-				return fmt.Errorf("forcefence ended with status %d", c.code())
+				return fmt.Errorf("forcefence ended with status %d", c.ExitCode())
 			}
 			c.launch() // it cannot start yet, either
 		}
@@ -158,7 +157,7 @@ func TestLeaderKilled(t *testing.T) {
 	before := w.pods()
 	leader, other := w.pair()
 	first := w.stuck(h)
-	leader.kill()
+	leader.Kill()
 	w.create(w.bare("late", h)) // still to be ended, and nothing but a new answer allows that
 	w.until("late pod ended", func() bool { return !w.has("late") })
 	if l, _ := w.leader(); l != other.identity {
@@ -187,16 +186,12 @@ func TestLostLease(t *testing.T) {
 	_, err := leases.Patch(w.ctx, "forcefence", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
 		metav1.PatchOptions{})
 	kit.Must(t, err)
-	w.until("it was started again", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.restarts == 1
-	})
+	w.until("it was started again", func() bool { return c.Restarts() == 1 && c.running() })
 	w.until("it leads again", c.leads)
 	errs := c.log.count(`"level":"ERROR"`)
 	c.end()
-	if n := c.log.count(`"level":"ERROR"`); n != errs || c.code() != 0 {
-		t.Errorf("told to stop: got exit status %d and %d ERRORs, want 0 and none:\n%s", c.code(), n-errs, c.log)
+	if n := c.log.count(`"level":"ERROR"`); n != errs || c.ExitCode() != 0 {
+		t.Errorf("told to stop: got exit status %d and %d ERRORs, want 0 and none:\n%s", c.ExitCode(), n-errs, c.log)
 	}
 	if c.running() {
 		t.Error("it was started again after the test told it to end")
@@ -212,8 +207,8 @@ func TestLeaderFrozen(t *testing.T) {
 	before := w.pods()
 	leader, other := w.pair()
 	w.stuck(h)
-	leader.tell() // it is not started again
-	leader.signal(syscall.SIGSTOP)
+	leader.mortal.Store(true)
+	kit.Must(t, leader.Pause())
 	w.until("the other leads", other.leads)
 	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(h, taint.ResultEvicted)
@@ -224,9 +219,9 @@ func TestLeaderFrozen(t *testing.T) {
 	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
 	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
 
-	leader.signal(syscall.SIGCONT)
+	kit.Must(t, leader.Resume())
 	w.until("the old leader ends", func() bool { return !leader.running() })
-	if code := leader.code(); code != 1 {
+	if code := leader.ExitCode(); code != 1 {
 		t.Errorf("exit status of the old leader: got %d, want 1", code)
 	}
 	w.during(2*time.Second, "after the old leader woke up", func() error {
@@ -288,6 +283,6 @@ func TestNodeDeleted(t *testing.T) {
 		t.Errorf("fence of the new Node: got the old one's id %s", rec.ID)
 	}
 	if !c.running() {
-		t.Errorf("forcefence ended with status %d", c.code())
+		t.Errorf("forcefence ended with status %d", c.ExitCode())
 	}
 }

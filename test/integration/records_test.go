@@ -284,7 +284,7 @@ func TestFencingRecord(t *testing.T) {
 	if rec := w.record(two); rec.Phase != taint.PhaseEvicting || !w.marked(two) {
 		t.Errorf("after an edit and a deletion: got %+v, want the fence as it was", rec)
 	}
-	ff.kill()
+	ff.Kill()
 	ff = w.start(settings{})
 	w.Attacher().SetDelays(0, 0)
 	rec := w.untilDone(two, taint.ResultEvicted)

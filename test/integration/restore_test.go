@@ -38,7 +38,7 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 	w.kubectl("label", "node", h.Name(), "lost=") // so that the watch of Nodes gets past the backup, too
 	w.during(12*time.Second, "a live read of the Lease, which is made every 10 s", func() error {
 		if !c.running() {
-			return fmt.Errorf("it ended with status %d", c.code())
+			return fmt.Errorf("it ended with status %d", c.ExitCode())
 		}
 		return nil
 	})
@@ -63,8 +63,8 @@ func TestRestoredEtcdOnServer(t *testing.T) {
 	if took := time.Since(restored); took < time.Minute {
 		t.Errorf("it ended %s after the restore, want a minute at least", took.Round(time.Second))
 	}
-	if c.code() != 1 || !c.log.has("etcd was restored from an older backup") {
-		t.Errorf("got exit status %d, want 1 and a log that says why", c.code())
+	if c.ExitCode() != 1 || !c.log.has("etcd was restored from an older backup") {
+		t.Errorf("got exit status %d, want 1 and a log that says why", c.ExitCode())
 	}
 	w.untilEvent("Lease", "forcefence", "WatchesBehind")
 	if len(silent.ResultChan()) > 0 {

@@ -112,12 +112,12 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			id := w.untilPhase(h, taint.PhasePoweringOff).ID
 			// else it is never sent: powerOffTimeout is over before the next has seen the silence itself
 			w.until("power-off sent", func() bool { return h.resets() == 1 })
-			first.kill()
+			first.Kill()
 
 			second := leads(tt.leader[1])
 			w.untilPhase(h, taint.PhaseEvicting)
 			second.goesOn(h, id, "late")
-			second.kill()
+			second.Kill()
 			rec := w.record(h)
 			rec.Newer = map[string]json.RawMessage{"plan": json.RawMessage(`{"steps":["a","b"]}`)}
 			patch, err := json.Marshal(
