@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -146,12 +144,6 @@ func spelled(i int, uuid string) string {
 	}
 	s := providers.SwapUUID(u)
 	return strings.ToUpper(fmt.Sprintf("%x-%x-%x-%x-%x", s[:4], s[4:6], s[6:8], s[8:10], s[10:]))
-}
-
-// password writes the file that the configuration names.
-func (w *world) password(text string) {
-	w.t.Helper()
-	kit.Must(w.t, os.WriteFile(filepath.Join(w.dir, "password"), []byte(text+"\n"), 0o600))
 }
 
 // clear leaves the cluster as it was: no nodes, no pods, no delays.

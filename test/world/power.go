@@ -102,6 +102,7 @@ func (p *Redfish) Add(_ context.Context, name string) (Machine, error) {
 	return m, nil
 }
 
+// Prepare writes the BMCs' password and authority into the folder.
 func (p *Redfish) Prepare(dir string) (settings, machine string, err error) {
 	password, ca := filepath.Join(dir, "bmc-password"), filepath.Join(dir, "bmc-ca.pem")
 	if err := os.WriteFile(password, []byte(p.Password()+"\n"), 0o600); err != nil {
@@ -114,10 +115,13 @@ func (p *Redfish) Prepare(dir string) (settings, machine string, err error) {
 		fmt.Sprintf("{from: annotation, annotation: %s, allow: [127.0.0.1]}", BMCAnnotation), nil
 }
 
+// Device returns BMC.
 func (*Redfish) Device() string { return "BMC" }
 
+// Machines says that each machine has a BMC.
 func (*Redfish) Machines() string { return "each with a BMC (Redfish over HTTPS) and a node" }
 
+// Help lists the BMCs, and shows a power-off by curl.
 func (p *Redfish) Help(dir string) string {
 	var b strings.Builder
 	for _, name := range p.names {
@@ -132,6 +136,7 @@ func (p *Redfish) Help(dir string) string {
 	return b.String()
 }
 
+// Close ends the data centre.
 func (p *Redfish) Close() { _ = p.DataCenter.Close() } // nothing is left to do about an error
 
 // RedfishMachine is a machine of a Redfish power, and the BMC in front of it.
@@ -141,11 +146,19 @@ type RedfishMachine struct {
 	address string
 }
 
-func (m RedfishMachine) State() string                 { return strings.ToLower(string(m.Machine.State())) }
-func (m RedfishMachine) CutPower() error               { m.Machine.CutPower(); return nil }
-func (m RedfishMachine) PowerOn(context.Context) error { m.Machine.PowerOn(); return nil }
-func (m RedfishMachine) Address() string               { return m.address }
+// State is the machine's own, in small letters.
+func (m RedfishMachine) State() string { return strings.ToLower(string(m.Machine.State())) }
 
+// CutPower takes the power away at once. The error is always nil.
+func (m RedfishMachine) CutPower() error { m.Machine.CutPower(); return nil }
+
+// PowerOn gives the power back at once. The error is always nil.
+func (m RedfishMachine) PowerOn(context.Context) error { m.Machine.PowerOn(); return nil }
+
+// Address is the URL of the machine's BMC, or of its system there where one BMC has all machines.
+func (m RedfishMachine) Address() string { return m.address }
+
+// OnChange has f called after the machine lost or got its power.
 func (m RedfishMachine) OnChange(f func(on bool)) {
 	m.Machine.OnChange(func(_ *datacenter.Machine, on bool) { f(on) })
 }

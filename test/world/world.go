@@ -173,7 +173,7 @@ func (w *World) Gather(ctx context.Context, namespace string, count int, nodes .
 			rest = append(rest, p)
 		}
 	}
-	elsewhere := append(volumes, rest...)
+	elsewhere := slices.Concat(volumes, rest)
 	err := Parallel(elsewhere[:max(0, min(missing, len(elsewhere)))], func(p *corev1.Pod) error {
 		err := w.Client().CoreV1().Pods(namespace).
 			Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
