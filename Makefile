@@ -7,8 +7,11 @@ RACEFLAG := $(if $(RACE),-race,)
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
-# The longest first: most tests wait for much of their time, and so three packages run at a time.
-packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v '/test/sim$$')
+# The longest first: most tests wait for much of their time, and so three packages run at a time. make test leaves those
+# to make check that need real nodes or play through manifests and pages, and most of the stories.
+packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' $(if $(ALL),,$(later)))
+later = -e '/test/deploy' -e '/test/e2e' -e '/test/nodes' -e '/test/csi' -e '/test/walkthrough'
+STORIES ?= $(if $(ALL),,^Test(PowerCut|Partition.*|ReturnInTheMiddle|ManualMarks|NooBaa|LonghornNodeDown|LostZone|UpgradeInTheMiddle)$$)
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
 tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons text \
@@ -16,7 +19,7 @@ tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons t
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all demo walkthrough gotestsum test alerts olm bundle notes e2e timeline sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all demo walkthrough gotestsum test check matrix alerts olm bundle notes e2e timeline sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -40,12 +43,25 @@ gotestsum:
 	@$(GO) build -o bin/verdict ./test/verdict
 
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
-test: controlplane gotestsum ## unit tests, simulation, and integration tests on the real control plane; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
-	@bin/controlplane helm
+test: controlplane gotestsum ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
+	@bin/controlplane kubectl $(if $(ALL),helm,)
 	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
-	@$(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
-	@$(call tests,sim,$(SKIPS)) --packages "./test/sim" -- -p 1 -timeout 75m $(TESTFLAGS)
+	@STORIES='$(STORIES)' $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
+	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
+
+check: ## all that a change must pass; as root it installs what is missing
+	.ci/run
+
+matrix: ## the stories and the admission policies on the four newest minor versions of Kubernetes; VERSIONS="1.34 1.35" these
+	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
+	@for v in $(or $(VERSIONS),1.34 1.35 1.36 1.37); do \
+	  export KUBERNETES=$${v%$(newest)}; echo "== Kubernetes $$v"; \
+	  bin/controlplane && bin/controlplane kubectl helm && \
+	  STORIES='$(STORIES)' $(GO) test -count=1 -timeout 60m ./test/integration && \
+	  $(GO) test -count=1 -timeout 30m -run '^Test(Policies|DrainPolicies|Fence)$$' ./test/deploy || exit 1; done
+# The version that test/controlplane's own go.mod has.
+newest = $(shell sed -n 's,.*k8s.io/kubernetes v\([0-9]*\.[0-9]*\).*,\1,p' test/controlplane/go.mod)
 
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes

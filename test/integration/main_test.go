@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 	chosen := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { chosen[f.Name] = true })
 	for name, value := range map[string]string{
-		"test.parallel": fmt.Sprint(clusters), "test.run": os.Getenv("FORCEFENCE_STORIES"),
+		"test.parallel": fmt.Sprint(clusters), "test.run": os.Getenv("STORIES"),
 	} {
 		if !chosen[name] {
 			_ = flag.Set(name, value) // a flag that testing always has
