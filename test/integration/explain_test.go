@@ -33,8 +33,9 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	kit.Must(w.t, w.WriteKubeconfig(person, w.ns+"-sre"))
 	w.people()
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
+	kubectl := w.kubectlPath() // while the test's context lasts
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(kubectl, "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-sre").Run()
 	})
 	return func(h *host) explain.Report {

@@ -135,15 +135,16 @@ func (w *world) plugin(h *host, timeline ...string) {
 	// as the control plane filled it in
 	w.kubectl("create", "clusterrolebinding", w.ns+"-looker", "--clusterrole=forcefence-operate",
 		"--user="+w.ns+"-looker")
+	kubectl := w.kubectlPath() // while the test's context lasts
 	w.t.Cleanup(func() {
-		_ = exec.Command(w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
+		_ = exec.Command(kubectl, "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
 			w.ns+"-looker").Run()
 	})
 	look := func(texts []string, args ...string) {
 		w.t.Helper()
 		var out []byte
 		w.until(strings.Join(args, " ")+" tells "+strings.Join(texts, ", "), func() bool {
-			cmd := exec.CommandContext(w.ctx, w.kubectlPath(), append([]string{"forcefence"}, args...)...)
+			cmd := exec.CommandContext(w.ctx, kubectl, append([]string{"forcefence"}, args...)...)
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+person,
 				"PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			out, _ = cmd.CombinedOutput()
