@@ -96,7 +96,8 @@ func newWorld(t *testing.T, p programs) *world {
 	kit.Must(t, err)
 	w.env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-		"PATH="+strings.Join([]string{filepath.Join(w.dir, "bin"), filepath.Dir(kubectl), p.helm, os.Getenv("PATH")}, ":"))
+		"PATH="+
+			strings.Join([]string{filepath.Join(w.dir, "bin"), filepath.Dir(kubectl), p.helm, os.Getenv("PATH")}, ":"))
 	t.Cleanup(w.stop)
 	return w
 }

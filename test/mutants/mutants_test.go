@@ -74,7 +74,8 @@ func TestProtocol(t *testing.T) {
 	_, section, _ := strings.Cut(string(design), "\n## Invariants\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, n := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(section, -1) {
-		if !slices.ContainsFunc(list, func(c Candidate) bool { return strings.HasPrefix(c.ID, "invariant "+n[1]+": ") }) {
+		if !slices.ContainsFunc(list,
+			func(c Candidate) bool { return strings.HasPrefix(c.ID, "invariant "+n[1]+": ") }) {
 			t.Errorf("invariant %s has no mutant", n[1])
 		}
 	}
@@ -184,8 +185,10 @@ func TestHunt(t *testing.T) {
 	var list []Candidate
 	for _, m := range []protocolMutant{
 		{name: "killed", in: "kubelet-admit/admit.Decide", old: "!n.ReadySeen", new: "false", tests: tests},
-		{name: "survives", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"node is free"`, tests: tests},
-		{name: "accepted", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"it is free"`, tests: tests},
+		{name: "survives", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"node is free"`,
+			tests: tests},
+		{name: "accepted", in: "kubelet-admit/admit.Clear", old: `"node is not marked"`, new: `"it is free"`,
+			tests: tests},
 	} {
 		c, err := src.place(m)
 		if err != nil {
@@ -194,13 +197,16 @@ func TestHunt(t *testing.T) {
 		list = append(list, c)
 	}
 	var out bytes.Buffer
-	h := hunter{root: src.root, jobs: 1, out: &out, graph: graph, accepted: map[string]string{"accepted": "text for people"}}
+	h := hunter{root: src.root, jobs: 1, out: &out, graph: graph,
+		accepted: map[string]string{"accepted": "text for people"}}
 	err = h.hunt(t.Context(), list)
 	if err == nil || !strings.HasSuffix(err.Error(), "no test notices:\nsurvives") {
 		t.Errorf("got error %v, want the one that survives", err)
 	}
-	want := regexp.MustCompile(`(?s)killed  killed by TestDecide.*survives  SURVIVED.*accepted  ACCEPTED: text for people.*` +
-		`kubelet-admit/admit +1 killed +1 survived +1 accepted\n3 mutants: 1 killed \(33\.3 %\), 1 survived, 1 accepted`)
+	want := regexp.MustCompile(
+		`(?s)killed  killed by TestDecide.*survives  SURVIVED.*accepted  ACCEPTED: text for people.*` +
+			`kubelet-admit/admit +1 killed +1 survived +1 accepted\n` +
+			`3 mutants: 1 killed \(33\.3 %\), 1 survived, 1 accepted`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("got\n%s, want\n%s", &out, want)
 	}
@@ -220,10 +226,10 @@ func TestHunt(t *testing.T) {
 
 func TestKiller(t *testing.T) {
 	for said, want := range map[string]string{
-		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n": "TestStep/off",
-		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                               "TestA",
-		"--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n": "seed 17 (held): invariant 10",
-		"panic: runtime error\nFAIL\n": "a crash",
+		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\n": "TestStep/off",
+		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                         "TestA",
+		"--- FAIL: TestHistories (1s)\n    s_test.go:5: seed 17 (held): invariant 10 is\n":           "seed 17 (held): invariant 10",
+		"panic: runtime error\nFAIL\n":                                                               "a crash",
 	} {
 		if got := killer(said); got != want {
 			t.Errorf("killer(%q): got %q, want %q", said, got, want)

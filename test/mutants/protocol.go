@@ -106,7 +106,8 @@ func (s *source) place(m protocolMutant) (Candidate, error) {
 					continue
 				}
 				c := Candidate{
-					ID: m.name, Tests: m.tests, Dir: dir, Path: path, Line: from.Line, From: tokens[i].at, To: tokens[i+n-1].end(),
+					ID: m.name, Tests: m.tests, Dir: dir, Path: path, Line: from.Line, From: tokens[i].at,
+					To:  tokens[i+n-1].end(),
 					New: strings.ReplaceAll(strings.TrimSpace(m.new), "{ ... }", "{"+f.text[body.from:body.to]+"}"),
 				}
 				if c.New == "" && strings.HasPrefix(f.text[c.To:], ",") {

@@ -41,9 +41,9 @@
 //	end       the mark goes, and every pod runs once, within a generous bound
 //
 // The writes' effects are read from a watch that is never perturbed, by resourceVersion, not from what the requests
-// said; if that watch had to list again, the run is an error. All times are of one machine's clock. Age counts from when
-// the device got the question until the proxy got the write: both are later than what the binary knows, by what lies
-// between; judge's slackFor says how much of that is forgiven.
+// said; if that watch had to list again, the run is an error. All times are of one machine's clock. Age counts from
+// when the device got the question until the proxy got the write: both are later than what the binary knows, by what
+// lies between; judge's slackFor says how much of that is forgiven.
 //
 // Mutants (mutants.go) are builds of our own source with one check taken out. The referee must find each, or it is the
 // one that fails.

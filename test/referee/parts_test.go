@@ -256,11 +256,13 @@ func TestSummary(t *testing.T) {
 		bad  bool
 		want string
 	}{
-		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []judge.Finding{{Check: judge.CheckProof}}}}, false,
+		{"kept and found", []outcome{{Row: "x"}, {Row: "m", Findings: []judge.Finding{{Check: judge.CheckProof}}}},
+			false,
 			"kept found"},
 		{"findings", []outcome{{Row: "x", Findings: []judge.Finding{{Check: judge.CheckTwice}}}}, true, "FINDINGS"},
 		{"a mutant that was not found", []outcome{{Row: "m"}}, true, "NOT FOUND"},
-		{"a mutant that another check found", []outcome{{Row: "m", Findings: []judge.Finding{{Check: judge.CheckEnd}}}}, true,
+		{"a mutant that another check found", []outcome{{Row: "m", Findings: []judge.Finding{{Check: judge.CheckEnd}}}},
+			true,
 			"NOT FOUND"},
 	} {
 		lines, bad := summary(rows, tt.all)

@@ -201,13 +201,15 @@ var table = []row{
 		runs: func(n int) int { return n }, brief: []int{1, 14, 32},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return &faults{
-				request: onWrite(i+1, func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })}
+				request: onWrite(i+1,
+					func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })}
 		}},
 	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: func(n int) int { return n },
 		brief: []int{0, 15, 40},
 		make: func(_ *world, i int, _ *rand.Rand) *faults {
 			return &faults{
-				request: onWrite(i+1, func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })}
+				request: onWrite(i+1,
+					func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })}
 		}},
 
 	// What is not observed.

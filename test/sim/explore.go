@@ -122,7 +122,8 @@ type Exploration struct {
 
 // String is one line.
 func (x *Exploration) String() string {
-	return fmt.Sprintf("%d histories, %d with one edit, %d of them followed, pairs less than %d steps apart (all: %t), "+
+	return fmt.Sprintf("%d histories, %d with one edit, %d of them followed, pairs less than %d steps apart (all: "+
+		"%t), "+
 		"%.1f s, %.0f histories/s", x.Histories, x.Singles, x.Followed, x.Apart, x.Whole, x.Took.Seconds(),
 		float64(x.Histories)/x.Took.Seconds())
 }

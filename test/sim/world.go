@@ -28,7 +28,8 @@ func (w *World) build() {
 		events:     w.chance(0.6),
 		lostEvents: w.chance(0.3),
 	}
-	w.storm, w.hints, w.wires = drawStorm(w.rng.script, w.Seed, w.Scenario), drawHints(w.rng.script, w.Seed, w.Scenario),
+	w.storm, w.hints, w.wires = drawStorm(w.rng.script, w.Seed, w.Scenario),
+		drawHints(w.rng.script, w.Seed, w.Scenario),
 		wires{newDice(w.rng.script, w.Seed, 0x7769726573)}
 	w.skew = drawSkew(w.rng.script, w.Seed)
 	if w.Scenario == Cut {

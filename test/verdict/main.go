@@ -1,7 +1,7 @@
-// Command verdict judges a run of gotestsum by its events, where gotestsum itself cannot. It fails the run if a test was
-// skipped that -skips does not name. gotestsum runs failed tests once more, each alone; verdict fails the run unless
-// each was a story that passed then, and its package reported no harm (kit.Harm), no race and no panic, and ended. A
-// story that passed then is flaky: a bug to fix.
+// Command verdict judges a run of gotestsum by its events, where gotestsum itself cannot. It fails the run if a test
+// was skipped that -skips does not name. gotestsum runs failed tests once more, each alone; verdict fails the run
+// unless each was a story that passed then, and its package reported no harm (kit.Harm), no race and no panic, and
+// ended. A story that passed then is flaky: a bug to fix.
 package main
 
 import (

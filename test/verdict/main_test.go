@@ -78,7 +78,8 @@ func TestReruns(t *testing.T) {
 func expect(t *testing.T, events, skips, flaky, faults string) {
 	t.Helper()
 	gotFlaky, gotFaults := judge(strings.NewReader(strings.ReplaceAll(events, "MODULE/", module)), skips)
-	if diff := cmp.Diff([]string{flaky, faults}, []string{strings.Join(gotFlaky, " "), strings.Join(gotFaults, ", ")}); diff !=
+	if diff := cmp.Diff([]string{flaky, faults},
+		[]string{strings.Join(gotFlaky, " "), strings.Join(gotFaults, ", ")}); diff !=
 		"" {
 		t.Errorf("flaky and faults (-want +got):\n%s", diff)
 	}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What the Makefile and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not there.
+// What the Makefile and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not
+// there.
 func TestLinkerTellsTheVersion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links both programs")

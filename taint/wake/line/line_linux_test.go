@@ -167,7 +167,8 @@ func TestWant(t *testing.T) {
 			{"us", at("0.0.0.0")}})
 	kit.Until(t, "two", func() bool { return l.counts() == [4]int{2} && k.accepted() == 2 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"b", at("127.0.0.1")}})
-	kit.Until(t, "one moved", func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
+	kit.Until(t, "one moved",
+		func() bool { return l.counts() == [4]int{2} && other.accepted() == 1 && len(k.ends) == 1 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}})
 	kit.Until(t, "one gone", func() bool { return l.counts() == [4]int{1} && len(k.ends) == 2 })
 	l.SetNodes(k.port(), []Node{{"a", at("127.0.0.2")}, {"c", at("127.0.0.3")}})

@@ -62,7 +62,8 @@ func Build(ctx context.Context, opts Options) (string, error) {
 		if kind.what == controlPlane {
 			if dir := os.Getenv(Folder); dir != "" {
 				if !complete(dir, names) {
-					return "", fmt.Errorf("%s: folder %s does not have all of %s", Folder, dir, strings.Join(names, ", "))
+					return "",
+						fmt.Errorf("%s: folder %s does not have all of %s", Folder, dir, strings.Join(names, ", "))
 				}
 				return dir, nil
 			}
