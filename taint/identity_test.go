@@ -145,6 +145,16 @@ func TestClash(t *testing.T) {
 }
 
 // Claims that were replaced, node by node and in any order, are those of the nodes as they are now.
+// Five names are all named; more are counted.
+func TestJoinNames(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f", "g"}
+	for n, want := range map[int]string{1: "a", 5: "a, b, c, d, e", 7: "a, b, c, d, e and 2 more"} {
+		if got := joinNames(names[:n]); got != want {
+			t.Errorf("%d names: got %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestReplaceClaims(t *testing.T) {
 	machines := []MachineRef{{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc2, ""), {"racks", "", uuid1}}
 	pins := []string{"", bmc1.Pin(), bmc2.Pin(), withUUID(bmc2, "").Pin(), "no pin of ours", "." + bmc1.uuidPin()}

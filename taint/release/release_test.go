@@ -191,6 +191,20 @@ func (b *busy) Patch(ctx context.Context, o client.Object, p client.Patch, opts 
 	return b.Client.Patch(ctx, o, p, opts...)
 }
 
+// A Node that cannot be read is not taken for one that has no mark.
+func TestReleaseOfAnUnreadableNode(t *testing.T) {
+	refused := errors.New("no answer")
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return refused
+		},
+	}).Build()
+	told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, true, time.Now)
+	if told != "" || !errors.Is(err, refused) {
+		t.Errorf("got %q, error %v, want the API server's error", told, err)
+	}
+}
+
 // A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite
 // what they wrote.
 func TestReleaseOfABusyNode(t *testing.T) {
