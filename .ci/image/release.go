@@ -132,7 +132,7 @@ func (b *builder) writeProvenance(ctx context.Context) error {
 			"resolvedDependencies": []any{source, map[string]any{"uri": "pkg:golang/std@" + runtime.Version()},
 				map[string]any{"uri": "pkg:golang/" + ko}},
 		},
-		"runDetails": map[string]any{"builder": map[string]any{"id": page + "#whoever-has-the-key"}},
+		"runDetails": map[string]any{"builder": map[string]any{"id": page + "#the-holder-of-the-key"}},
 	}, "", " ")
 	return errors.Join(err, err2, os.WriteFile(b.out+"/provenance.json", append(text, '\n'), 0o644))
 }

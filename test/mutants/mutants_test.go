@@ -211,7 +211,7 @@ func TestHunt(t *testing.T) {
 		t.Errorf("got\n%s, want\n%s", &out, want)
 	}
 	for name, c := range map[string]Candidate{
-		"does not compile": func() Candidate { c := list[0]; c.New = "nobody"; return c }(),
+		"does not compile": func() Candidate { c := list[0]; c.New = "undefined"; return c }(),
 		"go test ./nowhere": func() Candidate {
 			c := list[0]
 			c.Tests = []string{"./nowhere"}
@@ -225,11 +225,13 @@ func TestHunt(t *testing.T) {
 }
 
 func TestKiller(t *testing.T) {
+	const step = "--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\nFAIL\n"
+	const seed = "--- FAIL: TestHistories (1s)\n    sim_test.go:50: seed 17 (held): invariant 10 broken at 3s: x\n"
 	for said, want := range map[string]string{
-		"--- FAIL: TestStep (0.00s)\n    --- FAIL: TestStep/off (0.00s)\n        x_test.go:1: got\n": "TestStep/off",
-		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                         "TestA",
-		"--- FAIL: TestHistories (1s)\n    s_test.go:5: seed 17 (held): invariant 10 is\n":           "seed 17 (held): invariant 10",
-		"panic: runtime error\nFAIL\n":                                                               "a crash",
+		step: "TestStep/off",
+		seed: "seed 17 (held): invariant 10",
+		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n": "TestA",
+		"panic: runtime error\nFAIL\n":                       "a crash",
 	} {
 		if got := killer(said); got != want {
 			t.Errorf("killer(%q): got %q, want %q", said, got, want)

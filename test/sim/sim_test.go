@@ -50,7 +50,7 @@ func TestHistories(t *testing.T) {
 	tally.report(t)
 }
 
-// report tells of the histories that broke an invariant, and plays the first again.
+// report names the histories that broke an invariant, and plays the first again.
 func (y *Tally) report(t *testing.T) {
 	t.Helper()
 	if len(y.Failed) == 0 {

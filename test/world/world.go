@@ -50,7 +50,7 @@ func (h *Host) Redfish() RedfishMachine {
 	return m
 }
 
-// New returns a world without hosts. Whoever started the cluster and the power ends them.
+// New returns a world without hosts. The caller ends the cluster and the power.
 func New(c *cluster.Cluster, p Power) *World { return &World{Cluster: c, Power: p} }
 
 // AddHosts makes a machine for each name and a node on it, and returns once all nodes are Ready. describe may change
