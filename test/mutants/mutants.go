@@ -36,8 +36,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// limit is how long one test command may take with a mutant. Without one, none takes a quarter of it.
-const limit = 2 * time.Minute
+// limit is how long one test command may take with a mutant. Without one, none takes a third of it.
+const limit = 5 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

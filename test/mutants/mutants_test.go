@@ -163,9 +163,11 @@ func TestTesters(t *testing.T) {
 		{ImportPath: "m/untested", Imports: []string{"m/it"}},
 		{ImportPath: "m/outside", XTestImports: []string{"m/it"}},
 		{ImportPath: "m/test/integration", Imports: []string{"m/far"}, TestImports: []string{"testing"}},
+		{ImportPath: "m/cmd/forcefence", Imports: []string{"m/far"}},
 		{ImportPath: "m/test/sim", Imports: []string{"m/far"}, TestImports: []string{"testing"}},
 	}}
-	want := []string{"./it -short", "./it", "./outside -short", "./near -short", "./far -short", simulation}
+	want := []string{"./it -short", "./it", "./outside -short", "./near -short", "./far -short", simulation, "./outside",
+		stories}
 	if diff := cmp.Diff(want, g.testers("it")); diff != "" {
 		t.Errorf("testers (-want +got):\n%s", diff)
 	}

@@ -23,6 +23,9 @@ var mutated = []string{
 // simulation plays the whole protocol: enough histories to take every path many times, few enough for a mutant's limit.
 const simulation = "./test/sim -run TestHistories -sim.seeds=2000"
 
+// stories run the program that is built of the packages, on a real control plane.
+const stories = "./test/integration -run ^Test(PowerCut|ManualMarks)$"
+
 // mostTesters is how many packages' tests are tried beside a package's own, before the simulation.
 const mostTesters = 5
 
@@ -69,7 +72,8 @@ func readGraph(ctx context.Context, root string) (*graph, error) {
 }
 
 // testers are the arguments of go test for the packages whose tests reach the one in dir, the nearest first: its own,
-// without a control plane and with one, a few others, and the simulation.
+// without a control plane and with one, a few others, the simulation, the nearest other with a control plane, and the
+// main stories.
 func (g *graph) testers(dir string) []string {
 	from := g.module + "/" + dir
 	distance := map[string]int{from: 0}
@@ -114,6 +118,12 @@ func (g *graph) testers(dir string) []string {
 	}
 	if simulated {
 		out = append(out, simulation)
+	}
+	if len(others) > 0 {
+		out = append(out, "./"+others[0].dir)
+	}
+	if _, linked := distance[g.module+"/cmd/forcefence"]; linked {
+		out = append(out, stories)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ package sample
 import (
 	"fmt"
 	"sync"
+	"time"
 )
 
 // Power is a machine's.
@@ -42,3 +43,5 @@ func Decide(p Power, tries int, ready bool) (next Power, err error) {
 }
 
 func pick(a, b Power) Power { return max(a, b) }
+
+func waits(d time.Duration) bool { return d > 0 }
