@@ -501,7 +501,8 @@ func (v View) askEvery(every time.Duration, why reason.Reason) action.Decision {
 // newRecord returns the record of a fence at this look. An announced fence continues under its id.
 func (v View) newRecord(powering bool) taint.Record {
 	r := taint.Record{ID: v.Facts.NewID, Since: v.Now.Wall.UTC().Truncate(time.Millisecond), By: v.Facts.By}
-	switch old := v.Look.Record; {
+	old := v.Look.Record
+	switch {
 	case powering:
 		r = *old
 	case old != nil && !v.Look.IsAliveSince(old):
@@ -515,7 +516,7 @@ func (v View) newRecord(powering bool) taint.Record {
 	}
 	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
 	r.Device, r.Machine = proof.RecordedDevice(v.Facts.Devices)
-	if old := v.Look.Record; !powering && old != nil {
+	if old != nil {
 		r.FalseOffs, r.PowerOns = old.DistrustedDevices(), old.PowerOns
 	}
 	r.Run, r.RunBy = v.Answers.MachineRun()

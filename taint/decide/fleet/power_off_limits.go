@@ -162,11 +162,7 @@ func (f *Fleet) SetLimits(l *Limits) (again bool) {
 	if f.limit = l; l == nil {
 		f.limit = &defaults
 	}
-	again = len(before.Domains) != len(f.limit.Domains)
-	for i := range f.limit.Domains {
-		again = again || before.Domains[i].Label != f.limit.Domains[i].Label
-	}
-	if !again {
+	if slices.EqualFunc(before.Domains, f.limit.Domains, func(a, b Domain) bool { return a.Label == b.Label }) {
 		for _, n := range f.nodes {
 			for i, s := range n.scopes {
 				if s != nil {

@@ -22,10 +22,7 @@ func verdictOf(of []deviceAnswer) providers.Answer {
 		return of[0].answer
 	}
 	var levels []deviceAnswer
-	for _, s := range of {
-		if n := len(levels); n > 0 && levels[n-1].device.Level == s.device.Level {
-			continue // counted with the first of its level
-		}
+	for _, s := range of { // a level with two devices is there twice, which changes nothing
 		same := slices.DeleteFunc(slices.Clone(of), func(o deviceAnswer) bool {
 			return o.device.Level != s.device.Level
 		})
