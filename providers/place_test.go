@@ -3,6 +3,7 @@ package providers_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,8 @@ func TestAskPlace(t *testing.T) {
 	}{
 		"absent": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(time.Hour))},
 			absent: true},
-		"there": {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour))}},
+		"there": {say: providers.Placement{At: providers.InstantOf(start.Add(time.Hour)),
+			Raw: strings.Repeat("a guest ", 100)}},
 		"absent, long ago": {say: providers.Placement{Absent: true, At: providers.InstantOf(start.Add(-1))},
 			want: providers.ErrStale},
 		"absent, and when": {say: providers.Placement{Absent: true}, want: providers.ErrStale},
@@ -44,7 +46,7 @@ func TestAskPlace(t *testing.T) {
 				return tt.say, tt.err
 			}), "hv1", providers.Target{}, providers.Now)
 			if p.Absent != tt.absent || !errors.Is(p.Err, tt.want) || p.HasAnswer() != (tt.want == nil) ||
-				p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) {
+				p.At.Before(providers.InstantOf(start)) || p.Got.Before(p.At) || len(p.Raw) > 240 {
 				t.Errorf("got %+v", p)
 			}
 		})

@@ -317,6 +317,18 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	}
 }
 
+// The pods that get no turn before the process ends are reported as failed, each once.
+func TestNudgesOfAProcessThatEnds(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	r := New(Options{Now: time.Now, Config: noMachines})
+	var done observe.NudgeDone
+	nudges{&work{base: r.base, name: "n1"}}.nudgePods(ctx, make([]corev1.Pod, 3), &done)
+	if done.Pods != 3 || done.Results[observe.NudgeFailed] != 3 {
+		t.Errorf("got %+v, want 3 of 3 failed", done)
+	}
+}
+
 func TestNudgeEndsWhenAllMoved(t *testing.T) {
 	w := newNudgeWorld(t)
 	w.mark(true)

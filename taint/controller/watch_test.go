@@ -7,10 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -146,5 +149,34 @@ func TestLifeStopsWrites(t *testing.T) {
 		if got := stopped.Load(); got != tt.want {
 			t.Errorf("%s: writes stopped %v, want %v", name, got, tt.want)
 		}
+	}
+}
+
+// A fence that waits for volumes is woken by each deletion, the next ones together with it; what is created counts at
+// once.
+func TestAttachmentsWakeTheirNode(t *testing.T) {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	va := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}
+	h := attachmentsGone()
+	h.Create(t.Context(), event.TypedCreateEvent[*storagev1.VolumeAttachment]{Object: va}, q)
+	if q.Len() != 1 {
+		t.Fatalf("created: %d nodes are woken, want 1", q.Len())
+	}
+	wantNode := func() {
+		t.Helper()
+		if r, _ := q.Get(); r.Name != "n1" {
+			t.Errorf("woken: got %q, want n1", r.Name)
+		} else {
+			q.Done(r)
+		}
+	}
+	wantNode()
+	for range 3 {
+		h.Delete(t.Context(), event.TypedDeleteEvent[*storagev1.VolumeAttachment]{Object: va}, q)
+	}
+	wantNode() // waits for it
+	if q.Len() != 0 {
+		t.Errorf("three deletions: %d more, want one for all", q.Len())
 	}
 }

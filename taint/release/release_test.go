@@ -203,6 +203,19 @@ func TestReleaseOfAnUnreadableNode(t *testing.T) {
 	if told != "" || !errors.Is(err, refused) {
 		t.Errorf("got %q, error %v, want the API server's error", told, err)
 	}
+	pinned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{taint.PinLabel: "p"}}}
+	c = fake.NewClientBuilder().WithObjects(pinned).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := l.(*corev1.NodeList); ok {
+				return refused
+			}
+			return c.List(ctx, l, opts...)
+		},
+	}).Build()
+	told, err = ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, true, time.Now)
+	if told != "" || !errors.Is(err, refused) {
+		t.Errorf("a pinned node: got %q, error %v, want the API server's error", told, err)
+	}
 }
 
 // A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite

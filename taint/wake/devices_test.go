@@ -25,6 +25,7 @@ type nodeList struct {
 	client.Reader
 	mu    sync.Mutex
 	names []string
+	lists int
 }
 
 func (l *nodeList) set(names ...string) {
@@ -36,6 +37,7 @@ func (l *nodeList) set(names ...string) {
 func (l *nodeList) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lists++
 	nodes := list.(*corev1.NodeList)
 	for _, n := range l.names {
 		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
@@ -126,6 +128,10 @@ func TestWatchDevices(t *testing.T) {
 		time.Sleep(time.Minute)
 		if _, begun := p.state(); begun != 1 {
 			t.Errorf("Watches while nothing changed: got %d, want 1", begun)
+		}
+		synctest.Wait()
+		if nodes.lists > 2 { // at the start, and after a minute
+			t.Errorf("lists of nodes in a minute without change: got %d, want at most 2", nodes.lists)
 		}
 		nodes.set("b", "a", "c")
 		o.Moves.NoteMove(time.Now())

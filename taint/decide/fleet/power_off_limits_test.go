@@ -294,6 +294,11 @@ func TestNodeThatMovesItself(t *testing.T) {
 	if !c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack"}}}) {
 		t.Error("other labels, and the nodes need not be seen again")
 	}
+	if !c.f.SetLimits(&Limits{Domains: []Domain{{Label: "row"}, {Label: "rack"}}}) ||
+		!c.f.SetLimits(&Limits{Domains: []Domain{{Label: "hall"}, {Label: "rack"}}}) ||
+		!c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack"}}}) {
+		t.Error("one label of two changed, and the nodes need not be seen again")
+	}
 	c.see("n1", map[string]string{"rack": "r1"}, true)
 	if got := c.part("n1", 1).Of; got != "rack=r1" {
 		t.Errorf("with other labels: %q", got)

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
@@ -53,5 +55,32 @@ func TestMemoryOfOneClock(t *testing.T) {
 	err := json.Unmarshal([]byte(`{"seen":[{"key":"k","seen":"2026-03-01T12:00:00.000000005Z"}]}`), &got)
 	if want := (Memory{seen: evict.TaintTimes{{Key: "k", Seen: at}}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// A freed volume is remembered while its spell lasts, whatever the kubelet's list says: a live kubelet may write it
+// back. After the spell it is forgotten once the list does not name it or it was cleared, and at once after a reboot.
+func TestFreedVolumesAreForgotten(t *testing.T) {
+	const listed, absent = corev1.UniqueVolumeName("csi/1"), corev1.UniqueVolumeName("csi/2")
+	for _, tt := range []struct {
+		name   string
+		open   bool
+		boot   string
+		volume freedVolume
+		want   int
+	}{
+		{"a spell: it is not listed", true, "b", freedVolume{volume: action.Volume{Unique: absent}}, 1},
+		{"a spell: it was cleared", true, "b", freedVolume{volume: action.Volume{Unique: listed}, cleared: true}, 1},
+		{"a spell, and a reboot", true, "c", freedVolume{volume: action.Volume{Unique: listed}}, 0},
+		{"after it: it is listed", false, "b", freedVolume{volume: action.Volume{Unique: listed}}, 1},
+		{"after it: it is not listed", false, "b", freedVolume{volume: action.Volume{Unique: absent}}, 0},
+		{"after it: it was cleared", false, "b", freedVolume{volume: action.Volume{Unique: listed}, cleared: true}, 0},
+	} {
+		tt.volume.policy, tt.volume.boot = "p", "b"
+		m := Memory{spells: map[string]spell{"p": {open: tt.open}}, freedVolumes: []freedVolume{tt.volume}}
+		m.ApplyLook(taint.Look{Exists: true, BootID: tt.boot, InUse: []corev1.UniqueVolumeName{listed}})
+		if got := len(m.freedVolumes); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
 	}
 }
