@@ -157,6 +157,38 @@ func TestRecordOf(t *testing.T) {
 	}
 }
 
+// A node is fenced by a mark of ours or of a person, by an open record, and by one that cannot be read.
+func TestIsFenced(t *testing.T) {
+	record := func(p Phase) string {
+		return Record{ID: "f1", Phase: p, NodeUID: "u1", By: "me", Result: map[Phase]Result{PhaseDone: ResultEvicted}[p]}.
+			Encode()
+	}
+	for _, tt := range []struct {
+		name, record, key, value string
+		want                     bool
+	}{
+		{"nothing", "", "", "", false},
+		{"a person's mark", "", DefaultKey, "manual", true},
+		{"another taint", "", "example.com/x", "f1", false},
+		{"another taint, of an id that is our key", "", "f1", DefaultKey, false},
+		{"an open record", record(PhaseArmed), "", "", true},
+		{"one that is done", record(PhaseDone), "", "", false},
+		{"one that is done, and its mark", record(PhaseDone), DefaultKey, "f1", true},
+		{"one that cannot be read", "{", "", "", true},
+	} {
+		node := &corev1.Node{}
+		if tt.record != "" {
+			node.Annotations = map[string]string{RecordAnnotation: tt.record}
+		}
+		if tt.key != "" {
+			node.Spec.Taints = []corev1.Taint{{Key: tt.key, Value: tt.value, Effect: corev1.TaintEffectNoSchedule}}
+		}
+		if got := IsFenced(node, DefaultKey); got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestWithEvidence(t *testing.T) {
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
 	var r Record

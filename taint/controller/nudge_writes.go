@@ -84,7 +84,7 @@ func (w nudges) nudgePods(ctx context.Context, pods []corev1.Pod, done *observe.
 		turn := &fleet.Turn{Node: w.name, Since: w.Now.Instant()}
 		if !w.gate.takeTurn(ctx, turn) {
 			mu.Lock()
-			done.Results[observe.NudgeFailed] += len(pods) - i
+			done.Results[observe.NudgeFailed] += len(pods[i:])
 			mu.Unlock()
 			break
 		}

@@ -3,6 +3,7 @@ package controller
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,31 +153,34 @@ func TestLifeStopsWrites(t *testing.T) {
 	}
 }
 
-// A fence that waits for volumes is woken by each deletion, the next ones together with it; what is created counts at
-// once.
+// A node is woken by an attachment that is created, and a moment after one is deleted: others go with it.
 func TestAttachmentsWakeTheirNode(t *testing.T) {
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	va := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}
-	h := attachmentsGone()
-	h.Create(t.Context(), event.TypedCreateEvent[*storagev1.VolumeAttachment]{Object: va}, q)
-	if q.Len() != 1 {
-		t.Fatalf("created: %d nodes are woken, want 1", q.Len())
-	}
-	wantNode := func() {
-		t.Helper()
-		if r, _ := q.Get(); r.Name != "n1" {
-			t.Errorf("woken: got %q, want n1", r.Name)
-		} else {
-			q.Done(r)
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		va := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}
+		wantWoken := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := q.Len(); got != want {
+				t.Fatalf("%s: %d nodes are woken, want %d", what, got, want)
+			}
+			for range want {
+				if r, _ := q.Get(); r.Name != "n1" {
+					t.Errorf("%s: got %q, want n1", what, r.Name)
+				} else {
+					q.Done(r)
+				}
+			}
 		}
-	}
-	wantNode()
-	for range 3 {
-		h.Delete(t.Context(), event.TypedDeleteEvent[*storagev1.VolumeAttachment]{Object: va}, q)
-	}
-	wantNode() // waits for it
-	if q.Len() != 0 {
-		t.Errorf("three deletions: %d more, want one for all", q.Len())
-	}
+		h := attachmentsGone()
+		h.Create(t.Context(), event.TypedCreateEvent[*storagev1.VolumeAttachment]{Object: va}, q)
+		wantWoken("created", 1)
+		for range 3 {
+			h.Delete(t.Context(), event.TypedDeleteEvent[*storagev1.VolumeAttachment]{Object: va}, q)
+		}
+		wantWoken("three are deleted", 0)
+		time.Sleep(coalesce)
+		wantWoken("a moment later", 1)
+	})
 }

@@ -155,3 +155,19 @@ func TestStepsOfShadow(t *testing.T) {
 		t.Errorf("got %+v, want none", got)
 	}
 }
+
+// A written entry covers the steps that began in its time, the first and the last moment of it included.
+func TestIsOutside(t *testing.T) {
+	w := *step(api.StepEndPods, 2*second, 4*second, 1)
+	for _, tt := range []struct {
+		began time.Duration
+		want  bool
+	}{
+		{2*second - time.Millisecond, true}, {2 * second, false}, {3 * second, false}, {4 * second, false},
+		{4*second + time.Millisecond, true},
+	} {
+		if got := isOutside(w, *step(api.StepEndPods, tt.began, 5*second, 1)); got != tt.want {
+			t.Errorf("begun at %s: got %t, want %t", tt.began, got, tt.want)
+		}
+	}
+}

@@ -94,10 +94,6 @@ func tryRelease(
 // reported Off while it was on; "" if there is none. There is no configuration here: the pins show which machine
 // belongs to which node.
 func findDistrustingNode(ctx context.Context, c client.Reader, node *corev1.Node) (string, error) {
-	pin := node.Labels[taint.PinLabel]
-	if pin == "" {
-		return "", nil
-	}
 	var list corev1.NodeList
 	if err := c.List(ctx, &list); err != nil {
 		return "", fmt.Errorf("listing nodes: %w", err)
@@ -105,7 +101,7 @@ func findDistrustingNode(ctx context.Context, c client.Reader, node *corev1.Node
 	for i := range list.Items {
 		rec, err := taint.RecordOf(&list.Items[i])
 		if err == nil && slices.ContainsFunc(rec.DistrustedDevices(), func(l taint.DeviceRef) bool {
-			return l.Machine != nil && l.Machine.Pin() == pin
+			return l.Machine != nil && l.Machine.Pin() == node.Labels[taint.PinLabel]
 		}) {
 			return list.Items[i].Name, nil
 		}

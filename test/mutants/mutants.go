@@ -57,13 +57,13 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.IntVar(&s.count, "count", 300, "how many generated mutants")
 	flags.DurationVar(&h.time, "time", 0, "begin no mutant later than this; 0: try all")
 	flags.IntVar(&h.jobs, "jobs", runtime.NumCPU(), "how many are tried at the same time")
-	only := flags.String("only", "", "a regular expression: try those whose ID matches")
+	only := flags.String("only", "", "a regular expression: choose among those whose ID matches")
 	list := flags.Bool("list", false, "print what would be tried")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	match, err := regexp.Compile(*only)
-	if err != nil {
+	var err error
+	if s.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("reading -only: %w", err)
 	}
 	if h.root, err = moduleRoot(ctx); err != nil {
@@ -73,13 +73,13 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	var chosen []Candidate
 	if s.seed == 0 {
 		chosen, err = src.placeProtocol()
+		chosen = slices.DeleteFunc(chosen, func(c Candidate) bool { return !s.only.MatchString(c.ID) })
 	} else {
 		chosen, err = chooseGenerated(ctx, out, src, s)
 	}
 	if err != nil {
 		return err
 	}
-	chosen = slices.DeleteFunc(chosen, func(c Candidate) bool { return !match.MatchString(c.ID) })
 	if *list {
 		for _, c := range chosen {
 			fmt.Fprintln(out, c.ID)

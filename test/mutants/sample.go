@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +39,7 @@ func readAccepted(root string) (map[string]string, error) {
 type sampling struct {
 	seed  uint64
 	count int
+	only  *regexp.Regexp // draws among those whose ID matches
 }
 
 // chooseGenerated draws candidates that compile from those of all mutated packages.
@@ -51,7 +54,7 @@ func chooseGenerated(ctx context.Context, out io.Writer, src *source, s sampling
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, list...)
+		all = append(all, slices.DeleteFunc(list, func(c Candidate) bool { return !s.only.MatchString(c.ID) })...)
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 0))
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

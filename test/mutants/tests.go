@@ -24,7 +24,7 @@ var mutated = []string{
 const simulation = "./test/sim -run TestHistories -sim.seeds=2000"
 
 // stories run the program that is built of the packages, on a real control plane.
-const stories = "./test/integration -run ^Test(PowerCut|ManualMarks)$"
+const stories = "./test/integration -run ^Test(PowerCut|ManualMarks|PartitionIsObserved)$"
 
 // mostTesters is how many packages' tests are tried beside a package's own, before the simulation.
 const mostTesters = 5

@@ -447,6 +447,8 @@ func TestStep(t *testing.T) {
 			want{Act: action.ClearVolumes{}, Why: reason.Clearing,
 				InUse:    []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"},
 				Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
+		{"it keeps them whatever volume follows",
+			evicting(proven, pods(pod("e", exempt, uses("n", ""), uses("b", pvB))), lists("kubernetes.io/nfs/x")), finish},
 		{"a migrated volume keeps its CSI entry and all in-tree entries",
 			evicting(proven, pods(pod("e", exempt, migrated("m", pvB))), lists("kubernetes.io/aws-ebs/x", pvA, pvB)),
 			want{Act: action.ClearVolumes{}, Why: reason.Clearing,

@@ -79,6 +79,9 @@ func TestPodFailures(t *testing.T) {
 		{"failed, written since",
 			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0),
 				tried(action.WritesEnd, bad, action.Accepted, 1, 0)), ends("bad"), false, 0},
+		{"failed for long, and spared since: it is not named",
+			evicting(proven, booted, spared, pods(bad, good), tried(action.WritesSpare, bad, action.Failed, 50, 0),
+				spared, tried(action.WritesEnd, good, action.Failed, 50, 0)), back, false, 0},
 		{"another fence's failure",
 			evicting(proven, pods(bad), tried(action.WritesEnd, bad, action.Failed, 5, 0), func(v *View) {
 				other := v.Look

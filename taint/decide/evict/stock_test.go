@@ -140,3 +140,20 @@ func TestStockTaintThatLandedUnseen(t *testing.T) {
 		}
 	}
 }
+
+// Two taints may have been added at the same time and seen at others.
+func TestTaintTimesByKey(t *testing.T) {
+	l := taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
+	var m Memory
+	for i, key := range []string{"example.com/a", "example.com/b"} {
+		l.Sent, l.Got = now.Add(time.Duration(i)*time.Second), now.Add(time.Duration(i)*time.Second)
+		l.Taints = append(l.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute,
+			TimeAdded: &metav1.Time{Time: now.Wall}})
+		m.ApplyLook(l)
+	}
+	for i, at := range m.StockEviction(l).Seen {
+		if want := now.Add(time.Duration(i) * time.Second); !at.Seen.Equal(want) {
+			t.Errorf("%s: got seen at %s, want %s", at.Key, at.Seen.Wall, want.Wall)
+		}
+	}
+}

@@ -375,6 +375,17 @@ func TestDetachBeforeDone(t *testing.T) {
 	}
 }
 
+// A new leader that finds an ended pod remembers its volumes with the first deletion of an attachment: the pod may be
+// gone before the last one.
+func TestFoundWithTheFirstDetach(t *testing.T) {
+	v := View{Now: now, Look: down(), Listed: true, Attached: true, Policies: []Policy{waits()},
+		Pods: []action.Pod{entombed(user("a", "v", "w"))}, Attachments: []action.Attachment{attachment("v")}}
+	d, e := announced(v)
+	if !action.Is[action.DeleteAttachments](d) || len(e.Found["a"]) != 2 {
+		t.Errorf("got %s, found %v; want a deletion, and both volumes", what(d, e), e.Found)
+	}
+}
+
 // A loose volume is forgotten when the node is back or marked, or when a pod uses the volume again.
 func TestLooseIsForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*View){

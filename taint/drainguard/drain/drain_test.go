@@ -637,6 +637,11 @@ func TestProgress(t *testing.T) {
 	if p = NextProgress(p, g, with(22), at(6)); p.Total != 32 || !p.Since.Equal(at(0)) {
 		t.Errorf("two came: got %+v", p)
 	}
+	moved := g
+	moved.Name = "another"
+	if o := NextProgress(p, moved, with(22), at(7)); o == p || o.Guard != "another" {
+		t.Errorf("another guard of the same policy: got %+v", o)
+	}
 	blind := Decision{Unknown: "not listed", Held: true}
 	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" ||
 		u.Summary() != "the state of the storage is unknown: not listed" {
