@@ -33,7 +33,7 @@ const agentsImage = "FORCEFENCE_AGENTS_IMAGE"
 // withAgents is the Deployment of an overlay with the component agents.
 func withAgents(t *testing.T) *appsv1.Deployment {
 	t.Helper()
-	for _, u := range parse(t, render(t, overlay(t, []string{"base", "node"}, []string{"agents"}, nil))) {
+	for _, u := range parse(t, render(t, kit.Overlay(t, []string{"base", "node"}, []string{"agents"}, nil))) {
 		if u.GetKind() == "Deployment" {
 			var d appsv1.Deployment
 			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &d))
@@ -42,20 +42,6 @@ func withAgents(t *testing.T) *appsv1.Deployment {
 	}
 	t.Fatal("no Deployment is rendered")
 	return nil
-}
-
-// TestAgentsOverlay: the controller gets the image with agents and a folder to write to, the hook neither.
-func TestAgentsOverlay(t *testing.T) {
-	images := map[string]int{"image: forcefence-agents": 0, "image: registry.example.net/forcefence:v1": 3,
-		"mountPath: /tmp": 0}
-	wantCounts(t, render(t, overlay(t, []string{"base", "node"}, nil, nil)), images)
-	images["image: forcefence-agents"], images["image: registry.example.net/forcefence:v1"], images["mountPath: /tmp"] =
-		1, 2, 1
-	wantCounts(t, render(t, overlay(t, []string{"base", "node"}, []string{"agents"}, nil)), images)
-	if c := withAgents(t).Spec.Template.Spec.Containers; len(c) != 1 ||
-		!strings.HasPrefix(c[0].Image, "forcefence-agents") {
-		t.Errorf("the controller's containers are %+v", c)
-	}
 }
 
 // container is the controller's, run by Podman as the Deployment runs it.

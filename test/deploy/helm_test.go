@@ -324,7 +324,7 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	// What kubectl has applied is not taken over unasked. A field that it set and the chart does not would stay: hence
 	// any-node.
 	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k",
-		overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
+		kit.Overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
 	kit.Must(t, err)
 	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, set...)
 	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil ||
@@ -376,7 +376,7 @@ func (w *world) monitored(t *testing.T) {
 	}
 	rendered := charted(t, "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: "+
 		"{enabled: true}}") + "\n---\n" +
-		render(t, overlay(t, []string{"base"}, []string{"monitoring"}, nil))
+		render(t, kit.Overlay(t, []string{"base"}, []string{"monitoring"}, nil))
 	checked := 0
 	for _, u := range parse(t, rendered) {
 		if u.GroupVersionKind().Group != "monitoring.coreos.com" {

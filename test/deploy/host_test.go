@@ -201,7 +201,7 @@ func (w *world) bootsMarked(n *nodes.Node) {
 // apply applies a variant with this test's image.
 func (w *world) apply(components []string, more string) {
 	w.t.Helper()
-	folder := overlay(w.t, []string{"node"}, components, nil)
+	folder := kit.Overlay(w.t, []string{"node"}, components, nil)
 	f, err := os.OpenFile(filepath.Join(folder, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	kit.Must(w.t, err)
 	_, err = f.WriteString(elsewhere + more)

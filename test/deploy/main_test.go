@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -113,14 +112,16 @@ func (w *world) checked() {
 	})
 }
 
-// as is a client of a user that has only what RBAC grants.
-func (w *world) as(user string, groups ...string) kubernetes.Interface {
+// as is a client of a user and its groups, with what RBAC grants them; of the administrator if there is none.
+func (w *world) as(user ...string) client.Client {
 	w.t.Helper()
 	cfg := w.c.RESTConfig()
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
-	client, err := kubernetes.NewForConfig(cfg)
+	if len(user) > 0 {
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: user[0], Groups: append(user[1:], "system:authenticated")}
+	}
+	c, err := client.New(cfg, client.Options{})
 	kit.Must(w.t, err)
-	return client
+	return c
 }
 
 // until waits for something to come true. The error of a check that is not true reports what is missing.
@@ -162,10 +163,14 @@ func parse(t *testing.T, rendered string) []unstructured.Unstructured {
 }
 
 // policies are those of the manifests, by name.
-func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissionPolicy {
+func policies(t *testing.T, w *world, folders ...string) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	out := map[string]*admissionv1.ValidatingAdmissionPolicy{}
-	for _, u := range slices.Concat(manifests(t, w, base), manifests(t, w, node)) {
+	var all []unstructured.Unstructured
+	for _, folder := range folders {
+		all = append(all, manifests(t, w, folder)...)
+	}
+	for _, u := range all {
 		if u.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
 		}
@@ -176,21 +181,13 @@ func policies(t *testing.T, w *world) map[string]*admissionv1.ValidatingAdmissio
 	return out
 }
 
-// replace puts another spec in place of a policy's.
+// replace puts another policy's validations and variables in the place of those of its name.
 func (w *world) replace(p *admissionv1.ValidatingAdmissionPolicy) {
 	w.t.Helper()
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"validations": p.Spec.Validations}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
+		"validations": p.Spec.Validations, "variables": p.Spec.Variables}})
 	kit.Must(w.t, err)
 	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
 		Patch(w.ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	kit.Must(w.t, err)
-}
-
-func (w *world) replaceVariables(name string, variables []admissionv1.Variable) {
-	w.t.Helper()
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"variables": variables}})
-	kit.Must(w.t, err)
-	_, err = w.c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().
-		Patch(w.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	kit.Must(w.t, err)
 }

@@ -1,11 +1,8 @@
 package deploy
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/kubelet-admit/install"
 	"github.com/forcefence/forcefence/taint"
@@ -82,7 +80,7 @@ func TestNode(t *testing.T) {
 
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
-			folder := overlay(t, []string{"base", "node"}, v.components, nil)
+			folder := kit.Overlay(t, []string{"base", "node"}, v.components, nil)
 			w.install(folder)
 			ds := daemonSet(t, manifests(t, w, folder))
 			pod := ds.Spec.Template.Spec
@@ -143,10 +141,9 @@ func (w *world) noRights(t *testing.T) {
 	t.Helper()
 	for _, ns := range []string{nodeNamespace, "kube-system"} {
 		rules := func(user string, groups ...string) string {
-			r, err := w.as(user, groups...).AuthorizationV1().SelfSubjectRulesReviews().
-				Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{
-					Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}, metav1.CreateOptions{})
-			kit.Must(t, err)
+			r := &authorizationv1.SelfSubjectRulesReview{
+				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}
+			kit.Must(t, w.as(append([]string{user}, groups...)...).Create(w.ctx, r))
 			return fmt.Sprint(r.Status.ResourceRules)
 		}
 		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts",
@@ -161,18 +158,15 @@ func (w *world) noRights(t *testing.T) {
 
 // podSecurity checks that no lower level than the namespace's would do: one that did should be taken.
 func (w *world) podSecurity(t *testing.T) {
-	ds := daemonSet(t, manifests(t, w, node))
+	ds, c := daemonSet(t, manifests(t, w, node)), w.as()
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
 		ns := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "level-" + level,
 				Labels: map[string]string{"pod-security.kubernetes.io/enforce": level}}}
-		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, ns, metav1.CreateOptions{})
-		kit.Must(t, err)
-		_, err = w.c.Client().CoreV1().ServiceAccounts(ns.Name).
-			Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: meta("forcefence-node")}, metav1.CreateOptions{})
-		kit.Must(t, err)
-		p := &corev1.Pod{ObjectMeta: meta("x"), Spec: ds.Spec.Template.Spec}
-		_, err = w.c.Client().CoreV1().Pods(ns.Name).Create(w.ctx, p, metav1.CreateOptions{DryRun: dryRun})
+		kit.Must(t, c.Create(w.ctx, ns))
+		in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns.Name, Name: name} }
+		kit.Must(t, c.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: in("forcefence-node")}))
+		err := c.Create(w.ctx, &corev1.Pod{ObjectMeta: in("x"), Spec: ds.Spec.Template.Spec}, client.DryRunAll)
 		if want != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("level %s: got %v, want it to pass: %t", level, err, want)
 		}
@@ -199,33 +193,4 @@ func daemonSet(t *testing.T, list []unstructured.Unstructured) *appsv1.DaemonSet
 	}
 	t.Fatal("there is no DaemonSet")
 	return nil
-}
-
-// overlay writes a user's folder over ours and returns its path.
-func overlay(t *testing.T, resources, components []string, files map[string]string) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	kit.Must(t, err)
-	sources, err := filepath.Abs("../../deploy/kustomize")
-	kit.Must(t, err)
-	rel, err := filepath.Rel(dir, sources)
-	kit.Must(t, err)
-	var b bytes.Buffer
-	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nimages:\n" +
-		"- {name: forcefence, newName: registry.example.net/forcefence, newTag: v1}\nresources:\n")
-	for _, r := range resources {
-		fmt.Fprintf(&b, "- %s/%s\n", rel, r)
-	}
-	for name, text := range files {
-		kit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-		fmt.Fprintf(&b, "- %s\n", name)
-	}
-	if len(components) > 0 {
-		b.WriteString("components:\n")
-	}
-	for _, c := range components {
-		fmt.Fprintf(&b, "- %s/components/%s\n", rel, c)
-	}
-	kit.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), b.Bytes(), 0o600))
-	return dir
 }

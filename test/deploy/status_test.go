@@ -29,7 +29,7 @@ func TestStatusPage(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
-	w.install(overlay(t, []string{"base"}, []string{"status"}, nil))
+	w.install(kit.Overlay(t, []string{"base"}, []string{"status"}, nil))
 	hosts := w.machines(dir, 4)
 	victim := hosts["n3"]
 	w.busy(victim)

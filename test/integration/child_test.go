@@ -24,7 +24,7 @@ import (
 
 // settings are what a test chooses of a configuration file.
 type settings struct {
-	NS, Dir, PodIP, Metrics, Health string // filled in
+	NS, Dir, PodIP, Metrics string // filled in
 
 	Mode        string // "": observe
 	ManualMarks string // "": refuse
@@ -42,8 +42,8 @@ type settings struct {
 
 	Env        []string // of the process, beside the test's own
 	Binary     string   // "": the one under test
-	CustomKeys bool     // of earlier versions: the Lease has another name and namespace, by the file
 	Kubeconfig string   // "": the administrator's
+	Namespace  string   // "": the world's
 }
 
 var configFile = template.Must(template.New("config").Parse(`# written by a test
@@ -54,9 +54,8 @@ powerOffTimeout: {{or .Timeout "5s"}}
 detachTimeout: {{or .Detach "2m"}}
 manualMarks: {{or .ManualMarks "refuse"}}
 excludeSelector: {{printf "%q" .Exclude}}
-listen: {metrics: "{{.Metrics}}"{{if .CustomKeys}}, health: "{{.Health}}"{{end}}}
-leaderElection: { {{- if .CustomKeys}}namespace: kube-system, name: {{.NS}},{{end}}
-  {{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}}}
+listen: {metrics: "{{.Metrics}}"}
+leaderElection: { {{or .Lease "leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms"}} }
 providers:
 - name: racks
   timeout: 2s
@@ -117,6 +116,11 @@ func (w *world) start(set settings) *child {
 	c.config = filepath.Join(w.dir, c.identity+".yaml")
 	c.mortal.Store(set.Mortal)
 	w.t.Cleanup(func() {
+		for _, refused := range []string{"is forbidden: User ", "ValidatingAdmissionPolicy 'forcefence-"} {
+			if c.log.has(refused) {
+				w.t.Errorf("%s: the API server refused what it may do: %q in its log", c.identity, refused)
+			}
+		}
 		if c.log.has("DATA RACE") {
 			w.t.Errorf("%s: data race", c.identity)
 		}
@@ -128,7 +132,7 @@ func (w *world) start(set settings) *child {
 		var err error
 		c.set.PodIP, err = kit.FreePodIP()
 		kit.Must(w.t, err)
-		c.set.Metrics, c.set.Health = kit.FreeAddress(w.t), fmt.Sprintf("%s:%d", c.set.PodIP, kit.HealthPort)
+		c.set.Metrics = kit.FreeAddress(w.t)
 		c.configure(c.set)
 		c.log = logbook(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", c.identity, attempt)))
 		c.Part = w.process(c)
@@ -155,7 +159,7 @@ func (w *world) process(c *child) *cluster.Part {
 	p := cluster.NewPart("forcefence", cmp.Or(c.set.Binary, binary), []string{"run", "--config", c.config,
 		"--kubeconfig", cmp.Or(c.set.Kubeconfig, w.Kubeconfig()), "--identity", c.identity, "--log-format", "json"},
 		string(c.log), nil, nil)
-	p.Env = append([]string{"POD_NAMESPACE=" + w.ns, "POD_IP=" + c.set.PodIP}, c.set.Env...)
+	p.Env = append([]string{"POD_NAMESPACE=" + cmp.Or(c.set.Namespace, w.ns), "POD_IP=" + c.set.PodIP}, c.set.Env...)
 	losses, restarts := 0, 0
 	p.Again = func(status int) bool {
 		before := losses
@@ -175,7 +179,7 @@ func (c *child) launch() {
 // configure writes the file again. The addresses stay.
 func (c *child) configure(set settings) {
 	c.w.t.Helper()
-	set.NS, set.Dir, set.Metrics, set.Health = c.w.ns, c.w.dir, c.set.Metrics, c.set.Health // PodIP is the process's
+	set.NS, set.Dir, set.Metrics = c.w.ns, c.w.dir, c.set.Metrics
 	var b bytes.Buffer
 	kit.Must(c.w.t, configFile.Execute(&b, set))
 	c.write(b.String())
@@ -204,6 +208,11 @@ func (c *child) end() {
 
 var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
+// health is an address of the health server.
+func (c *child) health(path string) string {
+	return fmt.Sprintf("http://%s:%d%s", c.set.PodIP, kit.HealthPort, path)
+}
+
 // answers waits until the health server gives 200 at that path.
 func (c *child) answers(path string) error {
 	ctx, cancel := context.WithTimeout(c.w.ctx, 2*time.Minute) // a busy machine has needed more than half of one
@@ -212,7 +221,7 @@ func (c *child) answers(path string) error {
 		if !c.running() {
 			return false, fmt.Errorf("it exited with status %d", c.ExitCode())
 		}
-		_, err := get("http://" + c.set.Health + path)
+		_, err := get(c.health(path))
 		return err == nil, err
 	})
 }

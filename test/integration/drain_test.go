@@ -22,7 +22,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -302,7 +301,7 @@ func (w *world) told(reason string) (out []string) {
 // Longhorn's document about drains, item by item, on a storage system that does not guard drains itself, and Longhorn's
 // own setting.
 func TestLonghornDrain(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4})
+	w := newWorld(t, plan{nodes: 4, own: &options})
 	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
 	w.kubectlApply(crd("longhorn.io", "v1beta2", "settings", "Setting"))
 	w.kubectlApply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
@@ -357,7 +356,8 @@ drain:
 - {name: disks, storage: disks, policy: %s, identity: [%s]}
 %s`, w.ns, p, podName, strings.Join(more, "\n"))}
 		if ff == nil {
-			ff = w.start(set)
+			ff = w.start(w.installed(set, []string{"drain", "drain-longhorn"},
+				storageRule(copies.Group, copies.Resource, "list, watch, patch")))
 			return
 		}
 		const series = `forcefence_config_reloads_total{result="ok"}`
@@ -481,35 +481,6 @@ drain:
 			return len(all) == 3 && !slices.ContainsFunc(all, func(c copyState) bool { return !c.Healthy })
 		})
 	})
-	t.Run("foreign eviction request wins", func(t *testing.T) {
-		begin(t)
-		d.set(true, false)
-		d.volume("f", a, b)
-		d.volume("o", a, b)
-		d.patch("f-"+a.Name(), `{"spec":{"evict":true,"wanted":true}}`)
-		done := w.drains(a, 3*time.Second)
-		w.until("the other is asked to go, too", func() bool { return len(d.asked()) == 2 })
-		d.patch("o-"+a.Name(), `{"spec":{"wanted":true}}`) // another client wants what we asked for
-		fail(t, done)
-		w.kubectl("uncordon", a.Name())
-		w.during(2*time.Second, "requests that another client wants", func() error {
-			if got := d.asked(); len(got) != 2 {
-				return fmt.Errorf("got %v, want both", got)
-			}
-			return nil
-		})
-		d.patch("o-"+a.Name(), `{"spec":{"wanted":false}}`)
-		w.until("ours is taken back, theirs is not",
-			func() bool { return slices.Equal(d.asked(), []string{"f-" + a.Name()}) })
-		if o, err := d.api.Get(w.ctx, "f-"+a.Name(), metav1.GetOptions{}); err != nil ||
-			o.GetAnnotations()[storage.EvictionAnnotation] != "" {
-			t.Errorf("their request: got our annotation on it (%v)", err)
-		}
-		if slices.Contains(w.told("EvictionAutomatic"), "f-"+a.Name()) {
-			t.Error("their request: got an Event of ours about it")
-		}
-	})
-
 	policy(drain.BlockForEvictionIfLast)
 	t.Run("last replica", func(t *testing.T) {
 		begin(t)
@@ -611,22 +582,6 @@ drain:
 		w.until("the setting is ours", func() bool { v, by := value(); return v == "block-for-eviction" && by == v })
 		ff.untilMetric(`forcefence_drain_delegated{guard="longhorn"}`, 1)
 		w.untilEvent("Setting", "node-drain-policy", "DrainPolicySet")
-	})
-	t.Run("delegation conflict", func(t *testing.T) {
-		_, err := settingsAPI.Patch(w.ctx, "node-drain-policy", types.MergePatchType,
-			[]byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
-		kit.Must(t, err)
-		if note := w.untilEvent("Setting", "node-drain-policy", "DrainPolicyConflict"); !strings.Contains(note,
-			"another client changed it to always-allow; forcefence had written block-for-eviction") {
-			t.Errorf("Event: got %q", note)
-		}
-		w.during(2*time.Second, "what another client chose", func() error {
-			if v, _ := value(); v != "always-allow" {
-				return fmt.Errorf("got %s, want always-allow", v)
-			}
-			return nil
-		})
-		kit.Must(t, settingsAPI.Delete(w.ctx, "node-drain-policy", metav1.DeleteOptions{}))
 	})
 	ff.documented(func(metric string) bool { return strings.HasPrefix(metric, "forcefence_drain_") })
 }

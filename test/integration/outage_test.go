@@ -77,7 +77,7 @@ func outage(t *testing.T, lease string, survives bool) {
 		if !c.running() {
 			c.launch()
 		}
-		_, err := get("http://" + c.set.Health + "/readyz")
+		_, err := get(c.health("/readyz"))
 		return err == nil
 	})
 	// A pod that is still to be ended: nothing but a new answer allows that.
@@ -115,22 +115,14 @@ func (w *world) containers() []string {
 	return out
 }
 
-// customLease is the leader's Lease of a file with CustomKeys.
-func (w *world) customLease() types.NamespacedName {
-	return types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: w.ns}
-}
-
-// leader is the identity in the leader's Lease, and when that was renewed last. Of two Leases it is the one that was
-// renewed later.
+// leader is the identity in the leader's Lease, and when that was renewed last.
 func (w *world) leader() (identity string, renewed time.Time) {
 	w.t.Helper()
-	for _, at := range []types.NamespacedName{{Namespace: w.ns, Name: "forcefence"}, w.customLease()} {
-		l, err := w.Client().CoordinationV1().Leases(at.Namespace).Get(w.ctx, at.Name, metav1.GetOptions{})
-		if err != nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil ||
-			l.Spec.RenewTime.Time.Before(renewed) {
-			continue
+	for _, ns := range []string{w.ns, installedIn} {
+		l, err := w.Client().CoordinationV1().Leases(ns).Get(w.ctx, "forcefence", metav1.GetOptions{})
+		if err == nil && l.Spec.HolderIdentity != nil && l.Spec.RenewTime != nil {
+			identity, renewed = *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
 		}
-		identity, renewed = *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
 	}
 	return identity, renewed
 }
@@ -147,33 +139,6 @@ func (w *world) pair() (leader, other *child) {
 	leader = w.start(settings{Mode: "fence"})
 	w.until("leader", leader.leads)
 	return leader, w.start(settings{Mode: "fence"})
-}
-
-// The leader is killed in the middle: the other replica goes on under the same fence, with a proof of its own.
-func TestLeaderKilled(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3})
-	h := w.hosts[0]
-	w.busy(h)
-	before := w.pods()
-	leader, other := w.pair()
-	first := w.stuck(h)
-	leader.Kill()
-	w.create(w.bare("late", h)) // still to be ended, and nothing but a new answer allows that
-	w.until("late pod ended", func() bool { return !w.has("late") })
-	if l, _ := w.leader(); l != other.identity {
-		t.Errorf("leader: got %q, want %q", l, other.identity)
-	}
-	if !other.log.told(first.ID, "Machine answered", "Off") {
-		t.Errorf("log of the second process: got no answer Off for fence %s", first.ID)
-	}
-	w.Attacher().SetDelays(0, 0)
-	rec := w.untilDone(h, taint.ResultEvicted)
-	if rec.ID != first.ID {
-		t.Errorf("fence: got %s, want %s to go on", rec.ID, first.ID)
-	}
-	w.untilReplaced(h, before)
-	kit.Must(t, w.othersAlone(h))
-	other.untilMetric(`forcefence_fences_total{result="Evicted"}`, 1)
 }
 
 // Another holder takes the Lease, as happens to a busy machine that is late. The process ends, is started again as a

@@ -33,7 +33,7 @@ func uids(list []corev1.Pod, prefix string) []string {
 // NooBaa's pods on a node that becomes not Ready are ended at once, with any owner; no other pod is, and a controller
 // that begins later replays nothing. With a proof the node is recovered as any other, volumes included.
 func TestNooBaa(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4, doubles: true})
+	w := newWorld(t, plan{nodes: 4, doubles: true, own: &options})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
 	noobaa := func(name string, o metav1.ObjectMetaAccessor, template *corev1.PodTemplateSpec,
 		selector *metav1.LabelSelector) any {
@@ -53,8 +53,8 @@ func TestNooBaa(t *testing.T) {
 	list := w.podsOn(cut)
 	other := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool { return p.Labels["app"] == "noobaa" })
 	early := w.podsOn(before)
-	rules := settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], withoutProof: "+
-		"accept-duplicates}]", w.ns)}
+	rules := w.installed(settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], "+
+		"withoutProof: accept-duplicates}]", w.ns)}, nil, "") // no component is needed
 
 	before.partition()
 	w.until("NotReady", func() bool { return !w.ready(before) })
@@ -98,7 +98,7 @@ func TestNooBaa(t *testing.T) {
 // deletionTimestamp, and whose volumes are released.
 // TestLonghornNodeDown/<nodeDownPodDeletionPolicy>/<volumeAttachmentRecoveryPolicy>.
 func TestLonghornNodeDown(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5, doubles: true})
+	w := newWorld(t, plan{nodes: 5, doubles: true, own: &options})
 	h, lost := w.hosts[0], w.hosts[1]
 	type combination struct {
 		id                 int
@@ -132,7 +132,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		kind, _, _ := strings.Cut(p.Name, "-")
 		before[kind] = p
 	}
-	w.start(settings{Top: rules.String()})
+	w.start(w.installed(settings{Top: rules.String()}, []string{"longhorn"}, "",
+		"driver.longhorn.io", cluster.CSIDriver))
 	h.partition()
 	orphaned := w.deletes(lost)
 

@@ -236,7 +236,7 @@ func (p *pool) refused() (n float64) {
 // StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each withoutProof,
 // one whose pods the API server refuses to end, and one that stays Ready.
 func TestStorageOS(t *testing.T) {
-	w := newWorld(t, plan{nodes: 6, doubles: true})
+	w := newWorld(t, plan{nodes: 6, doubles: true, own: &options})
 	p := newPool(w)
 	fences, written, alive, refused := w.hosts[0], w.hosts[1], w.hosts[2], w.hosts[3]
 	for h, word := range map[*host]string{
@@ -257,7 +257,9 @@ func TestStorageOS(t *testing.T) {
 	before := w.pods()
 	p.refusal()
 	freed, letGo := p.refuses("slow-0"), p.refuses("never-0")
-	ff := w.start(p.rules("pollInterval: 1s, expiryInterval: 20s, timeout: 5s, retryInterval: 1s"))
+	ff := w.start(w.installed(p.rules("pollInterval: 1s, expiryInterval: 20s, timeout: 5s, retryInterval: 1s"),
+		[]string{"storageos"}, storageRule(poolGroup, "nodes, volumes", "get, list, watch"),
+		"csi.storageos.com", cluster.CSIDriver))
 	w.untilPinned(w.hosts...)
 	gone := func(name string) bool { return !slices.Contains(uids(w.pods(), name+"-"), uids(before, name+"-")[0]) }
 	replaced := func(name string, h *host) time.Duration {

@@ -3,8 +3,6 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -18,57 +16,21 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// previous is the program of the commit before this one, made once.
-var previous = sync.OnceValues(func() (string, error) { return buildCommit("previous", "HEAD~1") })
-
-// customKeys is the program of the last commit whose file names the leader's Lease, made once.
-var customKeys = sync.OnceValues(func() (string, error) {
-	removed, err := kit.Git(context.Background(), root, nil, "log", "-1", "--format=%H", `-Syaml:"pauseConfigMap"`,
-		"--", "cmd/internal/config/config.go")
-	if removed == "" {
-		return "", err
-	}
-	return buildCommit("custom-keys", removed+"~1")
-})
-
-const root = "../.."
-
-// buildCommit makes the program of a commit. It returns "" where there is no such commit: a source without its history.
-func buildCommit(name, commit string) (string, error) {
+// previous is the program of the commit before this one, made once. It is "" where there is no such commit: a source
+// without its history.
+var previous = sync.OnceValues(func() (string, error) {
+	const root, commit = "../..", "HEAD~1"
 	ctx := context.Background()
 	if _, err := kit.Git(ctx, root, nil, "rev-parse", "--quiet", "--verify", commit+"^{commit}"); err != nil {
 		return "", nil
 	}
-	dir := filepath.Join(filepath.Dir(binary), name)
+	dir := filepath.Join(filepath.Dir(binary), "previous")
 	if err := kit.Checkout(ctx, root, commit, dir); err != nil {
 		return "", err
 	}
-	out := binary + "-" + name
+	out := binary + "-previous"
 	return out, build(out, dir)
-}
-
-// earlier returns the program of an earlier version, and skips the test where it cannot be made.
-func earlier(t *testing.T, program func() (string, error)) string {
-	t.Helper()
-	if binary == "" {
-		t.Skip("needs a control plane")
-	}
-	old, err := program()
-	kit.Must(t, err)
-	if old == "" {
-		t.Skip("needs the commits before this one: git fetch --unshallow")
-	}
-	return old
-}
-
-// takesCustomKeys reports whether a program takes the keys that settings.CustomKeys writes.
-func takesCustomKeys(t *testing.T, binary string) bool {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	kit.Must(t, os.WriteFile(file, []byte("listen: {health: ':8081'}\nleaderElection: {namespace: a, name: b}\n"),
-		0o600))
-	return exec.CommandContext(t.Context(), binary, "check-config", file).Run() == nil
-}
+})
 
 // goesOn checks that the process goes on with a fence: it ends a new pod of the node's, on an answer of its own.
 func (c *child) goesOn(h *host, id, pod string) {
@@ -84,8 +46,15 @@ func (c *child) goesOn(h *host, id, pod string) {
 // while its volumes do not detach. The next leader goes on under the same fence, with a proof of its own, and leaves in
 // the record the fields of a newer version.
 func TestUpgradeInTheMiddle(t *testing.T) {
-	old := earlier(t, previous)
-	oldKeys := takesCustomKeys(t, old)
+	t.Parallel()
+	if binary == "" {
+		t.Skip("needs a control plane")
+	}
+	old, err := previous()
+	kit.Must(t, err)
+	if old == "" {
+		t.Skip("needs the commit before this one: git fetch --unshallow")
+	}
 	for _, tt := range []struct {
 		name   string
 		leader [3]string
@@ -100,8 +69,7 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			before := w.pods()
 			w.Attacher().SetDelays(0, forever)
 			leads := func(binary string) *child {
-				c := w.start(
-					settings{Mode: "fence", Binary: binary, Mortal: true, CustomKeys: oldKeys && binary == old})
+				c := w.start(settings{Mode: "fence", Binary: binary, Mortal: true})
 				w.until("it leads", c.leads)
 				return c
 			}
@@ -143,51 +111,4 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 			kit.Must(t, w.othersAlone(h))
 		})
 	}
-}
-
-// An earlier version leads under a Lease of another name and namespace, in the middle of a fence. This one waits beside
-// it, names it, and goes on with the fence when it ends. On the way back the earlier version waits for this one.
-func TestUpgradeFromAnotherLease(t *testing.T) {
-	old := earlier(t, customKeys)
-	w := newWorld(t, plan{nodes: 3})
-	h := w.hosts[0]
-	w.busy(h)
-	before := w.pods()
-	w.Attacher().SetDelays(0, forever)
-	first := w.start(settings{Mode: "fence", Binary: old, CustomKeys: true, Mortal: true})
-	w.until("it leads", first.leads)
-	w.untilPinned(h)
-	h.cut()
-	id := w.untilPhase(h, taint.PhaseEvicting).ID
-
-	takesOver := func(next, leader *child, lease, pod string) {
-		t.Helper()
-		w.until("the next one waits for the leader", func() bool {
-			return next.log.has("Not leading while another forcefence leads this cluster",
-				lease+" held by "+leader.identity)
-		})
-		w.create(w.bare("before-"+pod, h))
-		w.until("the leader ends another pod", func() bool { return !w.has("before-" + pod) })
-		if next.leads() {
-			kit.Harm(t, "%s leads beside %s", next.identity, leader.identity)
-		}
-		leader.end()
-		next.goesOn(h, id, pod)
-		if !next.leads() {
-			t.Errorf("%s ended a pod, and does not lead", next.identity)
-		}
-	}
-	second := w.start(settings{Mode: "fence", Mortal: true})
-	takesOver(second, first, w.customLease().String(), "up")
-	third := w.start(settings{Mode: "fence", Binary: old, CustomKeys: true, Mortal: true})
-	takesOver(third, second, w.ns+"/forcefence", "down")
-
-	w.Attacher().SetDelays(0, 0)
-	done := w.untilDone(h, taint.ResultEvicted)
-	w.untilReplaced(h, before)
-	want := []taint.Phase{taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone}
-	if got := w.seen.phases(h.Name(), id); done.ID != id || !slices.Equal(got, want) {
-		t.Errorf("fence: got %s with phases %v, want %s with %v", done.ID, got, id, want)
-	}
-	kit.Must(t, w.othersAlone(h))
 }

@@ -167,7 +167,6 @@ func (w *world) clear() {
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
 	// Of a process that was killed: until it runs out, no process of the next test leads.
 	_ = api.CoordinationV1().Leases(w.ns).Delete(ctx, "forcefence", metav1.DeleteOptions{})
-	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, w.customLease().Name, metav1.DeleteOptions{})
 }
 
 func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }

@@ -1,0 +1,272 @@
+package deploy
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// suites are what components let the controller's account do, and the policies about it.
+var suites = []struct {
+	components, policies []string
+	rows                 []attempt
+}{
+	{[]string{"longhorn"}, []string{"forcefence-controller-attachment"}, longhornRows},
+	{[]string{"drain"}, []string{"forcefence-controller-budget"}, drainRows},
+	{[]string{"storageos"},
+		[]string{"forcefence-controller-storageos-attachment", "forcefence-controller-node-status"}, storageOSRows},
+	{[]string{"delete-attachments", "out-of-service", "out-of-service-guard"},
+		[]string{"forcefence-controller-overdue-attachment", "forcefence-controller-node", "forcefence-out-of-service"},
+		overtimeRows},
+}
+
+// What refuses the deletion of an attachment.
+const (
+	byAttachment = "'forcefence-controller-attachment' with binding 'forcefence-controller-attachment' denied " +
+		"request: "
+	otherAttacher  = byAttachment + "forcefence may delete no VolumeAttachment but those of its policies' drivers"
+	inlineVolume   = byAttachment + "forcefence may delete no VolumeAttachment but those of PersistentVolumes"
+	attachmentName = byAttachment + "forcefence may delete a VolumeAttachment only by its UID and resourceVersion"
+
+	byStorageAttachment = "'forcefence-controller-storageos-attachment' with binding " +
+		"'forcefence-controller-storageos-attachment' denied request: "
+	attachmentOther = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of the storage's " +
+		"drivers"
+	attachmentInline = byStorageAttachment + "forcefence may delete no VolumeAttachment but those of PersistentVolumes"
+	attachmentByName = byStorageAttachment + "forcefence may delete a VolumeAttachment only by its UID and " +
+		"resourceVersion"
+
+	overdueByName = "'forcefence-controller-overdue-attachment' with binding " +
+		"'forcefence-controller-overdue-attachment' denied request: forcefence may delete a VolumeAttachment only by " +
+		"its UID and resourceVersion"
+
+	attachments = "storage.k8s.io/volumeattachments"
+)
+
+func deleteAttachment(name string, how func(*client.DeleteOptions)) request {
+	return remove(&storagev1.VolumeAttachment{ObjectMeta: meta(name)}, how)
+}
+
+// componentFixtures makes attachments and budgets that the rows are about.
+func (w *world) componentFixtures() {
+	w.t.Helper()
+	for name, attacher := range map[string]string{"longhorn": "driver.longhorn.io", "inline": "driver.longhorn.io",
+		"other": "csi.example.net", "theirs": "csi.storageos.com", "inlines": "csi.storageos.com",
+		"anothers": "csi.storageos.com.example.net"} {
+		source := storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv-" + name)}
+		if name == "inline" || name == "inlines" {
+			source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: attacher, VolumeHandle: "h"}},
+			}}
+		}
+		_, err := w.c.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
+			ObjectMeta: meta(name),
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: attacher, NodeName: "confirmed", Source: source},
+		}, metav1.CreateOptions{})
+		kit.Must(w.t, err)
+	}
+	for _, b := range []*policyv1.PodDisruptionBudget{
+		drainBudget("ours", keepBudget), drainBudget("theirs", unlabelled)} {
+		_, err := w.c.Client().PolicyV1().PodDisruptionBudgets("default").Create(w.ctx, b, metav1.CreateOptions{})
+		kit.Must(w.t, err)
+	}
+}
+
+const settings, settingsNS = "longhorn.io/settings", "longhorn-system"
+
+var longhornRows = []attempt{
+	{"delete an attachment of Longhorn's", us, deleteAttachment("longhorn", asIs), ""},
+	{"delete another driver's", us, deleteAttachment("other", asIs), otherAttacher},
+	{"delete an inline volume's", us, deleteAttachment("inline", asIs), inlineVolume},
+	{"delete one by name", us, deleteAttachment("longhorn", byName), attachmentName},
+	{"delete one without resourceVersion", us, deleteAttachment("longhorn", withoutVersion), attachmentName},
+	{"delete one without UID", us, deleteAttachment("longhorn", withoutUID), attachmentName},
+	{"delete another driver's", admin, deleteAttachment("other", asIs), ""},
+	{"delete all", us, may("deletecollection", attachments, "", ""), byRBAC},
+	{"change one", us, may("patch", attachments, "", "longhorn"), byRBAC},
+	{"write Longhorn's setting", us, may("patch", settings, settingsNS, "node-down-pod-deletion-policy"), byRBAC},
+	{"read another setting of Longhorn's", us, may("get", settings, settingsNS, "backup-target"), byRBAC},
+	{"read Longhorn's setting", us, may("get", settings, settingsNS, "node-down-pod-deletion-policy"), ""},
+	{"list ReplicaSets", us, may("list", "apps/replicasets", "default", ""), byRBAC},
+	{"read whose a ReplicaSet is", us, may("get", "apps/replicasets", "default", ""), ""},
+}
+
+const (
+	byBudget      = "'forcefence-controller-budget' with binding 'forcefence-controller-budget' denied request: "
+	budgetTheirs  = byBudget + "forcefence may change and delete no PodDisruptionBudget but those of its drain guards"
+	budgetNobodys = byBudget + "forcefence may make no PodDisruptionBudget without the label of a drain guard"
+	budgetShape   = byBudget + "forcefence may demand of a PodDisruptionBudget nothing but that one pod is available"
+	budgetForAll  = byBudget + "forcefence may make no PodDisruptionBudget for all pods"
+	budgetByName  = byBudget + "forcefence may delete a PodDisruptionBudget only by its UID and resourceVersion"
+
+	budgets = "policy/poddisruptionbudgets"
+)
+
+// drainGuard makes what the controller makes.
+var drainGuard = drain.Guard{Name: "disks", Namespace: "default", Identity: drain.Identity{"pod"},
+	Pods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "engine"}}}
+
+func drainBudget(name string, edit func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	b := drainGuard.BudgetFor(
+		drain.Pod{Namespace: "default", Node: "plain", Labels: map[string]string{"app": "engine", "pod": name}})
+	b.Name = name
+	edit(b)
+	return b
+}
+
+func createBudget(edit func(*policyv1.PodDisruptionBudget)) request {
+	return create(drainBudget("fresh", edit))
+}
+
+func updateBudget(name string, edit func(*policyv1.PodDisruptionBudget)) request {
+	return rewrite(&policyv1.PodDisruptionBudget{ObjectMeta: inDefault(name)}, edit)
+}
+
+func deleteBudget(name string, how func(*client.DeleteOptions)) request {
+	return remove(&policyv1.PodDisruptionBudget{ObjectMeta: inDefault(name)}, how)
+}
+
+// Edits of a budget.
+
+func keepBudget(*policyv1.PodDisruptionBudget)   {}
+func unlabelled(b *policyv1.PodDisruptionBudget) { b.Labels = nil }
+func guarded(b *policyv1.PodDisruptionBudget) {
+	b.Labels = map[string]string{taint.DrainGuardLabel: "disks"}
+}
+func otherPod(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["pod"] = "other" }
+func allPods(b *policyv1.PodDisruptionBudget)  { b.Spec.Selector = &metav1.LabelSelector{} }
+
+func available(n intstr.IntOrString) func(*policyv1.PodDisruptionBudget) {
+	return func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = &n }
+}
+
+func noneAway(b *policyv1.PodDisruptionBudget) {
+	b.Spec.MinAvailable, b.Spec.MaxUnavailable = nil, &intstr.IntOrString{}
+}
+
+var drainRows = []attempt{
+	{"make a guard's budget", us, createBudget(keepBudget), ""},
+	{"mend one", us, updateBudget("ours", otherPod), ""},
+	{"delete one", us, deleteBudget("ours", asIs), ""},
+	{"make one that is no guard's", us, createBudget(unlabelled), budgetNobodys},
+	{"take the guard off one", us, updateBudget("ours", unlabelled), budgetNobodys},
+	{"make another owner's its own", us, updateBudget("theirs", guarded), budgetTheirs},
+	{"delete another owner's", us, deleteBudget("theirs", asIs), budgetTheirs},
+	{"delete by name", us, deleteBudget("ours", withoutUID), budgetByName},
+	{"delete another version", us, deleteBudget("ours", withoutVersion), budgetByName},
+	{"hold up all pods", us, createBudget(allPods), budgetForAll},
+	{"demand two pods", us, createBudget(available(intstr.FromInt32(2))), budgetShape},
+	{"demand a share", us, createBudget(available(intstr.FromString("100%"))), budgetShape},
+	{"allow none to be away", us, createBudget(noneAway), budgetShape},
+	{"say what holds a drain up", us, onNode("plain", note(taint.DrainAnnotation, "x")), ""},
+	{"say that replicas leave", us, onNode("plain", note(taint.AutoEvictingAnnotation, "x")), ""},
+	{"say anything else on a node", us, onNode("plain", note("forcefence.io/other", "x")), otherNote},
+	{"say it in another's name", us, onNode("plain", note("example.net/drain", "x")), otherNote},
+	{"cordon", us, onNode("plain", cordon), otherSpec},
+	{"evict a pod", us, may("create", "/pods/eviction", "default", "runs"), byRBAC},
+	{"patch a budget", us, may("patch", budgets, "default", "ours"), byRBAC},
+	{"anything with one's own budget", admin, updateBudget("theirs", available(intstr.FromInt32(3))), ""},
+}
+
+const listStorage = byStatus + "forcefence may change the volume lists of a marked node only, and volumes in use of " +
+	"the storage's drivers on one that is not Ready"
+
+// unlist takes volumes off the list of those in use.
+func unlist(names ...corev1.UniqueVolumeName) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse,
+			func(v corev1.UniqueVolumeName) bool { return slices.Contains(names, v) })
+	}
+}
+
+func detached(n *corev1.Node) { n.Status.VolumesAttached = nil }
+
+func oneMore(n *corev1.Node) {
+	n.Status.VolumesInUse = append(n.Status.VolumesInUse, "kubernetes.io/csi/csi.storageos.com^v9")
+}
+
+// The node "confirmed" is not marked and not Ready, "plain" is Ready.
+var storageOSRows = []attempt{
+	{"the storage's volume in use on a node that is not Ready", us,
+		onNode("confirmed", unlist(storageVolume), status), ""},
+	{"on one that is Ready", us, onNode("plain", unlist(storageVolume), status), listStorage},
+	{"another driver's volume", us, onNode("confirmed", unlist(alikeVolume), status), listStorage},
+	{"another driver's volume beside", us, onNode("confirmed", unlist(storageVolume, ownVolume), status), listStorage},
+	{"attached volumes", us, onNode("confirmed", all(unlist(storageVolume), detached), status), listStorage},
+	{"one that was not there", us, onNode("confirmed", oneMore, status), listGrows},
+	{"Ready on the way", us, onNode("confirmed",
+		all(unlist(storageVolume), condition(corev1.NodeReady, corev1.ConditionFalse)), status), byPolicy},
+	{"a marked node's lists, as before", us, onNode("marked", clearLists, status), ""},
+	{"the storage's attachment", us, deleteAttachment("theirs", asIs), ""},
+	{"another driver's attachment", us, deleteAttachment("anothers", asIs), attachmentOther},
+	{"an inline volume's attachment", us, deleteAttachment("inlines", asIs), attachmentInline},
+	{"an attachment by its name", us, deleteAttachment("theirs", withoutUID), attachmentByName},
+	{"an attachment of any state", us, deleteAttachment("theirs", withoutVersion), attachmentByName},
+}
+
+const (
+	neitherTaint = byNode + "forcefence may change no taint but its mark and its own out-of-service"
+	outUnmarked  = byNode + "forcefence may take a marked node out of service only"
+
+	byGuard = "'forcefence-out-of-service' with binding 'forcefence-out-of-service' denied request: "
+	seenOn  = byGuard + "the node's machine was On when forcefence last asked its device"
+	isReady = byGuard + "the node is Ready"
+)
+
+func outOfService(value string, e corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: value, Effect: e})
+	}
+}
+
+var (
+	ourOut    = outOfService("forcefence", corev1.TaintEffectNoExecute)
+	theirOut  = outOfService("nodeshutdown", corev1.TaintEffectNoExecute)
+	inService = noTaint(corev1.TaintNodeOutOfService)
+)
+
+func anyway(reason string) func(*corev1.Node) {
+	return note("forcefence.io/out-of-service-anyway", reason)
+}
+
+var overtimeRows = []attempt{
+	{"delete an attachment", us, deleteAttachment("other", asIs), ""},
+	{"delete one by name", us, deleteAttachment("other", byName), overdueByName},
+	{"delete one without resourceVersion", us, deleteAttachment("other", withoutVersion), overdueByName},
+	{"delete one without UID", us, deleteAttachment("other", withoutUID), overdueByName},
+
+	{"take a marked node out of service", us, onNode("marked", ourOut), ""},
+	{"take a node out of service", us, onNode("plain", ourOut), outUnmarked},
+	{"mark a node and take it out of service at once", us, onNode("plain", all(byFence, ourOut)), outUnmarked},
+	{"in another's name", us, onNode("marked", theirOut), neitherTaint},
+	{"with another effect", us, onNode("marked", outOfService("forcefence", corev1.TaintEffectNoSchedule)),
+		neitherTaint},
+	{"put a node back", us, onNode("out", inService), ""},
+	{"put back what another took out", us, onNode("theirs", inService), neitherTaint},
+	{"another taint", us, onNode("marked", addTaint("example.net/broken")), neitherTaint},
+	{"mark a node", us, onNode("plain", byFence), ""},
+
+	{"a node whose machine is on", admin, onNode("on", theirOut), seenOn},
+	{"with another effect", admin, onNode("on", outOfService("nodeshutdown", corev1.TaintEffectNoSchedule)), seenOn},
+	{"a node that is Ready", admin, onNode("plain", theirOut), isReady},
+	{"a node whose machine is on, anyway", admin, onNode("on", all(anyway("the BMC is wrong"), theirOut)), ""},
+	{"a Ready node, anyway", admin, onNode("plain", all(anyway("it hangs"), theirOut)), ""},
+	{"without a reason", admin, onNode("on", all(anyway(""), theirOut)), seenOn},
+	{"forcefence itself", us, onNode("dead", ourOut), ""},
+	{"another on a marked node", admin, onNode("dead", theirOut), seenOn},
+	{"a dead node", admin, onNode("confirmed", theirOut), ""},
+	{"another taint", admin, onNode("on", addTaint("example.net/broken")), ""},
+	{"a node that has it", admin, onNode("theirs", addTaint("example.net/broken")), ""},
+	{"take it off", admin, onNode("theirs", inService), ""},
+}
