@@ -32,18 +32,12 @@ func providerID(i int) string { return fmt.Sprintf("aws:///%s/i-%017x", zone, i+
 
 func newCloud(t *testing.T, nodes int, node func(i int, o *cluster.NodeOptions)) *inCloud {
 	t.Helper()
-	return inCloudAs(t, plan{nodes: nodes, node: node})
-}
-
-func inCloudAs(t *testing.T, p plan) *inCloud {
-	t.Helper()
-	node := p.node
-	p.node = func(i int, o *cluster.NodeOptions) {
+	p := plan{nodes: nodes, node: func(i int, o *cluster.NodeOptions) {
 		o.ProviderID = providerID(i)
 		o.Address = fmt.Sprintf("10.9.0.%d", i+1) // who the machine is: one of the loopback would not tell
 		delete(o.Labels, "room")
 		node(i, o)
-	}
+	}}
 	c, err := cloud.Start(map[string]string{zone: "eu-west-1"})
 	kit.Must(t, err)
 	t.Cleanup(func() { kit.Must(t, c.Close()) })
@@ -80,92 +74,6 @@ func (w *inCloud) address(h *host) string {
 	}
 	w.t.Fatalf("node %s has no address", h.Name())
 	return ""
-}
-
-// A stopped and a terminated instance's pods run elsewhere; a node that is no instance has no machine.
-func TestInstancesThatAreOff(t *testing.T) {
-	const stopped, terminated, fargate = 0, 1, 2
-	w := newCloud(t, 5, func(i int, o *cluster.NodeOptions) {
-		if i == fargate {
-			o.ProviderID = "aws:///eu-west-1a/0d6c3f5d-7d1f6b9c04/fargate-ip-10-0-7-7.eu-west-1.compute.internal"
-		}
-	})
-	for i := range 3 {
-		w.create(w.bare(fmt.Sprintf("pod-%d", i), w.hosts[i]))
-	}
-	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 3))
-	c := w.start(w.settings)
-	w.untilPinned(w.hosts[stopped], w.hosts[terminated])
-	if told := w.untilEvent("Node", w.hosts[fargate].Name(), "MachineNotAnswering"); !strings.Contains(told,
-		"is not an EC2 instance") {
-		t.Errorf("Fargate's node: told %q", told)
-	}
-	w.instances[stopped].CutPower()
-	w.instances[terminated].Terminate()
-	for _, h := range w.hosts[:2] {
-		h.cut()
-	}
-	for i, word := range map[int]string{stopped: "stopped", terminated: "terminated"} {
-		rec := w.untilDone(w.hosts[i], taint.ResultEvicted)
-		if len(rec.Evidence) < 2 || rec.Evidence[0].Raw != word || rec.Evidence[0].State != "Off" ||
-			rec.Device != "aws/"+providerID(i) {
-			t.Errorf("record: got %+v, want the evidence of %s", rec, word)
-		}
-	}
-	w.untilEvent("Node", w.hosts[stopped].Name(), "MachineConfirmedOff")
-	kit.Must(t, w.alone(w.hosts[fargate]))
-	if n := w.cloud.Calls("", "StopInstances"); n != 0 {
-		t.Errorf("%d instances were stopped", n)
-	}
-	for _, secret := range w.settings.Env[:2] {
-		if _, value, _ := strings.Cut(secret, "="); c.log.has(value) {
-			t.Error("the log holds a credential")
-		}
-	}
-}
-
-// After a user has started the instance, EC2 goes on saying stopped for five seconds from the first question. The node
-// runs, but no heartbeat arrives. Two answers before the mark and two after it take longer than that: no pod is
-// touched.
-func TestStaleStop(t *testing.T) {
-	w := newCloud(t, 3, func(int, *cluster.NodeOptions) {})
-	h, i := w.hosts[0], w.instances[0]
-	w.busy(h)
-	before := w.podsOn(h)
-	h.partition()
-	w.until("NotReady", func() bool { return !w.ready(h) })
-	i.CutPower()
-	var stale cloud.Told
-	i.Say(func(t *cloud.Told) { stale = *t })
-	w.cloud.Look(i)
-	var first time.Time
-	said := 0
-	i.Say(func(t *cloud.Told) {
-		if first.IsZero() {
-			first = time.Now()
-		}
-		if time.Since(first) < 5*time.Second {
-			*t = stale
-			said++
-		}
-	})
-	i.Start()
-	c := w.start(w.settings)
-	w.untilEvent("Node", h.Name(), "PoweredOnNotReady")
-	c.untilMetric(`forcefence_provider_calls_total{call="state",result="on",type="ec2"}`, 3)
-	kit.Must(t, untouched(before, w.podsOn(h)))
-	w.until("no mark", func() bool { return !w.marked(h) })
-	if said < 2 {
-		t.Errorf("%d stale answers, want two or more", said)
-	}
-	marked := false
-	for _, ch := range w.seen.chapters(h.Name()) {
-		marked = marked || ch.Mark != ""
-		if ch.Phase == taint.PhaseEvicting {
-			t.Errorf("the node was evicted: %+v", ch)
-		}
-	}
-	t.Logf("%d stale answers; marked meanwhile: %t", said, marked)
 }
 
 // A kubelet that claims another instance, its address included, is not believed: its pin stays, and nothing is stopped,

@@ -25,60 +25,48 @@ func (w *world) untilNudged(h *host, containers int) {
 	w.t.Logf("%d held pods run after %s", containers, time.Since(begin).Round(10*time.Millisecond))
 }
 
-// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, however it
-// goes, and not when their kubelet tries again by itself.
+// The machine is back in the middle of its fence, and holds pods: they start as soon as the mark has gone, and not when
+// their kubelet tries again by itself.
 func TestNudgeWhenTheMarkGoes(t *testing.T) {
-	for name, end := range map[string]func(*world, *host){
-		"finished": func(w *world, _ *host) { w.Attacher().SetDelays(0, 0) },
-		"released": func(w *world, h *host) {
-			if out, code := w.forcefence("release", h.Name(), "--yes"); code != 0 {
-				w.t.Errorf("forcefence release: exit status %d: %s", code, out)
-			}
-		},
-		"kubectl": func(w *world, h *host) { w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, plan{nodes: 3, node: patientKubelets})
-			h := w.hosts[0]
-			w.Attacher().SetDelays(0, forever)
-			w.fill(h, 2, w.volumes("db", 2))
-			c := w.start(settings{})
-			h.cut()
-			w.untilPhase(h, taint.PhaseEvicting)
-			w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-			// A node that is back before that lets pods start that use none of the volumes.
-			w.untilEvent("Node", h.Name(), "WaitingForDetach")
-			h.boot()
-			w.until("node Ready again", func() bool { return w.ready(h) })
-			// What is bound before the controller has seen the new boot is evicted with the rest.
-			w.during(time.Second, "marked while volumes are attached", func() error {
-				if !w.marked(h) {
-					return errors.New("no mark")
-				}
-				return nil
-			})
-			for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
-				w.create(w.bare(name, h))
-				w.untilEvent("Pod", name, "FailedCreatePodSandBox")
-			}
-			w.during(2*time.Second, "held under the mark", func() error {
-				for _, p := range w.podsOn(h) {
-					if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
-						return fmt.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
-					}
-				}
-				if n := len(h.Running()); n != 0 || !w.marked(h) {
-					return fmt.Errorf("marked %v, %d containers; want the mark and none", w.marked(h), n)
-				}
-				return nil
-			})
-			end(w, h)
-			w.until("the mark gone", func() bool { return !w.marked(h) })
-			w.untilNudged(h, 4)
-			c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
-			c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3)
-		})
+	w := newWorld(t, plan{nodes: 3, node: patientKubelets})
+	h := w.hosts[0]
+	w.Attacher().SetDelays(0, forever)
+	w.fill(h, 2, w.volumes("db", 2))
+	c := w.start(settings{})
+	h.cut()
+	w.untilPhase(h, taint.PhaseEvicting)
+	w.until("StatefulSet's pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	// A node that is back before that lets pods start that use none of the volumes.
+	w.untilEvent("Node", h.Name(), "WaitingForDetach")
+	h.boot()
+	w.until("node Ready again", func() bool { return w.ready(h) })
+	// What is bound before the controller has seen the new boot is evicted with the rest.
+	w.during(time.Second, "marked while volumes are attached", func() error {
+		if !w.marked(h) {
+			return errors.New("no mark")
+		}
+		return nil
+	})
+	for _, name := range []string{"late-0", "late-1", "late-2", "late-3"} {
+		w.create(w.bare(name, h))
+		w.untilEvent("Pod", name, "FailedCreatePodSandBox")
 	}
+	w.during(2*time.Second, "held under the mark", func() error {
+		for _, p := range w.podsOn(h) {
+			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
+				return fmt.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
+			}
+		}
+		if n := len(h.Running()); n != 0 || !w.marked(h) {
+			return fmt.Errorf("marked %v, %d containers; want the mark and none", w.marked(h), n)
+		}
+		return nil
+	})
+	w.Attacher().SetDelays(0, 0)
+	w.until("the mark gone", func() bool { return !w.marked(h) })
+	w.untilNudged(h, 4)
+	c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
+	c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3)
 }
 
 // A machine reboots before it is taken for dead: its pods are held until its Node is Ready on the new boot, and start

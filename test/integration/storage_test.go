@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"os"
@@ -318,20 +317,6 @@ forcefence_storage_known{storage="longhorn"} 1
 		l.until("it to be gone", func() bool { r := s.ReplicasOn("n1")[0]; return !r.Evicting && !r.Ours })
 	})
 
-	t.Run("objects of another namespace", func(t *testing.T) {
-		l.put(lhResource("volumes"), "default", "Volume", "v2", `{status: {robustness: healthy}}`)
-		l.put(lhResource("nodes"), "default", "Node", "n2", `{}`)
-		l.put(lhResource("volumes"), lhNamespace, "Volume", "v3", `{}`) // when this is seen the others would have been
-		l.until("the last to be seen", func() bool {
-			return strings.HasPrefix(s.VolumeHealth(storage.Volume{Driver: v1.Driver, Handle: "v3"}).Why,
-				"volume.healthy: no such key")
-		})
-		if h := s.VolumeHealth(
-			storage.Volume{Driver: v1.Driver, Handle: "v2"}); h.Why != `no object describes volume "v2"` {
-			t.Errorf("a volume of another namespace: got %+v", h)
-		}
-	})
-
 	t.Run("an expression that does not fit the definition", func(t *testing.T) {
 		odd := adapterOf(t, "longhorn",
 			func(s *storage.Spec) { s.Volume.Healthy = `object.status.robustnes == "healthy"` })
@@ -361,55 +346,6 @@ forcefence_storage_known{storage="longhorn"} 1
 		l.until("all to be missed", func() bool { return strings.Count(s.MissingReason(), "no such resource") == 3 })
 		if h := s.NodeHealth("n1"); h.Known {
 			t.Errorf("a node whose resource has gone: got %+v", h)
-		}
-	})
-
-	longhorns := func(t *testing.T) {
-		file := os.Getenv("FORCEFENCE_LONGHORN_CRDS")
-		from := len(l.log.String())
-		l.definitions(file, true)
-		populate(t)
-		if strings.Contains(l.log.String()[from:], "does not fit") {
-			t.Errorf("the preset does not fit them:\n%s", l.log.String()[from:])
-		}
-		// A field of another type is refused by them.
-		o := map[string]any{"spec": map[string]any{"evictionRequested": "yes"}}
-		raw, _ := json.Marshal(o)
-		_, err := l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).
-			Patch(l.ctx, "r1", types.MergePatchType, raw, metav1.PatchOptions{})
-		if !apierrors.IsInvalid(err) {
-			t.Errorf("a wrong type: got %v, want it to be invalid", err)
-		}
-	}
-	if os.Getenv("FORCEFENCE_LONGHORN_CRDS") != "" { // not ours to carry
-		t.Run("Longhorn's own definitions", longhorns)
-	}
-
-	t.Run("wrong types where a definition allows them", func(t *testing.T) {
-		l.definitions(filepath.Join("testdata", "loose.yaml"), true)
-		a, bad := storage.CompileAdapter("loose",
-			storage.Spec{Drivers: []string{"loose.csi"}, Volume: storage.VolumeSpec{
-				Resource: "disks.v1.example.net", Find: storage.ByPV, Key: "object.spec.pv",
-				Healthy: `object.spec.state == "fine"`,
-			}})
-		if len(bad) > 0 {
-			t.Fatal(bad)
-		}
-		loose := l.watcher.UseAdapters([]*storage.Adapter{a})[0]
-		gvr := schema.GroupVersionResource{Group: "example.net", Version: "v1", Resource: "disks"}
-		for name, spec := range map[string]string{
-			"good": `{pv: good, state: fine}`, "number": `{pv: 5, state: fine}`,
-			"nested": `{pv: nested, state: {fine: true}}`, "bare": `{pv: bare}`,
-		} {
-			l.put(gvr, "", "Disk", name, "{spec: "+spec+"}")
-		}
-		for pv, want := range map[string]storage.Health{
-			"good":   {Known: true, Healthy: true},
-			"nested": {Known: true, Why: "its object reports it as not healthy"},
-			"bare":   {Why: "volume.healthy: no such key: state"}, "5": {Why: `no object describes volume "5"`},
-		} {
-			at := storage.Volume{Driver: "loose.csi", PV: pv, Handle: "h"}
-			l.until(pv+" to be "+want.Why, func() bool { return loose.VolumeHealth(at) == want })
 		}
 	})
 

@@ -35,67 +35,6 @@ func (w *world) untouched(hosts ...*host) func() error {
 	}
 }
 
-// Three nodes are silent, and two may be powered off at once: never three are, two are, and all are recovered.
-func TestPowerOffsAtOnce(t *testing.T) {
-	w := newWorld(t, plan{nodes: 7, powerOffDelay: 2 * time.Second})
-	dead := w.hosts[:3]
-	w.oneEach(dead...)
-	c := w.start(settings{Mode: "fence", Storm: "{maxPowerOffs: 2}"})
-	w.untilPinned(dead...)
-	for _, h := range dead {
-		h.partition()
-	}
-	for _, h := range dead {
-		w.untilDone(h, taint.ResultEvicted)
-		if n := h.resets(); n != 1 {
-			kit.Harm(t, "power-offs of %s: got %d, want 1", h.Name(), n)
-		}
-	}
-	w.seen.mu.Lock()
-	crowded := w.seen.crowded
-	w.seen.mu.Unlock()
-	two := false
-	for _, at := range crowded {
-		two = two || len(at) == 2
-		if len(at) > 2 {
-			t.Errorf("powered off at the same time: %v, want two at most", at)
-		}
-	}
-	if !two {
-		t.Error("no two machines were powered off at the same time, which two may")
-	}
-	c.untilMetric(`forcefence_guard_refusals_total{rule="PowerOffLimit"}`, 1)
-}
-
-// Two of five nodes are silent, and four must be healthy: no machine is powered off, and an Event says why with the
-// numbers. What loses its power is recovered all the same. Once one is back, the other is fenced.
-func TestFloorOfHealthyNodes(t *testing.T) {
-	w := newWorld(t, plan{nodes: 5})
-	a, b := w.hosts[0], w.hosts[1]
-	w.oneEach(a, b)
-	c := w.start(settings{Mode: "fence", Storm: "{minHealthy: 4}"})
-	w.untilPinned(a, b)
-	a.partition()
-	b.partition()
-	note := w.untilEvent("Node", b.Name(), "TooFewHealthy")
-	if want := "2 of 5 nodes of the cluster are not healthy, the floor is 4"; !strings.Contains(note, want) {
-		t.Errorf("the Event says %q, want %q in it", note, want)
-	}
-	c.untilMetric(`forcefence_guard_refusals_total{rule="TooFewHealthy"}`, 1)
-	c.untilMetric(`forcefence_nodes{state="held_back"}`, 2)
-	w.during(25*time.Second, "below the floor", w.untouched(a, b))
-	a.cut()
-	w.untilDone(a, taint.ResultEvicted)
-	if n := b.resets(); n > 0 {
-		kit.Harm(t, "below the floor: %d power-offs of %s", n, b.Name())
-	}
-	a.boot()
-	w.untilDone(b, taint.ResultEvicted)
-	if n := b.resets(); n != 1 {
-		kit.Harm(t, "above the floor: %d power-offs of %s, want 1", n, b.Name())
-	}
-}
-
 // A zone is cut off: one Event tells it, and none of its machines is powered off. One that is off is recovered.
 func TestLostZone(t *testing.T) {
 	w := newWorld(t, plan{nodes: 7, node: func(i int, o *cluster.NodeOptions) {

@@ -13,24 +13,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/test/kit"
 )
 
-// collector receives traces by OTLP over HTTP, until it hangs.
+// collector receives traces by OTLP over HTTP.
 type collector struct {
 	*httptest.Server
-	hang chan struct{} // closed when those that hang are let go
 
 	mu      sync.Mutex // guards the rest
-	hanging bool
-	hung    int
 	raw     bytes.Buffer
 	names   map[string]string // by a span's id
 	parents map[string]string // the id of the span above it
 }
 
 func newCollector(t *testing.T) *collector {
-	c := &collector{hang: make(chan struct{}), names: map[string]string{}, parents: map[string]string{}}
+	c := &collector{names: map[string]string{}, parents: map[string]string{}}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var req coltrace.ExportTraceServiceRequest
@@ -42,12 +38,6 @@ func newCollector(t *testing.T) *collector {
 			return
 		}
 		c.mu.Lock()
-		if c.hanging {
-			c.hung++
-			c.mu.Unlock()
-			<-c.hang
-			return
-		}
 		defer c.mu.Unlock()
 		c.raw.Write(body)
 		for _, rs := range req.GetResourceSpans() {
@@ -59,10 +49,7 @@ func newCollector(t *testing.T) *collector {
 			}
 		}
 	}))
-	t.Cleanup(func() {
-		close(c.hang)
-		c.Close()
-	})
+	t.Cleanup(c.Close)
 	return c
 }
 
@@ -83,16 +70,15 @@ func (c *collector) has(names ...string) bool {
 	return false
 }
 
-// A fence is a trace of the shipped process: its phases, and what was asked and done in them. A collector that hangs
-// delays no fence, and not the end of the process either.
+// A fence is a trace of the shipped process: its phases, and what was asked and done in them.
 func TestTraces(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4})
-	a, b := w.hosts[0], w.hosts[1]
-	w.oneEach(a, b)
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.oneEach(h)
 	to := newCollector(t)
-	c := w.start(settings{Env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + to.URL, "OTEL_BSP_SCHEDULE_DELAY=200"}})
-	a.cut()
-	w.untilDone(a, taint.ResultEvicted)
+	w.start(settings{Env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + to.URL, "OTEL_BSP_SCHEDULE_DELAY=200"}})
+	h.cut()
+	w.untilDone(h, taint.ResultEvicted)
 	for _, path := range [][]string{
 		{"fence", "Armed", "ask"}, {"fence", "Evicting", "tombstone"}, {"fence", "Evicting", "unmark"},
 		{"fence", "Armed", "mark"}, {"fence", "ask"},
@@ -103,19 +89,5 @@ func TestTraces(t *testing.T) {
 	if bytes.Contains(to.raw.Bytes(), []byte(w.dc.Password())) {
 		t.Error("the devices' password is in a trace")
 	}
-	to.hanging = true
 	to.mu.Unlock()
-
-	b.cut()
-	w.untilDone(b, taint.ResultEvicted)
-	w.until("the collector hangs", func() bool {
-		to.mu.Lock()
-		defer to.mu.Unlock()
-		return to.hung > 0
-	})
-	c.end() // within a minute, with status 0
-	if !c.log.has("Could not send the last traces") {
-		t.Error("nothing in the log says that traces were lost")
-	}
-	kit.Must(t, w.ctx.Err())
 }
