@@ -223,26 +223,3 @@ func TestQueries(t *testing.T) {
 		}
 	}
 }
-
-// The check finds what is wrong: without this a page without a table would pass all queries.
-func TestCheck(t *testing.T) {
-	all := exports(t)
-	for query, want := range map[string]string{
-		`sum(forcefence_nodes{state="stuck"})`:          "",
-		`sum(forcefence_nodes`:                          "parse error",
-		`sum(forcefence_node{state="stuck"})`:           "no metric forcefence_node",
-		`sum(forcefence_nodes{status="stuck"})`:         "no label status",
-		`sum(forcefence_nodes{state=~"stuck|stucked"})`: `never "stucked"`,
-		`sum by (result) (forcefence_nodes)`:            "the label result",
-		`rate(forcefence_nodes[5m])`:                    "rate or increase",
-		`sum(forcefence_fences_total)`:                  "rate or increase",
-		`histogram_quantile(0.9, sum by (phase) (rate(forcefence_phase_seconds_bucket[$__rate_interval])))`: "" +
-			"loses the label le",
-		`histogram_quantile(0.9, sum by (le, phase) (rate(forcefence_phase_seconds_bucket[$__rate_interval])))`: "",
-	} {
-		got := fmt.Sprint(check(query, all))
-		if want == "" && got != "[]" || !strings.Contains(got, want) {
-			t.Errorf("%s: got %s, want %q", query, got, want)
-		}
-	}
-}

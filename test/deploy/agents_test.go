@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -33,15 +32,8 @@ const agentsImage = "FORCEFENCE_AGENTS_IMAGE"
 // withAgents is the Deployment of an overlay with the component agents.
 func withAgents(t *testing.T) *appsv1.Deployment {
 	t.Helper()
-	for _, u := range parse(t, render(t, kit.Overlay(t, []string{"base", "node"}, []string{"agents"}, nil))) {
-		if u.GetKind() == "Deployment" {
-			var d appsv1.Deployment
-			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &d))
-			return &d
-		}
-	}
-	t.Fatal("no Deployment is rendered")
-	return nil
+	return find[appsv1.Deployment](t, manifests(t, kit.Overlay(t, []string{"base", "node"}, []string{"agents"}, nil)),
+		"Deployment", "forcefence")
 }
 
 // container is the controller's, run by Podman as the Deployment runs it.

@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
@@ -221,9 +220,7 @@ func TestContainersAreReadOnly(t *testing.T) {
 		objects := byKey(t, charted(t, values))
 		for _, key := range []string{
 			"Deployment " + namespace + "/forcefence", "DaemonSet " + nodeNamespace + "/forcefence-node"} {
-			var d appsv1.Deployment // a DaemonSet's template is in the same place
-			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key], &d))
-			pod := d.Spec.Template.Spec
+			pod := typed[appsv1.Deployment](t, objects[key]).Spec.Template.Spec // a DaemonSet's is in the same place
 			if got := pod.NodeSelector[corev1.LabelOSStable]; got != "linux" {
 				t.Errorf("%s: %s: nodeSelector %s: got %q, want linux", values, key, corev1.LabelOSStable, got)
 			}

@@ -15,13 +15,10 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -82,7 +79,6 @@ func TestFence(t *testing.T) {
 	leader := w.leader("")
 	victim := hosts[w.pod(namespace, leader).Spec.NodeName]
 	w.busy(victim)
-	before := w.c.Pods("work")
 	old := w.pod(namespace, leader)
 
 	cut := time.Now()
@@ -94,7 +90,7 @@ func TestFence(t *testing.T) {
 		t.Errorf("record: got a fence by %s, want one by the survivor %s", rec.By, survivor)
 	}
 	t.Logf("fence done %s after the power cut", time.Since(cut).Round(100*time.Millisecond))
-	w.untilMoved(victim, before)
+	w.untilMoved(victim)
 
 	// The dead node's replica is replaced by Kubernetes' own eviction, not by the fence.
 	w.untilReplicas(victim)
@@ -223,14 +219,7 @@ func (w *world) untilReplicas(but *host) {
 // BMCs' authority.
 func (w *world) configuration(dir, metrics string) string {
 	w.t.Helper()
-	var text string
-	for _, u := range manifests(w.t, w, base) {
-		if u.GetKind() == "ConfigMap" {
-			var cm corev1.ConfigMap
-			kit.Must(w.t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &cm))
-			text = cm.Data["config.yaml"]
-		}
-	}
+	text := find[corev1.ConfigMap](w.t, manifests(w.t, base), "ConfigMap", "forcefence").Data["config.yaml"]
 	for from, to := range map[string]string{
 		`listen: {metrics: ":8080"}`: fmt.Sprintf("listen: {metrics: %q, status: %q}", metrics, w.page),
 		"passwordFile: /etc/forcefence-bmc/password": fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem",
@@ -260,9 +249,9 @@ func (w *world) process(binary, dir, pod string, configuration func(metrics, hea
 	w.t.Helper()
 	ip, err := kit.FreePodIP()
 	kit.Must(w.t, err)
-	metrics, health := kit.FreeAddress(w.t), fmt.Sprintf("%s:%d", ip, kit.HealthPort)
+	health := fmt.Sprintf("%s:%d", ip, kit.HealthPort)
 	config := filepath.Join(dir, pod+".yaml")
-	kit.Must(w.t, os.WriteFile(config, []byte(configuration(metrics, health)), 0o600))
+	kit.Must(w.t, os.WriteFile(config, []byte(configuration(kit.FreeAddress(w.t), health)), 0o600))
 	kubeconfig := filepath.Join(dir, pod+".kubeconfig")
 	kit.Must(w.t, w.tokenKubeconfig(kubeconfig))
 	ready := func(ctx context.Context) error { return kit.Answers(ctx, "http://"+health+"/readyz") }
@@ -270,29 +259,27 @@ func (w *world) process(binary, dir, pod string, configuration func(metrics, hea
 		[]string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + pod, "--log-format=json"},
 		filepath.Join(dir, pod+".log"), ready, nil)
 	p.Env = []string{"POD_NAMESPACE=" + namespace, "POD_IP=" + ip}
-	w.t.Cleanup(p.Stop)
-	w.t.Cleanup(func() {
-		if text, err := os.ReadFile(p.LogFile()); w.t.Failed() && err == nil {
-			w.t.Logf("%s printed:\n%s", pod, text)
-		}
-	})
+	w.endsWithTest(p)
 	kit.Must(w.t, p.Start(w.ctx))
 	return p
 }
 
+// endsWithTest stops a program at the test's end, and shows what it printed if the test failed.
+func (w *world) endsWithTest(p *cluster.Part) {
+	w.t.Cleanup(func() {
+		if p.Stop(); w.t.Failed() {
+			w.t.Logf("%s printed:\n%s", p.Name(), logOf(p))
+		}
+	})
+}
+
 // tokenKubeconfig writes a kubeconfig with a token of the controller's ServiceAccount.
 func (w *world) tokenKubeconfig(file string) error {
-	hour := int64(3600)
-	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
-	token, err := w.c.Client().CoreV1().ServiceAccounts(namespace).
-		CreateToken(w.ctx, "forcefence", req, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
 	cfg := w.c.RESTConfig()
+	token := w.token(namespace, "forcefence", nil)
 	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token.Status.Token}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
 	}, file)
@@ -322,7 +309,8 @@ func (w *world) pod(ns, name string) *corev1.Pod {
 	return nil
 }
 
-// busy puts work on a node: pods with volumes that go, one with a volume that stays because it tolerates the mark.
+// busy puts work on a node: pods with volumes that go, one with a volume that stays because it tolerates the mark. For
+// its sake the controller reads claims and volumes.
 func (w *world) busy(h *host) {
 	w.t.Helper()
 	api := w.c.Client()
@@ -330,12 +318,10 @@ func (w *world) busy(h *host) {
 		Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "work"}}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	kit.Must(w.t, w.hosts.Open(w.ctx, h.Name()))
-	for _, s := range []*appsv1.StatefulSet{
-		cluster.Workload{Namespace: "work", Name: "db", Replicas: 3, Volume: true}.StatefulSet(),
-		cluster.Workload{Namespace: "work", Name: "stays", Replicas: 1, Volume: true,
-			Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}.StatefulSet(),
-	} {
-		_, err := api.AppsV1().StatefulSets("work").Create(w.ctx, s, metav1.CreateOptions{})
+	for _, s := range []cluster.Workload{{Name: "db", Replicas: 3, Volume: true}, {Name: "stays", Replicas: 1,
+		Volume: true, Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}} {
+		s.Namespace = "work"
+		_, err := api.AppsV1().StatefulSets("work").Create(w.ctx, s.StatefulSet(), metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
 	// A StatefulSet deletes its ended pods by itself; those of a Deployment are left to us.
@@ -370,35 +356,20 @@ func (w *world) untilDone(node string, want taint.Result) taint.Record {
 	return rec
 }
 
-// untilMoved waits until the pods of db and web run elsewhere with their volumes, and checks that the one that stays
-// was left alone.
-func (w *world) untilMoved(h *host, before []*corev1.Pod) {
+// untilMoved waits until the pods run elsewhere, and checks that the one that stays has its volume.
+func (w *world) untilMoved(h *host) {
 	w.t.Helper()
 	w.until("pods run elsewhere", func() (bool, error) {
-		n := 0
-		for _, p := range w.c.ReadyPods("work") {
-			if !strings.HasPrefix(p.Name, "stays-") && p.Spec.NodeName != h.Name() {
-				n++
-			}
-		}
-		return n == 5, fmt.Errorf("%d of 5 do", n)
+		moved := slices.DeleteFunc(w.c.ReadyPods("work"),
+			func(p *corev1.Pod) bool { return p.Spec.NodeName == h.Name() })
+		return len(moved) == 5, fmt.Errorf("%d of 5 do", len(moved))
 	})
-	for _, b := range before {
-		if now := w.pod("work", b.Name); b.Name == "stays-0" &&
-			(now == nil || now.UID != b.UID || now.Status.Phase != corev1.PodRunning) {
-			w.t.Errorf("pod that tolerates the mark: got %+v, want it untouched", now)
-		}
-	}
-	vas, err := w.c.Client().StorageV1().VolumeAttachments().List(w.ctx, metav1.ListOptions{})
+	vas, err := w.hosts.Attachments(w.ctx)
 	kit.Must(w.t, err)
-	left := 0
-	for _, va := range vas.Items {
-		if va.Spec.NodeName == h.Name() {
-			left++
-		}
-	}
-	if left != 1 {
-		w.t.Errorf("volumes attached to the dead node: got %d, want the one of the pod that stays", left)
+	left := slices.DeleteFunc(vas, func(va machines.Attachment) bool { return va.Node != h.Name() })
+	p := w.pod("work", "stays-0")
+	if len(left) != 1 || p == nil || p.Spec.NodeName != h.Name() || taint.IsTombstone(p) {
+		w.t.Errorf("on the dead node: got volumes %v and pod %+v, want the one that tolerates the mark", left, p)
 	}
 }
 
@@ -438,15 +409,14 @@ func (w *world) rights(t *testing.T, audit string) {
 	if people == 0 {
 		t.Error("audit log: got nothing of the person's, want all of them in it")
 	}
-	for _, u := range manifests(t, w, base) {
+	for _, u := range manifests(t, base) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" ||
 			slices.Contains(
 				[]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view",
 					"forcefence-look", "forcefence-logs", "forcefence-pauser", "forcefence-operate"}, u.GetName()) {
 			continue
 		}
-		var role rbacv1.Role // a ClusterRole has its fields, too
-		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &role))
+		role := typed[rbacv1.Role](t, u.Object) // a ClusterRole has its fields, too
 		for _, rule := range role.Rules {
 			for _, group := range rule.APIGroups {
 				for _, res := range rule.Resources {

@@ -48,52 +48,42 @@ func TestChartLints(t *testing.T) {
 func TestValues(t *testing.T) {
 	digest, agents := strings.Repeat("0", 64), "config: {providers: [{name: agents, fenceagent: {agent: "+
 		"fence_ipmilan}}]}"
-	refused := map[string]string{ // values -> in the error
-		"controller: {replicas: two}": "at '/controller/replicas': got string, want integer",
-		"controler: {replicas: 2}": "additional properties " +
-			"'controler' not allowed",
-		"nameOverride: mine": "additional properties " +
-			"'nameOverride' not allowed",
-		"image: {tag: 1.2}": "at '/image/tag': got " +
-			"number, want string",
-		"image: {digest: latest}": "at '/image/digest'",
-		"hook: {layout: rke2}": "at '/hook/layout': value " +
-			"must be one of 'kubeadm', 'k3s'",
-		"hook: {runtimeArgs: [--kubeconfig=x]}": "at '/hook/runtimeArgs/0'",
-		"extraSecrets: [{name: rack-b}]": "at '/extraSecrets/0': " +
-			"missing property 'mountPath'",
-		"commonLabels: {app.kubernetes.io/name: x}": "at '/commonLabels/app.kubernetes.io~1name'",
-		"metrics: {podMonitor: {interval: 30}}":     "at '/metrics/podMonitor/interval': got number, want string",
-		"config: {mode: observ}": "at '/config/mode': value " +
-			"must be one of 'observe', 'fence', 'shadow', 'disabled'",
-		"config: {powerOffAfter: 30}":       "at '/config/powerOffAfter': got number, want string",
-		"config: {powerOffAfter: 1 minute}": "at '/config/powerOffAfter'",
-		"config: {stormGard: {}}": "at '/config': additional " +
-			"properties 'stormGard' not allowed",
-		"config: {listen: {metrics: ''}}": "at '/config/listen/metrics'",
-		"config: {pauseConfigMap: stop}": "at '/config': additional " +
-			"properties 'pauseConfigMap' not allowed",
-		"config: {nodes: []}": "at '/config/nodes': " +
-			"minItems",
-		"config: {taintKey: \"o'k\"}": "at '/config/taintKey'",
-		"config: {providers: [{name: r, redfish: {usrname: x}}]}": "at '/config/providers/0/redfish': additional " +
-			"properties 'usrname' not allowed",
-		"config: {policies: [{name: l, preset: longhron}]}": "at '/config/policies/0/preset': value must be one of " +
-			"'longhorn', 'noobaa', 'storageos'",
-		"networkPolicy: {metricsFrom: [{}]}":       "at '/networkPolicy/metricsFrom/0': minProperties",
-		"networkPolicy: {metricsFrom: monitoring}": "at '/networkPolicy/metricsFrom': got string, want array",
-		"{image: {digest: sha256:" + digest + "}, " + agents +
-			"}": "set image.agents to the whole name of the image that has them",
-		"admissionPolicies: {machineKeys: \"example.net/bmc\"}": "at '/admissionPolicies/machineKeys': got string, " +
-			"want array",
-		"admissionPolicies: {machineKeys: [\"a', 'b\"]}": "at '/admissionPolicies/machineKeys/0'",
-		"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}": "" +
-			"at '/config/policies/0/drivers/0'",
-	}
-	for values, want := range refused {
-		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values)); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want an error with %q", values, err, want)
+	for _, r := range []struct{ values, want string }{ // want: in the error
+		{"controller: {replicas: two}", "at '/controller/replicas': got string, want integer"},
+		{"controler: {replicas: 2}", "additional properties 'controler' not allowed"},
+		{"nameOverride: mine", "additional properties 'nameOverride' not allowed"},
+		{"image: {tag: 1.2}", "at '/image/tag': got number, want string"},
+		{"image: {digest: latest}", "at '/image/digest'"},
+		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
+		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
+		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},
+		{"commonLabels: {app.kubernetes.io/name: x}", "at '/commonLabels/app.kubernetes.io~1name'"},
+		{"metrics: {podMonitor: {interval: 30}}", "at '/metrics/podMonitor/interval': got number, want string"},
+		{"config: {mode: observ}", "at '/config/mode': value must be one of 'observe', 'fence', 'shadow', 'disabled'"},
+		{"config: {powerOffAfter: 30}", "at '/config/powerOffAfter': got number, want string"},
+		{"config: {powerOffAfter: 1 minute}", "at '/config/powerOffAfter'"},
+		{"config: {stormGard: {}}", "at '/config': additional properties 'stormGard' not allowed"},
+		{"config: {listen: {metrics: ''}}", "at '/config/listen/metrics'"},
+		{"config: {pauseConfigMap: stop}", "at '/config': additional properties 'pauseConfigMap' not allowed"},
+		{"config: {nodes: []}", "at '/config/nodes': minItems"},
+		{"config: {taintKey: \"o'k\"}", "at '/config/taintKey'"},
+		{"config: {providers: [{name: r, redfish: {usrname: x}}]}",
+			"at '/config/providers/0/redfish': additional properties 'usrname' not allowed"},
+		{"config: {policies: [{name: l, preset: longhron}]}",
+			"at '/config/policies/0/preset': value must be one of 'longhorn', 'noobaa', 'storageos'"},
+		{"networkPolicy: {metricsFrom: [{}]}", "at '/networkPolicy/metricsFrom/0': minProperties"},
+		{"networkPolicy: {metricsFrom: monitoring}", "at '/networkPolicy/metricsFrom': got string, want array"},
+		{"{image: {digest: sha256:" + digest + "}, " + agents + "}",
+			"set image.agents to the whole name of the image that has them"},
+		{"admissionPolicies: {machineKeys: \"example.net/bmc\"}",
+			"at '/admissionPolicies/machineKeys': got string, want array"},
+		{"admissionPolicies: {machineKeys: [\"a', 'b\"]}", "at '/admissionPolicies/machineKeys/0'"},
+		{"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}",
+			"at '/config/policies/0/drivers/0'"},
+	} {
+		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, r.values)); err == nil ||
+			!strings.Contains(err.Error(), r.want) {
+			t.Errorf("%s: got %v, want an error with %q", r.values, err, r.want)
 		}
 	}
 	// What forcefence takes, the chart does.
@@ -335,23 +325,6 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	available("after the chart took over")
 	_, err = w.c.Kubectl(w.ctx, "get", "fcg", "f-1")
 	kit.Must(t, err)
-}
-
-// TestPlainFile: install.yaml, as it is, on a cluster with a control-plane node.
-func TestPlainFile(t *testing.T) {
-	w := newWorld(t, cluster.Options{})
-	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"})
-	kit.Must(t, err)
-	_, err = w.c.Kubectl(w.ctx, "label", "node", "n1", "node-role.kubernetes.io/control-plane=")
-	kit.Must(t, err)
-	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-f", "../../deploy/install.yaml")
-	kit.Must(t, err)
-	w.checked()
-	w.until("both replicas and the hook run", func() (bool, error) {
-		d, ds := w.objects(t)
-		return d.Status.AvailableReplicas == 2 && ds.Status.NumberReady == 1,
-			fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
-	})
 }
 
 // monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's and kustomize's objects

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,26 +23,9 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// installation is one forcefence under a leader's Lease of its own.
-type installation struct {
-	namespace string
-	cmd       *exec.Cmd
-	log       string // the file
-	exited    chan struct{}
-}
-
-func (i *installation) text() string {
-	b, err := os.ReadFile(i.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
-
-// begin starts a controller that leads by a Lease in that namespace.
-func (w *world) begin(binary, dir, kubeconfig, ns string) *installation {
+// begin starts a controller that leads by a Lease in that namespace, and does not wait.
+func (w *world) begin(binary, dir, kubeconfig, ns string) *cluster.Part {
 	w.t.Helper()
-	i := &installation{namespace: ns, log: filepath.Join(dir, ns+".log"), exited: make(chan struct{})}
 	config := filepath.Join(dir, ns+".yaml")
 	kit.Must(w.t, os.WriteFile(config, fmt.Appendf(nil, `listen: {metrics: ""}
 leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 500ms}
@@ -51,36 +34,31 @@ providers:
 nodes:
 - {name: all, selector: "", provider: racks, machine: {from: list, list: [{node: nobody, id: "https://192.0.2.1"}]}}
 `, dir), 0o600))
-	out, err := os.Create(i.log)
-	kit.Must(w.t, err)
-	defer out.Close()
-	i.cmd = exec.Command(binary, "run", "--config="+config, "--kubeconfig="+kubeconfig, "--identity="+ns+"-pod",
-		"--log-format=json")
 	ip, err := kit.FreePodIP()
 	kit.Must(w.t, err)
-	i.cmd.Env = append(os.Environ(), "POD_NAMESPACE="+ns, "POD_IP="+ip)
-	i.cmd.Stdout, i.cmd.Stderr = out, out
-	kit.Must(w.t, i.cmd.Start())
-	go func() {
-		defer close(i.exited)
-		_ = i.cmd.Wait() // how it ended is in ProcessState
-	}()
-	w.t.Cleanup(func() {
-		_ = i.cmd.Process.Kill() // it may have ended
-		<-i.exited
-		if w.t.Failed() {
-			w.t.Logf("the one in %s printed:\n%s", ns, i.text())
-		}
-	})
-	return i
+	p := cluster.NewPart(ns, binary, []string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig,
+		"--identity=" + ns + "-pod", "--log-format=json"}, filepath.Join(dir, ns+".log"), nil, nil)
+	p.Env = []string{"POD_NAMESPACE=" + ns, "POD_IP=" + ip}
+	w.endsWithTest(p)
+	kit.Must(w.t, p.Launch())
+	return p
+}
+
+// logOf is what a program printed.
+func logOf(p *cluster.Part) string {
+	b, err := os.ReadFile(p.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // led counts how often one has begun to lead.
-func led(all []*installation) map[string]int {
+func led(all []*cluster.Part) map[string]int {
 	out := map[string]int{}
-	for _, i := range all {
-		if n := strings.Count(i.text(), "Successfully acquired lease"); n > 0 {
-			out[i.namespace] = n
+	for _, p := range all {
+		if n := strings.Count(logOf(p), "Successfully acquired lease"); n > 0 {
+			out[p.Name()] = n
 		}
 	}
 	return out
@@ -96,16 +74,16 @@ func TestOneLeads(t *testing.T) {
 	w.install(base)
 	ours := filepath.Join(dir, "ours.kubeconfig")
 	kit.Must(t, w.tokenKubeconfig(ours))
-	all := []*installation{w.begin(binary, dir, ours, namespace)}
+	all := []*cluster.Part{w.begin(binary, dir, ours, namespace)}
 	for _, ns := range []string{"second", "third"} {
 		_, err := w.c.Client().CoreV1().Namespaces().
 			Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
 		kit.Must(t, err)
 		all = append(all, w.begin(binary, dir, w.c.Kubeconfig(), ns))
 	}
-	leading := func(n int) *installation { // the n-th one to lead, once the others say that they do not
+	leading := func(n int) *cluster.Part { // the n-th one to lead, once the others say that they do not
 		t.Helper()
-		var who *installation
+		var who *cluster.Part
 		w.until(fmt.Sprintf("leader %d, and the others wait for it", n), func() (bool, error) {
 			now := led(all)
 			sum := 0
@@ -130,18 +108,16 @@ func TestOneLeads(t *testing.T) {
 				}
 			}
 			for _, i := range all {
-				select {
-				case <-i.exited:
+				if i.PID() == 0 {
 					continue
-				default:
 				}
 				switch {
-				case slices.Equal(held, []string{i.namespace}):
+				case slices.Equal(held, []string{i.Name()}):
 					who = i
-				case len(held) == 1 && !strings.Contains(i.text(), fmt.Sprintf(
+				case len(held) == 1 && !strings.Contains(logOf(i), fmt.Sprintf(
 					`"msg":"Not leading while another forcefence leads this cluster",`+
 						`"lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
-					return false, fmt.Errorf("the one in %s does not say who leads", i.namespace)
+					return false, fmt.Errorf("the one in %s does not say who leads", i.Name())
 				}
 			}
 			return who != nil, fmt.Errorf("Leases held: %v", held)
@@ -151,7 +127,7 @@ func TestOneLeads(t *testing.T) {
 	first := leading(1)
 	// A while later it is still the only one.
 	renewals := func() string {
-		l, err := w.c.Client().CoordinationV1().Leases(first.namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+		l, err := w.c.Client().CoordinationV1().Leases(first.Name()).Get(w.ctx, "forcefence", metav1.GetOptions{})
 		kit.Must(t, err)
 		return l.ResourceVersion
 	}
@@ -165,17 +141,15 @@ func TestOneLeads(t *testing.T) {
 
 	// Told to stop it says nothing of an error, and the next one begins at once. An error of before is not meant: of
 	// those that begin at the same moment, the elector says so of who has to withdraw.
-	said := len(first.text())
-	kit.Must(t, first.cmd.Process.Signal(syscall.SIGTERM))
-	<-first.exited
-	if code, last := first.cmd.ProcessState.ExitCode(), first.text()[said:]; code != 0 ||
+	said := len(logOf(first))
+	first.Stop()
+	if code, last := first.ExitCode(), logOf(first)[said:]; code != 0 ||
 		strings.Contains(last, `"level":"ERROR"`) {
 		t.Errorf("after SIGTERM: got exit status %d, want 0 and no ERROR in\n%s", code, last)
 	}
 	second := leading(2)
 	// One that dies is waited for as long as its Lease lasts.
-	kit.Must(t, second.cmd.Process.Kill())
-	<-second.exited
+	second.Kill()
 	died := time.Now()
 	leading3 := func() bool { return len(led(all)) == 3 }
 	w.until("the third leads", func() (bool, error) { return leading3(), fmt.Errorf("led so far: %v", led(all)) })
@@ -190,9 +164,7 @@ func TestOneLeads(t *testing.T) {
 func TestCleanup(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
-	w := newWorld(t,
-		cluster.Options{
-			KCMArgs: []string{"--controllers=*,-node-lifecycle-controller,-pod-garbage-collector-controller"}})
+	w := newWorld(t, quiet)
 	w.fixtures()
 	w.install(base)
 	now := metav1.NowMicro()
@@ -238,9 +210,8 @@ func TestCleanup(t *testing.T) {
 	untouched := func(when string) {
 		t.Helper()
 		for name, n := range nodes() {
-			if b := before[name]; !maps.Equal(n.Annotations, b.Annotations) || !maps.Equal(n.Labels, b.Labels) ||
-				len(n.Spec.Taints) != len(b.Spec.Taints) || len(n.Status.Conditions) != len(b.Status.Conditions) {
-				t.Errorf("%s: node %s was changed: got %+v, want %+v", when, name, n, b)
+			if diff := cmp.Diff(before[name], n); diff != "" {
+				t.Errorf("%s: node %s was changed (-before +now):\n%s", when, name, diff)
 			}
 		}
 	}
@@ -262,32 +233,15 @@ func TestCleanup(t *testing.T) {
 	run(0, []string{`released node marked: mark "f-1" is removed`, "node done is clean", "node dead is clean"}, "--yes",
 		"--force")
 
-	for name, n := range nodes() {
-		b := before[name]
-		for k := range n.Annotations {
-			if strings.Contains(k, "forcefence") {
-				t.Errorf("node %s: got annotation %s, want none of ours", name, k)
-			}
-		}
-		for _, c := range n.Status.Conditions {
-			if strings.HasPrefix(string(c.Type), "forcefence.io/") {
-				t.Errorf("node %s: got condition %s, want none of ours", name, c.Type)
-			}
-		}
-		if _, marked := taint.FindMark(&n, key, ""); marked || n.Labels[taint.PinLabel] != "" {
-			t.Errorf("node %s: got taints %v and labels %v, want no mark and no pin", name, n.Spec.Taints, n.Labels)
-		}
-		if n.Annotations["example.net/bmc"] != b.Annotations["example.net/bmc"] || n.Labels["fixture"] != name ||
-			n.Labels["forcefence.io/exclude"] != b.Labels["forcefence.io/exclude"] ||
-			n.Spec.Taints[0] != b.Spec.Taints[0] {
-			t.Errorf("node %s: got %+v, want what others wrote as it was", name, n)
-		}
-		for _, c := range b.Status.Conditions {
-			has := slices.ContainsFunc(n.Status.Conditions,
-				func(o corev1.NodeCondition) bool { return o.Type == c.Type })
-			if !has && !strings.HasPrefix(string(c.Type), "forcefence.io/") {
-				t.Errorf("node %s: condition %s is gone", name, c.Type)
-			}
+	for name, n := range nodes() { // what others wrote, as it was
+		want := before[name]
+		maps.DeleteFunc(want.Annotations, func(k, _ string) bool { return strings.Contains(k, "forcefence") })
+		delete(want.Labels, taint.PinLabel)
+		want.Spec.Taints = slices.DeleteFunc(want.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+		want.Status.Conditions = slices.DeleteFunc(want.Status.Conditions,
+			func(c corev1.NodeCondition) bool { return strings.HasPrefix(string(c.Type), "forcefence.io/") })
+		if diff := cmp.Diff(want, n); diff != "" {
+			t.Errorf("node %s (-without ours +got):\n%s", name, diff)
 		}
 	}
 	run(0, []string{"there is nothing to remove"})

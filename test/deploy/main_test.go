@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -42,6 +44,7 @@ const (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard())
 	// Go takes a result from its cache while the files that the test itself has opened are the same; kubectl and helm
 	// open these.
 	err := filepath.WalkDir("../../deploy", func(file string, e fs.DirEntry, err error) error {
@@ -140,11 +143,27 @@ func (w *world) until(what string, check func() (bool, error)) {
 }
 
 // manifests are a folder's as kubectl renders them.
-func manifests(t *testing.T, w *world, folder string) []unstructured.Unstructured {
+func manifests(t *testing.T, folder string) []unstructured.Unstructured {
 	t.Helper()
-	out, err := w.c.Kubectl(w.ctx, "kustomize", folder)
-	kit.Must(t, err)
-	return parse(t, out)
+	return parse(t, render(t, folder))
+}
+
+// find is the object of a kind and a name, with its type.
+func find[T any](t *testing.T, list []unstructured.Unstructured, kind, name string) *T {
+	t.Helper()
+	i := slices.IndexFunc(list,
+		func(u unstructured.Unstructured) bool { return u.GetKind() == kind && u.GetName() == name })
+	if i < 0 {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	return typed[T](t, list[i].Object)
+}
+
+func typed[T any](t *testing.T, object map[string]any) *T {
+	t.Helper()
+	var out T
+	kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, &out))
+	return &out
 }
 
 func parse(t *testing.T, rendered string) []unstructured.Unstructured {
@@ -162,21 +181,16 @@ func parse(t *testing.T, rendered string) []unstructured.Unstructured {
 	}
 }
 
-// policies are those of the manifests, by name.
-func policies(t *testing.T, w *world, folders ...string) map[string]*admissionv1.ValidatingAdmissionPolicy {
+// policies are those of folders, by name.
+func policies(t *testing.T, folders ...string) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	out := map[string]*admissionv1.ValidatingAdmissionPolicy{}
-	var all []unstructured.Unstructured
 	for _, folder := range folders {
-		all = append(all, manifests(t, w, folder)...)
-	}
-	for _, u := range all {
-		if u.GetKind() != "ValidatingAdmissionPolicy" {
-			continue
+		for _, u := range manifests(t, folder) {
+			if u.GetKind() == "ValidatingAdmissionPolicy" {
+				out[u.GetName()] = typed[admissionv1.ValidatingAdmissionPolicy](t, u.Object)
+			}
 		}
-		var p admissionv1.ValidatingAdmissionPolicy
-		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p))
-		out[p.Name] = &p
 	}
 	return out
 }

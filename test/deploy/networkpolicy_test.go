@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -37,9 +36,7 @@ func TestNetworkPolicy(t *testing.T) {
 			`{name: b, redfish: {push: {listen: ":8443"}}}]}`: "" +
 			"[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
 	} {
-		var got networkingv1.NetworkPolicy
-		object := byKey(t, charted(t, values))["NetworkPolicy "+namespace+"/forcefence"]
-		kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, &got))
+		got := find[networkingv1.NetworkPolicy](t, parse(t, charted(t, values)), "NetworkPolicy", "forcefence")
 		if diff := cmp.Diff(
 			metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "forcefence"}},
 			got.Spec.PodSelector); diff != "" {

@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/kubelet-admit/install"
@@ -82,7 +80,7 @@ func TestNode(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			folder := kit.Overlay(t, []string{"base", "node"}, v.components, nil)
 			w.install(folder)
-			ds := daemonSet(t, manifests(t, w, folder))
+			ds := find[appsv1.DaemonSet](t, manifests(t, folder), "DaemonSet", nodeNamespace)
 			pod := ds.Spec.Template.Spec
 			for i, c := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
 				if got := strings.Join(c.Args, " "); got != v.args[i] || c.Name != v.names[i] {
@@ -144,7 +142,12 @@ func (w *world) noRights(t *testing.T) {
 			r := &authorizationv1.SelfSubjectRulesReview{
 				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns}}
 			kit.Must(t, w.as(append([]string{user}, groups...)...).Create(w.ctx, r))
-			return fmt.Sprint(r.Status.ResourceRules)
+			var rules []string // they come in any order
+			for _, rule := range r.Status.ResourceRules {
+				rules = append(rules, fmt.Sprint(rule))
+			}
+			slices.Sort(rules)
+			return strings.Join(rules, "\n")
 		}
 		account := rules("system:serviceaccount:"+nodeNamespace+":forcefence-node", "system:serviceaccounts",
 			"system:serviceaccounts:"+nodeNamespace)
@@ -158,7 +161,7 @@ func (w *world) noRights(t *testing.T) {
 
 // podSecurity checks that no lower level than the namespace's would do: one that did should be taken.
 func (w *world) podSecurity(t *testing.T) {
-	ds, c := daemonSet(t, manifests(t, w, node)), w.as()
+	ds, c := find[appsv1.DaemonSet](t, manifests(t, node), "DaemonSet", nodeNamespace), w.as()
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
 		ns := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "level-" + level,
@@ -180,17 +183,4 @@ func understood(t *testing.T, binary string, args []string) {
 		CombinedOutput(); err != nil {
 		t.Errorf("forcefence-node %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-}
-
-func daemonSet(t *testing.T, list []unstructured.Unstructured) *appsv1.DaemonSet {
-	t.Helper()
-	for _, u := range list {
-		if u.GetKind() == "DaemonSet" {
-			var ds appsv1.DaemonSet
-			kit.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &ds))
-			return &ds
-		}
-	}
-	t.Fatal("there is no DaemonSet")
-	return nil
 }

@@ -1093,7 +1093,7 @@ func TestPolicies(t *testing.T) {
 	w.letBypass(deployer)
 	refused := slices.Concat(refusals, tolerateRefusals)
 	w.hold(slices.Concat(refused, passes, toleratePasses)...)
-	w.need(refused, policies(t, w.world, base, node), false)
+	w.need(refused, policies(t, base, node), false)
 	w.otherKey()
 	for _, s := range suites {
 		_, err := w.c.Kubectl(w.ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--all")
@@ -1101,7 +1101,7 @@ func TestPolicies(t *testing.T) {
 		folder := kit.Overlay(t, []string{"base"}, s.components, nil)
 		w.install(folder)
 		w.hold(s.rows...)
-		own := policies(t, w.world, folder)
+		own := policies(t, folder)
 		maps.DeleteFunc(own, func(name string, _ *admissionv1.ValidatingAdmissionPolicy) bool {
 			return !slices.Contains(s.policies, name)
 		})
