@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -30,20 +31,20 @@ import (
 const podName = "statefulset.kubernetes.io/pod-name"
 
 // crd is a CustomResourceDefinition without a schema to speak of.
-func crd(group, version, plural, kind string) string {
+func crd(group, version, plural, kind, scope string) string {
 	return fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: %[3]s.%[1]s}
 spec:
   group: %[1]s
-  scope: Namespaced
+  scope: %[6]s
   names: {plural: %[3]s, singular: %[5]s, kind: %[4]s}
   versions:
   - name: %[2]s
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`, group, version, plural, kind, strings.ToLower(kind))
+`, group, version, plural, kind, strings.ToLower(kind), scope)
 }
 
 var copies = schema.GroupVersionResource{Group: "disks.example.com", Version: "v1", Resource: "copies"}
@@ -153,6 +154,7 @@ func (d *disks) turn() {
 		serves[p.Spec.NodeName] = serves[p.Spec.NodeName] || p.Labels["app"] == "engine"
 	}
 	all := d.list()
+	copiesOf := slices.Collect(maps.Values(all))
 	healthy := map[string]int{}
 	for name, c := range all {
 		switch {
@@ -172,13 +174,13 @@ func (d *disks) turn() {
 		if c.Started && serves[c.Node] {
 			healthy[c.Volume]++
 		}
-		building := slices.ContainsFunc(values(all),
+		building := slices.ContainsFunc(copiesOf,
 			func(o copyState) bool { return o.Volume == c.Volume && !o.Started })
 		if !c.Evict || full || building {
 			continue
 		}
 		for _, h := range d.w.hosts {
-			taken := slices.ContainsFunc(values(all),
+			taken := slices.ContainsFunc(copiesOf,
 				func(o copyState) bool { return o.Volume == c.Volume && o.Node == h.Name() })
 			if !taken && serves[h.Name()] && !d.w.node(h).Spec.Unschedulable {
 				d.put(c.Volume+"-"+h.Name(), copyState{Node: h.Name(), Volume: c.Volume})
@@ -196,13 +198,6 @@ func (d *disks) turn() {
 			}
 		}
 	}
-}
-
-func values(m map[string]copyState) (out []copyState) {
-	for _, c := range m {
-		out = append(out, c)
-	}
-	return out
 }
 
 // were is the least number of healthy copies that a volume ever had; -1 is none.
@@ -302,8 +297,8 @@ func (w *world) told(reason string) (out []string) {
 // own setting.
 func TestLonghornDrain(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, own: &options})
-	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
-	w.kubectlApply(crd("longhorn.io", "v1beta2", "settings", "Setting"))
+	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy", "Namespaced"))
+	w.kubectlApply(crd("longhorn.io", "v1beta2", "settings", "Setting", "Namespaced"))
 	w.kubectlApply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
 	api, err := dynamic.NewForConfig(w.RESTConfig())
 	kit.Must(t, err)
@@ -407,26 +402,6 @@ drain:
 			t.Errorf("EvictionCanceled: got %v, want none", got)
 		}
 	})
-	t.Run("unschedulable", func(t *testing.T) {
-		begin(t)
-		d.set(true, false)
-		d.volume("u", a, b)
-		done := w.drains(a, 3*time.Second)
-		w.until("its replica is asked to go",
-			func() bool { return slices.Equal(d.asked(), []string{"u-" + a.Name()}) && w.auto(a) })
-		fail(t, done)
-		if !w.auto(a) {
-			t.Error("auto-evicting: got false, want true while the drain waits")
-		}
-		w.kubectl("uncordon", a.Name())
-		w.until("the request is taken back", func() bool { return len(d.asked()) == 0 && !w.auto(a) })
-		if n := d.were("u"); n != 2 {
-			t.Errorf("healthy copies: got %d, want 2 at all times", n)
-		}
-		for _, reason := range []string{"EvictionAutomatic", "EvictionCanceled"} {
-			w.until(reason, func() bool { return slices.Contains(w.told(reason), "u-"+a.Name()) })
-		}
-	})
 	t.Run("status", func(t *testing.T) {
 		begin(t)
 		d.set(true, false)
@@ -475,9 +450,12 @@ drain:
 		fail(t, done)
 		w.kubectl("uncordon", a.Name())
 		w.until("the request is taken back", func() bool { return len(d.asked()) == 0 && !w.auto(a) })
+		for _, reason := range []string{"EvictionAutomatic", "EvictionCanceled"} {
+			w.until(reason, func() bool { return slices.Contains(w.told(reason), "m-"+a.Name()) })
+		}
 		d.set(false, false)
 		w.until("the copy that was begun is whole, and all of them stay", func() bool {
-			all := values(d.list())
+			all := slices.Collect(maps.Values(d.list()))
 			return len(all) == 3 && !slices.ContainsFunc(all, func(c copyState) bool { return !c.Healthy })
 		})
 	})

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/view/explain"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
@@ -62,7 +61,7 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 }
 
 // What explain says about a node beforehand is what then happens to it: which pods are moved and which stay, which
-// replacements find room. A pause and a floor are reported while they hold.
+// replacements find room.
 func TestExplain(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, node: func(i int, o *cluster.NodeOptions) {
 		if o.Labels["disk"] = "ssd"; i == 1 || i == 2 {
@@ -88,22 +87,6 @@ func TestExplain(t *testing.T) {
 	c := w.start(settings{Mode: "fence"})
 	w.untilPinned(h)
 	ask := w.explainer(c)
-
-	w.annotate(h, fence.PausedAnnotation, "new disk")
-	for _, course := range ask(h).Scenarios {
-		if course.Outcome != explain.Nothing || course.Reason != "NodeExcluded" ||
-			!strings.Contains(course.Text, `"new disk"`) {
-			t.Errorf("paused: got %+v, want that nothing is done, and why", course)
-		}
-	}
-	w.annotate(h, fence.PausedAnnotation, "")
-	c.configure(settings{Mode: "fence", Storm: "{minHealthy: 4}"})
-	floor := ask(h).Scenarios[1]
-	if floor.Outcome != explain.Nothing || floor.Reason != "TooFewHealthy" ||
-		!strings.Contains(floor.Text, "1 of 4 nodes of the cluster are not healthy, the floor is 4") {
-		t.Errorf("a floor: got %+v, want the numbers", floor)
-	}
-	c.configure(settings{Mode: "fence"})
 
 	r := ask(h)
 	off, on, mute := r.Scenarios[0], r.Scenarios[1], r.Scenarios[2]

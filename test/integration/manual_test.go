@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -154,50 +156,42 @@ func TestUnreadableRecord(t *testing.T) {
 }
 
 // A person changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
-// device's word.
-func TestMarkEdited(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3})
-	h := w.hosts[0]
+// device's word. Of another node a person removes the mark. That ends the fence; the node is as dead as before, so
+// another begins.
+func TestMarkEditedAndRemoved(t *testing.T) {
+	w := newWorld(t, plan{nodes: 5})
+	edited, removed := w.hosts[0], w.hosts[1]
 	w.Attacher().SetDelays(0, forever)
-	w.busy(h)
-	before := w.pods()
-	w.start(settings{})
-	h.cut()
-	first := w.untilPhase(h, taint.PhaseEvicting)
-	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-	w.kubectl("taint", "--overwrite", "node", h.Name(), manualMark)
+	w.oneEach(edited, removed)
+	before := map[*host][]corev1.Pod{edited: w.podsOn(edited), removed: w.podsOn(removed)}
+	c := w.start(settings{})
+	first := map[*host]taint.Record{}
+	for h := range before {
+		h.cut()
+		first[h] = w.untilPhase(h, taint.PhaseEvicting)
+		w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
+	}
+	w.kubectl("taint", "--overwrite", "node", edited.Name(), manualMark)
+	w.kubectl("taint", "node", removed.Name(), taint.DefaultKey+"-")
 	w.until("a person's fence",
-		func() bool { r := w.record(h); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
-	if v, _ := w.mark(h); v != "manual" {
+		func() bool { r := w.record(edited); return r.By == taint.ByPerson && r.Phase == taint.PhaseEvicting })
+	if v, _ := w.mark(edited); v != "manual" {
 		t.Errorf("mark: got %q, want the person's", v)
 	}
-	w.Attacher().SetDelays(0, 0)
-	rec := w.untilDone(h, taint.ResultEvicted)
-	w.untilReplaced(h, before)
-	if rec.ID == first.ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
-		t.Errorf("record: got %+v, want a person's with the device's Off", rec)
-	}
-}
-
-// A person removes the mark in the middle. That ends the fence; the node is as dead as before, so another begins.
-func TestMarkRemoved(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3})
-	h := w.hosts[0]
-	w.Attacher().SetDelays(0, forever)
-	w.busy(h)
-	before := w.pods()
-	c := w.start(settings{})
-	h.cut()
-	first := w.untilPhase(h, taint.PhaseEvicting)
-	w.until("pods gone", func() bool { return len(w.podsOn(h)) == 0 })
-	w.kubectl("taint", "node", h.Name(), taint.DefaultKey+"-")
 	w.until("another fence",
-		func() bool { r := w.record(h); return r.ID != first.ID && r.Phase == taint.PhaseEvicting })
-	w.untilEvent("Node", h.Name(), "MarkRemovedByOther")
+		func() bool {
+			r := w.record(removed)
+			return r.ID != first[removed].ID && r.Phase == taint.PhaseEvicting
+		})
+	w.untilEvent("Node", removed.Name(), "MarkRemovedByOther")
 	c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
 	w.Attacher().SetDelays(0, 0)
-	w.untilDone(h, taint.ResultEvicted)
-	w.untilReplaced(h, before)
+	for h, pods := range before {
+		rec := w.untilDone(h, taint.ResultEvicted)
+		if w.untilReplaced(h, pods); rec.ID == first[h].ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
+			t.Errorf("record: got %+v, want another fence's with the device's Off", rec)
+		}
+	}
 }
 
 // A person releases a node whose eviction does not come to its end: the mark goes, and a pod that was not ended is

@@ -123,7 +123,7 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
 	w.busy(h)
-	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy"))
+	w.kubectlApply(crd("disks.example.com", "v1", "copies", "Copy", "Namespaced"))
 	c := w.start(settings{
 		Providers: fmt.Sprintf(`- name: polled
   poll: 1s

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -131,89 +130,6 @@ func (w *world) leader() (identity string, renewed time.Time) {
 func (c *child) leads() bool {
 	identity, _ := c.w.leader()
 	return identity == c.identity
-}
-
-// pair starts two replicas; the first leads.
-func (w *world) pair() (leader, other *child) {
-	w.t.Helper()
-	leader = w.start(settings{Mode: "fence"})
-	w.until("leader", leader.leads)
-	return leader, w.start(settings{Mode: "fence"})
-}
-
-// Another holder takes the Lease, as happens to a busy machine that is late. The process ends, is started again as a
-// kubelet starts a container, and leads again. Each time that it has to stop it logs no error.
-func TestLostLease(t *testing.T) {
-	w := newWorld(t, plan{nodes: 1})
-	c := w.start(settings{})
-	w.until("it leads", c.leads)
-	leases := w.Client().CoordinationV1().Leases(w.ns)
-	_, err := leases.Patch(w.ctx, "forcefence", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`),
-		metav1.PatchOptions{})
-	kit.Must(t, err)
-	w.until("it was started again", func() bool { return c.Restarts() == 1 && c.running() })
-	w.until("it leads again", c.leads)
-	errs := c.log.count(`"level":"ERROR"`)
-	c.end()
-	if n := c.log.count(`"level":"ERROR"`); n != errs || c.ExitCode() != 0 {
-		t.Errorf("told to stop: got exit status %d and %d ERRORs, want 0 and none:\n%s", c.ExitCode(), n-errs, c.log)
-	}
-	if c.running() {
-		t.Error("it was started again after the test told it to end")
-	}
-}
-
-// The leader is frozen in the middle. The other replica takes over and finishes, the node comes back, and then the old
-// leader wakes up: it writes nothing more, and ends.
-func TestLeaderFrozen(t *testing.T) {
-	w := newWorld(t, plan{nodes: 3})
-	h := w.hosts[0]
-	w.busy(h)
-	before := w.pods()
-	leader, other := w.pair()
-	w.stuck(h)
-	leader.mortal.Store(true)
-	kit.Must(t, leader.Pause())
-	w.until("the other leads", other.leads)
-	w.Attacher().SetDelays(0, 0)
-	rec := w.untilDone(h, taint.ResultEvicted)
-	w.untilReplaced(h, before)
-	h.boot()
-	w.until("node Ready", func() bool { return w.ready(h) })
-	w.create(w.bare("fresh", h))
-	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, len(before)+1))
-	chapters, pods := len(w.seen.chapters(h.Name())), w.pods()
-
-	kit.Must(t, leader.Resume())
-	w.until("the old leader ends", func() bool { return !leader.running() })
-	if code := leader.ExitCode(); code != 1 {
-		t.Errorf("exit status of the old leader: got %d, want 1", code)
-	}
-	w.during(2*time.Second, "after the old leader woke up", func() error {
-		if got := w.seen.chapters(h.Name()); len(got) != chapters {
-			return fmt.Errorf("node: got %v, want nothing after %v", got[chapters:], got[chapters-1])
-		}
-		if l, _ := w.leader(); l != other.identity {
-			return fmt.Errorf("leader: got %q, want %q", l, other.identity)
-		}
-		return untouched(pods, w.pods())
-	})
-	// It may have been frozen between a look and an act: neither the act nor news of it may come out.
-	fresh := pod(t, w.pods(), "fresh")
-	if by := taint.SparedBy(&fresh); by != "" {
-		t.Errorf("pod on the healthy node: got spared by %s, want it untouched", by)
-	}
-	for _, reason := range []string{"SparingPods", "NodeReturned"} {
-		if list := w.events("Node", h.Name(), reason); len(list) > 0 {
-			t.Errorf("Event of the old leader: got %s (%s), want none", reason, list[0].Note)
-		}
-	}
-	if r := w.record(h); r.ID != rec.ID || r.Result != taint.ResultEvicted {
-		t.Errorf("record: got %+v, want it as it was, %+v", r, rec)
-	}
-	if n := h.resets(); n != 0 {
-		kit.Harm(t, "power-offs: got %d, want 0", n)
-	}
 }
 
 // The Node is deleted in the middle: forcefence survives, nothing is left behind, and a Node of that name is a new

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -121,15 +120,7 @@ func TestStockEvictionHitsNoReplacement(t *testing.T) {
 	h.cut()
 	w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
-	w.onlyReplacedOnce(before, 6*time.Second)
-	w.untilEvent("Node", h.Name(), "WaitingForStockEviction")
-}
-
-// onlyReplacedOnce checks for a while that each StatefulSet pod has had two lives: the one on the dead node, and one
-// more.
-func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
-	w.t.Helper()
-	w.during(d, "replacements live on", func() error {
+	w.during(6*time.Second, "each pod has had two lives: on the dead node, and one more", func() error {
 		lives := w.seen.lives()
 		for _, p := range before {
 			if ref := metav1.GetControllerOf(&p); ref != nil && ref.Kind == "StatefulSet" && lives[p.Name] != 2 {
@@ -141,35 +132,5 @@ func (w *world) onlyReplacedOnce(before []corev1.Pod, d time.Duration) {
 		}
 		return nil
 	})
-}
-
-// Another client deletes the pods by force while they are being evicted, so that each name is another pod's at any
-// moment: only the old ones are ended.
-func TestPodsReplacedMeanwhile(t *testing.T) {
-	w := newWorld(t, plan{nodes: 4})
-	h := w.hosts[0]
-	const replicas = 40
-	w.fill(h, replicas, w.workload("db", replicas).StatefulSet())
-	before := w.pods()
-	w.start(settings{})
-	h.cut()
-	w.until("mark", func() bool { return w.marked(h) })
-	zero := int64(0)
-	for i, p := range before {
-		if i%2 == 0 {
-			continue
-		}
-		// By UID, as a person with a good tool would: what fails was gone already.
-		_ = w.Client().CoreV1().Pods(w.ns).Delete(context.WithoutCancel(w.ctx), p.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
-		})
-	}
-	w.untilDone(h, taint.ResultEvicted)
-	w.untilReplaced(h, before)
-	w.onlyReplacedOnce(before, 3*time.Second)
-	for _, p := range w.pods() {
-		if taint.IsTombstone(&p) {
-			kit.Harm(t, "pod %s on %s: has a tombstone", p.Name, p.Spec.NodeName)
-		}
-	}
+	w.untilEvent("Node", h.Name(), "WaitingForStockEviction")
 }

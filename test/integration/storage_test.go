@@ -2,11 +2,10 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -34,67 +30,30 @@ const lhNamespace = "longhorn-system"
 
 // lake is a cluster with storage systems that are watched.
 type lake struct {
-	t       *testing.T
-	ctx     context.Context
-	c       *cluster.Cluster
-	client  dynamic.Interface
+	*world
 	watcher *storagewatch.Watcher
 	metrics *prometheus.Registry
 	log     *kit.Log
 
 	mu      sync.Mutex // guards what follows
 	changed map[string]int
-	lists   int // of Longhorn's resources
-}
-
-// roundTripper counts the lists that the watcher sends.
-func (l *lake) roundTripper(next http.RoundTripper) http.RoundTripper {
-	return counting(func(r *http.Request) (*http.Response, error) {
-		query := r.URL.Query()
-		if strings.Contains(r.URL.Path, "/"+lhNamespace+"/") &&
-			(query.Get("watch") == "" || query.Get("sendInitialEvents") == "true") {
-			l.mu.Lock()
-			l.lists++
-			l.mu.Unlock()
-		}
-		return next.RoundTrip(r)
-	})
-}
-
-type counting func(*http.Request) (*http.Response, error)
-
-func (f counting) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func (l *lake) listed() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lists
 }
 
 func newLake(t *testing.T) *lake {
 	t.Helper()
-	if binary == "" {
-		t.Skip("needs a control plane")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	l := &lake{t: t, ctx: ctx, log: &kit.Log{}, changed: map[string]int{}, metrics: prometheus.NewRegistry()}
-	l.c = cluster.ForTest(t,
-		cluster.Options{NodeGrace: cluster.FastNodeGrace,
-			APIServerArgs: []string{"--feature-gates=CSIVolumeHealth=true"}})
-	var err error
-	l.client, err = dynamic.NewForConfig(l.c.RESTConfig())
+	l := &lake{world: newWorld(t, plan{own: &cluster.Options{NodeGrace: cluster.FastNodeGrace,
+		APIServerArgs: []string{"--feature-gates=CSIVolumeHealth=true"}}}),
+		log: &kit.Log{}, changed: map[string]int{}, metrics: prometheus.NewRegistry()}
+	client, err := dynamic.NewForConfig(l.RESTConfig())
 	kit.Must(t, err)
-	d, err := discovery.NewDiscoveryClientForConfig(l.c.RESTConfig())
-	kit.Must(t, err)
-	counted := l.c.RESTConfig()
-	counted.Wrap(l.roundTripper)
-	watched, err := dynamic.NewForConfig(counted)
+	d, err := discovery.NewDiscoveryClientForConfig(l.RESTConfig())
 	kit.Must(t, err)
 	l.watcher, err = storagewatch.New(storagewatch.Options{
-		Client: watched, Discovery: d, Log: slog.New(slog.NewTextHandler(l.log, nil)), Registry: l.metrics,
+		Client: client, Discovery: d, Log: slog.New(slog.NewTextHandler(l.log, nil)), Registry: l.metrics,
 		Retry: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
 	})
 	kit.Must(t, err)
+	ctx, cancel := context.WithCancel(l.ctx)
 	var done sync.WaitGroup
 	done.Go(func() { kit.Must(t, l.watcher.Run(ctx)) })
 	done.Go(func() {
@@ -111,19 +70,8 @@ func newLake(t *testing.T) *lake {
 			t.Log(l.log.String())
 		}
 	})
-	_, err = l.c.Client().CoreV1().Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lhNamespace}}, metav1.CreateOptions{})
-	kit.Must(t, err)
+	l.kubectl("create", "namespace", lhNamespace)
 	return l
-}
-
-func (l *lake) until(what string, check func() bool) {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
-	defer cancel()
-	if err := poll(ctx, func() (bool, error) { return check(), nil }); err != nil {
-		l.t.Fatalf("waiting for %s: %v\n%s", what, err, l.log)
-	}
 }
 
 // tellings counts the reported changes of the node's storage so far.
@@ -133,73 +81,28 @@ func (l *lake) tellings(node string) int {
 	return l.changed[node]
 }
 
-// definitions creates the CustomResourceDefinitions of a file, or deletes them.
-func (l *lake) definitions(file string, create bool) {
+// put creates an object of Longhorn's, once its resource is served.
+func (l *lake) put(kind, name, rest string) {
 	l.t.Helper()
-	raw, err := os.ReadFile(file)
-	kit.Must(l.t, err)
-	// a Helm chart's
-	lines := slices.DeleteFunc(strings.Split(string(raw), "\n"),
-		func(s string) bool { return strings.Contains(s, "{{") })
-	crds := l.client.Resource(
-		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
-			Resource: "customresourcedefinitions"})
-	for _, doc := range strings.Split(strings.Join(lines, "\n"), "\n---\n") {
-		o := &unstructured.Unstructured{}
-		kit.Must(l.t, yaml.Unmarshal([]byte(doc), &o.Object))
-		if o.Object == nil {
-			continue
-		}
-		if create {
-			_, err = crds.Create(l.ctx, o, metav1.CreateOptions{})
-		} else {
-			err = crds.Delete(l.ctx, o.GetName(), metav1.DeleteOptions{})
-		}
-		kit.Must(l.t, err)
-	}
-	if create {
-		return
-	}
-	l.until("the definitions to go", func() bool {
-		list, err := crds.List(l.ctx, metav1.ListOptions{})
-		return err == nil && len(list.Items) == 0
+	file := filepath.Join(l.t.TempDir(), "object.yaml")
+	kit.Must(l.t, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: longhorn.io/v1beta2\nkind: %s\n"+
+		"metadata: {name: %s, namespace: %s}\n%s\n", kind, name, lhNamespace, rest), 0o600))
+	l.until(kind+" "+name+" to be created", func() bool {
+		_, err := l.Kubectl(l.ctx, "create", "-f", file)
+		return err == nil
 	})
 }
 
-func lhResource(plural string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: plural}
-}
-
-// put creates an object, once its resource is served.
-func (l *lake) put(gvr schema.GroupVersionResource, namespace, kind, name, content string) {
-	l.t.Helper()
-	o := &unstructured.Unstructured{}
-	kit.Must(l.t, yaml.Unmarshal([]byte(content), &o.Object))
-	o.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
-	o.SetName(name)
-	o.SetNamespace(namespace)
-	var last error
-	if err := poll(l.ctx, func() (bool, error) {
-		_, last = l.client.Resource(gvr).Namespace(namespace).Create(l.ctx, o, metav1.CreateOptions{})
-		return last == nil || apierrors.IsInvalid(last), last
-	}); err != nil || last != nil {
-		l.t.Fatalf("creating %s %s: %v, %v", kind, name, err, last)
-	}
-}
-
 // patch merges into an object of Longhorn's.
-func (l *lake) patch(plural, name, patch string) {
+func (l *lake) patch(plural, name, patch string, more ...string) {
 	l.t.Helper()
-	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).
-		Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	kit.Must(l.t, err)
+	l.kubectl(append([]string{"patch", plural + ".longhorn.io", name, "-n", lhNamespace, "--type=merge", "-p", patch},
+		more...)...)
 }
 
 func (l *lake) status(plural, name, patch string) {
 	l.t.Helper()
-	_, err := l.client.Resource(lhResource(plural)).Namespace(lhNamespace).
-		Patch(l.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	kit.Must(l.t, err)
+	l.patch(plural, name, patch, "--subresource=status")
 }
 
 func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage.Adapter {
@@ -220,7 +123,6 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 
 // Storage systems on a real API server: definitions that come and go, objects that change, and reported nodes.
 func TestStorage(t *testing.T) {
-	t.Parallel()
 	l := newLake(t)
 	reduced := filepath.Join("..", "..", "taint", "drainguard", "storage", "testdata", "longhorn.yaml")
 	v1 := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
@@ -228,17 +130,17 @@ func TestStorage(t *testing.T) {
 	s := systems[0]
 
 	// populate makes a node, a volume and a replica.
-	populate := func(t *testing.T) {
-		l.put(lhResource("nodes"), lhNamespace, "Node", "n1",
-			`{spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}}}}`)
+	populate := func() {
+		l.put("Node", "n1",
+			`spec: {evictionRequested: false, disks: {d1: {evictionRequested: false}}}`)
 		l.status("nodes", "n1",
 			`{"status": {"conditions": [{"type": "Ready", "status": "True"}], `+
 				`"diskStatus": {"d1": {"diskUUID": "u1"}}}}`)
-		l.put(lhResource("volumes"), lhNamespace, "Volume", "v1", `{}`)
+		l.put("Volume", "v1", "")
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
-		l.put(lhResource("replicas"), lhNamespace, "Replica", "r1",
-			`{spec: {nodeID: n1, volumeName: v1, diskID: u1, desireState: running, evictionRequested: false, `+
-				`healthyAt: "x", failedAt: ""}}`)
+		l.put("Replica", "r1",
+			`spec: {nodeID: n1, volumeName: v1, diskID: u1, desireState: running, evictionRequested: false, `+
+				`healthyAt: "x", failedAt: ""}`)
 		l.status("replicas", "r1", `{"status": {"currentState": "running"}}`)
 		l.until("all to be known", func() bool {
 			on := s.ReplicasOn("n1")
@@ -259,17 +161,14 @@ func TestStorage(t *testing.T) {
 		if n := strings.Count(l.log.String(), "about=volume"); n != 1 {
 			t.Errorf("the log reports %d times that volumes are missing, want once:\n%s", n, l.log)
 		}
-		l.definitions(reduced, true)
-		populate(t)
+		l.kubectl("create", "-f", reduced)
+		populate()
 		l.until("the nodes that changed to be told", func() bool { return l.tellings("n1") > 0 })
 	})
 
 	t.Run("objects that change", func(t *testing.T) {
 		l.until("quiet", func() bool { return l.tellings("n1") > 0 })
-		before, lists := l.tellings("n1"), l.listed()
-		if lists < 3 {
-			t.Errorf("got %d lists of three resources", lists)
-		}
+		before := l.tellings("n1")
 		l.status("nodes", "n1",
 			`{"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "gone"}]}}`)
 		l.until("the node not to be healthy",
@@ -292,29 +191,6 @@ forcefence_storage_known{storage="longhorn"} 1
 		l.status("volumes", "v1", `{"status": {"robustness": "healthy"}}`)
 		l.patch("nodes", "n1", `{"spec": {"disks": {"d1": {"evictionRequested": true}}}}`)
 		l.until("a person's request on the disk to be seen", func() bool { return s.ReplicasOn("n1")[0].Wanted })
-		if n := l.listed() - lists; n > 0 {
-			t.Errorf("changes were followed by %d lists, want none", n)
-		}
-	})
-
-	t.Run("an eviction asked for and taken back", func(t *testing.T) {
-		send := func(r storage.Replica, ask bool) error {
-			p, ok := s.EvictionPatch(r, ask)
-			if !ok {
-				t.Fatal("the preset does not say how")
-			}
-			_, err := l.client.Resource(p.Resource).Namespace(p.Namespace).
-				Patch(l.ctx, p.Name, types.MergePatchType, p.Data, metav1.PatchOptions{})
-			return err
-		}
-		first := s.ReplicasOn("n1")[0]
-		kit.Must(t, send(first, true))
-		l.until("it to be seen", func() bool { r := s.ReplicasOn("n1")[0]; return r.Evicting && r.Ours })
-		if err := send(first, false); !apierrors.IsConflict(err) {
-			t.Errorf("taken back on an old state: got %v, want a conflict", err)
-		}
-		kit.Must(t, send(s.ReplicasOn("n1")[0], false))
-		l.until("it to be gone", func() bool { r := s.ReplicasOn("n1")[0]; return !r.Evicting && !r.Ours })
 	})
 
 	t.Run("an expression that does not fit the definition", func(t *testing.T) {
@@ -338,11 +214,10 @@ forcefence_storage_known{storage="longhorn"} 1
 	})
 
 	t.Run("objects that go, and then their definitions", func(t *testing.T) {
-		kit.Must(t, l.client.Resource(lhResource("replicas")).Namespace(lhNamespace).
-			Delete(l.ctx, "r1", metav1.DeleteOptions{}))
+		l.kubectl("delete", "replicas.longhorn.io", "r1", "-n", lhNamespace)
 		l.until("the volume to have no replica",
 			func() bool { return s.VolumeHealth(v1) == storage.Health{Why: "it has no replica"} })
-		l.definitions(reduced, false)
+		l.kubectl("delete", "-f", reduced)
 		l.until("all to be missed", func() bool { return strings.Count(s.MissingReason(), "no such resource") == 3 })
 		if h := s.NodeHealth("n1"); h.Known {
 			t.Errorf("a node whose resource has gone: got %+v", h)
@@ -354,7 +229,7 @@ forcefence_storage_known{storage="longhorn"} 1
 			[]*storage.Adapter{
 				adapterOf(t, "csi-volume-health",
 					func(s *storage.Spec) { s.Drivers = []string{cluster.CSIDriver} })})[0]
-		claims := l.c.Client().CoreV1().PersistentVolumeClaims("default")
+		claims := l.Client().CoreV1().PersistentVolumeClaims("default")
 		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

@@ -9,15 +9,11 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -28,50 +24,22 @@ const poolGroup = "storage.test.forcefence.io"
 
 // pool is a storage system of the cluster: it says of nodes and of volumes (by their PersistentVolumes' names) whether
 // they are healthy.
-type pool struct {
-	w      *world
-	client dynamic.Interface
-}
+type pool struct{ w *world }
 
 func newPool(w *world) *pool {
 	w.t.Helper()
-	client, err := dynamic.NewForConfig(w.RESTConfig())
-	kit.Must(w.t, err)
-	crds := client.Resource(
-		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
-			Resource: "customresourcedefinitions"})
-	for _, kind := range []string{"Node", "Volume"} {
-		name := strings.ToLower(kind)
-		_, err := crds.Apply(w.ctx, name+"s."+poolGroup, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": name + "s." + poolGroup},
-			"spec": map[string]any{
-				"group": poolGroup, "scope": "Cluster",
-				"names": map[string]any{"kind": kind, "plural": name + "s", "singular": name},
-				"versions": []any{
-					map[string]any{"name": "v1", "served": true, "storage": true,
-						"schema": map[string]any{"openAPIV3Schema": map[string]any{
-							"type": "object", "properties": map[string]any{"health": map[string]any{"type": "string"}},
-						}}}},
-			},
-		}}, metav1.ApplyOptions{FieldManager: "test", Force: true})
-		kit.Must(w.t, err)
-	}
-	return &pool{w, client}
+	w.kubectlApply(crd(poolGroup, "v1", "nodes", "Node", "Cluster") + "---\n" +
+		crd(poolGroup, "v1", "volumes", "Volume", "Cluster"))
+	w.kubectl("wait", "--for=condition=Established", "--timeout=5m", "crd/nodes."+poolGroup, "crd/volumes."+poolGroup)
+	return &pool{w}
 }
 
 // says writes what the system says of one of its "nodes" or "volumes".
 func (p *pool) says(what, name, health string) {
 	p.w.t.Helper()
 	kind := map[string]string{"nodes": "Node", "volumes": "Volume"}[what]
-	p.w.until("the storage to say so", func() bool { // its definition may be new
-		_, err := p.client.Resource(schema.GroupVersionResource{Group: poolGroup, Version: "v1", Resource: what}).
-			Apply(p.w.ctx, name, &unstructured.Unstructured{
-				Object: map[string]any{"apiVersion": poolGroup + "/v1", "kind": kind,
-					"metadata": map[string]any{"name": name}, "health": health},
-			}, metav1.ApplyOptions{FieldManager: "test", Force: true})
-		return err == nil
-	})
+	p.w.kubectlApply(fmt.Sprintf("apiVersion: %s/v1\nkind: %s\nmetadata: {name: %s}\nhealth: %s\n", poolGroup, kind,
+		name, health))
 }
 
 // rules are the pool's adapter and policies over it, one for each word, for the nodes that are labelled with it.
@@ -175,47 +143,6 @@ func (p *pool) refuses(pod string) (stop func()) {
 	return func() { label("null") }
 }
 
-// refusal is the policy of the API server that refuses by that label, in the world's namespace.
-func (p *pool) refusal() {
-	w := p.w
-	w.t.Helper()
-	api, name := w.Client().AdmissionregistrationV1(), "refusal-"+w.ns
-	_, err := api.ValidatingAdmissionPolicies().
-		Create(w.ctx,
-			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: admissionv1.ValidatingAdmissionPolicySpec{
-					MatchConstraints: &admissionv1.MatchResources{
-						NamespaceSelector: &metav1.LabelSelector{
-							MatchLabels: map[string]string{corev1.LabelMetadataName: w.ns}},
-						ResourceRules: []admissionv1.NamedRuleWithOperations{
-							{RuleWithOperations: admissionv1.RuleWithOperations{
-								Operations: []admissionv1.OperationType{admissionv1.Update},
-								Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
-									Resources: []string{"pods/status"}},
-							}}},
-					},
-					Validations: []admissionv1.Validation{{
-						Expression: fmt.Sprintf(
-							`!("refuse" in object.metadata.?labels.orValue({}) && `+
-								`object.status.?reason.orValue("") == %q)`,
-							taint.TombstoneReason),
-					}},
-				}}, metav1.CreateOptions{})
-	kit.Must(w.t, err)
-	w.t.Cleanup(func() {
-		kit.Must(w.t,
-			api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
-		kit.Must(w.t, api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{}))
-	})
-	_, err = api.ValidatingAdmissionPolicyBindings().
-		Create(w.ctx,
-			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-					PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-				}}, metav1.CreateOptions{})
-	kit.Must(w.t, err)
-}
-
 // refused counts what that policy refused.
 func (p *pool) refused() (n float64) {
 	w := p.w
@@ -255,7 +182,9 @@ func TestStorageOS(t *testing.T) {
 	p.says("volumes", sick, "offline")
 	p.fenced(fences, "plain", "true", false)
 	before := w.pods()
-	p.refusal()
+	w.refuses("pods/status", "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+w.ns+"}}",
+		fmt.Sprintf(`!("refuse" in object.metadata.?labels.orValue({}) && object.status.?reason.orValue("") == %q)`,
+			taint.TombstoneReason), "not today")
 	freed, letGo := p.refuses("slow-0"), p.refuses("never-0")
 	ff := w.start(w.installed(p.rules("pollInterval: 1s, expiryInterval: 20s, timeout: 5s, retryInterval: 1s"),
 		[]string{"storageos"}, storageRule(poolGroup, "nodes, volumes", "get, list, watch"),

@@ -15,7 +15,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -119,11 +118,6 @@ func newWorld(t *testing.T, p plan) *world {
 	}
 	w.seen = newHistory(ns)
 	t.Cleanup(c.Watch(w.seen.see))
-	w.OnPower(func(node string, _ time.Time, on bool) {
-		if !on {
-			w.seen.off(w.Client(), node)
-		}
-	})
 	t.Cleanup(func() {
 		if !p.doubles {
 			w.noDoubles()
@@ -179,7 +173,6 @@ type history struct {
 	powering map[string]bool
 	crowded  [][]string               // nodes that were in PoweringOff at the same time
 	pods     map[string][]*corev1.Pod // by name: the first state seen of each UID
-	atOff    map[string]taint.Record  // what the Node's record said when its machine went off
 }
 
 // chapter is one state of a Node that differs from the one before.
@@ -193,7 +186,7 @@ type chapter struct {
 
 func newHistory(ns string) *history {
 	return &history{ns: ns, nodes: map[string][]chapter{}, powering: map[string]bool{},
-		pods: map[string][]*corev1.Pod{}, atOff: map[string]taint.Record{}}
+		pods: map[string][]*corev1.Pod{}}
 }
 
 func (h *history) see(o metav1.Object, deleted bool) {
@@ -240,21 +233,6 @@ func (h *history) pod(pod *corev1.Pod) {
 	defer h.mu.Unlock()
 	if all := h.pods[pod.Name]; len(all) == 0 || all[len(all)-1].UID != pod.UID {
 		h.pods[pod.Name] = append(all, pod)
-	}
-}
-
-// off notes the live record at the moment at which a machine goes off.
-func (h *history) off(api kubernetes.Interface, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	node, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return // the API server may be away, or the Node gone
-	}
-	if rec, err := taint.RecordOf(node); err == nil && rec != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.atOff[name] = *rec
 	}
 }
 
@@ -542,34 +520,19 @@ func (w *world) untilEvent(kind, prefix, reason string) string {
 // describe is what a person wants to see of a test that failed.
 func (w *world) describe() string {
 	var b strings.Builder
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
 	for _, h := range w.hosts {
 		fmt.Fprintf(&b, "node %s, machine %s, runs %d containers\n", h.Name(), h.machine.State(), len(h.Running()))
-		if n, err := w.Client().CoreV1().Nodes().Get(ctx, h.Name(), metav1.GetOptions{}); err == nil {
-			for _, c := range n.Status.Conditions {
-				if c.Type == corev1.NodeReady || strings.Contains(string(c.Type), "/") {
-					fmt.Fprintf(&b, "\t%s %s %s since %s\n", c.Type, c.Status, c.Reason, c.LastTransitionTime)
-				}
-			}
-			fmt.Fprintf(&b, "\ttaints %v\n\tvolumes in use %v, attached %v\n", n.Spec.Taints, n.Status.VolumesInUse,
-				n.Status.VolumesAttached)
-			for _, m := range n.ManagedFields {
-				fmt.Fprintf(&b, "\tlast written by %s %s at %s\n", m.Manager, m.Subresource, m.Time)
-			}
-		}
 		for _, c := range w.seen.chapters(h.Name()) {
 			fmt.Fprintf(&b, "\t%+v\n", c)
 		}
 	}
-	pods, err := w.Client().CoreV1().Pods(w.ns).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		fmt.Fprintf(&b, "pods: %v\n", err)
-		return b.String()
-	}
-	for _, p := range pods.Items {
-		fmt.Fprintf(&b, "pod %s (%s) on %q: %s %s, deleting since %v\n", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase,
-			p.Status.Reason, p.DeletionTimestamp)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, args := range [][]string{
+		{"describe", "nodes", "--selector", "world=" + w.ns},
+		{"get", "pods", "--namespace", w.ns, "--output", "wide"}} {
+		out, err := w.Kubectl(ctx, args...)
+		fmt.Fprintf(&b, "%s\n%v\n", out, err)
 	}
 	return b.String()
 }
