@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,9 +18,62 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
-// clusters is how many stories are played at the same time. They wait for most of their time, so it may be more than
-// the cores.
-const clusters = 4
+// stage is where six stories are played at the same time. They wait for most of their time, so it may be more than the
+// cores; each takes a GB of memory.
+var stage = newQueue(6)
+
+// longest are the stories that take longest. They begin first, in this order: one that began last would end alone.
+var longest = []string{"TestLonghornNodeDown", "TestRestoredEtcdOnServer", "TestPoweredOnAfterItsFence",
+	"TestSlowAPIServer", "TestStorageOS", "TestLonghornDrain", "TestFencingRecord"}
+
+// rank is a story's place among the longest; all others come behind them.
+func rank(name string) int {
+	if i := slices.Index(longest, name); i >= 0 {
+		return i
+	}
+	return len(longest)
+}
+
+// queue lets so many tests run at a time. Go's own limit knows no order.
+type queue struct {
+	mu      sync.Mutex // guards the rest
+	changed *sync.Cond
+	free    int
+	waiting []string
+}
+
+func newQueue(free int) *queue {
+	q := &queue{free: free}
+	q.changed = sync.NewCond(&q.mu)
+	return q
+}
+
+// register is called before any test of the queue runs: before t.Parallel.
+func (q *queue) register(t *testing.T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, t.Name())
+	slices.SortStableFunc(q.waiting, func(a, b string) int { return rank(a) - rank(b) })
+}
+
+// enter waits for the test's turn. The place is free again at the test's end.
+func (q *queue) enter(t *testing.T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.free == 0 || q.waiting[0] != t.Name() {
+		q.changed.Wait()
+	}
+	q.waiting, q.free = q.waiting[1:], q.free-1
+	q.changed.Broadcast()
+	begun := time.Now()
+	t.Cleanup(func() {
+		t.Logf("played %s", time.Since(begun).Round(time.Second)) // Go's own figure has the time before its turn, too
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.free++
+		q.changed.Broadcast()
+	})
+}
 
 // binary is the forcefence under test; "" under -short.
 var binary string
@@ -29,14 +83,9 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	klog.SetLogger(logr.Discard())
 	flag.Parse()
-	chosen := map[string]bool{}
-	flag.Visit(func(f *flag.Flag) { chosen[f.Name] = true })
-	for name, value := range map[string]string{
-		"test.parallel": fmt.Sprint(clusters), "test.run": os.Getenv("STORIES"),
-	} {
-		if !chosen[name] {
-			_ = flag.Set(name, value) // a flag that testing always has
-		}
+	_ = flag.Set("test.parallel", "1000") // a flag that testing always has: stage has the limit
+	if f := flag.Lookup("test.run"); f.Value.String() == "" {
+		_ = f.Value.Set(os.Getenv("STORIES"))
 	}
 	if !testing.Short() {
 		dir, err := os.MkdirTemp("", "forcefence-integration-")

@@ -81,7 +81,9 @@ func (h *host) askedSince(at time.Time) int {
 // newWorld borrows a cluster and makes the plan's nodes. The test runs in parallel with others from here on.
 func newWorld(t *testing.T, p plan) *world {
 	t.Helper()
+	stage.register(t)
 	t.Parallel()
+	stage.enter(t)
 	var c *cluster.Cluster
 	if p.own != nil {
 		c = cluster.ForTest(t, *p.own)
