@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -567,11 +569,7 @@ drain:
 // kubectlApply applies a manifest.
 func (w *world) kubectlApply(text string) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.ctx, w.kubectlPath(), "--kubeconfig", w.Kubeconfig(), "apply", "--server-side",
-		"-f", "-")
-	cmd.Stdin = strings.NewReader(text)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("kubectl apply: %v\n%s\n%s", err, out, text)
-	}
+	file := filepath.Join(w.t.TempDir(), "manifest.yaml")
+	kit.Must(w.t, os.WriteFile(file, []byte(text), 0o600))
+	w.kubectl("apply", "--server-side", "-f", file)
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/view/explain"
@@ -17,25 +19,17 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// people makes the roles for people.
-func (w *world) people() {
-	w.t.Helper()
-	for _, file := range []string{"namespace.yaml", "people.yaml"} {
-		w.kubectl("apply", "--server-side", "-f", filepath.Join("..", "..", "deploy", "kustomize", "base", file))
-	}
-}
-
 // explainer runs forcefence explain as a person who has the ClusterRole forcefence-explain and nothing else.
 func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.t.Helper()
 	person := filepath.Join(w.dir, "person.kubeconfig")
 	kit.Must(w.t, w.WriteKubeconfig(person, w.ns+"-sre"))
-	w.people()
+	for _, file := range []string{"namespace.yaml", "people.yaml"} {
+		w.kubectl("apply", "--server-side", "-f", filepath.Join("..", "..", "deploy", "kustomize", "base", file))
+	}
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
-	kubectl := w.kubectlPath() // while the test's context lasts
 	w.t.Cleanup(func() {
-		_ = exec.Command(kubectl, "--kubeconfig", w.Kubeconfig(), "delete", "clusterrolebinding",
-			w.ns+"-sre").Run()
+		_ = w.Client().RbacV1().ClusterRoleBindings().Delete(context.Background(), w.ns+"-sre", metav1.DeleteOptions{})
 	})
 	return func(h *host) explain.Report {
 		w.t.Helper()

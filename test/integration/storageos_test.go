@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -84,29 +82,21 @@ func (p *pool) volumeOf(claim string) string {
 func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	w := p.w
 	w.t.Helper()
-	pv, none := "static-"+w.ns, ""
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	_, err := w.Client().CoreV1().PersistentVolumes().
-		Create(w.ctx,
-			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}, Spec: corev1.PersistentVolumeSpec{
-				Capacity: size, AccessModes: once, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: cluster.CSIDriver, VolumeHandle: "lun-of-" + pv}},
-			}}, metav1.CreateOptions{})
-	kit.Must(w.t, err)
-	w.t.Cleanup(func() {
-		kit.Must(w.t,
-			w.Client().CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{}))
-	})
-	_, err = w.Client().CoreV1().PersistentVolumeClaims(w.ns).
-		Create(w.ctx,
-			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: corev1.PersistentVolumeClaimSpec{
-					StorageClassName: &none, VolumeName: pv, AccessModes: once,
-					Resources: corev1.VolumeResourceRequirements{Requests: size},
-				}}, metav1.CreateOptions{})
-	kit.Must(w.t, err)
+	pv = "static-" + w.ns
+	w.kubectlApply(fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: %[2]s, volumeHandle: lun-of-%[1]s}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[3]s, namespace: %[4]s}
+spec:
+  storageClassName: ""
+  volumeName: %[1]s
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+`, pv, cluster.CSIDriver, name, w.ns))
 	set := w.workload(name, 1).StatefulSet()
 	set.Spec.Template.Labels["storageos.com/fenced"] = "true"
 	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{

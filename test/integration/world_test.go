@@ -373,13 +373,6 @@ func (w *world) alone(h *host) error {
 	return nil
 }
 
-func (w *world) kubectlPath() string {
-	w.t.Helper()
-	kubectl, err := cluster.KubectlPath(w.ctx)
-	kit.Must(w.t, err)
-	return kubectl
-}
-
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
 	out, err := w.Kubectl(w.ctx, args...)
