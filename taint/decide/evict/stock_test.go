@@ -9,6 +9,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // A taint keeps the time at which this process first saw it, under any TimeAdded and any mark. A taint that was removed
@@ -154,6 +155,37 @@ func TestTaintTimesByKey(t *testing.T) {
 	for i, at := range m.StockEviction(l).Seen {
 		if want := now.Add(time.Duration(i) * time.Second); !at.Seen.Equal(want) {
 			t.Errorf("%s: got seen at %s, want %s", at.Key, at.Seen.Wall, want.Wall)
+		}
+	}
+}
+
+// After an outage of the API server the stock controller counts a taint from when it sees it, long after the taint's
+// own time. A gap between looks that is shorter than Blind is none.
+func TestStockCountsFromTheEndOfAnOutage(t *testing.T) {
+	p := pod("p", func(p *action.Pod) {
+		p.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))}}
+	})
+	for _, tt := range []struct {
+		away, since time.Duration // the outage, and how long it is over
+		want        bool
+	}{
+		{90 * time.Second, time.Second, true},
+		{90 * time.Second, 64 * time.Second, true},
+		{90 * time.Second, 66 * time.Second, false},
+		{19 * time.Second, 47 * time.Second, false},
+	} {
+		var m Memory
+		look := func(at time.Duration) taint.Look {
+			l := taint.Look{Exists: true, Sent: now.Add(at), Got: now.Add(at), Ready: corev1.ConditionUnknown,
+				Mark: &taint.Mark{Value: "f1"}, Taints: []corev1.Taint{{Key: corev1.TaintNodeUnreachable,
+					Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: now.Wall}}}}
+			m.ApplyLook(l)
+			return l
+		}
+		look(0)
+		if got := m.StockEviction(look(tt.away)).IsAboutToDelete(p, now.Add(tt.away+tt.since)); got != tt.want {
+			t.Errorf("away for %s, back for %s: got due %t, want %t", tt.away, tt.since, got, tt.want)
 		}
 	}
 }
