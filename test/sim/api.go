@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -371,11 +370,4 @@ func isTrue(p *corev1.Pod, kind corev1.PodConditionType) bool {
 
 func setRecord(n *corev1.Node, text string) { note(n, taint.RecordAnnotation, text) }
 
-func note(n *corev1.Node, key, text string) {
-	a := maps.Clone(n.Annotations)
-	if a == nil {
-		a = map[string]string{}
-	}
-	a[key] = text
-	n.Annotations = a
-}
+func note(n *corev1.Node, key, text string) { n.Annotations = with(n.Annotations, key, text) }

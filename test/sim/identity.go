@@ -132,14 +132,8 @@ func (k *worker) pin(n *corev1.Node) {
 	k.pinning = true
 	k.call(func() error {
 		k.w.count("pin")
-		return k.w.api.patchNode(k.name, n.Name, n.ResourceVersion, func(n *corev1.Node) {
-			l := maps.Clone(n.Labels)
-			if l == nil {
-				l = map[string]string{}
-			}
-			l[taint.PinLabel] = b.Pin
-			n.Labels = l
-		})
+		return k.w.api.patchNode(k.name, n.Name, n.ResourceVersion,
+			func(n *corev1.Node) { label(n, taint.PinLabel, b.Pin) })
 	}, func(error) { k.pinning, k.pinSeen = false, "" })
 }
 
@@ -172,12 +166,8 @@ func (w *World) forge(m, victim *machine) {
 }
 
 func (w *World) claim(n *corev1.Node, id, uuid string) {
-	a := maps.Clone(n.Annotations)
-	if a == nil {
-		a = map[string]string{}
-	}
-	a[noteBMC] = id
-	n.Annotations, n.Status.NodeInfo.SystemUUID = a, uuid
+	note(n, noteBMC, id)
+	n.Status.NodeInfo.SystemUUID = uuid
 }
 
 // mend is a person who puts right what a forger wrote, the pin included.

@@ -332,25 +332,34 @@ func (m *machine) answer(stamp providers.Instant, about *machine, to speaker) (p
 	return obs, nil
 }
 
+// takeOrder is a device receiving a power action: one that is down, or that speaks for another machine, refuses it.
+func (m *machine) takeOrder(verb string, t providers.Target, which int) error {
+	w := m.w
+	w.receiveOrder(verb, m, which, t)
+	if m.deaf[which] && !(m.split && w.calm) {
+		return fmt.Errorf("powering %s: %w", verb, providers.ErrUnreachable)
+	}
+	told := providers.Observation{SystemUUID: m.uuid}
+	if which >= 1 && (!m.told || m.split) {
+		told.SystemUUID = ""
+	}
+	if which >= 1 && verb == "off" {
+		w.count("PowerOff through the second")
+	}
+	if err := t.VerifyIdentity(told); err != nil {
+		return fmt.Errorf("powering %s: %w", verb, err)
+	}
+	if t.Node != m.name {
+		w.fail("14", "the machine of %s is powered %s for %s", m.name, verb, t.Node)
+	}
+	return nil
+}
+
 // orderOff is a device taking a hard off: obeyed, obeyed later, or accepted and forgotten.
 func (m *machine) orderOff(t providers.Target, which int) error {
 	w := m.w
-	w.receiveOrder("off", m, which, t)
-	if m.deaf[which] && !(m.split && w.calm) {
-		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
-	}
-	told := providers.Observation{SystemUUID: m.uuid}
-	if which >= 1 {
-		w.count("PowerOff through the second")
-		if !m.told || m.split {
-			told.SystemUUID = ""
-		}
-	}
-	if err := t.VerifyIdentity(told); err != nil {
-		return fmt.Errorf("powering off: %w", err)
-	}
-	if t.Node != m.name {
-		w.fail("14", "the machine of %s is powered off for %s", m.name, t.Node)
+	if err := m.takeOrder("off", t, which); err != nil {
+		return err
 	}
 	if !w.calm && w.chance(0.15) {
 		return fmt.Errorf("powering off: %w", providers.ErrUnreachable)
@@ -396,19 +405,8 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 // of either kind.
 func (m *machine) orderOn(t providers.Target, which int) error {
 	w := m.w
-	w.receiveOrder("on", m, which, t)
-	if m.deaf[which] && !(m.split && w.calm) {
-		return fmt.Errorf("powering on: %w", providers.ErrUnreachable)
-	}
-	told := providers.Observation{SystemUUID: m.uuid}
-	if which >= 1 && (!m.told || m.split) {
-		told.SystemUUID = ""
-	}
-	if err := t.VerifyIdentity(told); err != nil {
-		return fmt.Errorf("powering on: %w", err)
-	}
-	if t.Node != m.name {
-		w.fail("14", "the machine of %s is powered on for %s", m.name, t.Node)
+	if err := m.takeOrder("on", t, which); err != nil {
+		return err
 	}
 	run, outlet := m.run, m.split && which >= 1
 	if w.calm || !w.chance(0.15) {

@@ -971,28 +971,36 @@ func refusal(err error) action.WriteResult {
 	}
 }
 
+// patchPod writes a pod in the version that was listed. done runs at the server with what came of it.
+func (k *worker) patchPod(p action.Pod, edit func(*corev1.Pod), done func(error), then func(error)) {
+	k.call(func() error {
+		err := k.w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, edit)
+		done(err)
+		return err
+	}, then)
+}
+
 func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.holdUp(k.Process, k.m)
 	w.check.sent(g, p)
 	at := w.now
-	k.call(func() error {
-		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
-			o.Status.Phase, o.Status.Reason = corev1.PodFailed, taint.TombstoneReason
-			if p.Small {
-				w.count("small tombstone")
-				return
-			}
-			o.Status.Message = taint.PolicyMessage(action.PolicyOf(g.Action))
-			if action.PolicyOf(g.Action) == "" {
-				o.Status.Message = taint.FenceMessage(g.look.Record.ID)
-			}
-			if p.Ready && p.ContainersReady {
-				setPodReady(o, corev1.ConditionFalse, "PodFailed")
-			}
-			setPodCondition(o, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
-		})
+	k.patchPod(p, func(o *corev1.Pod) {
+		o.Status.Phase, o.Status.Reason = corev1.PodFailed, taint.TombstoneReason
+		if p.Small {
+			w.count("small tombstone")
+			return
+		}
+		o.Status.Message = taint.PolicyMessage(action.PolicyOf(g.Action))
+		if action.PolicyOf(g.Action) == "" {
+			o.Status.Message = taint.FenceMessage(g.look.Record.ID)
+		}
+		if p.Ready && p.ContainersReady {
+			setPodReady(o, corev1.ConditionFalse, "PodFailed")
+		}
+		setPodCondition(o, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
+	}, func(err error) {
 		w.logf("%s: %s: tombstones %s (%s), sent %s ago: %v", k.name, k.m.name, p.Name, p.UID, w.now.Sub(at), err)
 		if err == nil {
 			w.count("tombstone")
@@ -1002,7 +1010,6 @@ func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 			w.check.tombstoned(g, p, at)
 		}
 		w.jolt(k.Process, k.m)
-		return err
 	}, then)
 }
 
@@ -1012,50 +1019,44 @@ func (k *worker) delete(g grounds, p action.Pod, then func(error)) {
 	w.check.sentDelete(g, p)
 	k.call(func() error {
 		err := w.api.deletePod(k.name, p.Name, p.UID, p.ResourceVersion, 0)
-		w.logf("%s: %s: deletes %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
-		if err == nil {
-			w.count("delete")
-		}
+		k.wrote("delete", "deletes", p, err)
 		w.jolt(k.Process, k.m)
 		return err
 	}, then)
 }
 
+// wrote notes what came of a pod's write.
+func (k *worker) wrote(what, does string, p action.Pod, err error) {
+	k.w.logf("%s: %s: %s %s (%s): %v", k.name, k.m.name, does, p.Name, p.UID, err)
+	if err == nil {
+		k.w.count(what)
+	}
+}
+
 func (k *worker) spare(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
-	k.call(func() error {
-		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
-			if p.Small { // any change will do: it is the new resourceVersion that counts
-				w.count("small spare")
-				o.Status.Message = "spared"
-				return
-			}
-			o.Annotations = map[string]string{taint.SparedAnnotation: g.look.Record.Token()}
-		})
-		w.logf("%s: %s: spares %s (%s): %v", k.name, k.m.name, p.Name, p.UID, err)
-		if err == nil {
-			w.count("spare")
+	k.patchPod(p, func(o *corev1.Pod) {
+		if p.Small { // any change will do: it is the new resourceVersion that counts
+			w.count("small spare")
+			o.Status.Message = "spared"
+			return
 		}
-		return err
-	}, then)
+		o.Annotations = map[string]string{taint.SparedAnnotation: g.look.Record.Token()}
+	}, func(err error) { k.wrote("spare", "spares", p, err) }, then)
 }
 
 func (k *worker) setNotReady(g grounds, p action.Pod, then func(error)) {
 	w := k.w
 	w.jolt(k.Process, k.m)
 	w.check.sentNotReady(g, p)
-	k.call(func() error {
-		err := w.api.patchPod(k.name, p.Name, p.UID, p.ResourceVersion, func(o *corev1.Pod) {
-			setPodCondition(o, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse,
-				Reason: taint.TombstoneReason})
-		})
-		w.logf("%s: %s: sets %s (%s) not ready: %v", k.name, k.m.name, p.Name, p.UID, err)
-		if err == nil {
-			w.count("pod set not ready")
+	k.patchPod(p, func(o *corev1.Pod) {
+		setPodCondition(o, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+			Reason: taint.TombstoneReason})
+	}, func(err error) {
+		if k.wrote("pod set not ready", "sets not ready", p, err); err == nil {
 			w.check.notReady(g, k.m, p)
 		}
-		return err
 	}, then)
 }
 

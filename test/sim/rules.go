@@ -339,13 +339,17 @@ func (c *checker) untouched(by, node, what string) {
 	c.w.fail("mode", "%s writes %s, whose mode never was another than shadow or disabled", by, what)
 }
 
-func label(n *corev1.Node, key, value string) {
-	l := maps.Clone(n.Labels)
-	if l == nil {
-		l = map[string]string{}
+func label(n *corev1.Node, key, value string) { n.Labels = with(n.Labels, key, value) }
+
+// with returns a copy of the map that has the value under the key.
+func with(m map[string]string, key, value string) map[string]string {
+	out := map[string]string{key: value}
+	for k, v := range m {
+		if k != key {
+			out[k] = v
+		}
 	}
-	l[key] = value
-	n.Labels = l
+	return out
 }
 
 func unnote(n *corev1.Node, key string) {

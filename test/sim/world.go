@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -425,14 +424,7 @@ func (w *World) anyFault(m *machine) {
 			w.elect(p)
 		}
 	case 9: // somebody else writes the Node
-		_ = w.api.patchNode("someone", m.name, "", func(n *corev1.Node) {
-			l := maps.Clone(n.Labels)
-			if l == nil {
-				l = map[string]string{}
-			}
-			l["touched"] = w.id("t")
-			n.Labels = l
-		})
+		_ = w.api.patchNode("someone", m.name, "", func(n *corev1.Node) { label(n, "touched", w.id("t")) })
 	case 10:
 		w.api.dropFinalizers(w.ids[w.rng.IntN(len(w.ids))].name)
 	default:
