@@ -36,14 +36,14 @@ const (
 
 // labOptions describe what a bench is measured on.
 type labOptions struct {
-	nodes  int
-	power  string        // as world.NewPower's; "": redfish
-	events bool          // BMCs send events
-	poll   time.Duration // of the devices; 0: none
-	wired  bool          // machines have addresses, which fall silent with their power, and forcefence keeps lines
-	stock  bool          // Leases and the grace until NotReady are Kubernetes' own
-	kcmQPS int           // as cluster.Options'
-	bare   bool          // without forcefence
+	nodes    int
+	power    string        // as world.NewPower's; "": redfish
+	events   bool          // BMCs send events
+	poll     time.Duration // of the devices; 0: none
+	wired    bool          // machines have addresses, which fall silent with their power, and forcefence keeps lines
+	stock    bool          // Leases and the grace until NotReady are Kubernetes' own
+	stockQPS bool          // as cluster.Options' StockKCMQPS
+	bare     bool          // without forcefence
 }
 
 // lab is a world, and forcefence.
@@ -83,7 +83,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 		grace = 0
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Dir: l.file("cluster"), NodeGrace: grace, KCMQPS: o.kcmQPS, AttachDelay: attach, DetachDelay: attach,
+		Dir: l.file("cluster"), NodeGrace: grace, StockKCMQPS: o.stockQPS, AttachDelay: attach, DetachDelay: attach,
 	})
 	if err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ const (
 // NotReady, and nothing at all.
 func peers(ctx context.Context, r *runner) error {
 	for _, p := range []peer{
-		{"controller-manager at 1000 QPS", 0, 5 * time.Second},
-		{"controller-manager at its default QPS", -1, 20 * time.Second},
+		{"controller-manager at 1000 QPS", false, 5 * time.Second},
+		{"controller-manager at its default QPS", true, 20 * time.Second},
 	} {
 		if err := r.outOfService(ctx, p); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -35,13 +35,13 @@ func peers(ctx context.Context, r *runner) error {
 // peer is stock Kubernetes in one setting.
 type peer struct {
 	name  string
-	qps   int           // as cluster.Options'
+	stock bool          // it has its default QPS
 	after time.Duration // the stock taint-eviction controller works off its queue for that long
 }
 
 func (r *runner) outOfService(ctx context.Context, p peer) error {
 	begun := time.Now()
-	l, err := r.newLab(ctx, labOptions{nodes: 6, kcmQPS: p.qps, bare: true})
+	l, err := r.newLab(ctx, labOptions{nodes: 6, stockQPS: p.stock, bare: true})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (r *runner) outOfService(ctx context.Context, p peer) error {
 	r.add(figure("out-of-service by hand, "+p.name+": NotReady to every StatefulSet pod running", "s", took))
 	r.add(figure("out-of-service by hand, "+p.name+": running replacements that anything deleted, in all turns", "pods",
 		[]float64{float64(deaths)}))
-	if p.qps >= 0 {
+	if !p.stock {
 		return nil
 	}
 	if err := l.gather(ctx, shop.pods(), l.names[5]); err != nil {

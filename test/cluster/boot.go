@@ -51,13 +51,11 @@ type boot struct {
 	netCut context.CancelFunc    // cuts it
 	up     chan struct{}         // closed while the link is up
 	pods   map[types.UID]*worker // until gone from the API server and ended here
-	stale  map[types.UID]*corev1.Pod
 	// some list was taken on this boot: before, a kubelet leaves volumesInUse alone
 	sourced bool
 	synced  bool                            // a consistent list was taken; until then events wait in pending
 	pending []podEvent                      // in order
 	listRV  uint64                          // of the last list
-	known   map[types.UID]bool              // to a consistent read of this boot: what the hook knows
 	node    *corev1.Node                    // own Node, as last seen
 	hook    admit.Node                      // what the hook knows of it
 	claims  []string                        // those of hook.Detaching
@@ -72,14 +70,11 @@ type podEvent struct {
 	deleted bool
 }
 
-func newBoot(n *Node, id string, memory map[types.UID]*corev1.Pod) *boot {
+func newBoot(n *Node, id string) *boot {
 	b := &boot{
 		n: n, id: id, ready: make(chan struct{}), kick: make(chan struct{}, 1), up: make(chan struct{}),
 		changed: make(chan struct{}),
-		pods:    map[types.UID]*worker{}, known: map[types.UID]bool{}, inUse: map[corev1.UniqueVolumeName]int{},
-	}
-	if n.opts.StaleFirstList > 0 {
-		b.stale = memory
+		pods:    map[types.UID]*worker{}, inUse: map[corev1.UniqueVolumeName]int{},
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.net, b.netCut = context.WithCancel(b.ctx)
@@ -94,7 +89,7 @@ func (b *boot) start() {
 		}
 		b.wg.Go(b.renewLease)
 		b.wg.Go(b.postStatus)
-		b.wg.Go(b.firstList)
+		b.wg.Go(b.list)
 	})
 }
 
@@ -103,16 +98,6 @@ func (b *boot) kill() {
 	b.mu.Lock()
 	b.dead = true
 	b.mu.Unlock()
-}
-
-func (b *boot) podList() map[types.UID]*corev1.Pod {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := make(map[types.UID]*corev1.Pod, len(b.pods))
-	for uid, w := range b.pods {
-		out[uid] = w.pod
-	}
-	return out
 }
 
 // cut ends every request under way and holds back new ones.
@@ -178,7 +163,7 @@ func (b *boot) do(request func(context.Context) error) error {
 			return err
 		}
 		b.n.log.Debug("Request failed", "err", err)
-		pause(b.ctx, retry)
+		Sleep(b.ctx, retry)
 		retry = min(2*retry, maxRetry)
 	}
 }
@@ -194,12 +179,10 @@ func (b *boot) register() bool {
 			Annotations: map[string]string{attachDetachAnnotation: "true"},
 		},
 		Spec: corev1.NodeSpec{ProviderID: o.ProviderID, Taints: o.Taints},
-	}
-	if !o.NoHook { // the node's side tells so
-		node.Status.Conditions = []corev1.NodeCondition{{
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{ // as the node's side reports it
 			Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, Reason: taint.ProtectionFailClosed,
 			LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now(),
-		}}
+		}}},
 	}
 	maps.Copy(node.Labels, o.Labels)
 	maps.Copy(node.Annotations, o.Annotations)
@@ -274,7 +257,7 @@ func (b *boot) onNode(node *corev1.Node) {
 	}
 	b.node = node
 	if b.hook.Read {
-		l := taint.NewLook(node, nil, b.n.opts.MarkKey, taint.Instant{}, taint.Instant{})
+		l := taint.NewLook(node, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{})
 		b.claims = l.DetachingClaims()
 		b.hook.Marked, b.hook.Detaching = l.Mark != nil, len(b.claims) > 0
 		b.hook.ReadySeen = b.hook.ReadySeen || (isReady(node) && node.Status.NodeInfo.BootID == b.id)
@@ -327,13 +310,13 @@ func (b *boot) renewLease() {
 		}
 		b.mu.Unlock()
 		if err != nil {
-			if !pause(b.ctx, minRetry) {
+			if !Sleep(b.ctx, minRetry) {
 				return
 			}
 			continue
 		}
 		// A kubelet's jitter, so that a thousand nodes do not renew in step.
-		if !pause(b.ctx, every-time.Duration(rand.Int64N(int64(every)/20+1))) {
+		if !Sleep(b.ctx, every-time.Duration(rand.Int64N(int64(every)/20+1))) {
 			return
 		}
 	}
@@ -370,7 +353,7 @@ func (b *boot) renewOnce(ctx context.Context, lease *coordinationv1.Lease, secon
 // postStatus looks at the own Node at every interval and on every kick, and writes what differs from the machine's
 // truth: the whole list of volumes in use, and Ready.
 func (b *boot) postStatus() {
-	if !pause(b.ctx, b.n.opts.ReadyDelay) {
+	if !Sleep(b.ctx, b.n.opts.ReadyDelay) {
 		return
 	}
 	t := time.NewTicker(b.n.opts.StatusInterval)
@@ -497,21 +480,6 @@ func (b *boot) news() {
 	}
 }
 
-func (b *boot) firstList() {
-	if len(b.stale) > 0 {
-		b.mu.Lock()
-		b.sourced = true
-		for _, pod := range b.stale {
-			b.startWorker(pod)
-		}
-		b.mu.Unlock()
-		if !pause(b.ctx, b.n.opts.StaleFirstList) {
-			return
-		}
-	}
-	b.list()
-}
-
 // list takes a consistent list of the node's pods and goes on with events from there.
 func (b *boot) list() {
 	b.listMu.Lock()
@@ -535,7 +503,7 @@ func (b *boot) list() {
 	there := make(map[types.UID]bool, len(list.Items))
 	for i := range list.Items {
 		pod := &list.Items[i]
-		there[pod.UID], b.known[pod.UID] = true, true
+		there[pod.UID] = true
 		if w := b.pods[pod.UID]; w == nil {
 			b.startWorker(pod)
 		} else {
@@ -572,16 +540,13 @@ func (b *boot) apply(ev podEvent) { // with mu held
 	w := b.pods[ev.pod.UID]
 	switch {
 	case ev.deleted:
-		delete(b.known, ev.pod.UID)
 		if w != nil {
 			w.vanish()
 		}
 	case rv(ev.pod) <= b.listRV:
 	case w == nil:
-		b.known[ev.pod.UID] = true
 		b.startWorker(ev.pod)
 	default:
-		b.known[ev.pod.UID] = true
 		w.update(ev.pod)
 	}
 }
@@ -595,40 +560,15 @@ func (b *boot) startWorker(pod *corev1.Pod) { // with mu held
 	b.wg.Go(w.run)
 }
 
-// admit asks the hook. A pod that no consistent read of this boot knows is asked for live.
+// admit asks the hook. All pods come from a consistent list of this boot or from a watch that follows it, so the hook
+// knows each.
 func (b *boot) admit(w *worker) (bool, admit.Reason) {
-	if b.n.opts.NoHook {
-		return true, admit.Clear
-	}
 	b.mu.Lock()
-	node, known, pod, held := b.hook, b.known[w.uid], w.pod, b.claims
+	node, pod, held := b.hook, w.pod, b.claims
 	b.mu.Unlock()
 	claims, sure := taint.VolumeClaims(pod)
-	p := admit.Pod{
-		Exempt: taint.ExemptionOf(pod, b.n.opts.MarkKey) != taint.NotExempt, Known: known,
+	return admit.Decide(node, admit.Pod{
+		Exempt: taint.ExemptionOf(pod, taint.DefaultKey) != taint.NotExempt, Known: true,
 		Unaffected: node.Detaching && taint.FreeOf(claims, sure, held),
-	}
-	allow, why := admit.Decide(node, p)
-	if why != admit.PodUnknown {
-		return allow, why
-	}
-	live, err := b.livePod(w)
-	if err != nil || live.UID != w.uid || live.Spec.NodeName != b.n.Name() || terminal(live) {
-		return allow, why
-	}
-	b.mu.Lock()
-	b.known[w.uid] = true
-	b.mu.Unlock()
-	p.Known = true
-	return admit.Decide(node, p)
-}
-
-// livePod is one try: the hook answers at once, with what it has.
-func (b *boot) livePod(w *worker) (*corev1.Pod, error) {
-	b.mu.Lock()
-	net := b.net
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(net, time.Second)
-	defer cancel()
-	return b.n.core.Pods(w.namespace).Get(ctx, w.name, metav1.GetOptions{})
+	})
 }

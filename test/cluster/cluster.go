@@ -45,8 +45,7 @@ const (
 	// 2 busy cores.
 	FastNodeGrace = 4 * time.Second
 
-	defaultKCMQPS = 1000
-	portAttempts  = 3
+	portAttempts = 3
 )
 
 // Options of Start. The zero value is a cluster with stock timings, an etcd that does not fsync and a
@@ -58,14 +57,14 @@ type Options struct {
 	// NodeGrace is the controller-manager's --node-monitor-grace-period; 0: stock (50 s). It also sets the monitor's
 	// period and the default pace of the nodes' heartbeats.
 	NodeGrace time.Duration
-	KCMQPS    int  // controller-manager's --kube-api-qps and burst; 0: 1000; -1: stock (20 and 30)
-	Fsync     bool // let etcd fsync, as in production
+	// StockKCMQPS leaves the controller-manager its 20 requests a second, with bursts of 30; else it has 1000.
+	StockKCMQPS bool
 
 	// Accounts gives pods service accounts and their tokens, as everywhere; a test that makes pods in new namespaces
 	// has to wait for these accounts then.
 	Accounts bool
 
-	EtcdArgs, APIServerArgs, KCMArgs, SchedulerArgs []string // added last, so that they win
+	APIServerArgs, KCMArgs []string // added last, so that they win
 
 	AttachDelay, DetachDelay time.Duration // of the simulated CSI attacher; see Attacher.SetDelays
 
@@ -212,7 +211,7 @@ func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
 	return clients, nil
 }
 
-func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra []string) *Part {
+func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra ...string) *Part {
 	return NewPart(name, filepath.Join(c.bin, name), append(args, extra...), filepath.Join(c.dir, name+".log"), ready,
 		c.log)
 }
@@ -231,16 +230,14 @@ func (c *Cluster) etcd() *Part {
 		"--quota-backend-bytes=8589934592",
 		// a member alone: waits this long for others before it leads
 		"--heartbeat-interval=20", "--election-timeout=200",
+		"--unsafe-no-fsync",
 	}
-	if !c.opts.Fsync {
-		args = append(args, "--unsafe-no-fsync")
-	}
-	return c.part(binaries.Etcd, c.answers(client+"/health"), args, c.opts.EtcdArgs)
+	return c.part(binaries.Etcd, c.answers(client+"/health"), args)
 }
 
 func (c *Cluster) apiServer() *Part {
 	return c.part(binaries.APIServer, c.answers(c.URL()+"/readyz"),
-		c.apiServerArgs(loopback(c.ports.etcd), c.ports.api), c.opts.APIServerArgs)
+		c.apiServerArgs(loopback(c.ports.etcd), c.ports.api), c.opts.APIServerArgs...)
 }
 
 // AnotherAPIServer is one more API server, with more arguments, and its address. It reaches the store at etcd, which
@@ -252,7 +249,7 @@ func (c *Cluster) AnotherAPIServer(etcd string, args ...string) (p *Part, url st
 	}
 	url = loopback(port)
 	p = c.part(binaries.APIServer, c.answers(url+"/readyz"), c.apiServerArgs(etcd, port),
-		slices.Concat(c.opts.APIServerArgs, args))
+		slices.Concat(c.opts.APIServerArgs, args)...)
 	p.log = filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", p.name, port))
 	return p, url, nil
 }
@@ -290,17 +287,13 @@ func (c *Cluster) controllerManager() *Part {
 		"--root-ca-file=" + c.pki.path("ca.crt"),
 		"--cluster-signing-cert-file=" + c.pki.path("ca.crt"), "--cluster-signing-key-file=" + c.pki.path("ca.key"),
 	}
-	switch qps := c.opts.KCMQPS; {
-	case qps == 0:
-		args = append(args, fmt.Sprintf("--kube-api-qps=%d", defaultKCMQPS),
-			fmt.Sprintf("--kube-api-burst=%d", defaultKCMQPS))
-	case qps > 0:
-		args = append(args, fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", qps))
+	if !c.opts.StockKCMQPS {
+		args = append(args, "--kube-api-qps=1000", "--kube-api-burst=1000")
 	}
 	if g := c.opts.NodeGrace; g > 0 {
 		args = append(args, "--node-monitor-grace-period="+g.String(), "--node-monitor-period="+(g/8).String())
 	}
-	return c.part(binaries.ControllerManager, c.answers(loopback(c.ports.kcm)+"/healthz"), args, c.opts.KCMArgs)
+	return c.part(binaries.ControllerManager, c.answers(loopback(c.ports.kcm)+"/healthz"), args, c.opts.KCMArgs...)
 }
 
 func (c *Cluster) scheduler() *Part {
@@ -310,7 +303,7 @@ func (c *Cluster) scheduler() *Part {
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.ports.sched), "--leader-elect=false",
 		"--tls-cert-file=" + c.pki.path("server.crt"), "--tls-private-key-file=" + c.pki.path("server.key"),
-	}, c.opts.SchedulerArgs)
+	})
 }
 
 // answers returns a check that url gives 200 under a certificate of our own authority.
@@ -349,7 +342,7 @@ func (c *Cluster) httpClient() *http.Client {
 func (c *Cluster) Stop() {
 	c.stopOnce.Do(func() {
 		for _, n := range c.Nodes() {
-			n.halt()
+			n.PowerOff()
 		}
 		if c.stopHub != nil {
 			c.stopHub()
@@ -377,12 +370,6 @@ func (c *Cluster) URL() string { return loopback(c.ports.api) }
 
 // EtcdURL is etcd's client address; it wants the certificate admin.crt of folder pki.
 func (c *Cluster) EtcdURL() string { return loopback(c.ports.etcd) }
-
-// KCMURL is the controller-manager's address, for its metrics.
-func (c *Cluster) KCMURL() string { return loopback(c.ports.kcm) }
-
-// SchedulerURL is the scheduler's address, for its metrics.
-func (c *Cluster) SchedulerURL() string { return loopback(c.ports.sched) }
 
 // Dir holds the cluster's data, certificates and logs.
 func (c *Cluster) Dir() string { return c.dir }

@@ -256,8 +256,8 @@ func (c *Cluster) Relists() (relists int64) {
 	return relists
 }
 
-// pause waits, or returns false as soon as ctx ends.
-func pause(ctx context.Context, d time.Duration) bool {
+// Sleep waits, or returns false as soon as ctx ends.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}

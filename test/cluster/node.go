@@ -12,14 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
@@ -36,9 +34,8 @@ type NodeOptions struct {
 	BootID      string // of the first boot; "": random
 	Address     string // the InternalIP; "": one of this machine, which has no connections
 
-	Pods        int    // 0: 500
-	CPU, Memory string // "": 64 and 256Gi
-	Slots       *int32 // how many volumes can be attached; nil: any number
+	CPU   string // "": 64
+	Slots *int32 // how many volumes can be attached; nil: any number
 
 	LeaseDuration  time.Duration // what the Lease says of itself; below fleet.MinDuration forcefence takes 40 s for it
 	RenewEvery     time.Duration // 0: a quarter of LeaseDuration
@@ -48,13 +45,6 @@ type NodeOptions struct {
 	StartDelay   time.Duration // of a pod's containers
 	StopDelay    time.Duration // of containers that are asked to end; never longer than the grace period
 	SandboxRetry time.Duration // of a held pod, times 1.0 to 1.5; 0: 10 s as a kubelet
-
-	NoHook  bool   // pods start without asking kubelet-admit
-	MarkKey string // "": taint.DefaultKey
-
-	// StaleFirstList makes a booting kubelet believe for that long in the pods it knew when its power went (kubelets up
-	// to 1.34 could be served such a list). The hook makes its own quorum reads all the same.
-	StaleFirstList time.Duration
 }
 
 const (
@@ -62,15 +52,11 @@ const (
 	kubeletStatus       = 10 * time.Second
 	kubeletStatusReport = 5 * time.Minute
 	kubeletSandboxRetry = 10 * time.Second
-	defaultPods         = 500
 )
 
 func (o NodeOptions) withDefaults(grace time.Duration) NodeOptions {
 	set(&o.SystemUUID, string(uuid.NewUUID()))
 	set(&o.CPU, "64")
-	set(&o.Memory, "256Gi")
-	set(&o.Pods, defaultPods)
-	set(&o.MarkKey, taint.DefaultKey)
 	if grace > 0 {
 		set(&o.LeaseDuration, max(grace, fleet.MinDuration))
 		set(&o.RenewEvery, grace/4)
@@ -88,21 +74,6 @@ func set[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-func (o NodeOptions) capacity() (corev1.ResourceList, error) {
-	cpu, err := resource.ParseQuantity(o.CPU)
-	if err != nil {
-		return nil, fmt.Errorf("CPU %q: %w", o.CPU, err)
-	}
-	memory, err := resource.ParseQuantity(o.Memory)
-	if err != nil {
-		return nil, fmt.Errorf("memory %q: %w", o.Memory, err)
-	}
-	return corev1.ResourceList{
-		corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory,
-		corev1.ResourcePods: *resource.NewQuantity(int64(o.Pods), resource.DecimalSI),
-	}, nil
 }
 
 // Node is a machine with a simulated kubelet. The kubelet speaks to the API server as system:node:<name>, so the node
@@ -128,7 +99,6 @@ type Node struct {
 	mu     sync.Mutex // guards the rest
 	boot   *boot      // nil: off
 	bootID string     // of the current or last boot
-	memory map[types.UID]*corev1.Pod
 }
 
 // AddNode registers a node, boots it and returns once it was seen to be Ready. A Node object that is there is taken
@@ -140,7 +110,7 @@ func (c *Cluster) AddNode(ctx context.Context, opts NodeOptions) (*Node, error) 
 	}
 	n.PowerOn(opts.BootID)
 	if err := n.WaitReady(ctx); err != nil {
-		n.halt()
+		n.PowerOff()
 		c.mu.Lock()
 		delete(c.nodes, opts.Name)
 		c.mu.Unlock()
@@ -172,9 +142,9 @@ func (c *Cluster) AddNodes(ctx context.Context, count int, describe func(i int) 
 
 func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	opts = opts.withDefaults(c.opts.NodeGrace)
-	capacity, err := opts.capacity()
+	cpu, err := resource.ParseQuantity(opts.CPU)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("CPU %q: %w", opts.CPU, err)
 	}
 	cfg := protobuf(c.RESTConfig()) // impersonation shares one connection among all nodes
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + opts.Name, Groups: []string{"system:nodes"}}
@@ -198,7 +168,10 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 		opts.Address = c.address(nodeNet)
 	}
 	n := &Node{
-		c: c, opts: opts, capacity: capacity, ip: opts.Address, log: c.log.With("node", opts.Name),
+		c: c, opts: opts, capacity: corev1.ResourceList{
+			corev1.ResourceCPU: cpu, corev1.ResourceMemory: resource.MustParse("256Gi"),
+			corev1.ResourcePods: resource.MustParse("500"),
+		}, ip: opts.Address, log: c.log.With("node", opts.Name),
 		core: core, leases: coordination.Leases(corev1.NamespaceNodeLease), csi: storage.CSINodes(),
 		writers: make(chan struct{}, 16),
 	}
@@ -279,7 +252,7 @@ func (n *Node) PowerOff() {
 	b.kill()
 	n.c.ledger.powerOff(n.Name())
 	n.mu.Lock()
-	n.boot, n.memory = nil, b.podList()
+	n.boot = nil
 	n.mu.Unlock()
 	b.wg.Wait()
 	n.log.Debug("Powered off")
@@ -295,18 +268,12 @@ func (n *Node) PowerOn(bootID string) {
 	}
 	set(&bootID, string(uuid.NewUUID()))
 	n.mu.Lock()
-	b := newBoot(n, bootID, n.memory)
+	b := newBoot(n, bootID)
 	n.boot, n.bootID = b, bootID
 	n.mu.Unlock()
 	n.c.ledger.powerOn(n.Name())
 	b.start()
 	n.log.Debug("Powered on", "boot", bootID)
-}
-
-// Reboot is PowerOff and PowerOn at once.
-func (n *Node) Reboot() {
-	n.PowerOff()
-	n.PowerOn("")
 }
 
 // WaitReady returns once the kubelet of the current boot has posted Ready.
@@ -360,9 +327,6 @@ func (n *Node) Remove(ctx context.Context) error {
 	}
 	return nil
 }
-
-// halt is a power-off that no observer is to see.
-func (n *Node) halt() { n.PowerOff() }
 
 func (n *Node) onPod(pod *corev1.Pod, deleted bool) {
 	if b := n.current(); b != nil {

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	v1helper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/forcefence/forcefence/kubelet-admit/admit"
 	"github.com/forcefence/forcefence/taint"
@@ -126,30 +127,11 @@ func (w *worker) untolerated(pod *corev1.Pod) *corev1.Taint {
 	if node == nil {
 		return nil
 	}
-	for i := range node.Spec.Taints {
-		t := &node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectNoExecute &&
-			!slices.ContainsFunc(pod.Spec.Tolerations, func(o corev1.Toleration) bool {
-				return tolerates(o, t)
-			}) {
-			return t
-		}
+	if t, found := v1helper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }, false); found {
+		return &t
 	}
 	return nil
-}
-
-func tolerates(o corev1.Toleration, t *corev1.Taint) bool {
-	if (o.Effect != "" && o.Effect != t.Effect) || (o.Key != "" && o.Key != t.Key) {
-		return false
-	}
-	switch o.Operator {
-	case corev1.TolerationOpExists:
-		return true
-	case "", corev1.TolerationOpEqual:
-		return o.Key != "" && o.Value == t.Value
-	default:
-		return false
-	}
 }
 
 // await returns true once cond, called with b.mu held, says so; false if the pod is to end or the power is gone.
@@ -342,7 +324,7 @@ func (w *worker) live() {
 		// The node lifecycle controller takes Ready from the pods of a node that falls silent; its kubelet gives it
 		// back.
 		said := rv(pod)
-		for w.await(func() bool { return rv(w.pod) > said && !podReady(w.pod) }) {
+		for w.await(func() bool { return rv(w.pod) > said && !IsPodReady(w.pod) }) {
 			pod, _ = w.look()
 			said = rv(pod)
 			w.report(run)
@@ -353,7 +335,7 @@ func (w *worker) live() {
 	}
 	if !done {
 		pod, _ = w.look()
-		pause(w.b.ctx, min(w.b.n.opts.StopDelay, grace(pod)))
+		Sleep(w.b.ctx, min(w.b.n.opts.StopDelay, grace(pod)))
 	}
 	w.b.mu.Lock()
 	if !w.b.dead { // else the power-off has ended them

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Workload describes pods of one kind; its methods give the objects to create. Only Namespace, Name and Replicas are
@@ -21,7 +22,6 @@ type Workload struct {
 	Tolerations     []corev1.Toleration
 	Annotations     map[string]string // of the pods
 	GracePeriod     *int64
-	PriorityClass   string
 }
 
 func (w Workload) labels() map[string]string { return map[string]string{"app": w.Name} }
@@ -31,8 +31,7 @@ func (w Workload) template() corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: w.labels(), Annotations: w.Annotations},
 		Spec: corev1.PodSpec{
 			NodeSelector: w.NodeSelector, Tolerations: w.Tolerations, TerminationGracePeriodSeconds: w.GracePeriod,
-			PriorityClassName: w.PriorityClass,
-			Containers:        []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
+			Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
 		},
 	}
 	if w.Mixed {
@@ -98,6 +97,20 @@ func (w Workload) DaemonSet() *appsv1.DaemonSet {
 	}
 }
 
+// Create creates objects as the administrator.
+func (c *Cluster) Create(ctx context.Context, objects ...client.Object) error {
+	admin, err := client.New(c.RESTConfig(), client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	for _, o := range objects {
+		if err := admin.Create(ctx, o); err != nil {
+			return fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
+		}
+	}
+	return nil
+}
+
 // CreateNamespace creates a namespace of that prefix and returns its name.
 func (c *Cluster) CreateNamespace(ctx context.Context, prefix string) (string, error) {
 	ns, err := c.clients.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
@@ -124,14 +137,15 @@ func (c *Cluster) Pods(namespace string) []*corev1.Pod {
 func (c *Cluster) ReadyPods(namespace string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, pod := range c.Pods(namespace) {
-		if pod.DeletionTimestamp == nil && podReady(pod) {
+		if pod.DeletionTimestamp == nil && IsPodReady(pod) {
 			out = append(out, pod)
 		}
 	}
 	return out
 }
 
-func podReady(pod *corev1.Pod) bool {
+// IsPodReady reports whether the pod is Ready.
+func IsPodReady(pod *corev1.Pod) bool {
 	for _, cond := range pod.Status.Conditions {
 		if cond.Type == corev1.PodReady {
 			return cond.Status == corev1.ConditionTrue
