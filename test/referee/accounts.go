@@ -152,7 +152,7 @@ type stalls struct {
 func (s *stalls) watch(ctx context.Context) {
 	const every = 20 * time.Millisecond
 	last := time.Now()
-	for pause(ctx, every) {
+	for cluster.Sleep(ctx, every) {
 		now := time.Now()
 		if now.Sub(last) > 5*every {
 			s.mu.Lock()

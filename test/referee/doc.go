@@ -26,19 +26,7 @@
 // that arrive late, a stopped leader, a device that flaps, a machine that comes back. A row's runs follow from the seed
 // alone, as far as a real cluster lets them.
 //
-// What must hold is judge.Findings, a pure function of the accounts:
-//
-//	twice     no StatefulSet identity and no pod UID runs twice at once; no volume is in use on two nodes, or attached
-//	          to a node beside its user's
-//	proof     no pod is ended or deleted, and no volume list is cut, unless the log of the machine shows an Off that
-//	          was asked for after the mark and at most 5 s before; an ended pod may be deleted without one once the
-//	          machine has shown life
-//	deposed   no write of an instance is accepted after another took the lead
-//	exempt    pods that are static, a DaemonSet's, tolerating, finished, or another node's are not written, except
-//	          that those which stay on the victim lose Ready under a proof; foreign taints, labels and annotations
-//	          stay; other nodes get no mark; the volumes of pods that stay, stay in the lists
-//	power     no machine whose kubelet is heard is powered off
-//	end       the mark goes, and every pod runs once, within a generous bound
+// What must hold is judge.Findings, a pure function of the accounts; docs/reliability.md lists its checks.
 //
 // The writes' effects are read from a watch that is never perturbed, by resourceVersion, not from what the requests
 // said; if that watch had to list again, the run is an error. All times are of one machine's clock. Age counts from

@@ -47,7 +47,7 @@ func lagsBehind(*world, int, *rand.Rand) *faults {
 			}
 			if to == w.lagging.url {
 				// Not ctx: the fence may end before.
-				pause(w.ctx, 10*time.Second)
+				cluster.Sleep(w.ctx, 10*time.Second)
 			}
 		}
 	}}

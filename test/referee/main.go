@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"hash/fnv"
@@ -38,8 +37,7 @@ func run1() int {
 	flag.StringVar(&o.config, "config", "", "its configuration, with the same words in braces; empty: forcefence's")
 	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base",
 		"manifests that are applied first, without their Deployments")
-	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.json, referee.md and, after a finding or with "+
-		"-keep, all logs")
+	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.md")
 	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
 	flag.Uint64Var(&o.seed, "seed", 0, "0: a random one")
 	flag.DurationVar(&o.bound, "bound", 0, "only the bounded part of the table, and no new run after that; 0: all")
@@ -173,14 +171,6 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	lines, bad := summary(rows, all)
 	text := markdown(lines, o, time.Since(began))
 	fmt.Print("\n", text)
-	body, err := json.MarshalIndent(map[string]any{"seed": o.seed, "command": o.command, "rows": lines, "runs": all},
-		"", "  ")
-	if err != nil {
-		return bad, err
-	}
-	if err := os.WriteFile(filepath.Join(o.out, "referee.json"), body, 0o644); err != nil {
-		return bad, err
-	}
 	return bad, os.WriteFile(filepath.Join(o.out, "referee.md"), []byte(text), 0o644)
 }
 

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/referee/judge"
 )
@@ -186,7 +187,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v.Drop {
 		panic(http.ErrAbortHandler)
 	}
-	if v.Hold > 0 && !pause(p.ctx, v.Hold) {
+	if v.Hold > 0 && !cluster.Sleep(p.ctx, v.Hold) {
 		panic(http.ErrAbortHandler)
 	}
 	if v.Code != 0 {
@@ -232,7 +233,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			case v.Lose:
 				_, _ = io.Copy(io.Discard, resp.Body)
 				return errLost
-			case v.Slow > 0 && !pause(r.Context(), v.Slow):
+			case v.Slow > 0 && !cluster.Sleep(r.Context(), v.Slow):
 				return errLost
 			case st != (stream{}) && resp.StatusCode == http.StatusOK:
 				resp.Body, resp.ContentLength = p.perturb(r.Context(), resp.Body, st), -1
@@ -325,7 +326,7 @@ func (p *proxy) copyEvents(ctx context.Context, w io.Writer, from io.Reader, st 
 			switch {
 			case faulty && st.Late > 0:
 				p.slot.w.hits.Add(1)
-				if !pause(ctx, time.Until(fr.at.Add(st.Late))) {
+				if !cluster.Sleep(ctx, time.Until(fr.at.Add(st.Late))) {
 					return ctx.Err()
 				}
 			case faulty && kind != "BOOKMARK" && p.slot.w.chance(st.Drop):

@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/referee/judge"
 )
@@ -97,9 +98,9 @@ func stopped(k int, d time.Duration) *faults {
 	f.during = func(ctx context.Context, _ *run) {
 		select {
 		case s := <-victims:
-			pause(s.w.ctx, d) // not ctx: the fence ends before
+			cluster.Sleep(s.w.ctx, d) // not ctx: the fence ends before
 			_ = s.process().Resume()
-			pause(s.w.ctx, 2*time.Second) // what it had in its buffers
+			cluster.Sleep(s.w.ctx, 2*time.Second) // what it had in its buffers
 		case <-ctx.Done():
 		}
 	}
@@ -146,14 +147,14 @@ func stoppedAtDevice(k int) *faults {
 	f.during = func(ctx context.Context, r *run) {
 		select {
 		case s := <-victims:
-			pause(s.w.ctx, aside) // not ctx: the fence ends before
+			cluster.Sleep(s.w.ctx, aside) // not ctx: the fence ends before
 			mu.Lock()
 			back = true
 			mu.Unlock()
 			r.machine.PowerOn()
-			pause(s.w.ctx, aside)
+			cluster.Sleep(s.w.ctx, aside)
 			_ = s.process().Resume()
-			pause(s.w.ctx, aside) // the device's deadline, and another look
+			cluster.Sleep(s.w.ctx, aside) // the device's deadline, and another look
 		case <-ctx.Done():
 		}
 	}
@@ -179,7 +180,7 @@ func late(k int, method string, d time.Duration) *faults {
 	}, during: func(ctx context.Context, r *run) {
 		select {
 		case <-held:
-			pause(r.w.ctx, d+2*time.Second) // not ctx: the fence ends before
+			cluster.Sleep(r.w.ctx, d+2*time.Second) // not ctx: the fence ends before
 		case <-ctx.Done():
 		}
 	}}
@@ -191,26 +192,44 @@ func device(f func(n int) datacenter.Fault) func(*world, int, *rand.Rand) *fault
 	}
 }
 
+// halfOfAnswers makes every other answer of the device, by chance, a faulty one.
+func halfOfAnswers(fault datacenter.Fault) func(*world, int, *rand.Rand) *faults {
+	return func(w *world, _ int, _ *rand.Rand) *faults {
+		return &faults{device: func(int) datacenter.Fault {
+			if w.chance(0.5) {
+				return fault
+			}
+			return datacenter.Fault{}
+		}}
+	}
+}
+
+// rated makes so many requests of the protocol meet the verdict.
+func rated(p float64, v verdict) func(*world, int, *rand.Rand) *faults {
+	return func(w *world, _ int, _ *rand.Rand) *faults { return &faults{request: w.rate(p, v)} }
+}
+
+// onWriteOf makes the faults of run i those of the (i+1)-th write.
+func onWriteOf(do func(request) verdict) func(*world, int, *rand.Rand) *faults {
+	return func(_ *world, i int, _ *rand.Rand) *faults { return &faults{request: onWrite(i+1, do)} }
+}
+
+func each(n int) int { return n }
+
+func noFaults(*world, int, *rand.Rand) *faults { return &faults{} }
+
 // table is all rows, in the order in which they are played.
 var table = []row{
 	{name: "none", what: "no fault", runs: fixed(3), brief: []int{0},
-		make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
+		make: noFaults},
 
 	// Intermediate states.
-	{name: "killed-before", what: "the leader is killed right before its k-th write",
-		runs: func(n int) int { return n }, brief: []int{1, 14, 32},
-		make: func(_ *world, i int, _ *rand.Rand) *faults {
-			return &faults{
-				request: onWrite(i+1,
-					func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })}
-		}},
-	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: func(n int) int { return n },
+	{name: "killed-before", what: "the leader is killed right before its k-th write", runs: each,
+		brief: []int{1, 14, 32},
+		make:  onWriteOf(func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })},
+	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: each,
 		brief: []int{0, 15, 40},
-		make: func(_ *world, i int, _ *rand.Rand) *faults {
-			return &faults{
-				request: onWrite(i+1,
-					func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })}
-		}},
+		make:  onWriteOf(func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })},
 
 	// What is not observed.
 	{name: "watch-ends", what: "watches end cleanly every 0.3 s", runs: fixed(3),
@@ -239,9 +258,7 @@ var table = []row{
 			return &faults{request: onWrite(k, func(request) verdict { return verdict{Lose: true} })}
 		}},
 	{name: "lost-answers", what: "30 % of all answers are lost", runs: fixed(5),
-		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{request: w.rate(0.3, verdict{Lose: true})}
-		}},
+		make: rated(0.3, verdict{Lose: true})},
 	{name: "409", what: "20 % of writes are refused with 409", runs: fixed(3),
 		make: func(w *world, _ int, _ *rand.Rand) *faults {
 			f := w.rate(0.2, verdict{Code: http.StatusConflict})
@@ -253,13 +270,9 @@ var table = []row{
 			}}
 		}},
 	{name: "429", what: "20 % of requests are refused with 429, Retry-After 1", runs: fixed(3), brief: []int{0},
-		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{request: w.rate(0.2, verdict{Code: http.StatusTooManyRequests})}
-		}},
+		make: rated(0.2, verdict{Code: http.StatusTooManyRequests})},
 	{name: "500", what: "30 % of requests are refused with 500", runs: fixed(3),
-		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{request: w.rate(0.3, verdict{Code: http.StatusInternalServerError})}
-		}},
+		make: rated(0.3, verdict{Code: http.StatusInternalServerError})},
 	{name: "504", what: "20 % of requests are answered with 504, half of them after they were done", runs: fixed(3),
 		make: func(w *world, _ int, _ *rand.Rand) *faults {
 			return &faults{request: func(q request) verdict {
@@ -315,18 +328,9 @@ var table = []row{
 			return datacenter.Fault{}
 		})},
 	{name: "device-cut", what: "half of the connections to the device die", runs: fixed(3),
-		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{device: func(int) datacenter.Fault { return datacenter.Fault{Drop: w.chance(0.5)} }}
-		}},
+		make: halfOfAnswers(datacenter.Fault{Drop: true})},
 	{name: "device-503", what: "half of the device's answers are 503", runs: fixed(3),
-		make: func(w *world, _ int, _ *rand.Rand) *faults {
-			return &faults{device: func(int) datacenter.Fault {
-				if w.chance(0.5) {
-					return datacenter.Fault{Status: http.StatusServiceUnavailable}
-				}
-				return datacenter.Fault{}
-			}}
-		}},
+		make: halfOfAnswers(datacenter.Fault{Status: http.StatusServiceUnavailable})},
 
 	// The machine comes back.
 	{name: "back-before", what: "the machine boots right before the k-th write",
@@ -385,8 +389,7 @@ func slowLists(n int) func(*world, int, *rand.Rand) *faults {
 // mutantRows are the referee's own test: of each mutant one run that must find it.
 var mutantRows = []row{
 	{name: "mutant-no-confirmation", what: noConfirmation.what, mutant: noConfirmation, check: judge.CheckProof,
-		runs: fixed(1), brief: []int{0},
-		make: func(*world, int, *rand.Rand) *faults { return &faults{} }},
+		runs: fixed(1), brief: []int{0}, make: noFaults},
 	{name: "mutant-old-proof", what: oldProof.what + ", and two lists of pods are slow", mutant: oldProof,
 		check: judge.CheckProof, runs: fixed(1), brief: []int{0}, make: slowLists(2)},
 	{name: "mutant-no-preconditions", what: noPreconditions.what + ", 20 s late", mutant: noPreconditions,

@@ -200,15 +200,6 @@ func until(ctx context.Context, what string, check func() (bool, error)) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // The workload of a run: so many pods move.
 const (
 	plainPods  = 20
@@ -217,9 +208,8 @@ const (
 
 // addWorkload puts a run's pods on its node. While it does, no other node is open.
 func (r *run) addWorkload(ctx context.Context) error {
-	w, core, apps := r.w, r.w.Client().CoreV1(), r.w.Client().AppsV1()
-	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name}},
-		metav1.CreateOptions{}); err != nil {
+	w := r.w
+	if err := w.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name}}); err != nil {
 		return err
 	}
 	if err := w.Open(ctx, r.victim); err != nil {
@@ -237,7 +227,7 @@ func (r *run) addWorkload(ctx context.Context) error {
 		if err := w.bindClaims(ctx, set); err != nil {
 			return err
 		}
-		if _, err := apps.StatefulSets(r.name).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		if err := w.Create(ctx, set); err != nil {
 			return err
 		}
 		list := &r.moves
@@ -249,14 +239,14 @@ func (r *run) addWorkload(ctx context.Context) error {
 		}
 	}
 	daemon := cluster.Workload{Namespace: r.name, Name: judge.RoleDaemon, NodeSelector: here}.DaemonSet()
-	if _, err := apps.DaemonSets(r.name).Create(ctx, daemon, metav1.CreateOptions{}); err != nil {
+	if err := w.Create(ctx, daemon); err != nil {
 		return err
 	}
 	for role, node := range map[string]string{
 		judge.RoleStatic: r.victim, judge.RoleFinished: r.victim, judge.RoleOther: bystanders[0]} {
 		t := cluster.Workload{Name: role}.StatefulSet().Spec.Template
 		pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
-		pod.Name, pod.Spec.NodeName = role, node
+		pod.Namespace, pod.Name, pod.Spec.NodeName = r.name, role, node
 		switch role {
 		case judge.RoleStatic:
 			pod.Annotations = map[string]string{"kubernetes.io/config.source": "file",
@@ -264,7 +254,7 @@ func (r *run) addWorkload(ctx context.Context) error {
 		case judge.RoleFinished:
 			pod.Annotations = map[string]string{cluster.RunForAnnotation: "1ms"}
 		}
-		if _, err := core.Pods(r.name).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if err := w.Create(ctx, pod); err != nil {
 			return err
 		}
 		if role != judge.RoleFinished {
@@ -297,7 +287,8 @@ func (w *world) bindClaims(ctx context.Context, set *appsv1.StatefulSet) error {
 		for i := range *set.Spec.Replicas {
 			claim := t.DeepCopy()
 			claim.Name, claim.Labels = fmt.Sprintf("%s-%s-%d", t.Name, set.Name, i), set.Spec.Template.Labels
-			if _, err := claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+			claim.Namespace = set.Namespace
+			if err := w.Create(ctx, claim); err != nil {
 				return err
 			}
 		}
