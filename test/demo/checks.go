@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -23,7 +23,7 @@ type check struct {
 }
 
 // checks are those of the exit status.
-func (w *World) checks(r *Round) []check {
+func (w *World) checks(r *round) []check {
 	return []check{
 		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's",
 			allPods),
@@ -37,7 +37,7 @@ func (w *World) checks(r *Round) []check {
 			}},
 		{fmt.Sprintf("all old volume attachments are gone: there are %d, each where its pod is", dbPods),
 			w.checkAttachments},
-		{fmt.Sprintf("the mark is off, and the record on %s says %s", r.node, results[r.number]),
+		{fmt.Sprintf("the mark is off, and the record on %s says %s", r.node, r.result),
 			func(ctx context.Context) string { return w.checkMark(ctx, r) }},
 		{"forcefence ran through without a restart",
 			func(context.Context) string {
@@ -48,9 +48,6 @@ func (w *World) checks(r *Round) []check {
 			}},
 	}
 }
-
-// results are how each round's fence must end.
-var results = map[int]taint.Result{1: taint.ResultEvicted, 2: taint.ResultEvicted, 3: taint.ResultReturned}
 
 // eventually repeats a test until it says "" or the time is over, and returns its last word.
 func eventually(ctx context.Context, test func(context.Context) string) (problem string) {
@@ -91,7 +88,7 @@ func (w *World) checkAttachments(ctx context.Context) string {
 	return ""
 }
 
-func (w *World) checkMark(ctx context.Context, r *Round) string {
+func (w *World) checkMark(ctx context.Context, r *round) string {
 	nodes, err := w.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err.Error()
@@ -110,7 +107,7 @@ func (w *World) checkMark(ctx context.Context, r *Round) string {
 			return err.Error()
 		case rec == nil:
 			return "there is no record"
-		case rec.Phase != taint.PhaseDone || rec.Result != results[r.number]:
+		case rec.Phase != taint.PhaseDone || rec.Result != r.result:
 			return fmt.Sprintf("it says %s %s", rec.Phase, rec.Result)
 		}
 	}
@@ -122,13 +119,7 @@ func marked(n *corev1.Node) bool {
 	return ok
 }
 
-// runs are the nodes that a pod really runs on.
-func (w *World) runs(uid types.UID) []string {
-	var out []string
-	for _, r := range w.Ledger().Running() {
-		if r.UID == uid {
-			out = append(out, r.Node)
-		}
-	}
-	return out
+func isTrue(n *corev1.Node, t corev1.NodeConditionType) bool {
+	return slices.ContainsFunc(n.Status.Conditions,
+		func(c corev1.NodeCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
 }

@@ -4,13 +4,13 @@
 // configuration file like a user's, and plays three rounds: a power cut; a node that falls silent while its machine is
 // on; a machine that comes back in the middle of its eviction.
 //
-// It promises that nothing on the screen or in timeline.json is made up: events are what the API server's watches,
-// forcefence's log and the machines' power tell, each with its time. It exits with 0 only if after each round every pod
-// runs exactly once, by the machines' own account, every old VolumeAttachment is gone and the mark is off. It ends
-// after every process that it started has.
+// It promises that nothing on the screen is made up: lines are what the API server and the machines' power tell, and
+// what forcefence's own commands print. It exits with 0 only if after each round every pod runs exactly once, by the
+// machines' own account, every old VolumeAttachment is gone and the mark is off. It ends after every process that it
+// started has.
 //
-// What it leaves behind is in the folder of -out: timeline.json, config.yaml, forcefence.log, and the control plane's
-// logs under cluster.
+// What it leaves behind is in the folder of -out: config.yaml, forcefence.log, and the control plane's logs under
+// cluster.
 package main
 
 import (
@@ -21,7 +21,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -29,10 +28,8 @@ import (
 )
 
 type options struct {
-	forcefence, out string
-	power           string
-	rounds          []int
-	keep            bool
+	forcefence, out, power string
+	keep                   bool
 }
 
 func main() { os.Exit(run()) }
@@ -53,7 +50,6 @@ func run() int {
 	case err == nil:
 		return 0
 	case ctx.Err() != nil:
-		s.Flush(true)
 		s.Say("\nInterrupted; everything that was started has ended.")
 		return 130
 	default:
@@ -67,27 +63,18 @@ func run() int {
 
 func parse(args []string) (options, error) {
 	var o options
-	var rounds string
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
-	f.StringVar(&o.out, "out", "out/demo", "folder for timeline.json, the configuration and the logs; what an "+
-		"earlier demo left there is replaced")
+	f.StringVar(&o.out, "out", "out/demo", "folder for the configuration and the logs; what an earlier demo left there "+
+		"is replaced")
 	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, "+
 		"which take programs that must be installed")
-	f.StringVar(&rounds, "rounds", "1,2,3", "the rounds to play, in this order")
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	for word := range strings.SplitSeq(rounds, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || titles[n] == "" {
-			return o, fmt.Errorf("-rounds: %q is none of 1, 2, 3", word)
-		}
-		o.rounds = append(o.rounds, n)
 	}
 	return o, nil
 }
@@ -115,33 +102,28 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 		return err
 	}
 	d := &Demo{w: w, s: s}
-	timeline := w.file("timeline.json")
-	for _, n := range o.rounds {
-		err := d.play(ctx, n)
-		if err := writeTimeline(timeline, d.events()); err != nil {
-			return err
-		}
+	for i, r := range newRounds() {
+		r.node = nodeName(i)
+		err := d.playRound(ctx, r)
 		if err != nil {
 			w.dump()
 		}
 		if err != nil && o.keep && ctx.Err() == nil {
-			s.Say("\n%s", s.paint(red, fmt.Sprintf("FAILED: round %d: %v", n, err)))
+			s.Say("\n%s", s.paint(red, fmt.Sprintf("FAILED: %s: %v", r.title, err)))
 			err = errors.Join(err, keep(ctx, w, s))
 		}
 		if err != nil {
-			return fmt.Errorf("round %d: %w", n, err)
+			return fmt.Errorf("%s: %w", r.title, err)
 		}
 	}
 	s.Title("Summary")
-	s.Summary(d.rounds)
-	s.Say(`
-  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets'
+	s.Say("  %s\n", strings.Join(d.times, "\n  "))
+	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets'
   pods hang in Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes
   after that.
-  Heartbeats are faster here than in a cluster. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s to "off seen" and
-  what follows (not where a hypervisor reports the power cut). The kubelets are simulated, and all machines that are not
-  QEMUs; the control plane, the calls to the devices and forcefence are real.`)
-	s.Say("\n  Timeline: %s", timeline)
+  Heartbeats are faster here than in a cluster. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s (not where a
+  hypervisor reports the power cut). The kubelets are simulated, and all machines that are not QEMUs; the control plane,
+  the calls to the devices and forcefence are real.`)
 	if !o.keep {
 		return nil
 	}
@@ -163,7 +145,6 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 	if err := w.startForcefence(ctx, o.forcefence); err != nil {
 		return err
 	}
-	w.watch.Tail(w.fence.LogFile())
 	done("process %d", w.fence.PID())
 	s.Say(`
   The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may
@@ -171,14 +152,6 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
   one node. Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.`,
 		dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
 	return nil
-}
-
-func (d *Demo) events() []Event {
-	var out []Event
-	for _, r := range d.rounds {
-		out = append(out, r.Events()...)
-	}
-	return out
 }
 
 // keep stays until Ctrl-C, which is how it is to end.

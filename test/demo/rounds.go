@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -23,281 +27,216 @@ const quiet = 15 * time.Second
 
 // Demo plays the rounds on a World.
 type Demo struct {
-	w      *World
-	s      *Screen
-	rounds []*Round // those that were begun
+	w     *World
+	s     *Screen
+	times []string // of each round, for the summary
 }
 
-var titles = map[int]string{
-	1: "Round 1: a machine loses its power",
-	2: "Round 2: a node falls silent, but its machine is on",
-	3: "Round 3: the machine comes back in the middle",
+// round is one story. It has a node of its own.
+type round struct {
+	title  string
+	node   string
+	result taint.Result // how its fence must end
+	play   func(*Demo, context.Context, *round) error
+
+	zero  time.Time // what its times count from: the power cut, or the last heartbeat
+	times []string  // for the summary
 }
 
-// victimOf is a round's node.
-func victimOf(round int) string { return nodeName(round - 1) }
+func newRounds() []*round {
+	return []*round{
+		{title: "Round 1: a machine loses its power", result: taint.ResultEvicted, play: (*Demo).powerCut},
+		{title: "Round 2: a node falls silent, but its machine is on", result: taint.ResultEvicted,
+			play: (*Demo).silence},
+		{title: "Round 3: the machine comes back in the middle", result: taint.ResultReturned,
+			play: (*Demo).comeBack},
+	}
+}
 
 // errCheck is the class of a failure that the demo looked for, as against one of the demo itself.
 var errCheck = errors.New("check failed")
 
-// play plays one round. What it began to watch it ends.
-func (d *Demo) play(ctx context.Context, number int) error {
-	node := victimOf(number)
-	d.s.Title("%s", titles[number])
+// playRound plays one round, and checks what must hold after it.
+func (d *Demo) playRound(ctx context.Context, r *round) error {
+	d.s.Title(r.title)
 	if err := d.w.setMode("observe"); err != nil { // round 2 changes it
 		return err
 	}
 	var create func(context.Context) error
-	what := fmt.Sprintf("move all %d pods to %s, as kubectl drain would", movable, node)
-	if len(d.rounds) == 0 {
-		create, what = d.w.createWorkloads, fmt.Sprintf("create the workloads, on %s", node)
+	what := fmt.Sprintf("move all %d pods to %s, as kubectl drain would", movable, r.node)
+	if d.w.Pods(namespace) == nil {
+		create, what = d.w.createWorkloads, fmt.Sprintf("create the workloads, on %s", r.node)
 	}
 	done := d.s.Step("%s", what)
-	if err := d.w.gather(ctx, node, create); err != nil {
+	if err := d.w.gather(ctx, r.node, create); err != nil {
 		return err
 	}
 	done("the other nodes were cordoned meanwhile")
-
-	r, err := d.begin(ctx, number, node)
-	if err != nil {
-		return err
-	}
-	d.rounds = append(d.rounds, r)
-	err = d.follow(ctx, r, func(ctx context.Context) error {
-		switch number {
-		case 1:
-			return d.powerCut(ctx, r)
-		case 2:
-			return d.silence(ctx, r)
+	runs := len(d.w.Host(r.node).Running())
+	d.w.OnPower(func(node string, _ time.Time, on bool) {
+		switch {
+		case node != r.node:
+		case on:
+			d.tell(r, "power is back", "the machine boots")
 		default:
-			return d.comeBack(ctx, r)
+			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "POWER LOST")), "%d pods died with the machine, without a report",
+				runs)
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return d.after(ctx, r)
-}
-
-// begin looks at the node and makes its round.
-func (d *Demo) begin(ctx context.Context, number int, node string) (*Round, error) {
-	n, err := d.w.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading node: %w", err)
-	}
-	victims, err := d.w.victims(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	if len(victims) != movable {
-		return nil, fmt.Errorf("%s has %d pods to move, want %d", node, len(victims), movable)
-	}
-	return NewRound(number, n, taint.DefaultKey, d.w.Power.Device(), victims, d.s.Event, d.s.Note), nil
-}
-
-// follow runs f while everything that is seen goes to the round and its lines to the screen.
-func (d *Demo) follow(ctx context.Context, r *Round, f func(context.Context) error) error {
-	d.w.watch.Touched() // what was before does not count
-	d.w.watch.Follow(r)
-	ended, printed := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(printed)
-		t := time.NewTicker(settleTime / 3)
-		defer t.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-t.C:
-				d.s.Flush(false)
-			}
-		}
-	}()
-	err := f(ctx)
-	if err == nil {
-		wait(ctx, settleTime) // for what is on its way from the log
-	}
-	d.w.watch.Follow(nil)
+	err := r.play(d, ctx, r)
 	d.w.OnPower(nil)
-	close(ended)
-	<-printed
-	d.s.Flush(true)
-	return err
-}
-
-func (d *Demo) picture(ctx context.Context, node, remark string) error {
-	racks, err := d.w.racks(ctx, map[string]string{node: remark})
 	if err != nil {
 		return err
 	}
-	d.s.Picture(racks)
+	if err := d.after(ctx, r); err != nil {
+		return err
+	}
+	d.times = append(d.times, r.title+"\n    "+strings.Join(r.times, ", "))
+	return d.ask(ctx, "timeline", r.node)
+}
+
+// tell prints a line of a round, with the time since its beginning.
+func (d *Demo) tell(r *round, label, format string, args ...any) {
+	d.s.Say("  %7.2fs  %-18s %s", time.Since(r.zero).Seconds(), label, fmt.Sprintf(format, args...))
+}
+
+// ask prints what a command of forcefence's own says.
+func (d *Demo) ask(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, d.w.bin, append(args, "--kubeconfig", d.w.file("kubeconfig"))...).
+		CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("forcefence %s: %w: %s", args[0], err, out)
+	}
+	text, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n\nPods: ") // a timeline ends with all their names
+	d.s.Say("\n  $ forcefence %s\n  %s", strings.Join(args, " "), strings.ReplaceAll(text, "\n", "\n  "))
 	return nil
 }
 
 // powerCut is round 1.
-func (d *Demo) powerCut(ctx context.Context, r *Round) error {
-	if err := d.picture(ctx, r.node, "loses its power now"); err != nil {
+func (d *Demo) powerCut(ctx context.Context, r *round) error {
+	r.zero = time.Now()
+	if err := d.w.Host(r.node).Machine.CutPower(); err != nil {
 		return err
 	}
-	if err := d.cut(r); err != nil {
-		return err
-	}
-	if err := d.until(ctx, r, MarkRemoved); err != nil {
-		return err
-	}
-	return d.replaced(ctx, r)
-}
-
-// cut takes the machine's power, which begins the round.
-func (d *Demo) cut(r *Round) error {
-	runs := len(d.w.Host(r.node).Running())
-	d.w.OnPower(func(node string, at time.Time, on bool) {
-		switch {
-		case node != r.node:
-		case on:
-			r.Power(at, true, "the machine gets its power back and boots")
-		default:
-			r.Begin(at)
-			r.Power(at, false,
-				fmt.Sprintf("the plug of %s is pulled; %d pods died with it, without a report", node, runs))
-		}
-	})
-	return d.w.machine(r.node).CutPower()
+	return d.fenced(ctx, r)
 }
 
 // silence is round 2.
-func (d *Demo) silence(ctx context.Context, r *Round) error {
-	d.s.Say("\n  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, "+
-		"so a second copy", r.node)
-	d.s.Say("  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.",
+func (d *Demo) silence(ctx context.Context, r *round) error {
+	d.s.Say(`
+  The network of %s breaks: no heartbeat comes any more. Its pods run on and write to their volumes, so a second copy
+  elsewhere would destroy data. Kubernetes cannot tell this from round 1. The machine's %s can.`, r.node,
 		d.w.Power.Device())
-	if err := d.picture(ctx, r.node, "falls silent now"); err != nil {
-		return err
-	}
-	runs := len(d.w.Host(r.node).Running())
-	before, err := d.w.Attachments(ctx)
+	before, err := d.look(ctx, r)
 	if err != nil {
 		return err
 	}
-	d.w.OnPower(func(node string, at time.Time, on bool) {
-		if node == r.node && !on {
-			r.Power(at, false,
-				fmt.Sprintf("the %s has powered the machine off; %d pods died with it", d.w.Power.Device(), runs))
-		}
-	})
-	begun := time.Now()
-	r.Begin(begun)
-	r.Note(begun, fmt.Sprintf("the last heartbeat of %s; its %d pods run on", r.node, runs))
+	r.zero = time.Now()
+	d.tell(r, "last heartbeat", "the node's %d pods run on", before.runs)
 	d.w.Host(r.node).StopHeartbeats()
 
 	limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not seen after %s", patience))
 	defer cancel()
-	if err := d.w.WaitNode(limit, r.node, poweredOnNotReady); err != nil {
+	poweredOn := func(n *corev1.Node) bool { return isTrue(n, taint.PoweredOnCondition) }
+	if err := d.w.WaitNode(limit, r.node, poweredOn); err != nil {
 		return fmt.Errorf("%w: forcefence does not set its condition: %w", errCheck, err)
 	}
-	r.Note(time.Now(), fmt.Sprintf("forcefence asked the %s, which says that the machine is on: Node condition "+
-		"forcefence.io/PoweredOnNotReady is True", d.w.Power.Device()))
-	text := ""
-	err = cluster.Until(limit, func(context.Context) (ok bool, _ error) {
-		text, ok = d.w.watch.NodeEvent(r.node, "PoweredOnNotReady")
-		return ok, nil
-	})
-	if err != nil {
+	d.tell(r, "found on", "forcefence asked the %s: Node condition %s is True", d.w.Power.Device(),
+		taint.PoweredOnCondition)
+	if err := cluster.Until(limit, func(ctx context.Context) (bool, error) {
+		list, err := d.w.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{
+			FieldSelector: "reason=PoweredOnNotReady,involvedObject.name=" + r.node})
+		if err != nil || len(list.Items) == 0 {
+			return false, err
+		}
+		d.tell(r, "Event", "PoweredOnNotReady: %q", list.Items[0].Message)
+		return true, nil
+	}); err != nil {
 		return fmt.Errorf("%w: forcefence sends no Event PoweredOnNotReady: %w", errCheck, err)
 	}
-	r.Note(time.Now(), fmt.Sprintf("Event PoweredOnNotReady: %q", text))
 	if err := d.w.WaitNode(limit, r.node, cluster.IsNotReady); err != nil {
 		return fmt.Errorf("waiting for NotReady: %w", err)
 	}
-	if !wait(ctx, quiet) {
+	if !cluster.Sleep(ctx, quiet) {
 		return ctx.Err()
 	}
-	if err := d.untouched(ctx, r, before, runs); err != nil {
+	after, err := d.look(ctx, r)
+	switch {
+	case err != nil:
 		return err
+	case after.marked || !poweredOn(after.node):
+		return fmt.Errorf("%w: %s is marked, or does not read powered on any more", errCheck, r.node)
+	case !slices.Equal(before.pods, after.pods) || before.runs != after.runs:
+		return fmt.Errorf("%w: the machine is on, and yet pods changed: %v, then %v", errCheck, before.pods, after.pods)
+	case !slices.Equal(before.volumes, after.volumes):
+		return fmt.Errorf("%w: the machine is on, and yet volume attachments changed: %v, then %v", errCheck,
+			before.volumes, after.volumes)
 	}
-	r.Note(time.Now(), fmt.Sprintf("%.0f seconds later: no pod and no volume attachment was touched, all %d pods "+
-		"still run on %s", quiet.Seconds(), runs, r.node))
-	r.Note(time.Now(),
-		`the operator changes "mode: observe" to "mode: fence" in config.yaml: such machines are to be powered off`)
+	d.tell(r, "untouched", "%.0f seconds later all %d pods still run on %s, no attachment has changed", quiet.Seconds(),
+		after.runs, r.node)
+	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: such machines are to be powered off`)
 	if err := d.w.setMode("fence"); err != nil {
 		return err
 	}
-	if err := d.until(ctx, r, MarkRemoved); err != nil {
-		return err
-	}
-	return d.replaced(ctx, r)
+	return d.fenced(ctx, r)
 }
 
-// untouched checks that nothing was done to any pod or attachment since the round began.
-func (d *Demo) untouched(ctx context.Context, r *Round, before []world.Attachment, runs int) error {
-	if did := d.w.watch.Touched(); len(did) > 0 {
-		return fmt.Errorf("%w: the machine is on, and yet: %s (%d such things)", errCheck, did[0], len(did))
-	}
-	now, err := d.victimUIDs(ctx, r)
-	if err != nil {
-		return err
-	}
-	if now != movable {
-		return fmt.Errorf("%w: %d of %d pods are still those that were there when the node fell silent", errCheck, now,
-			movable)
-	}
-	after, err := d.w.Attachments(ctx)
-	if err != nil {
-		return err
-	}
-	for _, a := range before {
-		if !slices.Contains(after, a) {
-			return fmt.Errorf("%w: the attachment of %s's volume to %s changed", errCheck, a.Pod, a.Node)
-		}
-	}
-	if have := len(d.w.Host(r.node).Running()); have != runs {
-		return fmt.Errorf("%w: %d pods run on %s, want %d", errCheck, have, r.node, runs)
-	}
-	n, err := d.w.Client().CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
-	switch {
-	case err != nil:
-		return fmt.Errorf("reading node: %w", err)
-	case marked(n):
-		return fmt.Errorf("%w: %s is marked though its machine is on", errCheck, r.node)
-	case !poweredOnNotReady(n):
-		return fmt.Errorf("%w: condition forcefence.io/PoweredOnNotReady is gone", errCheck)
-	}
-	return nil
+// sight is what a live look at a round's node shows.
+type sight struct {
+	node    *corev1.Node
+	marked  bool
+	runs    int      // on the machine
+	pods    []string // of the API server that run and stay, by name and UID
+	volumes []world.Attachment
 }
 
-// victimUIDs counts the pods of the round's beginning that are on the node, untouched, by a live list.
-func (d *Demo) victimUIDs(ctx context.Context, r *Round) (int, error) {
+func (d *Demo) look(ctx context.Context, r *round) (s sight, err error) {
+	if s.node, err = d.w.Client().CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{}); err != nil {
+		return s, fmt.Errorf("reading node: %w", err)
+	}
 	pods, err := d.w.Client().CoreV1().Pods(namespace).
 		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + r.node})
 	if err != nil {
-		return 0, fmt.Errorf("listing pods: %w", err)
+		return s, fmt.Errorf("listing pods: %w", err)
 	}
-	n := 0
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if r.victims[p.UID] != nil && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
-			n++
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+			s.pods = append(s.pods, p.Name+" "+string(p.UID))
 		}
 	}
-	return n, nil
+	slices.Sort(s.pods)
+	all, err := d.w.Attachments(ctx)
+	for _, a := range all {
+		if a.Node == r.node {
+			s.volumes = append(s.volumes, a)
+		}
+	}
+	slices.SortFunc(s.volumes, func(a, b world.Attachment) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	s.marked, s.runs = marked(s.node), len(d.w.Host(r.node).Running())
+	return s, err
 }
 
 // comeBack is round 3.
-func (d *Demo) comeBack(ctx context.Context, r *Round) error {
-	d.s.Say("\n  As round 1, but detaching a volume takes %.0f s, and the machine gets its power back when its first "+
-		"pods are already being", slow.Seconds())
-	d.s.Say("  replaced. Those must not start there again. The rest may, but only once the volumes that move are " +
-		"gone from the machine.")
-	if err := d.picture(ctx, r.node, "loses its power now, and gets it back soon"); err != nil {
-		return err
-	}
+func (d *Demo) comeBack(ctx context.Context, r *round) error {
+	d.s.Say(`
+  As round 1, but detaching a volume takes %.0f s, and the machine gets its power back when its first pods are already
+  being replaced. Those must not start there again. The rest may, but only once the volumes that move are gone from the
+  machine.`, slow.Seconds())
 	d.w.Attacher().SetDelays(attach, slow)
 	defer d.w.Attacher().ResetDelays()
-	if err := d.cut(r); err != nil {
+	ended := make(chan struct{})
+	var once sync.Once
+	defer d.w.Watch(func(o metav1.Object, _ bool) {
+		if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName == r.node && taint.IsTombstone(p) {
+			once.Do(func() { close(ended) })
+		}
+	})()
+	r.zero = time.Now()
+	if err := d.w.Host(r.node).Machine.CutPower(); err != nil {
 		return err
 	}
 	select {
-	case <-r.FirstTombstone():
+	case <-ended:
 	case <-time.After(patience):
 		return fmt.Errorf("%w: no pod was ended after %s", errCheck, patience)
 	case <-ctx.Done():
@@ -308,62 +247,96 @@ func (d *Demo) comeBack(ctx context.Context, r *Round) error {
 	if err := d.w.fence.Pause(); err != nil {
 		return err
 	}
-	r.Note(time.Now(), "forcefence is frozen here (SIGSTOP), so that the machine meets the middle of the eviction")
-	err := d.booted(ctx, r.node)
-	if again := d.w.fence.Resume(); err == nil {
-		err = again
+	d.tell(r, "frozen", "forcefence is stopped here (SIGSTOP), so that the machine meets the middle of the eviction")
+	if err := errors.Join(d.booted(ctx, r.node), d.w.fence.Resume()); err != nil {
+		return err
 	}
+	d.tell(r, "goes on", "forcefence runs again")
+	if !cluster.Sleep(ctx, 2*time.Second) { // for the node's hook to be asked about each pod
+		return ctx.Err()
+	}
+	held, err := d.held(ctx, r)
 	if err != nil {
 		return err
 	}
-	r.Note(time.Now(), "forcefence goes on")
-	if !wait(ctx, 2*time.Second) { // for the node's hook to be asked about each pod
-		return ctx.Err()
+	d.tell(r, "held", "%d pods that were not ended wait on the node: its hook holds them while the mark is there. "+
+		"The kubelet asks again every 10 to 15 s", held)
+	return d.recovered(ctx, r)
+}
+
+// held counts the pods on the node that its hook does not let start.
+func (d *Demo) held(ctx context.Context, r *round) (n int, err error) {
+	list, err := d.w.Client().CoreV1().Events(namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
+	if err != nil {
+		return 0, fmt.Errorf("listing Events: %w", err)
 	}
-	if held := r.HeldPods(); held > 0 {
-		r.Note(time.Now(), fmt.Sprintf("%d pods that were not ended wait on the node: its hook holds them while the "+
-			"mark is there", held))
-	} else if r.Tombstones() == movable {
-		r.Note(time.Now(), "all pods had been ended before the machine was back: none is left to hold")
+	refused := map[types.UID]bool{}
+	for _, e := range list.Items {
+		refused[e.InvolvedObject.UID] = strings.Contains(e.Message, "held")
 	}
-	if err := d.until(ctx, r, MarkRemoved); err != nil {
+	for _, p := range d.w.Pods(namespace) {
+		if p.Spec.NodeName == r.node && refused[p.UID] && !taint.IsTerminal(p) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// fenced waits until the node is marked and its eviction begins, and then as recovered does.
+func (d *Demo) fenced(ctx context.Context, r *round) error {
+	device := d.w.Power.Device()
+	err := d.reached(ctx, r, "node marked",
+		fmt.Sprintf("the %s says Off: the taint %s keeps new pods away", device, taint.DefaultKey),
+		func(_ taint.Record, n *corev1.Node) bool { return marked(n) })
+	if err != nil {
 		return err
 	}
-	if r.HeldPods() > 0 {
-		r.Note(time.Now(), "the kubelet asks again for held pods every 10 to 15 s: they start now")
+	err = d.reached(ctx, r, "eviction begins",
+		fmt.Sprintf("the %s, asked again after the mark, still says Off", device),
+		func(rec taint.Record, _ *corev1.Node) bool { return rec.Phase != taint.PhaseArmed })
+	if err != nil {
+		return err
 	}
-	return d.replaced(ctx, r)
+	return d.recovered(ctx, r)
 }
 
-// until waits for an event.
-func (d *Demo) until(ctx context.Context, r *Round, k Kind) error {
-	timeout := time.After(patience)
-	for {
-		changed, happened := r.wait(k)
-		if happened {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			return fmt.Errorf("%w: %q did not happen within %s", errCheck, labels[k], patience)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// replaced waits until all movable pods run again, exactly once.
-func (d *Demo) replaced(ctx context.Context, r *Round) error {
+// reached waits until a fence of the node is so far, and says so.
+func (d *Demo) reached(ctx context.Context, r *round, label, detail string,
+	is func(taint.Record, *corev1.Node) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
 	defer cancel()
+	err := d.w.WaitNode(ctx, r.node, func(n *corev1.Node) bool {
+		rec, err := taint.RecordOf(n)
+		return err == nil && rec != nil && is(*rec, n)
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %q did not happen: %w", errCheck, label, err)
+	}
+	r.times = append(r.times, fmt.Sprintf("%s %.1f s", label, time.Since(r.zero).Seconds()))
+	d.tell(r, label, "%s", detail)
+	return nil
+}
+
+// recovered waits until the node's fence is done and all movable pods run again, exactly once.
+func (d *Demo) recovered(ctx context.Context, r *round) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
+	defer cancel()
+	removed := func(rec taint.Record, n *corev1.Node) bool { return rec.Result == r.result && !marked(n) }
+	if err := d.reached(ctx, r, "mark removed", "the fence has ended: "+string(r.result), removed); err != nil {
+		return err
+	}
 	last := ""
 	here := 0
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
+		on := map[types.UID]int{}
+		for _, run := range d.w.Ledger().Running() {
+			on[run.UID]++
+		}
 		n := 0
 		here = 0
 		for _, p := range d.w.ReadyPods(namespace) {
-			if world.IsControlledBy(p, "DaemonSet") || len(d.w.runs(p.UID)) != 1 {
+			if world.IsControlledBy(p, "DaemonSet") || on[p.UID] != 1 {
 				continue
 			}
 			n++
@@ -377,41 +350,35 @@ func (d *Demo) replaced(ctx context.Context, r *Round) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s, %s: %w", errCheck, last, d.w.Discrepancy(namespace, apps), err)
 	}
-	detail := fmt.Sprintf("all %d pods run on the other five machines", movable)
-	if here > 0 {
-		detail = fmt.Sprintf("all %d pods run, %d of them on %s", movable, here, r.node)
-	}
-	r.Replaced(time.Now(), detail)
+	r.times = append(r.times, fmt.Sprintf("all running again %.1f s", time.Since(r.zero).Seconds()))
+	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable, here,
+		r.node)
 	return nil
 }
 
 // after brings the machine back, if it is off, and checks what must hold after each round.
-func (d *Demo) after(ctx context.Context, r *Round) error {
-	if err := d.picture(ctx, r.node, ""); err != nil {
+func (d *Demo) after(ctx context.Context, r *round) error {
+	if err := d.ask(ctx, "status"); err != nil {
 		return err
 	}
-	if m := d.w.machine(r.node); !m.Running() {
+	d.s.Say("")
+	if m := d.w.Host(r.node).Machine; !m.Running() {
 		done := d.s.Step("a person repairs %s and powers it on", r.node)
 		if err := d.booted(ctx, r.node); err != nil {
 			return err
 		}
 		done("it is Ready, and has only its DaemonSet's pod")
 	}
-	var failed []string
 	for _, c := range d.w.checks(r) {
 		problem := eventually(ctx, c.test)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if problem == "" {
-			d.s.Check(true, c.claim)
-			continue
+		if problem != "" {
+			d.s.Check(false, c.claim+": "+problem)
+			return fmt.Errorf("%w: %s: %s", errCheck, c.claim, problem)
 		}
-		d.s.Check(false, c.claim+": "+problem)
-		failed = append(failed, c.claim+": "+problem)
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("%w: %s", errCheck, failed[0])
+		d.s.Check(true, c.claim)
 	}
 	return nil
 }
@@ -424,14 +391,4 @@ func (d *Demo) booted(ctx context.Context, node string) error {
 		return fmt.Errorf("%w: %s does not become Ready again: %w", errCheck, node, err)
 	}
 	return nil
-}
-
-// wait returns false if ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -2,18 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster"
@@ -44,11 +42,11 @@ var apps = map[string]int{"db": dbPods, "queue": queuePods, "web": webPods, "age
 
 // World is all that the demo runs: a world with machines, and forcefence.
 type World struct {
-	*world.World        // its cluster is nil until it was started
-	out          string // folder for what the demo leaves behind
-	settings     string // of the configuration's provider
-	rule         string // the machine of its rule
-	watch        *Watch
+	*world.World               // its cluster is nil until it was started
+	out          string        // folder for what the demo leaves behind
+	settings     string        // of the configuration's provider
+	rule         string        // the machine of its rule
+	bin          string        // forcefence's program
 	fence        *cluster.Part // nil until it was started
 
 	mode string // in the configuration file
@@ -69,7 +67,7 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 	}
 	w := &World{out: out, mode: "observe"}
 	for _, old := range []string{
-		"cluster", "timeline.json", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password",
+		"cluster", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password",
 		"bmc-ca.pem"} {
 		if err := os.RemoveAll(w.file(old)); err != nil {
 			return nil, err
@@ -92,24 +90,12 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 		return err
 	}
 	if text, err := os.ReadFile(fencings); err == nil { // make demo runs where it is
-		if err := w.define(ctx, text); err != nil {
+		var o unstructured.Unstructured // it takes no kubectl, so that a first demo need not build that
+		if err := errors.Join(yaml.Unmarshal(text, &o), w.Create(ctx, &o)); err != nil {
 			return fmt.Errorf("creating %s: %w", fencings, err)
 		}
 	}
 	return w.WriteKubeconfig(w.file("kubeconfig"), "demo", "system:masters")
-}
-
-// define creates a definition. It takes no kubectl, so that a first demo need not build that.
-func (w *World) define(ctx context.Context, text []byte) error {
-	var o unstructured.Unstructured
-	if err := yaml.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	admin, err := client.New(w.RESTConfig(), client.Options{})
-	if err != nil {
-		return err
-	}
-	return admin.Create(ctx, &o)
 }
 
 // fencings is the definition of the objects that tell what became of each fence.
@@ -123,14 +109,8 @@ func (w *World) addNodes(ctx context.Context) error {
 	for i := range names {
 		names[i] = nodeName(i)
 	}
-	if err := w.AddHosts(ctx, names, func(_ int, o *cluster.NodeOptions) { o.StartDelay = podStart }); err != nil {
-		return err
-	}
-	w.watch = newWatch(w.Cluster)
-	return nil
+	return w.AddHosts(ctx, names, func(_ int, o *cluster.NodeOptions) { o.StartDelay = podStart })
 }
-
-func (w *World) machine(node string) world.Machine { return w.Host(node).Machine }
 
 // config is the configuration file as a user would write it.
 func (w *World) config() string {
@@ -165,11 +145,11 @@ func (w *World) setMode(mode string) error {
 
 // startForcefence starts the real program and returns once it leads.
 func (w *World) startForcefence(ctx context.Context, bin string) error {
-	bin, err := filepath.Abs(bin)
-	if err != nil {
+	var err error
+	if w.bin, err = filepath.Abs(bin); err != nil {
 		return err
 	}
-	if _, err := os.Stat(bin); err != nil {
+	if _, err := os.Stat(w.bin); err != nil {
 		return fmt.Errorf("finding the forcefence program (make build makes it): %w", err)
 	}
 	if err := kit.FreePorts(&w.page); err != nil {
@@ -185,7 +165,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if err != nil {
 		return err
 	}
-	w.fence = w.Forcefence(bin, w.out, w.file("kubeconfig"), ip)
+	w.fence = w.Forcefence(w.bin, w.out, w.file("kubeconfig"), ip)
 	return w.fence.Start(ctx)
 }
 
@@ -220,9 +200,6 @@ func (w *World) stop() {
 	if w.fence != nil {
 		w.fence.Stop()
 	}
-	if w.watch != nil {
-		w.watch.Stop()
-	}
 	w.Power.Close()
 	if w.Cluster != nil {
 		w.Cluster.Stop()
@@ -231,29 +208,12 @@ func (w *World) stop() {
 
 // createWorkloads creates the pods' owners.
 func (w *World) createWorkloads(ctx context.Context) error {
-	apps := w.Client().AppsV1()
-	_, err := w.Client().CoreV1().Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create namespace: %w", err)
-	}
 	db := cluster.Workload{Namespace: namespace, Name: "db", Replicas: dbPods, Volume: true}.StatefulSet()
 	db.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
-	queue := cluster.Workload{Namespace: namespace, Name: "queue", Replicas: queuePods}.StatefulSet()
-	for _, s := range []*appsv1.StatefulSet{db, queue} {
-		if _, err := apps.StatefulSets(namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("create StatefulSet: %w", err)
-		}
-	}
-	web := cluster.Workload{Namespace: namespace, Name: "web", Replicas: webPods}.Deployment()
-	if _, err := apps.Deployments(namespace).Create(ctx, web, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create Deployment: %w", err)
-	}
-	agent := cluster.Workload{Namespace: namespace, Name: "agent"}.DaemonSet()
-	if _, err := apps.DaemonSets(namespace).Create(ctx, agent, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create DaemonSet: %w", err)
-	}
-	return nil
+	return w.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, db,
+		cluster.Workload{Namespace: namespace, Name: "queue", Replicas: queuePods}.StatefulSet(),
+		cluster.Workload{Namespace: namespace, Name: "web", Replicas: webPods}.Deployment(),
+		cluster.Workload{Namespace: namespace, Name: "agent"}.DaemonSet())
 }
 
 // gather brings all movable pods to one node; create makes them, if there are none yet.
@@ -279,64 +239,4 @@ func (w *World) gather(ctx context.Context, node string, create func(context.Con
 		return fmt.Errorf("gathering pods on %s: %s: %w", node, last, err)
 	}
 	return nil
-}
-
-// victims are the pods of a node that are to be moved when it dies, with the attachments of their volumes.
-func (w *World) victims(ctx context.Context, node string) ([]Victim, error) {
-	attachments, err := w.Attachments(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pods, err := w.Client().CoreV1().Pods(namespace).
-		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
-	}
-	var out []Victim
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if world.IsControlledBy(p, "DaemonSet") {
-			continue
-		}
-		v := Victim{Name: p.Name, UID: p.UID}
-		for _, a := range attachments {
-			if a.Node == node && a.Pod == p.Name {
-				v.Attachments = append(v.Attachments, a.UID)
-			}
-		}
-		out = append(out, v)
-	}
-	return out, nil
-}
-
-// racks is the picture's content: power is the machines' own, pods are what really runs.
-func (w *World) racks(ctx context.Context, remarks map[string]string) ([]Rack, error) {
-	attachments, err := w.Attachments(ctx)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := w.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	var out []Rack
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		r := Rack{Node: n.Name, Power: w.machine(n.Name).State(), Ready: "NotReady", Mark: "-", Remark: remarks[n.Name]}
-		if isTrue(n, corev1.NodeReady) {
-			r.Ready = "Ready"
-		}
-		if marked(n) {
-			r.Mark = "yes"
-		}
-		r.Pods = len(w.Host(n.Name).Running())
-		for _, a := range attachments {
-			if a.Node == n.Name {
-				r.Volumes++
-			}
-		}
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b Rack) int { return strings.Compare(a.Node, b.Node) })
-	return out, nil
 }
