@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 // shop is what runs in the benches of recoveries.
@@ -23,52 +25,25 @@ func evict(ctx context.Context, r *runner) error {
 	if err := l.deploy(ctx, shop); err != nil {
 		return err
 	}
-	took := map[side][]outcome{}
+	took := map[side][]float64{}
 	for i, s := range turns(r.o.pairs) {
 		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
 		if err := l.Open(ctx, next); err != nil {
 			return err
 		}
-		if !wait(ctx, settle) {
+		if !cluster.Sleep(ctx, settle) {
 			return ctx.Err()
 		}
 		o, err := l.outage(ctx, victim, s)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		took[s] = append(took[s], o)
-		r.say("%2d %-5s last of %d pods gone after %.3f s, last volume asked back %+.3f s later; replacements run "+
-			"after %.3f to %.3f s; load %s", i+1, s, shop.pods(), o.gone, o.requested, o.ranFirst, o.ranLast, load1())
+		took[s] = append(took[s], o.gone)
+		r.say("%2d %-5s last of %d pods gone after %.3f s; load %s", i+1, s, shop.pods(), o.gone, load1())
 	}
-	for _, f := range []struct {
-		name         string
-		of           func(outcome) float64
-		limit, times float64 // seconds, times the floor; 0: none
-	}{
-		{name: "off_seen to last pod gone", of: func(o outcome) float64 { return o.gone }, times: 1.4},
-		{name: "last pod gone to last VolumeAttachment deletion request",
-			of: func(o outcome) float64 { return o.requested }, limit: 0.5},
-		{name: "off_seen to the first replacement running", of: func(o outcome) float64 { return o.ranFirst }},
-		{name: "off_seen to the last replacement running", of: func(o outcome) float64 { return o.ranLast }},
-		{name: "off_seen to the last volume detached", of: func(o outcome) float64 { return o.freed }},
-	} {
-		by := map[side][]float64{}
-		for s, outcomes := range took {
-			for _, o := range outcomes {
-				by[s] = append(by[s], f.of(o))
-			}
-		}
-		ours, floor := by[oursSide], by[floorSide]
-		seconds := figure(f.name, "s", ours).above(floor)
-		switch {
-		case f.times > 0:
-			r.add(seconds.atMost(f.times * median(floor)))
-			r.add(figure(f.name+", times the floor, pair by pair", "x", ratios(ours, floor)))
-		case f.limit > 0:
-			r.add(seconds.atMost(f.limit))
-		default:
-			r.add(seconds)
-		}
-	}
+	const name = "off_seen to last pod gone"
+	ours, floor := took[oursSide], took[floorSide]
+	r.add(figure(name, "s", ours).above(floor).atMost(1.4 * median(floor)))
+	r.add(figure(name+", times the floor, pair by pair", "x", ratios(ours, floor)))
 	return nil
 }

@@ -1,28 +1,21 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
-// Figure is one line of a file. Floor and Limit are nil where there is none, Holds where nothing is limited.
+// Figure is one line of the table. Floor and Limit are nil where there is none.
 type Figure struct {
-	Bench string   `json:"bench"`
-	Name  string   `json:"figure"`
-	Value float64  `json:"value"` // a median, where there are several
-	Unit  string   `json:"unit"`
-	Floor *float64 `json:"floor"`
-	Limit *float64 `json:"limit"`
-	Holds *bool    `json:"holds"`
-
-	Samples []float64 `json:"-"` // for the table: how many, and their extremes
+	Bench, Name  string
+	Value        float64 // a median, where there are several
+	Unit         string
+	Floor, Limit *float64
+	Samples      []float64
 }
 
 // figure is the median of samples. Values are kept to a thousandth: a clock here shows no more.
@@ -32,9 +25,8 @@ func figure(name, unit string, samples []float64) Figure {
 
 // atMost limits the figure from above.
 func (f Figure) atMost(limit float64) Figure {
-	holds := f.Value <= limit
 	limit = round(limit)
-	f.Limit, f.Holds = &limit, &holds
+	f.Limit = &limit
 	return f
 }
 
@@ -99,10 +91,10 @@ func table(figures []Figure) string {
 		if len(f.Samples) > 1 {
 			extremes = number(slices.Min(f.Samples)) + ".." + number(slices.Max(f.Samples))
 		}
-		if f.Holds != nil {
-			holds = "NO"
-			if *f.Holds {
-				holds = "yes"
+		if f.Limit != nil {
+			holds = "yes"
+			if f.Value > *f.Limit {
+				holds = "NO"
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n",
@@ -130,18 +122,4 @@ func number(v float64) string {
 		digits = 1
 	}
 	return strconv.FormatFloat(v, 'f', digits, 64)
-}
-
-// store writes a bench's figures, one JSON object a line.
-func store(file string, figures []Figure) error {
-	var out bytes.Buffer
-	for _, f := range figures {
-		if err := json.NewEncoder(&out).Encode(f); err != nil { // of one that has no value: NaN
-			return fmt.Errorf("store figure %s: %w", f.Name, err)
-		}
-	}
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("store figures: %w", err)
-	}
-	return nil
 }

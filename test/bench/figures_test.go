@@ -47,58 +47,18 @@ func TestRatiosAreOfPairs(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		f     Figure
-		holds bool
-	}{
-		{"at most, below", Figure{Value: 1}.atMost(2), true},
-		{"at most, equal", Figure{Value: 2}.atMost(2), true},
-		{"at most, above", Figure{Value: 2.001}.atMost(2), false},
-	} {
-		if got := *tt.f.Holds; got != tt.holds {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.holds)
-		}
-	}
-}
-
 func TestTable(t *testing.T) {
 	got := table([]Figure{
 		{Bench: "evict", Name: "x", Value: 1.5, Unit: "s", Samples: []float64{1, 1.5, 2}},
 		Figure{Bench: "fleet", Name: "VmRSS", Value: 123.456, Unit: "MB"}.atMost(80),
+		Figure{Bench: "fleet", Name: "CPU", Value: 2, Unit: "%"}.atMost(2),
 	})
 	want := `bench  figure  median  min..max  n  unit  floor  limit  holds
 evict  x       1.500   1..2      3  s     -      -      -
 fleet  VmRSS   123.5   -         1  MB    -      80     NO
+fleet  CPU     2       -         1  %     -      2      yes
 `
 	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestStore(t *testing.T) {
-	file, floor := filepath.Join(t.TempDir(), "a.jsonl"), 1.0
-	for _, figures := range [][]Figure{
-		{{Bench: "a", Name: "old", Value: 1, Unit: "s"}, {Bench: "a", Name: "old too", Value: 1, Unit: "s"}},
-		{Figure{Bench: "a", Name: "new", Value: 1.2, Unit: "s", Floor: &floor, Samples: []float64{1, 2}}.atMost(1.4),
-			{Bench: "a", Name: "rss", Value: 2, Unit: "MB"}},
-	} {
-		if err := store(file, figures); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := store(file, []Figure{figure("f", "s", nil)}); err == nil {
-		t.Error("got no error for a figure without samples")
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"bench":"a","figure":"new","value":1.2,"unit":"s","floor":1,"limit":1.4,"holds":true}
-{"bench":"a","figure":"rss","value":2,"unit":"MB","floor":null,"limit":null,"holds":null}
-`
-	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -3,19 +3,24 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/world"
 )
 
@@ -53,12 +58,12 @@ type lab struct {
 	o     labOptions
 	dir   string
 	floor kubernetes.Interface // of the bare loop: a connection of its own
-	watch *watch
-	wires *wires        // nil: the nodes' addresses lead nowhere
-	fence *cluster.Part // nil until it was started
-	names []string      // of the nodes
-	pods  int           // of all workloads
-	stops []func()      // in the order of what they stop
+	turn  atomic.Pointer[turn] // that what is seen goes to; nil between turns
+	wires *wires               // nil: the nodes' addresses lead nowhere
+	fence *cluster.Part        // nil until it was started
+	names []string             // of the nodes
+	pods  int                  // of all workloads
+	stops []func()             // in the order of what they stop
 }
 
 // newLab starts all of it. The caller ends it.
@@ -95,22 +100,13 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	}
 	l.stops = append(l.stops, power.Close)
 	l.World = world.New(c, power)
-	_, err = l.Client().CoreV1().Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("create namespace: %w", err)
+	if err := l.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return nil, err
 	}
 	if l.floor, err = l.client("bench-floor"); err != nil {
 		return nil, err
 	}
-	client, err := l.client("bench-watch")
-	if err != nil {
-		return nil, err
-	}
-	if l.watch, err = newWatch(ctx, client); err != nil {
-		return nil, err
-	}
-	l.stops = append(l.stops, l.watch.end)
+	l.Watch(l.see)
 	if err := l.addNodes(ctx); err != nil {
 		return nil, err
 	}
@@ -217,8 +213,38 @@ leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
 	if err := l.fence.Start(ctx); err != nil {
 		return err
 	}
-	l.watch.tail(l.fence.LogFile())
+	tailing, stop := context.WithCancel(context.Background())
+	var tail sync.WaitGroup
+	tail.Go(func() { kit.Tail(tailing, l.fence.LogFile(), 50*time.Millisecond, l.log) })
+	l.stops = append(l.stops, func() { stop(); tail.Wait() })
 	return nil
+}
+
+// see gives the turn under way what the cluster's watch brings, with the time at which it was seen.
+func (l *lab) see(o metav1.Object, deleted bool) {
+	t, now := l.turn.Load(), time.Now()
+	if t == nil {
+		return
+	}
+	switch o := o.(type) {
+	case *corev1.Pod:
+		t.pod(now, o, deleted)
+	case *corev1.Node:
+		t.node(now, o)
+	case *storagev1.VolumeAttachment:
+		t.attachment(o, deleted)
+	}
+}
+
+// log gives the turn under way a line of forcefence's JSON log, which carries its own time.
+func (l *lab) log(raw []byte) {
+	var s line
+	if json.Unmarshal(raw, &s) != nil {
+		return // a library's
+	}
+	if t := l.turn.Load(); t != nil {
+		t.log(s)
+	}
 }
 
 // load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment.
@@ -228,18 +254,12 @@ func (d load) pods() int { return d.volumes + d.plain + d.deployed }
 
 // deploy creates the owners, and returns once all pods run.
 func (l *lab) deploy(ctx context.Context, d load) error {
-	apps := l.Client().AppsV1()
-	for _, w := range []cluster.Workload{
-		{Namespace: namespace, Name: "db", Replicas: d.volumes, Volume: true},
-		{Namespace: namespace, Name: "queue", Replicas: d.plain},
-	} {
-		if _, err := apps.StatefulSets(namespace).Create(ctx, w.StatefulSet(), metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("create StatefulSet: %w", err)
-		}
-	}
-	web := cluster.Workload{Namespace: namespace, Name: "web", Replicas: d.deployed}.Deployment()
-	if _, err := apps.Deployments(namespace).Create(ctx, web, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create Deployment: %w", err)
+	err := l.Create(ctx,
+		cluster.Workload{Namespace: namespace, Name: "db", Replicas: d.volumes, Volume: true}.StatefulSet(),
+		cluster.Workload{Namespace: namespace, Name: "queue", Replicas: d.plain}.StatefulSet(),
+		cluster.Workload{Namespace: namespace, Name: "web", Replicas: d.deployed}.Deployment())
+	if err != nil {
+		return err
 	}
 	l.pods = d.pods()
 	return l.running(ctx)
@@ -283,7 +303,7 @@ func (l *lab) watched(ctx context.Context, victim string) (*turn, error) {
 		return nil, fmt.Errorf("listing volume attachments: %w", err)
 	}
 	t := newTurn(victim, pods.Items, vas.Items)
-	l.watch.follow(t)
+	l.turn.Store(t)
 	return t, nil
 }
 
@@ -311,7 +331,7 @@ func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err
 	if err != nil {
 		return o, err
 	}
-	defer l.watch.follow(nil)
+	defer l.turn.Store(nil)
 	if s == floorSide {
 		if err := l.fence.Pause(); err != nil {
 			return o, err
@@ -327,7 +347,7 @@ func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err
 	}
 	if s == floorSide {
 		// no later than forcefence could begin
-		if !wait(ctx, time.Until(stale)) {
+		if !cluster.Sleep(ctx, time.Until(stale)) {
 			return o, context.Cause(ctx)
 		}
 		t.note(&t.started, time.Now())
@@ -346,15 +366,8 @@ func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err
 	if err := l.running(ctx); err != nil {
 		return o, err
 	}
-	l.watch.follow(nil) // what was on the victim when it died is over
-	o = t.outcome(stale)
-	if err := l.boot(ctx, victim); err != nil {
-		return o, err
-	}
-	if l.r.o.logStages && s != floorSide {
-		l.r.say("stages: %s", t.stages())
-	}
-	return o, nil
+	l.turn.Store(nil) // what was on the victim when it died is over
+	return t.outcome(stale), l.boot(ctx, victim)
 }
 
 // boot gives a machine its power back, and returns once its node is Ready and without taints.
@@ -367,16 +380,4 @@ func (l *lab) boot(ctx context.Context, name string) error {
 		}
 		return true
 	})
-}
-
-// wait returns false if ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

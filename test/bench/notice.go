@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/hypervisor"
 )
 
@@ -151,7 +152,7 @@ func (l *lab) cuts(ctx context.Context, pods int, seen func(i int, o outcome) er
 				return err
 			}
 		}
-		if !wait(ctx, settle+time.Duration(i)*l.lease()/4/time.Duration(l.r.o.pairs)) {
+		if !cluster.Sleep(ctx, settle+time.Duration(i)*l.lease()/4/time.Duration(l.r.o.pairs)) {
 			return ctx.Err()
 		}
 		o, err := l.outage(ctx, victim, oursSide)

@@ -60,7 +60,7 @@ func (r *runner) outOfService(ctx context.Context, p peer) error {
 		// The tick counts from the controller-manager's start, about a second after ours: the sweep does not need it
 		// exactly.
 		next := (offset - nodeGrace - time.Since(begun)) % podgcTick
-		if !wait(ctx, next+podgcTick) {
+		if !cluster.Sleep(ctx, next+podgcTick) {
 			return ctx.Err()
 		}
 		o, err := l.leave(ctx, victim, true, peerLimit, p.after)
@@ -103,7 +103,7 @@ func (l *lab) leave(ctx context.Context, victim string, outOfService bool, limit
 	if err != nil {
 		return o, err
 	}
-	defer l.watch.follow(nil)
+	defer l.turn.Store(nil)
 	if err := l.cut(t); err != nil {
 		return o, err
 	}
@@ -124,10 +124,10 @@ func (l *lab) leave(ctx context.Context, victim string, outOfService bool, limit
 	case err != nil && outOfService:
 		return o, fmt.Errorf("out-of-service on %s: %d StatefulSet pods run after %s", victim,
 			t.outcome(time.Time{}).running, limit)
-	case err == nil && !wait(ctx, after):
+	case err == nil && !cluster.Sleep(ctx, after):
 		return o, ctx.Err()
 	}
-	l.watch.follow(nil)
+	l.turn.Store(nil)
 	o = t.outcome(time.Time{})
 	if !outOfService {
 		return o, nil // the last turn: the node stays off

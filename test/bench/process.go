@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/forcefence/forcefence/test/cluster"
 )
 
 // usage is what a process has taken so far.
@@ -42,7 +44,7 @@ func sampleMemory(ctx context.Context, pid int, long time.Duration) (rss []float
 			return nil, err
 		}
 		rss = append(rss, u.rss)
-		if !wait(ctx, time.Second) {
+		if !cluster.Sleep(ctx, time.Second) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,10 +25,7 @@ type turn struct {
 	started  time.Time              // floor: when the loop began; else zero
 	old      map[types.UID]bool     // the pods that were on the victim -> gone
 	lastGone time.Time              //
-	vas      map[types.UID]bool     // their VolumeAttachments -> deletion requested
-	lastVA   time.Time              // when the last was requested
-	detached map[types.UID]bool     //
-	lastFree time.Time              // when the last volume was detached
+	vas      map[types.UID]bool     // their VolumeAttachments -> gone
 	answer   time.Time              // first Off in forcefence's log
 	proof    time.Time              // when the first Off of the node's record was asked for
 	notReady time.Time              //
@@ -40,14 +35,21 @@ type turn struct {
 	backAt   time.Time              // when all did for the first time
 	ran      map[types.UID]bool     // replacements that ran
 	killed   map[types.UID]struct{} // of those, the ones that anything ended
-	ranFirst time.Time              // when the first replacement ran
-	ranLast  time.Time              // when as many ran as there were pods
-	lines    []line
+	notedBy  string                 // what first made forcefence suspect the victim, by its log
+}
+
+// line is what is read of a line of forcefence's JSON log.
+type line struct {
+	Time  time.Time `json:"time"`
+	Msg   string    `json:"msg"`
+	Node  string    `json:"node"`
+	State string    `json:"state"`
+	By    string    `json:"by"`
 }
 
 func newTurn(victim string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
 	t := &turn{
-		victim: victim, old: map[types.UID]bool{}, vas: map[types.UID]bool{}, detached: map[types.UID]bool{},
+		victim: victim, old: map[types.UID]bool{}, vas: map[types.UID]bool{},
 		back: map[string]types.UID{}, ran: map[types.UID]bool{}, killed: map[types.UID]struct{}{},
 	}
 	for i := range pods {
@@ -91,14 +93,9 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 	if t.ran[p.UID] && ends {
 		t.killed[p.UID] = struct{}{}
 	}
-	ready := !ends && podReady(p)
-	if ready && !t.ran[p.UID] {
-		if t.ran[p.UID] = true; len(t.ran) == 1 {
-			t.ranFirst = now
-		}
-		if len(t.ran) == len(t.old) {
-			t.ranLast = now
-		}
+	ready := !ends && cluster.IsPodReady(p)
+	if ready {
+		t.ran[p.UID] = true
 	}
 	if !world.IsControlledBy(p, "StatefulSet") {
 		return
@@ -114,18 +111,11 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 	}
 }
 
-func (t *turn) attachment(now time.Time, va *storagev1.VolumeAttachment, deleted bool) {
+func (t *turn) attachment(va *storagev1.VolumeAttachment, deleted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	requested, is := t.vas[va.UID]
-	if !is || t.zero.IsZero() {
-		return
-	}
-	if !requested && (deleted || va.DeletionTimestamp != nil) {
-		t.vas[va.UID], t.lastVA = true, now
-	}
-	if deleted {
-		t.detached[va.UID], t.lastFree = true, now
+	if _, is := t.vas[va.UID]; is && deleted {
+		t.vas[va.UID] = true
 	}
 }
 
@@ -159,9 +149,11 @@ func (t *turn) log(l line) {
 	if t.victim != l.Node || t.zero.IsZero() || l.Time.Before(t.zero) {
 		return
 	}
-	t.lines = append(t.lines, l)
-	if l.Msg == "Machine answered" && l.State == "Off" && t.answer.IsZero() {
+	switch {
+	case l.Msg == "Machine answered" && l.State == "Off" && t.answer.IsZero():
 		t.answer = l.Time
+	case l.Msg == "Noticed that a machine is off" && t.notedBy == "":
+		t.notedBy = l.By
 	}
 }
 
@@ -188,17 +180,19 @@ func (t *turn) begun() time.Time {
 func (t *turn) missing(mark bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := 0
-	for _, gone := range t.old {
-		if !gone {
-			left++
+	left := func(of map[types.UID]bool) (n int) {
+		for _, gone := range of {
+			if !gone {
+				n++
+			}
 		}
+		return n
 	}
 	switch {
-	case left > 0:
-		return fmt.Sprintf("%d of %d pods are not gone", left, len(t.old))
-	case len(t.detached) < len(t.vas):
-		return fmt.Sprintf("%d of %d volumes are not detached", len(t.vas)-len(t.detached), len(t.vas))
+	case left(t.old) > 0:
+		return fmt.Sprintf("%d of %d pods are not gone", left(t.old), len(t.old))
+	case left(t.vas) > 0:
+		return fmt.Sprintf("%d of %d volumes are not detached", left(t.vas), len(t.vas))
 	case mark && (t.marked || !t.unmarked):
 		return "it was not fenced to its end"
 	}
@@ -217,13 +211,7 @@ type outcome struct {
 	cutToBack, notReadyToBack float64
 	running                   int
 
-	// from the beginning of the eviction until the last pod was gone, the first replacement ran, as many ran as there
-	// were pods, and the last volume was detached
-	gone, ranFirst, ranLast, freed float64
-
-	// from the last pod gone until the last deletion of a VolumeAttachment was requested: below zero where that came
-	// first
-	requested float64
+	gone float64 // from the beginning of the eviction until the last pod was gone
 
 	deaths int // replacements that ran and that anything ended
 }
@@ -236,20 +224,12 @@ func (t *turn) outcome(stale time.Time) outcome {
 	if sign.IsZero() || !t.notReady.IsZero() && t.notReady.Before(sign) {
 		sign = t.notReady
 	}
-	o := outcome{
-		cutToOff: t.offSeen().Sub(t.zero).Seconds(), signToOff: t.offSeen().Sub(sign).Seconds(),
+	return outcome{
+		noticedBy: t.notedBy, cutToOff: t.offSeen().Sub(t.zero).Seconds(), signToOff: t.offSeen().Sub(sign).Seconds(),
 		cutToBack: t.backAt.Sub(t.zero).Seconds(), notReadyToBack: t.backAt.Sub(t.notReady).Seconds(),
 		running: len(t.back),
-		gone:    t.lastGone.Sub(begun).Seconds(), ranFirst: t.ranFirst.Sub(begun).Seconds(),
-		ranLast: t.ranLast.Sub(begun).Seconds(), freed: t.lastFree.Sub(begun).Seconds(),
-		requested: t.lastVA.Sub(t.lastGone).Seconds(), deaths: len(t.killed),
+		gone:    t.lastGone.Sub(begun).Seconds(), deaths: len(t.killed),
 	}
-	for _, l := range t.lines {
-		if l.Msg == "Noticed that a machine is off" && o.noticedBy == "" {
-			o.noticedBy = l.By
-		}
-	}
-	return o
 }
 
 // isBack reports whether every StatefulSet pod ran again at some moment.
@@ -257,30 +237,4 @@ func (t *turn) isBack() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.backAt.IsZero()
-}
-
-// stages are forcefence's log, in milliseconds from the first Off.
-func (t *turn) stages() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	from := t.begun()
-	lines := slices.SortedFunc(slices.Values(t.lines), func(a, b line) int { return a.Time.Compare(b.Time) })
-	var parts []string
-	for _, l := range lines {
-		what := l.Msg
-		if l.Msg == "Decided" {
-			what = l.Why
-		}
-		if l.Pods > 0 {
-			what += fmt.Sprintf("(%d)", l.Pods)
-		}
-		parts = append(parts, fmt.Sprintf("%+d %s", l.Time.Sub(from).Milliseconds(), what))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

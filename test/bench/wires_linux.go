@@ -156,26 +156,19 @@ func (w *wires) accept() {
 	}
 }
 
-// power takes machines' addresses, all at about the same time, or gives them back. A kernel that boots knows of no
-// connection from before.
-func (w *wires) power(on bool, machines ...string) error {
+// power takes a machine's address, or gives it back. A kernel that boots knows of no connection from before.
+func (w *wires) power(on bool, machine string) error {
 	verb := "add"
-	if on {
-		verb = "del"
-	}
-	var lines []string
 	var before []net.Conn
 	w.mu.Lock()
-	for _, m := range machines {
-		lines = append(lines, fmt.Sprintf("route %s blackhole %s/32 table local", verb, w.address[m]))
-		if on {
-			before = append(before, w.conns[m]...)
-			delete(w.conns, m)
-		}
+	address := w.address[machine]
+	if on {
+		verb, before = "del", w.conns[machine]
+		delete(w.conns, machine)
 	}
 	w.mu.Unlock()
 	hangUp(before)
-	return w.inside(lines...)
+	return w.inside(fmt.Sprintf("route %s blackhole %s/32 table local", verb, address))
 }
 
 // hangUp ends connections without waiting for who has gone.

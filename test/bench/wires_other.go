@@ -16,6 +16,6 @@ var errNoWires = errors.New("machines with addresses that fall silent need Linux
 func newWires() (*wires, error) { return nil, errNoWires }
 
 func (*wires) add(string) (string, error)                          { return "", errNoWires }
-func (*wires) power(bool, ...string) error                         { return errNoWires }
+func (*wires) power(bool, string) error                            { return errNoWires }
 func (*wires) open(context.Context, []string, time.Duration) error { return errNoWires }
 func (*wires) close()                                              {}
