@@ -572,3 +572,13 @@ func (b *boot) admit(w *worker) (bool, admit.Reason) {
 		Unaffected: node.Detaching && taint.FreeOf(claims, sure, held),
 	})
 }
+
+// requestTimeout ends requests to an API server that is paused.
+const requestTimeout = 10 * time.Second
+
+// final reports whether asking again cannot help.
+func final(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}

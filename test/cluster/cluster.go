@@ -420,9 +420,6 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Etcd is the store's process.
-func (c *Cluster) Etcd() *Part { return c.parts[0] }
-
 // APIServer is the API server's process: stop it, or pause it, for "the API server goes away". It comes back under the
 // same URL.
 func (c *Cluster) APIServer() *Part { return c.parts[1] }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -188,8 +187,6 @@ type hub struct {
 	claims      *mirror[*corev1.PersistentVolumeClaim]
 	volumes     *mirror[*corev1.PersistentVolume]
 	attachments *mirror[*storagev1.VolumeAttachment]
-	leases      *mirror[*coordinationv1.Lease]
-	events      *mirror[*corev1.Event]
 }
 
 func newHub(k kubernetes.Interface) *hub {
@@ -199,8 +196,6 @@ func newHub(k kubernetes.Interface) *hub {
 		claims:      newMirror[*corev1.PersistentVolumeClaim](core, "persistentvolumeclaims"),
 		volumes:     newMirror[*corev1.PersistentVolume](core, "persistentvolumes"),
 		attachments: newMirror[*storagev1.VolumeAttachment](storage, "volumeattachments"),
-		leases:      newMirror[*coordinationv1.Lease](k.CoordinationV1().RESTClient(), "leases"),
-		events:      newMirror[*corev1.Event](core, "events"),
 	}
 }
 
@@ -214,7 +209,7 @@ type follower interface {
 }
 
 func (h *hub) all() []follower {
-	return []follower{h.pods, h.nodes, h.claims, h.volumes, h.attachments, h.leases, h.events}
+	return []follower{h.pods, h.nodes, h.claims, h.volumes, h.attachments}
 }
 
 // start follows everything and returns once each type was listed.
@@ -232,8 +227,8 @@ func (h *hub) start(ctx, run context.Context, wg *sync.WaitGroup) error {
 	return nil
 }
 
-// Watch has see called with every pod, Node, claim, volume, VolumeAttachment, Lease and Event that there is, and with
-// each that changes from then on, until stop. Calls for one type come in order. While the API server is away, several
+// Watch has see called with every pod, Node, claim, volume and VolumeAttachment that there is, and with each that
+// changes from then on, until stop. Calls for one type come in order. While the API server is away, several
 // changes may become one: see Relists. see must return soon: the simulated kubelets wait for it. It must not change
 // what it gets, nor call stop.
 func (c *Cluster) Watch(see func(obj metav1.Object, deleted bool)) (stop func()) {

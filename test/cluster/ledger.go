@@ -121,18 +121,6 @@ func (l *Ledger) running(node string) []Run {
 	return out
 }
 
-// Attached are the nodes that a volume is attached to, in the attacher's eyes.
-func (l *Ledger) Attached(handle string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []string
-	for node := range l.attached[handle] {
-		out = append(out, node)
-	}
-	slices.Sort(out)
-	return out
-}
-
 // CutSpans returns the spans that have ended or begun since the last call. Those that are open come again with the
 // next.
 func (l *Ledger) CutSpans() []Span {
