@@ -52,9 +52,6 @@ func (s *state) node(name string) *corev1.Node                      { return fin
 func (s *state) lease(name string) *coordinationv1.Lease            { return find(s.leases, name) }
 func (s *state) pod(name string) *corev1.Pod                        { return find(s.pods, name) }
 func (s *state) attachment(name string) *storagev1.VolumeAttachment { return find(s.attachments, name) }
-func (s *state) attachmentsOf(node string) []*storagev1.VolumeAttachment {
-	return attachmentsOf(s.attachments, node)
-}
 
 func (s *state) podsOn(node string) []*corev1.Pod {
 	var out []*corev1.Pod
@@ -66,9 +63,9 @@ func (s *state) podsOn(node string) []*corev1.Pod {
 	return out
 }
 
-func attachmentsOf(all []*storagev1.VolumeAttachment, node string) []*storagev1.VolumeAttachment {
+func (s *state) attachmentsOf(node string) []*storagev1.VolumeAttachment {
 	var out []*storagev1.VolumeAttachment
-	for _, a := range all {
+	for _, a := range s.attachments {
 		if a.Spec.NodeName == node {
 			out = append(out, a)
 		}

@@ -23,6 +23,7 @@
 package sim
 
 import (
+	"container/heap"
 	"fmt"
 	"hash"
 	"strings"
@@ -240,7 +241,7 @@ func (w *World) play() {
 // until runs events up to t.
 func (w *World) until(t time.Time) {
 	for len(w.queue) > 0 && !w.queue[0].at.After(t) {
-		e := w.queue.pop()
+		e := heap.Pop(&w.queue).(event)
 		w.now = e.at
 		w.events++
 		if w.events > maxEvents {
@@ -289,7 +290,7 @@ func (w *World) unrest() string {
 // after runs do once d has passed.
 func (w *World) after(d time.Duration, do func()) {
 	w.made++
-	w.queue.push(event{at: w.now.Add(max(d, 0)), seq: w.made, do: do})
+	heap.Push(&w.queue, event{at: w.now.Add(max(d, 0)), seq: w.made, do: do})
 }
 
 // id makes a name that no other thing has.
@@ -357,48 +358,24 @@ type event struct {
 	do  func()
 }
 
-// queue is a binary heap of events.
+// queue is a heap of events.
 type queue []event
 
-func (q queue) less(i, j int) bool {
+func (q queue) Len() int      { return len(q) }
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(e any)   { *q = append(*q, e.(event)) }
+
+func (q queue) Less(i, j int) bool {
 	if c := q[i].at.Compare(q[j].at); c != 0 {
 		return c < 0
 	}
 	return q[i].seq < q[j].seq
 }
 
-func (q *queue) push(e event) {
-	*q = append(*q, e)
-	h := *q
-	for i := len(h) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !h.less(i, up) {
-			break
-		}
-		h[i], h[up] = h[up], h[i]
-		i = up
-	}
-}
-
-func (q *queue) pop() event {
-	h := *q
-	top, last := h[0], len(h)-1
-	h[0], h[last] = h[last], event{}
-	h = h[:last]
-	for i := 0; ; {
-		down := 2*i + 1
-		if down >= last {
-			break
-		}
-		if down+1 < last && h.less(down+1, down) {
-			down++
-		}
-		if !h.less(down, i) {
-			break
-		}
-		h[i], h[down] = h[down], h[i]
-		i = down
-	}
-	*q = h
-	return top
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = event{}
+	*q = (*q)[:last]
+	return e
 }
