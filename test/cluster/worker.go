@@ -135,7 +135,21 @@ func (w *worker) untolerated(pod *corev1.Pod) *corev1.Taint {
 }
 
 // await returns true once cond, called with b.mu held, says so; false if the pod is to end or the power is gone.
-func (w *worker) await(cond func() bool) bool {
+func (w *worker) await(cond func() bool) bool { return w.awaitFor(0, cond) }
+
+// sleep returns false early if the pod is to end or the power is gone.
+func (w *worker) sleep(d time.Duration) bool {
+	return w.awaitFor(max(d, time.Nanosecond), func() bool { return false })
+}
+
+// awaitFor is await that returns true after d as well; 0 is for ever.
+func (w *worker) awaitFor(d time.Duration, cond func() bool) bool {
+	var over <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		over = t.C
+	}
 	for {
 		w.b.mu.Lock()
 		ok, end, changed := cond(), w.ending(), w.b.changed
@@ -149,6 +163,8 @@ func (w *worker) await(cond func() bool) bool {
 		select {
 		case <-w.b.ctx.Done():
 			return false
+		case <-over:
+			return true
 		case <-changed:
 		case <-w.kick:
 		}
@@ -257,35 +273,8 @@ func (w *worker) sandbox() bool {
 				fmt.Sprintf("Failed to create pod sandbox: held on node %s: %s", w.b.n.Name(), why))
 		}
 		base := w.b.n.opts.SandboxRetry
-		if !w.sleepUntil(base+time.Duration(rand.Int64N(int64(base)/2+1)), func() bool { return w.pokes != pokes }) {
+		if !w.awaitFor(base+time.Duration(rand.Int64N(int64(base)/2+1)), func() bool { return w.pokes != pokes }) {
 			return false
-		}
-	}
-}
-
-// sleep returns false early if the pod is to end or the power is gone.
-func (w *worker) sleep(d time.Duration) bool { return w.sleepUntil(d, func() bool { return false }) }
-
-// sleepUntil returns true early once cond, called with b.mu held, says so.
-func (w *worker) sleepUntil(d time.Duration, cond func() bool) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	for {
-		w.b.mu.Lock()
-		ok, end := cond(), w.ending()
-		w.b.mu.Unlock()
-		switch {
-		case end || w.b.ctx.Err() != nil:
-			return false
-		case ok:
-			return true
-		}
-		select {
-		case <-w.b.ctx.Done():
-			return false
-		case <-t.C:
-			return true
-		case <-w.kick:
 		}
 	}
 }
