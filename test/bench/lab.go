@@ -103,8 +103,11 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 	if err := l.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return nil, err
 	}
-	if l.floor, err = l.client("bench-floor"); err != nil {
-		return nil, err
+	cfg := l.RESTConfigFor("bench-floor", "system:masters")
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if l.floor, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	l.Watch(l.see)
 	if err := l.addNodes(ctx); err != nil {
@@ -114,18 +117,6 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 		return l, nil
 	}
 	return l, l.startForcefence(ctx)
-}
-
-// client is an administrator's of that name, with a connection of its own, without limits, in protobuf.
-func (l *lab) client(user string) (kubernetes.Interface, error) {
-	cfg := l.RESTConfigFor(user, "system:masters")
-	cfg.ContentType = "application/vnd.kubernetes.protobuf"
-	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return client, nil
 }
 
 // lease is how long the nodes' Leases last.
@@ -169,13 +160,25 @@ func (l *lab) addNodes(ctx context.Context) error {
 	return l.AddHosts(ctx, l.names, func(i int, o *cluster.NodeOptions) { o.Address = addresses[i] })
 }
 
-// devicesConfig returns the keys providers and nodes of the configuration file, and writes what they name.
-func devicesConfig(p world.Power, dir string, events bool, poll time.Duration) (string, error) {
-	settings, machine, err := p.Prepare(dir)
-	if events {
+// startForcefence starts the real program and returns once it leads. Its configuration is a user's, except for the
+// leader's Lease: it is long, so that forcefence may be frozen while the floor is measured.
+func (l *lab) startForcefence(ctx context.Context) error {
+	settings, machine, err := l.Power.Prepare(l.dir)
+	if err != nil {
+		return err
+	}
+	if l.o.events {
 		settings = strings.TrimSuffix(settings, "}") + ", events: sse}"
 	}
-	return fmt.Sprintf(`providers:
+	lines := ""
+	if l.wires == nil {
+		lines = "lines: {port: 0}\n"
+	}
+	config := fmt.Sprintf(`mode: observe
+detachTimeout: 5m
+listen: {metrics: ""}
+leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
+providers:
 - name: racks
   timeout: 2s
   poll: %s
@@ -184,24 +187,7 @@ nodes:
 - name: workers
   provider: racks
   machine: %s
-`, poll, settings, machine), err
-}
-
-// startForcefence starts the real program and returns once it leads. Its configuration is a user's, except for the
-// leader's Lease: it is long, so that forcefence may be frozen while the floor is measured.
-func (l *lab) startForcefence(ctx context.Context) error {
-	devices, err := devicesConfig(l.Power, l.dir, l.o.events, l.o.poll)
-	if err != nil {
-		return err
-	}
-	if l.wires == nil {
-		devices += "lines: {port: 0}\n"
-	}
-	config := `mode: observe
-detachTimeout: 5m
-listen: {metrics: ""}
-leaderElection: {leaseDuration: 300s, renewDeadline: 280s, retryPeriod: 2s}
-` + devices
+%s`, l.o.poll, settings, machine, lines)
 	if err := os.WriteFile(l.file("config.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}

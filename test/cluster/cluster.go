@@ -146,8 +146,8 @@ func start(ctx context.Context, opts Options, bin string) (_ *Cluster, err error
 	if err := c.certificates(); err != nil {
 		return nil, fmt.Errorf("making certificates: %w", err)
 	}
-	if c.clients, err = c.clientset(); err != nil {
-		return nil, err
+	if c.clients, err = kubernetes.NewForConfig(protobuf(c.RESTConfig())); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	etcd, api, kcm, sched := c.etcd(), c.apiServer(), c.controllerManager(), c.scheduler()
 	c.parts = []*Part{etcd, api, kcm, sched}
@@ -201,14 +201,6 @@ func (c *Cluster) certificates() (err error) {
 		}
 	}
 	return c.pki.serviceAccountKey()
-}
-
-func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
-	clients, err := kubernetes.NewForConfig(protobuf(c.RESTConfig()))
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return clients, nil
 }
 
 func (c *Cluster) part(name string, ready func(context.Context) error, args []string, extra ...string) *Part {
