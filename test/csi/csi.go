@@ -1,140 +1,154 @@
 //go:build unix
 
 // Package csi runs a CSI driver with a real attach for the end-to-end tests: our driver (test/csi/driver, whose comment
-// says how it models a SAN) under the real kubernetes-csi/external-attacher, which test/csi/attacher/go.mod pins. The
-// driver's node half runs on the nodes, as DaemonSet describes.
+// says how it models a SAN) under the real kubernetes-csi/external-attacher. The driver's node half runs on the nodes,
+// as a DaemonSet.
 //
-//	d, err := csi.Start(ctx, csi.Options{Cluster: c, Store: dir})
-//	defer d.Stop()
-//	pv, err := csi.NewVolume(ctx, d.Store(), c.Client(), "data-0", 16<<20)
+//	d := csi.ForTest(t, c, dir)
+//	d.NewVolume(t, "data-0")
 //	d.Violations() // empty, or what a SAN would have suffered
 package csi
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
 	"github.com/forcefence/forcefence/test/csi/store"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
-	module      = "github.com/forcefence/forcefence"
-	attacherPkg = "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"
-	attacher    = "csi-attacher"
+	// Name is the driver's.
+	Name = store.Driver
+	// StorageClass is the class of the volumes. Nothing provisions it: a claim binds to a volume that exists.
+	StorageClass = "loop"
+	// Image is the name of the node half's image, in which Program is /bin/driver.
+	Image = "forcefence.test/csi:1"
+
+	attacherUser = "forcefence-test-csi-attacher"
 )
 
-// Options of Start. Cluster and Store are needed.
-type Options struct {
-	Cluster  *cluster.Cluster
-	Store    string       // folder of the backing store, which every node must see under the same path
-	Binaries string       // folder of the programs that Build made; "": Build
-	Logger   *slog.Logger // nil: none
-}
+// manifests make the driver known, let the attacher do its work (the rules are those of its v4 manifests, without
+// leases), and run the node half. That has the node's /dev, since loop devices appear at any time, and mounts into the
+// kubelet's folder with propagation to the node. It never speaks to the API server, and starts without the hook.
+const manifests = `apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: ` + Name + `}
+spec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: None}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: ` + StorageClass + `}
+provisioner: kubernetes.io/no-provisioner
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: ` + attacherUser + `}
+rules:
+- {apiGroups: [""], resources: [persistentvolumes], verbs: [get, list, watch, patch]}
+- {apiGroups: [storage.k8s.io], resources: [csinodes], verbs: [get, list, watch]}
+- {apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch]}
+- {apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: ` + attacherUser + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ` + attacherUser + `}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: ` + attacherUser + `}]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: csi-loop-node, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: csi-loop-node}}
+  template:
+    metadata: {labels: {app: csi-loop-node}, annotations: {forcefence.io/tolerate-missing: "true"}}
+    spec:
+      hostNetwork: true
+      automountServiceAccountToken: false
+      priorityClassName: system-node-critical
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: driver
+        image: ` + Image + `
+        imagePullPolicy: Never
+        securityContext: {privileged: true}
+        command: [/bin/driver, node, --endpoint, "unix:///var/lib/kubelet/plugins/` + Name + `/csi.sock",
+          --store, %[1]q, --node, $(NODE)]
+        env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+        volumeMounts:
+        - {name: kubelet, mountPath: /var/lib/kubelet, mountPropagation: Bidirectional}
+        - {name: store, mountPath: %[1]q}
+        - {name: dev, mountPath: /dev}
+      volumes:
+      - {name: kubelet, hostPath: {path: /var/lib/kubelet, type: Directory}}
+      - {name: store, hostPath: {path: %[1]q, type: Directory}}
+      - {name: dev, hostPath: {path: /dev, type: Directory}}
+`
 
 // Driver is the running controller half with its attacher.
 type Driver struct {
-	store      *store.Store
-	dir        string
-	controller *cluster.Part
-	attacher   *cluster.Part
+	Program string // static: it goes into the node half's image as it is
+
+	cluster  *cluster.Cluster
+	store    *store.Store
+	attacher *cluster.Part
 }
 
-// Start registers the driver and its class with the cluster, and starts the controller half and the attacher. ctx
-// bounds the start only. Both processes die with this one, and are started again when they end by themselves.
-func Start(ctx context.Context, o Options) (_ *Driver, err error) {
-	if o.Binaries == "" {
-		if o.Binaries, err = Build(ctx); err != nil {
-			return nil, err
-		}
+// ForTest installs the driver in the cluster, and starts the controller half and the attacher, which end with the test.
+// Both are started again when they end by themselves. The backing store is a folder that every node must see under the
+// same path; it stays.
+func ForTest(t testing.TB, c *cluster.Cluster, folder string) *Driver {
+	t.Helper()
+	d := &Driver{Program: kit.BuildProgram(t, "test/csi/driver"), cluster: c}
+	programs, err := binaries.Build(t.Context(), binaries.Options{Names: []string{binaries.CSIAttacher}})
+	kit.Must(t, err)
+	d.store, err = store.Open(folder)
+	kit.Must(t, err)
+	dir, err := os.MkdirTemp("", "csi-") // a socket's path has room for 107 bytes
+	kit.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // logs and a socket in a temporary folder
+	file := func(name string) string { return filepath.Join(dir, name) }
+	kit.Must(t, os.WriteFile(file("objects.yaml"), fmt.Appendf(nil, manifests, d.store.Dir()), 0o600))
+	if out, err := c.Kubectl(t.Context(), "apply", "-f", file("objects.yaml")); err != nil {
+		t.Fatalf("installing the CSI driver: %v: %s", err, out)
 	}
-	d := &Driver{}
-	if d.store, err = store.Open(o.Store); err != nil {
-		return nil, err
-	}
-	if err := register(ctx, o.Cluster.Client()); err != nil {
-		return nil, err
-	}
-	if d.dir, err = os.MkdirTemp("", "csi-"); err != nil { // a socket's path has room for 107 bytes
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			d.Stop()
-		}
-	}()
-	kubeconfig := filepath.Join(d.dir, "kubeconfig")
-	if err := o.Cluster.WriteKubeconfig(kubeconfig, attacherUser); err != nil {
-		return nil, err
-	}
-	socket := filepath.Join(d.dir, "csi.sock")
-	d.controller = cluster.NewPart("csi-controller", filepath.Join(o.Binaries, "driver"), []string{
-		"controller", "--endpoint", "unix://" + socket, "--store", d.store.Dir(),
-	}, filepath.Join(d.dir, "controller.log"), func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	kit.Must(t, c.WriteKubeconfig(file("kubeconfig"), attacherUser))
+	controller := cluster.NewPart("csi-controller", d.Program, []string{
+		"controller", "--endpoint", "unix://" + file("csi.sock"), "--store", d.store.Dir(),
+	}, file("controller.log"), func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", file("csi.sock"))
 		if err != nil {
 			return err
 		}
 		return conn.Close()
-	}, o.Logger)
-	if err := d.controller.Start(ctx); err != nil {
-		return nil, err
-	}
-	// The attacher asks the driver for its name and abilities before anything else: the log has these calls once it
-	// works.
-	calls := func(method string) (n int) {
-		log, _ := d.store.Log()
-		for _, e := range log {
-			if e.Kind == store.Call && strings.HasSuffix(e.Method, method) {
-				n++
-			}
-		}
-		return n
-	}
-	const last = "/ControllerGetCapabilities"
-	before := calls(last)
-	d.attacher = cluster.NewPart(attacher, filepath.Join(o.Binaries, attacher), []string{
-		"--kubeconfig=" + kubeconfig, "--csi-address=" + socket, "--kube-api-qps=1000", "--kube-api-burst=1000",
-		"--retry-interval-start=100ms", "--retry-interval-max=2s", "--v=4",
-	}, filepath.Join(d.dir, "attacher.log"), func(context.Context) error {
-		if calls(last) == before {
-			return errors.New("it has not asked the driver for its abilities")
-		}
-		return nil
-	}, o.Logger)
-	return d, d.attacher.Start(ctx)
-}
-
-// Stop ends both processes and waits for them. The store stays. It may be repeated.
-func (d *Driver) Stop() {
-	for _, p := range []*cluster.Part{d.attacher, d.controller} {
-		if p != nil {
-			p.Stop()
-		}
-	}
-	_ = os.RemoveAll(d.dir) // logs and a socket in a temporary folder
+	}, nil)
+	t.Cleanup(controller.Stop)
+	kit.Must(t, controller.Start(t.Context()))
+	d.attacher = cluster.NewPart(binaries.CSIAttacher, filepath.Join(programs, binaries.CSIAttacher), []string{
+		"--kubeconfig=" + file("kubeconfig"), "--csi-address=" + file("csi.sock"), "--kube-api-qps=1000",
+		"--kube-api-burst=1000", "--retry-interval-start=100ms", "--retry-interval-max=2s", "--v=4",
+	}, file("attacher.log"), nil, nil)
+	t.Cleanup(d.attacher.Stop)
+	kit.Must(t, d.attacher.Launch())
+	return d
 }
 
 // Store is the backing store.
 func (d *Driver) Store() *store.Store { return d.store }
 
-// Controller is the controller half's process: kill it, pause it.
-func (d *Driver) Controller() *cluster.Part { return d.controller }
-
 // Attacher is the external-attacher's process.
 func (d *Driver) Attacher() *cluster.Part { return d.attacher }
-
-// Log is everything that happened to the volumes so far.
-func (d *Driver) Log() ([]store.Event, error) { return d.store.Log() }
 
 // Violations are those of the log; a log that cannot be read is one.
 func (d *Driver) Violations() []string {
@@ -152,46 +166,22 @@ func (d *Driver) PowerCut(node, boot string) error {
 	return d.store.Append(store.Event{Kind: store.Off, Node: node, Boot: boot})
 }
 
-// Build returns a folder of the user's cache with the driver (static: it goes into the node half's image as it is) and
-// the attacher. The go command knows what is up to date; with an empty cache the attacher alone takes it some 280 s of
-// processor time.
-func Build(ctx context.Context) (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..")
-	if !ok || !filepath.IsAbs(file) { // built with -trimpath
-		out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-		if err != nil {
-			return "", fmt.Errorf("asking go for the current module: %w", err)
-		}
-		root = filepath.Dir(string(bytes.TrimSpace(out)))
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	if cache = filepath.Join(cache, "forcefence", "csi"); os.MkdirAll(cache, 0o755) != nil {
-		return "", fmt.Errorf("making %s", cache)
-	}
-	dir, err := os.MkdirTemp(cache, "building-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	for _, b := range []struct{ name, dir, pkg string }{
-		{"driver", root, module + "/test/csi/driver"},
-		{attacher, filepath.Join(root, "test", "csi", "attacher"), attacherPkg},
-	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",
-			"-o", filepath.Join(dir, b.name), b.pkg)
-		cmd.Dir = b.dir
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building %s: %w\n%s", b.name, err, out)
-		}
-		// A rename, file by file: a process that runs the old one keeps it.
-		if err := os.Rename(filepath.Join(dir, b.name), filepath.Join(cache, b.name)); err != nil {
-			return "", err
-		}
-	}
-	return cache, nil
+// NewVolume makes a volume of 16 MiB in the store, and its PersistentVolume for one claim, such as a StatefulSet's.
+func (d *Driver) NewVolume(t testing.TB, name string) {
+	t.Helper()
+	r, err := d.store.Create(name, 16<<20)
+	kit.Must(t, err)
+	_, err = d.cluster.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{
+				corev1.ResourceStorage: *resource.NewQuantity(r.Size, resource.BinarySI)},
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: StorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: Name, VolumeHandle: name, FSType: "ext4"},
+			},
+		},
+	}, metav1.CreateOptions{})
+	kit.Must(t, err)
 }

@@ -40,12 +40,8 @@ const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers
 func TestHost(t *testing.T) {
 	nodes.Need(t)
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
-	dir := t.TempDir()
-	program, err := nodes.BuildProgram(w.ctx, dir, "cmd/forcefence-node")
-	kit.Must(t, err)
-	tar := filepath.Join(dir, "forcefence.tar")
-	kit.Must(t, nodes.WriteImage(tar, image, program))
-	lab := nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: []string{tar}})
+	lab := nodes.ForTest(t, nodes.Options{Cluster: w.c,
+		Images: []string{nodes.Image(t, image, kit.BuildProgram(t, "cmd/forcefence-node"))}})
 	n, err := lab.Add(w.ctx, nodes.NodeOptions{Name: "n1"})
 	kit.Must(t, err)
 	t.Cleanup(func() {

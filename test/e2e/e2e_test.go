@@ -666,7 +666,7 @@ func (w *world) explain() {
 		out, err := w.c.Kubectl(ctx, args...)
 		w.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out[max(0, len(out)-8000):])
 	}
-	for _, n := range w.lab.Nodes() {
+	for _, n := range w.site.Nodes() {
 		w.t.Log(n.Logs())
 		for _, file := range []string{nri.DefaultLogFile, "/var/log/pods/*" + hookName + "*/*/*.log"} {
 			out, err := n.Exec(ctx, "sh", "-c", "tail -n 20 "+file)

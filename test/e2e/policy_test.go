@@ -127,7 +127,7 @@ func (w *world) goesOn(prefix string, old *corev1.Pod) {
 // dead and so is the way to its BMC: nothing is proven, the policies end the pods, and their volumes stay where they
 // are. Then the BMC answers, and the new pods go on counting.
 func (w *world) deadMachine() string {
-	bmc := w.bmcs["n1"]
+	bmc := w.site.BMCs["n1"]
 	olds := map[string]*corev1.Pod{"shellp-": w.shell("shellp", w.n1, ofLonghorn("longhorn"))}
 	for name, of := range map[string]func(*corev1.Pod){"setp": ofLonghorn("longhorn"), "dbp": ofNooBaa} {
 		olds[name+"-"] = w.database(name, w.n1, of)
@@ -177,7 +177,7 @@ func (w *world) ownTimes() string {
 	}
 	olds := map[string]*corev1.Pod{"shellt-": w.shell("shellt", w.n1, labelled),
 		"sett-": w.database("sett", w.n1, labelled)}
-	w.bmcs["n1"].SetFault(datacenter.Fault{Silent: true})
+	w.site.BMCs["n1"].SetFault(datacenter.Fault{Silent: true})
 	begin := time.Now()
 	w.cut(w.n1)
 	w.until("n1 is NotReady", func() bool { return cluster.IsNotReady(w.node(w.n1)) })
@@ -236,7 +236,7 @@ func (w *world) ownTimes() string {
 // itself would take more than six minutes.
 func (w *world) released() string {
 	d := w.storage
-	bmc := w.bmcs["n1"]
+	bmc := w.site.BMCs["n1"]
 	// immediate does not wait for that
 	late := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }
 	wait, immediate := w.shell("wait", w.n1, ofLonghorn("wait")),

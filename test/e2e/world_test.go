@@ -6,13 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +31,6 @@ import (
 
 const (
 	probeImage = "forcefence.test/probe:1"
-	csiImage   = "forcefence.test/csi:1"
 	nodeImage  = "forcefence.test/forcefence-node:1"
 
 	previousImage = "forcefence.test/forcefence-node:0" // the version that people upgrade from
@@ -58,10 +55,9 @@ type line struct {
 type world struct {
 	t          *testing.T // of the scenario that runs
 	c          *cluster.Cluster
-	lab        *nodes.Lab
+	site       *nodes.Site
 	csi        *csi.Driver
 	storage    *disks
-	dc         *datacenter.DataCenter
 	fence      *cluster.Part
 	config     string // the controller's configuration file
 	settings   string // what it says in all scenarios
@@ -69,9 +65,8 @@ type world struct {
 	shared     string // storage that every node sees: the probe's log and locks
 	ns         string
 	n1, n2, n3 *nodes.Node
-	bmcs       map[string]*datacenter.BMC // by node
-	accepted   []string                   // identities that a policy may double
-	patience   time.Duration              // until waits for so long
+	accepted   []string      // identities that a policy may double
+	patience   time.Duration // until waits for so long
 }
 
 func newWorld(t *testing.T, grace time.Duration) *world {
@@ -79,56 +74,30 @@ func newWorld(t *testing.T, grace time.Duration) *world {
 	ctx := t.Context()
 	w := &world{t: t, dir: t.TempDir(), patience: stepTimeout}
 	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: grace})
-	w.dc = datacenter.New(datacenter.Options{})
-	t.Cleanup(func() { w.must(w.dc.Close()) })
 	w.shared = t.TempDir()
-	store := filepath.Join(w.shared, "volumes")
-	built, err := csi.Build(ctx)
-	w.must(err)
-	w.csi, err = csi.Start(ctx, csi.Options{Cluster: w.c, Store: store, Binaries: built})
-	w.must(err)
-	t.Cleanup(w.csi.Stop)
-
-	images := []string{w.image(probeImage, w.build("test/e2e/probe")),
-		w.image(csiImage, filepath.Join(built, "driver"))}
-	hook := w.build("cmd/forcefence-node")
-	source, previous := filepath.Join(w.dir, "source"), filepath.Join(w.dir, "previous")
+	source := filepath.Join(w.dir, "source")
 	t.Logf("the previous version is %s", kit.Previous(t, source))
-	w.must(os.Mkdir(previous, 0o755))
-	old, err := nodes.BuildProgramOf(ctx, source, "previous", previous, "cmd/forcefence-node")
-	w.must(err)
-	images = append(images, w.image(nodeImage, hook), w.image(previousImage, old))
-	w.lab = nodes.ForTest(t, nodes.Options{Cluster: w.c, Images: images, Shared: map[string]string{w.shared: w.shared}})
+	images := []string{nodes.Image(t, probeImage, kit.BuildProgram(t, "test/e2e/probe")),
+		nodes.Image(t, nodeImage, kit.BuildProgram(t, "cmd/forcefence-node")),
+		nodes.Image(t, previousImage, kit.BuildProgramOf(t, source, "previous", "cmd/forcefence-node"))}
+	w.site = nodes.NewSite(t,
+		nodes.Options{Cluster: w.c, Images: images, Shared: map[string]string{w.shared: w.shared}},
+		datacenter.Options{}, filepath.Join(w.shared, "volumes"))
+	w.csi = w.site.CSI
+	var err error
 	w.ns, err = w.c.CreateNamespace(ctx, "e2e")
 	w.must(err)
 	t.Cleanup(w.explain)
-
-	var adding sync.WaitGroup
-	var errs [3]error
-	w.bmcs = map[string]*datacenter.BMC{}
-	for i, n := range []**nodes.Node{&w.n1, &w.n2, &w.n3} {
-		name := fmt.Sprintf("n%d", i+1)
-		m := w.dc.AddMachine(name)
-		w.bmcs[name] = w.dc.AddBMC(m)
-		static, err := yaml.Marshal(
-			w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
-		w.must(err)
-		adding.Go(func() {
-			*n, errs[i] = w.lab.Add(ctx,
-				nodes.NodeOptions{Name: name, Machine: m, StaticPods: map[string][]byte{"static": static}})
-		})
-	}
-	adding.Wait()
-	w.must(errors.Join(errs[:]...))
+	static, err := yaml.Marshal(
+		w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
+	w.must(err)
+	all := w.site.AddNodes(t, []string{"n1", "n2", "n3"},
+		func(o *nodes.NodeOptions) { o.StaticPods = map[string][]byte{"static": static} })
+	w.n1, w.n2, w.n3 = all[0], all[1], all[2]
 	w.kubectl("label", "node", "--all", "world=e2e")
-	for name, bmc := range w.bmcs {
+	for name, bmc := range w.site.BMCs {
 		w.kubectl("annotate", "node", name, bmcAnnotation+"="+bmc.URL())
 	}
-	daemon := csi.DaemonSet(csi.DaemonSetOptions{Image: csiImage, Store: store})
-	daemon.Spec.Template.Spec.Containers[0].Command[0] = "/bin/driver"
-	daemon.Spec.Template.Annotations = map[string]string{tolerate: "true"}
-	_, err = w.c.Client().AppsV1().DaemonSets(daemon.Namespace).Create(ctx, daemon, metav1.CreateOptions{})
-	w.must(err)
 	w.installHook()
 	w.storage = w.newDisks()
 	w.controller()
@@ -142,28 +111,14 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) build(pkg string) string {
-	w.t.Helper()
-	file, err := nodes.BuildProgram(w.t.Context(), w.dir, pkg)
-	w.must(err)
-	return file
-}
-
-func (w *world) image(name, program string) string {
-	w.t.Helper()
-	file := filepath.Join(w.dir, strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar")
-	w.must(nodes.WriteImage(file, name, program))
-	return file
-}
-
 func (w *world) nodes() []*nodes.Node { return []*nodes.Node{w.n1, w.n2, w.n3} }
 
 // controller starts forcefence in mode observe: who is on is left alone.
 func (w *world) controller() {
 	w.t.Helper()
 	file := func(name string) string { return filepath.Join(w.dir, name) }
-	w.must(w.dc.WriteCA(file("ca.pem")))
-	w.must(os.WriteFile(file("password"), []byte(w.dc.Password()), 0o600))
+	w.must(w.site.Racks.WriteCA(file("ca.pem")))
+	w.must(os.WriteFile(file("password"), []byte(w.site.Racks.Password()), 0o600))
 	ip, err := kit.FreePodIP()
 	w.must(err)
 	w.config = file("config.yaml")
@@ -182,7 +137,7 @@ nodes:
   machine: {from: annotation, annotation: %[2]s, allow: [127.0.0.1]}
 %[3]s`, w.dir, bmcAnnotation, w.policies())
 	w.must(os.WriteFile(w.config, []byte(w.settings), 0o600))
-	w.fence = w.c.Forcefence(w.build("cmd/forcefence"), w.dir, w.c.Kubeconfig(), ip)
+	w.fence = w.c.Forcefence(kit.BuildProgram(w.t, "cmd/forcefence"), w.dir, w.c.Kubeconfig(), ip)
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			text, _ := os.ReadFile(w.fence.LogFile())
@@ -267,8 +222,7 @@ func (w *world) create(p *corev1.Pod) *corev1.Pod {
 // volume makes one, and a pod that mounts it at /data and writes there; change it before it is created.
 func (w *world) volume(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	w.t.Helper()
-	_, err := csi.NewVolume(w.t.Context(), w.csi.Store(), w.c.Client(), name, 16<<20)
-	w.must(err)
+	w.csi.NewVolume(w.t, name)
 	p := w.pod(name, change...)
 	c := &p.Spec.Containers[0]
 	c.Args = append(c.Args, "/data")

@@ -4,9 +4,9 @@ package nodes
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -20,7 +20,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
-	"github.com/forcefence/forcefence/test/nodes/wire"
 )
 
 // Paths inside a node, as kubeadm and distributions' packages have them.
@@ -37,7 +36,8 @@ const (
 	clusterCA  = "/etc/kubernetes/pki/ca.crt"
 	baseSpec   = "/etc/containerd/base-spec.json"
 	binFolder  = "/usr/local/bin"
-	programs   = "/usr/local/lib/forcefence-lab"
+	programs   = "/usr/local/lib/forcefence-lab" // init.sh makes links to them in binFolder
+	hook       = "/etc/forcefence/boot-id"       // an OCI hook of each container
 	cniFolder  = "/opt/cni/bin"
 )
 
@@ -108,11 +108,14 @@ syncFrequency: 10s
 shutdownGracePeriod: 0s
 `
 
+//go:embed hook.sh
+var hookScript string
+
 // files are what an installation would have put onto the node's disk.
 func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["lab"] = &clientcmdapi.Cluster{
-		Server: n.lab.Server(), TLSServerName: ServerName, CertificateAuthority: clusterCA,
+		Server: "https://" + relayAddress, TLSServerName: "localhost", CertificateAuthority: clusterCA,
 	}
 	kubeconfig.AuthInfos["kubelet"] = &clientcmdapi.AuthInfo{ClientCertificate: clientCert, ClientKey: clientCert}
 	kubeconfig.Contexts["kubelet"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "kubelet"}
@@ -128,6 +131,7 @@ func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 	files := map[string][]byte{
 		ContainerdConfig:                  fmt.Appendf(nil, containerdConfig, snapshotter, PauseImage, baseSpec),
 		baseSpec:                          n.lab.spec,
+		hook:                              []byte(hookScript),
 		"/etc/cni/net.d/10-pods.conflist": fmt.Appendf(nil, cniConfig, fmt.Sprintf(podSubnet, n.index)),
 		KubeletConfig: fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods,
 			n.cgroup),
@@ -138,7 +142,6 @@ func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 	for name, manifest := range n.opts.StaticPods {
 		files[path.Join(StaticPods, name+".yaml")] = manifest
 	}
-	maps.Copy(files, n.opts.Files)
 	return files, nil
 }
 
@@ -163,45 +166,25 @@ func (n *Node) write(files map[string][]byte) error {
 	return nil
 }
 
-// bootRecord describes the node to its init.
-func (n *Node) bootRecord(bootID string, holdKubelet bool) wire.Boot {
-	b := wire.Boot{
-		Hostname: n.Name(), BootID: bootID, SystemUUID: n.systemUUID, Scratch: filepath.Join(n.dir, "scratch"),
-		Tmpfs: []string{"/run", "/tmp"}, Env: servicesEnv, Links: map[string]string{},
-	}
+// binds are what lies over the node's paths, for process 1: a path of the host, where it lies inside, ro or rw.
+func (n *Node) binds() (out []string) {
 	for _, folder := range persistent {
-		b.Binds = append(b.Binds, wire.Bind{Host: n.disk(folder), Inside: folder})
+		out = append(out, n.disk(folder), folder, "rw")
 	}
-	for _, inside := range slices.Sorted(maps.Keys(n.lab.opts.Shared)) {
-		b.Binds = append(b.Binds, wire.Bind{Host: n.lab.opts.Shared[inside], Inside: inside})
+	for inside, host := range n.lab.opts.Shared {
+		out = append(out, host, inside, "rw")
 	}
 	folders := map[string]string{} // of the cache, to where they lie inside
-	for _, name := range slices.Sorted(maps.Keys(n.lab.bin)) {
-		file := n.lab.bin[name]
-		inside := path.Join(programs, filepath.Base(filepath.Dir(file)))
-		cni := slices.Contains(binaries.CNI, name)
-		if cni {
-			inside = cniFolder
-		} else {
-			b.Links[path.Join(binFolder, name)] = path.Join(inside, name)
+	for name, file := range n.lab.bin {
+		dir := filepath.Dir(file)
+		if folders[dir] = path.Join(programs, filepath.Base(dir)); slices.Contains(binaries.CNI, name) {
+			folders[dir] = cniFolder
 		}
-		folders[filepath.Dir(file)] = inside
 	}
-	for _, dir := range slices.Sorted(maps.Keys(folders)) {
-		b.Binds = append(b.Binds, wire.Bind{Host: dir, Inside: folders[dir], ReadOnly: true})
+	for dir, inside := range folders {
+		out = append(out, dir, inside, "ro")
 	}
-	b.Binds = append(b.Binds, wire.Bind{Host: n.lab.init, Inside: path.Join(programs, "init"), ReadOnly: true})
-	b.Services = []wire.Service{
-		{Name: wire.Containerd, Argv: []string{"containerd"}, Log: "/var/log/containerd.log"},
-		{
-			Name: wire.Kubelet, Log: "/var/log/kubelet.log", Awaits: ContainerdSocket, Stopped: holdKubelet,
-			Argv: append([]string{
-				"kubelet", "--config=" + KubeletConfig, "--kubeconfig=" + Kubeconfig, "--hostname-override=" + n.Name(),
-				"--node-ip=" + n.ip, "--v=2",
-			}, n.opts.KubeletArgs...),
-		},
-	}
-	return b
+	return out
 }
 
 // credentials are what the node authorizer and NodeRestriction know the node by.
@@ -221,7 +204,7 @@ func containerSpec(ctx context.Context, ctr string) ([]byte, error) {
 	}
 	spec["hooks"] = map[string]any{
 		"createContainer": []any{
-			map[string]any{"path": path.Join(programs, "init"), "args": []string{"init", wire.ContainerHook}}},
+			map[string]any{"path": hook, "env": servicesEnv}},
 	}
 	return json.MarshalIndent(spec, "", "  ")
 }

@@ -51,21 +51,20 @@ func TestProcessDies(t *testing.T) {
 	}
 	kit.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
-	w := &world{ctx: t.Context()}
-	w.until(t, func() error { return unless(len(processes(l.Top)) == 0, "processes left: %v", processes(l.Top)) })
-	w.until(t, func() error { return unless(len(mounts(t, l.Dir+"/")) == 0, "mounts left: %v", mounts(t, l.Dir+"/")) })
+	kit.Until(t, "no process is left", func() bool { return len(processes(l.Top)) == 0 })
+	kit.Until(t, "no mount is left", func() bool { return len(mounts(t, l.Dir+"/")) == 0 })
 	sweep()
 	paths := []string{l.Dir}
 	for _, h := range hierarchies() {
 		paths = append(paths, filepath.Join(h, l.Cgroup))
 	}
 	for _, path := range paths {
-		w.until(t, func() error {
+		kit.Until(t, path+" is gone", func() bool {
 			_, err := os.Stat(path)
-			if !errors.Is(err, fs.ErrNotExist) {
+			if err == nil {
 				sweep() // a cgroup is busy for a moment
 			}
-			return unless(errors.Is(err, fs.ErrNotExist), "%s stays, %v", path, err)
+			return errors.Is(err, fs.ErrNotExist)
 		})
 	}
 }
@@ -76,7 +75,7 @@ func child(t *testing.T, dir string) {
 	lab := ForTest(t, Options{Cluster: c})
 	n, err := lab.Add(t.Context(), NodeOptions{Name: "n1"})
 	kit.Must(t, err)
-	line, err := json.Marshal(left{Top: space(t, n), Dir: lab.Dir(), Cgroup: n.cgroup})
+	line, err := json.Marshal(left{Top: space(t, n), Dir: lab.dir, Cgroup: n.cgroup})
 	kit.Must(t, err)
 	fmt.Println(string(line))
 	_, _ = io.ReadAll(os.Stdin) // ends if our parent ends first; then the lab ends the usual way

@@ -7,8 +7,7 @@
 // except for empty cgroups and a folder that the next lab removes, when this process dies without it. It needs root,
 // and Linux: elsewhere the package is empty.
 //
-//	lab, err := nodes.Start(ctx, nodes.Options{Cluster: c})
-//	defer lab.Stop()
+//	lab := nodes.ForTest(t, nodes.Options{Cluster: c})
 //	n, err := lab.Add(ctx, nodes.NodeOptions{Name: "n1", Machine: dc.AddMachine("n1")})
 //	n.PowerCut()
 //	err = n.PowerOn()

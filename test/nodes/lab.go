@@ -3,11 +3,7 @@
 package nodes
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -16,40 +12,74 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // PauseImage is what containerd runs first in every pod.
 const PauseImage = "forcefence.test/pause:1"
+
+// Require is set to 1 where a missing condition must fail the tests instead of skipping them.
+const Require = cluster.RequireNodes
 
 const (
 	folderPrefix = "forcefence-nodes-" // of a lab's folder and cgroups; the process's id follows
 	maxNodes     = 200
 )
 
-// Options of Start. Only Cluster is needed.
+// Need skips a test where real nodes cannot run, loudly, and under -short. Else it sees to it that what they run is
+// built: containerd alone takes two minutes on two cores. Ask it before starting a control plane for nodes.
+func Need(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts real nodes")
+	}
+	missing := Missing()
+	switch {
+	case missing == "":
+		programFiles(t)
+	case os.Getenv(Require) == "1":
+		t.Fatal(missing)
+	default:
+		t.Skip("SKIPPED: " + missing)
+	}
+}
+
+// programFiles are what nodes run, by name. They are built if they are not in the cache.
+func programFiles(t testing.TB) map[string]string {
+	t.Helper()
+	groups, err := binaries.Groups(
+		slices.Concat(binaries.Runtime, binaries.CNI, []string{binaries.Runc, binaries.Kubelet}))
+	kit.Must(t, err)
+	files := map[string]string{}
+	for _, group := range groups {
+		dir, err := binaries.Build(t.Context(), binaries.Options{Names: group})
+		kit.Must(t, err)
+		for _, name := range group {
+			files[name] = filepath.Join(dir, name)
+		}
+	}
+	return files
+}
+
+// Options of a lab. Only Cluster is needed.
 type Options struct {
 	Cluster *cluster.Cluster
-	Dir     string   // holds the nodes' disks and logs, and stays; "": a temporary one that Stop removes
-	Images  []string // OCI tars that each node imports at its first boot, see WriteImage
+	Images  []string // tars that each node imports at its first boot, see Image
 
 	// Shared are folders that every node has in common, as from a storage system: path inside to folder on the machine.
 	Shared map[string]string
-
-	Progress io.Writer // of a build; nil: os.Stderr
-	Logger   *slog.Logger
 }
 
 // Lab is a network with nodes on it. It is safe for concurrent use.
 type Lab struct {
 	opts    Options
-	log     *slog.Logger
-	dir     string
+	dir     string // the nodes' disks and logs
 	id      string // in the names of cgroups
 	bin     map[string]string
-	init    string
 	images  []string
 	spec    []byte // the base of containers'
 	overlay bool   // the disks can hold overlayfs' upper layers
@@ -63,77 +93,33 @@ type Lab struct {
 	stopErr  error
 }
 
-// Start builds what nodes run, if it is not in the cache (containerd takes two minutes on two cores), and makes their
-// network. ctx bounds the start only: call Stop in the end.
-func Start(ctx context.Context, opts Options) (_ *Lab, err error) {
-	if why := Missing(); why != "" {
-		return nil, fmt.Errorf("start lab: %s", why)
-	}
+// ForTest starts a lab that ends with the test, and fails it if anything is left of the lab. The test is skipped where
+// real nodes cannot run.
+func ForTest(t testing.TB, opts Options) *Lab {
+	t.Helper()
+	Need(t)
 	sweep()
-	l := &Lab{opts: opts, log: opts.Logger, dir: opts.Dir, nodes: map[string]*Node{}}
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("start lab: %w", err), l.Stop())
+	me := folderPrefix + strconv.Itoa(os.Getpid()) + "-"
+	l := &Lab{opts: opts, nodes: map[string]*Node{}, bin: programFiles(t),
+		id: me + strconv.FormatUint(uint64(labs.Add(1)), 10)}
+	t.Cleanup(func() {
+		if err := l.stop(); err != nil {
+			t.Error(err)
 		}
-	}()
-	if l.dir == "" {
-		if l.dir, err = os.MkdirTemp("", folderPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
-			return nil, err
-		}
-	} else if err = os.MkdirAll(l.dir, 0o755); err != nil {
-		return nil, err
-	}
-	if l.dir, err = filepath.Abs(l.dir); err != nil {
-		return nil, err
-	}
-	if err = os.Chmod(l.dir, 0o755); err != nil {
-		return nil, err
-	}
-	l.id = folderPrefix + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(uint64(labs.Add(1)), 10)
-	if l.overlay, err = holdsOverlay(l.dir); err != nil {
-		return nil, err
-	}
-	if err = l.programs(ctx); err != nil {
-		return nil, err
-	}
-	if l.net, err = newLAN(strings.TrimPrefix(opts.Cluster.URL(), "https://"), l.log); err != nil {
-		return nil, err
-	}
-	return l, nil
+	})
+	var err error
+	l.dir, err = os.MkdirTemp("", me)
+	kit.Must(t, err)
+	kit.Must(t, os.Chmod(l.dir, 0o755))
+	l.overlay, err = holdsOverlay(l.dir)
+	kit.Must(t, err)
+	l.spec, err = containerSpec(t.Context(), l.bin[binaries.Ctr])
+	kit.Must(t, err)
+	l.images = append([]string{Image(t, PauseImage, kit.BuildProgram(t, "test/nodes/pause"))}, opts.Images...)
+	l.net, err = newLAN(strings.TrimPrefix(opts.Cluster.URL(), "https://"))
+	kit.Must(t, err)
+	return l
 }
-
-// programs gathers what the nodes run.
-func (l *Lab) programs(ctx context.Context) (err error) {
-	if l.bin, err = Build(ctx, l.opts.Progress); err != nil {
-		return err
-	}
-	if l.spec, err = containerSpec(ctx, l.bin[binaries.Ctr]); err != nil {
-		return err
-	}
-	own := filepath.Join(l.dir, "bin")
-	if l.init, err = BuildProgram(ctx, own, "test/nodes/init"); err != nil {
-		return err
-	}
-	pause, err := BuildProgram(ctx, own, "test/nodes/pause")
-	if err != nil {
-		return err
-	}
-	tar := filepath.Join(own, "pause.tar")
-	l.images = append([]string{tar}, l.opts.Images...)
-	return WriteImage(tar, PauseImage, pause)
-}
-
-// Dir holds the nodes' disks and logs.
-func (l *Lab) Dir() string { return l.dir }
-
-// Server is the API server's address as nodes see it. Its certificate is for the name ServerName.
-func (l *Lab) Server() string { return "https://" + relayAddress }
-
-// ServerName is what a client in a node must ask the API server's certificate for.
-const ServerName = "localhost"
 
 // Expose lets nodes and pods reach a TCP address of this machine's loopback, such as a BMC's, by the address that it
 // returns.
@@ -152,13 +138,6 @@ func (l *Lab) Dial(address string) (net.Conn, error) { return l.net.dial(address
 // Gateway is the address by which nodes and pods see what Expose shows them.
 const Gateway = "10.250.0.1"
 
-// Node returns the node of that name, or nil.
-func (l *Lab) Node(name string) *Node {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nodes[name]
-}
-
 // Nodes are all nodes, by name.
 func (l *Lab) Nodes() []*Node {
 	l.mu.Lock()
@@ -170,22 +149,9 @@ func (l *Lab) Nodes() []*Node {
 	return out
 }
 
-// Import imports an OCI tar on every node that is on, and on every node that is added later.
-func (l *Lab) Import(ctx context.Context, tar string) error {
-	l.mu.Lock()
-	l.images = append(l.images, tar)
-	l.mu.Unlock()
-	for _, n := range l.Nodes() {
-		if err := n.Import(ctx, tar); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Stop cuts every node's power, and removes their cgroups, the network and a temporary folder. The Node objects stay.
-// It may be repeated, and returns what could not be removed.
-func (l *Lab) Stop() error {
+// stop cuts every node's power, and removes their cgroups, the network and the folder. The Node objects stay. It may be
+// repeated, and returns what could not be removed.
+func (l *Lab) stop() error {
 	l.stopOnce.Do(func() {
 		var errs []error
 		for _, n := range l.Nodes() {
@@ -195,10 +161,7 @@ func (l *Lab) Stop() error {
 		if l.net != nil {
 			l.net.close()
 		}
-		if l.opts.Dir == "" && l.dir != "" {
-			errs = append(errs, os.RemoveAll(l.dir))
-		}
-		l.stopErr = errors.Join(errs...)
+		l.stopErr = errors.Join(append(errs, os.RemoveAll(l.dir))...)
 	})
 	return l.stopErr
 }

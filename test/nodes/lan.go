@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os/exec"
 	"runtime"
@@ -30,7 +29,6 @@ const (
 // file, so it ends with this process. Relays in it, on the bridge's own addresses, are the nodes' way to the API server
 // on the machine's loopback, and the pods' way as well, where they look for the Service.
 type lan struct {
-	log   *slog.Logger
 	tasks chan func()
 
 	wg     sync.WaitGroup
@@ -40,8 +38,8 @@ type lan struct {
 	shut   bool
 }
 
-func newLAN(target string, log *slog.Logger) (*lan, error) {
-	l := &lan{log: log, tasks: make(chan func()), conns: map[net.Conn]bool{}}
+func newLAN(target string) (*lan, error) {
+	l := &lan{tasks: make(chan func()), conns: map[net.Conn]bool{}}
 	entered := make(chan error)
 	l.wg.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and nothing else ever runs on it
@@ -150,14 +148,8 @@ func (l *lan) unplug(port string) {
 
 func (l *lan) accept(relay net.Listener, target string) {
 	for {
-		in, err := relay.Accept()
-		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				l.log.Warn("Relay ended", "err", err)
-			}
-			return
-		}
-		if !l.track(in) {
+		in, err := relay.Accept() // until close
+		if err != nil || !l.track(in) {
 			return
 		}
 		l.wg.Go(func() { l.forward(in, target) })
@@ -188,8 +180,7 @@ func (l *lan) forward(in net.Conn, target string) {
 	defer l.drop(in)
 	out, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
-		l.log.Debug("Relay cannot connect", "err", err)
-		return
+		return // the client sees its connection end
 	}
 	if !l.track(out) {
 		return

@@ -5,12 +5,10 @@ package nodes
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path"
@@ -26,13 +24,11 @@ import (
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
-	"github.com/forcefence/forcefence/test/nodes/wire"
 )
 
 const (
-	bootTimeout    = 20 * time.Second // until init has answered
-	requestTimeout = 30 * time.Second // of init; a stop may take 10 s
-	importTimeout  = 60 * time.Second
+	bootTimeout   = 20 * time.Second // until the node's root is ready
+	importTimeout = 60 * time.Second
 )
 
 // NodeOptions describe one node. Only Name is needed.
@@ -44,16 +40,12 @@ type NodeOptions struct {
 	Machine *datacenter.Machine
 
 	StaticPods map[string][]byte // manifests by name
-	// absolute path inside to content, before the first boot; see HostPath for where it may be
-	Files       map[string][]byte
-	KubeletArgs []string // added last
 }
 
 // Node is a machine with containerd and a kubelet. It is safe for concurrent use.
 type Node struct {
 	lab        *Lab
 	opts       NodeOptions
-	log        *slog.Logger
 	index      int
 	dir        string
 	ip         string
@@ -74,11 +66,10 @@ type Node struct {
 
 // life is one boot: everything that a power cut ends.
 type life struct {
-	cmd    *exec.Cmd
-	socket *os.File
-	talk   sync.Mutex // held from a request to its answer
-	out    *json.Decoder
-	dead   chan struct{} // closed once the kernel has ended everything
+	cmd                 *exec.Cmd     // process 1
+	dead                chan struct{} // closed once the kernel has ended everything
+	containerd, kubelet *cluster.Part
+	starting            sync.WaitGroup // of both
 }
 
 // Add makes a node, boots it, and returns once it was seen Ready. A Node object of that name is taken over, as a
@@ -113,7 +104,7 @@ func (l *Lab) newNode(opts NodeOptions) (*Node, error) {
 	}
 	l.count++
 	n := &Node{
-		lab: l, opts: opts, log: l.log.With("node", opts.Name), index: l.count, dir: filepath.Join(l.dir, opts.Name),
+		lab: l, opts: opts, index: l.count, dir: filepath.Join(l.dir, opts.Name),
 		ip: fmt.Sprintf(nodeAddress, l.count+10), port: fmt.Sprintf("port%d", l.count), cgroup: l.id + "-" + opts.Name,
 		held: true,
 	}
@@ -125,17 +116,13 @@ func (l *Lab) newNode(opts NodeOptions) (*Node, error) {
 }
 
 func (n *Node) firstBoot(ctx context.Context) error {
-	for _, folder := range append([]string{"/scratch"}, persistent...) {
-		dir := n.disk(folder)
-		if folder == "/scratch" {
-			dir = filepath.Join(n.dir, "scratch")
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+	dirs := []string{n.scratch()}
+	for _, folder := range append([]string{StaticPods, NRIPlugins, NRIConfig, "/etc/containerd/conf.d"},
+		persistent...) {
+		dirs = append(dirs, n.disk(folder))
 	}
-	for _, folder := range []string{StaticPods, NRIPlugins, NRIConfig, "/etc/containerd/conf.d"} {
-		if err := os.MkdirAll(n.disk(folder), 0o755); err != nil {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
@@ -153,8 +140,8 @@ func (n *Node) firstBoot(ctx context.Context) error {
 		m.OnChange(func(_ *datacenter.Machine, on bool) {
 			if !on {
 				n.crash()
-			} else if err := n.start(m.BootID()); err != nil {
-				n.log.Warn("Cannot boot", "err", err)
+			} else {
+				_ = n.start(m.BootID()) // PowerOn returns it
 			}
 		})
 		err = n.start(m.BootID())
@@ -164,11 +151,8 @@ func (n *Node) firstBoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.lab.mu.Lock()
-	images := append([]string(nil), n.lab.images...)
-	n.lab.mu.Unlock()
-	for _, tar := range images {
-		if err := n.Import(ctx, tar); err != nil {
+	for _, tar := range n.lab.images {
+		if err := n.load(ctx, tar); err != nil {
 			return err
 		}
 	}
@@ -181,9 +165,6 @@ func (n *Node) firstBoot(ctx context.Context) error {
 // Name is the Node's name.
 func (n *Node) Name() string { return n.opts.Name }
 
-// IP is the node's address in the lab's network.
-func (n *Node) IP() string { return n.ip }
-
 // SystemUUID is what the machine's firmware says, inside the node too.
 func (n *Node) SystemUUID() string { return n.systemUUID }
 
@@ -194,27 +175,25 @@ func (n *Node) BootID() string {
 	return n.bootID
 }
 
-// IsOn reports whether the node has power.
-func (n *Node) IsOn() bool { return n.current() != nil }
-
 func (n *Node) current() *life {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.life == nil {
+	if n.life == nil || n.life.ended() {
 		return nil
 	}
-	select {
-	case <-n.life.dead:
-		return nil
-	default:
-		return n.life
-	}
+	return n.life
 }
 
 // disk is where a path inside a persistent folder lies on the machine.
 func (n *Node) disk(inside string) string {
 	return filepath.Join(n.dir, "disk", filepath.FromSlash(inside))
 }
+
+// scratch is an empty folder for process 1.
+func (n *Node) scratch() string { return filepath.Join(n.dir, "scratch") }
+
+// logFile is a service's log on the machine.
+func (n *Node) logFile(name string) string { return n.disk("/var/log/" + name + ".log") }
 
 // HostPath is where a path of a persistent folder of the node (/etc/containerd, /etc/kubernetes, /opt, /srv, /var/lib,
 // /var/log and others) lies on the machine, whether the node is on or off. What the node mounts there is not seen.
@@ -249,12 +228,10 @@ func (n *Node) start(bootID string) error {
 	}
 	var l *life
 	if err == nil {
-		l, err = n.spawn(n.bootRecord(bootID, held))
+		l, err = n.spawn(bootID)
 	}
 	if err == nil {
-		if err = n.lab.net.plug(n.port, l.cmd.Process.Pid, n.ip, fmt.Sprintf(podSubnet, n.index), !cut); err == nil {
-			_, err = l.ask(wire.Request{Do: wire.Up})
-		}
+		err = n.lab.net.plug(n.port, l.cmd.Process.Pid, n.ip, fmt.Sprintf(podSubnet, n.index), !cut)
 		if err != nil {
 			l.end()
 			l = nil
@@ -266,84 +243,75 @@ func (n *Node) start(bootID string) error {
 	if err != nil {
 		n.bootErr = fmt.Errorf("boot node %s: %w", n.Name(), err)
 	}
-	n.log.Debug("Booted", "boot", bootID, "err", err)
+	if err == nil {
+		l.starting.Go(func() { n.startServices(l, held) })
+	}
 	return n.bootErr
 }
 
-// spawn starts init in namespaces of its own, and returns once the node's root is ready.
-func (n *Node) spawn(b wire.Boot) (*life, error) {
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+//go:embed init.sh
+var initScript string
+
+// spawn starts process 1 in namespaces of its own, and returns once the node's root is ready.
+func (n *Node) spawn(bootID string) (*life, error) {
+	console, err := os.OpenFile(n.logFile("console"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("making a socket: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "init"), os.NewFile(uintptr(pair[1]), "lab")
-	defer theirs.Close()
-	console, err := os.OpenFile(filepath.Join(n.dir, "console.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		ours.Close()
 		return nil, err
 	}
 	defer console.Close()
-	cmd := exec.Command(n.lab.init)
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = console, console, []*os.File{theirs}
-	cmd.Env = servicesEnv
+	cmd := exec.Command("/bin/sh", append([]string{"-euc", initScript, "init"}, n.binds()...)...)
+	cmd.Stderr = console
+	cmd.Env = append([]string{"NODE=" + n.Name(), "BOOT_ID=" + bootID, "SYSTEM_UUID=" + n.systemUUID,
+		"SCRATCH=" + n.scratch()}, servicesEnv...)
 	// The signal of our death reaches even a process 1, because it comes from outside its namespace.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
-	if err := kit.StartChild(cmd); err != nil {
-		ours.Close()
-		return nil, fmt.Errorf("starting init: %w", err)
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with us
+		return nil, err
 	}
-	l := &life{cmd: cmd, socket: ours, out: json.NewDecoder(ours), dead: make(chan struct{})}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := kit.StartChild(cmd); err != nil {
+		return nil, fmt.Errorf("starting process 1: %w", err)
+	}
+	patience := time.AfterFunc(bootTimeout, func() { _ = cmd.Process.Kill() })
+	said, err := io.ReadAll(out)
+	patience.Stop()
+	l := &life{cmd: cmd, dead: make(chan struct{})}
+	n.setServices(l)
 	go func() {
 		_ = cmd.Wait() // killed, as a rule
 		close(l.dead)
 	}()
-	record, err := json.Marshal(b)
-	if err == nil {
-		_, err = l.send(record, bootTimeout)
-	}
-	if err != nil {
+	if err != nil || string(said) != "ready\n" {
 		l.end()
-		return nil, err
+		return nil, errors.Join(errors.New("building the node's root failed: its console has the reason"), err)
 	}
 	return l, nil
 }
 
-// end kills init. The kernel kills everything else in its process namespace, and has done so when init is reaped.
+// end kills process 1. The kernel kills everything else in its process namespace, and has done so when it is reaped.
 func (l *life) end() {
 	_ = l.cmd.Process.Kill() // an error means that it ended
 	<-l.dead
-	l.socket.Close()
+	l.starting.Wait()
+	l.containerd.Stop()
+	l.kubelet.Stop()
 }
 
-func (l *life) ask(req wire.Request) (int, error) {
-	data, err := json.Marshal(req)
-	if err != nil {
-		return 0, err
+func (l *life) ended() bool {
+	select {
+	case <-l.dead:
+		return true
+	default:
+		return false
 	}
-	return l.send(data, requestTimeout)
 }
 
-func (l *life) send(data []byte, timeout time.Duration) (int, error) {
-	l.talk.Lock()
-	defer l.talk.Unlock()
-	if err := l.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return 0, fmt.Errorf("asking init: %w", err)
-	}
-	if _, err := l.socket.Write(data); err != nil {
-		return 0, fmt.Errorf("asking init: %w", err)
-	}
-	var a wire.Answer
-	if err := l.out.Decode(&a); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
-			err = errors.New("it ended")
-		}
-		return 0, fmt.Errorf("asking init: %w", err)
-	}
-	if a.Err != "" {
-		return 0, errors.New(a.Err)
-	}
-	return a.PID, nil
+// enter is what nsenter is told before a command that is to run in the node, as root.
+func (l *life) enter() []string {
+	return []string{fmt.Sprintf("--target=%d", l.cmd.Process.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--"}
 }
 
 // crash takes the power. When it returns no process of the node is left.
@@ -359,7 +327,6 @@ func (n *Node) crash() {
 	}
 	l.end()
 	n.lab.net.unplug(n.port)
-	n.log.Debug("Power cut")
 }
 
 // retire is a power cut for good.
@@ -422,45 +389,8 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	})
 }
 
-// StopKubelet ends the kubelet, which stays down until StartKubelet or the next boot. Containers run on.
-func (n *Node) StopKubelet() error { return n.service(wire.Stop, wire.Kubelet) }
-
-// StartKubelet starts the kubelet, if it is down.
-func (n *Node) StartKubelet() error { return n.service(wire.Start, wire.Kubelet) }
-
-// StopContainerd ends containerd, which stays down until StartContainerd or the next boot. Containers run on.
-func (n *Node) StopContainerd() error { return n.service(wire.Stop, wire.Containerd) }
-
-// StartContainerd starts containerd, if it is down.
-func (n *Node) StartContainerd() error { return n.service(wire.Start, wire.Containerd) }
-
-// KillContainerd kills containerd, which is started again after a second, as systemd would.
-func (n *Node) KillContainerd() error { return n.service(wire.Kill, wire.Containerd) }
-
-// RestartContainerd stops containerd and starts it.
-func (n *Node) RestartContainerd() error {
-	return errors.Join(n.StopContainerd(), n.StartContainerd())
-}
-
-func (n *Node) service(do, name string) error {
-	_, err := n.ask(do, name)
-	return err
-}
-
-func (n *Node) ask(do, service string) (int, error) {
-	l := n.current()
-	if l == nil {
-		return 0, fmt.Errorf("%s %s: node %s is off", do, service, n.Name())
-	}
-	pid, err := l.ask(wire.Request{Do: do, Service: service})
-	if err != nil {
-		return 0, fmt.Errorf("node %s: %w", n.Name(), err)
-	}
-	return pid, nil
-}
-
-// Import imports an OCI tar, once containerd answers.
-func (n *Node) Import(ctx context.Context, tar string) error {
+// load imports an image's tar, once containerd answers.
+func (n *Node) load(ctx context.Context, tar string) error {
 	name := "import-" + filepath.Base(tar)
 	data, err := os.ReadFile(tar)
 	if err != nil {
@@ -495,9 +425,7 @@ func (n *Node) Exec(ctx context.Context, argv ...string) (string, error) {
 	if l == nil {
 		return "", fmt.Errorf("%s on node %s: it is off", argv[0], n.Name())
 	}
-	target := fmt.Sprintf("--target=%d", l.cmd.Process.Pid)
-	cmd := exec.CommandContext(ctx, "nsenter",
-		append([]string{target, "--mount", "--uts", "--ipc", "--net", "--pid", "--"}, argv...)...)
+	cmd := exec.CommandContext(ctx, "nsenter", append(l.enter(), argv...)...)
 	cmd.Env, cmd.Dir = servicesEnv, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// it has a child in the namespace
@@ -515,12 +443,8 @@ const tailBytes = 3 << 10
 // Logs are the ends of the node's logs, for a failing test.
 func (n *Node) Logs() string {
 	var out strings.Builder
-	files := map[string]string{"console": filepath.Join(n.dir, "console.log")}
-	for _, name := range []string{"boot", wire.Containerd, wire.Kubelet} {
-		files[name] = n.disk("/var/log/" + name + ".log")
-	}
-	for _, name := range []string{"console", "boot", wire.Containerd, wire.Kubelet} {
-		data, err := os.ReadFile(files[name])
+	for _, name := range []string{"console", containerd, kubelet} {
+		data, err := os.ReadFile(n.logFile(name))
 		if err != nil {
 			continue
 		}

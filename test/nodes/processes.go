@@ -11,15 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"unsafe"
-
-	"github.com/forcefence/forcefence/test/nodes/wire"
 )
 
 // Process is one of a node's, containers' included.
 type Process struct {
-	PID    int // on the machine: what syscall.Kill takes
-	Inside int // in the node
-	Args   []string
+	PID  int // on the machine: what syscall.Kill takes
+	Args []string
 }
 
 // Name is the program's, without its folder.
@@ -52,8 +49,8 @@ func processes(top string) []Process {
 		if err != nil {
 			continue
 		}
-		if depth, ok := within(pid, top); ok {
-			out = append(out, Process{PID: pid, Inside: insideID(pid, depth), Args: arguments(pid)})
+		if within(pid, top) {
+			out = append(out, Process{PID: pid, Args: arguments(pid)})
 		}
 	}
 	return out
@@ -64,42 +61,27 @@ const (
 	maxDepth    = 32     // of process namespaces, by the kernel
 )
 
-// within reports whether a process is in the namespace top or, at depth 1 and more, below it.
-func within(pid int, top string) (depth int, ok bool) {
+// within reports whether a process is in the namespace top or below it.
+func within(pid int, top string) bool {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
-		return 0, false
+		return false
 	}
-	for depth = range maxDepth {
+	for range maxDepth {
 		var st syscall.Stat_t
 		if syscall.Fstat(int(f.Fd()), &st) == nil && fmt.Sprintf("pid:[%d]", st.Ino) == top {
 			f.Close()
-			return depth, true
+			return true
 		}
 		fd, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), nsGetParent, uintptr(unsafe.Pointer(nil)))
 		f.Close()
 		if errno != 0 { // EPERM: the next one up is ours, or above it
-			return 0, false
+			return false
 		}
 		f = os.NewFile(fd, "pid namespace")
 	}
 	f.Close()
-	return 0, false
-}
-
-// insideID is a process's id in the namespace that lies depth above its own.
-func insideID(pid, depth int) int {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
-	for line := range strings.Lines(string(data)) {
-		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			all := strings.Fields(ids)
-			if i := len(all) - 1 - depth; i >= 0 {
-				id, _ := strconv.Atoi(all[i]) // the kernel writes numbers
-				return id
-			}
-		}
-	}
-	return 0
+	return false
 }
 
 func arguments(pid int) []string {
@@ -120,23 +102,4 @@ func (n *Node) Find(name string) []Process {
 		}
 	}
 	return out
-}
-
-// ContainerdPID is containerd's process id on the machine, or 0 while it is down.
-func (n *Node) ContainerdPID() (int, error) { return n.pid(wire.Containerd) }
-
-// KubeletPID is the kubelet's process id on the machine, or 0 while it is down.
-func (n *Node) KubeletPID() (int, error) { return n.pid(wire.Kubelet) }
-
-func (n *Node) pid(service string) (int, error) {
-	inside, err := n.ask(wire.PID, service)
-	if err != nil || inside == 0 {
-		return 0, err
-	}
-	for _, p := range n.Processes() {
-		if p.Inside == inside {
-			return p.PID, nil
-		}
-	}
-	return 0, nil // it ended meanwhile
 }

@@ -110,9 +110,9 @@ func (w *world) powerCut() {
 
 The plug of n1 is pulled. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked,
 its pods are ended, and their volumes are still attached.`)
-	kit.Must(w.t, w.csi.Attacher().Pause())
+	kit.Must(w.t, w.site.CSI.Attacher().Pause())
 	cut := time.Now()
-	w.power["n1"].CutPower()
+	w.nodes["n1"].PowerCut()
 	rec := w.record("n1", taint.PhaseEvicting)
 	evicting := time.Since(cut)
 	w.until("the pods of n1 are ended", func() (bool, error) {
@@ -122,7 +122,7 @@ its pods are ended, and their volumes are still attached.`)
 	w.pictures("The fleet on the status page: n1 is being fenced, and its volumes are awaited", "fleet", "/")
 	w.types("kubectl forcefence status")
 	w.types("kubectl get pods --output=wide")
-	kit.Must(w.t, w.csi.Attacher().Resume())
+	kit.Must(w.t, w.site.CSI.Attacher().Resume())
 	resumed := time.Now()
 	if rec := w.record("n1", taint.PhaseDone); rec.Result != taint.ResultEvicted {
 		w.t.Errorf("the fence ended as %s, want %s", rec.Result, taint.ResultEvicted)

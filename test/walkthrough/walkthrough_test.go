@@ -4,13 +4,11 @@ package walkthrough
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +27,6 @@ import (
 const (
 	imageTar   = "FORCEFENCE_IMAGE" // what `make image` wrote; without it nothing is typed
 	repository = "registry.example.net/forcefence"
-	csiImage   = "forcefence.test/csi:1"
 	page       = "http://localhost:18082"
 	blockTakes = 3 * time.Minute
 )
@@ -39,12 +36,10 @@ type world struct {
 	t     *testing.T
 	ctx   context.Context
 	c     *cluster.Cluster
-	lab   *nodes.Lab
 	dir   string // where it is typed
 	env   []string
 	nodes map[string]*nodes.Node
-	power map[string]*datacenter.Machine
-	csi   *csi.Driver
+	site  *nodes.Site
 	book  strings.Builder
 }
 
@@ -68,8 +63,7 @@ func TestWalkthrough(t *testing.T) {
 
 func newWorld(t *testing.T, image string) *world {
 	nodes.Need(t)
-	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), nodes: map[string]*nodes.Node{},
-		power: map[string]*datacenter.Machine{}}
+	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), nodes: map[string]*nodes.Node{}}
 	own := filepath.Join(t.TempDir(), "cluster")
 	proxy := newEgress(t)
 	pki := filepath.Join(own, "pki")
@@ -79,66 +73,35 @@ func newWorld(t *testing.T, image string) *world {
 			"--kubelet-client-certificate=" + filepath.Join(pki, "admin.crt"),
 			"--kubelet-client-key=" + filepath.Join(pki, "admin.key"),
 		}})
-	dc := datacenter.New(datacenter.Options{Username: "forcefence", Addresses: []string{nodes.Gateway}})
-	t.Cleanup(func() { kit.Must(t, dc.Close()) })
 	store := filepath.Join(w.dir, "volumes")
-	built, err := csi.Build(w.ctx)
-	kit.Must(t, err)
-	w.csi, err = csi.Start(w.ctx, csi.Options{Cluster: w.c, Store: store, Binaries: built})
-	kit.Must(t, err)
-	t.Cleanup(w.csi.Stop)
-	driver := filepath.Join(t.TempDir(), "csi.tar")
-	kit.Must(t, nodes.WriteImage(driver, csiImage, filepath.Join(built, "driver")))
-	w.lab = nodes.ForTest(t,
-		nodes.Options{Cluster: w.c, Images: []string{driver}, Shared: map[string]string{store: store}})
-	proxy.serve(w.lab)
+	w.site = nodes.NewSite(t, nodes.Options{Cluster: w.c, Shared: map[string]string{store: store}},
+		datacenter.Options{Username: "forcefence", Addresses: []string{nodes.Gateway}}, store)
+	proxy.serve(w.site.Lab)
 	t.Cleanup(w.explain)
-
 	var bmcs strings.Builder
-	var adding sync.WaitGroup
-	var mu sync.Mutex // guards errs and w.nodes
-	var errs error
-	for _, name := range []string{"cp1", "cp2", "n1", "n2"} {
-		m := dc.AddMachine(name)
-		w.power[name] = m
-		address, err := w.lab.Expose(strings.TrimPrefix(dc.AddBMC(m).URL(), "https://"))
+	for _, n := range w.site.AddNodes(t, []string{"cp1", "cp2", "n1", "n2"}, nil) {
+		w.nodes[n.Name()] = n
+		kit.Must(t, load(w.ctx, n, image, repository+":v1", repository+":v2"))
+		address, err := w.site.Expose(strings.TrimPrefix(w.site.BMCs[n.Name()].URL(), "https://"))
 		kit.Must(t, err)
-		fmt.Fprintf(&bmcs, "        - {node: %s, id: \"https://%s\"}\n", name, address)
-		adding.Go(func() {
-			n, err := w.lab.Add(w.ctx, nodes.NodeOptions{Name: name, Machine: m})
-			if err == nil {
-				err = load(w.ctx, n, image, repository+":v1", repository+":v2")
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			w.nodes[name], errs = n, errors.Join(errs, err)
-		})
+		fmt.Fprintf(&bmcs, "        - {node: %s, id: \"https://%s\"}\n", n.Name(), address)
 	}
-	adding.Wait()
-	kit.Must(t, errs)
-	daemon := csi.DaemonSet(csi.DaemonSetOptions{Image: csiImage, Store: store})
-	daemon.Spec.Template.Spec.Containers[0].Command[0] = "/bin/driver"
-	_, err = w.c.Client().AppsV1().DaemonSets(daemon.Namespace).Create(w.ctx, daemon, metav1.CreateOptions{})
-	kit.Must(t, err)
 	for i := range 2 {
-		_, err := csi.NewVolume(w.ctx, w.csi.Store(), w.c.Client(), fmt.Sprintf("vol-%d", i), 16<<20)
-		kit.Must(t, err)
+		w.site.CSI.NewVolume(t, fmt.Sprintf("vol-%d", i))
 	}
 
 	bin, home := filepath.Join(w.dir, "bin"), filepath.Join(w.dir, "home")
 	for _, dir := range []string{bin, home} {
 		kit.Must(t, os.Mkdir(dir, 0o755))
 	}
-	program, err := nodes.BuildProgram(w.ctx, bin, "cmd/forcefence")
-	kit.Must(t, err)
-	kit.Must(t, os.Symlink(program, filepath.Join(bin, "kubectl-forcefence")))
+	kit.Must(t, os.Symlink(kit.BuildProgram(t, "cmd/forcefence"), filepath.Join(bin, "kubectl-forcefence")))
 	helm, err := binaries.Build(w.ctx, binaries.Options{Names: []string{binaries.Helm}})
 	kit.Must(t, err)
 	kubectl, err := cluster.KubectlPath(w.ctx)
 	kit.Must(t, err)
 	kit.Must(t, os.Symlink(filepath.Join(kit.Root(t), "deploy"), filepath.Join(w.dir, "deploy")))
-	w.write("bmc-password", dc.Password()+"\n")
-	kit.Must(t, dc.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
+	w.write("bmc-password", w.site.Racks.Password()+"\n")
+	kit.Must(t, w.site.Racks.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
 	w.write("values.yaml", fmt.Sprintf(values, bmcs.String()))
 	w.write("db.yaml", database)
 	w.env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig(), "HOME="+home, "HELM_CACHE_HOME="+home,

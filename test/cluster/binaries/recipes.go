@@ -22,6 +22,8 @@ const (
 	HostLocal  = "host-local"
 	Loopback   = "loopback"
 
+	CSIAttacher = "csi-attacher"
+
 	Helm = "helm"
 	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
 )
@@ -92,6 +94,11 @@ var kinds = []kind{
 			HostLocal: "github.com/containernetworking/plugins/plugins/ipam/host-local",
 			Loopback:  "github.com/containernetworking/plugins/plugins/main/loopback",
 		},
+	},
+	{
+		what: "CSI attacher", module: "test/csi/attacher", cache: "csi",
+		version:  "github.com/kubernetes-csi/external-attacher/v4",
+		packages: map[string]string{CSIAttacher: "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"},
 	},
 	{
 		what: "Helm", module: "test/helm", cache: "helm", version: "helm.sh/helm/v4",

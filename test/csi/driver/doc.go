@@ -1,3 +1,5 @@
+//go:build linux
+
 // Driver is the CSI driver of the end-to-end tests. Its volumes are ext4 in files of a backing store (test/csi/store)
 // that all nodes of one machine see, and it refuses what real single-writer storage refuses. It has two halves:
 //

@@ -15,7 +15,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/forcefence/forcefence/test/csi/store"
@@ -76,13 +75,7 @@ func serve(ctx context.Context, args []string) error {
 		return nil
 	}
 
-	var who store.Event // what every call's line says of us
-	s := grpc.NewServer(
-		grpc.UnaryInterceptor(
-			func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-				answer, err := next(ctx, req)
-				return answer, errors.Join(err, logCall(st, who, req, info.FullMethod, err))
-			}))
+	s := grpc.NewServer()
 	switch half {
 	case "controller":
 		csi.RegisterIdentityServer(s, identity{controller: true})
@@ -93,14 +86,12 @@ func serve(ctx context.Context, args []string) error {
 		if rerr != nil || !store.ValidID(*node) {
 			return errors.Join(rerr, fmt.Errorf("boot id, and a node name: got %q", *node))
 		}
-		who = store.Event{Node: *node, Boot: strings.TrimSpace(string(b))}
-		begin := who
-		begin.Kind = store.Boot
-		if err := st.Append(begin); err != nil {
+		boot := strings.TrimSpace(string(b))
+		if err := st.Append(store.Event{Kind: store.Boot, Node: *node, Boot: boot}); err != nil {
 			return err
 		}
 		csi.RegisterIdentityServer(s, identity{})
-		csi.RegisterNodeServer(s, &nodeHalf{store: st, node: who.Node, boot: who.Boot})
+		csi.RegisterNodeServer(s, &nodeHalf{store: st, node: *node, boot: boot})
 		if err = listen(socket, s); err == nil { // first: the kubelet asks it as soon as it sees the registration
 			r := grpc.NewServer()
 			registration.RegisterRegistrationServer(r, &registrar{endpoint: socket, fail: fail})
@@ -128,17 +119,6 @@ func listenUnix(socket string) (net.Listener, error) {
 		return nil, err
 	}
 	return net.Listen("unix", socket)
-}
-
-func logCall(st *store.Store, e store.Event, req any, method string, err error) error {
-	e.Kind, e.Method, e.Result = store.Call, method, status.Code(err).String()
-	if r, ok := req.(interface{ GetVolumeId() string }); ok {
-		e.Volume = r.GetVolumeId()
-	}
-	if r, ok := req.(interface{ GetNodeId() string }); ok {
-		e.Node = r.GetNodeId()
-	}
-	return st.Append(e)
 }
 
 type identity struct {

@@ -54,13 +54,6 @@ func (n *nodeHalf) allowed(id string, f func() error) error {
 func (n *nodeHalf) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse,
 	error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
-	if id == "" || path == "" || req.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path and volume_capability are "+
-			"needed")
-	}
-	if err := supported(req.GetVolumeCapability()); err != nil {
-		return nil, err
-	}
 	return &csi.NodeStageVolumeResponse{}, n.allowed(id, func() error {
 		if on, err := mounted(path); on || err != nil {
 			return err
@@ -95,9 +88,6 @@ const letGo = 5 * time.Second
 func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
 	req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
-	if id == "" || path == "" {
-		return nil, status.Error(codes.InvalidArgument, "volume_id and staging_target_path are needed")
-	}
 	err := n.store.With(id, func(*store.Record) error {
 		on, err := mounted(path)
 		if !on || err != nil {
@@ -114,9 +104,6 @@ func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
 		}
 		return n.event(store.Unmount, id, "")
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		err = nil
-	}
 	return &csi.NodeUnstageVolumeResponse{}, toStatus(err)
 }
 
@@ -124,13 +111,6 @@ func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
 func (n *nodeHalf) NodePublishVolume(_ context.Context,
 	req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staged, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
-	if id == "" || staged == "" || target == "" || req.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "volume_id, staging_target_path, target_path and "+
-			"volume_capability are needed")
-	}
-	if err := supported(req.GetVolumeCapability()); err != nil {
-		return nil, err
-	}
 	return &csi.NodePublishVolumeResponse{}, n.allowed(id, func() error {
 		if on, err := mounted(staged); err != nil || !on {
 			return errors.Join(err,
@@ -145,12 +125,6 @@ func (n *nodeHalf) NodePublishVolume(_ context.Context,
 		if err := unix.Mount(staged, target, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", staged, target, err)
 		}
-		if !req.GetReadonly() {
-			return nil
-		}
-		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-			return errors.Join(fmt.Errorf("make %s read-only: %w", target, err), unmount(target))
-		}
 		return nil
 	})
 }
@@ -158,9 +132,6 @@ func (n *nodeHalf) NodePublishVolume(_ context.Context,
 // NodeUnpublishVolume leaves no folder behind: CSI wants the target path gone.
 func (n *nodeHalf) NodeUnpublishVolume(_ context.Context,
 	req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if req.GetVolumeId() == "" || req.GetTargetPath() == "" {
-		return nil, status.Error(codes.InvalidArgument, "volume_id and target_path are needed")
-	}
 	on, err := mounted(req.GetTargetPath())
 	if on && err == nil {
 		err = unmount(req.GetTargetPath())

@@ -16,7 +16,7 @@ import (
 // Kind is what happened.
 type Kind string
 
-// Kinds of events. Only those up to Off change what Violations knows; Call is every request, with its answer.
+// Kinds of events. Only those up to Off change what Violations knows.
 const (
 	Publish   Kind = "publish"   // the storage gives the volume to the node
 	Unpublish Kind = "unpublish" // the storage takes it away
@@ -27,7 +27,6 @@ const (
 	Off     Kind = "off"
 	Busy    Kind = "busy"    // the node may mount, but the disk is still mounted somewhere
 	Refused Kind = "refused" // the node may not mount: the volume is not published to it
-	Call    Kind = "call"
 )
 
 // Event is one line of the log.
@@ -37,8 +36,7 @@ type Event struct {
 	Node   string    `json:"node,omitempty"`
 	Boot   string    `json:"boot,omitempty"`
 	Volume string    `json:"volume,omitempty"`
-	Method string    `json:"method,omitempty"` // of a call
-	Result string    `json:"result,omitempty"` // its gRPC code, or what went wrong
+	Result string    `json:"result,omitempty"` // what went wrong
 }
 
 // Append writes an event, now. One write to a file opened for appending is not torn by others.
@@ -153,7 +151,7 @@ func Violations(log []Event) []string {
 			for _, o := range others() {
 				say("given to %s (boot %s) while mounted on %s", e.Node, e.Boot, o)
 			}
-		case Refused, Call:
+		case Refused:
 		}
 	}
 	return out

@@ -151,20 +151,6 @@ func (s *Store) With(id string, f func(*Record) error) error {
 	return s.write(id, r)
 }
 
-// Delete removes a volume; one that is not there is fine. check is asked under the lock and may refuse.
-func (s *Store) Delete(id string, check func(Record) error) error {
-	err := s.With(id, func(r *Record) error {
-		if err := check(*r); err != nil {
-			return err
-		}
-		return os.RemoveAll(filepath.Join(s.dir, "volumes", id))
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
 func (s *Store) lock(id string) (unlock func(), err error) {
 	f, err := os.OpenFile(s.path(id, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -214,21 +200,4 @@ func (s *Store) write(id string, r Record) error {
 		return err
 	}
 	return os.Rename(tmp, s.path(id, "record"))
-}
-
-// Require is set to 1 where a test that cannot run must fail instead of being skipped.
-const Require = "FORCEFENCE_REQUIRE_NODES"
-
-// MissingToMount says what mounting a volume lacks here, "" if nothing.
-func MissingToMount() string {
-	if m := Missing(); m != "" {
-		return m
-	}
-	if os.Geteuid() != 0 {
-		return "mounting needs root"
-	}
-	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		return "the kernel has no loop devices: " + err.Error()
-	}
-	return ""
 }
