@@ -94,13 +94,7 @@ func startEngine(t *testing.T, kind string) *engine {
 			missing = kind + " is not installed: " + err.Error()
 		}
 	}
-	switch {
-	case missing == "":
-	case os.Getenv(of.require) == "1":
-		t.Fatal(missing)
-	default:
-		t.Skip("SKIPPED: " + missing)
-	}
+	kit.Need(t, missing, of.require)
 	dir, err := os.MkdirTemp("", "ff") // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

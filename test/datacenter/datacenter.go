@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
+
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -285,9 +287,4 @@ func (m *Machine) stopTimer() {
 	m.dropTimer()
 }
 
-func newUUID() string {
-	var u [16]byte
-	_, _ = rand.Read(u[:]) // never fails
-	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
+func newUUID() string { return string(uuid.NewUUID()) }

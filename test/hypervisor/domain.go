@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"text/template"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // Guest says what kind of domain is wanted. The zero value is a guest with a random UUID that runs for ever, defined
@@ -73,7 +75,7 @@ func (h *Hypervisor) AddDomain(ctx context.Context, name string) (*Domain, error
 // AddGuest makes a guest of that kind.
 func (h *Hypervisor) AddGuest(ctx context.Context, name string, g Guest) (*Domain, error) {
 	if g.UUID == "" {
-		g.UUID = newUUID()
+		g.UUID = string(uuid.NewUUID())
 	}
 	emulator, err := find("qemu-system-x86_64")
 	if err != nil {

@@ -11,10 +11,8 @@ package hypervisor
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -46,8 +44,7 @@ type Hypervisor struct {
 	buried chan struct{} // closed by Stop: no more guests are buried
 	burial sync.WaitGroup
 
-	stdin io.Closer // the end of it is what the sweeping shell waits for
-	sweep *exec.Cmd
+	sweep func() // ends what is left
 
 	mu     sync.Mutex // guards what follows
 	cmd    *exec.Cmd
@@ -123,7 +120,7 @@ func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 	if err := h.own(); err != nil {
 		return err
 	}
-	if err := h.startSweep(); err != nil {
+	if h.sweep, err = kit.Sweep(h.dir); err != nil {
 		return err
 	}
 	return h.StartDaemon(ctx)
@@ -179,31 +176,11 @@ func (h *Hypervisor) own() error {
 	})
 }
 
-// startSweep starts the shell that ends what is left when this process has ended without Stop. What is ours is known by
-// the directory in its command line.
-func (h *Hypervisor) startSweep() error {
-	const script = `cat >/dev/null
-for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
-	pid=${f#/proc/}
-	kill -9 ${pid%/cmdline} 2>/dev/null
-done
-rm -rf "$1"`
-	h.sweep = exec.Command("/bin/sh", "-c", script, "sweep", h.dir)
-	h.sweep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := h.sweep.StdinPipe()
-	if err != nil {
-		return err
-	}
-	h.stdin = in
-	return h.sweep.Start()
-}
-
 // Stop ends the daemon and all guests and removes their files. It may be repeated.
 func (h *Hypervisor) Stop() error {
 	h.KillDaemon()
-	if h.sweep != nil && h.stdin != nil {
-		_ = h.stdin.Close()
-		_ = h.sweep.Wait() // kills what is left: its own errors are processes that have just ended
+	if h.sweep != nil {
+		h.sweep()
 	}
 	select {
 	case <-h.buried:
@@ -411,12 +388,4 @@ func (h *Hypervisor) logTail() string {
 		return err.Error()
 	}
 	return string(b[max(0, len(b)-2048):])
-}
-
-// newUUID returns a random UUID.
-func newUUID() string {
-	var u [16]byte
-	_, _ = rand.Read(u[:]) // never fails
-	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

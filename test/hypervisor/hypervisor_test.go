@@ -1,12 +1,8 @@
 package hypervisor_test
 
 import (
-	"bufio"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/forcefence/forcefence/test/hypervisor"
 	"github.com/forcefence/forcefence/test/kit"
@@ -65,48 +61,10 @@ func TestGuests(t *testing.T) {
 
 // TestNothingIsLeft: the guests and the files go when a process that started a hypervisor is killed.
 func TestNothingIsLeft(t *testing.T) {
-	const role = "HYPERVISOR_TEST_CHILD"
-	if os.Getenv(role) != "" {
-		h := hypervisor.New(t, hypervisor.Options{})
-		d := h.Guest(t, "n1", hypervisor.Guest{})
-		_, _ = os.Stdout.WriteString("ready " + h.URI() + " " + d.UUID() + "\n")
-		select {} // until killed
-	}
 	hypervisor.Need(t)
-	child := exec.Command(os.Args[0], "-test.run=^TestNothingIsLeft$", "-test.v")
-	child.Env = append(os.Environ(), role+"=1")
-	out, err := child.StdoutPipe()
-	kit.Must(t, err)
-	kit.Must(t, child.Start())
-	var words []string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if words = strings.Fields(lines.Text()); len(words) == 3 && words[0] == "ready" {
-			break
-		}
-	}
-	_ = child.Process.Kill()
-	_ = child.Wait()
-	if len(words) != 3 {
-		t.Fatal("the child did not start a hypervisor")
-	}
-	_, socket, _ := strings.Cut(words[1], "socket=")
-	dir := strings.TrimSuffix(socket, "/run/libvirt/libvirt-sock")
-	left := func() string {
-		if _, err := os.Stat(dir); err == nil {
-			return dir
-		}
-		files, _ := os.ReadDir("/proc")
-		for _, f := range files {
-			if b, err := os.ReadFile("/proc/" + f.Name() + "/cmdline"); err == nil &&
-				strings.Contains(string(b), words[2]) {
-				return strings.ReplaceAll(string(b), "\x00", " ")
-			}
-		}
-		return ""
-	}
-	for deadline := time.Now().Add(20 * time.Second); left() != ""; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still there: %s", left())
-		}
-	}
+	words := kit.KillTest(t, func() []string {
+		h := hypervisor.New(t, hypervisor.Options{})
+		return []string{h.Socket(), h.Guest(t, "n1", hypervisor.Guest{}).UUID()}
+	}, func([]string) {})
+	kit.WaitGone(t, words[1], strings.TrimSuffix(words[0], "/run/libvirt/libvirt-sock"))
 }

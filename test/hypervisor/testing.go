@@ -1,7 +1,6 @@
 package hypervisor
 
 import (
-	"os"
 	"testing"
 
 	"github.com/forcefence/forcefence/test/kit"
@@ -13,14 +12,7 @@ const Require = "FORCEFENCE_REQUIRE_LIBVIRT"
 // Need skips a test where libvirt is not installed, loudly.
 func Need(t testing.TB) {
 	t.Helper()
-	missing := Missing()
-	switch {
-	case missing == "":
-	case os.Getenv(Require) == "1":
-		t.Fatal(missing)
-	default:
-		t.Skip("SKIPPED: " + missing)
-	}
+	kit.Need(t, Missing(), Require)
 }
 
 // New starts a hypervisor for a test, which is skipped where libvirt is not installed, and ends it with the test.

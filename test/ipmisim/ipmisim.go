@@ -10,7 +10,6 @@
 package ipmisim
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -18,16 +17,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -42,14 +42,13 @@ type Options struct {
 // BMC is a simulator and its machine, which is off at first. It is safe for concurrent use.
 type BMC struct {
 	dir      string
-	uuid     [16]byte
+	uuid     string
 	port     int
 	password string
 	kg       string
 	respawn  sync.WaitGroup // the goroutine that starts the simulator again
 
-	stdin io.Closer // the end of it is what the sweeping shell waits for
-	sweep *exec.Cmd
+	sweep func() // ends what is left
 
 	mu      sync.Mutex // guards what follows
 	cmd     *exec.Cmd
@@ -105,12 +104,14 @@ func Start(ctx context.Context, o Options) (*BMC, error) {
 }
 
 func (b *BMC) setUp(ctx context.Context, o Options) error {
-	if o.UUID == "" {
-		_, _ = rand.Read(b.uuid[:]) // never fails
-		b.uuid[6], b.uuid[8] = b.uuid[6]&0x0f|0x40, b.uuid[8]&0x3f|0x80
-	} else if n, err := hex.Decode(b.uuid[:], []byte(strings.ReplaceAll(o.UUID, "-", ""))); err != nil ||
-		n != len(b.uuid) {
+	b.uuid = cmp.Or(o.UUID, string(uuid.NewUUID()))
+	guid, err := hex.DecodeString(strings.ReplaceAll(b.uuid, "-", ""))
+	if err != nil || len(guid) != 16 {
 		return fmt.Errorf("%q is no UUID", o.UUID)
+	}
+	// Most BMCs send it as it is in SMBIOS.
+	for _, part := range [][]byte{guid[0:4], guid[4:6], guid[6:8]} {
+		slices.Reverse(part)
 	}
 	if err := kit.FreePorts(&b.port); err != nil {
 		return err
@@ -129,7 +130,7 @@ startlan 1
 chassis_control "%s/chassis.sh %s"
 user 2 true "%s" "%s" operator 10
 user 3 true "%s" "%s" user 10
-`, b.port, b.wireGUID(), key, b.dir, b.UUID(), Operator, b.password, Reader, b.password)
+`, b.port, guid, key, b.dir, b.UUID(), Operator, b.password, Reader, b.password)
 	const emulation = "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 " +
 		"persist_sdr\nmc_enable 0x20\n"
 	if err := errors.Join(
@@ -141,43 +142,13 @@ user 3 true "%s" "%s" user 10
 	); err != nil {
 		return err
 	}
-	if err := b.startSweep(); err != nil {
+	if b.sweep, err = kit.Sweep(b.dir); err != nil {
 		return err
 	}
 	if err := b.spawn(); err != nil {
 		return err
 	}
 	return b.Await(ctx)
-}
-
-// wireGUID is the GUID as most BMCs send it: the UUID as it is in SMBIOS.
-func (b *BMC) wireGUID() []byte {
-	u := bytes.Clone(b.uuid[:])
-	for _, part := range [][]byte{u[0:4], u[4:6], u[6:8]} {
-		for i, j := 0, len(part)-1; i < j; i, j = i+1, j-1 {
-			part[i], part[j] = part[j], part[i]
-		}
-	}
-	return u
-}
-
-// startSweep starts the shell that ends the machine when this process has ended without Stop. It is known by the
-// directory in its command line.
-func (b *BMC) startSweep() error {
-	const script = `cat >/dev/null
-for f in $(grep -alF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
-	pid=${f#/proc/}
-	kill -9 ${pid%/cmdline} 2>/dev/null
-done
-rm -rf "$1"`
-	b.sweep = exec.Command("/bin/sh", "-c", script, "sweep", b.dir)
-	b.sweep.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := b.sweep.StdinPipe()
-	if err != nil {
-		return err
-	}
-	b.stdin = in
-	return b.sweep.Start()
 }
 
 // spawn starts the simulator, and has it started again whenever it ends.
@@ -272,9 +243,8 @@ func (b *BMC) Stop() error {
 	}
 	b.mu.Unlock()
 	b.respawn.Wait()
-	if b.stdin != nil {
-		_ = b.stdin.Close()
-		_ = b.sweep.Wait() // kills what is left: its own errors are processes that have just ended
+	if b.sweep != nil {
+		b.sweep()
 	}
 	if err := os.RemoveAll(b.dir); err != nil {
 		return fmt.Errorf("stop BMC: %w", err)
@@ -286,10 +256,7 @@ func (b *BMC) Stop() error {
 func (b *BMC) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
 
 // UUID is the machine's.
-func (b *BMC) UUID() string {
-	u := b.uuid
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
+func (b *BMC) UUID() string { return b.uuid }
 
 // PasswordFile holds the accounts' password.
 func (b *BMC) PasswordFile() string { return filepath.Join(b.dir, "password") }

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Require is set to 1 where a missing program must fail the tests instead of skipping them.
@@ -14,13 +16,7 @@ const Require = "FORCEFENCE_REQUIRE_IPMI_SIM"
 // New starts a BMC for a test, which is skipped where a program is not installed, loudly, and ends it with the test.
 func New(t testing.TB, o Options) *BMC {
 	t.Helper()
-	switch missing := Missing(); {
-	case missing == "":
-	case os.Getenv(Require) == "1":
-		t.Fatal(missing)
-	default:
-		t.Skip("SKIPPED: " + missing)
-	}
+	kit.Need(t, Missing(), Require)
 	b, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +51,7 @@ const (
 func NeedTrap(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("snmptrap"); err != nil {
-		if os.Getenv(RequireTrap) == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("SKIPPED: snmptrap is not installed (apt-get install snmp)")
+		kit.Need(t, "snmptrap is not installed (apt-get install snmp)", RequireTrap)
 	}
 }
 

@@ -16,10 +16,9 @@ const RequireChromium = "FORCEFENCE_REQUIRE_CHROMIUM"
 func Browse(t testing.TB, url, token string, pages ...string) string {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")
-	if err != nil && os.Getenv(RequireChromium) != "1" {
-		t.Skip("SKIPPED: needs chromium")
+	if err != nil {
+		Need(t, err.Error(), RequireChromium)
 	}
-	Must(t, err)
 	module, err := filepath.Abs(filepath.Join(Root(t), "test/browser"))
 	Must(t, err)
 	dir := t.TempDir()

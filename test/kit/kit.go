@@ -25,6 +25,19 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Need skips a test, loudly, where something is missing: it says what, or "". Where the variable is set to 1 it fails
+// the test instead.
+func Need(t testing.TB, missing, variable string) {
+	t.Helper()
+	switch {
+	case missing == "":
+	case os.Getenv(variable) == "1":
+		t.Fatal(missing)
+	default:
+		t.Skip("SKIPPED: " + missing)
+	}
+}
+
 // HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. A test
 // run that reported harm fails, even if the test passes when it runs again (test/verdict).
 const HarmPrefix = "HARM: "

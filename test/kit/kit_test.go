@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -164,50 +165,35 @@ func TestTail(t *testing.T) {
 	wg.Wait()
 }
 
-// parentEnv makes this test's process one that starts a child, says which, and waits to be killed.
-const parentEnv = "FORCEFENCE_KIT_PARENT"
-
 // A child has a process group of its own, or a session, and on Linux dies with its parent, whichever thread of it asked
 // for it.
 func TestChildDiesWithUs(t *testing.T) {
-	if os.Getenv(parentEnv) != "" {
-		pid := make(chan int)
+	var pid int
+	KillTest(t, func() []string {
+		started := make(chan int)
 		go func() {
 			runtime.LockOSThread() // and never unlocks: the thread ends with this goroutine
 			cmd := exec.Command("sleep", "600")
 			Must(t, StartChild(cmd))
-			pid <- cmd.Process.Pid
+			started <- cmd.Process.Pid
 		}()
-		fmt.Println("child", <-pid)
-		time.Sleep(10 * time.Minute)
-	}
-	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChildDiesWithUs$")
-	parent.Env = append(os.Environ(), parentEnv+"=1")
-	stdout, err := parent.StdoutPipe()
-	Must(t, err)
-	Must(t, StartChild(parent))
-	var pid int
-	_, err = fmt.Fscanf(stdout, "child %d", &pid)
-	Must(t, err)
-	if group, err := syscall.Getpgid(pid); err != nil || group != pid {
-		t.Errorf("the child's process group: got %d (%v), want %d", group, err, pid)
-	}
-	if runtime.GOOS != "linux" {
-		Must(t, syscall.Kill(pid, syscall.SIGKILL))
-	}
-	time.Sleep(200 * time.Millisecond) // the asking thread has ended: the child must not have
-	if err := syscall.Kill(pid, 0); err != nil && runtime.GOOS == "linux" {
-		t.Errorf("the child ended before its parent: %v", err)
-	}
-	Must(t, parent.Process.Kill())
-	_ = parent.Wait() // killed
-	for end := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil &&
-		!zombie(pid); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("child %d outlives its parent", pid)
+		return []string{strconv.Itoa(<-started)}
+	}, func(words []string) {
+		var err error
+		pid, err = strconv.Atoi(words[0])
+		Must(t, err)
+		if group, err := syscall.Getpgid(pid); err != nil || group != pid {
+			t.Errorf("the child's process group: got %d (%v), want %d", group, err, pid)
 		}
-	}
+		if runtime.GOOS != "linux" {
+			Must(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		time.Sleep(200 * time.Millisecond) // the asking thread has ended: the child must not have
+		if err := syscall.Kill(pid, 0); err != nil && runtime.GOOS == "linux" {
+			t.Errorf("the child ended before its parent: %v", err)
+		}
+	})
+	Until(t, "the child is gone", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
 }
 
 // zombie reports whether a process has ended and was not waited for yet.

@@ -37,15 +37,8 @@ func Need(t testing.TB) {
 	if testing.Short() {
 		t.Skip("starts real nodes")
 	}
-	missing := Missing()
-	switch {
-	case missing == "":
-		programFiles(t)
-	case os.Getenv(Require) == "1":
-		t.Fatal(missing)
-	default:
-		t.Skip("SKIPPED: " + missing)
-	}
+	kit.Need(t, Missing(), Require)
+	programFiles(t)
 }
 
 // programFiles are what nodes run, by name. They are built if they are not in the cache.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/csi/store"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // asDriver makes this test binary the driver: its processes are what the test kills.
@@ -44,12 +45,7 @@ func newSAN(t *testing.T) *san {
 	if _, err := os.Stat("/dev/loop-control"); missing == "" && (err != nil || os.Geteuid() != 0) {
 		missing = "mounting needs root and loop devices"
 	}
-	if missing != "" && os.Getenv(cluster.RequireNodes) == "1" {
-		t.Fatal(missing)
-	}
-	if missing != "" {
-		t.Skip("SKIPPED: " + missing)
-	}
+	kit.Need(t, missing, cluster.RequireNodes)
 	dir, err := os.MkdirTemp("", "csi-") // not TempDir: a socket's path has room for 107 bytes
 	if err != nil {
 		t.Fatal(err)
