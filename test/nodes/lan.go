@@ -4,6 +4,7 @@ package nodes
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,16 +31,14 @@ const (
 // on the machine's loopback, and the pods' way as well, where they look for the Service.
 type lan struct {
 	tasks chan func()
-
-	wg     sync.WaitGroup
-	mu     sync.Mutex // guards the rest
-	relays []net.Listener
-	conns  map[net.Conn]bool
-	shut   bool
+	wg    sync.WaitGroup
+	ctx   context.Context // ends with close, and with it relays and connections
+	end   context.CancelFunc
 }
 
 func newLAN(target string) (*lan, error) {
-	l := &lan{tasks: make(chan func()), conns: map[net.Conn]bool{}}
+	l := &lan{tasks: make(chan func())}
+	l.ctx, l.end = context.WithCancel(context.Background())
 	entered := make(chan error)
 	l.wg.Go(func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and nothing else ever runs on it
@@ -75,9 +74,7 @@ func (l *lan) relay(address, target string) (err error) {
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.relays = append(l.relays, r)
-	l.mu.Unlock()
+	context.AfterFunc(l.ctx, func() { r.Close() })
 	l.wg.Go(func() { l.accept(r, target) })
 	return nil
 }
@@ -149,43 +146,22 @@ func (l *lan) unplug(port string) {
 func (l *lan) accept(relay net.Listener, target string) {
 	for {
 		in, err := relay.Accept() // until close
-		if err != nil || !l.track(in) {
+		if err != nil {
 			return
 		}
 		l.wg.Go(func() { l.forward(in, target) })
 	}
 }
 
-// track remembers a connection, for close to end it; false after close.
-func (l *lan) track(c net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.shut {
-		c.Close()
-		return false
-	}
-	l.conns[c] = true
-	return true
-}
-
-func (l *lan) drop(c net.Conn) {
-	c.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, c)
-}
-
 // forward copies both ways until one side ends. It dials from a thread outside the lab's network.
 func (l *lan) forward(in net.Conn, target string) {
-	defer l.drop(in)
+	defer in.Close()
 	out, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		return // the client sees its connection end
 	}
-	if !l.track(out) {
-		return
-	}
-	defer l.drop(out)
+	defer out.Close()
+	defer context.AfterFunc(l.ctx, func() { in.Close(); out.Close() })()
 	var back sync.WaitGroup
 	back.Go(func() {
 		_, _ = io.Copy(in, out) // its end is the connection's
@@ -198,15 +174,7 @@ func (l *lan) forward(in net.Conn, target string) {
 
 // close ends the relays, their connections, and the network.
 func (l *lan) close() {
-	l.mu.Lock()
-	for _, r := range l.relays {
-		r.Close()
-	}
-	l.shut = true
-	for c := range l.conns {
-		c.Close()
-	}
-	l.mu.Unlock()
+	l.end()
 	close(l.tasks)
 	l.wg.Wait()
 }

@@ -179,7 +179,19 @@ func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
 	if p.first == "" {
 		p.first = name
 	}
-	m := &libvirtMachine{process: p.process(name, d.UUID(), d.Running), d: d}
+	m := p.machine(name, d.UUID(), d.Running)
+	m.cut = d.Kill // libvirt finds out by itself, and starts nothing before that
+	m.start = func(ctx context.Context) error {
+		for !d.Running() {
+			if err := d.Start(ctx); err != nil {
+				return err
+			}
+			if !sleep(ctx, 50*time.Millisecond) {
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
 	m.booted()
 	return m, nil
 }
@@ -204,37 +216,6 @@ func (p *libvirtPower) Close() {
 	_ = p.h.Stop() // nothing is left to do about an error
 }
 
-type libvirtMachine struct {
-	*process
-	d *hypervisor.Domain
-}
-
-func (*libvirtMachine) Address() string { return "" }
-
-// CutPower kills QEMU; libvirt finds out by itself.
-func (m *libvirtMachine) CutPower() error { return m.d.Kill() }
-
-// PowerOn starts the guest, once libvirt knows that it is off.
-func (m *libvirtMachine) PowerOn(ctx context.Context) error {
-	if m.Running() {
-		return nil
-	}
-	for {
-		state, err := m.d.State(ctx)
-		if err == nil && strings.HasPrefix(state, "shut off") {
-			break
-		}
-		if !sleep(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("powering on %s: libvirt says %q: %w", m.Name(), state, ctx.Err())
-		}
-	}
-	if err := m.d.Start(ctx); err != nil {
-		return fmt.Errorf("powering on %s: %w", m.Name(), err)
-	}
-	m.booted()
-	return nil
-}
-
 // ipmiPower is a BMC of OpenIPMI's simulator for each node, in front of a QEMU.
 type ipmiPower struct {
 	bmcs     []*ipmisim.BMC
@@ -249,7 +230,14 @@ func (p *ipmiPower) Add(ctx context.Context, name string) (Machine, error) {
 		return nil, err
 	}
 	p.bmcs, p.names = append(p.bmcs, b), append(p.names, name)
-	m := &ipmiMachine{process: p.process(name, b.UUID(), b.Running), b: b}
+	m := p.machine(name, b.UUID(), b.Running)
+	m.address = "ipmi://" + b.Address()
+	m.cut = func() error { // the BMC finds out when it is asked
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return b.SetPower(ctx, false)
+	}
+	m.start = func(ctx context.Context) error { return b.SetPower(ctx, true) }
 	return m, m.PowerOn(ctx)
 }
 
@@ -289,31 +277,6 @@ func (p *ipmiPower) Close() {
 	}
 }
 
-type ipmiMachine struct {
-	*process
-	b *ipmisim.BMC
-}
-
-func (m *ipmiMachine) Address() string { return "ipmi://" + m.b.Address() }
-
-// CutPower kills QEMU; the BMC finds out when it is asked.
-func (m *ipmiMachine) CutPower() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return m.b.SetPower(ctx, false)
-}
-
-func (m *ipmiMachine) PowerOn(ctx context.Context) error {
-	if m.Running() {
-		return nil
-	}
-	if err := m.b.SetPower(ctx, true); err != nil {
-		return fmt.Errorf("powering on %s: %w", m.Name(), err)
-	}
-	m.booted()
-	return nil
-}
-
 // watch sees processes end. The zero value is ready.
 type watch struct {
 	mu       sync.Mutex // guards what follows
@@ -321,7 +284,7 @@ type watch struct {
 	watching sync.WaitGroup
 }
 
-func (w *watch) process(name, uuid string, running func() bool) *process {
+func (w *watch) machine(name, uuid string, running func() bool) *process {
 	ctx, stop := context.WithCancel(context.Background())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,10 +303,12 @@ func (w *watch) end() {
 
 // process is a machine that has power while its QEMU runs, as the kernel says.
 type process struct {
-	name, uuid string
-	running    func() bool
-	watching   *sync.WaitGroup
-	ctx        context.Context // ends with the power's Close
+	name, uuid, address string
+	running             func() bool
+	cut                 func() error
+	start               func(context.Context) error
+	watching            *sync.WaitGroup
+	ctx                 context.Context // ends with the power's Close
 
 	mu   sync.Mutex // guards the rest
 	boot int
@@ -379,6 +344,19 @@ func (m *process) tell(on bool) {
 
 func (m *process) Name() string       { return m.name }
 func (m *process) SystemUUID() string { return m.uuid }
+func (m *process) Address() string    { return m.address }
+func (m *process) CutPower() error    { return m.cut() }
+
+func (m *process) PowerOn(ctx context.Context) error {
+	if m.Running() {
+		return nil
+	}
+	if err := m.start(ctx); err != nil {
+		return fmt.Errorf("powering on %s: %w", m.name, err)
+	}
+	m.booted()
+	return nil
+}
 
 func (m *process) BootID() string {
 	m.mu.Lock()
