@@ -54,7 +54,7 @@ func TestE2E(t *testing.T) {
 	// After a scenario that failed the nodes are not what the next one expects: that one gets new nodes.
 	for range worlds {
 		if left := len(rest); left > 0 {
-			t.Run("nodes", func(t *testing.T) { rest = play(t, nodes.NodeGrace, rest) })
+			t.Run("nodes", func(t *testing.T) { rest = play(t, rest) })
 			if len(rest) == left {
 				return // the nodes do not start
 			}
@@ -63,14 +63,6 @@ func TestE2E(t *testing.T) {
 	for _, s := range rest {
 		t.Errorf("%s: not played, because scenarios before it failed", s.name)
 	}
-}
-
-// TestTimeline plays the one story with all of Kubernetes' own times. It takes a quarter of an hour.
-func TestTimeline(t *testing.T) {
-	if os.Getenv(enable) == "" {
-		t.Skip("SKIPPED: make timeline runs it")
-	}
-	play(t, 0, []scenario{{"Longhorn: node dead, by Kubernetes' own times", (*world).ownTimes}})
 }
 
 // worlds is how many times nodes are started: scenarios that fail one after the other have one cause.
@@ -82,11 +74,10 @@ type scenario struct {
 	run  func(*world) string
 }
 
-// play starts nodes, plays scenarios on them until one fails, and returns those that it did not play. grace is how long
-// Kubernetes waits for a silent node; 0: by its own time.
-func play(t *testing.T, grace time.Duration, rest []scenario) []scenario {
+// play starts nodes, plays scenarios on them until one fails, and returns those that it did not play.
+func play(t *testing.T, rest []scenario) []scenario {
 	begin := time.Now()
-	w := newWorld(t, grace)
+	w := newWorld(t)
 	report("three real nodes with the hook, fail-closed", begin, "")
 	for len(rest) > 0 {
 		s := rest[0]

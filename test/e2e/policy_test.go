@@ -10,14 +10,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/csi"
 	"github.com/forcefence/forcefence/test/datacenter"
-	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/nodes"
 )
 
@@ -163,70 +161,6 @@ func (w *world) deadMachine() string {
 	w.kubectl("-n", w.ns, "delete", "deployment/shellp", "statefulset/dbp", "--cascade=foreground", "--wait")
 	w.clear("setp")
 	return fmt.Sprintf("cut to ended %s; BMC back to data read and written %s", ms(ended), ms(wrote))
-}
-
-// ownTimes is Longhorn's document from end to end, with Kubernetes' own times: its eviction deletes the pods of a dead
-// node after 300 s, and its attach/detach controller frees their volumes six minutes after the detach was due. Nothing
-// proves that the machine is off. The document wants running replacements with the data, so the story waits for them.
-func (w *world) ownTimes() string {
-	defer func(before time.Duration) { w.patience = before }(w.patience)
-	w.patience = 15 * time.Minute
-	labelled := func(p *corev1.Pod) {
-		p.Labels["policy"] = "longhorn"
-		p.Spec.TerminationGracePeriodSeconds = nil // Kubernetes' own: 30 s
-	}
-	olds := map[string]*corev1.Pod{"shellt-": w.shell("shellt", w.n1, labelled),
-		"sett-": w.database("sett", w.n1, labelled)}
-	w.site.BMCs["n1"].SetFault(datacenter.Fault{Silent: true})
-	begin := time.Now()
-	w.cut(w.n1)
-	w.until("n1 is NotReady", func() bool { return cluster.IsNotReady(w.node(w.n1)) })
-	notReady := time.Since(begin)
-	pods := w.c.Client().CoreV1().Pods(w.ns)
-	var due time.Time // when all may be ended
-	w.until("Kubernetes deletes the pods", func() bool {
-		for _, old := range olds {
-			p, err := pods.Get(w.t.Context(), old.Name, metav1.GetOptions{})
-			w.must(err)
-			if p.UID != old.UID {
-				kit.Harm(w.t, "%s was replaced before Kubernetes deleted it", old.Name)
-				w.t.FailNow()
-			}
-			if p.DeletionTimestamp == nil {
-				return false
-			}
-			if p.DeletionTimestamp.After(due) {
-				due = p.DeletionTimestamp.Time
-			}
-		}
-		return true
-	})
-	deleted := time.Since(begin)
-	if least := 300 * time.Second; deleted < least {
-		w.t.Errorf("the pods were deleted after %s: their tolerations last %s", deleted, least)
-	}
-	for name, old := range olds {
-		w.until(old.Name+" is gone", func() bool {
-			p, err := pods.Get(w.t.Context(), old.Name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err) || err == nil && p.UID != old.UID
-		})
-		if w.event(old, "PolicyEndedPod", "policy longhorn, without proof: accept-duplicates") == "" {
-			w.t.Errorf("%s has no Event that names policy longhorn and its word", name)
-		}
-	}
-	ended := time.Since(begin)
-	if early := time.Until(due); early > 0 {
-		w.t.Errorf("the pods were ended %s before their deletionTimestamp", early)
-	}
-	for name, old := range olds {
-		w.goesOn(name, old)
-	}
-	runs := time.Since(begin)
-	if m := w.mark(w.n1); m != "" {
-		w.t.Errorf("n1 is marked %s, without a way to know that its machine is off", m)
-	}
-	return fmt.Sprintf("from the cut: NotReady %s, deleted %s, ended %s, data read and written %s",
-		ms(notReady), ms(deleted), ms(ended), ms(runs))
 }
 
 // released is what Longhorn's document wants of data under volumeAttachmentRecoveryPolicy (TestLonghornNodeDown: access

@@ -65,15 +65,14 @@ type world struct {
 	shared     string // storage that every node sees: the probe's log and locks
 	ns         string
 	n1, n2, n3 *nodes.Node
-	accepted   []string      // identities that a policy may double
-	patience   time.Duration // until waits for so long
+	accepted   []string // identities that a policy may double
 }
 
-func newWorld(t *testing.T, grace time.Duration) *world {
+func newWorld(t *testing.T) *world {
 	nodes.Need(t)
 	ctx := t.Context()
-	w := &world{t: t, dir: t.TempDir(), patience: stepTimeout}
-	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: grace})
+	w := &world{t: t, dir: t.TempDir()}
+	w.c = cluster.ForTest(t, cluster.Options{NodeGrace: nodes.NodeGrace})
 	w.shared = t.TempDir()
 	source := filepath.Join(w.dir, "source")
 	t.Logf("the previous version is %s", kit.Previous(t, source))
@@ -413,7 +412,7 @@ func (w *world) untilFree(n *nodes.Node) time.Time {
 
 func (w *world) until(what string, check func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 	defer cancel()
 	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return check(), nil }); err != nil {
 		w.t.Fatalf("waiting for: %s: %v", what, err)
