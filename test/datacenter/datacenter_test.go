@@ -3,7 +3,6 @@ package datacenter_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -62,31 +61,6 @@ func (s *site) do(t *testing.T, method, path, body string) int {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body) // the BMC's log has what it was
 	return resp.StatusCode
-}
-
-func TestMachine(t *testing.T) {
-	dc := datacenter.New(datacenter.Options{})
-	defer dc.Close()
-	m := dc.AddMachine("m1")
-	var seen []string
-	m.OnChange(func(m *datacenter.Machine, on bool) { seen = append(seen, fmt.Sprintf("%t %s", on, m.State())) })
-	first := m.BootID()
-	m.PowerOn()
-	m.CutPower()
-	m.CutPower()
-	if m.BootID() != first || m.Running() {
-		t.Errorf("off: boot id %s, want %s; running %t", m.BootID(), first, m.Running())
-	}
-	m.PowerOn()
-	if m.BootID() == first {
-		t.Error("a new boot has the old boot id")
-	}
-	if got, want := strings.Join(seen, ", "), "false Off, true On"; got != want {
-		t.Errorf("callbacks: got %s, want %s", got, want)
-	}
-	if other := dc.AddMachine("m2"); other.SystemUUID() == m.SystemUUID() || other.Serial() == m.Serial() {
-		t.Error("two machines share an identity")
-	}
 }
 
 func TestPowerOffDelay(t *testing.T) {

@@ -8,28 +8,6 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// The machine goes on and off, is left alone by a BMC that restarts, and the BMC answers again after it was killed.
-func TestBMC(t *testing.T) {
-	b := ipmisim.New(t, ipmisim.Options{})
-	expect := func(running bool) {
-		t.Helper()
-		if got := b.Running(); got != running {
-			t.Errorf("got running %t, want %t", got, running)
-		}
-	}
-	expect(false)
-	for range 2 { // both may be repeated
-		kit.Must(t, b.SetPower(t.Context(), true))
-		expect(true)
-	}
-	kit.Must(t, b.Restart(t.Context()))
-	expect(true)
-	for range 2 {
-		kit.Must(t, b.SetPower(t.Context(), false))
-		expect(false)
-	}
-}
-
 // The simulator, the machine and the files go when a process that started them is killed.
 func TestNothingIsLeft(t *testing.T) {
 	kit.Need(t, ipmisim.Missing(), ipmisim.Require)

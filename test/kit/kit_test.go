@@ -73,25 +73,6 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-func TestCredentialsOnDisk(t *testing.T) {
-	a := NewAuthority("ours")
-	file := func(name string) string { return filepath.Join(t.TempDir(), name) }
-	ca, cert, key := file("ca"), file("cert"), file("key")
-	Must(t, a.WriteCA(ca))
-	Must(t, a.Server("localhost").Write(cert, key))
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		t.Error(err)
-	}
-	text, err := os.ReadFile(ca)
-	Must(t, err)
-	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(text) || !pool.Equal(a.Pool()) {
-		t.Errorf("the file holds another authority:\n%s", text)
-	}
-	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the key's file: %v, %v, want mode 600", info, err)
-	}
-}
-
 func TestFreePorts(t *testing.T) {
 	ports := make([]int, 50)
 	seen := map[int]bool{}
@@ -200,14 +181,4 @@ func TestChildDiesWithUs(t *testing.T) {
 func zombie(pid int) bool {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return strings.Contains(string(stat), ") Z ")
-}
-
-func TestSessionStays(t *testing.T) {
-	cmd := exec.Command("true")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	Must(t, StartChild(cmd))
-	Must(t, cmd.Wait())
-	if !cmd.SysProcAttr.Setsid || cmd.SysProcAttr.Setpgid {
-		t.Errorf("got %+v, want a session", cmd.SysProcAttr)
-	}
 }

@@ -109,18 +109,10 @@ func next(volume string, last int) (int, error) {
 		return 0, err
 	}
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // none yet: 0
-	f, err := os.Create(file + ".new")
-	if err != nil {
+	if err := os.WriteFile(file+".new", fmt.Appendln(nil, n+1), 0o644); err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	if _, err := fmt.Fprintln(f, n+1); err != nil {
-		return 0, err
-	}
-	if err := f.Sync(); err != nil {
-		return 0, err
-	}
-	return n + 1, os.Rename(f.Name(), file)
+	return n + 1, os.Rename(file+".new", file)
 }
 
 // sum reads what the volume holds, and writes it first where it is not there.
@@ -134,15 +126,7 @@ func sum(volume, size string) (string, error) {
 		}
 		data = make([]byte, n)
 		rand.Read(data) // never fails
-		f, err := os.Create(file)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		if _, err := f.Write(data); err != nil {
-			return "", err
-		}
-		if err := f.Sync(); err != nil {
+		if err := os.WriteFile(file, data, 0o644); err != nil {
 			return "", err
 		}
 	} else if err != nil {
