@@ -33,7 +33,6 @@ type Instance struct {
 	zone    string
 	o       Options
 	history []Told // by At, the last of them perhaps of the future; guarded by Cloud.mu
-	lag     time.Duration
 	frozen  time.Time // the moment whose state is reported until thaw; zero: none
 	thaw    time.Time
 	say     func(*Told)
@@ -110,11 +109,6 @@ func (i *Instance) Hibernate() {
 	i.c.locked(func() { i.stop(time.Now(), 0, "Client.UserInitiatedHibernate", true) })
 }
 
-// Shutdown is the guest's own: EC2 tells no time of it.
-func (i *Instance) Shutdown() {
-	i.c.locked(func() { i.stop(time.Now(), 0, "Client.InstanceInitiatedShutdown", false) })
-}
-
 // Start is a user's StartInstances.
 func (i *Instance) Start() { i.c.locked(func() { i.start(time.Now(), i.o.Starts) }) }
 
@@ -139,9 +133,6 @@ func (i *Instance) terminate(now time.Time) {
 	t.At, t.State, t.Address = now.Add(i.o.Stops), "terminated", ""
 	i.follow(t)
 }
-
-// SetLag makes all reports about it that old, from now on.
-func (i *Instance) SetLag(d time.Duration) { i.c.locked(func() { i.lag = d }) }
 
 // Freeze makes EC2 report the present state, wholly, for that long, whatever happens to the instance.
 func (i *Instance) Freeze(d time.Duration) {
@@ -209,8 +200,8 @@ func (i *Instance) start(now time.Time, takes time.Duration) {
 
 // told is what EC2 says now. The lock is held.
 func (i *Instance) told(now time.Time) Told {
-	at := now.Add(-i.lag)
-	if now.Before(i.thaw) && i.frozen.Before(at) {
+	at := now
+	if now.Before(i.thaw) {
 		at = i.frozen
 	}
 	t := i.at(at)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -70,8 +71,9 @@ type Options struct {
 // Lab is a network with nodes on it. It is safe for concurrent use.
 type Lab struct {
 	opts    Options
-	dir     string // the nodes' disks and logs
-	id      string // in the names of cgroups
+	dir     string                 // the nodes' disks and logs
+	id      string                 // in the names of cgroups
+	own     *datacenter.DataCenter // of machines that nobody else knows
 	bin     map[string]string
 	images  []string
 	spec    []byte // the base of containers'
@@ -93,7 +95,7 @@ func ForTest(t testing.TB, opts Options) *Lab {
 	Need(t)
 	sweep()
 	me := folderPrefix + strconv.Itoa(os.Getpid()) + "-"
-	l := &Lab{opts: opts, nodes: map[string]*Node{}, bin: programFiles(t),
+	l := &Lab{opts: opts, nodes: map[string]*Node{}, own: datacenter.New(datacenter.Options{}), bin: programFiles(t),
 		id: me + strconv.FormatUint(uint64(labs.Add(1)), 10)}
 	t.Cleanup(func() {
 		if err := l.stop(); err != nil {
@@ -154,7 +156,7 @@ func (l *Lab) stop() error {
 		if l.net != nil {
 			l.net.close()
 		}
-		l.stopErr = errors.Join(append(errs, os.RemoveAll(l.dir))...)
+		l.stopErr = errors.Join(append(errs, l.own.Close(), os.RemoveAll(l.dir))...)
 	})
 	return l.stopErr
 }

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -36,7 +35,7 @@ type NodeOptions struct {
 	Name string
 
 	// Machine is the node's power and identity: a power cut there, or through its BMC, kills the node, and On boots it.
-	// It must be on. nil: a machine of the node's own.
+	// It must be on. nil: one that nobody else knows.
 	Machine *datacenter.Machine
 
 	StaticPods map[string][]byte // manifests by name
@@ -44,23 +43,20 @@ type NodeOptions struct {
 
 // Node is a machine with containerd and a kubelet. It is safe for concurrent use.
 type Node struct {
-	lab        *Lab
-	opts       NodeOptions
-	index      int
-	dir        string
-	ip         string
-	port       string // of the bridge
-	cgroup     string
-	systemUUID string
+	lab    *Lab
+	opts   NodeOptions
+	index  int
+	dir    string
+	ip     string
+	port   string // of the bridge
+	cgroup string
 
 	power sync.Mutex // held while the power or the network changes
 
 	mu      sync.Mutex // guards the rest
 	life    *life      // nil: off
-	bootID  string     // of the current or last boot
 	bootErr error      // of the last boot
 	cut     bool       // the network is
-	held    bool       // the first boot: the kubelet waits for images
 	retired bool       // the lab has stopped
 }
 
@@ -106,10 +102,9 @@ func (l *Lab) newNode(opts NodeOptions) (*Node, error) {
 	n := &Node{
 		lab: l, opts: opts, index: l.count, dir: filepath.Join(l.dir, opts.Name),
 		ip: fmt.Sprintf(nodeAddress, l.count+10), port: fmt.Sprintf("port%d", l.count), cgroup: l.id + "-" + opts.Name,
-		held: true,
 	}
-	if n.systemUUID = string(uuid.NewUUID()); opts.Machine != nil {
-		n.systemUUID = opts.Machine.SystemUUID()
+	if opts.Machine == nil {
+		n.opts.Machine = l.own.AddMachine(opts.Name)
 	}
 	l.nodes[opts.Name] = n
 	return n, nil
@@ -133,22 +128,18 @@ func (n *Node) firstBoot(ctx context.Context) error {
 	if err := n.write(files); err != nil {
 		return err
 	}
-	if m := n.opts.Machine; m != nil {
-		if !m.Running() {
-			return errors.New("its machine is off")
-		}
-		m.OnChange(func(_ *datacenter.Machine, on bool) {
-			if !on {
-				n.crash()
-			} else {
-				_ = n.start(m.BootID()) // PowerOn returns it
-			}
-		})
-		err = n.start(m.BootID())
-	} else {
-		err = n.start("")
+	m := n.opts.Machine
+	if !m.Running() {
+		return errors.New("its machine is off")
 	}
-	if err != nil {
+	m.OnChange(func(_ *datacenter.Machine, on bool) {
+		if on {
+			_ = n.start(false) // PowerOn returns it
+		} else {
+			n.crash()
+		}
+	})
+	if err := n.start(true); err != nil {
 		return err
 	}
 	for _, tar := range n.lab.images {
@@ -156,9 +147,6 @@ func (n *Node) firstBoot(ctx context.Context) error {
 			return err
 		}
 	}
-	n.mu.Lock()
-	n.held = false
-	n.mu.Unlock()
 	return n.StartKubelet()
 }
 
@@ -166,14 +154,10 @@ func (n *Node) firstBoot(ctx context.Context) error {
 func (n *Node) Name() string { return n.opts.Name }
 
 // SystemUUID is what the machine's firmware says, inside the node too.
-func (n *Node) SystemUUID() string { return n.systemUUID }
+func (n *Node) SystemUUID() string { return n.opts.Machine.SystemUUID() }
 
 // BootID is the current boot's, or the last one's while the node is off.
-func (n *Node) BootID() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.bootID
-}
+func (n *Node) BootID() string { return n.opts.Machine.BootID() }
 
 func (n *Node) current() *life {
 	n.mu.Lock()
@@ -208,18 +192,15 @@ func (n *Node) HostPath(inside string) (string, error) {
 	return "", fmt.Errorf("path %s of node %s does not outlive a boot", inside, n.Name())
 }
 
-// start gives the node power; with "" a new boot id. A node that is on stays as it is.
-func (n *Node) start(bootID string) error {
+// start gives the node power. A node that is on stays as it is. A kubelet that is held waits for StartKubelet.
+func (n *Node) start(held bool) error {
 	n.power.Lock()
 	defer n.power.Unlock()
 	n.mu.Lock()
-	retired, cut, held := n.retired, n.cut, n.held
+	retired, cut := n.retired, n.cut
 	n.mu.Unlock()
 	if retired || n.current() != nil {
 		return nil
-	}
-	if bootID == "" {
-		bootID = string(uuid.NewUUID())
 	}
 	n.lab.net.unplug(n.port) // of a boot whose init ended by itself
 	err := removeCgroups(n.cgroup)
@@ -228,7 +209,7 @@ func (n *Node) start(bootID string) error {
 	}
 	var l *life
 	if err == nil {
-		l, err = n.spawn(bootID)
+		l, err = n.spawn()
 	}
 	if err == nil {
 		err = n.lab.net.plug(n.port, l.cmd.Process.Pid, n.ip, fmt.Sprintf(podSubnet, n.index), !cut)
@@ -239,7 +220,7 @@ func (n *Node) start(bootID string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.life, n.bootID, n.bootErr = l, bootID, err
+	n.life, n.bootErr = l, err
 	if err != nil {
 		n.bootErr = fmt.Errorf("boot node %s: %w", n.Name(), err)
 	}
@@ -253,7 +234,7 @@ func (n *Node) start(bootID string) error {
 var initScript string
 
 // spawn starts process 1 in namespaces of its own, and returns once the node's root is ready.
-func (n *Node) spawn(bootID string) (*life, error) {
+func (n *Node) spawn() (*life, error) {
 	console, err := os.OpenFile(n.logFile("console"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -261,7 +242,7 @@ func (n *Node) spawn(bootID string) (*life, error) {
 	defer console.Close()
 	cmd := exec.Command("/bin/sh", append([]string{"-euc", initScript, "init"}, n.binds()...)...)
 	cmd.Stderr = console
-	cmd.Env = append([]string{"NODE=" + n.Name(), "BOOT_ID=" + bootID, "SYSTEM_UUID=" + n.systemUUID,
+	cmd.Env = append([]string{"NODE=" + n.Name(), "BOOT_ID=" + n.BootID(), "SYSTEM_UUID=" + n.SystemUUID(),
 		"SCRATCH=" + n.scratch()}, servicesEnv...)
 	// The signal of our death reaches even a process 1, because it comes from outside its namespace.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
@@ -339,22 +320,12 @@ func (n *Node) retire() {
 
 // PowerCut takes the machine's power away, as a pulled plug does: when it returns no process, mount or network
 // interface of the node is left. It may be repeated.
-func (n *Node) PowerCut() {
-	if m := n.opts.Machine; m != nil {
-		m.CutPower()
-		return
-	}
-	n.crash()
-}
+func (n *Node) PowerCut() { n.opts.Machine.CutPower() }
 
 // PowerOn boots the machine with a new boot id, and returns once its services are being started; see WaitReady. A
 // machine that is on stays as it is.
 func (n *Node) PowerOn() error {
-	m := n.opts.Machine
-	if m == nil {
-		return n.start("")
-	}
-	m.PowerOn()
+	n.opts.Machine.PowerOn()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.bootErr
