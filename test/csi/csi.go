@@ -10,13 +10,14 @@
 package csi
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,7 +84,7 @@ spec:
         image: ` + Image + `
         imagePullPolicy: Never
         securityContext: {privileged: true}
-        command: [/bin/driver, node, --endpoint, "unix:///var/lib/kubelet/plugins/` + Name + `/csi.sock",
+        command: [/bin/driver, --endpoint, "unix:///var/lib/kubelet/plugins/` + Name + `/csi.sock",
           --store, %[1]q, --node, $(NODE)]
         env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
         volumeMounts:
@@ -96,7 +97,7 @@ spec:
       - {name: dev, hostPath: {path: /dev, type: Directory}}
 `
 
-// Driver is the running controller half with its attacher.
+// Driver is the controller half with its attacher.
 type Driver struct {
 	Program string // static: it goes into the node half's image as it is
 
@@ -105,8 +106,8 @@ type Driver struct {
 	attacher *cluster.Part
 }
 
-// ForTest installs the driver in the cluster, and starts the controller half and the attacher, which end with the test.
-// Both are started again when they end by themselves. The backing store is a folder that every node must see under the
+// ForTest installs the driver in the cluster, serves the controller half, and starts the attacher; both end with the
+// test. The backing store is a folder that every node must see under the
 // same path; it stays.
 func ForTest(t testing.TB, c *cluster.Cluster, folder string) *Driver {
 	t.Helper()
@@ -124,17 +125,15 @@ func ForTest(t testing.TB, c *cluster.Cluster, folder string) *Driver {
 		t.Fatalf("installing the CSI driver: %v: %s", err, out)
 	}
 	kit.Must(t, c.WriteKubeconfig(file("kubeconfig"), attacherUser))
-	controller := cluster.NewPart("csi-controller", d.Program, []string{
-		"controller", "--endpoint", "unix://" + file("csi.sock"), "--store", d.store.Dir(),
-	}, file("controller.log"), func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", file("csi.sock"))
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}, nil)
-	t.Cleanup(controller.Stop)
-	kit.Must(t, controller.Start(t.Context()))
+	listener, err := net.Listen("unix", file("csi.sock"))
+	kit.Must(t, err)
+	server := grpc.NewServer()
+	controller := &store.Controller{Store: d.store}
+	csi.RegisterIdentityServer(server, controller)
+	csi.RegisterControllerServer(server, controller)
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); kit.Must(t, <-serving) })
 	d.attacher = cluster.NewPart(binaries.CSIAttacher, filepath.Join(programs, binaries.CSIAttacher), []string{
 		"--kubeconfig=" + file("kubeconfig"), "--csi-address=" + file("csi.sock"), "--kube-api-qps=1000",
 		"--kube-api-burst=1000", "--retry-interval-start=100ms", "--retry-interval-max=2s", "--v=4",
@@ -169,13 +168,12 @@ func (d *Driver) PowerCut(node, boot string) error {
 // NewVolume makes a volume of 16 MiB in the store, and its PersistentVolume for one claim, such as a StatefulSet's.
 func (d *Driver) NewVolume(t testing.TB, name string) {
 	t.Helper()
-	r, err := d.store.Create(name, 16<<20)
-	kit.Must(t, err)
-	_, err = d.cluster.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+	kit.Must(t, d.store.Create(name))
+	_, err := d.cluster.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: corev1.ResourceList{
-				corev1.ResourceStorage: *resource.NewQuantity(r.Size, resource.BinarySI)},
+				corev1.ResourceStorage: *resource.NewQuantity(store.Size, resource.BinarySI)},
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: StorageClass, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{

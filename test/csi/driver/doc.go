@@ -1,13 +1,12 @@
 //go:build linux
 
-// Driver is the CSI driver of the end-to-end tests. Its volumes are ext4 in files of a backing store (test/csi/store)
-// that all nodes of one machine see, and it refuses what real single-writer storage refuses. It has two halves:
+// Driver is the node half of the CSI driver of the end-to-end tests. Its volumes are ext4 in files of a backing store
+// (test/csi/store) that all nodes of one machine see, and it refuses what real single-writer storage refuses:
 //
-//	driver controller --endpoint unix://SOCKET --store DIR
-//	driver node --endpoint unix://SOCKET --store DIR --node NAME --kubelet-dir DIR [--boot-id-file FILE]
+//	driver --endpoint unix://SOCKET --store DIR --node NAME --kubelet-dir DIR [--boot-id-file FILE]
 //
-// The controller half publishes a volume to one node at a time. The node half mounts only what is published to its
-// node, and registers itself with the kubelet.
+// The controller half, which is the store's, publishes a volume to one node at a time. The node half mounts only what is
+// published to its node, and registers itself with the kubelet.
 //
 // # How this is a SAN
 //

@@ -88,13 +88,12 @@ func (s *san) start(name string, attr *syscall.SysProcAttr, args ...string) *hal
 	s.t.Cleanup(func() { h.conn.Close() })
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	if _, err := csi.NewIdentityClient(h.conn).Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
+	if _, err := csi.NewNodeClient(h.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{},
+		grpc.WaitForReady(true)); err != nil {
 		s.t.Fatal(err)
 	}
 	return h
 }
-
-func (s *san) controller() *half { return s.start("controller", nil, "controller") }
 
 // node is a machine: a mount and a PID namespace, whose PID 1 is its node half.
 func (s *san) node(name, boot string) *half {
@@ -104,7 +103,7 @@ func (s *san) node(name, boot string) *half {
 		s.t.Fatal(err)
 	}
 	return s.start(name, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Cloneflags: syscall.CLONE_NEWPID},
-		"node", "--node", name, "--kubelet-dir", filepath.Join(s.dir, name), "--boot-id-file", file)
+		"--node", name, "--kubelet-dir", filepath.Join(s.dir, name), "--boot-id-file", file)
 }
 
 // kill is the power cut of a node.
@@ -130,14 +129,14 @@ func (s *san) want(code codes.Code, what string, err error) {
 	}
 }
 
-func (s *san) publish(c *half, node string) error {
-	_, err := csi.NewControllerClient(c.conn).ControllerPublishVolume(s.t.Context(),
+func (s *san) publish(node string) error {
+	_, err := (&store.Controller{Store: s.store}).ControllerPublishVolume(s.t.Context(),
 		&csi.ControllerPublishVolumeRequest{VolumeId: "v", NodeId: node, VolumeCapability: writer})
 	return err
 }
 
-func (s *san) unpublish(c *half, node string) error {
-	_, err := csi.NewControllerClient(c.conn).ControllerUnpublishVolume(s.t.Context(),
+func (s *san) unpublish(node string) error {
+	_, err := (&store.Controller{Store: s.store}).ControllerUnpublishVolume(s.t.Context(),
 		&csi.ControllerUnpublishVolumeRequest{VolumeId: "v", NodeId: node})
 	return err
 }
@@ -206,19 +205,17 @@ func (s *san) kinds(k store.Kind) int {
 // repeatable.
 func TestPowerCut(t *testing.T) {
 	s := newSAN(t)
-	ctl, a, b := s.controller(), s.node("a", "a1"), s.node("b", "b1")
-	s.want(codes.NotFound, "publish a volume that does not exist", s.publish(ctl, "a"))
+	a, b := s.node("a", "a1"), s.node("b", "b1")
+	s.want(codes.NotFound, "publish a volume that does not exist", s.publish("a"))
 	s.want(codes.NotFound, "stage a volume that does not exist", s.stage(a))
-	if _, err := s.store.Create("v", 0); err != nil {
+	if err := s.store.Create("v"); err != nil {
 		t.Fatal(err)
 	}
 	s.want(codes.FailedPrecondition, "stage before publish", s.stage(a))
 	for range 2 {
-		s.want(codes.OK, "publish to a", s.publish(ctl, "a"))
+		s.want(codes.OK, "publish to a", s.publish("a"))
 	}
-	ctl.kill()
-	ctl = s.controller() // what it knew is in the store
-	s.want(codes.FailedPrecondition, "publish to b while a has it", s.publish(ctl, "b"))
+	s.want(codes.FailedPrecondition, "publish to b while a has it", s.publish("b"))
 	s.want(codes.FailedPrecondition, "stage on b while a has it", s.stage(b))
 	s.want(codes.FailedPrecondition, "bind before stage", s.bind(a))
 	for range 2 {
@@ -241,10 +238,10 @@ func TestPowerCut(t *testing.T) {
 	}
 	s.want(codes.FailedPrecondition, "stage on b before a's detach", s.stage(b))
 	for range 2 {
-		s.want(codes.OK, "unpublish from a", s.unpublish(ctl, "a"))
+		s.want(codes.OK, "unpublish from a", s.unpublish("a"))
 	}
-	s.want(codes.OK, "publish to b", s.publish(ctl, "b"))
-	s.want(codes.OK, "a late unpublish from a", s.unpublish(ctl, "a"))
+	s.want(codes.OK, "publish to b", s.publish("b"))
+	s.want(codes.OK, "a late unpublish from a", s.unpublish("a"))
 	s.want(codes.OK, "stage on b", s.stage(b))
 	s.want(codes.OK, "bind on b", s.bind(b))
 	if got, err := os.ReadFile(b.sees(filepath.Join(b.target(), "data"))); err != nil || string(got) != "of a" {
@@ -263,7 +260,7 @@ func TestPowerCut(t *testing.T) {
 		s.want(codes.OK, "unstage", s.unstage(b))
 	}
 	s.free()
-	s.want(codes.OK, "unpublish from all", s.unpublish(ctl, ""))
+	s.want(codes.OK, "unpublish from all", s.unpublish(""))
 	if v := s.violations(); len(v) > 0 {
 		t.Errorf("violations: %q", v)
 	}
@@ -282,11 +279,11 @@ func TestPowerCut(t *testing.T) {
 // so.
 func TestHeldMount(t *testing.T) {
 	s := newSAN(t)
-	ctl, a, b := s.controller(), s.node("a", "a1"), s.node("b", "b1")
-	if _, err := s.store.Create("v", 0); err != nil {
+	a, b := s.node("a", "a1"), s.node("b", "b1")
+	if err := s.store.Create("v"); err != nil {
 		t.Fatal(err)
 	}
-	s.want(codes.OK, "publish to a", s.publish(ctl, "a"))
+	s.want(codes.OK, "publish to a", s.publish("a"))
 	s.want(codes.OK, "stage on a", s.stage(a))
 	namespace, err := os.Open(filepath.Join("/proc", strconv.Itoa(a.cmd.Process.Pid), "ns/mnt"))
 	if err != nil {
@@ -294,8 +291,8 @@ func TestHeldMount(t *testing.T) {
 	}
 	defer namespace.Close()
 	a.kill()
-	s.want(codes.OK, "unpublish from a", s.unpublish(ctl, "a"))
-	s.want(codes.OK, "publish to b", s.publish(ctl, "b"))
+	s.want(codes.OK, "unpublish from a", s.unpublish("a"))
+	s.want(codes.OK, "publish to b", s.publish("b"))
 	s.want(codes.FailedPrecondition, "stage on b while the mount lives", s.stage(b))
 	v := strings.Join(s.violations(), "\n")
 	if !strings.Contains(v, "unpublished from a while mounted there") ||

@@ -33,16 +33,13 @@ func run(args []string) int {
 }
 
 func serve(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errors.New("which half? controller or node")
-	}
-	half, flags := args[0], flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags := flag.NewFlagSet("driver", flag.ContinueOnError)
 	endpoint := flags.String("endpoint", "", "unix://SOCKET to serve CSI on")
 	dir := flags.String("store", "", "folder of the backing store")
 	node := flags.String("node", "", "name of this node")
 	kubelet := flags.String("kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	bootFile := flags.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "file with the id of this boot")
-	if err := flags.Parse(args[1:]); err != nil {
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	socket, ok := strings.CutPrefix(*endpoint, "unix://")
@@ -75,30 +72,20 @@ func serve(ctx context.Context, args []string) error {
 		return nil
 	}
 
+	b, err := os.ReadFile(*bootFile)
+	if err != nil || !store.ValidID(*node) {
+		return errors.Join(err, fmt.Errorf("boot id, and a node name: got %q", *node))
+	}
+	boot := strings.TrimSpace(string(b))
+	if err := st.Append(store.Event{Kind: store.Boot, Node: *node, Boot: boot}); err != nil {
+		return err
+	}
 	s := grpc.NewServer()
-	switch half {
-	case "controller":
-		csi.RegisterIdentityServer(s, identity{controller: true})
-		csi.RegisterControllerServer(s, &controller{store: st})
-		err = listen(socket, s)
-	case "node":
-		b, rerr := os.ReadFile(*bootFile)
-		if rerr != nil || !store.ValidID(*node) {
-			return errors.Join(rerr, fmt.Errorf("boot id, and a node name: got %q", *node))
-		}
-		boot := strings.TrimSpace(string(b))
-		if err := st.Append(store.Event{Kind: store.Boot, Node: *node, Boot: boot}); err != nil {
-			return err
-		}
-		csi.RegisterIdentityServer(s, identity{})
-		csi.RegisterNodeServer(s, &nodeHalf{store: st, node: *node, boot: boot})
-		if err = listen(socket, s); err == nil { // first: the kubelet asks it as soon as it sees the registration
-			r := grpc.NewServer()
-			registration.RegisterRegistrationServer(r, &registrar{endpoint: socket, fail: fail})
-			err = listen(filepath.Join(*kubelet, "plugins_registry", store.Driver+"-reg.sock"), r)
-		}
-	default:
-		err = fmt.Errorf("no such half: %q", half)
+	csi.RegisterNodeServer(s, &nodeHalf{store: st, node: *node, boot: boot})
+	if err = listen(socket, s); err == nil { // first: the kubelet asks it as soon as it sees the registration
+		r := grpc.NewServer()
+		registration.RegisterRegistrationServer(r, &registrar{endpoint: socket, fail: fail})
+		err = listen(filepath.Join(*kubelet, "plugins_registry", store.Driver+"-reg.sock"), r)
 	}
 	if err != nil {
 		return err
@@ -119,30 +106,6 @@ func listenUnix(socket string) (net.Listener, error) {
 		return nil, err
 	}
 	return net.Listen("unix", socket)
-}
-
-type identity struct {
-	csi.UnimplementedIdentityServer
-	controller bool
-}
-
-func (identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: store.Driver, VendorVersion: "1"}, nil
-}
-
-func (i identity) GetPluginCapabilities(context.Context,
-	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	answer := &csi.GetPluginCapabilitiesResponse{}
-	if i.controller {
-		answer.Capabilities = []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
-			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE},
-		}}}
-	}
-	return answer, nil
-}
-
-func (identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
-	return &csi.ProbeResponse{}, nil
 }
 
 // registrar tells the kubelet who we are: it looks into plugins_registry for sockets and asks each (k8s.io/kubelet,

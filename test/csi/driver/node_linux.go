@@ -40,9 +40,9 @@ func (*nodeHalf) NodeGetCapabilities(context.Context,
 
 // allowed calls f under the volume's lock if the volume is published to this node.
 func (n *nodeHalf) allowed(id string, f func() error) error {
-	return toStatus(n.store.With(id, func(r *store.Record) error {
-		if r.Node != n.node {
-			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %q, not to %s", id, r.Node,
+	return store.Status(n.store.With(id, func(owner *string) error {
+		if *owner != n.node {
+			err := status.Errorf(codes.FailedPrecondition, "volume %s is published to %q, not to %s", id, *owner,
 				n.node)
 			return errors.Join(n.event(store.Refused, id, err.Error()), err)
 		}
@@ -88,7 +88,7 @@ const letGo = 5 * time.Second
 func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
 	req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
-	err := n.store.With(id, func(*store.Record) error {
+	err := n.store.With(id, func(*string) error {
 		on, err := mounted(path)
 		if !on || err != nil {
 			return err
@@ -104,7 +104,7 @@ func (n *nodeHalf) NodeUnstageVolume(ctx context.Context,
 		}
 		return n.event(store.Unmount, id, "")
 	})
-	return &csi.NodeUnstageVolumeResponse{}, toStatus(err)
+	return &csi.NodeUnstageVolumeResponse{}, store.Status(err)
 }
 
 // NodePublishVolume shows the staged disk to a pod.
@@ -141,5 +141,5 @@ func (n *nodeHalf) NodeUnpublishVolume(_ context.Context,
 			err = nil
 		}
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, toStatus(err)
+	return &csi.NodeUnpublishVolumeResponse{}, store.Status(err)
 }

@@ -10,12 +10,11 @@
 //
 //	DIR/log                 JSON lines, see Event
 //	DIR/volumes/ID/disk     an ext4 in a file
-//	DIR/volumes/ID/record   see Record
+//	DIR/volumes/ID/node     whom it is published to; empty: to none
 //	DIR/volumes/ID/lock     the lock
 package store
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,17 +31,11 @@ var ErrNotFound = errors.New("no such volume")
 // Driver is the name of the CSI driver.
 const Driver = "loop.csi.forcefence.io"
 
-// MinSize is the smallest disk that gets a journal: without one a power cut could leave a damaged file system.
-const MinSize = 8 << 20
+// Size is a disk's. It is enough for a journal: without one a power cut could leave a damaged file system.
+const Size = 16 << 20
 
 // Store is a folder. Its methods may be called by many processes at a time.
 type Store struct{ dir string }
-
-// Record is what the storage knows of a volume.
-type Record struct {
-	Size int64  `json:"size"`           // bytes
-	Node string `json:"node,omitempty"` // it is published to; "": none
-}
 
 // Open makes the folder if need be.
 func Open(dir string) (*Store, error) {
@@ -69,39 +62,33 @@ func (s *Store) path(id, name string) string { return filepath.Join(s.dir, "volu
 // Disk is the file that holds the volume.
 func (s *Store) Disk(id string) string { return s.path(id, "disk") }
 
-// Create makes a volume with an empty ext4. One that exists is left alone and returned, with any size. It needs
-// mkfs.ext4.
-func (s *Store) Create(id string, size int64) (Record, error) {
+// Create makes a volume with an empty ext4. One that exists is left alone. It needs mkfs.ext4.
+func (s *Store) Create(id string) error {
 	if !ValidID(id) {
-		return Record{}, fmt.Errorf("create volume: bad name %q", id)
+		return fmt.Errorf("create volume: bad name %q", id)
 	}
-	size = max(size, MinSize)
-	dir := filepath.Join(s.dir, "volumes", id)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Record{}, err
+	if err := os.MkdirAll(filepath.Join(s.dir, "volumes", id), 0o755); err != nil {
+		return err
 	}
 	unlock, err := s.lock(id)
 	if err != nil {
-		return Record{}, fmt.Errorf("create volume %s: %w", id, err)
+		return fmt.Errorf("create volume %s: %w", id, err)
 	}
 	defer unlock()
-	if r, err := s.read(id); !errors.Is(err, ErrNotFound) {
-		return r, err
+	if _, err := s.read(id); !errors.Is(err, ErrNotFound) {
+		return err
 	}
 	f, err := os.Create(s.Disk(id))
 	if err != nil {
-		return Record{}, err
+		return err
 	}
-	err = errors.Join(f.Truncate(size), f.Close())
-	if err != nil {
-		return Record{}, err
+	if err = errors.Join(f.Truncate(Size), f.Close()); err != nil {
+		return err
 	}
-	// Before the record: a volume whose record exists is complete.
 	if out, err := exec.Command(mkfs(), "-q", "-F", s.Disk(id)).CombinedOutput(); err != nil {
-		return Record{}, fmt.Errorf("create volume %s: mkfs.ext4: %w: %s", id, err, out)
+		return fmt.Errorf("create volume %s: mkfs.ext4: %w: %s", id, err, out)
 	}
-	r := Record{Size: size}
-	return r, s.write(id, r)
+	return s.write(id, "") // last: a volume that has it is complete
 }
 
 // mkfs is looked for where a user's PATH may not lead.
@@ -120,15 +107,14 @@ func Missing() string {
 	return ""
 }
 
-// Get returns a volume's record, or ErrNotFound.
-func (s *Store) Get(id string) (r Record, err error) {
-	err = s.With(id, func(cur *Record) error { r = *cur; return nil })
-	return r, err
+// Owner returns the node that a volume is published to, or ErrNotFound.
+func (s *Store) Owner(id string) (node string, err error) {
+	err = s.With(id, func(owner *string) error { node = *owner; return nil })
+	return node, err
 }
 
-// With calls f with the volume's record while no other process can change it, and keeps what f made of it unless f
-// fails.
-func (s *Store) With(id string, f func(*Record) error) error {
+// With calls f with the volume's node while no other process can change it, and keeps what f made of it unless f fails.
+func (s *Store) With(id string, f func(node *string) error) error {
 	if !ValidID(id) {
 		return ErrNotFound
 	}
@@ -137,18 +123,14 @@ func (s *Store) With(id string, f func(*Record) error) error {
 		return err
 	}
 	defer unlock()
-	r, err := s.read(id)
+	node, err := s.read(id)
 	if err != nil {
 		return err
 	}
-	old := r
-	if err := f(&r); err != nil {
+	if err := f(&node); err != nil {
 		return err
 	}
-	if r == old {
-		return nil
-	}
-	return s.write(id, r)
+	return s.write(id, node)
 }
 
 func (s *Store) lock(id string) (unlock func(), err error) {
@@ -174,30 +156,19 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-func (s *Store) read(id string) (Record, error) {
-	b, err := os.ReadFile(s.path(id, "record"))
+func (s *Store) read(id string) (node string, err error) {
+	b, err := os.ReadFile(s.path(id, "node"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, ErrNotFound
+		err = ErrNotFound
 	}
-	if err != nil {
-		return Record{}, err
-	}
-	var r Record
-	if err := json.Unmarshal(b, &r); err != nil {
-		return Record{}, fmt.Errorf("reading record of volume %s: %w", id, err)
-	}
-	return r, nil
+	return string(b), err
 }
 
-// write replaces the record by a rename: a process that is killed leaves the old one or the new one.
-func (s *Store) write(id string, r Record) error {
-	b, err := json.Marshal(r)
-	if err != nil {
+// write goes by a rename: a process that is killed leaves the old one or the new one.
+func (s *Store) write(id, node string) error {
+	tmp := s.path(id, "node.new")
+	if err := os.WriteFile(tmp, []byte(node), 0o644); err != nil {
 		return err
 	}
-	tmp := s.path(id, "record.new")
-	if err := os.WriteFile(tmp, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, s.path(id, "record"))
+	return os.Rename(tmp, s.path(id, "node"))
 }

@@ -68,27 +68,30 @@ func TestStoreOutlivesItsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get("v"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("get before create: got %v, want %v", err, ErrNotFound)
+	if _, err := s.Owner("v"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before create: got %v, want %v", err, ErrNotFound)
 	}
-	if _, err := s.Create("../v", 0); err == nil {
+	if err := s.Create("../v"); err == nil {
 		t.Error("a name that leaves the folder: got no error")
 	}
-	if r, err := s.Create("v", 1); err != nil || r.Size != MinSize {
-		t.Fatalf("create: got %+v, %v", r, err)
+	if err := s.Create("v"); err != nil {
+		t.Fatal(err)
 	}
-	if err := s.With("v", func(r *Record) error { r.Node = "a"; return nil }); err != nil {
+	if err := s.With("v", func(node *string) error { *node = "a"; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	refuse := errors.New("no")
-	if err := s.With("v", func(r *Record) error { r.Node = "b"; return refuse }); !errors.Is(err, refuse) {
+	if err := s.With("v", func(node *string) error { *node = "b"; return refuse }); !errors.Is(err, refuse) {
 		t.Errorf("refused change: got %v", err)
 	}
 	again, err := Open(s.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := again.Create("v", 64<<20); err != nil || r.Node != "a" || r.Size != MinSize {
-		t.Errorf("create again: got %+v, %v; want the volume as it is", r, err)
+	if err := again.Create("v"); err != nil {
+		t.Error(err)
+	}
+	if node, err := again.Owner("v"); node != "a" || err != nil {
+		t.Errorf("create again: got %q, %v; want the volume as it is", node, err)
 	}
 }
