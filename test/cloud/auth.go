@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/xml"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -64,48 +63,24 @@ func (c *Cloud) authenticate(r *http.Request, body []byte, who scope) *refusal {
 	return nil
 }
 
-type credentials struct {
-	AccessKeyID     string `xml:"AccessKeyId"`
-	SecretAccessKey string
-	SessionToken    string
-	Expiration      string
-}
-
-type assumed struct {
-	Arn           string
-	AssumedRoleID string `xml:"AssumedRoleId"`
-}
-
-type assumeResult struct {
-	Credentials credentials
-	User        assumed `xml:"AssumedRoleUser"`
-}
-
 // assume gives a role's credentials to whom it trusts. The lock is held.
-func (c *Cloud) assume(action string, form url.Values, now time.Time) (any, *refusal) {
+func (c *Cloud) assume(action string, form url.Values, now time.Time) (answer, *refusal) {
 	arn := form.Get("RoleArn")
 	role, known := c.roles[arn]
 	web := action == "AssumeRoleWithWebIdentity"
 	switch {
 	case !known, web != (role.token != ""), !web && form.Get("ExternalId") != role.externalID:
-		return nil, &refusal{"AccessDenied", "User: arn:aws:iam::123456789012:user/secret-user is not authorized to " +
+		return answer{}, &refusal{"AccessDenied", "User: arn:aws:iam::123456789012:user/secret-user is not authorized to " +
 			"perform: sts:" + action + " on resource: " + arn}
 	case web && form.Get("WebIdentityToken") != role.token:
-		return nil, &refusal{"InvalidIdentityToken", "The web identity token that was passed could not be validated " +
+		return answer{}, &refusal{"InvalidIdentityToken", "The web identity token that was passed could not be validated " +
 			"by AWS."}
 	}
 	k := c.newKey(fmt.Sprintf("session-token-%d", c.made))
-	return struct {
-		XMLName xml.Name
-		Result  any
-	}{
-		xml.Name{Space: "https://sts.amazonaws.com/doc/2011-06-15/", Local: action + "Response"},
-		struct {
-			XMLName xml.Name
-			assumeResult
-		}{xml.Name{Local: action + "Result"}, assumeResult{
-			credentials{k.ID, k.Secret, k.Token, now.Add(time.Hour).UTC().Format(time.RFC3339)},
-			assumed{arn + "/" + form.Get("RoleSessionName"), "AROA:" + form.Get("RoleSessionName")},
-		}},
-	}, nil
+	session := form.Get("RoleSessionName")
+	return element("https://sts.amazonaws.com/doc/2011-06-15/ "+action+"Response", element(action+"Result",
+		element("Credentials", element("AccessKeyId", k.ID), element("SecretAccessKey", k.Secret),
+			element("SessionToken", k.Token), element("Expiration", now.Add(time.Hour).UTC().Format(time.RFC3339))),
+		element("AssumedRoleUser", element("Arn", arn+"/"+session), element("AssumedRoleId", "AROA:"+session)),
+	)), nil
 }

@@ -203,12 +203,12 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 		reject(w, http.StatusServiceUnavailable, "RequestLimitExceeded", "Request limit exceeded.")
 		return
 	}
-	answer, no := c.answer(r, body, form, who)
+	a, no := c.answer(r, body, form, who)
 	if no != nil {
 		reject(w, statusOf(no.Code), no.Code, no.Message)
 		return
 	}
-	out, err := xml.Marshal(answer)
+	out, err := xml.Marshal(a)
 	if err != nil {
 		panic(err) // a type of ours
 	}
@@ -238,13 +238,10 @@ func statusOf(code string) int {
 }
 
 func reject(w http.ResponseWriter, status int, code, message string) {
-	type fault struct{ Code, Message string }
-	out, _ := xml.Marshal(struct { // a type of ours
-		XMLName   xml.Name `xml:"Response"`
-		Errors    []fault  `xml:"Errors>Error"`
-		Error     fault    // STS has it here
-		RequestID string
-	}{Errors: []fault{{code, message}}, Error: fault{code, message}, RequestID: "c6104cbe-af31-11e0-8154-cbc7ccf896c7"})
+	of := []any{element("Code", code), element("Message", message)}
+	out, _ := xml.Marshal(element("Response", element("Errors", element("Error", of...)), // a type of ours
+		element("Error", of...), // STS has it here
+		element("RequestID", "c6104cbe-af31-11e0-8154-cbc7ccf896c7")))
 	w.WriteHeader(status)
 	_, _ = w.Write(out) // the client may have gone
 }
@@ -266,17 +263,17 @@ func list(form url.Values, name string) (out []string) {
 }
 
 // answer is what an action gives, or why it is refused.
-func (c *Cloud) answer(r *http.Request, body []byte, form url.Values, who scope) (any, *refusal) {
+func (c *Cloud) answer(r *http.Request, body []byte, form url.Values, who scope) (answer, *refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	action := form.Get("Action")
 	if action != "AssumeRoleWithWebIdentity" {
 		if no := c.authenticate(r, body, who); no != nil {
-			return nil, no
+			return answer{}, no
 		}
 	}
 	if c.fault.Denied == "*" || c.fault.Denied == action {
-		return nil, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation. User: " +
+		return answer{}, &refusal{"UnauthorizedOperation", "You are not authorized to perform this operation. User: " +
 			"arn:aws:sts::123456789012:assumed-role/secret-role/x " +
 			"is not authorized. Encoded authorization failure message: " + strings.Repeat("k9M", 100)}
 	}
@@ -290,14 +287,14 @@ func (c *Cloud) answer(r *http.Request, body []byte, form url.Values, who scope)
 		return c.describeSpots(who.region, list(form, "SpotInstanceRequestId"), now)
 	case "DescribeInstances", "StopInstances", "StartInstances", "TerminateInstances":
 	default:
-		return nil, &refusal{"InvalidAction", "The action " + action + " is not valid for this web service."}
+		return answer{}, &refusal{"InvalidAction", "The action " + action + " is not valid for this web service."}
 	}
 	of, no := c.find(who.region, list(form, "InstanceId"))
 	if no != nil {
-		return nil, no
+		return answer{}, no
 	}
 	if c.impaired(form) {
-		return nil, &refusal{"Unavailable", "The service is unavailable. Please try again shortly."}
+		return answer{}, &refusal{"Unavailable", "The service is unavailable. Please try again shortly."}
 	}
 	if action == "DescribeInstances" {
 		return c.describe(of, now), nil
@@ -330,31 +327,50 @@ func (c *Cloud) find(region string, ids []string) (of []*Instance, _ *refusal) {
 		&refusal{"InvalidInstanceID.NotFound", "The instance IDs '" + strings.Join(missing, ", ") + "' do not exist"}
 }
 
-type zoneItem struct {
-	ZoneName   string `xml:"zoneName"`
-	ZoneState  string `xml:"zoneState"`
-	RegionName string `xml:"regionName"`
-	OptIn      string `xml:"optInStatus"`
+const ec2Space = "http://ec2.amazonaws.com/doc/2016-11-15/ " // of the answers' names
+
+// answer is an XML element.
+type answer struct {
+	XMLName xml.Name
+	Text    string   `xml:",chardata"`
+	Within  []answer `xml:",any"`
 }
 
-type describeZonesResponse struct {
-	XMLName xml.Name   `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeAvailabilityZonesResponse"`
-	Zones   []zoneItem `xml:"availabilityZoneInfo>item"`
+// element makes one, of texts and elements. The name may have its space and a blank before it.
+func element(name string, content ...any) answer {
+	space, local, ok := strings.Cut(name, " ")
+	if !ok {
+		space, local = "", name
+	}
+	a := answer{XMLName: xml.Name{Space: space, Local: local}}
+	for _, c := range content {
+		switch c := c.(type) {
+		case answer:
+			a.Within = append(a.Within, c)
+		case []answer:
+			a.Within = append(a.Within, c...)
+		default:
+			a.Text += fmt.Sprint(c)
+		}
+	}
+	return a
 }
 
 // describeZones tells a region's zones. Local and wavelength zones, whose names have more after the region's, need an
 // opt-in: without all they are left out here.
-func (c *Cloud) describeZones(region string, all bool) (out describeZonesResponse) {
+func (c *Cloud) describeZones(region string, all bool) answer {
+	var zones []answer
 	for _, zone := range slices.Sorted(maps.Keys(c.zones)) {
 		opted := "opt-in-not-required"
 		if len(zone) != len(region)+1 {
 			opted = "not-opted-in"
 		}
 		if c.zones[zone] == region && (all || opted == "opt-in-not-required") {
-			out.Zones = append(out.Zones, zoneItem{zone, "available", region, opted})
+			zones = append(zones, element("item", element("zoneName", zone), element("zoneState", "available"),
+				element("regionName", region), element("optInStatus", opted)))
 		}
 	}
-	return out
+	return element(ec2Space+"DescribeAvailabilityZonesResponse", element("availabilityZoneInfo", zones))
 }
 
 // background is for what has no request: a context that does not end.

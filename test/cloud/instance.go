@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"net/url"
 	"slices"
@@ -32,7 +31,7 @@ type Instance struct {
 	c       *Cloud
 	zone    string
 	o       Options
-	history []Told // by At, the last of them perhaps of the future; guarded by Cloud.mu
+	history []Told    // by At, the last of them perhaps of the future; guarded by Cloud.mu
 	frozen  time.Time // the moment whose state is reported until thaw; zero: none
 	thaw    time.Time
 	say     func(*Told)
@@ -215,64 +214,15 @@ func (i *Instance) told(now time.Time) Told {
 var stateCodes = map[string]int{"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64,
 	"stopped": 80}
 
-type state struct {
-	Code int    `xml:"code"`
-	Name string `xml:"name"`
-}
-
-type stateReason struct {
-	Code    string `xml:"code"`
-	Message string `xml:"message"`
-}
-
-type networkInterface struct {
-	Address string `xml:"privateIpAddress"`
-}
-
-type configured struct {
-	Configured bool `xml:"configured"`
-}
-
-type instanceItem struct {
-	InstanceID  string             `xml:"instanceId"`
-	State       state              `xml:"instanceState"`
-	Reason      string             `xml:"reason"`
-	Launch      string             `xml:"launchTime,omitempty"`
-	Zone        string             `xml:"placement>availabilityZone"`
-	Address     string             `xml:"privateIpAddress,omitempty"`
-	StateReason *stateReason       `xml:"stateReason"`
-	Interfaces  []networkInterface `xml:"networkInterfaceSet>item"`
-	Lifecycle   string             `xml:"instanceLifecycle,omitempty"`
-	Request     string             `xml:"spotInstanceRequestId,omitempty"`
-	Root        string             `xml:"rootDeviceType"`
-	Tags        []tag              `xml:"tagSet>item"`
-	Hibernation *configured        `xml:"hibernationOptions"`
-}
-
-type tag struct {
-	Key   string `xml:"key"`
-	Value string `xml:"value"`
-}
-
-type spotItem struct {
-	ID         string `xml:"spotInstanceRequestId"`
-	Type       string `xml:"type"`
-	State      string `xml:"state"`
-	Status     string `xml:"status>code"`
-	InstanceID string `xml:"instanceId"`
-	Behavior   string `xml:"instanceInterruptionBehavior"`
-}
-
-type describeSpotResponse struct {
-	XMLName  xml.Name   `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeSpotInstanceRequestsResponse"`
-	Requests []spotItem `xml:"spotInstanceRequestSet>item"`
+func state(name, of string) answer {
+	return element(name, element("code", stateCodes[of]), element("name", of))
 }
 
 func (i *Instance) request() string { return "sir-" + i.o.ID[len(i.o.ID)-8:] }
 
 // describeSpots reports the requests that instances came from. The lock is held.
-func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, *refusal) {
-	var out describeSpotResponse
+func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (answer, *refusal) {
+	var requests []answer
 	for _, id := range ids {
 		found := false
 		for _, i := range c.instances {
@@ -280,90 +230,71 @@ func (c *Cloud) describeSpots(region string, ids []string, now time.Time) (any, 
 				continue
 			}
 			found = true
-			item := spotItem{ID: id, Type: "one-time", State: "active", Status: "fulfilled", InstanceID: i.o.ID,
-				Behavior: cmp.Or(i.o.Behavior, "terminate")}
+			kind, state, status := "one-time", "active", "fulfilled"
 			if i.o.Persistent {
-				item.Type = "persistent"
+				kind = "persistent"
 			}
 			if i.at(now).Code == "Server.SpotInstanceShutdown" {
-				item.State, item.Status = "disabled", "instance-stopped-no-capacity"
+				state, status = "disabled", "instance-stopped-no-capacity"
 			}
-			out.Requests = append(out.Requests, item)
+			requests = append(requests, element("item", element("spotInstanceRequestId", id), element("type", kind),
+				element("state", state), element("status", element("code", status)), element("instanceId", i.o.ID),
+				element("instanceInterruptionBehavior", cmp.Or(i.o.Behavior, "terminate"))))
 		}
 		if !found {
-			return nil,
-				&refusal{"InvalidSpotInstanceRequestID.NotFound",
-					"The spot instance request ID '" + id + "' does not exist"}
+			return answer{}, &refusal{"InvalidSpotInstanceRequestID.NotFound",
+				"The spot instance request ID '" + id + "' does not exist"}
 		}
 	}
-	return out, nil
-}
-
-type reservation struct {
-	ID        string         `xml:"reservationId"`
-	Instances []instanceItem `xml:"instancesSet>item"`
-}
-
-type describeInstancesResponse struct {
-	XMLName      xml.Name      `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeInstancesResponse"`
-	RequestID    string        `xml:"requestId"`
-	Reservations []reservation `xml:"reservationSet>item"`
+	return element(ec2Space+"DescribeSpotInstanceRequestsResponse", element("spotInstanceRequestSet", requests)), nil
 }
 
 // describe reports instances, in no order, two in a reservation.
-func (c *Cloud) describe(of []*Instance, now time.Time) describeInstancesResponse {
-	out := describeInstancesResponse{RequestID: "8f7724cf-496f-496e-8fe3-example"}
-	for n, i := range slices.Backward(of) {
+func (c *Cloud) describe(of []*Instance, now time.Time) answer {
+	var all []answer
+	for _, i := range slices.Backward(of) {
 		t := i.told(now)
-		item := instanceItem{
-			InstanceID: i.o.ID, State: state{stateCodes[t.State], t.State}, Reason: t.Transition, Zone: t.Zone,
-			Address: t.Address,
-			Launch:  t.Launch.UTC().Truncate(time.Second).Format("2006-01-02T15:04:05.000Z"),
+		root := "ebs"
+		if i.o.Store {
+			root = "instance-store"
 		}
-		if t.Launch.IsZero() {
-			item.Launch = ""
+		item := []any{element("instanceId", i.o.ID), state("instanceState", t.State), element("reason", t.Transition),
+			element("placement", element("availabilityZone", t.Zone)), element("rootDeviceType", root)}
+		if !t.Launch.IsZero() {
+			at := t.Launch.UTC().Truncate(time.Second).Format("2006-01-02T15:04:05.000Z")
+			item = append(item, element("launchTime", at))
 		}
 		if t.Code != "" {
-			item.StateReason = &stateReason{t.Code, t.Code + ": as it happened"}
+			item = append(item, element("stateReason", element("code", t.Code),
+				element("message", t.Code+": as it happened")))
 		}
 		if t.Address != "" {
-			item.Interfaces = []networkInterface{{t.Address}}
-		}
-		item.Root = "ebs"
-		if i.o.Store {
-			item.Root = "instance-store"
+			address := element("privateIpAddress", t.Address)
+			item = append(item, address, element("networkInterfaceSet", element("item", address)))
 		}
 		if i.o.Spot {
-			item.Lifecycle, item.Request = "spot", i.request()
-		}
-		for key, value := range t.Tags {
-			item.Tags = append(item.Tags, tag{key, value})
+			item = append(item, element("instanceLifecycle", "spot"), element("spotInstanceRequestId", i.request()))
 		}
 		if !t.NoOptions {
-			item.Hibernation = &configured{t.Hibernates}
+			item = append(item, element("hibernationOptions", element("configured", t.Hibernates)))
 		}
-		if n%2 == 0 || len(out.Reservations) == 0 {
-			out.Reservations = append(out.Reservations, reservation{ID: fmt.Sprintf("r-%d", n)})
+		var tags []answer
+		for key, value := range t.Tags {
+			tags = append(tags, element("item", element("key", key), element("value", value)))
 		}
-		last := &out.Reservations[len(out.Reservations)-1]
-		last.Instances = append(last.Instances, item)
+		all = append(all, element("item", append(item, element("tagSet", tags))...))
 	}
-	return out
-}
-
-type changeItem struct {
-	InstanceID string `xml:"instanceId"`
-	Current    state  `xml:"currentState"`
-	Previous   state  `xml:"previousState"`
-}
-
-type changeResponse struct {
-	XMLName   xml.Name
-	Instances []changeItem `xml:"instancesSet>item"`
+	var reservations []answer
+	for two := range slices.Chunk(all, 2) {
+		reservations = append(reservations, element("item",
+			element("reservationId", fmt.Sprintf("r-%d", len(reservations))), element("instancesSet", two)))
+	}
+	return element(ec2Space+"DescribeInstancesResponse", element("requestId", "8f7724cf-496f-496e-8fe3-example"),
+		element("reservationSet", reservations))
 }
 
 // change stops or starts instances: all of them, or none.
-func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.Time) (any, *refusal) {
+func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.Time) (answer, *refusal) {
 	for _, i := range of {
 		s := i.at(now).State
 		able := s != "terminated" && s != "shutting-down" && s != "pending"
@@ -372,26 +303,25 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 		}
 		switch {
 		case !able:
-			return nil,
+			return answer{},
 				&refusal{"IncorrectInstanceState",
 					"The instance '" + i.o.ID + "' is not in a state from which it can be changed."}
 		case action == "StopInstances" && i.o.Protected:
-			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify " +
+			return answer{}, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify " +
 				"its 'disableApiStop' instance attribute and try again."}
 		case action == "TerminateInstances" && i.o.Protected:
-			return nil, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. " +
+			return answer{}, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. " +
 				"Modify its 'disableApiTermination' instance attribute and try again."}
 		case action == "StopInstances" && i.o.Store:
-			return nil, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root " +
+			return answer{}, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root " +
 				"device type and cannot be stopped."}
 		case action == "StopInstances" && i.o.Spot && !i.o.Persistent:
-			return nil,
+			return answer{},
 				&refusal{"UnsupportedOperation", "You can't stop the Spot Instance '" + i.o.ID + "' because it is " +
 					"associated with a one-time Spot Instance request."}
 		}
 	}
-	out := changeResponse{
-		XMLName: xml.Name{Space: "http://ec2.amazonaws.com/doc/2016-11-15/", Local: action + "Response"}}
+	var out []answer
 	for _, i := range of {
 		before := i.at(now).State
 		hard := form.Get("Force") == "true" && form.Get("SkipOsShutdown") == "true"
@@ -407,8 +337,8 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 			i.stop(now, i.o.Stops, "Client.UserInitiatedShutdown", true)
 		}
 		after := i.at(now).State
-		out.Instances = append(out.Instances,
-			changeItem{i.o.ID, state{stateCodes[after], after}, state{stateCodes[before], before}})
+		out = append(out, element("item", element("instanceId", i.o.ID), state("currentState", after),
+			state("previousState", before)))
 	}
-	return out, nil
+	return element(ec2Space+action+"Response", element("instancesSet", out)), nil
 }
