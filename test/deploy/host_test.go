@@ -49,7 +49,7 @@ func TestHost(t *testing.T) {
 			out, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "describe", "pods")
 			logs, _ := w.c.Kubectl(context.Background(), "-n", nodeNamespace, "logs", "ds/forcefence-node",
 				"--all-containers")
-			t.Logf("%s\n%s\n%s", out, logs, n.Logs())
+			t.Logf("%s\n%s", out, logs)
 		}
 	})
 	plugin := install.PluginFile

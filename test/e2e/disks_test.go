@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -78,31 +78,28 @@ func (w *world) newDisks() *disks {
 	w.t.Helper()
 	api, err := dynamic.NewForConfig(w.c.RESTConfig())
 	w.must(err)
-	crds := api.Resource(
-		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
-			Resource: "customresourcedefinitions"})
 	d := &disks{w: w, api: api, least: map[string]int{}}
+	var crds strings.Builder
 	for plural, kind := range diskKinds {
-		name := plural + "." + diskGroup
-		_, err := crds.Apply(w.t.Context(), name, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": name},
-			"spec": map[string]any{
-				"group": diskGroup, "scope": "Namespaced",
-				"names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind)},
-				"versions": []any{
-					map[string]any{"name": "v1", "served": true, "storage": true,
-						"schema": map[string]any{"openAPIV3Schema": map[string]any{
-							"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-						}}}},
-			},
-		}}, metav1.ApplyOptions{FieldManager: "test", Force: true})
-		w.must(err)
-		w.until(name+" is served", func() bool {
-			_, err := d.of(plural).List(w.t.Context(), metav1.ListOptions{})
-			return err == nil
-		})
+		fmt.Fprintf(&crds, `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[1]s.%[2]s}
+spec:
+  group: %[2]s
+  scope: Namespaced
+  names: {plural: %[1]s, singular: %[4]s, kind: %[3]s}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`, plural, diskGroup, kind, strings.ToLower(kind))
 	}
+	file := filepath.Join(w.dir, "disks.yaml")
+	w.must(os.WriteFile(file, []byte(crds.String()), 0o600))
+	w.kubectl("apply", "-f", file)
+	w.kubectl("wait", "--for=condition=Established", "--timeout=1m", "-f", file)
 	return d
 }
 
@@ -114,13 +111,12 @@ func (d *disks) of(plural string) dynamic.ResourceInterface {
 // put writes an object's spec.
 func (d *disks) put(plural, name string, spec any) {
 	d.w.t.Helper()
-	b, err := json.Marshal(map[string]any{
-		"apiVersion": diskGroup + "/v1", "kind": diskKinds[plural],
-		"metadata": map[string]any{"name": name, "namespace": d.w.ns}, "spec": spec,
-	})
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 	d.w.must(err)
-	o := &unstructured.Unstructured{}
-	d.w.must(o.UnmarshalJSON(b))
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": diskGroup + "/v1", "kind": diskKinds[plural],
+		"metadata": map[string]any{"name": name, "namespace": d.w.ns}, "spec": content,
+	}}
 	_, err = d.of(plural).Apply(d.w.t.Context(), name, o, metav1.ApplyOptions{FieldManager: "test", Force: true})
 	d.w.must(err)
 }
@@ -128,7 +124,9 @@ func (d *disks) put(plural, name string, spec any) {
 // says sets what the system reports about one of its "nodes" or "volumes".
 func (d *disks) says(plural, name, health string) {
 	d.w.t.Helper()
-	d.put(plural, name, map[string]string{"health": health})
+	d.put(plural, name, &struct {
+		Health string `json:"health"`
+	}{health})
 }
 
 // file is a replica's.
@@ -184,7 +182,7 @@ func (d *disks) volume(name string, on ...*nodes.Node) {
 	}
 	d.least[name] = len(on)
 	for _, n := range on {
-		d.put("copies", name+"-"+n.Name(), copyState{Node: n.Name(), Volume: name, Healthy: true})
+		d.put("copies", name+"-"+n.Name(), &copyState{Node: n.Name(), Volume: name, Healthy: true})
 	}
 }
 
@@ -195,10 +193,10 @@ func (d *disks) list() map[string]copyState {
 	d.w.must(err)
 	out := map[string]copyState{}
 	for _, o := range list.Items {
-		var c struct{ Spec copyState }
-		b, err := o.MarshalJSON()
-		d.w.must(err)
-		d.w.must(json.Unmarshal(b, &c))
+		var c struct {
+			Spec copyState `json:"spec"`
+		}
+		d.w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &c))
 		out[o.GetName()] = c.Spec
 	}
 	return out
@@ -257,7 +255,7 @@ func (d *disks) turn() {
 				continue
 			}
 			d.serve(c.Volume, to)
-			d.put("copies", c.Volume+"-"+to, copyState{Node: to, Volume: c.Volume, Healthy: true})
+			d.put("copies", c.Volume+"-"+to, &copyState{Node: to, Volume: c.Volume, Healthy: true})
 			d.w.must(d.of("copies").Delete(d.w.t.Context(), name, metav1.DeleteOptions{}))
 			d.w.must(os.Remove(d.file(c.Node, c.Volume)))
 			return
@@ -309,16 +307,9 @@ func (w *world) engine() {
 			LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}, TopologyKey: corev1.LabelHostname,
 		}},
 	}}
-	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "engine"},
-		Spec: appsv1.StatefulSetSpec{
-			ServiceName: "engine", Replicas: new(int32(len(w.nodes()))),
-			PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector:            &metav1.LabelSelector{MatchLabels: p.Labels},
-			Template:            corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
-		},
-	}, metav1.CreateOptions{})
-	w.must(err)
+	w.statefulSet("engine", p, func(s *appsv1.StatefulSetSpec) {
+		s.Replicas, s.PodManagementPolicy = new(int32(len(w.nodes()))), appsv1.ParallelPodManagement
+	})
 }
 
 // guards gives the controller a configuration with that drain guard, "" none, and waits until it has its budgets, or
@@ -380,7 +371,7 @@ func (w *world) drained() string {
 	names, pods := []string{"moves", "one", "three", "stays"}, map[string]*corev1.Pod{}
 	w.only(w.n2, func() {
 		for _, name := range names {
-			w.statefulSet(name, w.volume(name, holds))
+			w.statefulSet(name, w.volume(name, holds), data(name))
 		}
 		for _, name := range names {
 			pods[name] = w.running(name+"-0", "")
@@ -477,11 +468,7 @@ func (w *world) drained() string {
 			}
 		}
 	}
-	w.until("nothing is attached", func() bool {
-		list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.t.Context(), metav1.ListOptions{})
-		w.must(err)
-		return len(list.Items) == 0
-	})
+	w.untilDetached()
 	for _, name := range names {
 		w.kubectl("-n", w.ns, "scale", "statefulset", name, "--replicas=1")
 	}

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,7 +85,6 @@ func play(t *testing.T, rest []scenario) []scenario {
 			begin, outer := time.Now(), w.t
 			w.t = t
 			defer func() { w.t = outer }()
-			t.Cleanup(w.explain)
 			told := s.run(w)
 			w.check()
 			if !t.Failed() {
@@ -247,7 +245,7 @@ func (w *world) silent(name string, stop, start func() error) string {
 	w.must(stop())
 	begin := time.Now()
 	w.until("n1 is NotReady", func() bool { return cluster.IsNotReady(w.node(w.n1)) })
-	w.until("forcefence says that the machine is on", func() bool { return w.nodeEvent(w.n1, "PoweredOnNotReady") })
+	w.until("forcefence says that the machine is on", func() bool { return w.told("n1", "PoweredOnNotReady") })
 	said := time.Since(begin)
 	n := w.count(db.Name)
 	w.never("n1 is marked, or its pod ended", 8*time.Second,
@@ -613,15 +611,21 @@ func (w *world) clear(set string, pods ...*corev1.Pod) {
 	w.t.Helper()
 	if set != "" {
 		w.kubectl("-n", w.ns, "delete", "statefulset", set, "--cascade=foreground", "--wait")
-		w.until("volume of "+set+" is detached", func() bool {
-			list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.t.Context(), metav1.ListOptions{})
-			w.must(err)
-			return len(list.Items) == 0
-		})
+		w.untilDetached()
 	}
 	for _, p := range pods {
 		w.kubectl("-n", w.ns, "delete", "pod", p.Name, "--wait", "--ignore-not-found")
 	}
+}
+
+// untilDetached waits until no volume is attached.
+func (w *world) untilDetached() {
+	w.t.Helper()
+	w.until("nothing is attached", func() bool {
+		list, err := w.c.Client().StorageV1().VolumeAttachments().List(w.t.Context(), metav1.ListOptions{})
+		w.must(err)
+		return len(list.Items) == 0
+	})
 }
 
 // forget deletes Events about nodes, so that the next scenario sees its own.
@@ -642,26 +646,5 @@ func (w *world) shown(event, from string) {
 	w.must(err)
 	if !strings.Contains(string(page), text+"`") {
 		w.t.Errorf("docs/troubleshooting.md does not have the text of this Event: %s", text)
-	}
-}
-
-// explain prints what a person would look at, if the test has failed. It must not fail itself.
-func (w *world) explain() {
-	if !w.t.Failed() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
-	defer cancel()
-	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"}} {
-		out, err := w.c.Kubectl(ctx, args...)
-		w.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out[max(0, len(out)-8000):])
-	}
-	for _, n := range w.site.Nodes() {
-		w.t.Log(n.Logs())
-		for _, file := range []string{nri.DefaultLogFile, "/var/log/pods/*" + hookName + "*/*/*.log"} {
-			out, err := n.Exec(ctx, "sh", "-c", "tail -n 20 "+file)
-			w.t.Logf("%s of %s: %v\n%s", file, n.Name(), err, out)
-		}
 	}
 }

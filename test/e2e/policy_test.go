@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,25 +73,9 @@ func (w *world) shell(name string, n *nodes.Node, change ...func(*corev1.Pod)) *
 			},
 		}, metav1.CreateOptions{})
 		w.must(err)
-		p = w.writes(name+"-", "")
+		p = w.running(name+"-", "")
 	})
 	return p
-}
-
-// writes waits for a pod whose name begins so, other than the one with that UID, that has written.
-func (w *world) writes(prefix string, not types.UID) (found *corev1.Pod) {
-	w.t.Helper()
-	w.until(prefix+" runs", func() bool {
-		list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.t.Context(), metav1.ListOptions{})
-		w.must(err)
-		for i := range list.Items {
-			if p := &list.Items[i]; strings.HasPrefix(p.Name, prefix) && p.UID != not && w.wrote(p, "") {
-				found = p
-			}
-		}
-		return found != nil
-	})
-	return found
 }
 
 // wroteUpTo are the first and the last number that a pod wrote.
@@ -112,7 +95,7 @@ func (w *world) wroteUpTo(p *corev1.Pod) (first, last int) {
 // wrote, and writes.
 func (w *world) goesOn(prefix string, old *corev1.Pod) {
 	w.t.Helper()
-	next := w.writes(prefix, old.UID)
+	next := w.running(prefix, old.UID)
 	_, before := w.wroteUpTo(old)
 	w.until(prefix+" writes", func() bool { first, last := w.wroteUpTo(next); return last > first })
 	if first, _ := w.wroteUpTo(next); first <= before {
@@ -179,7 +162,7 @@ func (w *world) released() string {
 	d.says("nodes", "n1", "online")
 	d.says("volumes", "fenced", "online")
 	// a volume without replicas has no data
-	d.put("copies", "fenced-n2", copyState{Node: "n2", Volume: "fenced", Healthy: true})
+	d.put("copies", "fenced-n2", &copyState{Node: "n2", Volume: "fenced", Healthy: true})
 	bmc.SetFault(datacenter.Fault{Silent: true})
 	begin := time.Now()
 	w.cut(w.n1)
@@ -228,13 +211,7 @@ func (w *world) released() string {
 func (w *world) doubles() string {
 	var old *corev1.Pod
 	w.only(w.n2, func() {
-		p := w.pod("twice", ofNooBaa)
-		_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Name: "twice"},
-			Spec: appsv1.StatefulSetSpec{ServiceName: "twice", Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
-				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec}},
-		}, metav1.CreateOptions{})
-		w.must(err)
+		w.statefulSet("twice", w.pod("twice", ofNooBaa))
 		old = w.running("twice-0", "")
 	})
 	w.accepted = append(w.accepted, w.ns+"/twice-0")

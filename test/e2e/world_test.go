@@ -86,7 +86,6 @@ func newWorld(t *testing.T) *world {
 	var err error
 	w.ns, err = w.c.CreateNamespace(ctx, "e2e")
 	w.must(err)
-	t.Cleanup(w.explain)
 	static, err := yaml.Marshal(
 		w.pod("static", func(p *corev1.Pod) { p.Annotations = map[string]string{tolerate: "true"} }))
 	w.must(err)
@@ -245,7 +244,7 @@ func (w *world) database(name string, n *nodes.Node, change ...func(*corev1.Pod)
 	p := w.volume(name, change...)
 	var pod *corev1.Pod
 	w.only(n, func() {
-		w.statefulSet(name, p)
+		w.statefulSet(name, p, data(name))
 		pod = w.running(name+"-0", "")
 	})
 	if pod.Spec.NodeName != n.Name() {
@@ -269,34 +268,45 @@ func (w *world) only(n *nodes.Node, do func()) {
 	}
 }
 
-// statefulSet makes one of the pod, with the volume of that name at data.
-func (w *world) statefulSet(name string, p *corev1.Pod) {
+// statefulSet makes one of the pod; change it before it is created.
+func (w *world) statefulSet(name string, p *corev1.Pod, change ...func(*appsv1.StatefulSetSpec)) {
 	w.t.Helper()
-	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.StatefulSetSpec{
-			ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{
-				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claim(name)}},
-		},
-	}, metav1.CreateOptions{})
+	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.StatefulSetSpec{
+		ServiceName: name, Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec},
+	}}
+	for _, f := range change {
+		f(&s.Spec)
+	}
+	_, err := w.c.Client().AppsV1().StatefulSets(w.ns).Create(w.t.Context(), s, metav1.CreateOptions{})
 	w.must(err)
 }
 
-// running waits for a pod of that name, other than the one with that UID, that has written.
-func (w *world) running(name string, not types.UID) *corev1.Pod {
+// data is the volume of that name, for the pod's mount data.
+func data(volume string) func(*appsv1.StatefulSetSpec) {
+	return func(s *appsv1.StatefulSetSpec) {
+		s.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
+			{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claim(volume)}}
+	}
+}
+
+// running waits for a pod of that name, or with a name that begins so where that ends with a dash. It runs, has written,
+// and is not the one with that UID.
+func (w *world) running(name string, not types.UID) (found *corev1.Pod) {
 	w.t.Helper()
-	var pod *corev1.Pod
 	w.until(name+" runs", func() bool {
-		p, err := w.c.Client().CoreV1().Pods(w.ns).Get(w.t.Context(), name, metav1.GetOptions{})
-		if err != nil || p.UID == not || p.Status.Phase != corev1.PodRunning || !w.wrote(p, "") {
-			return false
+		list, err := w.c.Client().CoreV1().Pods(w.ns).List(w.t.Context(), metav1.ListOptions{})
+		w.must(err)
+		for i := range list.Items {
+			p := &list.Items[i]
+			named := p.Name == name || strings.HasSuffix(name, "-") && strings.HasPrefix(p.Name, name)
+			if named && p.UID != not && p.Status.Phase == corev1.PodRunning && w.wrote(p, "") {
+				found = p
+			}
 		}
-		pod = p
-		return true
+		return found != nil
 	})
-	return pod
+	return found
 }
 
 // wrote reports whether the pod has written; on that boot, if one is given.
@@ -457,11 +467,6 @@ func (w *world) event(p *corev1.Pod, reason, word string) string {
 		}
 	}
 	return ""
-}
-
-func (w *world) nodeEvent(n *nodes.Node, reason string) bool {
-	w.t.Helper()
-	return w.told(n.Name(), reason)
 }
 
 // told reports whether an object of that name has an Event with that reason.

@@ -67,11 +67,6 @@ var panicSector = func() []byte {
 	return b
 }()
 
-// AddDomain makes a guest that runs.
-func (h *Hypervisor) AddDomain(ctx context.Context, name string) (*Domain, error) {
-	return h.AddGuest(ctx, name, Guest{})
-}
-
 // AddGuest makes a guest of that kind.
 func (h *Hypervisor) AddGuest(ctx context.Context, name string, g Guest) (*Domain, error) {
 	if g.UUID == "" {

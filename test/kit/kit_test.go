@@ -1,17 +1,9 @@
 package kit
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"io"
-	"log"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,55 +15,6 @@ import (
 	"testing"
 	"time"
 )
-
-// Who trusts the authority talks to its servers, by the names they have, and to no stranger's; they know its clients by
-// their names.
-func TestAuthority(t *testing.T) {
-	a, stranger := NewAuthority("ours"), NewAuthority("stranger")
-	user := a.Sign(
-		x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"masters"}},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, nil)
-	noServer := x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, tc := range []struct {
-		name   string
-		server Credentials
-		client Credentials
-		want   string // of who is served, or of the error
-	}{
-		{"by address", a.Server("127.0.0.1"), a.Client(time.Now().Add(time.Hour)), "forcefence []"},
-		{"a user with groups", a.Server("localhost", "127.0.0.1"), user, "ann [masters]"},
-		{"another host's", a.Server("example.org"), user, "certificate"},
-		{"a stranger's server", stranger.Server("127.0.0.1"), user, "unknown authority"},
-		{"a stranger's client", a.Server("127.0.0.1"), stranger.Client(time.Now().Add(time.Hour)), "tls"},
-		{"an expired client", a.Server("127.0.0.1"), a.Client(time.Now().Add(-time.Minute)), "tls"},
-		{"a client is no server", a.Sign(noServer, nil), user, "incompatible key usage"},
-	} {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who := r.TLS.PeerCertificates[0].Subject
-			fmt.Fprint(w, who.CommonName, " ", who.Organization)
-		}))
-		s.TLS = &tls.Config{Certificates: []tls.Certificate{tc.server.TLS()},
-			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool()}
-		s.Config.ErrorLog = log.New(io.Discard, "", 0)
-		s.StartTLS()
-		c := http.Client{
-			Transport: &http.Transport{
-				TLSClientConfig: &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{tc.client.TLS()}}}}
-		var got string
-		if resp, err := c.Get(s.URL); err != nil {
-			got = err.Error()
-		} else {
-			got, _ = bufio.NewReader(resp.Body).ReadString(0)
-			resp.Body.Close()
-		}
-		if !strings.Contains(got, tc.want) {
-			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
-		}
-		c.CloseIdleConnections()
-		s.Close()
-	}
-}
 
 func TestFreePorts(t *testing.T) {
 	ports := make([]int, 50)
@@ -99,22 +42,6 @@ func TestFreePorts(t *testing.T) {
 	l, err := net.Listen("tcp", FreeAddress(t))
 	Must(t, err)
 	l.Close()
-}
-
-func TestAnswers(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/ok" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}))
-	Must(t, Answers(t.Context(), s.URL+"/ok"))
-	if err := Answers(t.Context(), s.URL+"/no"); err == nil || !strings.Contains(err.Error(), "503") {
-		t.Errorf("got %v, want 503", err)
-	}
-	s.Close()
-	if Answers(t.Context(), s.URL+"/ok") == nil {
-		t.Error("a server that is gone answers")
-	}
 }
 
 func TestTail(t *testing.T) {

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
 )
@@ -68,6 +66,17 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   base_runtime_spec = "%s"
 `
 
+// The API server's certificate is for its own address, which is not the nodes'.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters:
+- name: lab
+  cluster: {server: "https://` + relayAddress + `", tls-server-name: localhost, certificate-authority: ` + clusterCA + `}
+users: [{name: kubelet, user: {client-certificate: ` + clientCert + `, client-key: ` + clientCert + `}}]
+contexts: [{name: kubelet, context: {cluster: lab, user: kubelet}}]
+current-context: kubelet
+`
+
 // ptp and not bridge: it needs no bridge in the node, and no iptables.
 const cniConfig = `{
   "cniVersion": "1.0.0", "name": "pods",
@@ -112,18 +121,7 @@ shutdownGracePeriod: 0s
 var hookScript string
 
 // files are what an installation would have put onto the node's disk.
-func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["lab"] = &clientcmdapi.Cluster{
-		Server: "https://" + relayAddress, TLSServerName: "localhost", CertificateAuthority: clusterCA,
-	}
-	kubeconfig.AuthInfos["kubelet"] = &clientcmdapi.AuthInfo{ClientCertificate: clientCert, ClientKey: clientCert}
-	kubeconfig.Contexts["kubelet"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "kubelet"}
-	kubeconfig.CurrentContext = "kubelet"
-	conf, err := clientcmd.Write(*kubeconfig)
-	if err != nil {
-		return nil, err
-	}
+func (n *Node) files(creds *rest.Config) map[string][]byte {
 	snapshotter := "overlayfs"
 	if !n.lab.overlay {
 		snapshotter = "native"
@@ -135,17 +133,17 @@ func (n *Node) files(creds *rest.Config) (map[string][]byte, error) {
 		"/etc/cni/net.d/10-pods.conflist": fmt.Appendf(nil, cniConfig, fmt.Sprintf(podSubnet, n.index)),
 		KubeletConfig: fmt.Appendf(nil, kubeletConfig, clusterCA, ContainerdSocket, StaticPods,
 			n.cgroup),
-		Kubeconfig: conf,
+		Kubeconfig: []byte(kubeconfig),
 		clientCert: slices.Concat(creds.CertData, creds.KeyData),
 		clusterCA:  creds.CAData,
 	}
 	for name, manifest := range n.opts.StaticPods {
 		files[path.Join(StaticPods, name+".yaml")] = manifest
 	}
-	return files, nil
+	return files
 }
 
-// write puts the files onto the node's disk. A program (ELF or a script) may be executed.
+// write puts the files onto the node's disk. A script may be executed.
 func (n *Node) write(files map[string][]byte) error {
 	for inside, data := range files {
 		host, err := n.HostPath(inside)
@@ -156,7 +154,7 @@ func (n *Node) write(files map[string][]byte) error {
 			return err
 		}
 		mode := os.FileMode(0o600)
-		if strings.HasPrefix(string(data), "\x7fELF") || strings.HasPrefix(string(data), "#!") {
+		if strings.HasPrefix(string(data), "#!") {
 			mode = 0o755
 		}
 		if err := os.WriteFile(host, data, mode); err != nil {

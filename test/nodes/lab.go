@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
@@ -102,6 +103,11 @@ func ForTest(t testing.TB, opts Options) *Lab {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.explain(t)
+		}
+	})
 	var err error
 	l.dir, err = os.MkdirTemp("", me)
 	kit.Must(t, err)
@@ -114,6 +120,19 @@ func ForTest(t testing.TB, opts Options) *Lab {
 	l.net, err = newLAN(strings.TrimPrefix(opts.Cluster.URL(), "https://"))
 	kit.Must(t, err)
 	return l
+}
+
+// explain prints what a person would look at.
+func (l *Lab) explain(t testing.TB) {
+	t.Helper()
+	for _, what := range []string{"pods --output=wide", "events --sort-by=.lastTimestamp"} {
+		args := append([]string{"get", "--all-namespaces"}, strings.Fields(what)...)
+		out, err := l.opts.Cluster.Kubectl(context.Background(), args...)
+		t.Logf("%s: %v\n%s", what, err, out[max(0, len(out)-8000):])
+	}
+	for _, n := range l.Nodes() {
+		t.Log(n.logs())
+	}
 }
 
 // Expose lets nodes and pods reach a TCP address of this machine's loopback, such as a BMC's, by the address that it

@@ -80,7 +80,7 @@ func (l *Lab) Add(ctx context.Context, opts NodeOptions) (*Node, error) {
 	if err != nil {
 		err = fmt.Errorf("add node %s: %w", opts.Name, err)
 		if n != nil {
-			err = fmt.Errorf("%w\n%s", err, n.Logs())
+			err = fmt.Errorf("%w\n%s", err, n.logs())
 		}
 		return nil, err // Stop removes what there is of it
 	}
@@ -121,11 +121,7 @@ func (n *Node) firstBoot(ctx context.Context) error {
 			return err
 		}
 	}
-	files, err := n.files(n.credentials())
-	if err != nil {
-		return err
-	}
-	if err := n.write(files); err != nil {
+	if err := n.write(n.files(n.credentials())); err != nil {
 		return err
 	}
 	m := n.opts.Machine
@@ -411,15 +407,14 @@ func (n *Node) Exec(ctx context.Context, argv ...string) (string, error) {
 
 const tailBytes = 3 << 10
 
-// Logs are the ends of the node's logs, for a failing test.
-func (n *Node) Logs() string {
+// logs are the ends of the node's logs and its pods'.
+func (n *Node) logs() string {
 	var out strings.Builder
-	for _, name := range []string{"console", containerd, kubelet} {
-		data, err := os.ReadFile(n.logFile(name))
-		if err != nil {
-			continue
-		}
-		fmt.Fprintf(&out, "%s of %s:\n%s\n", name, n.Name(), data[max(0, len(data)-tailBytes):])
+	own, _ := filepath.Glob(n.logFile("*")) // the patterns are well formed
+	pods, _ := filepath.Glob(n.logFile("pods/*/*/*"))
+	for _, file := range append(own, pods...) {
+		data, err := os.ReadFile(file)
+		fmt.Fprintf(&out, "%s: %v\n%s\n", file, err, data[max(0, len(data)-tailBytes):])
 	}
 	return out.String()
 }

@@ -92,14 +92,3 @@ func arguments(pid int) []string {
 	}
 	return strings.Split(string(data), "\x00")
 }
-
-// Find returns the node's processes with that program's name, such as containerd or 10-forcefence.
-func (n *Node) Find(name string) []Process {
-	var out []Process
-	for _, p := range n.Processes() {
-		if p.Name() == name {
-			out = append(out, p)
-		}
-	}
-	return out
-}

@@ -3,7 +3,6 @@
 package walkthrough
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -43,10 +42,10 @@ func (w *world) look() {
 
 ` + "`kubectl forcefence`" + ` is the same program, in the PATH as kubectl-forcefence.`)
 	w.types("kubectl wait --for=condition=forcefence.io/Fenceable node --all --timeout=5m")
-	w.until("each Node says what its hook gives", func() (bool, error) {
+	kit.Until(w.t, "each Node says what its hook gives", func() bool {
 		out := w.quietly("kubectl get nodes -o " +
 			"jsonpath='{.items[*].status.conditions[?(@.type==\"ForcefenceGuard\")].reason}'")
-		return len(strings.Fields(out)) == 4, fmt.Errorf("%s", out)
+		return len(strings.Fields(out)) == 4
 	})
 	w.types("kubectl forcefence status")
 	w.say("Each node's devices are asked now, with the account that the controller has:")
@@ -54,7 +53,7 @@ func (w *world) look() {
 	w.say("A StatefulSet of two, each with a volume, and what would happen if its node stopped answering:")
 	w.quietly("kubectl cordon n2")
 	w.types("kubectl apply -f db.yaml")
-	w.until("db runs", func() (bool, error) { return w.ready(2) })
+	w.untilReady()
 	w.quietly("kubectl uncordon n2")
 	w.types("kubectl get pods --output=wide")
 	w.types("kubectl -n forcefence-system exec deploy/forcefence -- /ko-app/forcefence explain n1")
@@ -73,12 +72,9 @@ func (w *world) openPage() (stop func()) {
 	stop = func() { _ = cmd.Process.Kill(); <-ended }
 	w.t.Cleanup(stop)
 	w.typed(forward + "\n" + makeToken)
-	w.until("the page answers", func() (bool, error) {
+	kit.Until(w.t, "the page answers", func() bool {
 		resp, err := http.Get(page)
-		if err != nil {
-			return false, err
-		}
-		return true, resp.Body.Close()
+		return err == nil && resp.Body.Close() == nil
 	})
 	return stop
 }
@@ -115,9 +111,9 @@ its pods are ended, and their volumes are still attached.`)
 	w.nodes["n1"].PowerCut()
 	rec := w.record("n1", taint.PhaseEvicting)
 	evicting := time.Since(cut)
-	w.until("the pods of n1 are ended", func() (bool, error) {
+	kit.Until(w.t, "the pods of n1 are ended", func() bool {
 		out := w.quietly("kubectl get pods -o jsonpath='{.items[*].spec.nodeName}'")
-		return !strings.Contains(out, "n1"), fmt.Errorf("on %s", out)
+		return !strings.Contains(out, "n1")
 	})
 	w.pictures("The fleet on the status page: n1 is being fenced, and its volumes are awaited", "fleet", "/")
 	w.types("kubectl forcefence status")
@@ -127,7 +123,7 @@ its pods are ended, and their volumes are still attached.`)
 	if rec := w.record("n1", taint.PhaseDone); rec.Result != taint.ResultEvicted {
 		w.t.Errorf("the fence ended as %s, want %s", rec.Result, taint.ResultEvicted)
 	}
-	w.until("db runs again", func() (bool, error) { return w.ready(2) })
+	w.untilReady()
 	w.say("%.1f seconds after the power cut its pods were being evicted. The storage's controller goes on; %.1f "+
 		"seconds later both pods run on n2, with their volumes:",
 		evicting.Seconds(), time.Since(resumed).Seconds())
@@ -152,15 +148,15 @@ The kubelet of n2 hangs, and a person believes that the machine is dead. Its BMC
 	kit.Must(w.t, w.nodes["n2"].StopKubelet())
 	w.types("kubectl wait --for=condition=Ready=unknown node/n2 --timeout=5m")
 	w.types("kubectl taint node n2 forcefence.io/node-shutdown=manual:NoSchedule")
-	w.until("the mark is refused", func() (bool, error) {
-		return strings.Contains(w.quietly("kubectl get events --field-selector reason=MarkRefusedPoweredOn"), "n2"), nil
+	kit.Until(w.t, "the mark is refused", func() bool {
+		return strings.Contains(w.quietly("kubectl get events --field-selector reason=MarkRefusedPoweredOn"), "n2")
 	})
 	w.types("kubectl get events --field-selector reason=MarkRefusedPoweredOn")
 	w.types("kubectl forcefence status")
 	w.say("Nothing was evicted, and the mark is taken back:")
 	w.types("kubectl forcefence release n2 --yes")
-	w.until("the mark is gone", func() (bool, error) {
-		return !strings.Contains(w.quietly("kubectl get node n2 -o jsonpath='{.spec.taints}'"), taint.DefaultKey), nil
+	kit.Until(w.t, "the mark is gone", func() bool {
+		return !strings.Contains(w.quietly("kubectl get node n2 -o jsonpath='{.spec.taints}'"), taint.DefaultKey)
 	})
 	kit.Must(w.t, w.nodes["n2"].StartKubelet())
 	w.say("The kubelet runs again:")

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -77,7 +76,6 @@ func newWorld(t *testing.T, image string) *world {
 	w.site = nodes.NewSite(t, nodes.Options{Cluster: w.c, Shared: map[string]string{store: store}},
 		datacenter.Options{Username: "forcefence", Addresses: []string{nodes.Gateway}}, store)
 	proxy.serve(w.site.Lab)
-	t.Cleanup(w.explain)
 	var bmcs strings.Builder
 	for _, n := range w.site.AddNodes(t, []string{"cp1", "cp2", "n1", "n2"}, nil) {
 		w.nodes[n.Name()] = n
@@ -222,65 +220,20 @@ func (w *world) printed(text string) {
 	fmt.Fprintf(&w.book, "```text\n%s\n```\n\n", text)
 }
 
-// until waits for something that is not typed. The error of a check that is not true reports what is missing.
-func (w *world) until(what string, check func() (bool, error)) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, blockTakes)
-	defer cancel()
-	err := cluster.Until(ctx, func(context.Context) (bool, error) {
-		ok, err := check()
-		if ok {
-			return true, nil
-		}
-		return false, err
-	})
-	if err != nil {
-		w.t.Fatalf("waiting until %s: %v", what, err)
-	}
-}
-
 // record is the node's, in that phase.
 func (w *world) record(node string, phase taint.Phase) (rec *taint.Record) {
 	w.t.Helper()
-	w.until(node+" is in phase "+string(phase), func() (bool, error) {
+	kit.Until(w.t, node+" is in phase "+string(phase), func() bool {
 		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, node, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
+		kit.Must(w.t, err)
 		rec, err = taint.RecordOf(n)
-		return err == nil && rec != nil && rec.Phase == phase, err
+		return err == nil && rec != nil && rec.Phase == phase
 	})
 	return rec
 }
 
-// explain prints what a person would look at, if the test has failed.
-func (w *world) explain() {
-	if !w.t.Failed() {
-		return
-	}
-	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
-		{"-n", "forcefence-system", "describe", "pods"},
-		{"-n", "forcefence-system", "logs", "-l", "app.kubernetes.io/name=forcefence", "--tail=100"},
-	} {
-		out, err := w.c.Kubectl(context.Background(), args...)
-		w.t.Logf("%v: %v\n%s", args, err, out)
-	}
-}
-
-// ready reports whether so many pods of the default namespace run.
-func (w *world) ready(want int) (bool, error) {
-	list, err := w.c.Client().CoreV1().Pods("default").List(w.ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, err
-	}
-	n := 0
-	for _, p := range list.Items {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
-				n++
-			}
-		}
-	}
-	return n == want, fmt.Errorf("%d pods are ready", n)
+// untilReady waits until the database's two pods are.
+func (w *world) untilReady() {
+	w.t.Helper()
+	kit.Until(w.t, "db runs", func() bool { return len(w.c.ReadyPods("default")) == 2 })
 }

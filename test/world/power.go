@@ -172,7 +172,7 @@ type libvirtPower struct {
 }
 
 func (p *libvirtPower) Add(ctx context.Context, name string) (Machine, error) {
-	d, err := p.h.AddDomain(ctx, name)
+	d, err := p.h.AddGuest(ctx, name, hypervisor.Guest{})
 	if err != nil {
 		return nil, err
 	}

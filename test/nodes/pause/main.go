@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command pause is the first process of every pod in a lab: it holds the pod's namespaces, and reaps orphans where the
-// pod shares its process ids.
+// Command pause is the first process of every pod in a lab: it holds the pod's namespaces.
 package main
 
 import (
@@ -11,16 +10,7 @@ import (
 )
 
 func main() {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)
-	for s := range signals {
-		if s != syscall.SIGCHLD {
-			return
-		}
-		for { // one signal may stand for many children
-			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
-				break
-			}
-		}
-	}
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
+	<-end
 }
