@@ -240,9 +240,9 @@ func (c *Cluster) AnotherAPIServer(etcd string, args ...string) (p *Part, url st
 		return nil, "", err
 	}
 	url = loopback(port)
-	p = c.part(binaries.APIServer, c.answers(url+"/readyz"), c.apiServerArgs(etcd, port),
-		slices.Concat(c.opts.APIServerArgs, args)...)
-	p.log = filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", p.name, port))
+	p = NewPart(binaries.APIServer, filepath.Join(c.bin, binaries.APIServer),
+		slices.Concat(c.apiServerArgs(etcd, port), c.opts.APIServerArgs, args),
+		filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", binaries.APIServer, port)), c.answers(url+"/readyz"), c.log)
 	return p, url, nil
 }
 

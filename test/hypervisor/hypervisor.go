@@ -46,10 +46,7 @@ type Hypervisor struct {
 
 	sweep func() // ends what is left
 
-	mu     sync.Mutex // guards what follows
-	cmd    *exec.Cmd
-	exited chan struct{}
-	frozen bool
+	daemon *kit.Part
 }
 
 // programs are what must be installed.
@@ -74,9 +71,8 @@ func find(name string) (string, error) {
 }
 
 const (
-	startTimeout = 60 * time.Second // libvirtd asks every QEMU binary for its abilities first
-	waitTimeout  = 30 * time.Second
-	poll         = 10 * time.Millisecond
+	waitTimeout = 30 * time.Second
+	poll        = 10 * time.Millisecond
 )
 
 // Start starts a daemon and returns once it answers.
@@ -123,7 +119,14 @@ func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 	if h.sweep, err = kit.Sweep(h.dir); err != nil {
 		return err
 	}
-	return h.StartDaemon(ctx)
+	if err := h.newDaemon(); err != nil {
+		return err
+	}
+	if err := h.StartDaemon(ctx); err != nil {
+		log, _ := os.ReadFile(h.LogFile())
+		return fmt.Errorf("%w: %s", err, log)
+	}
+	return nil
 }
 
 // configure writes the daemon's files. With TCP or TLS, Start fails if another process takes a port meanwhile.
@@ -178,7 +181,9 @@ func (h *Hypervisor) own() error {
 
 // Stop ends the daemon and all guests and removes their files. It may be repeated.
 func (h *Hypervisor) Stop() error {
-	h.KillDaemon()
+	if h.daemon != nil {
+		h.KillDaemon()
+	}
 	if h.sweep != nil {
 		h.sweep()
 	}
@@ -230,26 +235,19 @@ func (h *Hypervisor) buryGuests() {
 
 // StartDaemon starts the daemon again after StopDaemon or KillDaemon, and returns once it answers. Guests have lived on
 // meanwhile.
-func (h *Hypervisor) StartDaemon(ctx context.Context) error {
-	if err := h.spawn(); err != nil {
-		return fmt.Errorf("start libvirtd: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		_, err := h.virsh(ctx, "list", "--all")
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-h.ended():
-			return fmt.Errorf("start libvirtd: it ended: %s", h.logTail())
-		case <-ctx.Done():
-			return fmt.Errorf("start libvirtd: %w: %s", err, h.logTail())
-		case <-time.After(poll):
-		}
-	}
-}
+func (h *Hypervisor) StartDaemon(ctx context.Context) error { return h.daemon.Start(ctx) }
+
+// StopDaemon ends the daemon in order; its guests run on. It may be repeated.
+func (h *Hypervisor) StopDaemon() { h.daemon.Stop() }
+
+// KillDaemon ends the daemon as a crash would; its guests run on. It may be repeated.
+func (h *Hypervisor) KillDaemon() { h.daemon.Kill() }
+
+// FreezeDaemon stops the daemon: connections stay, nothing answers. ThawDaemon lets it go on.
+func (h *Hypervisor) FreezeDaemon() { _ = h.daemon.Pause() } // one that has ended answers nothing either
+
+// ThawDaemon ends FreezeDaemon.
+func (h *Hypervisor) ThawDaemon() { _ = h.daemon.Resume() }
 
 // attr has libvirt's programs run as the user that the hypervisor runs as.
 func (h *Hypervisor) attr() *syscall.SysProcAttr {
@@ -259,31 +257,25 @@ func (h *Hypervisor) attr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(h.uid), Gid: uint32(h.uid)}}
 }
 
-func (h *Hypervisor) spawn() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cmd != nil {
-		return errors.New("it runs")
-	}
+// inside has a command run among the hypervisor's files, as its user.
+func (h *Hypervisor) inside(cmd *exec.Cmd) {
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, h.attr()
+}
+
+func (h *Hypervisor) newDaemon() error {
 	path, err := find("libvirtd")
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "--listen", "-f", filepath.Join(h.dir, "libvirtd.conf"), "-p",
-		filepath.Join(h.dir, "libvirtd.pid"))
-	if !h.opts.TCP && !h.opts.TLS {
-		cmd.Args = append(cmd.Args[:1], cmd.Args[2:]...)
+	args := []string{"-f", filepath.Join(h.dir, "libvirtd.conf"), "-p", filepath.Join(h.dir, "libvirtd.pid")}
+	if h.opts.TCP || h.opts.TLS {
+		args = append(args, "--listen")
 	}
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, h.attr()
-	if err := kit.StartChild(cmd); err != nil {
+	h.daemon = kit.NewPart("libvirtd", path, args, filepath.Join(h.dir, "libvirtd.out"), func(ctx context.Context) error {
+		_, err := h.virsh(ctx, "list", "--all")
 		return err
-	}
-	exited := make(chan struct{})
-	h.cmd, h.exited = cmd, exited
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
+	}, nil)
+	h.daemon.Change = h.inside
 	return nil
 }
 
@@ -292,50 +284,6 @@ func (h *Hypervisor) env() []string {
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
 		"HOME=" + h.dir + "/home", "XDG_RUNTIME_DIR=" + h.dir + "/run", "XDG_CONFIG_HOME=" + h.dir + "/config",
 		"XDG_CACHE_HOME=" + h.dir + "/cache", "XDG_DATA_HOME=" + h.dir + "/data",
-	}
-}
-
-func (h *Hypervisor) ended() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.exited
-}
-
-// StopDaemon ends the daemon in order; its guests run on. KillDaemon ends it as a crash would. They may be repeated.
-func (h *Hypervisor) StopDaemon() { h.endDaemon(syscall.SIGTERM) }
-
-// KillDaemon ends the daemon as a crash would; its guests run on.
-func (h *Hypervisor) KillDaemon() { h.endDaemon(syscall.SIGKILL) }
-
-func (h *Hypervisor) endDaemon(sig syscall.Signal) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cmd == nil {
-		return
-	}
-	// os.Process never signals a process that it has reaped, so these cannot hit a stranger. Errors mean that it ended.
-	_ = h.cmd.Process.Signal(sig)
-	_ = h.cmd.Process.Signal(syscall.SIGCONT)
-	select {
-	case <-h.exited:
-	case <-time.After(waitTimeout):
-		_ = h.cmd.Process.Kill()
-		<-h.exited
-	}
-	h.cmd, h.frozen = nil, false
-}
-
-// FreezeDaemon stops the daemon: connections stay, nothing answers. ThawDaemon lets it go on. Both may be repeated.
-func (h *Hypervisor) FreezeDaemon() { h.signalDaemon(syscall.SIGSTOP) }
-
-// ThawDaemon ends FreezeDaemon.
-func (h *Hypervisor) ThawDaemon() { h.signalDaemon(syscall.SIGCONT) }
-
-func (h *Hypervisor) signalDaemon(sig syscall.Signal) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cmd != nil {
-		_ = h.cmd.Process.Signal(sig)
 	}
 }
 
@@ -369,7 +317,7 @@ func (h *Hypervisor) virsh(ctx context.Context, args ...string) (string, error) 
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, path, append([]string{"-q", "-c", h.URI()}, args...)...)
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = h.env(), h.dir, h.attr()
+	h.inside(cmd)
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
 	err = kit.StartChild(cmd)
@@ -380,12 +328,4 @@ func (h *Hypervisor) virsh(ctx context.Context, args ...string) (string, error) 
 		return "", fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(problem.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
-}
-
-func (h *Hypervisor) logTail() string {
-	b, err := os.ReadFile(h.LogFile())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b[max(0, len(b)-2048):])
 }

@@ -24,7 +24,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -46,14 +45,10 @@ type BMC struct {
 	port     int
 	password string
 	kg       string
-	respawn  sync.WaitGroup // the goroutine that starts the simulator again
 
 	sweep func() // ends what is left
 
-	mu      sync.Mutex // guards what follows
-	cmd     *exec.Cmd
-	stopped bool
-	starts  int
+	sim *kit.Part
 }
 
 // The accounts of a BMC: one that may switch the machine, and one that may only ask. They have the same password.
@@ -65,11 +60,6 @@ const (
 // CipherSuite is the best that the simulator has. Its refusals of others have no session ID, so a client cannot know
 // whose they are.
 const CipherSuite = 3
-
-const (
-	startTimeout = time.Minute
-	poll         = 20 * time.Millisecond
-)
 
 var programs = []string{"ipmi_sim", "qemu-system-x86_64"}
 
@@ -145,55 +135,10 @@ user 3 true "%s" "%s" user 10
 	if b.sweep, err = kit.Sweep(b.dir); err != nil {
 		return err
 	}
-	if err := b.spawn(); err != nil {
-		return err
-	}
-	return b.Await(ctx)
-}
-
-// spawn starts the simulator, and has it started again whenever it ends.
-func (b *BMC) spawn() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.stopped {
-		return errors.New("stopped")
-	}
-	cmd := exec.Command("ipmi_sim", "-c", "lan.conf", "-f", "bmc.emu", "-s", filepath.Join(b.dir, "state"), "-n")
-	cmd.Dir = b.dir
-	log, err := os.OpenFile(b.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := kit.StartChild(cmd); err != nil {
-		return err
-	}
-	b.cmd = cmd
-	b.starts++
-	b.respawn.Go(func() {
-		_ = cmd.Wait()
-		time.Sleep(poll) // one that cannot start at all must not keep a processor busy
-		_ = b.spawn()
-	})
-	return nil
-}
-
-// Await waits until the BMC answers.
-func (b *BMC) Await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		err := b.ping(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
-			return fmt.Errorf("the simulator does not answer: %w: %s", err, b.logTail())
-		}
-	}
+	b.sim = kit.NewPart("ipmi_sim", "ipmi_sim",
+		[]string{"-c", "lan.conf", "-f", "bmc.emu", "-s", filepath.Join(b.dir, "state"), "-n"}, b.LogFile(), b.ping, nil)
+	b.sim.Change = func(cmd *exec.Cmd) { cmd.Dir = b.dir }
+	return b.sim.Start(ctx)
 }
 
 // ping asks for the channel's authentication capabilities, which needs no session.
@@ -215,34 +160,15 @@ func (b *BMC) ping(ctx context.Context) error {
 // Restart kills the simulator, and returns once it answers again: it knows no session any more. The machine is left as
 // it is.
 func (b *BMC) Restart(ctx context.Context) error {
-	b.mu.Lock()
-	before := b.starts
-	_ = b.cmd.Process.Kill() // it may have crashed by itself
-	b.mu.Unlock()
-	for {
-		b.mu.Lock()
-		again := b.starts > before
-		b.mu.Unlock()
-		if again {
-			return b.Await(ctx)
-		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	b.sim.Kill()
+	return b.sim.Start(ctx)
 }
 
 // Stop ends the BMC and the machine and removes their files. It may be repeated.
 func (b *BMC) Stop() error {
-	b.mu.Lock()
-	b.stopped = true
-	if b.cmd != nil {
-		_ = b.cmd.Process.Kill() // one that has ended is not signalled
+	if b.sim != nil {
+		b.sim.Kill()
 	}
-	b.mu.Unlock()
-	b.respawn.Wait()
 	if b.sweep != nil {
 		b.sweep()
 	}
@@ -306,12 +232,4 @@ func (b *BMC) Running() bool {
 	_, after, _ := strings.Cut(string(stat), "(qemu-")
 	_, after, _ = strings.Cut(after, ") ")
 	return after != "" && after[0] != 'Z' && after[0] != 'X'
-}
-
-func (b *BMC) logTail() string {
-	text, err := os.ReadFile(b.LogFile())
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-2048):])
 }
