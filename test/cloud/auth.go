@@ -70,11 +70,12 @@ func (c *Cloud) assume(action string, form url.Values, now time.Time) (answer, *
 	web := action == "AssumeRoleWithWebIdentity"
 	switch {
 	case !known, web != (role.token != ""), !web && form.Get("ExternalId") != role.externalID:
-		return answer{}, &refusal{"AccessDenied", "User: arn:aws:iam::123456789012:user/secret-user is not authorized to " +
-			"perform: sts:" + action + " on resource: " + arn}
+		return answer{}, &refusal{"AccessDenied",
+			"User: arn:aws:iam::123456789012:user/secret-user is not authorized to " +
+				"perform: sts:" + action + " on resource: " + arn}
 	case web && form.Get("WebIdentityToken") != role.token:
-		return answer{}, &refusal{"InvalidIdentityToken", "The web identity token that was passed could not be validated " +
-			"by AWS."}
+		return answer{}, &refusal{"InvalidIdentityToken",
+			"The web identity token that was passed could not be validated by AWS."}
 	}
 	k := c.newKey(fmt.Sprintf("session-token-%d", c.made))
 	session := form.Get("RoleSessionName")

@@ -307,14 +307,17 @@ func (c *Cloud) change(action string, form url.Values, of []*Instance, now time.
 				&refusal{"IncorrectInstanceState",
 					"The instance '" + i.o.ID + "' is not in a state from which it can be changed."}
 		case action == "StopInstances" && i.o.Protected:
-			return answer{}, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be stopped. Modify " +
-				"its 'disableApiStop' instance attribute and try again."}
+			return answer{}, &refusal{"OperationNotPermitted",
+				"The instance '" + i.o.ID + "' may not be stopped. Modify " +
+					"its 'disableApiStop' instance attribute and try again."}
 		case action == "TerminateInstances" && i.o.Protected:
-			return answer{}, &refusal{"OperationNotPermitted", "The instance '" + i.o.ID + "' may not be terminated. " +
-				"Modify its 'disableApiTermination' instance attribute and try again."}
+			return answer{}, &refusal{"OperationNotPermitted",
+				"The instance '" + i.o.ID + "' may not be terminated. " +
+					"Modify its 'disableApiTermination' instance attribute and try again."}
 		case action == "StopInstances" && i.o.Store:
-			return answer{}, &refusal{"UnsupportedOperation", "The instance '" + i.o.ID + "' does not have an 'ebs' root " +
-				"device type and cannot be stopped."}
+			return answer{}, &refusal{"UnsupportedOperation",
+				"The instance '" + i.o.ID + "' does not have an 'ebs' root " +
+					"device type and cannot be stopped."}
 		case action == "StopInstances" && i.o.Spot && !i.o.Persistent:
 			return answer{},
 				&refusal{"UnsupportedOperation", "You can't stop the Spot Instance '" + i.o.ID + "' because it is " +

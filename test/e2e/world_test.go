@@ -290,8 +290,8 @@ func data(volume string) func(*appsv1.StatefulSetSpec) {
 	}
 }
 
-// running waits for a pod of that name, or with a name that begins so where that ends with a dash. It runs, has written,
-// and is not the one with that UID.
+// running waits for a pod of that name, or with a name that begins so where that ends with a dash. It runs, has
+// written, and is not the one with that UID.
 func (w *world) running(name string, not types.UID) (found *corev1.Pod) {
 	w.t.Helper()
 	w.until(name+" runs", func() bool {

@@ -271,10 +271,11 @@ func (h *Hypervisor) newDaemon() error {
 	if h.opts.TCP || h.opts.TLS {
 		args = append(args, "--listen")
 	}
-	h.daemon = kit.NewPart("libvirtd", path, args, filepath.Join(h.dir, "libvirtd.out"), func(ctx context.Context) error {
+	answers := func(ctx context.Context) error {
 		_, err := h.virsh(ctx, "list", "--all")
 		return err
-	}, nil)
+	}
+	h.daemon = kit.NewPart("libvirtd", path, args, filepath.Join(h.dir, "libvirtd.out"), answers, nil)
 	h.daemon.Change = h.inside
 	return nil
 }

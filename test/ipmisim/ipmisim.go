@@ -135,8 +135,8 @@ user 3 true "%s" "%s" user 10
 	if b.sweep, err = kit.Sweep(b.dir); err != nil {
 		return err
 	}
-	b.sim = kit.NewPart("ipmi_sim", "ipmi_sim",
-		[]string{"-c", "lan.conf", "-f", "bmc.emu", "-s", filepath.Join(b.dir, "state"), "-n"}, b.LogFile(), b.ping, nil)
+	args := []string{"-c", "lan.conf", "-f", "bmc.emu", "-s", filepath.Join(b.dir, "state"), "-n"}
+	b.sim = kit.NewPart("ipmi_sim", "ipmi_sim", args, b.LogFile(), b.ping, nil)
 	b.sim.Change = func(cmd *exec.Cmd) { cmd.Dir = b.dir }
 	return b.sim.Start(ctx)
 }

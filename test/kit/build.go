@@ -19,8 +19,8 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 	t.Helper()
 	const flag = "-s -w -X github.com/forcefence/forcefence/cmd/internal/version.built="
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", root, "-trimpath", "-ldflags", flag+version, "-o", file,
-		"./"+pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", root, "-trimpath", "-ldflags", flag+version,
+		"-o", file, "./"+pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", pkg, err, out)

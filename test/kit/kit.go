@@ -1,4 +1,4 @@
-// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, a
+// Package kit is what the test worlds share: a certificate authority, free ports, children that end with us, Parts, a
 // program's readiness, waiting for something, a log that is read, and the shortest way to end a test at an error. It
 // imports nothing of this repository.
 package kit

@@ -25,9 +25,9 @@ const (
 	tailBytes    = 4 << 10
 )
 
-// Part is one process of a world: of the control plane, of a node, of a device. One that ends by itself once it was ready is started again a second later,
-// as a kubelet does with static pods; one that was stopped or killed stays down until Start. Its methods may be called
-// at any time, one after another.
+// Part is one process of a world: of the control plane, of a node, of a device. One that ends by itself once it was
+// ready is started again a second later, as a kubelet does with static pods; one that was stopped or killed stays down
+// until Start. Its methods may be called at any time, one after another.
 type Part struct {
 	name  string
 	bin   string

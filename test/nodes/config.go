@@ -71,7 +71,8 @@ const kubeconfig = `apiVersion: v1
 kind: Config
 clusters:
 - name: lab
-  cluster: {server: "https://` + relayAddress + `", tls-server-name: localhost, certificate-authority: ` + clusterCA + `}
+  cluster:
+    {server: "https://` + relayAddress + `", tls-server-name: localhost, certificate-authority: ` + clusterCA + `}
 users: [{name: kubelet, user: {client-certificate: ` + clientCert + `, client-key: ` + clientCert + `}}]
 contexts: [{name: kubelet, context: {cluster: lab, user: kubelet}}]
 current-context: kubelet

@@ -17,9 +17,9 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Image writes an image as a tar that `ctr images import` reads, in the form of `docker save`: a static program in /bin,
-// which is the entrypoint, and nothing else but an empty /tmp. The name is complete, with its registry and tag, such as
-// forcefence.test/probe:1. Pods use it with imagePullPolicy Never or IfNotPresent. The file goes with the test.
+// Image writes an image as a tar that `ctr images import` reads, in the form of `docker save`: a static program in
+// /bin, which is the entrypoint, and nothing else but an empty /tmp. The name is complete, with its registry and tag,
+// such as forcefence.test/probe:1. Pods use it with imagePullPolicy Never or IfNotPresent. The file goes with the test.
 func Image(t testing.TB, name, program string) (file string) {
 	t.Helper()
 	data, err := os.ReadFile(program)

@@ -23,8 +23,8 @@ import (
 
 const probeImage = "forcefence.test/probe:1"
 
-// A story of two nodes, one on a machine of a data centre. What networks, kubelets, runtimes and NRI plugins do on nodes
-// is the stories' of test/e2e.
+// A story of two nodes, one on a machine of a data centre. What networks, kubelets, runtimes and NRI plugins do on
+// nodes, the scenarios of test/e2e show.
 func TestNodes(t *testing.T) {
 	Need(t)
 	c := cluster.ForTest(t, cluster.Options{NodeGrace: NodeGrace})
@@ -32,7 +32,8 @@ func TestNodes(t *testing.T) {
 	t.Cleanup(func() { kit.Must(t, dc.Close()) })
 	m := dc.AddMachine("n1")
 	image := Image(t, probeImage, kit.BuildProgram(t, "test/e2e/probe"))
-	lab := ForTest(t, Options{Cluster: c, Images: []string{image}, Shared: map[string]string{"/mnt/store": t.TempDir()}})
+	shared := map[string]string{"/mnt/store": t.TempDir()}
+	lab := ForTest(t, Options{Cluster: c, Images: []string{image}, Shared: shared})
 	static, err := yaml.Marshal(probe("static"))
 	kit.Must(t, err)
 	n1, err := lab.Add(t.Context(),

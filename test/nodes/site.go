@@ -31,8 +31,8 @@ func NewSite(t testing.TB, opts Options, racks datacenter.Options, store string)
 	return s
 }
 
-// AddNodes adds nodes at the same time, each on a machine of its name. describe may change a node's options; nil changes
-// nothing.
+// AddNodes adds nodes at the same time, each on a machine of its name. describe may change a node's options; nil
+// changes nothing.
 func (s *Site) AddNodes(t testing.TB, names []string, describe func(*NodeOptions)) []*Node {
 	t.Helper()
 	var adding sync.WaitGroup

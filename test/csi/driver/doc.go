@@ -5,8 +5,8 @@
 //
 //	driver --endpoint unix://SOCKET --store DIR --node NAME --kubelet-dir DIR [--boot-id-file FILE]
 //
-// The controller half, which is the store's, publishes a volume to one node at a time. The node half mounts only what is
-// published to its node, and registers itself with the kubelet.
+// The controller half, which is the store's, publishes a volume to one node at a time. The node half mounts only what
+// is published to its node, and registers itself with the kubelet.
 //
 // # How this is a SAN
 //

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Controller is the storage's own side: CSI's controller and identity services. All it knows is in the store. Volumes are
-// made there, past it.
+// Controller is the storage's own side: CSI's controller and identity services. All it knows is in the store. Volumes
+// are made there, past it.
 type Controller struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedIdentityServer
