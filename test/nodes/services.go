@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"syscall"
+	"time"
 
 	"github.com/forcefence/forcefence/test/cluster"
 )
@@ -17,13 +19,15 @@ const (
 	kubelet    = "kubelet"
 )
 
+const stopTimeout = 10 * time.Second // from SIGTERM to SIGKILL
+
 // setServices describes the services of a boot. Each is a Part: it is started again when it ends by itself, as systemd
-// would do, and a kill of it is a crash.
+// would do.
 func (n *Node) setServices(l *life) {
 	socket := fmt.Sprintf("/proc/%d/root%s", l.cmd.Process.Pid, ContainerdSocket)
 	service := func(ready func(context.Context) error, argv ...string) *cluster.Part {
-		// The signal is that of nsenter's end, which is all that a Part can end.
-		inside := slices.Concat(l.enter(), []string{"env", "-i"}, servicesEnv, []string{"setpriv", "--pdeathsig=KILL"})
+		// A Part ends nsenter, and the signal comes of that.
+		inside := slices.Concat(l.enter(), []string{"env", "-i"}, servicesEnv, []string{"setpriv", "--pdeathsig=TERM"})
 		p := cluster.NewPart(argv[0], "nsenter", append(inside, argv...), n.logFile(argv[0]), ready, nil)
 		p.Again = func(int) bool { return !l.ended() }
 		return p
@@ -50,7 +54,7 @@ func (n *Node) startServices(l *life, held bool) {
 
 // StopKubelet ends the kubelet, which stays down until StartKubelet or the next boot. Containers run on.
 func (n *Node) StopKubelet() error {
-	return n.withPower(func(l *life) error { l.kubelet.Stop(); return nil })
+	return n.withPower(func(l *life) error { n.stopService(l.kubelet); return nil })
 }
 
 // StartKubelet starts the kubelet, if it is down.
@@ -60,12 +64,39 @@ func (n *Node) StartKubelet() error {
 
 // KillContainerd kills containerd, which is started again after a second, as systemd would. Containers run on.
 func (n *Node) KillContainerd() error {
-	return n.withPower(func(l *life) error { l.containerd.Crash(); return nil })
+	return n.withPower(func(*life) error { n.signal(containerd, syscall.SIGKILL); return nil })
 }
 
 // RestartContainerd stops containerd and starts it at once. Containers run on.
 func (n *Node) RestartContainerd() error {
-	return n.withPower(func(l *life) error { l.containerd.Stop(); return l.containerd.Launch() })
+	return n.withPower(func(l *life) error {
+		n.stopService(l.containerd)
+		return l.containerd.Launch()
+	})
+}
+
+// stopService returns once the program has ended, and not only nsenter.
+func (n *Node) stopService(p *cluster.Part) {
+	p.Stop()
+	patience := time.After(stopTimeout)
+	for n.signal(p.Name(), 0) {
+		select {
+		case <-patience:
+			n.signal(p.Name(), syscall.SIGKILL)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// signal sends a signal to a program, and reports whether it runs.
+func (n *Node) signal(program string, s syscall.Signal) (runs bool) {
+	for _, p := range n.Processes() {
+		if p.Name() == program {
+			_ = syscall.Kill(p.PID, s) // it may have ended
+			runs = true
+		}
+	}
+	return runs
 }
 
 func (n *Node) withPower(do func(*life) error) error {

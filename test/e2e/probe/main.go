@@ -126,7 +126,15 @@ func sum(volume, size string) (string, error) {
 		}
 		data = make([]byte, n)
 		rand.Read(data) // never fails
-		if err := os.WriteFile(file, data, 0o644); err != nil {
+		f, err := os.Create(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		if _, err := f.Write(data); err != nil {
+			return "", err
+		}
+		if err := f.Sync(); err != nil { // the disk is copied while it is mounted
 			return "", err
 		}
 	} else if err != nil {
