@@ -160,8 +160,8 @@ func TestRecordOf(t *testing.T) {
 // A node is fenced by a mark of ours or of a person, by an open record, and by one that cannot be read.
 func TestIsFenced(t *testing.T) {
 	record := func(p Phase) string {
-		return Record{ID: "f1", Phase: p, NodeUID: "u1", By: "me", Result: map[Phase]Result{PhaseDone: ResultEvicted}[p]}.
-			Encode()
+		results := map[Phase]Result{PhaseDone: ResultEvicted}
+		return Record{ID: "f1", Phase: p, NodeUID: "u1", By: "me", Result: results[p]}.Encode()
 	}
 	for _, tt := range []struct {
 		name, record, key, value string

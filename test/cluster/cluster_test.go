@@ -63,7 +63,8 @@ func TestPodsAndVolumes(t *testing.T) {
 		kit.Must(t, err)
 		return o.Status
 	}
-	kit.Must(t, shared.Create(ctx, cluster.Workload{Namespace: ns, Name: "app", Replicas: 3, Volume: true}.StatefulSet()))
+	app := cluster.Workload{Namespace: ns, Name: "app", Replicas: 3, Volume: true}
+	kit.Must(t, shared.Create(ctx, app.StatefulSet()))
 	kit.Must(t, shared.WaitReadyPods(ctx, ns, 3))
 	ran := 0
 	for _, n := range nodes {

@@ -65,8 +65,8 @@ func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to show")
-	f.StringVar(&o.out, "out", "out/demo", "folder for the configuration and the logs; what an earlier demo left there "+
-		"is replaced")
+	f.StringVar(&o.out, "out", "out/demo", "folder for the configuration and the logs; what an earlier demo left "+
+		"there is replaced")
 	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, "+
 		"which take programs that must be installed")
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
@@ -118,9 +118,9 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	}
 	s.Title("Summary")
 	s.Say("  %s\n", strings.Join(d.times, "\n  "))
-	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the StatefulSets'
-  pods hang in Terminating for ever; a person has to delete them by force, and their volumes are detached 6 minutes
-  after that.
+	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the pods of
+  StatefulSets hang in Terminating for ever; a person has to delete them by force, and their volumes are detached 6
+  minutes after that.
   Heartbeats are faster here than in a cluster. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s (not where a
   hypervisor reports the power cut). The kubelets are simulated, and all machines that are not QEMUs; the control plane,
   the calls to the devices and forcefence are real.`)

@@ -79,8 +79,8 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 		case on:
 			d.tell(r, "power is back", "the machine boots")
 		default:
-			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "POWER LOST")), "%d pods died with the machine, without a report",
-				runs)
+			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "POWER LOST")), "%d pods died with the machine, without a "+
+				"report", runs)
 		}
 	})
 	err := r.play(d, ctx, r)
@@ -174,7 +174,7 @@ func (d *Demo) silence(ctx context.Context, r *round) error {
 	}
 	d.tell(r, "untouched", "%.0f seconds later all %d pods still run on %s, no attachment has changed", quiet.Seconds(),
 		after.runs, r.node)
-	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: such machines are to be powered off`)
+	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: power such machines off`)
 	if err := d.w.setMode("fence"); err != nil {
 		return err
 	}
@@ -351,8 +351,8 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 		return fmt.Errorf("%w: %s, %s: %w", errCheck, last, d.w.Discrepancy(namespace, apps), err)
 	}
 	r.times = append(r.times, fmt.Sprintf("all running again %.1f s", time.Since(r.zero).Seconds()))
-	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable, here,
-		r.node)
+	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable,
+		here, r.node)
 	return nil
 }
 

@@ -166,8 +166,8 @@ func TestTesters(t *testing.T) {
 		{ImportPath: "m/cmd/forcefence", Imports: []string{"m/far"}},
 		{ImportPath: "m/test/sim", Imports: []string{"m/far"}, TestImports: []string{"testing"}},
 	}}
-	want := []string{"./it -short", "./it", "./outside -short", "./near -short", "./far -short", simulation, "./outside",
-		stories}
+	want := []string{"./it -short", "./it", "./outside -short", "./near -short", "./far -short", simulation,
+		"./outside", stories}
 	if diff := cmp.Diff(want, g.testers("it")); diff != "" {
 		t.Errorf("testers (-want +got):\n%s", diff)
 	}
