@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,15 @@ func TestIsFenced(t *testing.T) {
 		if got := IsFenced(node, DefaultKey); got != tt.want {
 			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
 		}
+	}
+}
+
+// Power-ons count for a day, and those of a clock that runs ahead, too.
+func TestPowerOnsOf(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := &Record{PowerOns: []time.Time{now.Add(-Day - 1), now.Add(-Day), now.Add(-Day + 1), now, now.Add(time.Hour)}}
+	if got, want := r.PowerOnsOf(now), r.PowerOns[2:]; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -33,6 +33,11 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 	"clear": func(ctx context.Context, w Writer, l taint.Look) error {
 		return w.ClearVolumes(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
 	},
+	"annotate": func(ctx context.Context, w Writer, l taint.Look) error {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name, UID: types.UID(l.UID),
+			ResourceVersion: l.ResourceVersion}}
+		return w.AnnotateNode(ctx, n, map[string]string{"forcefence.io/new": "text", "forcefence.io/old": ""})
+	},
 	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.PinMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
@@ -428,6 +433,9 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
 		},
 		"pin": func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.PinLabel: "a.b"} },
+		"annotate": func(l taint.Look, n *corev1.Node) {
+			n.Annotations = map[string]string{"forcefence.io/new": "text", "example.com/other": "text"}
+		},
 		"expireReady": func(l taint.Look, n *corev1.Node) {
 			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionUnknown, "MachinePoweredOff"
 		},
@@ -442,6 +450,15 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 			_, l, err := ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if name == "annotate" { // which removes the empty one, and keeps another's
+				n.Annotations = map[string]string{"forcefence.io/old": "text", "example.com/other": "text"}
+				if err := c.Update(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+				if _, l, err = ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if name == "unmark" { // a person's mark stays
 				theirs := corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectPreferNoSchedule}

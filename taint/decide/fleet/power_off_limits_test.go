@@ -299,7 +299,20 @@ func TestNodeThatMovesItself(t *testing.T) {
 		!c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack"}}}) {
 		t.Error("one label of two changed, and the nodes need not be seen again")
 	}
+	// Nodes without the label are in no domain, and a floor that changed meanwhile counts.
+	c.see("n2", nil, true)
+	if got := len(c.view("n2").Storm.Parts); got != 1 {
+		t.Errorf("without a label: got %d parts, want the cluster alone", got)
+	}
 	c.see("n1", map[string]string{"rack": "r1"}, true)
+	c.f.SetLimits(&Limits{Domains: []Domain{{Label: "row"}}})
+	c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack", MinHealthy: Amount{Number: 1}}}})
+	for _, n := range []string{"n1", "n2"} {
+		c.see(n, map[string]string{"rack": "r1"}, true)
+	}
+	if got := c.part("n1", 1); got.Floor != 1 || got.Nodes != 2 {
+		t.Errorf("after other labels: got %+v, want the new floor", got)
+	}
 	if got := c.part("n1", 1).Of; got != "rack=r1" {
 		t.Errorf("with other labels: %q", got)
 	}

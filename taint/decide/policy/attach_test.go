@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // waits and hurries are volume attachment recovery's two rules.
@@ -383,6 +384,22 @@ func TestFoundWithTheFirstDetach(t *testing.T) {
 	d, e := announced(v)
 	if !action.Is[action.DeleteAttachments](d) || len(e.Found["a"]) != 2 {
 		t.Errorf("got %s, found %v; want a deletion, and both volumes", what(d, e), e.Found)
+	}
+}
+
+// A deletion that failed is not retried once its own policy's spell is over. Another policy's spell says nothing.
+func TestFailedDetachIsRetried(t *testing.T) {
+	spells := fenced(StorageFences) // named p
+	for _, by := range []string{"r", "p"} {
+		v := View{Now: now, Look: down(), Listed: true, Attached: true, Policies: []Policy{waits(), spells},
+			Attachments: []action.Attachment{attachment("v")}}
+		v.Storage = map[string]storage.Health{"s": sick}
+		v.Memory.spells = map[string]spell{"p": {open: true, begun: now.Add(-spells.Intervals.Timeout)}}
+		v.Memory.loose, v.Memory.failed = map[string]string{"v": by}, map[string]bool{"uid-v": true}
+		d, e := announced(v)
+		if got, want := action.Is[action.DeleteAttachments](d), by == "r"; got != want || len(e.Settled) > 0 == want {
+			t.Errorf("policy %s: got %s, settled %v; want it tried again: %t", by, what(d, e), e.Settled, want)
+		}
 	}
 }
 

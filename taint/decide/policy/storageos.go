@@ -236,7 +236,7 @@ func (v View) decideSpell(p Policy) (action.Decision, Effects) {
 // gaveUp reports whether the deletion of an attachment is not retried in the policy's spell.
 func (v View) gaveUp(due []Policy, name, uid string) bool {
 	return v.Memory.failed[uid] && slices.ContainsFunc(due, func(p Policy) bool {
-		return p.Name == name && p.When == StorageUnhealthy && v.isSpellOver(p)
+		return p.Name == name && v.isSpellOver(p)
 	})
 }
 
