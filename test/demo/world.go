@@ -30,8 +30,8 @@ const (
 
 // The workloads. The names make forcefence, which goes by name among equals, begin with the database.
 const (
-	dbPods    = 20
-	queuePods = 80
+	dbPods    = 10
+	queuePods = 90
 	webPods   = 10
 	movable   = dbPods + queuePods + webPods
 	allPods   = movable + nodeCount // with the DaemonSet's
