@@ -19,7 +19,7 @@ import (
 const (
 	fleetNodes  = 5000
 	fleetMemory = 350              // MB at 5,000 nodes
-	fleetCPU    = 5                // per cent of one core while nothing happens, at 5,000 nodes
+	fleetCPU    = 8                // per cent of one core while nothing happens, at 5,000 nodes
 	fleetWait   = 10 * time.Minute // until all nodes are pinned, or have lines
 	fleetIdle   = time.Minute      // that is measured while nothing happens, after half as long
 )
