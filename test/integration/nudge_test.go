@@ -54,7 +54,7 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	w.during(2*time.Second, "held under the mark", func() error {
 		pods, n := w.podsOn(h), len(h.Running())
 		if len(w.record(h).Detaching) > 0 {
-			return nil // 5 s after the last list the mark says what it waits for, and holds no pods but the users of that
+			return nil // the mark waits for these volumes alone, and holds only pods that use them
 		}
 		for _, p := range pods {
 			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {

@@ -74,7 +74,7 @@ type Lab struct {
 	opts    Options
 	dir     string                 // the nodes' disks and logs
 	id      string                 // in the names of cgroups
-	own     *datacenter.DataCenter // of machines that nobody else knows
+	own     *datacenter.DataCenter // of machines that belong to this lab alone
 	bin     map[string]string
 	images  []string
 	spec    []byte // the base of containers'

@@ -35,7 +35,7 @@ type NodeOptions struct {
 	Name string
 
 	// Machine is the node's power and identity: a power cut there, or through its BMC, kills the node, and On boots it.
-	// It must be on. nil: one that nobody else knows.
+	// It must be on. nil: the lab makes one.
 	Machine *datacenter.Machine
 
 	StaticPods map[string][]byte // manifests by name
@@ -286,7 +286,7 @@ func (l *life) ended() bool {
 	}
 }
 
-// enter is what nsenter is told before a command that is to run in the node, as root.
+// enter returns the arguments of nsenter for a command that runs in the node, as root.
 func (l *life) enter() []string {
 	return []string{fmt.Sprintf("--target=%d", l.cmd.Process.Pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--"}
 }

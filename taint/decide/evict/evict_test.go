@@ -447,7 +447,7 @@ func TestStep(t *testing.T) {
 			want{Act: action.ClearVolumes{}, Why: reason.Clearing,
 				InUse:    []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"},
 				Attached: []corev1.UniqueVolumeName{"kubernetes.io/nfs/x"}}},
-		{"it keeps them whatever volume follows",
+		{"it keeps them beside a CSI volume",
 			evicting(proven, pods(pod("e", exempt, uses("n", ""), uses("b", pvB))), lists("kubernetes.io/nfs/x")),
 			finish},
 		{"a migrated volume keeps its CSI entry and all in-tree entries",

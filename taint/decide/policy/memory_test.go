@@ -58,7 +58,7 @@ func TestMemoryOfOneClock(t *testing.T) {
 	}
 }
 
-// A freed volume is remembered while its spell lasts, whatever the kubelet's list says: a live kubelet may write it
+// A freed volume is remembered while its spell lasts, even if the kubelet's list lacks it: a live kubelet may write it
 // back. After the spell it is forgotten once the list does not name it or it was cleared, and at once after a reboot.
 func TestFreedVolumesAreForgotten(t *testing.T) {
 	const listed, absent = corev1.UniqueVolumeName("csi/1"), corev1.UniqueVolumeName("csi/2")
