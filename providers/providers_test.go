@@ -367,7 +367,8 @@ func TestConfirm(t *testing.T) {
 		node     string
 		claimed  bool
 		reported string
-		before   time.Duration // the answer is of so long before the call
+		at       providers.Addresses // that the device reports; the node has 10.0.0.1
+		before   time.Duration       // the answer is of so long before the call
 		err      error
 		want     error
 	}{
@@ -381,15 +382,17 @@ func TestConfirm(t *testing.T) {
 		{name: "who it is, but not its power", node: uuid, claimed: true, reported: uuid, err: boom},
 		{name: "another machine, and not its power", node: uuid, reported: other, err: boom,
 			want: providers.ErrIdentity},
+		{name: "its address, but not its power", at: "10.0.0.1", err: boom},
+		{name: "another address, and not its power", at: "10.0.0.2", err: boom, want: providers.ErrIdentity},
 		{name: "who it was", node: uuid, reported: uuid, before: time.Millisecond, want: providers.ErrStale},
 		{name: "who it was, and not its power", node: uuid, reported: uuid, before: time.Millisecond, err: boom,
 			want: providers.ErrStale},
 	} {
 		p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-			return providers.Observation{SystemUUID: tt.reported, At: providers.InstantOf(start.Add(-tt.before))},
-				tt.err
+			return providers.Observation{SystemUUID: tt.reported, Addresses: tt.at,
+				At: providers.InstantOf(start.Add(-tt.before))}, tt.err
 		})
-		target := providers.Target{Node: "n1", SystemUUID: tt.node, Claimed: tt.claimed}
+		target := providers.Target{Node: "n1", SystemUUID: tt.node, Addresses: "10.0.0.1", Claimed: tt.claimed}
 		if err := providers.ConfirmIdentity(t.Context(), p, target,
 			func() providers.Instant { return providers.InstantOf(start) }); !errors.Is(err, tt.want) ||
 			(err == nil) != (tt.want == nil) {

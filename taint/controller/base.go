@@ -42,6 +42,9 @@ func (b *base) WithFleet(f func(*fleet.Fleet)) {
 	f(&b.fleet)
 }
 
+// writesPods reports whether any batch of pod writes is under way.
+func (b *base) writesPods() bool { return b.runs.Load() > 0 }
+
 // fleetView returns what the fleet's memory knows of a node now.
 func (b *base) fleetView(name string) (v fleet.View) {
 	b.WithFleet(func(f *fleet.Fleet) { v = f.View(name, b.Now.Instant()) })

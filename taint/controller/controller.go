@@ -59,7 +59,7 @@ func New(o Options) *Reconciler {
 		observer: observe.New(observe.Options{
 			Sinks:   o.Sinks,
 			Leading: o.Leading,
-			Writing: func() bool { return c.runs.Load() > 0 },
+			Writing: c.writesPods,
 			Fleet:   c.WithFleet,
 			Now:     o.Now,
 		}),

@@ -164,6 +164,22 @@ func TestTurnIsHeldForTheOutcome(t *testing.T) {
 	})
 }
 
+// Events of other nodes wait while any run of pod writes is under way.
+func TestWritesPods(t *testing.T) {
+	x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+	x.live.pods = podsOf("n1", "a")
+	s := x.upTo("EndPods")
+	before, during := x.writesPods(), false
+	x.work().writePods(t.Context(), s.Action, func(context.Context, action.Pod) error {
+		during = x.writesPods()
+		return nil
+	})
+	if after := x.writesPods(); before || !during || after {
+		t.Errorf("pods are written before %t, during %t and after the run %t; want only during it", before, during,
+			after)
+	}
+}
+
 // Two nodes' runs share the gate: storage pods go first, then the older fence; which of them came first does not
 // matter.
 func TestRunsShareTheGate(t *testing.T) {

@@ -67,9 +67,9 @@ func (m *Memory) ApplyStorage(ps []Policy, says map[string]storage.Health, now p
 		if p.When != StorageUnhealthy {
 			continue
 		}
-		s, seen := m.spells[p.Name]
+		s, seen := m.spells[p.Name] // the zero spell expired long ago
 		if h := says[p.Storage]; h.Known {
-			if !seen || s.healthy != h.Healthy || now.Sub(s.since) >= p.Intervals.Expiry {
+			if s.healthy != h.Healthy || now.Sub(s.since) >= p.Intervals.Expiry {
 				s, seen = spell{healthy: h.Healthy, since: now, open: !h.Healthy}, true
 			}
 			turn = turn || s.open
