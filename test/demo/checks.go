@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
@@ -39,6 +40,8 @@ func (w *World) checks(r *round) []check {
 			w.checkAttachments},
 		{fmt.Sprintf("the mark is off, and the record on %s says %s", r.node, r.result),
 			func(ctx context.Context) string { return w.checkMark(ctx, r) }},
+		{fmt.Sprintf("forcefence has asked %s's %s again since its node is Ready: On", r.node, w.Power.Device()),
+			func(ctx context.Context) string { return w.checkPower(ctx, r) }},
 		{"forcefence ran through without a restart",
 			func(context.Context) string {
 				if n := w.fence.Restarts(); n > 0 || w.fence.PID() == 0 {
@@ -110,6 +113,18 @@ func (w *World) checkMark(ctx context.Context, r *round) string {
 		case rec.Phase != taint.PhaseDone || rec.Result != r.result:
 			return fmt.Sprintf("it says %s %s", rec.Phase, rec.Result)
 		}
+	}
+	return ""
+}
+
+func (w *World) checkPower(ctx context.Context, r *round) string {
+	n, err := w.Client().CoreV1().Nodes().Get(ctx, r.node, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	machine := view.NodeOf(view.NodeFacts{Node: n, Key: taint.DefaultKey, Now: time.Now()}).Machine
+	if machine.Power != "On" || machine.At.Before(r.zero) {
+		return fmt.Sprintf("it is shown as %s of %s", machine.Power, machine.At)
 	}
 	return ""
 }

@@ -24,7 +24,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/forcefence/forcefence/test/cluster"
 )
 
 type options struct {
@@ -125,6 +124,7 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
   hypervisor reports the power cut). The kubelets are simulated, and all machines that are not QEMUs; the control plane,
   the calls to the devices and forcefence are real.`)
 	if !o.keep {
+		s.Say("  To try its commands yourself: make demo KEEP=1 stays up.")
 		return nil
 	}
 	return keep(ctx, w, s)
@@ -157,22 +157,23 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 // keep stays until Ctrl-C, which is how it is to end.
 func keep(ctx context.Context, w *World, s *Screen) error {
 	s.Title("Kept running")
-	if err := w.letLook(ctx); err != nil {
-		return err
-	}
-	kubectl, err := cluster.KubectlPath(ctx)
+	token, err := w.createPageToken(ctx)
 	if err != nil {
 		return err
 	}
-	s.Say("kubeconfig: %s", w.file("kubeconfig"))
 	s.Say("%s", w.Power.Help(w.out))
 	s.Say(`
-  Look around:
-    %s --kubeconfig %s get nodes
-    the status page, http://127.0.0.1:%d, with the token that this prints:
-    %[1]s --kubeconfig %[2]s create token forcefence-status --audience forcefence.io/status --duration 1h
-  forcefence reads %[4]s again when it changes. Ctrl-C ends it all.`,
-		kubectl, w.file("kubeconfig"), w.page, w.file("config.yaml"))
+  Try it in another shell:
+    export KUBECONFIG=%s
+    %s status
+    %[2]s timeline %[3]s
+    %[2]s explain %[4]s
+    %[2]s power off %[4]s --yes --config %[5]s
+    %[2]s power on %[4]s --yes --config %[5]s     # once its fence is over
+  The status page, http://127.0.0.1:%[6]d, takes this token for an hour:
+    %[7]s
+  forcefence reads %[5]s again when it changes. Ctrl-C ends it all.`,
+		w.file("kubeconfig"), w.bin, nodeName(0), nodeName(3), w.file("config.yaml"), w.page, token)
 	<-ctx.Done()
 	return nil
 }

@@ -45,7 +45,7 @@ type round struct {
 
 func newRounds() []*round {
 	return []*round{
-		{title: "Round 1: a machine loses its power", result: taint.ResultEvicted, play: (*Demo).powerCut},
+		{title: "Round 1: a machine fails", result: taint.ResultEvicted, play: (*Demo).powerCut},
 		{title: "Round 2: a node falls silent, but its machine is on", result: taint.ResultEvicted,
 			play: (*Demo).silence},
 		{title: "Round 3: the machine comes back in the middle", result: taint.ResultReturned,
@@ -79,8 +79,8 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 		case on:
 			d.tell(r, "power is back", "the machine boots")
 		default:
-			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "POWER LOST")), "%d pods died with the machine, without a "+
-				"report", runs)
+			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "MACHINE OFF")), "%d pods died with it, without a report",
+				runs)
 		}
 	})
 	err := r.play(d, ctx, r)
@@ -107,13 +107,22 @@ func (d *Demo) ask(ctx context.Context, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("forcefence %s: %w: %s", args[0], err, out)
 	}
-	text, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n\nPods: ") // a timeline ends with all their names
+	text, pods, ok := strings.Cut(strings.TrimSpace(string(out)), "\n\nPods: ")
+	if ok { // a timeline ends with all their names
+		counts, _, _ := strings.Cut(pods, ":")
+		text += "\n\nPods: " + counts
+	}
 	d.s.Say("\n  $ forcefence %s\n  %s", strings.Join(args, " "), strings.ReplaceAll(text, "\n", "\n  "))
 	return nil
 }
 
 // powerCut is round 1.
 func (d *Demo) powerCut(ctx context.Context, r *round) error {
+	if device := d.w.Power.Device(); device == "BMC" {
+		d.s.Say(`
+  The mainboard of %s fails. Its BMC runs on standby power and still answers. A pulled plug would silence the BMC, too:
+  then forcefence waits, or asks a second device, such as the power strip.`, r.node)
+	}
 	r.zero = time.Now()
 	if err := d.w.Host(r.node).Machine.CutPower(); err != nil {
 		return err
@@ -328,21 +337,28 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 	}
 	last := ""
 	here := 0
+	var othersRun time.Time // when all pods ran but those of db
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
 		on := map[types.UID]int{}
 		for _, run := range d.w.Ledger().Running() {
 			on[run.UID]++
 		}
-		n := 0
+		n, others := 0, 0
 		here = 0
 		for _, p := range d.w.ReadyPods(namespace) {
 			if world.IsControlledBy(p, "DaemonSet") || on[p.UID] != 1 {
 				continue
 			}
 			n++
+			if !strings.HasPrefix(p.Name, "db-") {
+				others++
+			}
 			if p.Spec.NodeName == r.node {
 				here++
 			}
+		}
+		if others == queuePods+webPods && othersRun.IsZero() {
+			othersRun = time.Now()
 		}
 		last = fmt.Sprintf("%d of %d pods run", n, movable)
 		return n == movable, nil
@@ -353,6 +369,8 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 	r.times = append(r.times, fmt.Sprintf("all running again %.1f s", time.Since(r.zero).Seconds()))
 	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable,
 		here, r.node)
+	d.tell(r, "of that time", "the last %.1f s are db's alone: its %d pods start one after another, each with its volume",
+		max(0, time.Since(othersRun).Seconds()), dbPods)
 	return nil
 }
 

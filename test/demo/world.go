@@ -9,7 +9,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -169,20 +171,32 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	return w.fence.Start(ctx)
 }
 
-// letLook gives the users of the demo's kubeconfig an account for the status page, as
-// deploy/kustomize/components/status does.
-func (w *World) letLook(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"create", "serviceaccount", "forcefence-status"},
-		{"create", "clusterrole", "forcefence-status", "--verb=get", "--non-resource-url=/forcefence/status"},
-		{"create", "clusterrolebinding", "forcefence-status", "--clusterrole=forcefence-status",
-			"--serviceaccount=default:forcefence-status"},
-	} {
-		if _, err := w.Kubectl(ctx, args...); err != nil {
-			return err
-		}
+// createPageToken creates an account for the status page, as deploy/kustomize/components/status does, and returns a
+// token of it.
+func (w *World) createPageToken(ctx context.Context) (string, error) {
+	name := metav1.ObjectMeta{Namespace: "default", Name: "forcefence-status"}
+	if err := w.Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: name},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, NonResourceURLs: []string{"/forcefence/status"}},
+		}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name.Name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: name.Namespace, Name: name.Name}},
+		},
+	); err != nil {
+		return "", err
 	}
-	return nil
+	hour := int64(3600)
+	t, err := w.Client().CoreV1().ServiceAccounts(name.Namespace).CreateToken(ctx, name.Name,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: []string{"forcefence.io/status"}, ExpirationSeconds: &hour,
+		}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("creating a token for the status page: %w", err)
+	}
+	return t.Status.Token, nil
 }
 
 // dump writes what the API server knows, for a look into a failure. It does without if the API server does not answer.
