@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/providers"
@@ -116,6 +117,22 @@ func (d *Drills) nextNode(ctx context.Context) (string, time.Duration) {
 	return d.plan.Next(d.Now())
 }
 
+// ObserveUpdate takes an update of a Node. A node that is Ready again is drilled at once, as soon as no fence is open:
+// what was last seen of its machine is from before. It does not block.
+func (d *Drills) ObserveUpdate(before, now *corev1.Node) {
+	if d.mayDrill(before) || !d.mayDrill(now) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan.BringForward(now.Name, d.Now())
+}
+
+// mayDrill reports whether a Node is Ready and not being fenced.
+func (d *Drills) mayDrill(node *corev1.Node) bool {
+	return taint.Condition(node, corev1.NodeReady).Status == corev1.ConditionTrue && !taint.IsFenced(node, d.Key)
+}
+
 // listNodes updates the plan's nodes, and forgets what was found of nodes that are gone.
 func (d *Drills) listNodes(ctx context.Context) error {
 	nodes, err := kube.CachedNodes(ctx, d.Cache)
@@ -170,9 +187,12 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	d.countNode(name, now)
 	d.mu.Unlock()
 	d.reportFinding(&node, before, f)
-	if err := d.writeCondition(ctx, &node, f); err != nil {
+	conflicts := func(err error) bool { return errors.Is(err, kube.ErrAgain) }
+	if err := retry.OnError(retry.DefaultRetry, conflicts, func() error {
+		return d.writeCondition(ctx, &node, f)
+	}); err != nil {
 		ok = false
-		if !errors.Is(err, kube.ErrAgain) && ctx.Err() == nil {
+		if !conflicts(err) && ctx.Err() == nil {
 			d.Log.Warn("Cannot write whether a node can be fenced", "node", name, "error", err)
 		}
 	}

@@ -12,9 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -140,6 +143,31 @@ func TestDrillWritesTheCondition(t *testing.T) {
 	}
 }
 
+// A Node that others write at the same moment is read and written again.
+func TestDrillWritesAfterConflicts(t *testing.T) {
+	for _, tt := range []struct {
+		conflicts int
+		want      corev1.ConditionStatus
+	}{{0, corev1.ConditionTrue}, {2, corev1.ConditionTrue}, {1000, ""}} {
+		w := newWorld(t)
+		p, left := w.drills(0), tt.conflicts
+		p.writer.Client = interceptor.NewClient(w.api.(client.WithWatch), interceptor.Funcs{
+			SubResourcePatch: func(
+				ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+				opts ...client.SubResourcePatchOption,
+			) error {
+				if left--; left >= 0 {
+					return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, o.GetName(), errors.New("changed"))
+				}
+				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+			},
+		})
+		if got := w.drilled(p, "n4").Status; got != tt.want {
+			t.Errorf("%d conflicts: got %q, want %q", tt.conflicts, got, tt.want)
+		}
+	}
+}
+
 // A node that is marked, or whose fence is open, is left to its fence: it is not asked, nor written.
 func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 	w := newWorld(t)
@@ -167,6 +195,58 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil ||
 		w.version() != before {
 		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
+	}
+}
+
+// A node is drilled at once when it is Ready again and its fence is over, whichever of the two comes last.
+func TestDrillOnceReady(t *testing.T) {
+	ready := func(s corev1.ConditionStatus) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Status.Conditions[1].Status = s }
+	}
+	mark := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	unmark := func(n *corev1.Node) { n.Spec.Taints = nil }
+	heartbeat := func(n *corev1.Node) { n.Status.Conditions[1].LastHeartbeatTime = metav1.Now() }
+	for _, tt := range []struct {
+		name    string
+		changes []func(*corev1.Node)
+		want    bool
+	}{
+		{"a heartbeat", []func(*corev1.Node){heartbeat}, false},
+		{"not Ready", []func(*corev1.Node){ready(corev1.ConditionUnknown)}, false},
+		{"Ready again", []func(*corev1.Node){ready(corev1.ConditionUnknown), ready(corev1.ConditionTrue)}, true},
+		{"Ready, and still marked",
+			[]func(*corev1.Node){ready(corev1.ConditionUnknown), mark, ready(corev1.ConditionTrue)}, false},
+		{"Ready, then the mark goes",
+			[]func(*corev1.Node){ready(corev1.ConditionUnknown), mark, ready(corev1.ConditionTrue), unmark}, true},
+		{"the mark goes, then Ready",
+			[]func(*corev1.Node){ready(corev1.ConditionUnknown), mark, unmark, ready(corev1.ConditionTrue)}, true},
+	} {
+		w := newWorld(t)
+		d := w.drills(time.Hour)
+		d.plan.SetNodes([]string{"n1"})
+		for range 2 { // the second comes at a moment of the node's own, the third an hour later
+			if name, _ := d.plan.Next(w.Now()); name != "n1" {
+				t.Fatalf("%s: got %q to drill, want n1", tt.name, name)
+			}
+			d.plan.FinishDrill("n1", true, w.Now())
+			w.pass(time.Hour)
+		}
+		w.pass(8*time.Minute - time.Hour) // a drill may be repeated after 6 minutes
+		if name, _ := d.plan.Next(w.Now()); name != "" {
+			t.Fatalf("%s: %s is due before anything happened", tt.name, name)
+		}
+		now := w.node("n1")
+		for _, change := range tt.changes {
+			before := now.DeepCopy()
+			change(now)
+			d.ObserveUpdate(before, now)
+		}
+		w.pass(time.Second)
+		if name, _ := d.plan.Next(w.Now()); (name == "n1") != tt.want {
+			t.Errorf("%s: got %q to drill, want n1: %t", tt.name, name, tt.want)
+		}
 	}
 }
 

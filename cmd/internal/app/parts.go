@@ -190,8 +190,8 @@ func (p *process) addDrainGuards(context.Context) error {
 }
 
 // addDrills asks the devices of healthy nodes.
-func (p *process) addDrills(context.Context) error {
-	return p.addRunnables(drills.New(drills.Options{
+func (p *process) addDrills(ctx context.Context) error {
+	all := drills.New(drills.Options{
 		Live:       p.mgr.GetAPIReader(),
 		Cache:      p.mgr.GetCache(),
 		Client:     p.mgr.GetClient(),
@@ -204,7 +204,17 @@ func (p *process) addDrills(context.Context) error {
 		ShouldList: p.reconciler.ShouldList,
 		Key:        p.cfg.TaintKey,
 		Now:        time.Now,
-	}))
+	})
+	nodes, err := p.mgr.GetCache().GetInformer(ctx, &corev1.Node{})
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	if _, err := nodes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, now any) { all.ObserveUpdate(before.(*corev1.Node), now.(*corev1.Node)) },
+	}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	return p.addRunnables(all)
 }
 
 // addConfigCheck compares the configuration with the Nodes.

@@ -287,7 +287,9 @@ type Plan struct {
 
 type turn struct {
 	due      time.Time // zero: never asked
+	ended    time.Time // when its last drill ended; zero: none has
 	inFlight bool      // its drill is running
+	again    bool      // BringForward was called while it ran
 }
 
 // SetNodes sets the names of all nodes. It forgets all others.
@@ -324,9 +326,32 @@ func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	last := len(p.due) - 1
 	node, p.due = p.due[last], p.due[:last]
 	p.paidUntil = p.paidUntil.Add(pace)
-	p.nodes[node] = turn{due: p.nodes[node].due, inFlight: true}
+	t := p.nodes[node]
+	t.inFlight = true
+	p.nodes[node] = t
 	p.inFlight++
 	return node, 0
+}
+
+// BringForward makes a node due now, because something about its machine changed. Two drills of a node are still
+// RetryEvery apart: a node that changes all the time takes no other node's turn.
+func (p *Plan) BringForward(node string, now time.Time) {
+	t, known := p.nodes[node]
+	if !known {
+		return
+	}
+	t.again = t.inFlight
+	if early := later(now, t.ended.Add(p.RetryEvery)); early.Before(t.due) {
+		t.due = early
+	}
+	p.nodes[node] = t
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // findDue finds the nodes that are due. If there are none it returns how long to wait.
@@ -359,12 +384,12 @@ func (p *Plan) FinishDrill(node string, ok bool, now time.Time) {
 	}
 	after := p.Every
 	switch {
-	case !ok:
+	case !ok, t.again:
 		after = p.RetryEvery
 	case t.due.IsZero():
 		after = p.spreadDelay(node)
 	}
-	p.nodes[node] = turn{due: now.Add(after)}
+	p.nodes[node] = turn{due: now.Add(after), ended: now}
 }
 
 // spreadDelay returns a part of Every that depends on the node's name.

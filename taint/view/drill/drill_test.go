@@ -293,6 +293,50 @@ func TestPlanKnowsItsNodes(t *testing.T) {
 	}
 }
 
+// A node whose machine changed is asked at once, but no sooner than RetryEvery after its last drill.
+func TestPlanBringsForward(t *testing.T) {
+	const every, again = 5 * time.Minute, 30 * time.Second
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name    string
+		changes []time.Duration // since the first drill began; it ends after a second
+		within  time.Duration   // looked at for so long
+		want    []time.Duration // when the later drills begin
+	}{
+		{"none", nil, 4 * time.Minute, nil},
+		{"long after the drill", []time.Duration{2 * time.Minute}, 4 * time.Minute, []time.Duration{2 * time.Minute}},
+		{"right after the drill", []time.Duration{2 * time.Second}, 4 * time.Minute,
+			[]time.Duration{time.Second + again}},
+		{"during the drill", []time.Duration{500 * time.Millisecond}, 4 * time.Minute,
+			[]time.Duration{time.Second + again}},
+		{"all the time", []time.Duration{41 * time.Second, 43 * time.Second, 45 * time.Second, 50 * time.Second},
+			75 * time.Second, []time.Duration{41 * time.Second, 72 * time.Second}},
+	} {
+		p := &Plan{Every: every, RetryEvery: again}
+		p.SetNodes([]string{"n"})
+		p.nodes["n"] = turn{due: start, ended: start.Add(-every)} // it had a drill: the next are every apart
+		var got []time.Duration
+		for now := start; now.Before(start.Add(tt.within)); now = now.Add(100 * time.Millisecond) {
+			if t := p.nodes["n"]; t.inFlight && now.Sub(start) == time.Second || len(got) > 1 && t.inFlight &&
+				now.Sub(start) == got[len(got)-1]+time.Second {
+				p.FinishDrill("n", true, now)
+			}
+			if slices.Contains(tt.changes, now.Sub(start)) {
+				p.BringForward("n", now)
+				p.BringForward("gone", now)
+			}
+			if node, _ := p.Next(now); node != "" {
+				got = append(got, now.Sub(start))
+			}
+		}
+		if len(got) == 0 || got[0] != 0 || !slices.EqualFunc(got[1:], tt.want, func(a, b time.Duration) bool {
+			return a >= b && a < b+time.Second
+		}) {
+			t.Errorf("%s: drills began at %v, want 0s and then %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // A machine that the configuration keeps on can be fenced once it is off: that is a warning, and no fault.
 func TestKeptOnIsAWarning(t *testing.T) {
 	on := answered(providers.PowerOn, uuid)
