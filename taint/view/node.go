@@ -258,7 +258,8 @@ func withAdvice(why reason.Reason, text string) string {
 	return text + do
 }
 
-// machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence.
+// machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence. It is
+// unknown if the node has been Ready since the machine was last seen off.
 func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	var all []MachinePower
 	for _, c := range node.Status.Conditions {
@@ -289,6 +290,11 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 		if !m.At.Before(*last.At) {
 			last = m
 		}
+	}
+	ready := taint.Condition(node, corev1.NodeReady)
+	if ready.Status == corev1.ConditionTrue && last.At.Before(ready.LastTransitionTime.Add(time.Second)) && // it has no fractions
+		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()) {
+		return MachinePower{Power: providers.PowerUnknown.String()} // it has come on since
 	}
 	last.Power = cmp.Or(last.Power, providers.PowerUnknown.String())
 	return last

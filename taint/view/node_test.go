@@ -172,6 +172,11 @@ func TestOf(t *testing.T) {
 			NodeFacts{Node: node(ready,
 				annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))},
 			StateStuck, `unknown phase "Verifying"`, "Unknown  "},
+		{"Off before it was Ready again", NodeFacts{Node: node(ready, record(old))}, StateUnfenceable, "No controller",
+			"Unknown  "},
+		{"Off since it is Ready: another machine's device",
+			NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionFalse, time.Minute, "SaysOff",
+				"The machine is Off (racks/1: Off)."))}, StateUnfenceable, "Off", "Off racks/1 drill"},
 		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))},
 			StateUnfenceable, "denied", "Unknown  drill"},
 	} {
