@@ -86,7 +86,8 @@ func sampleTimeline() *view.Fence {
 		},
 		Pods: api.Pods{Ended: 300, Left: 1,
 			Names: []api.Pod{{Namespace: "ns", Name: "db-0"}, {Namespace: "ns", Name: "db-1"}}},
-		Volumes: api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"}},
+		Volumes: api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-6", "pv-7"}, Left: []string{"pv-7"},
+			Staying: []string{"pv-9"}},
 		Conditions: []metav1.Condition{
 			{Type: api.Proven, Status: "True", Message: "racks said that the machine is off"},
 			{Type: api.NeedsPerson, Status: "True", Message: "volume pv-7 does not detach " + hostile}},

@@ -115,12 +115,16 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 		}
 		printText(out, "Pods: ", "%s%s", text, formatNames(t.PodNames(), int(max(p.Ended, p.Would))))
 	}
-	if v := t.Volumes; v.Attached > 0 {
-		printText(out, "Volumes: ", "%d attached, %d of them detached by now%s", v.Attached, v.Detached,
+	v := t.Volumes
+	if v.Attached > 0 {
+		printText(out, "Volumes: ", "%d of %d detached%s", v.Detached, v.Attached,
 			formatNames(v.Names, int(v.Attached)))
-		if len(v.Left) > 0 {
-			printText(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
-		}
+	}
+	if len(v.Left) > 0 {
+		printText(out, "Volumes: ", "still attached: %s", strings.Join(v.Left, ", "))
+	}
+	if len(v.Staying) > 0 {
+		printText(out, "Volumes: ", "attached to pods that stay: %s", strings.Join(v.Staying, ", "))
 	}
 	if len(t.Others) > 0 {
 		fmt.Fprintln(out)

@@ -270,9 +270,9 @@ type Pod struct {
 	UID       string `json:"uid"`
 }
 
-// Volumes counts volumes that were attached to the node during its fence. It names the first 256.
+// Volumes counts the volumes that the fence had to detach. It names the first 256.
 type Volumes struct {
-	// those that were attached at some time of the fence
+	// those that had to be detached, and were attached at some time of the fence
 	// +optional
 	Attached int32 `json:"attached"`
 	// those of them that are not any more
@@ -286,4 +286,8 @@ type Volumes struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Left []string `json:"left,omitempty"`
+	// those of pods that stay on the node: they stay attached, and no count has them
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	Staying []string `json:"staying,omitempty"`
 }

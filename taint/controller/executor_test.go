@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,8 +91,18 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 	x.observer.Fences = func(told journal.Update) { all = append(all, told) }
 	x.live.pods = append(podsOf("n1", "a"), endedPods("n1", "before")...)
 	x.live.pods[1].Status.Message = taint.FenceMessage("f-1")
-	x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}}
-	x.live.attachments[0].Name = "va"
+	yes, pv := true, "pv-stay"
+	stays := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "daemon", UID: "daemon", ResourceVersion: "1",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}},
+		Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}},
+	}
+	x.live.pods, x.live.bound, x.cached.bound = append(x.live.pods, stays), pv, pv
+	x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}},
+		{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}}
+	x.live.attachments[0].Name, x.live.attachments[1].Name = "va", "va-stay"
 	x.cached.attachments = x.live.attachments
 	x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^handle"}
 	for range 30 {
@@ -118,10 +129,11 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 		}
 		if told.Attached != nil {
 			got["attached "+strings.Join(*told.Attached, " ")] = true
+			got["staying "+strings.Join(told.Staying, " ")] = true
 		}
 		got["seen"] = got["seen"] || told.OnlyRead
 	}
-	for _, want := range []string{"ended a", "ended before", "attached va", "seen"} {
+	for _, want := range []string{"ended a", "ended before", "attached va", "staying pv-stay", "seen"} {
 		if !got[want] {
 			t.Errorf("got %v, want %q as well", got, want)
 		}

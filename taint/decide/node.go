@@ -135,6 +135,26 @@ func (n *Node) Look() taint.Look { return n.look }
 // Devices returns the devices that speak for the node, according to the last look.
 func (n *Node) Devices() []proof.Device { return n.facts.Devices }
 
+// Attachments returns the node's listed attachments: those that the fence of a marked node detaches, and those of pods
+// that stay. A pod stays if it is exempt, or if the fence spared it. It returns false if they are not listed.
+func (n *Node) Attachments() (leaving, staying []action.Attachment, listed bool) {
+	pods := n.pods.pods
+	if !n.pods.have {
+		pods = n.kept.pods
+	}
+	rec := n.look.Record
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
+		return p.ShouldMove() && (rec == nil || p.Spared != rec.Token())
+	})
+	leaving = evict.UnusedAttachments(pods, n.atts.list, false)
+	for _, a := range n.atts.list {
+		if !slices.Contains(leaving, a) {
+			staying = append(staying, a)
+		}
+	}
+	return leaving, staying, n.atts.have
+}
+
 // FenceBegan returns when the fence of the look's record began, by this process's clocks. Without an open record it
 // returns when the look was sent.
 func (n *Node) FenceBegan() providers.Instant {

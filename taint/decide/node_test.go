@@ -1629,3 +1629,47 @@ func act(d action.Decision) string {
 	}
 	return action.Name(d.Action)
 }
+
+// Volumes stay attached if their pod stays: it is exempt, or its fence spared it.
+func TestAttachments(t *testing.T) {
+	rec := &taint.Record{ID: "f-1", Since: newYear}
+	pod := func(change func(*action.Pod)) []action.Pod {
+		p := action.Pod{Namespace: "db", Name: "a", UID: "a", Volumes: []action.Volume{{PV: "v"}}}
+		change(&p)
+		return []action.Pod{p}
+	}
+	atts := []action.Attachment{{Name: "va-v", PV: "v"}, {Name: "va-other", PV: "other"}, {Name: "va-inline"}}
+	for _, tt := range []struct {
+		name  string
+		pods  []action.Pod
+		rec   *taint.Record
+		stays bool // the volume v
+	}{
+		{"no pod", nil, rec, false},
+		{"it moves", pod(func(*action.Pod) {}), rec, false},
+		{"exempt", pod(func(p *action.Pod) { p.Exempt = taint.ExemptDaemon }), rec, true},
+		{"exempt and finished", pod(func(p *action.Pod) { p.Exempt, p.Terminal = taint.ExemptDaemon, true }), rec, false},
+		{"spared by this fence", pod(func(p *action.Pod) { p.Spared = rec.Token() }), rec, true},
+		{"spared by another fence", pod(func(p *action.Pod) { p.Spared = "f-0/2025" }), rec, false},
+		{"spared, and there is no record", pod(func(p *action.Pod) { p.Spared = rec.Token() }), nil, false},
+	} {
+		for _, kept := range []bool{false, true} {
+			n := Node{look: taint.Look{Record: tt.rec}, atts: attachmentList{have: true, list: atts}}
+			if n.pods = (podList{have: true, pods: tt.pods}); kept {
+				n.pods, n.kept = podList{}, n.pods
+			}
+			leaving, staying, listed := n.Attachments()
+			want := []action.Attachment{}
+			if tt.stays {
+				want = atts[:1]
+			}
+			if !listed || !slices.Equal(staying, want) || len(leaving)+len(staying) != len(atts) {
+				t.Errorf("%s, kept list %t: got %v leaving, %v staying, want %v staying", tt.name, kept, leaving, staying,
+					want)
+			}
+		}
+	}
+	if _, _, listed := (&Node{}).Attachments(); listed {
+		t.Error("attachments count as listed before they are")
+	}
+}

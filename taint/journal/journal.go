@@ -40,7 +40,8 @@ type Update struct {
 	Ended    []api.Pod // pods that were ended by now; others may have been ended before
 	Spared   []api.Pod // likewise
 	Left     []api.Pod // ended pods that the fence leaves behind
-	Attached *[]string // the volumes that are attached to the node now; nil: not listed
+	Attached *[]string // the volumes that the fence has still to detach; nil: not listed
+	Staying  []string  // with Attached: the attached volumes of pods that stay
 	Gone     bool      // the Node was deleted during the fence
 	Step     *api.Step // a step that was done, once; nil: none. Ignored for a shadow decision
 }
@@ -183,15 +184,30 @@ func (e Entry) AddUpdate(t Update) Entry {
 	}
 	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, int32(len(next.spared))), max(s.Pods.Left, int32(len(next.left)))
 	if t.Attached != nil {
-		s.Volumes.Names, s.Volumes.Left = addNames(s.Volumes.Names, *t.Attached), addNames(nil, *t.Attached)
+		s.Volumes = joinVolumes(s.Volumes, api.Volumes{
+			Names: *t.Attached, Left: addNames(nil, *t.Attached), Staying: addNames(nil, t.Staying),
+		})
 	}
-	s.Volumes.Attached = max(s.Volumes.Attached, int32(len(s.Volumes.Names)))
-	s.Volumes.Detached = s.Volumes.Attached - int32(len(s.Volumes.Left))
 	if t.Gone && r.IsOpen() {
 		next.setEnd(ResultNodeGone, t.At)
 	}
 	next.setDerivedFields(t)
 	return next
+}
+
+// joinVolumes returns what is known of a fence's volumes after the later of two reports. A volume whose pod stays is not
+// counted, also if the earlier report counted it.
+func joinVolumes(earlier, later api.Volumes) api.Volumes {
+	cut := max(earlier.Attached-int32(len(earlier.Names)), later.Attached-int32(len(later.Names))) > 0
+	most := max(earlier.Attached, later.Attached)
+	later.Names = slices.DeleteFunc(addNames(earlier.Names, later.Names), func(name string) bool {
+		return slices.Contains(later.Staying, name)
+	})
+	if later.Attached = int32(len(later.Names)); cut { // a new name may be one that is counted without its name
+		later.Attached = max(later.Attached, most)
+	}
+	later.Detached = later.Attached - int32(len(later.Left))
+	return later
 }
 
 // WithEnd returns the entry of a fence that ended and left no record of how. A shadow decision, whose process wrote
@@ -264,7 +280,7 @@ func (e *Entry) setDerivedFields(t Update) {
 
 // resultTexts describes for a person how a fence ended.
 var resultTexts = map[string]string{
-	string(taint.ResultEvicted):        "all pods are gone and all volumes are detached",
+	string(taint.ResultEvicted):        "the moved pods are gone, their volumes detached",
 	string(taint.ResultReturned):       "the machine came back during the eviction",
 	string(taint.ResultLifted):         "the node showed life, or the proof was lost, before any pod was changed",
 	string(taint.ResultCancelled):      "the node recovered, or was excluded, before the power-off",
@@ -344,12 +360,10 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	s.Pods.Spared, s.Pods.Left = max(s.Pods.Spared, b.Pods.Spared), max(s.Pods.Left, b.Pods.Left)
 	e.steps = e.steps.addWritten(b.Steps)
 	s.Steps = e.steps.mergedSteps()
-	s.Volumes.Names = addNames(b.Volumes.Names, s.Volumes.Names)
 	if !e.listed { // this process has not listed them
-		s.Volumes.Left = b.Volumes.Left
+		s.Volumes.Left, s.Volumes.Staying = b.Volumes.Left, b.Volumes.Staying
 	}
-	s.Volumes.Attached = max(b.Volumes.Attached, s.Volumes.Attached, int32(len(s.Volumes.Names)))
-	s.Volumes.Detached = s.Volumes.Attached - int32(len(s.Volumes.Left))
+	s.Volumes = joinVolumes(b.Volumes, s.Volumes)
 	conditions := b.Conditions
 	for _, c := range s.Conditions {
 		meta.SetStatusCondition(&conditions, c)
@@ -378,6 +392,7 @@ func (e Entry) BoundedObject(found *api.Fencing) *api.Fencing {
 	s.Pods.Names = cutList(s.Pods.Names)
 	s.PowerOffTo = s.PowerOffTo[:min(len(s.PowerOffTo), api.MaxDevices)]
 	s.Volumes.Names, s.Volumes.Left = cutList(s.Volumes.Names), cutList(s.Volumes.Left)
+	s.Volumes.Staying = cutList(s.Volumes.Staying)
 	s.Steps = s.Steps[:min(len(s.Steps), api.MaxSteps)]
 	return o
 }

@@ -42,6 +42,13 @@ func podsTo(n int) (out []api.Pod) {
 	return out
 }
 
+func podNames(n int) (out []string) {
+	for _, p := range podsTo(n) {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
 func told(r taint.Record, at time.Time) Update {
 	return Update{Node: "n1", At: at, Record: r, Why: "NotReady"}
 }
@@ -55,7 +62,9 @@ func story() []Update {
 	again.Ended = podsTo(3)
 	attached, left, none := told(evicting, after(1*second)), told(evicting, after(4*second)),
 		told(evicting, after(5*second))
-	attached.Attached, left.Attached, none.Attached = &[]string{"pv-2", "pv-1"}, &[]string{"pv-1"}, &[]string{}
+	// That the pod of pv-3 stays is known once its volumes are read.
+	attached.Attached, left.Attached, none.Attached = &[]string{"pv-2", "pv-1", "pv-3"}, &[]string{"pv-1"}, &[]string{}
+	left.Staying, none.Staying = []string{"pv-3"}, []string{"pv-3"}
 	done := told(evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(8200*time.Millisecond)),
 		after(9*second))
 	done.Left = podsTo(1)
@@ -105,10 +114,12 @@ func TestStory(t *testing.T) {
 					Ended: toMicroTime(after(8200 * time.Millisecond))},
 			},
 			Pods:    api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
-			Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
+			Volumes: api.Volumes{
+				Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}, Staying: []string{"pv-3"},
+			},
 			Conditions: []metav1.Condition{
 				{Type: api.Finished, Status: metav1.ConditionTrue, Reason: "Evicted",
-					Message: "all pods are gone and all volumes are detached", LastTransitionTime: when},
+					Message: "the moved pods are gone, their volumes detached", LastTransitionTime: when},
 				{Type: api.Proven, Status: metav1.ConditionTrue, Reason: "MachineOff",
 					Message: "racks/7 said that the machine is off", LastTransitionTime: metav1.NewTime(start)},
 			},
@@ -173,7 +184,7 @@ func TestBounds(t *testing.T) {
 	for i := range 300 {
 		list = append(list, fmt.Sprintf("pv-%03d", i))
 	}
-	evicting.Attached = &list
+	evicting.Attached, evicting.Staying = &list, append([]string{"stays"}, podNames(700)...)
 	e := Entry{}.AddUpdate(evicting)
 	for i := range 100 {
 		r := record().EnterPhase(taint.PhaseEvicting, "", after(time.Duration(i)*time.Minute)).
@@ -185,9 +196,9 @@ func TestBounds(t *testing.T) {
 		t.Errorf("pods: got %d and %d names, want 700 and %d", p.Ended, len(p.Names), api.MaxNames)
 	}
 	if v := got.Status.Volumes; v.Attached != 300 || v.Detached != 0 || len(v.Names) != api.MaxNames ||
-		len(v.Left) != api.MaxNames {
-		t.Errorf("volumes: got %d, %d detached, %d names, %d left, want 300, 0 and %d each", v.Attached, v.Detached,
-			len(v.Names), len(v.Left), api.MaxNames)
+		len(v.Left) != api.MaxNames || len(v.Staying) != api.MaxNames {
+		t.Errorf("volumes: got %d, %d detached, %d names, %d left, %d that stay, want 300, 0 and %d each", v.Attached,
+			v.Detached, len(v.Names), len(v.Left), len(v.Staying), api.MaxNames)
 	}
 	s := got.Status
 	if len(s.Timeline) != api.MaxTimeline || s.Timeline[0].Phase != "Evicting" ||
@@ -208,6 +219,10 @@ func TestBounds(t *testing.T) {
 	more.Ended = []api.Pod{{Namespace: "shop", Name: "late", UID: "late"}}
 	if p := next.AddUpdate(more).Object.Status.Pods; p.Ended != 701 {
 		t.Errorf("pods after a change of leader: got %d, want 701", p.Ended)
+	}
+	more.Attached = &[]string{"pv-000", "pv-299"} // the second is counted without its name
+	if v := next.AddUpdate(more).Object.Status.Volumes; v.Attached != 300 || v.Detached != 298 {
+		t.Errorf("volumes after a change of leader: got %d, %d detached, want 300 and 298", v.Attached, v.Detached)
 	}
 }
 

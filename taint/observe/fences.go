@@ -60,7 +60,7 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 		t.Spared = toAPIPods(madePods(a, o.Writes))
 	case action.RemoveMark:
 		if o.Err == nil {
-			t.Left = toAPIPods(a.HeldPods)
+			t.Left, t.Spared = toAPIPods(a.HeldPods), toAPIPods(a.Spared)
 			for _, p := range s.Decision.Stuck {
 				t.Left = append(t.Left, toAPIPods([]action.Pod{p.Pod})...)
 			}
@@ -143,21 +143,25 @@ func (n *fences) reportEndedBefore(pods []action.Pod) {
 	}
 }
 
-// reportAttached reports the volumes that are attached to a marked node.
-func (n *fences) reportAttached(attachments []action.Attachment) {
+// reportAttached reports the volumes that are attached to a marked node. Which of them stay is known for certain once
+// the volumes of the pods that stay are read, so each of these reads is followed by a report.
+func (n *fences) reportAttached() {
 	l := n.course.Look()
-	if l.Mark == nil || !l.Record.IsOpen() {
+	leaving, staying, listed := n.course.Attachments()
+	if l.Mark == nil || !l.Record.IsOpen() || !listed {
 		return
 	}
-	list := []string{}
+	names := volumeNames(leaving)
+	n.reportFence(journal.Update{Record: *l.Record, Attached: &names, Staying: volumeNames(staying)})
+}
+
+// volumeNames returns the PersistentVolumes of attachments; for an inline volume the VolumeAttachment.
+func volumeNames(attachments []action.Attachment) []string {
+	names := []string{}
 	for _, a := range attachments {
-		if a.PV != "" {
-			list = append(list, a.PV)
-		} else {
-			list = append(list, a.Name)
-		}
+		names = append(names, cmp.Or(a.PV, a.Name))
 	}
-	n.reportFence(journal.Update{Record: *l.Record, Attached: &list})
+	return names
 }
 
 // toAPIPods converts pods to their names in a Fencing.

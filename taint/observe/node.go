@@ -55,9 +55,10 @@ func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 		return
 	case decide.VolumesRead:
 		n.decisions.reportUnreadClaims(o.Err)
+		n.fences.reportAttached()
 		return
-	case decide.AttachmentsListed:
-		n.fences.reportAttached(o.Attachments)
+	case decide.ClaimsRead, decide.AttachmentsListed:
+		n.fences.reportAttached()
 		return
 	}
 	if action.IsRead(s.Decision.Action) || !s.Look.Exists {

@@ -504,6 +504,20 @@ func TestNodesAreCounted(t *testing.T) {
 	want("gone")
 }
 
+// A Fencing gets the pods that a fence leaves when it ends: those that are held, and those of a node that came back.
+func TestFencingGetsPodsThatStay(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	var got journal.Update
+	s.Fences = func(told journal.Update) { got = told }
+	rec := s.course.Look().Record.EnterPhase(taint.PhaseDone, taint.ResultReturned, newYear)
+	s.does(action.Decision{Reason: reason.FinishedReturn, Action: action.RemoveMark{
+		Record: rec, HeldPods: []action.Pod{{UID: "held"}}, Spared: []action.Pod{{UID: "spared"}},
+	}})
+	if len(got.Left) != 1 || got.Left[0].UID != "held" || len(got.Spared) != 1 || got.Spared[0].UID != "spared" {
+		t.Errorf("got %v left and %v spared, want the pods of the decision", got.Left, got.Spared)
+	}
+}
+
 // A Fencing gets the begin and the end of each step of its fence, and of the question before it. Other steps are not
 // its own.
 func TestStepsAreTold(t *testing.T) {

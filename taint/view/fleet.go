@@ -226,7 +226,7 @@ func printableFence(r ParsedFencing, now time.Time) Fence {
 	for i := range f.Pods.Names {
 		clean(253, &f.Pods.Names[i].Namespace, &f.Pods.Names[i].Name, &f.Pods.Names[i].UID)
 	}
-	for _, list := range [][]string{f.Volumes.Names, f.Volumes.Left} {
+	for _, list := range [][]string{f.Volumes.Names, f.Volumes.Left, f.Volumes.Staying} {
 		for i := range list {
 			clean(253, &list[i])
 		}

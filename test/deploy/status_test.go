@@ -101,7 +101,7 @@ func TestStatusPage(t *testing.T) {
 	victim.machine.CutPower()
 	ended := false
 	for !ended && followed.Scan() {
-		ended = strings.Contains(followed.Text(), "all pods are gone and all volumes are detached")
+		ended = strings.Contains(followed.Text(), "the moved pods are gone, their volumes detached")
 	}
 	if !ended {
 		t.Fatalf("the page that is followed does not tell the end: %v", followed.Err())

@@ -86,7 +86,7 @@ func snapshot() view.Snapshot {
 				{Namespace: "shop", Name: hostile, UID: "c"}}},
 		Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
 		Conditions: []metav1.Condition{
-			{Type: api.Finished, Status: "True", Message: "all pods are gone and all volumes are detached"},
+			{Type: api.Finished, Status: "True", Message: "the moved pods are gone, their volumes detached"},
 			{Type: api.Proven, Status: "True", Message: "racks/n1 said that the machine is off"},
 		},
 	}

@@ -92,6 +92,7 @@ type (
 	RemoveMark struct {
 		Record   taint.Record
 		HeldPods []Pod // ended pods that only foreign finalizers keep, for a report
+		Spared   []Pod // unfinished pods that stay, because the node came back; for a report
 	}
 	// AnnouncePolicy names, in an annotation, the policies that will act without proof.
 	AnnouncePolicy struct {

@@ -514,13 +514,17 @@ func (v View) endRecord(res taint.Result) taint.Record {
 // removeMark ends the fence. The mark and the record change in one write, so a mark without an open record is always a
 // person's.
 func (v View) removeMark(rec taint.Record, why reason.Reason) action.Decision {
-	var kept []action.Pod
+	a := action.RemoveMark{Record: rec}
+	back := rec.Result == taint.ResultReturned || rec.Result == taint.ResultNeverPoweredOff
 	for _, p := range v.Pods {
-		if p.IsTombstoneHeld() {
-			kept = append(kept, p)
+		switch {
+		case p.IsTombstoneHeld():
+			a.HeldPods = append(a.HeldPods, p)
+		case back && p.ShouldMove():
+			a.Spared = append(a.Spared, p)
 		}
 	}
-	return action.Decision{Action: action.RemoveMark{Record: rec, HeldPods: kept}, Reason: why}
+	return action.Decision{Action: a, Reason: why}
 }
 
 // waitToAsk waits until the next question is due.

@@ -1006,6 +1006,26 @@ func TestUnmarkNamesKeptPods(t *testing.T) {
 	}
 }
 
+// A fence whose node came back counts the pods that stay: also those that needed no write to be spared.
+func TestUnmarkCountsSparedPods(t *testing.T) {
+	spared, finished, daemon := pod("b", func(p *action.Pod) { p.Spared = evicting().Look.Record.Token() }),
+		pod("f", finished), pod("e", exempt)
+	for _, tt := range []struct {
+		name string
+		view View
+		want []action.Pod
+	}{
+		{"it came back", evicting(ready, heartbeat, pods(spared, finished, daemon)), []action.Pod{spared}},
+		{"evicted", evicting(proven, pods(finished, daemon)), nil},
+		{"lifted before anything was touched", armed(ready, heartbeat, pods(pod("web-0"))), nil},
+	} {
+		d := Step(tt.view)
+		if a, ok := d.Action.(action.RemoveMark); !ok || !cmp.Equal(a.Spared, tt.want) {
+			t.Errorf("%s: got %s with %v spared, want RemoveMark and %v", tt.name, action.Name(d.Action), a.Spared, tt.want)
+		}
+	}
+}
+
 // claims are those of volumes, by pairs.
 func claims(pairs ...string) with {
 	return func(v *View) {
