@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -32,6 +34,10 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	h := w.hosts[0]
 	w.Attacher().SetDelays(0, forever)
 	w.fill(h, 2, w.volumes("db", 2))
+	// The record cannot name an inline volume. So the mark holds all pods for as long as that is attached.
+	attachments := w.Client().StorageV1().VolumeAttachments()
+	inline, err := attachments.Create(w.ctx, inlineAttachment(w.ns, h.Name()), metav1.CreateOptions{})
+	kit.Must(t, err)
 	c := w.start(settings{})
 	h.cut()
 	w.untilPhase(h, taint.PhaseEvicting)
@@ -52,25 +58,38 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 		w.untilEvent("Pod", name, "FailedCreatePodSandBox")
 	}
 	w.during(2*time.Second, "held under the mark", func() error {
-		pods, n := w.podsOn(h), len(h.Running())
-		if len(w.record(h).Detaching) > 0 {
-			return nil // the mark waits for these volumes alone, and holds only pods that use them
-		}
-		for _, p := range pods {
+		for _, p := range w.podsOn(h) {
 			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
 				return fmt.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
 			}
 		}
-		if n != 0 || !w.marked(h) {
+		if n := len(h.Running()); n != 0 || !w.marked(h) {
 			return fmt.Errorf("marked %v, %d containers; want the mark and none", w.marked(h), n)
 		}
 		return nil
 	})
 	w.Attacher().SetDelays(0, 0)
+	kit.Must(t, attachments.Delete(w.ctx, inline.Name, metav1.DeleteOptions{}))
 	w.until("the mark gone", func() bool { return !w.marked(h) })
 	w.untilNudged(h, 4)
 	c.untilMetric(`forcefence_nudges_total{result="sent"}`, 4)
 	c.untilMetric(`forcefence_node_protection{protection="fail-closed"}`, 3)
+}
+
+// inlineAttachment attaches a volume of a CSI driver that has no PersistentVolume.
+func inlineAttachment(name, node string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-inline"},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "inline.example.net", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: "inline.example.net", VolumeHandle: "v"},
+				},
+			}},
+		},
+	}
 }
 
 // A machine reboots before it is taken for dead: its pods are held until its Node is Ready on the new boot, and start
