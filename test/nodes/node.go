@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	bootTimeout   = 20 * time.Second // until the node's root is ready
+	bootTimeout   = 2 * time.Minute // until the node's root is ready; 20 s were too few at a load of 44
 	importTimeout = 60 * time.Second
 )
 
