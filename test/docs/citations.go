@@ -13,7 +13,7 @@ import (
 )
 
 // citations checks what the source and the documentation cite: steps of the protocol ("step 8") and invariants
-// ("invariant 9") of docs/design.md, and facts ("F3") of docs/facts.md. It reads Go comments, and all of Markdown and
+// ("invariant 9") of docs/protocol.md, and facts ("F3") of docs/facts.md. It reads Go comments, and all of Markdown and
 // YAML; strings in Go programs are not read, because a test may speak of its own steps. The KEP has three steps of its
 // own: "KEP step 3" and "step 3 of the KEP" are those.
 type citations struct {
@@ -28,10 +28,10 @@ var factHeading = regexp.MustCompile(`^F(\d+)\b`)
 func newCitations(pages map[string]page) (*citations, error) {
 	c := &citations{highest: map[string]int{"KEP step": 3}, found: map[string]int{}}
 	var err error
-	if c.highest["step"], err = pages["docs/design.md"].items("The protocol"); err != nil {
+	if c.highest["step"], err = pages["docs/protocol.md"].items("Steps"); err != nil {
 		return nil, fmt.Errorf("counting steps: %w", err)
 	}
-	if c.highest["invariant"], err = pages["docs/design.md"].items("Invariants"); err != nil {
+	if c.highest["invariant"], err = pages["docs/protocol.md"].items("Invariants"); err != nil {
 		return nil, fmt.Errorf("counting invariants: %w", err)
 	}
 	var facts []int

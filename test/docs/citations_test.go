@@ -47,13 +47,13 @@ func TestCitations(t *testing.T) {
 }
 
 const (
-	design = "# Design\n\n## The protocol\n\n1. **Gate.** Text.\n2. **Snapshot.**\n   3. is no step\n3. " +
+	protocol = "# Protocol\n\n## Steps\n\n1. **Gate.** Text.\n2. **Snapshot.**\n   3. is no step\n3. " +
 		"**Ask.**\n\n### On\n\n4. **Again.**\n\n## Invariants\n\n1. One.\n2. Two.\n\n## After\n\n7. Of nothing.\n"
 	facts = "# Facts\n\n## F2: one\n\n### F1\n\nF2 again.\n"
 )
 
 func tree(file, text string) fstest.MapFS {
-	root := fstest.MapFS{"docs/design.md": {Data: []byte(design)}, "docs/facts.md": {Data: []byte(facts)}}
+	root := fstest.MapFS{"docs/protocol.md": {Data: []byte(protocol)}, "docs/facts.md": {Data: []byte(facts)}}
 	root[file] = &fstest.MapFile{Data: []byte(text)}
 	return root
 }
@@ -79,17 +79,17 @@ func TestCheckTree(t *testing.T) {
 		{"testdata is a test's", "a/testdata/a.md", "step 99", ""},
 		{"what was built", "out/a.md", "step 99", ""},
 
-		{"links", "docs/x.md", "[d](design.md) [d](../docs/design.md#the-protocol) [up](#a-b-1) " +
+		{"links", "docs/x.md", "[d](protocol.md) [d](../docs/protocol.md#steps) [up](#a-b-1) " +
 			"[w](https://example.net/none) [dir](../docs)\n# A *b*\n# A `b`?", ""},
 		{"no file", "docs/x.md", "[d](gone.md)", "docs/x.md: the link gone.md leads to no file"},
 		{"no image", "docs/x.md", "![d](gone.png)", "docs/x.md: the link gone.png leads to no file"},
-		{"no heading", "docs/x.md", "[d](design.md#protocol)",
-			"docs/x.md: the link design.md#protocol leads to no heading"},
+		{"no heading", "docs/x.md", "[d](protocol.md#step)",
+			"docs/x.md: the link protocol.md#step leads to no heading"},
 		{"no heading here", "docs/x.md", "[d](#a-b-2)\n# A *b*\n# A `b`?",
 			"docs/x.md: the link #a-b-2 leads to no heading"},
 		{"a heading of a folder", "docs/x.md", "[d](../docs#x)", "docs/x.md: the link ../docs#x leads to no heading"},
 		{"out of the repository", "docs/x.md", "[d](../../x)", "docs/x.md: the link ../../x leads to no file"},
-		{"absolute", "docs/x.md", "[d](/design.md)", "docs/x.md: the link /design.md leads to no file"},
+		{"absolute", "docs/x.md", "[d](/protocol.md)", "docs/x.md: the link /protocol.md leads to no file"},
 		{"in code", "docs/x.md", "`[d](gone.md)`\n```\n[d](gone.md)\n```\n", ""},
 		{"a heading in code", "docs/x.md", "[d](#no-heading)\n```\n# No heading\n```\n",
 			"docs/x.md: the link #no-heading leads to no heading"},
@@ -107,10 +107,10 @@ func TestCheckTree(t *testing.T) {
 // TestDefinitions: a definition that is missing or there twice is an error, not a number less.
 func TestDefinitions(t *testing.T) {
 	for _, tt := range []struct{ name, file, text, want string }{
-		{"no file", "docs/design.md", "", "The protocol: no numbered items"},
-		{"a step twice", "docs/design.md", strings.Replace(design, "4. **Again", "3. **Again", 1), "want 4"},
-		{"a gap", "docs/design.md", strings.Replace(design, "4. **Again", "5. **Again", 1), "want 4"},
-		{"another name", "docs/design.md", strings.Replace(design, "## Invariants", "## Promises", 1),
+		{"no file", "docs/protocol.md", "", "Steps: no numbered items"},
+		{"a step twice", "docs/protocol.md", strings.Replace(protocol, "4. **Again", "3. **Again", 1), "want 4"},
+		{"a gap", "docs/protocol.md", strings.Replace(protocol, "4. **Again", "5. **Again", 1), "want 4"},
+		{"another name", "docs/protocol.md", strings.Replace(protocol, "## Invariants", "## Promises", 1),
 			"Invariants: no numbered items"},
 		{"a fact twice", "docs/facts.md", strings.Replace(facts, "F1", "F2", 1), "F1 is missing"},
 		{"no facts", "docs/facts.md", "# Facts\n", "none in docs/facts.md"},

@@ -2,7 +2,7 @@
 //
 // Most changes are generated (generate.go): a statement or a case is removed, a condition is negated or loses an arm, a
 // constant, a number or two arguments are swapped. A seed chooses which are tried. Beside these there is a table of
-// changes that people wrote (protocol.txt), for each invariant of docs/design.md.
+// changes that people wrote (protocol.txt), for each invariant of docs/protocol.md.
 //
 // Gremlins does not fit. It changes operators only, removes no statement or case, and runs either the tests of the
 // package alone or those of the whole module: our decisions are tested by the packages that import them.

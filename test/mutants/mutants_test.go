@@ -57,7 +57,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// The table keeps up with the source: each mutant has its place, compiles, and every invariant of the design has one.
+// The table keeps up with the source: each mutant has its place, compiles, and every invariant of the protocol has one.
 func TestProtocol(t *testing.T) {
 	src := newTestSource(t)
 	list, err := src.placeProtocol()
@@ -67,11 +67,11 @@ func TestProtocol(t *testing.T) {
 	if len(list) > 80 {
 		t.Errorf("the table has %d mutants, want 80 at most: generate the others", len(list))
 	}
-	design, err := os.ReadFile("../../docs/design.md")
+	page, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(design), "\n## Invariants\n")
+	_, section, _ := strings.Cut(string(page), "\n## Invariants\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, n := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(section, -1) {
 		if !slices.ContainsFunc(list,

@@ -26,7 +26,7 @@
 // that arrive late, a stopped leader, a device that flaps, a machine that comes back. A row's runs follow from the seed
 // alone, as far as a real cluster lets them.
 //
-// What must hold is judge.Findings, a pure function of the accounts; docs/reliability.md lists its checks.
+// What must hold is judge.Findings, a pure function of the accounts; docs/promises.md lists its checks.
 //
 // The writes' effects are read from a watch that is never perturbed, by resourceVersion, not from what the requests
 // said; if that watch had to list again, the run is an error. All times are of one machine's clock. Age counts from

@@ -15,7 +15,7 @@ import (
 
 var (
 	exploreTime = flag.Duration("sim.explore", 35*time.Second, "how long TestExplore goes on at most")
-	updateStory = flag.Bool("sim.story", false, "write the counter-example into docs/design.md")
+	updateStory = flag.Bool("sim.story", false, "write the counter-example into docs/protocol.md")
 )
 
 // worlds are what is explored with the hook, or with power that is held off. Each single edit is played, and pairs for
@@ -93,14 +93,14 @@ func TestExplorationSeesUncheckedPowerOffs(t *testing.T) {
 	}
 }
 
-// The place of the counter-example in docs/design.md.
+// The place of the counter-example in docs/protocol.md.
 const (
 	storyBegin = "<!-- go test ./test/sim -run CounterExample -sim.story writes what follows -->\n```text\n"
 	storyEnd   = "```\n"
 )
 
 // TestCounterExample checks that, without the hook, a machine that boots between proof and tombstone is found, and that
-// docs/design.md describes it as it is.
+// docs/protocol.md describes it as it is.
 func TestCounterExample(t *testing.T) {
 	x := Exploration{Options: Options{Scenario: Bare, Small: &worlds[0].small}}
 	x.Run()
@@ -110,7 +110,7 @@ func TestCounterExample(t *testing.T) {
 	}
 	story := x.story()
 	t.Logf("with one edit, %s:\n%s", x.Found, story)
-	file := filepath.Join("..", "..", "docs", "design.md")
+	file := filepath.Join("..", "..", "docs", "protocol.md")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +126,6 @@ func TestCounterExample(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("docs/design.md tells another counter-example (-sim.story writes this one):\n%s", now)
+		t.Errorf("docs/protocol.md tells another counter-example (-sim.story writes this one):\n%s", now)
 	}
 }
