@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// protocol is the table of the mutants that people wrote: at least one for each invariant of docs/protocol.md. An entry is
+// protocol is the table of the mutants that people wrote: one or more for each invariant of docs/protocol.md. An entry
+// is
 //
 //	== invariant 9: exempt pods are ended
 //	taint/decide/evict.View.sortPods
