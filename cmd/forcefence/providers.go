@@ -14,7 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 )
 
-// newProviders returns the command that prints what docs/providers.md describes.
+// newProviders returns the command that prints what docs/reference/devices.md describes.
 func newProviders(types providers.Registry) *cobra.Command {
 	return &cobra.Command{
 		Use:   "providers [TYPE...]",

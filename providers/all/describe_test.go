@@ -22,7 +22,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and docs/providers.md from "+
+var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and docs/reference/devices.md from "+
 	"the types")
 
 // texts.txt is what the source says of each field, and whether a type has batches and events.
@@ -44,7 +44,7 @@ func TestTexts(t *testing.T) {
 				}
 				if found[fieldName(of, f.Name)] = said[fieldName(of, f.Name)]; found[fieldName(of, f.Name)] == "" {
 					t.Errorf("provider type %s: the field %s has no comment: say in the struct what it is, its unit "+
-						"and its bounds; docs/providers.md shows it",
+						"and its bounds; docs/reference/devices.md shows it",
 						ty.Name, fieldName(of, f.Name))
 				}
 			}
@@ -57,9 +57,9 @@ func TestTexts(t *testing.T) {
 	same(t, "texts.txt", b.String())
 }
 
-// docs/providers.md is the types for people.
+// docs/reference/devices.md is the types for people.
 func TestDoc(t *testing.T) {
-	same(t, "../../docs/providers.md", page())
+	same(t, "../../docs/reference/devices.md", page())
 }
 
 func page() string {
@@ -72,12 +72,12 @@ func page() string {
 		return "`" + cell(s) + "`"
 	}
 	var top, rest strings.Builder
-	top.WriteString(`# Providers
+	top.WriteString(`# Devices
 
 The types of devices that forcefence asks, and their settings. ` + "`forcefence providers`" + ` prints the same. A
 setting without a default is empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` +
 		"`name`, `timeout`, `ratePerSecond`, `concurrency`" + `
-and ` + "`poll`" + `: see [config.example.yaml](../config.example.yaml). This page is made from the types and the
+and ` + "`poll`" + `: see [config.example.yaml](../../config.example.yaml). This page is made from the types and the
 comments of their settings.
 
 | type | off means | identity | many in one call | sends events |
@@ -86,7 +86,7 @@ comments of their settings.
 	for _, ty := range slices.SortedFunc(slices.Values(Types()),
 		func(a, b providers.Type) int { return strings.Compare(a.Name, b.Name) }) {
 		d := DescribeType(ty)
-		fmt.Fprintf(&top, "| [%s](../%s/README.md) | %s | %s | %s | %s |\n",
+		fmt.Fprintf(&top, "| [%s](../../%s/README.md) | %s | %s | %s | %s |\n",
 			d.Type, packagePath(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches],
 			yes[d.Watches])
 		fmt.Fprintf(&rest, "\n## %s\n\n| key | kind | default | what |\n| --- | --- | --- | --- |\n", d.Type)
@@ -120,7 +120,7 @@ func TestEveryTypeIsDescribed(t *testing.T) {
 		for field, text := range map[string]string{"Off": ty.Off, "Identity": ty.Identity} {
 			if text == "" || strings.HasSuffix(text, ".") || strings.ContainsAny(text, "\n\t") {
 				t.Errorf("provider type %s: providers.Type.%s is %q: write a short phrase without a full stop, in "+
-					"the type's Type(); docs/providers.md shows it", ty.Name, field, text)
+					"the type's Type(); docs/reference/devices.md shows it", ty.Name, field, text)
 			}
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/events.md from the table")
+var update = flag.Bool("update", false, "rewrite docs/reference/events.md from the table")
 
-// docs/events.md shows the table: what each Event says, and what a person does about it.
+// docs/reference/events.md shows the table: what each Event says, and what a person does about it.
 func TestDoc(t *testing.T) {
-	const file = "../../docs/events.md"
+	const file = "../../docs/reference/events.md"
 	var b strings.Builder
 	b.WriteString(`# Events
 

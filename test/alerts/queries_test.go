@@ -16,10 +16,10 @@ import (
 
 const (
 	dashboard = deploy + "dashboards/forcefence.json"
-	metrics   = "../../docs/metrics.md"
+	metrics   = "../../docs/reference/metrics.md"
 )
 
-// exported is a metric of docs/metrics.md: its type, its labels, and their values where these are a closed set.
+// exported is a metric of docs/reference/metrics.md: its type, its labels, and their values where these are a closed set.
 type exported struct {
 	kind   string
 	labels map[string][]string

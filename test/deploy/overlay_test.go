@@ -47,7 +47,7 @@ func wantCounts(t *testing.T, rendered string, counts map[string]int) {
 }
 
 // TestOverlay renders what README.md tells a user to write: an image and a configuration of one's own, another key for
-// the mark, and docs/metrics.md's collector of traces.
+// the mark, and docs/reference/metrics.md's collector of traces.
 func TestOverlay(t *testing.T) {
 	dir := kit.Overlay(t, []string{"base", "node"}, []string{"taint-key"}, otherTaintKey)
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("taintKey: example.net/off\n"), 0o600))
@@ -59,7 +59,7 @@ func TestOverlay(t *testing.T) {
   behavior: replace
   files: [config.yaml]
   options: {disableNameSuffixHash: true}
-` + sample(t, "../../docs/metrics.md", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+` + sample(t, "../../docs/reference/metrics.md", "OTEL_EXPORTER_OTLP_ENDPOINT"))
 	kit.Must(t, errors.Join(err, f.Close()))
 	out := render(t, dir)
 	wantCounts(t, out, map[string]int{

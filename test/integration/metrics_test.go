@@ -18,9 +18,9 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/metrics.md from what the program exports")
+var update = flag.Bool("update", false, "write the table of docs/reference/metrics.md from what the program exports")
 
-const metricsPage = "../../docs/metrics.md"
+const metricsPage = "../../docs/reference/metrics.md"
 
 // closed are the labels whose values are a closed set: each process exports all of them from its start.
 var closed = map[string]string{
@@ -75,7 +75,7 @@ func (c *child) rows() map[string]string {
 	return out
 }
 
-// documented holds what a process exports against docs/metrics.md: all of it is there, as it is, and of what is there
+// documented holds what a process exports against docs/reference/metrics.md: all of it is there, as it is, and of what is there
 // all that is in scope is exported.
 func (c *child) documented(inScope func(metric string) bool) {
 	t := c.w.t
@@ -117,7 +117,7 @@ func (c *child) documented(inScope func(metric string) bool) {
 	}
 }
 
-// docs/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard are held
+// docs/reference/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard are held
 // against that page. Those about drains need a drain: TestLonghornDrain.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})

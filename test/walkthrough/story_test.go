@@ -91,9 +91,8 @@ func (w *world) pictures(alt, name, path string) {
 	for _, scheme := range []string{"light", "dark"} {
 		text, err := os.ReadFile(filepath.Join(dir, name+"-"+scheme+".png"))
 		kit.Must(w.t, err)
-		kit.Must(w.t,
-			os.WriteFile(filepath.Join(kit.Root(w.t), "docs", "img", "walkthrough-"+name+"-"+scheme+".png"), text,
-				0o644))
+		picture := filepath.Join(kit.Root(w.t), "docs", "reference", "img", "walkthrough-"+name+"-"+scheme+".png")
+		kit.Must(w.t, os.WriteFile(picture, text, 0o644))
 	}
 	w.say(`<picture>
 <source media="(prefers-color-scheme: dark)" srcset="img/walkthrough-%[1]s-dark.png">
@@ -170,7 +169,7 @@ kubectl get pods --output=wide`)
 func (w *world) upgrade() {
 	w.say(`## Upgrade
 
-This upgrade is to the same image under another name. [Upgrade](upgrade.md) says what holds between versions, and in
+This upgrade is to the same image under another name. [Upgrade](../upgrade.md) says what holds between versions, and in
 the middle of a fence.`)
 	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml \
   --set image.tag=v2`)
@@ -180,7 +179,7 @@ kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=5m
 }
 
 func (w *world) uninstall() {
-	w.say("## Uninstall\n\nIn [this order](uninstall.md): nothing open, the hook, the controller and what it wrote " +
+	w.say("## Uninstall\n\nIn [this order](../upgrade.md#uninstall): nothing open, the hook, the controller and what it wrote " +
 		"on the Nodes, the rest.")
 	w.types("kubectl get fcg")
 	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml \

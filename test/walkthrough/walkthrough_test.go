@@ -42,7 +42,7 @@ type world struct {
 	book  strings.Builder
 }
 
-// TestWalkthrough writes docs/walkthrough.md and its pictures.
+// TestWalkthrough writes docs/reference/walkthrough.md and its pictures.
 func TestWalkthrough(t *testing.T) {
 	image := os.Getenv(imageTar)
 	if image == "" {
@@ -57,7 +57,8 @@ func TestWalkthrough(t *testing.T) {
 	w.release()
 	w.upgrade()
 	w.uninstall()
-	kit.Must(t, os.WriteFile(filepath.Join(kit.Root(t), "docs", "walkthrough.md"), []byte(w.book.String()), 0o644))
+	page := filepath.Join(kit.Root(t), "docs", "reference", "walkthrough.md")
+	kit.Must(t, os.WriteFile(page, []byte(w.book.String()), 0o644))
 }
 
 func newWorld(t *testing.T, image string) *world {
