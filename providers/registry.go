@@ -128,7 +128,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Type is one device family. docs/reference/devices.md and `forcefence providers` show users the texts Off and Identity.
+// Type is one device family. docs/reference/devices.md and `forcefence providers` show users the texts Off and
+// Identity.
 type Type struct {
 	Name      string // the key of its settings in the file: "redfish"
 	NewConfig func() Config

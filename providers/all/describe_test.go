@@ -22,8 +22,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and docs/reference/devices.md from "+
-	"the types")
+var update = flag.Bool("update", false, "rewrite texts.txt from the settings' comments, and "+
+	"docs/reference/devices.md from the types")
 
 // texts.txt is what the source says of each field, and whether a type has batches and events.
 func TestTexts(t *testing.T) {

@@ -19,7 +19,8 @@ const (
 	metrics   = "../../docs/reference/metrics.md"
 )
 
-// exported is a metric of docs/reference/metrics.md: its type, its labels, and their values where these are a closed set.
+// exported is a metric of docs/reference/metrics.md: its type, its labels, and their values where these are a closed
+// set.
 type exported struct {
 	kind   string
 	labels map[string][]string

@@ -57,8 +57,8 @@ func TestWalkthrough(t *testing.T) {
 	w.release()
 	w.upgrade()
 	w.uninstall()
-	page := filepath.Join(kit.Root(t), "docs", "reference", "walkthrough.md")
-	kit.Must(t, os.WriteFile(page, []byte(w.book.String()), 0o644))
+	file := filepath.Join(kit.Root(t), "docs", "reference", "walkthrough.md")
+	kit.Must(t, os.WriteFile(file, []byte(w.book.String()), 0o644))
 }
 
 func newWorld(t *testing.T, image string) *world {
