@@ -634,7 +634,7 @@ func (w *world) forget(reason string) {
 	w.kubectl("-n", "default", "delete", "events", "--field-selector", "reason="+reason)
 }
 
-// shown checks that docs/troubleshooting.md shows the Event as it is, from those words on.
+// shown checks that docs/runbook.md shows the Event as it is, from those words on.
 func (w *world) shown(event, from string) {
 	w.t.Helper()
 	at := strings.Index(event, from)
@@ -642,9 +642,9 @@ func (w *world) shown(event, from string) {
 		w.t.Fatalf("no such Event: %q", event)
 	}
 	text := strings.ReplaceAll(strings.TrimSpace(event[at:]), "node n1:", "node n3:")
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "runbook.md"))
 	w.must(err)
 	if !strings.Contains(string(page), text+"`") {
-		w.t.Errorf("docs/troubleshooting.md does not have the text of this Event: %s", text)
+		w.t.Errorf("docs/runbook.md does not have the text of this Event: %s", text)
 	}
 }
