@@ -111,7 +111,7 @@ fuzz: ## every fuzz test for FUZZTIME each
 image: ## the image of both programs for linux/amd64 and linux/arm64, in out/forcefence.oci.tar, and its SBOMs; PUSH=registry.example.net/forcefence:v1 pushes it, too; AGENTS=1 makes one with fence agents as well, from Debian's packages (AGENTS_SOURCES=FILE: of these apt sources)
 	$(IMAGE) -version "$(VERSION)" $(if $(PUSH),-push "$(PUSH)",)
 
-release: ## all files of a release in out/release, from the tag of HEAD (docs/release.md); VERSION=v1.2.3 names it, REHEARSAL=1 needs no tag, SIGN_KEY=FILE signs, PUSH=registry.example.net/forcefence pushes, AGENTS=1 as above
+release: ## all files of a release in out/release, from the tag of HEAD (CONTRIBUTING.md); VERSION=v1.2.3 names it, REHEARSAL=1 needs no tag, SIGN_KEY=FILE signs, PUSH=registry.example.net/forcefence pushes, AGENTS=1 as above
 	$(IMAGE) -release -out out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
 	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",)
 

@@ -1,5 +1,5 @@
 // Command image makes forcefence's container image for all platforms, and the files of a release. It needs neither
-// Docker nor a registry. docs/release.md says how to cut a release and how to verify one.
+// Docker nor a registry. CONTRIBUTING.md says how to cut a release, and docs/upgrade.md how to verify one.
 //
 // ko builds programs, images and SBOMs, go-licenses finds and checks licences, cosign signs. This package does what
 // they cannot: it makes a base without a registry, puts two programs into one image, and packs all files so that the

@@ -18,7 +18,7 @@ import (
 )
 
 // page is what the provenance says about the builder. That machine is not supervised: it is SLSA's build level 1.
-const page = "https://" + project + "/blob/main/docs/release.md"
+const page = "https://" + project + "/blob/main/CONTRIBUTING.md"
 
 // decideVersion finds the version, and refuses sources that are not those of it.
 func (b *builder) decideVersion(ctx context.Context) error {
@@ -126,7 +126,7 @@ func (b *builder) writeProvenance(ctx context.Context) error {
 		"github.com/google/ko")
 	text, err2 := json.MarshalIndent(map[string]any{
 		"buildDefinition": map[string]any{
-			"buildType": page + "#cut-one",
+			"buildType": page + "#cut-a-release",
 			"externalParameters": map[string]any{"version": b.version, "repository": b.repository(),
 				"rehearsal": b.rehearsal, "agents": b.agents},
 			"resolvedDependencies": []any{source, map[string]any{"uri": "pkg:golang/std@" + runtime.Version()},

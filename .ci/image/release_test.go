@@ -53,7 +53,7 @@ func TestChoose(t *testing.T) {
 }
 
 // TestRelease makes a release from a clone in another place, under another umask, with other flags and another time
-// zone: its image has the same bytes as the one that `make image` made. Then it verifies the release as docs/release.md
+// zone: its image has the same bytes as the one that `make image` made. Then it verifies the release as docs/upgrade.md
 // says. Only the plugin for darwin is not made. What is compiled comes from Go's cache, which knows sources by content.
 func TestRelease(t *testing.T) {
 	first, dir := openArchive(t, "FORCEFENCE_IMAGE")
@@ -160,7 +160,7 @@ func testTexts(t *testing.T, b *builder) {
 	}
 }
 
-// testVerified runs the commands of docs/release.md. They fail with another key, with a changed file, and for another
+// testVerified runs the commands of docs/upgrade.md. They fail with another key, with a changed file, and for another
 // image to which the same signatures are attached.
 func testVerified(t *testing.T, b *builder, index v1.ImageIndex) {
 	tag := must(name.NewTag(b.push + ":other"))
@@ -173,12 +173,12 @@ func testVerified(t *testing.T, b *builder, index v1.ImageIndex) {
 		remote.WriteIndex(list(other), must(remote.Index(list(index))))); err != nil {
 		t.Fatal(err)
 	}
-	_, page, _ := strings.Cut(string(must(os.ReadFile("docs/release.md"))), "## Verify one")
+	_, page, _ := strings.Cut(string(must(os.ReadFile("docs/upgrade.md"))), "## Verify a release")
 	_, page, _ = strings.Cut(page, "```sh needs=registry\n")
 	page, _, _ = strings.Cut(page, "```")
 	page = strings.NewReplacer("registry.example.net/forcefence", b.push, "v1.2.3", b.version).Replace(page)
 	if n := strings.Count(page, "cosign verify"); n != 5 {
-		t.Errorf("docs/release.md has %d commands, want 5", n)
+		t.Errorf("docs/upgrade.md has %d commands, want 5", n)
 	}
 	t.Chdir(b.out)
 	for line := range strings.Lines(strings.ReplaceAll(page, "cosign.pub", "../cosign.pub")) {
