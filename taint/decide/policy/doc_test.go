@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite the tables of docs/policies.md from the presets")
+var update = flag.Bool("update", false, "rewrite the tables of docs/storage.md from the presets")
 
-// TestDoc checks the tables of docs/policies.md against the presets. The text around them is written by hand.
+// TestDoc checks the tables of docs/storage.md against the presets. The text around them is written by hand.
 func TestDoc(t *testing.T) {
-	const file = "../../../docs/policies.md"
+	const file = "../../../docs/storage.md"
 	var presets, deletion, recovery strings.Builder
 	for _, p := range Presets {
 		which := []string{}
