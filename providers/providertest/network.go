@@ -17,7 +17,7 @@ var errLeftOut = errors.New("left out")
 // leftOut is the result of a check for which the Bench lacks something. A type that does not say why fails.
 func leftOut(what, why string) error {
 	if why == "" {
-		return fmt.Errorf("the Bench has no %s: set it, or explain in Options.No%s (docs/add-a-provider.md)", what,
+		return fmt.Errorf("the Bench has no %s: set it, or explain in Options.No%s (providers/README.md)", what,
 			what)
 	}
 	return fmt.Errorf("%w, without Bench.%s: %s", errLeftOut, what, why)

@@ -1,5 +1,5 @@
 // Package plug asks a power strip with a web interface whether an outlet is on. No such strip exists: this is the
-// example of docs/add-a-provider.md, the smallest possible type. It imports the contract, providers/remote and the
+// example of providers/README.md, the smallest possible type. It imports the contract, providers/remote and the
 // standard library.
 //
 //	providers:
