@@ -71,7 +71,9 @@ func UnfencedDriver(drivers []string) string {
 }
 
 // DeletionValues are the values of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods
-// they end.
+// they end. A Deployment's pods are those of its ReplicaSets. Longhorn's code looks at the ReplicaSet alone, so it ends
+// the pods of a ReplicaSet without a Deployment, too; its setting's values and its document speak of Deployments. Such a
+// ReplicaSet is a person's, or that of another controller, which may replace its pods by rules of its own.
 var DeletionValues = []struct {
 	Value  string
 	Owners []string
@@ -83,7 +85,10 @@ var DeletionValues = []struct {
 }
 
 // RecoveryValues are the values of the setting volumeAttachmentRecoveryPolicy that Longhorn had until 1.1.1, with their
-// meaning here.
+// meaning here. Since then Longhorn's deletion policy deletes the attachments itself. Differences from its document and
+// from that code: wait does not require a replacement, as in the document; Longhorn's code did. never deletes no
+// attachment, even if a person deleted the pod; Longhorn's code did. After delete-statefulset-pod the new pod waits for
+// Kubernetes' six minutes, as in the document's time; today's Longhorn deletes those attachments.
 var RecoveryValues = []struct{ Value, Does string }{
 	{"never", "nothing; the default without the preset"},
 	{"wait", "ends such a pod once it and every other pod of the node that uses one of its volumes are past their " +

@@ -24,6 +24,9 @@ import (
 //
 // A process that becomes leader has seen nothing, so a node with unhealthy storage gets its spell at once. The trigger
 // is a state, and not a change that another process may have handled; the pods of a spell that ended are gone.
+//
+// As in StorageOS' document, the label must be exactly storageos.com/fenced=true, and skipped pods are not retried.
+// StorageOS' code takes 1 and True, too, retries skipped pods every five seconds, and then reports a timeout.
 const StorageUnhealthy Trigger = "StorageUnhealthy"
 
 // Intervals are those of a policy whose trigger is StorageUnhealthy.

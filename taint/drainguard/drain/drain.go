@@ -9,6 +9,18 @@
 // whichever nodes are cordoned, one after the other or at once. What is not known releases nothing. A pod never gets a
 // second budget, because the eviction API refuses such a pod. An eviction is canceled only if we requested it and no
 // other client wants it.
+//
+// The policies are those of Longhorn's document about its setting node-drain-policy, with five differences:
+//   - The document's test with one volume of one replica and one of three expects two Events EvictionAutomatic and one
+//     EvictionCanceled, and no request on the volume of three. Here each replica that is asked has one
+//     EvictionAutomatic, and each request that is taken back one EvictionCanceled. So that test sees one and none.
+//   - Current Longhorn takes a request back once a copy elsewhere is healthy. Here it stays until the replica is gone:
+//     otherwise the storage system would choose which of the two it drops.
+//   - Current Longhorn counts a replica that is being built as one without data, and one that is being evicted as safe.
+//     A model of nodes that are cordoned and drained in any order found a lost volume with each rule.
+//   - Longhorn waits until all volumes of the node are detached. Here the drain evicts the pods that use them.
+//   - The document's node.status.autoEvicting is an annotation of the Node, because the storage system's objects are
+//     not ours.
 package drain
 
 import (
