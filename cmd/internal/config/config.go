@@ -34,7 +34,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-//go:generate go test . -run "TestBroken|TestChartSchema" -update
+//go:generate go test . -run "TestBroken|TestChartSchema|TestReference" -update
 
 // ManualMarks says what to do with a person's mark on a node whose device says On.
 type ManualMarks string
@@ -63,22 +63,22 @@ var detachActions = mapList(evict.OnDetachTimeouts(),
 // Config is a checked configuration file. It does not change after Load or Parse returned it. How fresh a proof must be
 // is no setting: 5 s is an invariant.
 type Config struct {
-	Mode            Mode          `yaml:"mode"`            // default observe
-	TaintKey        string        `yaml:"taintKey"`        // default taint.DefaultKey
-	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes. See Settings
-	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // at least leastGrace; default 60s
-	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // at least 5s; default 60s
-	PostFence       PostFence     `yaml:"afterFence"`      // default leaveOff
+	Mode            Mode          `yaml:"mode"`            // for nodes that look dead; default observe
+	TaintKey        string        `yaml:"taintKey"`        // the key of the mark; default forcefence.io/node-shutdown
+	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes
+	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // silence before a power-off; at least 20s; default 60s
+	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // how long to ask for Off then; at least 5s; default 60s
+	PostFence       PostFence     `yaml:"afterFence"`      // of a machine that was powered off; default leaveOff
 
-	// Only with powerOn. A machine that is fenced again within fencedAgainWithin after its power-on stays off.
-	MaxPowerOnsPerDay int           `yaml:"maxPowerOnsPerDay"` // of one node; 1 to 10; default 3
-	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"` // at most 24h; default 1h
+	MaxPowerOnsPerDay int `yaml:"maxPowerOnsPerDay"` // of one node, with powerOn; 1 to 10; default 3
+	// Another fence so soon after a power-on leaves the machine off. At most 24h; default 1h.
+	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"`
 
-	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // at least 10s; default 5m
-	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // default alert
-	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // default refuse
-	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods; "": none
-	ExcludeSelector string        `yaml:"excludeSelector"` // label selector of nodes; default DefaultExclude; "": none
+	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // of volumes; at least 10s; default 5m
+	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // after detachTimeout; default alert
+	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // of machines whose device says On; default refuse
+	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods that go first; "": none
+	ExcludeSelector string        `yaml:"excludeSelector"` // of nodes; default forcefence.io/exclude; "": none
 	ExcludeCordoned bool          `yaml:"excludeCordoned"` // do not power off cordoned nodes; default false
 	// the namespace of medik8s' Leases; default "": they are not read
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
@@ -91,8 +91,8 @@ type Config struct {
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
-	Policies       []Policy       `yaml:"policies"` // Settings returns those in force
-	Drain          []Drain        `yaml:"drain"`    // DrainGuards returns those in force
+	Policies       []Policy       `yaml:"policies"` // end pods without proof
+	Drain          []Drain        `yaml:"drain"`    // make drains wait for data
 
 	evictFirst, excluded labels.Selector
 	digest               string

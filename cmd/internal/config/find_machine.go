@@ -20,8 +20,8 @@ import (
 type NodeRule struct {
 	Name     string  `yaml:"name"`     // unique, a DNS label; for messages
 	Selector string  `yaml:"selector"` // label selector; "" for all nodes
-	Provider string  `yaml:"provider"` // the name of one of Config.Providers
-	Mode     Mode    `yaml:"mode"`     // "": Config.Mode. Not beside Config.Modes
+	Provider string  `yaml:"provider"` // the name of one of providers
+	Mode     Mode    `yaml:"mode"`     // "": the mode of all nodes. Not beside modes
 	Machine  Source  `yaml:"machine"`
 	Levels   []Level `yaml:"levels"` // those after the first, which is Provider and Machine; or all of them
 	Within   []Host  `yaml:"within"` // the hosts of all hypervisors of Provider: a guest is off with its host
@@ -55,9 +55,9 @@ const (
 
 // Source says how a rule finds the ID of a node's machine.
 type Source struct {
-	From       From   `yaml:"from"`
+	From       From   `yaml:"from"`       // where the ID comes from
 	Annotation string `yaml:"annotation"` // from annotation: its key
-	Template   string `yaml:"template"`   // from template: a Go template; see parseTemplate for what it may use
+	Template   string `yaml:"template"`   // from template: a Go template over the node's name and labels
 	// from providerID: default last; all where the provider's IDs are whole providerIDs
 	Part Part     `yaml:"part"`
 	List []Listed `yaml:"list"` // from list
@@ -131,13 +131,13 @@ func (s *Source) listedHosts() bool {
 
 // Listed is one node of a list and its machine.
 type Listed struct {
-	Node string `yaml:"node"`
-	ID   string `yaml:"id"`
+	Node string `yaml:"node"` // its name
+	ID   string `yaml:"id"`   // its machine, as the provider names it
 }
 
 // Assignment is the machine that the configuration assigns to a node, as one device knows it.
 type Assignment struct {
-	Provider string // the name of one of Config.Providers
+	Provider string // the name of one of providers
 	Target   providers.Target
 	Fixed    bool   // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Rule     string // the rule that claims the node

@@ -10,7 +10,7 @@ import (
 // Host is a hypervisor on which the nodes of a rule may run, and the device of the host that it runs on.
 type Host struct {
 	Hypervisor string `yaml:"hypervisor"` // as in the settings of the rule's provider
-	Provider   string `yaml:"provider"`   // the name of one of Config.Providers
+	Provider   string `yaml:"provider"`   // the name of one of providers
 	ID         string `yaml:"id"`         // that provider's name of the host
 	SystemUUID string `yaml:"systemUUID"` // of the host; a device that reports another one is refused; "": unknown
 }

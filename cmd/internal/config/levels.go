@@ -27,7 +27,7 @@ type Level struct {
 // Device is a further device of a rule. No kubelet may choose it: its machine is from a list, or from a template over
 // the node's name alone.
 type Device struct {
-	Provider string `yaml:"provider"` // the name of one of Config.Providers
+	Provider string `yaml:"provider"` // the name of one of providers
 	Machine  Source `yaml:"machine"`
 }
 

@@ -29,7 +29,7 @@ const leastGrace = 20 * time.Second
 type ModeItem struct {
 	Selector      string        `yaml:"selector"`      // label selector, not ""
 	Mode          Mode          `yaml:"mode"`          // required
-	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // only with fence and shadow; default Config.PowerOffAfter
+	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // only with fence and shadow; default powerOffAfter of all
 
 	selector labels.Selector
 }

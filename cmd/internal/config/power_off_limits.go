@@ -18,7 +18,7 @@ type StormGuard struct {
 
 // FailureDomain are the nodes with one value of a label, such as a zone or a rack.
 type FailureDomain struct {
-	Label      string        `yaml:"label"`
+	Label      string        `yaml:"label"`      // nodes with the same value are one domain
 	MinHealthy *fleet.Amount `yaml:"minHealthy"` // of the domain's nodes; rounded up; default 50%
 }
 

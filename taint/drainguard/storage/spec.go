@@ -27,12 +27,12 @@ type NodeSpec struct {
 
 // VolumeSpec describes the object that holds a volume's state.
 type VolumeSpec struct {
-	Resource string `yaml:"resource"`
-	Find     Find   `yaml:"find"`    // which of a volume's names Key gives
-	Key      string `yaml:"key"`     // text
-	Name     string `yaml:"name"`    // text: its name in replicas; "": key
-	Healthy  string `yaml:"healthy"` // bool
-	Why      string `yaml:"why"`     // text; optional
+	Resource string `yaml:"resource"` // as plural.version.group
+	Find     Find   `yaml:"find"`     // which of a volume's names key gives
+	Key      string `yaml:"key"`      // text
+	Name     string `yaml:"name"`     // text: its name in replicas; "": key
+	Healthy  string `yaml:"healthy"`  // bool
+	Why      string `yaml:"why"`      // text; optional
 }
 
 // Find selects the name by which a volume is found.
@@ -47,7 +47,7 @@ const (
 
 // ReplicaSpec describes the object that holds a replica's state.
 type ReplicaSpec struct {
-	Resource string `yaml:"resource"`
+	Resource string `yaml:"resource"` // as plural.version.group
 	Node     string `yaml:"node"`     // text: the Kubernetes node; "" while it has none
 	Volume   string `yaml:"volume"`   // text: the value of the volume's name
 	Healthy  string `yaml:"healthy"`  // bool: it holds all data
@@ -60,7 +60,7 @@ type ReplicaSpec struct {
 	// Evict and Keep are JSON merge patches of the replica: they request its eviction, and cancel that. Both or
 	// neither.
 	Evict string `yaml:"evict"`
-	Keep  string `yaml:"keep"`
+	Keep  string `yaml:"keep"` // see evict
 }
 
 // Preset is a Spec that forcefence ships.
