@@ -1,7 +1,7 @@
 // Package alerts holds Prometheus' rules and the dashboard of deploy against Prometheus' own library: each alert fires
 // on the histories on which it should, and on no other; its runbook section is there; every query asks for what the
-// program exports (docs/reference/metrics.md, which test/integration compares with a running one). It is a module of its
-// own, because Prometheus is a large one. Its tool, of the Prometheus operator's module, is there for that module's
+// program exports (docs/reference/metrics.md, which test/integration compares with a running one). It is a module of
+// its own, because Prometheus is a large one. Its tool, of the Prometheus operator's module, is there for that module's
 // CustomResourceDefinitions, which test/deploy gives to an API server.
 package alerts
 

@@ -75,8 +75,8 @@ func (c *child) rows() map[string]string {
 	return out
 }
 
-// documented holds what a process exports against docs/reference/metrics.md: all of it is there, as it is, and of what is
-// there all that is in scope is exported.
+// documented holds what a process exports against docs/reference/metrics.md: all of it is there, as it is, and of what
+// is there all that is in scope is exported.
 func (c *child) documented(inScope func(metric string) bool) {
 	t := c.w.t
 	t.Helper()
@@ -117,8 +117,8 @@ func (c *child) documented(inScope func(metric string) bool) {
 	}
 }
 
-// docs/reference/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard are
-// held against that page. Those about drains need a drain: TestLonghornDrain.
+// docs/reference/metrics.md names every metric that a running process exports, with its labels: alerts and dashboard
+// are held against that page. Those about drains need a drain: TestLonghornDrain.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]

@@ -72,8 +72,8 @@ func UnfencedDriver(drivers []string) string {
 
 // DeletionValues are the values of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods
 // they end. A Deployment's pods are those of its ReplicaSets. Longhorn's code looks at the ReplicaSet alone, so it ends
-// the pods of a ReplicaSet without a Deployment, too; its setting's values and its document speak of Deployments. Such a
-// ReplicaSet is a person's, or that of another controller, which may replace its pods by rules of its own.
+// the pods of a ReplicaSet without a Deployment, too; its setting's values and its document speak of Deployments. Such
+// a ReplicaSet is a person's, or that of another controller, which may replace its pods by rules of its own.
 var DeletionValues = []struct {
 	Value  string
 	Owners []string
