@@ -215,6 +215,12 @@ func (b *supportBundle) addJSON(name string, v any) {
 	}
 }
 
+// The ConfigMap and its key under which the manifests in deploy/ store the controller's configuration.
+const (
+	configMapName = "forcefence"
+	configKey     = "config.yaml"
+)
+
 // addConfig adds the controller's configuration.
 func (b *supportBundle) addConfig(ctx context.Context, namespace string) {
 	var cm corev1.ConfigMap

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/release"
 )
@@ -64,7 +65,7 @@ type cleanup struct {
 }
 
 func (o cleanup) removeLeftovers(ctx context.Context) error {
-	leaders, err := listLeaders(ctx, o.client)
+	leaders, err := app.ListLeaders(ctx, o.client, time.Now())
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -31,13 +33,12 @@ type statusReader struct {
 
 // fleet is the result of one read, and its JSON form.
 type fleet struct {
-	At          time.Time          `json:"at"`
-	Controllers []leader           `json:"controllers"`
-	Paused      string             `json:"paused,omitempty"` // what pauses the whole cluster
-	Counts      map[view.State]int `json:"counts"`
-	Nodes       []view.Node        `json:"nodes"`
-	Unlisted    int                `json:"unlisted,omitempty"` // nodes with nothing to report
-	Unknown     []string           `json:"unknown,omitempty"`  // what could not be read, and why
+	At time.Time `json:"at"`
+	view.Cluster
+	Counts   map[view.State]int `json:"counts"`
+	Nodes    []view.Node        `json:"nodes"`
+	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
+	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
 
 // smallFleet is how many nodes a fleet may have to be listed completely.
@@ -46,7 +47,7 @@ const smallFleet = 50
 // readFleet reads the fleet's state. A bad selector and unreadable Nodes are errors; what else cannot be read is listed
 // in Unknown.
 func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
-	f := &fleet{At: o.now().UTC(), Controllers: []leader{}, Counts: map[view.State]int{}, Nodes: []view.Node{}}
+	f := &fleet{At: o.now().UTC(), Counts: map[view.State]int{}, Nodes: []view.Node{}}
 	unknown := func(err error) {
 		text := err.Error()
 		if right := missingRight(err); right != "" {
@@ -58,19 +59,17 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	controllers, err := listLeaders(ctx, o.client)
-	if err != nil {
+	if f.Controllers, err = app.ListLeaders(ctx, o.client, f.At); err != nil {
 		unknown(err)
 	}
-	f.Controllers = append(f.Controllers, controllers...)
 	namespace := o.namespace
 	if namespace == "" {
-		if namespace, err = onlyNamespace(controllers, err); err != nil && len(controllers) > 0 {
+		if namespace, err = onlyNamespace(f.Controllers, err); err != nil && len(f.Controllers) > 0 {
 			unknown(err)
 		}
 	}
 	if namespace != "" {
-		if err := f.pausedIn(ctx, o.client, namespace); err != nil {
+		if f.Paused, err = app.ReadPause(ctx, o.client, namespace, f.At); err != nil {
 			unknown(err)
 		}
 	}
@@ -134,34 +133,15 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 	return nil
 }
 
-func (f *fleet) pausedIn(ctx context.Context, c client.Reader, namespace string) error {
-	at := pauseConfigMap(namespace)
-	p, err := readClusterPause(ctx, c, at, f.At)
-	if p != nil {
-		f.Paused = fmt.Sprintf("ConfigMap %s: %s", at, p)
-	}
-	return err
-}
-
 func (f *fleet) printFleet(out io.Writer) {
-	leads := slices.ContainsFunc(f.Controllers, func(l leader) bool { return l.Leads })
 	for _, l := range f.Controllers {
-		switch {
-		case l.Leads:
+		if l.Leads {
 			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
 				formatAge(l.Renewed, f.At))
-		case !leads:
-			printText(out, "", "No controller leads: Lease %s/%s was last renewed %s ago.", l.Namespace, l.Lease,
-				cmp.Or(formatAge(l.Renewed, f.At), "never"))
 		}
 	}
-	if len(f.Controllers) == 0 && len(f.Unknown) == 0 {
-		printText(out, "", "No controller has created its Lease in this cluster: nothing is fenced.")
-	} else if !leads && len(f.Controllers) > 0 {
-		printText(out, "", "Nothing is fenced, and the state below may be stale.")
-	}
-	if f.Paused != "" {
-		printText(out, "", "PAUSED for all nodes, by %s.", f.Paused)
+	for _, b := range f.Banners(f.At) {
+		printText(out, "! ", "%s: %s", b.Title, b.Text)
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
@@ -185,7 +165,7 @@ func (f *fleet) printFleet(out io.Writer) {
 	}
 	if f.Unlisted > 0 {
 		fmt.Fprintln(out)
-		printText(out, "", "%d more nodes have nothing to report: --all lists them.", f.Unlisted)
+		printText(out, "", "--all also lists %s with nothing to report.", decide.FormatCount(f.Unlisted, "node"))
 	}
 }
 

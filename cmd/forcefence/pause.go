@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // forever is the flag value of a pause that never expires.
@@ -255,7 +257,7 @@ func (o pauser) stillLeftAlone(n *corev1.Node) string {
 // configMap returns the ConfigMap that pauses the cluster. Controllers read it only in the namespace of their Lease, so
 // another namespace is an error: a pause there would have no effect.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, error) {
-	all, err := listLeaders(ctx, o.client)
+	all, err := app.ListLeaders(ctx, o.client, o.now())
 	namespace := o.namespace
 	if namespace == "" {
 		namespace, err = onlyNamespace(all, err)
@@ -263,7 +265,7 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, error) {
 	if err != nil {
 		return client.ObjectKey{}, err
 	}
-	if !slices.ContainsFunc(all, func(l leader) bool { return l.Namespace == namespace }) {
+	if !slices.ContainsFunc(all, func(l view.Leader) bool { return l.Namespace == namespace }) {
 		if len(all) == 0 {
 			return client.ObjectKey{},
 				errors.New("no controller has created its Lease in this cluster: there is nothing to pause")
@@ -271,7 +273,7 @@ func (o pauser) configMap(ctx context.Context) (client.ObjectKey, error) {
 		return client.ObjectKey{}, fmt.Errorf("no controller runs in namespace %s: "+
 			"a pause there has no effect. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
 	}
-	return pauseConfigMap(namespace), nil
+	return app.PauseKey(namespace), nil
 }
 
 // updateNode patches the Node only in the version that was read.

@@ -58,7 +58,8 @@ func newDesert(t *testing.T) *desert {
 	t.Cleanup(func() { d.delete("crd", "fencings.forcefence.io") })
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence",
-			Labels: map[string]string{app.LeaderLabel: "true"}}}
+			Labels:      map[string]string{app.LeaderLabel: "true"},
+			Annotations: map[string]string{app.ConfigRejectedAnnotation: "config.yaml:3: mode: missing"}}}
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("ff-1"), new(metav1.NowMicro())
 	d.make(lease)
 	return d
@@ -208,7 +209,8 @@ func TestStatusByRights(t *testing.T) {
 	d.make(pause)
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
-		`PAUSED for all nodes, by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
+		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
+		"! Configuration rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"1 stuck, 1 not ready, 1 fine", "A person should look: volume pv-7 does not detach",
 		"Its device does not tell .[2J. Look at the device", "racks/1 On ")
 	if strings.Contains(all, "Not known") {
@@ -225,6 +227,16 @@ func TestStatusByRights(t *testing.T) {
 	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine ||
 		!f.Controllers[0].Leads {
 		t.Errorf("got %+v", f)
+	}
+
+	lease := &coordinationv1.Lease{}
+	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKey{Namespace: homeSpace, Name: "forcefence"}, lease))
+	lease.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-5 * time.Minute)))
+	kit.Must(t, d.admin.Update(t.Context(), lease))
+	all = d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status"},
+		"! No controller leads: Lease forcefence-system/forcefence was renewed 5 min ago, by ff-1. Nothing is fenced")
+	if strings.Contains(all, "Configuration rejected") {
+		t.Errorf("with a rejection by a leader that is gone: got\n%s", all)
 	}
 
 	d.make(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nodes-alone"},
@@ -426,7 +438,7 @@ func TestPauseByRights(t *testing.T) {
 	for _, args := range [][]string{
 		{"pause", "-n", "default", "--for", "2h", "--reason", "x"}, {"resume", "-n", "default"}} {
 		d.run(shared.Kubeconfig(), 1, args, "no controller runs in namespace default", "Use -n "+homeSpace)
-		d.run(shared.Kubeconfig(), 0, []string{"status"}, "PAUSED for all nodes")
+		d.run(shared.Kubeconfig(), 0, []string{"status"}, "Fencing is paused for all nodes")
 	}
 	d.run(pauser, 0, []string{"pause", "--for", "forever", "--reason", "a disk"}, `"a disk (alice)".`)
 	d.run(pauser, 1, []string{"pause", "--for", "1000h", "--reason", "x"}, "for longer")

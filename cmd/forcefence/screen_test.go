@@ -34,10 +34,13 @@ func at(since time.Duration) *time.Time { return new(noon.Add(-since)) }
 func sampleFleet() *fleet {
 	return &fleet{
 		At: noon,
-		Controllers: []leader{
-			{Namespace: "forcefence-system", Lease: "forcefence", Holder: "forcefence-5d8-x2x-1",
-				Renewed: at(2 * time.Second), Leads: true}},
-		Paused:  `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until 2026-03-01T14:00:00Z`,
+		Cluster: view.Cluster{
+			Controllers: []view.Leader{{Namespace: "forcefence-system", Lease: "forcefence",
+				Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true,
+				ConfigRejected: "config.yaml:14: providers[1].redfish.address: missing"}},
+			Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until ` +
+				"2026-03-01T14:00:00Z",
+		},
 		Unknown: []string{"You lack the right: list events -n default"},
 		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1,
 			view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,

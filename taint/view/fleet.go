@@ -20,6 +20,7 @@ type Snapshot struct {
 	NodeConfig func(*corev1.Node) NodeConfig // returns the configuration of a node
 	Fences     []ParsedFencing
 	Missing    string // why Fencings may be missing here; "": all are here
+	Cluster    Cluster
 	Events     map[string][]Event
 }
 
@@ -87,6 +88,7 @@ type Fleet struct {
 	Providers   []ProviderRow // by name
 	Fences      []Fence       // the newest first
 	Missing     string
+	Banners     []Banner
 
 	events map[string][]Event
 	nodes  map[string]int
@@ -101,6 +103,9 @@ func FleetOf(s Snapshot) *Fleet {
 		Missing: OneLine(s.Missing, 300),
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
+	}
+	for _, b := range s.Cluster.Banners(s.At) {
+		f.Banners = append(f.Banners, Banner{b.Title, OneLine(b.Text, 1200)})
 	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, printableFence(r, s.At))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -20,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -35,8 +37,9 @@ type configs struct {
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
 	report func(reason.Reason, ...string)
 
-	first   *config.Config // the file at the process's start
-	inForce atomic.Pointer[appliedConfig]
+	first    *config.Config // the file at the process's start
+	inForce  atomic.Pointer[appliedConfig]
+	rejected atomic.Pointer[string] // why the present file is rejected; nil: it is in force
 
 	mu      sync.Mutex   // guards indexes
 	indexes []*nodeIndex // that events refresh: the one in force, and for closeDelay those that it replaced
@@ -164,7 +167,7 @@ func (p *configs) logWarnings(cfg *config.Config) {
 // applyChange puts a changed file in force.
 func (p *configs) applyChange(cfg *config.Config) {
 	if p.activeFile().Digest() == cfg.Digest() {
-		p.lastReloadOK.Set(1)
+		p.noteInForce()
 		return
 	}
 	if err := p.applyConfig(cfg); err != nil {
@@ -172,7 +175,7 @@ func (p *configs) applyChange(cfg *config.Config) {
 		return
 	}
 	p.reloads.WithLabelValues("ok").Inc()
-	p.lastReloadOK.Set(1)
+	p.noteInForce()
 	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
@@ -181,12 +184,26 @@ func (p *configs) applyChange(cfg *config.Config) {
 	}
 }
 
+// noteInForce notes that the present file is in force.
+func (p *configs) noteInForce() {
+	p.lastReloadOK.Set(1)
+	p.rejected.Store(nil)
+}
+
 // refuseChange keeps the old configuration in force, and reports why.
 func (p *configs) refuseChange(err error) {
+	why := strings.Join(strings.Fields(err.Error()), " ")
 	p.reloads.WithLabelValues("refused").Inc()
 	p.lastReloadOK.Set(0)
+	p.rejected.Store(new(view.OneLine(why, maxRejection)))
 	p.log.Error("Changed configuration refused; the previous one stays in force", "error", err)
 	if p.report != nil {
-		p.report(reason.ConfigRejected, "{detail}", strings.Join(strings.Fields(err.Error()), " "))
+		p.report(reason.ConfigRejected, "{detail}", why)
 	}
 }
+
+// maxRejection is how many bytes of a rejection people are shown.
+const maxRejection = 800
+
+// rejectedReason returns why the present file is rejected; "": it is in force.
+func (p *configs) rejectedReason() string { return ptr.Deref(p.rejected.Load(), "") }

@@ -30,6 +30,10 @@ import (
 // installed under different names find each other.
 const LeaderLabel = "forcefence.io/leader"
 
+// ConfigRejectedAnnotation is why a leader rejects its changed configuration file, on its Lease. The Lease has none
+// while that file is in force.
+const ConfigRejectedAnnotation = "forcefence.io/config-rejected"
+
 // errNotLeading stops a write: the process does not lead, or no longer surely leads.
 var errNotLeading = errors.New("not the leader any more")
 
@@ -50,6 +54,8 @@ type stampedLock struct {
 	valid  time.Duration // RenewDeadline: shorter than another replica's wait
 	rivals *rivals
 	log    *slog.Logger
+
+	configRejected func() string // for ConfigRejectedAnnotation; "": the file is in force
 
 	sent atomic.Pointer[time.Time] // nil: not leading
 
@@ -77,14 +83,46 @@ func lockOf(
 	identity string,
 	log *slog.Logger,
 ) *stampedLock {
-	inner := &resourcelock.LeaseLock{
+	l := &stampedLock{
+		now: time.Now, valid: le.RenewDeadline, log: log,
+		rivals:         &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now},
+		configRejected: func() string { return "" },
+	}
+	l.Interface = &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
-		Client:     c,
+		Client:     annotatedLeases{c, l},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		Labels:     map[string]string{LeaderLabel: "true"},
 	}
-	return &stampedLock{Interface: inner, now: time.Now, valid: le.RenewDeadline, log: log,
-		rivals: &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now}}
+	return l
+}
+
+// annotatedLeases is a client of Leases. With every update it writes ConfigRejectedAnnotation, or removes it.
+type annotatedLeases struct {
+	coordinationclient.LeasesGetter
+	lock *stampedLock
+}
+
+func (a annotatedLeases) Leases(namespace string) coordinationclient.LeaseInterface {
+	return annotatedLease{a.LeasesGetter.Leases(namespace), a.lock}
+}
+
+type annotatedLease struct {
+	coordinationclient.LeaseInterface
+	lock *stampedLock
+}
+
+func (a annotatedLease) Update(
+	ctx context.Context,
+	lease *coordinationv1.Lease,
+	o metav1.UpdateOptions,
+) (*coordinationv1.Lease, error) {
+	if why := a.lock.configRejected(); why != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, ConfigRejectedAnnotation, why)
+	} else {
+		delete(lease.Annotations, ConfigRejectedAnnotation)
+	}
+	return a.LeaseInterface.Update(ctx, lease, o)
 }
 
 // Get returns a rival's hold as if it were that of this Lease, so that the elector waits quietly.

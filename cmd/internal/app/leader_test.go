@@ -708,6 +708,22 @@ func TestWatchAsksAgain(t *testing.T) {
 	})
 }
 
+// The leader's Lease says why the changed configuration file is rejected, with the next renewal, and only so long.
+func TestLeaseNamesRejectedConfig(t *testing.T) {
+	s := &session{store: &store{}}
+	l := lockIn(s, "a")
+	why := ""
+	l.configRejected = func() string { return why }
+	kit.Must(t, claim(l))
+	for _, want := range []string{"", "mode: missing", "mode: unknown", ""} {
+		why = want
+		kit.Must(t, renew(l))
+		if got := s.store.leases[lease("a")].Annotations[ConfigRejectedAnnotation]; got != want {
+			t.Errorf("after a renewal: got %q, want %q", got, want)
+		}
+	}
+}
+
 // The end of the leadership is an error of a process that was not told to stop, and of no other.
 func TestStoppingLog(t *testing.T) {
 	for stopped, want := range map[bool]string{false: "level=ERROR", true: "level=INFO"} {

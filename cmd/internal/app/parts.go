@@ -75,6 +75,7 @@ func (p *process) addConfig(ctx context.Context) error {
 	}
 	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
 	p.confs.report = newLeaseReporter(p.events.RecorderNow(), "Reload", p.leading, p.Namespace)
+	p.lock.configRejected = p.confs.rejectedReason
 	if err := p.confs.applyConfig(p.cfg); err != nil {
 		return err
 	}
@@ -265,6 +266,7 @@ func (p *process) addPage(context.Context) error {
 		Client:     c,
 		Dynamic:    p.dynamic,
 		NodeConfig: p.confs.nodeConfig,
+		Cluster:    p.readCluster,
 		Key:        p.cfg.TaintKey,
 		Log:        p.Log,
 		Now:        time.Now,

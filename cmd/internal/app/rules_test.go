@@ -438,6 +438,9 @@ func TestReload(t *testing.T) {
 			t.Errorf("a provider that cannot be made: got mode %d, metric %v", mode(),
 				testutil.ToFloat64(r.p.lastReloadOK))
 		}
+		if got := r.p.rejectedReason(); !strings.HasPrefix(got, "making provider two: ") {
+			t.Errorf("a provider that cannot be made: rejected because of %q, want the cause", got)
+		}
 		if got := closed(); !slices.Equal(got, []int{0, 0, 0, 1}) {
 			t.Errorf("closed after it: got %v, want the one that was made in vain", got)
 		}
@@ -445,6 +448,9 @@ func TestReload(t *testing.T) {
 		r.p.applyChange(r.parse(fmt.Sprintf(file, "fence", "4s", false)))
 		if len(reported) != 1 {
 			t.Errorf("a good file: reported %q", reported[1:])
+		}
+		if got := r.p.rejectedReason(); got != "" {
+			t.Errorf("a good file: rejected because of %q", got)
 		}
 		if mode() != fence.Fence || testutil.ToFloat64(r.p.lastReloadOK) != 1 ||
 			testutil.ToFloat64(r.p.reloads.WithLabelValues("ok")) != 1 {

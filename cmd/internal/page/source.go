@@ -26,15 +26,16 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// Source holds what the page shows: the Nodes of the controller's own informer, and Fencings and Node Events, which it
-// watches itself.
+// Source holds what the page shows: the Nodes of the controller's own informer, Fencings and Node Events, which it
+// watches itself, and what concerns the whole cluster, which it reads every few seconds.
 type Source struct {
 	SourceOptions
 
-	mu     sync.Mutex // guards what follows
-	fences map[string]view.ParsedFencing
-	why    string // why fences may be missing
-	events events
+	mu      sync.Mutex // guards what follows
+	fences  map[string]view.ParsedFencing
+	why     string // why fences may be missing
+	events  events
+	cluster view.Cluster
 
 	fleetMu sync.Mutex // held while a fleet is made; guards made
 	made    *view.Fleet
@@ -47,15 +48,20 @@ type SourceOptions struct {
 	Dynamic dynamic.Interface
 	// NodeConfig returns what the configuration in force says about a node. It must not block.
 	NodeConfig func(*corev1.Node) view.NodeConfig
-	Key        string // the mark's
-	Log        *slog.Logger
-	Now        func() time.Time
+	// Cluster reads what concerns all nodes. It may block until ctx ends.
+	Cluster func(ctx context.Context) (view.Cluster, error)
+	Key     string // the mark's
+	Log     *slog.Logger
+	Now     func() time.Time
 }
 
 const (
 	maxFleetAge = time.Second // of a fleet that is shown
 
 	watchRetry = 5 * time.Second // after a resource could not be watched
+
+	clusterInterval = 5 * time.Second // between two reads of what concerns the whole cluster
+	clusterTimeout  = 5 * time.Second // of one such read
 )
 
 // NewSource makes a Source. It holds only Nodes until Run.
@@ -85,7 +91,7 @@ func (s *Source) Fleet() (*view.Fleet, error) {
 	}
 	snap := view.Snapshot{At: now, Key: s.Key, Nodes: nodes, NodeConfig: s.NodeConfig}
 	s.mu.Lock()
-	snap.Missing, snap.Events = s.why, s.events.listEvents()
+	snap.Missing, snap.Events, snap.Cluster = s.why, s.events.listEvents(), s.cluster
 	for _, r := range s.fences {
 		snap.Fences = append(snap.Fences, r)
 	}
@@ -122,8 +128,37 @@ func (s *Source) Run(ctx context.Context) error {
 			},
 		}, func(string) {})
 	})
+	work.Go(func() { s.readCluster(ctx) })
 	work.Wait()
 	return nil
+}
+
+// readCluster keeps what concerns the whole cluster up to date until ctx ends. While it cannot be read, the page claims
+// nothing about it.
+func (s *Source) readCluster(ctx context.Context) {
+	tick := time.NewTicker(clusterInterval)
+	defer tick.Stop()
+	before := ""
+	for ctx.Err() == nil {
+		once, cancel := context.WithTimeout(ctx, clusterTimeout)
+		now, err := s.Cluster(once)
+		cancel()
+		why := ""
+		if err != nil {
+			now, why = view.Cluster{}, view.OneLine(err.Error(), 200)
+		}
+		if why != "" && why != before && ctx.Err() == nil {
+			s.Log.Info("The status page is incomplete", "why", why)
+		}
+		before = why
+		s.mu.Lock()
+		s.cluster = now
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
 }
 
 const aboutNodes = "regarding.kind=Node"

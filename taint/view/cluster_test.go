@@ -1,0 +1,70 @@
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBanners(t *testing.T) {
+	ago := func(d time.Duration) *time.Time { return new(now.Add(-d)) }
+	leads := Leader{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(time.Second), Leads: true}
+	const away = "Nothing is fenced, and what is shown may be stale. Look at the controller's pods: kubectl get pods " +
+		"-n home."
+	for _, tt := range []struct {
+		name string
+		c    Cluster
+		want []Banner
+	}{
+		{"nothing was read", Cluster{}, nil},
+		{"all is well", Cluster{Controllers: []Leader{leads}}, nil},
+		{"no controller was installed", Cluster{Controllers: []Leader{}},
+			[]Banner{{"No controller leads", "No controller has created its Lease in this cluster: nothing is fenced."}}},
+		{
+			"the leader is gone", Cluster{Controllers: []Leader{
+				{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(3 * time.Minute)}}},
+			[]Banner{{"No controller leads", "Lease home/forcefence was renewed 3 min ago, by ff-1. " + away}},
+		},
+		{
+			"the leader has stopped", Cluster{Controllers: []Leader{{Namespace: "home", Lease: "forcefence"}}},
+			[]Banner{{"No controller leads", "Lease home/forcefence has no holder. " + away}},
+		},
+		{"one of two leads", Cluster{Controllers: []Leader{{Namespace: "old", Lease: "x"}, leads}}, nil},
+		{
+			"a rejection by a leader that is gone", Cluster{Controllers: []Leader{leads,
+				{Namespace: "old", Lease: "x", ConfigRejected: "mode: missing"}}}, nil,
+		},
+		{
+			"paused, with a rejected configuration", Cluster{
+				Controllers: []Leader{{Leads: true, ConfigRejected: "config.yaml:3: mode: missing."}},
+				Paused:      `ConfigMap home/forcefence-pause: "switches"`,
+			},
+			[]Banner{
+				{"Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". No power-off, ` +
+					"mark or policy action begins; a fence in progress continues. To end the pause: kubectl " +
+					"forcefence resume."},
+				{"Configuration rejected", "config.yaml:3: mode: missing. The previous file stays in force. " +
+					"forcefence check-config FILE prints every fault with its line. Correct the file: forcefence " +
+					"reads it again by itself."},
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tt.c.Banners(now)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFormatAge(t *testing.T) {
+	for age, want := range map[time.Duration]string{
+		-time.Minute: "<1 min ago", 59 * time.Second: "<1 min ago", 119 * time.Second: "1 min ago",
+		59 * time.Minute: "59 min ago", time.Hour: "1 h ago", 47 * time.Hour: "47 h ago", 48 * time.Hour: "2 days ago",
+	} {
+		if got := FormatAge(now.Add(-age), now); got != want {
+			t.Errorf("%s: got %q, want %q", age, got, want)
+		}
+	}
+}
