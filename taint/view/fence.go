@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -34,6 +35,7 @@ type Fence struct {
 	NeedsPerson string      `json:"needsPerson,omitempty"` // why a person should look; "" for no reason
 	Proven      string      `json:"proven,omitempty"`      // which device answered Off, or that none did
 	Spans       []Span      `json:"-"`
+	Steps       []api.Step  `json:"-"`
 	Moments     []Moment    `json:"entries"` // in a Fleet without Events, which MomentsOf adds
 	Pods        api.Pods    `json:"pods"`
 	Volumes     api.Volumes `json:"volumes"`
@@ -63,7 +65,7 @@ type Moment struct {
 	From string    `json:"from,omitempty"` // the step, the device of an answer, the reason of an Event
 	Text string    `json:"text"`
 
-	// What the page shows of it, printable. A step has none of it: the page leaves it out.
+	// What the page shows of it, printable.
 	Who  string `json:"-"` // LaneForcefence, LaneCluster, or a device
 	Sign Sign   `json:"-"`
 	What string `json:"-"`
@@ -76,12 +78,13 @@ type Sign string
 const (
 	SignBegins Sign = "begins"
 	SignPhase  Sign = "phase"
+	SignStep   Sign = "step"
 	SignOff    Sign = "said Off"
 	SignOn     Sign = "said On"
 	// Changing, Unknown, None, or a word that this version does not know
 	SignUnsure  Sign = "gave no clear answer"
 	SignEvent   Sign = "Event"
-	SignWarning Sign = "Event of type Warning"
+	SignWarning Sign = "warning"
 	SignEnds    Sign = "ends"
 )
 
@@ -98,6 +101,7 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		Name: o.Name, Node: o.Spec.Node, ID: o.Spec.ID, Why: o.Spec.Why, By: o.Spec.By, Shadow: o.Spec.Shadow,
 		Open: journal.IsOpen(o), Started: o.Spec.StartedAt.UTC(), Phase: s.Phase, Result: s.Result,
 		Duration: s.Duration, Pods: s.Pods, Volumes: s.Volumes, Newer: r.Unrecognized, NeedsPerson: NeedsPerson(r),
+		Steps: s.Steps,
 	}
 	if s.FinishedAt != nil {
 		f.Finished = s.FinishedAt.Time
@@ -130,7 +134,9 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		f.Moments = append(f.Moments, phaseMoment(p, f.Shadow))
 	}
 	for _, p := range s.Steps {
-		f.Moments = append(f.Moments, Moment{At: p.Began.UTC(), Kind: "step", From: p.Step, Text: describeStep(p)})
+		m := Moment{At: p.Began.UTC(), Kind: "step", From: p.Step, Text: describeStep(p)}
+		m.Who, m.Sign, m.What = LaneForcefence, SignStep, OneLine(m.From+": "+m.Text, 500)
+		f.Moments = append(f.Moments, m)
 	}
 	for _, a := range s.Evidence {
 		f.Moments = append(f.Moments, answerMoment(a))
@@ -304,17 +310,9 @@ var stepObjects = map[string]string{
 func describeStep(s api.Step) string {
 	var text string
 	if s.Objects > 0 {
-		text = fmt.Sprintf("%d %s", s.Objects, cmp.Or(stepObjects[s.Step], "pod"))
-		if s.Objects > 1 {
-			text += "s"
-		}
-		text += ", "
+		text = decide.FormatCount(int(s.Objects), cmp.Or(stepObjects[s.Step], "pod")) + ", "
 	}
-	d := max(s.Ended.Sub(s.Began.Time), 0)
-	took := journal.FormatDuration(d)
-	if d < time.Second {
-		took = d.Round(time.Millisecond).String()
-	}
+	took := FormatSpan(s.Ended.Sub(s.Began.Time))
 	if s.Times > 1 {
 		text += fmt.Sprintf("%d times within %s", s.Times, took)
 	} else {
@@ -324,4 +322,12 @@ func describeStep(s api.Step) string {
 		text += "; last failure: " + s.Error
 	}
 	return text
+}
+
+// FormatSpan formats how long a step lasted. A negative time counts as none, because clocks may differ.
+func FormatSpan(d time.Duration) string {
+	if d < time.Second {
+		return max(d, 0).Round(time.Millisecond).String()
+	}
+	return journal.FormatDuration(d)
 }

@@ -236,7 +236,10 @@ func printableFence(r ParsedFencing, now time.Time) Fence {
 			clean(253, &list[i])
 		}
 	}
-	f.Moments = slices.DeleteFunc(f.Moments, func(m Moment) bool { return m.What == "" })
+	f.Steps = slices.Clone(f.Steps)
+	for i := range f.Steps {
+		clean(40, &f.Steps[i].Step)
+	}
 	for i := range f.Moments {
 		clean(500, &f.Moments[i].From, &f.Moments[i].Text)
 	}
@@ -292,8 +295,8 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 }
 
 // MomentsOf returns the moments of a fence in order of time: those of its record, and the Events about the node
-// meanwhile. Events count from eventMargin before the fence to eventMargin after it. It returns at most maxMoments,
-// unless the record alone has more.
+// meanwhile, without those that only repeat a step. Events count from eventMargin before the fence to eventMargin after
+// it. It returns at most maxMoments, unless the record alone has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
 	out := slices.Clone(v.Moments)
 	end := f.At
@@ -304,7 +307,7 @@ func (f *Fleet) MomentsOf(v Fence) []Moment {
 		if len(out) >= maxMoments {
 			break
 		}
-		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) {
+		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) || isStep(e, v.Steps) {
 			continue
 		}
 		out = append(out, e.toMoment())

@@ -22,12 +22,12 @@ func TestLine(t *testing.T) {
 	}{
 		{"", 10, ""},
 		{"plain", 5, "plain"},
-		{"longer than that", 10, "longer …"},
+		{"longer than that", 10, "lon…that"},
 		{"two\r\nlines\tand\x00more", 40, "two  lines and more"},
 		{"turned \u202eround\u2066", 40, "turned  round "},
 		{"not \xff UTF-8", 40, "not ? UTF-8"},
-		{"ä is not cut in two äääää", 12, "ä is not…"},
-		{strings.Repeat("x", 1<<20), 8, "xxxxx…"},
+		{"ä is not cut in two äääää", 12, "ä i…ää"},
+		{strings.Repeat("x", 1<<20) + "end", 9, "xxx…end"},
 	} {
 		got := OneLine(tc.text, tc.most)
 		if got != tc.want || len(got) > tc.most || !utf8.ValidString(got) {

@@ -16,12 +16,13 @@ import (
 	"unicode"
 )
 
-// OneLine returns foreign text as one printable line of at most most bytes. Marks that change the direction of what
-// follows, and other invisible ones, become spaces.
+// OneLine returns foreign text as one printable line of at most most bytes. Of a longer text it keeps the start and the
+// end: the end often says what happened. Marks that change the direction of what follows, and other invisible ones,
+// become spaces.
 func OneLine(text string, most int) string {
 	const dots = "…"
-	if len(text) > 4*most { // not all of a megabyte is looked at
-		text = text[:4*most]
+	if len(text) > 8*most { // not all of a megabyte is looked at
+		text = text[:4*most] + text[len(text)-4*most:]
 	}
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -30,7 +31,9 @@ func OneLine(text string, most int) string {
 		return r
 	}, strings.ToValidUTF8(text, "?"))
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+		start := (most - len(dots)) / 2
+		end := len(text) - (most - len(dots) - start)
+		text = strings.ToValidUTF8(text[:start], "") + dots + strings.ToValidUTF8(text[end:], "")
 	}
 	return text
 }

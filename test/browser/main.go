@@ -1,13 +1,15 @@
 // Command browser looks at the status page as a person does: in a real Chromium, by its keyboard. It logs in by the
 // form, opens pages, and checks what only a browser knows: that the page's own policy lets all of it work and nothing
 // else run, that its colours can be told apart in light and dark, that keys reach every link and show where they are,
-// that nothing has no name for a screen reader, that a phone's width is enough, and that the page follows changes. It
-// writes a screenshot of each page in light and dark. What is wrong it prints, and ends with 1.
+// that nothing has no name for a screen reader, that a phone's width is enough, that no name is broken into lines, and
+// that the page follows changes. It writes a screenshot of each page in light and dark. What is wrong it prints, and
+// ends with 1.
 //
 // It has a module of its own: no test of the repository's takes in a browser's protocol.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -72,7 +75,7 @@ func (b *browser) problem(format string, args ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
 }
 
-// visit opens each page, given as name=path.
+// visit opens each page, given as name=path or name@width=path.
 func (b *browser) visit(token string, pages []string) error {
 	text, err := os.ReadFile(token)
 	if err != nil {
@@ -110,7 +113,8 @@ func (b *browser) visit(token string, pages []string) error {
 	}
 	for _, p := range pages {
 		name, path, _ := strings.Cut(p, "=")
-		if err := b.page(name, path); err != nil {
+		name, width, _ := strings.Cut(name, "@")
+		if err := b.page(name, width, path); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -122,8 +126,12 @@ func (b *browser) visit(token string, pages []string) error {
 	return nil
 }
 
-func (b *browser) page(name, path string) error {
-	if err := chromedp.Run(b.ctx, chromedp.Navigate(b.url+path), chromedp.WaitVisible("#live")); err != nil {
+// page opens a page in a window of that many pixels, or of the usual ones, and looks at it.
+func (b *browser) page(name, width, path string) error {
+	if pixels, err := strconv.Atoi(cmp.Or(width, "1280")); err != nil {
+		return err
+	} else if err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(int64(pixels), 900, 1, false),
+		chromedp.Navigate(b.url+path), chromedp.WaitVisible("#live")); err != nil {
 		return err
 	}
 	// It follows changes: the first content comes by the stream.
@@ -151,17 +159,16 @@ func (b *browser) page(name, path string) error {
 	if err := b.ears(name); err != nil {
 		return err
 	}
-	// A phone: what is wider scrolls within itself.
-	var wide []string
+	// A phone: what is wider scrolls within itself, and says so.
+	var problems []string
 	err := chromedp.Run(b.ctx, emulation.SetDeviceMetricsOverride(360, 740, 1, true),
-		chromedp.Evaluate(`document.documentElement.scrollWidth > 360
-		? ["the page is " + document.documentElement.scrollWidth + " px wide"] : []`, &wide),
-		shoot(b, name, "phone"), emulation.ClearDeviceMetricsOverride())
+		chromedp.WaitReady("body"), chromedp.Evaluate(narrow, &problems, awaitPromise), shoot(b, name, "phone"),
+		emulation.ClearDeviceMetricsOverride())
 	if err != nil {
 		return err
 	}
-	for _, w := range wide {
-		b.problem("%s: on 360 px %s", name, w)
+	for _, p := range problems {
+		b.problem("%s: on 360 px %s", name, p)
 	}
 	// No script in a foreign text runs, in any element.
 	var ran bool
@@ -170,8 +177,7 @@ func (b *browser) page(name, path string) error {
 		const s = document.createElement("script");
 		s.textContent = "window.ran = true";
 		d.append(s); document.body.append(d); d.remove();
-		return new Promise((done) => setTimeout(() => done(window.ran === true), 100)); })()`, &ran,
-		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+		return new Promise((done) => setTimeout(() => done(window.ran === true), 100)); })()`, &ran, awaitPromise))
 	if err != nil {
 		return err
 	}
@@ -186,14 +192,16 @@ func (b *browser) page(name, path string) error {
 	return nil
 }
 
+func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+
 // keys checks that the tabulator reaches all that can be used, the link over the menu first, and that one sees where it
 // is.
 func (b *browser) keys(name string) error {
 	var all int
 	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click();
 		window.scrollTo(0, 0); document.activeElement.blur();
-		document.querySelectorAll(
-			"a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all)); err != nil {
+		[...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")]
+			.filter((e) => e.checkVisibility()).length`, &all)); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
@@ -264,7 +272,7 @@ func (b *browser) ears(name string) error {
 	return nil
 }
 
-// shoot keeps what is seen.
+// shoot keeps what is seen: the page to the end of its figure, or its first 1100 pixels.
 func shoot(b *browser, name, how string) chromedp.Action {
 	return chromedp.ActionFunc(func(ctx context.Context) error {
 		var png []byte
@@ -273,8 +281,14 @@ func shoot(b *browser, name, how string) chromedp.Action {
 			if err != nil {
 				return err
 			}
+			height := min(size.Height, 1100)
+			if err := chromedp.Evaluate(fmt.Sprintf(
+				`document.querySelector("figure")?.getBoundingClientRect().bottom + scrollY + 16 || %f`, height),
+				&height).Do(ctx); err != nil {
+				return err
+			}
 			png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).
-				WithClip(&page.Viewport{Width: size.Width, Height: min(size.Height, 1100), Scale: 1}).Do(ctx)
+				WithClip(&page.Viewport{Width: size.Width, Height: height, Scale: 1}).Do(ctx)
 			return err
 		}))
 		if err != nil || len(png) == 0 {
@@ -283,6 +297,22 @@ func shoot(b *browser, name, how string) chromedp.Action {
 		return os.WriteFile(filepath.Join(b.out, name+"-"+how+".png"), png, 0o644)
 	})
 }
+
+// narrow finds what does not fit a phone: a page that is wider, a box that scrolls without a hint or that has a hint
+// and does not scroll, and names that are broken into lines. It waits until the page has seen its new width.
+const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => {
+	const out = [], all = (what) => [...document.querySelectorAll(what)].filter((e) => e.checkVisibility());
+	if (document.documentElement.scrollWidth > 360)
+		out.push("the page is " + document.documentElement.scrollWidth + " px wide");
+	for (const s of all(".scroll")) {
+		const hint = getComputedStyle(s, "::before").display === "block";
+		if (hint !== s.scrollWidth > s.clientWidth + 1)
+			out.push(s.getAttribute("aria-label") + ": " + s.scrollWidth + " of " + s.clientWidth + " px, hint: " + hint);
+	}
+	for (const n of all(".name"))
+		if (n.getClientRects().length > 1) out.push("the name " + n.textContent + " has several lines");
+	return out;
+})`
 
 // contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are
 // large.

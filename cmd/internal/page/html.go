@@ -11,6 +11,7 @@ import (
 	"maragu.dev/gomponents/html"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -73,11 +74,47 @@ func (f frame) wrapMain(main g.Node) g.Node {
 	))
 }
 
-func renderTime(t time.Time) g.Node {
+// ageStep is how often an age may change, so that a page that is followed is not sent each second.
+const ageStep = 15 * time.Second
+
+// renderTime renders a time and its age: "14:03:11, 2 min ago". It has the date unless that is today.
+func renderTime(t, now time.Time) g.Node {
 	if t.IsZero() {
 		return g.Text("-")
 	}
-	return html.Time(html.DateTime(t.UTC().Format(time.RFC3339)), g.Text(t.UTC().Format("2006-01-02 15:04:05")))
+	t, now = t.UTC(), now.UTC().Truncate(ageStep)
+	layout := time.TimeOnly
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		layout = time.DateTime
+	}
+	return html.Time(html.DateTime(t.Format(time.RFC3339)), html.Title(t.Format(time.RFC3339Nano)),
+		g.Text(t.Format(layout)+", "+view.FormatAge(t, now)))
+}
+
+// maxName is how many bytes of a name are shown.
+const maxName = 40
+
+// renderName renders a name without line breaks. A long one loses its middle; its title has all of it.
+func renderName(name string) g.Node {
+	short := view.OneLine(name, maxName)
+	return html.Span(html.Class("name"), g.If(short != name, html.Title(name)), g.Text(short))
+}
+
+// renderText renders a sentence. In it, names stay whole where a browser would break them at their marks.
+func renderText(text string) g.Node {
+	var parts g.Group
+	plain := ""
+	for i, word := range strings.Split(text, " ") {
+		if i > 0 {
+			plain += " "
+		}
+		if !strings.ContainsAny(strings.TrimRight(word, ".,:;?"), "-/.:?") {
+			plain += word
+			continue
+		}
+		parts, plain = append(parts, g.Text(plain), renderName(word)), ""
+	}
+	return html.Span(html.Class("text"), parts, g.Text(plain))
 }
 
 // lookOf returns how serious a word is. The word carries the meaning: the colour only repeats it.
@@ -104,11 +141,11 @@ func renderBadge(word string) g.Node {
 }
 
 func nodeLink(name string) g.Node {
-	return html.A(html.Href("/nodes/"+url.PathEscape(name)), g.Text(name))
+	return html.A(html.Href("/nodes/"+url.PathEscape(name)), renderName(name))
 }
 
-func fenceLink(name, text string) g.Node {
-	return html.A(html.Href("/fences/"+url.PathEscape(name)), g.Text(text))
+func fenceLink(name string) g.Node {
+	return html.A(html.Href("/fences/"+url.PathEscape(name)), renderName(name))
 }
 
 // fleetURL returns the address of the nodes that a query selects.
@@ -161,12 +198,16 @@ func renderTable(caption string, heads []string, body []g.Node) g.Node {
 	if len(body) == 0 {
 		return html.P(html.Class("none"), g.Text(caption+": none."))
 	}
-	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", caption), html.TabIndex("0"),
-		html.Table(
-			html.Caption(g.Text(caption)),
-			html.THead(html.Tr(g.Map(heads, func(h string) g.Node { return html.Th(html.Scope("col"), g.Text(h)) }))),
-			html.TBody(g.Group(body)),
-		))
+	return renderScroll(caption, html.Table(
+		html.Caption(g.Text(caption)),
+		html.THead(html.Tr(g.Map(heads, func(h string) g.Node { return html.Th(html.Scope("col"), g.Text(h)) }))),
+		html.TBody(g.Group(body)),
+	))
+}
+
+// renderScroll renders a box that scrolls sideways what is wider than the screen. The script adds a hint then.
+func renderScroll(name string, content g.Node) g.Node {
+	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", name), html.TabIndex("0"), content)
 }
 
 func renderRow(first g.Node, cells ...g.Node) g.Node {
@@ -191,18 +232,19 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	for _, n := range all[from:to] {
 		fence := g.Text("-")
 		if n.Fence != "" {
-			fence = fenceLink(n.Fence, n.Fence)
+			fence = fenceLink(n.Fence)
 		}
 		body = append(body, renderRow(
-			nodeLink(n.Name), renderBadge(n.State.DisplayName()), renderTime(n.Since), renderPower(n),
-			renderDevices(n.Config), renderBadge(string(n.Fenceable)), renderBadge(n.Protection), g.Text(n.Config.Mode),
-			fence, g.Text(n.Next),
+			nodeLink(n.Name), renderState(n, f.At),
+			g.Group{renderPower(n, f.At), renderDetail(renderDevices(n.Config))}, renderBadge(string(n.Fenceable)),
+			renderBadge(n.Protection), g.Text(n.Config.Mode), fence,
+			g.If(n.Next != "", renderText(n.Next)),
 		))
 	}
 	return g.Group{
 		html.P(
-			html.Class("sum"), html.Strong(g.Text(strconv.Itoa(len(f.Nodes)))),
-			g.Textf(" nodes, %d fences under way.", open),
+			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
+			g.Text(", "+decide.FormatCount(open, "fence")+" under way."),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
@@ -222,7 +264,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		)),
 		renderTable(
 			"Nodes",
-			[]string{"Node", "State", "Since", "Power", "Devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"},
+			[]string{"Node", "State", "Power and devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"},
 			body,
 		),
 		nav,
@@ -247,9 +289,20 @@ func renderChoice(label, name, value string, all []string) g.Node {
 
 func renderDevices(l view.NodeConfig) g.Node {
 	if len(l.Devices) == 0 {
-		return html.Span(html.Class("none"), g.Text("none"))
+		return html.Span(html.Class("none"), g.Text("no device"))
 	}
-	return html.Ul(html.Class("plain"), g.Map(l.Devices, func(d string) g.Node { return html.Li(g.Text(d)) }))
+	return html.Ul(html.Class("plain"), g.Map(l.Devices, func(d string) g.Node { return html.Li(renderName(d)) }))
+}
+
+// renderDetail renders what is less important, on a line of its own.
+func renderDetail(parts ...g.Node) g.Node { return html.Span(html.Class("detail"), g.Group(parts)) }
+
+// renderBanners renders what must be known before anything else.
+func renderBanners(f *view.Fleet) g.Node {
+	return g.Map(f.Banners, func(b view.Banner) g.Node {
+		return html.P(html.Class("note banner"), html.Strong(g.Text(b.Title+": ")),
+			renderText(b.Text))
+	})
 }
 
 func renderMissing(f *view.Fleet) g.Node {
@@ -260,14 +313,14 @@ func renderMissing(f *view.Fleet) g.Node {
 // fencesPage renders all fences that are kept.
 func fencesPage(f *view.Fleet, page int) g.Node {
 	from, to, nav := splitPages(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
-	return g.Group{renderMissing(f), renderFences("Fences", f.Fences[from:to]), nav}
+	return g.Group{renderMissing(f), renderFences("Fences", f.Fences[from:to], f.At), nav}
 }
 
-func renderFences(caption string, list []view.Fence) g.Node {
+func renderFences(caption string, list []view.Fence, now time.Time) g.Node {
 	var body []g.Node
 	for _, v := range list {
 		body = append(body, renderRow(
-			fenceLink(v.Name, v.Name), nodeLink(v.Node), renderTime(v.Started), renderOutcome(v), g.Text(v.Duration),
+			fenceLink(v.Name), nodeLink(v.Node), renderTime(v.Started, now), renderOutcome(v), g.Text(v.Duration),
 			g.Text(strconv.Itoa(int(v.Pods.Ended))), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)))
 	}
@@ -297,25 +350,30 @@ func renderOutcome(v view.Fence) g.Node {
 func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	why := g.Text("")
 	if n.Why != "" {
-		why = html.Span(html.Class("detail"), g.Text(n.Why))
+		why = renderDetail(renderText(n.Why))
 	}
 	if n.Config.NoDeviceReason != "" {
-		why = html.Span(html.Class("detail"), g.Text(n.Config.NoDeviceReason))
+		why = renderDetail(renderText(n.Config.NoDeviceReason))
 	}
 	all := f.FencesOf(n.Name)
 	shown := html.P(html.Class("none"), g.Text("No fence of this node is known."))
 	if len(all) > 0 {
-		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name, all[0].Name)), renderFence(f, all[0])}
+		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name)), renderFence(f, all[0])}
 	}
 	var body []g.Node
 	for _, e := range f.EventsOf(n.Name) {
-		body = append(body, renderRow(renderTime(e.At), g.Text(e.Who), g.Text(string(e.Sign)), g.Text(e.What)))
+		body = append(body, renderRow(
+			renderTime(e.At, f.At), g.Text(e.Who), g.Text(string(e.Sign)), renderText(e.What),
+		))
 	}
 	return g.Group{
 		html.Dl(html.Class("facts"),
-			renderFact("State", renderBadge(n.State.DisplayName()), g.Text(" since "), renderTime(n.Since)),
-			g.If(n.Next != "", renderFact("Next", g.Text(n.Next))),
-			renderFact("Machine's power, as last seen", renderPower(n)),
+			renderFact("State", renderState(n, f.At)),
+			g.If(n.Next != "", renderFact("Next", renderText(n.Next))),
+			renderFact(
+				"Machine's power, as last seen", renderPower(n, f.At),
+				g.If(n.PowerBy != "", renderDetail(g.Text("by "), renderText(n.PowerBy))),
+			),
 			renderFact("Devices", renderDevices(n.Config)),
 			renderFact("Could be fenced", renderBadge(string(n.Fenceable)), why),
 			renderFact("Hook", renderBadge(n.Protection)),
@@ -323,7 +381,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 		),
 		renderMissing(f),
 		shown,
-		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)])),
+		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)], f.At)),
 		renderTable(
 			"Events of this node, as their senders report them", []string{"When", "Who", "What", "Text"},
 			body[:min(len(body), maxRows)],
@@ -331,15 +389,22 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	}
 }
 
-// renderPower renders the last seen power state of a node's machine. It is no proof: a proof is at most five seconds
-// old.
-func renderPower(n view.NodeRow) g.Node {
+// renderState renders a node's state, and since when it is in it, if that is known.
+func renderState(n view.NodeRow, now time.Time) g.Node {
+	badge := renderBadge(n.State.DisplayName())
+	if n.Since.IsZero() {
+		return badge
+	}
+	return g.Group{badge, renderDetail(html.Span(html.Class("name"), g.Text("since "), renderTime(n.Since, now)))}
+}
+
+// renderPower renders the last seen power state of a node's machine, and when it was seen. It is no proof: a proof is
+// at most five seconds old.
+func renderPower(n view.NodeRow, now time.Time) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
-	return g.Group{g.Text(n.Power + " "), html.Span(
-		html.Class("detail"), renderTime(n.PowerAt), g.If(n.PowerBy != "", g.Text(" "+n.PowerBy)),
-	)}
+	return html.Span(html.Class("name"), g.Text(n.Power+", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now)))
 }
 
 func renderFact(name string, value ...g.Node) g.Node {
@@ -349,16 +414,19 @@ func renderFact(name string, value ...g.Node) g.Node {
 // renderFence renders one fence: its outcome, the picture, and the same in words.
 func renderFence(f *view.Fleet, v view.Fence) g.Node {
 	moments := f.MomentsOf(v)
-	var told, spans []g.Node
+	var rows, spans []g.Node
 	for _, m := range moments {
-		told = append(told, renderRow(
-			g.Group{renderTime(m.At), html.Span(html.Class("detail"), g.Text(formatOffset(v, m)))}, g.Text(m.Who),
-			g.Text(string(m.Sign)), g.Text(m.What),
+		rows = append(rows, renderRow(
+			html.Time(
+				html.DateTime(m.At.UTC().Format(time.RFC3339Nano)), g.Text(m.At.UTC().Format(time.TimeOnly)+" "),
+				html.Span(html.Class("after"), g.Text(formatOffset(m.At.Sub(v.Started)))),
+			),
+			renderName(m.Who), g.Text(string(m.Sign)), renderText(m.What),
 		))
 	}
 	for _, s := range v.Spans {
 		spans = append(spans, renderRow(
-			g.Text(s.Phase), renderTime(s.From), g.Textf("%.1fs", s.To.Sub(s.From).Seconds()),
+			g.Text(s.Phase), renderTime(s.From, f.At), g.Text(view.FormatSpan(s.To.Sub(s.From))),
 		))
 	}
 	return g.Group{
@@ -368,34 +436,33 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 					joinTexts(v.Newer)+".",
 			))),
 		g.If(v.NeedsPerson != "", html.P(
-			html.Class("note"), html.Strong(g.Text("A person should look: ")), g.Text(v.NeedsPerson),
+			html.Class("note"), html.Strong(g.Text("A person should look: ")), renderText(v.NeedsPerson),
 		)),
 		html.Dl(html.Class("facts"),
 			renderFact("Node", nodeLink(v.Node)),
 			renderFact(
-				"Outcome", renderOutcome(v), g.If(v.Outcome != "", html.Span(html.Class("detail"), g.Text(v.Outcome))),
+				"Outcome", renderOutcome(v), g.If(v.Outcome != "", renderDetail(renderText(v.Outcome))),
 			),
-			renderFact("Began", renderTime(v.Started), g.Text(" by "+v.By)),
+			renderFact("Began", renderTime(v.Started, f.At), renderDetail(g.Text("by "), renderName(v.By))),
 			renderFact("Took", g.Text(v.Duration)),
-			renderFact("Proof", g.Text(v.Proven)),
+			renderFact("Proof", renderText(v.Proven)),
 		),
-		html.Figure(html.Div(
-			html.Class("scroll"), html.Role("region"), html.Aria("label", "Picture, which may be scrolled"),
-			html.TabIndex("0"), renderPicture(v, moments, f.At),
-		),
+		html.Figure(
+			renderScroll("Picture of the fence", renderPicture(v, moments, f.At)),
 			html.FigCaption(
 				g.Text(
-					"Who reported what, and when. The rows are in order, but only the bar above is to scale. "+
-						"The table below has the same content.",
+					"Above, phases and steps to scale. Below, who reported what, in order of time. A square is an "+
+						"Off, a circle an On, a ? no clear answer; a triangle is a warning, a dot another Event; a "+
+						"diamond is a phase, a bar a step. The tables after the picture have the same content.",
 				),
 			)),
-		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, told),
+		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),
 		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
 		renderNames(fmt.Sprintf(
 			"Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v),
 		), v.PodNames()),
 		renderNames(fmt.Sprintf(
-			"Volumes: %d were attached, %d of them are detached", v.Volumes.Attached, v.Volumes.Detached,
+			"Volumes: %d attached, %d of them detached by now", v.Volumes.Attached, v.Volumes.Detached,
 		), v.Volumes.Names),
 		g.If(len(v.Volumes.Left) > 0, renderNames("Still attached", v.Volumes.Left)),
 	}
@@ -408,10 +475,8 @@ func shadowText(v view.Fence) string {
 	return fmt.Sprintf(", %d would have been", v.Pods.Would)
 }
 
-// formatOffset returns how long after the fence's start a moment was.
-func formatOffset(v view.Fence, m view.Moment) string {
-	return fmt.Sprintf("%+.1fs", m.At.Sub(v.Started).Seconds())
-}
+// formatOffset formats a time since the fence's start.
+func formatOffset(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
 
 func joinTexts(words []string) string {
 	out := ""
@@ -428,9 +493,8 @@ func renderNames(caption string, list []string) g.Node {
 	if len(list) == 0 {
 		return html.P(g.Text(caption + "."))
 	}
-	return html.Details(
-		html.Summary(g.Text(caption)), html.Ul(g.Map(list, func(n string) g.Node { return html.Li(g.Text(n)) })),
-	)
+	return html.Details(html.Summary(g.Text(caption)), renderScroll(caption,
+		html.Ul(html.Class("name"), g.Map(list, func(n string) g.Node { return html.Li(g.Text(n)) }))))
 }
 
 // devicesPage renders the devices' health, as the drills found it.
@@ -453,7 +517,7 @@ func devicesPage(f *view.Fleet) g.Node {
 			}
 			cells = append(cells, cell)
 		}
-		body = append(body, renderRow(g.Text(name), cells...))
+		body = append(body, renderRow(renderName(name), cells...))
 	}
 	for _, n := range f.Nodes {
 		if n.Fenceable == view.CanBeFenced && !n.Partly || n.Fenceable == view.NotAsked || len(broken) == maxRows {
@@ -464,7 +528,7 @@ func devicesPage(f *view.Fleet) g.Node {
 			why = n.Config.NoDeviceReason
 		}
 		broken = append(broken, renderRow(
-			nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), g.Text(why),
+			nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), renderText(why),
 		))
 	}
 	return g.Group{
@@ -486,7 +550,7 @@ var protectionMeanings = map[string]string{
 	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
 	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
 	taint.ProtectionNone:       "there is no hook: a machine that boots in the middle of its fence runs its old pods",
-	view.ProtectionNeverTold:   "the node never told of a hook: probably there is none",
+	view.ProtectionNeverTold:   "the node never reported a hook: probably there is none",
 }
 
 // hookPage renders which nodes hold their pods when they come back.
@@ -502,8 +566,8 @@ func hookPage(f *view.Fleet) g.Node {
 	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
 	return g.Group{
 		html.P(
-			html.Class("sum"), html.Strong(g.Textf("%d of %d", covered, len(f.Nodes))),
-			g.Text(" nodes have the hook, which holds the pods of a node that comes back."),
+			html.Class("sum"), g.Text("The hook, which holds the pods of a node that comes back, is on "),
+			html.Strong(g.Textf("%d of %s", covered, decide.FormatCount(len(f.Nodes), "node"))), g.Text("."),
 		),
 		renderTable("Nodes by the protection of their hook", []string{"Hook", "Nodes", "Meaning"}, body),
 	}

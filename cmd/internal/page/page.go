@@ -1,7 +1,8 @@
 // Package page is the status page: it shows people over HTTP what the controller knows about the fleet. It only reads.
-// What it shows comes from the informers' caches. It asks the API server only for the user of a token, and whether that
-// user may see the page (TokenReview, SubjectAccessReview). It runs in its own goroutines, and no fence waits for it. A
-// failure is logged and retried.
+// What it shows comes from the informers' caches, and from a look at the leader's Lease and the pause every few
+// seconds. For a request it asks the API server only for the user of a token, and whether that user may see the page
+// (TokenReview, SubjectAccessReview). It runs in its own goroutines, and no fence waits for it. A failure is logged and
+// retried.
 //
 // A user presents a token in the header Authorization or in the form. The form sets a cookie that only this process
 // accepts. Package view makes the content of each page; this package renders it as HTML and escapes all texts.
@@ -397,7 +398,7 @@ func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 			return
 		}
 		around.title, around.live = title, true
-		s.writePage(w, http.StatusOK, around, main)
+		s.writePage(w, http.StatusOK, around, g.Group{renderBanners(f), main})
 	})
 }
 
@@ -434,7 +435,7 @@ func (s *server) streamPage(w http.ResponseWriter, r *http.Request, v pageFunc) 
 				return
 			}
 			var b strings.Builder
-			_ = main.Render(&b) // into memory
+			_ = g.Group{renderBanners(f), main}.Render(&b) // into memory
 			switch now := b.String(); {
 			case now != before:
 				before, spoke = now, s.Now()

@@ -17,18 +17,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/html"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	g "maragu.dev/gomponents"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-var update = flag.Bool("update", false, "write the pages of testdata anew")
+var update = flag.Bool("update", false, "write the pages of testdata and the pictures of docs/img")
 
 var (
 	now     = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -81,6 +83,17 @@ func snapshot() view.Snapshot {
 			{At: micro(time.Hour - 3*time.Second), From: "racks/n1", State: "Off", Raw: "Off"},
 			{At: micro(time.Hour - 3500*time.Millisecond), From: "strips/3", State: "Off", Raw: hostile},
 		},
+		Steps: []api.Step{
+			{Step: api.StepAskDevices, Began: micro(time.Hour + time.Second), Ended: micro(time.Hour - 4*time.Second),
+				Times: 3},
+			{Step: api.StepPowerOff, Began: micro(time.Hour), Ended: micro(time.Hour - 300*time.Millisecond)},
+			{Step: api.StepSetMark, Began: micro(time.Hour - 3*time.Second),
+				Ended: micro(time.Hour - 3020*time.Millisecond)},
+			{Step: api.StepEndPods, Began: micro(time.Hour - 4*time.Second), Ended: micro(time.Hour - 5*time.Second),
+				Objects: 3, Error: hostile},
+			{Step: hostile, Began: micro(time.Hour - 5*time.Second), Ended: micro(time.Hour - 6*time.Second)},
+			{Step: api.StepRemoveMark, Began: end, Ended: micro(time.Hour - 8300*time.Millisecond)},
+		},
 		Pods: api.Pods{Ended: 3,
 			Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"}, {Namespace: "shop", Name: "db-1", UID: "b"},
 				{Namespace: "shop", Name: hostile, UID: "c"}}},
@@ -123,7 +136,8 @@ func snapshot() view.Snapshot {
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
 				Text: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
-			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Text: hostile},
+			{At: now.Add(-time.Hour + 4*time.Second), From: "forcefence", Reason: "EndingPods", Text: "Ending 3 pods."},
+			{At: now.Add(-time.Hour + 5*time.Second), From: "forcefence", Reason: "NoHookOnNode", Text: hostile},
 			{At: now.Add(-2 * time.Minute), From: "kubelet", Reason: "Rebooted", Text: "long after"},
 		}},
 	}
@@ -542,6 +556,197 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each page begins with what concerns the whole cluster.
+func TestBanners(t *testing.T) {
+	cluster := view.Cluster{}
+	srv, _ := testServer(t, func(o *Options) {
+		o.Fleet = func() (*view.Fleet, error) {
+			s := snapshot()
+			s.Cluster = cluster
+			return view.FleetOf(s), nil
+		}
+	})
+	lease := view.Leader{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute))}
+	leads := lease
+	leads.Leads, leads.ConfigRejected = true, "config.yaml:3: mode: missing"
+	for _, tc := range []struct {
+		name    string
+		cluster view.Cluster
+		want    []string
+	}{
+		{"nothing was read", view.Cluster{}, nil},
+		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, []string{"No controller leads: "}},
+		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}}, []string{"Configuration rejected: "}},
+		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, []string{"Fencing is paused for all nodes: "}},
+	} {
+		cluster = tc.cluster
+		for _, path := range []string{"/", "/fences", "/devices", "/hook", "/nodes/n4", "/fences/n1.f-0123456789ab"} {
+			got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
+			check(t, got.body)
+			_, main, _ := strings.Cut(got.body, `<div id="live">`)
+			var banners []string
+			for strings.HasPrefix(main, `<p class="note banner"><strong>`) {
+				title, rest, _ := strings.Cut(strings.TrimPrefix(main, `<p class="note banner"><strong>`), "</strong>")
+				banners = append(banners, title)
+				_, main, _ = strings.Cut(rest, "</p>")
+			}
+			if !slices.Equal(banners, tc.want) {
+				t.Errorf("%s, %s: got banners %q, want %q", tc.name, path, banners, tc.want)
+			}
+		}
+	}
+}
+
+// What concerns the whole cluster is read again and again; while it cannot be read, the page claims nothing.
+func TestClusterIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		s := NewSource(SourceOptions{Log: slog.New(slog.DiscardHandler),
+			Cluster: func(context.Context) (view.Cluster, error) {
+				if reads++; reads == 3 {
+					return view.Cluster{Paused: "half of an answer"}, errors.New("no route to host")
+				}
+				return view.Cluster{Paused: fmt.Sprint(reads)}, nil
+			}})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.readCluster(ctx) }()
+		for _, want := range []string{"1", "2", "", "4"} {
+			synctest.Wait()
+			s.mu.Lock()
+			got := s.cluster.Paused
+			s.mu.Unlock()
+			if got != want {
+				t.Errorf("after %d reads: got %q, want %q", reads, got, want)
+			}
+			time.Sleep(clusterInterval) // the bubble's
+		}
+		stop()
+		<-ended
+	})
+}
+
+// The chart's lines are at full seconds, or at full parts of one, and there are few of them.
+func TestTicks(t *testing.T) {
+	for _, tc := range []struct {
+		before, lasted time.Duration
+		want           []string
+	}{
+		{0, 700 * time.Millisecond, []string{"0s", "100ms", "200ms", "300ms", "400ms", "500ms", "600ms", "700ms"}},
+		{100 * time.Millisecond, 5100 * time.Millisecond, []string{"0s", "1s", "2s", "3s", "4s", "5s"}},
+		{0, 16 * time.Minute, []string{"0s", "3m20s", "6m40s", "10m0s", "13m20s"}},
+		{0, time.Microsecond, []string{"0s", "1µs"}},
+	} {
+		var got []string
+		for _, at := range (timeScale{start: now, from: now.Add(-tc.before), to: now.Add(tc.lasted)}).ticks() {
+			got = append(got, at.String())
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", tc.lasted, got, tc.want)
+		}
+	}
+}
+
+// Phases and steps are drawn where their times are, and nothing is outside of the chart.
+func TestTimeScale(t *testing.T) {
+	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }
+	v := view.Fence{Started: now, Finished: now.Add(8 * time.Second), Steps: []api.Step{
+		{Step: api.StepAskDevices, Began: at(-time.Second), Ended: at(time.Second)},
+		{Step: api.StepRemoveMark, Began: at(8 * time.Second), Ended: at(9 * time.Second)},
+	}}
+	scale, ok := newTimeScale(v, now.Add(time.Hour))
+	if !ok {
+		t.Fatal("no time passed")
+	}
+	for d, want := range map[time.Duration]int{
+		-time.Second: chartFrom, 0: chartFrom + chartWidth/10, 4 * time.Second: chartFrom + chartWidth/2,
+		9 * time.Second: chartTo, -time.Hour: chartFrom, time.Hour: chartTo,
+	} {
+		if got := scale.x(now.Add(d)); got != want {
+			t.Errorf("%s: got %d, want %d", d, got, want)
+		}
+	}
+	v.Finished, v.Steps = time.Time{}, nil
+	if scale, ok = newTimeScale(v, now.Add(time.Minute)); !ok || scale.x(now.Add(time.Minute)) != chartTo {
+		t.Errorf("an open fence: got %t, %+v, want one that ends now", ok, scale)
+	}
+	if _, ok = newTimeScale(v, now); ok {
+		t.Error("a fence that begins now: got a scale")
+	}
+}
+
+// A device's lane has its provider's name, unless two devices of one provider have answered.
+func TestLanes(t *testing.T) {
+	moments := func(from ...string) (out []view.Moment) {
+		for _, who := range from {
+			out = append(out, view.Moment{Who: who})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		moments []view.Moment
+		want    []string
+	}{
+		{nil, nil},
+		{moments(view.LaneForcefence, "racks/https://10.0.0.1:443", view.LaneCluster), []string{"racks"}},
+		{moments("racks", "strips/1", "strips/2", "racks"), []string{"racks", "strips/1", "strips/2"}},
+		{moments("a/1", "b/1", "c/1", "d/1", "e/1", "e/2"), []string{"a", "b", "c", "d"}},
+	} {
+		lane, got := assignLanes(tc.moments)
+		if want := append([]string{view.LaneCluster, view.LaneForcefence}, tc.want...); !slices.Equal(got, want) {
+			t.Errorf("got lanes %q, want %q", got, want)
+		}
+		for _, m := range tc.moments {
+			if lane[m.Who] >= len(got) {
+				t.Errorf("%s: got lane %d of %d", m.Who, lane[m.Who], len(got))
+			}
+		}
+	}
+}
+
+// A time has its date unless that is today, and an age that changes every 15 seconds at most.
+func TestTime(t *testing.T) {
+	for _, tc := range []struct {
+		at, now time.Time
+		want    string
+	}{
+		{time.Time{}, now, "-"},
+		{now.Add(-130 * time.Second), now, "11:57:50, 2 min ago"},
+		{now.Add(-20 * time.Hour), now, "2026-05-03 16:00:00, 20 h ago"},
+		{now.Add(-time.Minute), now.Add(14 * time.Second), "11:59:00, 1 min ago"},
+		{now.Add(-50 * time.Second), now.Add(14 * time.Second), "11:59:10, <1 min ago"},
+	} {
+		doc, err := html.Parse(strings.NewReader(render(renderTime(tc.at, tc.now))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := textOf(doc); got != tc.want {
+			t.Errorf("%s at %s: got %q, want %q", tc.at, tc.now, got, tc.want)
+		}
+	}
+}
+
+// A name is never broken into lines: not alone, and not in a sentence. A long one keeps its start and its end.
+func TestNames(t *testing.T) {
+	const long = "racks/https://bmc-of-a-machine-with-a-long-name.example.net:8443"
+	for text, want := range map[string]string{
+		"Look at its machine.": `<span class="text">Look at its machine.</span>`,
+		"racks/n4 says (Off).": `<span class="text"><span class="name">racks/n4</span> says (Off).</span>`,
+		long: `<span class="text"><span class="name" title="` + long +
+			`">racks/https://bmc-…me.example.net:8443</span></span>`,
+	} {
+		if got := render(renderText(text)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func render(n g.Node) string {
+	var b strings.Builder
+	_ = n.Render(&b) // into memory
+	return b.String()
 }
 
 // check holds what must be true of each page: nothing of a foreign text became an element, nothing runs, and all can be

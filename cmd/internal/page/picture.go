@@ -3,99 +3,247 @@ package page
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// The picture's measures, in its own units.
+// The picture's measures, in its own units. A unit is a pixel at least.
 const (
-	pictureWidth = 860
+	pictureWidth = 960
+	margin       = 10
 	lineHeight   = 26
-	firstLane    = 110
-	laneWidth    = 84
-	barWidth     = pictureWidth - 20
-	mostDevices  = 4 // lanes; the others share the last
+	charWidth    = 7 // of an average letter
+
+	// The chart: names, bars to scale, and their times.
+	chartFrom  = 150
+	chartWidth = 590
+	chartTo    = chartFrom + chartWidth
+	phaseRow   = 26
+	stepRow    = 20
+
+	// The rows: times, lanes, texts.
+	firstLane   = 110
+	laneWidth   = 96
+	mostDevices = 4 // lanes; the others share the last
 )
 
-// renderPicture draws a fence: its phases as a bar to scale, one row for each moment, and the results for pods and
-// volumes. A row shows a moment's source and text.
+// renderPicture draws a fence: its phases and steps as bars to scale, one row for each moment, and the results for pods
+// and volumes. A row shows a moment's source and text.
 func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
-	lanes := []string{view.LaneCluster, view.LaneForcefence}
-	lane := map[string]int{view.LaneCluster: 0, view.LaneForcefence: 1}
-	for _, m := range moments {
-		if _, known := lane[m.Who]; known {
-			continue
-		}
-		if len(lanes) == 2+mostDevices {
-			lane[m.Who] = len(lanes) - 1
-			continue
-		}
-		lane[m.Who] = len(lanes)
-		lanes = append(lanes, fmt.Sprintf("device %d", len(lanes)-1))
-	}
-	x := func(i int) int { return firstLane + i*laneWidth }
-	words := x(len(lanes)) - laneWidth/2
-	var parts []g.Node
-	y := 10
-	parts = append(parts, renderPhases(v, y, now))
-	y += 64
-
-	head := y
-	for i, name := range lanes {
-		parts = append(parts, svgText(x(i), y, "lane", "middle", name))
-	}
-	y += 12
-	foot := y + len(moments)*lineHeight
-	for i := range lanes {
-		parts = append(parts, svgLine(x(i), head+8, x(i), foot, "life"))
-	}
-	for _, m := range moments {
-		y += lineHeight
-		at, middle := x(lane[m.Who]), y-lineHeight/3
-		parts = append(parts, svgText(10, y-4, "when", "start", formatOffset(v, m)))
-		if i := lane[m.Who]; i > 1 { // a device's answer goes to forcefence
-			parts = append(parts, svgLine(at-9, middle, x(1)+9, middle, "answer"),
-				svgElement("path", "d", fmt.Sprintf("M%d %d l8 -4 v8 z", x(1)+7, middle), "class", "head"))
-		}
-		what := m.What
-		if lane[m.Who] > 1 {
-			what = m.Who + " said " + m.What
-		}
-		parts = append(parts, renderMoment(m.Sign, at, middle),
-			svgText(words, y-4, "what", "start", view.OneLine(what, (pictureWidth-words)/7)))
-	}
-	y = foot + 34
+	chart, y := renderChart(v, now)
+	rows, y := renderRows(v, moments, y+20)
+	y += 34
 	pods := v.Pods.Ended + v.Pods.Spared
+	podsText := fmt.Sprintf("%d ended, %d spared, %d left behind", v.Pods.Ended, v.Pods.Spared, v.Pods.Left)
 	if v.Shadow {
 		pods = v.Pods.Would
+		podsText = fmt.Sprintf("none; %d would have been ended", v.Pods.Would)
 	}
-	told := fmt.Sprintf("%d ended, %d spared, %d left behind", v.Pods.Ended, v.Pods.Spared, v.Pods.Left)
-	if v.Shadow {
-		told = fmt.Sprintf("none; %d would have been ended", v.Pods.Would)
-	}
-	parts = append(parts, renderShare("pods", told, v.Pods.Ended, pods, y),
-		renderShare(
-			"volumes", fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached), v.Volumes.Detached,
-			v.Volumes.Attached, y+30,
-		))
-	y += 48
-
+	volumesText := fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached)
 	title := fmt.Sprintf("Fence of node %s: %s", v.Node, v.Phase)
 	if !v.Open {
 		title = fmt.Sprintf("Fence of node %s: %s after %s", v.Node, v.Result, v.Duration)
 	}
-	description := fmt.Sprintf("%d moments. Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say "+
-		"the same in words.",
-		len(moments), v.Pods.Ended, pods, v.Volumes.Detached, v.Volumes.Attached)
-	return html.SVG(append([]g.Node{
-		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y)), html.Role("img"),
+	description := decide.FormatCount(len(moments), "moment") + fmt.Sprintf(
+		". Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say the same in words.",
+		v.Pods.Ended, pods, v.Volumes.Detached, v.Volumes.Attached)
+	return html.SVG(
+		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y+48)), html.Role("img"),
 		html.Aria("labelledby", "picture-title picture-text"), html.Class("picture"),
 		svgElement("title", "id", "picture-title", title), svgElement("desc", "id", "picture-text", description),
-	}, parts...)...)
+		chart, rows,
+		renderShare("pods", podsText, v.Pods.Ended, pods, y),
+		renderShare("volumes", volumesText, v.Volumes.Detached, v.Volumes.Attached, y+30),
+	)
+}
+
+// timeScale maps times to the chart. Times outside of it are drawn at its edges.
+type timeScale struct {
+	start    time.Time // of the fence: 0 s
+	from, to time.Time
+}
+
+// newTimeScale covers the fence and all of its steps: devices are asked before it begins, and the mark is removed after
+// its end. ok is false if no time passed.
+func newTimeScale(v view.Fence, now time.Time) (s timeScale, ok bool) {
+	s = timeScale{start: v.Started, from: v.Started, to: v.Finished}
+	if s.to.IsZero() {
+		s.to = now
+	}
+	for _, p := range v.Steps {
+		if p.Began.Time.Before(s.from) {
+			s.from = p.Began.Time
+		}
+		if p.Ended.After(s.to) {
+			s.to = p.Ended.Time
+		}
+	}
+	return s, s.to.After(s.from)
+}
+
+func (s timeScale) x(t time.Time) int {
+	part := float64(t.Sub(s.from)) / float64(s.to.Sub(s.from))
+	return chartFrom + int(min(max(part, 0), 1)*chartWidth)
+}
+
+// ticks returns the times at which the chart has a line: full multiples of 1, 2 or 5 times a power of ten seconds, from
+// the fence's start.
+func (s timeScale) ticks() (out []time.Duration) {
+	const most = 8
+	step := time.Microsecond
+	for grow := 0; s.to.Sub(s.from) > most*step; grow++ {
+		step = step * []time.Duration{2, 5, 2}[grow%3] / []time.Duration{1, 2, 1}[grow%3]
+	}
+	for at := time.Duration(0); !s.start.Add(at).After(s.to); at += step {
+		out = append(out, at)
+	}
+	return out
+}
+
+// renderChart draws phases and steps to scale, with a legend of the phases' colours. It returns the height that it
+// used.
+func renderChart(v view.Fence, now time.Time) (g.Node, int) {
+	const top = 34
+	scale, ok := newTimeScale(v, now)
+	if !ok || len(v.Spans)+len(v.Steps) == 0 {
+		return svgText(margin, 24, "when", "start", "No phase took any time."), 34
+	}
+	bottom := top + phaseRow + 6 + len(v.Steps)*stepRow
+	var parts g.Group
+	for _, at := range scale.ticks() {
+		x := scale.x(scale.start.Add(at))
+		parts = append(
+			parts, svgLine(x, top, x, bottom+4, "grid"),
+			svgText(x, bottom+18, "when", "middle", strconv.FormatFloat(at.Seconds(), 'f', -1, 64)+" s"),
+		)
+	}
+	parts = append(parts, svgText(margin, 20, "lane", "start", "phases"), renderLegend(v.Spans))
+	for _, s := range v.Spans {
+		from := scale.x(s.From)
+		wide := max(scale.x(s.To)-from, 3)
+		parts = append(parts, svgRect(from, top, wide, phaseRow, "span "+phaseClass(s.Phase)))
+		if 8*len(s.Phase) < wide-6 {
+			parts = append(parts, svgText(from+6, top+18, "phase", "start", s.Phase))
+		}
+	}
+	y := top + phaseRow + 6
+	for _, s := range v.Steps {
+		parts = append(parts, renderStep(s, scale, y))
+		y += stepRow
+	}
+	return parts, bottom + 24
+}
+
+// renderLegend names the phases' colours, and how long each phase lasted.
+func renderLegend(spans []view.Span) g.Node {
+	lasted, order := map[string]time.Duration{}, []string{}
+	for _, s := range spans {
+		if _, known := lasted[s.Phase]; !known {
+			order = append(order, s.Phase)
+		}
+		lasted[s.Phase] += s.To.Sub(s.From)
+	}
+	var parts g.Group
+	x := chartFrom
+	for _, phase := range order {
+		text := phase + " " + view.FormatSpan(lasted[phase])
+		parts = append(parts, svgRect(x, 9, 12, 12, "span "+phaseClass(phase)),
+			svgText(x+18, 20, "what", "start", text))
+		x += 18 + charWidth*len(text) + 24
+	}
+	return parts
+}
+
+// phaseClass returns the class that has a phase's colour.
+func phaseClass(phase string) string {
+	switch taint.Phase(phase) {
+	case taint.PhasePoweringOff, taint.PhaseArmed, taint.PhaseEvicting:
+		return "in-" + phase
+	default: // of a newer version
+		return "in-another"
+	}
+}
+
+// renderStep draws a step from when it began to when it ended. One that was done several times is hollow, because it
+// did not last all of that time.
+func renderStep(s api.Step, scale timeScale, y int) g.Node {
+	began, lasted := formatOffset(s.Began.Sub(scale.start)), view.FormatSpan(s.Ended.Sub(s.Began.Time))
+	class, text := "step", began+" for "+lasted
+	if s.Times > 1 {
+		class, text = "step often", fmt.Sprintf("%s, %d times in %s", began, s.Times, lasted)
+	}
+	from := scale.x(s.Began.Time)
+	return g.Group{
+		svgText(margin, y+14, "what", "start", view.OneLine(s.Step, (chartFrom-margin)/charWidth)),
+		svgRect(from, y+4, max(scale.x(s.Ended.Time)-from, 3), stepRow-8, class),
+		svgText(chartTo+12, y+14, "when", "start", text),
+	}
+}
+
+// renderRows draws one row for each moment, in order of time, below y. It returns the height that it ends at.
+func renderRows(v view.Fence, moments []view.Moment, y int) (g.Node, int) {
+	lane, names := assignLanes(moments)
+	x := func(i int) int { return firstLane + i*laneWidth }
+	words := x(len(names)) - laneWidth/3
+	var parts g.Group
+	for i, name := range names {
+		parts = append(parts, renderCut("lane", x(i), y, "middle", name, laneWidth-6),
+			svgLine(x(i), y+8, x(i), y+12+len(moments)*lineHeight, "life"))
+	}
+	y += 12
+	for _, m := range moments {
+		y += lineHeight
+		at, middle := x(lane[m.Who]), y-lineHeight/3
+		parts = append(parts, svgText(margin, y-4, "when", "start", formatOffset(m.At.Sub(v.Started))))
+		what := m.What
+		if lane[m.Who] > 1 { // a device's answer goes to forcefence
+			what = m.Who + " said " + m.What
+			parts = append(parts, svgLine(at-9, middle, x(1)+9, middle, "answer"),
+				svgElement("path", "d", fmt.Sprintf("M%d %d l8 -4 v8 z", x(1)+7, middle), "class", "head"))
+		}
+		parts = append(parts, renderMoment(m, at, middle),
+			renderCut("what", words, y-4, "start", what, pictureWidth-margin-words))
+	}
+	return parts, y
+}
+
+// assignLanes returns the lane of each source of the moments, and the lanes' names. A device's lane has its provider's
+// name, or its own if another device of the provider has a lane.
+func assignLanes(moments []view.Moment) (lane map[string]int, names []string) {
+	names = []string{view.LaneCluster, view.LaneForcefence}
+	lane = map[string]int{view.LaneCluster: 0, view.LaneForcefence: 1}
+	devices := map[string]int{} // of each provider
+	for _, m := range moments {
+		if _, known := lane[m.Who]; known {
+			continue
+		}
+		if len(names) == 2+mostDevices {
+			lane[m.Who] = len(names) - 1
+			continue
+		}
+		lane[m.Who] = len(names)
+		names = append(names, m.Who)
+		devices[providerOf(m.Who)]++
+	}
+	for i, name := range names {
+		if provider := providerOf(name); i > 1 && devices[provider] == 1 {
+			names[i] = provider
+		}
+	}
+	return lane, names
+}
+
+func providerOf(device string) string {
+	provider, _, _ := strings.Cut(device, "/")
+	return provider
 }
 
 // svgElement returns an element of SVG. words are pairs of names and values, and a text at the end if their count is
@@ -115,6 +263,15 @@ func svgText(x, y int, class, anchor, words string) g.Node {
 	return svgElement("text", "x", strconv.Itoa(x), "y", strconv.Itoa(y), "class", class, "text-anchor", anchor, words)
 }
 
+// renderCut draws a text that is at most so wide. A longer one loses its middle; its title has all of it.
+func renderCut(class string, x, y int, anchor, text string, width int) g.Node {
+	short := view.OneLine(text, width/charWidth)
+	if short == text {
+		return svgText(x, y, class, anchor, text)
+	}
+	return g.El("g", svgElement("title", text), svgText(x, y, class, anchor, short))
+}
+
 func svgLine(x1, y1, x2, y2 int, class string) g.Node {
 	return svgElement("line", "x1", strconv.Itoa(x1), "y1", strconv.Itoa(y1), "x2", strconv.Itoa(x2), "y2",
 		strconv.Itoa(y2), "class", class)
@@ -125,37 +282,10 @@ func svgRect(x, y, w, h int, class string) g.Node {
 		strconv.Itoa(h), "class", class)
 }
 
-// renderPhases draws the fence's phases to scale.
-func renderPhases(v view.Fence, y int, now time.Time) g.Node {
-	end := v.Finished
-	if end.IsZero() {
-		end = now
-	}
-	all := end.Sub(v.Started)
-	if all <= 0 || len(v.Spans) == 0 {
-		return svgText(10, y+20, "when", "start", "No phase took any time.")
-	}
-	at := func(t time.Time) int {
-		part := min(max(float64(t.Sub(v.Started))/float64(all), 0), 1)
-		return 10 + int(part*barWidth)
-	}
-	parts := g.Group{svgRect(10, y, barWidth, 26, "rest")}
-	for i, s := range v.Spans {
-		from := at(s.From)
-		wide := max(at(s.To)-from, 2)
-		parts = append(parts, svgRect(from, y, wide, 26, fmt.Sprintf("span span%d", i%3)))
-		if 8*len(s.Phase) < wide {
-			parts = append(parts, svgText(from+6, y+18, "phase", "start", s.Phase))
-		}
-	}
-	return append(parts, svgText(10, y+42, "when", "start", "0 s"),
-		svgText(10+barWidth, y+42, "when", "end", fmt.Sprintf("%.1f s", all.Seconds())))
-}
-
-// renderMoment draws a moment's mark: each kind has its own shape.
-func renderMoment(k view.Sign, x, y int) g.Node {
+// renderMoment draws a moment's mark: each kind has its own shape. A phase has its colour.
+func renderMoment(m view.Moment, x, y int) g.Node {
 	at := func(d string) string { return fmt.Sprintf("M%d %d %s", x, y, d) }
-	switch k {
+	switch m.Sign {
 	case view.SignOff:
 		return svgRect(x-7, y-7, 14, 14, "sign off")
 	case view.SignOn:
@@ -167,18 +297,23 @@ func renderMoment(k view.Sign, x, y int) g.Node {
 	case view.SignWarning:
 		return svgElement("path", "d", at("m-7 6 h14 l-7 -13 z"), "class", "sign warns")
 	case view.SignEvent:
-		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "3", "class", "sign told")
-	default: // a phase
-		return svgElement("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign ours")
+		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "3", "class", "sign event")
+	case view.SignStep:
+		return svgRect(x-8, y-3, 16, 6, "step")
+	case view.SignPhase:
+		phase, _, _ := strings.Cut(m.What, ":")
+		return svgElement("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign "+phaseClass(phase))
+	default: // it begins, or ends
+		return svgElement("path", "d", at("m-8 0 l8 -8 l8 8 l-8 8 z"), "class", "sign")
 	}
 }
 
 // renderShare draws how many of all are done.
-func renderShare(what, told string, done, all int32, y int) g.Node {
+func renderShare(what, text string, done, all int32, y int) g.Node {
 	const from, wide = 90, 300
-	parts := g.Group{svgText(10, y, "lane", "start", what), svgRect(from, y-13, wide, 16, "rest")}
+	parts := g.Group{svgText(margin, y, "lane", "start", what), svgRect(from, y-13, wide, 16, "rest")}
 	if all > 0 {
 		parts = append(parts, svgRect(from, y-13, wide*int(min(done, all))/int(all), 16, "done"))
 	}
-	return append(parts, svgText(from+wide+12, y, "what", "start", told))
+	return append(parts, svgText(from+wide+12, y, "what", "start", text))
 }

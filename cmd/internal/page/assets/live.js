@@ -3,17 +3,22 @@
 (() => {
   const box = document.getElementById("live"), said = document.getElementById("live-said"), on = document.getElementById("live-on");
   let source;
+  // A hint where a box is wider than the screen: not all browsers show that it scrolls.
+  const hint = () => box.querySelectorAll(".scroll").forEach((s) => s.classList.toggle("wide", s.scrollWidth > s.clientWidth + 1));
+  addEventListener("resize", hint);
+  box.addEventListener("toggle", hint, true);
   const follow = () => {
     source = new EventSource(location.href);
     source.onopen = () => { said.textContent = "live"; };
     source.onmessage = (e) => {
       const at = document.activeElement;
-      if (box.contains(at) && at.closest("form")) return; // somebody is choosing
+      if (box.contains(at) && at.closest("form")) return; // the user is choosing
       const link = box.contains(at) ? at.getAttribute("href") : null;
       const opened = [...box.querySelectorAll("details")].map((d) => d.open);
       const moved = [...box.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
       box.innerHTML = e.data;
       box.querySelectorAll("details").forEach((d, i) => { d.open = opened[i]; });
+      hint();
       box.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = moved[i]; });
       if (link) box.querySelector('a[href="' + CSS.escape(link) + '"]')?.focus({ preventScroll: true });
     };
@@ -24,5 +29,6 @@
     source.close();
     said.textContent = "stopped";
   };
+  hint();
   follow();
 })();
