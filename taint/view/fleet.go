@@ -82,6 +82,7 @@ type ProviderRow struct {
 type Fleet struct {
 	At          time.Time
 	Nodes       []NodeRow // the most urgent first, then by name
+	Capacity    Capacity
 	States      map[State]int
 	Answers     map[DrillAnswer]int
 	Protections map[string]int
@@ -98,8 +99,9 @@ type Fleet struct {
 // FleetOf builds the Fleet of a snapshot. The Fleet keeps the snapshot's Events.
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
-		At:     s.At,
-		States: map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
+		At:       s.At,
+		Capacity: CapacityOf(s.Nodes),
+		States:   map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
 		Missing: OneLine(s.Missing, 300),
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),

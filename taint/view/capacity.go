@@ -1,0 +1,92 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// Capacity is how many nodes could be proven off now, and what to do next about one that cannot. It comes from the
+// controller's drills, as the Nodes' condition Fenceable has them.
+type Capacity struct {
+	Nodes    int    `json:"nodes"`
+	Provable int    `json:"provable"`       // their devices answered the last drill
+	Node     string `json:"node,omitempty"` // the node to begin with; "" if every node can be proven off
+	Next     string `json:"next,omitempty"` // what to do about that node, or what is wrong with it; one line
+}
+
+// CapacityOf counts the nodes whose drill succeeded, and chooses the node to begin with. A node without a device comes
+// before one whose device fails, and that before one that no controller has asked yet. Among equals the name decides.
+func CapacityOf(nodes []*corev1.Node) Capacity {
+	c := Capacity{Nodes: len(nodes)}
+	first := obstacle{}
+	for _, n := range nodes {
+		o, obstructed := obstacleOf(n)
+		switch {
+		case !obstructed:
+			c.Provable++
+		case c.Node == "" || o.compare(first) < 0:
+			first, c.Node, c.Next = o, n.Name, o.text
+		}
+	}
+	return c
+}
+
+// String returns the capacity as one sentence without a full stop, such as "0 of 5 nodes can be proven off; give n1 a
+// device".
+func (c Capacity) String() string {
+	switch c.Nodes {
+	case 0:
+		return "the cluster has no nodes"
+	case 1:
+		return joinNonEmpty(fmt.Sprintf("%d of 1 node can be proven off", c.Provable), c.Next)
+	default:
+		return joinNonEmpty(fmt.Sprintf("%d of %d nodes can be proven off", c.Provable, c.Nodes), c.Next)
+	}
+}
+
+// joinNonEmpty joins the texts that are not empty by a semicolon.
+func joinNonEmpty(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(t string) bool { return t == "" }), "; ")
+}
+
+// obstacle is why a node cannot be proven off.
+type obstacle struct {
+	rank int // the lower, the sooner a person can do something about it
+	node string
+	text string
+}
+
+func (o obstacle) compare(other obstacle) int {
+	return cmp.Or(cmp.Compare(o.rank, other.rank), cmp.Compare(o.node, other.node))
+}
+
+// obstacleOf returns why the node cannot be proven off; false if it can.
+func obstacleOf(n *corev1.Node) (obstacle, bool) {
+	condition := taint.Condition(n, taint.FenceableCondition)
+	if condition.Status == corev1.ConditionTrue {
+		return obstacle{}, false
+	}
+	o := obstacle{node: n.Name}
+	switch why := reason.Reason(condition.Reason); {
+	case condition.Status == "":
+		o.rank, o.text = 3, "no controller has asked the devices of "+n.Name+" yet"
+	case why == reason.NoMachine:
+		o.rank, o.text = 0, "give "+n.Name+" a device"
+	case why == reason.NotAnswering:
+		o.rank, o.text = 2, n.Name+": no device answers"
+	default:
+		message := strings.TrimSuffix(OneLine(condition.Message, maxObstacle), ".")
+		o.rank, o.text = 1, n.Name+": "+cmp.Or(message, condition.Reason, "its last drill failed")
+	}
+	return o, true
+}
+
+// maxObstacle bounds the message of a condition in a Capacity, in bytes.
+const maxObstacle = 200

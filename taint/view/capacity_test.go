@@ -1,0 +1,60 @@
+package view
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// TestCapacity: the sentence counts the drills that succeeded, and names the node that a person should begin with.
+func TestCapacity(t *testing.T) {
+	node := func(name string, status corev1.ConditionStatus, why reason.Reason, message string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if status != "" {
+			n.Status.Conditions = []corev1.NodeCondition{
+				{Type: taint.FenceableCondition, Status: status, Reason: string(why), Message: message}}
+		}
+		return n
+	}
+	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	noDevice := func(name string) *corev1.Node { return node(name, no, reason.NoMachine, "no rule matches.") }
+	good := func(name string) *corev1.Node { return node(name, yes, reason.Answers, "The machine is On.") }
+	silent := func(name string) *corev1.Node {
+		return node(name, unknown, reason.NotAnswering, "Not answered: racks/n: unreachable.")
+	}
+	for _, tc := range []struct {
+		name  string
+		nodes []*corev1.Node
+		want  string
+	}{
+		{"no nodes", nil, "the cluster has no nodes"},
+		{"one node", []*corev1.Node{good("n1")}, "1 of 1 node can be proven off"},
+		{"one node without a device", []*corev1.Node{noDevice("n1")},
+			"0 of 1 node can be proven off; give n1 a device"},
+		{"nothing configured", []*corev1.Node{noDevice("n3"), noDevice("n1"), noDevice("n2"), noDevice("n5"),
+			noDevice("n4")}, "0 of 5 nodes can be proven off; give n1 a device"},
+		{"a device that does not answer", []*corev1.Node{good("n1"), silent("n2")},
+			"1 of 2 nodes can be proven off; n2: no device answers"},
+		{"no device comes first", []*corev1.Node{silent("n1"), good("n2"), noDevice("n3")},
+			"1 of 3 nodes can be proven off; give n3 a device"},
+		{"what is wrong with the device", []*corev1.Node{silent("n1"),
+			node("n2", no, reason.Disagree, "The devices contradict each other.")},
+			"0 of 2 nodes can be proven off; n2: The devices contradict each other"},
+		{"a newer version's reason", []*corev1.Node{node("n1", no, "Newer", "")},
+			"0 of 1 node can be proven off; n1: Newer"},
+		{"text on two lines", []*corev1.Node{node("n1", no, reason.Distrusted, "one\ntwo\x1b[31m")},
+			"0 of 1 node can be proven off; n1: one two [31m"},
+		{"before the first drill", []*corev1.Node{node("n2", "", "", ""), node("n1", "", "", "")},
+			"0 of 2 nodes can be proven off; no controller has asked the devices of n1 yet"},
+		{"the first drill has begun", []*corev1.Node{node("n1", "", "", ""), silent("n2")},
+			"0 of 2 nodes can be proven off; n2: no device answers"},
+	} {
+		if got := CapacityOf(tc.nodes).String(); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
