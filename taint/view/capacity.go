@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -41,14 +42,12 @@ func CapacityOf(nodes []*corev1.Node) Capacity {
 // String returns the capacity as one sentence without a full stop, such as "0 of 5 nodes can be proven off; give n1 a
 // device".
 func (c Capacity) String() string {
-	switch c.Nodes {
-	case 0:
+	if c.Nodes == 0 {
 		return "the cluster has no nodes"
-	case 1:
-		return joinNonEmpty(fmt.Sprintf("%d of 1 node can be proven off", c.Provable), c.Next)
-	default:
-		return joinNonEmpty(fmt.Sprintf("%d of %d nodes can be proven off", c.Provable, c.Nodes), c.Next)
 	}
+	return joinNonEmpty(
+		fmt.Sprintf("%d of %s can be proven off", c.Provable, decide.FormatCount(c.Nodes, "node")), c.Next,
+	)
 }
 
 // joinNonEmpty joins the texts that are not empty by a semicolon.

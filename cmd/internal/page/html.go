@@ -244,7 +244,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	return g.Group{
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
-			g.Text(", "+decide.FormatCount(open, "fence")+" under way."),
+			g.Text(", "+decide.FormatCount(open, "fence")+" under way. "), renderText(f.Capacity.String()+"."),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
