@@ -354,3 +354,22 @@ func TestNamedTests(t *testing.T) {
 		t.Errorf("%d tests and %d attempts are named, want 20 and 30 at least", tests, attempts)
 	}
 }
+
+// TestPictures: each picture of docs/img is on a page.
+func TestPictures(t *testing.T) {
+	names, err := fs.Glob(root, "docs/img/*")
+	kit.Must(t, err)
+	var text strings.Builder
+	kit.Must(t, readFiles(root, []string{".md"}, func(_ string, source []byte) error {
+		text.Write(source)
+		return nil
+	}))
+	for _, name := range names {
+		if !strings.Contains(text.String(), strings.TrimPrefix(name, "docs/")) {
+			t.Errorf("no page has the picture %s: remove it, or what writes it", name)
+		}
+	}
+	if len(names) < 4 {
+		t.Errorf("got %d pictures, want at least 4: is the right tree read?", len(names))
+	}
+}
