@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view/drill"
@@ -212,7 +213,8 @@ func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
 	case !rec.IsOpen():
 		return StateFencing, "A person marked it; a controller continues from there."
 	case len(n.Fence.Waits) > 0:
-		return StateFencing, "It waits until these volumes are detached: " + strings.Join(n.Fence.Waits, ", ") + "."
+		return StateFencing, fmt.Sprintf("It waits for %s to detach: %s.",
+			decide.FormatCount(len(n.Fence.Waits), "volume"), strings.Join(n.Fence.Waits, ", "))
 	case rec.Phase == taint.PhasePoweringOff:
 		return StateFencing, fmt.Sprintf("A power-off is sent; it waits until %s says Off.", device)
 	case rec.Phase == taint.PhaseArmed:

@@ -4,7 +4,9 @@
   const box = document.getElementById("live"), said = document.getElementById("live-said"), on = document.getElementById("live-on");
   let source;
   // A hint where a box is wider than the screen: not all browsers show that it scrolls.
-  const hint = () => box.querySelectorAll(".scroll").forEach((s) => s.classList.toggle("wide", s.scrollWidth > s.clientWidth + 1));
+  const hint = () => box.querySelectorAll(".scroll").forEach((s) => {
+    s.classList.toggle("wide", s.scrollWidth > s.clientWidth + 1);
+  });
   addEventListener("resize", hint);
   box.addEventListener("toggle", hint, true);
   const follow = () => {
