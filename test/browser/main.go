@@ -309,13 +309,16 @@ const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimati
 		if (hint !== s.scrollWidth > s.clientWidth + 1)
 			out.push(s.getAttribute("aria-label") + ": " + s.scrollWidth + " of " + s.clientWidth + " px, hint: " + hint);
 	}
-	for (const n of all(".name"))
-		if (n.getClientRects().length > 1) out.push("the name " + n.textContent + " has several lines");
+	for (const n of all(".name:not(ul)")) {
+		const boxes = [...n.getClientRects()];
+		if (Math.max(...boxes.map((b) => b.top)) >= Math.min(...boxes.map((b) => b.bottom)))
+			out.push("the name " + n.textContent + " has several lines");
+	}
 	return out;
 })`
 
 // contrast finds texts whose colour is too near to what is behind them, as WCAG 2 measures it: 4.5, or 3 where they are
-// large.
+// large. It finds bars of a picture with less than 3, and phases that share a colour.
 const contrast = `(() => {
 	const number = (c) => {
 		const m = c.match(/[\d.]+/g).map(Number);
@@ -345,5 +348,12 @@ const contrast = `(() => {
 		if (has < need) out.push(e.tagName + "." + (e.getAttribute("class") || "") + " " +
 			JSON.stringify(e.textContent.slice(0, 30)) + ": " + has.toFixed(2));
 	}
+	const colours = new Map();
+	for (const e of document.querySelectorAll(".picture .span, .picture .step:not(.often), .picture .done")) {
+		const fill = getComputedStyle(e).fill, has = ratio(number(fill), behind(e.ownerSVGElement));
+		if (has < 3) out.push("bar " + e.getAttribute("class") + ": " + has.toFixed(2));
+		if (e.classList.contains("span")) colours.set(e.getAttribute("class"), fill);
+	}
+	if (new Set(colours.values()).size < colours.size) out.push("phases share a colour: " + [...colours]);
 	return out.slice(0, 10);
 })()`
