@@ -1,8 +1,18 @@
 package page
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -14,4 +24,61 @@ func TestBrowser(t *testing.T) {
 	srv, _ := testServer(t, nil)
 	kit.Browse(t, srv.URL, "ann", "fleet=/", "fences=/fences", "devices=/devices", "hook=/hook", "node=/nodes/n4",
 		"fence=/fences/n1.f-0123456789ab", "newer=/fences/n9.f-aaaaaaaaaaaa")
+}
+
+// The documentation's pictures show the fence that testdata/recorded.json has: what a demo left on its API server.
+func TestPictures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	s := recordedFleet(t)
+	srv, _ := testServer(t, func(o *Options) {
+		o.Fleet = func() (*view.Fleet, error) { return view.FleetOf(s), nil }
+	})
+	shots := kit.Browse(t, srv.URL, "ann", "fence@1024=/fences/"+s.Fences[0].Fencing.Name)
+	for _, name := range []string{"fence-light.png", "fence-dark.png"} {
+		png, err := os.ReadFile(filepath.Join(shots, name))
+		kit.Must(t, err)
+		if *update {
+			kit.Must(t, os.WriteFile(filepath.Join(kit.Root(t), "docs", "img", name), png, 0o644))
+		}
+	}
+}
+
+// recordedFleet reads the Nodes, the Fencing and the Events of a demo, as kubectl get -o json wrote them. It is two
+// minutes later.
+func recordedFleet(t *testing.T) view.Snapshot {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "recorded.json"))
+	kit.Must(t, err)
+	var list struct{ Items []json.RawMessage }
+	kit.Must(t, json.Unmarshal(text, &list))
+	s := view.Snapshot{Key: taint.DefaultKey,
+		NodeConfig: func(n *corev1.Node) view.NodeConfig {
+			return view.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "fence"}
+		}}
+	all := events{}
+	for _, item := range list.Items {
+		var kind metav1.TypeMeta
+		kit.Must(t, json.Unmarshal(item, &kind))
+		switch kind.Kind {
+		case "Node":
+			n := &corev1.Node{}
+			kit.Must(t, json.Unmarshal(item, n))
+			s.Nodes = append(s.Nodes, n)
+		case "Event":
+			e := &eventsv1.Event{}
+			kit.Must(t, json.Unmarshal(item, e))
+			all.putEvent(e)
+		case "Fencing":
+			var raw map[string]any
+			kit.Must(t, json.Unmarshal(item, &raw))
+			f, err := view.ParseFencing(raw)
+			kit.Must(t, err)
+			s.Fences = append(s.Fences, f)
+			s.At = f.Fencing.Status.FinishedAt.Add(2 * time.Minute)
+		}
+	}
+	s.Events = all.listEvents()
+	return s
 }
