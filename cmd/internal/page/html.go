@@ -462,9 +462,10 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			"Pods: %d ended, %d spared, %d left behind%s", v.Pods.Ended, v.Pods.Spared, v.Pods.Left, shadowText(v),
 		), v.PodNames()),
 		renderNames(fmt.Sprintf(
-			"Volumes: %d attached, %d of them detached by now", v.Volumes.Attached, v.Volumes.Detached,
+			"Volumes: %d of %d detached", v.Volumes.Detached, v.Volumes.Attached,
 		), v.Volumes.Names),
 		g.If(len(v.Volumes.Left) > 0, renderNames("Still attached", v.Volumes.Left)),
+		g.If(len(v.Volumes.Staying) > 0, renderNames("Attached to pods that stay", v.Volumes.Staying)),
 	}
 }
 

@@ -97,7 +97,7 @@ func snapshot() view.Snapshot {
 		Pods: api.Pods{Ended: 3,
 			Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"}, {Namespace: "shop", Name: "db-1", UID: "b"},
 				{Namespace: "shop", Name: hostile, UID: "c"}}},
-		Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}},
+		Volumes: api.Volumes{Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}, Staying: []string{"pv-9"}},
 		Conditions: []metav1.Condition{
 			{Type: api.Finished, Status: "True", Message: "the moved pods are gone, their volumes detached"},
 			{Type: api.Proven, Status: "True", Message: "racks/n1 said that the machine is off"},
@@ -702,6 +702,17 @@ func TestLanes(t *testing.T) {
 			if lane[m.Who] >= len(got) {
 				t.Errorf("%s: got lane %d of %d", m.Who, lane[m.Who], len(got))
 			}
+		}
+	}
+}
+
+// Volumes of pods that stay are named, or counted, and are no part of the others.
+func TestStaying(t *testing.T) {
+	for want, volumes := range map[string][]string{
+		"": nil, "; data-1 stays with its pod": {"data-1"}, "; 2 more volumes stay with their pods": {"data-1", "data-2"},
+	} {
+		if got := describeStaying(volumes); got != want {
+			t.Errorf("%q: got %q, want %q", volumes, got, want)
 		}
 	}
 }

@@ -47,7 +47,8 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		pods = v.Pods.Would
 		podsText = fmt.Sprintf("none; %d would have been ended", v.Pods.Would)
 	}
-	volumesText := fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached)
+	volumesText := fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached) +
+		describeStaying(v.Volumes.Staying)
 	title := fmt.Sprintf("Fence of node %s: %s", v.Node, v.Phase)
 	if !v.Open {
 		title = fmt.Sprintf("Fence of node %s: %s after %s", v.Node, v.Result, v.Duration)
@@ -63,6 +64,18 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		renderShare("pods", podsText, v.Pods.Ended, pods, y),
 		renderShare("volumes", volumesText, v.Volumes.Detached, v.Volumes.Attached, y+30),
 	)
+}
+
+// describeStaying says, after another text, which volumes stay attached; "" for none.
+func describeStaying(volumes []string) string {
+	switch len(volumes) {
+	case 0:
+		return ""
+	case 1:
+		return "; " + view.OneLine(volumes[0], maxName) + " stays with its pod"
+	default:
+		return "; " + decide.FormatCount(len(volumes), "more volume") + " stay with their pods"
+	}
 }
 
 // timeScale maps times to the chart. Times outside of it are drawn at its edges.
