@@ -357,7 +357,7 @@ func TestTimeline(t *testing.T) {
 
 	watcher := d.person("watcher", "forcefence-look")
 	all := []string{"Fence f-00000000000b of node dead", "Why: LeaseStale.",
-		"It ended as Evicted after 8.0s: all pods are gone", "racks said that the machine is off",
+		"It ended as Evicted after 8.0s: the moved pods are gone", "racks said that the machine is off",
 		`+0.0s racks says Off ("Off.[2J")`, "+1.0s MachineOff: Device racks", "+8.0s PHASE Done Evicted",
 		"Pods: 1 ended, 0 spared, 0 left behind: ns/db-0"}
 	for _, what := range []string{"dead", "f-00000000000b", last} {
