@@ -113,7 +113,7 @@ func TestStory(t *testing.T) {
 				{Step: "RemoveMark", Began: toMicroTime(after(8 * second)),
 					Ended: toMicroTime(after(8200 * time.Millisecond))},
 			},
-			Pods:    api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
+			Pods: api.Pods{Ended: 3, Left: 1, Names: podsTo(3)},
 			Volumes: api.Volumes{
 				Attached: 2, Detached: 2, Names: []string{"pv-1", "pv-2"}, Staying: []string{"pv-3"},
 			},
