@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 func newCleanup() *cobra.Command {
 	var cluster clusterFlags
 	var o cleanup
+	var check bool
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything that the controller wrote on Nodes, before you uninstall it",
@@ -35,21 +37,31 @@ guards, which would block drains forever. Labels that users set
 
 The command refuses while a controller leads, a node is marked, or a fence is
 not done. --force ends each such fence as forcefence release does. Without --yes
-the command only prints what it would do.`,
+the command only prints what it would do.
+
+With --check it only lists Nodes. It exits with 1 while a node is marked, has a
+fence that is not done, or has the hook, and prints what to run before an
+uninstall. The Helm chart runs it before helm uninstall deletes anything.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.client, err = cluster.newClient(); err != nil {
 				return err
 			}
 			o.out = cmd.OutOrStdout()
+			if check {
+				return o.checkUninstall(cmd.Context(), cmp.Or(cluster.overrides.Context.Namespace, "NAMESPACE"))
+			}
 			return o.removeLeftovers(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	addTaintKeyFlag(cmd, &o.key)
+	f.BoolVar(&check, "check", false, "only say what must be done before an uninstall")
 	f.BoolVar(&o.yes, "yes", false, "do it")
 	f.BoolVar(&o.force, "force", false, "continue while a controller leads or a fence is not done")
+	cmd.MarkFlagsMutuallyExclusive("check", "yes")
 	return cmd
 }
 
