@@ -31,6 +31,7 @@ const (
 	chart     = "../../deploy/helm/forcefence"
 	kustomize = "../../deploy/kustomize"
 	olmFolder = "../../deploy/olm"
+	someImage = "testdata/image.yaml" // values: the chart has no image of its own to begin with
 )
 
 var update = flag.Bool("update", false, "write what is rendered from the chart's templates")
@@ -55,13 +56,14 @@ func helm(t *testing.T, kubeconfig string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// charted is what the chart renders with values on top of its own.
+// charted is what the chart renders with values on top of its own, for an image that nodes know as forcefence:dev:
+// without Helm's hooks, and without the labels that say which release an object is from.
 func charted(t *testing.T, values string) string {
 	t.Helper()
-	out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--values",
-		valuesFile(t, values))
+	out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
+		"--values", someImage, "--values", valuesFile(t, values))
 	kit.Must(t, err)
-	return out
+	return olm.WithoutRelease(out)
 }
 
 func valuesFile(t *testing.T, values string) string {

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -37,7 +39,7 @@ func TestChartLints(t *testing.T) {
 		t.Errorf("artifacthub.io/crds: got %v, want %s, %s", listed, crd.GetName(), version)
 	}
 	for _, c := range components {
-		out, err := helm(t, "", "lint", "--strict", chart, "--values", valuesFile(t, c.values))
+		out, err := helm(t, "", "lint", "--strict", chart, "--values", someImage, "--values", valuesFile(t, c.values))
 		if err != nil {
 			t.Errorf("%s: %v\n%s", c.name, err, out)
 		}
@@ -54,6 +56,16 @@ func TestValues(t *testing.T) {
 		{"nameOverride: mine", "additional properties 'nameOverride' not allowed"},
 		{"image: {tag: 1.2}", "at '/image/tag': got number, want string"},
 		{"image: {digest: latest}", "at '/image/digest'"},
+		{"image: {tag: 'v 1'}", `image.tag: "v 1" is not a tag`},
+		{"image: {tag: v1+dirty}", `image.tag: "v1+dirty" is not a tag`},
+		{"image: {repository: ''}", "image.repository: missing"},
+		{"image: {repository: 'registry.example.net:5000/forcefence:v1'}", "is not the name of an image"},
+		{"service: {status: {enabled: true}}", "service.status.enabled: the page is off, or listens on loopback"},
+		{"service: {events: {enabled: true}}", "service.events.enabled: no provider listens for events"},
+		{"ingress: {enabled: true}", "ingress.enabled: leads to the page's Service"},
+		{"controller: {hostPorts: [{hostPort: 162}]}",
+			"at '/controller/hostPorts/0': missing property 'containerPort'"},
+		{"hook: {updateStrategy: {type: Recreate}}", "at '/hook/updateStrategy/type'"},
 		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
 		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
 		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},
@@ -65,7 +77,6 @@ func TestValues(t *testing.T) {
 		{"config: {stormGard: {}}", "at '/config': additional properties 'stormGard' not allowed"},
 		{"config: {listen: {metrics: ''}}", "at '/config/listen/metrics'"},
 		{"config: {pauseConfigMap: stop}", "at '/config': additional properties 'pauseConfigMap' not allowed"},
-		{"config: {nodes: []}", "at '/config/nodes': minItems"},
 		{"config: {taintKey: \"o'k\"}", "at '/config/taintKey'"},
 		{"config: {providers: [{name: r, redfish: {usrname: x}}]}",
 			"at '/config/providers/0/redfish': additional properties 'usrname' not allowed"},
@@ -81,7 +92,8 @@ func TestValues(t *testing.T) {
 		{"config: {storage: [{name: p}], policies: [{name: p, drivers: [\"a'] + ['\"]}]}",
 			"at '/config/policies/0/drivers/0'"},
 	} {
-		if _, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, r.values)); err == nil ||
+		if _, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values",
+			valuesFile(t, r.values)); err == nil ||
 			!strings.Contains(err.Error(), r.want) {
 			t.Errorf("%s: got %v, want an error with %q", r.values, err, r.want)
 		}
@@ -94,7 +106,15 @@ func TestValues(t *testing.T) {
 		text, err := os.ReadFile(file)
 		kit.Must(t, err)
 		kit.Must(t, yaml.Unmarshal(text, &config))
-		delete(config, "providers") // some have types of a test's
+		listed, _ := config["providers"].([]any)
+		for _, p := range listed { // some have types of a test's
+			for key := range p.(map[string]any) {
+				if key != "name" {
+					delete(p.(map[string]any), key)
+				}
+			}
+			p.(map[string]any)["confirm"] = map[string]any{}
+		}
 		delete(config, "listen")    // a pod must be reached from outside
 		text, err = yaml.Marshal(map[string]any{"config": config})
 		kit.Must(t, err)
@@ -142,7 +162,7 @@ func TestSwitches(t *testing.T) {
 
 // TestElsewhere: in namespaces of other names, nothing names the usual ones.
 func TestElsewhere(t *testing.T) {
-	out, err := helm(t, "", "template", "mine", chart, "--namespace", "elsewhere", "--set",
+	out, err := helm(t, "", "template", "mine", chart, "--namespace", "elsewhere", "--values", someImage, "--set",
 		"hook.namespace=on-nodes,admissionPolicies.outOfServiceGuard=true",
 		"--values", valuesFile(t, `config:
   onDetachTimeout: delete-attachments
@@ -175,6 +195,9 @@ func TestHelm(t *testing.T) {
 		return out
 	}
 	set := []string{"--set", "controller.onControlPlane=false"}
+	own := append([]string{"--values", someImage}, set...) // the chart's own values, and an image
+	commands := w.c.RunCommands(binary, "forcefence-uninstall")
+	t.Cleanup(commands.Stop)
 	available := func(when string) {
 		t.Helper()
 		w.until("both replicas and the hooks run "+when, func() (bool, error) {
@@ -190,9 +213,10 @@ func TestHelm(t *testing.T) {
 	run("package", chart, "--destination", dir, "--version", "1.2.3", "--app-version", "dev")
 	notes := run(
 		append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace",
-			"--set", "crds.install=false"}, set...)...)
-	if !strings.Contains(notes, "No device is asked yet") {
-		t.Errorf("install: want the notes to say that no device is asked:\n%s", notes)
+			"--set", "crds.install=false"}, own...)...)
+	if !strings.Contains(notes, "mode shadow") || !strings.Contains(notes, "No device is configured") ||
+		!strings.HasSuffix(strings.TrimSpace(notes), "forcefence check") {
+		t.Errorf("install: want notes that no device is configured, and the next command at their end:\n%s", notes)
 	}
 	available("after the install")
 	first, _ := w.objects(t)
@@ -205,6 +229,16 @@ func TestHelm(t *testing.T) {
 		return string(text)
 	})
 	w.leader("")
+	w.until("the controller says what to do next", func() (bool, error) {
+		list, err := w.c.Client().CoreV1().Nodes().List(w.ctx, metav1.ListOptions{})
+		kit.Must(t, err)
+		nodes := make([]*corev1.Node, len(list.Items))
+		for i := range list.Items {
+			nodes[i] = &list.Items[i]
+		}
+		got := view.CapacityOf(nodes).String()
+		return got == "0 of 2 nodes can be proven off; give n0 a device", fmt.Errorf("it says %q", got)
+	})
 	p.Stop()
 
 	// An older version's CustomResourceDefinition, then this one's.
@@ -218,7 +252,7 @@ func TestHelm(t *testing.T) {
 		t.Fatal("the CustomResourceDefinition has no short name")
 	}
 	kit.Must(t, os.WriteFile(file, []byte(older), 0o600))
-	run(append([]string{"upgrade", "forcefence", old}, set...)...)
+	run(append([]string{"upgrade", "forcefence", old}, own...)...)
 	short := func() error { _, err := w.c.Kubectl(w.ctx, "get", "fcg"); return err }
 	w.until("the older definition is served", func() (bool, error) {
 		_, err := w.c.Kubectl(w.ctx, "get", "fencings.forcefence.io")
@@ -256,6 +290,10 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 		`"mountPath":"/etc/rack-b"`, `"secretName":"rack-b","defaultMode":288,"optional":true`,
 		`"secretName":"bmcs","defaultMode":288,"optional":true`, `"key":"example.net/pool"`, `"team":"a"`,
 		`"example.net/note":"b"`, `"containerPort":9090`, `"cpu":"75m"`, `"podAntiAffinity"`,
+		`"name":"host-162","hostPort":162,"containerPort":1162,"protocol":"UDP"`,
+		`"name":"status","containerPort":8443`,
+		`"name":"events-8444","containerPort":8444`, `"hostAliases":[{"ip":"10.0.0.7"`, `"dnsPolicy":"ClusterFirst"`,
+		`"dnsConfig":{"nameservers":["10.0.0.53"]}`, `"name":"before"`, `"topologyKey":"example.net/rack"`,
 		`"nodeSelector":{"kubernetes.io/os":"linux"}`,
 	} {
 		if got, err := json.Marshal(changed.Spec); err != nil || !strings.Contains(string(got), want) {
@@ -266,20 +304,21 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	run("rollback", "forcefence", "1")
 	available("after the roll-back")
 	w.until("the right is gone", func() (bool, error) { return !attachments(), nil })
-	if got := w.config(t); !strings.Contains(got, "mode: observe") {
+	if got := w.config(t); !strings.Contains(got, "mode: shadow") {
 		t.Errorf("config.yaml after the roll-back:\n%s", got)
 	}
 	kit.Must(t, short()) // the definition was not part of that revision, and stays with what was written
 	// A change of the configuration alone restarts no pod.
 	before, _ := w.objects(t)
-	run(append([]string{"upgrade", "forcefence", chart, "--set", "config.mode=shadow"}, set...)...)
+	run(append([]string{"upgrade", "forcefence", chart, "--set", "config.mode=observe"}, own...)...)
 	if after, _ := w.objects(t); after.Generation != before.Generation || first.UID != after.UID {
 		t.Errorf("the Deployment: got generation %d of %s, want %d of %s as before", after.Generation, after.UID,
 			before.Generation, first.UID)
 	}
 
 	// A second one is refused, and nothing of it is there.
-	_, err = helm(t, w.c.Kubeconfig(), "install", "second", chart, "--namespace", "other", "--create-namespace")
+	_, err = helm(t, w.c.Kubeconfig(), "install", "second", chart, "--namespace", "other", "--create-namespace",
+		"--values", someImage)
 	if err == nil ||
 		!strings.Contains(err.Error(),
 			`key "meta.helm.sh/release-namespace" must equal "other": current value is "`+namespace+`"`) {
@@ -291,9 +330,22 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	}
 	available("after the refused install")
 
+	// The values of an earlier chart lack those that were added since.
+	earlier := filepath.Join(dir, "earlier")
+	kit.Must(t, os.CopyFS(earlier, os.DirFS(chart)))
+	text, err = os.ReadFile("testdata/values-before.yaml")
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(filepath.Join(earlier, "values.yaml"), text, 0o600))
+	run(append([]string{"upgrade", "forcefence", earlier}, set...)...)
+	run("upgrade", "forcefence", chart, "--reuse-values", "--set", "controller.podLabels.again=b")
+	available("after an upgrade that reuses values")
+	if got := w.config(t); !strings.Contains(got, "validFor: 15m") {
+		t.Errorf("config.yaml after an upgrade with --reuse-values:\n%s\nwant the earlier one", got)
+	}
+
 	// As README.md says: no controller, no hook on the hosts, and then nothing stays but the records.
 	run(append([]string{"upgrade", "forcefence", chart, "--set", "controller.replicas=0,hook.uninstall=true"},
-		set...)...)
+		own...)...)
 	w.until("the hook is taken off, and no controller runs", func() (bool, error) {
 		d, ds := w.objects(t)
 		return d.Status.Replicas == 0 && ds.Spec.Template.Spec.Containers[0].Name == "uninstalled" &&
@@ -302,6 +354,7 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 			fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
 	})
 	manifest := valuesFile(t, run("get", "manifest", "forcefence"))
+	w.refusesUninstall(t, commands)
 	run("uninstall", "forcefence")
 	w.until("all but the definition is gone", func() (bool, error) {
 		left, err := w.c.Kubectl(w.ctx, "get", "-f", manifest, "--ignore-not-found", "-o", "name")
@@ -316,7 +369,7 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k",
 		kit.Overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
 	kit.Must(t, err)
-	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, set...)
+	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, own...)
 	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil ||
 		!strings.Contains(err.Error(), "cannot be imported into the current release") {
 		t.Errorf("an install over kustomize's objects: got %v, want it refused", err)
@@ -347,8 +400,9 @@ func (w *world) monitored(t *testing.T) {
 			"crd/"+kind+".monitoring.coreos.com")
 		kit.Must(t, err)
 	}
-	rendered := charted(t, "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, prometheusRule: "+
-		"{enabled: true}}") + "\n---\n" +
+	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}]"
+	rendered := charted(t, "metrics: {podMonitor: {enabled: true, "+relabel+"}, serviceMonitor: {enabled: true, "+
+		relabel+"}, prometheusRule: {enabled: true}}") + "\n---\n" +
 		render(t, kit.Overlay(t, []string{"base"}, []string{"monitoring"}, nil))
 	checked := 0
 	for _, u := range parse(t, rendered) {
@@ -394,4 +448,37 @@ func (w *world) may(t *testing.T, verb, resource string) bool {
 	t.Helper()
 	out, _ := w.c.Kubectl(w.ctx, "auth", "can-i", verb, resource, "--as", account) // "no" is an error of the program's
 	return strings.TrimSpace(out) == "yes"
+}
+
+// refusesUninstall marks a node and gives another one the hook: Helm must refuse to uninstall, and the check must print
+// the two commands.
+func (w *world) refusesUninstall(t *testing.T, commands *cluster.Commands) {
+	t.Helper()
+	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n0", key+"=manual:NoSchedule")
+	kit.Must(t, err)
+	condition := func(conditions string) {
+		_, err := w.c.Kubectl(w.ctx, "patch", "node", "n1", "--subresource=status", "--patch",
+			`{"status": {"conditions": [`+conditions+`]}}`)
+		kit.Must(t, err)
+	}
+	condition(`{"type": "ForcefenceGuard", "status": "True", "reason": "FailOpen"}`)
+	_, err = helm(t, w.c.Kubeconfig(), "uninstall", "forcefence", "--namespace", namespace)
+	if err == nil || !strings.Contains(err.Error(), "pre-delete") {
+		t.Errorf("uninstall with a marked node: got %v, want it refused by the pre-delete hook", err)
+	}
+	text := strings.Join(commands.Output("forcefence-uninstall"), "\n")
+	for _, want := range []string{
+		"Marked, or with a fence that is not done: n0.", "With the hook on the host: n1.",
+		"  helm upgrade forcefence CHART --namespace " + namespace, "  forcefence cleanup --yes\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the check before the uninstall printed:\n%s\nwant %q in it", text, want)
+		}
+	}
+	if d, _ := w.objects(t); d.DeletionTimestamp != nil {
+		t.Error("a refused uninstall has begun to delete")
+	}
+	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n0", key+"-")
+	kit.Must(t, err)
+	condition(`{"type": "ForcefenceGuard", "$patch": "delete"}`)
 }

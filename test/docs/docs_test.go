@@ -152,7 +152,8 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
 		cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
 			"../../deploy/helm/forcefence",
-			"--namespace", namespace, "--values", file, "--show-only", "templates/config.yaml")
+			"--namespace", namespace, "--set", "image.repository=forcefence", "--values", file,
+			"--show-only", "templates/config.yaml")
 		out, err := cmd.Output()
 		if err != nil {
 			t.Errorf("%s: helm template: %v: %s", b, err, stderr(err))

@@ -84,6 +84,8 @@ func newWorld(t *testing.T, p programs) *world {
 		replace = append(replace, fmt.Sprintf("https://10.0.0.%d", 10+i), h.Machine.Address())
 	}
 	w.addresses = strings.NewReplacer(replace...)
+	commands := c.RunCommands(filepath.Join(p.dir, "forcefence"), "forcefence-uninstall")
+	t.Cleanup(commands.Stop)
 	for _, name := range []string{"forcefence", "forcefence-node"} {
 		kit.Must(t, os.Symlink(filepath.Join(p.dir, name), filepath.Join(w.dir, "bin", name)))
 	}
@@ -122,7 +124,7 @@ nodes:
 const installed = `kubectl create namespace forcefence-system
 kubectl -n forcefence-system create secret generic forcefence-bmc --from-file=password=bmc-password \
   --from-file=ca.pem=bmc-ca.pem
-{ echo config:; sed 's/^/  /' config.yaml; } > values.yaml
+{ echo 'image: {repository: forcefence}'; echo config:; sed 's/^/  /' config.yaml; } > values.yaml
 helm install forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml
 `
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,7 +35,7 @@ type Release struct {
 }
 
 // Files are the bundle's and guards.yaml, by their path below deploy/olm. rendered is the chart's output for Namespace,
-// with `# Source:` lines; chart its Chart.yaml; base what neither knows. An error names an object without a place.
+// with `# Source:` lines, without hooks and WithoutRelease; chart its Chart.yaml; base what neither knows. An error names an object without a place.
 func Files(rendered, chart, base string, r Release) (map[string]string, error) {
 	b := builder{files: map[string]string{}}
 	if err := yaml.Unmarshal([]byte(base), &b.csv); err != nil {
@@ -195,6 +196,13 @@ data: {version: "` + r.Version + `"}
 `
 	return nil
 }
+
+// WithoutRelease returns what the chart rendered without the labels that say of which release of Helm's an object is.
+func WithoutRelease(rendered string) string { return ofRelease.ReplaceAllString(rendered, "") }
+
+// ofRelease matches these labels in a mapping of labels, and the one of a pod.
+var ofRelease = regexp.MustCompile(`(, app.kubernetes.io/name: forcefence)?, app.kubernetes.io/instance: [^}]*` +
+	`helm.sh/chart: [^,}]*|\n +app.kubernetes.io/instance: "forcefence"`)
 
 // Image takes NAME@sha256:DIGEST apart: a release names its image by what it is.
 func Image(name string) (repository, digest string, ok bool) {

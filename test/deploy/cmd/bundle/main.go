@@ -41,7 +41,7 @@ func run() error {
 		return err
 	}
 	rendered, err := exec.CommandContext(ctx, filepath.Join(bin, binaries.Helm), "template", "forcefence", chart,
-		"--namespace", olm.Namespace,
+		"--namespace", olm.Namespace, "--no-hooks",
 		"--set", "crds.keep=false", "--set-string", "image.repository="+repository, "--set-string",
 		"image.digest="+digest).Output()
 	if err != nil {
@@ -55,7 +55,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	files, err := olm.Files(string(rendered), string(chartFile), string(base),
+	files, err := olm.Files(olm.WithoutRelease(string(rendered)), string(chartFile), string(base),
 		olm.Release{Version: *version, Replaces: *replaces})
 	if err != nil {
 		return err

@@ -1,0 +1,196 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/test/deploy/olm"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// TestFaults: the chart refuses what check-config refuses, in the same words.
+func TestFaults(t *testing.T) {
+	binary := build(t, t.TempDir(), "forcefence")
+	fault := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`)
+	const rule = "nodes: [{name: all, selector: '', machine: {from: systemUUID}, provider: "
+	const vcenter = "providers: [{name: vms, confirm: {validFor: 1h}}]\n"
+	for _, tc := range []struct {
+		name, config string
+		want         []string // the beginnings of the faults
+	}{
+		{"a provider without a type", "providers: [{name: racks, timeout: 3s}]\nnodes: []",
+			[]string{"providers[0]: no type: add one of cloudtaint, "}},
+		{"a provider without a name", "providers: [{confirm: {validFor: 1h}}]\nnodes: []",
+			[]string{"providers[0].name: missing"}},
+		{"an unknown provider", vcenter + rule + "racks}]",
+			[]string{"nodes[0].provider: no such provider: known are vms"}},
+		{"no providers", "providers: []\n" + rule + "racks}]",
+			[]string{"nodes[0].provider: no such provider: known are none"}},
+		{"a rule without a provider", vcenter + "nodes: [{name: all, selector: ''}]",
+			[]string{"nodes[0].provider: missing: it names one of providers"}},
+		{"an unknown provider in a level", vcenter + "nodes: [{name: all, selector: '', levels: [{devices: " +
+			"[{provider: racks, machine: {from: template, template: '{{ .Name }}'}}]}]}]",
+			[]string{"nodes[0].levels[0].devices[0].provider: no such provider: known are vms"}},
+		{"two faults", "providers: [{name: racks}, {name: vms, confirm: {validFor: 1h}}]\n" + rule + "pdus}]",
+			[]string{"providers[0]: no type: ", "nodes[0].provider: no such provider: known are racks, vms"}},
+	} {
+		file := valuesFile(t, tc.config)
+		said, err := exec.CommandContext(t.Context(), binary, "check-config", file).CombinedOutput()
+		if err == nil {
+			t.Errorf("%s: check-config accepts it", tc.name)
+		}
+		var faults []string
+		for _, m := range fault.FindAllStringSubmatch(string(said), -1) {
+			faults = append(faults, m[1])
+		}
+		values := "config:\n  " + strings.ReplaceAll(tc.config, "\n", "\n  ")
+		_, err = helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values", valuesFile(t, values))
+		if err == nil {
+			t.Errorf("%s: the chart accepts it", tc.name)
+			continue
+		}
+		for _, want := range tc.want {
+			i := slices.IndexFunc(faults, func(f string) bool { return strings.HasPrefix(f, want) })
+			if i < 0 {
+				t.Errorf("%s: check-config printed:\n%s\nwant %q", tc.name, said, want)
+			} else if !strings.Contains(err.Error(), "\nconfig."+faults[i]+"\n") {
+				t.Errorf("%s: got %v, want check-config's line in it: config.%s", tc.name, err, faults[i])
+			}
+		}
+	}
+}
+
+// TestNullValues: a value that is null, as one that an earlier chart did not have, counts as the chart's own, or is
+// refused with its name. It never breaks a template.
+func TestNullValues(t *testing.T) {
+	text, err := os.ReadFile(chart + "/values.yaml")
+	kit.Must(t, err)
+	var values map[string]any
+	kit.Must(t, yaml.Unmarshal(text, &values))
+	var paths []string
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		paths = append(paths, path)
+		if m, is := v.(map[string]any); is {
+			for key, v := range m {
+				walk(path+"."+strings.ReplaceAll(key, ".", `\.`), v)
+			}
+		}
+	}
+	for key, v := range values {
+		walk(key, v)
+	}
+	slices.Sort(paths)
+	own := charted(t, "{}")
+	// Without these the chart renders something else: what the user takes away.
+	other := regexp.MustCompile(`^(config\.(mode|evictFirst)|(controller|hook)\.resources\.|networkPolicy\.metricsFrom)`)
+	for _, path := range paths {
+		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
+			"--values", someImage, "--set", path+"=null")
+		last := path[strings.LastIndexAny(path, ".")+1:]
+		switch {
+		case err == nil && olm.WithoutRelease(out) != own && !other.MatchString(path):
+			t.Errorf("%s: null: renders something else than the chart's own value", path)
+		case err != nil && !strings.Contains(err.Error(), "missing property '"+last+"'") &&
+			!strings.Contains(err.Error(), path+": "):
+			t.Errorf("%s: null: got %v, want it refused by its name", path, err)
+		}
+	}
+}
+
+// TestReleaseLabels: every object of a release has the labels that Kubernetes recommends, and Helm's.
+func TestReleaseLabels(t *testing.T) {
+	out, err := helm(t, "", "template", "mine", chart, "--values", someImage, "--values", "testdata/values.yaml",
+		"--set", "extraObjects=null")
+	kit.Must(t, err)
+	objects := parse(t, out)
+	if len(objects) < 40 {
+		t.Errorf("got %d objects", len(objects))
+	}
+	for _, o := range objects {
+		labels := o.GetLabels()
+		for key, want := range map[string]string{
+			"app.kubernetes.io/instance": "mine", "app.kubernetes.io/managed-by": "Helm",
+			"app.kubernetes.io/version": "dev", "app.kubernetes.io/part-of": "forcefence", "helm.sh/chart": "forcefence-0.0.0", "example.net/owner": "sre",
+		} {
+			if labels[key] != want {
+				t.Errorf("%s %s: label %s: got %q, want %q", o.GetKind(), o.GetName(), key, labels[key], want)
+			}
+		}
+		if labels["app.kubernetes.io/name"] == "" {
+			t.Errorf("%s %s: no label app.kubernetes.io/name", o.GetKind(), o.GetName())
+		}
+	}
+}
+
+// TestAccount: an account of another name gets the same rights, and the same policies bound it.
+func TestAccount(t *testing.T) {
+	own, mine := charted(t, "{}"), charted(t, "serviceAccount: {create: false, name: mine}")
+	const text = "system:serviceaccount:" + namespace + ":"
+	if got, want := strings.Count(mine, text+"mine'"), strings.Count(own, text+"forcefence'"); got != want || want < 4 {
+		t.Errorf("policies name the account %d times, want %d", got, want)
+	}
+	for _, o := range parse(t, mine) {
+		switch o.GetKind() {
+		case "ServiceAccount":
+			if o.GetNamespace() == namespace {
+				t.Errorf("ServiceAccount %s is rendered", o.GetName())
+			}
+		case "RoleBinding", "ClusterRoleBinding":
+			for _, s := range typed[rbacv1.RoleBinding](t, o.Object).Subjects {
+				if s.Name != "mine" {
+					t.Errorf("%s %s: subject %s, want mine", o.GetKind(), o.GetName(), s.Name)
+				}
+			}
+		case "Deployment":
+			if got := typed[appsv1.Deployment](t, o.Object).Spec.Template.Spec.ServiceAccountName; got != "mine" {
+				t.Errorf("the pods' account: got %s, want mine", got)
+			}
+		}
+	}
+}
+
+// TestServices: the Services lead to the ports of the configuration, by a policy that keeps the BMCs' addresses; the
+// chart's own values open nothing on a node, and no NetworkPolicy has to change.
+func TestServices(t *testing.T) {
+	objects := byKey(t, charted(t, `
+config:
+  listen: {metrics: ":8080", status: ":8443", statusCertFile: /etc/a/tls.crt, statusKeyFile: /etc/a/tls.key}
+  providers:
+  - {name: racks, redfish: {username: a, push: {listen: ":8444"}}}
+  - {name: more, redfish: {username: a, push: {listen: ":8444"}}}
+  - {name: old, ipmi: {username: a, traps: ":1162"}}
+  nodes: []
+service: {status: {enabled: true}, events: {enabled: true}}
+`))
+	ports := func(name string) (out []string) {
+		s := typed[corev1.Service](t, objects["Service "+namespace+"/"+name])
+		for _, p := range s.Spec.Ports {
+			out = append(out, string(p.Protocol)+" "+p.TargetPort.String())
+		}
+		return append(out, string(s.Spec.Type), string(s.Spec.ExternalTrafficPolicy), string(s.Spec.SessionAffinity))
+	}
+	for name, want := range map[string][]string{
+		"forcefence-status": {"TCP status", "ClusterIP", "", "ClientIP"},
+		"forcefence-events": {"TCP events-8444", "UDP traps-1162", "LoadBalancer", "Local", ""},
+	} {
+		if got := ports(name); !slices.Equal(got, want) {
+			t.Errorf("Service %s: got %v, want %v", name, got, want)
+		}
+	}
+	own := byKey(t, charted(t, "{}"))["Deployment "+namespace+"/forcefence"]
+	pod := typed[appsv1.Deployment](t, own).Spec.Template.Spec
+	if pod.HostNetwork || slices.ContainsFunc(pod.Containers[0].Ports,
+		func(p corev1.ContainerPort) bool { return p.HostPort != 0 }) {
+		t.Error("by the chart's own values the controller is on the node's network")
+	}
+}
