@@ -53,7 +53,7 @@ func (k *Controller) Start(ctx context.Context) error {
 	var seen []guardState
 	for {
 		now := guardStates(k.Guards()) // read before the pass, so that a change during the pass leads to another
-		if k.retry || time.Since(last) >= k.fullPassEvery || !slices.Equal(now, seen) {
+		if k.retry || time.Since(last) >= k.fullPassEvery || !slices.Equal(now, seen) || k.overrideEnded() {
 			last, seen = time.Now(), now
 			k.runPass(ctx)
 		}
@@ -110,9 +110,16 @@ func (k *Controller) runPass(ctx context.Context) {
 		return
 	}
 	k.nodesListed = true
+	if !k.refreshOverrides(ctx) {
+		return
+	}
 	decided := map[string][]decision{}
 	for _, g := range k.inForce(ctx, guards) {
 		if g.Setting != nil {
+			_, o, ok := k.overrides.Find(drain.AllNodes, k.Now()) // the setting is the whole cluster's
+			if ok && o.IsKnown() {
+				g.Policy = o.Policy
+			}
 			k.delegatePolicy(ctx, g)
 			continue
 		}

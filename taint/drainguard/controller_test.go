@@ -53,6 +53,9 @@ type world struct {
 	later   time.Duration // how far the Controller's clock is ahead
 	still   bool          // the mode begins nothing
 	alone   string        // why nothing may be begun
+
+	policies map[string]string // what Options.Policies reads, or its error
+	unread   error
 	events  *events.FakeRecorder
 	ns      string
 }
@@ -138,6 +141,7 @@ func newWorld(t *testing.T, policy drain.Policy, nodes ...string) *world {
 		Adapters: func() []*storage.Adapter { return w.ask }, Now: func() time.Time { return time.Now().Add(w.later) },
 		MayBegin:  func(*corev1.Node) bool { return !w.still },
 		LeftAlone: func(context.Context, string) (string, error) { return w.alone, nil },
+		Policies:  func(context.Context) (map[string]string, error) { return w.policies, w.unread },
 	})
 	t.Cleanup(func() {
 		for _, all := range []map[string]*watch{w.k.watches, w.k.settingWatches} {
@@ -243,6 +247,30 @@ func (w *world) notes(node string) map[string]string {
 	var n corev1.Node
 	w.must(w.admin.Get(w.ctx, client.ObjectKey{Name: w.ns + "-" + node}, &n))
 	return n.Annotations
+}
+
+// progress is what the Node says of the drain that the guard of this name holds up; nil: nothing.
+func (w *world) progress(node, guard string) *drain.Progress {
+	w.t.Helper()
+	return drain.ProgressOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: w.notes(node)}})[guard]
+}
+
+// makeSetting makes the storage system's own setting, with its default.
+func (w *world) makeSetting() {
+	w.t.Helper()
+	_, err := w.api.Namespace(w.ns).Create(w.ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"},
+		"value": string(drain.BlockIfLast),
+	}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *world) settingValue() drain.Policy {
+	w.t.Helper()
+	o, err := w.api.Namespace(w.ns).Get(w.ctx, "policy", metav1.GetOptions{})
+	w.must(err)
+	v, _, _ := unstructured.NestedString(o.Object, "value")
+	return drain.Policy(v)
 }
 
 // What the watches have is not enough to let go of a budget: the live look decides.
@@ -426,37 +454,27 @@ func TestSetting(t *testing.T) {
 	setting := Setting{Resource: copies, Namespace: w.ns, Name: "policy", Default: drain.BlockIfLast}
 	w.guards = []Guarded{{Guard: drain.Guard{Name: "theirs", Policy: drain.BlockForEviction}, Setting: &setting}}
 	w.passes() // it does not exist
-	_, err := w.api.Namespace(w.ns).Create(w.ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"},
-		"value": string(drain.BlockIfLast),
-	}}, metav1.CreateOptions{})
-	w.must(err)
-	value := func() string {
-		o, err := w.api.Namespace(w.ns).Get(w.ctx, "policy", metav1.GetOptions{})
-		w.must(err)
-		v, _, _ := unstructured.NestedString(o.Object, "value")
-		return v
-	}
+	w.makeSetting()
 	w.leading = errors.New("another leads")
 	w.passes()
-	if v := value(); v != string(drain.BlockIfLast) {
+	if v := w.settingValue(); v != drain.BlockIfLast {
 		t.Errorf("not leading: got it set to %s", v)
 	}
 	w.leading = nil
 	for _, w.alone = range []string{"ConfigMap forcefence-pause", ""} {
 		w.still = w.alone == ""
 		w.passes()
-		if v := value(); v != string(drain.BlockIfLast) {
+		if v := w.settingValue(); v != drain.BlockIfLast {
 			t.Errorf("paused (%q), or in a mode that begins nothing: got it set to %s", w.alone, v)
 		}
 	}
 	w.still = false
-	w.until("it is ours", func() bool { return value() == string(drain.BlockForEviction) })
-	_, err = w.api.Namespace(w.ns).
+	w.until("it is ours", func() bool { return w.settingValue() == drain.BlockForEviction })
+	_, err := w.api.Namespace(w.ns).
 		Patch(w.ctx, "policy", types.MergePatchType, []byte(`{"value":"always-allow"}`), metav1.PatchOptions{})
 	w.must(err)
 	w.passes()
-	if v := value(); v != "always-allow" {
+	if v := w.settingValue(); v != "always-allow" {
 		t.Errorf("another client's choice: got %s", v)
 	}
 	said := map[string]int{}

@@ -37,6 +37,8 @@ type Guarded struct {
 	Adapter  *storage.Adapter
 	LastSeen func() storage.System // returns what the watches saw last; nil: no watch follows the system
 	Setting  *Setting              // the system's own setting, where it carries out the policy itself; else nil
+
+	removed bool // the configuration does not have it any more: no operator's policy brings it back
 }
 
 // Setting is a storage system's own setting of a drain policy, in the field value of an object.
@@ -74,7 +76,10 @@ type Options struct {
 	// LeftAlone returns why a pause or an exclusion forbids to begin an act on the node, or in the cluster (""). It
 	// returns "" if none does. It reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
-	Now       func() time.Time
+	// Policies reads the operators' policies for nodes live, as ParseOverrides takes them; nil: there are none. An error
+	// that is Forbidden counts as none.
+	Policies func(ctx context.Context) (map[string]string, error)
+	Now      func() time.Time
 }
 
 // Controller keeps the guards. It is a Runnable that runs on the leader only.
@@ -94,6 +99,9 @@ type Controller struct {
 	firstPass      time.Time         // when the first pass ran; zero: not yet
 	swept          bool              // sweepLeftovers found nothing left of removed guards
 	leftAloneNodes map[string]bool   // in this pass: whether to begin nothing on a node; "" is the cluster
+	overrides      drain.Overrides   // the operators' policies as read last; nil: never read
+	overridesRead  time.Time         // when they were read; zero: never
+	overridesEnd   time.Time         // when the next of them ends; zero: none will
 	fullPassEvery  time.Duration     // the constant of that name; tests shorten it
 }
 
@@ -148,7 +156,7 @@ func (k *Controller) sendEvent(about, related runtime.Object, why reason.Reason,
 	kube.Events{To: k.Events, Leading: k.Leading}.Send(about, related, why, action, words...)
 }
 
-// reduceNode reduces a Node. The node's mode decides whether guards act there.
+// reduceNode reduces a Node, apart from an operator's policy. The node's mode decides whether guards act there.
 func (k *Controller) reduceNode(n *corev1.Node) drain.Node {
 	out := drain.SeeNode(n)
 	out.Withdrawn = !k.MayBegin(n)

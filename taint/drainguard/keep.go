@@ -18,7 +18,7 @@ func (k *Controller) inForce(ctx context.Context, guards []Guarded) []Guarded {
 	all := map[string]Guarded{}
 	for name, w := range k.watches {
 		gone := w.g
-		gone.Policy, gone.LastSeen = drain.AlwaysAllow, nil
+		gone.Policy, gone.LastSeen, gone.removed = drain.AlwaysAllow, nil, true
 		all[name] = gone
 	}
 	for name, w := range k.settingWatches {

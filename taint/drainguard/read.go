@@ -17,7 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// readView reads pods and budgets from c, and reduces them and the nodes to a View without Storage.
+// readView reads pods and budgets from c, and reduces them and the nodes to a View without Storage. The nodes have the
+// operators' policies of this pass.
 func (k *Controller) readView(
 	ctx context.Context,
 	c client.Reader,
@@ -26,7 +27,11 @@ func (k *Controller) readView(
 ) (drain.View, error) {
 	v := drain.View{Guard: g.Guard, Nodes: map[string]drain.Node{}}
 	for i := range nodes.Items {
-		v.Nodes[nodes.Items[i].Name] = k.reduceNode(&nodes.Items[i])
+		n := k.reduceNode(&nodes.Items[i])
+		if _, o, ok := k.overrides.Find(nodes.Items[i].Name, k.Now()); ok && !g.removed {
+			n.Policy = o.Policy
+		}
+		v.Nodes[nodes.Items[i].Name] = n
 	}
 	selector, err := g.PodSelector()
 	if err != nil {

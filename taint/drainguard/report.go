@@ -41,7 +41,7 @@ func (k *Controller) reportDrains(ctx context.Context, nodes *corev1.NodeList, d
 			}
 			known = known && t.d.Seen
 			auto = auto || t.d.Auto
-			if p := drain.NextProgress(before[t.g.Name], t.g, t.d, k.Now()); p != nil {
+			if p := drain.NextProgress(before[t.g.Name], t.g.Name, t.d, k.Now()); p != nil {
 				after[t.g.Name] = p
 			}
 			k.Metrics.countNode(t)

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -244,17 +243,8 @@ func TestSettingWakes(t *testing.T) {
 	w.guards = []Guarded{{Guard: drain.Guard{Name: "theirs", Policy: drain.BlockForEviction}, Setting: &setting}}
 	passes := w.start()
 	w.until("a first pass", func() bool { return passes.Load() > 0 })
-	_, err := w.api.Namespace(w.ns).Create(w.ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disks.example.com/v1", "kind": "Copy", "metadata": map[string]any{"name": "policy"},
-		"value": string(drain.BlockIfLast),
-	}}, metav1.CreateOptions{})
-	w.must(err)
-	ours := func() bool {
-		o, err := w.api.Namespace(w.ns).Get(w.ctx, "policy", metav1.GetOptions{})
-		w.must(err)
-		v, _, _ := unstructured.NestedString(o.Object, "value")
-		return v == string(drain.BlockForEviction)
-	}
+	w.makeSetting()
+	ours := func() bool { return w.settingValue() == drain.BlockForEviction }
 	w.until("it is ours", ours)
 	w.patchCopy("policy", `{"metadata":{"annotations":null},"value":""}`)
 	w.until("it is ours again", ours)

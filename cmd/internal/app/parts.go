@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -185,9 +186,20 @@ func (p *process) addDrainGuards(context.Context) error {
 		Adapters:  func() []*storage.Adapter { return p.confs.inForce.Load().evictable },
 		Leading:   p.leading,
 		LeftAlone: p.reconciler.LeftAlone,
+		Policies:  p.readDrainPolicies,
 		Now:       time.Now,
 		MayBegin:  func(n *corev1.Node) bool { return p.confs.activeConfig().Mode(n).Mode.MayAct() },
 	}))
+}
+
+// readDrainPolicies reads the operators' drain policies for nodes live; nil: there are none.
+func (p *process) readDrainPolicies(ctx context.Context) (map[string]string, error) {
+	var cm corev1.ConfigMap
+	key := client.ObjectKey{Namespace: p.Namespace, Name: config.DrainConfigMap}
+	if err := p.mgr.GetAPIReader().Get(ctx, key, &cm); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
+	}
+	return cm.Data, nil
 }
 
 // addDrills asks the devices of healthy nodes.

@@ -145,6 +145,7 @@ type Provider struct {
 const (
 	LeaseName      = "forcefence"       // of the leader's Lease
 	PauseConfigMap = "forcefence-pause" // in the namespace of that Lease; while it exists the whole cluster is paused
+	DrainConfigMap = "forcefence-drain" // beside it: drain policies for nodes, each until a time (drain.Overrides)
 	HealthPort     = "8081"             // of the health server
 	PowerOnDelay   = time.Minute        // from a fence's end to the power-on
 	MaxTapeBytes   = 64 << 20           // of the recording and the file before it, FILE.1, together

@@ -88,6 +88,7 @@ type Oddity struct {
 
 // Decision is what to do about one node, and what holds up its drain.
 type Decision struct {
+	Policy   Policy // the policy that decided
 	Acts     []Act
 	Blockers []Blocker // the replicas that hold up the node's drain; empty unless the node is cordoned
 	Held     bool      // a budget of ours holds up the drain, or is about to
@@ -107,7 +108,7 @@ func DecideNode(v View, name string) Decision {
 	}
 	n, exists := v.Nodes[name]
 	n.Down = n.Down || !exists
-	var d Decision
+	d := Decision{Policy: v.policyOn(n)}
 	var replicas []storage.Replica
 	switch {
 	case v.Storage == nil:
@@ -118,7 +119,7 @@ func DecideNode(v View, name string) Decision {
 	if d.Unknown == "" {
 		replicas, d.Seen = v.Storage.ReplicasOn(name), true
 	}
-	if v.policyOn(n) == AlwaysAllow {
+	if d.Policy == AlwaysAllow {
 		d.Unknown = "" // this policy reads no storage
 	}
 	if !n.Cordoned {
@@ -180,7 +181,7 @@ func (v View) whyBlocks(r storage.Replica) string {
 		}
 	case BlockIfLast, BlockForEvictionIfLast:
 	default:
-		return fmt.Sprintf("unknown policy %q", v.Guard.Policy)
+		return fmt.Sprintf("unknown policy %q", policy)
 	}
 	if r.Volume == "" {
 		return "its volume is unknown"
@@ -298,8 +299,8 @@ func (v View) decideBudgets(name string, n Node, d *Decision) {
 }
 
 // DecideLeftovers returns the deletions of our budgets that are not needed any more. Such a budget selects no pod, and
-// its node was deleted or has another budget, or the policy is AlwaysAllow. A budget whose pod is away for a moment
-// stays, so that the pod is never without one.
+// its node was deleted or has another budget, or the policy there is AlwaysAllow. A budget whose pod is away for a
+// moment stays, so that the pod is never without one.
 func DecideLeftovers(v View) (out []Act) {
 	if v.index == nil {
 		v = v.WithIndex()
@@ -308,9 +309,9 @@ func DecideLeftovers(v View) (out []Act) {
 		if b.Guard != v.Guard.Name || b.Deleting || len(b.pods) > 0 {
 			continue
 		}
-		_, exists := v.Nodes[b.Node]
+		n, exists := v.Nodes[b.Node]
 		another := slices.ContainsFunc(v.podsOn(b.Node), func(p Pod) bool { return v.budgetsOf(p).ok })
-		if !exists || another || v.Guard.Policy == AlwaysAllow {
+		if !exists || another || v.policyOn(n) == AlwaysAllow {
 			out = append(out, Act{Do: DeleteBudget, Budget: b.Budget})
 		}
 	}

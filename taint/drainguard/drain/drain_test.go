@@ -612,9 +612,9 @@ func TestSee(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	at := func(minutes int) time.Time { return time.Unix(1000, 0).UTC().Add(time.Duration(minutes) * time.Minute) }
-	g := guardWith(BlockForEviction)
+	const g = "disks"
 	with := func(n int) Decision {
-		d := Decision{Held: true}
+		d := Decision{Policy: BlockForEviction, Held: true}
 		for i := range n {
 			d.Blockers = append(d.Blockers, Blocker{replica(fmt.Sprint("v", i), "n1"), "it has not left yet"})
 		}
@@ -637,12 +637,10 @@ func TestProgress(t *testing.T) {
 	if p = NextProgress(p, g, with(22), at(6)); p.Total != 32 || !p.Since.Equal(at(0)) {
 		t.Errorf("two came: got %+v", p)
 	}
-	moved := g
-	moved.Name = "another"
-	if o := NextProgress(p, moved, with(22), at(7)); o == p || o.Guard != "another" {
+	if o := NextProgress(p, "another", with(22), at(7)); o == p || o.Guard != "another" {
 		t.Errorf("another guard of the same policy: got %+v", o)
 	}
-	blind := Decision{Unknown: "not listed", Held: true}
+	blind := Decision{Policy: BlockForEviction, Unknown: "not listed", Held: true}
 	if u := NextProgress(p, g, blind, at(7)); u.Left != 22 || u.Total != 32 || u.Unknown != "not listed" ||
 		u.Summary() != "the state of the storage is unknown: not listed" {
 		t.Errorf("nothing is known: got %+v", u)
@@ -658,9 +656,9 @@ func TestProgress(t *testing.T) {
 	if over := NextProgress(p, g, Decision{}, at(8)); over != nil {
 		t.Errorf("over: got %+v", over)
 	}
-	other := g
+	other := with(2)
 	other.Policy = BlockIfLast
-	if o := NextProgress(p, other, with(2), at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
+	if o := NextProgress(p, g, other, at(8)); o.Total != 2 || !o.Since.Equal(at(8)) {
 		t.Errorf("another policy: got %+v, want a new one", o)
 	}
 	node := &corev1.Node{

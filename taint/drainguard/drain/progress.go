@@ -38,14 +38,14 @@ type Held struct {
 // maxNamed is how many volumes a Progress names: annotations are no place for thousands.
 const maxNamed = 20
 
-// NextProgress returns the progress after a decision, or nil if nothing holds up the drain. before is what the Node's
+// NextProgress returns the guard's progress after a decision, or nil if nothing holds up the drain. before is what the Node's
 // annotation has; nil if it has none.
-func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progress {
+func NextProgress(before *Progress, guard string, d Decision, now time.Time) *Progress {
 	if !d.IsBlocked() {
 		return nil
 	}
 	p := Progress{
-		Guard: g.Name, Policy: g.Policy, Since: now, WrittenAt: now,
+		Guard: guard, Policy: d.Policy, Since: now, WrittenAt: now,
 		Left: len(d.Blockers), Total: len(d.Blockers), Unknown: d.Unknown, NoBudget: !d.Held,
 	}
 	for i, b := range d.Blockers {
@@ -54,7 +54,7 @@ func NextProgress(before *Progress, g Guard, d Decision, now time.Time) *Progres
 		}
 		p.Volumes = append(p.Volumes, Held{Volume: b.Replica.Volume, Replica: b.Replica.Name, Why: b.Why})
 	}
-	if before == nil || before.Policy != g.Policy {
+	if before == nil || before.Policy != d.Policy {
 		return &p
 	}
 	p.Since, p.Total = before.Since, max(before.Total, p.Left)

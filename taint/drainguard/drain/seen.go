@@ -20,6 +20,7 @@ type Node struct {
 	// Withdrawn reports that the node's mode begins nothing. What a guard made there goes, as under AlwaysAllow, and
 	// nothing new is made. A budget that stayed would block its drain for ever.
 	Withdrawn bool
+	Policy    Policy // an operator's, in place of the guard's; "": the guard's
 }
 
 // SeeNode reduces a Node. A node without a Ready condition is down.

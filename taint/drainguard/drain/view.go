@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -166,5 +167,5 @@ func (v View) policyOn(n Node) Policy {
 	if n.Withdrawn {
 		return AlwaysAllow
 	}
-	return v.Guard.Policy
+	return cmp.Or(n.Policy, v.Guard.Policy)
 }
