@@ -26,11 +26,11 @@ func newDrainStatus() *cobra.Command {
 		Short: "Show what a node's drain waits for: volumes, replicas, and how long they take",
 		Long: `Show what a node's drain waits for, as the controller wrote it on the Node: the
 volumes and why, how many replicas are left, their rate so far, and how long the
-rest takes at that rate. The command reads the API server only, and changes
-nothing.`,
+rest takes at that rate. A policy that "forcefence drain-policy" set is shown with
+its end. The command reads the API server only, and changes nothing.`,
 		Args: cobra.ExactArgs(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
-			s, err := drainStatusOf(cmd.Context(), c, args[0], time.Now())
+			s, err := drainStatusOf(cmd.Context(), c, args[0], cluster.overrides.Context.Namespace, time.Now())
 			if err != nil {
 				return err
 			}
@@ -38,6 +38,7 @@ nothing.`,
 		}),
 	}
 	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	format.addFlag(cmd)
 	return withRole(cmd, "forcefence-look")
 }
@@ -47,8 +48,10 @@ type drainStatus struct {
 	Node         string       `json:"node"`
 	Cordoned     bool         `json:"cordoned"`
 	AutoEvicting bool         `json:"autoEvicting"`
-	Guards       []heldGuard  `json:"guards"`  // drain guards that block the drain
-	Budgets      []heldBudget `json:"budgets"` // forcefence's budgets for the node's storage pods
+	Policy       *nodePolicy  `json:"policy,omitempty"`        // that an operator set; nil: none, or not read
+	Missing      string       `json:"missingPolicy,omitempty"` // why the policy could not be read
+	Guards       []heldGuard  `json:"guards"`                  // drain guards that block the drain
+	Budgets      []heldBudget `json:"budgets"`                 // forcefence's budgets for the node's storage pods
 }
 
 type heldGuard struct {
@@ -64,7 +67,10 @@ type heldBudget struct {
 	Budget string `json:"budget"`
 }
 
-func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.Time) (drainStatus, error) {
+// drainStatusOf reads a node's drain. namespace is the controller's; "": that of its Lease.
+func drainStatusOf(
+	ctx context.Context, c client.Reader, name, namespace string, now time.Time,
+) (drainStatus, error) {
 	var node corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return drainStatus{}, fmt.Errorf("reading node: %w", err)
@@ -80,6 +86,7 @@ func drainStatusOf(ctx context.Context, c client.Reader, name string, now time.T
 		Guards:       []heldGuard{},
 		Budgets:      []heldBudget{},
 	}
+	s.Policy, s.Missing = readNodePolicy(ctx, c, name, namespace, now)
 	for i := range list.Items {
 		if b := &list.Items[i]; b.Annotations[taint.GuardedNodeAnnotation] == name {
 			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.DrainGuardLabel], b.Namespace + "/" + b.Name})
@@ -114,6 +121,12 @@ func (s drainStatus) printTable(out io.Writer) {
 		for _, b := range s.Budgets {
 			fmt.Fprintf(out, "  drain guard %s, PodDisruptionBudget %s\n", b.Guard, b.Budget)
 		}
+	}
+	switch {
+	case s.Policy != nil:
+		printText(out, "", "%s", s.Policy)
+	case s.Missing != "":
+		printText(out, "", "A drain policy of this node could not be read: %s.", s.Missing)
 	}
 	for _, g := range s.Guards {
 		by := "PodDisruptionBudget " + g.Budget

@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -51,9 +53,23 @@ func TestDrainStatus(t *testing.T) {
 		}
 		budgets = append(budgets, b)
 	}
+	policies := drainPolicies{admin, client.ObjectKey{Namespace: "default", Name: config.DrainConfigMap},
+		func() time.Time { return now }}
+	for node, p := range map[string]drain.Override{
+		"drained":      {Policy: drain.BlockForEviction, Until: now.Add(4 * time.Hour)},
+		drain.AllNodes: {Policy: drain.AlwaysAllow},
+	} {
+		if _, err := policies.set(ctx, node, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer admin.Delete(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: config.DrainConfigMap}})
 	for node, want := range map[string][]string{
 		"drained": {
 			"Node drained is cordoned.\n",
+			"Drain policy block-for-eviction until " + now.Add(4*time.Hour).UTC().Format(time.RFC3339) +
+				", set for this node. Then the configuration's applies.\n",
 			fmt.Sprintf("Drain guard disks, policy block-for-eviction: blocked for 10m0s, PodDisruptionBudget "+
 				"default/%s\n", budgets[0].Name),
 			"Replicas: 5 of 30 have left, 25 block the drain; 0.5 a minute so far, about 50m0s remaining\n",
@@ -66,9 +82,10 @@ func TestDrainStatus(t *testing.T) {
 		"guarded": {"Node guarded is not cordoned. forcefence does not block its drain now. Its guards:\n  drain " +
 			"guard " +
 			"disks, PodDisruptionBudget default/" + budgets[1].Name},
-		"bare": {"Node bare is not cordoned. forcefence does not block its drain.\n"},
+		"bare": {"Node bare is not cordoned. forcefence does not block its drain.\n",
+			"Drain policy always-allow without an end, set for all nodes.\n"},
 	} {
-		s, err := drainStatusOf(ctx, admin, node, now)
+		s, err := drainStatusOf(ctx, admin, node, "default", now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +100,7 @@ func TestDrainStatus(t *testing.T) {
 			}
 		}
 	}
-	if _, err := drainStatusOf(ctx, admin, "nobody", now); err == nil {
+	if _, err := drainStatusOf(ctx, admin, "nobody", "default", now); err == nil {
 		t.Error("a node that does not exist: got no error")
 	}
 
@@ -98,7 +115,7 @@ func TestDrainStatus(t *testing.T) {
 	if err := c.removeLeftovers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := drainStatusOf(ctx, admin, "drained", now); err != nil || len(s.Budgets)+len(s.Guards) > 0 {
+	if s, err := drainStatusOf(ctx, admin, "drained", "default", now); err != nil || len(s.Budgets)+len(s.Guards) > 0 {
 		t.Errorf("after cleanup: got %+v, %v", s, err)
 	}
 }

@@ -84,7 +84,13 @@ func newRoot(types providers.Registry) *cobra.Command {
 				newSupportBundle(),
 			},
 		},
-		{"act", "Act:", []*cobra.Command{newPause(), newResume(), newConfirmOff(), newRelease(), newPower(devices())}},
+		{
+			"act",
+			"Act:",
+			[]*cobra.Command{
+				newPause(), newResume(), newDrainPolicy(), newConfirmOff(), newRelease(), newPower(devices()),
+			},
+		},
 		{
 			"run",
 			"Install and run it:",

@@ -105,15 +105,22 @@ func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 		return p, fmt.Errorf("--reason has %d bytes: at most %d", len(p.Reason), maxPauseReason)
 	case long == "":
 		return p, errors.New("--for is required: --for 2h, or --for forever, which lasts until resume")
-	case long == forever:
-		return p, nil
+	}
+	var err error
+	p.Until, err = parseUntil(long, now)
+	return p, err
+}
+
+// parseUntil returns the time at which a duration of --for ends; zero for forever.
+func parseUntil(long string, now time.Time) (time.Time, error) {
+	if long == forever {
+		return time.Time{}, nil
 	}
 	d, err := time.ParseDuration(long)
 	if err != nil || d < time.Second {
-		return p, fmt.Errorf("--for: %q is neither a duration such as 30m or 2h, nor %s", long, forever)
+		return time.Time{}, fmt.Errorf("--for: %q is neither a duration such as 30m or 2h, nor %s", long, forever)
 	}
-	p.Until = now.Add(d).UTC().Truncate(time.Second)
-	return p, nil
+	return now.Add(d).UTC().Truncate(time.Second), nil
 }
 
 // pauser sets and removes pauses. Its methods block for the API server, and may be repeated.
