@@ -267,9 +267,19 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	if attachments() {
 		t.Error("without a policy that wants it the controller may delete VolumeAttachments")
 	}
+	_, err = w.c.Kubectl(w.ctx, "-n", namespace, "create", "secret", "generic", "rack-b", "--from-literal=tls.crt=x")
+	kit.Must(t, err)
+	if strings.Contains(notes, "Secret") {
+		t.Errorf("install: want notes without a Secret, as the configuration reads none:\n%s", notes)
+	}
 	notes = run(append([]string{"upgrade", "forcefence", chart, "--values", "testdata/values.yaml"}, set...)...)
-	if !strings.Contains(notes, "mode fence") {
-		t.Errorf("upgrade: want the notes to tell the mode:\n%s", notes)
+	for _, want := range []string{
+		"mode fence", "There is no Secret bmcs, ", "create secret generic bmcs --from-file=password=",
+		"Secret rack-b has no key tls.key, ",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("upgrade: want notes with %q:\n%s", want, notes)
+		}
 	}
 	available("after the upgrade")
 	for _, kind := range []string{"podmonitor", "servicemonitor", "prometheusrule"} {
