@@ -65,6 +65,8 @@ func TestValues(t *testing.T) {
 		{"ingress: {enabled: true}", "ingress.enabled: leads to the page's Service"},
 		{"controller: {hostPorts: [{hostPort: 162}]}",
 			"at '/controller/hostPorts/0': missing property 'containerPort'"},
+		{"controller: {hostNetwork: true, hostPorts: [{containerPort: 1162, hostPort: 162, protocol: UDP}]}",
+			"controller.hostPorts[0]: with hostNetwork the node has the container's port"},
 		{"hook: {updateStrategy: {type: Recreate}}", "at '/hook/updateStrategy/type'"},
 		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
 		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
@@ -115,7 +117,7 @@ func TestValues(t *testing.T) {
 			}
 			p.(map[string]any)["confirm"] = map[string]any{}
 		}
-		delete(config, "listen")    // a pod must be reached from outside
+		delete(config, "listen") // a pod must be reached from outside
 		text, err = yaml.Marshal(map[string]any{"config": config})
 		kit.Must(t, err)
 		charted(t, string(text))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -156,6 +157,60 @@ func TestAccount(t *testing.T) {
 				t.Errorf("the pods' account: got %s, want mine", got)
 			}
 		}
+	}
+}
+
+// TestHooks: Helm's hooks run as the controller does, with rights to read alone, and the check before an uninstall can
+// be left out.
+func TestHooks(t *testing.T) {
+	hooks := func(values string) map[string]int {
+		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--values", someImage,
+			"--values", valuesFile(t, values))
+		kit.Must(t, err)
+		count := map[string]int{}
+		for _, o := range parse(t, out) {
+			event := o.GetAnnotations()["helm.sh/hook"]
+			count[event]++
+			if event == "" {
+				continue
+			}
+			var pod corev1.PodSpec
+			switch o.GetKind() {
+			case "Pod":
+				pod = typed[corev1.Pod](t, o.Object).Spec
+			case "Job":
+				pod = typed[batchv1.Job](t, o.Object).Spec.Template.Spec
+			case "ClusterRole":
+				for _, rule := range typed[rbacv1.ClusterRole](t, o.Object).Rules {
+					if !slices.Equal(rule.Verbs, []string{"list"}) || !slices.Equal(rule.Resources, []string{"nodes"}) {
+						t.Errorf("ClusterRole %s: got %v, want nodes to be listed", o.GetName(), rule)
+					}
+				}
+				continue
+			case "ClusterRoleBinding":
+				role := typed[rbacv1.ClusterRoleBinding](t, o.Object).RoleRef.Name
+				if role != "forcefence-look" && role != "forcefence-uninstall" {
+					t.Errorf("the account of %s has the role %s", o.GetName(), role)
+				}
+				continue
+			default:
+				continue
+			}
+			s, own := pod.Containers[0].SecurityContext, pod.SecurityContext
+			if !*own.RunAsNonRoot || own.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
+				!*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+				!strings.HasPrefix(pod.ServiceAccountName, "forcefence-") {
+				t.Errorf("%s %s: got %+v, %+v, account %s", o.GetKind(), o.GetName(), own, s, pod.ServiceAccountName)
+			}
+		}
+		return count
+	}
+	if got := hooks("{}"); got["test"] != 3 || got["pre-delete"] != 4 {
+		t.Errorf("got %v, want 3 objects for helm test and 4 for helm uninstall", got)
+	}
+	if got := hooks("uninstallCheck: false"); got["test"] != 3 || got["pre-delete"] != 0 {
+		t.Errorf("without the check: got %v, want 3 objects for helm test", got)
 	}
 }
 

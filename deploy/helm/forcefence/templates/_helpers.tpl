@@ -174,6 +174,11 @@ and port. A page on loopback is not among them.
     {{- $faults = append $faults (printf "%s: no such provider: known are %s" (index . 0) ($names | join ", " | default "none")) -}}
   {{- end -}}
 {{- end -}}
+{{- range $i, $port := .Values.controller.hostPorts -}}
+  {{- if and $.Values.controller.hostNetwork (ne (toString $port.containerPort) (toString $port.hostPort)) -}}
+    {{- $faults = append $faults (printf "controller.hostPorts[%d]: with hostNetwork the node has the container's port: remove it" $i) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and ((.Values.service).status).enabled (not $listeners.status) -}}
   {{- $faults = append $faults "service.status.enabled: the page is off, or listens on loopback alone: set config.listen.status, statusCertFile and statusKeyFile" -}}
 {{- end -}}
