@@ -71,7 +71,8 @@ func TestDrainPolicy(t *testing.T) {
 	want("nothing to remove", lines, err, "Node policed: no drain policy is set")
 	lines, err = o.set(ctx, "policed", drain.Override{Policy: drain.AlwaysAllow, Until: now.Add(time.Hour)})
 	want("a node", lines, err, "Node policed: the drain policy is always-allow until 2026-12-01T15:00:00Z.")
-	lines, err = o.set(ctx, drain.AllNodes, drain.Override{Policy: drain.BlockForEviction, Until: now.Add(4 * time.Hour)})
+	upgrade := drain.Override{Policy: drain.BlockForEviction, Until: now.Add(4 * time.Hour)}
+	lines, err = o.set(ctx, drain.AllNodes, upgrade)
 	want("all nodes", lines, err, "All nodes: the drain policy is block-for-eviction until 2026-12-01T18:00:00Z.")
 	lines, err = o.set(ctx, "policed", drain.Override{Policy: drain.BlockIfLast})
 	want("again", lines, err, "Node policed: the drain policy is block-if-contains-last-replica without an end. It "+
@@ -90,7 +91,7 @@ func TestDrainPolicy(t *testing.T) {
 		"block-if-contains-last-replica without an end.")
 	var cm corev1.ConfigMap
 	if err := admin.Get(ctx, o.at, &cm); err != nil || len(cm.Data) > 0 {
-		t.Errorf("the ConfigMap: got %v, %v, want nothing in it, as what is over goes with the next change", cm.Data, err)
+		t.Errorf("the ConfigMap: got %v, %v, want it empty: what is over goes with the next change", cm.Data, err)
 	}
 	lines, err = o.list(ctx)
 	want("after", lines, err, none)

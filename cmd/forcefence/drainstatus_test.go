@@ -100,7 +100,7 @@ func TestDrainStatus(t *testing.T) {
 			}
 		}
 	}
-	if _, err := drainStatusOf(ctx, admin, "nobody", "default", now); err == nil {
+	if _, err := drainStatusOf(ctx, admin, "missing", "default", now); err == nil {
 		t.Error("a node that does not exist: got no error")
 	}
 

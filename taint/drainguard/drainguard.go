@@ -76,8 +76,8 @@ type Options struct {
 	// LeftAlone returns why a pause or an exclusion forbids to begin an act on the node, or in the cluster (""). It
 	// returns "" if none does. It reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
-	// Policies reads the operators' policies for nodes live, as ParseOverrides takes them; nil: there are none. An error
-	// that is Forbidden counts as none.
+	// Policies reads the operators' policies for nodes live, as ParseOverrides takes them; nil: there are none. A
+	// Forbidden error counts as none.
 	Policies func(ctx context.Context) (map[string]string, error)
 	Now      func() time.Time
 }

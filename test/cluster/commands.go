@@ -69,7 +69,7 @@ func (r *Commands) see(pod *corev1.Pod) {
 	r.running.Go(func() { r.run(pod) })
 }
 
-// run runs one pod's command and writes how it ended. What cannot be written is seen by whoever waits for the pod.
+// run runs one pod's command and writes how it ended. If that fails, the client that waits for the pod times out.
 func (r *Commands) run(pod *corev1.Pod) {
 	phase := corev1.PodSucceeded
 	text, err := r.runCommand(pod)

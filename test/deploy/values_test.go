@@ -93,7 +93,8 @@ func TestNullValues(t *testing.T) {
 	slices.Sort(paths)
 	own := charted(t, "{}")
 	// Without these the chart renders something else: what the user takes away.
-	other := regexp.MustCompile(`^(config\.(mode|evictFirst)|(controller|hook)\.resources\.|networkPolicy\.metricsFrom)`)
+	other := regexp.MustCompile(`^(config\.(mode|evictFirst)|(controller|hook)\.resources\.|` +
+		`networkPolicy\.metricsFrom)`)
 	for _, path := range paths {
 		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
 			"--values", someImage, "--set", path+"=null")
@@ -121,7 +122,8 @@ func TestReleaseLabels(t *testing.T) {
 		labels := o.GetLabels()
 		for key, want := range map[string]string{
 			"app.kubernetes.io/instance": "mine", "app.kubernetes.io/managed-by": "Helm",
-			"app.kubernetes.io/version": "dev", "app.kubernetes.io/part-of": "forcefence", "helm.sh/chart": "forcefence-0.0.0", "example.net/owner": "sre",
+			"app.kubernetes.io/version": "dev", "app.kubernetes.io/part-of": "forcefence",
+			"helm.sh/chart": "forcefence-0.0.0", "example.net/owner": "sre",
 		} {
 			if labels[key] != want {
 				t.Errorf("%s %s: label %s: got %q, want %q", o.GetKind(), o.GetName(), key, labels[key], want)

@@ -67,7 +67,8 @@ func TestOverrides(t *testing.T) {
 	} {
 		key, got, ok := all.Find(tc.node, at(tc.hour))
 		if got.Policy != tc.want || key != tc.key || ok != (tc.want != "") {
-			t.Errorf("%s at %d: got %q by %q, %t, want %q by %q", tc.node, tc.hour, got.Policy, key, ok, tc.want, tc.key)
+			t.Errorf("%s at %d: got %q by %q, %t, want %q by %q", tc.node, tc.hour, got.Policy, key, ok, tc.want,
+				tc.key)
 		}
 		if end := all.NextEnd(at(tc.hour)); !end.Equal(tc.end) {
 			t.Errorf("%s at %d: the next end: got %v, want %v", tc.node, tc.hour, end, tc.end)
@@ -107,8 +108,8 @@ func TestPolicyOfNode(t *testing.T) {
 	v := scene(BlockIfLast, replica("v1", "n1"), replica("v1", "n2"))
 	v.Nodes["n2"] = Node{Policy: AlwaysAllow}
 	v.Budgets = []Budget{budget(pod("n1")), budget(pod("n3"))}
-	want := []string{"blocked by v1-n1: the volume's replica on node n2 is not safe either: its pod storage/engine-n2 " +
-		"has no PodDisruptionBudget of ours"}
+	want := []string{"blocked by v1-n1: the volume's replica on node n2 is not safe either: its pod " +
+		"storage/engine-n2 has no PodDisruptionBudget of ours"}
 	if diff := cmp.Diff(want, told(DecideNode(v, "n1"))); diff != "" {
 		t.Errorf("the only other copy is on a node that always allows (-want +got):\n%s", diff)
 	}

@@ -38,8 +38,8 @@ type Held struct {
 // maxNamed is how many volumes a Progress names: annotations are no place for thousands.
 const maxNamed = 20
 
-// NextProgress returns the guard's progress after a decision, or nil if nothing holds up the drain. before is what the Node's
-// annotation has; nil if it has none.
+// NextProgress returns the guard's progress after a decision, or nil if nothing holds up the drain. before is what the
+// Node's annotation has; nil if it has none.
 func NextProgress(before *Progress, guard string, d Decision, now time.Time) *Progress {
 	if !d.IsBlocked() {
 		return nil

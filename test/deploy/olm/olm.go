@@ -35,7 +35,8 @@ type Release struct {
 }
 
 // Files are the bundle's and guards.yaml, by their path below deploy/olm. rendered is the chart's output for Namespace,
-// with `# Source:` lines, without hooks and WithoutRelease; chart its Chart.yaml; base what neither knows. An error names an object without a place.
+// with `# Source:` lines, without hooks and WithoutRelease; chart its Chart.yaml; base what neither knows. An error
+// names an object without a place.
 func Files(rendered, chart, base string, r Release) (map[string]string, error) {
 	b := builder{files: map[string]string{}}
 	if err := yaml.Unmarshal([]byte(base), &b.csv); err != nil {
