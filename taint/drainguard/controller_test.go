@@ -56,8 +56,8 @@ type world struct {
 
 	policies map[string]string // what Options.Policies reads, or its error
 	unread   error
-	events  *events.FakeRecorder
-	ns      string
+	events   *events.FakeRecorder
+	ns       string
 }
 
 func (w *world) must(err error) {
