@@ -69,7 +69,8 @@ func TestDrainStatus(t *testing.T) {
 		"drained": {
 			"Node drained is cordoned.\n",
 			"Drain policy block-for-eviction until " + now.Add(4*time.Hour).UTC().Format(time.RFC3339) +
-				", set for this node. Then the configuration's applies.\n",
+				", set for this node.",
+			"Then the configuration's applies.\n",
 			fmt.Sprintf("Drain guard disks, policy block-for-eviction: blocked for 10m0s, PodDisruptionBudget "+
 				"default/%s\n", budgets[0].Name),
 			"Replicas: 5 of 30 have left, 25 block the drain; 0.5 a minute so far, about 50m0s remaining\n",

@@ -110,7 +110,7 @@ func (k *Controller) runPass(ctx context.Context) {
 		return
 	}
 	k.nodesListed = true
-	if !k.refreshOverrides(ctx) {
+	if len(guards) > 0 && !k.refreshOverrides(ctx) {
 		return
 	}
 	decided := map[string][]decision{}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/forcefence/forcefence/taint"
 )
 
 // Commands runs for real what some pods of the cluster should run: command lines of one program, which end. For
@@ -32,7 +35,8 @@ type Commands struct {
 }
 
 // RunCommands runs the args of each running pod that has one of these names as its label app.kubernetes.io/name, with
-// the rights of the pod's ServiceAccount. The pod then ends as the command did.
+// the rights of the pod's ServiceAccount. The pod then ends as the command did. And where a pod of the hook's DaemonSet
+// uninstalls the hook, the Node loses the condition that it has since its registration.
 func (c *Cluster) RunCommands(program string, names ...string) *Commands {
 	r := &Commands{c: c, program: program, names: names, begun: map[types.UID]bool{}, output: map[string][]string{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -61,13 +65,31 @@ func (r *Commands) Output(name string) []string {
 func (r *Commands) see(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.names, pod.Labels["app.kubernetes.io/name"]) || pod.Status.Phase != corev1.PodRunning ||
-		r.begun[pod.UID] || r.ctx.Err() != nil {
+	if pod.Status.Phase != corev1.PodRunning || r.begun[pod.UID] || r.ctx.Err() != nil {
+		return
+	}
+	name := pod.Labels[nameLabel]
+	uninstalls := name == "forcefence-node" && slices.ContainsFunc(pod.Spec.InitContainers,
+		func(c corev1.Container) bool { return c.Name == "uninstall" })
+	switch {
+	case slices.Contains(r.names, name):
+		r.running.Go(func() { r.run(pod) })
+	case uninstalls:
+		r.running.Go(func() { r.removeHook(pod.Spec.NodeName) })
+	default:
 		return
 	}
 	r.begun[pod.UID] = true
-	r.running.Go(func() { r.run(pod) })
 }
+
+// removeHook does on the Node what the hook's own uninstall does there.
+func (r *Commands) removeHook(node string) {
+	patch := fmt.Sprintf(`{"status": {"conditions": [{"type": %q, "$patch": "delete"}]}}`, taint.ProtectionCondition)
+	_, _ = r.c.Client().CoreV1().Nodes().
+		Patch(r.ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+}
+
+const nameLabel = "app.kubernetes.io/name"
 
 // run runs one pod's command and writes how it ended. If that fails, the client that waits for the pod times out.
 func (r *Commands) run(pod *corev1.Pod) {
@@ -77,7 +99,7 @@ func (r *Commands) run(pod *corev1.Pod) {
 		phase = corev1.PodFailed
 		text += err.Error()
 	}
-	name := pod.Labels["app.kubernetes.io/name"]
+	name := pod.Labels[nameLabel]
 	r.mu.Lock()
 	r.output[name] = append(r.output[name], text)
 	r.mu.Unlock()

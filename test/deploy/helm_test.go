@@ -466,6 +466,10 @@ func (w *world) may(t *testing.T, verb, resource string) bool {
 // the two commands.
 func (w *world) refusesUninstall(t *testing.T, commands *cluster.Commands) {
 	t.Helper()
+	w.until("no node has the hook", func() (bool, error) {
+		out, err := w.c.Kubectl(w.ctx, "get", "nodes", "-o", "yaml")
+		return !strings.Contains(out, "ForcefenceGuard"), err
+	})
 	_, err := w.c.Kubectl(w.ctx, "taint", "node", "n0", key+"=manual:NoSchedule")
 	kit.Must(t, err)
 	condition := func(conditions string) {
@@ -475,8 +479,8 @@ func (w *world) refusesUninstall(t *testing.T, commands *cluster.Commands) {
 	}
 	condition(`{"type": "ForcefenceGuard", "status": "True", "reason": "FailOpen"}`)
 	_, err = helm(t, w.c.Kubeconfig(), "uninstall", "forcefence", "--namespace", namespace)
-	if err == nil || !strings.Contains(err.Error(), "pre-delete") {
-		t.Errorf("uninstall with a marked node: got %v, want it refused by the pre-delete hook", err)
+	if err == nil || !strings.Contains(err.Error(), "Job/forcefence-system/forcefence-uninstall not ready") {
+		t.Errorf("uninstall with a marked node: got %v, want it refused by the Job before it", err)
 	}
 	text := strings.Join(commands.Output("forcefence-uninstall"), "\n")
 	for _, want := range []string{
