@@ -83,7 +83,7 @@ type component struct {
 
 var components = []component{
 	{name: "plain", values: "{}", add: []string{}},
-	{name: "agents", values: "config: {providers: [{name: agents, fenceagent: {agent: fence_ipmilan}}]}"},
+	{name: "agents", values: "config: {providers: [{name: racks, fenceagent: {agent: fence_ipmilan}}]}"},
 	{name: "any-node", values: "controller: {onControlPlane: false}"},
 	{name: "aws-role", values: "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: " +
 		"'arn:aws:iam::123456789012:role/forcefence'}}",
