@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -249,5 +250,43 @@ service: {status: {enabled: true}, events: {enabled: true}}
 	if pod.HostNetwork || slices.ContainsFunc(pod.Containers[0].Ports,
 		func(p corev1.ContainerPort) bool { return p.HostPort != 0 }) {
 		t.Error("by the chart's own values the controller is on the node's network")
+	}
+}
+
+// TestHookValues: the hook's values reach its pods. A list of tolerations of one's own keeps the mark's, and an
+// uninstall reaches all nodes at once, however updates come.
+func TestHookValues(t *testing.T) {
+	values := func(uninstall bool) *appsv1.DaemonSet {
+		objects := byKey(t, charted(t, fmt.Sprintf(`hook:
+  uninstall: %t
+  affinity: {nodeAffinity: {}}
+  tolerations: [{key: example.net/pool, operator: Exists}]
+  priorityClassName: system-cluster-critical
+  updateStrategy: {type: OnDelete}
+`, uninstall)))
+		return typed[appsv1.DaemonSet](t, objects["DaemonSet "+nodeNamespace+"/forcefence-node"])
+	}
+	spec := values(false).Spec
+	pod := spec.Template.Spec
+	var tolerated []string
+	for _, t := range pod.Tolerations {
+		tolerated = append(tolerated, t.Key)
+	}
+	if pod.Affinity == nil || pod.PriorityClassName != "system-cluster-critical" ||
+		!slices.Equal(tolerated, []string{key, "example.net/pool"}) {
+		t.Errorf("the hook's pods: got affinity %v, priority %s, tolerations of %v", pod.Affinity,
+			pod.PriorityClassName, tolerated)
+	}
+	for uninstall, want := range map[bool]appsv1.DaemonSetUpdateStrategyType{
+		false: appsv1.OnDeleteDaemonSetStrategyType, true: appsv1.RollingUpdateDaemonSetStrategyType,
+	} {
+		if got := values(uninstall).Spec.UpdateStrategy.Type; got != want {
+			t.Errorf("uninstall %t: update strategy: got %s, want %s", uninstall, got, want)
+		}
+	}
+	own := typed[appsv1.DaemonSet](t, byKey(t, charted(t, "{}"))["DaemonSet "+nodeNamespace+"/forcefence-node"])
+	everything := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	if got := own.Spec.Template.Spec.Tolerations; !slices.Equal(got, everything) {
+		t.Errorf("by the chart's own values the hook tolerates %v, want everything", got)
 	}
 }
