@@ -81,6 +81,11 @@ func (d *Session) NodeNames() (out []string) {
 	return out
 }
 
+// MissingNodes warns of items in the configuration's lists that name no node.
+func (d *Session) MissingNodes() config.Errors {
+	return d.confs.activeFile().MissingNodes(d.NodeNames())
+}
+
 // OwnFiles returns the files with a node's own secrets for a provider.
 func (d *Session) OwnFiles(provider, node string) []config.OwnFile {
 	return d.confs.activeFile().OwnFiles(provider, node)

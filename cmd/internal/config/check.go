@@ -45,6 +45,8 @@ func (r *reader) check(c *Config) {
 	for i := range c.Nodes {
 		r.checkRule(c, i)
 	}
+	r.warnOfOverlap(c)
+	r.warnOfSharedPower(c)
 	for i := range c.Storage { // policies and drains use its items
 		r.checkStorage(c, i)
 	}

@@ -98,6 +98,7 @@ type Config struct {
 	digest               string
 	warnings             Errors
 	listed               []OwnFile
+	lists                []fileList
 }
 
 // Lines configures the idle connections to the nodes, which show when a machine stops answering. See package line.

@@ -146,6 +146,9 @@ func partsMeet(a, b string) bool {
 // checkListed warns of nodes in lists that lack a secret of their own. It is no fault, because other machines can be
 // asked without it.
 func (r *reader) checkListed(c *Config, provider string, s *Source, path string) {
+	if s.From == FromList {
+		r.addList(c, s, path)
+	}
 	for j, e := range s.List {
 		for _, f := range c.OwnFiles(provider, e.Node) {
 			c.listed = append(c.listed, f)

@@ -19,6 +19,12 @@ func (r *reader) document(data []byte) *yaml.Node {
 		r.fault(line, "", "%s", problem)
 		return nil
 	}
+	if len(docs) > 0 {
+		if kind := valueOf(docs[0].Content[0], "kind"); kind != nil && hasKey(docs[0].Content[0], "apiVersion") {
+			r.fault(kind.Line, "", "%s", describeObject(kind.Value))
+			return nil
+		}
+	}
 	if len(docs) > 1 {
 		r.fault(docs[1].Content[0].Line, "", "several documents (---): a configuration file holds one")
 		return nil
@@ -28,6 +34,16 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	return docs[0].Content[0]
+}
+
+// describeObject says what to do with a file that holds a Kubernetes object of a kind.
+func describeObject(kind string) string {
+	text := "this is a Kubernetes object (" + label(kind) + "), and not the controller's configuration"
+	if kind == "ConfigMap" {
+		text += `. Check the text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\.yaml}' | ` +
+			"forcefence check-config -"
+	}
+	return text
 }
 
 // parseYAML returns every document of a YAML stream; each has exactly one content node.
@@ -45,6 +61,9 @@ func parseYAML(in io.Reader) ([]*yaml.Node, error) {
 		}
 	}
 }
+
+// tabIndent matches a text whose first line is indented with a tab.
+var tabIndent = regexp.MustCompile(`^ *\t`)
 
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
@@ -65,6 +84,9 @@ func locate(data []byte, err error) (line int, problem string) {
 	for range 1000 { // after an unclosed quote there may be more lines: then the library's number must do
 		read = read[:bytes.LastIndexByte(bytes.TrimSuffix(read, []byte("\n")), '\n')+1]
 		if _, err := parseYAML(bytes.NewReader(read)); err == nil {
+			if tabIndent.Match(data[len(read):]) {
+				problem = "YAML: a tab indents this line: use spaces"
+			}
 			return 1 + bytes.Count(read, []byte("\n")), problem
 		}
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,7 +101,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 	r.checkWithin(c, n, path)
 	r.shareTimeout(c, n, path+".levels", own)
 	if !r.bad[path+".levels"] {
-		r.warnOfSharedPower(c, n, path, own)
+		r.noteSharedPower(c, n, path, own)
 	}
 }
 
@@ -185,8 +186,8 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	}
 }
 
-// warnOfSharedPower warns if all devices of a rule lose their power together with their machines.
-func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool) {
+// noteSharedPower keeps the path of a rule if all its devices lose their power together with their machines.
+func (r *reader) noteSharedPower(c *Config, n *NodeRule, path string, own bool) {
 	all := mapList(n.devices(), func(d *Device) string { return d.Provider })
 	if own {
 		all = append(all, n.Provider)
@@ -196,9 +197,21 @@ func (r *reader) warnOfSharedPower(c *Config, n *NodeRule, path string, own bool
 			return
 		}
 	}
-	r.warn(c, path, "if a machine loses its power supply, its BMC does not answer, and no answer is not off: the "+
-		"node waits for a person. "+
-		"Add a level that keeps its power, such as the outlets that feed the machine")
+	r.sharedPower = append(r.sharedPower, path)
+}
+
+// warnOfSharedPower warns once of all rules whose devices lose their power together with their machines.
+func (r *reader) warnOfSharedPower(c *Config) {
+	if len(r.sharedPower) == 0 {
+		return
+	}
+	also := ""
+	if others := r.sharedPower[1:]; len(others) > 0 {
+		also = " The same is true of " + strings.Join(others, ", ")
+	}
+	r.warn(c, r.sharedPower[0], "if a machine loses its power supply, its BMC does not answer, and no answer is not "+
+		"off: the node waits for a person. "+
+		"Add a level that keeps its power, such as the outlets that feed the machine."+also)
 }
 
 // Warnings returns what is valid in the file, but risky. Each begins with "warning: ".

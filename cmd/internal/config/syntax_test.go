@@ -26,3 +26,21 @@ func TestSyntaxLine(t *testing.T) {
 		}
 	}
 }
+
+// A Kubernetes object is one fault, and not one for each of its keys.
+func TestKubernetesObject(t *testing.T) {
+	const (
+		configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  config.yaml: |\n    mode: observe\n"
+		secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n"
+	)
+	for file, want := range map[string]string{
+		configMap: "f:2: this is a Kubernetes object (ConfigMap), and not the controller's configuration. Check the " +
+			"text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\\.yaml}' | " +
+			"forcefence check-config -",
+		secret + configMap: "f:2: this is a Kubernetes object (Secret), and not the controller's configuration",
+	} {
+		if _, err := Parse("f", []byte(file), nil); fmt.Sprint(err) != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}

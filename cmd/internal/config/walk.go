@@ -26,6 +26,8 @@ type reader struct {
 	secrets   map[string]string   // path -> the file of a secret
 	own       map[string]string   // path -> a template of a user name or of a file, for each machine's own credentials
 	skipFiles bool                // see SkipFiles
+
+	sharedPower []string // paths of rules whose devices lose their power together with their machines
 }
 
 func newReader(file string, reg providers.Registry) *reader {
@@ -278,11 +280,14 @@ func known(words []string) string {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i < len(n.Content); i += 2 {
+func hasKey(n *yaml.Node, key string) bool { return valueOf(n, key) != nil }
+
+// valueOf returns the value of a key in a mapping; nil if there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return true
+			return n.Content[i+1]
 		}
 	}
-	return false
+	return nil
 }

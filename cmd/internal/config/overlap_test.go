@@ -1,0 +1,123 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/providers/all"
+)
+
+// list is a rule of rulesOf that names its nodes.
+const list = "list"
+
+// rulesOf is a file with rules of these selectors, or with lists; the first is on line 3.
+func rulesOf(selectors ...string) []byte {
+	var text strings.Builder
+	text.WriteString("providers: [{name: a, plain: {}}]\nnodes:\n")
+	for i, selector := range selectors {
+		machine := "{from: template, template: '{{ .Name }}'}"
+		if selector == list {
+			selector, machine = "", fmt.Sprintf("{from: list, list: [{node: n%d, id: m%d}]}", i, i)
+		}
+		fmt.Fprintf(&text, "- {name: r%d, selector: %q, provider: a, machine: %s}\n", i, selector, machine)
+	}
+	return []byte(text.String())
+}
+
+// A rule whose nodes certainly match another rule, too, is a warning of check-config.
+func TestOverlap(t *testing.T) {
+	const first, second = "nodes[0].selector: nodes[1] (line 4)", "nodes[1].selector: nodes[0] (line 3)"
+	for _, tc := range []struct{ name, a, b, want string }{
+		{"all, and a pool", "", "pool=a", second},
+		{"a pool, and all", "pool=a", "", first},
+		{"twice the same", "pool=a", "pool=a", second},
+		{"two pools", "pool=a", "pool=b", ""},
+		{"other labels", "pool=a", "zone=b", ""},
+		{"with a label, without it", "!gpu", "gpu", ""},
+		{"a pool, and the rest", "pool=a", "pool!=a", ""},
+		{"a pool of several", "pool in (a,b)", "pool=b,zone=x", second},
+		{"more pools than the other", "pool in (a,b)", "pool in (b,c)", ""},
+		{"any pool", "pool", "pool in (b,c)", second},
+		{"no pool is not any", "pool", "pool notin (b)", ""},
+		{"all but a pool", "pool!=a", "pool=b", second},
+		{"all but two pools", "pool!=a", "pool notin (a,b)", second},
+		{"all but more pools", "pool notin (a,b)", "pool!=a", first},
+		{"none of a pool", "pool!=a", "!pool", second},
+		{"any of a pool", "!pool", "pool!=a", first},
+		{"a number", "disks>3", "disks>3,pool=a", second},
+		{"a list, and all", list, "", first},
+		{"two lists", list, list, ""},
+		{"a list, and a pool", list, "pool=a", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := config.Parse("f", rulesOf(tc.a, tc.b), configtest.Types())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, w := range cfg.Warnings() {
+				if _, rest, ok := strings.Cut(w.Problem, "also matches "); ok {
+					other, _, _ := strings.Cut(rest, ",")
+					got += w.Path + ": " + other
+				}
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Items of lists that name no node are warned of where the nodes are known.
+func TestMissingNodes(t *testing.T) {
+	cfg, err := config.Parse("f", rulesOf(list, list, "a=b"), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for names, want := range map[string]string{
+		"n0 n1 n2": "",
+		"n0 n3": "f:4: nodes[1].machine.list: warning: the cluster has no node n1 (line 4). Correct the names, or " +
+			"remove the items",
+	} {
+		if got := cfg.MissingNodes(strings.Fields(names)).Error(); got != want {
+			t.Errorf("%s: got %q, want %q", names, got, want)
+		}
+	}
+	var long strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&long, "    - {node: old-%d, id: m%d}\n", i, i)
+	}
+	cfg, err = config.Parse("f", []byte("providers: [{name: a, plain: {}}]\nnodes:\n- name: r\n  provider: a\n"+
+		"  machine:\n    from: list\n    list:\n"+long.String()), configtest.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.MissingNodes([]string{"old-0"}); len(got) != 1 || got[0].Line != 9 ||
+		!strings.Contains(got[0].Problem, "no node old-1 (line 9), ") ||
+		!strings.Contains(got[0].Problem, "old-10 (line 18) and 1 more. ") {
+		t.Errorf("got %v", got)
+	}
+}
+
+// One warning says which rules have no device that outlives the power supply.
+func TestSharedPowerOnce(t *testing.T) {
+	cfg, err := config.Parse("f", []byte("providers: [{name: a, redfish: {username: u, passwordEnv: PW}}]\nnodes:\n"+
+		"- {name: x, selector: 'pool=x', provider: a, machine: {from: list, list: [{node: n1, id: 'https://a'}]}}\n"+
+		"- {name: y, selector: 'pool=y', provider: a, machine: {from: list, list: [{node: n2, id: 'https://b'}]}}\n"+
+		"- {name: z, selector: 'pool=z', provider: a, machine: {from: list, list: [{node: n3, id: 'https://c'}]}}\n"),
+		all.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.DeleteFunc(cfg.Warnings(), func(w config.Error) bool {
+		return !strings.Contains(w.Problem, "loses its power supply")
+	})
+	if len(got) != 1 || got[0].Path != "nodes[0]" ||
+		!strings.HasSuffix(got[0].Problem, "The same is true of nodes[1], nodes[2]") {
+		t.Errorf("got %v, want one warning that names each rule", got)
+	}
+}
