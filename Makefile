@@ -24,8 +24,10 @@ again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@
 all: build
 
 # What OpenTelemetry's exporter brings of gRPC would link html/template for a page that nobody serves, and with it every method of every type: 104 MB, not 55.
-build: ## the controller, in bin/
+build: ## the controller, in bin/, and its names as a plugin of kubectl: with bin/ in the PATH, kubectl forcefence
 	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
+	ln -sf forcefence bin/kubectl-forcefence
+	install -m 755 cmd/forcefence/kubectl_complete-forcefence bin/
 
 controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others; KUBERNETES=1.35 that version, CONTROLPLANE=folder takes programs that are there
 	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build

@@ -63,6 +63,9 @@ func (b *builder) writeFiles(ctx context.Context) error {
 // repository is what manifests call the image.
 func (b *builder) repository() string { return cmp.Or(b.push, "forcefence") }
 
+// completion is the file with which kubectl completes the plugin's arguments.
+const completion = "kubectl_complete-forcefence"
+
 // archivePrograms writes archives of the programs, with their licences: those of Linux are the very files of the image,
 // and kubectl-forcefence is forcefence by that name.
 func (b *builder) archivePrograms(ctx context.Context) error {
@@ -84,6 +87,10 @@ func (b *builder) archivePrograms(ctx context.Context) error {
 			err := os.CopyFS(dir, os.DirFS(filepath.Join(b.tmp, "legal", legalFolder)))
 			for i, file := range files {
 				err = errors.Join(err, os.Link(file, filepath.Join(dir, []string{name, "forcefence-node"}[i])))
+			}
+			if name == "kubectl-forcefence" {
+				text, err2 := os.ReadFile("cmd/forcefence/" + completion)
+				err = errors.Join(err, err2, os.WriteFile(filepath.Join(dir, completion), text, 0o755))
 			}
 			if err := errors.Join(err, packGz(to, dir)); err != nil {
 				return err

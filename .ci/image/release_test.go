@@ -109,7 +109,8 @@ func testPrograms(t *testing.T, b *builder, index v1.ImageIndex) {
 		if err := run(t, `cd "$1/usr/share/doc"; mkdir programs plugin
 			tar -xzf "$2" -C programs; tar -xzf "$3" -C plugin
 			cmp programs/forcefence "$1/ko-app/forcefence"; cmp programs/forcefence-node "$1/ko-app/forcefence-node"
-			cmp plugin/kubectl-forcefence "$1/ko-app/forcefence"; rm programs/forcefence* plugin/kubectl-forcefence
+			cmp plugin/kubectl-forcefence "$1/ko-app/forcefence"; grep -q __complete plugin/kubectl_complete-forcefence
+			test -x plugin/kubectl_complete-forcefence; rm programs/forcefence* plugin/kubectl*forcefence
 			diff -r forcefence programs; diff -r forcefence plugin; test -s plugin/licences/std@go*/LICENSE`,
 			root, b.file("forcefence", at, ".tar.gz"), b.file("kubectl-forcefence", at, ".tar.gz")); err != nil {
 			t.Errorf("%s: archives differ from the image: %v", p, err)
