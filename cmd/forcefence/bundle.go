@@ -44,7 +44,8 @@ No Secret is read. The command removes values whose names mark them as secret,
 passwords in addresses, and texts that look like tokens or keys. Names of nodes,
 pods, volumes and devices stay. Texts over 16 KiB are cut. Check the file before
 you send it: no program recognizes every secret.`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := cluster.restConfig()
 			if err != nil {
@@ -107,7 +108,7 @@ you send it: no program recognizes every secret.`,
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
 	addTaintKeyFlag(cmd, &key)
-	return withRole(cmd, "forcefence-look")
+	return withRole(cmd, roleLook)
 }
 
 // supportBundle holds the files of the archive, by name. No file holds a secret.
@@ -192,11 +193,7 @@ func (b *supportBundle) noteFailure(what string, err error) {
 	if err == nil {
 		return
 	}
-	text := err.Error()
-	if right := missingRight(err); right != "" {
-		text = "you lack the right: " + right
-	}
-	b.leftOut = append(b.leftOut, what+": "+text)
+	b.leftOut = append(b.leftOut, what+": "+describeUnread(err, roleLook))
 }
 
 // addJSON adds a value as a JSON file, without secrets.
@@ -208,7 +205,10 @@ func (b *supportBundle) addJSON(name string, v any) {
 	}
 	var out bytes.Buffer
 	if err == nil {
-		err = printJSON(&out, redactAll(plain), " ")
+		text, err = encodeJSON(redactAll(plain))
+	}
+	if err == nil {
+		err = json.Indent(&out, text, "", " ")
 	}
 	if b.noteFailure(name, err); err == nil {
 		b.files[name] = out.Bytes()

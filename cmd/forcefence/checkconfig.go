@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +15,8 @@ func newCheckConfig(types providers.Registry) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config FILE",
 		Short: "Check a configuration file",
-		Long: `Check a configuration file as "forcefence run" would read it. The command asks
-no device.
+		Long: `Check a configuration file as "forcefence run" would read it; - is standard
+input. The command asks no device.
 
 Faults go to standard error as file:line: path: problem, and the command exits
 with 1. It exits with 0 for a valid file, even if it prints warnings.
@@ -29,13 +30,31 @@ but not their content.
 Environment variables that passwordEnv names need not be set; the controller
 reads them when it asks a device. FORCEFENCE_ variables such as FORCEFENCE_MODE
 override the file here, too; one that names no key is a fault.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  # Before you install it
+  forcefence check-config --skip-files config.yaml
+  # The configuration of the controller
+  kubectl -n forcefence-system get configmap forcefence -o 'jsonpath={.data.config\.yaml}' |
+    forcefence check-config --skip-files -`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var opts []config.Option
 			if skip {
 				opts = append(opts, config.SkipFiles())
 			}
-			cfg, err := config.Load(args[0], types, opts...)
+			name := args[0]
+			load := func() (*config.Config, error) { return config.Load(name, types, opts...) }
+			if name == "-" {
+				name = "standard input"
+				load = func() (*config.Config, error) {
+					text, err := io.ReadAll(cmd.InOrStdin())
+					if err != nil {
+						return nil, fmt.Errorf("reading %s: %w", name, err)
+					}
+					return config.Parse(name, text, types, opts...)
+				}
+			}
+			cfg, err := load()
 			if err != nil {
 				return err
 			}
@@ -44,8 +63,10 @@ override the file here, too; one that names no key is a fault.`,
 					return err
 				}
 			}
-			printFiles(cmd.OutOrStdout(), cfg.ListedFiles())
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
+			if err := printTable(cmd.OutOrStdout(), fileTable(cfg.ListedFiles()), false); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", name)
 			return err
 		},
 	}

@@ -62,7 +62,7 @@ uninstall. The Helm chart runs it before helm uninstall deletes anything.`,
 	f.BoolVar(&o.yes, "yes", false, "do it")
 	f.BoolVar(&o.force, "force", false, "continue while a controller leads or a fence is not done")
 	cmd.MarkFlagsMutuallyExclusive("check", "yes")
-	return cmd
+	return withRole(cmd, roleAdmin)
 }
 
 // cleanupAttempts is how often a write is retried after a conflict. Kubelets write their Nodes only every few minutes,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +38,7 @@ func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 		},
 		Timeout: all.Timeout,
 	})
+	r.addCompletions(cmd)
 }
 
 // addNamespaceFlag adds -n, the controller's namespace.
@@ -44,18 +46,23 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(
 		&r.overrides.Context.Namespace, "namespace", "n", "", "the controller's namespace (default: that of its Lease)",
 	)
+	completeFlag(cmd, "namespace", r.completeObjects(corev1.SchemeGroupVersion.WithKind("NamespaceList")))
 }
 
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = r.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &r.overrides).ClientConfig()
+	cfg, err := r.clientConfig().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)
 	}
 	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own limits
 	return cfg, nil
+}
+
+func (r *clusterFlags) clientConfig() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = r.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &r.overrides)
 }
 
 // newClient returns a client that keeps no cache: it asks the API server each time.

@@ -31,7 +31,9 @@ for one fence, and for a limited time (validFor).
 
 To fence a node without any device and without such a provider, mark it by hand
 with kubectl taint.`,
-		Args: cobra.ExactArgs(1),
+		Example:           `  forcefence confirm-off n3 --reason "I pulled both plugs"`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {
@@ -44,7 +46,7 @@ with kubectl taint.`,
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
 	f.StringVar(&reason, "reason", "", "how you know; shown on the Node and in the fence's record")
-	return withRole(cmd, "forcefence-operate")
+	return withRole(cmd, roleOperate)
 }
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.

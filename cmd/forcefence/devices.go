@@ -2,33 +2,30 @@ package main
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-func printDevices(out io.Writer, all []drill.Device) {
-	var rows [][]cell
+// deviceTable has a row for each device of a node.
+func deviceTable(node string, all []drill.Device) *metav1.Table {
+	t := newTable("Device", "State", "Raw", "Identity", "Took", "Error")
 	for _, d := range all {
-		rows = append(rows, plainCells(
-			d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(), roundedDuration(d),
-			errorText(d.Answer.Err),
-		))
+		addRow(t, nodeNamed(node), d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(),
+			roundedDuration(d), errorText(d.Answer.Err))
 	}
-	printGrid(out, []string{"DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	return t
 }
 
-// printFiles prints the paths of secret files that belong to single machines, and which of them are missing or
-// unreadable. It prints no content.
-func printFiles(w io.Writer, files []config.OwnFile) {
-	if len(files) == 0 {
-		return
-	}
-	var rows [][]cell
+// fileTable has a row for each path of a secret that belongs to a single machine, and says whether it can be read. It
+// shows no content.
+func fileTable(files []config.OwnFile) *metav1.Table {
+	t := newTable("Node", "Provider", "File", "Secret")
 	for _, f := range files {
 		state := "there"
 		if f.Err != nil {
@@ -37,7 +34,7 @@ func printFiles(w io.Writer, files []config.OwnFile) {
 				state = providers.ErrorText(f.Err)
 			}
 		}
-		rows = append(rows, plainCells(f.Node, f.Provider, f.File, state))
+		addRow(t, nodeNamed(f.Node), f.Node, f.Provider, f.File, state)
 	}
-	printGrid(w, []string{"NODE", "PROVIDER", "FILE", "SECRET"}, rows)
+	return t
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
@@ -28,19 +29,20 @@ func newDrainStatus() *cobra.Command {
 volumes and why, how many replicas are left, their rate so far, and how long the
 rest takes at that rate. A policy that "forcefence drain-policy" set is shown with
 its end. The command reads the API server only, and changes nothing.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			s, err := drainStatusOf(cmd.Context(), c, args[0], cluster.overrides.Context.Namespace, time.Now())
 			if err != nil {
 				return err
 			}
-			return format.print(cmd.OutOrStdout(), s, func() { s.printTable(cmd.OutOrStdout()) })
+			return format.print(cmd.OutOrStdout(), report{s, s.table(), s.printDrain})
 		}),
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
 	format.addFlag(cmd)
-	return withRole(cmd, "forcefence-look")
+	return withRole(cmd, roleLook)
 }
 
 // drainStatus is the state of a node's drain, and its JSON form.
@@ -106,20 +108,32 @@ func drainStatusOf(
 	return s, nil
 }
 
-func (s drainStatus) printTable(out io.Writer) {
+// table has a row for each volume that blocks the drain, as far as the Node lists them.
+func (s drainStatus) table() *metav1.Table {
+	t := newTable("Guard", "Volume", "Replica", "Why", "+Policy", "+Budget")
+	for _, g := range s.Guards {
+		for _, v := range g.Volumes {
+			addRow(t, nodeNamed(s.Node), g.Guard, v.Volume, v.Replica, v.Why, g.Policy, g.Budget)
+		}
+	}
+	return t
+}
+
+// printDrain prints the state of the drain and of each guard, then the table.
+func (s drainStatus) printDrain(out io.Writer, wide bool) error {
 	word := "is not cordoned"
 	if s.Cordoned {
 		word = "is cordoned"
 	}
 	switch {
 	case len(s.Guards) > 0:
-		fmt.Fprintf(out, "Node %s %s.\n", s.Node, word)
+		printText(out, "", "Node %s %s.", s.Node, word)
 	case len(s.Budgets) == 0:
-		fmt.Fprintf(out, "Node %s %s. forcefence does not block its drain.\n", s.Node, word)
+		printText(out, "", "Node %s %s. forcefence does not block its drain.", s.Node, word)
 	default:
-		fmt.Fprintf(out, "Node %s %s. forcefence does not block its drain now. Its guards:\n", s.Node, word)
+		printText(out, "", "Node %s %s. forcefence does not block its drain now. Its guards:", s.Node, word)
 		for _, b := range s.Budgets {
-			fmt.Fprintf(out, "  drain guard %s, PodDisruptionBudget %s\n", b.Guard, b.Budget)
+			printText(out, "  ", "drain guard %s, PodDisruptionBudget %s", b.Guard, b.Budget)
 		}
 	}
 	switch {
@@ -128,31 +142,34 @@ func (s drainStatus) printTable(out io.Writer) {
 	case s.Missing != "":
 		printText(out, "", "A drain policy of this node could not be read: %s.", s.Missing)
 	}
+	unlisted := 0
 	for _, g := range s.Guards {
 		by := "PodDisruptionBudget " + g.Budget
 		if g.Budget == "" {
 			by = "but forcefence's PodDisruptionBudget does not exist, so nothing blocks the drain"
 		}
-		fmt.Fprintf(out, "\nDrain guard %s, policy %s: blocked for %s, %s\n", g.Guard, g.Policy,
+		fmt.Fprintln(out)
+		printText(out, "", "Drain guard %s, policy %s: blocked for %s, %s", g.Guard, g.Policy,
 			formatSeconds(g.HeldSeconds), by)
 		if g.Unknown != "" {
-			fmt.Fprintf(out, "The storage system's state is unknown: %s. The drain waits until it is known.\n",
+			printText(out, "", "The storage system's state is unknown: %s. The drain waits until it is known.",
 				g.Unknown)
 		}
-		fmt.Fprintf(out, "Replicas: %d of %d have left, %d block the drain", g.Total-g.Left, g.Total, g.Left)
+		rate := "the rate is unknown until one has left"
 		if g.PerMinute > 0 {
-			fmt.Fprintf(out, "; %.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds))
-		} else {
-			fmt.Fprint(out, "; the rate is unknown until one has left")
+			rate = fmt.Sprintf("%.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds))
 		}
-		fmt.Fprintf(out, "\n\n")
-		var rows [][]cell
-		for _, v := range g.Volumes {
-			rows = append(rows, plainCells(cmp.Or(v.Volume, "-"), v.Replica, v.Why))
-		}
-		printGrid(out, []string{"VOLUME", "REPLICA", "WHY"}, rows)
-		if more := g.Left - len(g.Volumes); more > 0 {
-			fmt.Fprintf(out, "and %d more\n", more)
-		}
+		printText(out, "", "Replicas: %d of %d have left, %d block the drain; %s", g.Total-g.Left, g.Total, g.Left,
+			rate)
+		unlisted += g.Left - len(g.Volumes)
 	}
+	t := s.table()
+	if len(t.Rows) > 0 {
+		fmt.Fprintln(out)
+	}
+	err := printTable(out, t, wide)
+	if unlisted > 0 {
+		printText(out, "", "and %d more replicas", unlisted)
+	}
+	return err
 }

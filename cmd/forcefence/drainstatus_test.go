@@ -74,7 +74,7 @@ func TestDrainStatus(t *testing.T) {
 			fmt.Sprintf("Drain guard disks, policy block-for-eviction: blocked for 10m0s, PodDisruptionBudget "+
 				"default/%s\n", budgets[0].Name),
 			"Replicas: 5 of 30 have left, 25 block the drain; 0.5 a minute so far, about 50m0s remaining\n",
-			"vol-7   vol-7-r1  it has not left yet\nand 24 more\n",
+			"disks   vol-7    vol-7-r1   it has not left yet\nand 24 more replicas\n",
 			"Drain guard blind, policy block-if-contains-last-replica: blocked for 1m0s, but forcefence's " +
 				"PodDisruptionBudget does not exist",
 			"The storage system's state is unknown: replicas were not listed yet.",
@@ -94,7 +94,9 @@ func TestDrainStatus(t *testing.T) {
 			t.Errorf("%s: auto-evicting: got %t", node, s.AutoEvicting)
 		}
 		var out bytes.Buffer
-		s.printTable(&out)
+		if err := s.printDrain(&out, false); err != nil {
+			t.Fatal(err)
+		}
 		for _, text := range want {
 			if !strings.Contains(out.String(), text) {
 				t.Errorf("%s: want %q in:\n%s", node, text, &out)

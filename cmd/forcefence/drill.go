@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -32,6 +33,11 @@ The command sends a wrong password to a device only once. If your devices lock
 accounts, do not repeat the command with a wrong password.
 
 Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
+		Example: `  # All nodes, by the controller's configuration
+  forcefence drill --config config.yaml
+  # One node, with the devices' errors
+  forcefence drill n3 -o wide`,
+		ValidArgsFunction: d.completeNodes(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			open, err := d.openSession(cmd)
 			if err != nil {
@@ -41,13 +47,17 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 			names := args
 			if len(names) == 0 {
 				names = open.NodeNames()
+				for _, w := range open.MissingNodes() {
+					fmt.Fprintln(cmd.ErrOrStderr(), w)
+				}
 			}
 			slices.Sort(names)
 			all, err := drillAll(cmd.Context(), open, slices.Compact(names))
 			if err != nil {
 				return err
 			}
-			if err := format.print(cmd.OutOrStdout(), all, func() { drillTable(cmd.OutOrStdout(), all) }); err != nil {
+			text := func(out io.Writer, wide bool) error { return printDrill(out, all, wide) }
+			if err := format.print(cmd.OutOrStdout(), report{all, drillTable(all), text}); err != nil {
 				return err
 			}
 			bad := 0
@@ -64,7 +74,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 	}
 	format.addFlag(cmd)
 	d.addFlags(cmd)
-	return cmd
+	return withRole(cmd, roleExplain)
 }
 
 // drilledNode is the result of one node's drill, and its JSON form.
@@ -143,35 +153,45 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 	return out, ctx.Err()
 }
 
-func drillTable(out io.Writer, all []drilledNode) {
-	var rows [][]cell
+// drillTable has a row for each device of each node.
+func drillTable(all []drilledNode) *metav1.Table {
+	t := newTable("Node", "Fenceable", "Device", "State", "Raw", "Identity", "Took", "+Reason", "+Error")
 	for _, n := range all {
 		if len(n.Devices) == 0 {
-			rows = append(rows, plainCells(n.Node, n.Fenceable, "-", "-", "-", "-", "-", n.Detail))
+			addRow(t, nodeNamed(n.Node), n.Node, n.Fenceable, "", "", "", "", "", n.Reason, "")
 		}
 		for _, d := range n.Devices {
-			rows = append(rows, plainCells(
-				n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity, roundedDuration(d.device),
-				errorText(d.device.Answer.Err),
-			))
+			addRow(t, nodeNamed(n.Node), n.Node, n.Fenceable, d.Device, d.State, strconv.Quote(d.Raw), d.Identity,
+				roundedDuration(d.device), n.Reason, errorText(d.device.Answer.Err))
 		}
 	}
-	printGrid(out, []string{"NODE", "FENCEABLE", "DEVICE", "STATE", "RAW", "IDENTITY", "TOOK", "ERROR"}, rows)
+	return t
+}
+
+// printDrill prints the table, the files of secrets, and what is wrong with each node that cannot be fenced.
+func printDrill(out io.Writer, all []drilledNode, wide bool) error {
+	if err := printTable(out, drillTable(all), wide); err != nil {
+		return err
+	}
 	var files []config.OwnFile
 	for _, n := range all {
 		files = append(files, n.files...)
 	}
 	if len(files) > 0 {
 		fmt.Fprintln(out)
-		printFiles(out, files)
+	}
+	if err := printTable(out, fileTable(files), wide); err != nil {
+		return err
 	}
 	for _, n := range all {
 		if n.Fenceable != corev1.ConditionTrue {
-			fmt.Fprintf(out, "\n%s: %s", n.Node, n.Detail)
+			fmt.Fprintln(out)
+			printText(out, "", "%s: %s", n.Node, n.Detail)
 		}
 		if n.Warning != "" {
-			fmt.Fprintf(out, "\n%s: warning: %s", n.Node, n.Warning)
+			fmt.Fprintln(out)
+			printText(out, "", "%s: warning: %s", n.Node, n.Warning)
 		}
 	}
-	fmt.Fprintln(out)
+	return nil
 }

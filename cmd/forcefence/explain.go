@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
@@ -32,26 +33,38 @@ Off, On, or nothing. The command applies the controller's rules to the
 cluster's present state. It shows which devices are asked and whether they
 answer, which pods move and when, which pods stay and why, which rule prevents
 a fence, and which replacements find no room. It writes nothing and powers
-nothing off. It asks the devices as drill does.
+nothing off. It asks the devices as drill does. -o wide lists what becomes of
+each pod instead, and -o name the pods.
 
 The room for replacements is an estimate. It assumes no preemption, and ignores
 pod affinity, topology spread, host ports and resource claims.
 
 Exits with 0 if the prediction could be made, and with 1 otherwise.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  # By the controller's configuration
+  forcefence explain n3 --config config.yaml
+  # Each pod of the node, without asking a device
+  forcefence explain n3 --no-devices -o wide`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: d.completeNodes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := d.openAndExplain(cmd, args[0], !silent)
 			if err != nil {
 				return err
 			}
-			return format.print(cmd.OutOrStdout(), e, func() { e.printReport(cmd.OutOrStdout()) })
+			return format.print(cmd.OutOrStdout(), report{e, e.podTable(), func(out io.Writer, wide bool) error {
+				if wide {
+					return printTable(out, e.podTable(), wide)
+				}
+				e.printReport(out)
+				return nil
+			}})
 		},
 	}
 	f := cmd.Flags()
 	format.addFlag(cmd)
 	f.BoolVar(&silent, "no-devices", false, "do not ask the devices")
 	d.addFlags(cmd)
-	return withRole(cmd, "forcefence-explain")
+	return withRole(cmd, roleExplain)
 }
 
 // explanation is the prediction for one node, and its JSON form.
@@ -167,7 +180,47 @@ func deviceOf(by machine.Machine, seen drill.Facts) explainedDevice {
 	return out
 }
 
-// printReport prints the explanation for a terminal of 80 columns.
+// podTable has a row for each pod of the node, with what becomes of it in each scenario.
+func (e explanation) podTable() *metav1.Table {
+	columns, notes, pods := []string{"Pod"}, map[string]string{}, []string{}
+	for _, r := range e.Replacements {
+		notes[r.Pod] = describeReplacement(r)
+		pods = append(pods, r.Pod)
+	}
+	for _, c := range e.Scenarios {
+		columns = append(columns, "If-"+c.DeviceState)
+		pods = append(pods, c.Moved...)
+		for _, p := range c.Policy {
+			pods = append(pods, p.Pods...)
+		}
+	}
+	for _, s := range e.Stay {
+		notes[s.Pod] = s.Why
+		pods = append(pods, s.Pod)
+	}
+	slices.Sort(pods)
+	t := newTable(append(columns, "Note")...)
+	for _, pod := range slices.Compact(pods) {
+		cells := []any{pod}
+		for _, c := range e.Scenarios {
+			word := "stays"
+			for _, p := range c.Policy {
+				if slices.Contains(p.Pods, pod) {
+					word = "ended by policy " + p.Policy
+				}
+			}
+			if slices.Contains(c.Moved, pod) {
+				word = "moves"
+			}
+			cells = append(cells, word)
+		}
+		namespace, name, _ := strings.Cut(pod, "/")
+		addRow(t, objectNamed("", "Pod", namespace, name), append(cells, notes[pod])...)
+	}
+	return t
+}
+
+// printReport prints the explanation as sentences.
 func (e explanation) printReport(out io.Writer) {
 	word := "not Ready"
 	if e.Ready {
@@ -215,7 +268,7 @@ func (e explanation) printReport(out io.Writer) {
 		}
 		fmt.Fprintf(out, "\nREPLACEMENTS: %d of %d find no room\n", short, len(e.Replacements))
 		for _, r := range e.Replacements {
-			printReplacement(out, r)
+			printText(out, "  ", "%s: %s", r.Pod, describeReplacement(r))
 		}
 		printText(out, "  ", "%s", e.Estimate)
 	}
@@ -311,7 +364,8 @@ func (d explainedDevice) printDevice(out io.Writer) {
 	printText(out, "           ", "%s", strings.Join(append([]string{"machine " + d.Machine}, more...), "; "))
 }
 
-func printReplacement(out io.Writer, r explain.Replacement) {
+// describeReplacement says where the replacement of a pod fits, or why it finds no room.
+func describeReplacement(r explain.Replacement) string {
 	text := r.Why
 	if r.Fits {
 		text = "fits, for example on " + r.Node
@@ -319,5 +373,5 @@ func printReplacement(out io.Writer, r explain.Replacement) {
 	if len(r.Unchecked) > 0 {
 		text += " (" + strings.Join(r.Unchecked, ", ") + " not checked)"
 	}
-	printText(out, "  ", "%s: %s", r.Pod, text)
+	return text
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,7 @@ type statusReader struct {
 	key       string
 	all       bool
 	now       func() time.Time
+	visit     func(*corev1.Node, view.Node) // called for each node that was read; nil: nothing
 }
 
 // fleet is the result of one read, and its JSON form.
@@ -48,13 +50,7 @@ const smallFleet = 50
 // in Unknown.
 func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	f := &fleet{At: o.now().UTC(), Counts: map[view.State]int{}, Nodes: []view.Node{}}
-	unknown := func(err error) {
-		text := err.Error()
-		if right := missingRight(err); right != "" {
-			text = "You lack the right: " + right
-		}
-		f.Unknown = append(f.Unknown, text)
-	}
+	unknown := func(err error) { f.Unknown = append(f.Unknown, describeUnread(err, roleLook)) }
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
@@ -89,6 +85,9 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		one := view.NodeOf(s)
 		f.Counts[one.State]++
 		f.Nodes = append(f.Nodes, one)
+		if o.visit != nil {
+			o.visit(n, one)
+		}
 	}
 	if err := o.eachNode(ctx, selector, addNode); err != nil {
 		return nil, err
@@ -133,7 +132,8 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 	return nil
 }
 
-func (f *fleet) printFleet(out io.Writer) {
+// printFleet prints what is true of all nodes, then the table of nodes.
+func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	for _, l := range f.Controllers {
 		if l.Leads {
 			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
@@ -157,45 +157,48 @@ func (f *fleet) printFleet(out io.Writer) {
 	printText(out, "", "Nodes: %d (%s).", total, strings.Join(counts, ", "))
 	if len(f.Nodes) > 0 {
 		fmt.Fprintln(out)
-		var rows [][]cell
-		for _, n := range f.Nodes {
-			rows = append(rows, rowOf(n, f.At))
-		}
-		printGrid(out, []string{"NODE", "READY", "MACHINE", "POWER", "GUARD", "FENCE", "NEXT"}, rows)
+	}
+	if err := printTable(out, f.table(), wide); err != nil {
+		return err
 	}
 	if f.Unlisted > 0 {
 		fmt.Fprintln(out)
 		printText(out, "", "--all also lists %s with nothing to report.", decide.FormatCount(f.Unlisted, "node"))
 	}
+	return nil
 }
 
-// colors maps each state to its colour.
-var colors = map[view.State]string{
-	view.StateStuck:       red,
-	view.StateFencing:     yellow,
-	view.StateNotReady:    yellow,
-	view.StateUnfenceable: red,
-	view.StateLeftAlone:   faint,
-	view.StateFine:        green,
+func (f *fleet) table() *metav1.Table {
+	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "Fence", "+Fence-ID", "Next")
+	for _, n := range f.Nodes {
+		id := ""
+		if n.Fence != nil {
+			id = n.Fence.ID
+		}
+		addRow(t, nodeNamed(n.Node), n.Node, n.State.DisplayName(), readyWord(n, f.At), n.Machine.By,
+			powerWord(n, f.At), n.Protection, fenceWord(n, f.At), id, n.Next)
+	}
+	return t
 }
 
-// rowOf returns a node as a row of the table.
-func rowOf(n view.Node, now time.Time) []cell {
-	ready := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
-	if ready == "no" && n.ReadySince != nil {
-		ready += " " + formatAge(n.ReadySince, now)
+// readyWord says whether a node is Ready, and since when it is not.
+func readyWord(n view.Node, now time.Time) string {
+	word := map[string]string{"True": "yes", "False": "no", "Unknown": "no"}[n.Ready]
+	if word == "no" && n.ReadySince != nil {
+		word += " " + formatAge(n.ReadySince, now)
 	}
-	power := n.Machine.Power
-	if n.Machine.At != nil {
-		power += " " + formatAge(n.Machine.At, now)
-	}
-	return []cell{
-		{n.Node, colors[n.State]}, {ready, ""}, {cmp.Or(n.Machine.By, "-"), ""}, {power, ""},
-		{cmp.Or(n.Protection, "-"), ""}, {fenceWord(n, now), ""}, {n.Next, ""},
-	}
+	return word
 }
 
-// fenceWord describes a node's fence in a few words. It leaves out a finished fence that no longer matters.
+// powerWord returns the machine's power as last seen, and its age.
+func powerWord(n view.Node, now time.Time) string {
+	if n.Machine.At == nil {
+		return n.Machine.Power
+	}
+	return n.Machine.Power + " " + formatAge(n.Machine.At, now)
+}
+
+// fenceWord describes a node's fence in a few words; "" without one, and for a finished fence that no longer matters.
 func fenceWord(n view.Node, now time.Time) string {
 	switch {
 	case n.Broken != "":
@@ -207,5 +210,5 @@ func fenceWord(n view.Node, now time.Time) string {
 	case n.Fence != nil && n.State != view.StateFine:
 		return n.Fence.Result + " " + formatAge(&n.Fence.At, now)
 	}
-	return "-"
+	return ""
 }

@@ -81,7 +81,7 @@ func (o *statusReader) followNodes(
 	}
 	informer := toolscache.NewSharedInformer(nodes, &corev1.Node{}, resyncPeriod)
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *toolscache.Reflector, err error) {
-		if missingRight(err) != "" {
+		if denialOf(err) != nil {
 			stop(fmt.Errorf("watching nodes: %w", err))
 		}
 	}); err != nil {

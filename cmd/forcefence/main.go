@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -36,17 +37,15 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 	root.SetArgs(args)
 	root.SetOut(newScreen(stdout))
 	root.SetErr(newScreen(stderr))
-	if cmd, err := root.ExecuteContextC(ctx); err != nil {
-		fmt.Fprintln(root.ErrOrStderr(), err)
-		if text := adviceFor(cmd, err); text != "" {
-			fmt.Fprintln(root.ErrOrStderr(), text)
-		}
-		if errors.Is(err, errNoCommand) {
-			return 2
-		}
-		return 1
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
 	}
-	return 0
+	fmt.Fprintln(root.ErrOrStderr(), "Error: "+nameCommands(root, describeError(cmd, err)))
+	if errors.Is(err, errNoCommand) {
+		return 2
+	}
+	return 1
 }
 
 // programName returns the name by which a person called the program. kubectl runs a file kubectl-forcefence as `kubectl
@@ -60,12 +59,18 @@ func programName(file string) string {
 
 func newRoot(types providers.Registry) *cobra.Command {
 	root := &cobra.Command{
-		Use:   programName(os.Args[0]),
-		Short: "Recover the workloads of dead Kubernetes nodes, once their machines are proven off",
+		Use:         "forcefence",
+		Short:       "Recover the workloads of dead Kubernetes nodes, once their machines are proven off",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: programName(os.Args[0])},
+		Version:     version.String(),
 		// run prints the errors. A usage text below an error would hide it.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w. `%s --help` lists the flags", err, cmd.CommandPath())
+	})
 	devices := func() *sessionFlags { return &sessionFlags{types: types} }
 	for _, g := range []struct {
 		id, title string
@@ -109,16 +114,49 @@ func newRoot(types providers.Registry) *cobra.Command {
 	return root
 }
 
+// nameCommands returns a text in which the program's commands begin with the name by which it was called: in a plugin
+// `forcefence release n1` becomes `kubectl forcefence release n1`.
+func nameCommands(root *cobra.Command, text string) string {
+	var names []string
+	for _, c := range root.Commands() {
+		names = append(names, regexp.QuoteMeta(c.Name()))
+	}
+	typed := regexp.MustCompile(`(^|[^/\w-])(?:kubectl )?forcefence (` + strings.Join(names, "|") + `)\b`)
+	return typed.ReplaceAllString(text, "${1}"+root.DisplayName()+" ${2}")
+}
+
+// printedKind is how names begin that kubectl and this program print with -o name.
+var printedKind = regexp.MustCompile(`^(node|provider|fencing\.forcefence\.io)/`)
+
+// trimKinds lets commands take the names that -o name prints.
+func trimKinds(args []string) (names []string) {
+	for _, a := range args {
+		names = append(names, printedKind.ReplaceAllString(a, ""))
+	}
+	return names
+}
+
 // errNoCommand reports that the command line names a command that does not exist.
 var errNoCommand = errors.New("unknown command")
 
-// refuseUnknown makes commands that only have subcommands refuse any other word. cobra does so only for the root. For a
-// nested command it prints the help and exits with 0.
+// refuseUnknown makes commands refuse words that they do not know, with a text that says what they accept. For a nested
+// command that only has subcommands, cobra would print the help and exit with 0.
 func refuseUnknown(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseUnknown(sub)
 	}
-	if !cmd.HasSubCommands() || cmd.Runnable() {
+	root := cmd.Root()
+	cmd.Long, cmd.Example = nameCommands(root, cmd.Long), nameCommands(root, cmd.Example)
+	if accepts, runs := cmd.Args, cmd.RunE; cmd.Runnable() {
+		if runs != nil && !strings.Contains(cmd.Use, "FILE") {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error { return runs(cmd, trimKinds(args)) }
+		}
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if accepts != nil && accepts(cmd, args) != nil {
+				return fmt.Errorf("%d arguments given. Usage: %s", len(args), cmd.UseLine())
+			}
+			return nil
+		}
 		return
 	}
 	cmd.DisableFlagsInUseLine, cmd.SuggestionsMinimumDistance = true, 2

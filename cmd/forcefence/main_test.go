@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -38,7 +39,8 @@ func TestCheckConfigBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			status, stdout, stderr := exec("check-config", file)
-			if diff := cmp.Diff(string(want), stderr); diff != "" || status != 1 || stdout != "" {
+			head := fmt.Sprintf("Error: the configuration has faults (%d). Correct:\n", bytes.Count(want, []byte("\n")))
+			if diff := cmp.Diff(head+string(want), stderr); diff != "" || status != 1 || stdout != "" {
 				t.Errorf("got status %d and output %q, want 1 and none; -want +got:\n%s", status, stdout, diff)
 			}
 		})
@@ -55,19 +57,24 @@ func TestCheckConfig(t *testing.T) {
 	}{
 		{name: "good", args: []string{"check-config", "full.yaml"}, stdout: "full.yaml: ok\n"},
 		{name: "no such file", args: []string{"check-config", "none.yaml"}, status: 1,
-			stderr: "reading configuration: open none.yaml: no such file or directory\n"},
-		{name: "no file", args: []string{"check-config"}, status: 1, stderr: "accepts 1 arg(s), received 0\n"},
+			stderr: "Error: reading configuration: open none.yaml: no such file or directory\n"},
+		{name: "no file", args: []string{"check-config"}, status: 1,
+			stderr: "Error: 0 arguments given. Usage: forcefence check-config FILE [flags]\n"},
 		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 1,
-			stderr: "accepts 1 arg(s), received 2\n"},
+			stderr: "Error: 2 arguments given. Usage: forcefence check-config FILE [flags]\n"},
+		{name: "no such flag", args: []string{"check-config", "--skip"}, status: 1,
+			stderr: "Error: unknown flag: --skip. `forcefence check-config --help` lists the flags\n"},
 		{name: "no such command", args: []string{"chek-config"}, status: 2,
-			stderr: "unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n\tcheck-config\n"},
+			stderr: "Error: unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n" +
+				"\tcheck-config\n"},
 		{name: "no such command of power", args: []string{"power", "cycle", "node-1"}, status: 2,
-			stderr: "unknown command \"cycle\" for \"forcefence power\"; forcefence power --help lists its commands\n"},
-		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
-			stderr: "unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
-		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
-			stderr: "unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help lists its " +
+			stderr: "Error: unknown command \"cycle\" for \"forcefence power\"; forcefence power --help lists its " +
 				"commands\n"},
+		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
+			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
+		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
+			stderr: "Error: unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help " +
+				"lists its commands\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			status, stdout, stderr := exec(tc.args...)
@@ -75,6 +82,21 @@ func TestCheckConfig(t *testing.T) {
 				t.Errorf("got %d, %q, %q\nwant %d, %q, %q", status, stdout, stderr, tc.status, tc.stdout, tc.stderr)
 			}
 		})
+	}
+}
+
+// check-config reads standard input by the name -, and says so in messages.
+func TestCheckConfigStandardInput(t *testing.T) {
+	for text, want := range map[string]string{
+		"mode: observe\n": "standard input: ok\n", "mode: x\n": "standard input:1: mode: must be ",
+	} {
+		root, out := newRoot(configtest.Types()), &strings.Builder{}
+		root.SetArgs([]string{"check-config", "-"})
+		root.SetIn(strings.NewReader(text))
+		root.SetOut(out)
+		if err := root.Execute(); !strings.Contains(out.String()+fmt.Sprint(err), want) {
+			t.Errorf("%q: got %q, %v, want %q", text, out, err, want)
+		}
 	}
 }
 
@@ -156,7 +178,8 @@ func TestCheckConfigOneMachineTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr strings.Builder
-	const want = "c.yaml:9: nodes[0].machine.list[1].id: another node already has this machine, on line 8\n"
+	const want = "Error: the configuration has faults (1). Correct:\n" +
+		"c.yaml:9: nodes[0].machine.list[1].id: another node already has this machine, on line 8\n"
 	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 ||
 		stderr.String() != want {
 		t.Errorf("got status %d and %q, want %q", status, stderr.String(), want)

@@ -40,7 +40,12 @@ in the controller's namespace.
 
 A pause expires by itself, except with --for forever, which lasts until resume.
 The command never shortens another person's pause: resume it first.`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  # A node, while its disks are changed
+  forcefence pause n3 --for 2h --reason "new disks"
+  # The whole cluster
+  forcefence pause --for 30m --reason "new switches"`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := parsePause(reason, long, time.Now())
 			if err != nil {
@@ -66,7 +71,9 @@ The command never shortens another person's pause: resume it first.`,
 	cluster.addNamespaceFlag(cmd)
 	f.StringVar(&reason, "reason", "", "why; shown in Events and in status")
 	f.StringVar(&long, "for", "", "how long, such as 2h, or forever: until resume")
-	return withRole(cmd, "forcefence-operate")
+	completeFlag(cmd, "for", cobra.FixedCompletions([]string{"30m", "2h", "8h", forever},
+		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
+	return withRole(cmd, roleOperate)
 }
 
 // newResume returns the command that removes a pause.
@@ -78,7 +85,8 @@ func newResume() *cobra.Command {
 		Long: `Remove the pause of a node or of the whole cluster. The controller starts at
 once what the pause held back. The command prints the pause that it removed,
 and any other reason why the node is not fenced.`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			lines, err := pauser{c, cluster.overrides.Context.Namespace, time.Now}.removePause(cmd.Context(), args)
 			for _, line := range lines {
@@ -89,7 +97,7 @@ and any other reason why the node is not fenced.`,
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	return withRole(cmd, "forcefence-operate")
+	return withRole(cmd, roleOperate)
 }
 
 // maxPauseReason bounds the reason, in bytes.
@@ -139,7 +147,9 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 		return o.updateNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
 			told := fmt.Sprintf("Node %s is paused: %s.", n.Name, p)
 			if text, ok := n.Annotations[fence.PausedAnnotation]; ok {
-				if err := o.refuseShorter(fence.ParsePause(text), p, "node "+n.Name, "resume "+n.Name); err != nil {
+				if err := o.refuseShorter(
+					fence.ParsePause(text), p, "node "+n.Name, "forcefence resume "+n.Name,
+				); err != nil {
 					return nil, err
 				}
 			}
@@ -178,7 +188,7 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 		case err != nil:
 			return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 		}
-		if err := o.refuseShorter(fence.PauseOf(had.Data), p, "the whole cluster", "resume"); err != nil {
+		if err := o.refuseShorter(fence.PauseOf(had.Data), p, "the whole cluster", "forcefence resume"); err != nil {
 			return nil, err
 		}
 		cm = had

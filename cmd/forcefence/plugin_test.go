@@ -243,14 +243,15 @@ func TestStatusByRights(t *testing.T) {
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
 	few := d.person("few", "nodes-alone")
-	d.run(few, 0, []string{"status", "-n", homeSpace}, "You lack the right: list leases.coordination.k8s.io",
-		"You lack the right: list events -n default",
-		"You lack the right: get configmaps -n forcefence-system", "You lack the right: get fencings.forcefence.io",
+	d.run(few, 0, []string{"status", "-n", homeSpace}, "you lack the right: list leases.coordination.k8s.io",
+		"you lack the right: list events -n default",
+		"you lack the right: get configmaps -n forcefence-system", "you lack the right: get fencings.forcefence.io",
 		"1 fencing, 1 not ready, 1 fine")
-	d.run(few, 1, []string{"status", "-w"}, "You lack the right: watch nodes",
-		"The ClusterRole forcefence-look of deploy/ has what this command needs")
-	d.run(d.person("nobody"), 1, []string{"status"}, "You lack the right: list nodes (`kubectl auth can-i list "+
-		"nodes` asks for it)")
+	d.run(few, 1, []string{"status", "-w"}, "Error: watching nodes: you lack the right: watch nodes "+
+		"(the ClusterRole forcefence-look has it). An administrator gives it to you with: "+
+		"kubectl create clusterrolebinding forcefence-look-few --clusterrole=forcefence-look --user=few")
+	d.run(d.person("nobody"), 1, []string{"status"}, "Error: listing nodes: you lack the "+
+		"right: list nodes (the ClusterRole forcefence-look has it)")
 	d.run(few, 1, []string{"status", "none"}, `nodes "none" not found`)
 	d.run(few, 1, []string{"status", "--context", "elsewhere"}, `context "elsewhere" does not exist`)
 }
@@ -372,7 +373,7 @@ func TestTimeline(t *testing.T) {
 	d.run(watcher, 0, []string{"timeline", long.Node}, "Fence f-00000000000d")
 	d.run(watcher, 1, []string{"timeline", "nobody"}, "no fence of node nobody and no fence with id nobody is "+
 		"recorded")
-	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "You lack the right: list fencings.forcefence.io")
+	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "you lack the right: list fencings.forcefence.io")
 	var s view.Fence
 	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "entries")), &s))
 	if s.Name != last || len(s.Moments) != 3 || s.Moments[0].Text != "racks says Off (\"Off\x1b[2J\")" ||
@@ -423,16 +424,17 @@ func TestPauseByRights(t *testing.T) {
 	pauser := d.person("alice", "forcefence-pauser", "forcefence-look", "Role/forcefence-pauser")
 	few := d.person("few", "forcefence-look")
 	d.run(few, 1, []string{"pause", "--for", "2h", "--reason", "new switches"},
-		"You lack the right: create configmaps -n forcefence-system", "The ClusterRole forcefence-operate")
+		"you lack the right: create configmaps -n forcefence-system (the Role forcefence-pauser has it)",
+		"kubectl create rolebinding -n forcefence-system forcefence-pauser-few --role=forcefence-pauser --user=few")
 	paused("")
 	d.run(pauser, 0, []string{"pause", "--for", "2h", "--reason", " new\n switches"},
 		"All nodes are paused, by ConfigMap forcefence-system/forcefence-pause",
 		"These fences are in progress and continue: paused (Evicting)")
 	paused("new switches (alice)")
-	d.run(few, 1, []string{"resume"}, "You lack the right: delete configmaps -n forcefence-system")
+	d.run(few, 1, []string{"resume"}, "you lack the right: delete configmaps -n forcefence-system")
 	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"},
 		"the whole cluster is already paused for longer", `"new switches (alice)" until`,
-		"to replace that pause, first: resume")
+		"to replace that pause, first: forcefence resume")
 	paused("new switches (alice)")
 	// A pause in another namespace would pause nothing.
 	for _, args := range [][]string{
@@ -449,7 +451,7 @@ func TestPauseByRights(t *testing.T) {
 		"forcefence-system/forcefence-pause")
 
 	// Nodes.
-	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "You lack the right: patch nodes")
+	d.run(few, 1, []string{"pause", n.Name, "--for", "2h", "--reason", "x"}, "you lack the right: patch nodes")
 	d.run(pauser, 0, []string{"pause", n.Name, "--for", "2h", "--reason", "disk; until=2020-01-01T00:00:00Z"},
 		"Node paused is paused", "Its fence f-0123456789ab in phase Evicting continues.")
 	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
@@ -589,7 +591,7 @@ func TestSupportBundle(t *testing.T) {
 	few := d.person("few", "forcefence-look")
 	d.run(few, 0, []string{"status"}, "1 stuck") // its rights have come
 	d.run(few, 0, []string{"support-bundle", second}, "Left out: pods of namespace forcefence-system: you lack the "+
-		"right: list pods -n forcefence-system")
+		"right: list pods -n forcefence-system (the ClusterRole forcefence-logs has it)")
 	if files := unpack(t, second); !strings.Contains(files["left-out.txt"], "list pods -n forcefence-node") ||
 		!strings.Contains(files["nodes.json"], "leaky") {
 		t.Errorf("with few rights: got %v", files)

@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // newPower returns the commands with which a person reads or changes the power of a node's machine.
@@ -28,6 +31,7 @@ devices disagree, if an answer proves nothing, or without --yes.`,
 	}
 	state := &cobra.Command{
 		Use: "state NODE", Short: "Print what each device of the node reports", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: d.completeNodes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.withMachine(cmd, args[0],
 				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
@@ -39,7 +43,7 @@ devices disagree, if an answer proves nothing, or without --yes.`,
 		},
 	}
 	d.addFlags(state)
-	root.AddCommand(state, d.newOnOffCommand(false), d.newOnOffCommand(true))
+	root.AddCommand(withRole(state, roleExplain), d.newOnOffCommand(false), d.newOnOffCommand(true))
 	return root
 }
 
@@ -64,6 +68,7 @@ or its fence is not done: a machine that boots then could run its pods beside
 their replacements.`,
 		}
 	}
+	cmd.ValidArgsFunction = d.completeNodes(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return d.withMachine(cmd, args[0],
 			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
@@ -97,7 +102,7 @@ their replacements.`,
 		&wait, "wait", 0, "how long to wait for the wanted state (default: the configuration's powerOffTimeout)",
 	)
 	d.addFlags(cmd)
-	return cmd
+	return withRole(cmd, roleExplain)
 }
 
 // askInterval is the time between two questions while a machine changes its power state.
@@ -118,14 +123,13 @@ func waitForState(
 	for {
 		all, v := p.AskDevices(ctx)
 		if v.State == want {
-			printDevices(out, all)
+			err := printTable(out, deviceTable(p.Node, all), false)
 			fmt.Fprintf(out, "the machine is %s\n", want)
-			return nil
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			printDevices(out, all)
-			return context.Cause(ctx)
+			return errors.Join(printTable(out, deviceTable(p.Node, all), false), context.Cause(ctx))
 		case <-time.After(askInterval):
 		}
 	}
@@ -149,10 +153,14 @@ func (d *sessionFlags) withMachine(
 		return err
 	}
 	all, v := p.AskDevices(ctx)
-	printDevices(out, all)
+	if err := printTable(out, deviceTable(node, all), false); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "the machine is %s\n", v.State)
-	if v.Err != nil {
-		fmt.Fprintf(out, "verdict: %s\n", providers.ErrorCause(v.Err))
+	verdict := errorText(v.Err)
+	listed := slices.ContainsFunc(all, func(d drill.Device) bool { return errorText(d.Answer.Err) == verdict })
+	if v.Err != nil && !listed {
+		fmt.Fprintf(out, "verdict: %s\n", verdict)
 	}
 	if p.Fence != "" {
 		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)

@@ -78,6 +78,7 @@ func (s *site) run(args ...string) (out string, err error) {
 	var b bytes.Buffer
 	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(newPower(s.d), newDrill(s.d), newExplain(s.d))
+	refuseUnknown(root)
 	root.SetArgs(append(args, "--config", s.file))
 	root.SetOut(&b)
 	root.SetErr(&b)
@@ -234,10 +235,21 @@ func TestDrill(t *testing.T) {
 	s := newSite(t)
 	s.expect("confirmed", "", "drill", "n1", "n2", "n3")
 	s.m["n2"].CutPower() // off is an answer
-	s.expect("n2    True", "", "drill", "n1", "n2")
+	s.expect("n2     True", "", "drill", "n1", "n2")
 	s.expect("no rule claims the node", "1 of 4 nodes cannot be fenced now", "drill")
 	s.expect("", "node n9 does not exist", "drill", "n1", "n9")
-	s.expect("", "neither table nor json", "drill", "-o", "yaml")
+	s.expect("", "use json, name, wide, yaml", "drill", "-o", "table")
+	s.expect("node/n1\nnode/n4\n", "1 of 2 nodes", "drill", "n1", "node/n4", "-o", "name")
+	s.expect("- detail: ", "", "drill", "n1", "-o", "yaml")
+	if out, _ := s.run("drill"); strings.Count(out, "no rule claims the node") != 1 ||
+		strings.Contains(out, "warning") {
+		t.Errorf("got another count of the error than 1, or a warning:\n%s", out)
+	}
+	text, err := os.ReadFile(s.file)
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(s.file, append(text, "    - {node: n9, id: 'https://192.0.2.1'}\n"...), 0o600))
+	s.expect("nodes[0].machine.list: warning: the cluster has no node n9 (line 14).", "1 of 4 nodes", "drill")
+	kit.Must(t, os.WriteFile(s.file, text, 0o600))
 
 	s.bmc["n2"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
 	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
@@ -306,7 +318,7 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 		t.Errorf("check-config: got %d\n%s%s", status, out.String(), stderr.String())
 	}
 	kit.Must(t, os.WriteFile(filepath.Join(folder, "n3"), []byte(s.dc.Password()), 0o600))
-	s.expect(folder+"/n3  there", "", "drill", "n3")
+	s.expect(folder+"/n3   there", "", "drill", "n3")
 }
 
 // A device that lied once is not believed, and of a machine that its kubelet may have named, and that was never pinned,
@@ -330,7 +342,7 @@ func TestWhoIsNotBelieved(t *testing.T) {
 	if !s.m["n2"].Running() {
 		t.Error("the machine went off")
 	}
-	s.expect("n2    True", "", "drill", "n2") // while it is healthy, the controller is about to pin it
+	s.expect("n2     True", "", "drill", "n2") // while it is healthy, the controller is about to pin it
 	var n2 corev1.Node
 	kit.Must(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n2"}, &n2))
 	n2.Status.Conditions[0].Status = corev1.ConditionUnknown

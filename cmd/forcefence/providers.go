@@ -6,9 +6,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
@@ -16,48 +16,77 @@ import (
 
 // newProviders returns the command that prints what docs/reference/devices.md describes.
 func newProviders(types providers.Registry) *cobra.Command {
-	return &cobra.Command{
+	var format outputFormat
+	cmd := &cobra.Command{
 		Use:   "providers [TYPE...]",
 		Short: "List the types of devices, what off means to them, and their settings",
-		Long: `List the types of devices that forcefence supports: what off means to each, how
-it identifies its machine, and its settings with their defaults. The command
-reads no configuration and asks no device.`,
+		Long: `List the types of devices that forcefence supports: what off means to each, and
+how it identifies its machine. For a named type, list its settings with their
+defaults as well. The command reads no configuration and asks no device.`,
+		Example: `  # All types
+  forcefence providers
+  # The settings of a type
+  forcefence providers redfish`,
+		ValidArgsFunction: cobra.FixedCompletions(types.TypeNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			chosen := types
+			var chosen []all.Description
+			for _, ty := range types {
+				if len(args) == 0 || slices.Contains(args, ty.Name) {
+					chosen = append(chosen, all.DescribeType(ty))
+				}
+			}
+			for _, name := range args {
+				if _, ok := types.FindType(name); !ok {
+					return fmt.Errorf("there is no provider type %q: use one of %s", name,
+						strings.Join(types.TypeNames(), ", "))
+				}
+			}
+			slices.SortFunc(chosen, func(a, b all.Description) int { return cmp.Compare(a.Type, b.Type) })
+			r := report{value: chosen, table: typeTable(chosen)}
 			if len(args) > 0 {
-				chosen = nil
-				for _, name := range args {
-					ty, ok := types.FindType(name)
-					if !ok {
-						return fmt.Errorf("there is no provider type %q: use one of %s", name,
-							strings.Join(types.TypeNames(), ", "))
-					}
-					chosen = append(chosen, ty)
-				}
+				r.text = func(out io.Writer, wide bool) error { return printTypes(out, chosen, wide) }
 			}
-			for _, ty := range slices.SortedFunc(
-				slices.Values(chosen), func(a, b providers.Type) int { return cmp.Compare(a.Name, b.Name) },
-			) {
-				if err := printType(cmd.OutOrStdout(), all.DescribeType(ty)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return format.print(cmd.OutOrStdout(), r)
 		},
 	}
+	format.addFlag(cmd)
+	return cmd
 }
 
-func printType(out io.Writer, d all.Description) error {
-	yes := map[bool]string{true: "yes", false: "no"}
-	plain := strings.NewReplacer("`", "")
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s\n  off means: %s\n  identifies its machine by: %s\n  reads many machines in one call: %s\n  "+
-		"reports changes by itself: %s\n\n",
-		d.Type, plain.Replace(d.Off), plain.Replace(d.Identity), yes[d.Batches], yes[d.Watches])
-	fmt.Fprint(w, "  KEY\tKIND\tDEFAULT\tWHAT\n")
-	for _, f := range d.Fields {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.Key, f.Kind, cmp.Or(f.Default, "-"), f.Doc)
+var yesNo = map[bool]string{true: "yes", false: "no"}
+
+// typeTable has a row for each type.
+func typeTable(all []all.Description) *metav1.Table {
+	t := newTable("Type", "+Many-in-one-call", "+Reports-changes", "Identity", "Off")
+	for _, d := range all {
+		addRow(t, objectNamed("", "Provider", "", d.Type), d.Type, yesNo[d.Batches], yesNo[d.Watches],
+			plainText(d.Identity), plainText(d.Off))
 	}
-	fmt.Fprintln(w)
-	return w.Flush()
+	return t
 }
+
+// printTypes prints each type and its settings.
+func printTypes(out io.Writer, all []all.Description, wide bool) error {
+	for i, d := range all {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		printText(out, "", "%s", d.Type)
+		printText(out, "  ", "off means: %s", plainText(d.Off))
+		printText(out, "  ", "identifies its machine by: %s", plainText(d.Identity))
+		printText(out, "  ", "reads many machines in one call: %s", yesNo[d.Batches])
+		printText(out, "  ", "reports changes by itself: %s", yesNo[d.Watches])
+		fmt.Fprintln(out)
+		t := newTable("Key", "Kind", "Default", "What")
+		for _, f := range d.Fields {
+			addRow(t, objectNamed("", "Provider", "", d.Type), f.Key, f.Kind, f.Default, f.Doc)
+		}
+		if err := printTable(out, t, wide); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainText returns Markdown without its marks for code.
+func plainText(markdown string) string { return strings.ReplaceAll(markdown, "`", "") }

@@ -16,10 +16,12 @@ func TestProviders(t *testing.T) {
 		not    string
 	}{
 		{name: "all",
-			want: []string{"libvirt\n", "redfish\n", "off means: PowerState of the system is Off", "auth", "session",
-				"certificates that no trusted authority signed"}},
+			want: []string{"TYPE ", "\nlibvirt ", "\nredfish ", " PowerState of the system is Off"}, not: "session"},
 		{name: "one", args: []string{"libvirt"},
 			want: []string{"libvirt\n", "the domain's UUID", "reports changes by itself: yes"}, not: "redfish\n"},
+		{name: "as -o name prints it", args: []string{"provider/redfish"},
+			want: []string{"redfish\n", "off means: PowerState of the system is Off", "auth", "session",
+				"certificates that no trusted authority signed"}},
 		{name: "none such", args: []string{"redfisch"}, status: 1,
 			want: []string{`no provider type "redfisch"`, "libvirt, "}},
 	} {

@@ -22,7 +22,8 @@ func newRelease() *cobra.Command {
 held pods, so make sure that none of the node's pods is about to start elsewhere.
 The controller does not fence the node again until it has come back, and trusts
 its devices again. Without --yes the command only prints what it would do.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := release.ReleaseNode(cmd.Context(), c, args[0], key, yes, time.Now)
 			if err != nil {
@@ -39,5 +40,5 @@ its devices again. Without --yes the command only prints what it would do.`,
 	cluster.addFlags(cmd)
 	addTaintKeyFlag(cmd, &key)
 	f.BoolVar(&yes, "yes", false, "do it")
-	return withRole(cmd, "forcefence-operate")
+	return withRole(cmd, roleOperate)
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
@@ -38,7 +38,12 @@ that incident is left out.
 Exits with 1 if a line cannot be read or another error occurs and, without
 --config, if a decision differs: either this version decides differently, or
 the recording was changed.`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  # Do today's rules decide as the controller did?
+  forcefence replay recording.1 recording
+  # What would another configuration have done?
+  forcefence replay --config other.yaml recording`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var other *replay.OtherConfig
 			if file != "" {
@@ -64,7 +69,9 @@ the recording was changed.`,
 				}
 			}
 			out := cmd.OutOrStdout()
-			if err := format.print(out, r, func() { printReplay(out, r, other != nil) }); err != nil {
+			if err := format.print(out, report{r, replayTable(r), func(out io.Writer, wide bool) error {
+				return printReplay(out, r, other != nil, wide)
+			}}); err != nil {
 				return err
 			}
 			switch {
@@ -82,6 +89,7 @@ the recording was changed.`,
 	f := cmd.Flags()
 	format.addFlag(cmd)
 	f.StringVar(&file, "config", "", "another configuration file (default: the recorded configuration)")
+	completeFlag(cmd, "config", completeFiles)
 	return cmd
 }
 
@@ -99,19 +107,10 @@ func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error)
 	return replay.PlayRecordings(in, other)
 }
 
-// printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
-func printReplay(out io.Writer, r replay.Report, other bool) {
-	for i, h := range r.Headers {
-		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
-			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
-				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
-		}
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	var estimates []replay.Decision
-	if len(r.Decisions) > 0 {
-		fmt.Fprintln(w, "TIME\tNODE\tTHEN\tNOW")
-	}
+// replayTable has a row for each decision. A number in brackets refers to the estimates that printReplay prints.
+func replayTable(r replay.Report) *metav1.Table {
+	t := newTable("Time", "Node", "Then", "Now", "+Line")
+	estimates := 0
 	for _, d := range r.Decisions {
 		now := "the same"
 		if d.Differs {
@@ -124,12 +123,32 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 		case d.Unknown != "":
 			now = "unknown: " + recording.CleanText(d.Unknown)
 		case d.Estimate != nil:
-			estimates = append(estimates, d)
-			now += fmt.Sprintf(" [%d]", len(estimates))
+			estimates++
+			now += fmt.Sprintf(" [%d]", estimates)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.At.UTC().Format(time.DateTime), recording.CleanText(d.Node), d.Then, now)
+		addRow(t, nodeNamed(recording.CleanText(d.Node)), d.At.UTC().Format(time.DateTime), recording.CleanText(d.Node),
+			d.Then, now, d.Line)
 	}
-	_ = w.Flush()
+	return t
+}
+
+// printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
+func printReplay(out io.Writer, r replay.Report, other, wide bool) error {
+	for i, h := range r.Headers {
+		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
+			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
+				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
+		}
+	}
+	if err := printTable(out, replayTable(r), wide); err != nil {
+		return err
+	}
+	var estimates []replay.Decision
+	for _, d := range r.Decisions {
+		if d.Estimate != nil && d.Unknown == "" {
+			estimates = append(estimates, d)
+		}
+	}
 	for i, d := range estimates {
 		fmt.Fprintln(out)
 		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: what follows was not recorded. Estimate, if its devices "+
@@ -179,6 +198,7 @@ func printReplay(out io.Writer, r replay.Report, other bool) {
 	if other && r.Differ > 0 && len(estimates) == 0 {
 		printText(out, "", "The actions are the same: only reports differ.")
 	}
+	return nil
 }
 
 // outcomeWords are explain's outcomes in the conditional.

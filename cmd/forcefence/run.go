@@ -59,5 +59,13 @@ loses its leadership, so that its supervisor restarts it.`,
 		"this process's name in records and in the leader's Lease (default: host name and process id)")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	for _, flag := range []string{"config", "kubeconfig"} {
+		completeFlag(cmd, flag, completeFiles)
+	}
+	for flag, words := range map[string][]string{
+		"log-format": {"json", "text"}, "log-level": {"debug", "error", "info", "warn"},
+	} {
+		completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
@@ -41,7 +42,7 @@ func sampleFleet() *fleet {
 			Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until ` +
 				"2026-03-01T14:00:00Z",
 		},
-		Unknown: []string{"You lack the right: list events -n default"},
+		Unknown: []string{"you lack the right: list events -n default (the ClusterRole forcefence-look has it)"},
 		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1,
 			view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,
 		Nodes: []view.Node{
@@ -107,19 +108,23 @@ func sampleTimeline() *view.Fence {
 }
 
 // TestScreens holds what people see on terminals of 60 and 120 columns, and in a file. Nothing that a terminal obeys is
-// in it, but for colours.
+// in it. Sentences fit the terminal; tables do not break their rows.
 func TestScreens(t *testing.T) {
 	for _, columns := range []int{60, 120, 0} {
 		for name, print := range map[string]func(screen){
-			"status":   func(s screen) { sampleFleet().printFleet(s) },
+			"status":   func(s screen) { kit.Must(t, sampleFleet().printFleet(s, false)) },
+			"wide":     func(s screen) { kit.Must(t, sampleFleet().printFleet(s, true)) },
 			"timeline": func(s screen) { printTimeline(s, sampleTimeline(), noon) },
+			"moments":  func(s screen) { kit.Must(t, printTable(s, momentTable(sampleTimeline()), true)) },
 			"change":   func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
 		} {
 			t.Run(name+strconv.Itoa(columns), func(t *testing.T) {
 				var out bytes.Buffer
 				print(screen{to: &out, width: columns})
+				table := name == "moments"
 				for _, line := range strings.Split(out.String(), "\n") {
-					if n := len([]rune(line)); columns > 0 && n > columns || strings.HasSuffix(line, " ") {
+					table = line != "" && (table || strings.HasPrefix(line, "NODE "))
+					if n := len([]rune(line)); columns > 0 && n > columns && !table || strings.HasSuffix(line, " ") {
 						t.Errorf("%d columns, or spaces at its end: %q", n, line)
 					}
 				}
@@ -137,33 +142,53 @@ func TestScreens(t *testing.T) {
 				if diff := cmp.Diff(string(want), out.String()); diff != "" {
 					t.Errorf("-want +got (-update writes it):\n%s", diff)
 				}
-				var colored bytes.Buffer
-				print(screen{to: &colored, width: columns, color: true})
-				plain := colored.String()
-				for _, c := range []string{red, green, yellow, faint, "0"} {
-					plain = strings.ReplaceAll(plain, "\x1b["+c+"m", "")
-				}
-				if plain != out.String() {
-					t.Errorf("with colours, and without: -want +got:\n%s", cmp.Diff(out.String(), plain))
-				}
-				if name == "status" && plain == colored.String() {
-					t.Error("no colour on a terminal that has them")
-				}
 			})
 		}
 	}
 }
 
-// What JSON says is what it was, and a terminal obeys none of it.
-func TestPrintJSON(t *testing.T) {
-	var out bytes.Buffer
-	kit.Must(t, printJSON(&out, map[string]string{"text": hostile}, "  "))
-	if strings.ContainsFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {
-		t.Errorf("a terminal may obey %q", out.String())
-	}
-	var back map[string]string
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back["text"] != hostile {
-		t.Errorf("got %q, %v, want what was written", back["text"], err)
+// TestOutputFormats prints one value in each form: the same to a program, and nothing that a terminal obeys.
+func TestOutputFormats(t *testing.T) {
+	f := sampleFleet()
+	for format, want := range map[string]string{
+		"": "Nodes: 4992 ", "wide": "racks/10.0.0.7",
+		"name": "node/n1\nnode/n2.rack-7.example.net\nnode/n3\nnode/n4\nnode/n5\n",
+		"json": `"node": "n2.rack-7.example.net"`, "yaml": "  node: n2.rack-7.example.net\n",
+	} {
+		t.Run(format, func(t *testing.T) {
+			var out bytes.Buffer
+			o := outputFormat{name: format}
+			for range 2 {
+				kit.Must(t, o.print(screen{to: &out}, report{f, f.table(), f.printFleet}))
+			}
+			first, second, _ := strings.Cut(out.String(), "---\n")
+			if format != "yaml" {
+				first, second = out.String()[:out.Len()/2], out.String()[out.Len()/2:]
+			}
+			if !strings.Contains(first, want) || first != second {
+				t.Errorf("got no %q, or something else the second time:\n%s", want, out.String())
+			}
+			if strings.ContainsFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {
+				t.Errorf("a terminal may obey %q", out.String())
+			}
+			if format != "json" && format != "yaml" {
+				return
+			}
+			var back fleet
+			if format == "json" {
+				kit.Must(t, json.Unmarshal([]byte(first), &back))
+			} else {
+				kit.Must(t, yaml.Unmarshal([]byte(first), &back))
+			}
+			if format == "json" && back.Nodes[3].Protection != hostile {
+				t.Errorf("got %q, want what was written", back.Nodes[3].Protection)
+			}
+			f := sampleFleet()
+			f.Nodes[2].Next, f.Nodes[3].Protection = back.Nodes[2].Next, back.Nodes[3].Protection
+			if diff := cmp.Diff(f, &back); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -171,14 +196,8 @@ func TestPrintJSON(t *testing.T) {
 func TestRunIsAScreen(t *testing.T) {
 	status, out, stderr := exec("timeline", "n1", "-o", "\x1b[2J")
 	if status != 1 || out != "" || strings.Contains(stderr, "\x1b") ||
-		!strings.Contains(stderr, "neither table nor json") {
+		!strings.Contains(stderr, "use json, name, wide, yaml") {
 		t.Errorf("got %d, %q, %q", status, out, stderr)
-	}
-}
-
-func TestNoColor(t *testing.T) {
-	if s := newScreen(&bytes.Buffer{}); s.color || s.width != 0 {
-		t.Errorf("no terminal: got %+v", s)
 	}
 }
 

@@ -22,6 +22,7 @@ func (d *sessionFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.file, "config", "/etc/forcefence/config.yaml",
 		"the controller's configuration file; the files that it names must exist here, too")
+	completeFlag(cmd, "config", completeFiles)
 	d.clusterFlags.addFlags(cmd)
 }
 

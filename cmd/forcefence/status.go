@@ -31,6 +31,11 @@ An age beside a power says when the device last reported a change. While a
 controller leads, each drill since then has seen the same power.
 
 Exits with 0 if the state could be read, and with 1 otherwise.`,
+		Example: `  # The whole fleet, the worst nodes first; then each change
+  forcefence status -w
+  # The nodes of a rack, with their devices
+  forcefence status -l rack=a -o wide`,
+		ValidArgsFunction: cluster.completeNodes(0),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
 			f, err := o.readFleet(cmd.Context())
@@ -38,23 +43,19 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			switch {
-			case format == "table":
-				f.printFleet(out)
-			case follow:
-				err = printJSON(out, f, "")
-			default:
-				err = printJSON(out, f, "  ")
+			for i := range f.Nodes {
+				f.Nodes[i].Next = nameCommands(cmd.Root(), f.Nodes[i].Next)
 			}
-			if err != nil || !follow {
+			if err := format.print(out, report{f, f.table(), f.printFleet}); err != nil || !follow {
 				return err
 			}
 			return o.followNodes(cmd.Context(), c, f, func(n view.Node) error {
-				if format == "json" {
-					return printJSON(out, n, "")
-				}
-				printChange(out, n, time.Now())
-				return nil
+				n.Next = nameCommands(cmd.Root(), n.Next)
+				changed := &fleet{At: time.Now(), Nodes: []view.Node{n}}
+				return format.print(out, report{n, changed.table(), func(out io.Writer, _ bool) error {
+					printChange(out, n, changed.At)
+					return nil
+				}})
 			})
 		}),
 	}
@@ -66,16 +67,18 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 	f.BoolVarP(&follow, "watch", "w", false, "then print changes of the nodes")
 	f.BoolVar(&o.all, "all", false, "list every node")
 	addTaintKeyFlag(cmd, &o.key)
-	return withRole(cmd, "forcefence-look")
+	return withRole(cmd, roleLook)
 }
 
 // printChange prints the new state of a node.
 func printChange(out io.Writer, n view.Node, now time.Time) {
-	row := rowOf(n, now)
 	var parts []string
-	for i, name := range []string{"", "Ready", "", "power", "guard", "fence"} {
-		if name != "" && row[i].text != "-" {
-			parts = append(parts, name+" "+row[i].text)
+	for _, p := range []struct{ name, text string }{
+		{"Ready", readyWord(n, now)}, {"power", powerWord(n, now)}, {"guard", n.Protection},
+		{"fence", fenceWord(n, now)},
+	} {
+		if p.text != "" {
+			parts = append(parts, p.name+" "+p.text)
 		}
 	}
 	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(),

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -24,22 +26,34 @@ func newTimeline() *cobra.Command {
 		Short: "Show a fence step by step: phases, device answers, Events, pods and volumes",
 		Long: `Show a node's last fence, or the fence with an id or the name of its Fencing:
 its phases, its steps and how long they took, the devices' answers, Events,
-ended pods and detached volumes. The command changes nothing.
+ended pods and detached volumes. -o wide shows them as a table. The command
+changes nothing.
 
 The controller deletes old Fencings; the API server keeps Events for an hour by
 default.`,
-		Args: cobra.ExactArgs(1),
+		Example: `  # The last fence of a node
+  forcefence timeline n3
+  # A fence by its id, for a program
+  forcefence timeline f-8bd391b2f0c0 -o yaml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cluster.completeFences,
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			t, err := readTimeline(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			return format.print(cmd.OutOrStdout(), t, func() { printTimeline(cmd.OutOrStdout(), t, time.Now()) })
+			return format.print(cmd.OutOrStdout(), report{t, momentTable(t), func(out io.Writer, wide bool) error {
+				if wide {
+					return printTable(out, momentTable(t), wide)
+				}
+				printTimeline(out, t, time.Now())
+				return nil
+			}})
 		}),
 	}
 	cluster.addFlags(cmd)
 	format.addFlag(cmd)
-	return withRole(cmd, "forcefence-look")
+	return withRole(cmd, roleLook)
 }
 
 // readTimeline reads the timeline of a node's last fence, or of the fence with that id or name.
@@ -58,13 +72,19 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Fenc
 	events, err := eventsOf(ctx, c, node)
 	t := view.TimelineOf(found, events[node])
 	if err != nil {
-		text := err.Error()
-		if right := missingRight(err); right != "" {
-			text = "Events: you lack the right: " + right
-		}
-		t.Unknown = append(t.Unknown, text)
+		t.Unknown = append(t.Unknown, describeUnread(err, roleLook))
 	}
 	return t, nil
+}
+
+// momentTable returns a fence's timeline as a table, whose rows are about the Fencing.
+func momentTable(t *view.Fence) *metav1.Table {
+	table := newTable("Time", "After", "Kind", "From", "Text")
+	about := objectNamed(api.GroupVersion.Group, api.Kind, "", t.Name)
+	for _, m := range t.Moments {
+		addRow(table, about, m.At.Format(time.RFC3339), formatOffset(m.At.Sub(t.Started)), m.Kind, m.From, m.Text)
+	}
+	return table
 }
 
 func printTimeline(out io.Writer, t *view.Fence, now time.Time) {

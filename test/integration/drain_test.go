@@ -425,9 +425,12 @@ drain:
 			"Drain guard disks, policy block-for-eviction: blocked for ",
 			"PodDisruptionBudget " + w.ns + "/" + w.budgets()[a.Name()].Name,
 			"Replicas: 0 of 2 have left, 2 block the drain; the rate is unknown",
-			"s1      s1-" + a.Name() + "  it has not left yet",
+			"disks s1 s1-" + a.Name() + " it has not left yet",
 		} {
-			w.until("drain-status tells "+want, func() bool { out = status(); return strings.Contains(out, want) })
+			w.until("drain-status tells "+want, func() bool {
+				out = status()
+				return strings.Contains(strings.Join(strings.Fields(out), " "), want)
+			})
 		}
 		d.patch("s1-"+a.Name(), `{"spec":{"evict":true,"wanted":false}}`)
 		d.remove("s1-" + a.Name())
