@@ -193,7 +193,9 @@ func (b *supportBundle) noteFailure(what string, err error) {
 	if err == nil {
 		return
 	}
-	b.leftOut = append(b.leftOut, what+": "+describeUnread(err, roleLook))
+	text := describeUnread(err, roleLook)
+	b.leftOut = slices.DeleteFunc(b.leftOut, func(had string) bool { return had == text }) // status could not read it
+	b.leftOut = append(b.leftOut, what+": "+text)
 }
 
 // addJSON adds a value as a JSON file, without secrets.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -52,8 +53,11 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("finding the API server: %w", err)
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG")
+	case err != nil:
+		return nil, fmt.Errorf("finding the API server: %w. `kubectl config view` shows your kubeconfig", err)
 	}
 	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own limits
 	return cfg, nil

@@ -98,7 +98,7 @@ func asPlugin(t *testing.T) {
 	t.Cleanup(func() { os.Args[0] = name })
 }
 
-// TestPlugin: whatever a plugin prints about its commands can be typed as it is.
+// TestPlugin: each command that a plugin prints can be typed as it is.
 func TestPlugin(t *testing.T) {
 	asPlugin(t)
 	root := newRoot(nil)

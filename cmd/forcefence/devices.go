@@ -14,10 +14,10 @@ import (
 
 // deviceTable has a row for each device of a node.
 func deviceTable(node string, all []drill.Device) *metav1.Table {
-	t := newTable("Device", "State", "Raw", "Identity", "Took", "Error")
+	t := newTable("Device", "State", "Raw", "Identity", "Took", "Error", "+Result")
 	for _, d := range all {
 		addRow(t, nodeNamed(node), d.Name, d.Answer.State, strconv.Quote(d.Answer.Raw), d.IdentityResult(),
-			roundedDuration(d), errorText(d.Answer.Err))
+			roundedDuration(d), errorText(d.Answer.Err), d.Result())
 	}
 	return t
 }

@@ -107,6 +107,20 @@ type drilledDevice struct {
 	device drill.Device
 }
 
+// drilledDeviceOf returns a device's answer without the files of secrets.
+func drilledDeviceOf(d drill.Device) drilledDevice {
+	return drilledDevice{
+		Device:   d.Name,
+		Result:   d.Result(),
+		State:    d.Answer.State.String(),
+		Raw:      d.Answer.Raw,
+		Identity: d.IdentityResult(),
+		Seconds:  d.Duration.Seconds(),
+		Error:    providers.ErrorText(d.Answer.Err),
+		device:   d,
+	}
+}
+
 // drillAll drills the nodes, at most drill.MaxAtOnce at a time, as the controller does. It returns the first error.
 func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilledNode, error) {
 	out, errs := make([]drilledNode, len(names)), make([]error, len(names))
@@ -129,17 +143,9 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 					files = append(files, drilledFile{f.File, providers.ErrorText(f.Err)})
 					n.files = append(n.files, f)
 				}
-				n.Devices = append(n.Devices, drilledDevice{
-					Device:   d.Name,
-					Result:   d.Result(),
-					State:    d.Answer.State.String(),
-					Raw:      d.Answer.Raw,
-					Identity: d.IdentityResult(),
-					Seconds:  d.Duration.Seconds(),
-					Error:    providers.ErrorText(d.Answer.Err),
-					Files:    files,
-					device:   d,
-				})
+				one := drilledDeviceOf(d)
+				one.Files = files
+				n.Devices = append(n.Devices, one)
 			}
 			out[i] = n
 		})
@@ -168,7 +174,7 @@ func drillTable(all []drilledNode) *metav1.Table {
 	return t
 }
 
-// printDrill prints the table, the files of secrets, and what is wrong with each node that cannot be fenced.
+// printDrill prints the table, the files of secrets, and what is wrong with each node.
 func printDrill(out io.Writer, all []drilledNode, wide bool) error {
 	if err := printTable(out, drillTable(all), wide); err != nil {
 		return err
@@ -184,7 +190,8 @@ func printDrill(out io.Writer, all []drilledNode, wide bool) error {
 		return err
 	}
 	for _, n := range all {
-		if n.Fenceable != corev1.ConditionTrue {
+		failed := func(d drilledDevice) bool { return d.Result != "ok" }
+		if n.Fenceable != corev1.ConditionTrue || slices.ContainsFunc(n.Devices, failed) {
 			fmt.Fprintln(out)
 			printText(out, "", "%s: %s", n.Node, n.Detail)
 		}

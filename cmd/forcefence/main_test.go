@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -96,6 +97,31 @@ func TestCheckConfigStandardInput(t *testing.T) {
 		root.SetOut(out)
 		if err := root.Execute(); !strings.Contains(out.String()+fmt.Sprint(err), want) {
 			t.Errorf("%q: got %q, %v, want %q", text, out, err, want)
+		}
+	}
+}
+
+// Errors that any command may have say what to do.
+func TestAdvice(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	denied := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer denied.Close()
+	t.Setenv("KUBECONFIG", "/dev/null")
+	for args, want := range map[string]string{
+		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG\n",
+		"status --kubeconfig /none/k": "/none/k: no such file or directory. `kubectl config view` shows your " +
+			"kubeconfig\n",
+		"status --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows " +
+			"whether the API server answers\n",
+		"status --kubeconfig " + kubeconfigOf(t, denied.URL): ". Log in to the cluster again\n",
+	} {
+		status, stdout, stderr := exec(strings.Fields(args)...)
+		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "Error: ") || !strings.HasSuffix(stderr, want) ||
+			strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: got %d, %q, %q, want one line that ends with %q", args, status, stdout, stderr, want)
 		}
 	}
 }

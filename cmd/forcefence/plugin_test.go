@@ -252,8 +252,10 @@ func TestStatusByRights(t *testing.T) {
 		"kubectl create clusterrolebinding forcefence-look-few --clusterrole=forcefence-look --user=few")
 	d.run(d.person("nobody"), 1, []string{"status"}, "Error: listing nodes: you lack the "+
 		"right: list nodes (the ClusterRole forcefence-look has it)")
-	d.run(few, 1, []string{"status", "none"}, `nodes "none" not found`)
-	d.run(few, 1, []string{"status", "--context", "elsewhere"}, `context "elsewhere" does not exist`)
+	d.run(few, 1, []string{"status", "none"}, "Error: reading node: nodes \"none\" not found. `kubectl get nodes` "+
+		"lists the nodes")
+	d.run(few, 1, []string{"status", "--context", "elsewhere"}, "Error: finding the API server: "+
+		"context \"elsewhere\" does not exist. `kubectl config view` shows your kubeconfig")
 }
 
 // follow tells what becomes of a node.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // newPower returns the commands with which a person reads or changes the power of a node's machine.
@@ -29,11 +29,12 @@ state exits with 0 if the devices agree on On, Off or Changing; off and on exit
 with 0 if the devices report the wanted state. All exit with 1 otherwise: if the
 devices disagree, if an answer proves nothing, or without --yes.`,
 	}
+	var format outputFormat
 	state := &cobra.Command{
 		Use: "state NODE", Short: "Print what each device of the node reports", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: d.completeNodes(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.withMachine(cmd, args[0],
+			return d.withMachine(cmd, args[0], &format,
 				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
 					if now == providers.PowerUnknown {
 						return fmt.Errorf("node %s: its machine's power is unknown, which never counts as off", p.Node)
@@ -42,6 +43,7 @@ devices disagree, if an answer proves nothing, or without --yes.`,
 				})
 		},
 	}
+	format.addFlag(state)
 	d.addFlags(state)
 	root.AddCommand(withRole(state, roleExplain), d.newOnOffCommand(false), d.newOnOffCommand(true))
 	return root
@@ -70,7 +72,7 @@ their replacements.`,
 	}
 	cmd.ValidArgsFunction = d.completeNodes(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.withMachine(cmd, args[0],
+		return d.withMachine(cmd, args[0], &outputFormat{},
 			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
 				if on && p.Fence != "" {
 					return p.FencedError()
@@ -135,11 +137,36 @@ func waitForState(
 	}
 }
 
+// machineAnswers is what a node's devices report about its machine, and its JSON form.
+type machineAnswers struct {
+	Node    string          `json:"node"`
+	State   string          `json:"state"`
+	Verdict string          `json:"verdict,omitempty"` // why the answers together prove nothing
+	Fence   string          `json:"fence,omitempty"`   // why the node's fence is not over
+	Devices []drilledDevice `json:"devices"`
+}
+
+func (m machineAnswers) print(out io.Writer, table *metav1.Table, wide bool) error {
+	if err := printTable(out, table, wide); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the machine is %s\n", m.State)
+	inTable := func(d drilledDevice) bool { return errorText(d.device.Answer.Err) == m.Verdict }
+	if m.Verdict != "" && !slices.ContainsFunc(m.Devices, inTable) {
+		fmt.Fprintf(out, "verdict: %s\n", m.Verdict)
+	}
+	if m.Fence != "" {
+		fmt.Fprintf(out, "node %s: %s\n", m.Node, m.Fence)
+	}
+	return nil
+}
+
 // withMachine opens a session and prints what each device says about a node's machine, and their verdict. Then it calls
 // f.
 func (d *sessionFlags) withMachine(
 	cmd *cobra.Command,
 	node string,
+	format *outputFormat,
 	f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error,
 ) error {
 	open, err := d.openSession(cmd)
@@ -153,17 +180,18 @@ func (d *sessionFlags) withMachine(
 		return err
 	}
 	all, v := p.AskDevices(ctx)
-	if err := printTable(out, deviceTable(node, all), false); err != nil {
+	answers := machineAnswers{Node: node, State: v.State.String(), Fence: p.Fence, Devices: []drilledDevice{}}
+	if v.Err != nil {
+		answers.Verdict = providers.ErrorCause(v.Err)
+	}
+	for _, d := range all {
+		answers.Devices = append(answers.Devices, drilledDeviceOf(d))
+	}
+	table := deviceTable(node, all)
+	if err := format.print(out, report{answers, table, func(out io.Writer, wide bool) error {
+		return answers.print(out, table, wide)
+	}}); err != nil {
 		return err
-	}
-	fmt.Fprintf(out, "the machine is %s\n", v.State)
-	verdict := errorText(v.Err)
-	listed := slices.ContainsFunc(all, func(d drill.Device) bool { return errorText(d.Answer.Err) == verdict })
-	if v.Err != nil && !listed {
-		fmt.Fprintf(out, "verdict: %s\n", verdict)
-	}
-	if p.Fence != "" {
-		fmt.Fprintf(out, "node %s: %s\n", node, p.Fence)
 	}
 	return f(ctx, out, p, v.State)
 }

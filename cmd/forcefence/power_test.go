@@ -129,6 +129,9 @@ func TestPower(t *testing.T) {
 	}
 	s.expect("confirmed", "", "power", "state", "n1")
 	s.expect(`"On"`, "", "power", "state", "n1")
+	s.expect("node/n1\n", "", "power", "state", "node/n1", "-o", "name")
+	s.expect("\nnode: n1\nstate: \"On\"\n", "", "power", "state", "n1", "-o", "yaml")
+	s.expect("RESULT\n", "", "power", "state", "n1", "-o", "wide")
 	s.expect("", "no rule claims the node", "power", "state", "n4")
 	s.expect("", "node n9 does not exist", "power", "state", "n9")
 

@@ -32,7 +32,9 @@ defaults as well. The command reads no configuration and asks no device.`,
 			var chosen []all.Description
 			for _, ty := range types {
 				if len(args) == 0 || slices.Contains(args, ty.Name) {
-					chosen = append(chosen, all.DescribeType(ty))
+					d := all.DescribeType(ty)
+					d.Off = nameCommands(cmd.Root(), d.Off)
+					chosen = append(chosen, d)
 				}
 			}
 			for _, name := range args {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 )
@@ -105,6 +106,20 @@ func commandPath(cmd *cobra.Command) (words []string) {
 	return words
 }
 
+// advice is what to do about errors that any command may have.
+var advice = []struct {
+	applies func(error) bool
+	text    string
+}{
+	{apierrors.IsUnauthorized, "Log in to the cluster again"},
+	{utilnet.IsConnectionRefused, "`kubectl cluster-info` shows whether the API server answers"},
+	{func(err error) bool {
+		var status apierrors.APIStatus
+		return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+			status.Status().Details.Kind == "nodes"
+	}, "`kubectl get nodes` lists the nodes"},
+}
+
 // describeError returns what a command prints about its error: what is wrong, and what to do about it.
 func describeError(cmd *cobra.Command, err error) string {
 	needs := cmd.Annotations[roleAnnotation]
@@ -116,6 +131,11 @@ func describeError(cmd *cobra.Command, err error) string {
 		return err.Error() + "\nThis command needs the controller's configuration and access to the devices. You can " +
 			"run it in the controller's pod:\nkubectl -n forcefence-system exec deploy/forcefence -- " +
 			"/ko-app/forcefence " + strings.Join(append(commandPath(cmd), cmd.Flags().Args()...), " ")
+	}
+	for _, a := range advice {
+		if a.applies(err) {
+			return err.Error() + ". " + a.text
+		}
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {

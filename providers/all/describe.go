@@ -13,20 +13,21 @@ import (
 
 // Description is what users are shown about a type.
 type Description struct {
-	Type     string
-	Off      string // what "off" means there
-	Identity string // what the device reports about its machine's identity
-	Batches  bool   // one call asks for many machines
-	Watches  bool   // devices tell by themselves when to ask
-	Fields   []Field
+	Type     string  `json:"type"`
+	Off      string  `json:"off"`      // what "off" means there
+	Identity string  `json:"identity"` // what the device reports about its machine's identity
+	Batches  bool    `json:"batches"`  // one call asks for many machines
+	Watches  bool    `json:"watches"`  // devices tell by themselves when to ask
+	Fields   []Field `json:"fields"`
 }
 
 // Field is one key of a type's settings.
 type Field struct {
-	Key     string // "fingerprints[].host": of each element of a list
-	Kind    string // how it is written: string, bool, number, duration (with a unit), text, list of these, map of these
-	Default string // "" where there is none
-	Doc     string // the comment of the field in the source
+	Key string `json:"key"` // "fingerprints[].host": of each element of a list
+	// Kind is how the value is written: string, bool, number, duration (with a unit), text, list of these, map of these.
+	Kind    string `json:"kind"`
+	Default string `json:"default,omitempty"` // "" where there is none
+	Doc     string `json:"doc"`               // the comment of the field in the source
 }
 
 // DescribeType describes a type, by its Config's struct and the comments that texts.txt holds of it. It contacts no

@@ -103,6 +103,10 @@ func (d *Session) falseOffNode(m machine.Machine) string {
 	return ""
 }
 
+func errNoNode(name string) error {
+	return fmt.Errorf("node %s does not exist: `kubectl get nodes` lists the nodes", name)
+}
+
 // DrillNode asks a node's devices as the controller does while nothing is wrong. It blocks for the devices alone. A
 // node that does not exist is an error.
 func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, error) {
@@ -111,7 +115,7 @@ func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, erro
 			return drills.AskDevices(ctx, d.confs.activeConfig(), node, d.falseOffNode, providers.Now), nil
 		}
 	}
-	return drill.Facts{}, fmt.Errorf("node %s does not exist", name)
+	return drill.Facts{}, errNoNode(name)
 }
 
 // NodePower is one node whose machine a person powers off or on.
@@ -148,7 +152,7 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 func (d *Session) readNode(ctx context.Context, name string, now func() time.Time) (*corev1.Node, taint.Look, error) {
 	node, l, err := kube.ReadNode(ctx, d.client, name, d.key, now)
 	if err == nil && !l.Exists {
-		err = fmt.Errorf("node %s does not exist", name)
+		err = errNoNode(name)
 	}
 	return node, l, err
 }
