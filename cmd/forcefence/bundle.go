@@ -91,7 +91,7 @@ you send it: no program recognizes every secret.`,
 			}
 			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
-				return err
+				return fmt.Errorf("writing the bundle, which needs a new file: %w", err)
 			}
 			_, err = packed.WriteTo(f)
 			if err := errors.Join(err, f.Close()); err != nil {

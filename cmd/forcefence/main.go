@@ -110,7 +110,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 	}
 	root.AddCommand(version.Command())
 	root.InitDefaultCompletionCmd()
-	refuseUnknown(root)
+	prepareCommands(root)
 	return root
 }
 
@@ -139,11 +139,12 @@ func trimKinds(args []string) (names []string) {
 // errNoCommand reports that the command line names a command that does not exist.
 var errNoCommand = errors.New("unknown command")
 
-// refuseUnknown makes commands refuse words that they do not know, with a text that says what they accept. For a nested
-// command that only has subcommands, cobra would print the help and exit with 0.
-func refuseUnknown(cmd *cobra.Command) {
+// prepareCommands makes a command and those below it name themselves as they were called, take names as -o name prints
+// them, and refuse other words with a text that says what they accept. For a nested command that only has subcommands,
+// cobra would print the help and exit with 0.
+func prepareCommands(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		refuseUnknown(sub)
+		prepareCommands(sub)
 	}
 	root := cmd.Root()
 	cmd.Long, cmd.Example = nameCommands(root, cmd.Long), nameCommands(root, cmd.Example)

@@ -78,7 +78,7 @@ func (s *site) run(args ...string) (out string, err error) {
 	var b bytes.Buffer
 	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(newPower(s.d), newDrill(s.d), newExplain(s.d))
-	refuseUnknown(root)
+	prepareCommands(root)
 	root.SetArgs(append(args, "--config", s.file))
 	root.SetOut(&b)
 	root.SetErr(&b)

@@ -108,12 +108,14 @@ func commandPath(cmd *cobra.Command) (words []string) {
 
 // advice is what to do about errors that any command may have.
 var advice = []struct {
-	applies func(error) bool
+	applies func(*cobra.Command, error) bool
 	text    string
 }{
-	{apierrors.IsUnauthorized, "Log in to the cluster again"},
-	{utilnet.IsConnectionRefused, "`kubectl cluster-info` shows whether the API server answers"},
-	{func(err error) bool {
+	{func(_ *cobra.Command, err error) bool { return apierrors.IsUnauthorized(err) }, "Log in to the cluster again"},
+	{func(cmd *cobra.Command, err error) bool { // a command with a configuration may have asked a device
+		return utilnet.IsConnectionRefused(err) && cmd.Flags().Lookup("config") == nil
+	}, "`kubectl cluster-info` shows whether the API server answers"},
+	{func(_ *cobra.Command, err error) bool {
 		var status apierrors.APIStatus
 		return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 			status.Status().Details.Kind == "nodes"
@@ -133,7 +135,7 @@ func describeError(cmd *cobra.Command, err error) string {
 			"/ko-app/forcefence " + strings.Join(append(commandPath(cmd), cmd.Flags().Args()...), " ")
 	}
 	for _, a := range advice {
-		if a.applies(err) {
+		if a.applies(cmd, err) {
 			return err.Error() + ". " + a.text
 		}
 	}
