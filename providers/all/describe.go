@@ -24,7 +24,7 @@ type Description struct {
 // Field is one key of a type's settings.
 type Field struct {
 	Key string `json:"key"` // "fingerprints[].host": of each element of a list
-	// Kind is how the value is written: string, bool, number, duration (with a unit), text, list of these, map of these.
+	// Kind is how the value is written: string, bool, number, duration (with a unit), text; list or map of these.
 	Kind    string `json:"kind"`
 	Default string `json:"default,omitempty"` // "" where there is none
 	Doc     string `json:"doc"`               // the comment of the field in the source
