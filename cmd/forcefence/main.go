@@ -154,7 +154,7 @@ func prepareCommands(cmd *cobra.Command) {
 		}
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if accepts != nil && accepts(cmd, args) != nil {
-				return fmt.Errorf("%d arguments given. Usage: %s", len(args), cmd.UseLine())
+				return fmt.Errorf("wrong number of arguments (%d). Usage: %s", len(args), cmd.UseLine())
 			}
 			return nil
 		}

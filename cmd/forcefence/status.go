@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,10 +22,11 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NODE...]",
 		Short: "Show each node: Ready, power as last seen, hook, fence, and what happens next",
-		Long: `Show each node: whether it is Ready, its device and the machine's power as last
-seen, how the hook protects it, its fence, and what happens next. Nodes that
-need attention come first. In a cluster of more than 50 nodes, nodes without
-anything to report are left out; --all or a name shows them.
+		Long: `Show each node: whether it is Ready, its machine's power as last seen, how the
+hook protects it, its fence, and what happens next. -o wide adds the device and
+the fence's id. Nodes that need attention come first. In a cluster of more than
+50 nodes, nodes without anything to report are left out; --all or a name shows
+them.
 
 The command reads the API server only. It asks no device and changes nothing.
 An age beside a power says when the device last reported a change. While a
@@ -43,10 +45,12 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			for i := range f.Nodes {
-				f.Nodes[i].Next = nameCommands(cmd.Root(), f.Nodes[i].Next)
+			shown := *f // followNodes compares f with what it reads
+			shown.Nodes = slices.Clone(f.Nodes)
+			for i := range shown.Nodes {
+				shown.Nodes[i].Next = nameCommands(cmd.Root(), shown.Nodes[i].Next)
 			}
-			if err := format.print(out, report{f, f.table(), f.printFleet}); err != nil || !follow {
+			if err := format.print(out, report{shown, shown.table(), shown.printFleet}); err != nil || !follow {
 				return err
 			}
 			return o.followNodes(cmd.Context(), c, f, func(n view.Node) error {
