@@ -38,12 +38,12 @@ func (r *reader) document(data []byte) *yaml.Node {
 
 // describeObject says what to do with a file that holds a Kubernetes object of a kind.
 func describeObject(kind string) string {
-	text := "this is a Kubernetes object (" + label(kind) + "), and not the controller's configuration"
-	if kind == "ConfigMap" {
-		text += `. Check the text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\.yaml}' | ` +
-			"forcefence check-config -"
+	text := "this is a Kubernetes object (" + label(kind) + "), and not the controller's configuration. "
+	if kind != "ConfigMap" {
+		return text + "config.example.yaml shows one"
 	}
-	return text
+	return text + `Check the text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\.yaml}' | ` +
+		"forcefence check-config -"
 }
 
 // parseYAML returns every document of a YAML stream; each has exactly one content node.

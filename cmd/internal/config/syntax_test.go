@@ -37,7 +37,8 @@ func TestKubernetesObject(t *testing.T) {
 		configMap: "f:2: this is a Kubernetes object (ConfigMap), and not the controller's configuration. Check the " +
 			"text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\\.yaml}' | " +
 			"forcefence check-config -",
-		secret + configMap: "f:2: this is a Kubernetes object (Secret), and not the controller's configuration",
+		secret + configMap: "f:2: this is a Kubernetes object (Secret), and not the controller's configuration. " +
+			"config.example.yaml shows one",
 	} {
 		if _, err := Parse("f", []byte(file), nil); fmt.Sprint(err) != want {
 			t.Errorf("got %v\nwant %s", err, want)
