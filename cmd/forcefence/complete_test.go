@@ -46,7 +46,7 @@ func TestCompletions(t *testing.T) {
 		{"explain --kubeconfig " + file + " --cluster d", ""},
 		{"status --kubeconfig " + file + " n", ""}, // no API server answers
 		{"cleanup ", ""},
-		{"che", "check-config\tCheck a configuration file"},
+		{"repl", "replay\tRepeat the decisions of a recording, with its own or another configuration"},
 	} {
 		if got := strings.Join(words(t, strings.Split(tc.args, " ")...), " "); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.args, got, tc.want)
