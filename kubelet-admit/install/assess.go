@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/forcefence/forcefence/kubelet-admit/runtimes"
 )
 
 // Level is how strictly the hook holds pods.
@@ -46,7 +48,7 @@ type facts struct {
 // assessProtection returns a node's protection. It returns fail-closed only if the running runtime is known to have
 // read all of it.
 func assessProtection(f facts) Protection {
-	const upgrade = "containerd 2.2 or later, or CRI-O 1.34 or later."
+	const upgrade = runtimes.Upgrade + "."
 	name := fmt.Sprintf("%s %s", f.Runtime, f.Version)
 	k, known := kinds[f.Runtime]
 	switch {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/kubelet-admit/runtimes"
 )
 
 // RuntimeName is a container runtime that has NRI.
@@ -25,8 +26,7 @@ const (
 // kind is what differs between the runtimes.
 type kind struct {
 	process                      string           // the kernel's name for its process, and its default systemd unit
-	nri                          *version.Version // the first that has NRI at all, whatever its configuration
-	validator                    *version.Version // the first that can require plugins: nri 0.10's default validator
+	nri, validator               *version.Version // see runtimes.Runtime
 	config, confDir              string           // default paths
 	extension                    string           // of a drop-in's name
 	table                        string           // of the validator's settings in a drop-in, and their keys:
@@ -36,14 +36,14 @@ type kind struct {
 
 var kinds = map[RuntimeName]kind{
 	containerd: {
-		process: "containerd", nri: version.MustParseGeneric("1.7"), validator: version.MustParseGeneric("2.2"),
+		process: "containerd", nri: runtimes.Containerd.NRI, validator: runtimes.Containerd.Validator,
 		config: "/etc/containerd/config.toml", confDir: "/etc/containerd/conf.d", extension: ".toml",
 		table:  "plugins.'" + nriPlugin + "'.default_validator",
 		enable: "enable", required: "required_plugins", annotation: "tolerate_missing_plugins_annotation",
 		parse: parseContainerd,
 	},
 	crio: {
-		process: "crio", nri: version.MustParseGeneric("1.26"), validator: version.MustParseGeneric("1.34"),
+		process: "crio", nri: runtimes.CRIO.NRI, validator: runtimes.CRIO.Validator,
 		config: "/etc/crio/crio.conf", confDir: "/etc/crio/crio.conf.d", extension: ".conf",
 		table: "crio.nri.default_validator", enable: "nri_enable_default_validator",
 		required: "nri_validator_required_plugins", annotation: "nri_validator_tolerate_missing_plugins_annotation",
