@@ -1,0 +1,273 @@
+// Package check decides whether an installation of forcefence is well, from what the API server has: who leads, what
+// pauses it, whether its configuration is accepted, what the drills recorded on each Node, and what each hook reports.
+//
+// It is pure: it names no client, no clock and no logger, and prints nothing.
+//
+// It promises: a node counts as one that can be proven off only if its last drill says so. What could not be read is a
+// problem, so a report without problems has seen everything. Its texts may hold those of other writers.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view"
+)
+
+// Level is how much a finding matters, from a closed set.
+type Level string
+
+// The levels.
+const (
+	Problem Level = "problem" // something that has to be repaired; the report is not OK
+	Note    Level = "note"    // something to know; the report may be OK
+)
+
+// Finding is one thing that a person should know.
+type Finding struct {
+	Level  Level  `json:"level"`
+	About  string `json:"about"` // a node, or what else it is about
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"` // what to do about it; "": nothing
+}
+
+// Report is the result of a check, as JSON has it.
+type Report struct {
+	OK       bool      `json:"ok"`      // there is no problem
+	Summary  string    `json:"summary"` // one sentence
+	Findings []Finding `json:"findings"`
+}
+
+// NewReport makes a report: problems come first. The parts become one sentence; empty ones are left out.
+func NewReport(findings []Finding, parts ...string) Report {
+	r := Report{OK: true, Findings: []Finding{}}
+	for _, level := range []Level{Problem, Note} {
+		for _, f := range findings {
+			if f.Level == level {
+				r.Findings = append(r.Findings, f)
+				r.OK = r.OK && level != Problem
+			}
+		}
+	}
+	r.Summary = strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ") + "."
+	return r
+}
+
+// Problems returns how many problems the report has.
+func (r Report) Problems() (n int) {
+	for _, f := range r.Findings {
+		if f.Level == Problem {
+			n++
+		}
+	}
+	return n
+}
+
+// Facts is what the API server has of an installation.
+type Facts struct {
+	Controllers   []Controller
+	Paused        string   // what pauses the whole cluster; "": nothing
+	Configuration []string // the faults of the controller's configuration
+	Nodes         []Node
+	NoFencings    bool     // the cluster does not have the CustomResourceDefinition of Fencings
+	Unknown       []string // what could not be read, and why
+}
+
+// Controller is a Lease by which controllers elect their leader.
+type Controller struct {
+	Namespace, Lease string
+	Leads            bool   // its holder renewed it a moment ago
+	Age              string // since the last renewal; "": never renewed
+}
+
+// Node is one node.
+type Node struct {
+	Node     *corev1.Node
+	View     view.Node
+	Excluded string // why the configuration excludes it from fencing, or ""
+}
+
+// excludedBy returns why no fence of the node begins, or "".
+func (n Node) excludedBy() string {
+	disabled := ""
+	if n.drill().Reason == string(reason.ModeDisabled) {
+		disabled = "mode disabled"
+	}
+	return cmp.Or(n.View.LeftAlone, n.Excluded, disabled)
+}
+
+// drill returns the condition in which the controller reports the node's last drill; the zero value: none yet.
+func (n Node) drill() corev1.NodeCondition { return taint.Condition(n.Node, taint.FenceableCondition) }
+
+// Installation checks an installation. The report is OK if a controller leads, nothing pauses it, its configuration is
+// accepted, and every node that is not excluded can be proven off and has a hook if any node has one.
+func Installation(f Facts) Report {
+	lead, out := f.checkControllers()
+	if f.Paused != "" {
+		out = append(out, Finding{Problem, "pause", "All nodes are paused, by " + f.Paused + ": no fence begins.",
+			"If that is over: forcefence resume."})
+		lead += ", but is paused"
+	}
+	for _, fault := range f.Configuration {
+		out = append(out, Finding{Problem, "configuration", fault,
+			"The controller keeps to the last file that it accepted. Correct this one, and try it with forcefence " +
+				"check-config."})
+	}
+	if len(f.Configuration) > 0 {
+		lead += ", and its configuration has faults"
+	}
+	if f.NoFencings {
+		out = append(out, Finding{Note, "fencings", "The cluster has no Fencings, so fences are not recorded.",
+			"Install the CustomResourceDefinition of deploy/kustomize/base."})
+	}
+	for _, u := range f.Unknown {
+		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".",
+			"The ClusterRole forcefence-look has what this command reads."})
+	}
+	counts, nodes := f.checkNodes()
+	out = append(out, nodes...)
+	out = append(out, f.checkHooks()...)
+	return NewReport(out, append([]string{lead}, counts...)...)
+}
+
+// checkControllers returns who leads, as the beginning of the sentence.
+func (f Facts) checkControllers() (lead string, out []Finding) {
+	leading := 0
+	for _, c := range f.Controllers {
+		if c.Leads {
+			leading++
+		}
+	}
+	switch {
+	case leading == 1:
+		return "forcefence leads", nil
+	case leading > 1:
+		return fmt.Sprintf("%d controllers lead", leading), []Finding{{Problem, "controller",
+			"More than one controller leads: each takes the other's marks for a person's.", "Uninstall all but one."}}
+	case len(f.Controllers) == 0 && len(f.Unknown) > 0:
+		return "the leader is unknown", nil
+	case len(f.Controllers) == 0:
+		return "no controller leads", []Finding{{Problem, "controller",
+			"No controller has created its Lease in this cluster: forcefence is not installed, or its pods do not " +
+				"start.",
+			"Look at the pods in its namespace. Before an installation: forcefence check --before-install."}}
+	}
+	for _, c := range f.Controllers {
+		age := "was never renewed"
+		if c.Age != "" {
+			age = "was last renewed " + c.Age + " ago"
+		}
+		out = append(out, Finding{Problem, "controller",
+			fmt.Sprintf("No controller leads: Lease %s/%s %s. Nothing is fenced.", c.Namespace, c.Lease, age),
+			fmt.Sprintf("Look at its pods: kubectl -n %s describe pods -l app.kubernetes.io/name=forcefence.",
+				c.Namespace)})
+	}
+	return "no controller leads", out
+}
+
+// checkNodes returns how many nodes can be proven off, and what else the sentence says of them.
+func (f Facts) checkNodes() (counts []string, out []Finding) {
+	var counted []*corev1.Node
+	stuck := 0
+	for _, n := range f.Nodes {
+		v := n.View
+		if why := n.excludedBy(); why != "" {
+			out = append(out, Finding{Note, v.Node, "No fence of it begins: " + why + ".", ""})
+			continue
+		}
+		counted = append(counted, n.Node)
+		if n.drill().Status != corev1.ConditionTrue {
+			out = append(out, n.explainDrill())
+		}
+		switch {
+		case v.State == view.StateStuck:
+			stuck++
+			out = append(out, Finding{Problem, v.Node, v.Next, ""})
+		case v.State == view.StateFencing, v.State == view.StateNotReady, v.Partly:
+			out = append(out, Finding{Note, v.Node, v.Next, ""})
+		}
+	}
+	excluded := len(f.Nodes) - len(counted)
+	switch {
+	case len(f.Nodes) == 0:
+		out = append(out, Finding{Problem, "nodes", "The cluster has no nodes.", ""})
+	case len(counted) == 0:
+		out = append(out, Finding{Problem, "nodes", "Every node is excluded from fencing.",
+			"If that is not meant, change mode or excludeSelector of the configuration."})
+		return []string{"every node is excluded"}, out
+	}
+	counts = []string{view.CapacityOf(counted).String()}
+	if excluded > 0 {
+		counts = append(counts, fmt.Sprintf("%d excluded", excluded))
+	}
+	if stuck > 0 {
+		counts = append(counts, fmt.Sprintf("%d in need of a person", stuck))
+	}
+	return counts, out
+}
+
+// explainDrill returns why a node cannot be proven off, and what to do about it.
+func (n Node) explainDrill() Finding {
+	drill := n.drill()
+	switch why := reason.Reason(drill.Reason); {
+	case drill.Status == "":
+		return Finding{Problem, n.View.Node, "No controller has asked its devices yet.",
+			"A controller that leads does so within minutes: forcefence check --wait 5m."}
+	case why == reason.NoMachine:
+		return Finding{Problem, n.View.Node, drill.Message,
+			"Give it a device in the configuration: forcefence discover writes one from what it finds."}
+	default:
+		return Finding{Problem, n.View.Node, drill.Message, strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")}
+	}
+}
+
+// checkHooks reports nodes without the hook, or where it may be bypassed.
+func (f Facts) checkHooks() (out []Finding) {
+	has := func(n Node) bool { return n.View.Protection != "" }
+	if !slices.ContainsFunc(f.Nodes, has) {
+		if len(f.Nodes) == 0 {
+			return nil
+		}
+		return []Finding{{Note, "hook",
+			"No node has the hook: a machine that boots during its fence may start a second copy of a pod.",
+			"Install it (hook.enabled=true), or disable automatic power-on in the BMCs."}}
+	}
+	var open []string
+	for _, n := range f.Nodes {
+		switch n.View.Protection {
+		case taint.ProtectionFailClosed:
+		case taint.ProtectionFailOpen:
+			open = append(open, n.View.Node)
+		default:
+			if n.excludedBy() == "" {
+				out = append(out, Finding{Problem, n.View.Node,
+					"It has no hook, or its hook does not run: nothing holds pods on it.",
+					"Look at its pod of the DaemonSet forcefence-node, and at the Node's condition ForcefenceGuard."})
+			}
+		}
+	}
+	if len(open) > 0 {
+		out = append(out, Finding{Note, "hook",
+			fmt.Sprintf("On %s pods start if the hook is killed or hangs.", joinNames(open)),
+			"The condition ForcefenceGuard of each Node says what to do about it."})
+	}
+	return out
+}
+
+// maxNames is how many nodes a finding names.
+const maxNames = 5
+
+// joinNames lists a few names, and says how many there are besides.
+func joinNames(names []string) string {
+	text := strings.Join(names[:min(len(names), maxNames)], ", ")
+	if more := len(names) - maxNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,153 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view"
+)
+
+// nodeWith returns a Ready node whose last drill and hook reported that; "": neither did.
+func nodeWith(name string, drill corev1.ConditionStatus, why reason.Reason, hook string) Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if drill != "" {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: taint.FenceableCondition, Status: drill, Reason: string(why), Message: "The drill's words."})
+	}
+	if hook != "" {
+		n.Status.Conditions = append(n.Status.Conditions,
+			corev1.NodeCondition{Type: taint.ProtectionCondition, Status: corev1.ConditionTrue, Reason: hook})
+	}
+	return Node{Node: n, View: view.NodeOf(view.NodeFacts{Node: n, Key: taint.DefaultKey})}
+}
+
+func TestInstallation(t *testing.T) {
+	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
+	leads := []Controller{{Namespace: "ff", Lease: "forcefence", Leads: true, Age: "1s"}}
+	good := func(name string) Node { return nodeWith(name, yes, reason.Answers, taint.ProtectionFailClosed) }
+	bad := func(name string, why reason.Reason) Node { return nodeWith(name, no, why, taint.ProtectionFailClosed) }
+	excluded := func(n Node) Node {
+		n.Excluded = "label forcefence.io/exclude"
+		return n
+	}
+	stuck := good("n1")
+	stuck.View.State, stuck.View.Next = view.StateStuck, "A person should look: volume pv-7 does not detach"
+	silent := good("n1")
+	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
+
+	for _, tc := range []struct {
+		name    string
+		facts   Facts
+		summary string
+		ok      bool
+		finding []string // level about: part of text | part of remedy
+	}{
+		{name: "all is well", facts: Facts{Controllers: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
+			summary: "forcefence leads; 2 of 2 nodes can be proven off."},
+		{name: "one device does not answer",
+			facts: Facts{Controllers: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
+				bad("n6", reason.NotAnswering)}},
+			summary: "forcefence leads; 5 of 6 nodes can be proven off; n6: no device answers.",
+			finding: []string{"problem n6: The drill's words.|Look at the device"}},
+		{name: "each node without a device is named with what to do",
+			facts:   Facts{Controllers: leads, Nodes: []Node{bad("n1", reason.Disagree), bad("n2", reason.NoMachine)}},
+			summary: "forcefence leads; 0 of 2 nodes can be proven off; give n2 a device.",
+			finding: []string{"problem n1: The drill's words.|Look at each",
+				"problem n2: The drill's words.|forcefence discover"}},
+		{name: "a reason of a newer version", facts: Facts{Controllers: leads, Nodes: []Node{bad("n1", "Dozing")}},
+			summary: "forcefence leads; 0 of 1 node can be proven off; n1: The drill's words.",
+			finding: []string{"problem n1: The drill's words.|"}},
+		{name: "not drilled yet",
+			facts:   Facts{Controllers: leads, Nodes: []Node{nodeWith("n1", "", "", taint.ProtectionFailClosed)}},
+			summary: "forcefence leads; 0 of 1 node can be proven off; no controller has asked the devices of n1 yet.",
+			finding: []string{"problem n1: No controller has asked|--wait"}},
+		{name: "an Unknown drill proves nothing",
+			facts: Facts{Controllers: leads, Nodes: []Node{
+				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
+			summary: "forcefence leads; 0 of 1 node can be proven off; n1: no device answers."},
+		{name: "excluded nodes do not count",
+			facts:   Facts{Controllers: leads, Nodes: []Node{good("n1"), excluded(bad("n2", reason.NoMachine))}},
+			ok:      true,
+			summary: "forcefence leads; 1 of 1 node can be proven off; 1 excluded.",
+			finding: []string{"note n2: No fence of it begins: label forcefence.io/exclude.|"}},
+		{name: "mode disabled excludes",
+			facts:   Facts{Controllers: leads, Nodes: []Node{bad("n1", reason.ModeDisabled)}},
+			summary: "forcefence leads; every node is excluded.",
+			finding: []string{"problem nodes: Every node is excluded|excludeSelector"}},
+		{name: "no controller is installed", facts: Facts{Nodes: []Node{nodeWith("n1", "", "", "")}},
+			summary: "no controller leads; 0 of 1 node can be proven off; " +
+				"no controller has asked the devices of n1 yet.",
+			finding: []string{"problem controller: No controller has created its Lease|--before-install"}},
+		{name: "the leader is gone",
+			facts: Facts{Controllers: []Controller{{Namespace: "ff", Lease: "forcefence", Age: "3m"}},
+				Nodes: []Node{good("n1")}},
+			summary: "no controller leads; 1 of 1 node can be proven off.",
+			finding: []string{"problem controller: Lease ff/forcefence was last renewed 3m ago|-n ff describe pods"}},
+		{name: "two lead", facts: Facts{Controllers: append(leads, leads...), Nodes: []Node{good("n1")}},
+			summary: "2 controllers lead; 1 of 1 node can be proven off.",
+			finding: []string{"problem controller: More than one|Uninstall"}},
+		{name: "a pause, and faults of the configuration",
+			facts: Facts{Controllers: leads, Nodes: []Node{good("n1")},
+				Paused:        "ConfigMap ff/forcefence-pause: \"switches\"",
+				Configuration: []string{"config.yaml:3: mode: must be fence"}},
+			summary: "forcefence leads, but is paused, and its configuration has faults; " +
+				"1 of 1 node can be proven off.",
+			finding: []string{"problem pause: \"switches\"|forcefence resume",
+				"problem configuration: config.yaml:3|Correct"}},
+		{name: "a missing right is a problem",
+			facts:   Facts{Nodes: []Node{good("n1")}, Unknown: []string{"You lack the right: list leases"}},
+			summary: "the leader is unknown; 1 of 1 node can be proven off.",
+			finding: []string{"problem rights: You lack the right: list leases.|forcefence-look"}},
+		{name: "no nodes", facts: Facts{Controllers: leads}, summary: "forcefence leads; the cluster has no nodes."},
+		{name: "a fence needs a person", facts: Facts{Controllers: leads, Nodes: []Node{stuck}},
+			summary: "forcefence leads; 1 of 1 node can be proven off; 1 in need of a person.",
+			finding: []string{"problem n1: volume pv-7|"}},
+		{name: "a node that is not Ready is what forcefence is for",
+			facts: Facts{Controllers: leads, Nodes: []Node{silent}}, ok: true,
+			summary: "forcefence leads; 1 of 1 node can be proven off.",
+			finding: []string{"note n1: asks its devices|"}},
+		{name: "no hook anywhere",
+			facts: Facts{Controllers: leads, Nodes: []Node{nodeWith("n1", yes, reason.Answers, "")}}, ok: true,
+			summary: "forcefence leads; 1 of 1 node can be proven off.",
+			finding: []string{"note hook: No node has the hook|hook.enabled=true"}},
+		{name: "a hook is missing, another may be bypassed",
+			facts: Facts{Controllers: leads, Nodes: []Node{good("n1"),
+				nodeWith("n2", yes, reason.Answers, ""), nodeWith("n3", yes, reason.Answers, taint.ProtectionNone),
+				nodeWith("n4", yes, reason.Answers, taint.ProtectionFailOpen)}},
+			summary: "forcefence leads; 4 of 4 nodes can be proven off.",
+			finding: []string{"problem n2: It has no hook|DaemonSet", "problem n3: It has no hook|DaemonSet",
+				"note hook: On n4 pods start|ForcefenceGuard"}},
+		{name: "fences are not recorded", facts: Facts{Controllers: leads, Nodes: []Node{good("n1")}, NoFencings: true},
+			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			finding: []string{"note fencings: not recorded|CustomResourceDefinition"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Installation(tc.facts)
+			if got.Summary != tc.summary || got.OK != tc.ok || got.OK != (got.Problems() == 0) {
+				t.Errorf("got OK %t, %d problems and %q\nwant %t and %q", got.OK, got.Problems(), got.Summary, tc.ok,
+					tc.summary)
+			}
+			for _, want := range tc.finding {
+				head, rest, _ := strings.Cut(want, ": ")
+				text, remedy, _ := strings.Cut(rest, "|")
+				if !slices.ContainsFunc(got.Findings, func(f Finding) bool {
+					return string(f.Level)+" "+f.About == head && strings.Contains(f.Text, text) &&
+						strings.Contains(f.Remedy, remedy)
+				}) {
+					t.Errorf("got no %q in %+v", want, got.Findings)
+				}
+			}
+			if i := slices.IndexFunc(got.Findings, func(f Finding) bool { return f.Level == Note }); i >= 0 &&
+				slices.ContainsFunc(got.Findings[i:], func(f Finding) bool { return f.Level == Problem }) {
+				t.Errorf("got a problem behind a note: %+v", got.Findings)
+			}
+		})
+	}
+}
