@@ -81,6 +81,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"Look:",
 			[]*cobra.Command{
 				newStatus(),
+				newCheck(devices()),
 				newTimeline(),
 				newExplain(devices()),
 				newReplay(types),
@@ -99,7 +100,9 @@ func newRoot(types providers.Registry) *cobra.Command {
 		{
 			"run",
 			"Install and run it:",
-			[]*cobra.Command{newRun(types), newCheckConfig(types), newProviders(types), newCleanup()},
+			[]*cobra.Command{
+				newRun(types), newCheckConfig(types), newProviders(types), newCleanup(),
+			},
 		},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,16 +24,9 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 	out := map[string][]view.Event{}
 	err := eachObject(ctx, c, func() *corev1.EventList { return &corev1.EventList{} }, func(o runtime.Object) error {
 		e := o.(*corev1.Event)
-		at := e.EventTime.Time
-		if e.Series != nil {
-			at = e.Series.LastObservedTime.Time
-		}
-		if at.IsZero() {
-			at = e.LastTimestamp.Time
-		}
 		name := e.InvolvedObject.Name
 		out[name] = append(out[name], view.Event{
-			At: at.UTC(), Reason: e.Reason, Text: e.Message, From: e.ReportingController,
+			At: timeOfEvent(e), Reason: e.Reason, Text: e.Message, From: e.ReportingController,
 		})
 		return nil
 	}, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{Selector: about.AsSelector()})
@@ -40,4 +34,16 @@ func eventsOf(ctx context.Context, c client.Reader, node string) (map[string][]v
 		return nil, fmt.Errorf("listing Events: %w", err)
 	}
 	return out, nil
+}
+
+// timeOfEvent returns when an Event was reported last.
+func timeOfEvent(e *corev1.Event) time.Time {
+	at := e.EventTime.Time
+	if e.Series != nil {
+		at = e.Series.LastObservedTime.Time
+	}
+	if at.IsZero() {
+		at = e.LastTimestamp.Time
+	}
+	return at.UTC()
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
@@ -13,9 +14,11 @@ import (
 // sessionFlags holds the flags with which a command reaches the API server and the devices.
 type sessionFlags struct {
 	clusterFlags
-	file   string
-	types  providers.Registry
-	client client.Client // set by tests; nil: made from clusterFlags
+	file  string
+	types providers.Registry
+	// Set by tests; nil: made from clusterFlags, and asked of the API server.
+	client  client.Client
+	version *apiversion.Info
 }
 
 func (d *sessionFlags) addFlags(cmd *cobra.Command) {
@@ -26,13 +29,18 @@ func (d *sessionFlags) addFlags(cmd *cobra.Command) {
 	d.clusterFlags.addFlags(cmd)
 }
 
+// openClient returns the test's client, or a new one.
+func (d *sessionFlags) openClient() (client.Client, error) {
+	if d.client != nil {
+		return d.client, nil
+	}
+	return d.clusterFlags.newClient()
+}
+
 func (d *sessionFlags) openSession(cmd *cobra.Command) (*app.Session, error) {
-	c := d.client
-	if c == nil {
-		var err error
-		if c, err = d.clusterFlags.newClient(); err != nil {
-			return nil, err
-		}
+	c, err := d.openClient()
+	if err != nil {
+		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return app.OpenSession(cmd.Context(), d.file, d.types, c, log)

@@ -74,6 +74,7 @@ type Facts struct {
 	Controllers   []Controller
 	Paused        string   // what pauses the whole cluster; "": nothing
 	Configuration []string // the faults of the controller's configuration
+	Warnings      []string // about a configuration without faults
 	Nodes         []Node
 	NoFencings    bool     // the cluster does not have the CustomResourceDefinition of Fencings
 	Unknown       []string // what could not be read, and why
@@ -121,6 +122,9 @@ func Installation(f Facts) Report {
 	}
 	if len(f.Configuration) > 0 {
 		lead += ", and its configuration has faults"
+	}
+	for _, w := range f.Warnings {
+		out = append(out, Finding{Note, "configuration", w, ""})
 	}
 	if f.NoFencings {
 		out = append(out, Finding{Note, "fencings", "The cluster has no Fencings, so fences are not recorded.",

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/check"
+)
+
+// newCheck returns the command that says whether an installation is well, or whether the cluster can take one.
+func newCheck(d *sessionFlags) *cobra.Command {
+	var format outputFormat
+	var before bool
+	var wait time.Duration
+	key := taint.DefaultKey
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say in one sentence whether forcefence is well, and what to do if not",
+		Long: `Say in one sentence whether forcefence is well: who leads, and how many nodes can
+be proven off. Each problem follows with what to do about it.
+
+The command reads the API server only: the controller's Lease, its configuration,
+pauses, and what drills and hooks reported on the Nodes. It asks no device and
+changes nothing. In a pod it uses the pod's ServiceAccount.
+
+With --before-install it checks what an installation needs: the version of
+Kubernetes, your rights, and the nodes' container runtimes. With --config as well
+it asks the devices of that file as "forcefence drill" does: it connects, logs
+in, compares identities and reads the power. It powers nothing off.
+
+Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d.file != "" && !before {
+				return errors.New("--config needs --before-install: after an installation the controller asks the " +
+					"devices, and this command reads what it found")
+			}
+			c, err := d.openClient()
+			if err != nil {
+				return err
+			}
+			o := checker{client: c, types: d.types, namespace: d.overrides.Context.Namespace, key: key, now: time.Now}
+			look := o.checkInstallation
+			if before {
+				look = func(ctx context.Context) (check.Report, error) { return d.checkBeforeInstall(ctx, cmd, c) }
+			}
+			found, err := waitUntilOK(cmd.Context(), wait, look)
+			if err != nil {
+				return err
+			}
+			if err := format.print(cmd.OutOrStdout(), reportOf(found)); err != nil {
+				return err
+			}
+			if n := found.Problems(); n > 0 {
+				return fmt.Errorf("forcefence check found %d %s", n, pluralOf(n, "problem"))
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	d.clusterFlags.addFlags(cmd)
+	d.addNamespaceFlag(cmd)
+	format.addFlag(cmd)
+	addTaintKeyFlag(cmd, &key)
+	f.BoolVar(&before, "before-install", false, "check what an installation needs")
+	f.StringVar(&d.file, "config", "", "with --before-install: ask the devices of this configuration file")
+	f.DurationVar(&wait, "wait", 0, "repeat the check for so long until all is well; 0: check once")
+	return withRole(cmd, roleLook)
+}
+
+// recheckEvery is the time between two checks of --wait.
+const recheckEvery = 5 * time.Second
+
+// waitUntilOK repeats look until its report is OK, for so long at most, and returns the last report. It blocks until
+// then. An error of look ends it.
+func waitUntilOK(
+	ctx context.Context, most time.Duration, look func(context.Context) (check.Report, error),
+) (check.Report, error) {
+	for end := time.Now().Add(most); ; {
+		r, err := look(ctx)
+		if err != nil || r.OK || time.Until(end) < recheckEvery {
+			return r, err
+		}
+		select {
+		case <-time.After(recheckEvery):
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// reportOf returns the result of a check, for printing.
+func reportOf(r check.Report) report {
+	t := newTable("Level", "About", "What it is, and what to do")
+	for _, f := range r.Findings {
+		addRow(t, objectNamed("forcefence.io", "Finding", "", f.About), f.Level, f.About,
+			strings.TrimSpace(f.Text+" "+f.Remedy))
+	}
+	return report{value: r, table: t, text: func(out io.Writer, wide bool) error {
+		printText(out, "", "%s", r.Summary)
+		if len(t.Rows) == 0 {
+			return nil
+		}
+		fmt.Fprintln(out)
+		return printTable(out, t, wide)
+	}}
+}
+
+// pluralOf returns the noun for n things.
+func pluralOf(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+// checker reads what a check of an installation needs.
+type checker struct {
+	client    client.Client
+	types     providers.Registry
+	namespace string // of the controller; "": that of its Lease
+	key       string // the mark's
+	now       func() time.Time
+}
+
+// checkInstallation reads the API server and checks the installation. An error means that the Nodes cannot be read.
+func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
+	var f check.Facts
+	reader := statusReader{
+		client: o.client, namespace: o.namespace, key: o.key, all: true, now: o.now,
+		visit: func(n *corev1.Node, v view.Node) { f.Nodes = append(f.Nodes, check.Node{Node: n, View: v}) },
+	}
+	fleet, err := reader.readFleet(ctx)
+	if err != nil {
+		return check.Report{}, err
+	}
+	f.Paused, f.Unknown = fleet.Paused, fleet.Unknown
+	for _, l := range fleet.Controllers {
+		f.Controllers = append(f.Controllers, check.Controller{
+			Namespace: l.Namespace, Lease: l.Lease, Leads: l.Leads, Age: formatAge(l.Renewed, fleet.At),
+		})
+	}
+	excluded := labels.Nothing()
+	if namespace, err := onlyNamespace(fleet.Controllers, nil); o.namespace != "" || err == nil {
+		if o.namespace != "" {
+			namespace = o.namespace
+		}
+		excluded = o.readConfiguration(ctx, namespace, &f)
+	}
+	for _, l := range fleet.Controllers {
+		if l.ConfigRejected != "" && len(f.Configuration) == 0 {
+			f.Configuration = append(f.Configuration, endSentence(l.ConfigRejected))
+		}
+	}
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; excluded.Matches(labels.Set(n.Node.Labels)) {
+			n.Excluded = "excludeSelector " + excluded.String()
+		}
+	}
+	kind := api.GroupVersion.WithKind(api.Kind)
+	_, err = o.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	f.NoFencings = meta.IsNoMatchError(err)
+	return check.Installation(f), nil
+}
+
+// readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes that
+// excludes. Without a ConfigMap the controller has a file that cannot be read here.
+func (o checker) readConfiguration(ctx context.Context, namespace string, f *check.Facts) (excluded labels.Selector) {
+	if excluded, _ = labels.Parse(config.DefaultExclude); excluded == nil {
+		excluded = labels.Nothing()
+	}
+	at := client.ObjectKey{Namespace: namespace, Name: configMapName}
+	var cm corev1.ConfigMap
+	switch err := o.client.Get(ctx, at, &cm); {
+	case apierrors.IsNotFound(err):
+		return excluded
+	case err != nil:
+		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
+		return excluded
+	}
+	// The files that it names are in the controller's pod, not here.
+	cfg, err := config.Parse(configKey, []byte(cm.Data[configKey]), o.types, config.SkipFiles())
+	var faults config.Errors
+	switch {
+	case errors.As(err, &faults):
+		for _, fault := range faults {
+			f.Configuration = append(f.Configuration, endSentence("ConfigMap "+at.String()+": "+fault.Error()))
+		}
+	case err == nil:
+		excluded = cfg.Settings(namespace).ExcludeSelector
+		var names []string
+		for _, n := range f.Nodes {
+			names = append(names, n.Node.Name)
+		}
+		for _, w := range cfg.MissingNodes(names) {
+			f.Warnings = append(f.Warnings, endSentence("ConfigMap "+at.String()+": "+w.Error()))
+		}
+	}
+	return excluded
+}
+
+// endSentence returns a text with a full stop, unless it ends in another mark.
+func endSentence(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
+}
