@@ -198,7 +198,7 @@ func TestHelm(t *testing.T) {
 	}
 	set := []string{"--set", "controller.onControlPlane=false"}
 	own := append([]string{"--values", someImage}, set...) // the chart's own values, and an image
-	commands := w.c.RunCommands(binary, "forcefence-uninstall")
+	commands := w.c.RunCommands(binary, "forcefence-uninstall", "forcefence-test")
 	t.Cleanup(commands.Stop)
 	available := func(when string) {
 		t.Helper()
@@ -241,6 +241,7 @@ func TestHelm(t *testing.T) {
 		got := view.CapacityOf(nodes).String()
 		return got == "0 of 2 nodes can be proven off; give n0 a device", fmt.Errorf("it says %q", got)
 	})
+	w.reportsByHelmTest(t, commands)
 	p.Stop()
 
 	// An older version's CustomResourceDefinition, then this one's.
@@ -497,4 +498,16 @@ func (w *world) refusesUninstall(t *testing.T, commands *cluster.Commands) {
 	_, err = w.c.Kubectl(w.ctx, "taint", "node", "n0", key+"-")
 	kit.Must(t, err)
 	condition(`{"type": "ForcefenceGuard", "$patch": "delete"}`)
+}
+
+// reportsByHelmTest runs helm test: it fails while no node has a device, with forcefence check's answer.
+func (w *world) reportsByHelmTest(t *testing.T, commands *cluster.Commands) {
+	t.Helper()
+	if _, err := helm(t, w.c.Kubeconfig(), "test", "forcefence", "--namespace", namespace); err == nil {
+		t.Error("helm test: got no error, although no node has a device")
+	}
+	text := strings.Join(commands.Output("forcefence-test"), "\n")
+	if !strings.Contains(text, "0 of 2 nodes can be proven off; give n0 a device") || strings.Contains(text, "forbidden") {
+		t.Errorf("helm test: forcefence check printed:\n%s", text)
+	}
 }
