@@ -58,8 +58,7 @@ func newDesert(t *testing.T) *desert {
 	t.Cleanup(func() { d.delete("crd", "fencings.forcefence.io") })
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence",
-			Labels:      map[string]string{app.LeaderLabel: "true"},
-			Annotations: map[string]string{app.ConfigRejectedAnnotation: "config.yaml:3: mode: missing"}}}
+			Labels: map[string]string{app.LeaderLabel: "true"}}}
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("ff-1"), new(metav1.NowMicro())
 	d.make(lease)
 	return d
@@ -207,6 +206,10 @@ func TestStatusByRights(t *testing.T) {
 	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"},
 		Data: map[string]string{"reason": "new switches"}}
 	d.make(pause)
+	lease := &coordinationv1.Lease{}
+	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKey{Namespace: homeSpace, Name: "forcefence"}, lease))
+	lease.Annotations = map[string]string{app.ConfigRejectedAnnotation: "config.yaml:3: mode: missing"}
+	kit.Must(t, d.admin.Update(t.Context(), lease))
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
 		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
@@ -229,8 +232,6 @@ func TestStatusByRights(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 
-	lease := &coordinationv1.Lease{}
-	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKey{Namespace: homeSpace, Name: "forcefence"}, lease))
 	lease.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-5 * time.Minute)))
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 	all = d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status"},
