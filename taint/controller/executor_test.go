@@ -94,7 +94,8 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 	yes, pv := true, "pv-stay"
 	stays := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "daemon", UID: "daemon", ResourceVersion: "1",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", Controller: &yes}}},
 		Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}},
 	}

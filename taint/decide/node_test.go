@@ -1648,7 +1648,8 @@ func TestAttachments(t *testing.T) {
 		{"no pod", nil, rec, false},
 		{"it moves", pod(func(*action.Pod) {}), rec, false},
 		{"exempt", pod(func(p *action.Pod) { p.Exempt = taint.ExemptDaemon }), rec, true},
-		{"exempt and finished", pod(func(p *action.Pod) { p.Exempt, p.Terminal = taint.ExemptDaemon, true }), rec, false},
+		{"exempt and finished", pod(func(p *action.Pod) { p.Exempt, p.Terminal = taint.ExemptDaemon, true }), rec,
+			false},
 		{"spared by this fence", pod(func(p *action.Pod) { p.Spared = rec.Token() }), rec, true},
 		{"spared by another fence", pod(func(p *action.Pod) { p.Spared = "f-0/2025" }), rec, false},
 		{"spared, and there is no record", pod(func(p *action.Pod) { p.Spared = rec.Token() }), nil, false},
@@ -1664,8 +1665,8 @@ func TestAttachments(t *testing.T) {
 				want = atts[:1]
 			}
 			if !listed || !slices.Equal(staying, want) || len(leaving)+len(staying) != len(atts) {
-				t.Errorf("%s, kept list %t: got %v leaving, %v staying, want %v staying", tt.name, kept, leaving, staying,
-					want)
+				t.Errorf("%s, kept list %t: got %v leaving, %v staying, want %v staying", tt.name, kept, leaving,
+					staying, want)
 			}
 		}
 	}

@@ -76,7 +76,8 @@ func TestOperatorsPolicyUnread(t *testing.T) {
 	if got := w.guarded(); got != "a b" {
 		t.Errorf("nothing is known: got budgets before %q, want both", got)
 	}
-	w.policies, w.unread = nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "forcefence-drain", nil)
+	w.policies, w.unread = nil,
+		apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "forcefence-drain", nil)
 	w.until("without the right the configuration's policy holds", func() bool { return w.guarded() == "" })
 	if got := w.notes("a")[taint.DrainAnnotation]; got != "" {
 		t.Errorf("nothing holds its drain up: got %s", got)

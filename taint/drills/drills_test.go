@@ -157,7 +157,8 @@ func TestDrillWritesAfterConflicts(t *testing.T) {
 				opts ...client.SubResourcePatchOption,
 			) error {
 				if left--; left >= 0 {
-					return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, o.GetName(), errors.New("changed"))
+					return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, o.GetName(),
+						errors.New("changed"))
 				}
 				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 			},

@@ -195,8 +195,8 @@ func (e Entry) AddUpdate(t Update) Entry {
 	return next
 }
 
-// joinVolumes returns what is known of a fence's volumes after the later of two reports. A volume whose pod stays is not
-// counted, also if the earlier report counted it.
+// joinVolumes returns what is known of a fence's volumes after the later of two reports. A volume whose pod stays is
+// not counted, also if the earlier report counted it.
 func joinVolumes(earlier, later api.Volumes) api.Volumes {
 	cut := max(earlier.Attached-int32(len(earlier.Names)), later.Attached-int32(len(later.Names))) > 0
 	most := max(earlier.Attached, later.Attached)

@@ -20,7 +20,8 @@ func TestBanners(t *testing.T) {
 		{"nothing was read", Cluster{}, nil},
 		{"all is well", Cluster{Controllers: []Leader{leads}}, nil},
 		{"no controller was installed", Cluster{Controllers: []Leader{}},
-			[]Banner{{"No controller leads", "No controller has created its Lease in this cluster: nothing is fenced."}}},
+			[]Banner{{"No controller leads",
+				"No controller has created its Lease in this cluster: nothing is fenced."}}},
 		{
 			"the leader is gone", Cluster{Controllers: []Leader{
 				{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(3 * time.Minute)}}},

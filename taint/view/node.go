@@ -294,8 +294,8 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 		}
 	}
 	ready := taint.Condition(node, corev1.NodeReady)
-	readyAt := ready.LastTransitionTime.Add(time.Second) // it has no fractions
-	if ready.Status == corev1.ConditionTrue && last.At.Before(readyAt) &&
+	since := ready.LastTransitionTime.Add(time.Second) // which has no fractions
+	if ready.Status == corev1.ConditionTrue && last.At.Before(since) &&
 		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()) {
 		return MachinePower{Power: providers.PowerUnknown.String()} // it has come on since
 	}

@@ -176,8 +176,8 @@ func TestOf(t *testing.T) {
 		{"Off before it was Ready again", NodeFacts{Node: node(ready, record(old))}, StateUnfenceable, "No controller",
 			"Unknown  "},
 		{"Off since it is Ready: another machine's device",
-			NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionFalse, time.Minute, "SaysOff",
-				"The machine is Off (racks/1: Off)."))}, StateUnfenceable, "Off", "Off racks/1 drill"},
+			NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionFalse, time.Minute,
+				"SaysOff", "The machine is Off (racks/1: Off)."))}, StateUnfenceable, "Off", "Off racks/1 drill"},
 		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))},
 			StateUnfenceable, "denied", "Unknown  drill"},
 	} {

@@ -307,7 +307,8 @@ const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimati
 	for (const s of all(".scroll")) {
 		const hint = getComputedStyle(s, "::before").display === "block";
 		if (hint !== s.scrollWidth > s.clientWidth + 1)
-			out.push(s.getAttribute("aria-label") + ": " + s.scrollWidth + " of " + s.clientWidth + " px, hint: " + hint);
+			out.push(s.getAttribute("aria-label") + ": " + s.scrollWidth + " of " + s.clientWidth + " px, hint: " +
+				hint);
 	}
 	for (const n of all(".name:not(ul)")) {
 		const boxes = [...n.getClientRects()];

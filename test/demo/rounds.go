@@ -369,7 +369,8 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 	r.times = append(r.times, fmt.Sprintf("all running again %.1f s", time.Since(r.zero).Seconds()))
 	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable,
 		here, r.node)
-	d.tell(r, "of that time", "the last %.1f s are db's alone: its %d pods start one after another, each with its volume",
+	d.tell(r, "of that time",
+		"the last %.1f s are db's alone: its %d pods start one after another, each with its volume",
 		max(0, time.Since(othersRun).Seconds()), dbPods)
 	return nil
 }

@@ -507,7 +507,8 @@ func (w *world) reportsByHelmTest(t *testing.T, commands *cluster.Commands) {
 		t.Error("helm test: got no error, although no node has a device")
 	}
 	text := strings.Join(commands.Output("forcefence-test"), "\n")
-	if !strings.Contains(text, "0 of 2 nodes can be proven off; give n0 a device") || strings.Contains(text, "forbidden") {
+	if !strings.Contains(text, "0 of 2 nodes can be proven off; give n0 a device") ||
+		strings.Contains(text, "forbidden") {
 		t.Errorf("helm test: forcefence check printed:\n%s", text)
 	}
 }

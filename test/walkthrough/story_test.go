@@ -179,8 +179,8 @@ kubectl -n forcefence-node rollout status daemonset/forcefence-node --timeout=5m
 }
 
 func (w *world) uninstall() {
-	w.say("## Uninstall\n\nIn [this order](../upgrade.md#uninstall): nothing open, the hook, the controller and what it " +
-		"wrote on the Nodes, the rest.")
+	w.say("## Uninstall\n\nIn [this order](../upgrade.md#uninstall): nothing open, the hook, the controller and what " +
+		"it wrote on the Nodes, the rest.")
 	w.types("kubectl get fcg")
 	w.types(`helm upgrade forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml \
   --set image.tag=v2,hook.uninstall=true >/dev/null

@@ -19,9 +19,9 @@ func TestReference(t *testing.T) {
 	for _, folder := range []string{".", "../../../taint/drainguard/storage"} {
 		readComments(t, folder, comments)
 	}
-	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) shows " +
-		"them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is generated from " +
-		"the comments of the fields\n(`go generate ./cmd/internal/config`).\n\n| key | kind | what |\n" +
+	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) " +
+		"shows them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is generated " +
+		"from the comments of the fields\n(`go generate ./cmd/internal/config`).\n\n| key | kind | what |\n" +
 		"| --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
 	if flag.Lookup("update").Value.String() == "true" { // config_test.go has it
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
@@ -93,7 +93,8 @@ func describeKeys(t *testing.T, of reflect.Type, path string, comments map[strin
 		if text == "" && inner == "" {
 			t.Errorf("%s.%s has no comment: say what the key is, its unit, its bounds and its default", of, f.Name)
 		}
-		rows += fmt.Sprintf("| `%s` | %s | %s |\n", key, cmp.Or(how, "text"), strings.ReplaceAll(text, "|", `\|`)) + inner
+		rows += fmt.Sprintf("| `%s` | %s | %s |\n", key, cmp.Or(how, "text"), strings.ReplaceAll(text, "|", `\|`)) +
+			inner
 	}
 	return rows
 }

@@ -568,7 +568,9 @@ func TestBanners(t *testing.T) {
 			return view.FleetOf(s), nil
 		}
 	})
-	lease := view.Leader{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute))}
+	lease := view.Leader{
+		Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute)),
+	}
 	leads := lease
 	leads.Leads, leads.ConfigRejected = true, "config.yaml:3: mode: missing"
 	for _, tc := range []struct {
@@ -709,7 +711,8 @@ func TestLanes(t *testing.T) {
 // Volumes of pods that stay are named, or counted, and are no part of the others.
 func TestStaying(t *testing.T) {
 	for want, volumes := range map[string][]string{
-		"": nil, "; data-1 stays with its pod": {"data-1"}, "; 2 more volumes stay with their pods": {"data-1", "data-2"},
+		"": nil, "; data-1 stays with its pod": {"data-1"},
+		"; 2 more volumes stay with their pods": {"data-1", "data-2"},
 	} {
 		if got := describeStaying(volumes); got != want {
 			t.Errorf("%q: got %q, want %q", volumes, got, want)

@@ -1021,7 +1021,8 @@ func TestUnmarkCountsSparedPods(t *testing.T) {
 	} {
 		d := Step(tt.view)
 		if a, ok := d.Action.(action.RemoveMark); !ok || !cmp.Equal(a.Spared, tt.want) {
-			t.Errorf("%s: got %s with %v spared, want RemoveMark and %v", tt.name, action.Name(d.Action), a.Spared, tt.want)
+			t.Errorf("%s: got %s with %v spared, want RemoveMark and %v", tt.name, action.Name(d.Action), a.Spared,
+				tt.want)
 		}
 	}
 }
