@@ -179,8 +179,8 @@ func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	return check.Installation(f), nil
 }
 
-// readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes that
-// excludes. Without a ConfigMap the controller has a file that cannot be read here.
+// readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes
+// that excludes. Without a ConfigMap the controller has a file that cannot be read here.
 func (o checker) readConfiguration(ctx context.Context, namespace string, f *check.Facts) (excluded labels.Selector) {
 	if excluded, _ = labels.Parse(config.DefaultExclude); excluded == nil {
 		excluded = labels.Nothing()

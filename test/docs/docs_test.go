@@ -356,17 +356,20 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
-// TestPictures: each picture of docs/img is on a page.
+// TestPictures: each picture of the documentation is on a page beside its folder.
 func TestPictures(t *testing.T) {
 	names, err := fs.Glob(root, "docs/img/*")
 	kit.Must(t, err)
+	more, err := fs.Glob(root, "docs/reference/img/*")
+	kit.Must(t, err)
+	names = append(names, more...)
 	var text strings.Builder
 	kit.Must(t, readFiles(root, []string{".md"}, func(_ string, source []byte) error {
 		text.Write(source)
 		return nil
 	}))
 	for _, name := range names {
-		if !strings.Contains(text.String(), strings.TrimPrefix(name, "docs/")) {
+		if !strings.Contains(text.String(), strings.TrimPrefix(strings.TrimPrefix(name, "docs/"), "reference/")) {
 			t.Errorf("no page has the picture %s: remove it, or what writes it", name)
 		}
 	}

@@ -20,8 +20,8 @@ func TestReference(t *testing.T) {
 		readComments(t, folder, comments)
 	}
 	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) " +
-		"shows them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is generated " +
-		"from the comments of the fields\n(`go generate ./cmd/internal/config`).\n\n| key | kind | what |\n" +
+		"shows them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is " +
+		"generated from the comments of the fields\n(`go generate ./cmd/internal/config`).\n\n| key | kind | what |\n" +
 		"| --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
 	if flag.Lookup("update").Value.String() == "true" { // config_test.go has it
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
