@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
 )
@@ -68,7 +69,7 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 				return err
 			}
 			if n := found.Problems(); n > 0 {
-				return fmt.Errorf("forcefence check found %d %s", n, pluralOf(n, "problem"))
+				return errors.New("forcefence check found " + decide.FormatCount(n, "problem"))
 			}
 			return nil
 		},
@@ -120,14 +121,6 @@ func reportOf(r check.Report) report {
 		fmt.Fprintln(out)
 		return printTable(out, t, wide)
 	}}
-}
-
-// pluralOf returns the noun for n things.
-func pluralOf(n int, noun string) string {
-	if n == 1 {
-		return noun
-	}
-	return noun + "s"
 }
 
 // checker reads what a check of an installation needs.

@@ -23,6 +23,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 type options struct {
@@ -33,6 +36,7 @@ type options struct {
 func main() { os.Exit(run()) }
 
 func run() int {
+	log.SetLogger(logr.Discard()) // controller-runtime would print that there is none, in the middle of the screen
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
