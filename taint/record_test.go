@@ -368,6 +368,9 @@ func TestLiars(t *testing.T) {
 		{"the same again",
 			Record{ID: "f", Device: "racks/a", Machine: &a, FalseOffs: both[1:], Evidence: off("pdus/b").Evidence},
 			both, []DeviceRef{both[1], both[0]}, true},
+		{"one is left, and the evidence is of neither",
+			Record{ID: "f", Device: "racks/a", Machine: &a, FalseOffs: both[1:], Evidence: off("racks").Evidence},
+			both[:1], []DeviceRef{both[1], both[0]}, true},
 		{"its devices are others now", off("racks/a"), nil, both[:1], false},
 	} {
 		got := tc.rec.WithFalseOffs(tc.devices).EnterPhase(PhaseDone, ResultNeverPoweredOff, time.Now())

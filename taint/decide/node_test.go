@@ -1674,3 +1674,24 @@ func TestAttachments(t *testing.T) {
 		t.Error("attachments count as listed before they are")
 	}
 }
+
+// What an operator reads of a node's devices.
+func TestLastAnswerText(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	for _, step := range []struct {
+		name   string
+		change func()
+		want   string
+	}{
+		{"before any look", func() {}, "not asked"},
+		{"a look", c.see, "not asked"},
+		{"an answer", func() { c.answer(off) }, `Off ("Off")`},
+		{"no device any more", func() { c.facts.NoDeviceErr = errors.New("no rule matches n1"); c.see() },
+			"no rule matches n1"},
+	} {
+		step.change()
+		if got := c.node.LastAnswerText(); got != step.want {
+			t.Errorf("%s: got %q, want %q", step.name, got, step.want)
+		}
+	}
+}

@@ -80,12 +80,12 @@ func (s StockEviction) IsAboutToDelete(p action.Pod, now taint.Instant) bool {
 	if p.Deleting || s.From.IsZero() {
 		return false
 	}
-	landed := false
+	notReady := false // Ready is False, not Unknown: the unreachable taint does not land
 	for _, t := range s.Taints {
 		if t.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
-		landed = landed || t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady
+		notReady = notReady || t.Key == corev1.TaintNodeNotReady
 		for _, since := range s.possibleStarts(t, now) {
 			first, ends := StockEnds(p.Tolerations, t, since.first)
 			last, _ := StockEnds(p.Tolerations, t, since.last)
@@ -94,10 +94,10 @@ func (s StockEviction) IsAboutToDelete(p action.Pod, now taint.Instant) bool {
 			}
 		}
 	}
-	if landed || now.Sub(s.From) > stockTaint {
+	if notReady || now.Sub(s.From) > stockTaint {
 		return false
 	}
-	// Ready=Unknown makes this taint land within moments.
+	// Ready=Unknown makes this taint land within moments. Where it has landed, the loop has found all that this does.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	due, ends := StockEnds(p.Tolerations, coming, now.Wall)
 	return ends && s.isDeletionNear(due, due, now)

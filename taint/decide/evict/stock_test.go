@@ -142,6 +142,38 @@ func TestStockTaintThatLandedUnseen(t *testing.T) {
 	}
 }
 
+// The unreachable taint lands moments after Ready became Unknown. It does not land where Ready is False.
+func TestStockTaintAboutToLand(t *testing.T) {
+	soon := pod("p", func(p *action.Pod) {
+		p.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
+			TolerationSeconds: new(int64(5))}, {Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}}
+	})
+	noExecute := func(keys ...string) (out []corev1.Taint) {
+		for _, k := range keys {
+			out = append(out, corev1.Taint{Key: k, Effect: corev1.TaintEffectNoExecute})
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name   string
+		taints []corev1.Taint
+		after  time.Duration // since Ready left True
+		want   bool
+	}{
+		{"no taint yet", nil, time.Second, true},
+		{"no taint in time", nil, stockTaint + time.Second, false},
+		{"another taint", noExecute("example.com/a"), time.Second, true},
+		{"Ready is False", noExecute(corev1.TaintNodeNotReady), time.Second, false},
+		{"Ready is False, and another taint", noExecute(corev1.TaintNodeNotReady, "example.com/a"), time.Second, false},
+		{"it has landed", noExecute(corev1.TaintNodeUnreachable), time.Second, true},
+	} {
+		s := StockEviction{Taints: tt.taints, From: now}
+		if got := s.IsAboutToDelete(soon, now.Add(tt.after)); got != tt.want {
+			t.Errorf("%s: got due %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
 // Two taints may have been added at the same time and seen at others.
 func TestTaintTimesByKey(t *testing.T) {
 	l := taint.Look{Exists: true, Ready: corev1.ConditionUnknown}
