@@ -543,3 +543,25 @@ func TestPowerOffTo(t *testing.T) {
 		t.Errorf("got %d devices, want %d", len(got), api.MaxDevices)
 	}
 }
+
+// Only the same answer of the same device to the same question is one answer.
+func TestEvidenceKeepsDifferentAnswers(t *testing.T) {
+	first := api.Answer{At: toMicroTime(start), From: "racks/7", State: "Off", Raw: "off"}
+	for _, tt := range []struct {
+		name   string
+		change func(*api.Answer)
+		want   int
+	}{
+		{"the same", func(*api.Answer) {}, 1},
+		{"another device", func(a *api.Answer) { a.From = "pdus/7" }, 2},
+		{"another state", func(a *api.Answer) { a.State = "On" }, 2},
+		{"another word", func(a *api.Answer) { a.Raw = "Off" }, 2},
+		{"a later question", func(a *api.Answer) { a.At = toMicroTime(after(second)) }, 2},
+	} {
+		other := first
+		tt.change(&other)
+		if got := normalizeEvidence([]api.Answer{first, other}); len(got) != tt.want {
+			t.Errorf("%s: got %v, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,6 +206,23 @@ func TestFenceOfALevel(t *testing.T) {
 		}
 		if want := []string{"1:racks/a", "1:racks/b"}; !slices.Equal(got, want) || err != nil {
 			t.Errorf("%s: got %q, error %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+// The Off of any device is void if it is older than the node's last sign of life.
+func TestEachDeviceKnowsWhenTheNodeWasHeard(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	before := Machine{Provider: broken{}, Name: "racks", Further: []Machine{{Provider: broken{}, Name: "pdus"}}}
+	after := before.WithHeardAt(at)
+	for _, d := range after.Devices() {
+		if !d.Target.Heard.Equal(at) {
+			t.Errorf("%s: got heard at %s, want %s", d.Name, d.Target.Heard, at)
+		}
+	}
+	for _, d := range before.Devices() {
+		if !d.Target.Heard.IsZero() {
+			t.Errorf("%s: the Machine it was copied from was heard at %s, too", d.Name, d.Target.Heard)
 		}
 	}
 }
