@@ -1695,3 +1695,20 @@ func TestLastAnswerText(t *testing.T) {
 		}
 	}
 }
+
+func TestNoteFieldsNameTheDevices(t *testing.T) {
+	c := begin(t, &fleet.Fleet{}, "n1")
+	c.see()
+	device := func() string {
+		fields := c.node.NoteFields(action.Decision{}, "")
+		return fields[slices.Index(fields, "{device}")+1]
+	}
+	if got := device(); got != "bmc/n1" {
+		t.Errorf("got device %q, want bmc/n1", got)
+	}
+	c.facts.Devices = nil
+	c.see()
+	if got := device(); got != "(none)" {
+		t.Errorf("without a device: got %q, want (none)", got)
+	}
+}

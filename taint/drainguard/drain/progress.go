@@ -70,9 +70,9 @@ func NextProgress(before *Progress, guard string, d Decision, now time.Time) *Pr
 	return &p
 }
 
-// isSameAs reports whether both say the same, whenever they were written.
+// isSameAs reports whether both say the same, whenever they were written. Total changes only with Left.
 func (p Progress) isSameAs(o Progress) bool {
-	return p.Guard == o.Guard && p.Policy == o.Policy && p.Total == o.Total && p.Left == o.Left &&
+	return p.Guard == o.Guard && p.Policy == o.Policy && p.Left == o.Left &&
 		p.Unknown == o.Unknown && p.NoBudget == o.NoBudget &&
 		slices.Equal(p.Volumes, o.Volumes)
 }
