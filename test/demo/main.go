@@ -123,9 +123,9 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the pods of
   StatefulSets hang in Terminating for ever; a person has to delete them by force, and their volumes are detached 6
   minutes after that.
-  Heartbeats are faster here than in a cluster. A kubelet's Lease lasts 40 s, here 4 s: add about 23 s (not where a
-  hypervisor reports the power cut). The kubelets are simulated, and all machines that are not QEMUs; the control plane,
-  the calls to the devices and forcefence are real.`)
+  In a cluster forcefence keeps a connection to each kubelet, a line. So it hears of a power cut after about 3 s, and
+  by heartbeats alone after about 24 s. These simulated kubelets have no lines, and ten times as many heartbeats. The
+  machines are simulated, too, if they are not QEMUs; control plane, calls to the devices and forcefence are real.`)
 	if !o.keep {
 		s.Say("  To try its commands yourself: make demo KEEP=1 stays up.")
 		return nil
@@ -168,12 +168,12 @@ func keep(ctx context.Context, w *World, s *Screen) error {
 	s.Say(`
   Try it in another shell:
     export KUBECONFIG=%s
-    %s status
+    %s status -w                # follows; Ctrl-C ends it
     %[2]s timeline %[3]s
     %[2]s explain %[4]s
     %[2]s power off %[4]s --yes --config %[5]s
-    %[2]s power on %[4]s --yes --config %[5]s     # once its fence is over
-  The status page, http://127.0.0.1:%[6]d, takes this token for an hour:
+    %[2]s power on %[4]s --yes --config %[5]s     # once status says that its fence is done
+  The status page, http://127.0.0.1:%[6]d, takes this token for an hour (over ssh: ssh -L %[6]d:127.0.0.1:%[6]d HOST):
     %[7]s
   forcefence reads %[5]s again when it changes. Ctrl-C ends it all.`,
 		w.file("kubeconfig"), w.bin, nodeName(0), nodeName(3), w.file("config.yaml"), w.page, token)

@@ -39,7 +39,7 @@ type round struct {
 	result taint.Result // how its fence must end
 	play   func(*Demo, context.Context, *round) error
 
-	zero  time.Time // what its times count from: the power cut, or the last heartbeat
+	zero  time.Time // what its times count from: the power cut, the last heartbeat, or the operator's change
 	times []string  // for the summary
 }
 
@@ -110,7 +110,7 @@ func (d *Demo) ask(ctx context.Context, args ...string) error {
 	text, pods, ok := strings.Cut(strings.TrimSpace(string(out)), "\n\nPods: ")
 	if ok { // a timeline ends with all their names
 		counts, _, _ := strings.Cut(pods, ":")
-		text += "\n\nPods: " + counts
+		text += "\n\nPods: " + counts + ": ... (their names, and the volumes)"
 	}
 	d.s.Say("\n  $ forcefence %s\n  %s", strings.Join(args, " "), strings.ReplaceAll(text, "\n", "\n  "))
 	return nil
@@ -183,7 +183,10 @@ func (d *Demo) silence(ctx context.Context, r *round) error {
 	}
 	d.tell(r, "untouched", "%.0f seconds later all %d pods still run on %s, no attachment has changed", quiet.Seconds(),
 		after.runs, r.node)
-	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: power such machines off`)
+	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: power such machines off. Its `+
+		`"powerOffAfter: 20s"`)
+	d.tell(r, "", "lets a node be silent for 20 s first. The times count from this change on now")
+	r.zero = time.Now()
 	if err := d.w.setMode("fence"); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,8 +52,9 @@ type World struct {
 	bin          string        // forcefence's program
 	fence        *cluster.Part // nil until it was started
 
-	mode string // in the configuration file
-	page int    // of its status page
+	lock *os.File // held until the process ends
+	mode string   // in the configuration file
+	page int      // of its status page
 }
 
 // files the demo leaves behind.
@@ -68,6 +70,9 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 		return nil, err
 	}
 	w := &World{out: out, mode: "observe"}
+	if w.lock, err = lockFolder(out); err != nil {
+		return nil, err
+	}
 	for _, old := range []string{
 		"cluster", "objects.json", "forcefence.log", "config.yaml", "kubeconfig", "bmc-password",
 		"bmc-ca.pem"} {
@@ -81,6 +86,20 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 	}
 	w.World = world.New(nil, p)
 	return w, nil
+}
+
+// lockFolder takes the folder for this demo. The lock ends with the process.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("locking %s: %w: a demo runs there; end it by Ctrl-C, or give another folder by "+
+			"DEMOFLAGS='-out FOLDER'", f.Name(), err)
+	}
+	return f, nil
 }
 
 // startControlPlane builds the programs, if they are not in the cache, and starts them.

@@ -125,7 +125,7 @@ func (*Redfish) Machines() string { return "each with a BMC (Redfish over HTTPS)
 func (p *Redfish) Help(dir string) string {
 	var b strings.Builder
 	for _, name := range p.names {
-		fmt.Fprintf(&b, "bmc: %s %s\n", name, p.bmcs[name].URL())
+		fmt.Fprintf(&b, "  BMC of %s: %s\n", name, p.bmcs[name].URL())
 	}
 	fmt.Fprintf(&b, `
   Cut a machine's power yourself:
@@ -260,7 +260,7 @@ func (*ipmiPower) Machines() string {
 func (p *ipmiPower) Help(dir string) string {
 	var b strings.Builder
 	for i, bmc := range p.bmcs {
-		fmt.Fprintf(&b, "bmc: %s ipmi://%s\n", p.names[i], bmc.Address())
+		fmt.Fprintf(&b, "  BMC of %s: ipmi://%s\n", p.names[i], bmc.Address())
 	}
 	host, port, _ := strings.Cut(p.bmcs[0].Address(), ":")
 	fmt.Fprintf(&b, `
