@@ -238,6 +238,15 @@ func TestStep(t *testing.T) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Denied},
 				now.Add(-2*time.Second))
 		}, "wait 3s"},
+		{"another client wrote first", func(v *View, _ *Policy, _ *action.Pod) {
+			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.Changed}, now)
+		}, "end[a]"},
+		{"deleted, and there again in the next list", func(v *View, _ *Policy, pod *action.Pod) {
+			for _, a := range []action.Action{tombstone, action.DeletePods{}} {
+				v.Memory.ApplyWrites(a, Effects{}, map[string]action.WriteResult{"a": action.Accepted}, now)
+			}
+			pod.Terminal, pod.Tombstone = true, true
+		}, "delete[a]"},
 		{"too large for a whole tombstone", func(v *View, _ *Policy, _ *action.Pod) {
 			v.Memory.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": action.TooLarge}, now)
 		}, "end[a small]"},
