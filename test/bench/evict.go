@@ -25,8 +25,8 @@ func evict(ctx context.Context, r *runner) error {
 	if err := l.deploy(ctx, shop); err != nil {
 		return err
 	}
-	took := map[side][]float64{}
-	for i, s := range turns(r.o.pairs) {
+	took := map[string][]float64{}
+	for i, s := range turns(r.o.pairs, floor, forcefence) {
 		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
 		if err := l.Open(ctx, next); err != nil {
 			return err
@@ -38,11 +38,11 @@ func evict(ctx context.Context, r *runner) error {
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		took[s] = append(took[s], o.gone)
-		r.say("%2d %-5s last of %d pods gone after %.3f s; load %s", i+1, s, shop.pods(), o.gone, load1())
+		took[s.name] = append(took[s.name], o.gone)
+		r.say("%2d %-10s last of %d pods gone after %.3f s; load %s", i+1, s.name, shop.pods(), o.gone, load1())
 	}
 	const name = "off_seen to last pod gone"
-	ours, floor := took[oursSide], took[floorSide]
+	ours, floor := took[forcefence.name], took[floor.name]
 	r.add(figure(name, "s", ours).above(floor).atMost(1.4 * median(floor)))
 	r.add(figure(name+", times the floor, pair by pair", "x", ratios(ours, floor)))
 	return nil

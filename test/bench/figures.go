@@ -63,20 +63,11 @@ func ratios(ours, floor []float64) []float64 {
 	return out
 }
 
-// side is whose turn it is.
-type side string
-
-const (
-	floorSide side = "floor"
-	oursSide  side = "ours"
-)
-
-// turns are n rounds in which each side has one turn; who begins changes from round to round.
-func turns(n int) (out []side) {
+// turns are n rounds in which each of them has one turn; who begins changes from round to round.
+func turns[T any](n int, of ...T) (out []T) {
 	for i := range n {
-		if out = append(out, floorSide, oursSide); i%2 == 1 {
-			out[2*i], out[2*i+1] = oursSide, floorSide
-		}
+		first := i % len(of)
+		out = append(append(out, of[first:]...), of[:first]...)
 	}
 	return out
 }

@@ -34,10 +34,17 @@ func TestMedian(t *testing.T) {
 }
 
 func TestTurnsAlternate(t *testing.T) {
-	got := turns(3)
-	want := []side{floorSide, oursSide, oursSide, floorSide, floorSide, oursSide}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	for _, tt := range []struct {
+		name string
+		of   []string
+		want []string
+	}{
+		{"two", []string{"a", "b"}, []string{"a", "b", "b", "a", "a", "b"}},
+		{"three", []string{"a", "b", "c"}, []string{"a", "b", "c", "b", "c", "a", "c", "a", "b"}},
+	} {
+		if got := turns(3, tt.of...); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -308,9 +308,9 @@ func (l *lab) staleAt(ctx context.Context, node string) (time.Time, error) {
 	return lease.Spec.RenewTime.Add(time.Duration(float64(l.lease()) * staleAfter)), nil
 }
 
-// outage is one turn: the victim loses its power, the floor or forcefence does its work, the machine gets its power
-// back. It returns when all is as before, except where the pods run.
-func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err error) {
+// outage is one turn: the victim loses its power, the system does its work, the machine gets its power back. It returns
+// when all is as before, except where the pods run.
+func (l *lab) outage(ctx context.Context, victim string, s system) (o outcome, err error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
 	t, err := l.watched(ctx, victim)
@@ -318,7 +318,7 @@ func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err
 		return o, err
 	}
 	defer l.turn.Store(nil)
-	if s == floorSide {
+	if !s.ours {
 		if err := l.fence.Pause(); err != nil {
 			return o, err
 		}
@@ -331,23 +331,22 @@ func (l *lab) outage(ctx context.Context, victim string, s side) (o outcome, err
 	if err != nil {
 		return o, err
 	}
-	if s == floorSide {
-		// no later than forcefence could begin
+	if s.act != nil {
 		if !cluster.Sleep(ctx, time.Until(stale)) {
 			return o, context.Cause(ctx)
 		}
 		t.note(&t.started, time.Now())
-		if err := (loop{l.floor}).evict(ctx, victim); err != nil {
+		if err := s.act(ctx, l, victim); err != nil {
 			return o, err
 		}
 	}
 	missing := ""
 	err = cluster.Until(ctx, func(context.Context) (bool, error) {
-		missing = t.missing(s != floorSide)
+		missing = t.missing(s.ours)
 		return missing == "", nil
 	})
 	if err != nil {
-		return o, fmt.Errorf("%s, %s: %s: %w", s, victim, missing, err)
+		return o, fmt.Errorf("%s, %s: %s: %w", s.name, victim, missing, err)
 	}
 	if err := l.running(ctx); err != nil {
 		return o, err

@@ -155,7 +155,7 @@ func (l *lab) cuts(ctx context.Context, pods int, seen func(i int, o outcome) er
 		if !cluster.Sleep(ctx, settle+time.Duration(i)*l.lease()/4/time.Duration(l.r.o.pairs)) {
 			return ctx.Err()
 		}
-		o, err := l.outage(ctx, victim, oursSide)
+		o, err := l.outage(ctx, victim, forcefence)
 		if err == nil {
 			err = seen(i+1, o)
 		}
