@@ -78,10 +78,7 @@ func table(figures []Figure) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "bench\tfigure\tmedian\tmin..max\tn\tunit\tfloor\tlimit\tholds")
 	for _, f := range figures {
-		extremes, holds := "-", "-"
-		if len(f.Samples) > 1 {
-			extremes = number(slices.Min(f.Samples)) + ".." + number(slices.Max(f.Samples))
-		}
+		holds := "-"
 		if f.Limit != nil {
 			holds = "yes"
 			if f.Value > *f.Limit {
@@ -89,11 +86,19 @@ func table(figures []Figure) string {
 			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n",
-			f.Bench, f.Name, number(f.Value), extremes, max(1, len(f.Samples)), f.Unit, optional(f.Floor),
+			f.Bench, f.Name, number(f.Value), extremes(f.Samples), max(1, len(f.Samples)), f.Unit, optional(f.Floor),
 			optional(f.Limit), holds)
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
+}
+
+// extremes are "-" of less than two samples.
+func extremes(samples []float64) string {
+	if len(samples) < 2 {
+		return "-"
+	}
+	return number(slices.Min(samples)) + ".." + number(slices.Max(samples))
 }
 
 func optional(v *float64) string {

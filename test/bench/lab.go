@@ -41,14 +41,13 @@ const (
 
 // labOptions describe what a bench is measured on.
 type labOptions struct {
-	nodes    int
-	power    string        // as world.NewPower's; "": redfish
-	events   bool          // BMCs send events
-	poll     time.Duration // of the devices; 0: none
-	wired    bool          // machines have addresses, which fall silent with their power, and forcefence keeps lines
-	stock    bool          // Leases and the grace until NotReady are Kubernetes' own
-	stockQPS bool          // as cluster.Options' StockKCMQPS
-	bare     bool          // without forcefence
+	nodes  int
+	power  string        // as world.NewPower's; "": redfish
+	events bool          // BMCs send events
+	poll   time.Duration // of the devices; 0: none
+	wired  bool          // machines have addresses, which fall silent with their power, and forcefence keeps lines
+	stock  bool          // Leases and the grace until NotReady are Kubernetes' own
+	bare   bool          // without forcefence
 }
 
 // lab is a world, and forcefence.
@@ -88,7 +87,7 @@ func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
 		grace = 0
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Dir: l.file("cluster"), NodeGrace: grace, StockKCMQPS: o.stockQPS, AttachDelay: attach, DetachDelay: attach,
+		Dir: l.file("cluster"), NodeGrace: grace, AttachDelay: attach, DetachDelay: attach,
 	})
 	if err != nil {
 		return nil, err
@@ -252,20 +251,20 @@ func (l *lab) deploy(ctx context.Context, d load) error {
 }
 
 // limited bounds one wait.
-func limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("not after %s", patience))
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("not after %s", limit))
 }
 
 // gather brings count pods to the node.
 func (l *lab) gather(ctx context.Context, count int, node string) error {
-	ctx, cancel := limited(ctx)
+	ctx, cancel := limited(ctx, patience)
 	defer cancel()
 	return l.Gather(ctx, namespace, count, node)
 }
 
 // running waits until all pods are Ready.
 func (l *lab) running(ctx context.Context) error {
-	ctx, cancel := limited(ctx)
+	ctx, cancel := limited(ctx, patience)
 	defer cancel()
 	ready := 0
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
@@ -311,8 +310,6 @@ func (l *lab) staleAt(ctx context.Context, node string) (time.Time, error) {
 // outage is one turn: the victim loses its power, the system does its work, the machine gets its power back. It returns
 // when all is as before, except where the pods run.
 func (l *lab) outage(ctx context.Context, victim string, s system) (o outcome, err error) {
-	ctx, cancel := limited(ctx)
-	defer cancel()
 	t, err := l.watched(ctx, victim)
 	if err != nil {
 		return o, err
@@ -331,32 +328,64 @@ func (l *lab) outage(ctx context.Context, victim string, s system) (o outcome, e
 	if err != nil {
 		return o, err
 	}
-	if s.act != nil {
-		if !cluster.Sleep(ctx, time.Until(stale)) {
-			return o, context.Cause(ctx)
-		}
-		t.note(&t.started, time.Now())
-		if err := s.act(ctx, l, victim); err != nil {
+	if err := l.recoverPods(ctx, t, s, stale); err != nil {
+		return o, fmt.Errorf("%s, %s: %w", s.name, victim, err)
+	}
+	if !cluster.Sleep(ctx, s.after) {
+		return o, context.Cause(ctx)
+	}
+	l.turn.Store(nil) // what was on the victim when it died is over
+	if s.undo != nil {
+		if err := s.undo(ctx, l, victim); err != nil {
 			return o, err
 		}
 	}
+	return t.outcome(stale), l.boot(ctx, victim)
+}
+
+// recoverPods returns once the system has brought back what was on the victim. Where nothing acts, it returns after the
+// limit at the latest.
+func (l *lab) recoverPods(ctx context.Context, t *turn, s system, stale time.Time) error {
+	capped, cancel := limited(ctx, cmp.Or(s.limit, patience))
+	defer cancel()
+	if s.act != nil {
+		if err := l.awaitSign(capped, t.victim, s, stale); err != nil {
+			return err
+		}
+		t.note(&t.started, time.Now())
+		if err := s.act(capped, l, t.victim); err != nil {
+			return err
+		}
+	}
 	missing := ""
-	err = cluster.Until(ctx, func(context.Context) (bool, error) {
+	err := cluster.Until(capped, func(context.Context) (bool, error) {
 		missing = t.missing(s.ours)
 		return missing == "", nil
 	})
-	if err != nil {
-		return o, fmt.Errorf("%s, %s: %s: %w", s.name, victim, missing, err)
+	switch {
+	case err == nil:
+		return l.running(capped)
+	case ctx.Err() == nil && !s.acts():
+		return nil
 	}
-	if err := l.running(ctx); err != nil {
-		return o, err
+	return fmt.Errorf("%s: %w", missing, err)
+}
+
+// awaitSign returns when the system is to act.
+func (l *lab) awaitSign(ctx context.Context, node string, s system, stale time.Time) error {
+	if s.onNotReady {
+		return l.WaitNode(ctx, node, cluster.IsNotReady)
 	}
-	l.turn.Store(nil) // what was on the victim when it died is over
-	return t.outcome(stale), l.boot(ctx, victim)
+	if !cluster.Sleep(ctx, time.Until(stale)) {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // boot gives a machine its power back, and returns once its node is Ready and without taints.
 func (l *lab) boot(ctx context.Context, name string) error {
+	ctx, cancel := limited(ctx, patience)
+	defer cancel()
 	return l.Boot(ctx, []string{name}, func(n *corev1.Node) bool {
 		for _, t := range n.Spec.Taints {
 			if t.Key != corev1.TaintNodeUnschedulable {

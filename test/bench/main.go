@@ -5,7 +5,7 @@
 // Where a promise is a ratio, its floor is measured in the same run on the same cluster: a bare loop that makes the
 // same writes with 64 workers, proves nothing and waits for nothing (loop.go). Floor and forcefence take turns in
 // pairs, and the order changes from pair to pair, so that neither profits from a machine that warms up or tires.
-// forcefence is frozen (SIGSTOP) during the floor's turns, so that it neither helps nor competes. So the ratio of two
+// forcefence is frozen (SIGSTOP) during others' turns, so that it neither helps nor competes. So the ratio of two
 // builds can be compared, though the machine's load cannot.
 //
 // Bench notice times the ways in which a power cut is noticed, beside each other. For lines to nodes it gives the
@@ -17,7 +17,8 @@
 //
 // Bench fleet measures what 5,000 nodes cost while nothing is wrong. Each node has a line, as in bench notice.
 //
-// Bench peers times what Kubernetes offers without forcefence.
+// Bench peers times forcefence beside what Kubernetes offers without it, in turns. It says of each whether it was sure
+// that the machine was off.
 //
 // It promises that every time in it was seen: pods, nodes and attachments by the cluster's watch, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
@@ -109,7 +110,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.out, "out", "out/bench", "folder of the figures and logs")
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
-	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor")
+	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor; in bench peers at most 3")
 	f.IntVar(&o.nodes, "nodes", fleetNodes, "nodes of bench fleet")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -145,19 +146,23 @@ type runner struct {
 	o       options
 	name    string   // of the bench under way
 	figures []Figure // of the bench under way
+	text    string   // the bench's own table; "": that of the figures
 }
 
 // bench runs one bench, prints its figures and puts them into the file. What could be measured before an error is kept.
 func (r *runner) bench(ctx context.Context, b bench) error {
-	r.name, r.figures = b.name, nil
+	r.name, r.figures, r.text = b.name, nil, ""
 	begun := time.Now()
 	r.say("begins")
 	err := b.run(ctx, r)
 	r.say("took %s", time.Since(begun).Round(time.Second))
-	if len(r.figures) == 0 {
+	text := r.text
+	if len(r.figures) > 0 {
+		text = table(r.figures)
+	}
+	if text == "" {
 		return err
 	}
-	text := table(r.figures)
 	fmt.Print("\n", text)
 	return errors.Join(err, os.WriteFile(r.folder(b.name)+".txt", []byte(text), 0o644))
 }

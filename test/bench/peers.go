@@ -3,45 +3,44 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
+	"os/exec"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/test/cluster"
 )
 
 const (
+	peerRounds = 3 // at most, at each rate: NotReady comes a third of a tick earlier in each
+
 	// of the controller-manager's pod garbage collector, which obeys the out-of-service taint
-	podgcTick  = 20 * time.Second
-	peerLimit  = 2 * time.Minute
-	stockLimit = 7 * time.Minute
+	podgcTick = 20 * time.Second
 )
 
-// peers times what stock Kubernetes offers: the out-of-service taint, which a person sets at the very moment of
-// NotReady, and nothing at all.
+// rate is how many requests a second each controller of the controller-manager may send.
+type rate struct {
+	qps, burst int
+	after      time.Duration // the stock taint-eviction controller works off its queue for that long
+}
+
+var (
+	fastRate  = rate{1000, 1000, 5 * time.Second}
+	stockRate = rate{20, 30, 20 * time.Second}
+)
+
+// contender is a system at one rate, and what came of its turns.
+type contender struct {
+	system
+	rate     rate
+	outcomes []outcome
+}
+
+// peers times forcefence, the bare loop and the out-of-service taint in turns on one cluster. A person begins the latter
+// two at the very moment of NotReady. The last turn, the only one of its kind, has none of them.
 func peers(ctx context.Context, r *runner) error {
-	for _, p := range []peer{
-		{"controller-manager at 1000 QPS", false, 5 * time.Second},
-		{"controller-manager at its default QPS", true, 20 * time.Second},
-	} {
-		if err := r.outOfService(ctx, p); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	return nil
-}
-
-// peer is stock Kubernetes in one setting.
-type peer struct {
-	name  string
-	stock bool          // it has its default QPS
-	after time.Duration // the stock taint-eviction controller works off its queue for that long
-}
-
-func (r *runner) outOfService(ctx context.Context, p peer) error {
-	begun := time.Now()
-	l, err := r.newLab(ctx, labOptions{nodes: 6, stockQPS: p.stock, bare: true})
+	l, err := r.newLab(ctx, labOptions{nodes: 6})
 	if err != nil {
 		return err
 	}
@@ -49,109 +48,110 @@ func (r *runner) outOfService(ctx context.Context, p peer) error {
 	if err := l.deploy(ctx, shop); err != nil {
 		return err
 	}
-	var took []float64
-	deaths := 0
-	// a third of a tick apart, from the luckiest moment on
-	for i, offset := range []time.Duration{14 * time.Second, 7 * time.Second, 0} {
-		victim := l.names[i%len(l.names)]
-		if err := l.gather(ctx, shop.pods(), victim); err != nil {
-			return err
-		}
-		// The tick counts from the controller-manager's start, about a second after ours: the sweep does not need it
-		// exactly.
-		next := (offset - nodeGrace - time.Since(begun)) % podgcTick
-		if !cluster.Sleep(ctx, next+podgcTick) {
-			return ctx.Err()
-		}
-		o, err := l.leave(ctx, victim, true, peerLimit, p.after)
+	var all []*contender
+	defer func() { r.text = compareSystems(all) }()
+	played := 0
+	for _, q := range []rate{fastRate, stockRate} {
+		started, err := l.setRate(ctx, q)
 		if err != nil {
 			return err
 		}
-		took = append(took, o.notReadyToBack)
-		deaths += o.deaths
-		r.say("%d out-of-service, %s, NotReady %.0f s after a tick: all run again %.1f s after it; %d running "+
-			"replacements ended", i+1, p.name, offset.Seconds(), o.notReadyToBack, o.deaths)
+		var group []*contender
+		for _, s := range []system{forcefence, bareLoop, outOfService} {
+			s.after = q.after
+			group = append(group, &contender{system: s, rate: q})
+		}
+		all = append(all, group...)
+		for i, c := range turns(min(r.o.pairs, peerRounds), group...) {
+			untilTick := podgcTick * time.Duration(1+i/len(group)) / peerRounds
+			if err := l.play(ctx, played, c, started.Add(-untilTick)); err != nil {
+				return fmt.Errorf("turn %d: %w", played+1, err)
+			}
+			played++
+		}
 	}
-	r.add(figure("out-of-service by hand, "+p.name+": NotReady to every StatefulSet pod running", "s", took))
-	r.add(figure("out-of-service by hand, "+p.name+": running replacements that anything deleted, in all turns", "pods",
-		[]float64{float64(deaths)}))
-	if !p.stock {
-		return nil
+	last := &contender{system: stockAlone, rate: stockRate}
+	all = append(all, last)
+	r.say("%s, for up to %s", last.name, last.limit)
+	return l.play(ctx, played, last, time.Now())
+}
+
+// setRate starts the controller-manager again with that rate, and returns from when on its ticks count. The first comes
+// about a second later, but the sweep over a tick does not need it exactly.
+func (l *lab) setRate(ctx context.Context, q rate) (time.Time, error) {
+	kcm := l.ControllerManager()
+	kcm.Stop()
+	kcm.Change = func(cmd *exec.Cmd) {
+		cmd.Args = append(cmd.Args, fmt.Sprintf("--kube-api-qps=%d", q.qps),
+			fmt.Sprintf("--kube-api-burst=%d", q.burst))
 	}
-	if err := l.gather(ctx, shop.pods(), l.names[5]); err != nil {
+	started := time.Now()
+	return started, kcm.Start(ctx)
+}
+
+// play plays a contender's turn, the next after so many. The node is NotReady a whole number of ticks after the given
+// moment.
+func (l *lab) play(ctx context.Context, played int, c *contender, moment time.Time) error {
+	victim := l.names[played%len(l.names)]
+	if err := l.gather(ctx, shop.pods(), victim); err != nil {
 		return err
 	}
-	r.say("stock alone, for up to %s", stockLimit)
-	o, err := l.leave(ctx, l.names[5], false, stockLimit, p.after)
+	if !cluster.Sleep(ctx, settle) ||
+		!cluster.Sleep(ctx, podgcTick-(nodeGrace+time.Since(moment))%podgcTick) {
+		return context.Cause(ctx)
+	}
+	o, err := l.outage(ctx, victim, c.system)
 	if err != nil {
 		return err
 	}
-	seconds := stockLimit.Seconds()
-	if o.notReadyToBack > 0 {
-		seconds = o.notReadyToBack
-	}
-	r.add(figure(fmt.Sprintf("stock alone, capped at %.0f s: NotReady to every StatefulSet pod running",
-		stockLimit.Seconds()), "s", []float64{seconds}))
-	r.add(figure("stock alone: StatefulSet pods running again then, of 100", "pods", []float64{float64(o.running)}))
+	c.outcomes = append(c.outcomes, o)
+	l.r.say("%2d %-20s at %4d requests a second: %s; load %s", played+1, c.name, c.rate.qps, o.summary(), load1())
 	return nil
 }
 
-// leave plays one outage without forcefence and returns the node as it was.
-func (l *lab) leave(ctx context.Context, victim string, outOfService bool, limit, after time.Duration) (o outcome,
-	err error) {
-	t, err := l.watched(ctx, victim)
-	if err != nil {
-		return o, err
+// summary returns what came of a turn.
+func (o outcome) summary() string {
+	back, off := fmt.Sprintf("%d StatefulSet pods run in the end", o.running), "not sure that the machine was off"
+	if o.isBack() {
+		back = fmt.Sprintf("NotReady %.1f s after the power cut, all StatefulSet pods ran again %.1f s later",
+			o.cutToBack-o.notReadyToBack, o.notReadyToBack)
 	}
-	defer l.turn.Store(nil)
-	if err := l.cut(t); err != nil {
-		return o, err
+	if o.sure {
+		off = fmt.Sprintf("a device said Off %.1f s after the power cut, before any pod ended", o.cutToOff)
 	}
-	if err := l.WaitNode(ctx, victim, cluster.IsNotReady); err != nil {
-		return o, err
-	}
-	if outOfService {
-		if err := l.setOutOfService(ctx, victim, true); err != nil {
-			return o, err
-		}
-	}
-	capped, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err = cluster.Until(capped, func(context.Context) (bool, error) { return t.isBack(), nil })
-	switch {
-	case ctx.Err() != nil:
-		return o, context.Cause(ctx)
-	case err != nil && outOfService:
-		return o, fmt.Errorf("out-of-service on %s: %d StatefulSet pods run after %s", victim,
-			t.outcome(time.Time{}).running, limit)
-	case err == nil && !cluster.Sleep(ctx, after):
-		return o, ctx.Err()
-	}
-	l.turn.Store(nil)
-	o = t.outcome(time.Time{})
-	if !outOfService {
-		return o, nil // the last turn: the node stays off
-	}
-	if err := l.setOutOfService(ctx, victim, false); err != nil {
-		return o, err
-	}
-	return o, l.boot(ctx, victim)
+	return fmt.Sprintf("%s; %d running replacements ended; %s", back, o.deaths, off)
 }
 
-// setOutOfService sets a node's out-of-service taint, as a person would, or removes it.
-func (l *lab) setOutOfService(ctx context.Context, node string, yes bool) error {
-	err := loop{l.floor}.patchNode(ctx, node, func(n *corev1.Node) object {
-		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeOutOfService
-		})
-		if yes {
-			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
-				Effect: corev1.TaintEffectNoExecute})
+// compareSystems returns a table for people, with a line for each contender that had a turn.
+func compareSystems(all []*contender) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seconds from NotReady until every StatefulSet pod runs again: %d pods on one of six nodes\n",
+		shop.pods())
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "system\trequests/s\tmedian\tmin..max\tall ran again\trunning replacements ended\tsure of off")
+	for _, c := range all {
+		if len(c.outcomes) == 0 {
+			continue
 		}
-		return object{"spec": object{"taints": taints}}
-	})
-	if err != nil {
-		return fmt.Errorf("out-of-service on %s: %w", node, err)
+		var seconds []float64
+		var ended []string
+		sure := 0
+		for _, o := range c.outcomes {
+			if o.isBack() {
+				seconds = append(seconds, o.notReadyToBack)
+			}
+			ended = append(ended, strconv.Itoa(o.deaths))
+			if o.sure {
+				sure++
+			}
+		}
+		middle := "-"
+		if len(seconds) > 0 {
+			middle = number(round(median(seconds)))
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d of %d\t%s\t%d of %d\n", c.name, c.rate.qps, middle, extremes(seconds),
+			len(seconds), len(c.outcomes), strings.Join(ended, ", "), sure, len(c.outcomes))
 	}
-	return nil
+	_ = w.Flush() // a strings.Builder takes everything
+	return b.String()
 }

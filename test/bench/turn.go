@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ type turn struct {
 
 	mu       sync.Mutex             // guards the rest
 	zero     time.Time              // power cut
-	started  time.Time              // floor: when the loop began; else zero
+	started  time.Time              // when something was begun by hand; else zero
 	old      map[types.UID]bool     // the pods that were on the victim -> gone
+	firstEnd time.Time              // when the first of them was seen to end, be deleted or be gone
 	lastGone time.Time              //
 	vas      map[types.UID]bool     // their VolumeAttachments -> gone
 	answer   time.Time              // first Off in forcefence's log
@@ -83,13 +85,16 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 	if p.Namespace != namespace || t.zero.IsZero() {
 		return
 	}
+	ends := deleted || p.DeletionTimestamp != nil || taint.IsTerminal(p)
 	if gone, is := t.old[p.UID]; is {
+		if ends && t.firstEnd.IsZero() {
+			t.firstEnd = now
+		}
 		if deleted && !gone {
 			t.old[p.UID], t.lastGone = true, now
 		}
 		return
 	}
-	ends := deleted || p.DeletionTimestamp != nil || taint.IsTerminal(p)
 	if t.ran[p.UID] && ends {
 		t.killed[p.UID] = struct{}{}
 	}
@@ -167,7 +172,7 @@ func (t *turn) offSeen() time.Time {
 	return t.answer
 }
 
-// begun is what the eviction is timed from: the first Off, or the bare loop's start. The caller holds mu.
+// begun is what the eviction is timed from: the first Off, or the start of what is done by hand. The caller holds mu.
 func (t *turn) begun() time.Time {
 	if t.started.IsZero() {
 		return t.offSeen()
@@ -175,8 +180,8 @@ func (t *turn) begun() time.Time {
 	return t.started
 }
 
-// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes detached, the mark off
-// again.
+// missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes detached, all of the
+// StatefulSets' pods back, the mark off again.
 func (t *turn) missing(mark bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,13 +198,15 @@ func (t *turn) missing(mark bool) string {
 		return fmt.Sprintf("%d of %d pods are not gone", left(t.old), len(t.old))
 	case left(t.vas) > 0:
 		return fmt.Sprintf("%d of %d volumes are not detached", left(t.vas), len(t.vas))
+	case t.backAt.IsZero() && t.sets > 0:
+		return fmt.Sprintf("%d of %d StatefulSet pods run again", len(t.back), t.sets)
 	case mark && (t.marked || !t.unmarked):
 		return "it was not fenced to its end"
 	}
 	return ""
 }
 
-// outcome is what came of a turn. Times are in seconds.
+// outcome is what came of a turn. Times are in seconds; NaN: one of the two moments was not seen.
 type outcome struct {
 	noticedBy string // what first made forcefence suspect the victim, by its log; "": it has not said so
 
@@ -213,28 +220,33 @@ type outcome struct {
 
 	gone float64 // from the beginning of the eviction until the last pod was gone
 
-	deaths int // replacements that ran and that anything ended
+	deaths int  // replacements that ran and that anything ended
+	sure   bool // forcefence had an Off before any pod on the victim ended
 }
 
 // outcome returns what came of the turn so far. The Lease became stale at that time; zero: not known.
 func (t *turn) outcome(stale time.Time) outcome {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	begun, sign := t.begun(), stale
+	begun, sign, off := t.begun(), stale, t.offSeen()
 	if sign.IsZero() || !t.notReady.IsZero() && t.notReady.Before(sign) {
 		sign = t.notReady
 	}
 	return outcome{
-		noticedBy: t.notedBy, cutToOff: t.offSeen().Sub(t.zero).Seconds(), signToOff: t.offSeen().Sub(sign).Seconds(),
-		cutToBack: t.backAt.Sub(t.zero).Seconds(), notReadyToBack: t.backAt.Sub(t.notReady).Seconds(),
-		running: len(t.back),
-		gone:    t.lastGone.Sub(begun).Seconds(), deaths: len(t.killed),
+		noticedBy: t.notedBy, cutToOff: between(t.zero, off), signToOff: between(sign, off),
+		cutToBack: between(t.zero, t.backAt), notReadyToBack: between(t.notReady, t.backAt), running: len(t.back),
+		gone: between(begun, t.lastGone), deaths: len(t.killed),
+		sure: !off.IsZero() && !t.firstEnd.IsZero() && !off.After(t.firstEnd),
 	}
 }
 
-// isBack reports whether every StatefulSet pod ran again at some moment.
-func (t *turn) isBack() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.backAt.IsZero()
+// between is the seconds from one moment to another, NaN if one of them was not seen.
+func between(from, to time.Time) float64 {
+	if from.IsZero() || to.IsZero() {
+		return math.NaN()
+	}
+	return to.Sub(from).Seconds()
 }
+
+// isBack reports whether the node was NotReady and every StatefulSet pod ran again at some moment.
+func (o outcome) isBack() bool { return !math.IsNaN(o.notReadyToBack) }

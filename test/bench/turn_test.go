@@ -80,12 +80,15 @@ func TestTurn(t *testing.T) {
 	}
 	tn.attachment(testAttachment("va1", "n1"), true)
 
+	if got, want := tn.missing(false), "0 of 2 StatefulSet pods run again"; got != want {
+		t.Errorf("missing: got %q, want %q", got, want)
+	}
 	tn.pod(at(4), testPod("StatefulSet", "db-0", "10", "n2", false), false)
 	tn.pod(at(4.1), testPod("StatefulSet", "db-0", "10", "n2", true), false)
 	tn.pod(at(4.2), testPod("StatefulSet", "db-0", "10", "n2", true), true) // a person deletes a running replacement
 	tn.pod(at(4.3), testPod("StatefulSet", "db-1", "11", "n2", true), false)
-	if tn.isBack() {
-		t.Error("all run again, though one was deleted")
+	if o := tn.outcome(time.Time{}); o.isBack() || o.running != 1 {
+		t.Errorf("one was deleted: got back %t and %d running, want false and 1", o.isBack(), o.running)
 	}
 	tn.pod(at(5), testPod("StatefulSet", "db-0", "12", "n2", true), false)
 	tn.pod(at(6), testPod("ReplicaSet", "web-b", "13", "n2", false), true) // never ran
@@ -97,8 +100,8 @@ func TestTurn(t *testing.T) {
 		t.Error("missing: got nothing, want the mark")
 	}
 	o := tn.outcome(at(2.5))
-	if o.noticedBy != "line" || o.running != 2 || o.deaths != 1 {
-		t.Errorf("got %+v, want it noticed by a line, two pods that run again, and one replacement that was ended", o)
+	if o.noticedBy != "line" || o.running != 2 || o.deaths != 1 || !o.isBack() || !o.sure {
+		t.Errorf("got %+v, want it noticed by a line, two pods that run again, one replacement that was ended, and sure", o)
 	}
 	if got := tn.outcome(at(2.8)).signToOff; round(got) != -0.1 {
 		t.Errorf("from NotReady, which came before the Lease was stale: got %v, want -0.1", got)
@@ -129,5 +132,42 @@ func TestTurnOfTheFloor(t *testing.T) {
 	tn.pod(at(3), p, true)
 	if got := tn.outcome(time.Time{}).gone; got != 1 {
 		t.Errorf("got %v, want 1", got)
+	}
+}
+
+// TestSure wants an Off that came no later than the end of the first pod.
+func TestSure(t *testing.T) {
+	ending := testPod("StatefulSet", "db-0", "1", "n1", true)
+	ending.DeletionTimestamp = &metav1.Time{Time: at(2)}
+	failed := testPod("StatefulSet", "db-0", "1", "n1", false)
+	failed.Status.Phase = corev1.PodFailed
+	off := func(seconds float64) *line {
+		return &line{Time: at(seconds), Node: "n1", Msg: "Machine answered", State: "Off"}
+	}
+	for _, tt := range []struct {
+		name   string
+		answer *line // nil: none
+		seen   *corev1.Pod
+		gone   bool
+		want   bool
+	}{
+		{"Off before a pod failed", off(1), failed, false, true},
+		{"Off before a pod was deleted", off(1), ending, false, true},
+		{"Off after a pod failed", off(3), failed, false, false},
+		{"Off after a pod was being deleted", off(3), ending, false, false},
+		{"Off after a pod was gone", off(3), testPod("StatefulSet", "db-0", "1", "n1", true), true, false},
+		{"Off after a pod only changed", off(3), testPod("StatefulSet", "db-0", "1", "n1", true), false, true},
+		{"no Off", nil, failed, false, false},
+	} {
+		tn := newTurn("n1", []corev1.Pod{*testPod("StatefulSet", "db-0", "1", "n1", true)}, nil)
+		tn.note(&tn.zero, at(0))
+		if tt.answer != nil {
+			tn.log(*tt.answer)
+		}
+		tn.pod(at(2), tt.seen, tt.gone)
+		tn.pod(at(4), ending, true)
+		if got := tn.outcome(time.Time{}).sure; got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
 	}
 }

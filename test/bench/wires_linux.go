@@ -184,7 +184,7 @@ func hangUp(conns []net.Conn) {
 // open waits until each machine has had a line for that long.
 func (w *wires) open(ctx context.Context, machines []string, stable time.Duration) error {
 	missing := ""
-	ctx, cancel := limited(ctx)
+	ctx, cancel := limited(ctx, patience)
 	defer cancel()
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
 		w.mu.Lock()

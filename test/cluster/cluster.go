@@ -57,8 +57,6 @@ type Options struct {
 	// NodeGrace is the controller-manager's --node-monitor-grace-period; 0: stock (50 s). It also sets the monitor's
 	// period and the default pace of the nodes' heartbeats.
 	NodeGrace time.Duration
-	// StockKCMQPS leaves the controller-manager its 20 requests a second, with bursts of 30; else it has 1000.
-	StockKCMQPS bool
 
 	// Accounts gives pods service accounts and their tokens, as everywhere; a test that makes pods in new namespaces
 	// has to wait for these accounts then.
@@ -278,9 +276,7 @@ func (c *Cluster) controllerManager() *Part {
 		"--use-service-account-credentials=true", "--service-account-private-key-file=" + c.pki.path("sa.key"),
 		"--root-ca-file=" + c.pki.path("ca.crt"),
 		"--cluster-signing-cert-file=" + c.pki.path("ca.crt"), "--cluster-signing-key-file=" + c.pki.path("ca.key"),
-	}
-	if !c.opts.StockKCMQPS {
-		args = append(args, "--kube-api-qps=1000", "--kube-api-burst=1000")
+		"--kube-api-qps=1000", "--kube-api-burst=1000",
 	}
 	if g := c.opts.NodeGrace; g > 0 {
 		args = append(args, "--node-monitor-grace-period="+g.String(), "--node-monitor-period="+(g/8).String())
