@@ -43,6 +43,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // bench is one measurement.
@@ -78,6 +79,7 @@ func run() int {
 		return 2
 	}
 	klog.SetLogger(logr.Discard()) // a watch that an API server's end breaks is no news here
+	log.SetLogger(logr.Discard())  // controller-runtime would print a stack, 30 s after its first client was made
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once, and with us, on Linux, our children
