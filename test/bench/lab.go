@@ -343,8 +343,7 @@ func (l *lab) outage(ctx context.Context, victim string, s system) (o outcome, e
 	return t.outcome(stale), l.boot(ctx, victim)
 }
 
-// recoverPods returns once the system has brought back what was on the victim. Where nothing acts, it returns after the
-// limit at the latest.
+// recoverPods returns once the system has brought back what was on the victim, or at the system's limit.
 func (l *lab) recoverPods(ctx context.Context, t *turn, s system, stale time.Time) error {
 	capped, cancel := limited(ctx, cmp.Or(s.limit, patience))
 	defer cancel()
@@ -362,13 +361,15 @@ func (l *lab) recoverPods(ctx context.Context, t *turn, s system, stale time.Tim
 		missing = t.missing(s.ours)
 		return missing == "", nil
 	})
-	switch {
-	case err == nil:
-		return l.running(capped)
-	case ctx.Err() == nil && !s.acts():
+	if err != nil {
+		err = fmt.Errorf("%s: %w", missing, err)
+	} else {
+		err = l.running(capped)
+	}
+	if s.limit > 0 && capped.Err() != nil && ctx.Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", missing, err)
+	return err
 }
 
 // awaitSign returns when the system is to act.

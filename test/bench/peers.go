@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	peerRounds = 3 // at most, at each rate: NotReady comes a third of a tick earlier in each
+	peerLimit  = 3 * time.Minute // of a turn, until all run again
+	peerRounds = 3               // at most, at each rate: NotReady comes a third of a tick earlier in each
 
 	// of the controller-manager's pod garbage collector, which obeys the out-of-service taint
 	podgcTick = 20 * time.Second
@@ -58,7 +59,7 @@ func peers(ctx context.Context, r *runner) error {
 		}
 		var group []*contender
 		for _, s := range []system{forcefence, bareLoop, outOfService} {
-			s.after = q.after
+			s.limit, s.after = peerLimit, q.after
 			group = append(group, &contender{system: s, rate: q})
 		}
 		all = append(all, group...)

@@ -20,7 +20,9 @@ type system struct {
 	onNotReady bool
 	undo       func(ctx context.Context, l *lab, node string) error // before the machine boots; nil: nothing is to undo
 
-	limit time.Duration // until all must run again; 0: patience
+	// limit ends the wait for the pods. If some do not run by then, that is the turn's outcome. 0: it is an error, after
+	// patience.
+	limit time.Duration
 	after time.Duration // how long a turn goes on after that, for what is deleted late
 }
 
@@ -33,9 +35,6 @@ var (
 		undo: removeOutOfService}
 	stockAlone = system{name: "Kubernetes alone", limit: 6 * time.Minute}
 )
-
-// acts reports whether anything but Kubernetes does something.
-func (s system) acts() bool { return s.ours || s.act != nil }
 
 func evictByLoop(ctx context.Context, l *lab, node string) error {
 	return loop{l.floor}.evict(ctx, node)
