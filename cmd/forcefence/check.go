@@ -143,23 +143,13 @@ func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	if err != nil {
 		return check.Report{}, err
 	}
-	f.Paused, f.Unknown = fleet.Paused, fleet.Unknown
-	for _, l := range fleet.Controllers {
-		f.Controllers = append(f.Controllers, check.Controller{
-			Namespace: l.Namespace, Lease: l.Lease, Leads: l.Leads, Age: formatAge(l.Renewed, fleet.At),
-		})
-	}
+	f.At, f.Cluster, f.Unknown = fleet.At, fleet.Cluster, fleet.Unknown
 	excluded := labels.Nothing()
 	if namespace, err := onlyNamespace(fleet.Controllers, nil); o.namespace != "" || err == nil {
 		if o.namespace != "" {
 			namespace = o.namespace
 		}
 		excluded = o.readConfiguration(ctx, namespace, &f)
-	}
-	for _, l := range fleet.Controllers {
-		if l.ConfigRejected != "" && len(f.Configuration) == 0 {
-			f.Configuration = append(f.Configuration, endSentence(l.ConfigRejected))
-		}
 	}
 	for i := range f.Nodes {
 		if n := &f.Nodes[i]; excluded.Matches(labels.Set(n.Node.Labels)) {

@@ -141,7 +141,7 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 		}
 	}
 	for _, b := range f.Banners(f.At) {
-		printText(out, "! ", "%s: %s", b.Title, b.Text)
+		printText(out, "! ", "%s: %s", b.Title, b.Details())
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))

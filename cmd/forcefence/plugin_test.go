@@ -213,7 +213,7 @@ func TestStatusByRights(t *testing.T) {
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
 		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
-		"! Configuration rejected: config.yaml:3: mode: missing. The previous file stays in force.",
+		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"1 stuck, 1 not ready, 1 fine", "A person should look: volume pv-7 does not detach",
 		"Its device does not tell .[2J. Look at the device", "calm fine yes On ")
 	if strings.Contains(all, "Not known") {
@@ -236,7 +236,7 @@ func TestStatusByRights(t *testing.T) {
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 	all = d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status"},
 		"! No controller leads: Lease forcefence-system/forcefence was renewed 5 min ago, by ff-1. Nothing is fenced")
-	if strings.Contains(all, "Configuration rejected") {
+	if strings.Contains(all, "The changed configuration is rejected") {
 		t.Errorf("with a rejection by a leader that is gone: got\n%s", all)
 	}
 

@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,44 +27,75 @@ type Leader struct {
 
 // Banner is a reason why forcefence does not act on any node, or not as configured. Its texts may come from any writer.
 type Banner struct {
-	Title string // a few words
-	Text  string // the details, and what a person does
+	About  Part
+	Title  string // a short sentence without a full stop
+	Text   string // the details
+	Remedy string // what a person does
 }
+
+// Part is the part of an installation that a Banner is about, from a closed set.
+type Part string
+
+// The parts.
+const (
+	PartController    Part = "controller"
+	PartPause         Part = "pause"
+	PartConfiguration Part = "configuration"
+)
+
+// Details returns what follows the title.
+func (b Banner) Details() string { return b.Text + " " + b.Remedy }
 
 // Banners returns what a person must know of the whole cluster before anything else, the gravest first.
 func (c Cluster) Banners(now time.Time) (out []Banner) {
-	leads := func(l Leader) bool { return l.Leads }
-	if c.Controllers != nil && !slices.ContainsFunc(c.Controllers, leads) {
-		out = append(out, Banner{"No controller leads", describeMissingLeader(c.Controllers, now)})
+	var leases []string // those that a controller holds now
+	for _, l := range c.Controllers {
+		if l.Leads {
+			leases = append(leases, l.Namespace+"/"+l.Lease)
+		}
+	}
+	switch {
+	case c.Controllers != nil && len(leases) == 0:
+		out = append(out, describeMissingLeader(c.Controllers, now))
+	case len(leases) > 1:
+		out = append(out, Banner{PartController, "More than one controller leads", "Their Leases are " +
+			strings.Join(leases, " and ") + ". Each takes the other's marks for a person's.", "Uninstall all but one."})
 	}
 	if c.Paused != "" {
-		out = append(out, Banner{"Fencing is paused for all nodes", "by " + c.Paused + ". No power-off, mark or " +
-			"policy action begins; a fence in progress continues. To end the pause: kubectl forcefence resume."})
+		out = append(out, Banner{PartPause, "Fencing is paused for all nodes", "by " + c.Paused + ". No power-off, " +
+			"mark or policy action begins; a fence in progress continues.",
+			"To end the pause: kubectl forcefence resume."})
 	}
 	for _, l := range c.Controllers {
 		if l.Leads && l.ConfigRejected != "" {
-			out = append(out, Banner{"Configuration rejected", withAdvice(reason.ConfigRejected,
-				strings.TrimSuffix(l.ConfigRejected, ".")+". The previous file stays in force.")})
+			out = append(out, Banner{PartConfiguration, "The changed configuration is rejected",
+				strings.TrimSuffix(l.ConfigRejected, ".") + ". The previous file stays in force.",
+				PlainRemedy(reason.ConfigRejected)})
 		}
 	}
 	return out
 }
 
 // describeMissingLeader describes the Leases, none of which a controller holds now.
-func describeMissingLeader(all []Leader, now time.Time) string {
+func describeMissingLeader(all []Leader, now time.Time) Banner {
+	b := Banner{About: PartController, Title: "No controller leads"}
 	if len(all) == 0 {
-		return "No controller has created its Lease in this cluster: nothing is fenced."
+		b.Text = "No controller has created its Lease in this cluster: forcefence is not installed, or its pods do " +
+			"not start. Nothing is fenced."
+		b.Remedy = "Look at the pods in its namespace. Before an installation: forcefence check --before-install."
+		return b
 	}
-	text := ""
 	for _, l := range all {
 		state := "has no holder"
 		if l.Renewed != nil {
 			state = fmt.Sprintf("was renewed %s, by %s", FormatAge(*l.Renewed, now), l.Holder)
 		}
-		text += fmt.Sprintf("Lease %s/%s %s. ", l.Namespace, l.Lease, state)
+		b.Text += fmt.Sprintf("Lease %s/%s %s. ", l.Namespace, l.Lease, state)
 	}
-	return text + "Nothing is fenced, and what is shown may be stale. Look at the controller's pods: " +
-		"kubectl get pods -n " + all[0].Namespace + "."
+	b.Text += "Nothing is fenced, and what is shown may be stale."
+	b.Remedy = "Look at the controller's pods: kubectl -n " + all[0].Namespace +
+		" describe pods -l app.kubernetes.io/name=forcefence."
+	return b
 }
 
 // FormatAge returns how long ago a time was: "<1 min ago", "2 min ago", "3 h ago", "5 days ago". A time in the future

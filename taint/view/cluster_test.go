@@ -10,8 +10,10 @@ import (
 func TestBanners(t *testing.T) {
 	ago := func(d time.Duration) *time.Time { return new(now.Add(-d)) }
 	leads := Leader{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(time.Second), Leads: true}
-	const away = "Nothing is fenced, and what is shown may be stale. Look at the controller's pods: kubectl get pods " +
-		"-n home."
+	other := leads
+	other.Namespace = "old"
+	const away = "Nothing is fenced, and what is shown may be stale."
+	const pods = "Look at the controller's pods: kubectl -n home describe pods -l app.kubernetes.io/name=forcefence."
 	for _, tt := range []struct {
 		name string
 		c    Cluster
@@ -20,17 +22,22 @@ func TestBanners(t *testing.T) {
 		{"nothing was read", Cluster{}, nil},
 		{"all is well", Cluster{Controllers: []Leader{leads}}, nil},
 		{"no controller was installed", Cluster{Controllers: []Leader{}},
-			[]Banner{{"No controller leads",
-				"No controller has created its Lease in this cluster: nothing is fenced."}}},
+			[]Banner{{PartController, "No controller leads", "No controller has created its Lease in this cluster: " +
+				"forcefence is not installed, or its pods do not start. Nothing is fenced.",
+				"Look at the pods in its namespace. Before an installation: forcefence check --before-install."}}},
 		{
 			"the leader is gone", Cluster{Controllers: []Leader{
 				{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(3 * time.Minute)}}},
-			[]Banner{{"No controller leads", "Lease home/forcefence was renewed 3 min ago, by ff-1. " + away}},
+			[]Banner{{PartController, "No controller leads",
+				"Lease home/forcefence was renewed 3 min ago, by ff-1. " + away, pods}},
 		},
 		{
 			"the leader has stopped", Cluster{Controllers: []Leader{{Namespace: "home", Lease: "forcefence"}}},
-			[]Banner{{"No controller leads", "Lease home/forcefence has no holder. " + away}},
+			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods}},
 		},
+		{"two lead", Cluster{Controllers: []Leader{leads, other}},
+			[]Banner{{PartController, "More than one controller leads", "Their Leases are home/forcefence and " +
+				"old/forcefence. Each takes the other's marks for a person's.", "Uninstall all but one."}}},
 		{"one of two leads", Cluster{Controllers: []Leader{{Namespace: "old", Lease: "x"}, leads}}, nil},
 		{
 			"a rejection by a leader that is gone", Cluster{Controllers: []Leader{leads,
@@ -42,12 +49,13 @@ func TestBanners(t *testing.T) {
 				Paused:      `ConfigMap home/forcefence-pause: "switches"`,
 			},
 			[]Banner{
-				{"Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". No power-off, ` +
-					"mark or policy action begins; a fence in progress continues. To end the pause: kubectl " +
-					"forcefence resume."},
-				{"Configuration rejected", "config.yaml:3: mode: missing. The previous file stays in force. " +
+				{PartPause, "Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". ` +
+					"No power-off, mark or policy action begins; a fence in progress continues.",
+					"To end the pause: kubectl forcefence resume."},
+				{PartConfiguration, "The changed configuration is rejected",
+					"config.yaml:3: mode: missing. The previous file stays in force.",
 					"forcefence check-config FILE prints every fault with its line. Correct the file: forcefence " +
-					"reads it again by itself."},
+						"reads it again by itself."},
 			},
 		},
 	} {

@@ -107,7 +107,7 @@ func FleetOf(s Snapshot) *Fleet {
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
 	for _, b := range s.Cluster.Banners(s.At) {
-		f.Banners = append(f.Banners, Banner{b.Title, OneLine(b.Text, 1200)})
+		f.Banners = append(f.Banners, Banner{b.About, b.Title, OneLine(b.Text, 1200), OneLine(b.Remedy, 400)})
 	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, printableFence(r, s.At))

@@ -251,9 +251,14 @@ func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
 	}
 }
 
+// PlainRemedy returns what a person does about the reason, as plain text; "": nothing.
+func PlainRemedy(why reason.Reason) string {
+	return strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")
+}
+
 // withAdvice appends what a person does about the reason to the text, as plain text.
 func withAdvice(why reason.Reason, text string) string {
-	do := strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")
+	do := PlainRemedy(why)
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
 	}

@@ -301,7 +301,7 @@ func renderDetail(parts ...g.Node) g.Node { return html.Span(html.Class("detail"
 func renderBanners(f *view.Fleet) g.Node {
 	return g.Map(f.Banners, func(b view.Banner) g.Node {
 		return html.P(html.Class("note banner"), html.Strong(g.Text(b.Title+": ")),
-			renderText(b.Text))
+			renderText(b.Details()))
 	})
 }
 

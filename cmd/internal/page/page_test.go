@@ -581,7 +581,7 @@ func TestBanners(t *testing.T) {
 		{"nothing was read", view.Cluster{}, nil},
 		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, []string{"No controller leads: "}},
 		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}},
-			[]string{"Configuration rejected: "}},
+			[]string{"The changed configuration is rejected: "}},
 		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, []string{"Fencing is paused for all nodes: "}},
 	} {
 		cluster = tc.cluster

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -71,20 +72,13 @@ func (r Report) Problems() (n int) {
 
 // Facts is what the API server has of an installation.
 type Facts struct {
-	Controllers   []Controller
-	Paused        string   // what pauses the whole cluster; "": nothing
+	At            time.Time // when it was read
+	Cluster       view.Cluster
 	Configuration []string // the faults of the controller's configuration
 	Warnings      []string // about a configuration without faults
 	Nodes         []Node
 	NoFencings    bool     // the cluster does not have the CustomResourceDefinition of Fencings
 	Unknown       []string // what could not be read, and why
-}
-
-// Controller is a Lease by which controllers elect their leader.
-type Controller struct {
-	Namespace, Lease string
-	Leads            bool   // its holder renewed it a moment ago
-	Age              string // since the last renewal; "": never renewed
 }
 
 // Node is one node.
@@ -106,25 +100,12 @@ func (n Node) excludedBy() string {
 // drill returns the condition in which the controller reports the node's last drill; the zero value: none yet.
 func (n Node) drill() corev1.NodeCondition { return taint.Condition(n.Node, taint.FenceableCondition) }
 
-// Installation checks an installation. The report is OK if a controller leads, nothing pauses it, its configuration is
-// accepted, and every node that is not excluded can be proven off and has a hook if any node has one.
+// Installation checks an installation. The report is OK if one controller leads, nothing pauses it, its configuration
+// is accepted, and every node that is not excluded can be proven off and has a hook if any node has one.
 func Installation(f Facts) Report {
-	lead, out := f.checkControllers()
-	if f.Paused != "" {
-		out = append(out, Finding{Problem, "pause", "All nodes are paused, by " + f.Paused + ": no fence begins.",
-			"If that is over: forcefence resume."})
-		lead += ", but is paused"
-	}
-	for _, fault := range f.Configuration {
-		out = append(out, Finding{Problem, "configuration", fault,
-			"The controller keeps to the last file that it accepted. Correct this one, and try it with forcefence " +
-				"check-config."})
-	}
-	if len(f.Configuration) > 0 {
-		lead += ", and its configuration has faults"
-	}
+	parts, out := f.checkCluster()
 	for _, w := range f.Warnings {
-		out = append(out, Finding{Note, "configuration", w, ""})
+		out = append(out, Finding{Note, string(view.PartConfiguration), w, ""})
 	}
 	if f.NoFencings {
 		out = append(out, Finding{Note, "fencings", "The cluster has no Fencings, so fences are not recorded.",
@@ -137,42 +118,36 @@ func Installation(f Facts) Report {
 	counts, nodes := f.checkNodes()
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
-	return NewReport(out, append([]string{lead}, counts...)...)
+	return NewReport(out, append(parts, counts...)...)
 }
 
-// checkControllers returns who leads, as the beginning of the sentence.
-func (f Facts) checkControllers() (lead string, out []Finding) {
-	leading := 0
-	for _, c := range f.Controllers {
-		if c.Leads {
-			leading++
+// checkCluster returns the beginning of the sentence: who leads, and what the banners of the status page say.
+func (f Facts) checkCluster() (parts []string, out []Finding) {
+	parts = []string{"forcefence leads"}
+	if f.Cluster.Controllers == nil {
+		parts = []string{"the leader is unknown"}
+		out = append(out, Finding{Problem, string(view.PartController), "It is unknown whether a controller leads.",
+			"Find out why the Leases cannot be read."})
+	}
+	faults := f.Configuration
+	for _, b := range f.Cluster.Banners(f.At) {
+		switch b.About {
+		case view.PartController:
+			parts = nil
+		case view.PartConfiguration:
+			faults = nil // the banner has them
 		}
+		parts = append(parts, strings.ToLower(b.Title[:1])+b.Title[1:])
+		out = append(out, Finding{Problem, string(b.About), b.Title + ": " + b.Text, b.Remedy})
 	}
-	switch {
-	case leading == 1:
-		return "forcefence leads", nil
-	case leading > 1:
-		return fmt.Sprintf("%d controllers lead", leading), []Finding{{Problem, "controller",
-			"More than one controller leads: each takes the other's marks for a person's.", "Uninstall all but one."}}
-	case len(f.Controllers) == 0 && len(f.Unknown) > 0:
-		return "the leader is unknown", nil
-	case len(f.Controllers) == 0:
-		return "no controller leads", []Finding{{Problem, "controller",
-			"No controller has created its Lease in this cluster: forcefence is not installed, or its pods do not " +
-				"start.",
-			"Look at the pods in its namespace. Before an installation: forcefence check --before-install."}}
+	for _, fault := range faults {
+		out = append(out, Finding{Problem, string(view.PartConfiguration), fault,
+			view.PlainRemedy(reason.ConfigRejected)})
 	}
-	for _, c := range f.Controllers {
-		age := "was never renewed"
-		if c.Age != "" {
-			age = "was last renewed " + c.Age + " ago"
-		}
-		out = append(out, Finding{Problem, "controller",
-			fmt.Sprintf("No controller leads: Lease %s/%s %s. Nothing is fenced.", c.Namespace, c.Lease, age),
-			fmt.Sprintf("Look at its pods: kubectl -n %s describe pods -l app.kubernetes.io/name=forcefence.",
-				c.Namespace)})
+	if len(faults) > 0 {
+		parts = append(parts, "its configuration has faults")
 	}
-	return "no controller leads", out
+	return parts, out
 }
 
 // checkNodes returns how many nodes can be proven off, and what else the sentence says of them.
@@ -227,7 +202,7 @@ func (n Node) explainDrill() Finding {
 		return Finding{Problem, n.View.Node, drill.Message,
 			"Give it a device in the configuration: forcefence discover writes one from what it finds."}
 	default:
-		return Finding{Problem, n.View.Node, drill.Message, strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")}
+		return Finding{Problem, n.View.Node, drill.Message, view.PlainRemedy(why)}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,14 @@ func nodeWith(name string, drill corev1.ConditionStatus, why reason.Reason, hook
 
 func TestInstallation(t *testing.T) {
 	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
-	leads := []Controller{{Namespace: "ff", Lease: "forcefence", Leads: true, Age: "1s"}}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	lease := view.Leader{Namespace: "ff", Lease: "forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
+	cluster := func(leaders ...view.Leader) view.Cluster { return view.Cluster{Controllers: leaders} }
+	leads, held, rejecting, other := cluster(lease), lease, lease, lease
+	held.Leads = false
+	rejecting.ConfigRejected = "config.yaml:3: mode: missing"
+	other.Namespace = "old"
+	const fault = "ConfigMap ff/forcefence: config.yaml:3: mode: must be fence."
 	good := func(name string) Node { return nodeWith(name, yes, reason.Answers, taint.ProtectionFailClosed) }
 	bad := func(name string, why reason.Reason) Node { return nodeWith(name, no, why, taint.ProtectionFailClosed) }
 	excluded := func(n Node) Node {
@@ -48,83 +56,94 @@ func TestInstallation(t *testing.T) {
 		summary string
 		ok      bool
 		finding []string // level about: part of text | part of remedy
+
+		problems int // 0: any number
 	}{
-		{name: "all is well", facts: Facts{Controllers: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
+		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
 			summary: "forcefence leads; 2 of 2 nodes can be proven off."},
 		{name: "one device does not answer",
-			facts: Facts{Controllers: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
+			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
 				bad("n6", reason.NotAnswering)}},
 			summary: "forcefence leads; 5 of 6 nodes can be proven off; n6: no device answers.",
 			finding: []string{"problem n6: The drill's words.|Look at the device"}},
 		{name: "each node without a device is named with what to do",
-			facts:   Facts{Controllers: leads, Nodes: []Node{bad("n1", reason.Disagree), bad("n2", reason.NoMachine)}},
+			facts:   Facts{Cluster: leads, Nodes: []Node{bad("n1", reason.Disagree), bad("n2", reason.NoMachine)}},
 			summary: "forcefence leads; 0 of 2 nodes can be proven off; give n2 a device.",
 			finding: []string{"problem n1: The drill's words.|Look at each",
 				"problem n2: The drill's words.|forcefence discover"}},
-		{name: "a reason of a newer version", facts: Facts{Controllers: leads, Nodes: []Node{bad("n1", "Dozing")}},
+		{name: "a reason of a newer version", facts: Facts{Cluster: leads, Nodes: []Node{bad("n1", "Dozing")}},
 			summary: "forcefence leads; 0 of 1 node can be proven off; n1: The drill's words.",
 			finding: []string{"problem n1: The drill's words.|"}},
 		{name: "not drilled yet",
-			facts:   Facts{Controllers: leads, Nodes: []Node{nodeWith("n1", "", "", taint.ProtectionFailClosed)}},
+			facts:   Facts{Cluster: leads, Nodes: []Node{nodeWith("n1", "", "", taint.ProtectionFailClosed)}},
 			summary: "forcefence leads; 0 of 1 node can be proven off; no controller has asked the devices of n1 yet.",
 			finding: []string{"problem n1: No controller has asked|--wait"}},
 		{name: "an Unknown drill proves nothing",
-			facts: Facts{Controllers: leads, Nodes: []Node{
+			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
 			summary: "forcefence leads; 0 of 1 node can be proven off; n1: no device answers."},
 		{name: "excluded nodes do not count",
-			facts:   Facts{Controllers: leads, Nodes: []Node{good("n1"), excluded(bad("n2", reason.NoMachine))}},
+			facts:   Facts{Cluster: leads, Nodes: []Node{good("n1"), excluded(bad("n2", reason.NoMachine))}},
 			ok:      true,
 			summary: "forcefence leads; 1 of 1 node can be proven off; 1 excluded.",
 			finding: []string{"note n2: No fence of it begins: label forcefence.io/exclude.|"}},
 		{name: "mode disabled excludes",
-			facts:   Facts{Controllers: leads, Nodes: []Node{bad("n1", reason.ModeDisabled)}},
+			facts:   Facts{Cluster: leads, Nodes: []Node{bad("n1", reason.ModeDisabled)}},
 			summary: "forcefence leads; every node is excluded.",
 			finding: []string{"problem nodes: Every node is excluded|excludeSelector"}},
-		{name: "no controller is installed", facts: Facts{Nodes: []Node{nodeWith("n1", "", "", "")}},
+		{name: "no controller is installed",
+			facts: Facts{Cluster: cluster([]view.Leader{}...), Nodes: []Node{nodeWith("n1", "", "", "")}},
 			summary: "no controller leads; 0 of 1 node can be proven off; " +
 				"no controller has asked the devices of n1 yet.",
 			finding: []string{"problem controller: No controller has created its Lease|--before-install"}},
 		{name: "the leader is gone",
-			facts: Facts{Controllers: []Controller{{Namespace: "ff", Lease: "forcefence", Age: "3m"}},
-				Nodes: []Node{good("n1")}},
+			facts:   Facts{At: at.Add(3 * time.Minute), Cluster: cluster(held), Nodes: []Node{good("n1")}},
 			summary: "no controller leads; 1 of 1 node can be proven off.",
-			finding: []string{"problem controller: Lease ff/forcefence was last renewed 3m ago|-n ff describe pods"}},
-		{name: "two lead", facts: Facts{Controllers: append(leads, leads...), Nodes: []Node{good("n1")}},
-			summary: "2 controllers lead; 1 of 1 node can be proven off.",
+			finding: []string{"problem controller: No controller leads: Lease ff/forcefence was renewed 3 min ago|" +
+				"-n ff describe pods"}},
+		{name: "two lead", facts: Facts{Cluster: cluster(lease, other), Nodes: []Node{good("n1")}},
+			summary: "more than one controller leads; 1 of 1 node can be proven off.",
 			finding: []string{"problem controller: More than one|Uninstall"}},
 		{name: "a pause, and faults of the configuration",
-			facts: Facts{Controllers: leads, Nodes: []Node{good("n1")},
-				Paused:        "ConfigMap ff/forcefence-pause: \"switches\"",
-				Configuration: []string{"config.yaml:3: mode: must be fence"}},
-			summary: "forcefence leads, but is paused, and its configuration has faults; " +
+			facts: Facts{Nodes: []Node{good("n1")}, Configuration: []string{fault},
+				Cluster: view.Cluster{Controllers: leads.Controllers,
+					Paused: `ConfigMap ff/forcefence-pause: "switches"`}},
+			summary: "forcefence leads; fencing is paused for all nodes; its configuration has faults; " +
 				"1 of 1 node can be proven off.",
 			finding: []string{"problem pause: \"switches\"|forcefence resume",
-				"problem configuration: config.yaml:3|Correct"}},
+				"problem configuration: " + fault + "|Correct"}},
+		{name: "a rejected configuration, whose faults are reported once",
+			facts:    Facts{Cluster: cluster(rejecting), Nodes: []Node{good("n1")}, Configuration: []string{fault}},
+			summary:  "forcefence leads; the changed configuration is rejected; 1 of 1 node can be proven off.",
+			finding:  []string{"problem configuration: config.yaml:3: mode: missing. The previous|Correct"},
+			problems: 1},
+		{name: "an unread Lease is a problem", facts: Facts{Nodes: []Node{good("n1")}},
+			summary: "the leader is unknown; 1 of 1 node can be proven off.",
+			finding: []string{"problem controller: unknown|Leases"}},
 		{name: "a missing right is a problem",
 			facts:   Facts{Nodes: []Node{good("n1")}, Unknown: []string{"You lack the right: list leases"}},
 			summary: "the leader is unknown; 1 of 1 node can be proven off.",
 			finding: []string{"problem rights: You lack the right: list leases.|forcefence-look"}},
-		{name: "no nodes", facts: Facts{Controllers: leads}, summary: "forcefence leads; the cluster has no nodes."},
-		{name: "a fence needs a person", facts: Facts{Controllers: leads, Nodes: []Node{stuck}},
+		{name: "no nodes", facts: Facts{Cluster: leads}, summary: "forcefence leads; the cluster has no nodes."},
+		{name: "a fence needs a person", facts: Facts{Cluster: leads, Nodes: []Node{stuck}},
 			summary: "forcefence leads; 1 of 1 node can be proven off; 1 in need of a person.",
 			finding: []string{"problem n1: volume pv-7|"}},
 		{name: "a node that is not Ready is what forcefence is for",
-			facts: Facts{Controllers: leads, Nodes: []Node{silent}}, ok: true,
+			facts: Facts{Cluster: leads, Nodes: []Node{silent}}, ok: true,
 			summary: "forcefence leads; 1 of 1 node can be proven off.",
 			finding: []string{"note n1: asks its devices|"}},
 		{name: "no hook anywhere",
-			facts: Facts{Controllers: leads, Nodes: []Node{nodeWith("n1", yes, reason.Answers, "")}}, ok: true,
+			facts: Facts{Cluster: leads, Nodes: []Node{nodeWith("n1", yes, reason.Answers, "")}}, ok: true,
 			summary: "forcefence leads; 1 of 1 node can be proven off.",
 			finding: []string{"note hook: No node has the hook|hook.enabled=true"}},
 		{name: "a hook is missing, another may be bypassed",
-			facts: Facts{Controllers: leads, Nodes: []Node{good("n1"),
+			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"),
 				nodeWith("n2", yes, reason.Answers, ""), nodeWith("n3", yes, reason.Answers, taint.ProtectionNone),
 				nodeWith("n4", yes, reason.Answers, taint.ProtectionFailOpen)}},
 			summary: "forcefence leads; 4 of 4 nodes can be proven off.",
 			finding: []string{"problem n2: It has no hook|DaemonSet", "problem n3: It has no hook|DaemonSet",
 				"note hook: On n4 pods start|ForcefenceGuard"}},
-		{name: "fences are not recorded", facts: Facts{Controllers: leads, Nodes: []Node{good("n1")}, NoFencings: true},
+		{name: "fences are not recorded", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, NoFencings: true},
 			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
 			finding: []string{"note fencings: not recorded|CustomResourceDefinition"}},
 	} {
@@ -133,6 +152,9 @@ func TestInstallation(t *testing.T) {
 			if got.Summary != tc.summary || got.OK != tc.ok || got.OK != (got.Problems() == 0) {
 				t.Errorf("got OK %t, %d problems and %q\nwant %t and %q", got.OK, got.Problems(), got.Summary, tc.ok,
 					tc.summary)
+			}
+			if n := got.Problems(); tc.problems > 0 && n != tc.problems {
+				t.Errorf("got %d problems, want %d: %+v", n, tc.problems, got.Findings)
 			}
 			for _, want := range tc.finding {
 				head, rest, _ := strings.Cut(want, ": ")
