@@ -116,9 +116,8 @@ func (k *Controller) runPass(ctx context.Context) {
 	decided := map[string][]decision{}
 	for _, g := range k.inForce(ctx, guards) {
 		if g.Setting != nil {
-			_, o, ok := k.overrides.Find(drain.AllNodes, k.Now()) // the setting is the whole cluster's
-			if ok && o.IsKnown() {
-				g.Policy = o.Policy
+			if policy, ok := k.policyToDelegate(); ok { // the setting is the whole cluster's
+				g.Policy = policy
 			}
 			k.delegatePolicy(ctx, g)
 			continue

@@ -76,8 +76,8 @@ type Options struct {
 	// LeftAlone returns why a pause or an exclusion forbids to begin an act on the node, or in the cluster (""). It
 	// returns "" if none does. It reads live.
 	LeftAlone func(ctx context.Context, node string) (string, error)
-	// Policies reads the operators' policies for nodes live, as ParseOverrides takes them; nil: there are none. A
-	// Forbidden error counts as none.
+	// Policies reads the operators' policies for nodes live, as ParseOverrides takes them; nil: there are none. Until
+	// the first read without an error, Forbidden counts as none.
 	Policies func(ctx context.Context) (map[string]string, error)
 	Now      func() time.Time
 }
@@ -100,6 +100,7 @@ type Controller struct {
 	swept          bool              // sweepLeftovers found nothing left of removed guards
 	leftAloneNodes map[string]bool   // in this pass: whether to begin nothing on a node; "" is the cluster
 	overrides      drain.Overrides   // the operators' policies as read last; nil: never read
+	knownForAll    drain.Override    // the one of all nodes that was known last; zero: none
 	overridesRead  time.Time         // when they were read; zero: never
 	overridesEnd   time.Time         // when the next of them ends; zero: none will
 	fullPassEvery  time.Duration     // the constant of that name; tests shorten it

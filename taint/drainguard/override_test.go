@@ -2,6 +2,7 @@ package drainguard
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +85,42 @@ func TestOperatorsPolicyUnread(t *testing.T) {
 	}
 }
 
+// A right that is taken away drops no policy that was read: each ends at its own time. Deleting the ConfigMap drops all,
+// because that is an operator's decision.
+func TestOperatorsPolicyOutlivesTheRight(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "forcefence-drain", nil)
+	w := newWorld(t, drain.AlwaysAllow, "a", "b")
+	w.copy("v", "a", true)
+	w.policies = map[string]string{
+		drain.AllNodes: string(drain.BlockIfLast),
+		w.ns + "-a":    drain.Override{Policy: drain.BlockIfLast, Until: w.k.Now().Add(time.Hour)}.Text(),
+	}
+	w.until("budgets before both", func() bool { return w.guarded() == "a b" })
+	w.policies, w.unread = nil, forbidden
+	w.later += 2 * resync
+	w.passes()
+	if got := w.guarded(); got != "a b" {
+		t.Errorf("the right is gone: got budgets before %q, want both, as before", got)
+	}
+	if got := w.k.warned["\nCannot read the policies of nodes"]; !strings.Contains(got, "Role forcefence-pause") {
+		t.Errorf("got the warning %q, want it to name the Role", got)
+	}
+	w.policies, w.unread = map[string]string{
+		drain.AllNodes: drain.Override{Policy: drain.BlockIfLast, Until: w.k.Now().Add(time.Hour)}.Text()}, nil
+	w.later += 2 * resync
+	w.passes()
+	w.unread = forbidden
+	w.later += 2 * time.Hour
+	w.until("it ends at its time all the same", func() bool { return w.guarded() == "" })
+
+	w.policies, w.unread = map[string]string{drain.AllNodes: string(drain.BlockIfLast)}, nil
+	w.later += 2 * resync
+	w.until("budgets again", func() bool { w.refresh(); return w.guarded() == "a b" })
+	w.policies = nil // as for a ConfigMap that is gone
+	w.later += 2 * resync
+	w.until("an operator deleted the ConfigMap", func() bool { w.refresh(); return w.guarded() == "" })
+}
+
 // For Longhorn the policy of all nodes is written, and after its time the configuration's.
 func TestOperatorsPolicyDelegated(t *testing.T) {
 	w := newWorld(t, drain.BlockForEviction)
@@ -91,7 +128,7 @@ func TestOperatorsPolicyDelegated(t *testing.T) {
 	w.guards = []Guarded{{Guard: drain.Guard{Name: "theirs", Policy: drain.AllowIfStopped}, Setting: &setting}}
 	w.makeSetting()
 	w.until("the configuration's", func() bool { return w.settingValue() == drain.AllowIfStopped })
-	for _, p := range []drain.Policy{drain.BlockForEviction, "no-policy"} {
+	for _, p := range []drain.Policy{"no-policy", drain.BlockForEviction} {
 		w.policies = map[string]string{
 			drain.AllNodes: drain.Override{Policy: p, Until: w.k.Now().Add(time.Hour)}.Text(),
 			w.ns + "-a":    string(drain.AlwaysAllow),
@@ -103,9 +140,12 @@ func TestOperatorsPolicyDelegated(t *testing.T) {
 		}
 		w.until("the operator's, if it is one", func() bool { return w.settingValue() == want })
 	}
-	w.policies[drain.AllNodes] = drain.Override{Policy: drain.BlockForEviction, Until: w.k.Now().Add(time.Hour)}.Text()
+	w.policies[drain.AllNodes] = "no-policy"
 	w.later += 2 * resync
-	w.until("the operator's again", func() bool { return w.settingValue() == drain.BlockForEviction })
+	w.passes()
+	if got := w.settingValue(); got != drain.BlockForEviction {
+		t.Errorf("a policy that cannot be read: got %q, want the last known one", got)
+	}
 	w.later += 2 * time.Hour
 	w.until("the configuration's again", func() bool { return w.settingValue() == drain.AllowIfStopped })
 }

@@ -11,9 +11,8 @@ import (
 // Override is a policy that an operator puts in force for a while, for one node or for all. Two are equal (==) if they
 // say the same.
 type Override struct {
-	Policy   Policy
-	Until    time.Time // zero: no end
-	BadUntil string    // an unparsable until-time: it counts as zero
+	Policy Policy    // the whole text, if that cannot be read: then no drain is allowed
+	Until  time.Time // zero: no end
 }
 
 // Overrides are those of all nodes, by the node's name, and under AllNodes the one of nodes without an own one.
@@ -34,19 +33,18 @@ func ParseOverrides(data map[string]string) Overrides {
 	return all
 }
 
-// ParseOverride reads POLICY; until=TIME (RFC 3339), as a pause has its time. The time may be missing. The policy is
-// kept as it is written: an unknown one holds up every drain.
+// ParseOverride reads POLICY; until=TIME (RFC 3339), as a pause has its time, or POLICY alone. An unknown policy is
+// kept, and holds up every drain. A text with an unreadable time becomes an unknown policy without an end.
 func ParseOverride(text string) Override {
-	policy, rest, _ := strings.Cut(text, ";")
+	policy, rest, timed := strings.Cut(text, ";")
 	o := Override{Policy: Policy(cmp.Or(strings.TrimSpace(policy), "(none)"))}
-	until := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(rest), untilParameter))
-	if until == "" {
+	if !timed {
 		return o
 	}
-	at, err := time.Parse(time.RFC3339, until)
-	if err != nil {
-		o.BadUntil = until
-		return o
+	until, named := strings.CutPrefix(strings.TrimSpace(rest), untilParameter)
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(until))
+	if err != nil || !named {
+		return Override{Policy: Policy(strings.TrimSpace(text))}
 	}
 	o.Until = at.UTC()
 	return o
@@ -55,7 +53,7 @@ func ParseOverride(text string) Override {
 // Text returns the override in the form that ParseOverride reads.
 func (o Override) Text() string {
 	if o.Until.IsZero() {
-		return strings.TrimSuffix(string(o.Policy)+"; "+untilParameter+o.BadUntil, "; "+untilParameter)
+		return string(o.Policy)
 	}
 	return string(o.Policy) + "; " + untilParameter + o.Until.UTC().Format(time.RFC3339)
 }
@@ -63,11 +61,9 @@ func (o Override) Text() string {
 // String returns the override in words, for a person.
 func (o Override) String() string {
 	text := string(o.Policy)
-	switch {
-	case !o.IsKnown():
-		text = fmt.Sprintf("%q, which is no policy and holds up every drain,", string(o.Policy))
-	case o.BadUntil != "":
-		return fmt.Sprintf("%s (no end: until=%q is not a time such as 2026-01-31T18:00:00Z)", text, o.BadUntil)
+	if !o.IsKnown() {
+		text = fmt.Sprintf("%q, which is not of the form POLICY; until=2026-01-31T18:00:00Z and holds up every drain,",
+			string(o.Policy))
 	}
 	if o.Until.IsZero() {
 		return text + " without an end"
