@@ -156,7 +156,7 @@ func (u Unanswered) Error() string {
 		return "no target is without an answer"
 	}
 	first := slices.Min(slices.Collect(maps.Keys(u)))
-	return fmt.Sprintf("%d targets are without an answer, the first: %v", len(u), u[first])
+	return fmt.Sprintf("targets without an answer: %d, the first: %v", len(u), u[first])
 }
 
 // Unwrap lets errors.Is find the classes.

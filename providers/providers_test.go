@@ -486,7 +486,7 @@ func TestAskAll(t *testing.T) {
 	}
 	if err := error(providers.Unanswered{"b": zone, "a": boom}); !errors.Is(err, providers.ErrDenied) ||
 		!errors.Is(err, providers.ErrUnreachable) ||
-		err.Error() != "2 targets are without an answer, the first: 403 Forbidden" {
+		err.Error() != "targets without an answer: 2, the first: 403 Forbidden" {
 		t.Errorf("got %v", err)
 	}
 }

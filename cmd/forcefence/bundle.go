@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/taint/decide"
 )
 
 // newSupportBundle returns the command that collects what a helper needs to analyse a problem.
@@ -98,7 +99,8 @@ you send it: no program recognizes every secret.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			printText(out, "", "Wrote %s: %d files. Check it before you send it.", name, len(b.files))
+			printText(out, "", "Wrote %s: %s. Check it before you send it.", name,
+				decide.FormatCount(len(b.files), "file"))
 			for _, what := range b.leftOut {
 				printText(out, "", "Left out: %s.", strings.TrimSuffix(what, "."))
 			}

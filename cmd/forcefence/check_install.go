@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/kubelet-admit/runtimes"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
 )
@@ -253,8 +254,8 @@ func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
 		"Enable it in the runtime's configuration, or the hook does nothing there.")
 	add(check.Note, runtimes.FailsOpen, "the runtime cannot require the hook: if the hook stops, pods start.",
 		"To prevent that, upgrade to "+runtimes.Upgrade+".")
-	return fmt.Sprintf("%d of %d nodes can run the hook, %d can require it", all-len(named[runtimes.NoHook]), all,
-		len(named[runtimes.Required])), out
+	return fmt.Sprintf("%d of %s can run the hook, %d can require it", all-len(named[runtimes.NoHook]),
+		decide.FormatCount(all, "node"), len(named[runtimes.Required])), out
 }
 
 // checkDevices asks the devices of the configuration file, as drill does. Faults of the file are findings.
@@ -288,5 +289,5 @@ func (d *sessionFlags) checkDevices(cmd *cobra.Command) (summary string, out []c
 		}
 		able++
 	}
-	return fmt.Sprintf("from here %d of %d nodes can be proven off", able, len(all)), out, nil
+	return fmt.Sprintf("from here %d of %s can be proven off", able, decide.FormatCount(len(all), "node")), out, nil
 }

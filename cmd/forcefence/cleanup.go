@@ -19,6 +19,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/release"
 )
 
@@ -117,8 +118,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		objections = append(objections, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
 	}
 	if len(open) > 0 {
-		objections = append(objections,
-			fmt.Sprintf("%d fences are not done: wait for them, or run `forcefence release` for each node", len(open)))
+		objections = append(objections, decide.FormatCount(len(open), "fence")+
+			" not done: wait, or run `forcefence release` for each node")
 	}
 	switch {
 	case len(objections) > 0 && !o.force:
@@ -127,8 +128,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintln(o.out, "there is nothing to remove")
 		return nil
 	case !o.yes:
-		return fmt.Errorf("nothing was changed: add --yes to clean %d nodes and delete %d PodDisruptionBudgets",
-			len(dirty), len(budgets.Items))
+		return fmt.Errorf("nothing was changed: add --yes to clean %s and delete %s",
+			decide.FormatCount(len(dirty), "node"), decide.FormatCount(len(budgets.Items), "PodDisruptionBudget"))
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]

@@ -199,9 +199,10 @@ func readMachines(ctx context.Context, c client.Client, report io.Writer) (
 func printDiscovery(out io.Writer, r discover.Result, bmcs []discover.BMC, asked int) error {
 	switch r.Cloud {
 	case discover.EC2:
-		printText(out, "", "All %d nodes are instances of EC2, in %s.", r.NodeCount, strings.Join(r.Regions, ", "))
+		printText(out, "", "Nodes: %d, all of them instances of EC2, in %s.", r.NodeCount,
+			strings.Join(r.Regions, ", "))
 	case discover.Containers:
-		printText(out, "", "All %d nodes are containers of kind.", r.NodeCount)
+		printText(out, "", "Nodes: %d, all of them containers of kind.", r.NodeCount)
 	default:
 		printText(out, "", "Nodes with a device: %d of %d. Addresses that answered: %d of %d.", len(r.Matches),
 			r.NodeCount, len(bmcs), asked)

@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
@@ -67,7 +68,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 				}
 			}
 			if bad > 0 {
-				return fmt.Errorf("%d of %d nodes cannot be fenced now", bad, len(all))
+				return fmt.Errorf("%d of %s cannot be fenced now", bad, decide.FormatCount(len(all), "node"))
 			}
 			return nil
 		},

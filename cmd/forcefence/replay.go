@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/replay"
 	"github.com/forcefence/forcefence/taint/view/explain"
@@ -77,8 +78,8 @@ the recording was changed.`,
 			switch {
 			case r.Broken > 0:
 				return fmt.Errorf(
-					"%d lines cannot be read or replayed, so the rest of their incidents is left out; the first: %s",
-					r.Broken, r.First,
+					"could not read or replay %s, so the rest of their incidents is left out; the first: %s",
+					decide.FormatCount(r.Broken, "line"), r.First,
 				)
 			case other == nil && r.Differ > 0:
 				return errors.New("decisions differ from those that were recorded")
@@ -176,20 +177,18 @@ func printReplay(out io.Writer, r replay.Report, other, wide bool) error {
 	case r.Compared == 0:
 		what = "Nothing could be compared."
 	}
-	printText(out, "", "%d decisions of %d lines compared. %s", r.Compared, r.Lines, what)
-	for _, note := range []struct {
-		n    int
-		text string
+	printText(out, "", "Compared %s of %s. %s", decide.FormatCount(r.Compared, "decision"),
+		decide.FormatCount(r.Lines, "line"), what)
+	for _, left := range []struct {
+		n          int
+		thing, why string
 	}{
-		{
-			r.Skipped,
-			"%d lines are left out: these files lack the beginning of their incident, or a line before them.",
-		},
-		{r.Truncated, "%d incidents exceed the recorded size of one incident (8 MiB)."},
-		{r.Dropped, "%d lines were not recorded, because the disk was slow or full."},
+		{r.Skipped, "line", "these files lack the beginning of the incident, or a line before it"},
+		{r.Truncated, "incident", "more than the recorded size of one incident (8 MiB)"},
+		{r.Dropped, "line", "not recorded, because the disk was slow or full"},
 	} {
-		if note.n > 0 {
-			printText(out, "", note.text, note.n)
+		if left.n > 0 {
+			printText(out, "", "Left out: %s, %s.", decide.FormatCount(left.n, left.thing), left.why)
 		}
 	}
 	if r.Torn {

@@ -333,7 +333,7 @@ func (l *Provider) waitTurn(ctx context.Context, d *limitUnit, skipsRate bool) e
 		inside := d.inside
 		l.mu.Unlock()
 		return providers.WithClass(contextClass(ctx),
-			fmt.Errorf("waiting behind %d calls to the device: %w", inside, context.Cause(ctx)))
+			fmt.Errorf("waiting for the device, calls ahead: %d: %w", inside, context.Cause(ctx)))
 	}
 	if err := ctx.Err(); err != nil { // select is fair: a caller who has gone must not reach the device
 		<-d.slots

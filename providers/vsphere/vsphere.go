@@ -180,7 +180,7 @@ func (p *Provider) States(ctx context.Context, targets []providers.Target) (map[
 	found, errs := map[string]providers.Observation{}, providers.Unanswered{}
 	all := providers.Target{Node: targets[0].Node}
 	if len(targets) > 1 {
-		all.Node += fmt.Sprintf(" and %d others", len(targets)-1)
+		all.Node += fmt.Sprintf(" and %d more", len(targets)-1)
 	}
 	err := p.runCall(ctx, "ask state of", all, func(ctx context.Context, s *session) error {
 		clear(found)

@@ -125,7 +125,7 @@ func (k *Controller) reportProgress(node *corev1.Node, before, after map[string]
 			took := k.Now().Sub(p.Since).Round(time.Second)
 			k.Log.Info("Drain is no longer held up", "node", node.Name, "guard", name, "after", took)
 			k.sendEvent(node, nil, reason.DrainAllowed, "Drain",
-				"{by}", name, "{detail}", fmt.Sprintf("%d replicas held it up, for %s", p.Total, took))
+				"{by}", name, "{detail}", fmt.Sprintf("it waited for %s; replicas: %d", took, p.Total))
 		}
 	}
 }

@@ -215,7 +215,7 @@ func TestCleanup(t *testing.T) {
 			}
 		}
 	}
-	leads, open := "Lease elsewhere/fences held by pod-1", "6 fences are not done: "
+	leads, open := "Lease elsewhere/fences held by pod-1", "6 fences not done: "
 	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`,
 		"node broken: annotation forcefence.io/fence, the fence's record is unreadable",
 		"node open: annotation forcefence.io/fence, label " + taint.PinLabel + `, fence "f-1" is in phase Evicting`,
@@ -227,7 +227,7 @@ func TestCleanup(t *testing.T) {
 	_, err = w.c.Client().CoordinationV1().Leases("elsewhere").Update(w.ctx, l, metav1.UpdateOptions{})
 	kit.Must(t, err)
 	run(1, []string{open}, "--yes")
-	untouched("fences are not done")
+	untouched("fences not done")
 	run(1, []string{"nothing was changed: add --yes"}, "--force")
 	untouched("it was not told to")
 	run(0, []string{`released node marked: mark "f-1" is removed`, "node done is clean", "node dead is clean"}, "--yes",

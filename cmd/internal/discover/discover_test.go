@@ -280,7 +280,7 @@ func TestConfiguration(t *testing.T) {
 			want: []string{"username: root", "passwordFile: /etc/forcefence-bmc/password",
 				"caFile: /etc/forcefence-bmc/ca.pem", "passwordFile: /etc/forcefence-machines/{{ .Name }}",
 				"#   n2: Secret n2-bmc in namespace metal3",
-				"# 2 of 6 nodes have no device here:\n#   n5\nmode", "host: 10.0.0.1\n"}},
+				"# Nodes without a device here (2 of 6):\n#   n5\nmode", "host: 10.0.0.1\n"}},
 		{name: "a hostile user name and Secret",
 			result: Result{Matches: []Match{
 				{Node: "n1", Protocol: IPMI, ID: "ipmi://10.0.0.1", Secret: "ns/" + hostile}}},

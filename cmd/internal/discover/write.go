@@ -160,7 +160,7 @@ func (r Result) comments() []string {
 			"authority, if there is one, is its key `ca.pem`.")
 	}
 	if len(r.Nodes) > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %d nodes have no device here:", len(r.Nodes), r.NodeCount))
+		lines = append(lines, fmt.Sprintf("Nodes without a device here (%d of %d):", len(r.Nodes), r.NodeCount))
 		for _, n := range r.Nodes {
 			if isName(n.Name) {
 				lines = append(lines, "  "+n.Name)

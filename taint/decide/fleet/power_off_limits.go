@@ -516,7 +516,7 @@ func (v View) WithLimits(l *Limits) View {
 	if v.Storm.Max = max(l.MaxPowerOffs.atMost(v.Others+1), 1); v.Storm.PowerOffs < v.Storm.Max {
 		v.Busy = ""
 	} else if v.Busy == "" {
-		v.Busy = fmt.Sprintf("%d others", v.Storm.PowerOffs)
+		v.Busy = "other nodes"
 	}
 	var parts []Part
 	for _, p := range v.Storm.Parts {

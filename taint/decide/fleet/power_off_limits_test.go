@@ -622,7 +622,7 @@ func TestViewUnderOtherLimits(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "3 others" || len(got.Storm.Parts) != 1 ||
+	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "other nodes" || len(got.Storm.Parts) != 1 ||
 		got.Storm.Parts[0].Floor != 0 {
 		t.Errorf("no limits: got %+v, want that one power-off is allowed at once, and three are under way", got)
 	}
