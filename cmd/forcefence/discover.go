@@ -92,7 +92,7 @@ Exits with 0 if at least one node has a device, and with 1 otherwise.`,
 	}
 	d.clusterFlags.addFlags(cmd)
 	o.addFlags(cmd)
-	return withRole(cmd, "forcefence-look")
+	return withRole(cmd, roleLook)
 }
 
 // discoverFlags are the command's own flags.

@@ -73,7 +73,7 @@ Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
 	f.BoolVar(&reset, "reset", false, "remove the policy: the configuration's applies")
 	cmd.MarkFlagsMutuallyExclusive("set", "reset")
 	cmd.MarkFlagsMutuallyExclusive("for", "reset")
-	return withRole(cmd, "forcefence-operate")
+	return withRole(cmd, roleOperate)
 }
 
 func policyNames() (names []string) {

@@ -3,13 +3,25 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/cmd/internal/discover"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // A denied request is reported once, with the role that has the right, and with how it is given.
@@ -72,6 +84,79 @@ func TestRoles(t *testing.T) {
 				t.Errorf("%s: it reads the API server: %t; role %q", c.CommandPath(), f != nil,
 					c.Annotations[roleAnnotation])
 			}
+		}
+	}
+}
+
+// metal3 defines Metal3's description of a server, as far as a command reads it.
+const metal3 = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: baremetalhosts.metal3.io}
+spec:
+  group: metal3.io
+  scope: Namespaced
+  names: {kind: BareMetalHost, listKind: BareMetalHostList, plural: baremetalhosts, singular: baremetalhost}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// The rendered ClusterRole forcefence-look has every right that a command needs which names it, in a cluster that has
+// all that they read.
+func TestLookHasAllRights(t *testing.T) {
+	d := newDesert(t)
+	file := filepath.Join(d.dir, "metal3.yaml")
+	kit.Must(t, os.WriteFile(file, []byte(metal3), 0o600))
+	d.kubectl("apply", "--server-side", "-f", file)
+	d.kubectl("wait", "--for=condition=Established", "crd/baremetalhosts.metal3.io")
+	t.Cleanup(func() { d.delete("crd", "baremetalhosts.metal3.io") })
+	host := &unstructured.Unstructured{}
+	host.SetGroupVersionKind(discover.HostKind)
+	host.SetNamespace(homeSpace)
+	host.SetName("server")
+	d.make(host)
+	began := time.Now().UTC().Truncate(time.Second)
+	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.EnterPhase(taint.PhaseEvicting,
+		"", began)
+	dead := d.node("dead", func(n *corev1.Node) {
+		rec.NodeUID = string(n.UID)
+		n.Annotations[taint.RecordAnnotation] = rec.Encode()
+	})
+	d.fencing(journal.Update{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale"}, nil)
+	for name, data := range map[string]map[string]string{
+		configMapName:         {configKey: "mode: observe\n"},
+		config.PauseConfigMap: {"reason": "switches"},
+		config.DrainConfigMap: {drain.AllNodes: string(drain.BlockIfLast)},
+	} {
+		d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: name}, Data: data})
+	}
+	look := d.person("looker", roleLook, "forcefence-logs")
+	d.run(look, 0, []string{"status"}, "paused", "dead") // its rights have come
+
+	tried := map[string]bool{}
+	for _, tc := range []struct {
+		args []string
+		want string // shows that the command got as far as to read all
+	}{
+		{[]string{"status"}, "Fencing is paused"},
+		{[]string{"timeline", "dead"}, "Fence f-0123456789ab"},
+		{[]string{"check"}, "fencing is paused"},
+		{[]string{"discover"}, "BareMetalHost " + homeSpace + "/server"},
+		{[]string{"drain-status", "dead"}, "Drain policy " + string(drain.BlockIfLast)},
+		{[]string{"support-bundle", filepath.Join(d.dir, "bundle.tar.gz")}, "Wrote "},
+	} {
+		tried[tc.args[0]] = true
+		_, out, stderr := exec(append(tc.args, "--kubeconfig", look)...)
+		if out += stderr; strings.Contains(out, "lack the right") || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: got a missing right, or no %q:\n%s", tc.args, tc.want, out)
+		}
+	}
+	for _, cmd := range newRoot(configtest.Types()).Commands() {
+		if cmd.Annotations[roleAnnotation] == roleLook && !tried[cmd.Name()] {
+			t.Errorf("%s names the role %s, and is not tried here", cmd.Name(), roleLook)
 		}
 	}
 }
