@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -196,6 +197,40 @@ func TestScanSendsNoPasswordToUntrusted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A certificate that the system's authorities signed is not enough: anyone can have one. The test runs again in a
+// process of its own, because a process reads the system's authorities once.
+func TestScanTrustsNoSystemAuthority(t *testing.T) {
+	const marker = "FORCEFENCE_TEST_SYSTEM_AUTHORITY"
+	if os.Getenv(marker) == "" {
+		self, err := os.Executable()
+		kit.Must(t, err)
+		cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), marker+"=1", "SSL_CERT_FILE="+filepath.Join(t.TempDir(), "ca.pem"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	dc, s := newRack(t)
+	kit.Must(t, dc.WriteCA(os.Getenv("SSL_CERT_FILE")))
+	b := dc.AddBMC(dc.AddMachine("m1"))
+	s.CAFile = ""
+	found := s.scanOne(t, b.URL())
+	if len(found) != 1 || !strings.Contains(found[0].Trouble, "not trusted") || len(found[0].Systems) > 0 {
+		t.Errorf("got %+v, want it not to be trusted", found)
+	}
+	for _, r := range b.Requests() {
+		if r.Method == http.MethodPost {
+			t.Errorf("got request %+v, want no log-in", r)
+		}
+	}
+	resp, err := http.Get(b.URL() + "/redfish/v1/")
+	if err != nil {
+		t.Fatalf("the system does not trust the BMC, so the test shows nothing: %v", err)
+	}
+	resp.Body.Close()
 }
 
 // A named BMC that shows another certificate at the log-in gets nothing: what it showed first is what was named.
