@@ -119,6 +119,29 @@ func TestScanTrusted(t *testing.T) {
 	}
 }
 
+// A BMC that refuses the password gets it once, also if its certificate is trusted and the user named it: BMCs lock an
+// account after a few refusals.
+func TestScanRefusedOnce(t *testing.T) {
+	dc, s := newRack(t)
+	kit.Must(t, os.WriteFile(s.Credentials.PasswordFile, []byte("wrong"), 0o600))
+	b := dc.AddBMC(dc.AddMachine("m1"))
+	logIns := func() (n int) {
+		before := len(b.Requests())
+		s.scanOne(t, b.URL())
+		for _, r := range b.Requests()[before:] {
+			if r.Method == http.MethodPost {
+				n++
+			}
+		}
+		return n
+	}
+	once := logIns()
+	s.Named = []netip.Addr{loopback}
+	if got := logIns(); got != once || once == 0 {
+		t.Errorf("named: got %d log-ins, want %d, as without the name", got, once)
+	}
+}
+
 // hostile is a BMC that records every credential, and gives the answers that lead to more of them.
 type hostile struct {
 	mu          sync.Mutex // guards what follows
