@@ -281,10 +281,10 @@ func (e *Entry) setDerivedFields(t Update) {
 // resultTexts describes for a person how a fence ended.
 var resultTexts = map[string]string{
 	string(taint.ResultEvicted):        "the moved pods are gone, their volumes detached",
-	string(taint.ResultReturned):       "the machine came back during the eviction",
+	string(taint.ResultReturned):       "the machine came back while the pods were being ended",
 	string(taint.ResultLifted):         "the node showed life, or the proof was lost, before any pod was changed",
 	string(taint.ResultCancelled):      "the node recovered, or was excluded, before the power-off",
-	string(taint.ResultPowerOffFailed): "the device did not report Off in time",
+	string(taint.ResultPowerOffFailed): "none of the devices reported the machine off in time",
 	string(taint.ResultMarkRemoved):    "another client removed the mark during the fence",
 	string(taint.ResultReleased):       "a person ran forcefence release",
 	string(taint.ResultNeverPoweredOff): "the node came back with the same boot id: its machine was never off, " +
