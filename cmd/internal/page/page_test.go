@@ -371,6 +371,16 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// With a certificate a browser sends the cookie over TLS alone.
+func TestCookieOverTLS(t *testing.T) {
+	for _, file := range []string{"", "/tls.crt"} {
+		s := newServer(Options{CertFile: file, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		if got, want := s.newCookie("v", 1).Secure, file != ""; got != want {
+			t.Errorf("certificate %q: got Secure %t, want %t", file, got, want)
+		}
+	}
+}
+
 // Reviews are kept for a while and no longer, and unknown tokens cannot have the API server asked as often as they
 // like.
 func TestGate(t *testing.T) {
