@@ -36,7 +36,9 @@ type Options struct {
 	Log     *slog.Logger
 	Metrics *Metrics
 	Config  func() *controller.Config
-	Leading func() error // nil while this process is sure to be the leader
+	// ConfigSince returns when the configuration was put in force. Conditions that are older are written again.
+	ConfigSince func() time.Time
+	Leading     func() error // nil while this process is sure to be the leader
 	// WithFleet lends the memory across nodes to a function, which must not block.
 	WithFleet func(func(*fleet.Fleet))
 	// ShouldList reports whether it is time to list the nodes again, which were last listed at listed.
@@ -128,6 +130,14 @@ func (d *Drills) ObserveUpdate(before, now *corev1.Node) {
 	d.plan.BringForward(now.Name, d.Now())
 }
 
+// ObserveConfig takes a change of the configuration: every node is drilled as soon as the pace allows, because its
+// devices may be others now. It does not block.
+func (d *Drills) ObserveConfig() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.plan.BringAllForward(d.Now())
+}
+
 // mayDrill reports whether a Node is Ready and not being fenced.
 func (d *Drills) mayDrill(node *corev1.Node) bool {
 	return taint.Condition(node, corev1.NodeReady).Status == corev1.ConditionTrue && !taint.IsFenced(node, d.Key)
@@ -168,8 +178,13 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	if d.Cache.Get(ctx, client.ObjectKey{Name: name}, &node) != nil || taint.IsFenced(&node, d.Key) {
 		return // deleted meanwhile, or being fenced
 	}
-	seen := AskDevices(ctx, d.Config(), &node, machine.DistrustedBy(d.WithFleet), d.Now.Instant)
+	config := d.Config()
+	seen := AskDevices(ctx, config, &node, machine.DistrustedBy(d.WithFleet), d.Now.Instant)
 	if ctx.Err() != nil {
+		return
+	}
+	if config != d.Config() {
+		ok = false // these are the devices of the former configuration
 		return
 	}
 	if len(seen.Devices) > 0 {
@@ -239,14 +254,15 @@ func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding
 // writeCondition updates the condition. It reads and writes only if the cached one differs, and not while the node is
 // fenced.
 func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.Finding) error {
-	if hasFinding(node, f) {
+	since := d.ConfigSince()
+	if hasFinding(node, f, since) {
 		return nil
 	}
 	live, l, err := kube.ReadNode(ctx, d.Live, node.Name, d.Key, d.Now)
 	switch {
 	case err != nil:
 		return err
-	case !l.Exists, taint.IsFenced(live, d.Key), hasFinding(live, f):
+	case !l.Exists, taint.IsFenced(live, d.Key), hasFinding(live, f, since):
 		return nil
 	}
 	if err := d.writer.SetFenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {
@@ -255,11 +271,11 @@ func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.
 	return nil
 }
 
-// hasFinding reports whether the condition of a Node is this finding, written after the node's last fence. A condition
-// that was written before that is about a machine that has been off since.
-func hasFinding(node *corev1.Node, f drill.Finding) bool {
+// hasFinding reports whether the condition of a Node is this finding, written after the node's last fence, and since
+// the configuration is in force. A condition from before the fence is about a machine that has been off since.
+func hasFinding(node *corev1.Node, f drill.Finding, configured time.Time) bool {
 	rec, _ := taint.RecordOf(node)
 	c := taint.Condition(node, taint.FenceableCondition)
 	return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message &&
-		(rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
+		!drill.IsOlder(c, configured) && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
 }

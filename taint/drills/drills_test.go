@@ -309,3 +309,57 @@ func TestDrillSharesTheFleet(t *testing.T) {
 		t.Errorf("got %v distrusted devices, want 1", n)
 	}
 }
+
+// After a change of the configuration every node is asked again, and its condition is written again even if the answer
+// is the same. An answer of the former configuration's devices is not written.
+func TestDrillsAfterConfigChange(t *testing.T) {
+	w := newWorld(t)
+	d := w.drills(0)
+	first := w.drilled(d, "n4").LastHeartbeatTime
+	must(t, d.listNodes(t.Context()))
+	asked := func() (names []string) {
+		for {
+			name, _ := d.plan.Next(d.Now())
+			if name == "" {
+				return names
+			}
+			d.plan.FinishDrill(name, true, d.Now())
+			names = append(names, name)
+		}
+	}
+	if got := asked(); len(got) != len(worldDevices) {
+		t.Fatalf("at first: asked %q, want all", got)
+	}
+	w.pass(d.every) // each has had its own moment since
+	asked()
+	w.pass(time.Minute)
+	if got := asked(); len(got) > 0 {
+		t.Fatalf("a minute later: asked %q, want none", got)
+	}
+	w.mu.Lock()
+	w.since = w.now
+	w.mu.Unlock()
+	d.ObserveConfig()
+	if got := asked(); len(got) != len(worldDevices) {
+		t.Errorf("after the change: asked %q, want all", got)
+	}
+	if got := w.drilled(d, "n4"); !got.LastHeartbeatTime.After(first.Time) || got.Status != corev1.ConditionTrue {
+		t.Errorf("after the change: got a condition of %s, want one after %s", got.LastHeartbeatTime, first)
+	}
+	before := w.version()
+	if w.drilled(d, "n4"); w.version() != before {
+		t.Errorf("another drill: got %d writes, want none", w.version()-before)
+	}
+	w.machines["n4"].on = false
+	calls, config := 0, d.Config()
+	d.Config = func() *controller.Config { // it changes while the devices are asked
+		if calls++; calls > 1 {
+			return &controller.Config{}
+		}
+		return config
+	}
+	if w.drilled(d, "n4"); calls < 2 || w.version() != before {
+		t.Errorf("changed meanwhile: got %d writes after %d looks at the configuration, want none", w.version()-before,
+			calls)
+	}
+}

@@ -43,6 +43,7 @@ type world struct {
 	mu     sync.Mutex // guards what follows
 	now    time.Time
 	writes int
+	since  time.Time // when the configuration was put in force
 }
 
 // worldDevices are the nodes' devices: two machines share one, and there is more than one provider.
@@ -106,7 +107,7 @@ func (w *world) drills(every time.Duration) *Drills {
 	r := w.r
 	return New(Options{
 		Live: r.Live, Cache: r.Cache, Client: r.Client, Events: &w.told, Log: r.Sinks.Log,
-		Metrics: NewMetrics(prometheus.NewRegistry()), Config: r.Config, Leading: r.Leading,
+		Metrics: NewMetrics(prometheus.NewRegistry()), Config: r.Config, ConfigSince: w.configSince, Leading: r.Leading,
 		WithFleet: r.WithFleet, ShouldList: r.ShouldList, Key: r.Key, Now: r.Now, every: every,
 	})
 }
@@ -151,6 +152,12 @@ func (w *world) pass(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = w.now.Add(d)
+}
+
+func (w *world) configSince() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since
 }
 
 // version counts the writes.

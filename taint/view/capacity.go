@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // Capacity is how many nodes could be proven off now, and what to do next about one that cannot. It comes from the
@@ -24,11 +26,12 @@ type Capacity struct {
 
 // CapacityOf counts the nodes whose drill succeeded, and chooses the node to begin with. A node without a device comes
 // before one whose device fails, and that before one that no controller has asked yet. Among equals the name decides.
-func CapacityOf(nodes []*corev1.Node) Capacity {
+// configured is when the configuration was put in force: older drills do not count. Zero is unknown.
+func CapacityOf(nodes []*corev1.Node, configured time.Time) Capacity {
 	c := Capacity{Nodes: len(nodes)}
 	first := obstacle{}
 	for _, n := range nodes {
-		o, obstructed := obstacleOf(n)
+		o, obstructed := obstacleOf(n, configured)
 		switch {
 		case !obstructed:
 			c.Provable++
@@ -67,8 +70,12 @@ func (o obstacle) compare(other obstacle) int {
 }
 
 // obstacleOf returns why the node cannot be proven off; false if it can.
-func obstacleOf(n *corev1.Node) (obstacle, bool) {
+func obstacleOf(n *corev1.Node, configured time.Time) (obstacle, bool) {
 	condition := taint.Condition(n, taint.FenceableCondition)
+	if drill.IsOlder(condition, configured) {
+		text := "the devices of " + n.Name + " were last asked before the configuration changed"
+		return obstacle{rank: 3, node: n.Name, text: text}, true
+	}
 	if condition.Status == corev1.ConditionTrue {
 		return obstacle{}, false
 	}

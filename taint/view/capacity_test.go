@@ -2,6 +2,7 @@ package view
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,8 +54,22 @@ func TestCapacity(t *testing.T) {
 		{"the first drill has begun", []*corev1.Node{node("n1", "", "", ""), silent("n2")},
 			"0 of 2 nodes can be proven off; n2: no device answers"},
 	} {
-		if got := CapacityOf(tc.nodes).String(); got != tc.want {
+		if got := CapacityOf(tc.nodes, time.Time{}).String(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+
+	// A drill counts from the second on in which the configuration was put in force.
+	asked := time.Date(2026, 3, 1, 12, 0, 7, 0, time.UTC)
+	n := good("n1")
+	n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(asked)
+	for after, want := range map[time.Duration]string{
+		0: "1 of 1 node can be proven off", 900 * time.Millisecond: "1 of 1 node can be proven off",
+		time.Second: "0 of 1 node can be proven off; " +
+			"the devices of n1 were last asked before the configuration changed",
+	} {
+		if got := CapacityOf([]*corev1.Node{n}, asked.Add(after)).String(); got != want {
+			t.Errorf("configured %s after the drill: got %q, want %q", after, got, want)
 		}
 	}
 }

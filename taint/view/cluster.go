@@ -21,8 +21,25 @@ type Leader struct {
 	Holder    string     `json:"holder,omitempty"` // "": no controller
 	Renewed   *time.Time `json:"renewed,omitempty"`
 	Leads     bool       `json:"leads"` // a controller holds it, or held it a moment ago
+	// Late: it leads by the rule above, and the Lease's own duration is over. It may be gone, or clocks differ.
+	Late bool `json:"late,omitempty"`
 	// ConfigRejected is why the leader rejects its changed configuration file; "" while that file is in force.
 	ConfigRejected string `json:"configRejected,omitempty"`
+	// ConfigDigest identifies the configuration file in force, and ConfigSince is when a leader put it in force. A
+	// leader of an older version reports neither.
+	ConfigDigest string     `json:"configDigest,omitempty"`
+	ConfigSince  *time.Time `json:"configSince,omitempty"`
+}
+
+// ConfigSince returns when the leader's configuration was put in force; zero if that is unknown. Answers that are older
+// may come from devices of the configuration before.
+func (c Cluster) ConfigSince() (since time.Time) {
+	for _, l := range c.Controllers {
+		if l.Leads && l.ConfigSince != nil && l.ConfigSince.After(since) {
+			since = *l.ConfigSince
+		}
+	}
+	return since
 }
 
 // Banner is a reason why forcefence does not act on any node, or not as configured. Its texts may come from any writer.

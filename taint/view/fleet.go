@@ -100,7 +100,7 @@ type Fleet struct {
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
 		At:       s.At,
-		Capacity: CapacityOf(s.Nodes),
+		Capacity: CapacityOf(s.Nodes, s.Cluster.ConfigSince()),
 		States:   map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
 		Missing: OneLine(s.Missing, 300),
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -238,7 +239,7 @@ func TestHelm(t *testing.T) {
 		for i := range list.Items {
 			nodes[i] = &list.Items[i]
 		}
-		got := view.CapacityOf(nodes).String()
+		got := view.CapacityOf(nodes, time.Time{}).String()
 		return got == "0 of 2 nodes can be proven off; give n0 a device", fmt.Errorf("it says %q", got)
 	})
 	w.reportsByHelmTest(t, commands)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -35,7 +36,8 @@ type configs struct {
 	lastReloadOK prometheus.Gauge
 	storage      *watch.Watcher // nil: no policy is carried out
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
-	report func(reason.Reason, ...string)
+	report  func(reason.Reason, ...string)
+	changed func() // called after a changed file was put in force; nil: nothing
 
 	first    *config.Config // the file at the process's start
 	inForce  atomic.Pointer[appliedConfig]
@@ -51,7 +53,8 @@ type appliedConfig struct {
 	config      *controller.Config
 	index       *nodeIndex
 	drainGuards []drainguard.Guarded
-	evictable   []*storage.Adapter // storage adapters that a drain guard may ask to evict
+	evictable   []*storage.Adapter        // storage adapters that a drain guard may ask to evict
+	since       atomic.Pointer[time.Time] // when a leader put the file in force: this one, or one before it
 }
 
 func newConfigs(o Options, reg prometheus.Registerer, nodes nodeStore) (*configs, error) {
@@ -114,7 +117,11 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	p.mu.Lock()
 	p.indexes = append(slices.Clip(p.indexes), index)
 	p.mu.Unlock()
-	old := p.inForce.Swap(&appliedConfig{cfg, now, index, guards, cfg.EvictableStorage()})
+	applied := &appliedConfig{
+		file: cfg, config: now, index: index, drainGuards: guards, evictable: cfg.EvictableStorage(),
+	}
+	applied.since.Store(new(time.Now().UTC()))
+	old := p.inForce.Swap(applied)
 	if old == nil {
 		p.first = cfg
 	}
@@ -176,6 +183,9 @@ func (p *configs) applyChange(cfg *config.Config) {
 	}
 	p.reloads.WithLabelValues("ok").Inc()
 	p.noteInForce()
+	if p.changed != nil {
+		p.changed()
+	}
 	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
@@ -204,6 +214,26 @@ func (p *configs) refuseChange(err error) {
 
 // maxRejection is how many bytes of a rejection people are shown.
 const maxRejection = 800
+
+// inForceSince returns when a leader put the file in force.
+func (p *configs) inForceSince() time.Time { return *p.inForce.Load().since.Load() }
+
+// annotateLease sets the annotations of the leader's Lease about the configuration. A file that the leader before this
+// one had in force keeps its time, so a new leader does not make the drills older.
+func (p *configs) annotateLease(a map[string]string) {
+	if why := p.rejectedReason(); why != "" {
+		a[ConfigRejectedAnnotation] = why
+	} else {
+		delete(a, ConfigRejectedAnnotation)
+	}
+	now := p.inForce.Load()
+	digest := now.file.Digest()
+	before, err := time.Parse(time.RFC3339, a[ConfigSinceAnnotation])
+	if err == nil && a[ConfigDigestAnnotation] == digest && before.Before(*now.since.Load()) {
+		now.since.Store(&before)
+	}
+	a[ConfigDigestAnnotation], a[ConfigSinceAnnotation] = digest, now.since.Load().Format(time.RFC3339)
+}
 
 // rejectedReason returns why the present file is rejected; "": it is in force.
 func (p *configs) rejectedReason() string { return ptr.Deref(p.rejected.Load(), "") }

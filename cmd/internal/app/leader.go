@@ -30,9 +30,15 @@ import (
 // installed under different names find each other.
 const LeaderLabel = "forcefence.io/leader"
 
-// ConfigRejectedAnnotation is why a leader rejects its changed configuration file, on its Lease. The Lease has none
-// while that file is in force.
-const ConfigRejectedAnnotation = "forcefence.io/config-rejected"
+// The annotations of a leader's Lease about its configuration file.
+const (
+	// ConfigRejectedAnnotation is why the leader rejects its changed file. There is none while that file is in force.
+	ConfigRejectedAnnotation = "forcefence.io/config-rejected"
+	// ConfigDigestAnnotation identifies the file in force (config.Config.Digest).
+	ConfigDigestAnnotation = "forcefence.io/config-digest"
+	// ConfigSinceAnnotation is when a leader put that file in force (RFC 3339).
+	ConfigSinceAnnotation = "forcefence.io/config-since"
+)
 
 // errNotLeading stops a write: the process does not lead, or no longer surely leads.
 var errNotLeading = errors.New("not the leader any more")
@@ -55,7 +61,7 @@ type stampedLock struct {
 	rivals *rivals
 	log    *slog.Logger
 
-	configRejected func() string // for ConfigRejectedAnnotation; "": the file is in force
+	annotate func(map[string]string) // sets the Lease's annotations about the configuration
 
 	sent atomic.Pointer[time.Time] // nil: not leading
 
@@ -85,8 +91,8 @@ func lockOf(
 ) *stampedLock {
 	l := &stampedLock{
 		now: time.Now, valid: le.RenewDeadline, log: log,
-		rivals:         &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now},
-		configRejected: func() string { return "" },
+		rivals:   &rivals{client: c, self: name, least: le.LeaseDuration, now: time.Now},
+		annotate: func(map[string]string) {},
 	}
 	l.Interface = &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
@@ -97,7 +103,7 @@ func lockOf(
 	return l
 }
 
-// annotatedLeases is a client of Leases. With every update it writes ConfigRejectedAnnotation, or removes it.
+// annotatedLeases is a client of Leases. With every update it writes the annotations about the configuration.
 type annotatedLeases struct {
 	coordinationclient.LeasesGetter
 	lock *stampedLock
@@ -117,11 +123,10 @@ func (a annotatedLease) Update(
 	lease *coordinationv1.Lease,
 	o metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	if why := a.lock.configRejected(); why != "" {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, ConfigRejectedAnnotation, why)
-	} else {
-		delete(lease.Annotations, ConfigRejectedAnnotation)
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
 	}
+	a.lock.annotate(lease.Annotations)
 	return a.LeaseInterface.Update(ctx, lease, o)
 }
 

@@ -713,7 +713,7 @@ func TestLeaseNamesRejectedConfig(t *testing.T) {
 	s := &session{store: &store{}}
 	l := lockIn(s, "a")
 	why := ""
-	l.configRejected = func() string { return why }
+	l.annotate = func(a map[string]string) { a[ConfigRejectedAnnotation] = why }
 	kit.Must(t, claim(l))
 	for _, want := range []string{"", "mode: missing", "mode: unknown", ""} {
 		why = want

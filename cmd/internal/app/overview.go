@@ -32,11 +32,16 @@ func ListLeaders(
 		l := &list.Items[i]
 		one := view.Leader{
 			Namespace: l.Namespace, Lease: l.Name, ConfigRejected: l.Annotations[ConfigRejectedAnnotation],
+			ConfigDigest: l.Annotations[ConfigDigestAnnotation],
+		}
+		if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
+			one.ConfigSince = &since
 		}
 		if holder := holderOf(l); holder != "" && l.Spec.RenewTime != nil {
-			valid := max(time.Minute, leaseDuration(l)) // this machine's clock may differ from the controller's
 			one.Holder, one.Renewed = holder, new(l.Spec.RenewTime.UTC())
-			one.Leads = now.Sub(*one.Renewed) < valid
+			age, lasts := now.Sub(*one.Renewed), leaseDuration(l)
+			one.Leads = age < max(time.Minute, lasts) // this machine's clock may differ from the controller's
+			one.Late = one.Leads && lasts > 0 && age > lasts
 		}
 		out = append(out, one)
 	}
@@ -72,7 +77,10 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		return view.Cluster{}, err
 	}
 	if !p.cfg.LeaderElection.Enabled {
-		self := view.Leader{Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason()}
+		self := view.Leader{
+			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
+			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
+		}
 		return view.Cluster{Controllers: []view.Leader{self}, Paused: paused}, nil
 	}
 	// From the API server's memory: the Leases of all nodes are beside the leaders'.

@@ -76,7 +76,7 @@ func (p *process) addConfig(ctx context.Context) error {
 	}
 	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
 	p.confs.report = newLeaseReporter(p.events.RecorderNow(), "Reload", p.leading, p.Namespace)
-	p.lock.configRejected = p.confs.rejectedReason
+	p.lock.annotate = p.confs.annotateLease
 	if err := p.confs.applyConfig(p.cfg); err != nil {
 		return err
 	}
@@ -205,18 +205,19 @@ func (p *process) readDrainPolicies(ctx context.Context) (map[string]string, err
 // addDrills asks the devices of healthy nodes.
 func (p *process) addDrills(ctx context.Context) error {
 	all := drills.New(drills.Options{
-		Live:       p.mgr.GetAPIReader(),
-		Cache:      p.mgr.GetCache(),
-		Client:     p.mgr.GetClient(),
-		Events:     p.events.RecorderNow(),
-		Log:        p.Log,
-		Metrics:    drills.NewMetrics(p.registry),
-		Config:     p.confs.activeConfig,
-		Leading:    p.leading,
-		WithFleet:  p.reconciler.WithFleet,
-		ShouldList: p.reconciler.ShouldList,
-		Key:        p.cfg.TaintKey,
-		Now:        time.Now,
+		Live:        p.mgr.GetAPIReader(),
+		Cache:       p.mgr.GetCache(),
+		Client:      p.mgr.GetClient(),
+		Events:      p.events.RecorderNow(),
+		Log:         p.Log,
+		Metrics:     drills.NewMetrics(p.registry),
+		Config:      p.confs.activeConfig,
+		ConfigSince: p.confs.inForceSince,
+		Leading:     p.leading,
+		WithFleet:   p.reconciler.WithFleet,
+		ShouldList:  p.reconciler.ShouldList,
+		Key:         p.cfg.TaintKey,
+		Now:         time.Now,
 	})
 	nodes, err := p.mgr.GetCache().GetInformer(ctx, &corev1.Node{})
 	if err != nil {
@@ -227,6 +228,7 @@ func (p *process) addDrills(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
+	p.confs.changed = all.ObserveConfig
 	return p.addRunnables(all)
 }
 

@@ -15,8 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
@@ -479,3 +481,76 @@ func TestReload(t *testing.T) {
 
 // nobodyLies is a fleet without a record that distrusts a device.
 func nobodyLies(machine.Machine) string { return "" }
+
+// The leader's Lease says which configuration is in force, and since when. A new leader keeps the same file's time.
+func TestLeaseNamesConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRules(t)
+		const file = "mode: %s\nproviders: [{name: one, device: {}}]\n" +
+			"nodes: [{name: all, provider: one, machine: {from: systemUUID}}]"
+		r.use(fmt.Sprintf(file, "observe"))
+		changes := 0
+		r.p.changed = func() { changes++ }
+		began := time.Now().UTC().Truncate(time.Second)
+		digest := r.p.activeFile().Digest()
+		earlier := began.Add(-time.Hour).Format(time.RFC3339)
+		for _, tt := range []struct {
+			name        string
+			has         map[string]string
+			since, kept string
+		}{
+			{"no leader before", map[string]string{}, began.Format(time.RFC3339), ""},
+			{"another file before", map[string]string{ConfigDigestAnnotation: "x", ConfigSinceAnnotation: earlier},
+				began.Format(time.RFC3339), ""},
+			{"a time that cannot be read", map[string]string{ConfigDigestAnnotation: digest,
+				ConfigSinceAnnotation: "noon"}, began.Format(time.RFC3339), ""},
+			{"the same file before", map[string]string{ConfigDigestAnnotation: digest, ConfigSinceAnnotation: earlier,
+				"other": "kept"}, earlier, "kept"},
+		} {
+			r.p.annotateLease(tt.has)
+			if tt.has[ConfigDigestAnnotation] != digest || tt.has[ConfigSinceAnnotation] != tt.since ||
+				tt.has["other"] != tt.kept || r.p.inForceSince().Format(time.RFC3339) != tt.since {
+				t.Errorf("%s: got %v, want since %s", tt.name, tt.has, tt.since)
+			}
+		}
+		time.Sleep(time.Minute)
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "observe")))
+		if changes != 0 {
+			t.Errorf("the same file: reported %d changes, want none", changes)
+		}
+		r.p.applyChange(r.parse(fmt.Sprintf(file, "fence")))
+		if got := r.p.inForceSince().Sub(began); changes != 1 || got < time.Minute || got > time.Minute+time.Second {
+			t.Errorf("another file: reported %d changes, in force %s after the first, want 1 and a minute", changes,
+				got)
+		}
+		time.Sleep(2 * closeDelay) // the providers before it are closed
+	})
+}
+
+func TestListLeaders(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name        string
+		ago         time.Duration
+		lasts       int32
+		leads, late bool
+	}{
+		{"in time", 10 * time.Second, 15, true, false},
+		{"late", 21 * time.Second, 15, true, true},
+		{"for a minute", 61 * time.Second, 15, false, false},
+		{"a long Lease", 90 * time.Second, 120, true, false},
+		{"no duration", 30 * time.Second, 0, true, false},
+		{"its clock is ahead", -30 * time.Second, 15, true, false},
+	} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "forcefence",
+			Labels: map[string]string{LeaderLabel: "true"}, Annotations: map[string]string{
+				ConfigDigestAnnotation: "d", ConfigSinceAnnotation: now.Format(time.RFC3339)}}}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("ff-1"), &tt.lasts
+		lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-tt.ago)))
+		got, err := ListLeaders(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
+		if err != nil || len(got) != 1 || got[0].Leads != tt.leads || got[0].Late != tt.late ||
+			got[0].ConfigDigest != "d" || got[0].ConfigSince == nil || !got[0].ConfigSince.Equal(now) {
+			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
+		}
+	}
+}

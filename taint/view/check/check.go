@@ -15,10 +15,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 // Level is how much a finding matters, from a closed set.
@@ -75,6 +77,7 @@ type Facts struct {
 	At            time.Time // when it was read
 	Cluster       view.Cluster
 	Configuration []string // the faults of the controller's configuration
+	ConfigDigest  string   // of the ConfigMap with the configuration (view.Leader.ConfigDigest); "": unknown
 	Warnings      []string // about a configuration without faults
 	Nodes         []Node
 	NoFencings    bool     // the cluster does not have the CustomResourceDefinition of Fencings
@@ -89,16 +92,21 @@ type Node struct {
 }
 
 // excludedBy returns why no fence of the node begins, or "".
-func (n Node) excludedBy() string {
+func (f Facts) excludedBy(n Node) string {
 	disabled := ""
-	if n.drill().Reason == string(reason.ModeDisabled) {
+	if n.lastDrill().Reason == string(reason.ModeDisabled) && !f.isOutdated(n) {
 		disabled = "mode disabled"
 	}
 	return cmp.Or(n.View.LeftAlone, n.Excluded, disabled)
 }
 
-// drill returns the condition in which the controller reports the node's last drill; the zero value: none yet.
-func (n Node) drill() corev1.NodeCondition { return taint.Condition(n.Node, taint.FenceableCondition) }
+// lastDrill returns the condition in which the controller reports the node's last drill; the zero value: none yet.
+func (n Node) lastDrill() corev1.NodeCondition {
+	return taint.Condition(n.Node, taint.FenceableCondition)
+}
+
+// isOutdated reports whether the node's last drill is older than the configuration in force.
+func (f Facts) isOutdated(n Node) bool { return drill.IsOlder(n.lastDrill(), f.Cluster.ConfigSince()) }
 
 // Installation checks an installation. The report is OK if one controller leads, nothing pauses it, its configuration
 // is accepted, and every node that is not excluded can be proven off and has a hook if any node has one.
@@ -112,8 +120,11 @@ func Installation(f Facts) Report {
 			"Install the CustomResourceDefinition of deploy/kustomize/base."})
 	}
 	for _, u := range f.Unknown {
-		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".",
-			"The ClusterRole forcefence-look has what this command reads."})
+		remedy := "The ClusterRole forcefence-look has what this command reads."
+		if strings.Contains(u, "Role forcefence-") {
+			remedy = ""
+		}
+		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".", remedy})
 	}
 	counts, nodes := f.checkNodes()
 	out = append(out, nodes...)
@@ -124,10 +135,28 @@ func Installation(f Facts) Report {
 // checkCluster returns the beginning of the sentence: who leads, and what the banners of the status page say.
 func (f Facts) checkCluster() (parts []string, out []Finding) {
 	parts = []string{"forcefence leads"}
+	leads, unread := false, len(f.Configuration) == 0
 	if f.Cluster.Controllers == nil {
 		parts = []string{"the leader is unknown"}
 		out = append(out, Finding{Problem, string(view.PartController), "It is unknown whether a controller leads.",
 			"Find out why the Leases cannot be read."})
+	}
+	for _, l := range f.Cluster.Controllers {
+		leads = leads || l.Leads
+		if l.Late {
+			parts[0] += fmt.Sprintf(" (renewed %s ago: late)", duration.HumanDuration(f.At.Sub(*l.Renewed)))
+			out = append(out, Finding{Note, string(view.PartController), fmt.Sprintf(
+				"%s has not renewed its Lease %s/%s in time: it may be gone, or clocks differ.", l.Holder, l.Namespace,
+				l.Lease), "Check again: after a minute without a renewal no controller leads."})
+		}
+		unread = unread && f.ConfigDigest != "" && l.Leads && l.ConfigRejected == "" && l.ConfigDigest != "" &&
+			l.ConfigDigest != f.ConfigDigest
+	}
+	if leads && unread {
+		parts = append(parts, "its changed configuration is not in force yet")
+		out = append(out, Finding{Problem, string(view.PartConfiguration),
+			"The controller has not read the changed ConfigMap yet. What follows is of the configuration before.",
+			"The kubelet of its node brings the change within two minutes: forcefence check --wait 5m."})
 	}
 	faults := f.Configuration
 	for _, b := range f.Cluster.Banners(f.At) {
@@ -154,14 +183,21 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 func (f Facts) checkNodes() (counts []string, out []Finding) {
 	var counted []*corev1.Node
 	stuck := 0
+	leads := func(l view.Leader) bool { return l.Leads }
+	leaderless := f.Cluster.Controllers != nil && !slices.ContainsFunc(f.Cluster.Controllers, leads)
 	for _, n := range f.Nodes {
 		v := n.View
-		if why := n.excludedBy(); why != "" {
+		if why := f.excludedBy(n); why != "" {
 			out = append(out, Finding{Note, v.Node, "No fence of it begins: " + why + ".", ""})
 			continue
 		}
 		counted = append(counted, n.Node)
-		if n.drill().Status != corev1.ConditionTrue {
+		switch last := n.lastDrill(); {
+		case last.Status == "" && leaderless: // the missing leader is the problem, not the node
+		case f.isOutdated(n):
+			out = append(out, Finding{Problem, v.Node, "Its devices were last asked before the configuration changed.",
+				askedSoon})
+		case last.Status != corev1.ConditionTrue:
 			out = append(out, n.explainDrill())
 		}
 		switch {
@@ -181,7 +217,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 			"If that is not meant, change mode or excludeSelector of the configuration."})
 		return []string{"every node is excluded"}, out
 	}
-	counts = []string{view.CapacityOf(counted).String()}
+	counts = []string{view.CapacityOf(counted, f.Cluster.ConfigSince()).String()}
 	if excluded > 0 {
 		counts = append(counts, fmt.Sprintf("%d excluded", excluded))
 	}
@@ -191,18 +227,20 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 	return counts, out
 }
 
+// askedSoon is what to do about a node whose devices the leader is about to ask.
+const askedSoon = "A controller that leads asks them within minutes: forcefence check --wait 5m."
+
 // explainDrill returns why a node cannot be proven off, and what to do about it.
 func (n Node) explainDrill() Finding {
-	drill := n.drill()
-	switch why := reason.Reason(drill.Reason); {
-	case drill.Status == "":
-		return Finding{Problem, n.View.Node, "No controller has asked its devices yet.",
-			"A controller that leads does so within minutes: forcefence check --wait 5m."}
+	last := n.lastDrill()
+	switch why := reason.Reason(last.Reason); {
+	case last.Status == "":
+		return Finding{Problem, n.View.Node, "No controller has asked its devices yet.", askedSoon}
 	case why == reason.NoMachine:
-		return Finding{Problem, n.View.Node, drill.Message,
+		return Finding{Problem, n.View.Node, last.Message,
 			"Give it a device in the configuration: forcefence discover writes one from what it finds."}
 	default:
-		return Finding{Problem, n.View.Node, drill.Message, view.PlainRemedy(why)}
+		return Finding{Problem, n.View.Node, last.Message, view.PlainRemedy(why)}
 	}
 }
 
@@ -224,7 +262,7 @@ func (f Facts) checkHooks() (out []Finding) {
 		case taint.ProtectionFailOpen:
 			open = append(open, n.View.Node)
 		default:
-			if n.excludedBy() == "" {
+			if f.excludedBy(n) == "" {
 				out = append(out, Finding{Problem, n.View.Node,
 					"It has no hook, or its hook does not run: nothing holds pods on it.",
 					"Look at its pod of the DaemonSet forcefence-node, and at the Node's condition ForcefenceGuard."})

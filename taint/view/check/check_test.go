@@ -34,13 +34,17 @@ func TestInstallation(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	lease := view.Leader{Namespace: "ff", Lease: "forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
 	cluster := func(leaders ...view.Leader) view.Cluster { return view.Cluster{Controllers: leaders} }
-	leads, held, rejecting, other := cluster(lease), lease, lease, lease
+	leads, held, rejecting, other, late, configured := cluster(lease), lease, lease, lease, lease, lease
 	held.Leads = false
+	late.Late = true
+	configured.ConfigDigest, configured.ConfigSince = "old", &at
 	rejecting.ConfigRejected = "config.yaml:3: mode: missing"
 	other.Namespace = "old"
 	const fault = "ConfigMap ff/forcefence: config.yaml:3: mode: must be fence."
 	good := func(name string) Node { return nodeWith(name, yes, reason.Answers, taint.ProtectionFailClosed) }
 	bad := func(name string, why reason.Reason) Node { return nodeWith(name, no, why, taint.ProtectionFailClosed) }
+	fresh := good("n2")
+	fresh.Node.Status.Conditions[1].LastHeartbeatTime = metav1.NewTime(at)
 	excluded := func(n Node) Node {
 		n.Excluded = "label forcefence.io/exclude"
 		return n
@@ -78,6 +82,25 @@ func TestInstallation(t *testing.T) {
 			facts:   Facts{Cluster: leads, Nodes: []Node{nodeWith("n1", "", "", taint.ProtectionFailClosed)}},
 			summary: "forcefence leads; 0 of 1 node can be proven off; no controller has asked the devices of n1 yet.",
 			finding: []string{"problem n1: No controller has asked|--wait"}},
+		{name: "drilled before the configuration changed",
+			facts: Facts{Cluster: cluster(configured),
+				Nodes: []Node{good("n1"), fresh, bad("n3", reason.ModeDisabled)}},
+			summary: "forcefence leads; 1 of 3 nodes can be proven off; " +
+				"the devices of n1 were last asked before the configuration changed.",
+			finding: []string{"problem n1: before the configuration changed|--wait",
+				"problem n3: before the configuration changed|--wait"},
+			problems: 2},
+		{name: "a changed ConfigMap that the controller has not read",
+			facts:   Facts{Cluster: cluster(configured), Nodes: []Node{fresh}, ConfigDigest: "new"},
+			summary: "forcefence leads; its changed configuration is not in force yet; 1 of 1 node can be proven off.",
+			finding: []string{"problem configuration: has not read the changed ConfigMap|--wait"}, problems: 1},
+		{name: "the ConfigMap is in force", ok: true,
+			facts:   Facts{Cluster: cluster(configured), Nodes: []Node{fresh}, ConfigDigest: "old"},
+			summary: "forcefence leads; 1 of 1 node can be proven off."},
+		{name: "the leader renews late", ok: true,
+			facts:   Facts{At: at.Add(21 * time.Second), Cluster: cluster(late), Nodes: []Node{good("n1")}},
+			summary: "forcefence leads (renewed 21s ago: late); 1 of 1 node can be proven off.",
+			finding: []string{"note controller: ff-1 has not renewed its Lease ff/forcefence in time|a minute"}},
 		{name: "an Unknown drill proves nothing",
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
@@ -95,7 +118,8 @@ func TestInstallation(t *testing.T) {
 			facts: Facts{Cluster: cluster([]view.Leader{}...), Nodes: []Node{nodeWith("n1", "", "", "")}},
 			summary: "no controller leads; 0 of 1 node can be proven off; " +
 				"no controller has asked the devices of n1 yet.",
-			finding: []string{"problem controller: No controller has created its Lease|--before-install"}},
+			finding:  []string{"problem controller: No controller has created its Lease|--before-install"},
+			problems: 1},
 		{name: "the leader is gone",
 			facts:   Facts{At: at.Add(3 * time.Minute), Cluster: cluster(held), Nodes: []Node{good("n1")}},
 			summary: "no controller leads; 1 of 1 node can be proven off.",

@@ -218,6 +218,13 @@ func (s Facts) describePower() string {
 	return fmt.Sprintf("%s%s (%s).", powerIs, s.Verdict.State, strings.Join(each, ", "))
 }
 
+// IsOlder reports whether a node's condition was written before the configuration was put in force at that time. Then
+// it speaks of the former configuration's devices. Conditions have whole seconds. A condition that is missing is not
+// older, and none is older than the zero time.
+func IsOlder(c corev1.NodeCondition, configured time.Time) bool {
+	return c.Status != "" && c.LastHeartbeatTime.Time.Before(configured.Truncate(time.Second))
+}
+
 // ParsePower reads from a Finding's message the devices' combined answer (On, Off or Changing), and each device's own.
 // It returns "" for both if the message has none.
 func ParsePower(message string) (state, each string) {
@@ -290,6 +297,7 @@ type turn struct {
 	ended    time.Time // when its last drill ended; zero: none has
 	inFlight bool      // its drill is running
 	again    bool      // BringForward was called while it ran
+	spread   bool      // it has its own moments
 }
 
 // SetNodes sets the names of all nodes. It forgets all others.
@@ -347,6 +355,17 @@ func (p *Plan) BringForward(node string, now time.Time) {
 	p.nodes[node] = t
 }
 
+// BringAllForward makes every node due now, as BringForward does. The pace still holds, and afterwards each node gets
+// its own moments again.
+func (p *Plan) BringAllForward(now time.Time) {
+	for _, name := range p.all {
+		p.BringForward(name, now)
+		t := p.nodes[name]
+		t.spread = false
+		p.nodes[name] = t
+	}
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -386,10 +405,10 @@ func (p *Plan) FinishDrill(node string, ok bool, now time.Time) {
 	switch {
 	case !ok, t.again:
 		after = p.RetryEvery
-	case t.due.IsZero():
+	case !t.spread:
 		after = p.spreadDelay(node)
 	}
-	p.nodes[node] = turn{due: now.Add(after), ended: now}
+	p.nodes[node] = turn{due: now.Add(after), ended: now, spread: t.spread || !t.again}
 }
 
 // spreadDelay returns a part of Every that depends on the node's name.

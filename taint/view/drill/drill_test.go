@@ -314,7 +314,7 @@ func TestPlanBringsForward(t *testing.T) {
 	} {
 		p := &Plan{Every: every, RetryEvery: again}
 		p.SetNodes([]string{"n"})
-		p.nodes["n"] = turn{due: start, ended: start.Add(-every)} // it had a drill: the next are every apart
+		p.nodes["n"] = turn{due: start, ended: start.Add(-every), spread: true} // the next are every apart
 		var got []time.Duration
 		for now := start; now.Before(start.Add(tt.within)); now = now.Add(100 * time.Millisecond) {
 			if t := p.nodes["n"]; t.inFlight && now.Sub(start) == time.Second || len(got) > 1 && t.inFlight &&
