@@ -146,7 +146,8 @@ func checkVersion(info *apiversion.Info) []check.Finding {
 // checkNoOther reports a controller that is there already: one forcefence leads in a cluster.
 func checkNoOther(leaders []view.Leader, err error) (out []check.Finding) {
 	if err != nil {
-		return []check.Finding{{Level: check.Problem, About: "rights", Text: endSentence(describeUnread(err, roleLook)),
+		return []check.Finding{{Level: check.Problem, About: "rights",
+			Text:   endSentence(describeUnread(err, rolePrepare)),
 			Remedy: "It shows whether forcefence is installed already."}}
 	}
 	for _, l := range leaders {

@@ -53,6 +53,9 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
+	if _, bad := clientcmd.ParseTimeout(r.overrides.Timeout); bad != nil {
+		return nil, fmt.Errorf("--request-timeout: %q is no duration such as 10s or 2m", r.overrides.Timeout)
+	}
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG")

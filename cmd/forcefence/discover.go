@@ -92,7 +92,7 @@ Exits with 0 if at least one node has a device, and with 1 otherwise.`,
 	}
 	d.clusterFlags.addFlags(cmd)
 	o.addFlags(cmd)
-	return withRole(cmd, roleLook)
+	return withRole(cmd, rolePrepare)
 }
 
 // discoverFlags are the command's own flags.
@@ -190,7 +190,7 @@ func readMachines(ctx context.Context, c client.Client, report io.Writer) (
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, fmt.Errorf("listing BareMetalHosts: %w", err)
 	case err != nil:
-		printText(report, "", "BareMetalHosts are left out: %s", endSentence(describeUnread(err, roleLook)))
+		printText(report, "", "BareMetalHosts are left out: %s", endSentence(describeUnread(err, rolePrepare)))
 	}
 	return nodes, hosts, nil
 }

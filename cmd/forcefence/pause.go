@@ -73,7 +73,7 @@ The command never shortens another person's pause: resume it first.`,
 	f.StringVar(&long, "for", "", "how long, such as 2h, or forever: until resume")
 	completeFlag(cmd, "for", cobra.FixedCompletions([]string{"30m", "2h", "8h", forever},
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
-	return withRole(cmd, roleOperate)
+	return withRole(cmd, rolePauser)
 }
 
 // newResume returns the command that removes a pause.
@@ -97,7 +97,7 @@ and any other reason why the node is not fenced.`,
 	}
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
-	return withRole(cmd, roleOperate)
+	return withRole(cmd, rolePauser)
 }
 
 // maxPauseReason bounds the reason, in bytes.
@@ -234,7 +234,7 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 		return o.updateNode(ctx, node[0], func(n *corev1.Node) ([]string, error) {
 			text, ok := n.Annotations[fence.PausedAnnotation]
 			if !ok {
-				return nil, fmt.Errorf("node %s is not paused%s", n.Name, o.stillLeftAlone(n))
+				return []string{fmt.Sprintf("Node %s is not paused%s.", n.Name, o.stillLeftAlone(n))}, nil
 			}
 			delete(n.Annotations, fence.PausedAnnotation)
 			return []string{fmt.Sprintf(
@@ -249,7 +249,7 @@ func (o pauser) removePause(ctx context.Context, node []string) ([]string, error
 	var cm corev1.ConfigMap
 	switch err := o.client.Get(ctx, at, &cm); {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the cluster is not paused: there is no ConfigMap %s", at)
+		return []string{fmt.Sprintf("The cluster is not paused: there is no ConfigMap %s.", at)}, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", at, err)
 	}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -450,7 +451,7 @@ func TestPauseByRights(t *testing.T) {
 	paused("a disk (alice)")
 	d.run(pauser, 0, []string{"resume"}, `The cluster is no longer paused ("a disk (alice)")`)
 	paused("")
-	d.run(pauser, 1, []string{"resume"}, "the cluster is not paused: there is no ConfigMap "+
+	d.run(pauser, 0, []string{"resume"}, "The cluster is not paused: there is no ConfigMap "+
 		"forcefence-system/forcefence-pause")
 
 	// Nodes.
@@ -465,7 +466,7 @@ func TestPauseByRights(t *testing.T) {
 	d.run(pauser, 1, []string{"pause", n.Name, "--for", "1h", "--reason", "x"},
 		"node paused is already paused for longer")
 	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is no longer paused")
-	d.run(pauser, 1, []string{"resume", n.Name}, "node paused is not paused")
+	d.run(pauser, 0, []string{"resume", n.Name}, "Node paused is not paused.")
 	if fence.ExclusionReason(n, time.Now()) == "" {
 		t.Error("the annotation paused nothing")
 	}
@@ -631,6 +632,23 @@ func TestNoConfiguration(t *testing.T) {
 	if status != 1 || !strings.Contains(stderr, "exec deploy/forcefence -- /ko-app/forcefence explain n1") {
 		if _, err := os.Stat("/etc/forcefence/config.yaml"); err != nil {
 			t.Errorf("got %d, %s", status, stderr)
+		}
+	}
+}
+
+// The command line for the controller's pod has the flags, except those that say how to reach the API server.
+func TestWordsInPod(t *testing.T) {
+	for line, want := range map[string]string{
+		"explain n1":                              "explain n1",
+		"drill -o wide n1 n2 --context c":         "drill n1 n2 --output=wide",
+		"power off n1 --yes --kubeconfig k":       "power off n1 --yes",
+		"explain --no-devices=false n1 --as root": "explain n1 --no-devices=false",
+	} {
+		cmd, rest, err := newRoot(configtest.Types()).Find(strings.Fields(line))
+		kit.Must(t, err)
+		kit.Must(t, cmd.ParseFlags(rest))
+		if got := strings.Join(wordsInPod(cmd), " "); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
 	}
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,8 +22,14 @@ const (
 	roleLook    = "forcefence-look"
 	roleExplain = "forcefence-explain"
 	roleOperate = "forcefence-operate"
+	rolePauser  = "forcefence-pauser"
 	roleAdmin   = "cluster-admin"
+	// rolePrepare is for commands that people use before an installation, when none of forcefence's roles exists.
+	rolePrepare = "forcefence-prepare"
 )
+
+// anonymous is the user of a request without credentials.
+const anonymous = "system:anonymous"
 
 // roleAnnotation is a command's annotation that names the ClusterRole with the rights that it needs.
 const roleAnnotation = "forcefence.io/role"
@@ -75,7 +84,15 @@ func (d *denial) right() string {
 func (d *denial) roleWith(needs string) (role, bind string) {
 	kind, name, binding := "ClusterRole", needs, "clusterrolebinding"
 	switch {
-	case d.resource == "configmaps" && d.verb != "get":
+	case needs == rolePrepare:
+		return "ClusterRole " + roleLook, fmt.Sprintf(
+			"kubectl create clusterrole %[1]s --verb=%[2]s --resource=%[3]s\n"+
+				"kubectl create clusterrolebinding %[1]s-%[4]s --clusterrole=%[1]s --user=%[4]s",
+			needs, strings.Join(listWith([]string{"list"}, d.verb), ","),
+			strings.Join(listWith([]string{"nodes", "leases.coordination.k8s.io"}, d.resource), ","), d.user)
+	case d.resource == "leases.coordination.k8s.io" && needs == rolePauser:
+		name = roleLook
+	case d.resource == "configmaps" && (d.verb != "get" || needs == rolePauser):
 		kind, name, binding = "Role", "forcefence-pauser", "rolebinding -n "+d.namespace
 	case strings.HasPrefix(d.resource, "pods") && needs == roleLook:
 		name, binding = "forcefence-logs", "rolebinding -n "+d.namespace
@@ -84,10 +101,33 @@ func (d *denial) roleWith(needs string) (role, bind string) {
 		binding, name, d.user, strings.ToLower(kind), name, d.user)
 }
 
+// listWith returns the texts, with one more unless they have it.
+func listWith(texts []string, one string) []string {
+	if slices.Contains(texts, one) {
+		return texts
+	}
+	return append(texts, one)
+}
+
 // describe says which right is missing, and which role has it.
 func (d *denial) describe(needs string) string {
+	if d.user == anonymous {
+		return "you are not logged in (" + anonymous + ")"
+	}
 	role, _ := d.roleWith(needs)
-	return fmt.Sprintf("you lack the right: %s (the %s has it)", d.right(), role)
+	has := "has it"
+	if needs == rolePrepare {
+		has = "has it, once forcefence is installed"
+	}
+	return fmt.Sprintf("you lack the right: %s (the %s %s)", d.right(), role, has)
+}
+
+// whoGives returns who binds a role.
+func whoGives(needs string) string {
+	if needs == rolePrepare {
+		return "Before that an administrator"
+	}
+	return "An administrator"
 }
 
 // describeUnread says why something could not be read by a command that needs a ClusterRole.
@@ -98,44 +138,62 @@ func describeUnread(err error, needs string) string {
 	return err.Error()
 }
 
-// commandPath returns the command's name without the program's.
-func commandPath(cmd *cobra.Command) (words []string) {
-	for ; cmd.HasParent(); cmd = cmd.Parent() {
-		words = append([]string{cmd.Name()}, words...)
-	}
-	return words
-}
-
 // advice is what to do about errors that any command may have.
 var advice = []struct {
-	applies func(*cobra.Command, error) bool
+	applies func(error) bool
 	text    string
 }{
-	{func(_ *cobra.Command, err error) bool { return apierrors.IsUnauthorized(err) }, "Log in to the cluster again"},
-	{func(cmd *cobra.Command, err error) bool { // a command with a configuration may have asked a device
-		return utilnet.IsConnectionRefused(err) && cmd.Flags().Lookup("config") == nil
-	}, "`kubectl cluster-info` shows whether the API server answers"},
-	{func(_ *cobra.Command, err error) bool {
+	{apierrors.IsUnauthorized, "Log in to the cluster again"},
+	{func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "server groups")
+	},
+		"The API server does not even list its APIs for you: you are not logged in (" + anonymous + "), or it " +
+			"forbids that. " + whoAmI},
+	{func(err error) bool {
+		var unknown *net.DNSError
+		return isFromAPIServer(err) && errors.As(err, &unknown)
+	}, "The name is that of `server` in your kubeconfig: `kubectl config view` shows it"},
+	{func(err error) bool {
+		var bad *tls.CertificateVerificationError
+		return isFromAPIServer(err) && errors.As(err, &bad)
+	}, "The certificate-authority of your kubeconfig did not sign the API server's certificate, or that is for " +
+		"another name: `kubectl config view` shows both"},
+	{func(err error) bool { return isFromAPIServer(err) && utilnet.IsConnectionRefused(err) },
+		"`kubectl cluster-info` shows whether the API server answers"},
+	{func(err error) bool {
 		var status apierrors.APIStatus
 		return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 			status.Status().Details.Kind == "nodes"
 	}, "`kubectl get nodes` lists the nodes"},
 }
 
+// whoAmI is what to do about a kubeconfig without credentials.
+const whoAmI = "Log in, or choose another --context or --user: `kubectl auth whoami` shows who you are"
+
+// isFromAPIServer reports whether an error is of a request to the API server, and not to a device.
+func isFromAPIServer(err error) bool {
+	var failed *url.Error
+	if !errors.As(err, &failed) {
+		return false
+	}
+	at, err := url.Parse(failed.URL)
+	return err == nil && apiPath.MatchString(at.Path)
+}
+
+// apiPath matches the paths of the API server, which may be behind a proxy.
+var apiPath = regexp.MustCompile(`/(api|apis|version)(/|$)`)
+
 // describeError returns what a command prints about its error: what is wrong, and what to do about it.
 func describeError(cmd *cobra.Command, err error) string {
 	needs := cmd.Annotations[roleAnnotation]
-	if d := denialOf(err); d != nil && needs != "" {
+	if d := denialOf(err); d != nil && d.user == anonymous {
+		return d.action + d.describe(needs) + ". " + whoAmI
+	} else if d != nil && needs != "" {
 		_, bind := d.roleWith(needs)
-		return d.action + d.describe(needs) + ". An administrator gives it to you with:\n" + bind
-	}
-	if file := cmd.Flags().Lookup("config"); errors.Is(err, fs.ErrNotExist) && file != nil && !file.Changed {
-		return err.Error() + "\nThis command needs the controller's configuration and access to the devices. You can " +
-			"run it in the controller's pod:\nkubectl -n forcefence-system exec deploy/forcefence -- " +
-			"/ko-app/forcefence " + strings.Join(append(commandPath(cmd), cmd.Flags().Args()...), " ")
+		return d.action + d.describe(needs) + ". " + whoGives(needs) + " gives it to you with:\n" + bind
 	}
 	for _, a := range advice {
-		if a.applies(cmd, err) {
+		if a.applies(err) {
 			return err.Error() + ". " + a.text
 		}
 	}

@@ -42,6 +42,16 @@ func TestDescribeDenial(t *testing.T) {
 		{"the cluster's pause", "pause", `update resource "configmaps" in API group "" in the namespace "ns"`,
 			"update configmaps -n ns (the Role forcefence-pauser has it)|rolebinding -n ns forcefence-pauser-alice " +
 				"--role=forcefence-pauser --user=alice"},
+		{"the cluster's pause, to read", "resume", `get resource "configmaps" in API group "" in the namespace "ns"`,
+			"get configmaps -n ns (the Role forcefence-pauser has it)|rolebinding -n ns forcefence-pauser-alice " +
+				"--role=forcefence-pauser --user=alice"},
+		{"a node's pause", "pause", `patch resource "nodes" in API group "" at the cluster scope`,
+			"patch nodes (the ClusterRole forcefence-pauser has it)|clusterrolebinding forcefence-pauser-alice " +
+				"--clusterrole=forcefence-pauser --user=alice"},
+		{"who leads, for a pause", "pause",
+			`list resource "leases" in API group "coordination.k8s.io" at the cluster scope`,
+			"list leases.coordination.k8s.io (the ClusterRole forcefence-look has it)|clusterrolebinding " +
+				"forcefence-look-alice --clusterrole=forcefence-look --user=alice"},
 		{"a log", "support-bundle", `get resource "pods/log" in API group "" in the namespace "ns"`,
 			"get pods/log -n ns (the ClusterRole forcefence-logs has it)|rolebinding -n ns forcefence-logs-alice " +
 				"--clusterrole=forcefence-logs --user=alice"},
@@ -64,6 +74,30 @@ func TestDescribeDenial(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, want)
 			}
 		})
+	}
+	found, _, err := root.Find([]string{"discover"})
+	kit.Must(t, err)
+	for text, want := range map[string]string{
+		`list resource "nodes" in API group "" at the cluster scope`: "reading it: you lack the right: list nodes " +
+			"(the ClusterRole forcefence-look has it, once forcefence is installed). Before that an administrator " +
+			"gives it to you with:\nkubectl create clusterrole forcefence-prepare --verb=list " +
+			"--resource=nodes,leases.coordination.k8s.io\nkubectl create clusterrolebinding forcefence-prepare-alice " +
+			"--clusterrole=forcefence-prepare --user=alice",
+		`list resource "baremetalhosts" in API group "metal3.io" at the cluster scope`: "reading it: you lack the " +
+			"right: list baremetalhosts.metal3.io (the ClusterRole forcefence-look has it, once forcefence is " +
+			"installed). Before that an administrator gives it to you with:\nkubectl create clusterrole " +
+			"forcefence-prepare --verb=list --resource=nodes,leases.coordination.k8s.io,baremetalhosts.metal3.io\n" +
+			"kubectl create clusterrolebinding forcefence-prepare-alice --clusterrole=forcefence-prepare --user=alice",
+	} {
+		if got := describeError(found, denied(text)); got != want {
+			t.Errorf("got %q\nwant %q", got, want)
+		}
+	}
+	nameless := fmt.Errorf("listing nodes: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "",
+		errors.New(`User "system:anonymous" cannot list resource "nodes" in API group "" at the cluster scope`)))
+	want := "listing nodes: you are not logged in (system:anonymous). " + whoAmI
+	if got := describeError(found, nameless); got != want {
+		t.Errorf("without credentials: got %q", got)
 	}
 	status, _, err := root.Find([]string{"status"})
 	if err != nil {
