@@ -29,7 +29,8 @@ func main() {
 }
 
 // run executes one command line and returns the exit status after everything that it started has stopped. The status is
-// 0 on success, 1 for an error, and 2 for a command that does not exist. SIGINT and SIGTERM end the command's context.
+// 0 on success, 1 for an error, and 2 for a command or a flag that does not exist, or wrong arguments. SIGINT and
+// SIGTERM end the command's context.
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,7 +43,7 @@ func run(args []string, types providers.Registry, stdout, stderr io.Writer) int 
 		return 0
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "Error: "+nameCommands(root, describeError(cmd, err)))
-	if errors.Is(err, errNoCommand) {
+	if errors.Is(err, errUsage) {
 		return 2
 	}
 	return 1
@@ -69,8 +70,9 @@ func newRoot(types providers.Registry) *cobra.Command {
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w. `%s --help` lists the flags", err, cmd.CommandPath())
+		return usageError{fmt.Errorf("%w. `%s --help` lists the flags", err, cmd.CommandPath())}
 	})
+	root.SetHelpCommand(newHelp())
 	devices := func() *sessionFlags { return &sessionFlags{types: types} }
 	for _, g := range []struct {
 		id, title string
@@ -139,8 +141,52 @@ func trimKinds(args []string) (names []string) {
 	return names
 }
 
-// errNoCommand reports that the command line names a command that does not exist.
-var errNoCommand = errors.New("unknown command")
+// errUsage is what every usageError is.
+var errUsage = errors.New("wrong usage")
+
+// usageError reports that the command line names a command or a flag that does not exist, or has other words than the
+// command takes.
+type usageError struct{ error }
+
+func (usageError) Is(target error) bool { return target == errUsage }
+func (e usageError) Unwrap() error      { return e.error }
+
+// unknownCommand returns the error for a word that is no command below cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	err := fmt.Errorf("unknown command %q for %q", word, cmd.CommandPath())
+	if like := cmd.SuggestionsFor(word); len(like) > 0 {
+		return usageError{fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(like, "\n\t"))}
+	}
+	return usageError{fmt.Errorf("%w; %s --help lists its commands", err, cmd.CommandPath())}
+}
+
+// newHelp returns the command that prints another command's help.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Print the help of a command",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if at, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range at.Commands() {
+					names = append(names, sub.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return usageError{err}
+			case len(rest) > 0:
+				return unknownCommand(of, rest[0])
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		},
+	}
+}
 
 // prepareCommands makes a command and those below it name themselves as they were called, take names as -o name prints
 // them, and refuse other words with a text that says what they accept. For a nested command that only has subcommands,
@@ -157,7 +203,7 @@ func prepareCommands(cmd *cobra.Command) {
 		}
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if accepts != nil && accepts(cmd, args) != nil {
-				return fmt.Errorf("wrong number of arguments (%d). Usage: %s", len(args), cmd.UseLine())
+				return usageError{fmt.Errorf("wrong number of arguments (%d). Usage: %s", len(args), cmd.UseLine())}
 			}
 			return nil
 		}
@@ -169,10 +215,6 @@ func prepareCommands(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		err := fmt.Errorf("%w %q for %q", errNoCommand, args[0], cmd.CommandPath())
-		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-			return fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(like, "\n\t"))
-		}
-		return fmt.Errorf("%w; %s --help lists its commands", err, cmd.CommandPath())
+		return unknownCommand(cmd, args[0])
 	}
 }

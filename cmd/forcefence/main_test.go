@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -59,11 +61,11 @@ func TestCheckConfig(t *testing.T) {
 		{name: "good", args: []string{"check-config", "full.yaml"}, stdout: "full.yaml: ok\n"},
 		{name: "no such file", args: []string{"check-config", "none.yaml"}, status: 1,
 			stderr: "Error: reading configuration: open none.yaml: no such file or directory\n"},
-		{name: "no file", args: []string{"check-config"}, status: 1,
+		{name: "no file", args: []string{"check-config"}, status: 2,
 			stderr: "Error: wrong number of arguments (0). Usage: forcefence check-config FILE [flags]\n"},
-		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 1,
+		{name: "two files", args: []string{"check-config", "full.yaml", "minimal.yaml"}, status: 2,
 			stderr: "Error: wrong number of arguments (2). Usage: forcefence check-config FILE [flags]\n"},
-		{name: "no such flag", args: []string{"check-config", "--skip"}, status: 1,
+		{name: "no such flag", args: []string{"check-config", "--skip"}, status: 2,
 			stderr: "Error: unknown flag: --skip. `forcefence check-config --help` lists the flags\n"},
 		{name: "no such command", args: []string{"chek-config"}, status: 2,
 			stderr: "Error: unknown command \"chek-config\" for \"forcefence\"\n\nDid you mean this?\n" +
@@ -73,6 +75,14 @@ func TestCheckConfig(t *testing.T) {
 				"commands\n"},
 		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
 			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
+		{name: "help of no such command", args: []string{"help", "nope"}, status: 2,
+			stderr: "Error: unknown command \"nope\" for \"forcefence\"; forcefence --help lists its commands\n"},
+		{name: "help of no such command of power", args: []string{"help", "power", "stat"}, status: 2,
+			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
+		{name: "no duration", args: []string{"status", "--request-timeout", "abc"}, status: 1,
+			stderr: "Error: --request-timeout: \"abc\" is no duration such as 10s or 2m\n"},
+		{name: "no recording", args: []string{"replay", "none"}, status: 1,
+			stderr: "Error: opening recording: open none: no such file or directory\n"},
 		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
 			stderr: "Error: unknown command \"nope\" for \"forcefence completion\"; forcefence completion --help " +
 				"lists its commands\n"},
@@ -109,6 +119,14 @@ func TestAdvice(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer denied.Close()
+	nameless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,`+
+			`"message":"forbidden: User \"system:anonymous\" cannot get path \"/api\""}`, http.StatusForbidden)
+	}))
+	defer nameless.Close()
+	untrusted := httptest.NewTLSServer(nil)
+	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer untrusted.Close()
 	t.Setenv("KUBECONFIG", "/dev/null")
 	for args, want := range map[string]string{
 		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG\n",
@@ -117,6 +135,14 @@ func TestAdvice(t *testing.T) {
 		"status --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows " +
 			"whether the API server answers\n",
 		"status --kubeconfig " + kubeconfigOf(t, denied.URL): ". Log in to the cluster again\n",
+		"check --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows whether " +
+			"the API server answers\n",
+		"check --kubeconfig " + kubeconfigOf(t, nameless.URL): "you are not logged in (system:anonymous), or it " +
+			"forbids that. " + whoAmI + "\n",
+		"status --kubeconfig " + kubeconfigOf(t, untrusted.URL): "or that is for another name: `kubectl config view` " +
+			"shows both\n",
+		"status --kubeconfig " + kubeconfigOf(t, "https://none.invalid"): "The name is that of `server` in your " +
+			"kubeconfig: `kubectl config view` shows it\n",
 	} {
 		status, stdout, stderr := exec(strings.Fields(args)...)
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "Error: ") || !strings.HasSuffix(stderr, want) ||

@@ -332,7 +332,7 @@ func TestWhoIsNotBelieved(t *testing.T) {
 		Result: taint.ResultNeverPoweredOff, Device: "racks/" + s.bmc["n1"].URL()}
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: lied.Encode()} })
 	s.m["n1"].CutPower()
-	s.expect("record of node n1", "1 of 1 nodes", "drill", "n1")
+	s.expect("record of node n1", "1 of 1 node", "drill", "n1")
 	s.expect("the machine is Unknown", "which never counts as off", "power", "state", "n1")
 
 	text, err := os.ReadFile(s.file)
@@ -350,7 +350,7 @@ func TestWhoIsNotBelieved(t *testing.T) {
 	kit.Must(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n2"}, &n2))
 	n2.Status.Conditions[0].Status = corev1.ConditionUnknown
 	kit.Must(t, s.api.Status().Update(t.Context(), &n2))
-	s.expect("never pinned", "1 of 1 nodes", "drill", "n2")
+	s.expect("never pinned", "1 of 1 node", "drill", "n2")
 }
 
 // A refused password is sent to each BMC once, in a drill as in anything else.

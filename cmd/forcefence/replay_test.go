@@ -66,7 +66,7 @@ func TestReplay(t *testing.T) {
 			[]string{"opening recording: open", "no such file"}},
 		"no configuration": {[]string{"--config", file("bad.yaml", "mode: x\n"), recorded}, 1,
 			[]string{"bad.yaml:1: mode: must be"}},
-		"another format": {[]string{"-o", "xml", recorded}, 1,
+		"another format": {[]string{"-o", "xml", recorded}, 2,
 			[]string{`--output" flag: use json, name, wide, yaml`}},
 		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1,
 			[]string{"recording of version 9", "Use that forcefence, or a newer one"}},
