@@ -74,6 +74,7 @@ type explanation struct {
 	Ready         bool              `json:"ready"`
 	SilentSeconds float64           `json:"silentSeconds"` // since its last heartbeat
 	Fence         string            `json:"fence,omitempty"`
+	Fenced        string            `json:"fenced,omitempty"` // how its fence ended, since which it has not been Ready
 	Mode          string            `json:"mode"`
 	ModeBy        string            `json:"modeBy,omitempty"`
 	LeftAlone     string            `json:"leftAlone,omitempty"` // why no fence begins
@@ -146,6 +147,9 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 			e.Fence = fmt.Sprintf("marked as shut down (%s)", mark.Value)
 		}
 	}
+	if rec, err := taint.RecordOf(s.Node); err == nil {
+		e.Fenced = describeEndedFence(rec, taint.Condition(s.Node, corev1.NodeReady))
+	}
 	if s.Facts.NoDeviceErr != nil {
 		e.NoMachine = providers.ErrorText(s.Facts.NoDeviceErr)
 	}
@@ -154,6 +158,19 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 		e.Devices = append(e.Devices, deviceOf(by, seen))
 	}
 	return e, nil
+}
+
+// describeEndedFence says how the fence of a node ended that has not been Ready since; "" if there is none.
+func describeEndedFence(rec *taint.Record, ready corev1.NodeCondition) string {
+	if rec == nil || rec.IsOpen() || ready.Status == corev1.ConditionTrue ||
+		rec.At.Before(ready.LastTransitionTime.Time) {
+		return ""
+	}
+	text := fmt.Sprintf("its fence %s has ended as %s", rec.ID, rec.Result)
+	if rec.Result == taint.ResultEvicted {
+		text += ": its pods were moved"
+	}
+	return text
 }
 
 // deviceOf describes one of the node's devices, with the answer that it just gave if it was asked.
@@ -259,14 +276,17 @@ func (e explanation) printReport(out io.Writer) {
 		}
 		printText(out, "  ", "%s: %s", why, strings.Join(pods, ", "))
 	}
-	if len(e.Replacements) > 0 {
-		short := 0
+	moves := slices.ContainsFunc(e.Scenarios, func(c explain.Scenario) bool {
+		return c.Outcome != explain.Nothing || len(c.Policy) > 0
+	})
+	if len(e.Replacements) > 0 && moves {
+		fits := 0
 		for _, r := range e.Replacements {
-			if !r.Fits {
-				short++
+			if r.Fits {
+				fits++
 			}
 		}
-		fmt.Fprintf(out, "\nREPLACEMENTS: %d of %d find no room\n", short, len(e.Replacements))
+		fmt.Fprintf(out, "\nREPLACEMENTS: %d of %d have room elsewhere\n", fits, len(e.Replacements))
 		for _, r := range e.Replacements {
 			printText(out, "  ", "%s: %s", r.Pod, describeReplacement(r))
 		}
@@ -288,13 +308,17 @@ func (e explanation) printScenarios(out io.Writer) {
 	same := !slices.ContainsFunc(e.Scenarios, func(c explain.Scenario) bool {
 		return c.Outcome != explain.Nothing || c.Text != e.Scenarios[0].Text || len(c.Policy) > 0
 	})
+	silent := "IF IT STOPS ANSWERING NOW"
+	if !e.Ready {
+		silent = "IF IT STAYS NOT READY"
+	}
 	for _, c := range e.Scenarios {
-		when := ifs[c.DeviceState]
+		when := silent + ", " + ifs[c.DeviceState]
 		if same {
-			when = "AND ITS DEVICES SAY ANYTHING"
+			when = silent + ", AND ITS DEVICES SAY ANYTHING"
 		}
 		fmt.Fprintln(out)
-		printText(out, "", "IF IT STOPS ANSWERING NOW, %s: %s", when, outcomeSummary(c))
+		printText(out, "", "%s: %s%s", when, outcomeSummary(c), e.whyNothing(c))
 		for _, s := range c.Steps {
 			printText(out, fmt.Sprintf("  %6s  ", formatSeconds(s.Seconds)), "%s: %s", s.Reason, s.Text)
 		}
@@ -312,6 +336,18 @@ func (e explanation) printScenarios(out io.Writer) {
 			return
 		}
 	}
+}
+
+// whyNothing says why nothing happens in a scenario; "" if what it reports on the way says why.
+func (e explanation) whyNothing(c explain.Scenario) string {
+	switch {
+	case c.Outcome != explain.Nothing || len(c.Policy) > 0:
+	case e.Fenced != "":
+		return ", because " + e.Fenced
+	case len(c.Steps) == 0 && e.LeftAlone != "":
+		return ", because of its " + e.LeftAlone
+	}
+	return ""
 }
 
 // outcomeSummary returns a scenario's outcome in a few words.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -75,7 +76,7 @@ func TestExplain(t *testing.T) {
 		"identity confirmed",
 		"AND ITS MACHINE IS OFF: 2 pods move", "AND ITS MACHINE IS ON: powered off, 2 pods move",
 		"AND NO DEVICE ANSWERS: nothing happens",
-		"pod of a DaemonSet: ns/agent", "REPLACEMENTS: 1 of 2 find no room", "with too little cpu",
+		"pod of a DaemonSet: ns/agent", "REPLACEMENTS: 1 of 2 have room elsewhere", "with too little cpu",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -170,4 +171,63 @@ func TestExplainWithoutRights(t *testing.T) {
 	s.expect("UNKNOWN AND LEFT OUT", "", "explain", "n1", "--no-devices")
 	s.d.client = forbidding{s.api, []string{pods}}
 	s.expect("", "no right", "explain", "n1")
+}
+
+// A node that is dead already is explained as such: what its fence did, and that nothing more happens.
+func TestExplainAfterFence(t *testing.T) {
+	s := newSite(t)
+	s.inhabited()
+	ended := time.Now().UTC().Truncate(time.Second)
+	s.change("n1", func(n *corev1.Node) {
+		rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), By: "ff-1", Since: ended}.EnterPhase(
+			taint.PhaseDone, taint.ResultEvicted, ended)
+		n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
+	})
+	var n corev1.Node
+	kit.Must(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n1"}, &n))
+	n.Status.Conditions = []corev1.NodeCondition{
+		condition(corev1.NodeReady, corev1.ConditionUnknown, ended.Add(-time.Minute), "")}
+	kit.Must(t, s.api.Status().Update(t.Context(), &n))
+	for _, name := range []string{"db-0", "huge"} { // its pods are gone
+		kit.Must(t, s.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}))
+	}
+	out, err := s.run("explain", "n1", "--no-devices")
+	text := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{"Node n1: not Ready", "IF IT STAYS NOT READY, AND ITS DEVICES SAY ANYTHING: " +
+		"nothing happens, because its fence f-0123456789ab has ended as Evicted: its pods were moved"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("got %v and no %q in\n%s", err, want, out)
+		}
+	}
+	if strings.Contains(out, "REPLACEMENTS") || strings.Contains(out, "STOPS ANSWERING") {
+		t.Errorf("got replacements, or a node that answers:\n%s", out)
+	}
+}
+
+func TestDescribeEndedFence(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	done := func(result taint.Result) *taint.Record {
+		r := taint.Record{ID: "f-1", Since: at}.EnterPhase(taint.PhaseDone, result, at)
+		return &r
+	}
+	open := taint.Record{ID: "f-1", Since: at}.EnterPhase(taint.PhaseEvicting, "", at)
+	dead := condition(corev1.NodeReady, corev1.ConditionUnknown, at.Add(-time.Minute), "")
+	for _, tt := range []struct {
+		name  string
+		rec   *taint.Record
+		ready corev1.NodeCondition
+		want  string
+	}{
+		{"no fence", nil, dead, ""},
+		{"a fence in progress", &open, dead, ""},
+		{"evicted", done(taint.ResultEvicted), dead, "its fence f-1 has ended as Evicted: its pods were moved"},
+		{"released", done(taint.ResultReleased), dead, "its fence f-1 has ended as Released"},
+		{"Ready since", done(taint.ResultEvicted), condition(corev1.NodeReady, corev1.ConditionTrue, at, ""), ""},
+		{"dead again", done(taint.ResultEvicted), condition(corev1.NodeReady, corev1.ConditionUnknown,
+			at.Add(time.Minute), ""), ""},
+	} {
+		if got := describeEndedFence(tt.rec, tt.ready); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
 }
