@@ -59,6 +59,7 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 			o := checker{client: c, types: d.types, namespace: d.overrides.Context.Namespace, key: key, now: time.Now}
 			look := o.checkInstallation
 			if before {
+				withRole(cmd, rolePrepare)
 				look = func(ctx context.Context) (check.Report, error) { return d.checkBeforeInstall(ctx, cmd, c) }
 			}
 			found, err := waitUntilOK(cmd.Context(), wait, look)
@@ -115,11 +116,22 @@ func reportOf(r check.Report) report {
 	}
 	return report{value: r, table: t, text: func(out io.Writer, wide bool) error {
 		printText(out, "", "%s", r.Summary)
-		if len(t.Rows) == 0 {
-			return nil
+		if len(t.Rows) > 0 {
+			fmt.Fprintln(out)
 		}
-		fmt.Fprintln(out)
-		return printTable(out, t, wide)
+		if wide {
+			return printTable(out, t, wide)
+		}
+		for _, level := range []check.Level{check.Problem, check.Note} {
+			var all []remark
+			for _, f := range r.Findings {
+				if f.Level == level {
+					all = append(all, remark{f.About, strings.TrimSpace(f.Text + " " + f.Remedy)})
+				}
+			}
+			printRemarks(out, fmt.Sprintf("%-9s", level), all)
+		}
+		return nil
 	}}
 }
 
@@ -186,6 +198,7 @@ func (o checker) readConfiguration(ctx context.Context, namespace string, f *che
 			f.Configuration = append(f.Configuration, endSentence("ConfigMap "+at.String()+": "+fault.Error()))
 		}
 	case err == nil:
+		f.ConfigDigest = cfg.Digest()
 		excluded = cfg.Settings(namespace).ExcludeSelector
 		var names []string
 		for _, n := range f.Nodes {

@@ -235,7 +235,7 @@ func TestCheckBeforeInstall(t *testing.T) {
 	expect("much is wrong", out, err, "found 4 problems", "before you install forcefence, solve the problems below",
 		"bind clusterroles.rbac.authorization.k8s.io, create deployments.apps -n ours, create clusterroles",
 		"3 of 4 nodes can run the hook", "n4 (docker://28.0.1): the container runtime cannot run the hook",
-		"problem n2 ", "problem n4 ", "from here 2 of 4 nodes can be proven off")
+		"problem n2: ", "problem n4: ", "from here 2 of 4 nodes can be proven off")
 	out, err = before(append(nodes, leaderLease(time.Now())), nil)
 	expect("another one leads", out, err, "found 1 problem", "forcefence is installed in namespace "+homeSpace,
 		"upgrade that one")

@@ -190,16 +190,19 @@ func printDrill(out io.Writer, all []drilledNode, wide bool) error {
 	if err := printTable(out, fileTable(files), wide); err != nil {
 		return err
 	}
+	var remarks []remark
 	for _, n := range all {
 		failed := func(d drilledDevice) bool { return d.Result != "ok" }
 		if n.Fenceable != corev1.ConditionTrue || slices.ContainsFunc(n.Devices, failed) {
-			fmt.Fprintln(out)
-			printText(out, "", "%s: %s", n.Node, n.Detail)
+			remarks = append(remarks, remark{n.Node, n.Detail})
 		}
 		if n.Warning != "" {
-			fmt.Fprintln(out)
-			printText(out, "", "%s: warning: %s", n.Node, n.Warning)
+			remarks = append(remarks, remark{n.Node, "warning: " + n.Warning})
 		}
 	}
+	if len(remarks) > 0 {
+		fmt.Fprintln(out)
+	}
+	printRemarks(out, "", remarks)
 	return nil
 }

@@ -136,8 +136,12 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	for _, l := range f.Controllers {
 		if l.Leads {
-			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago).", l.Holder, l.Namespace, l.Lease,
-				formatAge(l.Renewed, f.At))
+			late := ""
+			if l.Late {
+				late = ": late, it may be gone"
+			}
+			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago%s).", l.Holder, l.Namespace, l.Lease,
+				formatAge(l.Renewed, f.At), late)
 		}
 	}
 	for _, b := range f.Banners(f.At) {
@@ -146,19 +150,11 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
 	}
-	var counts []string
-	total := 0
-	for _, s := range view.States() {
-		if n := f.Counts[s]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, s.DisplayName()))
-			total += n
-		}
-	}
-	printText(out, "", "Nodes: %d (%s).", total, strings.Join(counts, ", "))
+	printText(out, "", "%s", f.describeCounts())
 	if len(f.Nodes) > 0 {
 		fmt.Fprintln(out)
 	}
-	if err := printTable(out, f.table(), wide); err != nil {
+	if err := printNextTable(out, f.table(), wide); err != nil {
 		return err
 	}
 	if f.Unlisted > 0 {
@@ -168,15 +164,59 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	return nil
 }
 
+// describeCounts says how many nodes are in each state.
+func (f *fleet) describeCounts() string {
+	unasked := 0
+	for _, n := range f.Nodes {
+		if stateWord(n) == notAsked {
+			unasked++
+		}
+	}
+	var counts []string
+	total := 0
+	for _, s := range view.States() {
+		n := f.Counts[s]
+		total += n
+		if s == view.StateUnfenceable {
+			n -= unasked
+		}
+		if n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s.DisplayName()))
+		}
+	}
+	if unasked > 0 {
+		counts = append(counts, fmt.Sprintf("%d %s", unasked, notAsked))
+	}
+	if total == 0 {
+		return "No node matches."
+	}
+	return fmt.Sprintf("Nodes: %d (%s).", total, strings.Join(counts, ", "))
+}
+
+// notAsked is the state of a Ready node whose devices no controller has asked yet.
+const notAsked = "not asked"
+
+// stateWord returns a node's state for people.
+func stateWord(n view.Node) string {
+	if n.State == view.StateUnfenceable && n.Fenceable == "" {
+		return notAsked
+	}
+	return n.State.DisplayName()
+}
+
 func (f *fleet) table() *metav1.Table {
 	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "Fence", "+Fence-ID", "Next")
+	leads := slices.ContainsFunc(f.Controllers, func(l view.Leader) bool { return l.Leads })
 	for _, n := range f.Nodes {
-		id := ""
+		id, next := "", n.Next
+		if stateWord(n) == notAsked && f.Controllers != nil && !leads {
+			next = "" // the banner says why
+		}
 		if n.Fence != nil {
 			id = n.Fence.ID
 		}
-		addRow(t, nodeNamed(n.Node), n.Node, n.State.DisplayName(), readyWord(n, f.At), n.Machine.By,
-			powerWord(n, f.At), n.Protection, fenceWord(n, f.At), id, n.Next)
+		addRow(t, nodeNamed(n.Node), n.Node, stateWord(n), readyWord(n, f.At), n.Machine.By,
+			powerWord(n, f.At), n.Protection, fenceWord(n, f.At), id, next)
 	}
 	return t
 }

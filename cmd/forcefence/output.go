@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,95 @@ func printTable(out io.Writer, t *metav1.Table, wide bool) error {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(t, out)
 }
 
+// remark is a text about an object, printed outside of a table.
+type remark struct{ about, text string }
+
+// printRemarks prints each text once, behind the names that it is about. level comes before each line.
+func printRemarks(out io.Writer, level string, all []remark) {
+	var texts []string
+	about := map[string][]string{}
+	for _, r := range all {
+		if about[r.text] == nil {
+			texts = append(texts, r.text)
+		}
+		about[r.text] = append(about[r.text], r.about)
+	}
+	for _, text := range texts {
+		names := about[text]
+		if len(names) == 1 {
+			text = placeholder.ReplaceAllLiteralString(text, names[0])
+		}
+		few := formatNames(names[:min(len(names), maxNames)], len(names))
+		printText(out, level, "%s: %s", strings.TrimPrefix(few, ": "), text)
+	}
+}
+
+// placeholder is what texts write for the name of a node.
+var placeholder = regexp.MustCompile(`\bNODE\b`)
+
+// maxNames is how many names a text lists.
+const maxNames = 5
+
+// printNextTable prints a table whose last column says what comes next, in any number of sentences. The table keeps the
+// first sentences if its rows fit the screen then, and otherwise loses the column. What it lacks follows below.
+func printNextTable(out io.Writer, t *metav1.Table, wide bool) error {
+	last := len(t.ColumnDefinitions) - 1
+	short, bare := *t, *t
+	short.Rows, bare.Rows = nil, nil
+	bare.ColumnDefinitions = t.ColumnDefinitions[:last]
+	var rest, whole []remark
+	for _, row := range t.Rows {
+		name, text := row.Cells[0].(string), row.Cells[last].(string)
+		first, more := cutSentence(text)
+		first = placeholder.ReplaceAllLiteralString(first, name)
+		cells := append(slices.Clone(row.Cells[:last]), first)
+		short.Rows = append(short.Rows, metav1.TableRow{Cells: cells, Object: row.Object})
+		bare.Rows = append(bare.Rows, metav1.TableRow{Cells: row.Cells[:last], Object: row.Object})
+		if more != "" {
+			rest = append(rest, remark{name, more})
+		}
+		if text != noValue {
+			whole = append(whole, remark{name, text})
+		}
+	}
+	var b bytes.Buffer
+	if err := printTable(&b, &short, wide); err != nil {
+		return err
+	}
+	if s, ok := out.(screen); ok && s.width > 0 && widestLine(b.String()) > s.width {
+		b.Reset()
+		if err := printTable(&b, &bare, wide); err != nil {
+			return err
+		}
+		rest = whole
+	}
+	if _, err := out.Write(b.Bytes()); err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		fmt.Fprintln(out)
+	}
+	printRemarks(out, "", rest)
+	return nil
+}
+
+// cutSentence splits a text behind its first sentence.
+func cutSentence(text string) (first, rest string) {
+	first, rest, found := strings.Cut(text, ". ")
+	if found {
+		first += "."
+	}
+	return first, rest
+}
+
+// widestLine returns the length of the longest line, in characters.
+func widestLine(text string) (most int) {
+	for line := range strings.Lines(text) {
+		most = max(most, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return most
+}
+
 // printNames writes the objects of a table's rows as kind/name, each once.
 func printNames(out io.Writer, t *metav1.Table) error {
 	var before *metav1.PartialObjectMetadata
@@ -135,12 +225,15 @@ func newTable(columns ...string) *metav1.Table {
 	return t
 }
 
+// noValue is what an empty cell shows.
+const noValue = "-"
+
 // addRow adds a row about an object. Each cell becomes one line of text that no terminal obeys, and "-" if it is empty.
 func addRow(t *metav1.Table, about *metav1.PartialObjectMetadata, cells ...any) {
 	row := metav1.TableRow{Object: runtime.RawExtension{Object: about}}
 	for _, c := range cells {
 		text := strings.Join(strings.Fields(maskUnprintable(fmt.Sprint(c), "\n\t")), " ")
-		row.Cells = append(row.Cells, cmp.Or(text, "-"))
+		row.Cells = append(row.Cells, cmp.Or(text, noValue))
 	}
 	t.Rows = append(t.Rows, row)
 }

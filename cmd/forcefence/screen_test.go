@@ -147,6 +147,80 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+// A text about several objects is printed once. The name of a node replaces NODE where the text is about one.
+func TestRemarks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		all  []remark
+		want string
+	}{
+		{"none", nil, ""},
+		{"one", []remark{{"n1", "Run forcefence explain NODE."}}, "note  n1: Run forcefence explain n1.\n"},
+		{"the same of two", []remark{{"n1", "Explain NODE."}, {"n2", "Repair it."}, {"n3", "Explain NODE."}},
+			"note  n1, n3: Explain NODE.\nnote  n2: Repair it.\n"},
+		{"the same of seven",
+			[]remark{{"a", "x"}, {"b", "x"}, {"c", "x"}, {"d", "x"}, {"e", "x"}, {"f", "x"}, {"g", "x"}},
+			"note  a, b, c, d, e and 2 more: x\n"},
+	} {
+		var out strings.Builder
+		if printRemarks(&out, "note  ", tt.all); out.String() != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, out.String(), tt.want)
+		}
+	}
+}
+
+// A table keeps the first sentence of what comes next, if its rows fit the screen.
+func TestNextTable(t *testing.T) {
+	table := newTable("Node", "Next")
+	addRow(table, nodeNamed("n1"), "n1", "A device fails. Look at it: forcefence drill NODE.")
+	addRow(table, nodeNamed("n2"), "n2", "It waits for NODE.")
+	addRow(table, nodeNamed("n3"), "n3", "")
+	for width, want := range map[int]string{
+		0: "NODE   NEXT\nn1     A device fails.\nn2     It waits for n2.\nn3     -\n\n" +
+			"n1: Look at it: forcefence drill n1.\n",
+		23: "NODE   NEXT\nn1     A device fails.\nn2     It waits for n2.\nn3     -\n\n" +
+			"n1: Look at it:\nforcefence drill n1.\n",
+		22: "NODE\nn1\nn2\nn3\n\nn1: A device fails.\nLook at it: forcefence\ndrill n1.\nn2: It waits for n2.\n",
+	} {
+		var out strings.Builder
+		kit.Must(t, printNextTable(screen{to: &out, width: width}, table, false))
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%d columns: -want +got:\n%s", width, diff)
+		}
+	}
+}
+
+// Before a controller leads, no node is blamed for what no controller has asked.
+func TestStatusBeforeInstallation(t *testing.T) {
+	f := &fleet{At: noon, Cluster: view.Cluster{Controllers: []view.Leader{}},
+		Counts: map[view.State]int{view.StateUnfenceable: 3}}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		f.Nodes = append(f.Nodes, view.Node{Node: name, State: view.StateUnfenceable, Ready: "True",
+			Machine: view.MachinePower{Power: "Unknown"}, Next: "No controller has asked its devices yet."})
+	}
+	f.Nodes[2].Fenceable, f.Nodes[2].Next = "False", "Give it a device."
+	var out strings.Builder
+	kit.Must(t, f.printFleet(&out, false))
+	got := out.String()
+	if !strings.Contains(got, "No controller leads") ||
+		!strings.Contains(got, "Nodes: 3 (1 unfenceable, 2 not asked).") ||
+		strings.Contains(got, "asked its devices") || !strings.Contains(got, "Give it a device.") {
+		t.Errorf("got\n%s", got)
+	}
+	f.Controllers = []view.Leader{{Holder: "ff", Leads: true, Late: true, Renewed: at(21 * time.Second)}}
+	out.Reset()
+	kit.Must(t, f.printFleet(&out, false))
+	if got := out.String(); !strings.Contains(got, "renewed 21s ago: late, it may be gone") ||
+		strings.Count(got, "asked its devices") != 2 {
+		t.Errorf("with a late leader: got\n%s", got)
+	}
+	out.Reset()
+	kit.Must(t, (&fleet{At: noon}).printFleet(&out, false))
+	if got := out.String(); got != "No node matches.\n" {
+		t.Errorf("no nodes: got %q", got)
+	}
+}
+
 // TestOutputFormats prints one value in each form: the same to a program, and nothing that a terminal obeys.
 func TestOutputFormats(t *testing.T) {
 	f := sampleFleet()
@@ -195,7 +269,7 @@ func TestOutputFormats(t *testing.T) {
 // Whatever a command prints goes through a screen, errors too.
 func TestRunIsAScreen(t *testing.T) {
 	status, out, stderr := exec("timeline", "n1", "-o", "\x1b[2J")
-	if status != 1 || out != "" || strings.Contains(stderr, "\x1b") ||
+	if status != 2 || out != "" || strings.Contains(stderr, "\x1b") ||
 		!strings.Contains(stderr, "use json, name, wide, yaml") {
 		t.Errorf("got %d, %q, %q", status, out, stderr)
 	}

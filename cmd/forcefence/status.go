@@ -85,7 +85,7 @@ func printChange(out io.Writer, n view.Node, now time.Time) {
 			parts = append(parts, p.name+" "+p.text)
 		}
 	}
-	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, n.State.DisplayName(),
+	text := fmt.Sprintf("%s  %s (%s): %s.", now.Format(time.TimeOnly), n.Node, stateWord(n),
 		strings.Join(parts, ", "))
 	if n.Next != "" {
 		text += " " + n.Next
