@@ -43,10 +43,10 @@ func sampleFleet() *fleet {
 				"2026-03-01T14:00:00Z",
 		},
 		Unknown: []string{"you lack the right: list events -n default (the ClusterRole forcefence-look has it)"},
-		Counts: map[view.State]int{view.StateStuck: 1, view.StateFencing: 1, view.StateNotReady: 1,
+		Counts: map[view.State]int{view.StateNeedsPerson: 1, view.StateFencing: 1, view.StateNotReady: 1,
 			view.StateUnfenceable: 1, view.StateFine: 4988}, Unlisted: 4987,
 		Nodes: []view.Node{
-			{Node: "n1", State: view.StateStuck, Ready: "Unknown", ReadySince: at(9 * time.Hour),
+			{Node: "n1", State: view.StateNeedsPerson, Ready: "Unknown", ReadySince: at(9 * time.Hour),
 				Machine:    view.MachinePower{Power: "Off", By: "racks", From: "fence", At: at(3 * time.Second)},
 				Protection: "FailClosed",
 				Fence:      &view.NodeFence{ID: "f-1", Phase: "Evicting", At: *at(9 * time.Hour)},

@@ -15,9 +15,9 @@ import (
 )
 
 // constants returns the names and values of the package's constants of a type, read from its source.
-func constants(t *testing.T, of string) map[string]string {
+func constants(t *testing.T, fileName, of string) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), fileName, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func constants(t *testing.T, of string) map[string]string {
 // Every reason has exactly one row, and every row has a reason.
 func TestEveryReasonHasOneRow(t *testing.T) {
 	names := map[Reason]string{}
-	for name, value := range constants(t, "Reason") {
+	for name, value := range constants(t, "reason.go", "Reason") {
 		if r := Reason(value); value == "" || names[r] != "" {
 			t.Errorf("%s: %q is empty, or also the value of %s", name, value, names[r])
 		}
@@ -73,7 +73,7 @@ func TestRows(t *testing.T) {
 		"fence"}
 	braces := regexp.MustCompile(`\{([^{}]*)\}`)
 	var states []string
-	for _, s := range constants(t, "State") {
+	for _, s := range constants(t, "reason.go", "State") {
 		states = append(states, s)
 	}
 	for _, row := range Table() {
@@ -125,7 +125,7 @@ func TestEveryReasonIsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, value := range constants(t, "Reason") {
+	for name, value := range constants(t, "reason.go", "Reason") {
 		if !given[name] {
 			t.Errorf("the reason %s (%s) is never used", name, value)
 		}

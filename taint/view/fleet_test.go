@@ -90,7 +90,7 @@ func TestNext(t *testing.T) {
 			{At: at.Add(3 * time.Minute), From: "kubelet", Reason: "PowerUnknown", Text: "not ours"},
 		}},
 	}
-	if got := FleetOf(s).Nodes[0]; got.State != StateNotReady || !strings.HasPrefix(got.Next, "the newest [31m") {
+	if got := FleetOf(s).Nodes[0]; got.State != StateNeedsPerson || !strings.HasPrefix(got.Next, "the newest [31m") {
 		t.Errorf("silent: got %s, %q", got.State, got.Next)
 	}
 	rec := taint.Record{ID: "f-0123456789ab", Phase: taint.PhaseEvicting, NodeUID: "u", By: "ff", Since: at, At: at}
@@ -99,7 +99,7 @@ func TestNext(t *testing.T) {
 	r.Fencing.Status.Conditions = []metav1.Condition{
 		{Type: api.NeedsPerson, Status: metav1.ConditionTrue, Message: "pv-1 hangs"}}
 	s.Fences, s.Events = []ParsedFencing{r}, nil
-	if got := FleetOf(s).Nodes[0]; got.State != StateStuck || !strings.Contains(got.Next, "pv-1 hangs") {
+	if got := FleetOf(s).Nodes[0]; got.State != StateNeedsPerson || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
 	}
 	rec.Phase, rec.Result = taint.PhaseDone, taint.ResultEvicted
@@ -132,7 +132,7 @@ func TestNodeState(t *testing.T) {
 			want:       StateNotReady},
 		{name: "silent and on",
 			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "Unknown",
-				taint.PoweredOnCondition: "True"}, want: StateNotReady},
+				taint.PoweredOnCondition: "True"}, want: StateNeedsPerson},
 		{name: "ready and on",
 			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True",
 				taint.PoweredOnCondition: "True"}, want: StateUnfenceable},
@@ -142,13 +142,13 @@ func TestNodeState(t *testing.T) {
 			record: record(taint.PhaseDone, taint.ResultEvicted), want: StateUnfenceable, fence: "n.f-0123456789ab"},
 		{name: "marked by hand",
 			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, mark: "manual",
-			want: StateFencing},
+			want: StateNeedsPerson},
 		{name: "a record that nobody reads",
 			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"}, record: "{",
-			want: StateStuck},
+			want: StateNeedsPerson},
 		{name: "a newer version's record",
 			conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True"},
-			record:     record("Pondering", ""), want: StateStuck},
+			record:     record("Pondering", ""), want: StateNeedsPerson},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Annotations: map[string]string{}}}
 		for kind, s := range tc.conditions {

@@ -22,11 +22,11 @@ type State string
 
 // The states, in the order in which a person wants to see them.
 const (
-	StateStuck       State = "stuck"       // its fence, or the result of one, needs a person
-	StateFencing     State = "fencing"     // its fence is not done, or it is marked
-	StateNotReady    State = "not_ready"   // it is not Ready, and no fence is open
-	StateUnfenceable State = "unfenceable" // it is Ready, and could not be fenced now, or no drill has run
-	StateLeftAlone   State = "left_alone"  // it is Ready, and no fence would begin
+	StateNeedsPerson State = "needs_a_person" // it stays as it is until a person does something
+	StateFencing     State = "fencing"        // its fence is not done, or it is marked
+	StateNotReady    State = "not_ready"      // it is not Ready, no fence is open, and that is expected or just began
+	StateUnfenceable State = "unfenceable"    // it is Ready, and could not be fenced now, or no drill has run
+	StateLeftAlone   State = "left_alone"     // it is Ready, and no fence would begin
 	StateFine        State = "fine"
 )
 
@@ -35,7 +35,7 @@ func (s State) DisplayName() string { return strings.ReplaceAll(string(s), "_", 
 
 // States returns all of them, in their order.
 func States() []State {
-	return []State{StateStuck, StateFencing, StateNotReady, StateUnfenceable, StateLeftAlone, StateFine}
+	return []State{StateNeedsPerson, StateFencing, StateNotReady, StateUnfenceable, StateLeftAlone, StateFine}
 }
 
 // NodeFacts is what is known of one node.
@@ -44,6 +44,8 @@ type NodeFacts struct {
 	Key         string // the mark's
 	Event       *Event // forcefence's newest Event about the Node; nil: none, or not read
 	NeedsPerson string // why a person should look, by its open fence's Fencing; "": no reason, or not read
+	NoDevice    string // why the configuration gives it no device; "": it has one, or the configuration was not read
+	Namespace   string // the controller's; "": defaultNamespace
 	Now         time.Time
 }
 
@@ -68,6 +70,10 @@ type Node struct {
 	Draining   bool       `json:"draining,omitempty"`  // forcefence holds up its drain
 	Event      *Event     `json:"event,omitempty"`
 	Next       string     `json:"next,omitempty"` // "" if nothing comes next
+	// Runbook is the section of docs/runbook.md that is about the node's state; "" if none is.
+	Runbook reason.Section `json:"runbook,omitempty"`
+	// Command is what a person runs first. It changes nothing unless it ends in --yes. "": none.
+	Command string `json:"command,omitempty"`
 }
 
 // MachinePower is the power state of a node's machine as last observed.
@@ -108,7 +114,8 @@ func NodeOf(s NodeFacts) Node {
 	}
 	fenceable := taint.Condition(s.Node, taint.FenceableCondition)
 	n.Ready, n.Fenceable = cmp.Or(string(state.Status), string(corev1.ConditionUnknown)), string(fenceable.Status)
-	on := taint.Condition(s.Node, taint.PoweredOnCondition).Status == corev1.ConditionTrue
+	on := n.Machine.Power == providers.PowerOn.String() &&
+		taint.Condition(s.Node, taint.PoweredOnCondition).Status == corev1.ConditionTrue
 	if _, n.Protection = taint.ProtectionOf(s.Node); err != nil {
 		n.Broken = err.Error()
 	}
@@ -138,118 +145,204 @@ func NodeOf(s NodeFacts) Node {
 	}
 	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") &&
 		fenceable.Message != "" && someDisagree(n.Machine)
-	n.State, n.Next = s.nextOf(n, rec, fenceable, marked, ready, on)
+	v := s.assess(n, rec, fenceable, marked, ready, on)
+	n.State, n.Next, n.Runbook, n.Command = v.state, v.next, v.section, v.command
 	if e := s.Event; e != nil && n.State != StateFine {
 		n.Event = e
 	}
 	return n
 }
 
-// nextOf returns the node's state, and what comes next.
-func (s NodeFacts) nextOf(
+// verdict is a node's state, what comes next, and where a person begins.
+type verdict struct {
+	state   State
+	next    string
+	section reason.Section // "": no section of the runbook is about it
+	command string         // "": there is none to begin with
+}
+
+// begin returns a verdict with the command with which a person begins in that section.
+func (s NodeFacts) begin(state State, section reason.Section, next string) verdict {
+	v := verdict{state: state, next: next, section: section}
+	switch section {
+	case reason.SectionMarkStuck:
+		v.command = "kubectl forcefence timeline " + s.Node.Name
+	case reason.SectionProofLost, reason.SectionDistrusted:
+		v.command = s.inController("power state " + s.Node.Name)
+	case reason.SectionStorm:
+		v.command = "kubectl get nodes -L " + corev1.LabelTopologyZone
+	case reason.SectionUnproven, reason.SectionDrillFailing, reason.SectionNothing:
+		v.command = s.inController("explain " + s.Node.Name)
+	}
+	return v
+}
+
+// inController returns a command that runs forcefence where the configuration and the devices' passwords are.
+func (s NodeFacts) inController(args string) string {
+	namespace := cmp.Or(s.Namespace, defaultNamespace)
+	return "kubectl -n " + namespace + " exec deploy/forcefence -- /ko-app/forcefence " + args
+}
+
+// defaultNamespace is where the manifests install the controller.
+const defaultNamespace = "forcefence-system"
+
+// react returns the verdict for a reason that a person can do something about, and otherwise the given state.
+func (s NodeFacts) react(why reason.Reason, text string, otherwise State) verdict {
+	section := reason.PersonSection(why)
+	if section != "" {
+		otherwise = StateNeedsPerson
+	}
+	return s.begin(otherwise, section, withAdvice(why, text))
+}
+
+// assess returns the node's state, what comes next, and where a person begins.
+func (s NodeFacts) assess(
 	n Node,
 	rec *taint.Record,
 	fenceable corev1.NodeCondition,
 	marked, ready, on bool,
-) (State, string) {
+) verdict {
 	release := "forcefence release " + n.Node + " --yes"
 	lied := rec != nil && len(rec.DistrustedDevices()) > 0
+	drill := reason.Reason(fenceable.Reason)
 	switch {
 	case n.Broken != "":
-		return StateStuck,
+		return s.begin(StateNeedsPerson, reason.SectionMarkStuck,
 			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or it was edited. "+
-				"If no newer controller leads: %s", n.Broken, release)
+				"Only if you know that no newer controller leads: %s", n.Broken, release))
 	case s.NeedsPerson != "":
-		return StateStuck, "A person should look: " + s.NeedsPerson
+		return s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
 	case rec.IsOpen() || marked:
-		return s.nextOfFence(n, rec)
+		return s.assessFence(n, rec, ready)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
-		return StateStuck,
-			"A device said Off while the machine was on, and is not trusted. Once it is repaired: " + release
+		return s.begin(StateNeedsPerson, reason.SectionDistrusted,
+			"A device said Off while the machine was on, and is not trusted. Once it is repaired: "+release)
 	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
-		return StateStuck, withAdvice(reason.FencedAgain,
-			"Its machine stays off: it was powered on, and needed another fence soon after.")
+		return s.react(reason.FencedAgain,
+			"Its machine stays off: it was powered on, and needed another fence soon after.", StateNeedsPerson)
 	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
-		return StateNotReady, "Its machine is being powered on; then its node comes back."
+		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
-		return StateNotReady, "No fence begins, because of its " + n.LeftAlone + "."
+		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case !ready:
-		return StateNotReady, s.nextOfNotReady(n, rec, on)
-	case n.Fenceable == "":
-		return StateUnfenceable, "No controller has asked its devices yet."
+		return s.assessNotReady(n, rec, fenceable, on)
+	case drill == reason.ModeDisabled:
+		return verdict{state: StateLeftAlone, next: fenceable.Message}
+	case n.Fenceable == "" && s.NoDevice == "":
+		return verdict{state: StateUnfenceable, next: "No controller has asked its devices yet."}
+	case n.Fenceable == "" || drill == reason.NoMachine:
+		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDevice(fenceable))
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return StateUnfenceable, withAdvice(reason.Reason(fenceable.Reason), fenceable.Message)
+		return s.begin(StateUnfenceable, reason.SectionDrillFailing, withAdvice(drill, fenceable.Message))
 	case n.LeftAlone != "":
-		return StateLeftAlone, "No fence begins, because of its " + n.LeftAlone + "."
+		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case n.Mode != "":
-		return StateLeftAlone, fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)
+		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
 	case n.Partly:
-		return StateFine, "Not all of its devices answer: " + n.Machine.By + "."
+		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+n.Machine.By+".")
 	default:
-		return StateFine, ""
+		return verdict{state: StateFine}
 	}
 }
 
-// nextOfFence returns the state of a node with an unfinished fence or a mark, and what comes next.
-func (s NodeFacts) nextOfFence(n Node, rec *taint.Record) (State, string) {
+// adviseDevice says why the node has no device, and what to do about it.
+func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
+	why := strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), ".")
+	return "Give it a device: " + why + ". forcefence discover writes a configuration from what it finds."
+}
+
+// assessFence assesses a node with an unfinished fence or a mark.
+func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 	since := n.ReadySince
 	if rec.IsOpen() {
 		since = &rec.At
 	}
 	if e := s.Event; e != nil && (since == nil || !e.At.Before(since.Truncate(time.Second))) {
-		row := reason.RowOf(reason.Reason(e.Reason))
-		switch {
-		case e.Reason == string(reason.NeedsPerson):
-			return StateStuck, withAdvice(reason.NeedsPerson, e.Text)
-		case row.Remedy != "":
-			return StateFencing, withAdvice(row.Reason, e.Text)
+		if row := reason.RowOf(reason.Reason(e.Reason)); row.Remedy != "" {
+			return s.react(row.Reason, e.Text, StateFencing)
 		}
 	}
 	device := "its device"
 	if rec != nil && rec.Device != "" {
 		device = rec.Device
 	}
+	fencing := func(text string, words ...any) verdict {
+		return verdict{state: StateFencing, next: fmt.Sprintf(text, words...)}
+	}
 	switch {
+	case !rec.IsOpen() && ready:
+		v := s.begin(StateNeedsPerson, reason.SectionNothing,
+			"It is marked as shut down, but it is Ready, and no fence has begun. If its machine runs, take the mark "+
+				"off.")
+		v.command = "kubectl forcefence release " + n.Node
+		return v
 	case !rec.IsOpen():
-		return StateFencing, "A person marked it; a controller continues from there."
+		return fencing("A person marked it; a controller continues from there.")
 	case len(n.Fence.Waits) > 0:
-		return StateFencing, fmt.Sprintf("It waits for %s to detach: %s.",
+		return fencing("It waits for %s to detach: %s.",
 			decide.FormatCount(len(n.Fence.Waits), "volume"), strings.Join(n.Fence.Waits, ", "))
 	case rec.Phase == taint.PhasePoweringOff:
-		return StateFencing, fmt.Sprintf("A power-off is sent; it waits until %s says Off.", device)
+		return fencing("A power-off is sent; it waits until %s says Off.", device)
 	case rec.Phase == taint.PhaseArmed:
-		return StateFencing, fmt.Sprintf("%s is asked once more; if it says Off, its pods are ended.", device)
+		return fencing("%s is asked once more; if it says Off, its pods are ended.", device)
 	default:
-		return StateFencing, "Its pods are ended and deleted, its volumes detached; then the mark is removed."
+		return fencing("Its pods are ended and deleted, its volumes detached; then the mark is removed.")
 	}
 }
 
-// nextOfNotReady returns what comes next for a node that is not Ready and has no open fence.
-func (s NodeFacts) nextOfNotReady(n Node, rec *taint.Record, on bool) string {
+// personAfter is how long a node may be not Ready without a proof until a person is needed, as in the alert
+// ForcefenceNodeUnproven.
+const personAfter = 5 * time.Minute
+
+// assessNotReady assesses a node that is not Ready and has no open fence.
+func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.NodeCondition, on bool) verdict {
 	e := s.Event
 	if e != nil && (n.ReadySince != nil && e.At.Before(*n.ReadySince) ||
 		rec != nil && e.At.Add(time.Second).Before(rec.At)) {
 		e = nil // it is about an earlier outage, or from before its fence ended
 	}
+	ended := taint.Result("") // of its fence in this outage
+	if rec != nil && n.ReadySince != nil && !rec.At.Before(*n.ReadySince) {
+		ended = rec.Result
+	}
+	if ended == taint.ResultEvicted && e != nil && e.Reason == string(reason.PoweredOff) {
+		e = nil // which the record says, too
+	}
+	waits := n.ReadySince != nil && s.Now.Sub(*n.ReadySince) >= personAfter
+	drill := reason.Reason(fenceable.Reason)
 	switch {
 	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
-		return withAdvice(reason.Reason(e.Reason), e.Text)
-	case rec != nil && rec.Result == taint.ResultEvicted && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
-		return "Its pods run elsewhere. Look at its machine."
-	case rec != nil && rec.Result == taint.ResultReleased && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
-		return "A person released it: it is left alone until it comes back."
-	case rec != nil && rec.Result == taint.ResultPowerOffFailed && n.ReadySince != nil && !rec.At.Before(*n.ReadySince):
-		return withAdvice(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text)
+		return s.react(reason.Reason(e.Reason), e.Text, StateNotReady)
+	case ended == taint.ResultEvicted && len(rec.PowerOffTo) > 0 && n.Machine.Power != providers.PowerOn.String():
+		return verdict{state: StateNotReady, next: "Its pods run elsewhere. forcefence powered its machine off, and " +
+			"left it off. Once it is repaired, power it on.", command: s.powerOn()}
+	case ended == taint.ResultEvicted:
+		return verdict{state: StateNotReady, next: "Its pods run elsewhere. Look at its machine."}
+	case ended == taint.ResultReleased:
+		return verdict{state: StateNotReady, next: "A person released it: it is left alone until it comes back."}
+	case ended == taint.ResultPowerOffFailed:
+		return s.react(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text, StateNeedsPerson)
 	case on:
-		return "It does not answer, but its machine is on: look at its kubelet and network."
-	case n.Fenceable != "" && n.Fenceable != string(corev1.ConditionTrue):
-		return "Its last drill failed: `forcefence explain` shows why."
+		return s.begin(StateNeedsPerson, reason.SectionNothing,
+			"It does not answer, but its machine is on: look at its kubelet and network.")
+	case drill == reason.ModeDisabled:
+		return verdict{state: StateNotReady, next: fenceable.Message}
+	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
+		return s.begin(StateNeedsPerson, reason.SectionUnproven, s.adviseDevice(fenceable))
+	case n.Fenceable == string(corev1.ConditionFalse), n.Fenceable == string(corev1.ConditionUnknown) && waits:
+		return s.begin(StateNeedsPerson, reason.SectionUnproven, withAdvice(drill, fenceable.Message))
 	case e != nil:
-		return e.Text
+		return verdict{state: StateNotReady, next: e.Text}
+	case waits:
+		return s.begin(StateNeedsPerson, reason.SectionUnproven,
+			"Nothing proves that its machine is off, so its pods wait. Find out why, or look at the machine.")
 	default:
-		return "A controller asks its devices."
+		return verdict{state: StateNotReady, next: "A controller asks its devices."}
 	}
 }
+
+// powerOn returns the command that powers the node's machine on.
+func (s NodeFacts) powerOn() string { return s.inController("power on " + s.Node.Name + " --yes") }
 
 // PlainRemedy returns what a person does about the reason, as plain text; "": nothing.
 func PlainRemedy(why reason.Reason) string {

@@ -54,8 +54,11 @@ func marked(n *corev1.Node) {
 }
 
 var (
-	ready   = condition(corev1.NodeReady, corev1.ConditionTrue, time.Hour, "", "")
-	silent  = condition(corev1.NodeReady, corev1.ConditionUnknown, time.Minute, "", "")
+	ready         = condition(corev1.NodeReady, corev1.ConditionTrue, time.Hour, "", "")
+	silent        = condition(corev1.NodeReady, corev1.ConditionUnknown, time.Minute, "", "")
+	silentForLong = condition(corev1.NodeReady, corev1.ConditionUnknown, 6*time.Minute, "", "")
+	disabled      = condition(taint.FenceableCondition, corev1.ConditionFalse, time.Hour, string(reason.ModeDisabled),
+		"Its mode is disabled (config.yaml): no device is asked, and this node is not fenced.")
 	answers = condition(taint.FenceableCondition, corev1.ConditionTrue, 3*time.Hour, "MachineAnswers",
 		"The machine is On (racks/1: On).")
 	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
@@ -76,6 +79,8 @@ func TestOf(t *testing.T) {
 	waits.Detaching, again.PostFence = []taint.Detaching{{PV: "pv-7"}}, taint.PostFenceFencedAgain
 	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"),
 		answer(time.Second, "nobody", "None")}
+	leftOff := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
+	leftOff.PowerOff, leftOff.PowerOffTo = true, []taint.DeviceRef{{Device: "racks/1"}}
 	old := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
 	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
 	for _, tt := range []struct {
@@ -108,7 +113,7 @@ func TestOf(t *testing.T) {
 		{"silent, and told why",
 			NodeFacts{Node: node(silent, answers),
 				Event: &Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "Its device is mute."}},
-			StateNotReady,
+			StateNeedsPerson,
 			"Its device is mute. Look at the device", "On racks/1 drill"},
 		{"silent, told of an earlier silence",
 			NodeFacts{Node: node(silent, answers),
@@ -117,13 +122,39 @@ func TestOf(t *testing.T) {
 			"asks its devices", "On racks/1 drill"},
 		{"silent and on",
 			NodeFacts{Node: node(silent, answers,
-				condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNotReady,
+				condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNeedsPerson,
 			"its machine is on", "On  fence"},
+		{"silent, was on, and its device no longer answers",
+			NodeFacts{Node: node(silent, condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""),
+				condition(taint.FenceableCondition, corev1.ConditionUnknown, 10*time.Second, "MachineNotAnswering",
+					"Not answered: racks/1: unreachable."))}, StateNotReady, "asks its devices", "Unknown  drill"},
+		{"silent for long, its device does not answer",
+			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionUnknown,
+				10*time.Second, "MachineNotAnswering", "Not answered: racks/1: unreachable."))}, StateNeedsPerson,
+			"racks/1: unreachable. The cause is in the Event", "Unknown  drill"},
+		{"silent, and its last drill failed", NodeFacts{Node: node(silent, refused)}, StateNeedsPerson,
+			"racks/1: denied.", "Unknown  drill"},
+		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
+			"Nothing proves", "On racks/1 drill"},
+		{"silent, without a device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"},
+			StateNeedsPerson, "Give it a device: no rule matches the node.", "Unknown  "},
+		{"ready, without a device", NodeFacts{Node: node(ready), NoDevice: "no rule matches the node"},
+			StateUnfenceable, "Give it a device: no rule matches the node.", "Unknown  "},
+		{"silent, by a mode that was chosen", NodeFacts{Node: node(silentForLong, disabled)}, StateNotReady,
+			"Its mode is disabled", "Unknown  drill"},
+		{"ready, by a mode that was chosen", NodeFacts{Node: node(ready, disabled)}, StateLeftAlone,
+			"Its mode is disabled", "Unknown  drill"},
 		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))},
 			StateNotReady, `"new disk"`, "On racks/1 drill"},
 		{"fenced, and not back",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))},
-			StateNotReady, "run elsewhere", "Off racks fence"},
+			StateNotReady, "run elsewhere. Look at", "Off racks fence"},
+		{"fenced by a power-off, and not back", NodeFacts{Node: node(silent, record(leftOff)),
+			Event: &Event{At: now, Reason: string(reason.PoweredOff), Text: "These devices accepted a power-off."}},
+			StateNotReady, "left it off", "Off racks fence"},
+		{"fenced by a power-off, and on again", NodeFacts{Node: node(silent, record(leftOff),
+			condition(taint.PoweredOnCondition, corev1.ConditionTrue, 0, "", ""))}, StateNotReady, "Look at its machine",
+			"On  fence"},
 		{"fenced, and told so",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now))),
 				Event: &Event{At: now, Reason: string(reason.Finished), Text: "All is gone."}}, StateNotReady,
@@ -148,7 +179,7 @@ func TestOf(t *testing.T) {
 		{"evicting, and told what is wrong",
 			NodeFacts{Node: node(silent, record(off)),
 				Event: &Event{At: now, Reason: string(reason.ProofLost), Text: "The machine is no longer proven off."}},
-			StateFencing,
+			StateNeedsPerson,
 			"no longer proven off. Look at the device.", "Off racks fence"},
 		{"evicting, told of before",
 			NodeFacts{Node: node(silent, record(off)),
@@ -156,23 +187,25 @@ func TestOf(t *testing.T) {
 			"pods are ended",
 			"Off racks fence"},
 		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "A person marked it", "Unknown  "},
+		{"marked by hand, and Ready", NodeFacts{Node: node(ready, answers, marked)}, StateNeedsPerson,
+			"take the mark off", "On racks/1 drill"},
 
 		{"needs a person, by its Fencing",
-			NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateStuck,
+			NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateNeedsPerson,
 			"volume pv-7", "Off racks fence"},
 		{"needs a person, by an Event",
 			NodeFacts{Node: node(silent, record(off)),
 				Event: &Event{At: now, Reason: string(reason.NeedsPerson), Text: "It hangs."}},
-			StateStuck, "It hangs.", "Off racks fence"},
-		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateStuck,
+			StateNeedsPerson, "It hangs.", "Off racks fence"},
+		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateNeedsPerson,
 			"forcefence release n4 --yes", "On racks/1 drill"},
-		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateStuck, "", "Unknown  "},
-		{"no record", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, StateStuck,
+		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateNeedsPerson, "", "Unknown  "},
+		{"no record", NodeFacts{Node: node(ready, annotation(taint.RecordAnnotation, "{"))}, StateNeedsPerson,
 			"cannot be read", "Unknown  "},
 		{"a newer version's phase",
 			NodeFacts{Node: node(ready,
 				annotation(taint.RecordAnnotation, `{"id":"f-1","phase":"Verifying","nodeUID":"u4","by":"x"}`))},
-			StateStuck, `unknown phase "Verifying"`, "Unknown  "},
+			StateNeedsPerson, `unknown phase "Verifying"`, "Unknown  "},
 		{"Off before it was Ready again", NodeFacts{Node: node(ready, record(old))}, StateUnfenceable, "No controller",
 			"Unknown  "},
 		{"Off since it is Ready: another machine's device",
@@ -185,13 +218,47 @@ func TestOf(t *testing.T) {
 			tt.seen.Key, tt.seen.Now = taint.DefaultKey, now
 			n := NodeOf(tt.seen)
 			if n.State != tt.state || !strings.Contains(n.Next, tt.next) ||
-				tt.next == "" && n.State != StateStuck && n.Next != "" {
+				tt.next == "" && n.State != StateNeedsPerson && n.Next != "" {
 				t.Errorf("got %s, %q, want %s, %q", n.State, n.Next, tt.state, tt.next)
+			}
+			if (n.State == StateNeedsPerson) != (n.Runbook != "" && n.Command != "" &&
+				n.State != StateUnfenceable && n.State != StateFine) {
+				t.Errorf("state %s: got section %q and command %q", n.State, n.Runbook, n.Command)
 			}
 			if got := n.Machine.Power + " " + n.Machine.By + " " + n.Machine.From; got != tt.power {
 				t.Errorf("machine: got %q, want %q", got, tt.power)
 			}
 		})
+	}
+}
+
+// A person begins with a command for that node: in the controller's pod if devices are asked.
+func TestCommand(t *testing.T) {
+	const inPod = "kubectl -n home exec deploy/forcefence -- /ko-app/forcefence "
+	gone := taint.Record{}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
+	gone.PowerOffTo = []taint.DeviceRef{{Device: "racks/1"}}
+	for _, tt := range []struct {
+		name    string
+		facts   NodeFacts
+		section reason.Section
+		want    string
+	}{
+		{"fine", NodeFacts{Node: node(ready, answers)}, "", ""},
+		{"a drill failed", NodeFacts{Node: node(ready, refused)}, reason.SectionDrillFailing, inPod + "explain n4"},
+		{"no proof", NodeFacts{Node: node(silent, refused)}, reason.SectionUnproven, inPod + "explain n4"},
+		{"a volume hangs", NodeFacts{Node: node(silent, record(taint.Record{Phase: taint.PhaseEvicting})),
+			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, "kubectl forcefence timeline n4"},
+		{"held back", NodeFacts{Node: node(silent, answers),
+			Event: &Event{At: now, Reason: string(reason.DomainLost), Text: "Zone a is lost."}}, reason.SectionStorm,
+			"kubectl get nodes -L topology.kubernetes.io/zone"},
+		{"a wrong mark", NodeFacts{Node: node(ready, answers, marked)}, reason.SectionNothing,
+			"kubectl forcefence release n4"},
+		{"left off", NodeFacts{Node: node(silent, record(gone))}, "", inPod + "power on n4 --yes"},
+	} {
+		tt.facts.Key, tt.facts.Now, tt.facts.Namespace = taint.DefaultKey, now, "home"
+		if got := NodeOf(tt.facts); got.Runbook != tt.section || got.Command != tt.want {
+			t.Errorf("%s: got %q, %q, want %q, %q", tt.name, got.Runbook, got.Command, tt.section, tt.want)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func lookOf(word string) string {
 	switch word {
 	case view.StateFine.DisplayName(), string(view.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case view.StateStuck.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced),
+	case view.StateNeedsPerson.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced),
 		taint.ProtectionNone:
 		return "bad"
 	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold:

@@ -201,7 +201,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 			out = append(out, n.explainDrill())
 		}
 		switch {
-		case v.State == view.StateStuck:
+		case v.State == view.StateNeedsPerson:
 			stuck++
 			out = append(out, Finding{Problem, v.Node, v.Next, ""})
 		case v.State == view.StateFencing, v.State == view.StateNotReady, v.Partly:

@@ -50,7 +50,7 @@ func TestInstallation(t *testing.T) {
 		return n
 	}
 	stuck := good("n1")
-	stuck.View.State, stuck.View.Next = view.StateStuck, "A person should look: volume pv-7 does not detach"
+	stuck.View.State, stuck.View.Next = view.StateNeedsPerson, "A person should look: volume pv-7 does not detach"
 	silent := good("n1")
 	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
 
