@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // errStillNeeded is the result of cleanup --check while a node needs the controller or the hook's DaemonSet.
@@ -49,11 +50,12 @@ func describeUninstall(open, hooked []string, namespace string) string {
 	var text strings.Builder
 	if len(open) > 0 {
 		fmt.Fprintf(&text, "Marked, or with a fence that is not done: %s.\n"+
-			"  Wait for the controller to finish, or end each fence: forcefence release NODE --yes\n", nameSome(open))
+			"  Wait for the controller to finish, or end each fence: forcefence release NODE --yes\n",
+			view.FormatNames(open))
 	}
 	if len(hooked) > 0 {
 		fmt.Fprintf(&text, "With the hook on the host: %s.\n"+
-			"  Its plugin would stay there, and hold the pods of a marked node.\n", nameSome(hooked))
+			"  Its plugin would stay there, and hold the pods of a marked node.\n", view.FormatNames(hooked))
 	}
 	fmt.Fprintf(&text, `
 Once no node is marked, run these two commands, and then helm uninstall again:
@@ -64,15 +66,4 @@ Once no node is marked, run these two commands, and then helm uninstall again:
 The option --no-hooks uninstalls forcefence without this check.
 `, namespace)
 	return text.String()
-}
-
-// maxNamedNodes is how many nodes nameSome names.
-const maxNamedNodes = 5
-
-// nameSome lists the first names, and counts the others.
-func nameSome(names []string) string {
-	if more := len(names) - maxNamedNodes; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedNodes], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -39,6 +39,7 @@ type fleet struct {
 	view.Cluster
 	Counts   map[view.State]int `json:"counts"`
 	Nodes    []view.Node        `json:"nodes"`
+	storm    []view.Banner      // nil if only some of the nodes were read
 	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
@@ -75,7 +76,8 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	}
 	records := true
 	addNode := func(n *corev1.Node) {
-		s := view.NodeFacts{Node: n, Key: o.key, Event: view.NewestOwnEvent(events[n.Name]), Now: f.At}
+		s := view.NodeFacts{Node: n, Key: o.key, Event: view.NewestOwnEvent(events[n.Name]), Now: f.At,
+			Namespace: namespace}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
@@ -97,6 +99,9 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),
 			cmp.Compare(a.Node, b.Node))
 	})
+	if len(o.nodes) == 0 && o.selector == "" {
+		f.storm = view.DescribeStorm(f.Nodes)
+	}
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
 		f.Nodes = slices.DeleteFunc(
@@ -144,8 +149,17 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 				formatAge(l.Renewed, f.At), late)
 		}
 	}
-	for _, b := range f.Banners(f.At) {
+	for _, b := range append(f.Banners(f.At), f.storm...) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
+	}
+	var urgent []string
+	for _, n := range f.Nodes {
+		if n.State == view.StateNeedsPerson {
+			urgent = append(urgent, n.Node)
+		}
+	}
+	if text := view.DescribeUrgent(urgent); text != "" {
+		printText(out, "! ", "%s. What to do is in the column Next.", text)
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
@@ -181,7 +195,7 @@ func (f *fleet) describeCounts() string {
 			n -= unasked
 		}
 		if n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, s.DisplayName()))
+			counts = append(counts, s.DisplayCount(n))
 		}
 	}
 	if unasked > 0 {

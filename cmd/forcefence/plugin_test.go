@@ -215,7 +215,8 @@ func TestStatusByRights(t *testing.T) {
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
 		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
-		"2 needs a person, 1 fine", "A person should look: volume pv-7 does not detach",
+		"2 nodes need a person: dead, mute.", "2 need a person, 1 fine",
+		"A person should look: volume pv-7 does not detach",
 		"Its device does not tell .[2J. Look at the device", "calm fine yes On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)

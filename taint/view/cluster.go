@@ -42,6 +42,16 @@ func (c Cluster) ConfigSince() (since time.Time) {
 	return since
 }
 
+// namespace returns the leader's namespace; "" if it is not known.
+func (c Cluster) namespace() string {
+	for _, l := range c.Controllers {
+		if l.Leads {
+			return l.Namespace
+		}
+	}
+	return ""
+}
+
 // Banner is a reason why forcefence does not act on any node, or not as configured. Its texts may come from any writer.
 type Banner struct {
 	About  Part
@@ -58,7 +68,22 @@ const (
 	PartController    Part = "controller"
 	PartPause         Part = "pause"
 	PartConfiguration Part = "configuration"
+	PartStorm         Part = "storm"
 )
+
+// Section returns the section of docs/runbook.md that is about the part.
+func (p Part) Section() reason.Section {
+	switch p {
+	case PartController:
+		return reason.SectionNoLeader
+	case PartConfiguration:
+		return reason.SectionConfigRefused
+	case PartStorm:
+		return reason.SectionStorm
+	default:
+		return reason.SectionNothing
+	}
+}
 
 // Details returns what follows the title.
 func (b Banner) Details() string { return b.Text + " " + b.Remedy }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // Snapshot is what a process holds at one moment. Its objects are never changed.
@@ -38,12 +39,13 @@ type DrillAnswer string
 const (
 	CanBeFenced    DrillAnswer = "yes"
 	CannotBeFenced DrillAnswer = "no"
+	CanBePartly    DrillAnswer = "in part"     // yes, but not all of its devices answer
 	NotReached     DrillAnswer = "not reached" // for the first time
 	NotAsked       DrillAnswer = "not asked yet"
 )
 
 // DrillAnswers lists all of them, the worst first.
-var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBeFenced}
+var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBePartly, CanBeFenced}
 
 // Protections lists the reasons of the node's own condition about its hook, the weakest first. ProtectionNeverTold is
 // for a missing condition.
@@ -52,7 +54,7 @@ var Protections = []string{
 }
 
 // ProtectionNeverTold is the protection of a node whose hook never reported one.
-const ProtectionNeverTold = "never told"
+const ProtectionNeverTold = "not reported"
 
 // NodeRow is one row of the fleet: the summary of a Node, and its configuration.
 type NodeRow struct {
@@ -60,15 +62,18 @@ type NodeRow struct {
 	State      State
 	Since      time.Time // when its fence's phase began, or else when Ready changed last
 	Next       string    // what comes next, or what a person does about it; "" for nothing
+	Runbook    reason.Section
+	Command    string    // what a person runs first; "" for none
+	LeftOff    bool      // its last fence powered the machine off, and nothing powered it on since
 	Power      string    // its machine's power as observed last
 	PowerBy    string    // the device that reported it, or the answer of each of several
 	PowerAt    time.Time // when it was observed; zero: never
 	Config     NodeConfig
 	Fenceable  DrillAnswer
-	Partly     bool   // only some of its devices answer
-	Why        string // the reason of Fenceable, in the condition's words
-	Protection string // one of Protections
-	Fence      string // the name of the newest fence; "" if there is none
+	DrilledAt  time.Time // when the last drill ended; zero: never
+	Why        string    // the reason of Fenceable, in the condition's words
+	Protection string    // one of Protections
+	Fence      string    // the name of the newest fence; "" if there is none
 }
 
 // ProviderRow summarizes the drills of the nodes of one provider.
@@ -106,9 +111,6 @@ func FleetOf(s Snapshot) *Fleet {
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}
-	for _, b := range s.Cluster.Banners(s.At) {
-		f.Banners = append(f.Banners, Banner{b.About, b.Title, OneLine(b.Text, 1200), OneLine(b.Remedy, 400)})
-	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, printableFence(r, s.At))
 	}
@@ -117,8 +119,10 @@ func FleetOf(s Snapshot) *Fleet {
 		needs[f.Fences[i].Name] = f.Fences[i].NeedsPerson
 	}
 	providers := map[string]*ProviderRow{}
+	all := make([]Node, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
-		row, rec := rowOf(s, n, needs)
+		node, row, rec := rowOf(s, n, needs)
+		all = append(all, node)
 		if _, known := needs[row.Fence]; rec != nil && !known {
 			// no Fencing was written, or not yet: use the Node's record
 			entry := journal.Entry{}.AddUpdate(journal.Update{Node: n.Name, At: s.At, Record: *rec, OnlyRead: true})
@@ -137,6 +141,9 @@ func FleetOf(s Snapshot) *Fleet {
 			p.Nodes++
 			p.Found[row.Fenceable]++
 		}
+	}
+	for _, b := range append(s.Cluster.Banners(s.At), DescribeStorm(all)...) {
+		f.Banners = append(f.Banners, Banner{b.About, b.Title, OneLine(b.Text, 1200), OneLine(b.Remedy, 400)})
 	}
 	for _, p := range providers {
 		f.Providers = append(f.Providers, *p)
@@ -173,26 +180,31 @@ func (l NodeConfig) providerNames() []string {
 	return slices.Compact(names)
 }
 
-// rowOf returns a Node's row, and its record if that can be read. needs gives, by the names of fences, why a person
-// should look.
-func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint.Record) {
+// rowOf returns a Node's summary and row, and its record if that can be read. needs gives, by the names of fences, why
+// a person should look.
+func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	facts := NodeFacts{Node: n, Key: s.Key, Event: NewestOwnEvent(s.Events[n.Name]), Now: s.At}
+	facts := NodeFacts{Node: n, Key: s.Key, Event: NewestOwnEvent(s.Events[n.Name]), Now: s.At,
+		NoDevice: row.Config.NoDeviceReason, Namespace: s.Cluster.namespace()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
 			facts.NeedsPerson = needs[row.Fence]
 		}
 	}
 	node := NodeOf(facts)
-	row.State, row.Next, row.Partly, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500), node.Partly,
+	row.State, row.Next, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500),
 		OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
+	row.Runbook, row.Command, row.LeftOff = node.Runbook, OneLine(node.Command, 500), isLeftOff(node, rec)
+	drill := taint.Condition(n, taint.FenceableCondition)
+	row.DrilledAt = drill.LastHeartbeatTime.Time
 	if node.Machine.At != nil {
 		row.PowerAt = *node.Machine.At
 	}
 	switch {
 	case rec.IsOpen():
 		row.Since = rec.At
+	case node.Mark != "": // it is unknown since when
 	case node.ReadySince != nil:
 		row.Since = *node.ReadySince
 	}
@@ -203,13 +215,16 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (NodeRow, *taint
 	case "":
 	case corev1.ConditionTrue:
 		row.Fenceable = CanBeFenced
+		if node.Partly {
+			row.Fenceable = CanBePartly
+		}
 	case corev1.ConditionFalse:
 		row.Fenceable = CannotBeFenced
 	default:
 		row.Fenceable = NotReached
 	}
-	row.Why = OneLine(taint.Condition(n, taint.FenceableCondition).Message, 300)
-	return row, rec
+	row.Why = OneLine(drill.Message, 300)
+	return node, row, rec
 }
 
 // printableFence returns a fence for a Fleet: all of its texts are printable, on one line and cut.
@@ -247,6 +262,9 @@ func printableFence(r ParsedFencing, now time.Time) Fence {
 	}
 	return f
 }
+
+// Urgent returns the nodes that need a person.
+func (f *Fleet) Urgent() []NodeRow { return f.Nodes[:f.States[StateNeedsPerson]] }
 
 // NodeQuery selects nodes. The zero value selects all.
 type NodeQuery struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +33,15 @@ const (
 
 // DisplayName returns the state as people read it.
 func (s State) DisplayName() string { return strings.ReplaceAll(string(s), "_", " ") }
+
+// DisplayCount returns so many nodes of the state as people read it: "1 needs a person", "2 need a person".
+func (s State) DisplayCount(n int) string {
+	words := s.DisplayName()
+	if s == StateNeedsPerson && n != 1 {
+		words = "need a person"
+	}
+	return strconv.Itoa(n) + " " + words
+}
 
 // States returns all of them, in their order.
 func States() []State {
@@ -313,7 +323,7 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	switch {
 	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
 		return s.react(reason.Reason(e.Reason), e.Text, StateNotReady)
-	case ended == taint.ResultEvicted && len(rec.PowerOffTo) > 0 && n.Machine.Power != providers.PowerOn.String():
+	case ended == taint.ResultEvicted && isLeftOff(n, rec):
 		return verdict{state: StateNotReady, next: "Its pods run elsewhere. forcefence powered its machine off, and " +
 			"left it off. Once it is repaired, power it on.", command: s.powerOn()}
 	case ended == taint.ResultEvicted:
@@ -339,6 +349,12 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	default:
 		return verdict{state: StateNotReady, next: "A controller asks its devices."}
 	}
+}
+
+// isLeftOff reports whether the node's last fence powered its machine off, and nothing powered it on since.
+func isLeftOff(n Node, rec *taint.Record) bool {
+	return rec != nil && !rec.IsOpen() && len(rec.PowerOffTo) > 0 && rec.PostFence == "" &&
+		n.Ready != string(corev1.ConditionTrue) && n.Machine.Power != providers.PowerOn.String()
 }
 
 // powerOn returns the command that powers the node's machine on.

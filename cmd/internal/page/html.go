@@ -521,7 +521,7 @@ func devicesPage(f *view.Fleet) g.Node {
 		body = append(body, renderRow(renderName(name), cells...))
 	}
 	for _, n := range f.Nodes {
-		if n.Fenceable == view.CanBeFenced && !n.Partly || n.Fenceable == view.NotAsked || len(broken) == maxRows {
+		if n.Fenceable == view.CanBeFenced || n.Fenceable == view.NotAsked || len(broken) == maxRows {
 			continue
 		}
 		why := n.Why

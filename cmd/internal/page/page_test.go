@@ -927,7 +927,7 @@ func TestPaged(t *testing.T) {
 	for path, want := range map[string]string{
 		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000",
 		"/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",
-		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 1250", "/?provider=none": "n8",
+		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 625", "/?provider=none": "n8",
 		"/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
 	} {
 		got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})

@@ -271,20 +271,8 @@ func (f Facts) checkHooks() (out []Finding) {
 	}
 	if len(open) > 0 {
 		out = append(out, Finding{Note, "hook",
-			fmt.Sprintf("On %s pods start if the hook is killed or hangs.", joinNames(open)),
+			fmt.Sprintf("On %s pods start if the hook is killed or hangs.", view.FormatNames(open)),
 			"The condition ForcefenceGuard of each Node says what to do about it."})
 	}
 	return out
-}
-
-// maxNames is how many nodes a finding names.
-const maxNames = 5
-
-// joinNames lists a few names, and says how many there are besides.
-func joinNames(names []string) string {
-	text := strings.Join(names[:min(len(names), maxNames)], ", ")
-	if more := len(names) - maxNames; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }

@@ -1,0 +1,66 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// DescribeStorm returns a banner if so many nodes are silent that no machine is powered off. nodes are all nodes of the
+// cluster.
+func DescribeStorm(nodes []Node) []Banner {
+	var held, silent []string
+	var why *Event // of the first node that is held back
+	for _, n := range nodes {
+		if n.Ready == string(corev1.ConditionTrue) {
+			continue
+		}
+		silent = append(silent, n.Node)
+		if n.Runbook == reason.SectionStorm && n.Event != nil {
+			if held = append(held, n.Node); why == nil {
+				why = n.Event
+			}
+		}
+	}
+	switch {
+	case why != nil:
+		return []Banner{{PartStorm, "Power-offs are held back",
+			fmt.Sprintf("%s: %s. %s", decide.FormatCount(len(held), "silent node"), FormatNames(held), why.Text),
+			PlainRemedy(reason.Reason(why.Reason))}}
+	case len(silent) > 1 && 2*len(silent) > len(nodes):
+		return []Banner{{PartStorm, "Most nodes are silent",
+			fmt.Sprintf("%d of %s are not Ready: %s. While fewer than half of the nodes renew their Leases, no "+
+				"machine is powered off. Machines that are off are recovered.", len(silent),
+				decide.FormatCount(len(nodes), "node"), FormatNames(silent)),
+			PlainRemedy(reason.MostStale)}}
+	}
+	return nil
+}
+
+// maxNames is how many names FormatNames lists.
+const maxNames = 5
+
+// FormatNames lists a few names, and says how many there are besides.
+func FormatNames(names []string) string {
+	text := strings.Join(names[:min(len(names), maxNames)], ", ")
+	if more := len(names) - maxNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// DescribeUrgent says, without a full stop, which nodes need a person: "2 nodes need a person: n1, n2"; "" for none.
+func DescribeUrgent(names []string) string {
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return names[0] + " needs a person"
+	default:
+		return fmt.Sprintf("%d nodes need a person: %s", len(names), FormatNames(names))
+	}
+}

@@ -1,0 +1,67 @@
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+func TestDescribeStorm(t *testing.T) {
+	held := &Event{At: ago(30 * time.Second), Reason: string(reason.DomainLost), Text: "A failure domain is lost: a."}
+	alone := &Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "Its device is mute."}
+	remedy := PlainRemedy(reason.DomainLost)
+	for _, tt := range []struct {
+		name   string
+		ready  int
+		silent []*Event // of each silent node
+		want   []Banner
+	}{
+		{"no nodes", 0, nil, nil},
+		{"all are well", 3, nil, nil},
+		{"the only node", 0, []*Event{nil}, nil},
+		{"one of three is silent, for itself", 2, []*Event{alone}, nil},
+		{"half are silent", 2, []*Event{nil, nil}, nil},
+		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
+			"1 silent node: n4. A failure domain is lost: a.", remedy}}},
+		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
+			"2 of 3 nodes are not Ready: n4, n4. While fewer than half of the nodes renew their Leases, no machine is " +
+				"powered off. Machines that are off are recovered.", "Look at the API server and the network."}}},
+	} {
+		var nodes []Node
+		for range tt.ready { // an Event of an earlier outage does not count
+			nodes = append(nodes, NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Event: held, Now: now}))
+		}
+		for _, e := range tt.silent {
+			nodes = append(nodes, NodeOf(NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Event: e, Now: now}))
+		}
+		if diff := cmp.Diff(tt.want, DescribeStorm(nodes)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestDisplayCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 needs a person": StateNeedsPerson.DisplayCount(1), "2 need a person": StateNeedsPerson.DisplayCount(2),
+		"2 not ready": StateNotReady.DisplayCount(2),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestDescribeUrgent(t *testing.T) {
+	for want, names := range map[string][]string{
+		"": nil, "n1 needs a person": {"n1"}, "2 nodes need a person: n1, n2": {"n1", "n2"},
+		"6 nodes need a person: 1, 2, 3, 4, 5 and 1 more": {"1", "2", "3", "4", "5", "6"},
+	} {
+		if got := DescribeUrgent(names); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
