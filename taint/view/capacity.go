@@ -91,8 +91,14 @@ func obstacleOf(n *corev1.Node, configured time.Time) (obstacle, bool) {
 		message := strings.TrimSuffix(OneLine(condition.Message, maxObstacle), ".")
 		o.rank, o.text = 1, n.Name+": "+cmp.Or(message, condition.Reason, "its last drill failed")
 	}
+	if taint.Condition(n, corev1.NodeReady).Status != corev1.ConditionTrue {
+		o.rank += afterReady
+	}
 	return o, true
 }
+
+// afterReady ranks nodes that are not Ready last: their state says what to do, and a fenced machine should be off.
+const afterReady = 10
 
 // maxObstacle bounds the message of a condition in a Capacity, in bytes.
 const maxObstacle = 200

@@ -27,6 +27,10 @@ func TestCapacity(t *testing.T) {
 	silent := func(name string) *corev1.Node {
 		return node(name, unknown, reason.NotAnswering, "Not answered: racks/n: unreachable.")
 	}
+	isReady := func(n *corev1.Node, status corev1.ConditionStatus) *corev1.Node {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
+		return n
+	}
 	for _, tc := range []struct {
 		name  string
 		nodes []*corev1.Node
@@ -45,6 +49,9 @@ func TestCapacity(t *testing.T) {
 		{"what is wrong with the device", []*corev1.Node{silent("n1"),
 			node("n2", no, reason.Disagree, "The devices contradict each other.")},
 			"0 of 2 nodes can be proven off; n2: The devices contradict each other"},
+		{"a machine that is off, as it should be", []*corev1.Node{
+			isReady(node("n1", no, "SaysOff", "The machine is Off."), unknown), isReady(silent("n2"), yes)},
+			"0 of 2 nodes can be proven off; n2: no device answers"},
 		{"a newer version's reason", []*corev1.Node{node("n1", no, "Newer", "")},
 			"0 of 1 node can be proven off; n1: Newer"},
 		{"text on two lines", []*corev1.Node{node("n1", no, reason.Distrusted, "one\ntwo\x1b[31m")},

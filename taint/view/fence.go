@@ -302,7 +302,7 @@ func isStep(e Event, steps []api.Step) bool {
 
 // stepObjects names the objects of the steps that are not about pods.
 var stepObjects = map[string]string{
-	api.StepClearVolumes:      "volume",
+	api.StepClearVolumes:      "volume reference", // a node has two lists of its volumes
 	api.StepDeleteAttachments: "VolumeAttachment",
 }
 

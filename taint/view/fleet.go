@@ -65,6 +65,7 @@ type NodeRow struct {
 	Runbook    reason.Section
 	Command    string    // what a person runs first; "" for none
 	LeftOff    bool      // its last fence powered the machine off, and nothing powered it on since
+	PowerOn    string    // the command that powers its machine on
 	Power      string    // its machine's power as observed last
 	PowerBy    string    // the device that reported it, or the answer of each of several
 	PowerAt    time.Time // when it was observed; zero: never
@@ -196,6 +197,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	row.State, row.Next, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500),
 		OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
 	row.Runbook, row.Command, row.LeftOff = node.Runbook, OneLine(node.Command, 500), isLeftOff(node, rec)
+	row.PowerOn = OneLine(facts.powerOn(), 500)
 	drill := taint.Condition(n, taint.FenceableCondition)
 	row.DrilledAt = drill.LastHeartbeatTime.Time
 	if node.Machine.At != nil {

@@ -43,7 +43,7 @@ func TestTimelineSteps(t *testing.T) {
 			"step SetMark: took 23ms",
 			"step EndPods: 5 pods, 2 times within 1.3s; last failure: conflict",
 			"event MachineConfirmedOff: The machine is off.",
-			"step ClearVolumes: 1 volume, took 0s",
+			"step ClearVolumes: 1 volume reference, took 0s",
 			"event DeletingPods: Deleting 3 pods.",
 			"event ForcingDetach: Volumes are attached for longer than detachTimeout.",
 			"step DeleteAttachments: 2 VolumeAttachments, took 1m0s",
