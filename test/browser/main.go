@@ -299,7 +299,8 @@ func shoot(b *browser, name, how string) chromedp.Action {
 }
 
 // narrow finds what does not fit a phone: a page that is wider, a box that scrolls without a hint or that has a hint
-// and does not scroll, and names that are broken into lines. It waits until the page has seen its new width.
+// and does not scroll, and names that are broken into lines. What to do about the first node must be on the first
+// screen, the filter folded, and a command copied by its button. It waits until the page has seen its new width.
 const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => {
 	const out = [], all = (what) => [...document.querySelectorAll(what)].filter((e) => e.checkVisibility());
 	if (document.documentElement.scrollWidth > 360)
@@ -309,6 +310,17 @@ const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimati
 		if (hint !== s.scrollWidth > s.clientWidth + 1)
 			out.push(s.getAttribute("aria-label") + ": " + s.scrollWidth + " of " + s.clientWidth + " px, hint: " +
 				hint);
+	}
+	for (const t of all("table")) {
+		const next = t.caption.textContent === "Nodes" && t.querySelector("td.own .text")?.getBoundingClientRect();
+		if (next && (next.bottom > innerHeight || next.right > 360))
+			out.push("what to do about the first node ends at " + next.right + ", " + next.bottom + " px");
+	}
+	for (const d of all("details.filter[open]")) out.push("the filter is not folded");
+	for (const c of all(".copy").slice(0, 1)) {
+		c.click();
+		const has = getSelection().toString().trim(), want = c.previousElementSibling.textContent;
+		if (has !== want) out.push("Copy selects " + has + ", want " + want);
 	}
 	for (const n of all(".name:not(ul)")) {
 		const boxes = [...n.getClientRects()];

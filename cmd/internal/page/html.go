@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -20,11 +22,12 @@ import (
 
 // frame is what surrounds the content of all pages.
 type frame struct {
-	title string
-	path  string // of the tab that is open; "" for none
-	who   string // the user; "" before the login
-	about string // which process this is
-	live  bool   // main follows changes
+	title   string
+	cluster string // its name; "" if the configuration has none
+	path    string // of the tab that is open; "" for none
+	who     string // the user; "" before the login
+	about   string // which process this is
+	live    bool   // main follows changes
 }
 
 var tabs = []struct{ path, name string }{
@@ -40,7 +43,7 @@ func (f frame) wrapMain(main g.Node) g.Node {
 			html.Meta(html.Charset("utf-8")),
 			html.Meta(html.Name("viewport"), html.Content("width=device-width, initial-scale=1")),
 			html.Meta(html.Name("color-scheme"), html.Content("light dark")),
-			html.TitleEl(g.Text(f.title+" - forcefence")),
+			html.TitleEl(g.Text(f.title+" - "+f.brand())),
 			html.Link(html.Rel("icon"), html.Href("/assets/icon.svg")),
 			html.Link(html.Rel("stylesheet"), html.Href("/assets/style.css")),
 			g.If(f.live, html.Script(html.Src("/assets/live.js"), html.Defer())),
@@ -48,7 +51,7 @@ func (f frame) wrapMain(main g.Node) g.Node {
 		html.Body(
 			html.A(html.Class("skip"), html.Href("#main"), g.Text("Skip to the content")),
 			html.Header(
-				html.P(html.Class("brand"), g.Text("forcefence")),
+				html.P(html.Class("brand"), g.Text(f.brand())),
 				g.If(f.who != "", html.Nav(html.Aria("label", "Pages"),
 					html.Ul(g.Map(tabs, func(t struct{ path, name string }) g.Node {
 						return html.Li(html.A(
@@ -64,15 +67,18 @@ func (f frame) wrapMain(main g.Node) g.Node {
 					html.Label(html.Input(
 						html.Type("checkbox"), html.ID("live-on"), html.Checked(),
 					), g.Text(" Follow changes")),
-					html.Span(html.ID("live-said"), html.Role("status")))),
+					html.Span(html.ID("live-said"), html.Role("status")), html.Span(g.Text("Times are UTC.")))),
 				html.Div(html.ID("live"), main),
 			),
 			html.Footer(
-				html.P(g.Text(f.about+". All times are UTC. This page only shows: nothing can be changed here.")),
+				html.P(g.Text(f.about+". This page only shows: nothing can be changed here.")),
 			),
 		),
 	))
 }
+
+// brand names the program, and the cluster if that has a name.
+func (f frame) brand() string { return strings.TrimSpace("forcefence " + f.cluster) }
 
 // ageStep is how often an age may change, so that a page that is followed is not sent each second.
 const ageStep = 15 * time.Second
@@ -117,14 +123,16 @@ func renderText(text string) g.Node {
 	return html.Span(html.Class("text"), parts, g.Text(plain))
 }
 
-// lookOf returns how serious a word is. The word carries the meaning: the colour only repeats it.
+// lookOf returns how serious a word is. The word carries the meaning: the colour only repeats it. Only what needs a
+// person is bad.
 func lookOf(word string) string {
 	switch word {
 	case view.StateFine.DisplayName(), string(view.CanBeFenced), taint.ProtectionFailClosed:
 		return "good"
-	case view.StateNeedsPerson.DisplayName(), view.StateUnfenceable.DisplayName(), string(view.CannotBeFenced),
-		taint.ProtectionNone:
+	case view.StateNeedsPerson.DisplayName():
 		return "bad"
+	case view.StateFencing.DisplayName():
+		return "busy"
 	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold:
 		return "dim"
 	default:
@@ -132,21 +140,55 @@ func lookOf(word string) string {
 	}
 }
 
-var signs = map[string]string{"good": "✓", "warn": "!", "bad": "✗", "dim": "·"}
+var signs = map[string]string{"good": "✓", "busy": "▸", "warn": "!", "bad": "✗", "dim": "·"}
 
-func renderBadge(word string) g.Node {
-	look := lookOf(word)
+func renderBadge(word string) g.Node { return renderSign(lookOf(word), word) }
+
+func renderSign(look, text string) g.Node {
 	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
-		g.Text(word))
+		g.Text(text))
+}
+
+// protectionNames says what the hook does at each level of protection.
+var protectionNames = map[string]string{
+	taint.ProtectionFailClosed: "holds pods",
+	taint.ProtectionFailOpen:   "can be bypassed",
+	taint.ProtectionNone:       "none",
+	view.ProtectionNeverTold:   view.ProtectionNeverTold,
+}
+
+func renderProtection(word string) g.Node { return renderSign(lookOf(word), protectionNames[word]) }
+
+// renderNext renders what comes next, and where a person begins.
+func renderNext(n view.NodeRow) g.Node {
+	return g.Group{
+		g.If(n.Next != "", renderText(n.Next)),
+		g.If(n.Command != "", renderCommand(n.Command)),
+		g.If(n.Runbook != "", renderRunbook(n.Runbook)),
+	}
+}
+
+// renderCommand renders a command of ours, never a foreign text. The script shows the button.
+func renderCommand(command string) g.Node {
+	return html.Span(html.Class("command"), html.Code(g.Text(command)),
+		html.Button(html.Type("button"), html.Class("copy"), html.Aria("label", "Copy: "+command), g.Text("Copy")))
+}
+
+// runbookURL is the address of the runbook, as the alerts have it. Nothing is loaded from there.
+const runbookURL = "https://github.com/forcefence/forcefence/blob/main/docs/runbook.md#"
+
+func renderRunbook(section reason.Section) g.Node {
+	return html.Span(html.Class("detail"), html.A(html.Href(runbookURL+section.Anchor()), html.Rel("noreferrer"),
+		g.Text("Runbook: "+string(section))))
 }
 
 func nodeLink(name string) g.Node {
 	return html.A(html.Href("/nodes/"+url.PathEscape(name)), renderName(name))
 }
 
-func fenceLink(name string) g.Node {
-	return html.A(html.Href("/fences/"+url.PathEscape(name)), renderName(name))
-}
+func fencePath(name string) string { return "/fences/" + url.PathEscape(name) }
+
+func fenceLink(name string) g.Node { return html.A(html.Href(fencePath(name)), renderName(name)) }
 
 // fleetURL returns the address of the nodes that a query selects.
 func fleetURL(q view.NodeQuery, page int) string {
@@ -193,15 +235,35 @@ func splitPages(n, page int, at func(page int) string) (from, to int, nav g.Node
 		step(page+1, "next", "Next"))
 }
 
-// renderTable renders a table in which the first cell names its row. It can be scrolled sideways, by keys too.
-func renderTable(caption string, heads []string, body []g.Node) g.Node {
+// row is the cells of a row of a table. The first names the row.
+type row []g.Node
+
+// ownLine are the columns that have a line of their own on a narrow screen, where a row is a card.
+var ownLine = []string{"Next", "Text", "Why", "Meaning"}
+
+// unlabelled are the columns whose cells need no label on a card.
+var unlabelled = []string{"State", "Outcome", "Next", "Text", "Meaning", "Who", "What"}
+
+// renderTable renders a table. It can be scrolled sideways, by keys too. On a narrow screen each row is a card.
+func renderTable(caption string, heads []string, body []row) g.Node {
 	if len(body) == 0 {
 		return html.P(html.Class("none"), g.Text(caption+": none."))
+	}
+	cell := func(i int, c g.Node) g.Node {
+		head := heads[i]
+		return html.Td(g.If(slices.Contains(ownLine, head), html.Class("own")),
+			g.If(!slices.Contains(unlabelled, head), html.Data("label", head+": ")), c)
 	}
 	return renderScroll(caption, html.Table(
 		html.Caption(g.Text(caption)),
 		html.THead(html.Tr(g.Map(heads, func(h string) g.Node { return html.Th(html.Scope("col"), g.Text(h)) }))),
-		html.TBody(g.Group(body)),
+		html.TBody(g.Map(body, func(r row) g.Node {
+			cells := g.Group{html.Th(html.Scope("row"), r[0])}
+			for i, c := range r[1:] {
+				cells = append(cells, cell(i+1, c))
+			}
+			return html.Tr(cells)
+		})),
 	))
 }
 
@@ -210,12 +272,9 @@ func renderScroll(name string, content g.Node) g.Node {
 	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", name), html.TabIndex("0"), content)
 }
 
-func renderRow(first g.Node, cells ...g.Node) g.Node {
-	return html.Tr(html.Th(html.Scope("row"), first), g.Map(cells, func(c g.Node) g.Node { return html.Td(c) }))
-}
-
-func renderCount(n int, href, word string) g.Node {
-	return html.Li(html.A(html.Href(href), html.Strong(g.Text(strconv.Itoa(n))), g.Text(" "), renderBadge(word)))
+func renderCount(n int, s view.State) g.Node {
+	return html.Li(html.A(html.Href(fleetURL(view.NodeQuery{State: s}, 1)),
+		renderSign(lookOf(s.DisplayName()), s.DisplayCount(n))))
 }
 
 // fleetPage renders the fleet at a glance.
@@ -228,47 +287,73 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			open++
 		}
 	}
-	var body []g.Node
+	var body []row
 	for _, n := range all[from:to] {
-		fence := g.Text("-")
+		var fence g.Node
 		if n.Fence != "" {
-			fence = fenceLink(n.Fence)
+			fence = html.A(html.Href(fencePath(n.Fence)), renderName(strings.TrimPrefix(n.Fence, n.Name+".")))
 		}
-		body = append(body, renderRow(
-			nodeLink(n.Name), renderState(n, f.At),
-			g.Group{renderPower(n, f.At), renderDetail(renderDevices(n.Config))}, renderBadge(string(n.Fenceable)),
-			renderBadge(n.Protection), g.Text(n.Config.Mode), fence,
-			g.If(n.Next != "", renderText(n.Next)),
-		))
+		body = append(body, row{
+			nodeLink(n.Name), renderState(n, f.At), renderNext(n),
+			g.Group{
+				renderPower(n, f.At), renderDetail(renderDevices(n.Config)), renderDetail(g.Text("mode " + n.Config.Mode)),
+			},
+			renderBadge(string(n.Fenceable)), renderProtection(n.Protection), fence,
+		})
 	}
 	return g.Group{
+		renderUrgent(f),
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
 			g.Text(", "+decide.FormatCount(open, "fence")+" under way. "), renderText(f.Capacity.String()+"."),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
-				return g.If(f.States[s] > 0, renderCount(
-					f.States[s], fleetURL(view.NodeQuery{State: s}, 1), s.DisplayName(),
-				))
+				return g.If(f.States[s] > 0, renderCount(f.States[s], s))
 			})),
 		renderMissing(f),
-		html.Search(html.Form(html.Method("get"), html.Action("/"), html.Class("filter"),
-			html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
-			renderChoice("State", "state", string(q.State), toStrings(view.States())),
-			renderChoice("Fenceable", "fenceable", string(q.Answer), toStrings(view.DrillAnswers)),
-			renderChoice("Hook", "hook", q.Protection, view.Protections),
-			g.If(q.Provider != "", html.Input(html.Type("hidden"), html.Name("provider"), html.Value(q.Provider))),
-			html.Button(html.Type("submit"), g.Text("Show")),
-			g.If(q != view.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
-		)),
+		html.Search(html.Details(html.Class("filter"), g.If(q != view.NodeQuery{}, g.Attr("open")),
+			html.Summary(g.Text("Filter")),
+			html.Form(html.Method("get"), html.Action("/"),
+				html.Label(g.Text("Name "), html.Input(html.Type("search"), html.Name("name"), html.Value(q.Text))),
+				renderChoice("State", "state", string(q.State), toStrings(view.States()),
+					func(w string) string { return view.State(w).DisplayName() }),
+				renderChoice("Fenceable", "fenceable", string(q.Answer), toStrings(view.DrillAnswers),
+					func(w string) string { return w }),
+				renderChoice("Hook", "hook", q.Protection, view.Protections,
+					func(w string) string { return protectionNames[w] }),
+				g.If(q.Provider != "", html.Input(html.Type("hidden"), html.Name("provider"), html.Value(q.Provider))),
+				html.Button(html.Type("submit"), g.Text("Show")),
+				g.If(q != view.NodeQuery{}, html.A(html.Href("/"), g.Text("Show all"))),
+			))),
 		renderTable(
 			"Nodes",
-			[]string{"Node", "State", "Power and devices", "Fenceable", "Hook", "Mode", "Last fence", "Next"},
+			[]string{"Node", "State", "Next", "Power and devices", "Fenceable", "Hook", "Last fence"},
 			body,
 		),
 		nav,
 	}
+}
+
+// maxUrgent is how many bytes of a text the first line has. The end of a text says what to do.
+const maxUrgent = 240
+
+// renderUrgent renders the first line: which nodes need a person, and what to do about the first.
+func renderUrgent(f *view.Fleet) g.Node {
+	all := f.Urgent()
+	if len(all) == 0 {
+		return html.P(html.Class("lead"), renderSign("good", "No node needs a person."))
+	}
+	var names []string
+	for _, n := range all {
+		names = append(names, n.Name)
+	}
+	text := ": "
+	if len(all) > 1 {
+		text = ". Begin with " + all[0].Name + ": "
+	}
+	return html.P(html.Class("lead note banner"), renderSign("bad", view.DescribeUrgent(names)),
+		renderText(text+view.OneLine(all[0].Next, maxUrgent)))
 }
 
 func toStrings[T ~string](list []T) (out []string) {
@@ -278,12 +363,11 @@ func toStrings[T ~string](list []T) (out []string) {
 	return out
 }
 
-func renderChoice(label, name, value string, all []string) g.Node {
+func renderChoice(label, name, value string, all []string, display func(string) string) g.Node {
 	return html.Label(g.Text(label+" "), html.Select(html.Name(name),
 		html.Option(html.Value(""), g.Text("any")),
 		g.Map(all, func(w string) g.Node {
-			return html.Option(html.Value(w), g.If(w == value, html.Selected()),
-				g.Text(strings.ReplaceAll(w, "_", " ")))
+			return html.Option(html.Value(w), g.If(w == value, html.Selected()), g.Text(display(w)))
 		})))
 }
 
@@ -301,7 +385,7 @@ func renderDetail(parts ...g.Node) g.Node { return html.Span(html.Class("detail"
 func renderBanners(f *view.Fleet) g.Node {
 	return g.Map(f.Banners, func(b view.Banner) g.Node {
 		return html.P(html.Class("note banner"), html.Strong(g.Text(b.Title+": ")),
-			renderText(b.Details()))
+			renderText(b.Details()), renderRunbook(b.About.Section()))
 	})
 }
 
@@ -313,70 +397,84 @@ func renderMissing(f *view.Fleet) g.Node {
 // fencesPage renders all fences that are kept.
 func fencesPage(f *view.Fleet, page int) g.Node {
 	from, to, nav := splitPages(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
-	return g.Group{renderMissing(f), renderFences("Fences", f.Fences[from:to], f.At), nav}
+	return g.Group{renderMissing(f), renderFences("All fences, the newest first", f.Fences[from:to], f.At), nav}
 }
 
 func renderFences(caption string, list []view.Fence, now time.Time) g.Node {
-	var body []g.Node
+	var body []row
 	for _, v := range list {
-		body = append(body, renderRow(
-			fenceLink(v.Name), nodeLink(v.Node), renderTime(v.Started, now), renderOutcome(v), g.Text(v.Duration),
+		body = append(body, row{
+			fenceLink(v.Name), renderOutcome(v), nodeLink(v.Node), renderTime(v.Started, now), g.Text(formatTook(v)),
 			g.Text(strconv.Itoa(int(v.Pods.Ended))), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
-			g.Text(v.Why)))
+			g.Text(v.Why)})
 	}
 	return renderTable(
-		caption, []string{"Fence", "Node", "Began", "Outcome", "Took", "Pods ended", "Volumes detached", "Why"}, body,
+		caption,
+		[]string{"Fence", "Outcome", "Node", "Began", "Took", "Pods ended", "Volumes detached", "Reason"},
+		body,
 	)
+}
+
+// formatTook returns how long a fence took, or has taken so far.
+func formatTook(v view.Fence) string {
+	if v.Open {
+		return v.Duration + " so far"
+	}
+	return v.Duration
 }
 
 func renderOutcome(v view.Fence) g.Node {
 	word, look := v.Result, "good"
 	switch {
 	case v.Open:
-		word, look = v.Phase+", under way", "warn"
+		word, look = v.Phase+", under way", "busy"
 	case v.Result != string(taint.ResultEvicted):
 		look = "dim"
 	}
 	if v.NeedsPerson != "" || len(v.Newer) > 0 {
 		look = "bad"
 	}
-	return html.Span(html.Class("badge "+look), html.Span(
-		html.Aria("hidden", "true"), g.Text(signs[look]+" "),
-	), g.Text(word),
-		g.If(v.NeedsPerson != "", g.Text(", needs a person")), g.If(v.Shadow, g.Text(" (mode shadow)")))
+	if v.NeedsPerson != "" {
+		word += ", needs a person"
+	}
+	if v.Shadow {
+		word += " (mode shadow)"
+	}
+	return renderSign(look, word)
 }
 
 // nodePage renders one node, with the picture of its newest fence.
 func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
-	why := g.Text("")
-	if n.Why != "" {
-		why = renderDetail(renderText(n.Why))
-	}
+	why := n.Why
 	if n.Config.NoDeviceReason != "" {
-		why = renderDetail(renderText(n.Config.NoDeviceReason))
+		why = n.Config.NoDeviceReason
 	}
 	all := f.FencesOf(n.Name)
 	shown := html.P(html.Class("none"), g.Text("No fence of this node is known."))
 	if len(all) > 0 {
 		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name)), renderFence(f, all[0])}
 	}
-	var body []g.Node
+	var body []row
 	for _, e := range f.EventsOf(n.Name) {
-		body = append(body, renderRow(
+		body = append(body, row{
 			renderTime(e.At, f.At), g.Text(e.Who), g.Text(string(e.Sign)), renderText(e.What),
-		))
+		})
 	}
 	return g.Group{
+		html.Div(html.Class("lead note "+lookOf(n.State.DisplayName())+"-note"), renderState(n, f.At), renderNext(n)),
 		html.Dl(html.Class("facts"),
-			renderFact("State", renderState(n, f.At)),
-			g.If(n.Next != "", renderFact("Next", renderText(n.Next))),
 			renderFact(
 				"Machine's power, as last seen", renderPower(n, f.At),
 				g.If(n.PowerBy != "", renderDetail(g.Text("by "), renderText(n.PowerBy))),
 			),
 			renderFact("Devices", renderDevices(n.Config)),
-			renderFact("Could be fenced", renderBadge(string(n.Fenceable)), why),
-			renderFact("Hook", renderBadge(n.Protection)),
+			renderFact(
+				"Could be fenced, by the last drill", renderBadge(string(n.Fenceable)),
+				g.If(!n.DrilledAt.IsZero(), html.Span(html.Class("name off"),
+					g.Text(" "), renderTime(n.DrilledAt, f.At))),
+				g.If(why != "", renderDetail(renderText(why))),
+			),
+			renderFact("Hook", renderProtection(n.Protection)),
 			renderFact("Mode", g.Text(n.Config.Mode)),
 		),
 		renderMissing(f),
@@ -414,21 +512,23 @@ func renderFact(name string, value ...g.Node) g.Node {
 // renderFence renders one fence: its outcome, the picture, and the same in words.
 func renderFence(f *view.Fleet, v view.Fence) g.Node {
 	moments := f.MomentsOf(v)
-	var rows, spans []g.Node
+	var rows, spans []row
 	for _, m := range moments {
-		rows = append(rows, renderRow(
+		rows = append(rows, row{
 			html.Time(
 				html.DateTime(m.At.UTC().Format(time.RFC3339Nano)), g.Text(m.At.UTC().Format(time.TimeOnly)+" "),
 				html.Span(html.Class("after"), g.Text(formatOffset(m.At.Sub(v.Started)))),
 			),
 			renderName(m.Who), g.Text(string(m.Sign)), renderText(m.What),
-		))
+		})
 	}
 	for _, s := range v.Spans {
-		spans = append(spans, renderRow(
+		spans = append(spans, row{
 			g.Text(s.Phase), renderTime(s.From, f.At), g.Text(view.FormatSpan(s.To.Sub(s.From))),
-		))
+		})
 	}
+	n, known := f.Node(v.Node)
+	newest := known && n.Fence == v.Name
 	return g.Group{
 		g.If(len(v.Newer) > 0, html.P(html.Class("note"), html.Role("alert"),
 			g.Text(
@@ -436,26 +536,31 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 					joinTexts(v.Newer)+".",
 			))),
 		g.If(v.NeedsPerson != "", html.P(
-			html.Class("note"), html.Strong(g.Text("A person should look: ")), renderText(v.NeedsPerson),
+			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(v.NeedsPerson),
+			renderRunbook(reason.SectionMarkStuck),
 		)),
+		g.If(newest && n.LeftOff, html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
+			renderText("this fence powered it off, and nothing has powered it on since. Once it is repaired, power "+
+				"it on."),
+			renderCommand(n.PowerOn))),
 		html.Dl(html.Class("facts"),
 			renderFact("Node", nodeLink(v.Node)),
 			renderFact(
 				"Outcome", renderOutcome(v), g.If(v.Outcome != "", renderDetail(renderText(v.Outcome))),
 			),
 			renderFact("Began", renderTime(v.Started, f.At), renderDetail(g.Text("by "), renderName(v.By))),
-			renderFact("Took", g.Text(v.Duration)),
+			renderFact("Took", g.Text(formatTook(v))),
 			renderFact("Proof", renderText(v.Proven)),
+			g.If(newest, renderFact("Machine's power, as last seen", renderPower(n, f.At))),
 		),
 		html.Figure(
-			renderScroll("Picture of the fence", renderPicture(v, moments, f.At)),
-			html.FigCaption(
-				g.Text(
-					"Above, phases and steps to scale. Below, who reported what, in order of time. A square is an "+
-						"Off, a circle an On, a ? no clear answer; a triangle is a warning, a dot another Event; a "+
-						"diamond is a phase, a bar a step. The tables after the picture have the same content.",
-				),
+			html.Div(html.Class("narrow"), renderNarrowPicture(v, f.At)),
+			html.Div(html.Class("wide-only"), renderScroll("Picture of the fence", renderPicture(v, moments, f.At))),
+			html.FigCaption(g.Text(
+				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods for good; DeletePods "+
+					"deletes those that still exist then. The tables below say the same in words.",
 			)),
+		),
 		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),
 		renderTable("Phases", []string{"Phase", "From", "Lasted"}, spans),
 		renderNames(fmt.Sprintf(
@@ -500,13 +605,13 @@ func renderNames(caption string, list []string) g.Node {
 
 // devicesPage renders the devices' health, as the drills found it.
 func devicesPage(f *view.Fleet) g.Node {
-	var body, broken []g.Node
+	var body, broken []row
 	for _, p := range f.Providers {
 		name, query := p.Name, p.Name
 		if name == "" {
 			name, query = "(no device)", view.NoProvider
 		}
-		cells := []g.Node{html.A(
+		cells := row{renderName(name), html.A(
 			html.Href(fleetURL(view.NodeQuery{Provider: query}, 1)), g.Text(strconv.Itoa(p.Nodes)),
 		)}
 		for _, a := range view.DrillAnswers {
@@ -518,7 +623,7 @@ func devicesPage(f *view.Fleet) g.Node {
 			}
 			cells = append(cells, cell)
 		}
-		body = append(body, renderRow(renderName(name), cells...))
+		body = append(body, cells)
 	}
 	for _, n := range f.Nodes {
 		if n.Fenceable == view.CanBeFenced || n.Fenceable == view.NotAsked || len(broken) == maxRows {
@@ -528,14 +633,15 @@ func devicesPage(f *view.Fleet) g.Node {
 		if n.Config.NoDeviceReason != "" {
 			why = n.Config.NoDeviceReason
 		}
-		broken = append(broken, renderRow(
+		broken = append(broken, row{
 			nodeLink(n.Name), renderBadge(string(n.Fenceable)), renderDevices(n.Config), renderText(why),
-		))
+		})
 	}
 	return g.Group{
 		html.P(
-			g.Text("forcefence asks each node's devices from time to time: could the node be fenced now?"),
+			g.Text("forcefence asks each node's devices every five minutes: could the node be fenced now?"),
 		),
+		renderRunbook(reason.SectionDrillFailing),
 		renderTable(
 			"Nodes by provider, and whether they could be fenced",
 			append([]string{"Provider", "Nodes"}, toStrings(view.DrillAnswers)...), body,
@@ -548,21 +654,23 @@ func devicesPage(f *view.Fleet) g.Node {
 
 // protectionMeanings explains each level of protection.
 var protectionMeanings = map[string]string{
-	taint.ProtectionFailClosed: "a pod that the hook cannot be asked about does not start",
-	taint.ProtectionFailOpen:   "such a pod starts: it may slip through while the hook is killed or hangs",
-	taint.ProtectionNone:       "there is no hook: a machine that boots in the middle of its fence runs its old pods",
-	view.ProtectionNeverTold:   "the node never reported a hook: probably there is none",
+	taint.ProtectionFailClosed: "FailClosed: no pod starts unless the hook allows it, even while the hook does not " +
+		"run.",
+	taint.ProtectionFailOpen: "FailOpen: the hook holds pods, but while it is killed or hangs, the runtime starts " +
+		"pods without asking it.",
+	taint.ProtectionNone:     "There is no hook: a machine that boots in the middle of its fence runs its old pods.",
+	view.ProtectionNeverTold: "The node never reported a hook: probably there is none.",
 }
 
 // hookPage renders which nodes hold their pods when they come back.
 func hookPage(f *view.Fleet) g.Node {
-	var body []g.Node
+	var body []row
 	for _, word := range view.Protections {
 		cell := g.Text("0")
 		if n := f.Protections[word]; n > 0 {
 			cell = html.A(html.Href(fleetURL(view.NodeQuery{Protection: word}, 1)), g.Text(strconv.Itoa(n)))
 		}
-		body = append(body, renderRow(renderBadge(word), cell, g.Text(protectionMeanings[word])))
+		body = append(body, row{renderProtection(word), cell, g.Text(protectionMeanings[word])})
 	}
 	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
 	return g.Group{
@@ -570,6 +678,7 @@ func hookPage(f *view.Fleet) g.Node {
 			html.Class("sum"), g.Text("The hook, which holds the pods of a node that comes back, is on "),
 			html.Strong(g.Textf("%d of %s", covered, decide.FormatCount(len(f.Nodes), "node"))), g.Text("."),
 		),
+		renderRunbook(reason.SectionHookMissing),
 		renderTable("Nodes by the protection of their hook", []string{"Hook", "Nodes", "Meaning"}, body),
 	}
 }

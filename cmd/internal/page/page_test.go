@@ -45,7 +45,8 @@ func snapshot() view.Snapshot {
 	}
 	is := func(kind corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: s, Reason: reason, Message: message,
-			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+			LastHeartbeatTime:  metav1.NewTime(now.Add(-4 * time.Minute))}
 	}
 	ready := is(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "")
 	silent := is(corev1.NodeReady, corev1.ConditionUnknown, "NodeStatusUnknown", "")
@@ -64,6 +65,15 @@ func snapshot() view.Snapshot {
 	marked := node("n6", ready,
 		is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers",
 			"The machine is On (racks/n6: On, strips/6: denied)."))
+	off := node("n10", silent, is(taint.FenceableCondition, corev1.ConditionFalse, "SaysOff",
+		"The machine is Off (racks/n10: Off)."), closed)
+	left := taint.Record{
+		ID: "f-77c0de77c0de", Phase: taint.PhaseDone, Result: taint.ResultEvicted, NodeUID: "u-1", By: "forcefence-1",
+		Device: "racks/n10", Since: now.Add(-20 * time.Minute), At: now.Add(-19 * time.Minute), PowerOff: true,
+		PowerOffTo: []taint.DeviceRef{{Device: "racks/n10"}},
+		Evidence:   []taint.Evidence{{At: now.Add(-20 * time.Minute), From: "racks/n10", State: "Off", Raw: "Off"}},
+	}
+	off.Annotations[taint.RecordAnnotation] = left.Encode()
 	marked.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule}}
 	micro := func(ago time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(-ago)) }
 	done := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n1.f-0123456789ab"}, Spec: api.FencingSpec{
@@ -121,7 +131,7 @@ func snapshot() view.Snapshot {
 			fenced, broken, marked,
 			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""),
 				is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
-			node("n8"),
+			node("n8"), off, node("n11", ready, drilled, closed), node("n12", ready, drilled, closed),
 		},
 		NodeConfig: func(n *corev1.Node) view.NodeConfig {
 			switch n.Name {
@@ -537,8 +547,9 @@ func TestPages(t *testing.T) {
 		"fleet": "/", "filtered": "/?name=n&state=being+fenced&provider=racks", "fences": "/fences",
 		"devices": "/devices", "hook": "/hook",
 		"node": "/nodes/n4", "node-hostile": "/nodes/n7", "fence": "/fences/n1.f-0123456789ab",
-		"fence-newer":  "/fences/n9.f-aaaaaaaaaaaa",
-		"fence-shadow": "/fences/n2.would-recover-5c0d19aa", "login": "/",
+		"fence-left-off": "/fences/n10.f-77c0de77c0de",
+		"fence-newer":    "/fences/n9.f-aaaaaaaaaaaa",
+		"fence-shadow":   "/fences/n2.would-recover-5c0d19aa", "login": "/",
 	} {
 		t.Run(name, func(t *testing.T) {
 			header, code := map[string]string{"Authorization": "Bearer ann"}, 200
@@ -570,11 +581,13 @@ func TestPages(t *testing.T) {
 
 // Each page begins with what concerns the whole cluster.
 func TestBanners(t *testing.T) {
-	cluster := view.Cluster{}
+	cluster, held := view.Cluster{}, false
 	srv, _ := testServer(t, func(o *Options) {
 		o.Fleet = func() (*view.Fleet, error) {
 			s := snapshot()
-			s.Cluster = cluster
+			if s.Cluster = cluster; held {
+				s.Events["n3"] = []view.Event{{At: now, From: "forcefence", Reason: "DomainLost", Text: hostile}}
+			}
 			return view.FleetOf(s), nil
 		}
 	})
@@ -586,15 +599,17 @@ func TestBanners(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		cluster view.Cluster
+		held    bool // a power-off is held back, by a hostile text
 		want    []string
 	}{
-		{"nothing was read", view.Cluster{}, nil},
-		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, []string{"No controller leads: "}},
-		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}},
+		{"nothing was read", view.Cluster{}, false, nil},
+		{"a storm", view.Cluster{}, true, []string{"Power-offs are held back: "}},
+		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, false, []string{"No controller leads: "}},
+		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}}, false,
 			[]string{"The changed configuration is rejected: "}},
-		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, []string{"Fencing is paused for all nodes: "}},
+		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, false, []string{"Fencing is paused for all nodes: "}},
 	} {
-		cluster = tc.cluster
+		cluster, held = tc.cluster, tc.held
 		for _, path := range []string{"/", "/fences", "/devices", "/hook", "/nodes/n4", "/fences/n1.f-0123456789ab"} {
 			got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
 			check(t, got.body)
@@ -731,6 +746,31 @@ func TestStaying(t *testing.T) {
 	}
 }
 
+// A text keeps all its words while it fits, and loses its middle after the last line.
+func TestWrapText(t *testing.T) {
+	for _, tc := range []struct {
+		text       string
+		wide, most int
+		want       []string
+	}{
+		{"", 10, 3, []string{""}},
+		{"one line", 10, 3, []string{"one line"}},
+		{"a text of two lines", 10, 3, []string{"a text of", "two lines"}},
+		{"averylongword and more", 8, 5, []string{"av…ord", "and more"}},
+		{"1 2 3 4 5 6 7 8 9 10 11 12 end", 10, 2, []string{"1 2 3 4…1", "12 end"}},
+	} {
+		got := wrapText(tc.text, tc.wide, tc.most)
+		for _, line := range got {
+			if n := len([]rune(line)); n > tc.wide || len(got) > tc.most {
+				t.Errorf("%q: got %d lines, one of %d characters, want %d and %d", tc.text, len(got), n, tc.most, tc.wide)
+			}
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%q: got %q, want %q", tc.text, got, tc.want)
+		}
+	}
+}
+
 // A time has its date unless that is today, and an age that changes every 15 seconds at most.
 func TestTime(t *testing.T) {
 	for _, tc := range []struct {
@@ -795,8 +835,9 @@ func check(t *testing.T, page string) {
 					strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
 					t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
 				}
+				runbook := n.Data == "a" && a.Key == "href" && strings.HasPrefix(a.Val, runbookURL)
 				if (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") &&
-					!strings.HasPrefix(a.Val, "#") || strings.HasPrefix(a.Val, "//") {
+					!strings.HasPrefix(a.Val, "#") && !runbook || strings.HasPrefix(a.Val, "//") {
 					t.Errorf("<%s %s=%q> leads elsewhere", n.Data, a.Key, a.Val)
 				}
 			}
@@ -927,8 +968,8 @@ func TestPaged(t *testing.T) {
 	for path, want := range map[string]string{
 		"/": "1 to 100 of 5000", "/?page=50": "4901 to 5000 of 5000", "/?page=51": "4901 to 5000 of 5000",
 		"/?page=-1": "1 to 100 of 5000", "/?page=x": "1 to 100 of 5000",
-		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 625", "/?provider=none": "n8",
-		"/fences?page=17": "1601 to 1625 of 1625", "/?state=nonsense": "Nodes: none.",
+		"/?name=n432&page=9": "n4321", "/?state=fencing": "of 455", "/?provider=none": "n8",
+		"/fences?page=20": "1901 to 1909 of 1909", "/?state=nonsense": "Nodes: none.",
 	} {
 		got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
 		if got.code != 200 || !strings.Contains(got.body, want) || len(got.body) > 200<<10 ||

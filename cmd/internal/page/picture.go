@@ -2,9 +2,11 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
@@ -29,10 +31,16 @@ const (
 	phaseRow   = 26
 	stepRow    = 20
 
+	// The narrow chart has its names above the bars.
+	narrowWidth = 360
+	narrowRow   = 34
+
 	// The rows: times, lanes, texts.
 	firstLane   = 110
 	laneWidth   = 96
 	mostDevices = 4 // lanes; the others share the last
+	textHeight  = 15
+	mostLines   = 3 // of a text
 )
 
 // renderPicture draws a fence: its phases and steps as bars to scale, one row for each moment, and the results for pods
@@ -66,6 +74,51 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 	)
 }
 
+// renderNarrowPicture draws a fence's phases and steps for a screen that is too narrow for their names beside the bars.
+func renderNarrowPicture(v view.Fence, now time.Time) g.Node {
+	scale, ok := newTimeScale(v, now)
+	if !ok || len(v.Spans)+len(v.Steps) == 0 {
+		return html.P(g.Text("No phase took any time."))
+	}
+	scale.left, scale.width = margin, narrowWidth-2*margin
+	var parts g.Group
+	y := 0
+	add := func(name, text string, bar g.Node) {
+		parts = append(parts, svgText(margin, y+18, "what", "start", name),
+			svgText(narrowWidth-margin, y+18, "when", "end", text), bar)
+		y += narrowRow
+	}
+	rect := func(from, to time.Time, class string) g.Node {
+		x := scale.x(from)
+		return svgRect(min(x, narrowWidth-margin-3), y+23, max(scale.x(to)-x, 3), 9, class)
+	}
+	for _, s := range v.Spans {
+		add(s.Phase, describeBar(scale, s.From, s.To, 1), rect(s.From, s.To, "span "+phaseClass(s.Phase)))
+	}
+	for _, s := range v.Steps {
+		class := "step"
+		if s.Times > 1 {
+			class = "step often"
+		}
+		add(view.OneLine(s.Step, 20), describeBar(scale, s.Began.Time, s.Ended.Time, s.Times),
+			rect(s.Began.Time, s.Ended.Time, class))
+	}
+	return html.SVG(
+		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", narrowWidth, y+margin)), html.Role("img"),
+		html.Aria("labelledby", "narrow-title"), html.Class("picture"),
+		svgElement("title", "id", "narrow-title", "Phases and steps of the fence of node "+v.Node), parts,
+	)
+}
+
+// describeBar says when a bar begins and how long it lasts.
+func describeBar(scale timeScale, from, to time.Time, times int32) string {
+	began, lasted := formatOffset(from.Sub(scale.start)), view.FormatSpan(to.Sub(from))
+	if times > 1 {
+		return fmt.Sprintf("%s, %d times in %s", began, times, lasted)
+	}
+	return began + " for " + lasted
+}
+
 // describeStaying says, after another text, which volumes stay attached; "" for none.
 func describeStaying(volumes []string) string {
 	switch len(volumes) {
@@ -80,14 +133,15 @@ func describeStaying(volumes []string) string {
 
 // timeScale maps times to the chart. Times outside of it are drawn at its edges.
 type timeScale struct {
-	start    time.Time // of the fence: 0 s
-	from, to time.Time
+	start       time.Time // of the fence: 0 s
+	from, to    time.Time
+	left, width int
 }
 
 // newTimeScale covers the fence and all of its steps: devices are asked before it begins, and the mark is removed after
 // its end. ok is false if no time passed.
 func newTimeScale(v view.Fence, now time.Time) (s timeScale, ok bool) {
-	s = timeScale{start: v.Started, from: v.Started, to: v.Finished}
+	s = timeScale{start: v.Started, from: v.Started, to: v.Finished, left: chartFrom, width: chartWidth}
 	if s.to.IsZero() {
 		s.to = now
 	}
@@ -104,7 +158,7 @@ func newTimeScale(v view.Fence, now time.Time) (s timeScale, ok bool) {
 
 func (s timeScale) x(t time.Time) int {
 	part := float64(t.Sub(s.from)) / float64(s.to.Sub(s.from))
-	return chartFrom + int(min(max(part, 0), 1)*chartWidth)
+	return s.left + int(min(max(part, 0), 1)*float64(s.width))
 }
 
 // ticks returns the times at which the chart has a line: full multiples of 1, 2 or 5 times a power of ten seconds, from
@@ -188,10 +242,9 @@ func phaseClass(phase string) string {
 // renderStep draws a step from when it began to when it ended. One that was done several times is hollow, because it
 // did not last all of that time.
 func renderStep(s api.Step, scale timeScale, y int) g.Node {
-	began, lasted := formatOffset(s.Began.Sub(scale.start)), view.FormatSpan(s.Ended.Sub(s.Began.Time))
-	class, text := "step", began+" for "+lasted
+	class, text := "step", describeBar(scale, s.Began.Time, s.Ended.Time, s.Times)
 	if s.Times > 1 {
-		class, text = "step often", fmt.Sprintf("%s, %d times in %s", began, s.Times, lasted)
+		class = "step often"
 	}
 	from := scale.x(s.Began.Time)
 	return g.Group{
@@ -206,11 +259,10 @@ func renderRows(v view.Fence, moments []view.Moment, y int) (g.Node, int) {
 	lane, names := assignLanes(moments)
 	x := func(i int) int { return firstLane + i*laneWidth }
 	words := x(len(names)) - laneWidth/3
-	var parts g.Group
-	for i, name := range names {
-		parts = append(parts, renderCut("lane", x(i), y, "middle", name, laneWidth-6),
-			svgLine(x(i), y+8, x(i), y+12+len(moments)*lineHeight, "life"))
-	}
+	legend := renderSigns(moments, y)
+	y += 32
+	top := y + 8
+	var heads, parts g.Group
 	y += 12
 	for _, m := range moments {
 		y += lineHeight
@@ -222,10 +274,64 @@ func renderRows(v view.Fence, moments []view.Moment, y int) (g.Node, int) {
 			parts = append(parts, svgLine(at-9, middle, x(1)+9, middle, "answer"),
 				svgElement("path", "d", fmt.Sprintf("M%d %d l8 -4 v8 z", x(1)+7, middle), "class", "head"))
 		}
-		parts = append(parts, renderMoment(m, at, middle),
-			renderCut("what", words, y-4, "start", what, pictureWidth-margin-words))
+		parts = append(parts, renderMoment(m, at, middle))
+		for i, line := range wrapText(what, (pictureWidth-margin-words)/charWidth, mostLines) {
+			if i > 0 {
+				y += textHeight
+			}
+			parts = append(parts, svgText(words, y-4, "what", "start", line))
+		}
 	}
-	return parts, y
+	for i, name := range names {
+		heads = append(heads, renderCut("lane", x(i), top-8, "middle", name, laneWidth-6),
+			svgLine(x(i), top, x(i), y+4, "life"))
+	}
+	return g.Group{legend, heads, parts}, y
+}
+
+// wrapText breaks a text between words into at most so many lines of so many characters. Of a longer text the middle is
+// lost.
+func wrapText(text string, wide, most int) (lines []string) {
+	text = view.OneLine(text, wide*most*9/10) // lines are rarely full
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > wide {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += view.OneLine(word, wide)
+	}
+	if lines = append(lines, line); len(lines) > most {
+		lines = append(lines[:most-1], view.OneLine(strings.Join(lines[most-1:], " "), wide))
+	}
+	return lines
+}
+
+// signNames names the signs in the picture's legend.
+var signNames = []struct {
+	sign view.Sign
+	name string
+}{
+	{view.SignOff, "said Off"}, {view.SignOn, "said On"}, {view.SignUnsure, "no clear answer"},
+	{view.SignPhase, "phase"}, {view.SignStep, "step"}, {view.SignWarning, "warning"}, {view.SignEvent, "Event"},
+	{view.SignEnds, "begin or end"},
+}
+
+// renderSigns draws the signs that the moments have, each with its meaning.
+func renderSigns(moments []view.Moment, y int) g.Node {
+	var parts g.Group
+	x := margin + 10
+	for _, s := range signNames {
+		if !slices.ContainsFunc(moments, func(m view.Moment) bool { return m.Sign == s.sign }) {
+			continue
+		}
+		parts = append(parts, renderMoment(view.Moment{Sign: s.sign}, x, y-4),
+			svgText(x+14, y, "when", "start", s.name))
+		x += 14 + charWidth*len(s.name) + 30
+	}
+	return parts
 }
 
 // assignLanes returns the lane of each source of the moments, and the lanes' names. A device's lane has its provider's

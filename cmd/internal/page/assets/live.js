@@ -9,20 +9,29 @@
   });
   addEventListener("resize", hint);
   box.addEventListener("toggle", hint, true);
+  document.documentElement.classList.add("js");
+  // Copies the command before a button. Browsers without a clipboard, as at an address without TLS, select it.
+  box.addEventListener("click", (e) => {
+    const button = e.target.closest(".copy");
+    if (!button) return;
+    const code = button.previousElementSibling;
+    getSelection().selectAllChildren(code);
+    navigator.clipboard?.writeText(code.textContent).then(() => { said.textContent = "copied"; }, () => {});
+  });
   const follow = () => {
     source = new EventSource(location.href);
     source.onopen = () => { said.textContent = "live"; };
     source.onmessage = (e) => {
       const at = document.activeElement;
       if (box.contains(at) && at.closest("form")) return; // the user is choosing
-      const link = box.contains(at) ? at.getAttribute("href") : null;
+      const name = at.hasAttribute("href") ? "href" : "aria-label", link = box.contains(at) ? at.getAttribute(name) : null;
       const opened = [...box.querySelectorAll("details")].map((d) => d.open);
       const moved = [...box.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
       box.innerHTML = e.data;
       box.querySelectorAll("details").forEach((d, i) => { d.open = opened[i]; });
       hint();
       box.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = moved[i]; });
-      if (link) box.querySelector('a[href="' + CSS.escape(link) + '"]')?.focus({ preventScroll: true });
+      if (link) box.querySelector("[" + name + '="' + CSS.escape(link) + '"]')?.focus({ preventScroll: true });
     };
     source.onerror = () => { said.textContent = source.readyState === EventSource.CLOSED ? "not live any more: load the page again" : "not live: trying again"; };
   };
