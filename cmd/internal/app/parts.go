@@ -289,7 +289,7 @@ func (p *process) addPage(context.Context) error {
 		return page.Serve(ctx, page.Options{
 			Address: l.Status, CertFile: l.StatusCertFile, KeyFile: l.StatusKeyFile,
 			Fleet: source.Fleet, Review: page.NewReviewer(c), Log: p.Log, Now: time.Now,
-			About: fmt.Sprintf("forcefence %s, %s", version.String(), p.Identity),
+			About: fmt.Sprintf("forcefence %s, %s", version.String(), p.Identity), Cluster: l.StatusCluster,
 		})
 	}))
 }

@@ -113,6 +113,7 @@ type Listen struct {
 	// PEM, the server's own certificate first; "": plain HTTP. Both files are read again when they change.
 	StatusCertFile string `yaml:"statusCertFile"`
 	StatusKeyFile  string `yaml:"statusKeyFile"` // PEM
+	StatusCluster  string `yaml:"statusCluster"` // the cluster's name, which the status page shows; default ""
 }
 
 // Tape says where observations and decisions are recorded, for forcefence replay.

@@ -32,13 +32,14 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Options is what a page is made of. All but the certificate are required.
+// Options is what a page is made of. All but the certificate and the cluster's name are required.
 type Options struct {
 	Address           string // host:port
 	CertFile, KeyFile string // "": plain HTTP, for loopback
 	Fleet             func() (*view.Fleet, error)
 	Review            Reviewer
 	About             string // which process this is
+	Cluster           string // its name; "": it has none
 	Log               *slog.Logger
 	Now               func() time.Time
 }
@@ -166,6 +167,7 @@ type server struct {
 }
 
 func newServer(o Options) *server {
+	o.Cluster = view.OneLine(o.Cluster, maxName)
 	return &server{
 		Options: o,
 		gate:    newGate(o.Review, o.Now),
@@ -318,7 +320,7 @@ func (s *server) askForToken(w http.ResponseWriter, r *http.Request, code int, p
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="forcefence"`)
 	}
-	s.writePage(w, code, frame{title: "Log in", about: s.About}, loginPage(next, problem))
+	s.writePage(w, code, frame{title: "Log in", about: s.About, cluster: s.Cluster}, loginPage(next, problem))
 }
 
 // isLocalPath reports whether an address leads to one of our pages.
@@ -385,7 +387,8 @@ func (s *server) pageHandler(name, path string, v pageFunc) http.Handler {
 			s.streamPage(w, r, v)
 			return
 		}
-		around := frame{title: name, path: path, who: view.OneLine(who, 120), about: s.About}
+		around := frame{title: name, path: path, who: view.OneLine(who, 120), about: s.About,
+			cluster: s.Cluster}
 		f, err := s.Fleet()
 		if err != nil {
 			s.writePage(w, http.StatusServiceUnavailable, around,

@@ -176,7 +176,7 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	p := &people{}
 	o := Options{
 		Fleet: func() (*view.Fleet, error) { return view.FleetOf(snapshot()), nil },
-		About: "forcefence test", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
+		About: "forcefence test", Cluster: "rack <7>", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
 	}
 	if change != nil {
 		change(&o)
