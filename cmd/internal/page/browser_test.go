@@ -33,7 +33,7 @@ func TestPictures(t *testing.T) {
 	}
 	s := recordedFleet(t)
 	srv, _ := testServer(t, func(o *Options) {
-		o.Fleet = func() (*view.Fleet, error) { return view.FleetOf(s), nil }
+		o.Fleet, o.Cluster = func() (*view.Fleet, error) { return view.FleetOf(s), nil }, "demo"
 	})
 	shots := kit.Browse(t, srv.URL, "ann", "fence@1024=/fences/"+s.Fences[0].Fencing.Name)
 	for _, name := range []string{"fence-light.png", "fence-dark.png"} {
