@@ -14,7 +14,7 @@ import (
 func TestRunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/runbook.md")
 	kit.Must(t, err)
-	commands := regexp.MustCompile(`(?m)^bin/forcefence (.*)$`).FindAllStringSubmatch(string(text), -1)
+	commands := regexp.MustCompile(`(?m)^forcefence (.*)$`).FindAllStringSubmatch(string(text), -1)
 	if len(commands) < 5 {
 		t.Fatalf("got %d commands, want those of the page", len(commands))
 	}
@@ -28,7 +28,7 @@ func TestRunbook(t *testing.T) {
 			err = cmd.ValidateArgs(cmd.Flags().Args())
 		}
 		if err != nil || !cmd.Runnable() {
-			t.Errorf("bin/forcefence %s: runnable %t, %v", c[1], cmd.Runnable(), err)
+			t.Errorf("forcefence %s: runnable %t, %v", c[1], cmd.Runnable(), err)
 		}
 	}
 }
