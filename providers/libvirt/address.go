@@ -48,6 +48,9 @@ func parseAddress(uri string, allowTCP bool) (a address, _ error) {
 	switch {
 	case driver != "qemu" && driver != "test":
 		return a, fmt.Errorf("has the driver %q: only QEMU's states are known: %s", driver, supported)
+	case transport == "ssh" || transport == "libssh" || transport == "libssh2":
+		return a, errors.New("has the transport ssh, which is not supported: use qemu+tls://host/system with a " +
+			"client certificate")
 	case transport != "unix" && transport != "tcp" && transport != "tls":
 		return a, fmt.Errorf("has the transport %q: %s", transport, supported)
 	case u.User != nil:

@@ -51,7 +51,8 @@ func TestValidate(t *testing.T) {
 		{"nothing", libvirt.Config{}, []string{"uri: missing"}},
 		{"both", libvirt.Config{URI: "qemu:///system", URIs: []string{"qemu:///session"}},
 			[]string{"uris: both uri and uris"}},
-		{"ssh", uri("qemu+ssh://root@hv1/system"), []string{`uri: has the transport "ssh": use qemu:///system`}},
+		{"ssh", uri("qemu+ssh://root@hv1/system"), []string{
+			"uri: has the transport ssh, which is not supported: use qemu+tls://host/system"}},
 		{"xen", uri("xen:///system"), []string{`uri: has the driver "xen"`}},
 		{"lxc", uri("lxc:///system"), []string{`uri: has the driver "lxc"`}},
 		{"esx", uri("esx+tcp://host/"), []string{`uri: has the driver "esx"`}},
