@@ -126,21 +126,24 @@ nodes:
 	}
 }
 
-// check-config warns where machines may be powered off and the file does not say whether hosts of KubeVirt are.
+// check-config warns where machines may be powered off, a selector names a label of KubeVirt, and the file does not say
+// whether its hosts are powered off.
 func TestWarningOfKubeVirtHosts(t *testing.T) {
 	const people = "providers: [{name: people, confirm: {}}]\nnodes: [{name: all, provider: people, machine: {from: " +
 		"template, template: '{{ .Name }}'}}]\n"
+	hosts := strings.Replace(people, "{name: all,", "{name: all, selector: kubevirt.io/schedulable=true,", 1)
 	for name, tc := range map[string]struct {
 		file string
 		want bool
 	}{
-		"fence":           {people + "mode: fence\n", true},
-		"fence, of some":  {people + "modes: [{selector: a=b, mode: fence}]\n", true},
-		"fence and never": {people + "mode: fence\nstormGuard: {kubeVirtHosts: never}\n", false},
-		"fence and yes":   {people + "mode: fence\nstormGuard: {kubeVirtHosts: powerOff}\n", false},
-		"fence and other": {people + "mode: fence\nstormGuard: {controlPlane: never}\n", true},
-		"observe":         {people, false},
-		"shadow":          {people + "mode: shadow\n", false},
+		"fence":           {hosts + "mode: fence\n", true},
+		"fence, of some":  {people + "modes: [{selector: kubevirt.io/schedulable, mode: fence}]\n", true},
+		"fence and never": {hosts + "mode: fence\nstormGuard: {kubeVirtHosts: never}\n", false},
+		"fence and yes":   {hosts + "mode: fence\nstormGuard: {kubeVirtHosts: powerOff}\n", false},
+		"fence and other": {hosts + "mode: fence\nstormGuard: {controlPlane: never}\n", true},
+		"no hint":         {people + "mode: fence\n", false},
+		"observe":         {hosts, false},
+		"shadow":          {hosts + "mode: shadow\n", false},
 	} {
 		cfg, err := config.Parse("f", []byte(tc.file), all.Types())
 		if err != nil {

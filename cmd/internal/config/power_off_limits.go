@@ -1,6 +1,8 @@
 package config
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -93,11 +95,12 @@ func (r *reader) checkStorm(g StormGuard) {
 	}
 }
 
-// warnOfVMHosts warns if machines are powered off and the file does not say whether hosts of KubeVirt are. It cannot
-// see whether there are any.
+// warnOfVMHosts warns if machines are powered off, a selector names a label of KubeVirt, and the file does not say
+// whether its hosts are powered off. Without such a selector the file gives no hint of KubeVirt; then the drill, which
+// sees the Nodes, names each host that is kept on.
 func (r *reader) warnOfVMHosts(c *Config) {
 	const path = "stormGuard.kubeVirtHosts"
-	if given := r.given(path); given || !c.fences() {
+	if given := r.given(path); given || !c.fences() || !c.selectsVMHosts() {
 		return
 	}
 	const problem = "warning: nodes that run virtual machines of KubeVirt (label kubevirt.io/schedulable) are not " +
@@ -105,6 +108,13 @@ func (r *reader) warnOfVMHosts(c *Config) {
 		"Write never or powerOff"
 	c.warnings = append(c.warnings,
 		Error{File: r.file, Line: max(r.lines["stormGuard"], 1), Path: path, Problem: problem})
+}
+
+// selectsVMHosts reports whether a selector of nodes names a label of KubeVirt.
+func (c *Config) selectsVMHosts() bool {
+	all := append(mapList(c.Modes, func(m ModeItem) string { return m.Selector }),
+		mapList(c.Nodes, func(n NodeRule) string { return n.Selector })...)
+	return strings.Contains(strings.Join(all, " "), "kubevirt.io/")
 }
 
 // floor checks a minHealthy. A floor of 100 % would refuse every power-off, because the node itself is not healthy.
