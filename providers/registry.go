@@ -59,8 +59,15 @@ type ListedHosts interface {
 	ListedHosts()
 }
 
-// SharesPower marks a Config whose devices share their machines' power supply: a BMC without power is silent, not off.
+// SharesPower marks a Config whose devices fall silent with their machines' power supply: a BMC, or a guest's
+// hypervisor.
 type SharesPower interface{ SharesPower() }
+
+// ReadOnly is a Config whose settings may exclude every power action.
+type ReadOnly interface {
+	// NoPowerActions returns the setting that excludes them and what to write instead; nil if they are possible.
+	NoPowerActions() *Problem
+}
 
 // Cautious is a Config with settings that are allowed but risky.
 type Cautious interface {

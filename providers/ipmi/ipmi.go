@@ -5,8 +5,8 @@
 //	providers:
 //	- name: rack-a
 //	  ipmi:
-//	    username: fence
-//	    passwordFile: /etc/forcefence/rack-a/password
+//	    username: forcefence
+//	    passwordFile: /etc/forcefence-bmc/password
 //	    traps: :162 # of the BMCs, which make it ask
 //
 // A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
@@ -155,6 +155,15 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 // SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
 func (c *Config) SharesPower() {}
 
+// NoPowerActions implements providers.ReadOnly: the privilege user can only ask.
+func (c *Config) NoPowerActions() *providers.Problem {
+	if c.Privilege != "user" {
+		return nil
+	}
+	p := providers.Problemf("privilege", "The privilege user may only ask: use operator")
+	return &p
+}
+
 // HasAddressIDs implements providers.IDs: an ID is its BMC's address.
 func (c *Config) HasAddressIDs() bool { return true }
 
@@ -216,6 +225,9 @@ var (
 	_ providers.Closer  = (*Provider)(nil)
 	_ providers.Grouper = (*Provider)(nil)
 	_ providers.IDs     = (*Config)(nil)
+
+	_ providers.ReadOnly    = (*Config)(nil)
+	_ providers.SharesPower = (*Config)(nil)
 )
 
 // New returns the provider for a valid Config. It contacts no BMC.

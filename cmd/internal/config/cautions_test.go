@@ -2,12 +2,53 @@ package config_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
 )
+
+// check-config warns of BMCs whose account may not power off what a rule with mode fence powers off.
+func TestWarningOfReadOnly(t *testing.T) {
+	t.Setenv("PW", "12345678")
+	const (
+		devices = "providers:\n- {name: other, confirm: {}}\n- name: racks\n  ipmi:\n    username: u\n" +
+			"    passwordEnv: PW\n    privilege: "
+		machine = "machine: {from: list, list: [{node: n1, id: 10.0.0.1}]}"
+		own     = "nodes: [{name: all, provider: racks, " + machine + "}]\n"
+		level   = "nodes: [{name: all, levels: [{devices: [{provider: racks, " + machine + "}]}]}]\n"
+		other   = "nodes: [{name: all, levels: [{devices: [{provider: other, " + machine + "}]}]}]\n"
+	)
+	for _, tc := range []struct {
+		name, privilege, rest string
+		want                  bool
+	}{
+		{"fence", "user", own + "mode: fence\n", true},
+		{"the rule's mode", "user", strings.Replace(own, "name: all", "name: all, mode: fence", 1), true},
+		{"some nodes", "user", own + "modes: [{selector: a=b, mode: fence}]\n", true},
+		{"a level", "user", level + "mode: fence\n", true},
+		{"another provider's level", "user", other + "mode: fence\n", false},
+		{"the rule's mode is another", "user", strings.Replace(own, "name: all", "name: all, mode: observe", 1) +
+			"mode: fence\n", false},
+		{"operator", "operator", own + "mode: fence\n", false},
+		{"observe", "user", own, false},
+		{"shadow", "user", own + "mode: shadow\n", false},
+	} {
+		cfg, err := config.Parse("f", []byte(devices+tc.privilege+"\n"+tc.rest), all.Types())
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Path == "providers[1].ipmi.privilege" && w.Line == 7 && strings.Contains(w.Problem, "use operator")
+		})
+		if got != tc.want {
+			t.Errorf("%s: warned %v, want %v: %v", tc.name, got, tc.want, cfg.Warnings())
+		}
+	}
+}
 
 // check-config shows each setting that takes a check away, with its line and its risk.
 func TestCautions(t *testing.T) {

@@ -47,6 +47,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.warnOfOverlap(c)
 	r.warnOfSharedPower(c)
+	r.warnOfReadOnly(c)
 	for i := range c.Storage { // policies and drains use its items
 		r.checkStorage(c, i)
 	}
@@ -281,6 +282,20 @@ func (r *reader) warnOfCautions(c *Config) {
 		}
 		for _, problem := range settings.Cautions() {
 			r.warn(c, join(item("providers", i)+"."+p.Type, problem.Path), problem.Text)
+		}
+	}
+}
+
+// warnOfReadOnly warns of providers whose settings exclude power-offs that a rule with mode fence sends through them.
+func (r *reader) warnOfReadOnly(c *Config) {
+	for i, p := range c.Providers {
+		settings, ok := p.Config.(providers.ReadOnly)
+		if !ok || !c.powersOffThrough(p.Name) {
+			continue
+		}
+		if problem := settings.NoPowerActions(); problem != nil {
+			at := join(item("providers", i)+"."+p.Type, problem.Path)
+			r.warn(c, at, "mode fence powers machines off. "+problem.Text)
 		}
 	}
 }

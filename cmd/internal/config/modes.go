@@ -169,6 +169,16 @@ func candidates(key string, all []labels.Requirement) []labels.Set {
 	return append(out, labels.Set{key: other})
 }
 
+// powersOffThrough reports whether a rule whose nodes may have mode Fence has a device of that provider.
+func (c *Config) powersOffThrough(provider string) bool {
+	inModes := slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) })
+	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
+		has := n.Provider == provider ||
+			slices.ContainsFunc(n.devices(), func(d *Device) bool { return d.Provider == provider })
+		return has && (inModes || cmp.Or(n.Mode, c.Mode).is(fence.Fence))
+	})
+}
+
 // fences reports whether the mode of any node may be Fence.
 func (c *Config) fences() bool {
 	return c.Mode.is(fence.Fence) ||
