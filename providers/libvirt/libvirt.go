@@ -5,9 +5,9 @@
 //	- name: rack-a
 //	  libvirt:
 //	    uri: qemu+tls://hv1.example.net/system
-//	    caFile: /etc/forcefence/rack-a/ca.pem
-//	    certFile: /etc/forcefence/rack-a/client.pem
-//	    keyFile: /etc/forcefence/rack-a/client-key.pem
+//	    caFile: /etc/forcefence-bmc/libvirt-ca.pem
+//	    certFile: /etc/forcefence-bmc/libvirt-client.pem
+//	    keyFile: /etc/forcefence-bmc/libvirt-client-key.pem
 //
 // A target's ID is its domain's name or UUID; without one the domain is found by the node's system UUID, which is the
 // domain's. Guests that can migrate need all the hypervisors of their group in one provider, because a domain that is
@@ -123,6 +123,9 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return id, nil, nil
 }
 
+// SharesPower implements providers.SharesPower: a host that lost its power reports none of its guests.
+func (c *Config) SharesPower() {}
+
 // Hypervisors implements providers.Hypervisors: the URIs, as the file writes them.
 func (c *Config) Hypervisors() []string {
 	if c.URI != "" {
@@ -146,6 +149,7 @@ var (
 	_ providers.IDs      = (*Config)(nil)
 
 	_ providers.Hypervisors = (*Config)(nil)
+	_ providers.SharesPower = (*Config)(nil)
 )
 
 // New returns the provider for a valid Config. It contacts no daemon.

@@ -7,8 +7,8 @@
 //	  vsphere:
 //	    address: https://vcenter.example.net
 //	    username: forcefence@vsphere.local
-//	    passwordFile: /etc/forcefence/vcenter-a/password
-//	    caFile: /etc/forcefence/vcenter-a/ca.pem
+//	    passwordFile: /etc/forcefence-bmc/vcenter-password
+//	    caFile: /etc/forcefence-bmc/vcenter-ca.pem
 //
 // A target's ID is its VM's BIOS UUID, alone or as a providerID (vsphere://UUID); without one the VM is found by the
 // node's system UUID, which is the BIOS UUID in one byte order or the other.
@@ -77,6 +77,9 @@ func (c *Config) apiEndpoint() (*url.URL, error) {
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/sdk"}, nil
 }
+
+// SharesPower implements providers.SharesPower: vCenter does not know the state of a VM whose host lost its power.
+func (c *Config) SharesPower() {}
 
 // HasAddressIDs implements providers.IDs: only the configuration names the vCenter.
 func (c *Config) HasAddressIDs() bool { return false }

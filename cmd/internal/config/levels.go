@@ -119,8 +119,9 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 		d, at := &l.Devices[k], item(at, k)
 		r.checkMachine(c, d.Provider, &d.Machine, at)
 		r.reportIf(d.Machine.isRead() && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed(), at+".machine",
-			"a kubelet could choose this device, by its labels or its own status, which only the first device "+
-				"allows: use a list, or a template over .Name and a selector of labels that kubelets cannot write")
+			"a kubelet could choose this device, by its labels or its own status. Only one device may be found so: "+
+				"write it as provider and machine of the rule itself, not under levels. Or use a list, or a template "+
+				"over .Name and a selector of labels that kubelets cannot write")
 		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
 			r.report(at+".provider", "never says Off with these settings, so this level could never be off: use a "+
 				"level of its own")
@@ -186,11 +187,15 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	}
 }
 
-// noteSharedPower keeps the path of a rule if all its devices lose their power together with their machines.
+// noteSharedPower keeps the path of a rule if all its devices, and those of its guests' hosts, fall silent when their
+// machines lose their power.
 func (r *reader) noteSharedPower(c *Config, n *NodeRule, path string, own bool) {
 	all := mapList(n.devices(), func(d *Device) string { return d.Provider })
 	if own {
 		all = append(all, n.Provider)
+	}
+	for _, h := range n.Within {
+		all = append(all, h.Provider)
 	}
 	for _, name := range all {
 		if _, shares := c.settings(name).(providers.SharesPower); !shares {
@@ -209,9 +214,9 @@ func (r *reader) warnOfSharedPower(c *Config) {
 	if others := r.sharedPower[1:]; len(others) > 0 {
 		also = " The same is true of " + strings.Join(others, ", ")
 	}
-	r.warn(c, r.sharedPower[0], "if a machine loses its power supply, its BMC does not answer, and no answer is not "+
-		"off: the node waits for a person. "+
-		"Add a level that keeps its power, such as the outlets that feed the machine."+also)
+	r.warn(c, r.sharedPower[0], "if a machine, or the host of a guest, loses its power, no device of this rule "+
+		"answers, and no answer is not off. Add a level that keeps its power, such as the outlets that feed the "+
+		"machine; or one of type confirm, for a person's word."+also)
 }
 
 // Warnings returns what is valid in the file, but risky. Each begins with "warning: ".

@@ -114,10 +114,58 @@ func TestSharedPowerOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := slices.DeleteFunc(cfg.Warnings(), func(w config.Error) bool {
-		return !strings.Contains(w.Problem, "loses its power supply")
+		return !strings.Contains(w.Problem, "loses its power, ")
 	})
 	if len(got) != 1 || got[0].Path != "nodes[0]" ||
 		!strings.HasSuffix(got[0].Problem, "The same is true of nodes[1], nodes[2]") {
 		t.Errorf("got %v, want one warning that names each rule", got)
+	}
+}
+
+// A rule warns if all its devices fall silent with the machine's power. BMCs, hypervisors and vCenter do; outlets and
+// people do not.
+func TestWarningOfSharedPower(t *testing.T) {
+	const head = `providers:
+- {name: racks, redfish: {username: u, passwordEnv: PW}}
+- {name: group, libvirt: {uri: 'qemu:///system'}}
+- {name: vcenter, vsphere: {address: 'https://v', username: u, passwordEnv: PW}}
+- {name: people, confirm: {}}
+- {name: strips, pdu: {mib: apc-rpdu2, username: u, passwordEnv: PW}}
+nodes:
+- name: x
+`
+	const (
+		list   = "machine: {from: list, list: [{node: n1, id: %s}]}"
+		guest  = "  provider: group\n  machine: {from: list, list: [{node: n1, id: vm}]}\n"
+		level  = "  levels: [{devices: [{provider: %s, machine: {from: list, list: [{node: n1, id: %s}]}}]}]\n"
+		within = "  within: [{hypervisor: 'qemu:///system', provider: %s, id: %s}]\n"
+	)
+	person, outlet := fmt.Sprintf(level, "people", "n1"), fmt.Sprintf(level, "strips", "a.example.net/1")
+	host := fmt.Sprintf(within, "racks", "'https://hv1'")
+	for _, tc := range []struct {
+		name, rule string
+		want       bool
+	}{
+		{"a BMC", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n", true},
+		{"a BMC, then a person", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n" + person, false},
+		{"a BMC, then an outlet", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n" + outlet, false},
+		{"a guest", guest, true},
+		{"a guest, then a person", guest + person, false},
+		{"a guest within a host with a BMC", guest + host, true},
+		{"a guest within a host with outlets", guest + fmt.Sprintf(within, "strips", "a.example.net/1"), false},
+		{"a VM", "  provider: vcenter\n  machine: {from: systemUUID}\n", true},
+		{"a VM, then a person", "  provider: vcenter\n  machine: {from: systemUUID}\n" + person, false},
+	} {
+		cfg, err := config.Parse("f", []byte(head+tc.rule), all.Types())
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule answers")
+		})
+		if got != tc.want {
+			t.Errorf("%s: warned %v, want %v: %v", tc.name, got, tc.want, cfg.Warnings())
+		}
 	}
 }
