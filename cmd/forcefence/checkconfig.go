@@ -24,8 +24,8 @@ with 1. It exits with 0 for a valid file, even if it prints warnings.
 The files that the settings name (passwordFile, caFile) must exist, so check
 where the controller will run, or use --skip-files. A secret file that belongs
 to one machine (passwordFile with {{ .Name }}) and does not exist is a warning,
-because the other machines work without it. The command lists all such files,
-but not their content.
+because the other machines work without it. Without --skip-files the command
+lists all such files, but not their content.
 
 Environment variables that passwordEnv names need not be set; the controller
 reads them when it asks a device. FORCEFENCE_ variables such as FORCEFENCE_MODE
@@ -63,8 +63,10 @@ override the file here, too; one that names no key is a fault.`,
 					return err
 				}
 			}
-			if err := printTable(cmd.OutOrStdout(), fileTable(cfg.ListedFiles()), false); err != nil {
-				return err
+			if !skip {
+				if err := printTable(cmd.OutOrStdout(), fileTable(cfg.ListedFiles()), false); err != nil {
+					return err
+				}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", name)
 			return err
