@@ -6,8 +6,8 @@
 //	- name: blades
 //	  fenceagent:
 //	    agent: fence_bladecenter
-//	    options: {ip: 10.0.0.9, username: fence, ssh: "1", ssh_options: -o StrictHostKeyChecking=yes}
-//	    secrets: [{option: password, file: /etc/forcefence/blades/password}]
+//	    options: {ip: 10.0.0.9, username: forcefence, ssh: "1", ssh_options: -o StrictHostKeyChecking=yes}
+//	    secrets: [{option: password, file: /etc/forcefence-bmc/blades}]
 //
 // A target's ID is its plug on that device, or the address of its device, as the agent wants it.
 //

@@ -5,8 +5,8 @@
 //	- name: racks
 //	  pdu:
 //	    mib: apc-rpdu2                # or apc-rpdu, raritan
-//	    username: fence
-//	    passwordFile: /etc/forcefence/racks/password
+//	    username: forcefence
+//	    passwordFile: /etc/forcefence-bmc/strips
 //	    privacyPasswordFile: ""       # "": the password above is both; or privacyPasswordEnv
 //	    authentication: sha256        # default; also sha224, sha384, sha512, and for old strips sha1, md5
 //	    privacy: aes128               # default; also aes192, aes256, aes192c, aes256c, and for old strips des

@@ -5,9 +5,9 @@
 //	providers:
 //	- name: rack-a
 //	  redfish:
-//	    username: fence
-//	    passwordFile: /etc/forcefence/rack-a/password
-//	    caFile: /etc/forcefence/rack-a/ca.pem
+//	    username: forcefence
+//	    passwordFile: /etc/forcefence-bmc/password
+//	    caFile: /etc/forcefence-bmc/ca.pem
 //
 // A target's ID is then its BMC's address, https://10.0.0.7. /redfish/v1/Systems/<Id> follows it if a BMC has several
 // systems and the node's system UUID does not distinguish them. With an address in the configuration one BMC answers
@@ -18,7 +18,7 @@
 //	- name: enclosure-3
 //	  redfish:
 //	    address: https://10.0.0.3
-//	    username: fence
+//	    username: forcefence
 //	    passwordEnv: ENCLOSURE_3_PASSWORD
 //
 // It promises that a state was read from the system's own resource in that call, that a machine is never guessed, and

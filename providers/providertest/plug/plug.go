@@ -6,8 +6,8 @@
 //	- name: strip-a
 //	  plug:
 //	    address: https://strip-a.example.net
-//	    username: fence
-//	    passwordFile: /etc/forcefence/strip-a/password
+//	    username: forcefence
+//	    passwordFile: /etc/forcefence-bmc/strip-a
 //
 // A target's ID is its outlet. It promises that a state was asked in that call, and that the password reaches no other
 // host.
