@@ -41,8 +41,8 @@ var Presets = []Preset{
 			Intervals: StorageOSIntervals, Detach: true,
 		},
 		Fences: true,
-		Does: "ends the pods of a node that the storage system (`storage`) reports as not healthy, Ready or not, if " +
-			"all their volumes there are healthy; then deletes the VolumeAttachments of these volumes",
+		Does: "ends pods of a node, Ready or not, that the storage system (`storage`) reports as not healthy. All " +
+			"their volumes there must be healthy. Then it deletes the VolumeAttachments of these volumes",
 		Trusts: "the storage system's reports about nodes and volumes; with `storage-fences` also that a node that " +
 			"it reports as not healthy cannot write any more",
 	},
