@@ -11,7 +11,8 @@
 //	                   text within a line
 //	text, go, json     not typed
 //	yaml config        a configuration, or part of one: check-config takes it. With file=NAME the commands that follow
-//	                   find it under that name, with the test's addresses in the place of 10.0.0.x
+//	                   find it under that name, with the test's addresses in the place of 10.0.0.x. About a whole one
+//	                   check-config has no warning, or the block is yaml config warns, and the page says why
 //	yaml values        values of the chart: it renders with them, and check-config takes the rendered configuration
 //	yaml objects       objects that the API server takes, unknown fields refused
 //	yaml pod           part of a pod's spec; the API server takes the pod
@@ -89,7 +90,7 @@ func (b Block) Fault(before *Block, source func(test string) string, inCI func(l
 		return fmt.Sprintf("says %q of itself; it is one of %q", strings.Join(b.Words, " "), allowed)
 	}
 	for _, w := range b.Words[min(1, len(b.Words)):] {
-		if w != "fresh" && w != "alone" && !strings.HasPrefix(w, "file=") {
+		if w != "fresh" && w != "alone" && w != "warns" && !strings.HasPrefix(w, "file=") {
 			return fmt.Sprintf("says %q of itself, which means nothing", w)
 		}
 	}

@@ -85,6 +85,7 @@ func TestFault(t *testing.T) {
 	}{
 		{name: "run", info: "sh run"},
 		{name: "from scratch", info: "sh run fresh"},
+		{name: "a risk", info: "yaml config warns"},
 		{name: "output", info: "text out", text: "$ kubectl get nodes\n", before: run},
 		{name: "a test", info: "sh test=test/deploy.TestCleanup"},
 		{name: "its commands", info: "sh test=test/deploy.TestHelm",
@@ -202,9 +203,14 @@ func (p programs) check(t *testing.T, b Block, text string) {
 	}
 	name := filepath.Join(t.TempDir(), "config.yaml")
 	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files",
-		name).CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files",
+		name).CombinedOutput()
+	if err != nil {
 		t.Errorf("%s: check-config: %v\n%s\n%s", b, err, out, text)
+	}
+	whole := file["providers"] != nil && file["nodes"] != nil
+	if warns := strings.Contains(string(out), "warning: "); whole && b.Is("config") && warns != b.Is("warns") {
+		t.Errorf("%s: check-config warns: %t, the block says %t\n%s", b, warns, b.Is("warns"), out)
 	}
 }
 
