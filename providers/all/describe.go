@@ -24,10 +24,10 @@ type Description struct {
 // Field is one key of a type's settings.
 type Field struct {
 	Key string `json:"key"` // "fingerprints[].host": of each element of a list
-	// Kind is how the value is written: string, bool, number, duration (with a unit), text; list or map of these.
+	// Kind is how the value is written: text, bool, number, duration (with a unit), settings; list or map of these.
 	Kind    string `json:"kind"`
 	Default string `json:"default,omitempty"` // "" where there is none
-	Doc     string `json:"doc"`               // the comment of the field in the source
+	Doc     string `json:"doc"`               // the comment of the field in the source, without the default
 }
 
 // DescribeType describes a type, by its Config's struct and the comments that texts.txt holds of it. It contacts no
@@ -89,12 +89,11 @@ func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 			continue
 		}
 		kind, inner := kindOf(f.Type)
-		out = append(out, Field{
-			Key:     prefix + key,
-			Kind:    kind,
-			Default: defaultText(v.Field(i)),
-			Doc:     texts[fieldName(v.Type(), f.Name)],
-		})
+		value, doc := defaultText(v.Field(i)), texts[fieldName(v.Type(), f.Name)]
+		if value != "" {
+			doc = strings.Replace(doc, "; default "+value, "", 1)
+		}
+		out = append(out, Field{Key: prefix + key, Kind: kind, Default: value, Doc: doc})
 		switch {
 		case inner == nil:
 		case inner == f.Type:
@@ -119,6 +118,8 @@ func kindOf(t reflect.Type) (kind string, inner reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return kindOf(t.Elem())
+	case reflect.String:
+		return "text", nil
 	case reflect.Bool:
 		return "bool", nil
 	case reflect.Int, reflect.Float64:

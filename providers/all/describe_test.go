@@ -77,8 +77,8 @@ func page() string {
 The types of devices that forcefence asks, and their settings. ` + "`forcefence providers`" + ` prints the same. A
 setting without a default is empty. Beside its type's settings each entry of ` + "`providers`" + ` has ` +
 		"`name`, `timeout`, `ratePerSecond`, `concurrency`" + `
-and ` + "`poll`" + `: see [config.example.yaml](../../config.example.yaml). This page is made from the types and the
-comments of their settings.
+and ` + "`poll`" + `: see [configuration](configuration.md). A setting of kind bool is false without a default. This page
+is generated from the types and the comments of their settings (` + "`go generate ./providers/all`" + `).
 
 | type | off means | identity | many in one call | sends events |
 | --- | --- | --- | --- | --- |
@@ -231,10 +231,10 @@ func TestFields(t *testing.T) {
 		got = append(got, f.Key+" "+f.Kind+" "+f.Default)
 	}
 	want := []string{
-		"user string ", "wait duration 1m30s", "port number 623", "level text L3", "names list of string a, b",
+		"user text ", "wait duration 1m30s", "port number 623", "level text L3", "names list of text a, b",
 		"hosts list of settings ",
-		"hosts[].host string ", "one settings ", "one.host string x", "by map of settings ", "by.*.host string ",
-		"labels map of string ", "off bool true",
+		"hosts[].host text ", "one settings ", "one.host text x", "by map of settings ", "by.*.host text ",
+		"labels map of text ", "off bool true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

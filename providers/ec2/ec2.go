@@ -54,10 +54,12 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	Regions    []string `yaml:"regions"`    // where the nodes' zones are looked for; at least one
-	RoleARN    string   `yaml:"roleARN"`    // "": the credentials of the environment are used as they are
-	ExternalID string   `yaml:"externalID"` // "": none
-	Endpoint   string   `yaml:"endpoint"`   // "": the region's public one; else there is one region
+	Regions []string `yaml:"regions"` // where the nodes' zones are looked for; at least one
+	// a role to assume; "": the credentials of the environment are used as they are
+	RoleARN    string `yaml:"roleARN"`
+	ExternalID string `yaml:"externalID"` // that the role's trust policy asks for; "": none
+	// https:// of a VPC endpoint of one region; "": the region's public one
+	Endpoint string `yaml:"endpoint"`
 	// between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
 	Agree time.Duration `yaml:"agree"`
 	// "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances end for good

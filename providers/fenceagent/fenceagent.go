@@ -47,9 +47,9 @@ type Config struct {
 	// by the names of the agent's metadata; none is secret; a username may hold {{ .Name }}
 	Options map[string]string `yaml:"options"`
 	Secrets []Secret          `yaml:"secrets"` // options whose values are secret
-	// bad: an agent that may say OFF of a machine that is not off
+	// true: use an agent that may say OFF of a machine that is not off
 	AllowGuessedOff bool `yaml:"allowGuessedOff"`
-	// bad: passwords in clear text, or for a device whose key or certificate is not checked
+	// true: send passwords in clear text, or to a device whose key or certificate is not checked
 	AllowInsecure bool `yaml:"allowInsecure"`
 
 	once sync.Once // guards what follows
@@ -61,8 +61,7 @@ type Config struct {
 // Secret is an option whose value is secret.
 type Secret struct {
 	Option string `yaml:"option"` // its name, such as password
-	// that holds the value; may hold {{ .Name }}; read again for each run, so that it may be rotated
-	File string `yaml:"file"`
+	File   string `yaml:"file"`   // the file with the value; may hold {{ .Name }}; read again for each run
 }
 
 // Type is the registry's entry.

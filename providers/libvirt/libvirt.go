@@ -51,7 +51,7 @@ type Config struct {
 	CertFile     string `yaml:"certFile"` // must be set with qemu+tls: libvirtd asks for the client's certificate
 	KeyFile      string `yaml:"keyFile"`  // its key
 
-	// bad: qemu+tcp:// to other hosts than this one, without encryption or authentication
+	// true: use qemu+tcp:// to other hosts than this one, without encryption or authentication
 	AllowTCP bool `yaml:"allowTCP"`
 }
 

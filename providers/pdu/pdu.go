@@ -72,7 +72,8 @@ type Config struct {
 	Privacy string `yaml:"privacy"`
 	// SNMP engines that may answer; for other hosts the first authenticated engine is kept
 	Engines []Engine `yaml:"engines"`
-	Version string   `yaml:"version"` // v3 or v2c; default v3; v2c is bad: anybody on the network may report Off
+	// v3 or v2c; default v3; with v2c every host on the network may report Off
+	Version string `yaml:"version"`
 	// how long all outlets must have been off, 0s to 1m, raritan from 12s; default 5s
 	OffDelay time.Duration `yaml:"offDelay"`
 }

@@ -55,9 +55,10 @@ type Config struct {
 	remote.Trust `yaml:",inline"`
 	// for BMCs without ECDHE; a thief of the BMC's key can decrypt recorded traffic
 	AllowRSAKeyExchange bool `yaml:"allowRSAKeyExchange"`
-	// bad: TLS 1.0 and 1.1; an attacker on the network may break it and report Off
+	// true: use TLS 1.0 and 1.1; an attacker on the network may break it and report Off
 	AllowOldTLS bool `yaml:"allowOldTLS"`
-	AllowHTTP   bool `yaml:"allowHTTP"` // bad: plain http:// to other hosts
+	// true: use plain http:// to other hosts; the password is sent in the clear
+	AllowHTTP bool `yaml:"allowHTTP"`
 
 	// for BMCs whose UUID is not the machine's; then nothing shows which machine a BMC controls
 	IgnoreUUID bool `yaml:"ignoreUUID"`

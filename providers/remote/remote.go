@@ -84,7 +84,7 @@ func HTTPClass(status int) error {
 
 // Credentials is the block with a user and the place of a password. Either may hold {{ .Name }}, the Node's name.
 type Credentials struct {
-	// must be set; may hold {{ .Name }} if each machine has a device of its own
+	// must be set; may hold {{ .Name }}, except if one device answers for all machines (a vCenter, or address)
 	Username string `yaml:"username"`
 	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use
 	PasswordFile string `yaml:"passwordFile"`

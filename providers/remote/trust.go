@@ -24,7 +24,7 @@ type Trust struct {
 	// PEM; default the system's authorities; read again for each connection
 	CAFile       string        `yaml:"caFile"`
 	Fingerprints []Fingerprint `yaml:"fingerprints"` // of certificates that no trusted authority signed
-	// bad: any host that answers gets the credentials and may report Off
+	// true: check no certificate; any host that answers gets the credentials and may report Off
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
 }
 

@@ -63,24 +63,27 @@ var detachActions = mapList(evict.OnDetachTimeouts(),
 // Config is a checked configuration file. It does not change after Load or Parse returned it. How fresh a proof must be
 // is no setting: 5 s is an invariant.
 type Config struct {
-	Mode            Mode          `yaml:"mode"`            // for nodes that look dead; default observe
+	Mode            Mode          `yaml:"mode"`            // what may be done to nodes that look dead; default observe
 	TaintKey        string        `yaml:"taintKey"`        // the key of the mark; default forcefence.io/node-shutdown
 	Modes           []ModeItem    `yaml:"modes"`           // modes of some nodes
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // silence before a power-off; at least 20s; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // how long to ask for Off then; at least 5s; default 60s
-	PostFence       PostFence     `yaml:"afterFence"`      // of a machine that was powered off; default leaveOff
+	// what becomes of a machine that was powered off; default leaveOff
+	PostFence PostFence `yaml:"afterFence"`
 
-	MaxPowerOnsPerDay int `yaml:"maxPowerOnsPerDay"` // of one node, with powerOn; 1 to 10; default 3
-	// Another fence so soon after a power-on leaves the machine off. At most 24h; default 1h.
+	MaxPowerOnsPerDay int `yaml:"maxPowerOnsPerDay"` // power-ons of one node, with powerOn; 1 to 10; default 3
+	// another fence so soon after a power-on leaves the machine off; at most 24h; default 1h
 	FencedAgainWithin time.Duration `yaml:"fencedAgainWithin"`
 
-	DetachTimeout   time.Duration `yaml:"detachTimeout"`   // of volumes; at least 10s; default 5m
-	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // after detachTimeout; default alert
-	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // of machines whose device says On; default refuse
+	// how long volumes may take to detach; at least 10s; default 5m
+	DetachTimeout   time.Duration `yaml:"detachTimeout"`
+	OnDetachTimeout DetachAction  `yaml:"onDetachTimeout"` // what is done after it; default alert
+	ManualMarks     ManualMarks   `yaml:"manualMarks"`     // a mark by hand if the device says On; default refuse
 	EvictFirst      string        `yaml:"evictFirst"`      // label selector of pods that go first; "": none
-	ExcludeSelector string        `yaml:"excludeSelector"` // of nodes; default forcefence.io/exclude; "": none
-	ExcludeCordoned bool          `yaml:"excludeCordoned"` // do not power off cordoned nodes; default false
-	// the namespace of medik8s' Leases; default "": they are not read
+	// label selector of nodes that are left alone; "": none; default forcefence.io/exclude
+	ExcludeSelector string `yaml:"excludeSelector"`
+	ExcludeCordoned bool   `yaml:"excludeCordoned"` // do not power off cordoned nodes; default false
+	// the namespace of medik8s' Leases; "": they are not read
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
 	StormGuard     StormGuard     `yaml:"stormGuard"`
@@ -108,8 +111,8 @@ type Lines struct {
 
 // Listen holds the addresses of the HTTP servers, as host:port; "" for no server.
 type Listen struct {
-	Metrics string `yaml:"metrics"` // default 127.0.0.1:8080
-	Status  string `yaml:"status"`  // the status page; default ""; beyond loopback it needs the certificate
+	Metrics string `yaml:"metrics"` // of /metrics; default 127.0.0.1:8080
+	Status  string `yaml:"status"`  // of the status page; beyond loopback it needs the certificate
 	// PEM, the server's own certificate first; "": plain HTTP. Both files are read again when they change.
 	StatusCertFile string `yaml:"statusCertFile"`
 	StatusKeyFile  string `yaml:"statusKeyFile"` // PEM
@@ -124,19 +127,24 @@ type Tape struct {
 // LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
 // RetryPeriod holds.
 type LeaderElection struct {
-	Enabled       bool          `yaml:"enabled"`       // default true
-	LeaseDuration time.Duration `yaml:"leaseDuration"` // 1s to 1h, whole seconds; default 15s
-	RenewDeadline time.Duration `yaml:"renewDeadline"` // default 10s
-	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // at least 100ms; default 2s
+	Enabled bool `yaml:"enabled"` // one of several controllers leads; default true
+	// after it another controller leads; 1s to 1h, whole seconds; default 15s
+	LeaseDuration time.Duration `yaml:"leaseDuration"`
+	// without a renewal for so long a leader exits; default 10s
+	RenewDeadline time.Duration `yaml:"renewDeadline"`
+	RetryPeriod   time.Duration `yaml:"retryPeriod"` // between two tries; at least 100ms; default 2s
 }
 
 // Provider is one configured provider: the limits of the guard per device, and the settings of its type.
 type Provider struct {
-	Name          string        `yaml:"name"`          // unique, a DNS label
-	Timeout       time.Duration `yaml:"timeout"`       // of one call; 100ms to 5s, since proofs live 5 s; default 5s
-	RatePerSecond float64       `yaml:"ratePerSecond"` // more than 0, at most 1000; default 10
-	Concurrency   int           `yaml:"concurrency"`   // 1 to 100; default 2
-	Poll          time.Duration `yaml:"poll"`          // of each healthy machine; at least 1s; default 0: no polls
+	Name string `yaml:"name"` // unique, a DNS label
+	// of one call; 100ms to 5s, because a proof lives 5s; default 5s
+	Timeout time.Duration `yaml:"timeout"`
+	// calls to a device; more than 0, at most 1000; default 10
+	RatePerSecond float64 `yaml:"ratePerSecond"`
+	Concurrency   int     `yaml:"concurrency"` // calls to a device at once; 1 to 100; default 2
+	// how often each healthy machine is asked; at least 1s; 0: not at all; default 0
+	Poll time.Duration `yaml:"poll"`
 
 	Type   string           `yaml:"-"` // the type's name in the Registry
 	Config providers.Config `yaml:"-"` // the type's settings, validated; never nil

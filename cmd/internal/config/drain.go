@@ -17,7 +17,7 @@ import (
 type Drain struct {
 	Name     string       `yaml:"name"`     // unique, a DNS label; Events name it
 	Storage  string       `yaml:"storage"`  // an item of storage, by its name
-	Policy   drain.Policy `yaml:"policy"`   // default block-if-contains-last-replica
+	Policy   drain.Policy `yaml:"policy"`   // what a drain waits for; default block-if-contains-last-replica
 	Identity []string     `yaml:"identity"` // the keys of labels that identify one storage pod
 	Delegate bool         `yaml:"delegate"` // only write the storage system's own setting, which carries out the policy
 

@@ -58,7 +58,7 @@ type Source struct {
 	From       From   `yaml:"from"`       // where the ID comes from
 	Annotation string `yaml:"annotation"` // from annotation: its key
 	Template   string `yaml:"template"`   // from template: a Go template over the node's name and labels
-	// from providerID: default last; all where the provider's IDs are whole providerIDs
+	// from providerID: which part of it; default last, or all if the provider's IDs are whole providerIDs
 	Part Part     `yaml:"part"`
 	List []Listed `yaml:"list"` // from list
 	// the hosts that IDs may name; required where a node names an address, and a template no domain

@@ -16,13 +16,13 @@ import (
 // the two outlets that feed a server.
 type Level struct {
 	Devices []Device `yaml:"devices"`
-	// Delay is the wait before the first power-off: after the announcement, or after the previous level gave up.
-	// Default 0s.
+	// the wait before the first power-off: after the announcement, or after the previous level gave up; default 0s
 	Delay time.Duration `yaml:"delay"`
-	// Timeout is how long the level may then take until the machine is off. Afterwards the next level begins. Default:
-	// levels without a timeout share the rest of powerOffTimeout.
-	Timeout  time.Duration `yaml:"timeout"`
-	Attempts int           `yaml:"attempts"` // power-offs through each device before it gives up, 1 to 10; default 1
+	// how long the level may then take until the machine is off, before the next level begins; default an equal share
+	// of the rest of powerOffTimeout
+	Timeout time.Duration `yaml:"timeout"`
+	// power-offs through each device before the level gives up; 1 to 10; default 1
+	Attempts int `yaml:"attempts"`
 }
 
 // Device is a further device of a rule. No kubelet may choose it: its machine is from a list, or from a template over

@@ -18,30 +18,32 @@ import (
 type Policy struct {
 	Name       string         `yaml:"name"`       // unique, a DNS label; Events name it
 	Preset     string         `yaml:"preset"`     // a storage system's policy with values for missing keys; "": none
-	When       policy.Trigger `yaml:"when"`       // default NotReady
+	When       policy.Trigger `yaml:"when"`       // the trigger; default NotReady
 	Nodes      string         `yaml:"nodes"`      // label selector; "": all
 	Namespaces []string       `yaml:"namespaces"` // none: all
 	Pods       string         `yaml:"pods"`       // label selector; "": all
 	Owners     []string       `yaml:"owners"`     // kinds that control the pod; none: any
 	Drivers    []string       `yaml:"drivers"`    // CSI drivers of the pod's volumes; none: volumes do not matter
-	// any (the default) or all: how many of the pod's volumes must be of these drivers
+	// any or all: how many of the pod's volumes must be of these drivers; default any
 	Volumes      string              `yaml:"volumes"`
 	Terminating  bool                `yaml:"terminating"`  // only pods past their deletionTimestamp
 	Storage      string              `yaml:"storage"`      // only with StorageUnhealthy: an item of storage
 	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // required
 
-	// Only with preset longhorn: Longhorn's setting of that name. Default do-nothing.
+	// only with preset longhorn: Longhorn's setting of that name; default do-nothing
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
 
-	// Only with StorageUnhealthy: StorageOS' -node-poll-interval, -node-expiry-interval, -node-fencer-timeout and
-	// -node-fencer-retry-interval.
-	PollInterval   time.Duration `yaml:"pollInterval"`   // at least 1s; default 5s
-	ExpiryInterval time.Duration `yaml:"expiryInterval"` // more than timeout; default 1h
-	Timeout        time.Duration `yaml:"timeout"`        // at least retryInterval; default 25s
-	RetryInterval  time.Duration `yaml:"retryInterval"`  // at least 1s; default 5s
+	// only with StorageUnhealthy, as the next three: StorageOS' -node-poll-interval; at least 1s; default 5s
+	PollInterval time.Duration `yaml:"pollInterval"`
+	// StorageOS' -node-expiry-interval; more than timeout; default 1h
+	ExpiryInterval time.Duration `yaml:"expiryInterval"`
+	// StorageOS' -node-fencer-timeout; at least retryInterval; default 25s
+	Timeout time.Duration `yaml:"timeout"`
+	// StorageOS' -node-fencer-retry-interval; at least 1s; default 5s
+	RetryInterval time.Duration `yaml:"retryInterval"`
 
-	// When attachments of the drivers' volumes are deleted for pods of ReplicaSets, as an earlier setting of Longhorn.
-	// Default wait with preset longhorn, else never.
+	// when attachments of the drivers' volumes are deleted for pods of ReplicaSets, as an earlier setting of
+	// Longhorn; default never, with preset longhorn wait
 	VolumeAttachmentRecoveryPolicy string `yaml:"volumeAttachmentRecoveryPolicy"`
 
 	rules []policy.Policy // pods that are deleted come first

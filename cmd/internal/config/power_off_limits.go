@@ -10,11 +10,15 @@ import (
 
 // StormGuard limits new power-offs. It delays neither a fence in progress nor the recovery of a machine that is off.
 type StormGuard struct {
-	MaxPowerOffs fleet.Amount       `yaml:"maxPowerOffs"` // at once; rounded down, never below 1; default 1+5%
-	MinHealthy   fleet.Amount       `yaml:"minHealthy"`   // of all nodes; rounded up; default 50%
-	Domains      []FailureDomain    `yaml:"domains"`      // default topology.kubernetes.io/zone
-	ControlPlane ControlPlanePolicy `yaml:"controlPlane"` // default never
-	// KubeVirtHosts says whether nodes with the label kubevirt.io/schedulable may be powered off; default never.
+	// power-offs at once; rounded down, never below 1; default 1+5%
+	MaxPowerOffs fleet.Amount `yaml:"maxPowerOffs"`
+	// healthy nodes that a power-off needs; rounded up; default 50%
+	MinHealthy fleet.Amount `yaml:"minHealthy"`
+	// failure domains, by labels; default topology.kubernetes.io/zone
+	Domains []FailureDomain `yaml:"domains"`
+	// whether control-plane nodes are powered off; default never
+	ControlPlane ControlPlanePolicy `yaml:"controlPlane"`
+	// whether nodes with the label kubevirt.io/schedulable are powered off; default never
 	KubeVirtHosts KubeVirtPolicy `yaml:"kubeVirtHosts"`
 }
 

@@ -21,8 +21,9 @@ func TestReference(t *testing.T) {
 	}
 	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) " +
 		"shows them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is " +
-		"generated from the comments of the fields\n(`go generate ./cmd/internal/config`).\n\n| key | kind | what |\n" +
-		"| --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
+		"generated from the comments of the fields\n(`go generate ./cmd/internal/config`). Under `storage`, text " +
+		"and bool begin the line of a CEL expression of that kind.\n\n| key | kind | default | what |\n" +
+		"| --- | --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
 	if flag.Lookup("update").Value.String() == "true" { // config_test.go has it
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -63,6 +64,17 @@ func readComments(t *testing.T, folder string, comments map[string]string) {
 	}
 }
 
+var defaultClause = regexp.MustCompile(`(?:^|; )default ([^;]+)`)
+
+// splitDefault splits a comment, such as "at least 20s; default 60s", into the default and the rest.
+func splitDefault(comment string) (value, rest string) {
+	m := defaultClause.FindStringSubmatch(comment)
+	if m == nil {
+		return "", comment
+	}
+	return m[1], strings.TrimPrefix(strings.Replace(comment, m[0], "", 1), "; ")
+}
+
 // describeKeys returns a row for each key of a struct, and for the keys in it.
 func describeKeys(t *testing.T, of reflect.Type, path string, comments map[string]string) (rows string) {
 	t.Helper()
@@ -93,8 +105,8 @@ func describeKeys(t *testing.T, of reflect.Type, path string, comments map[strin
 		if text == "" && inner == "" {
 			t.Errorf("%s.%s has no comment: say what the key is, its unit, its bounds and its default", of, f.Name)
 		}
-		rows += fmt.Sprintf("| `%s` | %s | %s |\n", key, cmp.Or(how, "text"), strings.ReplaceAll(text, "|", `\|`)) +
-			inner
+		value, text := splitDefault(strings.ReplaceAll(text, "|", `\|`))
+		rows += fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, cmp.Or(how, "text"), value, text) + inner
 	}
 	return rows
 }

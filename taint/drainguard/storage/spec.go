@@ -9,19 +9,19 @@ import "slices"
 // an error unless the expression checks it with has(). An error makes the result Unknown.
 type Spec struct {
 	Drivers []string `yaml:"drivers"` // names of its CSI drivers
-	// Namespace is where its objects and pods are; those elsewhere do not count. "": anywhere, or not namespaced.
+	// of its objects and pods, those elsewhere do not count; "": anywhere, or not namespaced
 	Namespace string      `yaml:"namespace"`
+	Pods      string      `yaml:"pods"` // label selector of the pods that serve a node's replicas
 	Node      NodeSpec    `yaml:"node"`
 	Volume    VolumeSpec  `yaml:"volume"`
 	Replica   ReplicaSpec `yaml:"replica"`
-	Pods      string      `yaml:"pods"` // label selector of the pods that serve a node's replicas
 }
 
 // NodeSpec describes the object that holds a node's state.
 type NodeSpec struct {
 	Resource string `yaml:"resource"` // as plural.version.group: nodes.v1beta2.longhorn.io
 	Name     string `yaml:"name"`     // text: the Kubernetes node
-	Healthy  string `yaml:"healthy"`  // bool
+	Healthy  string `yaml:"healthy"`  // bool: it serves its data
 	Why      string `yaml:"why"`      // text: why it is not healthy; optional
 }
 
@@ -29,10 +29,10 @@ type NodeSpec struct {
 type VolumeSpec struct {
 	Resource string `yaml:"resource"` // as plural.version.group
 	Find     Find   `yaml:"find"`     // which of a volume's names key gives
-	Key      string `yaml:"key"`      // text
+	Key      string `yaml:"key"`      // text: that name
 	Name     string `yaml:"name"`     // text: its name in replicas; "": key
-	Healthy  string `yaml:"healthy"`  // bool
-	Why      string `yaml:"why"`      // text; optional
+	Healthy  string `yaml:"healthy"`  // bool: all its data is there
+	Why      string `yaml:"why"`      // text: why it is not healthy; optional
 }
 
 // Find selects the name by which a volume is found.
@@ -51,16 +51,13 @@ type ReplicaSpec struct {
 	Node     string `yaml:"node"`     // text: the Kubernetes node; "" while it has none
 	Volume   string `yaml:"volume"`   // text: the value of the volume's name
 	Healthy  string `yaml:"healthy"`  // bool: it holds all data
-	Running  string `yaml:"running"`  // bool; default true
+	Running  string `yaml:"running"`  // bool: it runs; default true
 	Started  string `yaml:"started"`  // bool: it was started at least once; default true
 	Evicting string `yaml:"evicting"` // bool: its eviction is requested; default false
-	// Wanted is a bool: another client wants the eviction. It also reads `node`, the object of the replica's node.
-	// Default false.
+	// bool: another client wants the eviction; reads `node`, the object of the replica's node, as well; default false
 	Wanted string `yaml:"wanted"`
-	// Evict and Keep are JSON merge patches of the replica: they request its eviction, and cancel that. Both or
-	// neither.
-	Evict string `yaml:"evict"`
-	Keep  string `yaml:"keep"` // see evict
+	Evict  string `yaml:"evict"` // a JSON merge patch of the replica that requests its eviction; with keep
+	Keep   string `yaml:"keep"`  // a JSON merge patch that cancels that; with evict
 }
 
 // Preset is a Spec that forcefence ships.
