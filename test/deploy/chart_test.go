@@ -273,6 +273,7 @@ func TestRendered(t *testing.T) {
 		kit.Must(t, err)
 		keep(t, to, from, string(text))
 	}
+	keep(t, chart+"/files/defaults.yaml", chart+"/values.yaml", defaults(t))
 	for _, r := range rendered {
 		i := slices.IndexFunc(components, func(c component) bool { return c.name == r.component })
 		parts := byTemplate(t, charted(t, components[i].values))
@@ -299,6 +300,28 @@ func TestRendered(t *testing.T) {
 		}
 		return err
 	}))
+}
+
+// defaults are the chart's values by which its templates complete those of an earlier chart: templates cannot read
+// values.yaml. Of the configuration they complete what the chart says otherwise than the program.
+func defaults(t *testing.T) string {
+	t.Helper()
+	values := ownValues(t)
+	config := values["config"].(map[string]any)
+	values["config"] = map[string]any{"mode": config["mode"], "listen": config["listen"]}
+	text, err := yaml.Marshal(values)
+	kit.Must(t, err)
+	return "# Of values.yaml, for values that are missing or null: change that, and go generate ./test/deploy.\n" +
+		string(text)
+}
+
+// ownValues are the chart's.
+func ownValues(t *testing.T) (values map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(chart + "/values.yaml")
+	kit.Must(t, err)
+	kit.Must(t, yaml.Unmarshal(text, &values))
+	return values
 }
 
 // bundle is what OLM installs, and the rest, by file.

@@ -79,7 +79,9 @@ func TestValues(t *testing.T) {
 		{"config: {powerOffAfter: 1 minute}", "at '/config/powerOffAfter'"},
 		{"config: {stormGard: {}}", "at '/config': additional properties 'stormGard' not allowed"},
 		{"config: {listen: {metrics: ''}}", "at '/config/listen/metrics'"},
-		{"config: {pauseConfigMap: stop}", "at '/config': additional properties 'pauseConfigMap' not allowed"},
+		{"config: {pauseConfigMap: stop}", "add --set config.pauseConfigMap=null"},
+		{"config: {listen: {health: ':9090'}, powerOnDelay: 5m}",
+			"add --set config.listen.health=null,config.powerOnDelay=null"},
 		{"config: {taintKey: \"o'k\"}", "at '/config/taintKey'"},
 		{"config: {providers: [{name: r, redfish: {usrname: x}}]}",
 			"at '/config/providers/0/redfish': additional properties 'usrname' not allowed"},
@@ -347,10 +349,10 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	// The values of an earlier chart lack those that were added since.
 	earlier := filepath.Join(dir, "earlier")
 	kit.Must(t, os.CopyFS(earlier, os.DirFS(chart)))
-	text, err = os.ReadFile("testdata/values-before.yaml")
+	text, err = os.ReadFile("testdata/earlier/with-listen-health.yaml")
 	kit.Must(t, err)
 	kit.Must(t, os.WriteFile(filepath.Join(earlier, "values.yaml"), text, 0o600))
-	run(append([]string{"upgrade", "forcefence", earlier}, set...)...)
+	run(append([]string{"upgrade", "forcefence", earlier}, own...)...)
 	run("upgrade", "forcefence", chart, "--reuse-values", "--set", "controller.podLabels.again=b")
 	available("after an upgrade that reuses values")
 	if got := w.config(t); !strings.Contains(got, "validFor: 15m") {

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +46,11 @@ func TestFaults(t *testing.T) {
 			[]string{"nodes[0].levels[0].devices[0].provider: no such provider: known are vms"}},
 		{"two faults", "providers: [{name: racks}, {name: vms, confirm: {validFor: 1h}}]\n" + rule + "pdus}]",
 			[]string{"providers[0]: no type: ", "nodes[0].provider: no such provider: known are racks, vms"}},
+		{"removed keys", "listen: {health: ':9090'}\nleaderElection: {name: a, namespace: b}\npauseConfigMap: stop\n" +
+			"powerOnDelay: 5m\nrecord: {maxBytes: 1}\nrecords: {keep: 1}\nstormGuard: {coolDown: 1m}\nnodes: []\n" +
+			"providers: []", []string{"listen.health: this key was removed: ", "leaderElection.name: this ",
+			"leaderElection.namespace: this ", "pauseConfigMap: this ", "powerOnDelay: this ", "record.maxBytes: this ",
+			"records: this ", "stormGuard.coolDown: this "}},
 	} {
 		file := valuesFile(t, tc.config)
 		said, err := exec.CommandContext(t.Context(), binary, "check-config", file).CombinedOutput()
@@ -71,41 +78,87 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestNullValues: a value that is null, as one that an earlier chart did not have, counts as the chart's own, or is
-// refused with its name. It never breaks a template.
+// TestNullValues: a value that is null counts as the chart's own, or is refused with its name. It never breaks a
+// template, and never lets forcefence act where the chart's own value does not.
 func TestNullValues(t *testing.T) {
-	text, err := os.ReadFile(chart + "/values.yaml")
-	kit.Must(t, err)
-	var values map[string]any
-	kit.Must(t, yaml.Unmarshal(text, &values))
-	var paths []string
+	// What the user takes away.
+	other := regexp.MustCompile(`^(config\.evictFirst|(controller|hook)\.resources\.|metrics\.dashboard\.labels\.)`)
+	refused := []string{"image.repository", "config.providers", "config.nodes"}
+	var sections, leaves []string
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
-		paths = append(paths, path)
-		if m, is := v.(map[string]any); is {
-			for key, v := range m {
-				walk(path+"."+strings.ReplaceAll(key, ".", `\.`), v)
-			}
+		m, is := v.(map[string]any)
+		for key, v := range m {
+			walk(path+"."+strings.ReplaceAll(key, ".", `\.`), v)
+		}
+		switch {
+		case other.MatchString(path) || slices.Contains(refused, path):
+		case is && len(m) > 0 && path != "image" && path != "config":
+			sections = append(sections, path+"=null")
+		case !is || len(m) == 0:
+			leaves = append(leaves, path+"=null")
 		}
 	}
-	for key, v := range values {
+	for key, v := range ownValues(t) {
 		walk(key, v)
 	}
-	slices.Sort(paths)
+	if len(sections) < 20 || len(leaves) < 90 {
+		t.Errorf("got %d sections and %d other values", len(sections), len(leaves))
+	}
 	own := charted(t, "{}")
-	// Without these the chart renders something else: what the user takes away.
-	other := regexp.MustCompile(`^(config\.(mode|evictFirst)|(controller|hook)\.resources\.|` +
-		`networkPolicy\.metricsFrom)`)
-	for _, path := range paths {
+	for _, paths := range [][]string{sections, leaves} {
 		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
-			"--values", someImage, "--set", path+"=null")
-		last := path[strings.LastIndexAny(path, ".")+1:]
-		switch {
-		case err == nil && olm.WithoutRelease(out) != own && !other.MatchString(path):
-			t.Errorf("%s: null: renders something else than the chart's own value", path)
-		case err != nil && !strings.Contains(err.Error(), "missing property '"+last+"'") &&
-			!strings.Contains(err.Error(), path+": "):
+			"--set", strings.Join(paths, ","), "--values", someImage)
+		kit.Must(t, err)
+		if diff := cmp.Diff(own, olm.WithoutRelease(out)); diff != "" {
+			t.Errorf("null: %s: got (+) other objects than (-) by the chart's own values:\n%s", paths, diff)
+		}
+	}
+	for _, path := range refused {
+		_, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--set", path+"=null")
+		if err == nil || !strings.Contains(err.Error(), "\n"+path+": ") {
 			t.Errorf("%s: null: got %v, want it refused by its name", path, err)
+		}
+	}
+	if _, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--set", "config=null"); err == nil {
+		t.Error("config: null: accepted")
+	}
+}
+
+// TestEarlierValues: helm upgrade --reuse-values puts an earlier chart's values in the place of the chart's own. Those
+// that it lacks count as this chart's, and a former default that changes nothing is dropped.
+func TestEarlierValues(t *testing.T) {
+	template := func(own, values string) string { // with these values in the place of the chart's own
+		t.Helper()
+		dir := t.TempDir()
+		kit.Must(t, os.CopyFS(dir, os.DirFS(chart)))
+		kit.Must(t, os.WriteFile(dir+"/values.yaml", []byte(own), 0o600))
+		out, err := helm(t, "", "template", "forcefence", dir, "--namespace", namespace, "--no-hooks",
+			"--values", someImage, "--values", valuesFile(t, values))
+		kit.Must(t, err)
+		return olm.WithoutRelease(out)
+	}
+	config, err := yaml.Marshal(map[string]any{"config": ownValues(t)["config"]})
+	kit.Must(t, err)
+	// All but what the user writes is missing.
+	for _, values := range []string{"flowSchemas: true", "hook: {enabled: false}", "metrics: {dashboard: {enabled: true}}"} {
+		if got, want := template("{}", string(config)+values), charted(t, values); got != want {
+			t.Errorf("%s, and no chart's values: got (+) other objects than (-) with them:\n%s", values,
+				cmp.Diff(want, got))
+		}
+	}
+	earlier, err := filepath.Glob("testdata/earlier/*.yaml")
+	kit.Must(t, err)
+	if len(earlier) < 2 {
+		t.Errorf("got %v, want the values of earlier charts", earlier)
+	}
+	for _, file := range earlier {
+		text, err := os.ReadFile(file)
+		kit.Must(t, err)
+		got, want := template(string(text), "{}"), charted(t, strings.Replace(string(text), `, health: ":8081"`, "", 1))
+		if got != want {
+			t.Errorf("%s: got (+) other objects than (-) by the same values on top of the chart's own:\n%s", file,
+				cmp.Diff(want, got))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/forcefence/forcefence/providers/all"
@@ -95,7 +96,18 @@ func TestChartSchema(t *testing.T) {
 	if err := json.Unmarshal(have, &schema); err != nil {
 		t.Fatal(err)
 	}
-	schema["definitions"].(object)["config"] = schemaOf(reflect.TypeFor[Config](), "")
+	config := schemaOf(reflect.TypeFor[Config](), "")
+	properties := config["properties"].(object)
+	for path := range removedKeys { // the chart's templates refuse these, and say what applies now
+		section, key, nested := strings.Cut(path, ".")
+		switch s, is := properties[section].(object); {
+		case !nested:
+			properties[section] = true
+		case is:
+			s["properties"].(object)[key] = true
+		}
+	}
+	schema["definitions"].(object)["config"] = config
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)

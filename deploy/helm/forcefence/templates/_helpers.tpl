@@ -29,7 +29,7 @@ app.kubernetes.io/part-of: "forcefence"
 
 {{/* The controller's ServiceAccount. The admission policies bound what it may write, so they name it, too. */}}
 {{- define "forcefence.account" -}}
-{{ (.Values.serviceAccount).name | default "forcefence" }}
+{{ .Values.serviceAccount.name | default "forcefence" }}
 {{- end }}
 
 {{- define "forcefence.taintKey" -}}
@@ -92,7 +92,7 @@ drain: {{ $drain }}
 drainLonghorn: {{ $delegate }}
 deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachments" }}
 outOfService: {{ eq ($config.onDetachTimeout | default "") "out-of-service" }}
-status: {{ ne (($config.listen | default dict).status | default "") "" }}
+status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
 {{/* The labels of an object of the Prometheus operator's or Grafana's: those by which its owner finds it, too. (list . LABELS) */}}
 {{- define "forcefence.foundBy" -}}
@@ -105,7 +105,7 @@ and port. A page on loopback is not among them.
 */}}
 {{- define "forcefence.listeners" -}}
 {{- $status := list -}}{{- $events := list -}}{{- $seen := list -}}
-{{- with (.Values.config.listen).status -}}
+{{- with .Values.config.listen.status -}}
   {{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" .) -}}
     {{- $status = append $status (dict "name" "status" "protocol" "TCP" "port" (include "forcefence.port" . | atoi)) -}}
   {{- end -}}
@@ -135,7 +135,7 @@ and port. A page on loopback is not among them.
 {{- else if not (regexMatch "^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$" $image.repository) -}}
   {{- $faults = append $faults (printf "image.repository: %q is not the name of an image: write host/name in lower case; the tag and the digest have keys of their own" $image.repository) -}}
 {{- end -}}
-{{- if not (regexMatch "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$" ($image.tag | default "")) -}}
+{{- if not (regexMatch "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$" $image.tag) -}}
   {{- $faults = append $faults (printf "image.tag: %q is not a tag: use at most 128 letters, digits, _, . and -, and begin with a letter, a digit or _" $image.tag) -}}
 {{- end -}}
 {{- range $list := list "providers" "nodes" -}}
@@ -155,6 +155,18 @@ and port. A page on loopback is not among them.
     {{- $unsure = true -}}
     {{- $faults = append $faults (printf "config.providers[%d].name: missing" $i) -}}
   {{- end -}}
+{{- end -}}
+{{- $removed := list -}}
+{{- range $path, $now := include "forcefence.removedKeys" . | fromYaml -}}
+  {{- $at := splitList "." $path -}}
+  {{- $above := ternary $config (get $config (first $at) | default dict) (eq (len $at) 1) -}}
+  {{- if hasKey $above (last $at) -}}
+    {{- $removed = append $removed (printf "config.%s=null" $path) -}}
+    {{- $faults = append $faults (printf "config.%s: this key was removed: %s" $path $now) -}}
+  {{- end -}}
+{{- end -}}
+{{- with $removed -}}
+  {{- $faults = append $faults (printf "Take removed keys out of your values. With --reuse-values, add --set %s" (join "," .)) -}}
 {{- end -}}
 {{- $uses := list -}}
 {{- range $i, $rule := $config.nodes -}}
@@ -179,16 +191,28 @@ and port. A page on loopback is not among them.
     {{- $faults = append $faults (printf "controller.hostPorts[%d]: with hostNetwork the node has the container's port: remove it" $i) -}}
   {{- end -}}
 {{- end -}}
-{{- if and ((.Values.service).status).enabled (not $listeners.status) -}}
+{{- if and .Values.service.status.enabled (not $listeners.status) -}}
   {{- $faults = append $faults "service.status.enabled: the page is off, or listens on loopback alone: set config.listen.status, statusCertFile and statusKeyFile" -}}
 {{- end -}}
-{{- if and ((.Values.service).events).enabled (not $listeners.events) -}}
+{{- if and .Values.service.events.enabled (not $listeners.events) -}}
   {{- $faults = append $faults "service.events.enabled: no provider listens for events: set push of redfish, or traps of ipmi" -}}
 {{- end -}}
-{{- if and (.Values.ingress).enabled (not ((.Values.service).status).enabled) -}}
+{{- if and .Values.ingress.enabled (not .Values.service.status.enabled) -}}
   {{- $faults = append $faults "ingress.enabled: leads to the page's Service: set service.status.enabled, too" -}}
 {{- end -}}
 {{ $faults | join "\n" }}
+{{- end }}
+
+{{/* Keys of earlier configurations, and what applies now, in the words of check-config. */}}
+{{- define "forcefence.removedKeys" -}}
+leaderElection.name: the leader's Lease is always called forcefence
+leaderElection.namespace: the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod
+listen.health: health is always served on port 8081
+pauseConfigMap: the ConfigMap forcefence-pause in the namespace of the leader's Lease pauses the whole cluster
+powerOnDelay: machines are powered on 1m after their fence has ended
+record.maxBytes: the recording and FILE.1 together take at most 64Mi
+records: the newest 100 finished Fencings are kept, each for at most 90 days
+stormGuard.coolDown: after a limit was hit, power-offs wait until all limits have been kept for 1m
 {{- end }}
 
 {{- define "forcefence.providerTypes" -}}
@@ -238,7 +262,7 @@ sees no cluster, and so no namespace kube-system either.
 {{- define "forcefence.missingSecrets" -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}
 {{- $config := toYaml .Values.config -}}
-{{- range prepend (.Values.extraSecrets | default list) (dict "name" (.Values.bmcSecret | default "forcefence-bmc") "mountPath" "/etc/forcefence-bmc") -}}
+{{- range prepend .Values.extraSecrets (dict "name" .Values.bmcSecret "mountPath" "/etc/forcefence-bmc") -}}
   {{- $files := regexFindAll (printf "%s/[A-Za-z0-9._-]+" (regexQuoteMeta .mountPath)) $config -1 | uniq -}}
   {{- $secret := lookup "v1" "Secret" $.Release.Namespace .name -}}
   {{- $missing := list -}}
