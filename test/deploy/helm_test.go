@@ -60,10 +60,22 @@ func TestValues(t *testing.T) {
 		{"image: {tag: 'v 1'}", `image.tag: "v 1" is not a tag`},
 		{"image: {tag: v1+dirty}", `image.tag: "v1+dirty" is not a tag`},
 		{"image: {repository: ''}", "image.repository: missing"},
+		{"image: {tag: ''}", "image.tag: missing: this chart is of no release"},
 		{"image: {repository: 'registry.example.net:5000/forcefence:v1'}", "is not the name of an image"},
 		{"service: {status: {enabled: true}}", "service.status.enabled: the page is off, or listens on loopback"},
 		{"service: {events: {enabled: true}}", "service.events.enabled: no provider listens for events"},
 		{"ingress: {enabled: true}", "ingress.enabled: leads to the page's Service"},
+		{"ingress: {enabled: true}", "ingress.hosts: missing"},
+		{"{config: {listen: {metrics: '127.0.0.1:8080'}}, metrics: {serviceMonitor: {enabled: true}}}",
+			`Prometheus cannot reach config.listen.metrics "127.0.0.1:8080": write ":8080"`},
+		{"{config: {listen: {metrics: 'localhost:9090'}}, metrics: {podMonitor: {enabled: true}}}",
+			`metrics.podMonitor.enabled: Prometheus cannot reach`},
+		{"metrics: {podMonitor: {interval: 30s, scrapeTimeout: 1m}}", "metrics.podMonitor.scrapeTimeout: " +
+			"must be at most"},
+		{"metrics: {prometheusRule: {disabled: {HookMissing: true}, customRules: {Storm: {for: 1m}}}}",
+			"metrics.prometheusRule.disabled.HookMissing: no such alert: known are ForcefenceMarkStuck, "},
+		{"metrics: {prometheusRule: {customRules: {Storm: {for: 1m}}}}",
+			"metrics.prometheusRule.customRules.Storm: no such alert"},
 		{"controller: {hostPorts: [{hostPort: 162}]}",
 			"at '/controller/hostPorts/0': missing property 'containerPort'"},
 		{"controller: {hostNetwork: true, hostPorts: [{containerPort: 1162, hostPort: 162, protocol: UDP}]}",
@@ -85,6 +97,18 @@ func TestValues(t *testing.T) {
 		{"config: {taintKey: \"o'k\"}", "at '/config/taintKey'"},
 		{"config: {providers: [{name: r, redfish: {usrname: x}}]}",
 			"at '/config/providers/0/redfish': additional properties 'usrname' not allowed"},
+		{"config: {providers: [{name: r, redfish: {passwordEnv: A}}]}",
+			"at '/config/providers/0/redfish': missing property 'username'"},
+		{"config: {providers: [{name: r, ipmi: {username: a}}]}",
+			"at '/config/providers/0/ipmi': missing property 'passwordFile'"},
+		{"config: {providers: [{name: r, ipmi: {" + login + "}, redfish: {" + login + "}}]}",
+			"config.providers[0]: a provider has one type, and this one has ipmi, redfish"},
+		{"config: {providers: [{name: r, confirm: {}, concurrency: 0}]}", "at " +
+			"'/config/providers/0/concurrency': minimum"},
+		{"config: {stormGuard: {maxPowerOffs: lots}}", "at '/config/stormGuard/maxPowerOffs': 'lots' does not match"},
+		{"config: {stormGuard: {minHealthy: 101%}}", "at '/config/stormGuard/minHealthy': '101%' does not match"},
+		{"hook: {maxUnavailable: 200%}", "at '/hook/maxUnavailable': '200%' does not match"},
+		{"global: {imageRegistry: 'https://registry.example.net'}", "at '/global/imageRegistry'"},
 		{"config: {policies: [{name: l, preset: longhron}]}",
 			"at '/config/policies/0/preset': value must be one of 'longhorn', 'noobaa', 'storageos'"},
 		{"networkPolicy: {metricsFrom: [{}]}", "at '/networkPolicy/metricsFrom/0': minProperties"},
@@ -121,6 +145,7 @@ func TestValues(t *testing.T) {
 			p.(map[string]any)["confirm"] = map[string]any{}
 		}
 		delete(config, "listen") // a pod must be reached from outside
+		delete(config, "record") // that takes a volume
 		text, err = yaml.Marshal(map[string]any{"config": config})
 		kit.Must(t, err)
 		charted(t, string(text))
@@ -416,9 +441,10 @@ func (w *world) monitored(t *testing.T) {
 			"crd/"+kind+".monitoring.coreos.com")
 		kit.Must(t, err)
 	}
-	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}]"
+	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}], " +
+		"scrapeTimeout: 10s, namespace: default, annotations: {a: b}"
 	rendered := charted(t, "metrics: {podMonitor: {enabled: true, "+relabel+"}, serviceMonitor: {enabled: true, "+
-		relabel+"}, prometheusRule: {enabled: true}}") + "\n---\n" +
+		relabel+"}, prometheusRule: {enabled: true, customRules: {ForcefenceStorm: {for: 5m}}}}") + "\n---\n" +
 		render(t, kit.Overlay(t, []string{"base"}, []string{"monitoring"}, nil))
 	checked := 0
 	for _, u := range parse(t, rendered) {

@@ -11,6 +11,12 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
+// What the chart demands of a page beyond loopback, and of a BMC.
+const (
+	certificate = "statusCertFile: /etc/forcefence-bmc/tls.crt, statusKeyFile: /etc/forcefence-bmc/tls.key"
+	login       = "username: a, passwordFile: /etc/forcefence-bmc/password"
+)
+
 // TestNetworkPolicy checks that only those who need a port may connect to it, and that egress is not restricted.
 func TestNetworkPolicy(t *testing.T) {
 	prometheus :=
@@ -25,15 +31,16 @@ func TestNetworkPolicy(t *testing.T) {
 		`config: {listen: {status: "127.0.0.1:8082"}}`: "[" + prometheus + "]",
 		`config: {listen: {status: "localhost:8082"}}`: "[" + prometheus + "]",
 		`config: {listen: {status: "[::1]:8082"}}`:     "[" + prometheus + "]",
-		`config: {listen: {status: ":8443"}}`: "[" + prometheus +
+		`config: {listen: {status: ":8443", ` + certificate + `}}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
-		`config: {listen: {status: "[::]:8443"}}`: "[" + prometheus +
+		`config: {listen: {status: "[::]:8443", ` + certificate + `}}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
-		`config: {providers: [{name: a, ipmi: {traps: ":1162"}}]}`: "[" + prometheus +
+		`config: {providers: [{name: a, ipmi: {` + login + `, traps: ":1162"}}]}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"UDP","port":1162}]}]`,
-		`config: {providers: [{name: a, ipmi: {}}, {name: b, redfish: {events: stream}}]}`: "[" + prometheus + "]",
-		`config: {providers: [{name: a, redfish: {events: push, push: {listen: ":8443"}}}, ` +
-			`{name: b, redfish: {push: {listen: ":8443"}}}]}`: "" +
+		`config: {providers: [{name: a, ipmi: {` + login + `}}, ` +
+			`{name: b, redfish: {` + login + `, events: stream}}]}`: "[" + prometheus + "]",
+		`config: {providers: [{name: a, redfish: {` + login + `, events: push, push: {listen: ":8443"}}}, ` +
+			`{name: b, redfish: {` + login + `, push: {listen: ":8443"}}}]}`: "" +
 			"[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,
 	} {
 		got := find[networkingv1.NetworkPolicy](t, parse(t, charted(t, values)), "NetworkPolicy", "forcefence")

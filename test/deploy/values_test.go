@@ -15,16 +15,17 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/deploy/olm"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestFaults: the chart refuses what check-config refuses, in the same words.
+// TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")
-	fault := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`)
+	fault, line := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`), regexp.MustCompile(`, on line \d+$`)
 	const rule = "nodes: [{name: all, selector: '', machine: {from: systemUUID}, provider: "
 	const vcenter = "providers: [{name: vms, confirm: {validFor: 1h}}]\n"
 	for _, tc := range []struct {
@@ -46,10 +47,33 @@ func TestFaults(t *testing.T) {
 			[]string{"nodes[0].levels[0].devices[0].provider: no such provider: known are vms"}},
 		{"two faults", "providers: [{name: racks}, {name: vms, confirm: {validFor: 1h}}]\n" + rule + "pdus}]",
 			[]string{"providers[0]: no type: ", "nodes[0].provider: no such provider: known are racks, vms"}},
-		{"removed keys", "listen: {health: ':9090'}\nleaderElection: {name: a, namespace: b}\npauseConfigMap: stop\n" +
-			"powerOnDelay: 5m\nrecord: {maxBytes: 1}\nrecords: {keep: 1}\nstormGuard: {coolDown: 1m}\nnodes: []\n" +
-			"providers: []", []string{"listen.health: this key was removed: ", "leaderElection.name: this ",
-			"leaderElection.namespace: this ", "pauseConfigMap: this ", "powerOnDelay: this ", "record.maxBytes: this ",
+		{"two providers of one name", "providers: [{name: a, confirm: {}}, {name: a, confirm: {}}]\nnodes: []",
+			[]string{`providers[1].name: "a" is already the name of providers[0]`}},
+		{"names", "providers: [{name: a_b, confirm: {}}]\nnodes: [{selector: '', provider: a_b, machine: {from: " +
+			"systemUUID}}]", []string{"providers[0].name: must be a DNS label: ", "nodes[0].name: missing"}},
+		{"machines without what they need", vcenter + "nodes: [{name: a, selector: a, provider: vms, machine: " +
+			"{from: template}}, {name: b, selector: b, provider: vms, machine: {from: systemUUID, list: [{node: " +
+			"n1, id: m}]}}, {name: c, selector: c, provider: vms}]", []string{
+			`nodes[0].machine.template: missing: "from: template" `,
+			`nodes[1].machine.list: belongs to "from: list"`, "nodes[2].machine.from: missing: one of systemUUID, "}},
+		{"a level without a device", vcenter + "nodes: [{name: all, selector: '', levels: [{devices: []}]}]",
+			[]string{"nodes[0].levels[0].devices: missing: a level without a device "}},
+		{"short times", "powerOffAfter: 19s\npowerOffTimeout: 4.9s\ndetachTimeout: 9999ms\nmodes: [{selector: a, " +
+			"mode: fence, powerOffAfter: 1s}]\nproviders: [{name: a, confirm: {}, timeout: 5001ms}]\nnodes: []",
+			[]string{
+				"powerOffAfter: must be at least 20s: ", "powerOffTimeout: must be at least 5s",
+				"detachTimeout: must be at least 10s", "modes[0].powerOffAfter: must be at least 20s: ",
+				"providers[0].timeout: must be from 100ms to 5s: "}},
+		{"a page without TLS", "listen: {status: ':8443'}\nproviders: []\nnodes: []",
+			[]string{"listen.status: would send users' tokens over the network unencrypted: "}},
+		{"a certificate without its key", "listen: {status: ':8443', statusCertFile: " +
+			"/etc/forcefence-bmc/tls.crt}\nproviders: []\nnodes: []", []string{"listen.status: statusCertFile and " +
+			"statusKeyFile go together"}},
+		{"removed keys", "listen: {health: ':9090'}\nleaderElection: {name: a, namespace: b}\npauseConfigMap: " +
+			"stop\npowerOnDelay: 5m\nrecord: {maxBytes: 1}\nrecords: {keep: 1}\nstormGuard: {coolDown: 1m}\nnodes: " +
+			"[]\nproviders: []", []string{"listen.health: this key was removed: ", "leaderElection.name: this ",
+			"leaderElection.namespace: this ", "pauseConfigMap: this ", "powerOnDelay: this ",
+			"record.maxBytes: this ",
 			"records: this ", "stormGuard.coolDown: this "}},
 	} {
 		file := valuesFile(t, tc.config)
@@ -59,10 +83,11 @@ func TestFaults(t *testing.T) {
 		}
 		var faults []string
 		for _, m := range fault.FindAllStringSubmatch(string(said), -1) {
-			faults = append(faults, m[1])
+			faults = append(faults, line.ReplaceAllString(m[1], ""))
 		}
 		values := "config:\n  " + strings.ReplaceAll(tc.config, "\n", "\n  ")
-		_, err = helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values", valuesFile(t, values))
+		_, err = helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values", valuesFile(t,
+			values))
 		if err == nil {
 			t.Errorf("%s: the chart accepts it", tc.name)
 			continue
@@ -95,7 +120,7 @@ func TestNullValues(t *testing.T) {
 		case other.MatchString(path) || slices.Contains(refused, path):
 		case is && len(m) > 0 && path != "image" && path != "config":
 			sections = append(sections, path+"=null")
-		case !is || len(m) == 0:
+		case (!is || len(m) == 0) && path != "image.tag": // the user's
 			leaves = append(leaves, path+"=null")
 		}
 	}
@@ -120,7 +145,8 @@ func TestNullValues(t *testing.T) {
 			t.Errorf("%s: null: got %v, want it refused by its name", path, err)
 		}
 	}
-	if _, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--set", "config=null"); err == nil {
+	_, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--set", "config=null")
+	if err == nil {
 		t.Error("config: null: accepted")
 	}
 }
@@ -141,7 +167,8 @@ func TestEarlierValues(t *testing.T) {
 	config, err := yaml.Marshal(map[string]any{"config": ownValues(t)["config"]})
 	kit.Must(t, err)
 	// All but what the user writes is missing.
-	for _, values := range []string{"flowSchemas: true", "hook: {enabled: false}", "metrics: {dashboard: {enabled: true}}"} {
+	for _, values := range []string{"flowSchemas: true", "hook: {enabled: false}", "metrics: {dashboard: " +
+		"{enabled: true}}"} {
 		if got, want := template("{}", string(config)+values), charted(t, values); got != want {
 			t.Errorf("%s, and no chart's values: got (+) other objects than (-) with them:\n%s", values,
 				cmp.Diff(want, got))
@@ -275,11 +302,11 @@ func TestHooks(t *testing.T) {
 func TestServices(t *testing.T) {
 	objects := byKey(t, charted(t, `
 config:
-  listen: {metrics: ":8080", status: ":8443", statusCertFile: /etc/a/tls.crt, statusKeyFile: /etc/a/tls.key}
+  listen: {metrics: ":8080", status: ":8443", `+certificate+`}
   providers:
-  - {name: racks, redfish: {username: a, push: {listen: ":8444"}}}
-  - {name: more, redfish: {username: a, push: {listen: ":8444"}}}
-  - {name: old, ipmi: {username: a, traps: ":1162"}}
+  - {name: racks, redfish: {`+login+`, push: {listen: ":8444"}}}
+  - {name: more, redfish: {`+login+`, push: {listen: ":8444"}}}
+  - {name: old, ipmi: {`+login+`, traps: ":1162"}}
   nodes: []
 service: {status: {enabled: true}, events: {enabled: true}}
 `))
@@ -342,4 +369,182 @@ func TestHookValues(t *testing.T) {
 	if got := own.Spec.Template.Spec.Tolerations; !slices.Equal(got, everything) {
 		t.Errorf("by the chart's own values the hook tolerates %v, want everything", got)
 	}
+}
+
+// TestMounts: each volume has a folder of its own, and each file that the configuration names is in one.
+func TestMounts(t *testing.T) {
+	const none = "no volume of the pod has "
+	password := func(file string) string {
+		return "{config: {providers: [{name: a, redfish: {username: a, passwordFile: '" + file + "'}}]}"
+	}
+	for _, tc := range []struct {
+		name, values string
+		want         []string // in the error; nil: accepted
+	}{
+		{"the Secret", password("/etc/forcefence-bmc/a") + "}", nil},
+		{"a folder of the sources' sample", password("/etc/forcefence/vcenter-a/password") + "}",
+			[]string{"config.providers[0].redfish.passwordFile: " + none + "/etc/forcefence/vcenter-a/password: " +
+				"add to extraSecrets {name: vcenter-a, mountPath: /etc/forcefence/vcenter-a}, or write " +
+				"/etc/forcefence-bmc/password, a key of the Secret forcefence-bmc\n"}},
+		{"that line", password("/etc/forcefence/vcenter-a/password") + ", extraSecrets: [{name: vcenter-a, " +
+			"mountPath: /etc/forcefence/vcenter-a}]}", nil},
+		{"a password for each machine", password("/etc/machines/{{ .Name }}") + "}",
+			[]string{none + "/etc/machines/{{ .Name }}: add to extraSecrets {name: machines, mountPath: " +
+				"/etc/machines}\n"}},
+		{"its Secret", password("/etc/machines/{{ .Name }}") + ", extraSecrets: [{name: a, mountPath: " +
+			"/etc/machines/}]}", nil},
+		{"a Secret for each machine", password("/etc/machines/{{ .Name }}/a") + ", extraSecrets: [{name: a, " +
+			"mountPath: /etc/machines/n1}]}", nil},
+		{"a folder that begins alike", password("/etc/forcefence-bmc-2/a") + "}", []string{none}},
+		{"a volume of the user's", password("/mnt/a") + ", controller: {extraVolumes: [{name: a, csi: {driver: " +
+			"b}}], extraVolumeMounts: [{name: a, mountPath: /mnt}]}}", nil},
+		{"an injector's", password("/vault/secrets/a") + ", controller: {podAnnotations: " +
+			"{vault.hashicorp.com/agent-inject: 'true'}}}", nil},
+		{"a variable", "config: {providers: [{name: a, redfish: {username: a, passwordEnv: A}}]}", nil},
+		{"the image's authorities", "config: {providers: [{name: a, redfish: {username: a, passwordEnv: A, caFile: " +
+			"/etc/ssl/certs/ca-certificates.crt}}]}", nil},
+		{"an agent's secret", "config: {providers: [{name: a, fenceagent: {agent: fence_apc, secrets: [{option: " +
+			"password, file: /etc/a/b}]}}]}", []string{"config.providers[0].fenceagent.secrets[0].file: " +
+			"" + none + "/etc/a/b: "}},
+		{"the page's certificate", "config: {listen: {status: ':8443', statusCertFile: /etc/a/tls.crt, " +
+			"statusKeyFile: /etc/forcefence-bmc/tls.key}}", []string{"config.listen.statusCertFile: " +
+			"" + none + "/etc/a/tls.crt: "}},
+		{"a recording", "config: {record: {file: /rec/a}}", []string{"config.record.file: " + none + "/rec/a: add " +
+			"one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: /rec}"}},
+		{"folders that are taken", "extraSecrets: [{name: a, mountPath: /etc/forcefence}, {name: b, mountPath: " +
+			"/etc/forcefence-bmc/}, {name: c, mountPath: /}, {name: d, mountPath: /etc/d}, {name: e, mountPath: " +
+			"/etc/d}]",
+			[]string{"extraSecrets[0].mountPath: /etc/forcefence is the folder of the configuration: use another " +
+				"folder",
+				"extraSecrets[1].mountPath: /etc/forcefence-bmc is the folder of the Secret forcefence-bmc: ",
+				"extraSecrets[2].mountPath: / is the folder of the image: ",
+				"extraSecrets[4].mountPath: /etc/d is the folder of extraSecrets[3]: "}},
+		{"a volume over a Secret", "{extraSecrets: [{name: a, mountPath: /a}], controller: {extraVolumeMounts: " +
+			"[{name: b, mountPath: /a/}]}}", []string{"extraSecrets[0].mountPath: /a is the folder of " +
+			"controller.extraVolumeMounts[0]: "}},
+		{"the agents' folder", "{config: {providers: [{name: a, fenceagent: {agent: fence_apc}}]}, extraSecrets: " +
+			"[{name: a, mountPath: /tmp}]}", []string{"extraSecrets[0].mountPath: /tmp is the folder of the fence " +
+			"agents: "}},
+	} {
+		_, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values",
+			valuesFile(t, tc.values))
+		if tc.want == nil && err != nil || tc.want != nil && err == nil {
+			t.Errorf("%s: got %v, want it refused: %t", tc.name, err, tc.want != nil)
+		}
+		for _, want := range tc.want {
+			if err != nil && !strings.Contains(err.Error(), "\n"+want) && !strings.Contains(err.Error(), ": "+want) {
+				t.Errorf("%s: got %v, want a line %q", tc.name, err, want)
+			}
+		}
+	}
+}
+
+// TestMonitoring: objects of the Prometheus operator have the labels by which it finds them, in a namespace of the
+// user's choice, and each alert can be left out or changed.
+func TestMonitoring(t *testing.T) {
+	monitor := "{enabled: true, namespace: monitoring, labels: {release: stack}, annotations: {a: b}, " +
+		"interval: 1m, " +
+		"scrapeTimeout: 20s}"
+	objects := byKey(t, charted(t, `metrics:
+  podMonitor: `+monitor+`
+  serviceMonitor: `+monitor+`
+  prometheusRule:
+    enabled: true
+    namespace: monitoring
+    labels: {release: stack}
+    annotations: {a: b}
+    disabled: {ForcefenceHookMissing: true, ForcefenceStorm: false}
+    customRules: {ForcefenceDrillFailing: {severity: info, for: 1h}, ForcefenceStorm: {severity: warning}}
+    additionalRuleLabels: {team: platform}
+  dashboard: {enabled: true, namespace: monitoring}
+`))
+	for key, endpoints := range map[string]string{
+		"PodMonitor": "podMetricsEndpoints", "ServiceMonitor": "endpoints", "PrometheusRule": "",
+	} {
+		o := unstructured.Unstructured{Object: objects[key+" monitoring/forcefence"]}
+		if o.GetLabels()["release"] != "stack" || o.GetLabels()["app.kubernetes.io/name"] != "forcefence" ||
+			o.GetAnnotations()["a"] != "b" {
+			t.Errorf("%s: got labels %v, annotations %v", key, o.GetLabels(), o.GetAnnotations())
+		}
+		if endpoints == "" {
+			continue
+		}
+		spec := o.Object["spec"].(map[string]any)
+		want := map[string]any{"port": "metrics", "interval": "1m", "scrapeTimeout": "20s"}
+		if diff := cmp.Diff([]any{want}, spec[endpoints]); diff != "" {
+			t.Errorf("%s: endpoints (-want +got):\n%s", key, diff)
+		}
+		if diff := cmp.Diff(map[string]any{"matchNames": []any{namespace}}, spec["namespaceSelector"]); diff != "" {
+			t.Errorf("%s: namespaces (-want +got):\n%s", key, diff)
+		}
+	}
+	if objects["ConfigMap monitoring/forcefence-dashboard"] == nil {
+		t.Error("the dashboard is in another namespace")
+	}
+	type alerts struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	rules := func(rule map[string]any) (out alerts) {
+		text, err := yaml.Marshal(rule["spec"])
+		kit.Must(t, err)
+		kit.Must(t, yaml.Unmarshal(text, &out))
+		return out
+	}
+	own := byKey(t, charted(t, "metrics: {prometheusRule: {enabled: true}}"))
+	want := rules(own["PrometheusRule "+namespace+"/forcefence"])
+	got := rules(objects["PrometheusRule monitoring/forcefence"])
+	kept := want.Groups[0].Rules[:0:0]
+	for _, r := range want.Groups[0].Rules {
+		r.Labels = map[string]string{"team": "platform", "severity": r.Labels["severity"]}
+		switch r.Alert {
+		case "ForcefenceHookMissing":
+			continue
+		case "ForcefenceDrillFailing":
+			r.For, r.Labels["severity"] = "1h", "info"
+		case "ForcefenceStorm":
+			r.Labels["severity"] = "warning"
+		}
+		kept = append(kept, r)
+	}
+	want.Groups[0].Rules = kept
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alerts (-want +got):\n%s", diff)
+	}
+}
+
+// TestGlobal: a chart that has this one as a dependency may name the registry and its Secrets for both.
+func TestGlobal(t *testing.T) {
+	images := func(values string) []string {
+		out, err := helm(t, "", "template", "forcefence", chart, "--values", valuesFile(t, values))
+		kit.Must(t, err)
+		found := regexp.MustCompile(`(?m)^ +image: (.*)$`).FindAllStringSubmatch(out, -1)
+		var names []string
+		for _, f := range found {
+			names = append(names, f[1])
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	for _, tc := range []struct{ values, want string }{
+		{"{global: {imageRegistry: 'mirror:5000/x'}, image: {repository: forcefence, tag: v1}}",
+			"[mirror:5000/x/forcefence:v1]"},
+		{"{global: {imageRegistry: mirror/}, image: {repository: team/forcefence, tag: v1}}",
+			"[mirror/team/forcefence:v1]"},
+		{"{global: {imageRegistry: mirror}, image: {repository: 'registry.example.net/forcefence', tag: v1}}",
+			"[registry.example.net/forcefence:v1]"},
+		{"{global: {imageRegistry: mirror}, image: {repository: forcefence, tag: v1}, config: {providers: [{name: " +
+			"a, fenceagent: {agent: fence_apc}}]}}", "[mirror/forcefence:v1 mirror/forcefence:v1-agents]"},
+	} {
+		if got := fmt.Sprint(images(tc.values)); got != tc.want {
+			t.Errorf("%s: got images %s, want %s", tc.values, got, tc.want)
+		}
+	}
+	out := charted(t, "{global: {imagePullSecrets: [{name: a}, b], other: x}, imagePullSecrets: [{name: c}]}")
+	wantCounts(t, out, map[string]int{"imagePullSecrets:\n      - name: c\n      - name: a\n      - name: b\n": 2})
 }

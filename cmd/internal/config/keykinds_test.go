@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
@@ -37,6 +39,37 @@ var words = map[any]any{
 	"policies[].volumes":                   []string{"any", "all"},
 }
 
+// bounds are what the keys at these paths may say beyond their type.
+var bounds = map[string]object{
+	"lines.port":                {"minimum": 0, "maximum": 65535},
+	"maxPowerOnsPerDay":         {"minimum": 1, "maximum": maxPowerOns},
+	"nodes[].levels[].attempts": {"minimum": 1, "maximum": 10},
+	"providers[].concurrency":   {"minimum": 1, "maximum": 100},
+	"providers[].ratePerSecond": {"exclusiveMinimum": 0, "maximum": 1000},
+}
+
+// alternatives are settings of a type in whose place another one will do. "" depends on a value.
+var alternatives = map[string]string{"passwordFile": "passwordEnv", "uri": "uris", "pdu.username": ""}
+
+// requireSettings adds to a type's schema the settings without which its Validate reports them as missing.
+func requireSettings(schema object, typ providers.Type) {
+	var required []string
+	for _, p := range typ.NewConfig().Validate() {
+		or, optional := alternatives[p.Path]
+		_, depends := alternatives[typ.Name+"."+p.Path]
+		switch {
+		case depends || !strings.HasPrefix(p.Text, "missing"):
+		case optional:
+			schema["anyOf"] = []object{{"required": []string{p.Path}}, {"required": []string{or}}}
+		default:
+			required = append(required, p.Path)
+		}
+	}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+}
+
 func presetNames() (out []string) {
 	for _, p := range policy.Presets {
 		out = append(out, p.Name)
@@ -46,8 +79,8 @@ func presetNames() (out []string) {
 
 type object = map[string]any
 
-// schemaOf is a JSON schema of what this package reads into the type: names, types and words. What else is wrong,
-// check-config finds.
+// schemaOf is a JSON schema of what this package reads into the type: names, types, words, bounds, and the settings
+// that a provider must have. What else is wrong, the chart's templates and check-config find.
 func schemaOf(t reflect.Type, path string) object {
 	for _, of := range []any{t, path} {
 		if list := words[of]; list != nil {
@@ -62,7 +95,9 @@ func schemaOf(t reflect.Type, path string) object {
 		}
 		if t == providerType {
 			for _, ty := range all.Types() {
-				properties[ty.Name] = schemaOf(reflect.TypeOf(ty.NewConfig()).Elem(), path)
+				settings := schemaOf(reflect.TypeOf(ty.NewConfig()).Elem(), path)
+				requireSettings(settings, ty)
+				properties[ty.Name] = settings
 			}
 		}
 		return object{"type": "object", "additionalProperties": false, "properties": properties}
@@ -75,14 +110,21 @@ func schemaOf(t reflect.Type, path string) object {
 	case kindBool:
 		return object{"type": "boolean"}
 	case kindInt:
-		return object{"type": "integer"}
+		return bounded("integer", path)
 	case kindNumber:
-		return object{"type": "number"}
+		return bounded("number", path)
 	}
 	if t == amountType {
-		return object{"type": []string{"integer", "string"}}
+		return object{"type": []string{"integer", "string"}, "minimum": 0,
+			"pattern": `^([0-9]+(\+(100|[1-9]?[0-9])%)?|(100|[1-9]?[0-9])%)$`}
 	}
 	return object{"type": "string"}
+}
+
+func bounded(typ, path string) object {
+	out := object{"type": typ}
+	maps.Copy(out, bounds[path])
+	return out
 }
 
 // TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is

@@ -36,22 +36,37 @@ app.kubernetes.io/part-of: "forcefence"
 {{ .Values.config.taintKey | default "forcefence.io/node-shutdown" }}
 {{- end }}
 
+{{/* The name of the image, without tag and digest. */}}
+{{- define "forcefence.repository" -}}
+{{- $registry := (.Values.global).imageRegistry -}}
+{{- $host := splitList "/" .Values.image.repository | first -}}
+{{- if and $registry (not (and (contains "/" .Values.image.repository) (regexMatch "[.:]|^localhost$" $host))) }}{{ trimSuffix "/" $registry }}/{{ end -}}
+{{ .Values.image.repository }}
+{{- end }}
+
 {{- define "forcefence.image" -}}
 {{- $image := .Values.image -}}
-{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{ include "forcefence.repository" . }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* "true" if the controller needs the image with fence agents. */}}
+{{- define "forcefence.agents" -}}
+{{- range .Values.config.providers }}{{ if hasKey . "fenceagent" }}true{{ break }}{{ end }}{{ end -}}
 {{- end }}
 
 {{- define "forcefence.controllerImage" -}}
-{{- $agents := false -}}
-{{- range .Values.config.providers }}{{ if hasKey . "fenceagent" }}{{ $agents = true }}{{ end }}{{ end -}}
-{{- if not $agents -}}
+{{- if not (include "forcefence.agents" .) -}}
 {{ include "forcefence.image" . }}
 {{- else -}}
-{{- if and .Values.image.digest (not .Values.image.agents) -}}
-{{ fail "image.digest is of the image without fence agents, which config.providers asks for: set image.agents to the whole name of the image that has them, such as NAME@sha256:..." }}
+{{ .Values.image.agents | default (printf "%s:%s-agents" (include "forcefence.repository" .) (.Values.image.tag | default .Chart.AppVersion)) }}
 {{- end -}}
-{{ .Values.image.agents | default (printf "%s:%s-agents" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)) }}
-{{- end -}}
+{{- end }}
+
+{{/* The Secrets for the registry, as YAML: those of the chart, and of a chart that has it as a dependency. */}}
+{{- define "forcefence.pullSecrets" -}}
+{{- $all := .Values.imagePullSecrets -}}
+{{- range (.Values.global).imagePullSecrets }}{{ $all = append $all (kindIs "string" . | ternary (dict "name" .) .) }}{{ end -}}
+{{- with $all }}{{ toYaml . }}{{ end -}}
 {{- end }}
 
 {{/* The port of an address such as ":8080". */}}
@@ -94,9 +109,26 @@ deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachme
 outOfService: {{ eq ($config.onDetachTimeout | default "") "out-of-service" }}
 status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
-{{/* The labels of an object of the Prometheus operator's or Grafana's: those by which its owner finds it, too. (list . LABELS) */}}
-{{- define "forcefence.foundBy" -}}
-{ {{- include (hasKey (index . 1) "app.kubernetes.io/name" | ternary "forcefence.pairs" "forcefence.named") (index . 0) }}{{ range $key, $value := index . 1 }}, {{ $key | quote }}: {{ $value | quote }}{{ end -}} }
+
+{{/*
+The metadata of an object that its reader, Prometheus' operator or Grafana's sidecar, finds by its labels.
+(list . NAME LABELS VALUES)
+*/}}
+{{- define "forcefence.foundObject" }}
+{{- $root := index . 0 }}{{ $labels := index . 2 }}{{ $values := index . 3 }}
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ $values.namespace | default $root.Release.Namespace }}
+  labels: { {{- include (hasKey $labels "app.kubernetes.io/name" | ternary "forcefence.pairs" "forcefence.named") $root }}
+    {{- range $key, $value := $labels }}, {{ $key | quote }}: {{ $value | quote }}{{ end -}} }
+  {{- with $values.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* "true" for an address that only the pod itself reaches. */}}
+{{- define "forcefence.isLoopback" -}}
+{{- if regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" . }}true{{ end -}}
 {{- end }}
 
 {{/*
@@ -106,7 +138,7 @@ and port. A page on loopback is not among them.
 {{- define "forcefence.listeners" -}}
 {{- $status := list -}}{{- $events := list -}}{{- $seen := list -}}
 {{- with .Values.config.listen.status -}}
-  {{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" .) -}}
+  {{- if not (include "forcefence.isLoopback" .) -}}
     {{- $status = append $status (dict "name" "status" "protocol" "TCP" "port" (include "forcefence.port" . | atoi)) -}}
   {{- end -}}
 {{- end -}}
@@ -126,95 +158,6 @@ and port. A page on loopback is not among them.
 {{ dict "status" $status "events" $events | toJson }}
 {{- end }}
 
-{{/* What is wrong with the values, one fault a line: what the schema cannot say, and in the words of check-config where it says so, too. */}}
-{{- define "forcefence.faults" -}}
-{{- $faults := list -}}{{- $config := .Values.config -}}{{- $image := .Values.image -}}
-{{- $listeners := include "forcefence.listeners" . | fromJson -}}
-{{- if not $image.repository -}}
-  {{- $faults = append $faults "image.repository: missing: the name under which you pushed the image of `make image`, such as registry.example.net/forcefence" -}}
-{{- else if not (regexMatch "^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$" $image.repository) -}}
-  {{- $faults = append $faults (printf "image.repository: %q is not the name of an image: write host/name in lower case; the tag and the digest have keys of their own" $image.repository) -}}
-{{- end -}}
-{{- if not (regexMatch "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$" $image.tag) -}}
-  {{- $faults = append $faults (printf "image.tag: %q is not a tag: use at most 128 letters, digits, _, . and -, and begin with a letter, a digit or _" $image.tag) -}}
-{{- end -}}
-{{- range $list := list "providers" "nodes" -}}
-  {{- if kindIs "invalid" (index $config $list) -}}
-    {{- $faults = append $faults (printf "config.%s: want a list (lines that begin with -), have nothing" $list) -}}
-  {{- end -}}
-{{- end -}}
-{{- $names := list -}}{{- $unsure := false -}}
-{{- range $i, $provider := $config.providers -}}
-  {{- $types := keys (omit $provider "name" "timeout" "ratePerSecond" "concurrency" "poll") -}}
-  {{- if not $types -}}
-    {{- $faults = append $faults (printf "config.providers[%d]: no type: add one of %s" $i (include "forcefence.providerTypes" $)) -}}
-  {{- end -}}
-  {{- if $provider.name -}}
-    {{- $names = append $names $provider.name -}}
-  {{- else -}}
-    {{- $unsure = true -}}
-    {{- $faults = append $faults (printf "config.providers[%d].name: missing" $i) -}}
-  {{- end -}}
-{{- end -}}
-{{- $removed := list -}}
-{{- range $path, $now := include "forcefence.removedKeys" . | fromYaml -}}
-  {{- $at := splitList "." $path -}}
-  {{- $above := ternary $config (get $config (first $at) | default dict) (eq (len $at) 1) -}}
-  {{- if hasKey $above (last $at) -}}
-    {{- $removed = append $removed (printf "config.%s=null" $path) -}}
-    {{- $faults = append $faults (printf "config.%s: this key was removed: %s" $path $now) -}}
-  {{- end -}}
-{{- end -}}
-{{- with $removed -}}
-  {{- $faults = append $faults (printf "Take removed keys out of your values. With --reuse-values, add --set %s" (join "," .)) -}}
-{{- end -}}
-{{- $uses := list -}}
-{{- range $i, $rule := $config.nodes -}}
-  {{- if or $rule.provider $rule.machine (not $rule.levels) -}}
-    {{- $uses = append $uses (list (printf "config.nodes[%d].provider" $i) ($rule.provider | default "")) -}}
-  {{- end -}}
-  {{- range $j, $level := $rule.levels -}}
-    {{- range $k, $device := $level.devices -}}
-      {{- $uses = append $uses (list (printf "config.nodes[%d].levels[%d].devices[%d].provider" $i $j $k) ($device.provider | default "")) -}}
-    {{- end -}}
-  {{- end -}}
-{{- end -}}
-{{- range $uses -}}
-  {{- if not (index . 1) -}}
-    {{- $faults = append $faults (printf "%s: missing: it names one of providers" (index . 0)) -}}
-  {{- else if not (or $unsure (has (index . 1) $names)) -}}
-    {{- $faults = append $faults (printf "%s: no such provider: known are %s" (index . 0) ($names | join ", " | default "none")) -}}
-  {{- end -}}
-{{- end -}}
-{{- range $i, $port := .Values.controller.hostPorts -}}
-  {{- if and $.Values.controller.hostNetwork (ne (toString $port.containerPort) (toString $port.hostPort)) -}}
-    {{- $faults = append $faults (printf "controller.hostPorts[%d]: with hostNetwork the node has the container's port: remove it" $i) -}}
-  {{- end -}}
-{{- end -}}
-{{- if and .Values.service.status.enabled (not $listeners.status) -}}
-  {{- $faults = append $faults "service.status.enabled: the page is off, or listens on loopback alone: set config.listen.status, statusCertFile and statusKeyFile" -}}
-{{- end -}}
-{{- if and .Values.service.events.enabled (not $listeners.events) -}}
-  {{- $faults = append $faults "service.events.enabled: no provider listens for events: set push of redfish, or traps of ipmi" -}}
-{{- end -}}
-{{- if and .Values.ingress.enabled (not .Values.service.status.enabled) -}}
-  {{- $faults = append $faults "ingress.enabled: leads to the page's Service: set service.status.enabled, too" -}}
-{{- end -}}
-{{ $faults | join "\n" }}
-{{- end }}
-
-{{/* Keys of earlier configurations, and what applies now, in the words of check-config. */}}
-{{- define "forcefence.removedKeys" -}}
-leaderElection.name: the leader's Lease is always called forcefence
-leaderElection.namespace: the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod
-listen.health: health is always served on port 8081
-pauseConfigMap: the ConfigMap forcefence-pause in the namespace of the leader's Lease pauses the whole cluster
-powerOnDelay: machines are powered on 1m after their fence has ended
-record.maxBytes: the recording and FILE.1 together take at most 64Mi
-records: the newest 100 finished Fencings are kept, each for at most 90 days
-stormGuard.coolDown: after a limit was hit, power-offs wait until all limits have been kept for 1m
-{{- end }}
-
 {{- define "forcefence.providerTypes" -}}
 cloudtaint, confirm, container, ec2, fenceagent, ipmi, libvirt, pdu, redfish, vsphere
 {{- end }}
@@ -224,8 +167,8 @@ cloudtaint, confirm, container, ec2, fenceagent, ipmi, libvirt, pdu, redfish, vs
 {{- $root := index . 0 -}}
 serviceAccountName: {{ index . 2 }}
 restartPolicy: Never
-{{- with $root.Values.imagePullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- with include "forcefence.pullSecrets" $root }}
+imagePullSecrets: {{- nindent 2 . }}
 {{- end }}
 nodeSelector: {kubernetes.io/os: linux}
 tolerations: # no more than the controller's: it runs where that may run, and on a marked node

@@ -1,0 +1,252 @@
+{{/*
+What is wrong with the values, one fault a line: what the schema cannot say, and in the words of check-config where that
+says so, too.
+*/}}
+{{- define "forcefence.faults" -}}
+{{- include "forcefence.imageFaults" . -}}
+{{- include "forcefence.configFaults" . -}}
+{{- include "forcefence.timeFaults" . -}}
+{{- include "forcefence.mountFaults" . -}}
+{{- include "forcefence.portFaults" . -}}
+{{- include "forcefence.alertFaults" . -}}
+{{- end }}
+
+{{- define "forcefence.imageFaults" -}}
+{{- $image := .Values.image -}}
+{{- if not $image.repository -}}
+  {{- print "\nimage.repository: missing: the name under which you pushed the image of `make image`, such as registry.example.net/forcefence" -}}
+{{- else if not (regexMatch "^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$" $image.repository) -}}
+  {{- printf "\nimage.repository: %q is not the name of an image: write host/name in lower case; the tag and the digest have keys of their own" $image.repository -}}
+{{- end -}}
+{{- if not (regexMatch "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$" $image.tag) -}}
+  {{- printf "\nimage.tag: %q is not a tag: use at most 128 letters, digits, _, . and -, and begin with a letter, a digit or _" $image.tag -}}
+{{- else if not (or $image.tag $image.digest (ne .Chart.AppVersion "dev")) -}}
+  {{- print "\nimage.tag: missing: this chart is of no release, so write the tag under which you pushed the image" -}}
+{{- end -}}
+{{- if and $image.digest (not $image.agents) (include "forcefence.agents" .) -}}
+  {{- print "\nimage.digest: is of the image without fence agents, which config.providers asks for: set image.agents to the whole name of the image that has them, such as NAME@sha256:..." -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of config, without its files and times. */}}
+{{- define "forcefence.configFaults" -}}
+{{- $config := .Values.config -}}
+{{- range $list := list "providers" "nodes" -}}
+  {{- if kindIs "invalid" (index $config $list) -}}
+    {{- printf "\nconfig.%s: want a list (lines that begin with -), have nothing" $list -}}
+  {{- end -}}
+{{- end -}}
+{{- $providers := list -}}{{- $unsure := false -}}
+{{- range $list := list "providers" "nodes" "storage" "policies" "drain" -}}
+  {{- $seen := dict -}}
+  {{- range $i, $item := index $config $list -}}
+    {{- $path := printf "%s[%d]" $list $i -}}{{- $name := $item.name | default "" -}}
+    {{- if not $name -}}
+      {{- printf "\nconfig.%s.name: missing" $path -}}
+    {{- else if not (regexMatch "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" $name) -}}
+      {{- printf "\nconfig.%s.name: must be a DNS label: at most 63 of a-z, 0-9 and -, with no - at the ends" $path -}}
+    {{- else if hasKey $seen $name -}}
+      {{- printf "\nconfig.%s.name: %q is already the name of %s" $path $name (get $seen $name) -}}
+    {{- end -}}
+    {{- if not (hasKey $seen $name) }}{{ $_ := set $seen $name $path }}{{ end -}}
+    {{- if eq $list "providers" -}}
+      {{- $providers = append $providers $name -}}{{- $unsure = or $unsure (not $name) -}}
+      {{- $types := keys (omit $item "name" "timeout" "ratePerSecond" "concurrency" "poll") | sortAlpha -}}
+      {{- if not $types -}}
+        {{- printf "\nconfig.%s: no type: add one of %s" $path (include "forcefence.providerTypes" $) -}}
+      {{- else if gt (len $types) 1 -}}
+        {{- printf "\nconfig.%s: a provider has one type, and this one has %s" $path ($types | join ", ") -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- /* Each device of a rule: (list PATH DEVICE) */ -}}
+{{- $devices := list -}}
+{{- range $i, $rule := $config.nodes -}}
+  {{- $path := printf "nodes[%d]" $i -}}
+  {{- if or $rule.provider $rule.machine (not $rule.levels) }}{{ $devices = append $devices (list $path $rule) }}{{ end -}}
+  {{- range $j, $level := $rule.levels -}}
+    {{- $at := printf "%s.levels[%d].devices" $path $j -}}
+    {{- if not $level.devices -}}
+      {{- printf "\nconfig.%s: missing: a level without a device would count as off" $at -}}
+    {{- end -}}
+    {{- range $k, $device := $level.devices }}{{ $devices = append $devices (list (printf "%s[%d]" $at $k) $device) }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $devices -}}
+  {{- $path := index . 0 -}}{{- $device := index . 1 -}}
+  {{- if not $device.provider -}}
+    {{- printf "\nconfig.%s.provider: missing: it names one of providers" $path -}}
+  {{- else if not (or $unsure (has $device.provider $providers)) -}}
+    {{- printf "\nconfig.%s.provider: no such provider: known are %s" $path ($providers | join ", " | default "none") -}}
+  {{- end -}}
+  {{- $machine := $device.machine | default dict -}}
+  {{- if not $machine.from -}}
+    {{- printf "\nconfig.%s.machine.from: missing: one of systemUUID, providerID, annotation, template, list" $path -}}
+  {{- end -}}
+  {{- range $key, $from := dict "annotation" "annotation" "template" "template" "list" "list" "part" "providerID" -}}
+    {{- if and $machine.from (hasKey $machine $key) (ne $from $machine.from) -}}
+      {{- printf "\nconfig.%s.machine.%s: belongs to \"from: %s\"" $path $key $from -}}
+    {{- else if and (eq $key ($machine.from | default "")) (not (hasKey $machine $key)) -}}
+      {{- printf "\nconfig.%s.machine.%s: missing: \"from: %s\" needs it" $path $key $from -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $removed := list -}}
+{{- range $path, $now := include "forcefence.removedKeys" . | fromYaml -}}
+  {{- $at := splitList "." $path -}}
+  {{- if hasKey (ternary $config (get $config (first $at) | default dict) (eq (len $at) 1)) (last $at) -}}
+    {{- $removed = append $removed (printf "config.%s=null" $path) -}}
+    {{- printf "\nconfig.%s: this key was removed: %s" $path $now -}}
+  {{- end -}}
+{{- end -}}
+{{- with $removed -}}
+  {{- printf "\nTake removed keys out of your values. With --reuse-values, add --set %s" (join "," .) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Keys of earlier configurations, and what applies now, in the words of check-config. */}}
+{{- define "forcefence.removedKeys" -}}
+leaderElection.name: the leader's Lease is always called forcefence
+leaderElection.namespace: the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod
+listen.health: health is always served on port 8081
+pauseConfigMap: the ConfigMap forcefence-pause in the namespace of the leader's Lease pauses the whole cluster
+powerOnDelay: machines are powered on 1m after their fence has ended
+record.maxBytes: the recording and FILE.1 together take at most 64Mi
+records: the newest 100 finished Fencings are kept, each for at most 90 days
+stormGuard.coolDown: after a limit was hit, power-offs wait until all limits have been kept for 1m
+{{- end }}
+
+{{/* The shortest times that check-config takes. */}}
+{{- define "forcefence.timeFaults" -}}
+{{- $config := .Values.config -}}
+{{- $grace := "must be at least 20s: a healthy kubelet may miss two renewals of its Lease" -}}
+{{- $times := list (list "powerOffAfter" $config.powerOffAfter 20000 $grace)
+  (list "powerOffTimeout" $config.powerOffTimeout 5000 "must be at least 5s")
+  (list "detachTimeout" $config.detachTimeout 10000 "must be at least 10s") -}}
+{{- range $i, $mode := $config.modes -}}
+  {{- $times = append $times (list (printf "modes[%d].powerOffAfter" $i) $mode.powerOffAfter 20000 $grace) -}}
+{{- end -}}
+{{- range $times -}}
+  {{- if and (index . 1) (lt (include "forcefence.milliseconds" (index . 1) | float64) (index . 2 | float64)) -}}
+    {{- printf "\nconfig.%s: %s" (index . 0) (index . 3) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $i, $provider := $config.providers -}}
+  {{- with $provider.timeout -}}
+    {{- $timeout := include "forcefence.milliseconds" . | float64 -}}
+    {{- if or (lt $timeout 100.0) (gt $timeout 5000.0) -}}
+      {{- printf "\nconfig.providers[%d].timeout: must be from 100ms to 5s: an answer older than 5s proves nothing" $i -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A duration such as "1m30s". */}}
+{{- define "forcefence.milliseconds" -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+[a-zµ]+" . -1 -}}
+  {{- $factor := get (dict "h" 3600000.0 "m" 60000.0 "s" 1000.0 "ms" 1.0) (regexFind "[a-zµ]+" .) | default 0.0 -}}
+  {{- $sum = addf $sum (mulf (regexFind "[0-9.]+" . | float64) $factor) -}}
+{{- end -}}
+{{ $sum }}
+{{- end }}
+
+{{/* Folders that two volumes would have, and files that no volume has. */}}
+{{- define "forcefence.mountFaults" -}}
+{{- $taken := dict "/etc/forcefence" "the configuration" "/etc/forcefence-bmc" (printf "the Secret %s" .Values.bmcSecret) -}}
+{{- if include "forcefence.agents" . }}{{ $_ := set $taken "/tmp" "the fence agents" }}{{ end -}}
+{{- range $path := list "/" "/dev" "/etc" "/ko-app" "/proc" "/sys" "/usr" }}{{ $_ := set $taken $path "the image" }}{{ end -}}
+{{- $folders := list "/etc/forcefence-bmc" -}}
+{{- range $value, $mounts := dict "extraSecrets" .Values.extraSecrets "controller.extraVolumeMounts" .Values.controller.extraVolumeMounts -}}
+  {{- range $i, $mount := $mounts -}}
+    {{- $path := clean ($mount.mountPath | default "") -}}
+    {{- if hasKey $taken $path -}}
+      {{- printf "\n%s[%d].mountPath: %s is the folder of %s: use another folder" $value $i $path (get $taken $path) -}}
+    {{- end -}}
+    {{- $_ := set $taken $path (printf "%s[%d]" $value $i) -}}
+    {{- $folders = append $folders $path -}}
+  {{- end -}}
+{{- end -}}
+{{- /* What an injector adds to the pod, by its annotations, the chart cannot know. */ -}}
+{{- if not .Values.controller.podAnnotations -}}
+{{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "record")) | splitList "\n" | compact -}}
+  {{- $path := splitList "\t" . | first -}}{{- $file := splitList "\t" . | last -}}
+  {{- $fixed := splitList "{{" $file | first -}}
+  {{- $found := false -}}
+  {{- range concat $folders (list "/etc/ssl" "/var/run/secrets") -}}
+    {{- if or (hasPrefix (print . "/") $file) (and (ne $fixed $file) (hasPrefix $fixed (print . "/"))) }}{{ $found = true }}{{ end -}}
+  {{- end -}}
+  {{- $folder := ternary (dir $file) (dir (print $fixed "x")) (eq $fixed $file) -}}
+  {{- if $found -}}
+  {{- else if hasPrefix "config.record." $path -}}
+    {{- printf "\n%s: no volume of the pod has %s: add one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: %s}" $path $file $folder -}}
+  {{- else -}}
+    {{- printf "\n%s: no volume of the pod has %s: add to extraSecrets {name: %s, mountPath: %s}%s" $path $file (base $folder) $folder
+      (ternary (printf ", or write /etc/forcefence-bmc/%s, a key of the Secret %s" (base $file) $.Values.bmcSecret) "" (eq $fixed $file)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The files that a part of the configuration names, each as PATH, tab, FILE and a new line. (list PATH VALUE) */}}
+{{- define "forcefence.files" -}}
+{{- $path := index . 0 -}}{{- $value := index . 1 -}}
+{{- if kindIs "map" $value -}}
+  {{- range $key, $v := $value }}{{ include "forcefence.files" (list (printf "%s.%s" $path $key) $v) }}{{ end -}}
+{{- else if kindIs "slice" $value -}}
+  {{- range $i, $v := $value }}{{ include "forcefence.files" (list (printf "%s[%d]" $path $i) $v) }}{{ end -}}
+{{- else if and (regexMatch "(File|[.]file)$" $path) (hasPrefix "/" (toString $value)) -}}
+  {{- printf "%s\t%s\n" $path $value -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of ports, Services, the Ingress and the monitors. */}}
+{{- define "forcefence.portFaults" -}}
+{{- $values := .Values -}}{{- $listen := .Values.config.listen -}}
+{{- $listeners := include "forcefence.listeners" . | fromJson -}}
+{{- range $i, $port := .Values.controller.hostPorts -}}
+  {{- if and $values.controller.hostNetwork (ne (toString $port.containerPort) (toString $port.hostPort)) -}}
+    {{- printf "\ncontroller.hostPorts[%d]: with hostNetwork the node has the container's port: remove it" $i -}}
+  {{- end -}}
+{{- end -}}
+{{- if and $values.service.status.enabled (not $listeners.status) -}}
+  {{- print "\nservice.status.enabled: the page is off, or listens on loopback alone: set config.listen.status, statusCertFile and statusKeyFile" -}}
+{{- end -}}
+{{- if ne (empty $listen.statusCertFile) (empty $listen.statusKeyFile) -}}
+  {{- print "\nconfig.listen.status: statusCertFile and statusKeyFile go together" -}}
+{{- else if and $listeners.status (not $listen.statusCertFile) -}}
+  {{- print "\nconfig.listen.status: would send users' tokens over the network unencrypted: set statusCertFile and statusKeyFile, or listen on 127.0.0.1 (for kubectl port-forward)" -}}
+{{- end -}}
+{{- if and $values.service.events.enabled (not $listeners.events) -}}
+  {{- print "\nservice.events.enabled: no provider listens for events: set push of redfish, or traps of ipmi" -}}
+{{- end -}}
+{{- if and $values.ingress.enabled (not $values.service.status.enabled) -}}
+  {{- print "\ningress.enabled: leads to the page's Service: set service.status.enabled, too" -}}
+{{- end -}}
+{{- if and $values.ingress.enabled (not $values.ingress.hosts) -}}
+  {{- print "\ningress.hosts: missing: the names in the page's certificate, such as forcefence.example.net" -}}
+{{- end -}}
+{{- range $name := list "podMonitor" "serviceMonitor" -}}
+  {{- $monitor := get $values.metrics $name -}}
+  {{- if and $monitor.enabled (include "forcefence.isLoopback" $listen.metrics) -}}
+    {{- printf "\nmetrics.%s.enabled: Prometheus cannot reach config.listen.metrics %q: write \":%s\"" $name $listen.metrics (include "forcefence.port" $listen.metrics) -}}
+  {{- end -}}
+  {{- if and $monitor.interval (gt (include "forcefence.milliseconds" $monitor.scrapeTimeout | float64) (include "forcefence.milliseconds" $monitor.interval | float64)) -}}
+    {{- printf "\nmetrics.%s.scrapeTimeout: must be at most the interval, %s: otherwise the Prometheus operator ignores the object" $name $monitor.interval -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Names of alerts that there are not. */}}
+{{- define "forcefence.alertFaults" -}}
+{{- $known := list -}}
+{{- range (.Files.Get "files/forcefence.rules.yaml" | fromYaml).groups }}{{ range .rules }}{{ $known = append $known .alert }}{{ end }}{{ end -}}
+{{- range $key := list "disabled" "customRules" -}}
+  {{- range $alert, $_ := get $.Values.metrics.prometheusRule $key -}}
+    {{- if not (has $alert $known) -}}
+      {{- printf "\nmetrics.prometheusRule.%s.%s: no such alert: known are %s" $key $alert ($known | join ", ") -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
