@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -761,6 +762,33 @@ func TestSecretRef(t *testing.T) {
 		s, err := tt.ref.ReadSecret()
 		if got := s.Reveal(); got != tt.want || (err == nil) != (tt.want != "") {
 			t.Errorf("%s: got %q, %v; want %q", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// A password in the place of its file's or variable's name is refused, and not repeated.
+func TestMisplacedSecret(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, tc := range []struct {
+		ref       providers.SecretRef
+		path      string
+		elsewhere bool // it may be a file on another host
+	}{
+		{providers.SecretRef{Env: "hunter2!"}, "passwordEnv", false},
+		{providers.SecretRef{Env: "{{ .Name }}"}, "passwordEnv", false},
+		{providers.SecretRef{File: "hunter2"}, "passwordFile", false},
+		{providers.SecretRef{File: "hunter2/=="}, "passwordFile", true},
+		{providers.SecretRef{File: "/none/password"}, "passwordFile", true},
+	} {
+		got := tc.ref.Validate("password")
+		if len(got) != 1 || got[0].Path != tc.path || errors.Is(got[0].Err, fs.ErrNotExist) != tc.elsewhere ||
+			strings.Contains(got[0].Text, "hunter2") {
+			t.Errorf("%+v: got %+v, want one fault at %s", tc.ref, got, tc.path)
+		}
+	}
+	for _, ref := range []providers.SecretRef{{Env: "BMC_PASSWORD"}, {Env: "bmc.rack-1"}} {
+		if got := ref.Validate("password"); len(got) > 0 {
+			t.Errorf("%+v: got %+v, want none", ref, got)
 		}
 	}
 }

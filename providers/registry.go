@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -209,6 +212,9 @@ func (r SecretRef) CheckReadable() error {
 	switch {
 	case PerMachine(r.Env):
 		return errors.New("an environment variable is the same for all machines: give a file")
+	case r.Env != "" && !envName.MatchString(r.Env):
+		return errors.New("is not the name of an environment variable, such as BMC_PASSWORD. A password itself does " +
+			"not belong in this file")
 	case r.Env != "" && r.File == "":
 		return nil
 	case r.Env == "" && PerMachine(r.File):
@@ -216,6 +222,21 @@ func (r SecretRef) CheckReadable() error {
 	}
 	_, err := r.ReadSecret()
 	return err
+}
+
+// envName matches the names of environment variables that a container may have.
+var envName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
+
+// Validate is CheckReadable for the settings key+"File" and key+"Env". The fault is at the one that is given.
+func (r SecretRef) Validate(key string) []Problem {
+	err := r.CheckReadable()
+	switch {
+	case err == nil:
+		return nil
+	case r.Env != "" && r.File == "":
+		return []Problem{Problemf(key+"Env", "%v", err)}
+	}
+	return []Problem{Problemf(key+"File", "%v", err)}
 }
 
 // ReadSecret returns the secret. The error never contains it.
@@ -226,7 +247,7 @@ func (r SecretRef) ReadSecret() (Secret, error) {
 	case r.File != "":
 		b, err := os.ReadFile(r.File)
 		if err != nil {
-			return Secret{}, fmt.Errorf("reading secret: %w", err)
+			return Secret{}, fmt.Errorf("reading secret: %w", r.explainFile(err))
 		}
 		return secretOf(b, r.File)
 	case r.Env != "":
@@ -238,6 +259,22 @@ func (r SecretRef) ReadSecret() (Secret, error) {
 	default:
 		return Secret{}, errors.New("missing: give it by file or by environment variable")
 	}
+}
+
+// explainFile returns why the file cannot be read. A name that is no absolute path may be a password in the wrong
+// place, so the error does not repeat it. Without a slash it is no fs.ErrNotExist, because it is on no other host
+// either.
+func (r SecretRef) explainFile(err error) error {
+	var at *fs.PathError
+	if path.IsAbs(r.File) || !errors.As(err, &at) {
+		return err
+	}
+	const fix = "write the absolute path of a file, such as /etc/forcefence-bmc/password. A password itself does not " +
+		"belong in this setting"
+	if !strings.Contains(r.File, "/") {
+		return fmt.Errorf("%v: %s", at.Err, fix)
+	}
+	return fmt.Errorf("%w: %s", at.Err, fix)
 }
 
 // secretOf returns the secret that a file's content holds.

@@ -93,6 +93,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 		if _, err := c.readKg(); err != nil {
 			problem("kgFile", "%v", err)
 		}
+	} else if c.KgEnv != "" {
+		out = append(out, providers.SecretRef{Env: c.KgEnv}.Validate("kg")...)
 	}
 	if _, ok := privileges[c.Privilege]; !ok {
 		problem("privilege", "is %q: use user, operator or administrator", c.Privilege)

@@ -134,9 +134,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	}
 	switch c.Version {
 	case v2c:
-		if err := (providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}).CheckReadable(); err != nil {
-			problem("passwordFile", "%v", err)
-		}
+		out = append(out, providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}.Validate("password")...)
 		for _, key := range []struct {
 			path  string
 			given bool
@@ -160,8 +158,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 			minPassword)
 	}
 	if c.PrivacyPasswordFile != "" || c.PrivacyPasswordEnv != "" {
-		if err := c.privacyRef().CheckReadable(); err != nil {
-			problem("privacyPasswordFile", "%v", err)
+		if wrong := c.privacyRef().Validate("privacyPassword"); len(wrong) > 0 {
+			out = append(out, wrong...)
 		} else if s, err := c.privacyRef().ReadSecret(); err == nil && len(s.Reveal()) < minPassword {
 			problem("privacyPasswordFile", "holds a password of fewer than %d characters, which SNMPv3 does not allow",
 				minPassword)

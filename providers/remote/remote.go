@@ -98,10 +98,7 @@ func (c *Credentials) Validate() (out []providers.Problem) {
 	} else if err := providers.CheckPerMachine(c.Username); err != nil {
 		out = append(out, providers.Problemf("username", "%v", err))
 	}
-	if err := c.passwordRef().CheckReadable(); err != nil {
-		out = append(out, providers.Problemf("passwordFile", "%v", err))
-	}
-	return out
+	return append(out, c.passwordRef().Validate("password")...)
 }
 
 // ValidateShared is Validate for a provider with one device for all machines: it refuses {{ .Name }}.
