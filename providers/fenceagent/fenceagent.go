@@ -123,6 +123,18 @@ func (c *Config) Validate() (out []providers.Problem) {
 	return append(out, c.validateOptions(meta)...)
 }
 
+// Cautions implements providers.Cautious.
+func (c *Config) Cautions() (out []providers.Problem) {
+	if c.AllowGuessedOff {
+		out = append(out, providers.Problemf("allowGuessedOff", "the agent may say OFF of a machine that is not off"))
+	}
+	if c.AllowInsecure {
+		out = append(out, providers.Problemf("allowInsecure", "anyone on the network between the controller and the "+
+			"device may read the password, or report OFF"))
+	}
+	return out
+}
+
 // validateOptions checks the options against the metadata, if there is any.
 func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	given := map[string]string{} // by newer name, where
@@ -324,6 +336,7 @@ var (
 	_ providers.Limiter  = (*Provider)(nil)
 
 	_ providers.ListedHosts = (*Config)(nil)
+	_ providers.Cautious    = (*Config)(nil)
 )
 
 // LimitGroup implements providers.Limiter. The scarce resource is this machine's memory, so the limits hold for all

@@ -109,6 +109,16 @@ func (c *Config) Validate() []providers.Problem {
 	return out
 }
 
+// Cautions implements providers.Cautious.
+func (c *Config) Cautions() []providers.Problem {
+	out := c.Trust.Cautions()
+	if c.AllowTCP {
+		out = append(out, providers.Problemf("allowTCP", "anyone on the network between the controller and a daemon with "+
+			"qemu+tcp:// may report Off"))
+	}
+	return out
+}
+
 // New returns the provider. It contacts no daemon.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
@@ -147,6 +157,7 @@ var (
 	_ providers.Closer   = (*Provider)(nil)
 	_ providers.Placer   = (*Provider)(nil)
 	_ providers.IDs      = (*Config)(nil)
+	_ providers.Cautious = (*Config)(nil)
 
 	_ providers.Hypervisors = (*Config)(nil)
 	_ providers.SharesPower = (*Config)(nil)

@@ -195,6 +195,15 @@ func (c *Config) privacyRef() providers.SecretRef {
 	return providers.SecretRef{File: c.PrivacyPasswordFile, Env: c.PrivacyPasswordEnv}
 }
 
+// Cautions implements providers.Cautious.
+func (c *Config) Cautions() (out []providers.Problem) {
+	if c.Version == v2c {
+		out = append(out, providers.Problemf("version", "anyone on the network may report Off, and reads the community. "+
+			"Use v3 where the strips have it"))
+	}
+	return out
+}
+
 // New returns the provider. It contacts no strip.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
@@ -231,9 +240,10 @@ type Provider struct {
 }
 
 var (
-	_ providers.Feeder  = (*Provider)(nil)
-	_ providers.Limiter = (*Provider)(nil)
-	_ providers.Parts   = (*Config)(nil)
+	_ providers.Feeder   = (*Provider)(nil)
+	_ providers.Limiter  = (*Provider)(nil)
+	_ providers.Parts    = (*Config)(nil)
+	_ providers.Cautious = (*Config)(nil)
 )
 
 // New returns the provider. It contacts no strip. Validate finds every error that it returns.

@@ -149,7 +149,8 @@ func (c *Config) Validate() []providers.Problem {
 var propertyName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.@#-]{0,99}$`)
 
 // Cautions implements providers.Cautious.
-func (c *Config) Cautions() (out []providers.Problem) {
+func (c *Config) Cautions() []providers.Problem {
+	out := c.Trust.Cautions()
 	for _, s := range []struct {
 		set       bool
 		name, why string
@@ -162,6 +163,8 @@ func (c *Config) Cautions() (out []providers.Problem) {
 			"properties only, counts as off"},
 		{c.AllowOldTLS, "allowOldTLS", "an attacker between the controller and a BMC may break TLS 1.0, read the " +
 			"password, and report Off"},
+		{c.AllowHTTP, "allowHTTP", "anyone on the network between the controller and a BMC with http:// reads the " +
+			"password, and may report Off"},
 	} {
 		if s.set {
 			out = append(out, providers.Problemf(s.name, "%s", s.why))
@@ -251,9 +254,6 @@ func New(c Config, o providers.Options) (*Provider, error) {
 	p.eventServer = newEventServer(c.Push, "forcefence/"+o.Name)
 	p.pool = remote.NewPool(idleAfter, p.newBMC, p.expireBMC)
 	p.setTransport(p.transport)
-	if c.InsecureSkipVerify {
-		p.opts.Log.Warn("Certificates of BMCs are not verified", "provider", o.Name)
-	}
 	return p, nil
 }
 

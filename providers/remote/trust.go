@@ -75,6 +75,15 @@ func (t *Trust) Validate() (out []providers.Problem) {
 	return out
 }
 
+// Cautions implements providers.Cautious for the settings that embed a Trust.
+func (t *Trust) Cautions() (out []providers.Problem) {
+	if t.InsecureSkipVerify {
+		out = append(out, providers.Problemf("insecureSkipVerify", "any host that answers gets the credentials and may "+
+			"report Off. Use caFile, or fingerprints, instead"))
+	}
+	return out
+}
+
 // loadRoots returns the authorities of caFile, or nil, which means the system's, without a caFile.
 func (t *Trust) loadRoots() (*x509.CertPool, error) {
 	if t.CAFile == "" {

@@ -123,6 +123,7 @@ var (
 	_ providers.Limiter     = (*Provider)(nil)
 	_ providers.Closer      = (*Provider)(nil)
 	_ providers.IDs         = (*Config)(nil)
+	_ providers.Cautious    = (*Config)(nil)
 )
 
 // keptConns is how many idle connections are kept: one for each parallel call of the README's sample, and a watch's.
