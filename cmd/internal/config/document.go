@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,13 +16,18 @@ import (
 func (r *reader) document(data []byte) *yaml.Node {
 	docs, err := parseYAML(bytes.NewReader(data))
 	if err != nil {
-		line, problem := locate(data, err)
+		line, problem := describeSyntax(data, err)
 		r.fault(line, "", "%s", problem)
 		return nil
 	}
 	if len(docs) > 0 {
 		if kind := valueOf(docs[0].Content[0], "kind"); kind != nil && hasKey(docs[0].Content[0], "apiVersion") {
 			r.fault(kind.Line, "", "%s", describeObject(kind.Value))
+			return nil
+		}
+		if line := lineOfValues(docs[0].Content[0]); line > 0 {
+			r.fault(line, "", "these are the chart's values, and the controller's configuration is their part config. "+
+				"Check that part: yq .config values.yaml | forcefence check-config -")
 			return nil
 		}
 	}
@@ -34,6 +40,29 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	return docs[0].Content[0]
+}
+
+// chartValues are values of the Helm chart that say whose file this is. None is a key of the configuration.
+var chartValues = []string{"config", "image", "controller", "hook", "bmcSecret", "serviceAccount"}
+
+// lineOfValues returns the line of the first key of root that is one of chartValues, of config by preference; 0 if root
+// has none of them, or a key of the configuration.
+func lineOfValues(root *yaml.Node) int {
+	if root.Kind != yaml.MappingNode {
+		return 0
+	}
+	first := 0
+	own := names(fieldsOf(reflect.TypeFor[Config]()))
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		switch k := root.Content[i]; {
+		case slices.Contains(own, k.Value):
+			return 0
+		case !slices.Contains(chartValues, k.Value):
+		case first == 0 || k.Value == chartValues[0]:
+			first = k.Line
+		}
+	}
+	return first
 }
 
 // describeObject says what to do with a file that holds a Kubernetes object of a kind.
@@ -62,36 +91,30 @@ func parseYAML(in io.Reader) ([]*yaml.Node, error) {
 	}
 }
 
-// tabIndent matches a text whose first line is indented with a tab.
-var tabIndent = regexp.MustCompile(`^ *\t`)
-
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// locate finds the line of a syntax error. The library's own number is missing, or that of the enclosing block, counted
-// from 0 or 1. But the library reads little beyond the fault. So locate removes lines from the end of what was read
-// until the rest parses. The fault is on the next line.
-func locate(data []byte, err error) (line int, problem string) {
-	problem = "YAML: " + oneLine(yamlPrefix.ReplaceAllString(err.Error(), ""))
-	switch {
-	case strings.Contains(problem, "unknown anchor"): // the library quotes the name, which may be a secret
-		problem = "YAML: text that begins with * must be in quotes (anchors and aliases are not read here)"
-	case strings.Contains(problem, "unexpected end of stream"):
-		problem = "YAML: a quote is opened and not closed"
-	}
+// describeSyntax returns the line of a syntax error, and what is wrong there.
+func describeSyntax(data []byte, err error) (line int, problem string) {
+	words := oneLine(yamlPrefix.ReplaceAllString(err.Error(), ""))
+	line, problem = explainSyntax(string(data), words, locate(data, err))
+	return line, "YAML: " + problem
+}
+
+// locate finds the line at which the library stopped. The library's own number is missing, or that of the enclosing
+// block, counted from 0 or 1. But the library reads little beyond the fault. So locate removes lines from the end of
+// what was read until the rest parses. The fault is on the next line.
+func locate(data []byte, err error) (line int) {
 	in := bytes.NewReader(data)
 	_, _ = parseYAML(in)
 	read := data[:len(data)-in.Len()]
 	for range 1000 { // after an unclosed quote there may be more lines: then the library's number must do
 		read = read[:bytes.LastIndexByte(bytes.TrimSuffix(read, []byte("\n")), '\n')+1]
 		if _, err := parseYAML(bytes.NewReader(read)); err == nil {
-			if tabIndent.Match(data[len(read):]) {
-				problem = "YAML: a tab indents this line: use spaces"
-			}
-			return 1 + bytes.Count(read, []byte("\n")), problem
+			return 1 + bytes.Count(read, []byte("\n"))
 		}
 	}
 	if m := yamlPrefix.FindStringSubmatch(err.Error()); m != nil {
 		line, _ = strconv.Atoi(m[1])
 	}
-	return max(line, 1), problem
+	return max(line, 1)
 }
