@@ -22,7 +22,10 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 	"time"
 
 	"github.com/spf13/viper"
@@ -220,9 +223,20 @@ func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) 
 	v.SetConfigFile(file)
 	v.SetConfigType("yaml")
 	if err := v.ReadInConfig(); err != nil {
-		return nil, fmt.Errorf("reading configuration: %w", err)
+		return nil, fmt.Errorf("reading configuration: %w%s", err, explainRead(err))
 	}
 	return Parse(file, text, reg, opts...)
+}
+
+// explainRead ends the message about a file that cannot be read with what to do; "" if the message says enough.
+func explainRead(err error) string {
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		return ". Name the file in it, such as config.yaml"
+	case errors.Is(err, fs.ErrPermission):
+		return ". Run forcefence as a user who may read it"
+	}
+	return ""
 }
 
 // Parse checks the content of a file. The messages show the name file. Parse reads the environment, and the files that

@@ -224,17 +224,17 @@ func TestEnvironment(t *testing.T) {
 			name: "a variable that is none", text: text,
 			env: map[string]string{"FORCEFENCE_MOED": "fence", "FORCEFENCE_POWEROFFAFTER": "2m",
 				"FORCEFENCE_SERVICE_HOSTS": "hunter2"},
-			err: "f:1: the environment variable FORCEFENCE_MOED names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
-				"f:1: the environment variable FORCEFENCE_POWEROFFAFTER names no key: did you mean " +
+			err: "environment variable FORCEFENCE_MOED: names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
+				"environment variable FORCEFENCE_POWEROFFAFTER: names no key: did you mean " +
 				"\"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
-				"f:1: the environment variable FORCEFENCE_SERVICE_HOSTS names no key",
+				"environment variable FORCEFENCE_SERVICE_HOSTS: names no key",
 		},
 		{
 			name: "one of an earlier version", text: text,
 			env: map[string]string{"FORCEFENCE_LISTEN_HEALTH": "127.0.0.1:9", "FORCEFENCE_RECORDS_KEEP": "7"},
-			err: "f:1: the environment variable FORCEFENCE_LISTEN_HEALTH was removed: health is always served on " +
+			err: "environment variable FORCEFENCE_LISTEN_HEALTH: was removed: health is always served on " +
 				"port 8081\n" +
-				"f:1: the environment variable FORCEFENCE_RECORDS_KEEP was removed: " +
+				"environment variable FORCEFENCE_RECORDS_KEEP: was removed: " +
 				"the newest 100 finished Fencings are kept, each for at most 90 days",
 		},
 		{
@@ -243,12 +243,11 @@ func TestEnvironment(t *testing.T) {
 				"FORCEFENCE_MODE": "fenc", "FORCEFENCE_POWER_OFF_AFTER": "60",
 				"FORCEFENCE_LEADER_ELECTION_ENABLED": "yes",
 			},
-			err: "f:1: leaderElection.enabled: want true or false, have text" +
-				" (set by the environment variable FORCEFENCE_LEADER_ELECTION_ENABLED)\n" +
-				"f:1: mode: must be observe, fence, shadow or disabled: did you mean \"fence\"? (set by the " +
-				"environment variable FORCEFENCE_MODE)\n" +
-				"f:4: powerOffAfter: a duration needs a unit: \"60s\"? (set by the environment variable " +
-				"FORCEFENCE_POWER_OFF_AFTER)",
+			err: "environment variable FORCEFENCE_LEADER_ELECTION_ENABLED: leaderElection.enabled: want true or " +
+				"false, have text\n" +
+				"environment variable FORCEFENCE_MODE: mode: must be observe, fence, shadow or disabled: did you mean " +
+				"\"fence\"?\n" +
+				"environment variable FORCEFENCE_POWER_OFF_AFTER: powerOffAfter: a duration needs a unit: \"60s\"?",
 		},
 		{
 			name: "what the environment sets is not given in the file", text: text,
@@ -261,11 +260,11 @@ func TestEnvironment(t *testing.T) {
 				"FORCEFENCE_TAINT_KEY": "\xff", "FORCEFENCE_LISTEN_METRICS": "hunter2",
 				"FORCEFENCE_DETACH_TIMEOUT": "+0",
 			},
-			err: "f:1: detachTimeout: not a duration: write it as \"30s\", \"5m\" or \"1h30m\"" +
-				" (set by the environment variable FORCEFENCE_DETACH_TIMEOUT)\n" +
-				"f:3: listen.metrics: must be host:port, or \"\" for no server (set by the environment variable " +
-				"FORCEFENCE_LISTEN_METRICS)\n" +
-				"f:5: taintKey: is not UTF-8 (set by the environment variable FORCEFENCE_TAINT_KEY)\n" +
+			err: "environment variable FORCEFENCE_DETACH_TIMEOUT: detachTimeout: not a duration: write it as " +
+				"\"30s\", \"5m\" or \"1h30m\"\n" +
+				"environment variable FORCEFENCE_LISTEN_METRICS: listen.metrics: must be host:port, or \"\" for no " +
+				"server\n" +
+				"environment variable FORCEFENCE_TAINT_KEY: taintKey: is not UTF-8\n" +
 				"f:5: taintKey: want text, have a whole number: put it in quotes\n" +
 				"f:6: listens: unknown key: did you mean \"listen\"?",
 		},
@@ -299,7 +298,7 @@ func TestEnvironmentNamedByFile(t *testing.T) {
 	parse(t, "providers: [{name: a, redfish: {username: root, passwordEnv: FORCEFENCE_BMC_PASSWORD}}]\n")
 	if _, err := config.Parse("f", []byte("providers: [{name: a, redfish: {username: root, passwordEnv: "+
 		"BMC_PASSWORD}}]\n"), configtest.Types()); err == nil ||
-		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD names no key") ||
+		!strings.Contains(err.Error(), "FORCEFENCE_BMC_PASSWORD: names no key") ||
 		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("no setting names it: got %v", err)
 	}

@@ -77,14 +77,14 @@ func (r *reader) unknownEnv() {
 		case slices.ContainsFunc(testEnv, func(p string) bool { return strings.HasPrefix(name, p) }):
 		default:
 			if now := removedEnv(name); now != "" {
-				r.add(1, "", fmt.Sprintf("the environment variable %s was removed: %s", name, now))
+				r.addVariable(name, "", "was removed: "+now)
 				continue
 			}
 			near := nearest(short, r.known)
 			if near != "" {
 				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
 			}
-			r.add(1, "", fmt.Sprintf("the environment variable %s names no key%s", label(name), near))
+			r.addVariable(label(name), "", "names no key"+near)
 		}
 	}
 }

@@ -10,18 +10,23 @@ import (
 
 // Error is one fault of a file.
 type Error struct {
-	File    string // as it was given
-	Line    int    // from 1; of the key, or of what holds it where the key is missing
+	File    string // as it was given, or the environment variable
+	Line    int    // from 1; of the key, or of what holds it where the key is missing; 0 for a variable
 	Path    string // "providers[1].redfish.address"; "" for the whole file
 	Problem string // what is wrong and what to do; never a secret's value
+	NoFile  bool   // it is that a file does not exist here, which SkipFiles accepts
 }
 
 // Error returns "file:line: path: problem".
 func (e Error) Error() string {
-	if e.Path == "" {
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Problem)
+	text := e.File + ": "
+	if e.Line > 0 {
+		text = fmt.Sprintf("%s:%d: ", e.File, e.Line)
 	}
-	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Path, e.Problem)
+	if e.Path != "" {
+		text += e.Path + ": "
+	}
+	return text + e.Problem
 }
 
 // Errors are all faults of a file, by line.
@@ -37,7 +42,8 @@ func (e Errors) Unwrap() []error { return mapList(e, func(err Error) error { ret
 
 func (e Errors) sorted() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Problem, b.Problem))
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.File, b.File), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Problem, b.Problem))
 	})
 	return slices.Compact(e)
 }
@@ -62,16 +68,19 @@ func oneLine(s string) string {
 }
 
 // nearest returns the word of known that was probably meant: one that differs in case or in at most about a third of
-// its letters, else one that begins with word. It returns "" if there is none.
+// its letters, else one that begins with word. Of equally near words it takes one that begins with word. It returns ""
+// if there is none.
 func nearest(word string, known []string) string {
 	best, found := 1+max(1, len(word)/3), ""
+	begins := func(k string) bool { return strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) }
 	for _, k := range known {
-		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < best {
+		d := distance(strings.ToLower(word), strings.ToLower(k))
+		if d < best || d == best && found != "" && begins(k) && !begins(found) {
 			best, found = d, k
 		}
 	}
 	for _, k := range known {
-		if found == "" && len(word) > 2 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(word)) {
+		if found == "" && len(word) > 2 && begins(k) {
 			found = k
 		}
 	}

@@ -40,9 +40,15 @@ func (f *faults) report(path, format string, args ...any) {
 	}
 	problem := fmt.Sprintf(format, args...)
 	if name := f.env[path]; name != "" {
-		problem += " (set by the environment variable " + name + ")"
+		f.addVariable(name, path, problem)
+		return
 	}
 	f.add(line, path, problem)
+}
+
+// addVariable adds a fault of an environment variable. No line of the file is wrong.
+func (f *faults) addVariable(name, path, problem string) {
+	f.errs = append(f.errs, Error{File: "environment variable " + name, Path: path, Problem: problem})
 }
 
 // reportIf reports a problem at path if wrong is true.
