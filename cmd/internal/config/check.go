@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
 // check checks the values of a decoded file, and parses its selectors and templates.
@@ -67,9 +68,16 @@ func (r *reader) check(c *Config) {
 // oneOf reports a value that is not one of the words.
 func oneOf[T ~string](r *reader, path string, have T, words ...T) {
 	if all := spelled(words); !slices.Contains(words, have) {
-		r.report(path, "must be %s%s", either(all), didYouMean(string(have), all))
+		hint := didYouMean(string(have), all)
+		if off := fence.Disabled.String(); slices.Contains(all, off) && slices.Contains(wordsForOff, string(have)) {
+			hint = fmt.Sprintf(": did you mean %q?", off)
+		}
+		r.report(path, "must be %s%s", either(all), hint)
 	}
 }
+
+// wordsForOff are what a mode is called elsewhere that does nothing.
+var wordsForOff = []string{"off", "none", "no", "never", "false"}
 
 func spelled[T ~string](words []T) []string {
 	return mapList(words, func(w T) string { return string(w) })
@@ -305,6 +313,8 @@ func (r *reader) checkProviderName(c *Config, provider, path string) {
 	switch have := c.providerNames(); {
 	case provider == "":
 		r.report(path, "missing: it names one of providers")
+	case len(have) == 0 && !r.bad["providers"]:
+		r.report(path, "no such provider: the file has none. Add it under providers")
 	case !slices.Contains(have, provider) && !r.unsureOfNames(len(have)):
 		r.report(path, "no such provider%s", hint(provider, have))
 	}

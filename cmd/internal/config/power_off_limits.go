@@ -125,7 +125,7 @@ func (c *Config) selectsVMHosts() bool {
 func (r *reader) floor(path string, a fleet.Amount) {
 	switch {
 	case a.Number > 0 && a.Percent > 0:
-		r.report(path, "must be a number of nodes (3) or a percentage (50%%)")
+		r.report(path, "must be a whole number of nodes (3) or a share of them (50%%), not both")
 	case a.Percent == 100:
 		r.report(path, "must be below 100%%: the node to power off is unhealthy, so no power-off would be allowed")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -18,6 +19,17 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && userinfo.MatchString(n.Value) {
 		problem = "a password inside an address: use passwordFile or passwordEnv"
 	}
+	switch key := path[strings.LastIndex(path, ".")+1:]; {
+	case isTemplate(n):
+		problem = notExpanded
+	case n.Kind == yaml.ScalarNode && variable.MatchString(n.Value):
+		problem = "$(NAME) and ${NAME} are not expanded here: write the value itself"
+		if key == "template" {
+			problem += ", and {{ .Name }} for the node's name"
+		}
+	case n.Kind == yaml.MappingNode && slices.Contains(selectorKeys, key):
+		problem = `want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a mapping`
+	}
 	if problem != "" {
 		r.fault(r.lines[path], path, "%s", problem)
 		return ""
@@ -27,6 +39,12 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 	}
 	return sound
 }
+
+// variable matches what a shell or a pod's command would expand.
+var variable = regexp.MustCompile(`\$(\([A-Za-z_]\w*\)|\{[A-Za-z_]\w*\})`)
+
+// selectorKeys are the keys of label selectors. Elsewhere nodes is a list, which no scalar is.
+var selectorKeys = []string{"selector", "evictFirst", "excludeSelector", "nodes", "pods"}
 
 // scalars holds for each kind of scalar how messages call it, and the YAML tags that it may have. The library's decoder
 // takes more tags, such as 1.9 for an integer.
@@ -46,8 +64,10 @@ var scalars = map[kind]struct {
 func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	k, isWord := kindOf(t), n.Kind == yaml.ScalarNode
 	want := scalars[k].called
-	fits := slices.Contains(scalars[k].tags, n.ShortTag()) ||
-		t == amountType && n.ShortTag() == "!!int" // as Kubernetes' IntOrString
+	fits := slices.Contains(scalars[k].tags, n.ShortTag())
+	if t == amountType { // as Kubernetes' IntOrString; an Amount's own message is better than one about quotes
+		want, fits = "a whole number of nodes (3), or a share of them (50%)", isWord && n.ShortTag() != "!!bool"
+	}
 	switch {
 	case isNull(n):
 		return "", "has no value: write one or remove the key"
@@ -69,7 +89,7 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 		return "", `not a duration: write it as "30s", "5m" or "1h30m"`
 	case err != nil && k != kindOwnText:
 		return "", "is out of range"
-	case err != nil && n.Value != "" && strings.Contains(err.Error(), n.Value):
+	case err != nil && t != amountType && n.Value != "" && strings.Contains(err.Error(), n.Value):
 		return "", "is not what this setting takes" // the value may be a misplaced secret
 	case err != nil:
 		return "", oneLine(err.Error())

@@ -79,7 +79,11 @@ func (r *reader) walk(n *yaml.Node, t reflect.Type, path string) string {
 			return r.walkProvider(n, path)
 		}
 		fields := fieldsOf(t)
-		return r.walkMapping(n, path, fields, func(k, _ *yaml.Node) { r.unknownKey(k, path, n, names(fields)) })
+		return r.walkMapping(n, t, path, func(k, v *yaml.Node) {
+			if !r.refuseProvider(k, v, t, path) {
+				r.unknownKey(k, path, n, names(fields))
+			}
+		})
 	case kindFreeMapping:
 		return r.walkFreeMapping(n, t.Elem(), path)
 	case kindList:
@@ -89,9 +93,10 @@ func (r *reader) walk(n *yaml.Node, t reflect.Type, path string) string {
 	}
 }
 
-// walkMapping walks a mapping with known keys. It calls foreign for each other key.
-func (r *reader) walkMapping(n *yaml.Node, path string, fields []field, foreign func(k, v *yaml.Node)) string {
-	return r.walkPairs(n, path, func(k, v *yaml.Node, p string) string {
+// walkMapping walks a mapping with the keys of struct type t. It calls foreign for each other key.
+func (r *reader) walkMapping(n *yaml.Node, t reflect.Type, path string, foreign func(k, v *yaml.Node)) string {
+	fields := fieldsOf(t)
+	return r.walkPairs(n, path, exampleOf(t), func(k, v *yaml.Node, p string) string {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == k.Value })
 		switch {
 		case i < 0:
@@ -107,7 +112,7 @@ func (r *reader) walkMapping(n *yaml.Node, path string, fields []field, foreign 
 
 // walkFreeMapping walks a mapping whose keys the user chooses.
 func (r *reader) walkFreeMapping(n *yaml.Node, elem reflect.Type, path string) string {
-	return r.walkPairs(n, path, func(k, v *yaml.Node, p string) string {
+	return r.walkPairs(n, path, "{key: value}", func(k, v *yaml.Node, p string) string {
 		switch {
 		case k.ShortTag() != "!!str":
 			r.fault(k.Line, p, "a key must be text: put it in quotes")
@@ -120,14 +125,45 @@ func (r *reader) walkFreeMapping(n *yaml.Node, elem reflect.Type, path string) s
 	})
 }
 
+// exampleOf returns how a file writes a mapping of struct type t.
+func exampleOf(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[Config]():
+		return "mode: observe"
+	case reflect.TypeFor[Source]():
+		return "{from: template, template: " + templateExample + "}"
+	case providerType:
+		return "{name: racks, redfish: {...}}"
+	}
+	keys := names(fieldsOf(t))
+	return "{" + strings.Join(mapList(keys[:min(2, len(keys))], func(k string) string { return k + ": ..." }), ", ") + "}"
+}
+
+const templateExample = "'https://{{ .Name }}.bmc.example.net'"
+
+// notExpanded is what is wrong with a template's text where YAML reads its braces as mappings.
+const notExpanded = "{{ }} is read as a mapping: put a template in quotes, such as " + templateExample +
+	". Helm's values are not expanded here: write the value itself"
+
+// isTemplate reports whether a node is {{ }} without quotes, which YAML reads as a mapping in a mapping.
+func isTemplate(n *yaml.Node) bool {
+	return n.Kind == yaml.MappingNode && len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode
+}
+
 // walkPairs calls each for every pair of a mapping, once per key, and returns the mapping of its results. An empty
-// value counts as an empty mapping.
-func (r *reader) walkPairs(n *yaml.Node, path string, each func(k, v *yaml.Node, path string) string) string {
+// value counts as an empty mapping. example shows such a mapping.
+func (r *reader) walkPairs(
+	n *yaml.Node, path, example string, each func(k, v *yaml.Node, path string) string,
+) string {
 	if isNull(n) {
 		return "{}"
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(r.lines[path], path, "want a mapping (key: value), have %s", describe(n))
+		r.fault(r.lines[path], path, "want a mapping (%s), have %s", example, describe(n))
+		return ""
+	}
+	if isTemplate(n) {
+		r.fault(r.lines[path], path, "%s", notExpanded)
 		return ""
 	}
 	var pairs []string
@@ -197,7 +233,7 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 	fields := fieldsOf(providerType)
 	p := Provider{Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2}
 	typeKey := (*yaml.Node)(nil)
-	common := r.walkMapping(n, path, fields, func(k, v *yaml.Node) {
+	common := r.walkMapping(n, providerType, path, func(k, v *yaml.Node) {
 		typ, known := r.reg.FindType(k.Value)
 		at := join(path, label(k.Value))
 		switch {
@@ -211,7 +247,9 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 		case !known:
 			r.unknownKey(k, path, n, append(names(fields), r.reg.TypeNames()...))
 		case typeKey != nil:
-			r.fault(k.Line, at, "a provider has one type, and line %d names one already", typeKey.Line)
+			r.fault(k.Line, at, "a provider has one type, and line %d names one already. Make it an item of its own, "+
+				"with a name of its own", typeKey.Line)
+			p.Config = nil // which of both is meant, only the user knows
 		default:
 			typeKey = k
 			p.Type, p.Config = typ.Name, r.settings(typ.NewConfig(), v, at)
@@ -236,11 +274,19 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 	if sound == "" || !r.decode(sound, cfg, path) {
 		return nil
 	}
+	lacks := slices.ContainsFunc(names(fieldsOf(reflect.TypeOf(cfg).Elem())),
+		func(key string) bool { return r.bad[join(path, key)] })
 	for _, p := range cfg.Validate() {
-		if r.skipFiles && errors.Is(p.Err, fs.ErrNotExist) {
-			continue
+		switch gone := errors.Is(p.Err, fs.ErrNotExist); {
+		case r.skipFiles && gone:
+		case lacks && strings.HasPrefix(p.Text, "missing"): // perhaps only because another key has a fault
+		default:
+			before := len(r.errs)
+			r.report(join(path, p.Path), "%s", oneLine(p.Text))
+			for i := range r.errs[before:] {
+				r.errs[before+i].NoFile = gone
+			}
 		}
-		r.report(join(path, p.Path), "%s", oneLine(p.Text))
 	}
 	return cfg
 }
@@ -260,10 +306,30 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 		r.fault(k.Line, join(path, first), "a space is missing after the colon")
 		return
 	}
-	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s", hint(k.Value, known))
-	if near := nearest(k.Value, known); near != "" && !hasKey(n, near) {
+	if specialSpace.MatchString(k.Value) {
+		r.fault(k.Line, path, "%s", aSpecialSpace)
+		return
+	}
+	if strings.HasPrefix(k.Value, "-") {
+		r.fault(k.Line, path, "a space is missing after -: write - name: racks")
+		return
+	}
+	free := slices.DeleteFunc(slices.Clone(known), func(key string) bool { return hasKey(n, key) })
+	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s",
+		cmp.Or(didYouMean(k.Value, free), hint(k.Value, known)))
+	if near := nearest(k.Value, free); near != "" {
 		r.bad[join(path, near)] = true
 	}
+}
+
+// refuseProvider reports a type of provider under nodes, and returns true if the key is one.
+func (r *reader) refuseProvider(k, v *yaml.Node, t reflect.Type, path string) bool {
+	if _, is := r.reg.FindType(k.Value); !is || t != reflect.TypeFor[NodeRule]() || v.Kind != yaml.MappingNode {
+		return false
+	}
+	r.fault(k.Line, path, "%s is a type of provider: move this item to providers, and let the rule name it (provider: "+
+		"racks)", k.Value)
+	return true
 }
 
 // hint ends a message about an unknown word with a suggestion, or with all known words.
@@ -271,12 +337,7 @@ func hint(word string, words []string) string {
 	return cmp.Or(didYouMean(word, words), ": known are "+known(words))
 }
 
-func known(words []string) string {
-	if len(words) == 0 {
-		return "none"
-	}
-	return strings.Join(words, ", ")
-}
+func known(words []string) string { return strings.Join(words, ", ") }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 

@@ -16,24 +16,32 @@ import (
 // Kubernetes' IntOrString. The zero value is none.
 type Amount struct{ Number, Percent int }
 
-var errAmount = errors.New(`must be a number of nodes (3), a share of them (50%), or both (1+5%)`)
+var (
+	errAmount = errors.New("must be a whole number of nodes (3), or a share of them of at most 100% (50%)")
+	errSum    = errors.New("must be a whole number, a plus, and a share of at most 100%: 1+5%")
+)
 
-// UnmarshalText reads an Amount. The error says how it is written.
+// UnmarshalText reads an Amount. The error says how it is written. It names the sum only where the text has a plus,
+// because not every setting takes a sum.
 func (a *Amount) UnmarshalText(text []byte) error {
 	number, share, both := strings.Cut(string(text), "+")
 	if !both && strings.HasSuffix(number, "%") {
 		number, share = "0", number
 	}
+	wrong := errAmount
+	if both {
+		wrong = errSum
+	}
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil {
-		return errAmount
+		return wrong
 	}
 	*a = Amount{Number: int(n)}
 	if both || share != "" {
 		p, ok := strings.CutSuffix(share, "%")
 		percent, err := strconv.ParseUint(p, 10, 7)
 		if !ok || err != nil || percent > 100 {
-			return errAmount
+			return wrong
 		}
 		a.Percent = int(percent)
 	}
