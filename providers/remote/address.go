@@ -23,7 +23,7 @@ func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("holds credentials: use username and passwordFile")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, errors.New("is not https://")
+		return nil, errors.New("is not https://: write https://host[:port]")
 	case u.Scheme == "http" && !allowHTTP && !IsLoopback(u.Hostname()):
 		return nil, errors.New("is not https://: the password would go over the network in the clear (see allowHTTP)")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":

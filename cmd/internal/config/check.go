@@ -46,6 +46,7 @@ func (r *reader) check(c *Config) {
 	for i := range c.Nodes {
 		r.checkRule(c, i)
 	}
+	r.warnOfUnused(c)
 	r.warnOfOverlap(c)
 	r.warnOfSharedPower(c)
 	r.warnOfReadOnly(c)
@@ -255,13 +256,46 @@ func (r *reader) checkRule(c *Config, i int) {
 	r.checkLevels(c, i)
 }
 
+// soundSettings returns the settings of the provider of that name; nil if there is none, or if its file has faults that
+// may change how its machines are named.
+func (r *reader) soundSettings(c *Config, provider string) providers.Config {
+	i := slices.Index(c.providerNames(), provider)
+	for path := range r.bad {
+		if i >= 0 && strings.HasPrefix(path, item("providers", i)+"."+c.Providers[i].Type+".") {
+			return nil
+		}
+	}
+	return c.settings(provider)
+}
+
+// warnOfUnused warns of providers that no rule uses.
+func (r *reader) warnOfUnused(c *Config) {
+	used := map[string]bool{}
+	for i := range c.Nodes {
+		used[c.Nodes[i].Provider] = true
+		for _, d := range c.Nodes[i].devices() {
+			used[d.Provider] = true
+		}
+		for _, h := range c.Nodes[i].Within {
+			used[h.Provider] = true
+		}
+	}
+	for i, p := range c.Providers {
+		if !used[p.Name] {
+			r.warn(c, item("providers", i), fmt.Sprintf("no rule under nodes uses the provider %s, so none of its devices "+
+				"is asked. Name it in a rule (provider: %s), in a rule's levels, or remove it", p.Name, p.Name))
+		}
+	}
+}
+
 // checkMachine checks a device of a rule: its provider, and how it finds machines.
-func (r *reader) checkMachine(c *Config, provider string, s *Source, path string) {
-	settings := c.settings(provider)
+func (r *reader) checkMachine(c *Config, n *NodeRule, provider string, s *Source, path string) {
+	settings := r.soundSettings(c, provider)
 	s.ids, _ = settings.(providers.IDs)
 	_, s.whole = settings.(providers.ProviderIDs)
 	r.checkProviderName(c, provider, path+".provider")
 	r.checkSource(s, path+".machine")
+	r.checkTemplate(c, n, s, path+".machine")
 	r.checkAllow(s, path+".machine.allow", settings != nil)
 	r.warnOfNames(c, provider, s, path+".machine")
 	r.checkListed(c, provider, s, path+".machine")

@@ -294,13 +294,12 @@ func (s *Source) canonical(id string) (string, error) {
 	if s.ids == nil || id == "" {
 		return id, nil
 	}
-	id, hosts, err := s.ids.CanonicalID(id)
+	id, hosts, err := s.readID(id)
 	switch {
+	case errors.Is(err, errClearText):
+		return "", fmt.Errorf("%w: its ID %w", ErrNotAllowed, err)
 	case err != nil:
 		return "", fmt.Errorf("%w: its ID %w", ErrNoID, err)
-	case s.namesHosts() && s.claimed() && strings.HasPrefix(id, "http://"):
-		return "", fmt.Errorf("%w: its ID is http://, and the source of an ID may not decide that the password is "+
-			"sent in clear text", ErrNotAllowed)
 	case s.namesHosts() && !s.allowed.hasAll(hosts):
 		in := "allow"
 		if len(s.Allow) == 0 {
@@ -309,6 +308,19 @@ func (s *Source) canonical(id string) (string, error) {
 		return "", fmt.Errorf("%w: %s is not in %s", ErrNotAllowed, strings.Join(hosts, ", "), in)
 	}
 	return id, nil
+}
+
+// errClearText is why a Node's ID is not used.
+var errClearText = errors.New("is http://, and the source of an ID may not decide that the password is sent in clear " +
+	"text")
+
+// readID returns the canonical form of an ID, and the hosts that it names, whether or not they are allowed.
+func (s *Source) readID(id string) (canonical string, hosts []string, err error) {
+	canonical, hosts, err = s.ids.CanonicalID(id)
+	if err == nil && s.namesHosts() && s.claimed() && strings.HasPrefix(canonical, "http://") {
+		err = errClearText
+	}
+	return canonical, hosts, err
 }
 
 // parts returns the parts of a canonical ID that no two machines may share.

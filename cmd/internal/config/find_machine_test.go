@@ -147,7 +147,8 @@ func TestTemplates(t *testing.T) {
 	} {
 		t.Run(tc.template, func(t *testing.T) {
 			cfg := parse(t, "providers: [{name: p, plain: }]\n"+
-				"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(tc.template)+"}}]\n")
+				"nodes: [{name: n, selector: rack=r1, provider: p, machine: {from: template, template: "+
+				quoted(tc.template)+"}}]\n")
 			got, err := cfg.FindMachine(node("Worker-7", "rack=r1", "example.net/slot=4", "empty="))
 			if tc.says != "" {
 				if !errors.Is(err, config.ErrNoID) || !strings.Contains(err.Error(), tc.says) {
@@ -236,7 +237,7 @@ func TestClaimed(t *testing.T) {
 		"{from: systemUUID}":                                                                 true,
 		"{from: providerID}":                                                                 true,
 		"{from: annotation, annotation: bmc}":                                                true,
-		"{from: template, template: 'x'}":                                                    false,
+		"{from: template, template: '{{ if .Name }}x{{ end }}'}":                             false,
 		"{from: template, template: '{{ .Name | trimPrefix \"a\" }}'}":                       false,
 		"{from: template, template: '{{ .Labels.rack }}'}":                                   true,
 		"{from: template, template: '{{ index .Labels \"rack\" }}'}":                         true,

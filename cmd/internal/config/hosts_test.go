@@ -34,7 +34,7 @@ func TestTemplateHosts(t *testing.T) {
 			template: `https://{{ if eq .Name "a" }}a{{ else if eq .Name "b" }}b{{ else }}{{ .Name }}{{ end }}`,
 			refused:  true},
 		{name: "a label alone", template: "https://{{ .Labels.bmc }}", refused: true},
-		{name: "all of the address", template: "{{ .Labels.bmc }}", refused: true},
+		{name: "all of the address", template: `{{ .Labels.bmc | replace "_" "/" }}`, refused: true},
 		{name: "the scheme", template: "{{ .Name }}://bmc.example.net", refused: true},
 		{name: "the second of two hosts", template: "https://{{ .Name }}.bmc.example.net https://{{ .Name }}",
 			refused: true},
@@ -69,7 +69,8 @@ func TestTemplateHosts(t *testing.T) {
 				types = all.Types()
 			}
 			text := "providers: [{name: p, " + tc.typ + ": {" + settings + "}}]\n" +
-				"nodes: [{name: n, provider: p, machine: {from: template, template: " + quoted(tc.template) + "}}]\n"
+				"nodes: [{name: n, selector: rack, provider: p, machine: {from: template, template: " +
+				quoted(tc.template) + "}}]\n"
 			cfg, err := config.Parse("f", []byte(text), types)
 			if got := err != nil && strings.Contains(err.Error(), "f:2: nodes[0].machine.allow: missing: a Node's "+
 				"creator chooses its name"); got != tc.refused {

@@ -89,7 +89,7 @@ func (r *reader) checkLevels(c *Config, i int) {
 	}
 	if own {
 		count++
-		r.checkMachine(c, n.Provider, &n.Machine, path)
+		r.checkMachine(c, n, n.Provider, &n.Machine, path)
 		r.checkOwn(c, n, path)
 		r.checkClaim(n, path)
 	}
@@ -117,7 +117,7 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 		"must be from 1 to 10")
 	for k := range l.Devices {
 		d, at := &l.Devices[k], item(at, k)
-		r.checkMachine(c, d.Provider, &d.Machine, at)
+		r.checkMachine(c, n, d.Provider, &d.Machine, at)
 		r.reportIf(d.Machine.isRead() && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed(), at+".machine",
 			"a kubelet could choose this device, by its labels or its own status. Only one device may be found so: "+
 				"write it as provider and machine of the rule itself, not under levels. Or use a list, or a template "+

@@ -71,7 +71,7 @@ nodes:
 				"provider: strips-a", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 		{"an outlet is the rule's own device",
-			strings.Replace(fmt.Sprintf(twoSupplies, "b"), "provider: strips-b", "provider: racks", 1),
+			strings.Replace(fmt.Sprintf(twoSupplies, "{{ if .Name }}b{{ end }}"), "provider: strips-b", "provider: racks", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -250,6 +250,9 @@ nodes:
 			}
 			var got []string
 			for _, w := range cfg.Warnings() {
+				if strings.HasPrefix(w.Path, "providers[") {
+					continue // no rule of this case uses it
+				}
 				got = append(got, w.Path)
 				if !strings.HasPrefix(w.Problem, "warning: ") || w.Line == 0 {
 					t.Errorf("got %q", w)

@@ -169,3 +169,33 @@ nodes:
 		}
 	}
 }
+
+// A provider that no rule, level or host uses is a warning at its line.
+func TestUnusedProviders(t *testing.T) {
+	const file = `providers:
+- {name: own, plain: }
+- {name: guests, guests: {hypervisors: [h1]}}
+- {name: level, plain: }
+- {name: host, plain: }
+- {name: strips, plain: }
+nodes:
+- {name: a, selector: node-role.kubernetes.io/a, provider: own, machine: {from: systemUUID}}
+- name: b
+  selector: "!node-role.kubernetes.io/a"
+  provider: guests
+  machine: {from: template, template: "{{ .Name }}"}
+  levels: [{devices: [{provider: level, machine: {from: template, template: "{{ .Name }}"}}]}]
+  within: [{hypervisor: h1, provider: host, id: x}]
+`
+	var got []string
+	for _, w := range parse(t, file).Warnings() {
+		if strings.Contains(w.Problem, "no rule under nodes uses") {
+			got = append(got, w.Error())
+		}
+	}
+	const want = "f:6: providers[4]: warning: no rule under nodes uses the provider strips, so none of its devices is " +
+		"asked. Name it in a rule (provider: strips), in a rule's levels, or remove it"
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +12,8 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
@@ -19,6 +23,7 @@ import (
 type idTemplate struct {
 	root   *parse.ListNode
 	labels bool // it reads labels, which a kubelet can write
+	node   bool // it reads the node's name or labels
 }
 
 // parseTemplate reads a template such as https://{{ .Name | trimPrefix "worker-" }}.bmc.example.net. It may use .Name,
@@ -39,7 +44,11 @@ func parseTemplate(text string) (*idTemplate, error) {
 	}
 	tree, err := parse.New("template").Parse(text, "", "", trees, known, builtins)
 	if err != nil {
-		return nil, fmt.Errorf("not a template: %s", parsePrefix.ReplaceAllString(err.Error(), ""))
+		text := parsePrefix.ReplaceAllString(err.Error(), "")
+		if strings.HasPrefix(text, "function ") { // "upper" not defined
+			text += ". " + listFunctions()
+		}
+		return nil, errors.New("not a template: " + text)
 	}
 	if len(trees) > 1 {
 		return nil, errors.New("a template cannot define others")
@@ -56,6 +65,11 @@ func parseTemplate(text string) (*idTemplate, error) {
 	return t, nil
 }
 
+// listFunctions names the functions that a template may use.
+func listFunctions() string {
+	return "Functions are " + strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+}
+
 var parsePrefix = regexp.MustCompile(`^template: template:\d+: `)
 
 // builtins are the other functions of text/template. checkNode refuses them by name.
@@ -64,8 +78,8 @@ var builtins = map[string]any{
 	"printf": true, "println": true, "slice": true, "urlquery": true,
 }
 
-// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels, even in a
-// condition.
+// checkNode returns an error for what a template may not use. It sets labels if the tree reads .Labels, and node if it
+// reads anything of the node, even in a condition.
 func (t *idTemplate) checkNode(n parse.Node) error {
 	switch n := n.(type) {
 	case *parse.TextNode, *parse.CommentNode, *parse.StringNode, *parse.BoolNode:
@@ -88,12 +102,12 @@ func (t *idTemplate) checkNode(n parse.Node) error {
 		return checkNodes(t, n.Args)
 	case *parse.IdentifierNode:
 		if _, ours := functions[n.Ident]; !ours {
-			return fmt.Errorf("a template cannot use %s", n.Ident)
+			return fmt.Errorf("a template cannot use %s. %s", n.Ident, listFunctions())
 		}
 		return nil
 	case *parse.FieldNode:
 		labels := n.Ident[0] == "Labels"
-		t.labels = t.labels || labels
+		t.labels, t.node = t.labels || labels, true
 		if n.String() == ".Name" || labels && len(n.Ident) <= 2 {
 			return nil
 		}
@@ -141,6 +155,93 @@ func (t *idTemplate) hosts(ids providers.IDs) (a allowList, bound bool) {
 		}
 	}
 	return a, len(forms) > 0
+}
+
+// checkTemplate refuses a template by which no node could ever get a device, or all nodes would have the same one.
+func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
+	if s.From != FromTemplate || s.tmpl == nil {
+		return
+	}
+	at := path + ".template"
+	const example = "Write {{ .Name }} where the node's name belongs, as in https://{{ .Name }}.bmc.example.net"
+	switch err := s.unusable(); {
+	case !s.tmpl.node && n.claimsAll():
+		r.report(at, "has no {{ .Name }} and no label, so all nodes would have the same machine. "+example)
+		s.tmpl = nil
+	case err != nil:
+		r.report(at, "gives no node a device, because the ID %s", oneLine(err.Error()))
+		s.tmpl = nil
+	case !s.tmpl.node && !n.claimsOne():
+		r.warn(c, at, "has no {{ .Name }} and no label, so all nodes of this rule have the same machine, and none of "+
+			"them can be fenced. "+example)
+	}
+}
+
+// unusable returns what is wrong with each ID that the template can give; nil if a node may get a good one. It can only
+// know that of addresses, and if each placeholder gives hostLetters alone. It fills the placeholders with what may
+// belong there: names, numbers and a scheme.
+func (s *Source) unusable() (wrong error) {
+	if !s.namesHosts() || !printsHostLetters(s.tmpl.root) {
+		return nil
+	}
+	const mark = "\x00"
+	for _, form := range forms(s.tmpl.root, mark) {
+		for _, values := range [][]string{{"n", "m"}, {"7", "8"}, {"10.0.0.7"}, {"https", "n"}, {"http", "n"}} {
+			id := form
+			for i := 0; strings.Contains(id, mark); i++ {
+				id = strings.Replace(id, mark, values[i%len(values)], 1)
+			}
+			if id = strings.TrimSpace(id); id == "" {
+				continue
+			}
+			_, _, err := s.readID(id)
+			if err == nil {
+				return nil
+			}
+			wrong = cmp.Or(wrong, err)
+		}
+	}
+	return wrong
+}
+
+// printsHostLetters reports whether placeholders give hostLetters alone. Names and labels have no other letters, but a
+// text in a placeholder may have. The name of a label, and a condition, are not printed.
+func printsHostLetters(n parse.Node) bool {
+	all := func(nodes []parse.Node) bool {
+		return !slices.ContainsFunc(nodes, func(n parse.Node) bool { return !printsHostLetters(n) })
+	}
+	switch n := n.(type) {
+	case *parse.ListNode:
+		return n == nil || all(n.Nodes)
+	case *parse.IfNode:
+		return printsHostLetters(n.List) && printsHostLetters(n.ElseList)
+	case *parse.ActionNode:
+		return printsHostLetters(n.Pipe)
+	case *parse.PipeNode:
+		return !slices.ContainsFunc(n.Cmds, func(c *parse.CommandNode) bool { return !printsHostLetters(c) })
+	case *parse.CommandNode:
+		f, called := n.Args[0].(*parse.IdentifierNode)
+		return called && f.Ident == "index" && len(n.Args) == 3 || all(n.Args)
+	case *parse.StringNode:
+		return strings.Trim(n.Text, hostLetters) == ""
+	}
+	return true
+}
+
+// claimsAll reports whether the rule claims every node.
+func (n *NodeRule) claimsAll() bool { return n.selector.Empty() && n.Machine.From != FromList }
+
+// claimsOne reports whether the rule can claim only one node.
+func (n *NodeRule) claimsOne() bool {
+	if n.Machine.From == FromList && len(n.Machine.List) < 2 {
+		return true
+	}
+	requirements, _ := n.selector.Requirements()
+	return slices.ContainsFunc(requirements, func(q labels.Requirement) bool {
+		named := q.Operator() == selection.Equals || q.Operator() == selection.DoubleEquals ||
+			q.Operator() == selection.In
+		return q.Key() == corev1.LabelHostname && named && len(q.Values()) == 1
+	})
 }
 
 // forms returns all texts that a template can give if each placeholder gives this value; none if there are too many.

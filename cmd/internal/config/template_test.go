@@ -3,6 +3,7 @@ package config_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -124,7 +125,7 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 		_, wrong := golang(text, "node", nil, true)
 		want, fails := golang(text, "Worker-7", labels, false)
 		cfg, err := config.Parse("f", []byte("providers: [{name: p, plain: }]\n"+
-			"nodes: [{name: n, provider: p, machine: {from: template, template: "+quoted(text)+"}}]\n"),
+			"nodes: [{name: n, selector: rack=r1, provider: p, machine: {from: template, template: "+quoted(text)+"}}]\n"),
 			configtest.Types())
 		if (err != nil) != (wrong != nil) {
 			t.Fatalf("%s: refused with %v, want %v", text, err, wrong)
@@ -145,5 +146,21 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 	}
 	if refused < 300 || none < 300 || len(some) < 50 { // or this test says little
 		t.Errorf("%d were refused, %d led nowhere, the others to %d machines", refused, none, len(some))
+	}
+}
+
+// A constant template is a warning if a selector may match several nodes.
+func TestConstantTemplate(t *testing.T) {
+	for selector, warns := range map[string]bool{
+		"bmc": true, "kubernetes.io/hostname=n1": false, "kubernetes.io/hostname in (n1, n2)": true,
+	} {
+		cfg := parse(t, "providers: [{name: p, plain: }]\nnodes:\n- {name: n, selector: "+quoted(selector)+
+			", provider: p, machine: {from: template, template: x}}\n")
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Path == "nodes[0].machine.template" && w.Line == 3 && strings.Contains(w.Problem, "the same machine")
+		})
+		if got != warns {
+			t.Errorf("%s: got %v, want a warning %t", selector, cfg.Warnings(), warns)
+		}
 	}
 }
