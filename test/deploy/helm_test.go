@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,7 @@ func TestValues(t *testing.T) {
 		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
 		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
 		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},
+		{"hook: {podLabels: {app.kubernetes.io/component: x}}", "at '/hook/podLabels/app.kubernetes.io~1component'"},
 		{"commonLabels: {app.kubernetes.io/name: x}", "at '/commonLabels/app.kubernetes.io~1name'"},
 		{"metrics: {podMonitor: {interval: 30}}", "at '/metrics/podMonitor/interval': got number, want string"},
 		{"config: {mode: observ}", "at '/config/mode': value must be one of 'observe', 'fence', 'shadow', 'disabled'"},
@@ -245,7 +247,7 @@ func TestHelm(t *testing.T) {
 		append([]string{"install", "forcefence", filepath.Join(dir, "forcefence-1.2.3.tgz"), "--create-namespace",
 			"--set", "crds.install=false"}, own...)...)
 	if !strings.Contains(notes, "mode shadow") || !strings.Contains(notes, "No device is configured") ||
-		!strings.HasSuffix(strings.TrimSpace(notes), "forcefence check") {
+		!strings.HasSuffix(strings.TrimSpace(notes), "helm test forcefence --namespace "+namespace) {
 		t.Errorf("install: want notes that no device is configured, and the next command at their end:\n%s", notes)
 	}
 	available("after the install")
@@ -294,6 +296,24 @@ func TestHelm(t *testing.T) {
 spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	kit.Must(t, err)
 	w.monitored(t)
+	for values, want := range map[string][]string{
+		"release=stack": {"WARNING: no node has the label node-role.kubernetes.io/control-plane, "},
+		"release=other": {"WARNING: no node has the label node-role.kubernetes.io/control-plane, ",
+			"WARNING: no Prometheus reads metrics.prometheusRule: set metrics.prometheusRule.labels to " +
+				`{"release":"stack"}`},
+	} {
+		notes := run("upgrade", "forcefence", chart, "--dry-run=server", "--values", someImage, "--set",
+			"metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels."+values)
+		var got []string
+		for line := range strings.Lines(notes) {
+			if strings.HasPrefix(line, "WARNING: ") {
+				got = append(got, line)
+			}
+		}
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("labels of the alerts %s: got warnings %q, want %q", values, got, want)
+		}
+	}
 	attachments := func() bool { return w.may(t, "delete", "volumeattachments") }
 	if attachments() {
 		t.Error("without a policy that wants it the controller may delete VolumeAttachments")
@@ -433,7 +453,7 @@ func (w *world) monitored(t *testing.T) {
 	kit.Must(t, err)
 	var module struct{ Dir string }
 	kit.Must(t, json.Unmarshal(out, &module))
-	for _, kind := range []string{"podmonitors", "servicemonitors", "prometheusrules"} {
+	for _, kind := range []string{"podmonitors", "servicemonitors", "prometheusrules", "prometheuses"} {
 		_, err := w.c.Kubectl(w.ctx, "create", "-f",
 			filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
 		kit.Must(t, err)
@@ -441,6 +461,11 @@ func (w *world) monitored(t *testing.T) {
 			"crd/"+kind+".monitoring.coreos.com")
 		kit.Must(t, err)
 	}
+	w.until("the definition is served", func() (bool, error) { // one that reads rules of its own release alone
+		_, err := w.c.Kubectl(w.ctx, "create", "-f", valuesFile(t, `
+{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: k8s, namespace: default}, spec: {ruleSelector: {matchLabels: {release: stack}}}}`))
+		return err == nil, err
+	})
 	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}], " +
 		"scrapeTimeout: 10s, namespace: default, annotations: {a: b}"
 	rendered := charted(t, "metrics: {podMonitor: {enabled: true, "+relabel+"}, serviceMonitor: {enabled: true, "+

@@ -292,6 +292,19 @@ func TestHooks(t *testing.T) {
 	if got := hooks("{}"); got["test"] != 3 || got["pre-delete"] != 4 {
 		t.Errorf("got %v, want 3 objects for helm test and 4 for helm uninstall", got)
 	}
+	for values, want := range map[string]string{
+		"{}": "--wait=30s", "config: {providers: [{name: a, confirm: {}}]}": "--wait=30s",
+		"config: {providers: [{name: a, container: {socket: /a}}]}":                      "--wait=4m30s",
+		"{config: {providers: [{name: a, container: {socket: /a}}]}, test: {wait: 15m}}": "--wait=15m",
+	} {
+		out, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values",
+			valuesFile(t, values), "--show-only", "templates/hooks/test.yaml")
+		kit.Must(t, err)
+		pod := find[corev1.Pod](t, parse(t, out), "Pod", "forcefence-test")
+		if got := pod.Spec.Containers[0].Args; !slices.Contains(got, want) {
+			t.Errorf("%s: helm test: got arguments %v, want %s", values, got, want)
+		}
+	}
 	if got := hooks("uninstallCheck: false"); got["test"] != 3 || got["pre-delete"] != 0 {
 		t.Errorf("without the check: got %v, want 3 objects for helm test", got)
 	}
@@ -330,6 +343,38 @@ service: {status: {enabled: true}, events: {enabled: true}}
 	if pod.HostNetwork || slices.ContainsFunc(pod.Containers[0].Ports,
 		func(p corev1.ContainerPort) bool { return p.HostPort != 0 }) {
 		t.Error("by the chart's own values the controller is on the node's network")
+	}
+}
+
+// TestNotes: they name what was installed, and the commands that say whether it is well.
+func TestNotes(t *testing.T) {
+	const tag, digest = "forcefence:dev", "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	const device = "config: {providers: [{name: a, container: {socket: /a}}]}"
+	for _, tc := range []struct {
+		values        string
+		want, wantNot []string
+	}{
+		{"{}", []string{tag + ", mode shadow.", "daemonset/forcefence-node", "No device is configured"}, nil},
+		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe."}, []string{"daemonset"}},
+		{"{image: {digest: '" + digest + "'}, " + device + "}", []string{"forcefence@" + digest + ", mode "},
+			[]string{tag, "No device"}},
+		{"controller: {hostNetwork: true}", []string{"WARNING: with hostNetwork the NetworkPolicy "}, nil},
+		{"admissionPolicies: {enabled: false}", []string{"WARNING: without the admission policies"}, nil},
+	} {
+		out, err := helm(t, "", "install", "mine", chart, "--dry-run=client", "--namespace", namespace, "--values",
+			someImage, "--values", valuesFile(t, tc.values))
+		kit.Must(t, err)
+		_, notes, _ := strings.Cut(out, "\nNOTES:\n")
+		for _, want := range append(tc.want, "\n  helm test mine --namespace "+namespace+"\n") {
+			if !strings.Contains(notes, want) {
+				t.Errorf("%s: got notes\n%s\nwant %q in them", tc.values, notes, want)
+			}
+		}
+		for _, not := range append(tc.wantNot, "control-plane") { // a dry run sees no nodes
+			if strings.Contains(notes, not) {
+				t.Errorf("%s: got notes\n%s\nwant no %q in them", tc.values, notes, not)
+			}
+		}
 	}
 }
 

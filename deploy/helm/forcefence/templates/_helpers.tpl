@@ -21,7 +21,7 @@ app.kubernetes.io/part-of: forcefence{{ include "forcefence.releaseLabels" . }}
 {{/* Labels of pods beside their name: those that stay the same in an upgrade, which must not restart a pod. */}}
 {{- define "forcefence.podLabels" -}}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
-app.kubernetes.io/part-of: "forcefence"
+app.kubernetes.io/part-of: forcefence
 {{- range $key, $value := .Values.commonLabels }}
 {{ $key }}: {{ $value | quote }}
 {{- end }}
@@ -218,10 +218,41 @@ Secret {{ .name }} has no key {{ $missing | join ", " }}, and the configuration 
 configuration until the key is there.
   {{- else if $missing }}
 
-There is no Secret {{ .name }}, and the configuration reads its files. The controller's pods do not start until it is there:
+There is no Secret {{ .name }}, and the configuration reads its files. The controller's pods end and restart until it is there:
 
   kubectl -n {{ $.Release.Namespace }} create secret generic {{ .name }}{{ range $missing }} --from-file={{ . }}=FILE{{ end }}
   {{- end }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* "true" if a provider is a device, and not a person's word. */}}
+{{- define "forcefence.devices" -}}
+{{- range .Values.config.providers }}{{ if not (hasKey . "confirm") }}true{{ break }}{{ end }}{{ end -}}
+{{- end }}
+
+{{/*
+Which objects no Prometheus of the cluster reads, because they lack a label that it demands: kube-prometheus-stack demands
+that of its release. "" in a dry run, and where a selector is more than labels.
+*/}}
+{{- define "forcefence.unseen" -}}
+{{- if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1/Prometheus" -}}
+{{- $all := (lookup "monitoring.coreos.com/v1" "Prometheus" "" "").items -}}
+{{- range $name := list "podMonitor" "serviceMonitor" "prometheusRule" -}}
+  {{- $object := get $.Values.metrics $name -}}
+  {{- $selector := printf "%sSelector" ($name | replace "prometheusRule" "rule") -}}
+  {{- $has := merge (dict) $object.labels $.Values.commonLabels -}}
+  {{- $read := false -}}{{- $wanted := dict -}}
+  {{- range $all -}}
+    {{- $labels := (get .spec $selector | default dict).matchLabels | default dict -}}
+    {{- $missing := dict -}}
+    {{- range $key, $value := $labels }}{{ if ne (get $has $key | toString) $value }}{{ $_ := set $missing $key $value }}{{ end }}{{ end -}}
+    {{- if $missing }}{{ $wanted = $missing }}{{ else }}{{ $read = true }}{{ end -}}
+  {{- end -}}
+  {{- if and $object.enabled $wanted (not $read) }}
+
+WARNING: no Prometheus reads metrics.{{ $name }}: set metrics.{{ $name }}.labels to {{ $wanted | toJson }}
+  {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
