@@ -39,7 +39,7 @@ type fleet struct {
 	view.Cluster
 	Counts   map[view.State]int `json:"counts"`
 	Nodes    []view.Node        `json:"nodes"`
-	storm    []view.Banner      // nil if only some of the nodes were read
+	Storm    []view.Banner      `json:"storm,omitempty"`    // nil if only some of the nodes were read
 	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
@@ -100,7 +100,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 			cmp.Compare(a.Node, b.Node))
 	})
 	if len(o.nodes) == 0 && o.selector == "" {
-		f.storm = view.DescribeStorm(f.Nodes)
+		f.Storm = view.DescribeStorm(f.Nodes)
 	}
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
@@ -149,7 +149,7 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 				formatAge(l.Renewed, f.At), late)
 		}
 	}
-	for _, b := range append(f.Banners(f.At), f.storm...) {
+	for _, b := range append(f.Banners(f.At), f.Storm...) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
 	}
 	var urgent []string

@@ -54,10 +54,10 @@ func (c Cluster) namespace() string {
 
 // Banner is a reason why forcefence does not act on any node, or not as configured. Its texts may come from any writer.
 type Banner struct {
-	About  Part
-	Title  string // a short sentence without a full stop
-	Text   string // the details
-	Remedy string // what a person does
+	About  Part   `json:"about"`
+	Title  string `json:"title"`  // a short sentence without a full stop
+	Text   string `json:"text"`   // the details
+	Remedy string `json:"remedy"` // what a person does
 }
 
 // Part is the part of an installation that a Banner is about, from a closed set.
