@@ -296,7 +296,8 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		body = append(body, row{
 			nodeLink(n.Name), renderState(n, f.At), renderNext(n),
 			g.Group{
-				renderPower(n, f.At), renderDetail(renderDevices(n.Config)), renderDetail(g.Text("mode " + n.Config.Mode)),
+				renderPower(n, f.At), renderDetail(renderDevices(n.Config)),
+				renderDetail(g.Text("mode " + n.Config.Mode)),
 			},
 			renderBadge(string(n.Fenceable)), renderProtection(n.Protection), fence,
 		})
@@ -557,8 +558,8 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			html.Div(html.Class("narrow"), renderNarrowPicture(v, f.At)),
 			html.Div(html.Class("wide-only"), renderScroll("Picture of the fence", renderPicture(v, moments, f.At))),
 			html.FigCaption(g.Text(
-				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods for good; DeletePods "+
-					"deletes those that still exist then. The tables below say the same in words.",
+				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods "+
+					"for good; DeletePods deletes those that still exist then. The tables below say the same in words.",
 			)),
 		),
 		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),
