@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -53,7 +54,7 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
-	if _, bad := clientcmd.ParseTimeout(r.overrides.Timeout); bad != nil {
+	if _, bad := clientcmd.ParseTimeout(cmp.Or(r.overrides.Timeout, "0")); bad != nil {
 		return nil, fmt.Errorf("--request-timeout: %q is no duration such as 10s or 2m", r.overrides.Timeout)
 	}
 	switch {
