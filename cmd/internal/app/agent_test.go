@@ -53,7 +53,8 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 			fill := strings.NewReplacer("URL", server.URL, "SOCKET", socket).Replace
 			cfg, err := config.Parse("f",
 				[]byte(fill("providers:\n- {name: it, timeout: 5s, "+tt.config+
-					"}\nnodes:\n- {name: all, provider: it, machine: {from: template, template: x}}\n")), all.Types())
+					"}\nnodes:\n- {name: all, provider: it, machine: {from: list, list: [{node: n1, id: '"+
+					tt.target+"'}]}}\n")), all.Types())
 			if err != nil {
 				t.Fatal(err)
 			}
