@@ -59,8 +59,8 @@ override the file here, too; one that names no key is a fault.`,
 			cfg, err := load()
 			var faults config.Errors
 			if errors.As(err, &faults) && slices.ContainsFunc(faults, func(e config.Error) bool { return e.NoFile }) {
-				return fmt.Errorf("%w\nTo check without files that exist only where the controller runs, add --skip-files",
-					err)
+				return fmt.Errorf("%w\nTo check without files that exist only where the controller runs, add "+
+					"--skip-files", err)
 			}
 			if err != nil {
 				return err

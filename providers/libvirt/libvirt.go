@@ -113,8 +113,8 @@ func (c *Config) Validate() []providers.Problem {
 func (c *Config) Cautions() []providers.Problem {
 	out := c.Trust.Cautions()
 	if c.AllowTCP {
-		out = append(out, providers.Problemf("allowTCP", "anyone on the network between the controller and a daemon with "+
-			"qemu+tcp:// may report Off"))
+		out = append(out, providers.Problemf("allowTCP", "anyone on the network between the controller and a daemon "+
+			"with qemu+tcp:// may report Off"))
 	}
 	return out
 }

@@ -198,8 +198,8 @@ func (c *Config) privacyRef() providers.SecretRef {
 // Cautions implements providers.Cautious.
 func (c *Config) Cautions() (out []providers.Problem) {
 	if c.Version == v2c {
-		out = append(out, providers.Problemf("version", "anyone on the network may report Off, and reads the community. "+
-			"Use v3 where the strips have it"))
+		out = append(out, providers.Problemf("version", "anyone on the network may report Off, and reads the "+
+			"community. Use v3 where the strips have it"))
 	}
 	return out
 }

@@ -78,8 +78,8 @@ func (t *Trust) Validate() (out []providers.Problem) {
 // Cautions implements providers.Cautious for the settings that embed a Trust.
 func (t *Trust) Cautions() (out []providers.Problem) {
 	if t.InsecureSkipVerify {
-		out = append(out, providers.Problemf("insecureSkipVerify", "any host that answers gets the credentials and may "+
-			"report Off. Use caFile, or fingerprints, instead"))
+		out = append(out, providers.Problemf("insecureSkipVerify", "any host that answers gets the credentials and "+
+			"may report Off. Use caFile, or fingerprints, instead"))
 	}
 	return out
 }

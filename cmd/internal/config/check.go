@@ -282,8 +282,8 @@ func (r *reader) warnOfUnused(c *Config) {
 	}
 	for i, p := range c.Providers {
 		if !used[p.Name] {
-			r.warn(c, item("providers", i), fmt.Sprintf("no rule under nodes uses the provider %s, so none of its devices "+
-				"is asked. Name it in a rule (provider: %s), in a rule's levels, or remove it", p.Name, p.Name))
+			r.warn(c, item("providers", i), fmt.Sprintf("no rule under nodes uses the provider %s, so none of its "+
+				"devices is asked. Name it in a rule (provider: %s), in a rule's levels, or remove it", p.Name, p.Name))
 		}
 	}
 }

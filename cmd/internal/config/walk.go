@@ -136,7 +136,7 @@ func exampleOf(t reflect.Type) string {
 		return "{name: racks, redfish: {...}}"
 	}
 	keys := names(fieldsOf(t))
-	return "{" + strings.Join(mapList(keys[:min(2, len(keys))], func(k string) string { return k + ": ..." }), ", ") + "}"
+	return mappingOf(mapList(keys[:min(2, len(keys))], func(k string) string { return k + ": ..." }))
 }
 
 const templateExample = "'https://{{ .Name }}.bmc.example.net'"
