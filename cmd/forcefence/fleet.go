@@ -159,7 +159,7 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 		}
 	}
 	if text := view.DescribeUrgent(urgent); text != "" {
-		printText(out, "! ", "%s. What to do is in the column Next.", text)
+		printText(out, "! ", "%s. What to do is below.", text)
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
