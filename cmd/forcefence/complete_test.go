@@ -40,6 +40,8 @@ func TestCompletions(t *testing.T) {
 		{"drill -o ", "json name wide yaml"},
 		{"providers ", "agents guests plain redfish"},
 		{"pause --for ", "30m 2h 8h forever"},
+		{"drain-policy --for ", "30m 2h 8h forever"},
+		{"drain-policy --set ", strings.Join(policyNames(), " ")},
 		{"run --log-level ", "debug error info warn"},
 		{"status --kubeconfig " + file + " --context ", "c"},
 		{"timeline --kubeconfig " + file + " --user ", "u"},
@@ -52,7 +54,9 @@ func TestCompletions(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", tc.args, got, tc.want)
 		}
 	}
-	for args, want := range map[string]string{"check-config ": ":0\n", "cleanup ": ":4\n"} { // files, no files
+	for args, want := range map[string]string{
+		"check-config ": ":0\n", "discover --ca-file ": ":0\n", "discover --output ": ":0\n", "cleanup ": ":4\n",
+	} { // files, files, files, no files
 		_, out, _ := exec(append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if !strings.HasSuffix(out, want) {
 			t.Errorf("%q: got %q, want the directive %q", args, out, want)

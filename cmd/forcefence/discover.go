@@ -92,6 +92,9 @@ Exits with 0 if at least one node has a device, and with 1 otherwise.`,
 	}
 	d.clusterFlags.addFlags(cmd)
 	o.addFlags(cmd)
+	for _, file := range []string{"ca-file", "password-file", "output"} {
+		completeFlag(cmd, file, completeFiles)
+	}
 	return withRole(cmd, rolePrepare)
 }
 

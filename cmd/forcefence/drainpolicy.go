@@ -36,7 +36,12 @@ so no kubelet can write them. The controller reads it within 30 seconds. Where
 Longhorn carries out the policy itself, only the one of all nodes applies.
 
 Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  # A node, for the time of an upgrade
+  forcefence drain-policy n3 --set block-for-eviction --for 4h
+  # What is set
+  forcefence drain-policy`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			namespace, err := controllerNamespace(cmd.Context(), c, cluster.overrides.Context.Namespace)
 			if err != nil {
@@ -71,6 +76,8 @@ Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
 	f.StringVar(&policy, "set", "", "the policy, such as "+string(drain.BlockForEviction))
 	f.StringVar(&long, "for", "", "with --set: how long, such as 4h, or forever: until --reset")
 	f.BoolVar(&reset, "reset", false, "remove the policy: the configuration's applies")
+	completeFlag(cmd, "set", cobra.FixedCompletions(policyNames(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "for", completeDurations)
 	cmd.MarkFlagsMutuallyExclusive("set", "reset")
 	cmd.MarkFlagsMutuallyExclusive("for", "reset")
 	return withRole(cmd, roleOperate)

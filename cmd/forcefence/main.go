@@ -130,8 +130,8 @@ func nameCommands(root *cobra.Command, text string) string {
 	return typed.ReplaceAllString(text, "${1}"+root.DisplayName()+" ${2}")
 }
 
-// printedKind is how names begin that kubectl and this program print with -o name.
-var printedKind = regexp.MustCompile(`^(node|provider|fencing\.forcefence\.io)/`)
+// printedKind is how names begin that kubectl and this program print with -o name, or that kubectl takes.
+var printedKind = regexp.MustCompile(`^(nodes?|provider|fencing\.forcefence\.io|fencings?|fcg)/`)
 
 // trimKinds lets commands take the names that -o name prints.
 func trimKinds(args []string) (names []string) {

@@ -156,6 +156,15 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// Commands take names as kubectl takes them.
+func TestTrimKinds(t *testing.T) {
+	got := strings.Join(trimKinds([]string{"n1", "node/n2", "nodes/n3", "fcg/n4.f-1", "fencing.forcefence.io/n5.f-2",
+		"provider/redfish", "other/n6"}), " ")
+	if want := "n1 n2 n3 n4.f-1 n5.f-2 redfish other/n6"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A command that only holds others prints them.
 func TestCommandsOfPower(t *testing.T) {
 	status, stdout, stderr := exec("power")

@@ -71,8 +71,7 @@ The command never shortens another person's pause: resume it first.`,
 	cluster.addNamespaceFlag(cmd)
 	f.StringVar(&reason, "reason", "", "why; shown in Events and in status")
 	f.StringVar(&long, "for", "", "how long, such as 2h, or forever: until resume")
-	completeFlag(cmd, "for", cobra.FixedCompletions([]string{"30m", "2h", "8h", forever},
-		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder))
+	completeFlag(cmd, "for", completeDurations)
 	return withRole(cmd, rolePauser)
 }
 
@@ -100,6 +99,10 @@ and any other reason why the node is not fenced.`,
 	return withRole(cmd, rolePauser)
 }
 
+// completeDurations completes how long a pause or a policy lasts, the shortest first.
+var completeDurations = cobra.FixedCompletions([]string{"30m", "2h", "8h", forever},
+	cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
+
 // maxPauseReason bounds the reason, in bytes.
 const maxPauseReason = 200
 
@@ -107,6 +110,8 @@ const maxPauseReason = 200
 func parsePause(reason, long string, now time.Time) (fence.Pause, error) {
 	p := fence.Pause{Reason: strings.Join(strings.Fields(reason), " ")}
 	switch {
+	case p.Reason == "" && long == "":
+		return p, errors.New(`--for and --reason are required, such as --for 2h --reason "new disks"`)
 	case p.Reason == "":
 		return p, errors.New("--reason is required")
 	case len(p.Reason) > maxPauseReason:
