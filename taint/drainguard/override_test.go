@@ -85,8 +85,8 @@ func TestOperatorsPolicyUnread(t *testing.T) {
 	}
 }
 
-// A right that is taken away drops no policy that was read: each ends at its own time. Deleting the ConfigMap drops all,
-// because that is an operator's decision.
+// A right that is taken away drops no policy that was read: each ends at its own time. Deleting the ConfigMap drops
+// all, because that is an operator's decision.
 func TestOperatorsPolicyOutlivesTheRight(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "forcefence-drain", nil)
 	w := newWorld(t, drain.AlwaysAllow, "a", "b")

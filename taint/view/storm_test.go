@@ -28,15 +28,18 @@ func TestDescribeStorm(t *testing.T) {
 		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
 			"1 silent node: n4. A failure domain is lost: a.", remedy}}},
 		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
-			"2 of 3 nodes are not Ready: n4, n4. While fewer than half of the nodes renew their Leases, no machine is " +
+			"2 of 3 nodes are not Ready: n4, n4. While fewer than half of the nodes renew their Leases, no machine " +
+				"is " +
 				"powered off. Machines that are off are recovered.", "Look at the API server and the network."}}},
 	} {
 		var nodes []Node
 		for range tt.ready { // an Event of an earlier outage does not count
-			nodes = append(nodes, NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Event: held, Now: now}))
+			nodes = append(nodes,
+				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Event: held, Now: now}))
 		}
 		for _, e := range tt.silent {
-			nodes = append(nodes, NodeOf(NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Event: e, Now: now}))
+			nodes = append(nodes,
+				NodeOf(NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Event: e, Now: now}))
 		}
 		if diff := cmp.Diff(tt.want, DescribeStorm(nodes)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)

@@ -38,8 +38,8 @@ type contender struct {
 	outcomes []outcome
 }
 
-// peers times forcefence, the bare loop and the out-of-service taint in turns on one cluster. A person begins the latter
-// two at the very moment of NotReady. The last turn, the only one of its kind, has none of them.
+// peers times forcefence, the bare loop and the out-of-service taint in turns on one cluster. A person begins the
+// latter two at the very moment of NotReady. The last turn, the only one of its kind, has none of them.
 func peers(ctx context.Context, r *runner) error {
 	l, err := r.newLab(ctx, labOptions{nodes: 6})
 	if err != nil {

@@ -20,8 +20,8 @@ type system struct {
 	onNotReady bool
 	undo       func(ctx context.Context, l *lab, node string) error // before the machine boots; nil: nothing is to undo
 
-	// limit ends the wait for the pods. If some do not run by then, that is the turn's outcome. 0: it is an error, after
-	// patience.
+	// limit ends the wait for the pods. If some do not run by then, that is the turn's outcome. 0: it is an error,
+	// after patience.
 	limit time.Duration
 	after time.Duration // how long a turn goes on after that, for what is deleted late
 }

@@ -101,7 +101,8 @@ func TestTurn(t *testing.T) {
 	}
 	o := tn.outcome(at(2.5))
 	if o.noticedBy != "line" || o.running != 2 || o.deaths != 1 || !o.isBack() || !o.sure {
-		t.Errorf("got %+v, want it noticed by a line, two pods that run again, one replacement that was ended, and sure", o)
+		t.Errorf("got %+v, want it noticed by a line, two pods that run again, one replacement that was ended, and "+
+			"sure", o)
 	}
 	if got := tn.outcome(at(2.8)).signToOff; round(got) != -0.1 {
 		t.Errorf("from NotReady, which came before the Lease was stale: got %v, want -0.1", got)

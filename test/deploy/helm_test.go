@@ -463,7 +463,8 @@ func (w *world) monitored(t *testing.T) {
 	}
 	w.until("the definition is served", func() (bool, error) { // one that reads rules of its own release alone
 		_, err := w.c.Kubectl(w.ctx, "create", "-f", valuesFile(t, `
-{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: k8s, namespace: default}, spec: {ruleSelector: {matchLabels: {release: stack}}}}`))
+{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: k8s, namespace: default},
+  spec: {ruleSelector: {matchLabels: {release: stack}}}}`))
 		return err == nil, err
 	})
 	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}], " +

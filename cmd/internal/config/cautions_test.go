@@ -53,7 +53,8 @@ func TestWarningOfReadOnly(t *testing.T) {
 // check-config shows each setting that takes a check away, with its line and its risk.
 func TestCautions(t *testing.T) {
 	t.Setenv("PW", "12345678")
-	const file = "providers:\n- name: racks\n  redfish:\n    username: u\n    passwordEnv: PW\n    %s\nnodes: [{name: n, provider: racks, machine: {from: list, list: [{node: n1, id: 'https://bmc'}]}}]\n"
+	const file = "providers:\n- name: racks\n  redfish:\n    username: u\n    passwordEnv: PW\n    %s\nnodes: " +
+		"[{name: n, provider: racks, machine: {from: list, list: [{node: n1, id: 'https://bmc'}]}}]\n"
 	for setting, risk := range map[string]string{
 		"ignoreUUID: true": "which machine", "ignoreChassisPower: true": "counts as off",
 		"ignoreStates: [UpdateStatus]": "counts as off",
@@ -91,7 +92,8 @@ func TestBadSettingsWarn(t *testing.T) {
 		"fenceagent: {agent: fence_none, dir: /none, allowGuessedOff: true}":                         "allowGuessedOff",
 		"fenceagent: {agent: fence_none, dir: /none, allowGuessedOff: true, allowInsecure: true}":    "allowInsecure",
 	} {
-		cfg, err := config.Parse("f", []byte("providers:\n- name: p\n  "+provider+"\n"), all.Types(), config.SkipFiles())
+		cfg, err := config.Parse("f", []byte("providers:\n- name: p\n  "+provider+"\n"), all.Types(),
+			config.SkipFiles())
 		if err != nil {
 			t.Errorf("%s: %v", provider, err)
 			continue

@@ -19,22 +19,27 @@ func TestFixes(t *testing.T) {
 		{"shell variable", "mode: ${MODE}\n",
 			"f:1: mode: $(NAME) and ${NAME} are not expanded here: write the value itself"},
 		{"values of the chart", "image: {repository: x}\nconfig:\n  mode: observe\n",
-			"f:2: these are the chart's values, and the controller's configuration is their part config. Check that part: " +
+			"f:2: these are the chart's values, and the controller's configuration is their part config. Check that " +
+				"part: " +
 				"yq .config values.yaml | forcefence check-config -"},
 		{"the nearest key of two", "mode: observe\nnode: []\n", `f:2: node: unknown key: did you mean "nodes"?`},
 		{"a provider among the rules", "providers: []\nnodes:\n- name: a\n  plain: {}\n",
-			"f:4: nodes[0]: plain is a type of provider: move this item to providers, and let the rule name it (provider: " +
+			"f:4: nodes[0]: plain is a type of provider: move this item to providers, and let the rule name it " +
+				"(provider: " +
 				"racks)"},
 		{"text instead of a mapping", "listen: 127.0.0.1\n",
 			"f:1: listen: want a mapping ({metrics: ..., status: ...}), have text"},
 		{"mapping instead of a selector", "evictFirst: {rack: a}\n",
-			`f:1: evictFirst: want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a mapping`},
+			`f:1: evictFirst: want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a ` +
+				`mapping`},
 		{"a mode of another word", "mode: off\n",
 			`f:1: mode: must be observe, fence, shadow or disabled: did you mean "disabled"?`},
 		{"half a node", "stormGuard: {maxPowerOffs: 0.5}\n",
-			"f:1: stormGuard.maxPowerOffs: must be a whole number of nodes (3), or a share of them of at most 100% (50%)"},
+			"f:1: stormGuard.maxPowerOffs: must be a whole number of nodes (3), or a share of them of at most 100% " +
+				"(50%)"},
 		{"more than all nodes", "stormGuard: {minHealthy: 150%}\n",
-			"f:1: stormGuard.minHealthy: must be a whole number of nodes (3), or a share of them of at most 100% (50%)"},
+			"f:1: stormGuard.minHealthy: must be a whole number of nodes (3), or a share of them of at most 100% " +
+				"(50%)"},
 		{"a sum of more than all nodes", "stormGuard: {maxPowerOffs: 1+150%}\n",
 			"f:1: stormGuard.maxPowerOffs: must be a whole number, a plus, and a share of at most 100%: 1+5%"},
 		{"a setting that depends on a faulty one",

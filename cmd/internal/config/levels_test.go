@@ -71,7 +71,8 @@ nodes:
 				"provider: strips-a", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 		{"an outlet is the rule's own device",
-			strings.Replace(fmt.Sprintf(twoSupplies, "{{ if .Name }}b{{ end }}"), "provider: strips-b", "provider: racks", 1),
+			strings.Replace(fmt.Sprintf(twoSupplies, "{{ if .Name }}b{{ end }}"), "provider: strips-b",
+				"provider: racks", 1),
 			with(node("n4"), bmc), []string{"2:people/n4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -193,7 +193,8 @@ nodes:
 			got = append(got, w.Error())
 		}
 	}
-	const want = "f:6: providers[4]: warning: no rule under nodes uses the provider strips, so none of its devices is " +
+	const want = "f:6: providers[4]: warning: no rule under nodes uses the provider strips, so none of its devices " +
+		"is " +
 		"asked. Name it in a rule (provider: strips), in a rule's levels, or remove it"
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -76,18 +76,22 @@ func TestSlips(t *testing.T) {
 		{"no-break space", "mode:\u00a0observe\nproviders: []\n", "f:1: YAML: " + aSpecialSpace},
 		{"no-break space in an item", "providers:\n-\u00a0name: racks\n  redfish: {}\n", "f:2: YAML: " + aSpecialSpace},
 		{"conflict", "mode: observe\n<<<<<<< HEAD\npowerOffAfter: 60s\n=======\npowerOffAfter: 30s\n>>>>>>> x\n",
-			"f:2: YAML: a marker of a conflict in git: keep one of the versions, and remove the lines that begin with " +
+			"f:2: YAML: a marker of a conflict in git: keep one of the versions, and remove the lines that begin " +
+				"with " +
 				"<<<<<<<, ======= and >>>>>>>"},
 		{"conflict at the top", "<<<<<<< HEAD\nmode: observe\n=======\nmode: fence\n>>>>>>> x\n",
-			"f:1: YAML: a marker of a conflict in git: keep one of the versions, and remove the lines that begin with " +
+			"f:1: YAML: a marker of a conflict in git: keep one of the versions, and remove the lines that begin " +
+				"with " +
 				"<<<<<<<, ======= and >>>>>>>"},
 		{"key at column 1", "nodes:\n- name: a\n  selector: x\nprovider: racks\n  machine: {from: systemUUID}\n",
 			"f:4: YAML: this line begins at column 1, and the lines around it at column 3: indent them alike"},
 		{"indented too far", "providers:\n- name: a\n   redfish: {}\n",
-			"f:3: YAML: this line begins at column 4, but line 2 has its value already: begin at column 3, as the key " +
+			"f:3: YAML: this line begins at column 4, but line 2 has its value already: begin at column 3, as the " +
+				"key " +
 				"there"},
 		{"indented too far at the top", "mode: observe\n listen: {}\n",
-			"f:2: YAML: this line begins at column 2, but line 1 has its value already: begin at column 1, as the key " +
+			"f:2: YAML: this line begins at column 2, but line 1 has its value already: begin at column 1, as the " +
+				"key " +
 				"there"},
 		{"first line indented", " mode: observe\nlisten: {}\n",
 			"f:1: YAML: this line begins at column 2, and line 2 at column 1: indent them alike"},
@@ -104,11 +108,14 @@ func TestSlips(t *testing.T) {
 		{"bare template in braces", "nodes:\n- machine: {from: template, template: https://{{ .Name }}.bmc}\n",
 			"f:2: YAML: text with {{ }} must be in quotes: template: 'https://{{ .Name }}.bmc.example.net'"},
 		{"quotes in quotes", "nodes:\n- machine:\n    template: \"{{ index .Labels \"rack\" }}.bmc\"\n",
-			`f:3: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that has '`},
+			`f:3: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that ` +
+				`has '`},
 		{"quotes in quotes in braces", "nodes:\n- machine: {template: \"{{ index .Labels \"rack\" }}.bmc\"}\n",
-			`f:2: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that has '`},
+			`f:2: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that ` +
+				`has '`},
 		{"apostrophe", "nodes:\n- selector: 'it's'\n  name: x\n",
-			`f:2: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that has '`},
+			`f:2: YAML: text follows a closing quote: put '...' around text that has ", and "..." around text that ` +
+				`has '`},
 		{"open brace", "leaderElection: {enabled: true\ntaintKey: x\n",
 			"f:1: YAML: a { is opened and not closed, or a comma is missing: {key: value, key: value}"},
 		{"open bracket", "nodes: [a, b\nmode: x\n",
@@ -116,7 +123,8 @@ func TestSlips(t *testing.T) {
 		{"brace too many", "leaderElection: {enabled: true}}\nmode: x\n",
 			"f:1: YAML: a } or ] in this line closes nothing: remove it"},
 		{"two colons", "excludeSelector: a: b\n",
-			`f:1: YAML: two colons are in this line: put a value that has ": " in quotes, and each key on a line of its ` +
+			`f:1: YAML: two colons are in this line: put a value that has ": " in quotes, and each key on a line of ` +
+				`its ` +
 				"own"},
 		{"@", "mode: @x\n", "f:1: YAML: text that begins with @, ` or % must be in quotes"},
 		{"%", "%x: a\n", "f:1: YAML: text that begins with @, ` or % must be in quotes"},

@@ -125,7 +125,8 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 		_, wrong := golang(text, "node", nil, true)
 		want, fails := golang(text, "Worker-7", labels, false)
 		cfg, err := config.Parse("f", []byte("providers: [{name: p, plain: }]\n"+
-			"nodes: [{name: n, selector: rack=r1, provider: p, machine: {from: template, template: "+quoted(text)+"}}]\n"),
+			"nodes: [{name: n, selector: rack=r1, provider: p, machine: {from: template, "+
+			"template: "+quoted(text)+"}}]\n"),
 			configtest.Types())
 		if (err != nil) != (wrong != nil) {
 			t.Fatalf("%s: refused with %v, want %v", text, err, wrong)
@@ -157,7 +158,8 @@ func TestConstantTemplate(t *testing.T) {
 		cfg := parse(t, "providers: [{name: p, plain: }]\nnodes:\n- {name: n, selector: "+quoted(selector)+
 			", provider: p, machine: {from: template, template: x}}\n")
 		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
-			return w.Path == "nodes[0].machine.template" && w.Line == 3 && strings.Contains(w.Problem, "the same machine")
+			return w.Path == "nodes[0].machine.template" && w.Line == 3 &&
+				strings.Contains(w.Problem, "the same machine")
 		})
 		if got != warns {
 			t.Errorf("%s: got %v, want a warning %t", selector, cfg.Warnings(), warns)

@@ -176,7 +176,8 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	p := &people{}
 	o := Options{
 		Fleet: func() (*view.Fleet, error) { return view.FleetOf(snapshot()), nil },
-		About: "forcefence test", Cluster: "rack <7>", Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
+		About: "forcefence test", Cluster: "rack <7>",
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
 	}
 	if change != nil {
 		change(&o)
@@ -607,7 +608,8 @@ func TestBanners(t *testing.T) {
 		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, false, []string{"No controller leads: "}},
 		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}}, false,
 			[]string{"The changed configuration is rejected: "}},
-		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, false, []string{"Fencing is paused for all nodes: "}},
+		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, false, []string{"Fencing is paused for all " +
+			"nodes: "}},
 	} {
 		cluster, held = tc.cluster, tc.held
 		for _, path := range []string{"/", "/fences", "/devices", "/hook", "/nodes/n4", "/fences/n1.f-0123456789ab"} {
@@ -762,7 +764,8 @@ func TestWrapText(t *testing.T) {
 		got := wrapText(tc.text, tc.wide, tc.most)
 		for _, line := range got {
 			if n := len([]rune(line)); n > tc.wide || len(got) > tc.most {
-				t.Errorf("%q: got %d lines, one of %d characters, want %d and %d", tc.text, len(got), n, tc.most, tc.wide)
+				t.Errorf("%q: got %d lines, one of %d characters, want %d and %d", tc.text, len(got), n,
+					tc.most, tc.wide)
 			}
 		}
 		if !slices.Equal(got, tc.want) {

@@ -146,7 +146,8 @@ func TestStockTaintThatLandedUnseen(t *testing.T) {
 func TestStockTaintAboutToLand(t *testing.T) {
 	soon := pod("p", func(p *action.Pod) {
 		p.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
-			TolerationSeconds: new(int64(5))}, {Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}}
+			TolerationSeconds: new(int64(5))},
+			{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}}
 	})
 	noExecute := func(keys ...string) (out []corev1.Taint) {
 		for _, k := range keys {
