@@ -1,34 +1,24 @@
 package storage
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/google/cel-go/cel"
-	"github.com/google/cel-go/checker"
-	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/interpreter"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/forcefence/forcefence/expr"
 )
 
-// What an expression may cost, in CEL's own units: about one a step, ten million in a second. The cost is estimated
-// when the configuration is read, for lists, maps and texts of assumedSize. The actual cost is counted at each
-// evaluation of any object. Over the limit the object is Unknown: it cannot stop the controller.
-const (
-	maxLength   = 4096       // bytes of an expression
-	assumedSize = 100        // elements of a list or map, or characters of a text
-	maxEstimate = 10_000_000 // two such lists against each other, not three
-	maxCost     = 100_000    // about 10 ms
-)
-
-// maxText is how much of an object's or an expression's text is passed on, in bytes.
-const maxText = 200
+// maxCost is the limit of one evaluation, in CEL's units: about 10 ms. Over the limit the object is Unknown: it cannot
+// stop the controller.
+const maxCost = 100_000
 
 // maxName is how long the name of a node or a volume may be, in bytes. Names are never cut: a Node's annotation holds
 // them whole, for example.
@@ -181,7 +171,7 @@ func (a *Adapter) compileExpressions() []Problem {
 				bad = append(bad, Problem{it.path, "reads `node`, so node.resource is required"})
 				continue
 			}
-			program, err := e.compileProgram(envs[it.path])
+			program, err := expr.Compile(envs[it.path], e.text, e.wants, maxCost)
 			if err != nil {
 				bad = append(bad, Problem{it.path, err.Error()})
 				continue
@@ -203,7 +193,7 @@ func (a *Adapter) checkOtherItems() []Problem {
 	var err error
 	if s.Pods != "" {
 		if a.pods, err = labels.Parse(s.Pods); err != nil {
-			bad = append(bad, Problem{"pods", "not a label selector: " + oneLine(err.Error())})
+			bad = append(bad, Problem{"pods", "not a label selector: " + expr.OneLine(err.Error())})
 		} else if s.Namespace == "" {
 			bad = append(bad, Problem{"pods", "selects pods in all namespaces: add namespace"})
 		}
@@ -264,13 +254,8 @@ func parseResource(text string) (schema.GroupVersionResource, error) {
 // newEnvironments returns, by path, the environment with the variables that expressions may read. Objects have the
 // types that typeOf returns.
 func newEnvironments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[string]*cel.Env, error) {
-	base, err := cel.NewEnv(append([]cel.EnvOption{
-		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
-		cel.EagerlyValidateDeclarations(true),
-		cel.HomogeneousAggregateLiterals(), cel.ParserRecursionLimit(100),
-		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals()),
-		cel.Variable("drivers", cel.ListType(cel.StringType)),
-	}, more...)...)
+	drivers := cel.Variable("drivers", cel.ListType(cel.StringType))
+	base, err := expr.NewEnv(append([]cel.EnvOption{drivers}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -287,86 +272,15 @@ func newEnvironments(typeOf func(Kind) *cel.Type, more ...cel.EnvOption) (map[st
 	return out, nil
 }
 
-// checkTypes parses an expression and checks its types. It returns an error if the types or the estimated cost are
-// wrong.
-func (e *expression) checkTypes(env *cel.Env) (*cel.Ast, error) {
-	if len(e.text) > maxLength {
-		return nil, fmt.Errorf("has %d bytes, which is more than %d", len(e.text), maxLength)
-	}
-	ast, issues := env.Compile(e.text)
-	if issues.Err() != nil {
-		var all []string
-		for _, err := range issues.Errors() {
-			all = append(all, fmt.Sprintf("at character %d: %s", err.Location.Column()+1, oneLine(err.Message)))
-		}
-		return nil, errors.New("not a CEL expression: " + strings.Join(all[:min(3, len(all))], "; "))
-	}
-	if have := ast.OutputType(); !have.IsExactType(e.wants) && !have.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("gives %s, must give %s", have, e.wants)
-	}
-	return ast, nil
-}
-
-func (e *expression) compileProgram(env *cel.Env) (cel.Program, error) {
-	ast, err := e.checkTypes(env)
-	if err != nil {
-		return nil, err
-	}
-	cost, err := env.EstimateCost(ast, sizes{}, checker.PresenceTestHasCost(false))
-	if err != nil {
-		return nil, fmt.Errorf("its cost cannot be estimated: %s", oneLine(err.Error()))
-	}
-	if cost.Max > maxEstimate {
-		return nil,
-			fmt.Errorf("may cost too much (%d, the limit is %d): does it search a list in a list in a list? Search "+
-				"fewer", cost.Max, maxEstimate)
-	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost), cel.CostLimit(maxCost),
-		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)))
-	if err != nil {
-		return nil, fmt.Errorf("cannot be made a program: %s", oneLine(err.Error()))
-	}
-	return program, nil
-}
-
-// sizes gives the cost estimate assumedSize for every size that is unknown before the evaluation.
-type sizes struct{}
-
-func (sizes) EstimateSize(checker.AstNode) *checker.SizeEstimate {
-	return &checker.SizeEstimate{Min: 0, Max: assumedSize}
-}
-
-func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
-	return nil
-}
-
 // evalAs evaluates an expression over the variables. A value of another type is an error.
 func evalAs[T bool | string](e *expression, vars map[string]any) (value T, _ error) {
-	v, _, err := e.program.Eval(vars)
+	v, err := expr.Eval(context.Background(), e.program, vars)
 	if err != nil {
-		return value, fmt.Errorf("%s: %s", e.path, oneLine(err.Error()))
-	}
-	if types.IsUnknownOrError(v) {
-		return value, fmt.Errorf("%s: %s", e.path, oneLine(fmt.Sprint(v)))
+		return value, fmt.Errorf("%s: %w", e.path, err)
 	}
 	value, ok := v.Value().(T)
 	if !ok {
 		return value, fmt.Errorf("%s: gives no %s", e.path, e.wants)
 	}
 	return value, nil
-}
-
-// oneLine makes foreign text fit for a log, an Event or a condition: one printable line of at most maxText bytes.
-func oneLine(s string) string {
-	var b strings.Builder
-	for _, c := range s {
-		if !unicode.IsPrint(c) {
-			c = ' '
-		}
-		if b.Len()+len(string(c)) > maxText {
-			return b.String() + "..."
-		}
-		b.WriteRune(c)
-	}
-	return strings.Join(strings.Fields(b.String()), " ")
 }

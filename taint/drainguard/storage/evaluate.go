@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/forcefence/forcefence/expr"
 )
 
 // evaluation evaluates the expressions of one object, and keeps the failures.
@@ -72,8 +74,8 @@ func (q *evaluation) evalHealth(k Kind) Health {
 	}
 	h := Health{Known: true, Why: "its object reports it as not healthy"}
 	if e := q.a.exprs[k.String()+".why"]; e != nil { // a failure of `why` changes nothing
-		if why, err := evalAs[string](e, q.vars); err == nil && oneLine(why) != "" {
-			h.Why = oneLine(why)
+		if why, err := evalAs[string](e, q.vars); err == nil && expr.OneLine(why) != "" {
+			h.Why = expr.OneLine(why)
 		}
 	}
 	return h

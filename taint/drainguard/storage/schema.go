@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
+
+	"github.com/forcefence/forcefence/expr"
 )
 
 // Schema describes the objects of a resource, as an API server's OpenAPI document or a CustomResourceDefinition does.
@@ -39,7 +41,7 @@ func (e *extra) UnmarshalJSON(b []byte) error {
 func ParseSchema(data []byte) (*Schema, error) {
 	var s Schema
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("reading schema: %s", oneLine(err.Error()))
+		return nil, fmt.Errorf("reading schema: %s", expr.OneLine(err.Error()))
 	}
 	return &s, nil
 }
@@ -56,7 +58,7 @@ func FindSchema(document []byte, group, version, kind string) (*Schema, error) {
 		} `json:"components"`
 	}
 	if err := json.Unmarshal(document, &doc); err != nil {
-		return nil, fmt.Errorf("reading OpenAPI document: %s", oneLine(err.Error()))
+		return nil, fmt.Errorf("reading OpenAPI document: %s", expr.OneLine(err.Error()))
 	}
 	named := map[string]Schema{}
 	var found *Schema
@@ -92,12 +94,12 @@ func (a *Adapter) CheckSchemas(schemas map[Kind]*Schema) []Problem {
 		return p.typeOf("object of "+k.String(), *s, 0)
 	}, cel.CustomTypeProvider(p))
 	if err != nil {
-		return []Problem{{"", "the schema cannot be used: " + oneLine(err.Error())}}
+		return []Problem{{"", "the schema cannot be used: " + expr.OneLine(err.Error())}}
 	}
 	var bad []Problem
 	for _, it := range a.Spec.expressionItems() {
 		if e := a.exprs[it.path]; e != nil {
-			if _, err := e.checkTypes(envs[it.path]); err != nil {
+			if _, err := expr.CheckTypes(envs[it.path], e.text, e.wants); err != nil {
 				bad = append(bad, Problem{
 					it.path,
 					strings.TrimPrefix(err.Error(), "not a CEL expression: ") + " (by the cluster's schema)",

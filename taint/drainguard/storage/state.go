@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/forcefence/forcefence/expr"
 )
 
 // State is what a system's objects reported last. It is a System, but not safe for concurrent use: its caller must
@@ -31,8 +33,8 @@ func NewState(a *Adapter) *State {
 
 // SetMissing marks the objects of a kind as unknown, with the reason, until the next Replace.
 func (s *State) SetMissing(k Kind, why string) {
-	if _, has := s.ResourceOf(k); has && s.missing[k] != oneLine(why) {
-		s.missing[k] = oneLine(why)
+	if _, has := s.ResourceOf(k); has && s.missing[k] != expr.OneLine(why) {
+		s.missing[k] = expr.OneLine(why)
 		s.version++
 	}
 }
@@ -142,7 +144,7 @@ func (s *State) VolumeHealth(v Volume) Health {
 	}
 	switch found := slices.Sorted(maps.Keys(s.volumesBy[key])); {
 	case key == "" || len(found) == 0:
-		return Health{Why: fmt.Sprintf("no object describes volume %q", oneLine(key))}
+		return Health{Why: fmt.Sprintf("no object describes volume %q", expr.OneLine(key))}
 	case len(found) > 1:
 		return Health{Why: "several objects describe this volume: " + strings.Join(found[:2], ", ")}
 	default:
