@@ -13,12 +13,13 @@ import (
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/providers/vsphere"
 )
 
 // Types returns all provider types.
 func Types() providers.Registry {
-	return providers.Registry{
+	return append(rest.Types(), providers.Registry{
 		cloudtaint.Type(),
 		confirm.Type(),
 		container.Type(),
@@ -29,5 +30,5 @@ func Types() providers.Registry {
 		pdu.Type(),
 		redfish.Type(),
 		vsphere.Type(),
-	}
+	}...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/rest"
 )
 
 // Description is what users are shown about a type.
@@ -40,6 +41,16 @@ func DescribeType(ty providers.Type) Description {
 		Batches: strings.Contains(does, batches), Watches: strings.Contains(does, watches),
 		Fields: fieldsOf("", c),
 	}
+}
+
+// ReadmePath returns the file that explains a type, from the root of the repository.
+func ReadmePath(ty providers.Type) string {
+	c := ty.NewConfig()
+	folder := packagePath(reflect.TypeOf(c).Elem())
+	if _, ok := c.(*rest.PresetConfig); ok {
+		return folder + "/presets/" + ty.Name + ".md"
+	}
+	return folder + "/README.md"
 }
 
 // The words of a line of texts.txt about a package's provider.

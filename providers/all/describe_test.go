@@ -86,9 +86,8 @@ is generated from the types and the comments of their settings (` + "`go generat
 	for _, ty := range slices.SortedFunc(slices.Values(Types()),
 		func(a, b providers.Type) int { return strings.Compare(a.Name, b.Name) }) {
 		d := DescribeType(ty)
-		fmt.Fprintf(&top, "| [%s](../../%s/README.md) | %s | %s | %s | %s |\n",
-			d.Type, packagePath(reflect.TypeOf(ty.NewConfig()).Elem()), cell(d.Off), cell(d.Identity), yes[d.Batches],
-			yes[d.Watches])
+		fmt.Fprintf(&top, "| [%s](../../%s) | %s | %s | %s | %s |\n",
+			d.Type, ReadmePath(ty), cell(d.Off), cell(d.Identity), yes[d.Batches], yes[d.Watches])
 		fmt.Fprintf(&rest, "\n## %s\n\n| key | kind | default | what |\n| --- | --- | --- | --- |\n", d.Type)
 		for _, f := range d.Fields {
 			fmt.Fprintf(&rest, "| %s | %s | %s | %s |\n", code(f.Key), f.Kind, code(f.Default), cell(f.Doc))

@@ -24,20 +24,18 @@ func TestSamples(t *testing.T) {
 	}
 	types := append(providers.Registry{plug.Type()}, all.Types()...)
 	for _, ty := range types {
-		dir := filepath.Join(root, "providers", ty.Name)
-		if ty.Name == "plug" {
-			dir = filepath.Join(root, "providers", "providertest", ty.Name)
-		} else if !strings.Contains(string(example), "  "+ty.Name+":") {
+		if ty.Name != "plug" && !strings.Contains(string(example), "  "+ty.Name+":") {
 			t.Errorf("%s is not in config.example.yaml", ty.Name)
 		}
-		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		file := all.ReadmePath(ty)
+		readme, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		found := 0
 		for _, sample := range samples.FindAllStringSubmatch(string(readme), -1) {
-			cfg, err := config.Parse(ty.Name+"/README.md", []byte(sample[1]), types, config.SkipFiles())
+			cfg, err := config.Parse(file, []byte(sample[1]), types, config.SkipFiles())
 			if err != nil {
 				t.Error(err)
 				continue
@@ -49,7 +47,7 @@ func TestSamples(t *testing.T) {
 			}
 		}
 		if found == 0 {
-			t.Errorf("%s: the README has no sample", ty.Name)
+			t.Errorf("%s has no sample of %s", file, ty.Name)
 		}
 	}
 }

@@ -1,0 +1,270 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
+
+	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// answer is the answer to one request. A body that is no JSON is nil.
+type answer struct {
+	status int
+	header map[string]string // by name in lower case
+	body   any
+}
+
+// rendered is a request whose variables are filled in.
+type rendered struct {
+	method, path string
+	header       map[string]string
+	kind         string // the body's Content-Type; "": there is none
+	body         []byte
+}
+
+// sender sends one request and returns its answer, with any status.
+type sender func(ctx context.Context, name string, r rendered) (answer, error)
+
+// evaluation is what one call has learnt so far.
+type evaluation struct {
+	family *Family
+	send   sender
+	texts  map[string]string // variables
+	vars   map[string]any    // the same and the answers, for expressions
+}
+
+func (f *Family) newEvaluation(texts map[string]string, send sender) *evaluation {
+	e := &evaluation{family: f, send: send, texts: maps.Clone(texts), vars: map[string]any{}}
+	for name, v := range texts {
+		e.vars[name] = v
+	}
+	return e
+}
+
+// run sends requests in their order. An answer with another status than expected ends the call.
+func (e *evaluation) run(ctx context.Context, all []*request) error {
+	for _, q := range all {
+		if err := e.runOne(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *evaluation) runOne(ctx context.Context, q *request) error {
+	if q.require != nil {
+		v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
+		if err != nil {
+			return err
+		}
+		if v.Value() != true {
+			return providers.Errorf(providers.ErrPermanent, "%s is not sent: the description requires %s", q.Name,
+				expr.OneLine(q.Require))
+		}
+	}
+	r, err := q.render(e.texts)
+	if err != nil {
+		return err
+	}
+	a, err := e.send(ctx, q.Name, r)
+	if err == nil {
+		err = q.check(a)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", q.Name, err)
+	}
+	e.vars[q.Name] = map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}
+	for _, name := range slices.Sorted(maps.Keys(q.set)) {
+		v, err := e.evaluate(ctx, name, q.set[name])
+		if err != nil {
+			return err
+		}
+		text, _ := v.Value().(string)
+		if text == "" {
+			return providers.Errorf(providers.ErrNotFound, "%s: the answer has no %s", q.Name, name)
+		}
+		e.texts[name], e.vars[name] = text, text
+	}
+	return nil
+}
+
+// evaluate returns an expression's value. An error's class is ErrUnreachable: another answer may have what this lacks.
+func (e *evaluation) evaluate(ctx context.Context, what string, p cel.Program) (ref.Val, error) {
+	v, err := expr.Eval(ctx, p, e.vars)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, providers.Errorf(providers.ErrUnreachable, "evaluating %s: %w", what, err)
+	}
+	return v, nil
+}
+
+// render fills a request's variables in.
+func (q *request) render(texts map[string]string) (r rendered, err error) {
+	r = rendered{method: q.method, header: map[string]string{}}
+	if r.path, err = fillPath(q.path, texts); err != nil {
+		return r, err
+	}
+	for name, v := range q.Header {
+		r.header[name] = fillTemplate(v, texts)
+	}
+	switch {
+	case q.JSON != nil:
+		r.kind = "application/json"
+		r.body, err = json.Marshal(fillJSON(q.JSON, texts))
+	case q.Form != nil:
+		form := url.Values{}
+		for name, v := range q.Form {
+			form.Set(name, fillTemplate(v, texts))
+		}
+		r.kind, r.body = "application/x-www-form-urlencoded", []byte(form.Encode())
+	}
+	return r, err
+}
+
+// check returns an error for a status that is not expected, and for a success without its JSON.
+func (q *request) check(a answer) error {
+	switch {
+	case !slices.Contains(q.Expect, a.status):
+		return statusError(a.status)
+	case a.body == nil && q.method == http.MethodGet && a.status/100 == 2:
+		return providers.Errorf(providers.ErrUnreachable, "the answer is no JSON, or incomplete")
+	}
+	return nil
+}
+
+// statusError returns the error of a status. It repeats nothing of the answer's body.
+func statusError(status int) error {
+	return providers.Errorf(remote.HTTPClass(status), "%s",
+		strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status))))
+}
+
+// readAnswer reads a whole answer. A body that cannot be read to its end is an error, whatever the status.
+func readAnswer(resp *http.Response) (answer, error) {
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: map[string]string{}}
+	for name := range resp.Header {
+		a.header[strings.ToLower(name)] = resp.Header.Get(name)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a, fmt.Errorf("reading answer: %w", err)
+	}
+	a.body = decodeJSON(body)
+	return a, nil
+}
+
+// decodeJSON returns the one JSON value of a body, or nil if it holds anything else.
+func decodeJSON(body []byte) (v any) {
+	in := json.NewDecoder(bytes.NewReader(body))
+	if err := in.Decode(&v); err != nil {
+		return nil
+	}
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return v
+}
+
+// observe reads the machine's identity and power from the answers. The identity is valid beside an error, too.
+func (e *evaluation) observe(ctx context.Context, obs *providers.Observation) error {
+	identity := e.identify(ctx, obs)
+	state, word, err := e.readPower(ctx)
+	obs.Raw = word
+	switch {
+	case err != nil:
+		return err
+	case state == providers.PowerOff && identity != nil:
+		return providers.Errorf(providers.ErrUnreachable, "reported %s, which is no proof without the machine's identity: %w",
+			word, identity)
+	}
+	obs.State = state
+	return nil
+}
+
+// identify reads the UUID and the addresses. It returns why one that the description has could not be read.
+func (e *evaluation) identify(ctx context.Context, obs *providers.Observation) error {
+	if e.family.uuid != nil {
+		v, err := e.evaluate(ctx, "state.uuid", e.family.uuid)
+		if err != nil {
+			return err
+		}
+		text, ok := v.Value().(string)
+		if _, valid := providers.ParseUUID(text); text != "" && !valid || !ok {
+			return errors.New("state.uuid gives no UUID that identifies a machine")
+		}
+		obs.SystemUUID = text
+	}
+	if e.family.addresses != nil {
+		v, err := e.evaluate(ctx, "state.addresses", e.family.addresses)
+		if err != nil {
+			return err
+		}
+		all, err := v.ConvertToNative(textsType)
+		if err != nil {
+			return errors.New("state.addresses gives no list of texts")
+		}
+		obs.Addresses = providers.NewAddresses(all.([]string)...)
+	}
+	return nil
+}
+
+// readPower evaluates state.power. Whatever is not exactly one of the four states with a word is an error.
+func (e *evaluation) readPower(ctx context.Context) (_ providers.PowerState, word string, _ error) {
+	v, err := e.evaluate(ctx, "state.power", e.family.power)
+	if err != nil {
+		return providers.PowerUnknown, "", err
+	}
+	native, err := v.ConvertToNative(wordsType)
+	if err != nil {
+		return providers.PowerUnknown, "", providers.Errorf(providers.ErrUnreachable, "state.power gives no map of texts")
+	}
+	result := native.(map[string]string)
+	if word = result["word"]; word == "" {
+		return providers.PowerUnknown, "", providers.Errorf(providers.ErrUnreachable, "state.power gives no word of the device's")
+	}
+	switch result["state"] {
+	case "On":
+		return providers.PowerOn, word, nil
+	case "Off":
+		return providers.PowerOff, word, nil
+	case "Changing":
+		return providers.PowerChanging, word, nil
+	case "Unknown":
+		return providers.PowerUnknown, word, nil
+	default:
+		return providers.PowerUnknown, word, providers.Errorf(providers.ErrPermanent,
+			"state.power gives the state %q: the description must give On, Off, Changing or Unknown",
+			expr.OneLine(result["state"]))
+	}
+}
+
+// act sends an action's requests, and returns an error unless the device accepted it.
+func (e *evaluation) act(ctx context.Context, a *action) error {
+	if err := e.run(ctx, a.requests); err != nil {
+		return err
+	}
+	v, err := e.evaluate(ctx, "accepted", a.accepted)
+	if err != nil {
+		return err
+	}
+	if v.Value() != true {
+		return providers.Errorf(providers.ErrUnreachable, "the device did not accept it")
+	}
+	return nil
+}

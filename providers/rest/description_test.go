@@ -1,0 +1,135 @@
+package rest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/providers/rest"
+)
+
+// outlets is a description without a fault.
+const outlets = `name: outlets
+off: the outlet is off
+identity: none
+id: '(?P<outlet>[0-9]+)'
+login: {kind: basic}
+state:
+  requests:
+  - name: got
+    send: GET /outlets/{outlet}
+  power: >-
+    got.body.state == "off" ? {"state": "Off", "word": "off"} :
+    got.body.state == "on" ? {"state": "On", "word": "on"} :
+    got.body.state == "switching" ? {"state": "Changing", "word": "switching"} :
+    {"state": "Unknown", "word": string(got.body.state)}
+powerOff:
+  requests:
+  - {name: sent, send: "PUT /outlets/{outlet}", json: {state: "off"}}
+  accepted: sent.status == 200
+powerOn:
+  requests:
+  - {name: sent, send: "PUT /outlets/{outlet}", json: {state: "on"}}
+  accepted: sent.status == 200
+cases:
+- name: "off"
+  id: "1"
+  answers: {got: {body: {state: "off"}}}
+  want: {state: "Off", word: "off"}
+- name: "on"
+  like: "off"
+  change: {got/state: "on"}
+  want: {state: "On", word: "on"}
+`
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		name, old, new string
+		want           string // faults, each as line: path: the beginning of the text
+	}{
+		{"no fault", "", "", ""},
+		{"unknown key", "login:", "logon: 1\nlogin:", "5: logon: unknown key"},
+		{"no mapping", outlets, "- 1", "1: is no description"},
+		{"two documents", "cases:", "---\ncases:", "1: several documents"},
+		{"an alias", `id: '(?P<outlet>[0-9]+)'`, "id: &a x", "4: anchors and aliases"},
+		{"a key twice", "identity: none", "identity: none\noff: x", "4: mapping key"},
+		{"no name", "name: outlets", "name: ''", "1: name: missing"},
+		{"no expression of power", "  power: >-", "  uuid: >-", "6: state.power: missing; 10: state.uuid: gives map"},
+		{"an unnamed group", "(?P<outlet>[0-9]+)", "([0-9]+)",
+			"4: id: has a group without a name; 8: state.requests[0]: {outlet} is no variable here; " +
+				"17: powerOff.requests[0]: {outlet}; 21: powerOn.requests[0]: {outlet}"},
+		{"another answer's name", "name: got", "name: outlet", "8: state.requests[0].name: there is a variable; 10: state.power: not a CEL"},
+		{"a name of a secret", "name: got", "name: password", "8: state.requests[0].name: the variable; 10: state.power: not a CEL"},
+		{"a question that acts", "send: GET", "send: POST", "9: state.requests[0].send: sends POST"},
+		{"another host", "GET /outlets/", "GET //evil.example.net/", "9: state.requests[0].send: the path must begin"},
+		{"another scheme", "GET /outlets/", "GET https://evil.example.net/", "9: state.requests[0].send: the path must"},
+		{"an unknown variable", "GET /outlets/{outlet}", "GET /outlets/{password}", "8: state.requests[0]: {password} is no"},
+		{"an answer's field that no answer has", "got.body.state == \"off\"", "got.bdy.state == \"off\"",
+			"10: state.power: not a CEL expression: at character 4: undefined field 'bdy'"},
+		{"an action that acts not", "PUT /outlets/{outlet}\", json: {state: \"off\"}", "GET /outlets/{outlet}\"",
+			"16: powerOff.requests: has no request that acts"},
+		{"an expected 401", "    send: GET", "    expect: [200, 401]\n    send: GET", "9: state.requests[0].expect: 401 cannot"},
+		{"an unknown login", "kind: basic", "kind: ntlm", `5: login.kind: is "ntlm"`},
+		{"half a login", "kind: basic", "kind: header, header: X-Token", "5: login.value: missing"},
+		{"a login's setting without effect", "kind: basic", "kind: basic, token: x", "5: login.token: has no effect"},
+		{"a token endpoint that a variable chooses", "kind: basic",
+			"kind: oauth2, style: params, tokenURL: 'https://{outlet}/token'", "5: login.tokenURL: {outlet}; 5: login.tokenURL: must"},
+		{"a token endpoint in clear text", "kind: basic",
+			"kind: oauth2, style: params, tokenURL: 'http://login.example.net/token'", "5: login.tokenURL: must be https"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := outlets
+			if tc.old != "" {
+				text = strings.Replace(outlets, tc.old, tc.new, 1)
+			}
+			f, bad := rest.Parse([]byte(text))
+			if (f == nil) != (tc.want != "") {
+				t.Errorf("got a family %t", f != nil)
+			}
+			wants := strings.Split(tc.want, "; ")
+			for i, b := range bad {
+				if i >= len(wants) || tc.want == "" || !strings.HasPrefix(b.Error(), wants[i]) {
+					t.Errorf("got %q, want %q", b.Error(), tc.want)
+				}
+			}
+			if tc.want != "" && len(bad) < len(wants) {
+				t.Errorf("got %d faults (%v), want %q", len(bad), bad, tc.want)
+			}
+		})
+	}
+}
+
+// Whatever a description makes of an answer that proves nothing, CheckCases reports it.
+func TestCheckCases(t *testing.T) {
+	for _, tc := range []struct{ name, old, new, want string }{
+		{"no fault", "", "", ""},
+		{"everything but on is off", `got.body.state == "off" ?`, `got.body.state != "on" ?`,
+			`becomes Off if got/state is null`},
+		{"a missing state is off", `got.body.state == "off" ?`, `!has(got.body.state) || got.body.state == "off" ?`,
+			`is Off even if got/state is missing`},
+		{"a state that begins so is off", `got.body.state == "off" ?`, `got.body.state.startsWith("off") ?`,
+			"is Off even if got/state is the word with a blank"},
+		{"null is off", `got.body.state == "off" ?`, `got.body.state == "off" || got.body.state == null ?`,
+			`is Off even if got/state is null`},
+		{"a text in a list is off", `got.body.state == "off" ?`, `got.body.state == "off" || got.body.state == ["off"] ?`,
+			`is Off even if got/state is a list around it`},
+		{"404 is off", "  power: >-", "    expect: [200, 404]\n  power: >-\n    got.status == 404 ? {\"state\": \"Off\", \"word\": " +
+			"\"gone\"} :", "is Off even if the answer to got is HTTP status 404"},
+		{"another result", `want: {state: "On", word: "on"}`, `want: {state: "On", word: "up"}`, `got the word "on"`},
+		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing"},
+		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},
+		{"no answer", "answers: {got:", "answers: {gut:", "no request of find or state has the name"},
+		{"an unknown like", `like: "off"`, `like: "of"`, "no case before this one"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := strings.Replace(outlets, tc.old, tc.new, 1)
+			report, bad := rest.CheckCases([]byte(text))
+			switch {
+			case tc.want == "" && (len(bad) > 0 || report.Cases != 2 || report.Mutations < 20):
+				t.Errorf("got %v, %+v", bad, report)
+			case tc.want != "" && !strings.Contains(fmt.Sprint(bad.Error()), tc.want):
+				t.Errorf("got %v, want %q", bad, tc.want)
+			}
+		})
+	}
+}

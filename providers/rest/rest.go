@@ -1,0 +1,343 @@
+// Package rest controls machines by devices that speak HTTP and JSON, as a description in YAML says: which requests to
+// send, and how to read power and identity from their answers. It imports the contract, providers/remote, expr with
+// cel-go, yaml, oauth2 and a library for digest authentication. README.md explains descriptions; the folder presets has
+// those that are types of their own.
+//
+//	providers:
+//	- name: strips
+//	  rest:
+//	    description: /etc/forcefence/strips/description.yaml
+//	    address: https://strips.example.net
+//	    username: fence
+//	    passwordFile: /etc/forcefence/strips/password
+//
+// A target's ID is what the description's expression `id` matches.
+//
+// It promises that a state comes from answers of that very call, and that whatever is missing, strange or incomplete in
+// them is never Off. If a description reads an identity, Off without one does not count. A variable changes neither
+// host nor path of a request but its own segment. Credentials reach no host that the description and the address do not
+// name, a refused one is not sent again, and a token is in no error and in no log.
+package rest
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
+)
+
+// Settings are the settings of all types that are described by data.
+type Settings struct {
+	Address            string `yaml:"address"` // of the device's API: https://host[:port][/path]; must be set
+	remote.Credentials `yaml:",inline"`
+	remote.Trust       `yaml:",inline"`
+	AllowHTTP          bool `yaml:"allowHTTP"` // true: plain http:// to other hosts
+	// what the description lets you choose, by name; see the type's README
+	Values map[string]string `yaml:"values"`
+
+	family *Family // nil: the description is not read yet, or has faults
+}
+
+// Config is the configuration of type rest.
+type Config struct {
+	// the file of the description, which `forcefence check-provider` accepts; must be set
+	Description string `yaml:"description"`
+	Settings    `yaml:",inline"`
+}
+
+// PresetConfig is the configuration of a type whose description is part of the program.
+type PresetConfig struct {
+	Settings `yaml:",inline"`
+}
+
+//go:embed presets/*.yaml
+var presets embed.FS
+
+// Presets returns the descriptions that are part of the program, by file.
+func Presets() map[string][]byte {
+	out := map[string][]byte{}
+	files, _ := presets.ReadDir("presets") // an embedded folder is there
+	for _, file := range files {
+		out[file.Name()], _ = presets.ReadFile(path.Join("presets", file.Name()))
+	}
+	return out
+}
+
+// Types returns the registry's entries: rest, and each preset. It panics if a preset has a fault, which its test shows.
+func Types() []providers.Type {
+	all := []providers.Type{{
+		Name: "rest", NewConfig: func() providers.Config { return &Config{} },
+		Off: "what the description says", Identity: "what the description says",
+	}}
+	files := Presets()
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		d, _, bad := parse(files[file])
+		if len(bad) > 0 {
+			panic(bad.InFile(file))
+		}
+		compile := sync.OnceValue(func() *Family { // which takes milliseconds, and most processes use few types
+			f, bad := Parse(files[file])
+			if f == nil {
+				panic(bad.InFile(file))
+			}
+			return f
+		})
+		all = append(all, providers.Type{
+			Name: d.Name, Off: d.Off, Identity: d.Identity,
+			NewConfig: func() providers.Config { return &PresetConfig{Settings{family: compile()}} },
+		})
+	}
+	return all
+}
+
+// Validate returns every fault. It reads the files, and asks no device.
+func (c *Config) Validate() []providers.Problem {
+	if err := c.load(); err != nil {
+		return append([]providers.Problem{providers.Problemf("description", "%v", err)}, c.Settings.Validate()...)
+	}
+	return c.Settings.Validate()
+}
+
+// load reads the description, unless it was read already.
+func (c *Config) load() error {
+	switch {
+	case c.family != nil:
+		return nil
+	case c.Description == "":
+		return errors.New("missing: the file of a description")
+	}
+	text, err := os.ReadFile(c.Description)
+	if err != nil {
+		return fmt.Errorf("reading description: %w", err)
+	}
+	f, bad := Parse(text)
+	if f == nil {
+		return fmt.Errorf("line %w (of %d faults; forcefence check-provider shows all)", bad[0], len(bad))
+	}
+	c.family = f
+	return nil
+}
+
+// New returns the provider. It contacts no device.
+func (c *Config) New(o providers.Options) (providers.Provider, error) {
+	if err := c.load(); err != nil {
+		return nil, fmt.Errorf("description: %w", err)
+	}
+	return c.Settings.New(o)
+}
+
+// CanonicalID implements providers.IDs.
+func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
+	if err := c.load(); err != nil {
+		return id, nil, nil // Validate reports it
+	}
+	return c.Settings.CanonicalID(id)
+}
+
+// Validate returns every fault. It reads the files, and asks no device.
+func (s *Settings) Validate() (out []providers.Problem) {
+	if s.Address == "" {
+		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
+	} else if _, err := remote.ParseHTTP(s.Address, s.AllowHTTP); err != nil {
+		out = append(out, providers.Problemf("address", "%v", err))
+	}
+	switch f := s.family; {
+	case f == nil:
+	case f.Login.Kind != "none":
+		out = append(out, s.ValidateShared()...)
+	case s.Credentials != remote.Credentials{}:
+		out = append(out, providers.Problemf("username", "has no effect: this type does not log in"))
+	}
+	out = append(out, s.checkValues()...)
+	return append(out, s.Trust.Validate()...)
+}
+
+func (s *Settings) checkValues() (out []providers.Problem) {
+	if s.family == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		if !s.family.isValue(name) {
+			out = append(out, providers.Problemf("values."+name, "unknown: this type has %v",
+				slices.Sorted(maps.Keys(s.family.Values))))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.family.Values)) {
+		if v := s.family.Values[name]; v.Default == nil && s.Values[name] == "" {
+			out = append(out, providers.Problemf("values."+name, "missing: %s", v.What))
+		}
+	}
+	return out
+}
+
+// Cautions implements providers.Cautious.
+func (s *Settings) Cautions() (out []providers.Problem) {
+	if s.AllowHTTP {
+		out = append(out, providers.Problemf("allowHTTP", "an attacker between the controller and the device can read "+
+			"the password, and report Off"))
+	}
+	return out
+}
+
+// HasAddressIDs implements providers.IDs: only the configuration names the device.
+func (s *Settings) HasAddressIDs() bool { return false }
+
+// CanonicalID implements providers.IDs: the values of the groups of the description's expression, joined by slashes.
+func (s *Settings) CanonicalID(id string) (canonical string, hosts []string, err error) {
+	canonical, _, err = s.family.parseID(id)
+	return canonical, nil, err
+}
+
+// New returns the provider. It contacts no device.
+func (s *Settings) New(o providers.Options) (providers.Provider, error) {
+	u, err := remote.ParseHTTP(s.Address, s.AllowHTTP)
+	if err != nil {
+		return nil, fmt.Errorf("address %w", err)
+	}
+	t := s.NewTransport(nil)
+	t.MaxIdleConnsPerHost = maxRequests
+	p := &Provider{
+		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t,
+		account: remote.Account{Device: u.Scheme + "://" + u.Host},
+		base:    u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"),
+		gate:    make(chan struct{}, maxRequests),
+		http: &http.Client{
+			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: maxAnswer, Values: maxValues},
+			// the credentials are for the device alone
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Timeout:       remote.Backstop, // for callers without a deadline
+		},
+	}
+	p.pool = remote.NewPool(forgetAfter, func(remote.Account) *session { return &session{} },
+		func(*session) time.Duration { return 0 })
+	if s.InsecureSkipVerify {
+		p.opts.Log.Warn("The certificate of a device is not verified", "provider", o.Name)
+	}
+	return p, nil
+}
+
+const (
+	maxAnswer   = 1 << 20   // bytes
+	maxValues   = 32 << 10  // of JSON
+	maxRequests = 8         // at a time to one device, each on its own connection
+	forgetAfter = time.Hour // a token that is not used any more
+)
+
+var (
+	textsType = reflect.TypeFor[[]string]()
+	wordsType = reflect.TypeFor[map[string]string]()
+)
+
+// Provider controls the machines of one device. It is safe for concurrent use.
+type Provider struct {
+	cfg       Settings
+	family    *Family
+	opts      providers.Options
+	account   remote.Account
+	base      string // the address, before a request's path
+	transport *http.Transport
+	http      *http.Client
+	gate      chan struct{} // a slot for each request under way
+	refusals  remote.Refusals
+	pool      *remote.Pool[*session]
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Limiter  = (*Provider)(nil)
+	_ providers.Closer   = (*Provider)(nil)
+	_ providers.IDs      = (*Config)(nil)
+	_ providers.IDs      = (*PresetConfig)(nil)
+	_ providers.Cautious = (*PresetConfig)(nil)
+)
+
+// LimitGroup implements providers.Limiter: all machines are asked for at one device. Each machine is trusted on its
+// own, so there is no DeviceOf.
+func (p *Provider) LimitGroup(providers.Target) string { return p.account.Device }
+
+// State sends the description's requests, and reads identity and power from their answers. The description's Unknown is
+// PowerUnknown without an error.
+func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, e *evaluation) error {
+		obs.At = providers.InstantOf(p.opts.Now())
+		if err := e.run(ctx, p.family.find); err != nil {
+			return err
+		}
+		if err := e.run(ctx, p.family.state); err != nil {
+			return err
+		}
+		return e.observe(ctx, &obs)
+	})
+	return obs, err
+}
+
+// PowerOff sends the description's requests for it.
+func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
+	return p.switchPower(remote.WithStill(ctx, still), "power off", t, p.family.off)
+}
+
+// PowerOn sends the description's requests for it.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	return p.switchPower(remote.WithStill(ctx, still), "power on", t, p.family.on)
+}
+
+func (p *Provider) switchPower(ctx context.Context, act string, t providers.Target, a *action) error {
+	return p.runCall(ctx, act, t, func(ctx context.Context, e *evaluation) error {
+		if err := e.run(ctx, p.family.find); err != nil {
+			return err
+		}
+		return e.act(ctx, a)
+	})
+}
+
+// runCall runs one call for the target.
+func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
+	f func(context.Context, *evaluation) error) error {
+	return remote.RunCall(ctx, act, t, p.family.Name+" "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
+		_, texts, err := p.family.parseID(t.ID)
+		if err != nil {
+			return providers.Errorf(providers.ErrPermanent, "the target's ID %w", err)
+		}
+		maps.Copy(texts, p.values())
+		s, release, err := p.pool.Acquire(p.account)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return f(ctx, p.family.newEvaluation(texts, func(ctx context.Context, _ string, r rendered) (answer, error) {
+			return p.sendRequest(ctx, s, r)
+		}))
+	})
+}
+
+// values returns the operator's values, and the defaults of others.
+func (p *Provider) values() map[string]string {
+	out := map[string]string{}
+	for name, v := range p.family.Values {
+		if v.Default != nil {
+			out[name] = *v.Default
+		}
+		if own := p.cfg.Values[name]; own != "" {
+			out[name] = own
+		}
+	}
+	return out
+}
+
+// Close ends log-ins that are under way and closes the connections. Tokens expire by themselves.
+func (p *Provider) Close(ctx context.Context) error {
+	defer p.transport.CloseIdleConnections()
+	return p.pool.Close(ctx, func(*session) error { return nil })
+}

@@ -1,0 +1,92 @@
+package rest
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/forcefence/forcefence/providers"
+)
+
+// placeholder is a variable in a template.
+var placeholder = regexp.MustCompile(`\{([A-Za-z][A-Za-z0-9_]*)\}`)
+
+// checkTemplate returns what is wrong with a template: a name that is not known at this place, or a lone brace.
+func checkTemplate(text string, known func(string) bool) error {
+	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+		if !known(m[1]) {
+			return fmt.Errorf("{%s} is no variable here", m[1])
+		}
+	}
+	if strings.ContainsAny(placeholder.ReplaceAllString(text, ""), "{}") {
+		return fmt.Errorf("has a brace that belongs to no variable: write {name}")
+	}
+	return nil
+}
+
+// fillTemplate replaces the variables of a valid template.
+func fillTemplate(text string, vars map[string]string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(m string) string { return vars[m[1:len(m)-1]] })
+}
+
+// fillJSON replaces the variables in all texts of a JSON value, but not in its keys.
+func fillJSON(v any, vars map[string]string) any {
+	switch v := v.(type) {
+	case string:
+		return fillTemplate(v, vars)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = fillJSON(v[i], vars)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key := range v {
+			out[key] = fillJSON(v[key], vars)
+		}
+		return out
+	}
+	return v
+}
+
+// textsOf returns all texts of a JSON value.
+func textsOf(v any) (out []string) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for i := range v {
+			out = append(out, textsOf(v[i])...)
+		}
+	case map[string]any:
+		for key := range v {
+			out = append(out, textsOf(v[key])...)
+		}
+	}
+	return out
+}
+
+// fillPath replaces the variables of a path with a query. A variable stays within its segment: it is escaped, and one
+// that a server may read as another segment is refused.
+func fillPath(path string, vars map[string]string) (string, error) {
+	var err error
+	before, query, _ := strings.Cut(path, "?")
+	fill := func(text string, escape func(string) string) string {
+		return placeholder.ReplaceAllStringFunc(text, func(m string) string {
+			name := m[1 : len(m)-1]
+			v := vars[name]
+			if strings.Trim(v, ".") == "" || strings.ContainsFunc(v, unicode.IsControl) {
+				err = providers.Errorf(providers.ErrPermanent, "{%s} is %q, which no path can have", name, v)
+			}
+			return escape(v)
+		})
+	}
+	out := fill(before, url.PathEscape)
+	if query != "" {
+		out += "?" + fill(query, url.QueryEscape)
+	}
+	return out, err
+}
