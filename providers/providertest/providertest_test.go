@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/conformance"
 	"github.com/forcefence/forcefence/providers/limiter"
 )
 
@@ -298,17 +299,18 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			i := slices.IndexFunc(checks, func(c check) bool { return c.name == tt.caughtBy })
+			check := checkNamed(t, tt.caughtBy)
 			r := &region{device: &device{on: true}, states: tt.states, whole: tt.whole}
 			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
 			b := r.bench(r)
-			if err := checks[i].run(t.Context(), b, o.withDefaults()); err != nil {
+			if err := check.Run(t.Context(), b, o.checked()); err != nil {
 				t.Fatalf("caught without a batch: %v", err)
 			}
 			b.SetFault(NoFault)
 			b.SetPower(true)
-			b.Provider = batchAsker{r, r, b.Missing}
-			if err := checks[i].run(t.Context(), b, o.withDefaults()); err == nil {
+			if batched, ok := conformance.InBatches(b); !ok {
+				t.Error("has no batches")
+			} else if err := check.Run(t.Context(), batched, o.checked()); err == nil {
 				t.Error("not caught")
 			} else {
 				t.Log(err)
@@ -317,20 +319,33 @@ func TestLiarsInBatchesAreCaught(t *testing.T) {
 	}
 }
 
+// checkNamed returns the check of that name.
+func checkNamed(t *testing.T, name string) conformance.Check {
+	t.Helper()
+	all := conformance.Checks()
+	i := slices.IndexFunc(all, func(c conformance.Check) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no check %q", name)
+	}
+	return all[i]
+}
+
 // A type that leaves its network or its log-ins out must say why.
 func TestOmissionsNeedAReason(t *testing.T) {
-	for name, run := range map[string]func(context.Context, *Bench, Options) error{
-		"NoProxy": brokenNetwork, "NoLogIns": refusedIsSentOnce, "NoRequests": asksBeforeActing,
+	for name, check := range map[string]string{
+		"NoProxy": "broken network is never off", "NoLogIns": "a refused credential is sent once",
+		"NoRequests": "asks right before it acts",
 	} {
+		run := checkNamed(t, check).Run
 		d := &device{on: true}
 		b := d.bench(d)
 		b.Requests = nil
-		err := run(t.Context(), b, Options{})
-		if err == nil || errors.Is(err, errLeftOut) || !strings.Contains(err.Error(), name) {
+		err := run(t.Context(), b, conformance.Options{})
+		if err == nil || errors.Is(err, conformance.ErrLeftOut) || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that names %s", err, name)
 		}
-		if err := run(t.Context(), b, Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err,
-			errLeftOut) {
+		if err := run(t.Context(), b, conformance.Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err,
+			conformance.ErrLeftOut) {
 			t.Errorf("with a reason: got %v", err)
 		}
 	}
@@ -606,14 +621,11 @@ func TestLiarsAreCaught(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			i := slices.IndexFunc(checks, func(c check) bool { return c.name == tt.caughtBy })
-			if i < 0 {
-				t.Fatalf("no check %q", tt.caughtBy)
-			}
+			check := checkNamed(t, tt.caughtBy)
 			l := &liar{device: &device{on: true}}
 			tt.liar(l)
 			o := Options{Timeout: time.Second, Prompt: 100 * time.Millisecond, Settle: 100 * time.Millisecond}
-			if err := checks[i].run(t.Context(), l.bench(l), o.withDefaults()); err == nil {
+			if err := check.Run(t.Context(), l.bench(l), o.checked()); err == nil {
 				t.Error("not caught")
 			} else {
 				t.Log(err)

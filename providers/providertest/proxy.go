@@ -21,21 +21,6 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// The faults of a network, which a Proxy simulates. NoFault ends them.
-const (
-	HangConnect   Fault = "hang in connect"   // the connection's first packet is not answered
-	HangHandshake Fault = "hang in handshake" // connections are accepted, and nothing is ever said on them
-	HangAnswer    Fault = "hang in an answer" // an answer begins and never ends
-	HalfAnswer    Fault = "half an answer"    // the connection ends in the middle of an answer
-	// the device acts on the request, and its answer comes when the fault is over
-	LateAnswer         Fault = "late answer"
-	ExpiredCertificate Fault = "expired certificate" // the device shows one that was good until yesterday
-	UnknownAuthority   Fault = "unknown authority"   // the device shows one of an unknown authority
-	NotThere           Fault = "404"                 // HTTP: every request is answered so
-	TooMany            Fault = "429"                 // HTTP: likewise, with a Retry-After of an hour
-	Gibberish          Fault = "gibberish"           // HTTP: status 200, and words that no one has heard of
-)
-
 // ProxyOptions describe a Proxy's counterpart. The zero value is a stream of bytes.
 type ProxyOptions struct {
 	// the stream is TLS, which the counterpart ends; certificates of the proxy's own are shown for faults only
@@ -124,8 +109,8 @@ func (p *Proxy) CA() []byte { return p.authority.Cert }
 // SetFault replaces the fault at once. It releases held answers, and the faults of new connections close open ones.
 func (p *Proxy) SetFault(f Fault) { p.gate.setFault(f) }
 
-// networkFaults returns the faults that the counterpart's protocol can have.
-func (p *Proxy) networkFaults() []Fault {
+// NetworkFaults returns the faults that the counterpart's protocol can have.
+func (p *Proxy) NetworkFaults() []Fault {
 	all := []Fault{HangConnect, HangHandshake, HangAnswer, HalfAnswer, LateAnswer}
 	if p.opts.TLS || p.opts.HTTP {
 		all = append(all, ExpiredCertificate, UnknownAuthority)
@@ -135,6 +120,12 @@ func (p *Proxy) networkFaults() []Fault {
 	}
 	return all
 }
+
+// DropConnections ends all connections.
+func (p *Proxy) DropConnections() { p.gate.dropConnections() }
+
+// TooMany returns how many requests the fault of that name has answered.
+func (p *Proxy) TooMany() int { return int(p.tooMany.Load()) }
 
 // serveConn copies the bytes of one connection in both directions.
 func (p *Proxy) serveConn(c net.Conn, cfg *tls.Config) {

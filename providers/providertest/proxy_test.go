@@ -200,22 +200,24 @@ func newWeb(t *testing.T, h habit) *Bench {
 
 // The checks of a broken network find each provider that believes it, and nothing in an honest one.
 func TestBrokenNetworkFindsBadHabits(t *testing.T) {
+	const network, logIns, crowd = "broken network is never off", "a refused credential is sent once",
+		"two hundred calls at once"
 	for _, tt := range []struct {
 		habit habit
-		run   func(context.Context, *Bench, Options) error
+		check string
 		want  string // in the error; "": none
 	}{
-		{honest, brokenNetwork, ""},
-		{honest, refusedIsSentOnce, ""},
-		{honest, survivesCrowd, ""},
-		{goneIsOff, brokenNetwork, "404"},
-		{deadIsOff, brokenNetwork, "Off"},
-		{trusting, brokenNetwork, "expired certificate"},
-		{impatient, brokenNetwork, "left alone"},
-		{halfIsWhole, brokenNetwork, "an answer"},
-		{cached, brokenNetwork, "hang in"},
-		{endless, brokenNetwork, "returned after"},
-		{insisting, refusedIsSentOnce, "15 times"},
+		{honest, network, ""},
+		{honest, logIns, ""},
+		{honest, crowd, ""},
+		{goneIsOff, network, "404"},
+		{deadIsOff, network, "Off"},
+		{trusting, network, "expired certificate"},
+		{impatient, network, "left alone"},
+		{halfIsWhole, network, "an answer"},
+		{cached, network, "hang in"},
+		{endless, network, "returned after"},
+		{insisting, logIns, "15 times"},
 	} {
 		t.Run(string(tt.habit)+" "+tt.want, func(t *testing.T) {
 			t.Parallel()
@@ -226,7 +228,7 @@ func TestBrokenNetworkFindsBadHabits(t *testing.T) {
 			} else if tt.habit != endless {
 				o.Prompt = 20 * time.Second // however slow the machine
 			}
-			err := tt.run(t.Context(), b, o.withDefaults())
+			err := checkNamed(t, tt.check).Run(t.Context(), b, o.checked())
 			b.Proxy.SetFault(NoFault)
 			_ = b.Provider.(providers.Closer).Close(t.Context())
 			switch {

@@ -1,4 +1,4 @@
-package providertest
+package conformance
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// errLeftOut is the result of a check that was not made and says why.
-var errLeftOut = errors.New("left out")
+// ErrLeftOut is the result of a check that was not made and says why.
+var ErrLeftOut = errors.New("left out")
 
 // leftOut is the result of a check for which the Bench lacks something. A type that does not say why fails.
 func leftOut(what, why string) error {
@@ -20,7 +20,7 @@ func leftOut(what, why string) error {
 		return fmt.Errorf("the Bench has no %s: set it, or explain in Options.No%s (providers/README.md)", what,
 			what)
 	}
-	return fmt.Errorf("%w, without Bench.%s: %s", errLeftOut, what, why)
+	return fmt.Errorf("%w, without Bench.%s: %s", ErrLeftOut, what, why)
 }
 
 // refusedIsSentOnce checks that a refused credential is not sent again, by any call: many devices lock an account after
@@ -75,7 +75,7 @@ func brokenNetwork(ctx context.Context, b *Bench, o Options) error {
 	if b.Proxy == nil {
 		return leftOut("Proxy", o.NoProxy)
 	}
-	for _, f := range b.Proxy.networkFaults() {
+	for _, f := range b.Proxy.NetworkFaults() {
 		for _, warm := range []bool{false, true} {
 			if err := checkBroken(ctx, b, o, f, warm); err != nil {
 				return fmt.Errorf("%s, connected before %t: %w", f, warm, err)
@@ -120,10 +120,10 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 		}
 		return a.Err
 	}
-	b.Proxy.tooMany.Store(0)
+	tooMany := b.Proxy.TooMany()
 	b.SetPower(false)
 	if !warm {
-		b.Proxy.gate.dropConnections()
+		b.Proxy.DropConnections()
 	} else if err := waitForState(ctx, b, o, providers.PowerOff); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 	if err := limited(unknown, want...); err != nil {
 		return fmt.Errorf("State after power actions: %w", err)
 	}
-	if n, calls := int(b.Proxy.tooMany.Load()), 4; n > 5*calls {
+	if n, calls := b.Proxy.TooMany()-tooMany, 4; n > 5*calls {
 		return fmt.Errorf("a device that asked to be left alone for an hour got %d requests in %d calls", n, calls)
 	}
 	b.Proxy.SetFault(NoFault)
