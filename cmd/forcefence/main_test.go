@@ -283,3 +283,32 @@ func TestExample(t *testing.T) {
 		t.Errorf("got status %d, want 0 and no warning:\n%s", status, err.String())
 	}
 }
+
+// check-provider names file, line and key of each fault, and says what it checked.
+func TestCheckProvider(t *testing.T) {
+	good := filepath.Join("..", "internal", "providercheck", "testdata", "outlets.yaml")
+	text, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	broken := strings.Replace(string(text), "got.body.state ==", "got.body.stat ==", 1)
+	if err := os.WriteFile(bad, []byte(strings.Replace(broken, "id:", "ids:", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		file        string
+		status      int
+		out, errors string // what they have
+	}{
+		{good, 0, good + ": ok\n", ""},
+		{bad, 1, "", bad + ":5: ids: unknown key"},
+		{"none.yaml", 1, "", "reading description: open none.yaml"},
+	} {
+		var out, errors bytes.Buffer
+		status := run([]string{"check-provider", tc.file}, all.Types(), &out, &errors)
+		if status != tc.status || !strings.Contains(out.String(), tc.out) || !strings.Contains(errors.String(), tc.errors) {
+			t.Errorf("%s: got status %d\n%s%s", tc.file, status, out.String(), errors.String())
+		}
+	}
+}

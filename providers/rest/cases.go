@@ -85,8 +85,8 @@ func (f *Family) resolveCases(c *compiler) []testCase {
 			}
 		}
 		for name, a := range one.Answers {
-			if !slices.Contains(f.readNames(), name) {
-				c.fault(tc.path+".answers."+name, "no request of find or state has the name %q", name)
+			if !slices.Contains(f.requestNames(), name) {
+				c.fault(tc.path+".answers."+name, "no request has the name %q", name)
 			}
 			tc.answers[name] = normalAnswer(a)
 		}
@@ -117,10 +117,13 @@ func (f *Family) resolveCases(c *compiler) []testCase {
 	return out
 }
 
-// readNames returns the names of the requests that read a state.
-func (f *Family) readNames() (out []string) {
-	for _, q := range slices.Concat(f.find, f.state) {
+// requestNames returns the names of all requests.
+func (f *Family) requestNames() (out []string) {
+	for _, q := range slices.Concat(f.find, f.state, f.off.requests, f.on.requests) {
 		out = append(out, q.Name)
+	}
+	if f.login != nil {
+		out = append(out, "login")
 	}
 	return out
 }
@@ -202,18 +205,14 @@ var errNoAnswer = errors.New("the case has no answer for this request")
 
 // replay evaluates a description over recorded answers. It records the requests' paths, or answers 404 for another path
 // than the recorded one.
-func (f *Family) replay(id string, answers map[string]Answer, paths map[string]string, record bool) (obs providers.Observation,
-	err error) {
+func (f *Family) replay(id string, answers map[string]Answer, paths map[string]string, record bool) (
+	obs providers.Observation, e *evaluation, err error) {
 	_, texts, err := f.parseID(id)
 	if err != nil {
-		return obs, err
+		return obs, nil, err
 	}
-	for name, v := range f.Values {
-		if texts[name] = name; v.Default != nil {
-			texts[name] = *v.Default
-		}
-	}
-	e := f.newEvaluation(texts, func(_ context.Context, name string, r rendered) (answer, error) {
+	maps.Copy(texts, f.SampleValues())
+	e = f.newEvaluation(texts, func(_ context.Context, name string, r rendered) (answer, error) {
 		a, ok := answers[name]
 		switch {
 		case !ok:
@@ -236,13 +235,24 @@ func (f *Family) replay(id string, answers map[string]Answer, paths map[string]s
 	if err != nil {
 		obs.State = providers.PowerUnknown
 	}
-	return obs, err
+	return obs, e, err
+}
+
+// SampleValues returns the values with which cases are evaluated: the defaults, and a required value's own name.
+func (f *Family) SampleValues() map[string]string {
+	out := map[string]string{}
+	for name, v := range f.Values {
+		if out[name] = name; v.Default != nil {
+			out[name] = *v.Default
+		}
+	}
+	return out
 }
 
 // runCase compares a case's result with what it wants.
 func (f *Family) runCase(c *compiler, tc *testCase) {
 	tc.paths = map[string]string{}
-	obs, err := f.replay(tc.ID, tc.answers, tc.paths, true)
+	obs, _, err := f.replay(tc.ID, tc.answers, tc.paths, true)
 	class := ""
 	if err != nil {
 		class = providers.ErrorClass(err)
@@ -260,7 +270,8 @@ func (f *Family) runCase(c *compiler, tc *testCase) {
 		c.fault(tc.path+".want", "got the UUID %q", obs.SystemUUID)
 	}
 	for name := range tc.answers {
-		if _, sent := tc.paths[name]; !sent && err == nil {
+		asks := slices.ContainsFunc(slices.Concat(f.find, f.state), func(q *request) bool { return q.Name == name })
+		if _, sent := tc.paths[name]; asks && !sent && err == nil {
 			c.fault(tc.path+".answers", "%s is not asked for", name)
 		}
 	}
@@ -328,11 +339,11 @@ func mutationsOf(v any) (out []mutation) {
 
 // mutate tries all changes of a case, and returns their number.
 func (f *Family) mutate(c *compiler, tc testCase, all []testCase) (count int) {
-	base, _ := f.replay(tc.ID, tc.answers, tc.paths, false)
+	base, _, _ := f.replay(tc.ID, tc.answers, tc.paths, false)
 	// survives reports whether the answers still prove that the same machine is off, and no case says so.
 	survives := func(answers map[string]Answer) bool {
 		count++
-		obs, _ := f.replay(tc.ID, answers, tc.paths, false)
+		obs, _, _ := f.replay(tc.ID, answers, tc.paths, false)
 		if obs.State != providers.PowerOff {
 			return false
 		}

@@ -34,7 +34,7 @@ powerOn:
 cases:
 - name: "off"
   id: "1"
-  answers: {got: {body: {state: "off"}}}
+  answers: {got: {body: {state: "off"}}, sent: {body: {}}}
   want: {state: "Off", word: "off"}
 - name: "on"
   like: "off"
@@ -118,7 +118,7 @@ func TestCheckCases(t *testing.T) {
 		{"another result", `want: {state: "On", word: "on"}`, `want: {state: "On", word: "up"}`, `got the word "on"`},
 		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing"},
 		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},
-		{"no answer", "answers: {got:", "answers: {gut:", "no request of find or state has the name"},
+		{"no answer", "answers: {got:", "answers: {gut:", "no request has the name"},
 		{"an unknown like", `like: "off"`, `like: "of"`, "no case before this one"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func Types() []providers.Type {
 		})
 		all = append(all, providers.Type{
 			Name: d.Name, Off: d.Off, Identity: d.Identity,
-			NewConfig: func() providers.Config { return &PresetConfig{Settings{family: compile()}} },
+			NewConfig: func() providers.Config { return compile().NewConfig() },
 		})
 	}
 	return all
