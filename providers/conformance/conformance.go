@@ -131,7 +131,7 @@ func (a batchAsker) State(ctx context.Context, t providers.Target) (providers.Ob
 	}
 	all, err := a.batch.States(ctx, targets)
 	if _, there := all[a.missing.Key()]; there && len(targets) > 1 {
-		return providers.Observation{}, errors.New("States answers for a machine that the device does not know")
+		return providers.Observation{}, errors.New("the batch answers for a machine that the device does not know")
 	}
 	if obs, answered := all[t.Key()]; answered {
 		return obs, nil

@@ -1,5 +1,5 @@
-// Package providertest runs the checks of providers/conformance as a test, which every provider passes: against its real
-// counterpart, or one that behaves like it. It imports the contract, the checks, goleak and test/kit.
+// Package providertest runs the checks of providers/conformance as a test, which every provider passes: against its
+// real counterpart, or one that behaves like it. It imports the contract, the checks, goleak and test/kit.
 //
 // A provider's own test connects the suite to its counterpart with a Bench. A provider with batches passes every check
 // twice, the second time with each question in a batch. Proxy breaks the network between the two.
@@ -17,12 +17,14 @@ import (
 	"github.com/forcefence/forcefence/providers/conformance"
 )
 
-// What a provider's test needs of conformance.
-type (
-	Bench    = conformance.Bench
-	Fault    = conformance.Fault
-	Requests = conformance.Requests
-)
+// Bench is conformance's.
+type Bench = conformance.Bench
+
+// Fault is conformance's.
+type Fault = conformance.Fault
+
+// Requests is conformance's.
+type Requests = conformance.Requests
 
 // The faults of conformance.
 const (
@@ -71,8 +73,8 @@ type Options struct {
 func (o Options) checked() conformance.Options {
 	return conformance.Options{
 		Without: o.Without, Elsewhere: o.Elsewhere, NoProxy: o.NoProxy, NoLogIns: o.NoLogIns, Refusals: o.Refusals,
-		NoRequests: o.NoRequests, Timeout: o.Timeout, Prompt: o.Prompt, Settle: o.Settle, Memory: o.Memory, Kept: o.Kept,
-		Goroutines: o.Goroutines,
+		NoRequests: o.NoRequests, Timeout: o.Timeout, Prompt: o.Prompt, Settle: o.Settle, Memory: o.Memory,
+		Kept: o.Kept, Goroutines: o.Goroutines,
 	}.WithDefaults()
 }
 

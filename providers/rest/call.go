@@ -190,8 +190,8 @@ func (e *evaluation) observe(ctx context.Context, obs *providers.Observation) er
 	case err != nil:
 		return err
 	case state == providers.PowerOff && identity != nil:
-		return providers.Errorf(providers.ErrUnreachable, "reported %s, which is no proof without the machine's identity: %w",
-			word, identity)
+		return providers.Errorf(providers.ErrUnreachable,
+			"reported %s, which is no proof without the machine's identity: %w", word, identity)
 	}
 	obs.State = state
 	return nil
@@ -232,11 +232,13 @@ func (e *evaluation) readPower(ctx context.Context) (_ providers.PowerState, wor
 	}
 	native, err := v.ConvertToNative(wordsType)
 	if err != nil {
-		return providers.PowerUnknown, "", providers.Errorf(providers.ErrUnreachable, "state.power gives no map of texts")
+		return providers.PowerUnknown, "",
+			providers.Errorf(providers.ErrUnreachable, "state.power gives no map of texts")
 	}
 	result := native.(map[string]string)
 	if word = result["word"]; word == "" {
-		return providers.PowerUnknown, "", providers.Errorf(providers.ErrUnreachable, "state.power gives no word of the device's")
+		return providers.PowerUnknown, "",
+			providers.Errorf(providers.ErrUnreachable, "state.power gives no word of the device's")
 	}
 	switch result["state"] {
 	case "On":

@@ -239,6 +239,8 @@ func lineOf(n *yaml.Node, path string) int {
 }
 
 func (f Faults) sorted() Faults {
-	slices.SortStableFunc(f, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path)) })
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
+	})
 	return f
 }

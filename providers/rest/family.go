@@ -88,7 +88,9 @@ var (
 
 func (c *compiler) compile(d Description) *Family {
 	f := &Family{Description: d}
-	for _, s := range []struct{ path, text string }{{"name", d.Name}, {"off", d.Off}, {"identity", d.Identity}, {"id", d.ID}} {
+	for _, s := range []struct{ path, text string }{
+		{"name", d.Name}, {"off", d.Off}, {"identity", d.Identity}, {"id", d.ID},
+	} {
 		if s.text == "" {
 			c.fault(s.path, "missing")
 		} else if strings.HasSuffix(s.text, ".") || strings.ContainsAny(s.text, "\n\t") {
@@ -153,8 +155,9 @@ func (c *compiler) declare(path, name string) {
 
 // requests compiles a list of requests. acts allows methods that change something.
 func (c *compiler) requests(path string, all []Request, acts bool) (out []*request) {
+	known := func(name string) bool { return c.vars[name] }
 	for i, r := range all {
-		out = append(out, c.request(fmt.Sprintf("%s[%d]", path, i), r, acts, func(name string) bool { return c.vars[name] }))
+		out = append(out, c.request(fmt.Sprintf("%s[%d]", path, i), r, acts, known))
 	}
 	return out
 }
@@ -176,8 +179,9 @@ func (c *compiler) request(path string, r Request, acts bool, known func(string)
 			c.fault(path+".send", "the method is %q: use GET, POST, PUT, PATCH or DELETE", q.method)
 		}
 	}
-	if u, err := url.Parse(placeholder.ReplaceAllString(q.path, "x")); ok && (err != nil || !strings.HasPrefix(q.path, "/") ||
-		strings.HasPrefix(q.path, "//") || u.Host != "" || u.Fragment != "") {
+	u, err := url.Parse(placeholder.ReplaceAllString(q.path, "x"))
+	if ok && (err != nil || !strings.HasPrefix(q.path, "/") || strings.HasPrefix(q.path, "//") || u.Host != "" ||
+		u.Fragment != "") {
 		c.fault(path+".send", "the path must begin with one / and have no fragment")
 	}
 	templates := append([]string{q.path}, textsOf(r.JSON)...)
@@ -399,7 +403,8 @@ func capture(text, pattern ref.Val) ref.Val {
 	p, _ := pattern.Value().(string)
 	re, err := regexp.Compile(p)
 	if err != nil || re.NumSubexp() != 1 || len(s) > maxCapture {
-		return types.NewErr("capture takes a text of %d bytes at most, and a regular expression with one group", maxCapture)
+		return types.NewErr("capture takes a text of %d bytes at most, and a regular expression with one group",
+			maxCapture)
 	}
 	m := re.FindStringSubmatch(s)
 	if m == nil {

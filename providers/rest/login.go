@@ -116,7 +116,7 @@ func (p *Provider) sendOnce(ctx context.Context, r rendered, authorize func(*htt
 	}
 	h, err := http.NewRequestWithContext(ctx, r.method, p.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, nil, providers.WithClass(providers.ErrPermanent, errors.New("the request's path is no path"))
+		return answer{}, nil, providers.Errorf(providers.ErrPermanent, "the request's path is no path")
 	}
 	h.Header.Set("Accept", "application/json")
 	h.Header.Set("User-Agent", p.opts.Agent)
@@ -134,8 +134,8 @@ func (p *Provider) sendOnce(ctx context.Context, r rendered, authorize func(*htt
 	for _, all := range h.Header {
 		for _, v := range all {
 			if strings.ContainsAny(v, "\r\n\x00") {
-				return answer{}, nil, providers.WithClass(providers.ErrPermanent,
-					errors.New("a header would have several lines: look at username and passwordFile"))
+				return answer{}, nil, providers.Errorf(providers.ErrPermanent,
+					"a header would have several lines: look at username and passwordFile")
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 					Username: c.user, Password: c.password.Reveal(),
 				})
 				if err != nil {
-					return providers.WithClass(providers.ErrPermanent, errors.New("the device's challenge is of no known kind"))
+					return providers.Errorf(providers.ErrPermanent, "the device's challenge is of no known kind")
 				}
 				h.Header.Set("Authorization", proof.String())
 				return nil
@@ -184,7 +184,7 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 		}
 		next, err := digest.FindChallenge(header)
 		if err != nil {
-			return a, providers.WithClass(providers.ErrPermanent, errors.New("the device offers no digest authentication"))
+			return a, providers.Errorf(providers.ErrPermanent, "the device offers no digest authentication")
 		}
 		p.pool.Lock()
 		s.challenge, s.count = next, 0
@@ -194,7 +194,7 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 			return a, p.refuse(c.sum, errUnauthorized)
 		}
 		if challenge != nil && challenge.Nonce == next.Nonce {
-			return a, providers.WithClass(providers.ErrUnreachable, errors.New("the device repeats an expired challenge"))
+			return a, providers.Errorf(providers.ErrUnreachable, "the device repeats an expired challenge")
 		}
 	}
 }
@@ -284,7 +284,7 @@ func (p *Provider) logIn(ctx context.Context, c credential) (*token, error) {
 	texts["user"], texts["password"] = c.user, c.password.Reveal()
 	r, err := p.family.login.render(texts)
 	if err != nil {
-		return nil, providers.WithClass(providers.ErrPermanent, errors.New("the log-in cannot be written"))
+		return nil, providers.Errorf(providers.ErrPermanent, "the log-in cannot be written")
 	}
 	a, _, err := p.sendOnce(ctx, r, nil)
 	switch {
@@ -300,11 +300,11 @@ func (p *Provider) logIn(ctx context.Context, c credential) (*token, error) {
 	e.vars["login"] = map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}
 	v, err := e.evaluate(ctx, "login.token", p.family.token)
 	if err != nil { // CEL's error may repeat a part of the answer
-		return nil, providers.WithClass(providers.ErrUnreachable, errors.New("the answer to the log-in has no token"))
+		return nil, providers.Errorf(providers.ErrUnreachable, "the answer to the log-in has no token")
 	}
 	text, _ := v.Value().(string)
 	if text == "" {
-		return nil, providers.WithClass(providers.ErrUnreachable, errors.New("the answer to the log-in has no token"))
+		return nil, providers.Errorf(providers.ErrUnreachable, "the answer to the log-in has no token")
 	}
 	t.text, t.expires = providers.NewSecret(text), p.opts.Now().Add(p.family.Login.Lifetime-renewBefore)
 	return t, nil
@@ -338,5 +338,5 @@ func (p *Provider) fetchOAuth(ctx context.Context, c credential) (*oauth2.Token,
 	case errors.Is(err, providers.ErrUntrusted), ctx.Err() != nil:
 		return nil, fmt.Errorf("logging in: %w", withoutURL(err))
 	}
-	return nil, providers.WithClass(providers.ErrUnreachable, errors.New("logging in: the token endpoint gave no token"))
+	return nil, providers.Errorf(providers.ErrUnreachable, "logging in: the token endpoint gave no token")
 }

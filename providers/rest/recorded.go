@@ -38,8 +38,8 @@ type Sent struct {
 	Last          bool // the action's last request that acts
 }
 
-// RequestsOf returns the requests that calls send for a case's machine. Those of a log-in have no body, because it holds
-// a password.
+// RequestsOf returns the requests that calls send for a case's machine. Those of a log-in have no body, because it
+// holds a password.
 func (f *Family) RequestsOf(r Recorded) (out []Sent, _ error) {
 	_, e, err := f.replay(r.ID, r.Answers, map[string]string{}, true)
 	if err != nil {
