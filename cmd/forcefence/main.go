@@ -103,7 +103,8 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"run",
 			"Install and run it:",
 			[]*cobra.Command{
-				newRun(types), newCheckConfig(types), newCheckProvider(), newDiscover(devices()), newProviders(types), newCleanup(),
+				newRun(types), newCheckConfig(types), newDiscover(devices()), newProviders(types),
+				newCheckProvider(), newCleanup(),
 			},
 		},
 	} {

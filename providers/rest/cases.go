@@ -44,23 +44,28 @@ func CheckCases(text []byte) (Report, Faults) {
 	if f == nil {
 		return report, bad
 	}
-	tree := yaml.Node{}
-	_ = yaml.Unmarshal(text, &tree) // Parse has read it
-	c := &compiler{tree: tree.Content[0]}
-	cases := f.resolveCases(c)
-	if len(c.bad) > 0 {
-		return report, c.bad.sorted()
-	}
-	for i := range cases {
-		f.runCase(c, &cases[i])
-		report.Cases++
-	}
+	c, cases := f.runCases(text)
+	report.Cases = len(cases)
 	if len(c.bad) == 0 {
 		for _, tc := range cases {
 			report.Mutations += f.mutate(c, tc, cases)
 		}
 	}
 	return report, c.bad.sorted()
+}
+
+// runCases compares the results of all cases with what they want. text is the family's description.
+func (f *Family) runCases(text []byte) (*compiler, []testCase) {
+	tree := yaml.Node{}
+	_ = yaml.Unmarshal(text, &tree) // Parse has read it
+	c := &compiler{tree: tree.Content[0]}
+	cases := f.resolveCases(c)
+	if len(c.bad) == 0 {
+		for i := range cases {
+			f.runCase(c, &cases[i])
+		}
+	}
+	return c, cases
 }
 
 // resolveCases returns all cases with their answers. It requires cases that want On and Off.
@@ -369,8 +374,29 @@ func (f *Family) mutate(c *compiler, tc testCase, all []testCase) (count int) {
 			}
 		}
 		f.mutateTree(c, tc, base.State, name, nil, tc.answers[name].Body, survives)
+		f.mutateHeaders(c, tc, base.State, name, survives)
 	}
 	return count
+}
+
+// mutateHeaders tries other headers of an answer, by the rules of mutateTree.
+func (f *Family) mutateHeaders(c *compiler, tc testCase, base providers.PowerState, name string,
+	survives func(map[string]Answer) bool) {
+	for _, key := range slices.Sorted(maps.Keys(tc.answers[name].Header)) {
+		with := func(edit func(map[string]string)) bool {
+			answers, a := maps.Clone(tc.answers), tc.answers[name]
+			a.Header = maps.Clone(a.Header)
+			edit(a.Header)
+			answers[name] = a
+			return survives(answers)
+		}
+		missing := with(func(h map[string]string) { delete(h, key) })
+		empty := with(func(h map[string]string) { h[key] = "" })
+		other := with(func(h map[string]string) { h[key] = anotherWord })
+		if off := missing || empty || other; off && (base != providers.PowerOff || !(missing && empty && other)) {
+			c.fault(tc.path, "is Off with another header %s of %s, and it matters: let the expression require it", key, name)
+		}
+	}
 }
 
 // mutateTree tries the changes of a value and of all in it. It reports whether the value matters.

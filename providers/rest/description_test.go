@@ -34,7 +34,7 @@ powerOn:
 cases:
 - name: "off"
   id: "1"
-  answers: {got: {body: {state: "off"}}, sent: {body: {}}}
+  answers: {got: {header: {X-Power: "0"}, body: {state: "off"}}, sent: {body: {}}}
   want: {state: "Off", word: "off"}
 - name: "on"
   like: "off"
@@ -115,6 +115,8 @@ func TestCheckCases(t *testing.T) {
 			`is Off even if got/state is a list around it`},
 		{"404 is off", "  power: >-", "    expect: [200, 404]\n  power: >-\n    got.status == 404 ? {\"state\": \"Off\", \"word\": " +
 			"\"gone\"} :", "is Off even if the answer to got is HTTP status 404"},
+		{"a missing header is off", `got.body.state == "off" ?`, `got.body.state == "off" && ` +
+			`got.header[?"x-power"].orValue("0") == "0" ?`, "is Off with another header X-Power of got"},
 		{"another result", `want: {state: "On", word: "on"}`, `want: {state: "On", word: "up"}`, `got the word "on"`},
 		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing"},
 		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},

@@ -242,9 +242,16 @@ func TestStrangeAnswers(t *testing.T) {
 			d := &device{login: "basic", password: "hunter2", answer: tc.answer}
 			server := httptest.NewServer(d)
 			defer server.Close()
-			p, _, bad := newOutlet(t, server.URL, strings.Replace(outlets, tc.old, tc.new, 1))
+			f, bad := rest.Parse([]byte(strings.Replace(outlets, tc.old, tc.new, 1)))
 			if len(bad) > 0 {
 				t.Fatal(bad)
+			}
+			t.Setenv("OUTLET_PASSWORD", "hunter2")
+			c := f.NewConfig()
+			c.Address, c.Username, c.PasswordEnv = server.URL, "fence", "OUTLET_PASSWORD"
+			p, err := c.New(providers.Options{Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
 			}
 			target := providers.Target{Node: "n1", ID: "1", SystemUUID: guestUUID, Addresses: providers.NewAddresses("192.0.2.7")}
 			a := providers.Ask(t.Context(), p, "a", target, providers.Now)
@@ -281,6 +288,8 @@ func TestValidate(t *testing.T) {
 	defer server.Close()
 	for _, tc := range []struct{ name, address, description, want string }{
 		{"a fault in the description", server.URL, strings.Replace(outlets, "kind: basic", "kind: ntlm", 1), "description"},
+		{"a case with another result", server.URL, strings.Replace(outlets, `word: "on"}`, `word: "up"}`, 2), "description"},
+		{"no cases", server.URL, outlets[:strings.Index(outlets, "cases:")], "description"},
 		{"a value is missing", server.URL, strings.Replace(outlets, "login:", "values: {zone: {what: the zone}}\nlogin:", 1),
 			"values.zone"},
 		{"clear text", "http://192.0.2.7", outlets, "address"},

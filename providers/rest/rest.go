@@ -110,7 +110,8 @@ func (c *Config) Validate() []providers.Problem {
 	return c.Settings.Validate()
 }
 
-// load reads the description, unless it was read already.
+// load reads the description, unless it was read already, and runs its cases. Their changes take seconds, so only
+// check-provider tries them.
 func (c *Config) load() error {
 	switch {
 	case c.family != nil:
@@ -125,6 +126,9 @@ func (c *Config) load() error {
 	f, bad := Parse(text)
 	if f == nil {
 		return fmt.Errorf("line %w (of %d faults; forcefence check-provider shows all)", bad[0], len(bad))
+	}
+	if cases, _ := f.runCases(text); len(cases.bad) > 0 {
+		return fmt.Errorf("line %w (forcefence check-provider shows all)", cases.bad.sorted()[0])
 	}
 	c.family = f
 	return nil

@@ -1,5 +1,5 @@
-// Package providercheck checks a description of a device family (providers/rest): its cases, each change of one thing in
-// them, and the checks of providers/conformance against a server that replays the cases. It asks no device.
+// Package providercheck checks a description of a device family (providers/rest): its cases, each change of one thing
+// in them, and the checks of providers/conformance against a server that replays the cases. It asks no device.
 package providercheck
 
 import (
@@ -48,7 +48,8 @@ func CheckDescription(ctx context.Context, text []byte) (Report, rest.Faults) {
 		return report, rest.Faults{{Line: 1, Path: "cases", Text: err.Error()}}
 	}
 	o := conformance.Options{
-		Without: d.without(), NoProxy: "the server is on this machine, and no description changes how the network is used",
+		Without:  d.without(),
+		NoProxy:  "the server is on this machine, and no description changes how the network is used",
 		NoLogIns: "it does not log in", Timeout: 20 * time.Second, Settle: 3 * time.Second,
 	}
 	for _, c := range conformance.Checks() {
@@ -162,8 +163,8 @@ func newDevice(f *rest.Family) (*device, error) {
 	}
 	for _, q := range d.known {
 		if _, ok := all[off].Answers[q.Name]; !ok {
-			return nil, fmt.Errorf("the case %q has no answer to %s: its answers must include those to the requests of "+
-				"powerOff and powerOn", all[off].Name, q.Name)
+			return nil, fmt.Errorf("the case %q has no answer to %s: add those to the requests of powerOff and powerOn, "+
+				"and of a log-in", all[off].Name, q.Name)
 		}
 	}
 	return d, nil
