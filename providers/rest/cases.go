@@ -394,7 +394,8 @@ func (f *Family) mutateHeaders(c *compiler, tc testCase, base providers.PowerSta
 		empty := with(func(h map[string]string) { h[key] = "" })
 		other := with(func(h map[string]string) { h[key] = anotherWord })
 		if off := missing || empty || other; off && (base != providers.PowerOff || !(missing && empty && other)) {
-			c.fault(tc.path, "is Off with another header %s of %s, and it matters: let the expression require it", key, name)
+			c.fault(tc.path, "is Off with another header %s of %s, and it matters: let the expression require it", key,
+				name)
 		}
 	}
 }

@@ -286,10 +286,11 @@ func TestVariablesInPaths(t *testing.T) {
 func TestValidate(t *testing.T) {
 	server := httptest.NewServer(&device{})
 	defer server.Close()
+	withoutCases, _, _ := strings.Cut(outlets, "cases:")
 	for _, tc := range []struct{ name, address, description, want string }{
 		{"a fault in the description", server.URL, strings.Replace(outlets, "kind: basic", "kind: ntlm", 1), "description"},
 		{"a case with another result", server.URL, strings.Replace(outlets, `word: "on"}`, `word: "up"}`, 2), "description"},
-		{"no cases", server.URL, outlets[:strings.Index(outlets, "cases:")], "description"},
+		{"no cases", server.URL, withoutCases, "description"},
 		{"a value is missing", server.URL, strings.Replace(outlets, "login:", "values: {zone: {what: the zone}}\nlogin:", 1),
 			"values.zone"},
 		{"clear text", "http://192.0.2.7", outlets, "address"},
@@ -303,5 +304,29 @@ func TestValidate(t *testing.T) {
 		if strings.Join(got, " ") != tc.want {
 			t.Errorf("%s: got problems at %q, want %q", tc.name, got, tc.want)
 		}
+	}
+}
+
+// A redirect is no answer: the credentials would go where the device says.
+func TestRedirects(t *testing.T) {
+	asked := 0
+	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = io.WriteString(w, `{"state":"off"}`)
+	}))
+	defer thief.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		server := httptest.NewServer(http.RedirectHandler(thief.URL, status))
+		p, _, bad := newOutlet(t, server.URL, outlets)
+		if len(bad) > 0 {
+			t.Fatal(bad)
+		}
+		target := providers.Target{Node: "n1", ID: "1"}
+		a := providers.Ask(t.Context(), p, "a", target, providers.Now)
+		err := p.PowerOff(t.Context(), target, func() error { return nil })
+		if a.State != providers.PowerUnknown || a.Err == nil || err == nil || asked != 0 {
+			t.Errorf("%d: got %s, %v; PowerOff %v; the other host was asked %d times", status, a.State, a.Err, err, asked)
+		}
+		server.Close()
 	}
 }

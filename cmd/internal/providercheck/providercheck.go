@@ -163,8 +163,8 @@ func newDevice(f *rest.Family) (*device, error) {
 	}
 	for _, q := range d.known {
 		if _, ok := all[off].Answers[q.Name]; !ok {
-			return nil, fmt.Errorf("the case %q has no answer to %s: add those to the requests of powerOff and powerOn, "+
-				"and of a log-in", all[off].Name, q.Name)
+			return nil, fmt.Errorf("the case %q has no answer to %s: add those to the requests of powerOff and "+
+				"powerOn, and of a log-in", all[off].Name, q.Name)
 		}
 	}
 	return d, nil
