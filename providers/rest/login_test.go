@@ -330,3 +330,15 @@ func TestRedirects(t *testing.T) {
 		server.Close()
 	}
 }
+
+// Each setting that removes a check is shown as a risk.
+func TestCautions(t *testing.T) {
+	c := rest.PresetConfig{}
+	if got := c.Cautions(); len(got) > 0 {
+		t.Errorf("without one: got %v", got)
+	}
+	c.InsecureSkipVerify, c.AllowHTTP = true, true
+	if got := c.Cautions(); len(got) != 2 || got[0].Path != "insecureSkipVerify" || got[1].Path != "allowHTTP" {
+		t.Errorf("got %v", got)
+	}
+}

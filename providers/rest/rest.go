@@ -43,7 +43,8 @@ type Settings struct {
 	Address            string `yaml:"address"` // of the device's API: https://host[:port][/path]; must be set
 	remote.Credentials `yaml:",inline"`
 	remote.Trust       `yaml:",inline"`
-	AllowHTTP          bool `yaml:"allowHTTP"` // true: plain http:// to other hosts
+	// true: use plain http:// to other hosts; the password is sent in the clear
+	AllowHTTP bool `yaml:"allowHTTP"`
 	// what the description lets you choose, by name; see the type's README
 	Values map[string]string `yaml:"values"`
 
@@ -187,7 +188,8 @@ func (s *Settings) checkValues() (out []providers.Problem) {
 }
 
 // Cautions implements providers.Cautious.
-func (s *Settings) Cautions() (out []providers.Problem) {
+func (s *Settings) Cautions() []providers.Problem {
+	out := s.Trust.Cautions()
 	if s.AllowHTTP {
 		out = append(out, providers.Problemf("allowHTTP", "an attacker between the controller and the device can read "+
 			"the password, and report Off"))
