@@ -174,6 +174,17 @@ func TestLogins(t *testing.T) {
 			if kind == "none" {
 				return
 			}
+			if kind == "token" || kind == "oauth2" { // a token belongs to the password that it was given for
+				d.mu.Lock()
+				d.password = "hunter4"
+				d.mu.Unlock()
+				if err := os.WriteFile(password, []byte("hunter4"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if a := ask(); a.State != providers.PowerOff || d.logIns != 3 {
+					t.Errorf("with another password: got %s, %v, %d log-ins, want 3", a.State, a.Err, d.logIns)
+				}
+			}
 			d.mu.Lock()
 			d.password, d.token = "hunter3", ""
 			d.asked, d.logIns = nil, 0
@@ -218,6 +229,8 @@ func TestStrangeAnswers(t *testing.T) {
 		{"no state", `{}`, "", "", providers.PowerUnknown, "unreachable"},
 		{"an empty word", `{"state":""}`, "", "", providers.PowerUnknown, "unreachable"},
 		{"half a document", `{"state":"off"`, "", "", providers.PowerUnknown, "unreachable"},
+		{"half a document, of which no expression reads anything", `{"state":"off"`, `got.body.state == "off"`,
+			`got.status == 200`, providers.PowerUnknown, "unreachable"},
 		{"two documents", `{"state":"off"}{"state":"on"}`, "", "", providers.PowerUnknown, "unreachable"},
 		{"no document", " ", "", "", providers.PowerUnknown, "unreachable"},
 		{"a state that the contract does not have", `{"state":"off"}`, `"state": "Off"`, `"state": "off"`,
