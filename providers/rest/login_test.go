@@ -355,3 +355,23 @@ func TestCautions(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A device that refuses each token that it gave gets one log-in: each more could lock the account.
+func TestTokenThatNeverWorks(t *testing.T) {
+	d := &device{login: "refuses", password: "hunter2"}
+	server := httptest.NewServer(d)
+	defer server.Close()
+	p, _, bad := newOutlet(t, server.URL, strings.Replace(outlets, "login: {kind: basic}", "login: "+logins["token"], 1))
+	if len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	for range 3 {
+		a := providers.Ask(t.Context(), p, "a", providers.Target{Node: "n1", ID: "1"}, providers.Now)
+		if a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrDenied) {
+			t.Errorf("got %s, %v", a.State, a.Err)
+		}
+	}
+	if d.logIns != 1 {
+		t.Errorf("got %d log-ins, want 1", d.logIns)
+	}
+}
