@@ -16,8 +16,8 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 
-	"github.com/forcefence/forcefence/expr"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/expr"
 	"github.com/forcefence/forcefence/providers/remote"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 	"github.com/forcefence/forcefence/providers/remote"
 )
 

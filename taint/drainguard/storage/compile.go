@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 )
 
 // maxCost is the limit of one evaluation, in CEL's units: about 10 ms. Over the limit the object is Unknown: it cannot

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 )
 
 // evaluation evaluates the expressions of one object, and keeps the failures.

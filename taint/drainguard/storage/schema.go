@@ -9,7 +9,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 )
 
 // Schema describes the objects of a resource, as an API server's OpenAPI document or a CustomResourceDefinition does.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 )
 
 // State is what a system's objects reported last. It is a System, but not safe for concurrent use: its caller must

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 
-	"github.com/forcefence/forcefence/expr"
+	"github.com/forcefence/forcefence/providers/expr"
 )
 
 // An evaluation ends by its limit and by its context, and gives no value then.
