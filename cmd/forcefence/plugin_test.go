@@ -594,7 +594,7 @@ func TestSupportBundle(t *testing.T) {
 
 	second := filepath.Join(d.dir, "few.tar.gz")
 	few := d.person("few", "forcefence-look")
-	d.run(few, 0, []string{"status"}, "1 stuck") // its rights have come
+	d.run(few, 0, []string{"status"}, "1 needs a person") // its rights have come
 	d.run(few, 0, []string{"support-bundle", second}, "Left out: pods of namespace forcefence-system: you lack the "+
 		"right: list pods -n forcefence-system (the ClusterRole forcefence-logs has it)")
 	if files := unpack(t, second); !strings.Contains(files["left-out.txt"], "list pods -n forcefence-node") ||

@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 		{"an unknown provider", vcenter + rule + "racks}]",
 			[]string{"nodes[0].provider: no such provider: known are vms"}},
 		{"no providers", "providers: []\n" + rule + "racks}]",
-			[]string{"nodes[0].provider: no such provider: known are none"}},
+			[]string{"nodes[0].provider: no such provider: the file has none. Add it under providers"}},
 		{"a rule without a provider", vcenter + "nodes: [{name: all, selector: ''}]",
 			[]string{"nodes[0].provider: missing: it names one of providers"}},
 		{"an unknown provider in a level", vcenter + "nodes: [{name: all, selector: '', levels: [{devices: " +

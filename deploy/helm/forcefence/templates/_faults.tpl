@@ -78,7 +78,7 @@ says so, too.
   {{- if not $device.provider -}}
     {{- printf "\nconfig.%s.provider: missing: it names one of providers" $path -}}
   {{- else if not (or $unsure (has $device.provider $providers)) -}}
-    {{- printf "\nconfig.%s.provider: no such provider: known are %s" $path ($providers | join ", " | default "none") -}}
+    {{- printf "\nconfig.%s.provider: no such provider: %s" $path ($providers | empty | ternary "the file has none. Add it under providers" (printf "known are %s" ($providers | join ", "))) -}}
   {{- end -}}
   {{- $machine := $device.machine | default dict -}}
   {{- if not $machine.from -}}
