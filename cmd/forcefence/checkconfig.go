@@ -49,7 +49,7 @@ override the file here, too; one that names no key is a fault.`,
 			if name == "-" {
 				name = "standard input"
 				load = func() (*config.Config, error) {
-					text, err := io.ReadAll(cmd.InOrStdin())
+					text, err := io.ReadAll(config.Limited(cmd.InOrStdin()))
 					if err != nil {
 						return nil, fmt.Errorf("reading %s: %w", name, err)
 					}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forcefence/forcefence/cmd/internal/providercheck"
+	"github.com/forcefence/forcefence/providers/rest"
 )
 
 func newCheckProvider() *cobra.Command {
@@ -29,9 +29,9 @@ with 1.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+			text, err := rest.ReadDescription(args[0])
 			if err != nil {
-				return fmt.Errorf("reading description: %w", err)
+				return err
 			}
 			report, bad := providercheck.CheckDescription(cmd.Context(), text)
 			if len(bad) > 0 {

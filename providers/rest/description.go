@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -146,10 +147,24 @@ func (f Faults) InFile(file string) error {
 // maxDescription is the maximum size of a description in bytes.
 const maxDescription = 256 << 10
 
+// ReadDescription reads a description's file, at most one byte more than a description may have.
+func ReadDescription(file string) ([]byte, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading description: %w", err)
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxDescription+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading description: %w", err)
+	}
+	return text, nil
+}
+
 // parse reads a description strictly. The tree has the lines for later faults.
 func parse(text []byte) (d Description, tree *yaml.Node, bad Faults) {
 	if len(text) > maxDescription {
-		return d, nil, Faults{{1, "", fmt.Sprintf("has %d bytes, more than %d", len(text), maxDescription)}}
+		return d, nil, Faults{{1, "", fmt.Sprintf("has more than %d bytes", maxDescription)}}
 	}
 	root := &yaml.Node{}
 	if err := yaml.Unmarshal(text, root); err != nil {

@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path"
 	"reflect"
 	"slices"
@@ -120,9 +119,9 @@ func (c *Config) load() error {
 	case c.Description == "":
 		return errors.New("missing: the file of a description")
 	}
-	text, err := os.ReadFile(c.Description)
+	text, err := ReadDescription(c.Description)
 	if err != nil {
-		return fmt.Errorf("reading description: %w", err)
+		return err
 	}
 	f, bad := Parse(text)
 	if f == nil {

@@ -457,9 +457,11 @@ func (w *world) monitored(t *testing.T) {
 		_, err := w.c.Kubectl(w.ctx, "create", "-f",
 			filepath.Join(module.Dir, "example/prometheus-operator-crd/monitoring.coreos.com_"+kind+".yaml"))
 		kit.Must(t, err)
-		_, err = w.c.Kubectl(w.ctx, "wait", "--for=condition=Established", "--timeout=5m",
-			"crd/"+kind+".monitoring.coreos.com")
-		kit.Must(t, err)
+		w.until("the definition is established", func() (bool, error) { // kubectl wait fails before the first condition
+			_, err := w.c.Kubectl(w.ctx, "wait", "--for=condition=Established", "--timeout=10s",
+				"crd/"+kind+".monitoring.coreos.com")
+			return err == nil, err
+		})
 	}
 	w.until("the definition is served", func() (bool, error) { // one that reads rules of its own release alone
 		_, err := w.c.Kubectl(w.ctx, "create", "-f", valuesFile(t, `

@@ -24,7 +24,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"syscall"
 	"time"
 
@@ -218,14 +220,40 @@ func (t *rawText) Decode(text []byte, _ map[string]any) error {
 
 // Load reads a file and checks it (Parse). If the file cannot be read, the error wraps the cause (fs.ErrNotExist).
 func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading configuration: %w%s", err, explainRead(err))
+	}
+	defer in.Close()
 	var text rawText
 	v := viper.NewWithOptions(viper.WithDecoderRegistry(&text))
-	v.SetConfigFile(file)
 	v.SetConfigType("yaml")
-	if err := v.ReadInConfig(); err != nil {
+	if err := v.ReadConfig(Limited(in)); err != nil {
 		return nil, fmt.Errorf("reading configuration: %w%s", err, explainRead(err))
 	}
 	return Parse(file, text, reg, opts...)
+}
+
+// maxFile is how many bytes a configuration may have.
+const maxFile = 32 << 20
+
+var errTooLarge = fmt.Errorf("it has more than %d MiB: no configuration is that large", maxFile>>20)
+
+// Limited returns a reader that fails once more was read than a configuration may have. So an endless input, such as a
+// device file, does not fill the memory.
+func Limited(r io.Reader) io.Reader { return &limited{r, maxFile} }
+
+type limited struct {
+	r    io.Reader
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.left -= n; l.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
 }
 
 // explainRead ends the message about a file that cannot be read with what to do; "" if the message says enough.

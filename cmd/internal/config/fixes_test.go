@@ -61,4 +61,7 @@ func TestLoadExplains(t *testing.T) {
 		"is a directory. Name the file in it, such as config.yaml") {
 		t.Errorf("got %v", err)
 	}
+	if _, err := Load("/dev/zero", nil); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
+		t.Errorf("an endless file: got %v", err)
+	}
 }
