@@ -34,6 +34,7 @@ func main() {
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends a command that does not heed the first, such as one that reads
 	root := newRoot(types)
 	root.SetArgs(args)
 	root.SetOut(newScreen(stdout))

@@ -170,7 +170,7 @@ func keep(ctx context.Context, w *World, s *Screen) error {
     export KUBECONFIG=%s
     %s status -w                # follows; Ctrl-C ends it
     %[2]s timeline %[3]s
-    %[2]s explain %[4]s
+    %[2]s explain %[4]s --config %[5]s
     %[2]s power off %[4]s --yes --config %[5]s
     %[2]s power on %[4]s --yes --config %[5]s     # once status says that its fence is done
   The status page, http://127.0.0.1:%[6]d, takes this token for an hour (over ssh: ssh -L %[6]d:127.0.0.1:%[6]d HOST):
