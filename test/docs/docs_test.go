@@ -153,7 +153,7 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
 		cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
 			"../../deploy/helm/forcefence",
-			"--namespace", namespace, "--set", "image.repository=forcefence", "--values", file,
+			"--namespace", namespace, "--set", "image.repository=forcefence,image.tag=v1", "--values", file,
 			"--show-only", "templates/config.yaml")
 		out, err := cmd.Output()
 		if err != nil {

@@ -90,6 +90,7 @@ func newWorld(t *testing.T, p programs) *world {
 		kit.Must(t, os.Symlink(filepath.Join(p.dir, name), filepath.Join(w.dir, "bin", name)))
 	}
 	kit.Must(t, os.CopyFS(filepath.Join(w.dir, "deploy"), os.DirFS("../../deploy")))
+	w.bringFiles()
 	w.write("bmc-password", racks.Password()+"\n")
 	kit.Must(t, racks.WriteCA(filepath.Join(w.dir, "bmc-ca.pem")))
 	w.write("config.yaml", w.addresses.Replace(worldConfig))
@@ -124,9 +125,23 @@ nodes:
 const installed = `kubectl create namespace forcefence-system
 kubectl -n forcefence-system create secret generic forcefence-bmc --from-file=password=bmc-password \
   --from-file=ca.pem=bmc-ca.pem
-{ echo 'image: {repository: forcefence}'; echo config:; sed 's/^/  /' config.yaml; } > values.yaml
+{ echo 'image: {repository: forcefence, tag: v1}'; echo config:; sed 's/^/  /' config.yaml; } > values.yaml
 helm install forcefence deploy/helm/forcefence --namespace forcefence-system --values values.yaml
 `
+
+// bringFiles sets an annotation in the world's copy of the chart, as for an injector of files. The chart refuses files
+// that no volume has, and the world's are in a folder of its own.
+func (w *world) bringFiles() {
+	w.t.Helper()
+	name := filepath.Join("deploy", "helm", "forcefence", "values.yaml")
+	text, err := os.ReadFile(filepath.Join(w.dir, name))
+	kit.Must(w.t, err)
+	const none = "podAnnotations: {}"
+	if !strings.Contains(string(text), none) {
+		w.t.Fatalf("%s has no %q", name, none)
+	}
+	w.write(name, strings.Replace(string(text), none, "podAnnotations: {example.net/inject: files}", 1))
+}
 
 func (w *world) write(name, text string) {
 	w.t.Helper()
