@@ -108,7 +108,7 @@ func (b *builder) packChart() error {
 		edit(chart, chart, "\nversion: 0.0.0\n", "\nversion: "+version+"\n"),
 		edit(chart, chart, "\nappVersion: dev\n", "\nappVersion: "+b.version+"\n"),
 		edit(chart, chart, `prerelease: "true"`, fmt.Sprintf(`prerelease: "%t"`, semver.Prerelease(b.version) != "")),
-		edit(values, values, "\n  repository: \"\" ", "\n  repository: "+b.repository()+" "),
+		edit(values, values, "\n  repository: \"\"\n", "\n  repository: "+b.repository()+"\n"),
 		packGz(b.out+"/forcefence-"+version+".tgz", dir))
 }
 

@@ -145,7 +145,7 @@ func testTexts(t *testing.T, b *builder) {
 	helm := must(output(t.Context(), "go", "run", "./test/cluster/cmd/build", "helm"))
 	chart := must(output(t.Context(), helm+"/helm", "show", "all", b.out+"/forcefence-"+version+".tgz"))
 	for want, in := range map[string]string{"\nversion: " + version + "\n": chart, "\nappVersion: " + b.version: chart,
-		"\n  repository: " + b.push + " ": chart, `"gitCommit": "` + b.revision + `"`: provenance,
+		"\n  repository: " + b.push + "\n": chart, `"gitCommit": "` + b.revision + `"`: provenance,
 		`"rehearsal": true`: provenance, "pkg:golang/std@go1.": provenance,
 		"pkg:golang/github.com/google/ko@v": provenance} {
 		if !strings.Contains(in, want) {
