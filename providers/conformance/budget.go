@@ -54,7 +54,7 @@ func withinBudget(ctx context.Context, b *Bench, o Options) error {
 	return nil
 }
 
-// callFlooded makes each call once. Whatever the results, a running machine is not off.
+// callFlooded makes each call once. No result makes a running machine off.
 func callFlooded(ctx context.Context, b *Bench, o Options) error {
 	if a := askState(ctx, b, o, b.Target); a.State == providers.PowerOff && b.Running() {
 		return errors.New("the provider says Off while the machine runs")

@@ -1,7 +1,7 @@
 // Package expr compiles and evaluates CEL expressions over documents of others: Kubernetes objects of a storage
 // system, answers of a device. It imports cel-go and the standard library.
 //
-// It promises that an expression costs a bounded time, whatever the document is. An evaluation that fails, or that
+// It promises that an expression costs a bounded time for any document. An evaluation that fails, or that
 // exceeds its limit, is an error and never a value.
 package expr
 

@@ -154,7 +154,7 @@ func statusError(status int) error {
 		strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status))))
 }
 
-// readAnswer reads a whole answer. A body that cannot be read to its end is an error, whatever the status.
+// readAnswer reads a whole answer. A body that cannot be read to its end is an error with any status.
 func readAnswer(resp *http.Response) (answer, error) {
 	defer resp.Body.Close()
 	a := answer{status: resp.StatusCode, header: map[string]string{}}
@@ -224,7 +224,7 @@ func (e *evaluation) identify(ctx context.Context, obs *providers.Observation) e
 	return nil
 }
 
-// readPower evaluates state.power. Whatever is not exactly one of the four states with a word is an error.
+// readPower evaluates state.power. A value other than one of the four states with a word is an error.
 func (e *evaluation) readPower(ctx context.Context) (_ providers.PowerState, word string, _ error) {
 	v, err := e.evaluate(ctx, "state.power", e.family.power)
 	if err != nil {

@@ -84,7 +84,7 @@ type Action struct {
 type Case struct {
 	Name string `yaml:"name"`
 	ID   string `yaml:"id"`   // of the target
-	Like string `yaml:"like"` // an earlier case, whose target and answers this one has, but for what follows
+	Like string `yaml:"like"` // an earlier case, whose target and answers this one has, changed by what follows
 	// by the request's name
 	Answers map[string]Answer `yaml:"answers"`
 	// by the path of what is replaced ("status/data/lock": the request's name, and keys and indices in its body)

@@ -99,7 +99,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever a description makes of an answer that proves nothing, CheckCases reports it.
+// CheckCases reports what a description makes of an answer that proves nothing.
 func TestCheckCases(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"no fault", "", "", ""},

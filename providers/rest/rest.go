@@ -13,7 +13,7 @@
 //
 // A target's ID is what the description's expression `id` matches.
 //
-// It promises that a state comes from answers of that very call, and that whatever is missing, strange or incomplete in
+// It promises that a state comes from answers of that very call, and that nothing missing, strange or incomplete in
 // them is never Off. If a description reads an identity, Off without one does not count. A variable changes neither
 // host nor path of a request but its own segment. Credentials reach no host that the description and the address do not
 // name, a refused one is not sent again, and a token is in no error and in no log.
