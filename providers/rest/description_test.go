@@ -58,24 +58,31 @@ func TestParse(t *testing.T) {
 		{"an unnamed group", "(?P<outlet>[0-9]+)", "([0-9]+)",
 			"4: id: has a group without a name; 8: state.requests[0]: {outlet} is no variable here; " +
 				"17: powerOff.requests[0]: {outlet}; 21: powerOn.requests[0]: {outlet}"},
-		{"another answer's name", "name: got", "name: outlet", "8: state.requests[0].name: there is a variable; 10: state.power: not a CEL"},
-		{"a name of a secret", "name: got", "name: password", "8: state.requests[0].name: the variable; 10: state.power: not a CEL"},
+		{"another answer's name", "name: got", "name: outlet", "8: state.requests[0].name: there is a variable; 10: " +
+			"state.power: not a CEL"},
+		{"a name of a secret", "name: got", "name: password", "8: state.requests[0].name: the variable; 10: " +
+			"state.power: not a CEL"},
 		{"a question that acts", "send: GET", "send: POST", "9: state.requests[0].send: sends POST"},
 		{"another host", "GET /outlets/", "GET //evil.example.net/", "9: state.requests[0].send: the path must begin"},
-		{"another scheme", "GET /outlets/", "GET https://evil.example.net/", "9: state.requests[0].send: the path must"},
-		{"an unknown variable", "GET /outlets/{outlet}", "GET /outlets/{password}", "8: state.requests[0]: {password} is no"},
+		{"another scheme", "GET /outlets/", "GET https://evil.example.net/", "9: state.requests[0].send: the path " +
+			"must"},
+		{"an unknown variable", "GET /outlets/{outlet}", "GET /outlets/{password}", "8: state.requests[0]: " +
+			"{password} is no"},
 		{"an answer's field that no answer has", "got.body.state == \"off\"", "got.bdy.state == \"off\"",
 			"10: state.power: not a CEL expression: at character 4: undefined field 'bdy'"},
 		{"an action that acts not", "PUT /outlets/{outlet}\", json: {state: \"off\"}", "GET /outlets/{outlet}\"",
 			"16: powerOff.requests: has no request that acts"},
-		{"an expected 401", "    send: GET", "    expect: [200, 401]\n    send: GET", "9: state.requests[0].expect: 401 cannot"},
+		{"an expected 401", "    send: GET", "    expect: [200, 401]\n    send: GET", "9: state.requests[0].expect: " +
+			"401 cannot"},
 		{"an unknown login", "kind: basic", "kind: ntlm", `5: login.kind: is "ntlm"`},
 		{"half a login", "kind: basic", "kind: header, header: X-Token", "5: login.value: missing"},
 		{"a login's setting without effect", "kind: basic", "kind: basic, token: x", "5: login.token: has no effect"},
 		{"a token endpoint that a variable chooses", "kind: basic",
-			"kind: oauth2, style: params, tokenURL: 'https://{outlet}/token'", "5: login.tokenURL: {outlet}; 5: login.tokenURL: must"},
+			"kind: oauth2, style: params, tokenURL: 'https://{outlet}/token'", "5: login.tokenURL: {outlet}; 5: " +
+				"login.tokenURL: must"},
 		{"a token endpoint in clear text", "kind: basic",
-			"kind: oauth2, style: params, tokenURL: 'http://login.example.net/token'", "5: login.tokenURL: must be https"},
+			"kind: oauth2, style: params, tokenURL: 'http://login.example.net/token'", "5: login.tokenURL: must be " +
+				"https"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := outlets
@@ -111,9 +118,11 @@ func TestCheckCases(t *testing.T) {
 			"is Off even if got/state is the word with a blank"},
 		{"null is off", `got.body.state == "off" ?`, `got.body.state == "off" || got.body.state == null ?`,
 			`is Off even if got/state is null`},
-		{"a text in a list is off", `got.body.state == "off" ?`, `got.body.state == "off" || got.body.state == ["off"] ?`,
+		{"a text in a list is off", `got.body.state == "off" ?`, `got.body.state == "off" || got.body.state == ` +
+			`["off"] ?`,
 			`is Off even if got/state is a list around it`},
-		{"404 is off", "  power: >-", "    expect: [200, 404]\n  power: >-\n    got.status == 404 ? {\"state\": \"Off\", \"word\": " +
+		{"404 is off", "  power: >-", "    expect: [200, 404]\n  power: >-\n    got.status == 404 ? {\"state\": " +
+			"\"Off\", \"word\": " +
 			"\"gone\"} :", "is Off even if the answer to got is HTTP status 404"},
 		{"a missing header is off", `got.body.state == "off" ?`, `got.body.state == "off" && ` +
 			`got.header[?"x-power"].orValue("0") == "0" ?`, "is Off with another header X-Power of got"},

@@ -235,14 +235,16 @@ func TestStrangeAnswers(t *testing.T) {
 		{"no document", " ", "", "", providers.PowerUnknown, "unreachable"},
 		{"a state that the contract does not have", `{"state":"off"}`, `"state": "Off"`, `"state": "off"`,
 			providers.PowerUnknown, "permanent"},
-		{"an expression that costs too much", many, "got.body.state ==", `got.body.list.exists(a, got.body.list.exists(b, ` +
+		{"an expression that costs too much", many, "got.body.state ==", `got.body.list.exists(a, ` +
+			`got.body.list.exists(b, ` +
 			`a + b > 2.0)) ? {"state": "Off", "word": "off"} : got.body.state ==`, providers.PowerUnknown, "unreachable"},
 		{"an identity", uuid, "  power:", "  uuid: got.body.uuid\n  power:", providers.PowerOff, "ok"},
 		{"no identity", `{"state":"off"}`, "  power:", "  uuid: got.body.uuid\n  power:", providers.PowerUnknown,
 			"unreachable"},
 		{"an identity that is none", `{"state":"off","uuid":"00000000-0000-0000-0000-000000000000"}`, "  power:",
 			"  uuid: got.body.uuid\n  power:", providers.PowerUnknown, "unreachable"},
-		{"the device reports that it knows none", `{"state":"off"}`, "  power:", "  uuid: got.body.?uuid.orValue(\"\")\n  power:",
+		{"the device reports that it knows none", `{"state":"off"}`, "  power:", "  uuid: " +
+			"got.body.?uuid.orValue(\"\")\n  power:",
 			providers.PowerOff, "ok"},
 		{"another machine's identity", strings.Replace(uuid, guestUUID, otherUUID, 1), "  power:",
 			"  uuid: got.body.uuid\n  power:", providers.PowerUnknown, "identity"},
@@ -304,7 +306,8 @@ func TestValidate(t *testing.T) {
 		{"a fault in the description", server.URL, strings.Replace(outlets, "kind: basic", "kind: ntlm", 1), "description"},
 		{"a case with another result", server.URL, strings.Replace(outlets, `word: "on"}`, `word: "up"}`, 2), "description"},
 		{"no cases", server.URL, withoutCases, "description"},
-		{"a value is missing", server.URL, strings.Replace(outlets, "login:", "values: {zone: {what: the zone}}\nlogin:", 1),
+		{"a value is missing", server.URL, strings.Replace(outlets, "login:", "values: {zone: {what: the "+
+			"zone}}\nlogin:", 1),
 			"values.zone"},
 		{"clear text", "http://192.0.2.7", outlets, "address"},
 		{"no address", "", outlets, "address"},

@@ -284,7 +284,8 @@ func TestProxmoxPitfalls(t *testing.T) {
 			`On "stopped, memory is saved"`},
 		{"suspended to disk, and unlocked by hand", func(c *pve) { c.runsOn, c.vmstate = "", true },
 			`On "stopped, memory is saved"`},
-		{"an offline migration", func(c *pve) { c.runsOn, c.lock = "", "migrate" }, `Unknown "stopped, locked: migrate"`},
+		{"an offline migration", func(c *pve) { c.runsOn, c.lock = "", "migrate" }, `Unknown "stopped, locked: ` +
+			`migrate"`},
 		{"a backup of a stopped guest, which QEMU reads", func(c *pve) { c.lock, c.qmp = "backup", "prelaunch" },
 			`On "prelaunch"`},
 		{"HA wants it started", func(c *pve) { c.runsOn, c.haState = "", "started" },
