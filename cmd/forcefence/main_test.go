@@ -307,7 +307,8 @@ func TestCheckProvider(t *testing.T) {
 	} {
 		var out, errors bytes.Buffer
 		status := run([]string{"check-provider", tc.file}, all.Types(), &out, &errors)
-		if status != tc.status || !strings.Contains(out.String(), tc.out) || !strings.Contains(errors.String(), tc.errors) {
+		if status != tc.status || !strings.Contains(out.String(), tc.out) ||
+			!strings.Contains(errors.String(), tc.errors) {
 			t.Errorf("%s: got status %d\n%s%s", tc.file, status, out.String(), errors.String())
 		}
 	}

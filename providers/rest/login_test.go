@@ -42,7 +42,8 @@ func (d *device) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal(body, &sent)
 		ok := sent.Password == d.password && sent.User == "fence"
 		if d.login == "oauth2" {
-			ok = strings.Contains(string(body), "client_secret="+d.password) && strings.Contains(string(body), "client_id=fence")
+			ok = strings.Contains(string(body), "client_secret="+d.password) &&
+				strings.Contains(string(body), "client_id=fence")
 		}
 		if !ok {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -102,7 +103,9 @@ func (d *device) digestOK(r *http.Request) bool {
 }
 
 // newOutlet returns a provider by a description, for a device at that address.
-func newOutlet(t *testing.T, address, description string) (p providers.Provider, password string, bad []providers.Problem) {
+func newOutlet(t *testing.T, address, description string) (
+	p providers.Provider, password string, bad []providers.Problem,
+) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "description.yaml")
@@ -268,7 +271,8 @@ func TestStrangeAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target := providers.Target{Node: "n1", ID: "1", SystemUUID: guestUUID, Addresses: providers.NewAddresses("192.0.2.7")}
+			target := providers.Target{Node: "n1", ID: "1", SystemUUID: guestUUID,
+				Addresses: providers.NewAddresses("192.0.2.7")}
 			a := providers.Ask(t.Context(), p, "a", target, providers.Now)
 			if a.State != tc.want || providers.ErrorClass(a.Err) != tc.class {
 				t.Errorf("got %s, %s (%v); want %s, %s", a.State, providers.ErrorClass(a.Err), a.Err, tc.want, tc.class)
@@ -341,7 +345,8 @@ func TestRedirects(t *testing.T) {
 		a := providers.Ask(t.Context(), p, "a", target, providers.Now)
 		err := p.PowerOff(t.Context(), target, func() error { return nil })
 		if a.State != providers.PowerUnknown || a.Err == nil || err == nil || asked != 0 {
-			t.Errorf("%d: got %s, %v; PowerOff %v; the other host was asked %d times", status, a.State, a.Err, err, asked)
+			t.Errorf("%d: got %s, %v; PowerOff %v; the other host was asked %d times", status,
+				a.State, a.Err, err, asked)
 		}
 		server.Close()
 	}
@@ -364,7 +369,8 @@ func TestTokenThatNeverWorks(t *testing.T) {
 	d := &device{login: "refuses", password: "hunter2"}
 	server := httptest.NewServer(d)
 	defer server.Close()
-	p, _, bad := newOutlet(t, server.URL, strings.Replace(outlets, "login: {kind: basic}", "login: "+logins["token"], 1))
+	p, _, bad := newOutlet(t, server.URL, strings.Replace(outlets, "login: {kind: basic}",
+		"login: "+logins["token"], 1))
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}

@@ -41,7 +41,8 @@ func TestCheckDescription(t *testing.T) {
 		{"a fault of a case", `word: "off"`, `word: "out"`, `got the word "off"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, bad := providercheck.CheckDescription(t.Context(), []byte(strings.Replace(string(good), tc.old, tc.new, 1)))
+			_, bad := providercheck.CheckDescription(t.Context(),
+				[]byte(strings.Replace(string(good), tc.old, tc.new, 1)))
 			if got := bad.Error(); (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
