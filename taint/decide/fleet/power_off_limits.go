@@ -112,7 +112,6 @@ type scope struct {
 	stale   int
 	spoke   int // nodes of which a device once answered
 	mute    int // of these, those whose devices recently stopped answering
-	count   int // stale when updateLost last counted
 	lost    providers.Instant
 	under   bool              // a limit was hit at the last look
 	clear   providers.Instant // when it was first seen that no limit is hit any more; zero: none ever was
@@ -443,30 +442,21 @@ func (f *Fleet) partOf(s *scope, now providers.Instant) Part {
 // in the outage would seem to have died one by one.
 func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 	if s.nodes < 2 || 2*s.stale <= s.nodes {
-		s.lost, s.count = providers.Instant{}, 0
+		s.lost = providers.Instant{}
 		return
 	}
-	if s.stale == s.count || !s.lost.IsZero() {
+	if !s.lost.IsZero() {
 		return
 	}
-	s.count = s.stale
 	var last providers.Instant
-	mine := func(n *node) bool {
-		for _, d := range n.scopes {
-			if d == s {
-				return n.exists && n.stale
-			}
-		}
-		return false
-	}
-	for _, n := range f.nodes { // only when another node became silent
-		if mine(n) && n.since.After(last) {
+	for n := range s.sick {
+		if n.stale && n.since.After(last) {
 			last = n.since
 		}
 	}
 	together := 0
-	for _, n := range f.nodes {
-		if mine(n) && last.Sub(n.at) <= n.duration { // it became silent between since and at
+	for n := range s.sick {
+		if n.stale && last.Sub(n.at) <= n.duration { // it became silent between since and at
 			together++
 		}
 	}

@@ -357,6 +357,13 @@ func TestLostDomain(t *testing.T) {
 	if a := c.part("n7", 1); !a.Lost.IsZero() || a.Stale != 3 {
 		t.Errorf("three died one by one: %+v", a)
 	}
+	c.silence()
+	c.pass(20 * time.Second)
+	c.silence("n1", "n3", "n5")
+	c.pass(time.Minute)
+	if a := c.part("n7", 1); a.Lost.IsZero() || a.Stale != 3 {
+		t.Errorf("the same three came back unseen, and died together: %+v", a)
+	}
 }
 
 // In an outage of the API server two of a zone's three nodes died. The renewal that one of them sent before the outage
