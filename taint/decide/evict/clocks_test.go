@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -46,11 +47,15 @@ func TestFreshByBothClocks(t *testing.T) {
 	if now := (providers.Instant{Wall: now.Wall.Add(time.Second), Mono: now.Mono}); v.MayEndPods(now) {
 		t.Error("a person's word holds beside an answer that is due again by the wall clock")
 	}
-	var m Memory
 	first, second := armed().Look, armed().Look
 	second.Sent.Wall, second.Got.Wall = first.Got.Wall.Add(long), first.Got.Wall.Add(long)
-	m.ApplyLook(first)
-	if m.ApplyLook(second); m.Resumed != second.Got {
-		t.Errorf("a process that was suspended saw nothing meanwhile: resumed %+v, want %+v", m.Resumed, second.Got)
+	looks := Looks{}.WithLook(first)
+	if want := (Looks{TaintTimes: looks.TaintTimes, Last: first.Got}); !reflect.DeepEqual(looks, want) {
+		t.Errorf("the first look: got %+v, want %+v: there was no gap", looks, want)
+	}
+	looks = looks.WithLook(second)
+	want := Looks{TaintTimes: looks.TaintTimes, Last: second.Got, Resumed: second.Got, LastBeforeGap: first.Got}
+	if !reflect.DeepEqual(looks, want) {
+		t.Errorf("a process that was suspended saw nothing meanwhile: got %+v, want %+v", looks, want)
 	}
 }

@@ -37,16 +37,13 @@ import (
 // Memory is what one process remembers of one marked node. Safety never depends on it after a restart. The zero value
 // remembers nothing.
 type Memory struct {
-	id string
+	id    string
+	looks Looks
 	// ProofFrom is when this process first knew that the mark is committed and Ready is not True; zero: not yet.
-	ProofFrom     providers.Instant
-	ListedAt      providers.Instant // when the attachments were last listed live
-	Resumed       providers.Instant // when looks resumed after a gap; zero: there was no gap
-	lastLook      providers.Instant // the last look
-	lastBeforeGap providers.Instant // the last look before Resumed
-	ForcedAt      providers.Instant // when attachments were last force-deleted; zero: never
-	taintTimes    TaintTimes
-	emptySince    providers.Instant // since when no pod was seen that the out-of-service taint would end; zero: one was
+	ProofFrom  providers.Instant
+	ListedAt   providers.Instant // when the attachments were last listed live
+	ForcedAt   providers.Instant // when attachments were last force-deleted; zero: never
+	emptySince providers.Instant // since when no pod was seen that the out-of-service taint would end; zero: one was
 	// Cleared counts how often this process cleared the volume lists: attach/detach may write volumesAttached back
 	// (F5).
 	Cleared int
@@ -56,21 +53,13 @@ type Memory struct {
 
 // ApplyLook folds a live look in, and reports whether it shows another mark than the last look.
 func (m *Memory) ApplyLook(l taint.Look) (newMark bool) {
-	if !m.lastLook.IsZero() && m.lastLook.Age(l.Sent) > Blind {
-		m.Resumed, m.lastBeforeGap = l.Got, m.lastLook
-	}
-	m.lastLook, m.taintTimes = l.Got, m.taintTimes.WithLook(l)
+	m.looks = m.looks.WithLook(l)
 	switch {
 	case l.Mark == nil:
-		*m = Memory{
-			Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook, taintTimes: m.taintTimes,
-		}
+		*m = Memory{looks: m.looks}
 		return false
 	case markOf(l) != m.id:
-		*m = Memory{
-			id: markOf(l), Resumed: m.Resumed, lastBeforeGap: m.lastBeforeGap, lastLook: m.lastLook,
-			taintTimes: m.taintTimes,
-		}
+		*m = Memory{id: markOf(l), looks: m.looks}
 		newMark = true
 	}
 	switch {
@@ -707,7 +696,5 @@ func sortForEviction(pods []action.Pod) {
 
 // StockEviction returns what the stock eviction controller knows of the node, given a look.
 func (m Memory) StockEviction(l taint.Look) StockEviction {
-	return StockEviction{
-		Taints: l.Taints, Seen: m.taintTimes, From: m.ProofFrom, Resumed: m.Resumed, Lost: m.lastBeforeGap,
-	}
+	return StockEviction{Taints: l.Taints, Looks: m.looks, From: m.ProofFrom}
 }

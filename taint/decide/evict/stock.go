@@ -14,11 +14,9 @@ import (
 // StockEviction is what the stock eviction controller knows of a node that is not Ready. It queues pods by name and
 // deletes them without a UID (F2). So a pod that is ended just before that costs its replacement its life.
 type StockEviction struct {
-	Taints  []corev1.Taint
-	Seen    TaintTimes
-	From    taint.Instant // when this process first knew that Ready is not True; zero: it is True, or there was no look
-	Resumed taint.Instant // when looks resumed after a gap of Blind; zero: there was no gap
-	Lost    taint.Instant // the last look before that gap
+	Taints []corev1.Taint
+	Looks
+	From taint.Instant // when this process first knew that Ready is not True; zero: it is True, or there was no look
 }
 
 // The stock eviction controller deletes by name, and would hit a replacement (F2). A pod that it is about to delete is
@@ -58,6 +56,23 @@ func (ts TaintTimes) WithLook(l taint.Look) TaintTimes {
 		out = append(out, TaintTime{Key: t.Key, Added: timeAdded(t), Seen: seen})
 	}
 	return out
+}
+
+// Looks are what one process keeps of its looks at a node: when it first saw each taint, and the last gap between them.
+type Looks struct {
+	TaintTimes    TaintTimes
+	Last          taint.Instant // the last look; zero: there was none
+	Resumed       taint.Instant // when looks resumed after a gap of Blind; zero: there was no gap
+	LastBeforeGap taint.Instant // the last look before that gap
+}
+
+// WithLook returns them after one more look. It does not change what a View may hold.
+func (ls Looks) WithLook(l taint.Look) Looks {
+	if !ls.Last.IsZero() && ls.Last.Age(l.Sent) > Blind {
+		ls.Resumed, ls.LastBeforeGap = l.Got, ls.Last
+	}
+	ls.Last, ls.TaintTimes = l.Got, ls.TaintTimes.WithLook(l)
+	return ls
 }
 
 func (ts TaintTimes) firstSeen(t corev1.Taint) (at taint.Instant, known bool) {
@@ -112,7 +127,7 @@ func windowAt(at time.Time) window { return window{at, at} }
 // first saw it, its TimeAdded, and when the API server was back after that. The first sight counts by either clock of
 // the process: the wall clock may be set meanwhile, and the monotonic one stops during a suspension.
 func (s StockEviction) possibleStarts(t corev1.Taint, now taint.Instant) []window {
-	seen, known := s.Seen.firstSeen(t)
+	seen, known := s.TaintTimes.firstSeen(t)
 	if !known {
 		seen = s.From
 	}
@@ -123,8 +138,8 @@ func (s StockEviction) possibleStarts(t corev1.Taint, now taint.Instant) []windo
 	switch {
 	case s.Resumed.After(seen):
 		out = append(out, windowAt(asOf(now, s.Resumed)))
-	case known && s.Resumed.Equal(seen) && !s.From.After(s.Lost): // it landed while this process was blind
-		out = append(out, window{asOf(now, s.Lost), asOf(now, seen)})
+	case known && s.Resumed.Equal(seen) && !s.From.After(s.LastBeforeGap): // it landed while this process was blind
+		out = append(out, window{asOf(now, s.LastBeforeGap), asOf(now, seen)})
 	}
 	return out
 }

@@ -47,7 +47,7 @@ func TestTaintTimes(t *testing.T) {
 		{"the first one once more", look(14*time.Second, "f2", ahead), 14 * time.Second},
 	} {
 		m.ApplyLook(step.look)
-		times := m.StockEviction(step.look).Seen
+		times := m.StockEviction(step.look).TaintTimes
 		switch {
 		case step.want < 0 && len(times) > 0:
 			t.Errorf("%s: got %v, want no taint", step.name, times)
@@ -185,7 +185,7 @@ func TestTaintTimesByKey(t *testing.T) {
 			TimeAdded: &metav1.Time{Time: now.Wall}})
 		m.ApplyLook(l)
 	}
-	for i, at := range m.StockEviction(l).Seen {
+	for i, at := range m.StockEviction(l).TaintTimes {
 		if want := now.Add(time.Duration(i) * time.Second); !at.Seen.Equal(want) {
 			t.Errorf("%s: got seen at %s, want %s", at.Key, at.Seen.Wall, want.Wall)
 		}

@@ -48,8 +48,8 @@ type freedJSON struct {
 // MarshalJSON writes all of it: a process that reads it decides as this one would.
 func (m Memory) MarshalJSON() ([]byte, error) {
 	out := memoryJSON{
-		Ready: m.ready, Fell: m.notReadyCount, Done: m.done, Since: m.since, Looked: m.lastLook, Resumed: m.resumed,
-		Lost: m.lastBeforeGap, Seen: m.seen,
+		Ready: m.ready, Fell: m.notReadyCount, Done: m.done, Since: m.since,
+		Looked: m.looks.Last, Resumed: m.looks.Resumed, Lost: m.looks.LastBeforeGap, Seen: m.looks.TaintTimes,
 		Again: m.retryAt, Small: m.small,
 		Owed: m.owedDeletes, Freed: m.freedPods, Loose: m.loose, Failed: m.failed, Boot: m.boot,
 		Told: m.reportedPolicies,
@@ -73,9 +73,8 @@ func (m *Memory) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*m = Memory{
-		ready: in.Ready, notReadyCount: in.Fell, done: in.Done, since: in.Since, lastLook: in.Looked,
-		resumed: in.Resumed, lastBeforeGap: in.Lost,
-		seen:    in.Seen,
+		ready: in.Ready, notReadyCount: in.Fell, done: in.Done, since: in.Since,
+		looks:   evict.Looks{TaintTimes: in.Seen, Last: in.Looked, Resumed: in.Resumed, LastBeforeGap: in.Lost},
 		retryAt: in.Again, small: in.Small,
 		owedDeletes: in.Owed, freedPods: in.Freed, loose: in.Loose, failed: in.Failed, boot: in.Boot,
 		reportedPolicies: in.Told,

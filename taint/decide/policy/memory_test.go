@@ -18,10 +18,10 @@ import (
 func TestMemoryIsWrittenWhole(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	m := Memory{
-		ready: true, notReadyCount: 2, done: map[string]int{"p": 1}, since: at, lastLook: at.Add(1), resumed: at.Add(2),
-		lastBeforeGap: at.Add(3),
-		seen:          evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
-		retryAt:       map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
+		ready: true, notReadyCount: 2, done: map[string]int{"p": 1}, since: at,
+		looks: evict.Looks{TaintTimes: evict.TaintTimes{{Key: "k", Added: at.Add(6).Wall, Seen: at.Add(7)}},
+			Last: at.Add(1), Resumed: at.Add(2), LastBeforeGap: at.Add(3)},
+		retryAt: map[string]providers.Instant{"u": at.Add(3)}, small: map[string]bool{"u": true},
 		owedDeletes: map[string]bool{"v": true}, freedPods: map[string]bool{"w": true},
 		reportedPolicies: map[string]bool{"p": true},
 		loose:            map[string]string{"pv": "p"},
@@ -53,7 +53,7 @@ func TestMemoryOfOneClock(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	var got Memory
 	err := json.Unmarshal([]byte(`{"seen":[{"key":"k","seen":"2026-03-01T12:00:00.000000005Z"}]}`), &got)
-	if want := (Memory{seen: evict.TaintTimes{{Key: "k", Seen: at}}}); err != nil || !reflect.DeepEqual(got, want) {
+	if want := (Memory{looks: evict.Looks{TaintTimes: evict.TaintTimes{{Key: "k", Seen: at}}}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

@@ -80,14 +80,11 @@ type Policy struct {
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing, so a process that
 // just became leader replays nothing.
 type Memory struct {
-	ready         bool           // it was Ready at the last look
-	notReadyCount int            // how often it was seen to become not Ready
-	done          map[string]int // notReadyCount when a policy had no work left
-	// Since when the node is not Ready, by the looks (since); the last look; the first look after a gap (resumed).
-	since, lastLook, resumed providers.Instant
-	lastBeforeGap            providers.Instant // the last look before that gap
-
-	seen evict.TaintTimes
+	ready         bool              // it was Ready at the last look
+	notReadyCount int               // how often it was seen to become not Ready
+	done          map[string]int    // notReadyCount when a policy had no work left
+	since         providers.Instant // since when the node is not Ready, by the looks
+	looks         evict.Looks
 
 	retryAt     map[string]providers.Instant // by UID: when a refused write may be sent again
 	small       map[string]bool              // UIDs of pods that are too large for a whole tombstone
@@ -105,10 +102,7 @@ type Memory struct {
 
 // ApplyLook folds in a look, live or of a cache.
 func (m *Memory) ApplyLook(l taint.Look) {
-	if !m.lastLook.IsZero() && m.lastLook.Age(l.Sent) > evict.Blind {
-		m.resumed, m.lastBeforeGap = l.Got, m.lastLook
-	}
-	m.lastLook, m.seen = l.Got, m.seen.WithLook(l)
+	m.looks = m.looks.WithLook(l)
 	switch {
 	case l.IsReady():
 		m.since = providers.Instant{}
@@ -131,7 +125,7 @@ func (m *Memory) ApplyLook(l taint.Look) {
 
 // StockEviction returns what the stock eviction controller knows of the node, given a look.
 func (m Memory) StockEviction(l taint.Look) evict.StockEviction {
-	return evict.StockEviction{Taints: l.Taints, Seen: m.seen, From: m.since, Resumed: m.resumed, Lost: m.lastBeforeGap}
+	return evict.StockEviction{Taints: l.Taints, Looks: m.looks, From: m.since}
 }
 
 // ApplyPods folds in what is bound to the node.
