@@ -121,6 +121,17 @@ func fieldsOf(pairs ...string) map[string]json.RawMessage {
 	return m
 }
 
+// JSON refuses a time after the year 9999: there is no annotation then, with fields of a newer version or without.
+func TestRecordThatJSONRefuses(t *testing.T) {
+	for _, newer := range []map[string]json.RawMessage{nil, fieldsOf("colour", `"red"`)} {
+		r := Record{ID: "f1", NodeUID: "u1", By: "me", Newer: newer}.
+			EnterPhase(PhaseArmed, "", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+		if got := r.Encode(); got != "" {
+			t.Errorf("newer %v: got %q, want nothing", newer, got)
+		}
+	}
+}
+
 // Fields of a newer version stay in the records of its fence when this version writes, and cannot pass for a field of
 // ours.
 func TestNewerFieldsStay(t *testing.T) {

@@ -66,8 +66,6 @@ func slimPods(list []corev1.Pod) []corev1.Pod {
 		p := &list[i]
 		out[i].Namespace, out[i].Name, out[i].UID = p.Namespace, p.Name, p.UID
 		out[i].Spec.Volumes = p.Spec.Volumes
-		out[i].Status.Phase, out[i].Status.Reason, out[i].Status.Message = p.Status.Phase, p.Status.Reason,
-			p.Status.Message
 	}
 	return out
 }

@@ -1406,6 +1406,24 @@ func TestNoDeviceToAsk(t *testing.T) {
 	}
 }
 
+// A device's record of a false Off says nothing of a node for which no device speaks.
+func TestDistrustWithoutDevice(t *testing.T) {
+	now, m := providers.InstantOf(newYear), taint.MachineRef{Provider: "racks", ID: "7"}
+	lied := taint.Record{ID: "f", NodeUID: "u", Machine: &m, Device: "racks/7"}.
+		EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, newYear)
+	var f fleet.Fleet
+	f.ApplyLook(taint.Look{Exists: true, Name: "n2", UID: "u", ResourceVersion: "1", Record: &lied}, now)
+	n := Node{look: taint.Look{Name: "n1"}}
+	n.facts.Devices = []proof.Device{{Name: "racks/7", Machine: m}}
+	if got := n.distrustingNode(&f); got != "n2" {
+		t.Errorf("its only device: distrusted by %q, want n2", got)
+	}
+	n.facts.NoDeviceErr = errors.New("two rules claim the node")
+	if got := n.distrustingNode(&f); got != "" {
+		t.Errorf("no device speaks for it: distrusted by %q, want none", got)
+	}
+}
+
 // A node that nothing points at costs no look.
 func TestIdle(t *testing.T) {
 	well := taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", LeaseRV: "1", Ready: corev1.ConditionTrue}

@@ -648,6 +648,10 @@ func TestProgress(t *testing.T) {
 	if text, want := p.Summary(), "volume v0, replica v0-n1: it has not left yet; and 21 more"; text != want {
 		t.Errorf("Summary: got %q, want %q", text, want)
 	}
+	one := NextProgress(p, g, with(1), at(8))
+	if text, want := one.Summary(), "volume v0, replica v0-n1: it has not left yet"; text != want {
+		t.Errorf("Summary of the last one: got %q, want %q", text, want)
+	}
 	bare := with(22)
 	bare.Held = false
 	if b := NextProgress(p, g, bare, at(8)); !b.NoBudget {
