@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,33 @@ type cached struct {
 func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	list.(*corev1.NodeList).Items = c.nodes
 	return nil
+}
+
+func (c cached) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	c.nodes[slices.IndexFunc(c.nodes, func(n corev1.Node) bool { return n.Name == k.Name })].DeepCopyInto(o.(*corev1.Node))
+	return nil
+}
+
+// The cache may be ahead of the watch's handlers: the fleet knows what a check saw. An idle node costs no memory.
+func TestCheckOfAnIdleNode(t *testing.T) {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "7"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	sinks, _ := sinksTo(nil)
+	r := New(Options{Cache: cached{nodes: []corev1.Node{n}}, Now: time.Now, Key: taint.DefaultKey, Config: noMachines,
+		Sinks: sinks, Leading: func() error { return nil }})
+	st := r.stateOf("n1")
+	st.node, st.objects = &n, []corev1.Pod{{}}
+	if idle, _, err := r.checkIdle(t.Context(), "n1", st); !idle || err != nil {
+		t.Fatalf("idle: got %t, %v", idle, err)
+	}
+	if st.node != nil || st.objects != nil {
+		t.Errorf("kept: got node %v and %d pods, want none", st.node, len(st.objects))
+	}
+	r.WithFleet(func(f *fleet.Fleet) {
+		if v := f.View("n2", providers.InstantOf(r.Now())); v.Others != 1 {
+			t.Errorf("nodes that the fleet knows: got %d, want n1", v.Others)
+		}
+	})
 }
 
 // A process that begins to lead knows what records tell of all nodes before it decides on the first.

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -78,6 +79,10 @@ func TestMarksInModesThatBeginNothing(t *testing.T) {
 		c.look.Record = &done
 		if s := c.next(); act(s) != "Wait" || s.Reason != reason.MarkNotTaken {
 			t.Errorf("%s, a person's mark after a fence: got %s (%s)", m, act(s), s.Reason)
+		}
+		c.look.Record, c.look.RecordErr = nil, errors.New("no JSON") // it may be of a fence that was begun
+		if s := c.next(); act(s) != "NoAction" || s.Reason != reason.BadRecord {
+			t.Errorf("%s, a mark and a record that cannot be read: got %s (%s)", m, act(s), s.Reason)
 		}
 		c = midst(t, taint.PhaseEvicting)
 		c.facts.Mode, c.pods = m, []action.Pod{running("a")}
