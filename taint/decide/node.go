@@ -489,7 +489,7 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 		}
 	}
 	// The condition appears while the node looks dead and its machine is on. It goes when the node is back.
-	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); l.Exists && on != l.PoweredOn &&
+	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); on != l.PoweredOn &&
 		(on || v.Fleet.Suspicion(l) == "") {
 		return action.Decision{Action: action.SetPoweredOnCondition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}

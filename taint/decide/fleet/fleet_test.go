@@ -662,6 +662,13 @@ func TestDistrusted(t *testing.T) {
 	if got := c.f.DistrustingNode(taint.MachineRef{Provider: "racks", ID: "8"}, "racks/8", "n2"); got != "" {
 		t.Errorf("another machine is distrusted by %s", got)
 	}
+	other := m // the node's own kubelet can report any system UUID; of another node, that is another machine
+	other.SystemUUID = "4c4c4544-0042-3510-8053-b4c04f383802"
+	for of, by := range map[string]string{"n1": "n1", "n2": ""} {
+		if got := c.f.DistrustingNode(other, "racks/7", of); got != by {
+			t.Errorf("%s's machine with another system UUID: distrusted by %q, want %q", of, got, by)
+		}
+	}
 	record("11", taint.ResultEvicted) // a watch that is behind
 	want("n1", "n1")
 	record("13", taint.ResultReleased)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -486,5 +487,18 @@ func TestEvidence(t *testing.T) {
 		if got := evidenceOf(tt.in); got != tt.want {
 			t.Errorf("%s: Evidence = %+v, want %+v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A device that leads to no machine is recorded by its name alone.
+func TestSpeakersOf(t *testing.T) {
+	m := taint.MachineRef{Provider: "racks", ID: "7"}
+	all := []Device{{Name: "kim"}, {Name: "racks/7", Machine: m}}
+	got := SpeakersOf(all)
+	if want := []taint.DeviceRef{{Device: "kim"}, {Device: "racks/7", Machine: &m}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if name, machine := RecordedDevice(all); name != "kim" || machine != nil {
+		t.Errorf("the first: got %q, %v, want kim without a machine", name, machine)
 	}
 }
