@@ -428,6 +428,10 @@ func TestStep(t *testing.T) {
 		{"detach", evicting(proven, attached("a")), detach},
 		{"detach takes long", evicting(proven, overdue, attached("a")),
 			want{Act: action.Wait{}, Why: reason.WaitingDetach, After: pollWait, Alert: "WaitingForDetach"}},
+		{"detach takes as long as it may", evicting(proven, func(v *View) {
+			r := v.Look.Record.EnterPhase(taint.PhaseEvicting, "", ago(v.Settings.DetachTimeout).Wall)
+			v.Look.Record = &r
+		}, attached("a")), detach},
 		{"attachment of a finished pod must go",
 			evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
 		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")),
