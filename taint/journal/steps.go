@@ -118,17 +118,17 @@ func mergeSameSteps(a, b api.Step) api.Step {
 	return m
 }
 
-// sumSteps adds two entries about different steps.
+// sumSteps adds two entries about different steps. The failure is the last one; b ended last.
 func sumSteps(a, b api.Step) api.Step {
 	m := joinSpans(a, b)
+	m.Error = cmp.Or(b.Error, a.Error)
 	m.Objects, m.Times = a.Objects+b.Objects, a.Times+b.Times
 	return m
 }
 
-// joinSpans returns the span of both, and the last failure. b ended last, if they are about different steps.
+// joinSpans returns b with the span of both.
 func joinSpans(a, b api.Step) api.Step {
 	m := b
-	m.Error = cmp.Or(b.Error, a.Error)
 	if a.Began.Before(&m.Began) {
 		m.Began = a.Began
 	}

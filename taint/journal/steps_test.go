@@ -156,6 +156,24 @@ func TestStepsOfShadow(t *testing.T) {
 	}
 }
 
+// Of steps that are summed, the last failure is kept.
+func TestSumSteps(t *testing.T) {
+	for _, tt := range []struct{ first, last, want string }{
+		{"", "", ""},
+		{"conflict", "", "conflict"},
+		{"", "timeout", "timeout"},
+		{"conflict", "timeout", "timeout"},
+	} {
+		a, b := step(api.StepEndPods, 0, second, 2), step(api.StepEndPods, 2*second, 3*second, 1)
+		a.Error, b.Error = tt.first, tt.last
+		want := *step(api.StepEndPods, 0, 3*second, 3)
+		want.Error, want.Times = tt.want, a.Times+b.Times
+		if diff := cmp.Diff(want, sumSteps(*a, *b)); diff != "" {
+			t.Errorf("%q, then %q (-want +got):\n%s", tt.first, tt.last, diff)
+		}
+	}
+}
+
 // A written entry covers the steps that began in its time, the first and the last moment of it included.
 func TestIsOutside(t *testing.T) {
 	w := *step(api.StepEndPods, 2*second, 4*second, 1)
