@@ -82,6 +82,7 @@ func TestValues(t *testing.T) {
 		{"controller: {hostNetwork: true, hostPorts: [{containerPort: 1162, hostPort: 162, protocol: UDP}]}",
 			"controller.hostPorts[0]: with hostNetwork the node has the container's port"},
 		{"hook: {updateStrategy: {type: Recreate}}", "at '/hook/updateStrategy/type'"},
+		{"hook: {namespace: default}", "\nhook.namespace: default is the release's namespace"}, // helm template's
 		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
 		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
 		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},

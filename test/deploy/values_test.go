@@ -28,6 +28,8 @@ func TestFaults(t *testing.T) {
 	fault, line := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`), regexp.MustCompile(`, on line \d+$`)
 	const rule = "nodes: [{name: all, selector: '', machine: {from: systemUUID}, provider: "
 	const vcenter = "providers: [{name: vms, confirm: {validFor: 1h}}]\n"
+	const bmcs = "providers: [{name: a, redfish: {" + login + "}}]\n"
+	const at = "nodes: [{name: all, selector: '', provider: a, machine: "
 	for _, tc := range []struct {
 		name, config string
 		want         []string // the beginnings of the faults
@@ -56,6 +58,27 @@ func TestFaults(t *testing.T) {
 			"n1, id: m}]}}, {name: c, selector: c, provider: vms}]", []string{
 			`nodes[0].machine.template: missing: "from: template" `,
 			`nodes[1].machine.list: belongs to "from: list"`, "nodes[2].machine.from: missing: one of systemUUID, "}},
+		{"nothing to fence", "mode: fence\nproviders: []\nnodes: []", []string{"mode: nothing to fence: "}},
+		{"nothing to fence by modes", "modes: [{selector: a, mode: fence}]\nproviders: []\nnodes: []",
+			[]string{"modes: nothing to fence: "}},
+		{"hosts that a Node's creator chooses", bmcs + at + "{from: template, template: 'https://{{ .Name }}'}}]",
+			[]string{"nodes[0].machine.allow: missing: "}},
+		{"such hosts of ipmi", "providers: [{name: a, ipmi: {username: a, passwordFile: /etc/forcefence-bmc/a}}]\n" +
+			at + "{from: template, template: 'bmc-{{ .Name }}'}}]", []string{"nodes[0].machine.allow: missing: "}},
+		{"a template without encryption", bmcs + at + "{from: template, template: " +
+			"'http://{{ .Name }}.bmc.example.net'}}]",
+			[]string{"nodes[0].machine.template: gives no node a device, because the ID is not https://: "}},
+		{"a template without a scheme", bmcs + at + "{from: template, template: '{{ .Name }}.bmc.example.net'}}]",
+			[]string{"nodes[0].machine.template: gives no node a device, because the ID is no address: "}},
+		{"a list without https", bmcs + at + "{from: list, list: [{node: n1, id: 10.0.0.7}, {node: n2, id: " +
+			"'http://10.0.0.8'}]}}]", []string{"nodes[0].machine.list[0].id: is no address: ",
+			"nodes[0].machine.list[1].id: is not https://: "}},
+		{"addresses without https", "providers: [{name: a, redfish: {address: 'http://10.0.0.3', " + login +
+			"}}, {name: b, vsphere: {address: vcenter.example.net, " + login + "}}]\nnodes: []",
+			[]string{"providers[0].redfish.address: is not https://: ", "providers[1].vsphere.address: is no address: "}},
+		{"a transport that libvirt has", "providers: [{name: a, libvirt: {uri: 'qemu+ssh://a/system'}}, {name: b, " +
+			"libvirt: {uris: ['qemu+libssh2://a/system']}}]\nnodes: []", []string{
+			"providers[0].libvirt.uri: has the transport ssh, ", "providers[1].libvirt.uris[0]: has the transport ssh, "}},
 		{"a level without a device", vcenter + "nodes: [{name: all, selector: '', levels: [{devices: []}]}]",
 			[]string{"nodes[0].levels[0].devices: missing: a level without a device "}},
 		{"short times", "powerOffAfter: 19s\npowerOffTimeout: 4.9s\ndetachTimeout: 9999ms\nmodes: [{selector: a, " +
@@ -100,6 +123,28 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%s: got %v, want check-config's line in it: config.%s", tc.name, err, faults[i])
 			}
 		}
+	}
+	// Addresses that look like those above and are right.
+	const bmc = "providers: [{name: a, redfish: {address: 'https://10.0.0.3', " + login + "}}]\n"
+	const plain = "providers: [{name: a, redfish: {allowHTTP: true, " + login + "}}]\n"
+	for _, config := range []string{
+		bmc + at + "{from: template, template: '{{ .Name }}'}}]",
+		bmc + at + "{from: list, list: [{node: n1, id: n1}]}}]",
+		bmcs + at + "{from: template, template: 'https://{{ .Name }}', allow: ['*.example.net']}}]",
+		plain + at + "{from: template, template: 'http://{{ .Name }}.bmc.example.net'}}]",
+		plain + at + "{from: list, list: [{node: n1, id: 'http://10.0.0.8'}]}}]",
+		bmcs + at + "{from: template, template: '{{ .Labels.scheme }}://{{ .Name }}', allow: [10.0.0.0/8]}}]",
+		"providers: [{name: a, ipmi: {" + login + "}}]\n" + at + "{from: template, template: " +
+			"'{{ .Name }}.bmc.example.net'}}]",
+		"providers: [{name: a, libvirt: {uri: 'qemu+tls://a/system', caFile: /etc/forcefence-bmc/a, certFile: " +
+			"/etc/forcefence-bmc/b, keyFile: /etc/forcefence-bmc/c}}]\nnodes: []",
+	} {
+		out, err := exec.CommandContext(t.Context(), binary, "check-config", "--skip-files",
+			valuesFile(t, config)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: check-config printed %s, want it accepted", config, out)
+		}
+		charted(t, "config:\n  "+strings.ReplaceAll(config, "\n", "\n  "))
 	}
 }
 

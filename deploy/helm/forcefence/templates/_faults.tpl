@@ -9,6 +9,9 @@ says so, too.
 {{- include "forcefence.mountFaults" . -}}
 {{- include "forcefence.portFaults" . -}}
 {{- include "forcefence.alertFaults" . -}}
+{{- if and .Values.hook.enabled .Values.hook.createNamespace (eq .Values.hook.namespace .Release.Namespace) -}}
+  {{- printf "\nhook.namespace: %s is the release's namespace, and the hook's needs Pod Security's level privileged: use another namespace" .Release.Namespace -}}
+{{- end -}}
 {{- end }}
 
 {{- define "forcefence.imageFaults" -}}
@@ -36,7 +39,13 @@ says so, too.
     {{- printf "\nconfig.%s: want a list (lines that begin with -), have nothing" $list -}}
   {{- end -}}
 {{- end -}}
-{{- $providers := list -}}{{- $unsure := false -}}
+{{- $fencing := list -}}
+{{- range $config.modes }}{{ if eq (.mode | default "") "fence" }}{{ $fencing = list "modes" }}{{ end }}{{ end -}}
+{{- if eq $config.mode "fence" }}{{ $fencing = list "mode" }}{{ end -}}
+{{- if and $fencing (kindIs "slice" $config.nodes) (not $config.nodes) -}}
+  {{- printf "\nconfig.%s: nothing to fence: no rule under nodes says how to find a node's machine" (first $fencing) -}}
+{{- end -}}
+{{- $providers := list -}}{{- $settings := dict -}}{{- $unsure := false -}}
 {{- range $list := list "providers" "nodes" "storage" "policies" "drain" -}}
   {{- $seen := dict -}}
   {{- range $i, $item := index $config $list -}}
@@ -50,13 +59,14 @@ says so, too.
     {{- end -}}
     {{- if not (hasKey $seen $name) }}{{ $_ := set $seen $name $path }}{{ end -}}
     {{- if eq $list "providers" -}}
-      {{- $providers = append $providers $name -}}{{- $unsure = or $unsure (not $name) -}}
+      {{- $providers = append $providers $name -}}{{- $_ := set $settings $name $item -}}{{- $unsure = or $unsure (not $name) -}}
       {{- $types := keys (omit $item "name" "timeout" "ratePerSecond" "concurrency" "poll") | sortAlpha -}}
       {{- if not $types -}}
         {{- printf "\nconfig.%s: no type: add one of %s" $path (include "forcefence.providerTypes" $) -}}
       {{- else if gt (len $types) 1 -}}
         {{- printf "\nconfig.%s: a provider has one type, and this one has %s" $path ($types | join ", ") -}}
       {{- end -}}
+      {{- include "forcefence.providerFaults" (list $path $item) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -81,6 +91,7 @@ says so, too.
     {{- printf "\nconfig.%s.provider: no such provider: %s" $path ($providers | empty | ternary "the file has none. Add it under providers" (printf "known are %s" ($providers | join ", "))) -}}
   {{- end -}}
   {{- $machine := $device.machine | default dict -}}
+  {{- include "forcefence.machineFaults" (list $path $machine (get $settings ($device.provider | default "") | default dict)) -}}
   {{- if not $machine.from -}}
     {{- printf "\nconfig.%s.machine.from: missing: one of systemUUID, providerID, annotation, template, list" $path -}}
   {{- end -}}
@@ -102,6 +113,64 @@ says so, too.
 {{- end -}}
 {{- with $removed -}}
   {{- printf "\nTake removed keys out of your values. With --reuse-values, add --set %s" (join "," .) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of the addresses of a provider. (list PATH PROVIDER) */}}
+{{- define "forcefence.providerFaults" -}}
+{{- $path := index . 0 -}}{{- $provider := index . 1 -}}
+{{- range $type := list "redfish" "vsphere" -}}
+  {{- $settings := get $provider $type | default dict -}}
+  {{- with $settings.address -}}
+    {{- with include "forcefence.addressFault" (list . $settings) }}{{ printf "\nconfig.%s.%s.address: %s" $path $type . }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- $libvirt := $provider.libvirt | default dict -}}
+{{- $uris := dict -}}
+{{- with $libvirt.uri }}{{ $_ := set $uris "uri" . }}{{ end -}}
+{{- range $i, $uri := $libvirt.uris }}{{ $_ := set $uris (printf "uris[%d]" $i) $uri }}{{ end -}}
+{{- range $key, $uri := $uris -}}
+  {{- if regexMatch "^[a-z]+[+](ssh|libssh|libssh2)://" $uri -}}
+    {{- printf "\nconfig.%s.libvirt.%s: has the transport ssh, which is not supported: use qemu+tls://host/system with a client certificate" $path $key -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Of IDs that are addresses: those of redfish and ipmi, where each machine has its own device. Of templates the commonest alone,
+which read no more than the Node's name. (list PATH MACHINE PROVIDER)
+*/}}
+{{- define "forcefence.machineFaults" -}}
+{{- $path := index . 0 -}}{{- $machine := index . 1 -}}{{- $provider := index . 2 -}}
+{{- $from := $machine.from | default "" -}}{{- $template := $machine.template | default "" -}}
+{{- $redfish := $provider.redfish | default dict -}}
+{{- $own := not (or (empty $redfish) $redfish.address) -}}
+{{- $fault := "" -}}
+{{- if and $own (eq $from "template") (regexMatch "^(http://)?([^{:]|{{ *[.]Name *}})*{{ *[.]Name *}}([^{:]|:[0-9])*$" $template) -}}
+  {{- $fault = include "forcefence.addressFault" (list $template $redfish) -}}
+{{- end -}}
+{{- if $fault -}}
+  {{- printf "\nconfig.%s.machine.template: gives no node a device, because the ID %s" $path $fault -}}
+{{- else if and (or $own (hasKey $provider "ipmi")) (eq $from "template") (not $machine.allow)
+  (regexMatch (ternary "^https?://[a-z0-9-]*{{ *[.]Name *}}$" "^[a-z0-9-]*{{ *[.]Name *}}$" $own) $template) -}}
+  {{- printf "\nconfig.%s.machine.allow: missing: a Node's creator chooses its name and labels, and so which host gets the password. Write your domain behind the last placeholder (https://{{ .Name }}.bmc.example.net), or use a list, or write the allowed hosts, *.domains, IPs or CIDRs here" $path -}}
+{{- end -}}
+{{- if and $own (eq $from "list") -}}
+  {{- range $i, $entry := $machine.list -}}
+    {{- with $entry.id -}}
+      {{- with include "forcefence.addressFault" (list . $redfish) }}{{ printf "\nconfig.%s.machine.list[%d].id: %s" $path $i . }}{{ end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What is wrong with an address that must be https://. (list ADDRESS SETTINGS-OF-THE-TYPE) */}}
+{{- define "forcefence.addressFault" -}}
+{{- $address := index . 0 -}}
+{{- if and (hasPrefix "http://" $address) (not (index . 1).allowHTTP) -}}
+is not https://: the password would go over the network in the clear (see allowHTTP)
+{{- else if not (contains "://" $address) -}}
+is no address: write https://host[:port]
 {{- end -}}
 {{- end }}
 
