@@ -399,11 +399,18 @@ func TestNotes(t *testing.T) {
 		values        string
 		want, wantNot []string
 	}{
-		{"{}", []string{tag + ", mode shadow.", "daemonset/forcefence-node", "No device is configured"}, nil},
-		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe."}, []string{"daemonset"}},
-		{"{image: {digest: '" + digest + "'}, " + device + "}", []string{"forcefence@" + digest + ", mode "},
-			[]string{tag, "No device"}},
+		{"{}", []string{tag + ", mode shadow. It reports what it would do, ", "daemonset/forcefence-node",
+			"No device is configured", "docs/upgrade.md#uninstall\n", "has no registry: "},
+			[]string{"kubectl get fencings", "WARNING"}},
+		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe. It recovers "},
+			[]string{"daemonset"}},
+		{"{image: {digest: '" + digest + "'}, " + device + "}", []string{"forcefence@" + digest + ", mode ",
+			"\n  kubectl get fencings\n"}, []string{tag, "No device"}},
 		{"controller: {hostNetwork: true}", []string{"WARNING: with hostNetwork the NetworkPolicy "}, nil},
+		{"controller: {replicas: 0}", []string{"WARNING: controller.replicas is 0: "}, nil},
+		{"image: {repository: 'registry.example.net:5000/forcefence'}", []string{"WARNING: " +
+			"registry.example.net:5000/forcefence is the documentation's example. "}, []string{"no registry"}},
+		{"image: {repository: 'registry.acme.test/forcefence'}", nil, []string{"WARNING", "no registry"}},
 		{"admissionPolicies: {enabled: false}", []string{"WARNING: without the admission policies"}, nil},
 	} {
 		out, err := helm(t, "", "install", "mine", chart, "--dry-run=client", "--namespace", namespace, "--values",
