@@ -303,11 +303,13 @@ func TestHooks(t *testing.T) {
 				continue
 			}
 			var pod corev1.PodSpec
+			labels := o.GetLabels()
 			switch o.GetKind() {
 			case "Pod":
 				pod = typed[corev1.Pod](t, o.Object).Spec
 			case "Job":
-				pod = typed[batchv1.Job](t, o.Object).Spec.Template.Spec
+				template := typed[batchv1.Job](t, o.Object).Spec.Template
+				pod, labels = template.Spec, template.Labels
 			case "ClusterRole":
 				for _, rule := range typed[rbacv1.ClusterRole](t, o.Object).Rules {
 					if !slices.Equal(rule.Verbs, []string{"list"}) || !slices.Equal(rule.Resources, []string{"nodes"}) {
@@ -323,6 +325,9 @@ func TestHooks(t *testing.T) {
 				continue
 			default:
 				continue
+			}
+			if got := labels["app.kubernetes.io/component"]; "forcefence-"+got != o.GetName() {
+				t.Errorf("the pod of %s: got component %q, want it in the name", o.GetName(), got)
 			}
 			s, own := pod.Containers[0].SecurityContext, pod.SecurityContext
 			if !*own.RunAsNonRoot || own.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
