@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -33,12 +34,18 @@ func ParseHTTP(address string, allowHTTP bool) (*url.URL, error) {
 	return u, err
 }
 
+// dottedNumbers matches what can only be meant as an IPv4 address.
+var dottedNumbers = regexp.MustCompile(`^[0-9]+(\.[0-9]+){3}$`)
+
 // CanonicalHost returns the canonical form of an address's host and port: a name in lower case without the root's dot,
 // an IP in its shortest form, no default port, no leading zeros in another port.
 func CanonicalHost(u *url.URL) (string, error) {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
+	}
+	if dottedNumbers.MatchString(host) && net.ParseIP(host) == nil {
+		return "", errors.New("is no IP address: write four numbers from 0 to 255, without leading zeros")
 	}
 	// A zone names another host elsewhere. Without an empty label a name ends with one dot at most.
 	if host == "" || strings.ContainsAny(host, " %/\\") || strings.Contains("."+host+".", "..") {

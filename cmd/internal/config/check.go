@@ -253,6 +253,10 @@ func (r *reader) checkRule(c *Config, i int) {
 		r.report(path+".mode", "must be %s; without the key the mode above applies", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
+	if isImpossible(n.selector) {
+		r.warn(c, path+".selector", "no node can match this: all parts of a selector must match. One label with one "+
+			"of several values is \"rack in (a, b)\"")
+	}
 	r.checkLevels(c, i)
 }
 
@@ -299,6 +303,9 @@ func (r *reader) checkMachine(c *Config, n *NodeRule, provider string, s *Source
 	r.checkAllow(s, path+".machine.allow", settings != nil)
 	r.warnOfNames(c, provider, s, path+".machine")
 	r.checkListed(c, provider, s, path+".machine")
+	if list := path + ".machine.list"; s.From == FromList && r.given(list) && len(s.List) == 0 {
+		r.warn(c, list, "the list is empty, so no node has this device: write - {node: n1, id: ...} for each node")
+	}
 }
 
 // warnOfNames warns if a Node's name leads to a machine, and the machine's device cannot detect a Node that took the
@@ -365,8 +372,6 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 	switch given := r.given(path); {
 	case given && s.From == FromList:
 		r.report(path, "has no effect on a list, because the list has the IDs")
-	case given && s.From == FromSystemUUID:
-		r.report(path, "has no effect: a system UUID names no host")
 	case given && known && (s.ids == nil || !s.ids.HasAddressIDs()):
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case !s.isRead():
@@ -429,6 +434,11 @@ func (r *reader) checkSource(s *Source, path string) {
 		}
 	}
 	switch s.From {
+	case FromSystemUUID:
+		if s.whole || s.ids != nil && s.ids.HasAddressIDs() {
+			r.report(path+".from", "gives no node a device: this provider does not find machines by their system "+
+				"UUID, but needs an ID. Use %s", either(spelled(sources[1:])))
+		}
 	case FromProviderID:
 		switch {
 		case s.Part == "" && s.whole:

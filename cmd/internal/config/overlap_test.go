@@ -72,6 +72,61 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// A selector that no node can match is a warning of check-config.
+func TestImpossibleSelector(t *testing.T) {
+	for selector, want := range map[string]bool{
+		"": false, "a": false, "!a": false, "a=b,c=d": false, "a!=b,a!=c": false, "a in (b,c),a!=b": false,
+		"a,a!=b": false, "!a,a!=b": false, "a>3,a<2": false, "a=b,a=b": false,
+		"role=worker,role=db": true, "a,!a": true, "a=b,!a": true, "a=b,a!=b": true, "a in (b,c),a notin (b,c)": true,
+		"x=y,a in (b,c),a in (d,e)": true,
+	} {
+		cfg, err := config.Parse("f", rulesOf(selector), configtest.Types())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Line == 3 && w.Path == "nodes[0].selector" && strings.Contains(w.Problem, "no node can match")
+		})
+		if got != want {
+			t.Errorf("%q: got a warning %v, want %v: %v", selector, got, want, cfg.Warnings())
+		}
+	}
+}
+
+// Rules whose devices no node can have are faults or warnings.
+func TestNoDevicePossible(t *testing.T) {
+	const bmc, cloud = "redfish: {username: u, passwordEnv: P}", "ec2: {regions: [eu-west-1]}"
+	const noID = "f:3: nodes[0].machine.from: gives no node a device: this provider does not find machines by their " +
+		"system UUID, but needs an ID. Use providerID, annotation, template or list"
+	for _, tc := range []struct{ name, settings, machine, want string }{
+		{"a system UUID where IDs are addresses", bmc, "{from: systemUUID}", noID},
+		{"a system UUID where IDs are providerIDs", cloud, "{from: systemUUID}", noID},
+		{"a system UUID behind one BMC", "redfish: {address: 'https://bmc', username: u, passwordEnv: P}",
+			"{from: systemUUID}", ""},
+		{"four numbers that are no IP", bmc, "{from: list, list: [{node: n1, id: 'https://10.0.0.999'}]}",
+			"f:3: nodes[0].machine.list[0].id: is no IP address: write four numbers from 0 to 255, without leading " +
+				"zeros"},
+		{"an IP", bmc, "{from: list, list: [{node: n1, id: 'https://10.0.0.99'}]}", ""},
+		{"an empty list", bmc, "{from: list, list: []}", "f:3: nodes[0].machine.list: warning: the list is empty, so " +
+			"no node has this device: write - {node: n1, id: ...} for each node"},
+	} {
+		t.Setenv("P", "x")
+		cfg, err := config.Parse("f", []byte("providers: [{name: a, "+tc.settings+"}]\nnodes:\n- {name: r, "+
+			"provider: a, machine: "+tc.machine+"}\n"), all.Types())
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if i := slices.IndexFunc(cfg.Warnings(), func(w config.Error) bool {
+			return strings.HasPrefix(w.Path, "nodes[0].machine")
+		}); i >= 0 {
+			got = cfg.Warnings()[i].Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, got, tc.want)
+		}
+	}
+}
+
 // Items of lists that name no node are warned of where the nodes are known.
 func TestMissingNodes(t *testing.T) {
 	cfg, err := config.Parse("f", rulesOf(list, list, "a=b"), configtest.Types())
