@@ -227,7 +227,8 @@ func TestEnvironment(t *testing.T) {
 			err: "environment variable FORCEFENCE_MOED: names no key: did you mean \"FORCEFENCE_MODE\"?\n" +
 				"environment variable FORCEFENCE_POWEROFFAFTER: names no key: did you mean " +
 				"\"FORCEFENCE_POWER_OFF_AFTER\"?\n" +
-				"environment variable FORCEFENCE_SERVICE_HOSTS: names no key",
+				"environment variable FORCEFENCE_SERVICE_HOSTS: names no key. Only keys with a single value have a " +
+				"variable: write lists and all that is in them into the file",
 		},
 		{
 			name: "one of an earlier version", text: text,
@@ -244,7 +245,7 @@ func TestEnvironment(t *testing.T) {
 				"FORCEFENCE_LEADER_ELECTION_ENABLED": "yes",
 			},
 			err: "environment variable FORCEFENCE_LEADER_ELECTION_ENABLED: leaderElection.enabled: want true or " +
-				"false, have text\n" +
+				"false, have text: write true\n" +
 				"environment variable FORCEFENCE_MODE: mode: must be observe, fence, shadow or disabled: did you " +
 				"mean " +
 				"\"fence\"?\n" +

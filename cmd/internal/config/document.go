@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -22,12 +23,12 @@ func (r *reader) document(data []byte) *yaml.Node {
 	}
 	if len(docs) > 0 {
 		if kind := valueOf(docs[0].Content[0], "kind"); kind != nil && hasKey(docs[0].Content[0], "apiVersion") {
-			r.fault(kind.Line, "", "%s", describeObject(kind.Value))
+			r.fault(kind.Line, "", "%s", r.describeObject(kind.Value))
 			return nil
 		}
 		if line := lineOfValues(docs[0].Content[0]); line > 0 {
 			r.fault(line, "", "these are the chart's values, and the controller's configuration is their part config. "+
-				"Check that part: yq .config values.yaml | forcefence check-config -")
+				"Check that part: %s", r.checkPart(".config"))
 			return nil
 		}
 	}
@@ -36,7 +37,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	if len(docs) == 0 || docs[0].Content[0].ShortTag() == "!!null" {
-		r.fault(1, "", "the file is empty")
+		r.fault(1, "", "the file is empty: config.example.yaml shows a configuration")
 		return nil
 	}
 	return docs[0].Content[0]
@@ -66,14 +67,33 @@ func lineOfValues(root *yaml.Node) int {
 }
 
 // describeObject says what to do with a file that holds a Kubernetes object of a kind.
-func describeObject(kind string) string {
+func (r *reader) describeObject(kind string) string {
 	text := "this is a Kubernetes object (" + label(kind) + "), and not the controller's configuration. "
 	if kind != "ConfigMap" {
 		return text + "config.example.yaml shows one"
 	}
-	return text + `Check the text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\.yaml}' | ` +
-		"forcefence check-config -"
+	return text + "Check the text that it holds: " + r.checkPart(`'.data["config.yaml"]'`)
 }
+
+// checkPart returns the command that checks a part of the file, as the user checks the whole.
+func (r *reader) checkPart(part string) string {
+	file, skip := r.file, ""
+	if !plainName.MatchString(file) { // a shell takes other letters for its own
+		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
+	}
+	if r.file == standardInput {
+		file = "FILE"
+	}
+	if r.skipFiles {
+		skip = "--skip-files "
+	}
+	return "yq " + part + " " + file + " | forcefence check-config " + skip + "-"
+}
+
+// standardInput is the file that check-config names if it reads no file.
+const standardInput = "standard input"
+
+var plainName = regexp.MustCompile(`^[\w./+-]+$`)
 
 // parseYAML returns every document of a YAML stream; each has exactly one content node.
 func parseYAML(in io.Reader) ([]*yaml.Node, error) {

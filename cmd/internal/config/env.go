@@ -80,11 +80,11 @@ func (r *reader) unknownEnv() {
 				r.addVariable(name, "", "was removed: "+now)
 				continue
 			}
-			near := nearest(short, r.known)
-			if near != "" {
-				near = fmt.Sprintf(": did you mean %q?", envPrefix+near)
+			fix := ". Only keys with a single value have a variable: write lists and all that is in them into the file"
+			if near := nearest(short, r.known); near != "" {
+				fix = fmt.Sprintf(": did you mean %q?", envPrefix+near)
 			}
-			r.addVariable(label(name), "", "names no key"+near)
+			r.addVariable(label(name), "", "names no key"+fix)
 		}
 	}
 }

@@ -20,8 +20,7 @@ func TestFixes(t *testing.T) {
 			"f:1: mode: $(NAME) and ${NAME} are not expanded here: write the value itself"},
 		{"values of the chart", "image: {repository: x}\nconfig:\n  mode: observe\n",
 			"f:2: these are the chart's values, and the controller's configuration is their part config. Check that " +
-				"part: " +
-				"yq .config values.yaml | forcefence check-config -"},
+				"part: yq .config f | forcefence check-config -"},
 		{"the nearest key of two", "mode: observe\nnode: []\n", `f:2: node: unknown key: did you mean "nodes"?`},
 		{"a provider among the rules", "providers: []\nnodes:\n- name: a\n  plain: {}\n",
 			"f:4: nodes[0]: plain is a type of provider: move this item to providers, and let the rule name it " +
@@ -36,12 +35,45 @@ func TestFixes(t *testing.T) {
 			`f:1: mode: must be observe, fence, shadow or disabled: did you mean "disabled"?`},
 		{"half a node", "stormGuard: {maxPowerOffs: 0.5}\n",
 			"f:1: stormGuard.maxPowerOffs: must be a whole number of nodes (3), or a share of them of at most 100% " +
-				"(50%)"},
+				"(50%), or both (1+5%)"},
 		{"more than all nodes", "stormGuard: {minHealthy: 150%}\n",
 			"f:1: stormGuard.minHealthy: must be a whole number of nodes (3), or a share of them of at most 100% " +
 				"(50%)"},
 		{"a sum of more than all nodes", "stormGuard: {maxPowerOffs: 1+150%}\n",
 			"f:1: stormGuard.maxPowerOffs: must be a whole number, a plus, and a share of at most 100%: 1+5%"},
+		{"list instead of a selector", "evictFirst: [rack=a]\n",
+			`f:1: evictFirst: want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a list`},
+		{"half a selector", "evictFirst: rack in (a\n",
+			`f:1: evictFirst: not a label selector, such as "rack=a" or "rack in (a, b)": the text ends, expected: ',' ` +
+				`or ')'`},
+		{"a bool in quotes", "leaderElection: {enabled: \"false\"}\n",
+			"f:1: leaderElection.enabled: want true or false, have text: write it without quotes"},
+		{"a bool of YAML 1.1", "leaderElection: {enabled: off}\n",
+			"f:1: leaderElection.enabled: want true or false, have text: write false"},
+		{"a number in quotes", "maxPowerOnsPerDay: \"3\"\n",
+			"f:1: maxPowerOnsPerDay: want a whole number, have text: write it without quotes"},
+		{"TOML", "mode = 'observe'\n", "f:1: want a mapping (mode: observe), have text. Write every setting as a " +
+			"key, a colon and its value: config.example.yaml shows all"},
+		{"a template that is not closed", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
+			"  machine: {from: template, template: 'https://{{ .Name-bmc'}\n", "f:5: nodes[0].machine.template: not a " +
+			"template: {{ is opened and not closed: write {{ .Name }}"},
+		{"a label with -", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
+			"  machine: {from: template, template: '{{ .Labels.my-rack }}'}\n", "f:5: nodes[0].machine.template: not a " +
+			"template: bad character U+002D '-'. A label whose key has other characters than letters, digits and _ is " +
+			`written as (index .Labels "key")`},
+		{"a certificate instead of its file",
+			"providers: [{name: a, redfish: {username: u, passwordEnv: P, caFile: '-----BEGIN CERTIFICATE-----'}}]\n",
+			"f:1: providers[0].redfish.caFile: is the content of a file: write it into a file, and the file's path here"},
+		{"two types", "providers:\n- name: a\n  redfish:\n  plain: {}\n", "f:4: providers[0].plain: a provider has " +
+			"one type, and line 3 names one already. Make it an item of its own, with a name of its own"},
+		{"a type at the top", "providers:\n- name: a\nplain: {}\n", "f:3: plain: this is a type of provider: indent " +
+			"it, so that it belongs to an item of providers, as the name above it does"},
+		{"a provider's key in its type", "providers:\n- name: a\n  plain:\n    timeout: 3s\n",
+			"f:4: providers[0].plain.timeout: belongs to the provider and not to its type: indent it as name"},
+		{"a merge", "providers:\n- name: a\n  redfish:\n    <<: {username: u}\n    passwordEnv: P\n",
+			"f:4: providers[0].redfish: merge keys (<<) are not read here: write the values out"},
+		{"unknown keys", "listen:\n  q: 1\n  zzz: 2\n", "f:2: listen.q: unknown key: known are metrics, status, " +
+			"statusCertFile, statusKeyFile, statusCluster\nf:3: listen.zzz: unknown key: line 2 lists those that are known"},
 		{"a setting that depends on a faulty one",
 			"providers: [{name: a, redfish: {username: u, passwordFile: [x]}}]\n",
 			"f:1: providers[0].redfish.passwordFile: want text, have a list"},
@@ -52,6 +84,21 @@ func TestFixes(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestCheckPart: the command that checks a part names the user's own file, and keeps the flag.
+func TestCheckPart(t *testing.T) {
+	for file, want := range map[string]string{
+		"my/values.yaml": "yq .config my/values.yaml | forcefence check-config --skip-files -",
+		"my values.yaml": "yq .config 'my values.yaml' | forcefence check-config --skip-files -",
+		"it's":           `yq .config 'it'\''s' | forcefence check-config --skip-files -`,
+		standardInput:    "yq .config FILE | forcefence check-config --skip-files -",
+	} {
+		_, err := Parse(file, []byte("config: {}\n"), configtest.Types(), SkipFiles())
+		if got := fmt.Sprint(err); !strings.HasSuffix(got, " Check that part: "+want) {
+			t.Errorf("%q: got\n%s\nwant it to end with\n%s", file, got, want)
+		}
 	}
 }
 

@@ -107,6 +107,8 @@ func TestNoDevicePossible(t *testing.T) {
 			"f:3: nodes[0].machine.list[0].id: is no IP address: write four numbers from 0 to 255, without leading " +
 				"zeros"},
 		{"an IP", bmc, "{from: list, list: [{node: n1, id: 'https://10.0.0.99'}]}", ""},
+		{"a folder instead of a file", "redfish: {username: u, passwordFile: /}", "{from: list, list: []}",
+			"f:1: providers[0].redfish.passwordFile: reading secret: read /: is a directory. Name the file in it"},
 		{"an empty list", bmc, "{from: list, list: []}", "f:3: nodes[0].machine.list: warning: the list is empty, so " +
 			"no node has this device: write - {node: n1, id: ...} for each node"},
 	} {

@@ -27,8 +27,12 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 		if key == "template" {
 			problem += ", and {{ .Name }} for the node's name"
 		}
-	case n.Kind == yaml.MappingNode && slices.Contains(selectorKeys, key):
-		problem = `want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a mapping`
+	case n.Kind != yaml.ScalarNode && slices.Contains(selectorKeys, key):
+		problem = "want a label selector, which is text such as " + selectorExample + ", have " + describe(n)
+	case strings.HasSuffix(key, "File") && strings.Contains(n.Value, "-----BEGIN "):
+		problem = "is the content of a file: write it into a file, and the file's path here"
+	case key == "maxPowerOffs" && strings.HasSuffix(problem, "(50%)"):
+		problem += ", or both (1+5%)"
 	}
 	if problem != "" {
 		r.fault(r.lines[path], path, "%s", problem)
@@ -42,6 +46,8 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 
 // variable matches what a shell or a pod's command would expand.
 var variable = regexp.MustCompile(`\$(\([A-Za-z_]\w*\)|\{[A-Za-z_]\w*\})`)
+
+const selectorExample = `"rack=a" or "rack in (a, b)"`
 
 // selectorKeys are the keys of label selectors. Elsewhere nodes is a list, which no scalar is.
 var selectorKeys = []string{"selector", "evictFirst", "excludeSelector", "nodes", "pods"}
@@ -78,7 +84,7 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	case !fits && isWord && want == "text":
 		return "", "want text, have " + describe(n) + ": put it in quotes"
 	case !fits || !isWord:
-		return "", "want " + want + ", have " + describe(n)
+		return "", "want " + want + ", have " + describe(n) + adviseWord(n, k)
 	case !utf8.ValidString(n.Value): // only from the environment: YAML has no such text
 		return "", "is not UTF-8"
 	}
@@ -99,6 +105,23 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 		return quote(n.Value), ""
 	}
 	return n.Value, "" // a number or truth value
+}
+
+// adviseWord ends the message about a word of another kind: the word may only be in quotes, or be that of YAML 1.1.
+func adviseWord(n *yaml.Node, k kind) string {
+	bare := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
+	truth, isTruth := map[string]string{
+		"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false",
+	}[strings.ToLower(n.Value)]
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return ""
+	case k == kindBool && isTruth:
+		return ": write " + truth
+	case n.ShortTag() == "!!str" && slices.Contains(scalars[k].tags, bare.ShortTag()):
+		return ": write it without quotes"
+	}
+	return ""
 }
 
 // describe returns what kind of thing a node is, never its value.

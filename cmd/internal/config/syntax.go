@@ -35,6 +35,10 @@ func explainSyntax(text, words string, at int) (line int, cause string) {
 			return n, cause
 		}
 	}
+	if strings.Contains(words, noContent) && opensMore(lines[at-1:]) {
+		return at, "a { or [ is opened here and not closed. Without brackets, write each item on a line of its own, " +
+			"with - before it"
+	}
 	for _, w := range syntaxWords {
 		if strings.Contains(words, w.words) {
 			return at, w.cause
@@ -79,6 +83,8 @@ var slips = []struct {
 		"'https://{{ .Name }}.bmc.example.net'"},
 	{[]string{noKey, noEntry}, hasTextBehindQuote, `text follows a closing quote: put '...' around text that has ", ` +
 		`and "..." around text that has '`},
+	{[]string{""}, regexp.MustCompile("^ *```").FindStringSubmatch,
+		"``` is Markdown's mark around code: remove the line"},
 	{[]string{noToken, "non-alphabetical"}, regexp.MustCompile("(^|[:,\\[{-]) *[@`%]").FindStringSubmatch,
 		"text that begins with @, ` or % must be in quotes"},
 	{noColon, regexp.MustCompile(`^\s*(//|/\*)`).FindStringSubmatch,
@@ -158,6 +164,21 @@ func closesMore(line string) []string {
 	return found(strings.Count(line, "}")+strings.Count(line, "]") > strings.Count(line, "{")+strings.Count(line, "["))
 }
 
+// opensMore reports whether lines open more brackets than they close. Text in quotes and comments do not count.
+func opensMore(lines []string) bool {
+	more := 0
+	for _, l := range lines {
+		l = quotedOrComment.ReplaceAllString(l, "")
+		more += strings.Count(l, "{") + strings.Count(l, "[") - strings.Count(l, "}") - strings.Count(l, "]")
+	}
+	return more > 0
+}
+
+var (
+	quotedOrComment = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|(?:^| )#.*`)
+	emptyValue      = regexp.MustCompile(`: *(?:null|~|\[ *\]|\{ *\}|""|'')[ \r]*(?:#.*)?$`)
+)
+
 // explainIndent returns the line that is indented wrong, and how to indent it; "" if the indentation seems to be right.
 // before is the last line with content before the line at.
 func explainIndent(lines []string, words string, before, at int) (line int, cause string) {
@@ -167,6 +188,10 @@ func explainIndent(lines []string, words string, before, at int) (line int, caus
 	}
 	column := open[len(open)-1] // of the key, or of the text, on the line before
 	switch {
+	case strings.Contains(words, noKey) && emptyValue.MatchString(lines[before-1]) &&
+		strings.HasPrefix(strings.TrimLeft(lines[at-1], " "), "- "):
+		return before, fmt.Sprintf("this key has an empty value, but line %d begins its list: remove what follows the "+
+			"colon", at)
 	case strings.Contains(words, noColonHere) && indent > column:
 		if earlier := openColumns(lines[:before-1]); slices.Contains(earlier, indent) {
 			return before, fmt.Sprintf("this line begins at column %d, and the lines around it at column %d: indent "+

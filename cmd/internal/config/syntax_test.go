@@ -37,8 +37,7 @@ func TestKubernetesObject(t *testing.T) {
 	)
 	for file, want := range map[string]string{
 		configMap: "f:2: this is a Kubernetes object (ConfigMap), and not the controller's configuration. Check the " +
-			"text that it holds: kubectl get configmap NAME -o jsonpath='{.data.config\\.yaml}' | " +
-			"forcefence check-config -",
+			`text that it holds: yq '.data["config.yaml"]' f | forcefence check-config -`,
 		secret + configMap: "f:2: this is a Kubernetes object (Secret), and not the controller's configuration. " +
 			"config.example.yaml shows one",
 	} {
@@ -120,6 +119,17 @@ func TestSlips(t *testing.T) {
 			"f:1: YAML: a { is opened and not closed, or a comma is missing: {key: value, key: value}"},
 		{"open bracket", "nodes: [a, b\nmode: x\n",
 			"f:1: YAML: a [ is opened and not closed, or a comma is missing: [item, item]"},
+		{"open brace before a list", "mode: x\nproviders: {\n- name: a\nnodes: [{id: '{{ .Name }}'}]\n",
+			"f:2: YAML: a { or [ is opened here and not closed. Without brackets, write each item on a line of its " +
+				"own, with - before it"},
+		{"cut JSON", "{\"mode\":\"observe\",\"providers\":[\n",
+			"f:1: YAML: a { or [ is opened here and not closed. Without brackets, write each item on a line of its " +
+				"own, with - before it"},
+		{"comma too many in closed brackets", "nodes: [ # {\n  '{', , b]\n",
+			"f:1: YAML: a value is missing before a comma or a bracket, or begins with one: put such text in quotes"},
+		{"null before a list", "mode: x\nnodes: null # none\n- name: a\n",
+			"f:2: YAML: this key has an empty value, but line 3 begins its list: remove what follows the colon"},
+		{"Markdown", "```yaml\nmode: x\n```\n", "f:1: YAML: ``` is Markdown's mark around code: remove the line"},
 		{"brace too many", "leaderElection: {enabled: true}}\nmode: x\n",
 			"f:1: YAML: a } or ] in this line closes nothing: remove it"},
 		{"two colons", "excludeSelector: a: b\n",

@@ -34,19 +34,25 @@ type idTemplate struct {
 // The language and the parser are those of text/template, but the interpreter is our own. text/template's interpreter
 // calls methods by name, so the linker must keep every method of every type: the program was twice as large, and used
 // 9 MB more memory.
-func parseTemplate(text string) (*idTemplate, error) {
-	if strings.TrimSpace(text) == "" {
+func parseTemplate(written string) (*idTemplate, error) {
+	if strings.TrimSpace(written) == "" {
 		return nil, errors.New("the template is empty")
 	}
 	trees, known := map[string]*parse.Tree{}, map[string]any{}
 	for name := range functions {
 		known[name] = true
 	}
-	tree, err := parse.New("template").Parse(text, "", "", trees, known, builtins)
+	tree, err := parse.New("template").Parse(written, "", "", trees, known, builtins)
 	if err != nil {
 		text := parsePrefix.ReplaceAllString(err.Error(), "")
-		if strings.HasPrefix(text, "function ") { // "upper" not defined
+		switch {
+		case strings.HasPrefix(text, "function "): // "upper" not defined
 			text += ". " + listFunctions()
+		case strings.Count(written, "{{") > strings.Count(written, "}}"):
+			text = "{{ is opened and not closed: write {{ .Name }}"
+		case strings.HasPrefix(text, "bad character"):
+			text += ". A label whose key has other characters than letters, digits and _ is written as (index .Labels " +
+				"\"key\")"
 		}
 		return nil, errors.New("not a template: " + text)
 	}

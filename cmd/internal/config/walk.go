@@ -3,11 +3,13 @@ package config
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/viper"
@@ -26,6 +28,8 @@ type reader struct {
 	secrets   map[string]string   // path -> the file of a secret
 	own       map[string]string   // path -> a template of a user name or of a file, for each machine's own credentials
 	skipFiles bool                // see SkipFiles
+	strayType bool                // the file has a type of provider at its top, and not in an item
+	listed    map[string]int      // path -> line of the fault that lists its keys
 
 	sharedPower []string // paths of rules whose devices lose their power together with their machines
 }
@@ -38,6 +42,7 @@ func newReader(file string, reg providers.Registry) *reader {
 		named:     map[string]bool{},
 		secrets:   map[string]string{},
 		own:       map[string]string{},
+		listed:    map[string]int{},
 	}
 }
 
@@ -46,6 +51,7 @@ func newReader(file string, reg providers.Registry) *reader {
 func (r *reader) readInto(cfg *Config, root *yaml.Node) {
 	t := reflect.TypeFor[Config]()
 	r.lines[""] = root.Line
+	r.strayType = len(r.typesIn(root)) > 0
 	r.decode(cmp.Or(r.walk(root, t, ""), "{}"), cfg, "")
 	r.decode(r.overrides(t, "", viper.New()), cfg, "")
 	for i := range cfg.Providers {
@@ -159,7 +165,11 @@ func (r *reader) walkPairs(
 		return "{}"
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(r.lines[path], path, "want a mapping (%s), have %s", example, describe(n))
+		fix := ""
+		if path == "" {
+			fix = ". Write every setting as a key, a colon and its value: config.example.yaml shows all"
+		}
+		r.fault(r.lines[path], path, "want a mapping (%s), have %s%s", example, describe(n), fix)
 		return ""
 	}
 	if isTemplate(n) {
@@ -175,7 +185,7 @@ func (r *reader) walkPairs(
 			continue
 		}
 		if k.ShortTag() == "!!merge" {
-			r.add(k.Line, path, "merge keys (<<) are not read here: write the values out")
+			r.fault(k.Line, path, "merge keys (<<) are not read here: write the values out")
 			continue
 		}
 		p := join(path, label(k.Value))
@@ -232,7 +242,7 @@ func (r *reader) walkList(n *yaml.Node, elem reflect.Type, path string) string {
 func (r *reader) walkProvider(n *yaml.Node, path string) string {
 	fields := fieldsOf(providerType)
 	p := Provider{Timeout: 5 * time.Second, RatePerSecond: 10, Concurrency: 2}
-	typeKey := (*yaml.Node)(nil)
+	typeKey, types := (*yaml.Node)(nil), r.typesIn(n)
 	common := r.walkMapping(n, providerType, path, func(k, v *yaml.Node) {
 		typ, known := r.reg.FindType(k.Value)
 		at := join(path, label(k.Value))
@@ -249,7 +259,8 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 		case typeKey != nil:
 			r.fault(k.Line, at, "a provider has one type, and line %d names one already. Make it an item of its own, "+
 				"with a name of its own", typeKey.Line)
-			p.Config = nil // which of both is meant, only the user knows
+		case len(types) > 1:
+			typeKey, p.Type = k, typ.Name // which of them is meant, only the user knows: its settings are not checked
 		default:
 			typeKey = k
 			p.Type, p.Config = typ.Name, r.settings(typ.NewConfig(), v, at)
@@ -261,10 +272,20 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 	if common == "" {
 		return ""
 	}
-	r.reportIf(typeKey == nil, path, "no type: add one of %s", known(r.reg.TypeNames()))
+	r.reportIf(typeKey == nil && !r.strayType, path, "no type: add one of %s", known(r.reg.TypeNames()))
 	r.decode(common, &p, path)
 	r.providers[path] = p
 	return ""
+}
+
+// typesIn returns the keys of a mapping that are types of providers.
+func (r *reader) typesIn(n *yaml.Node) (types []*yaml.Node) {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if _, is := r.reg.FindType(n.Content[i].Value); is {
+			types = append(types, n.Content[i])
+		}
+	}
+	return types
 }
 
 // settings returns cfg, which holds the defaults of its type, with the file's settings, and validates it. It returns
@@ -282,7 +303,11 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 		case lacks && strings.HasPrefix(p.Text, "missing"): // perhaps only because another key has a fault
 		default:
 			before := len(r.errs)
-			r.report(join(path, p.Path), "%s", oneLine(p.Text))
+			text := p.Text
+			if errors.Is(p.Err, syscall.EISDIR) {
+				text += ". Name the file in it"
+			}
+			r.report(join(path, p.Path), "%s", oneLine(text))
 			for i := range r.errs[before:] {
 				r.errs[before+i].NoFile = gone
 			}
@@ -314,17 +339,35 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 		r.fault(k.Line, path, "a space is missing after -: write - name: racks")
 		return
 	}
+	if common := names(fieldsOf(providerType)); inSettings(path) && slices.Contains(common, k.Value) &&
+		!slices.Contains(known, k.Value) {
+		r.fault(k.Line, join(path, k.Value), "belongs to the provider and not to its type: indent it as name")
+		return
+	}
 	free := slices.DeleteFunc(slices.Clone(known), func(key string) bool { return hasKey(n, key) })
-	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s",
-		cmp.Or(didYouMean(k.Value, free), hint(k.Value, known)))
+	text := cmp.Or(didYouMean(k.Value, free), didYouMean(k.Value, known))
+	switch first := r.listed[path]; {
+	case text != "":
+	case first > 0:
+		text = fmt.Sprintf(": line %d lists those that are known", first)
+	default:
+		text, r.listed[path] = ": known are "+strings.Join(known, ", "), k.Line
+	}
+	r.fault(k.Line, join(path, label(k.Value)), "unknown key%s", text)
 	if near := nearest(k.Value, free); near != "" {
 		r.bad[join(path, near)] = true
 	}
 }
 
-// refuseProvider reports a type of provider under nodes, and returns true if the key is one.
+// refuseProvider reports a type of provider outside of providers, and returns true if the key is one.
 func (r *reader) refuseProvider(k, v *yaml.Node, t reflect.Type, path string) bool {
-	if _, is := r.reg.FindType(k.Value); !is || t != reflect.TypeFor[NodeRule]() || v.Kind != yaml.MappingNode {
+	_, is := r.reg.FindType(k.Value)
+	if is && path == "" {
+		r.fault(k.Line, label(k.Value), "this is a type of provider: indent it, so that it belongs to an item of "+
+			"providers, as the name above it does")
+		return true
+	}
+	if !is || t != reflect.TypeFor[NodeRule]() || v.Kind != yaml.MappingNode {
 		return false
 	}
 	r.fault(k.Line, path, "%s is a type of provider: move this item to providers, and let the rule name it (provider: "+
