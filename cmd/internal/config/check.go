@@ -121,8 +121,8 @@ func (r *reader) selector(path, text string, empty labels.Selector) labels.Selec
 	}
 	sel, err := labels.Parse(text)
 	if err != nil {
-		words := strings.NewReplacer("unable to parse requirement: ", "", "found ''", "the text ends").Replace(err.Error())
-		r.report(path, "not a label selector, such as %s: %s", selectorExample, oneLine(words))
+		shorter := strings.NewReplacer("unable to parse requirement: ", "", "found ''", "the text ends")
+		r.report(path, "not a label selector, such as %s: %s", selectorExample, oneLine(shorter.Replace(err.Error())))
 		return labels.Nothing()
 	}
 	return sel

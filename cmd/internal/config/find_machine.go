@@ -23,8 +23,8 @@ type NodeRule struct {
 	Provider string  `yaml:"provider"` // the name of one of providers
 	Mode     Mode    `yaml:"mode"`     // "": the mode of all nodes. Not beside modes
 	Machine  Source  `yaml:"machine"`
-	Levels   []Level `yaml:"levels"` // those after the first, which is Provider and Machine; or all of them
-	Within   []Host  `yaml:"within"` // the hosts of all hypervisors of Provider: a guest is off with its host
+	Levels   []Level `yaml:"levels"` // the levels after the first, which is `provider` and `machine`; or all of them
+	Within   []Host  `yaml:"within"` // the hosts of all hypervisors of `provider`: a guest is off with its host
 
 	selector labels.Selector
 	limits   []proof.Limits // of each level, the first included
@@ -61,7 +61,7 @@ type Source struct {
 	// from providerID: which part of it; default last, or all if the provider's IDs are whole providerIDs
 	Part Part     `yaml:"part"`
 	List []Listed `yaml:"list"` // from list
-	// the hosts that IDs may name; required where a node names an address, and a template no domain
+	// the hosts that IDs may name; must be set where a node names an address, and a template no domain
 	Allow []string `yaml:"allow"`
 
 	tmpl    *idTemplate

@@ -44,8 +44,8 @@ func TestFixes(t *testing.T) {
 		{"list instead of a selector", "evictFirst: [rack=a]\n",
 			`f:1: evictFirst: want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a list`},
 		{"half a selector", "evictFirst: rack in (a\n",
-			`f:1: evictFirst: not a label selector, such as "rack=a" or "rack in (a, b)": the text ends, expected: ',' ` +
-				`or ')'`},
+			`f:1: evictFirst: not a label selector, such as "rack=a" or "rack in (a, b)": the text ends, expected: ` +
+				`',' or ')'`},
 		{"a bool in quotes", "leaderElection: {enabled: \"false\"}\n",
 			"f:1: leaderElection.enabled: want true or false, have text: write it without quotes"},
 		{"a bool of YAML 1.1", "leaderElection: {enabled: off}\n",
@@ -55,15 +55,16 @@ func TestFixes(t *testing.T) {
 		{"TOML", "mode = 'observe'\n", "f:1: want a mapping (mode: observe), have text. Write every setting as a " +
 			"key, a colon and its value: config.example.yaml shows all"},
 		{"a template that is not closed", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
-			"  machine: {from: template, template: 'https://{{ .Name-bmc'}\n", "f:5: nodes[0].machine.template: not a " +
-			"template: {{ is opened and not closed: write {{ .Name }}"},
+			"  machine: {from: template, template: 'https://{{ .Name-bmc'}\n", "f:5: nodes[0].machine.template: not " +
+			"a template: {{ is opened and not closed: write {{ .Name }}"},
 		{"a label with -", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
-			"  machine: {from: template, template: '{{ .Labels.my-rack }}'}\n", "f:5: nodes[0].machine.template: not a " +
-			"template: bad character U+002D '-'. A label whose key has other characters than letters, digits and _ is " +
-			`written as (index .Labels "key")`},
+			"  machine: {from: template, template: '{{ .Labels.my-rack }}'}\n", "f:5: nodes[0].machine.template: not " +
+			"a template: bad character U+002D '-'. A label whose key has other characters than letters, digits and _ " +
+			`is written as (index .Labels "key")`},
 		{"a certificate instead of its file",
 			"providers: [{name: a, redfish: {username: u, passwordEnv: P, caFile: '-----BEGIN CERTIFICATE-----'}}]\n",
-			"f:1: providers[0].redfish.caFile: is the content of a file: write it into a file, and the file's path here"},
+			"f:1: providers[0].redfish.caFile: is the content of a file: write it into a file, and the file's path " +
+				"here"},
 		{"two types", "providers:\n- name: a\n  redfish:\n  plain: {}\n", "f:4: providers[0].plain: a provider has " +
 			"one type, and line 3 names one already. Make it an item of its own, with a name of its own"},
 		{"a type at the top", "providers:\n- name: a\nplain: {}\n", "f:3: plain: this is a type of provider: indent " +
@@ -73,7 +74,8 @@ func TestFixes(t *testing.T) {
 		{"a merge", "providers:\n- name: a\n  redfish:\n    <<: {username: u}\n    passwordEnv: P\n",
 			"f:4: providers[0].redfish: merge keys (<<) are not read here: write the values out"},
 		{"unknown keys", "listen:\n  q: 1\n  zzz: 2\n", "f:2: listen.q: unknown key: known are metrics, status, " +
-			"statusCertFile, statusKeyFile, statusCluster\nf:3: listen.zzz: unknown key: line 2 lists those that are known"},
+			"statusCertFile, statusKeyFile, statusCluster\nf:3: listen.zzz: unknown key: line 2 lists those that are " +
+			"known"},
 		{"a setting that depends on a faulty one",
 			"providers: [{name: a, redfish: {username: u, passwordFile: [x]}}]\n",
 			"f:1: providers[0].redfish.passwordFile: want text, have a list"},

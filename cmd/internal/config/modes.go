@@ -28,7 +28,7 @@ const leastGrace = 20 * time.Second
 // ModeItem is the mode of the nodes that its selector matches. No node can match two.
 type ModeItem struct {
 	Selector      string        `yaml:"selector"`      // label selector, not ""
-	Mode          Mode          `yaml:"mode"`          // required
+	Mode          Mode          `yaml:"mode"`          // must be set
 	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // only with fence and shadow; default powerOffAfter of all
 
 	selector labels.Selector

@@ -28,7 +28,7 @@ type Policy struct {
 	Volumes      string              `yaml:"volumes"`
 	Terminating  bool                `yaml:"terminating"`  // only pods past their deletionTimestamp
 	Storage      string              `yaml:"storage"`      // only with StorageUnhealthy: an item of storage
-	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // required
+	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be set
 
 	// only with preset longhorn: Longhorn's setting of that name; default do-nothing
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`

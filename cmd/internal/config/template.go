@@ -51,8 +51,8 @@ func parseTemplate(written string) (*idTemplate, error) {
 		case strings.Count(written, "{{") > strings.Count(written, "}}"):
 			text = "{{ is opened and not closed: write {{ .Name }}"
 		case strings.HasPrefix(text, "bad character"):
-			text += ". A label whose key has other characters than letters, digits and _ is written as (index .Labels " +
-				"\"key\")"
+			text += ". A label whose key has other characters than letters, digits and _ is written as " +
+				`(index .Labels "key")`
 		}
 		return nil, errors.New("not a template: " + text)
 	}
