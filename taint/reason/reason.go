@@ -465,8 +465,9 @@ var table = []Row{
 	{PoweredOff, Warning, "",
 		"Fence {fence} ended ({why}). These devices accepted a power-off, or may have: {detail}. If one is still " +
 			"off, turn it on again, unless afterFence turns it on.",
-		"`forcefence power state NODE` shows each device. An outlet that stays off leaves a running machine on one " +
-			"power supply: turn the outlet on. `forcefence power on NODE --yes` turns on a machine that is off."},
+		"`forcefence power state NODE` shows each device, and `forcefence power on NODE --yes` turns the machine on. " +
+			"Only for power strips: an outlet that stays off leaves a running machine on one power supply, so turn " +
+			"the outlet on, too."},
 	{OddLease, Warning, "",
 		"The node's Lease names a duration that is not between {min} and {max}: {default} is used instead " +
 			"(nodeLeaseDurationSeconds of its kubelet).",
@@ -480,7 +481,10 @@ var table = []Row{
 			"now on.",
 		"If this was not changed on purpose, look at the node."},
 	{Answers, Info, "", "{detail}", ""},
-	{NotAnswering, Warning, "", "{detail}", "The cause is in the Event, as for `PowerUnknown`. Look at the device."},
+	{NotAnswering, Warning, "", "{detail}",
+		"Look at the device. The word after its name is the cause: `unreachable` (network or supply), `denied` " +
+			"(password, licence), `untrusted` (its certificate). If the node is dead and you see that its machine " +
+			"is off, run `forcefence confirm-off NODE --reason TEXT`."},
 	{Fenced, Warning, "",
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},

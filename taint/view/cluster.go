@@ -58,6 +58,8 @@ type Banner struct {
 	Title  string `json:"title"`  // a short sentence without a full stop
 	Text   string `json:"text"`   // the details
 	Remedy string `json:"remedy"` // what a person does
+	// Command is what a person runs for it; "": none. The remedy ends in a colon then.
+	Command string `json:"command,omitempty"`
 }
 
 // Part is the part of an installation that a Banner is about, from a closed set.
@@ -85,8 +87,16 @@ func (p Part) Section() reason.Section {
 	}
 }
 
+// Advice returns what a person does, and with which command.
+func (b Banner) Advice() string {
+	if b.Command == "" {
+		return b.Remedy
+	}
+	return b.Remedy + " " + b.Command + "."
+}
+
 // Details returns what follows the title.
-func (b Banner) Details() string { return b.Text + " " + b.Remedy }
+func (b Banner) Details() string { return b.Text + " " + b.Advice() }
 
 // Banners returns what a person must know of the whole cluster before anything else, the gravest first.
 func (c Cluster) Banners(now time.Time) (out []Banner) {
@@ -100,19 +110,20 @@ func (c Cluster) Banners(now time.Time) (out []Banner) {
 	case c.Controllers != nil && len(leases) == 0:
 		out = append(out, describeMissingLeader(c.Controllers, now))
 	case len(leases) > 1:
-		out = append(out, Banner{PartController, "More than one controller leads", "Their Leases are " +
-			strings.Join(leases, " and ") + ". Each takes the other's marks for a person's.", "Uninstall all but one."})
+		out = append(out, Banner{About: PartController, Title: "More than one controller leads",
+			Text: "Their Leases are " + strings.Join(leases, " and ") +
+				". Each takes the other's marks for a person's.", Remedy: "Uninstall all but one."})
 	}
 	if c.Paused != "" {
-		out = append(out, Banner{PartPause, "Fencing is paused for all nodes", "by " + c.Paused + ". No power-off, " +
-			"mark or policy action begins; a fence in progress continues.",
-			"To end the pause: kubectl forcefence resume."})
+		out = append(out, Banner{About: PartPause, Title: "Fencing is paused for all nodes",
+			Text:   "by " + c.Paused + ". No power-off, mark or policy action begins; a fence in progress continues.",
+			Remedy: "To end the pause:", Command: "kubectl forcefence resume"})
 	}
 	for _, l := range c.Controllers {
 		if l.Leads && l.ConfigRejected != "" {
-			out = append(out, Banner{PartConfiguration, "The changed configuration is rejected",
-				strings.TrimSuffix(l.ConfigRejected, ".") + ". The previous file stays in force.",
-				PlainRemedy(reason.ConfigRejected)})
+			out = append(out, Banner{About: PartConfiguration, Title: "The changed configuration is rejected",
+				Text:   strings.TrimSuffix(l.ConfigRejected, ".") + ". The previous file stays in force.",
+				Remedy: PlainRemedy(reason.ConfigRejected)})
 		}
 	}
 	return out
@@ -135,8 +146,8 @@ func describeMissingLeader(all []Leader, now time.Time) Banner {
 		b.Text += fmt.Sprintf("Lease %s/%s %s. ", l.Namespace, l.Lease, state)
 	}
 	b.Text += "Nothing is fenced, and what is shown may be stale."
-	b.Remedy = "Look at the controller's pods: kubectl -n " + all[0].Namespace +
-		" describe pods -l app.kubernetes.io/name=forcefence."
+	b.Remedy = "Look at the controller's pods:"
+	b.Command = "kubectl -n " + all[0].Namespace + " describe pods -l app.kubernetes.io/name=forcefence"
 	return b
 }
 

@@ -13,7 +13,8 @@ func TestBanners(t *testing.T) {
 	other := leads
 	other.Namespace = "old"
 	const away = "Nothing is fenced, and what is shown may be stale."
-	const pods = "Look at the controller's pods: kubectl -n home describe pods -l app.kubernetes.io/name=forcefence."
+	const pods = "Look at the controller's pods:"
+	const describe = "kubectl -n home describe pods -l app.kubernetes.io/name=forcefence"
 	for _, tt := range []struct {
 		name string
 		c    Cluster
@@ -24,20 +25,20 @@ func TestBanners(t *testing.T) {
 		{"no controller was installed", Cluster{Controllers: []Leader{}},
 			[]Banner{{PartController, "No controller leads", "No controller has created its Lease in this cluster: " +
 				"forcefence is not installed, or its pods do not start. Nothing is fenced.",
-				"Look at the pods in its namespace. Before an installation: forcefence check --before-install."}}},
+				"Look at the pods in its namespace. Before an installation: forcefence check --before-install.", ""}}},
 		{
 			"the leader is gone", Cluster{Controllers: []Leader{
 				{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(3 * time.Minute)}}},
 			[]Banner{{PartController, "No controller leads",
-				"Lease home/forcefence was renewed 3 min ago, by ff-1. " + away, pods}},
+				"Lease home/forcefence was renewed 3 min ago, by ff-1. " + away, pods, describe}},
 		},
 		{
 			"the leader has stopped", Cluster{Controllers: []Leader{{Namespace: "home", Lease: "forcefence"}}},
-			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods}},
+			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods, describe}},
 		},
 		{"two lead", Cluster{Controllers: []Leader{leads, other}},
 			[]Banner{{PartController, "More than one controller leads", "Their Leases are home/forcefence and " +
-				"old/forcefence. Each takes the other's marks for a person's.", "Uninstall all but one."}}},
+				"old/forcefence. Each takes the other's marks for a person's.", "Uninstall all but one.", ""}}},
 		{"one of two leads", Cluster{Controllers: []Leader{{Namespace: "old", Lease: "x"}, leads}}, nil},
 		{
 			"a rejection by a leader that is gone", Cluster{Controllers: []Leader{leads,
@@ -51,11 +52,11 @@ func TestBanners(t *testing.T) {
 			[]Banner{
 				{PartPause, "Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". ` +
 					"No power-off, mark or policy action begins; a fence in progress continues.",
-					"To end the pause: kubectl forcefence resume."},
+					"To end the pause:", "kubectl forcefence resume"},
 				{PartConfiguration, "The changed configuration is rejected",
 					"config.yaml:3: mode: missing. The previous file stays in force.",
 					"forcefence check-config FILE prints every fault with its line. Correct the file: forcefence " +
-						"reads it again by itself."},
+						"reads it again by itself.", ""},
 			},
 		},
 	} {

@@ -116,7 +116,9 @@ func FleetOf(s Snapshot) *Fleet {
 		f.Fences = append(f.Fences, printableFence(r, s.At))
 	}
 	needs := map[string]string{} // by the names of all fences
+	namespace := s.Cluster.namespace()
 	for i := range f.Fences {
+		f.Fences[i].NeedsPerson = nameInController(namespace, f.Fences[i].NeedsPerson)
 		needs[f.Fences[i].Name] = f.Fences[i].NeedsPerson
 	}
 	providers := map[string]*ProviderRow{}
@@ -144,7 +146,8 @@ func FleetOf(s Snapshot) *Fleet {
 		}
 	}
 	for _, b := range append(s.Cluster.Banners(s.At), DescribeStorm(all)...) {
-		f.Banners = append(f.Banners, Banner{b.About, b.Title, OneLine(b.Text, 1200), OneLine(b.Remedy, 400)})
+		b.Text, b.Remedy, b.Command = OneLine(b.Text, 1200), OneLine(b.Remedy, 400), nameInController(namespace, b.Command)
+		f.Banners = append(f.Banners, b)
 	}
 	for _, p := range providers {
 		f.Providers = append(f.Providers, *p)
@@ -194,8 +197,8 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 		}
 	}
 	node := NodeOf(facts)
-	row.State, row.Next, row.Power, row.PowerBy = node.State, OneLine(node.Next, 500),
-		OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
+	row.State, row.Next, row.Power, row.PowerBy = node.State,
+		nameInController(facts.Namespace, OneLine(node.Next, 500)), OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
 	row.Runbook, row.Command, row.LeftOff = node.Runbook, OneLine(node.Command, 500), isLeftOff(node, rec)
 	row.PowerOn = OneLine(facts.powerOn(), 500)
 	drill := taint.Condition(n, taint.FenceableCondition)

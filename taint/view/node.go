@@ -176,25 +176,19 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	v := verdict{state: state, next: next, section: section}
 	switch section {
 	case reason.SectionMarkStuck:
-		v.command = "kubectl forcefence timeline " + s.Node.Name
+		v.command = s.inController("timeline " + s.Node.Name)
 	case reason.SectionProofLost, reason.SectionDistrusted:
 		v.command = s.inController("power state " + s.Node.Name)
 	case reason.SectionStorm:
-		v.command = "kubectl get nodes -L " + corev1.LabelTopologyZone
+		v.command = listNodesByZone
 	case reason.SectionUnproven, reason.SectionDrillFailing, reason.SectionNothing:
 		v.command = s.inController("explain " + s.Node.Name)
 	}
 	return v
 }
 
-// inController returns a command that runs forcefence where the configuration and the devices' passwords are.
-func (s NodeFacts) inController(args string) string {
-	namespace := cmp.Or(s.Namespace, defaultNamespace)
-	return "kubectl -n " + namespace + " exec deploy/forcefence -- /ko-app/forcefence " + args
-}
-
-// defaultNamespace is where the manifests install the controller.
-const defaultNamespace = "forcefence-system"
+// inController returns a command that runs forcefence in the controller's pod.
+func (s NodeFacts) inController(args string) string { return inController(s.Namespace, args) }
 
 // react returns the verdict for a reason that a person can do something about, and otherwise the given state.
 func (s NodeFacts) react(why reason.Reason, text string, otherwise State) verdict {
@@ -202,7 +196,7 @@ func (s NodeFacts) react(why reason.Reason, text string, otherwise State) verdic
 	if section != "" {
 		otherwise = StateNeedsPerson
 	}
-	return s.begin(otherwise, section, withAdvice(why, text))
+	return s.begin(otherwise, section, s.withAdvice(why, text))
 }
 
 // assess returns the node's state, what comes next, and where a person begins.
@@ -243,7 +237,7 @@ func (s NodeFacts) assess(
 	case n.Fenceable == "" || drill == reason.NoMachine:
 		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDevice(fenceable))
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return s.begin(StateUnfenceable, reason.SectionDrillFailing, withAdvice(drill, fenceable.Message))
+		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.withAdvice(drill, fenceable.Message))
 	case n.LeftAlone != "":
 		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case n.Mode != "":
@@ -258,7 +252,7 @@ func (s NodeFacts) assess(
 // adviseDevice says why the node has no device, and what to do about it.
 func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
 	why := strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), ".")
-	return "Give it a device: " + why + ". forcefence discover writes a configuration from what it finds."
+	return "Give it a device: " + why + ". Add it to a rule under nodes in the configuration."
 }
 
 // assessFence assesses a node with an unfinished fence or a mark.
@@ -284,7 +278,7 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 		v := s.begin(StateNeedsPerson, reason.SectionNothing,
 			"It is marked as shut down, but it is Ready, and no fence has begun. If its machine runs, take the mark "+
 				"off.")
-		v.command = "kubectl forcefence release " + n.Node
+		v.command = s.inController("release " + n.Node)
 		return v
 	case !rec.IsOpen():
 		return fencing("A person marked it; a controller continues from there.")
@@ -340,7 +334,7 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
 		return s.begin(StateNeedsPerson, reason.SectionUnproven, s.adviseDevice(fenceable))
 	case n.Fenceable == string(corev1.ConditionFalse), n.Fenceable == string(corev1.ConditionUnknown) && waits:
-		return s.begin(StateNeedsPerson, reason.SectionUnproven, withAdvice(drill, fenceable.Message))
+		return s.begin(StateNeedsPerson, reason.SectionUnproven, s.withAdvice(drill, fenceable.Message))
 	case e != nil:
 		return verdict{state: StateNotReady, next: e.Text}
 	case waits:
@@ -365,9 +359,9 @@ func PlainRemedy(why reason.Reason) string {
 	return strings.ReplaceAll(reason.RowOf(why).Remedy, "`", "")
 }
 
-// withAdvice appends what a person does about the reason to the text, as plain text.
-func withAdvice(why reason.Reason, text string) string {
-	do := PlainRemedy(why)
+// withAdvice appends what a person does about the reason and this node to the text, as plain text.
+func (s NodeFacts) withAdvice(why reason.Reason, text string) string {
+	do := strings.ReplaceAll(PlainRemedy(why), " NODE", " "+s.Node.Name)
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
 	}

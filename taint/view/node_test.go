@@ -99,7 +99,7 @@ func TestOf(t *testing.T) {
 					"The machine is On (racks/1: denied, pdus/2: On)."))},
 			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
 		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable,
-			"racks/1: denied. The cause is in the Event", "Unknown  drill"},
+			"racks/1: denied. Look at the device. The word after", "Unknown  drill"},
 		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))},
 			StateLeftAlone, `"new disk"`, "On racks/1 drill"},
 		{"paused, and that is over",
@@ -132,7 +132,7 @@ func TestOf(t *testing.T) {
 		{"silent for long, its device does not answer",
 			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionUnknown,
 				10*time.Second, "MachineNotAnswering", "Not answered: racks/1: unreachable."))}, StateNeedsPerson,
-			"racks/1: unreachable. The cause is in the Event", "Unknown  drill"},
+			"forcefence confirm-off n4 --reason", "Unknown  drill"},
 		{"silent, and its last drill failed", NodeFacts{Node: node(silent, refused)}, StateNeedsPerson,
 			"racks/1: denied.", "Unknown  drill"},
 		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
@@ -234,7 +234,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A person begins with a command for that node: in the controller's pod if devices are asked.
+// A person begins with a command for that node, which kubectl alone can run.
 func TestCommand(t *testing.T) {
 	const inPod = "kubectl -n home exec deploy/forcefence -- /ko-app/forcefence "
 	gone := taint.Record{}.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
@@ -249,12 +249,12 @@ func TestCommand(t *testing.T) {
 		{"a drill failed", NodeFacts{Node: node(ready, refused)}, reason.SectionDrillFailing, inPod + "explain n4"},
 		{"no proof", NodeFacts{Node: node(silent, refused)}, reason.SectionUnproven, inPod + "explain n4"},
 		{"a volume hangs", NodeFacts{Node: node(silent, record(taint.Record{Phase: taint.PhaseEvicting})),
-			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, "kubectl forcefence timeline n4"},
+			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, inPod + "timeline n4"},
 		{"held back", NodeFacts{Node: node(silent, answers),
 			Event: &Event{At: now, Reason: string(reason.DomainLost), Text: "Zone a is lost."}}, reason.SectionStorm,
 			"kubectl get nodes -L topology.kubernetes.io/zone"},
 		{"a wrong mark", NodeFacts{Node: node(ready, answers, marked)}, reason.SectionNothing,
-			"kubectl forcefence release n4"},
+			inPod + "release n4"},
 		{"left off", NodeFacts{Node: node(silent, record(gone))}, "", inPod + "power on n4 --yes"},
 	} {
 		tt.facts.Key, tt.facts.Now, tt.facts.Namespace = taint.DefaultKey, now, "home"

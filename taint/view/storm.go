@@ -28,18 +28,26 @@ func DescribeStorm(nodes []Node) []Banner {
 	}
 	switch {
 	case why != nil:
-		return []Banner{{PartStorm, "Power-offs are held back",
+		return describeStorm("Power-offs are held back",
 			fmt.Sprintf("%s: %s. %s", decide.FormatCount(len(held), "silent node"), FormatNames(held), why.Text),
-			PlainRemedy(reason.Reason(why.Reason))}}
+			reason.Reason(why.Reason))
 	case len(silent) > 1 && 2*len(silent) > len(nodes):
-		return []Banner{{PartStorm, "Most nodes are silent",
+		return describeStorm("Most nodes are silent",
 			fmt.Sprintf("%d of %s are not Ready: %s. While fewer than half of the nodes renew their Leases, no "+
 				"machine is powered off. Machines that are off are recovered.", len(silent),
-				decide.FormatCount(len(nodes), "node"), FormatNames(silent)),
-			PlainRemedy(reason.MostStale)}}
+				decide.FormatCount(len(nodes), "node"), FormatNames(silent)), reason.MostStale)
 	}
 	return nil
 }
+
+// describeStorm returns a banner with a command that shows what the silent nodes have in common.
+func describeStorm(title, text string, why reason.Reason) []Banner {
+	return []Banner{{About: PartStorm, Title: title, Text: text,
+		Remedy: PlainRemedy(why) + " To see what the nodes share:", Command: listNodesByZone}}
+}
+
+// listNodesByZone shows which nodes are not Ready, and in which zone each is.
+const listNodesByZone = "kubectl get nodes -L " + corev1.LabelTopologyZone
 
 // maxNames is how many names FormatNames lists.
 const maxNames = 5

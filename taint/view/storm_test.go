@@ -13,7 +13,8 @@ import (
 func TestDescribeStorm(t *testing.T) {
 	held := &Event{At: ago(30 * time.Second), Reason: string(reason.DomainLost), Text: "A failure domain is lost: a."}
 	alone := &Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "Its device is mute."}
-	remedy := PlainRemedy(reason.DomainLost)
+	const share, command = " To see what the nodes share:", "kubectl get nodes -L topology.kubernetes.io/zone"
+	remedy := PlainRemedy(reason.DomainLost) + share
 	for _, tt := range []struct {
 		name   string
 		ready  int
@@ -26,11 +27,11 @@ func TestDescribeStorm(t *testing.T) {
 		{"one of three is silent, for itself", 2, []*Event{alone}, nil},
 		{"half are silent", 2, []*Event{nil, nil}, nil},
 		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
-			"1 silent node: n4. A failure domain is lost: a.", remedy}}},
+			"1 silent node: n4. A failure domain is lost: a.", remedy, command}}},
 		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
 			"2 of 3 nodes are not Ready: n4, n4. While fewer than half of the nodes renew their Leases, no machine " +
-				"is " +
-				"powered off. Machines that are off are recovered.", "Look at the API server and the network."}}},
+				"is powered off. Machines that are off are recovered.",
+			"Look at the API server and the network." + share, command}}},
 	} {
 		var nodes []Node
 		for range tt.ready { // an Event of an earlier outage does not count

@@ -167,7 +167,7 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 			faults = nil // the banner has them
 		}
 		parts = append(parts, strings.ToLower(b.Title[:1])+b.Title[1:])
-		out = append(out, Finding{Problem, string(b.About), b.Title + ": " + b.Text, b.Remedy})
+		out = append(out, Finding{Problem, string(b.About), b.Title + ": " + b.Text, b.Advice()})
 	}
 	for _, fault := range faults {
 		out = append(out, Finding{Problem, string(view.PartConfiguration), fault,
