@@ -482,9 +482,8 @@ var table = []Row{
 		"If this was not changed on purpose, look at the node."},
 	{Answers, Info, "", "{detail}", ""},
 	{NotAnswering, Warning, "", "{detail}",
-		"Look at the device. The word after its name is the cause: `unreachable` (network or supply), `denied` " +
-			"(password, licence), `untrusted` (its certificate). If the node is dead and you see that its machine " +
-			"is off, run `forcefence confirm-off NODE --reason TEXT`."},
+		"Look at the device. The word after its name is the cause. If you see that the machine is off, run " +
+			"`forcefence confirm-off NODE --reason TEXT`."},
 	{Fenced, Warning, "",
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},

@@ -112,9 +112,9 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 	if c := meta.FindStatusCondition(s.Conditions, api.Proven); c != nil {
 		f.Proven = c.Message
 	}
-	begins := "begins"
+	begins := "the fence begins"
 	if f.Shadow {
-		begins = "would begin, in another mode"
+		begins = "the fence would begin, in another mode"
 	}
 	if f.Why != "" {
 		begins += " (" + OneLine(f.Why, 120) + ")"
@@ -215,10 +215,12 @@ func (e Event) toMoment() Moment {
 		At: e.At, Kind: "event", From: e.Reason, Text: e.Text,
 		Who: LaneCluster, Sign: SignEvent, What: OneLine(e.Reason, 80) + ": " + OneLine(e.Text, 500),
 	}
-	if e.Warning {
+	own := strings.HasPrefix(e.From, "forcefence")
+	row := reason.RowOf(reason.Reason(e.Reason))
+	if e.Warning && !(own && row.Reason != "" && row.Remedy == "") { // there is nothing to do about a planned step
 		m.Sign = SignWarning
 	}
-	if strings.HasPrefix(e.From, "forcefence") {
+	if own {
 		m.Who = LaneForcefence
 	} else if from := OneLine(e.From, 60); from != "" {
 		m.What = from + ": " + m.What

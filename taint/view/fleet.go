@@ -332,7 +332,8 @@ func (f *Fleet) MomentsOf(v Fence) []Moment {
 		if len(out) >= maxMoments {
 			break
 		}
-		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) || isStep(e, v.Steps) {
+		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) || isStep(e, v.Steps) ||
+			e.Reason == registeredNode {
 			continue
 		}
 		out = append(out, e.toMoment())
@@ -357,6 +358,9 @@ func (f *Fleet) Fence(name string) (Fence, bool) {
 	}
 	return Fence{}, false
 }
+
+// registeredNode is the reason of the Event that a Node exists, which has nothing to do with a fence.
+const registeredNode = "RegisteredNode"
 
 // eventMargin is how long before a fence begins and after it ends an Event still belongs to it.
 const eventMargin = 2 * time.Minute

@@ -1,7 +1,9 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +61,34 @@ func FormatNames(names []string) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// UrgentGroup is the nodes that need a person for the same reason: one cause may unite them.
+type UrgentGroup struct {
+	Why   string
+	Names []string
+}
+
+// sectionReasons says in a few words what the sections are about that call a person.
+var sectionReasons = map[reason.Section]string{
+	reason.SectionMarkStuck:  "the fence does not end",
+	reason.SectionProofLost:  "no longer proven off",
+	reason.SectionUnproven:   "no device proves it off",
+	reason.SectionStorm:      "power-off held back",
+	reason.SectionDistrusted: "its device said a false Off",
+}
+
+// GroupUrgent groups nodes by their reason, in the order of each reason's first node.
+func GroupUrgent(nodes []NodeRow) (groups []UrgentGroup) {
+	for _, n := range nodes {
+		why := cmp.Or(sectionReasons[n.Runbook], "another reason")
+		i := slices.IndexFunc(groups, func(g UrgentGroup) bool { return g.Why == why })
+		if i < 0 {
+			i, groups = len(groups), append(groups, UrgentGroup{Why: why})
+		}
+		groups[i].Names = append(groups[i].Names, n.Name)
+	}
+	return groups
 }
 
 // DescribeUrgent says, without a full stop, which nodes need a person: "2 nodes need a person: n1, n2"; "" for none.

@@ -59,6 +59,15 @@ func TestDisplayCount(t *testing.T) {
 	}
 }
 
+func TestGroupUrgent(t *testing.T) {
+	got := GroupUrgent([]NodeRow{{Name: "n1", Runbook: reason.SectionUnproven}, {Name: "n2",
+		Runbook: reason.SectionNothing}, {Name: "n3", Runbook: reason.SectionUnproven}})
+	want := []UrgentGroup{{"no device proves it off", []string{"n1", "n3"}}, {"another reason", []string{"n2"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestDescribeUrgent(t *testing.T) {
 	for want, names := range map[string][]string{
 		"": nil, "n1 needs a person": {"n1"}, "2 nodes need a person: n1, n2": {"n1", "n2"},

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // TestTimelineSteps: each step is shown with its time and duration. An Event that says no more is left out; a
@@ -126,5 +127,24 @@ func TestTimelineEvents(t *testing.T) {
 				t.Errorf("TimelineOf changed the events that it was given: %v", tt.events)
 			}
 		})
+	}
+}
+
+// A warning is a sign only where a person can do something about it, and an Event of another writer keeps its own type.
+func TestSignOfEvent(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		e    Event
+		want Sign
+	}{
+		{"a step of a success", Event{From: "forcefence", Reason: string(reason.Confirmed), Warning: true}, SignEvent},
+		{"a proof that is lost", Event{From: "forcefence", Reason: string(reason.ProofLost), Warning: true}, SignWarning},
+		{"a newer version's", Event{From: "forcefence", Reason: "Sideways", Warning: true}, SignWarning},
+		{"another writer's", Event{From: "kubelet", Reason: string(reason.Confirmed), Warning: true}, SignWarning},
+		{"no warning", Event{From: "kubelet", Reason: "Rebooted"}, SignEvent},
+	} {
+		if got := tt.e.toMoment().Sign; got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

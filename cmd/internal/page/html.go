@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -174,11 +176,20 @@ func renderCommand(command string) g.Node {
 		html.Button(html.Type("button"), html.Class("copy"), html.Aria("label", "Copy: "+command), g.Text("Copy")))
 }
 
-// runbookURL is the address of the runbook, as the alerts have it. Nothing is loaded from there.
-const runbookURL = "https://github.com/forcefence/forcefence/blob/main/docs/runbook.md#"
+// release matches the version of a release, which is a tag of the repository.
+var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
+
+// runbookURL returns the address of the runbook of a version: that of a release, or else the newest. Nothing is loaded
+// from there.
+func runbookURL(version string) string {
+	if !release.MatchString(version) {
+		version = "main"
+	}
+	return "https://github.com/forcefence/forcefence/blob/" + version + "/docs/runbook.md#"
+}
 
 func renderRunbook(section reason.Section) g.Node {
-	return html.Span(html.Class("detail"), html.A(html.Href(runbookURL+section.Anchor()), html.Rel("noreferrer"),
+	return html.Span(html.Class("detail"), html.A(html.Href(runbookURL(version.String())+section.Anchor()), html.Rel("noreferrer"),
 		g.Text("Runbook: "+string(section))))
 }
 
@@ -281,12 +292,6 @@ func renderCount(n int, s view.State) g.Node {
 func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	all := f.SelectNodes(q)
 	from, to, nav := splitPages(len(all), page, func(p int) string { return fleetURL(q, p) })
-	open := 0
-	for _, v := range f.Fences {
-		if v.Open {
-			open++
-		}
-	}
 	var body []row
 	for _, n := range all[from:to] {
 		var fence g.Node
@@ -306,7 +311,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		renderUrgent(f),
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
-			g.Text(", "+decide.FormatCount(open, "fence")+" under way. "), renderText(f.Capacity.String()+"."),
+			g.Text(", "+describeOpen(f)+". "), renderText(f.Capacity.String()+"."),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
@@ -336,10 +341,30 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	}
 }
 
-// maxUrgent is how many bytes of a text the first line has. The end of a text says what to do.
-const maxUrgent = 240
+// describeOpen says which nodes have a fence under way. Such a node may need a person, or be gone.
+func describeOpen(f *view.Fleet) string {
+	var names []string
+	for _, v := range f.Fences {
+		if !v.Open {
+			continue
+		}
+		name := v.Node
+		if _, known := f.Node(name); !known {
+			name += " (this Node is gone)"
+		}
+		names = append(names, name)
+	}
+	text := decide.FormatCount(len(names), "fence") + " under way"
+	if len(names) == 0 {
+		return text
+	}
+	return text + ": " + view.FormatNames(names)
+}
 
-// renderUrgent renders the first line: which nodes need a person, and what to do about the first.
+// maxUrgent is how many bytes of a text the first line has. The end of a text says what to do.
+const maxUrgent = 400
+
+// renderUrgent renders the first lines: which nodes need a person, why, and what to do about the first.
 func renderUrgent(f *view.Fleet) g.Node {
 	all := f.Urgent()
 	if len(all) == 0 {
@@ -349,12 +374,17 @@ func renderUrgent(f *view.Fleet) g.Node {
 	for _, n := range all {
 		names = append(names, n.Name)
 	}
-	text := ": "
-	if len(all) > 1 {
-		text = ". Begin with " + all[0].Name + ": "
-	}
-	return html.P(html.Class("lead note banner"), renderSign("bad", view.DescribeUrgent(names)),
-		renderText(text+view.OneLine(all[0].Next, maxUrgent)))
+	first := all[0]
+	groups := view.GroupUrgent(all)
+	return html.Div(html.Class("lead note banner"), renderSign("bad", view.DescribeUrgent(names)),
+		g.If(len(groups) > 1, html.Ul(html.Class("groups"), g.Map(groups, func(r view.UrgentGroup) g.Node {
+			return html.Li(renderText(r.Why + ": " + view.FormatNames(r.Names)))
+		}))),
+		html.Div(html.Class("wide-only"), // on a phone the first card follows, and has all this
+			g.If(len(all) > 1, g.Text("Begin with ")), nodeLink(first.Name), g.Text(": "),
+			renderText(view.OneLine(first.Next, maxUrgent)),
+			g.If(first.Command != "", renderCommand(first.Command)),
+			g.If(first.Runbook != "", renderRunbook(first.Runbook))))
 }
 
 func toStrings[T ~string](list []T) (out []string) {
@@ -386,7 +416,8 @@ func renderDetail(parts ...g.Node) g.Node { return html.Span(html.Class("detail"
 func renderBanners(f *view.Fleet) g.Node {
 	return g.Map(f.Banners, func(b view.Banner) g.Node {
 		return html.P(html.Class("note banner"), html.Strong(g.Text(b.Title+": ")),
-			renderText(b.Details()), renderRunbook(b.About.Section()))
+			renderText(b.Text+" "+b.Remedy), g.If(b.Command != "", renderCommand(b.Command)),
+			renderRunbook(b.About.Section()))
 	})
 }
 
@@ -398,14 +429,14 @@ func renderMissing(f *view.Fleet) g.Node {
 // fencesPage renders all fences that are kept.
 func fencesPage(f *view.Fleet, page int) g.Node {
 	from, to, nav := splitPages(len(f.Fences), page, func(p int) string { return "/fences?page=" + strconv.Itoa(p) })
-	return g.Group{renderMissing(f), renderFences("All fences, the newest first", f.Fences[from:to], f.At), nav}
+	return g.Group{renderMissing(f), renderFences("All fences, the newest first", f, f.Fences[from:to]), nav}
 }
 
-func renderFences(caption string, list []view.Fence, now time.Time) g.Node {
+func renderFences(caption string, f *view.Fleet, list []view.Fence) g.Node {
 	var body []row
 	for _, v := range list {
 		body = append(body, row{
-			fenceLink(v.Name), renderOutcome(v), nodeLink(v.Node), renderTime(v.Started, now), g.Text(formatTook(v)),
+			fenceLink(v.Name), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At), g.Text(formatTook(v)),
 			g.Text(strconv.Itoa(int(v.Pods.Ended))), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)})
 	}
@@ -424,11 +455,19 @@ func formatTook(v view.Fence) string {
 	return v.Duration
 }
 
-func renderOutcome(v view.Fence) g.Node {
+// isLeftOff reports whether the fence powered its node's machine off, and nothing powered it on since.
+func isLeftOff(f *view.Fleet, v view.Fence) bool {
+	n, known := f.Node(v.Node)
+	return known && n.Fence == v.Name && n.LeftOff
+}
+
+func renderOutcome(f *view.Fleet, v view.Fence) g.Node {
 	word, look := v.Result, "good"
 	switch {
 	case v.Open:
 		word, look = v.Phase+", under way", "busy"
+	case isLeftOff(f, v):
+		word, look = word+", left off", "warn"
 	case v.Result != string(taint.ResultEvicted):
 		look = "dim"
 	}
@@ -480,7 +519,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 		),
 		renderMissing(f),
 		shown,
-		g.If(len(all) > 1, renderFences("Fences of this node", all[:min(len(all), maxRows)], f.At)),
+		g.If(len(all) > 1, renderFences("Fences of this node", f, all[:min(len(all), maxRows)])),
 		renderTable(
 			"Events of this node, as their senders report them", []string{"When", "Who", "What", "Text"},
 			body[:min(len(body), maxRows)],
@@ -528,8 +567,7 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			g.Text(s.Phase), renderTime(s.From, f.At), g.Text(view.FormatSpan(s.To.Sub(s.From))),
 		})
 	}
-	n, known := f.Node(v.Node)
-	newest := known && n.Fence == v.Name
+	n, _ := f.Node(v.Node)
 	return g.Group{
 		g.If(len(v.Newer) > 0, html.P(html.Class("note"), html.Role("alert"),
 			g.Text(
@@ -540,26 +578,26 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(v.NeedsPerson),
 			renderRunbook(reason.SectionMarkStuck),
 		)),
-		g.If(newest && n.LeftOff, html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
+		g.If(isLeftOff(f, v), html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
 			renderText("this fence powered it off, and nothing has powered it on since. Once it is repaired, power "+
 				"it on."),
 			renderCommand(n.PowerOn))),
 		html.Dl(html.Class("facts"),
 			renderFact("Node", nodeLink(v.Node)),
 			renderFact(
-				"Outcome", renderOutcome(v), g.If(v.Outcome != "", renderDetail(renderText(v.Outcome))),
+				"Outcome", renderOutcome(f, v), g.If(v.Outcome != "", renderDetail(renderText(v.Outcome))),
 			),
 			renderFact("Began", renderTime(v.Started, f.At), renderDetail(g.Text("by "), renderName(v.By))),
 			renderFact("Took", g.Text(formatTook(v))),
 			renderFact("Proof", renderText(v.Proven)),
-			g.If(newest, renderFact("Machine's power, as last seen", renderPower(n, f.At))),
 		),
 		html.Figure(
 			html.Div(html.Class("narrow"), renderNarrowPicture(v, f.At)),
 			html.Div(html.Class("wide-only"), renderScroll("Picture of the fence", renderPicture(v, moments, f.At))),
 			html.FigCaption(g.Text(
 				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods "+
-					"for good; DeletePods deletes those that still exist then. The tables below say the same in words.",
+					"for good; DeletePods deletes those that still exist then, so it counts fewer. ClearVolumes takes each "+
+					"volume off both of the node's lists, so it counts each twice. The tables say the same in words.",
 			)),
 		),
 		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),

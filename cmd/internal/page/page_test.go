@@ -580,6 +580,19 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// The runbook is that of the version that runs, if that is a release.
+func TestRunbookURL(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.2.3": "v1.2.3", "v1.2.3-rc.1": "v1.2.3-rc.1",
+		"v1.2.3-4-gabcdef0": "main", "v0.0.0-20261127020000-abcdef012345": "main", "v1.2.3+dirty": "main",
+		"(devel)": "main", "unknown": "main", "": "main",
+	} {
+		if got := runbookURL(version); !strings.Contains(got, "/blob/"+want+"/docs/runbook.md#") {
+			t.Errorf("%q: got %s, want %s", version, got, want)
+		}
+	}
+}
+
 // Each page begins with what concerns the whole cluster.
 func TestBanners(t *testing.T) {
 	cluster, held := view.Cluster{}, false
@@ -838,7 +851,7 @@ func check(t *testing.T, page string) {
 					strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
 					t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
 				}
-				runbook := n.Data == "a" && a.Key == "href" && strings.HasPrefix(a.Val, runbookURL)
+				runbook := n.Data == "a" && a.Key == "href" && strings.HasPrefix(a.Val, runbookURL(""))
 				if (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(a.Val, "/") &&
 					!strings.HasPrefix(a.Val, "#") && !runbook || strings.HasPrefix(a.Val, "//") {
 					t.Errorf("<%s %s=%q> leads elsewhere", n.Data, a.Key, a.Val)

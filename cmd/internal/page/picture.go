@@ -78,7 +78,7 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 func renderNarrowPicture(v view.Fence, now time.Time) g.Node {
 	scale, ok := newTimeScale(v, now)
 	if !ok || len(v.Spans)+len(v.Steps) == 0 {
-		return html.P(g.Text("No phase took any time."))
+		return html.P(g.Text("No phase and no step is recorded."))
 	}
 	scale.left, scale.width = margin, narrowWidth-2*margin
 	var parts g.Group
@@ -181,7 +181,7 @@ func renderChart(v view.Fence, now time.Time) (g.Node, int) {
 	const top = 34
 	scale, ok := newTimeScale(v, now)
 	if !ok || len(v.Spans)+len(v.Steps) == 0 {
-		return svgText(margin, 24, "when", "start", "No phase took any time."), 34
+		return svgText(margin, 24, "when", "start", "No phase and no step is recorded."), 34
 	}
 	bottom := top + phaseRow + 6 + len(v.Steps)*stepRow
 	var parts g.Group
