@@ -34,7 +34,8 @@ func TestBanners(t *testing.T) {
 		},
 		{
 			"the leader has stopped", Cluster{Controllers: []Leader{{Namespace: "home", Lease: "forcefence"}}},
-			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods, describe}},
+			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods,
+				describe}},
 		},
 		{"two lead", Cluster{Controllers: []Leader{leads, other}},
 			[]Banner{{PartController, "More than one controller leads", "Their Leases are home/forcefence and " +

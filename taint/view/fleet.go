@@ -146,7 +146,8 @@ func FleetOf(s Snapshot) *Fleet {
 		}
 	}
 	for _, b := range append(s.Cluster.Banners(s.At), DescribeStorm(all)...) {
-		b.Text, b.Remedy, b.Command = OneLine(b.Text, 1200), OneLine(b.Remedy, 400), nameInController(namespace, b.Command)
+		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
+		b.Command = nameInController(namespace, b.Command)
 		f.Banners = append(f.Banners, b)
 	}
 	for _, p := range providers {
@@ -198,7 +199,8 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	}
 	node := NodeOf(facts)
 	row.State, row.Next, row.Power, row.PowerBy = node.State,
-		nameInController(facts.Namespace, OneLine(node.Next, 500)), OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
+		nameInController(facts.Namespace, OneLine(node.Next, 500)), OneLine(node.Machine.Power, 40),
+		OneLine(node.Machine.By, 300)
 	row.Runbook, row.Command, row.LeftOff = node.Runbook, OneLine(node.Command, 500), isLeftOff(node, rec)
 	row.PowerOn = OneLine(facts.powerOn(), 500)
 	drill := taint.Condition(n, taint.FenceableCondition)

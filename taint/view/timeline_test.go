@@ -138,7 +138,7 @@ func TestSignOfEvent(t *testing.T) {
 		want Sign
 	}{
 		{"a step of a success", Event{From: "forcefence", Reason: string(reason.Confirmed), Warning: true}, SignEvent},
-		{"a proof that is lost", Event{From: "forcefence", Reason: string(reason.ProofLost), Warning: true}, SignWarning},
+		{"a lost proof", Event{From: "forcefence", Reason: string(reason.ProofLost), Warning: true}, SignWarning},
 		{"a newer version's", Event{From: "forcefence", Reason: "Sideways", Warning: true}, SignWarning},
 		{"another writer's", Event{From: "kubelet", Reason: string(reason.Confirmed), Warning: true}, SignWarning},
 		{"no warning", Event{From: "kubelet", Reason: "Rebooted"}, SignEvent},

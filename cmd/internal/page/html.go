@@ -189,8 +189,8 @@ func runbookURL(version string) string {
 }
 
 func renderRunbook(section reason.Section) g.Node {
-	return html.Span(html.Class("detail"), html.A(html.Href(runbookURL(version.String())+section.Anchor()), html.Rel("noreferrer"),
-		g.Text("Runbook: "+string(section))))
+	return html.Span(html.Class("detail"), html.A(html.Href(runbookURL(version.String())+section.Anchor()),
+		html.Rel("noreferrer"), g.Text("Runbook: "+string(section))))
 }
 
 func nodeLink(name string) g.Node {
@@ -436,8 +436,9 @@ func renderFences(caption string, f *view.Fleet, list []view.Fence) g.Node {
 	var body []row
 	for _, v := range list {
 		body = append(body, row{
-			fenceLink(v.Name), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At), g.Text(formatTook(v)),
-			g.Text(strconv.Itoa(int(v.Pods.Ended))), g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
+			fenceLink(v.Name), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At),
+			g.Text(formatTook(v)), g.Text(strconv.Itoa(int(v.Pods.Ended))),
+			g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)})
 	}
 	return renderTable(
@@ -596,8 +597,9 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			html.Div(html.Class("wide-only"), renderScroll("Picture of the fence", renderPicture(v, moments, f.At))),
 			html.FigCaption(g.Text(
 				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods "+
-					"for good; DeletePods deletes those that still exist then, so it counts fewer. ClearVolumes takes each "+
-					"volume off both of the node's lists, so it counts each twice. The tables say the same in words.",
+					"for good; DeletePods deletes those that still exist then, so it counts fewer. ClearVolumes "+
+					"takes each volume off both of the node's lists, so it counts each twice. The tables say the same "+
+					"in words.",
 			)),
 		),
 		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),
@@ -621,7 +623,9 @@ func shadowText(v view.Fence) string {
 }
 
 // formatOffset formats a time since the fence's start.
-func formatOffset(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
+func formatOffset(d time.Duration) string {
+	return fmt.Sprintf("%+.1fs", d.Round(100*time.Millisecond).Seconds())
+}
 
 func joinTexts(words []string) string {
 	out := ""

@@ -580,6 +580,18 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Clocks differ by less than what is shown: that is no time before the start.
+func TestFormatOffset(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-40 * time.Millisecond: "+0.0s", 40 * time.Millisecond: "+0.0s", -2 * time.Second: "-2.0s",
+		1900 * time.Millisecond: "+1.9s",
+	} {
+		if got := formatOffset(d); got != want {
+			t.Errorf("%s: got %s, want %s", d, got, want)
+		}
+	}
+}
+
 // The runbook is that of the version that runs, if that is a release.
 func TestRunbookURL(t *testing.T) {
 	for version, want := range map[string]string{
