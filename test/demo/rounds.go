@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/world"
 )
@@ -35,21 +37,24 @@ type Demo struct {
 // round is one story. It has a node of its own.
 type round struct {
 	title  string
+	since  string // what its times count from, in words
 	node   string
 	result taint.Result // how its fence must end
 	play   func(*Demo, context.Context, *round) error
 
-	zero  time.Time // what its times count from: the power cut, the last heartbeat, or the operator's change
-	times []string  // for the summary
+	zero   time.Time // what its times count from: the power cut, the last heartbeat, or the operator's change
+	silent time.Time // since when its node is silent while its machine is on; zero: its power was cut
+	times  []string  // for the summary
 }
 
 func newRounds() []*round {
 	return []*round{
-		{title: "Round 1: a machine fails", result: taint.ResultEvicted, play: (*Demo).powerCut},
-		{title: "Round 2: a node falls silent, but its machine is on", result: taint.ResultEvicted,
-			play: (*Demo).silence},
-		{title: "Round 3: the machine comes back in the middle", result: taint.ResultReturned,
-			play: (*Demo).comeBack},
+		{title: "Round 1: a machine fails", since: "the power cut", result: taint.ResultEvicted,
+			play: (*Demo).powerCut},
+		{title: "Round 2: a node falls silent, but its machine is on", since: "the change to mode fence",
+			result: taint.ResultEvicted, play: (*Demo).silence},
+		{title: "Round 3: the machine comes back in the middle", since: "the power cut",
+			result: taint.ResultReturned, play: (*Demo).comeBack},
 	}
 }
 
@@ -79,8 +84,12 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 		case on:
 			d.tell(r, "power is back", "the machine boots")
 		default:
-			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "MACHINE OFF")), "%d pods died with it, without a report",
-				runs)
+			after := ""
+			if !r.silent.IsZero() {
+				after = fmt.Sprintf("; its node was silent for %.1f s", time.Since(r.silent).Seconds())
+			}
+			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "MACHINE OFF")),
+				"%d pods died with it, without a report%s", runs, after)
 		}
 	})
 	err := r.play(d, ctx, r)
@@ -91,8 +100,33 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 	if err := d.after(ctx, r); err != nil {
 		return err
 	}
-	d.times = append(d.times, r.title+"\n    "+strings.Join(r.times, ", "))
+	steps, err := d.listSteps(ctx, r)
+	if err != nil {
+		return err
+	}
+	d.times = append(d.times, fmt.Sprintf("%s\n    since %s: %s\n    of that time, the fence's own steps: %s", r.title,
+		r.since, strings.Join(r.times, ", "), strings.Join(steps, "; ")))
 	return d.ask(ctx, "timeline", r.node)
+}
+
+// listSteps returns the steps about pods of the round's fence, as forcefence recorded them: "EndPods: 110 pods, took
+// 330ms".
+func (d *Demo) listSteps(ctx context.Context, r *round) (steps []string, err error) {
+	out, err := exec.CommandContext(ctx, d.w.bin, "timeline", r.node, "-o", "json", "--kubeconfig",
+		d.w.file("kubeconfig")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("forcefence timeline: %w", err)
+	}
+	var fence view.Fence
+	if err := json.Unmarshal(out, &fence); err != nil {
+		return nil, fmt.Errorf("forcefence timeline: %w", err)
+	}
+	for _, m := range fence.Moments {
+		if m.Kind == "step" && strings.HasSuffix(m.From, "Pods") {
+			steps = append(steps, m.From+": "+m.Text)
+		}
+	}
+	return steps, nil
 }
 
 // tell prints a line of a round, with the time since its beginning.
@@ -141,6 +175,7 @@ func (d *Demo) silence(ctx context.Context, r *round) error {
 		return err
 	}
 	r.zero = time.Now()
+	r.silent = r.zero
 	d.tell(r, "last heartbeat", "the node's %d pods run on", before.runs)
 	d.w.Host(r.node).StopHeartbeats()
 
@@ -254,12 +289,11 @@ func (d *Demo) comeBack(ctx context.Context, r *round) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// All pods are ended within a fraction of a second: to meet the middle of it, forcefence is frozen while the
-	// machine boots.
+	r.times = append(r.times, fmt.Sprintf("first pod ended %.1f s", time.Since(r.zero).Seconds()))
 	if err := d.w.fence.Pause(); err != nil {
 		return err
 	}
-	d.tell(r, "frozen", "forcefence is stopped here (SIGSTOP), so that the machine meets the middle of the eviction")
+	d.tell(r, "frozen", "forcefence would be done before the machine boots, so the demo stops it until then (SIGSTOP)")
 	if err := errors.Join(d.booted(ctx, r.node), d.w.fence.Resume()); err != nil {
 		return err
 	}
