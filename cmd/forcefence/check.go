@@ -47,11 +47,17 @@ in, compares identities and reads the power. It powers nothing off.
 
 Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if d.file != "" && !before {
+		PreRunE: func(*cobra.Command, []string) error {
+			switch {
+			case d.file != "" && !before:
 				return errors.New("--config needs --before-install: after an installation the controller asks the " +
 					"devices, and this command reads what it found")
+			case wait < 0:
+				return fmt.Errorf("--wait: %s is negative", wait)
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := d.openClient()
 			if err != nil {
 				return err

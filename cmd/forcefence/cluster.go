@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -40,7 +40,19 @@ func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 		},
 		Timeout: all.Timeout,
 	})
+	timeout := f.Lookup(all.Timeout.LongName)
+	timeout.Value = timeoutValue{timeout.Value}
 	r.addCompletions(cmd)
+}
+
+// timeoutValue is the value of --request-timeout, which clientcmd checks too late.
+type timeoutValue struct{ pflag.Value }
+
+func (v timeoutValue) Set(text string) error {
+	if _, err := clientcmd.ParseTimeout(text); err != nil {
+		return errors.New("want a duration such as 10s or 2m")
+	}
+	return v.Value.Set(text)
 }
 
 // addNamespaceFlag adds -n, the controller's namespace.
@@ -54,9 +66,6 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
-	if _, bad := clientcmd.ParseTimeout(cmp.Or(r.overrides.Timeout, "0")); bad != nil {
-		return nil, fmt.Errorf("--request-timeout: %q is no duration such as 10s or 2m", r.overrides.Timeout)
-	}
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG")

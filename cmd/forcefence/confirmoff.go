@@ -34,6 +34,16 @@ with kubectl taint.`,
 		Example:           `  forcefence confirm-off n3 --reason "I pulled both plugs"`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
+		PreRunE: func(*cobra.Command, []string) error {
+			reason = strings.Join(strings.Fields(reason), " ")
+			switch {
+			case reason == "":
+				return errors.New("--reason is required: how do you know that the machine is off?")
+			case len(reason) > taint.MaxReason:
+				return fmt.Errorf("--reason has %d bytes: at most %d", len(reason), taint.MaxReason)
+			}
+			return nil
+		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {
@@ -51,13 +61,6 @@ with kubectl taint.`,
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.
 func confirmOff(ctx context.Context, c client.Client, name, reason string, now func() time.Time) (string, error) {
-	reason = strings.Join(strings.Fields(reason), " ")
-	switch {
-	case reason == "":
-		return "", errors.New("--reason is required: how do you know that the machine is off?")
-	case len(reason) > taint.MaxReason:
-		return "", fmt.Errorf("--reason has %d bytes: at most %d", len(reason), taint.MaxReason)
-	}
 	var me authenticationv1.SelfSubjectReview
 	if err := c.Create(ctx, &me); err != nil {
 		return "", fmt.Errorf("asking for your user name: %w", err)

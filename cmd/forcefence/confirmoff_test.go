@@ -105,8 +105,6 @@ func TestConfirmOff(t *testing.T) {
 		_ = admin.Delete(context.WithoutCancel(ctx), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}()
 	lives("b1", corev1.ConditionTrue)
-	refuses(" \n", "--reason")
-	refuses(strings.Repeat("x", taint.MaxReason+1), "at most")
 	refuses("unplugged it", "is Ready")
 	lives("b1", corev1.ConditionUnknown)
 	answers(unknown, "not confirmed")

@@ -29,6 +29,8 @@ import (
 // newDiscover returns the command that writes a configuration from what it finds.
 func newDiscover(d *sessionFlags) *cobra.Command {
 	var o discoverFlags
+	var scanner discover.Scanner
+	var addresses []netip.Addr
 	cmd := &cobra.Command{
 		Use:   "discover",
 		Short: "Write a configuration from Nodes, BareMetalHosts and a range of BMCs' addresses",
@@ -48,11 +50,11 @@ deploy/ mount the Secrets.
 
 Exits with 0 if at least one node has a device, and with 1 otherwise.`,
 		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			scanner, addresses, err = o.scanner()
+			return err
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			scanner, addresses, err := o.scanner()
-			if err != nil {
-				return err
-			}
 			c, err := d.openClient()
 			if err != nil {
 				return err

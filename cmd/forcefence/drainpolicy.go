@@ -23,6 +23,7 @@ func newDrainPolicy() *cobra.Command {
 	var cluster clusterFlags
 	var policy, long string
 	var reset bool
+	var wanted drain.Override
 	cmd := &cobra.Command{
 		Use:   "drain-policy [NODE]",
 		Short: "Set the drain policy of a node or of all nodes, until a time",
@@ -42,6 +43,12 @@ Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
   forcefence drain-policy`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if policy != "" || long != "" {
+				wanted, err = parseDrainPolicy(policy, long, time.Now())
+			}
+			return err
+		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			namespace, err := controllerNamespace(cmd.Context(), c, cluster.overrides.Context.Namespace)
 			if err != nil {
@@ -54,15 +61,12 @@ Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
 			}
 			var lines []string
 			switch {
-			case policy == "" && !reset && long == "":
-				lines, err = o.list(cmd.Context())
 			case reset:
 				lines, err = o.remove(cmd.Context(), node)
+			case policy != "":
+				lines, err = o.set(cmd.Context(), node, wanted)
 			default:
-				var wanted drain.Override
-				if wanted, err = parseDrainPolicy(policy, long, o.now()); err == nil {
-					lines, err = o.set(cmd.Context(), node, wanted)
-				}
+				lines, err = o.list(cmd.Context())
 			}
 			for _, line := range lines {
 				printText(cmd.OutOrStdout(), "", "%s", line)

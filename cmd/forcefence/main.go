@@ -29,8 +29,8 @@ func main() {
 }
 
 // run executes one command line and returns the exit status after everything that it started has stopped. The status is
-// 0 on success, 1 for an error, and 2 for a command or a flag that does not exist, or wrong arguments. SIGINT and
-// SIGTERM end the command's context.
+// 0 on success, 1 for an error, and 2 for a wrong command line (usageError). SIGINT and SIGTERM end the command's
+// context.
 func run(args []string, types providers.Registry, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -146,8 +146,8 @@ func trimKinds(args []string) (names []string) {
 // errUsage is what every usageError is.
 var errUsage = errors.New("wrong usage")
 
-// usageError reports that the command line names a command or a flag that does not exist, or has other words than the
-// command takes.
+// usageError reports a wrong command line: a command or a flag that does not exist, or words and values that the command
+// refuses before its first request (PreRunE).
 type usageError struct{ error }
 
 func (usageError) Is(target error) bool { return target == errUsage }
@@ -190,9 +190,30 @@ func newHelp() *cobra.Command {
 	}
 }
 
+// excludedFlags matches cobra's error about two flags of which a command takes one.
+var excludedFlags = regexp.MustCompile(`\[(\S+) (\S+)\] were all set$`)
+
+// checkUsage returns a PreRunE that refuses flags that exclude each other, and what check refuses, as usageErrors.
+func checkUsage(check func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := cmd.ValidateFlagGroups()
+		if err == nil && check != nil {
+			err = check(cmd, trimKinds(args))
+		} else if err != nil {
+			if m := excludedFlags.FindStringSubmatch(err.Error()); m != nil {
+				err = fmt.Errorf("--%s and --%s exclude each other: use one of them", m[1], m[2])
+			}
+		}
+		if err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
 // prepareCommands makes a command and those below it name themselves as they were called, take names as -o name prints
-// them, and refuse other words with a text that says what they accept. For a nested command that only has subcommands,
-// cobra would print the help and exit with 0.
+// them, and refuse other words with a text that says what they accept. An error of a command's PreRunE becomes a
+// usageError. For a nested command that only has subcommands, cobra would print the help and exit with 0.
 func prepareCommands(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		prepareCommands(sub)
@@ -200,6 +221,7 @@ func prepareCommands(cmd *cobra.Command) {
 	root := cmd.Root()
 	cmd.Long, cmd.Example = nameCommands(root, cmd.Long), nameCommands(root, cmd.Example)
 	if accepts, runs := cmd.Args, cmd.RunE; cmd.Runnable() {
+		cmd.PreRunE = checkUsage(cmd.PreRunE)
 		if runs != nil && !strings.Contains(cmd.Use, "FILE") {
 			cmd.RunE = func(cmd *cobra.Command, args []string) error { return runs(cmd, trimKinds(args)) }
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -83,8 +84,6 @@ func TestCheckConfig(t *testing.T) {
 			stderr: "Error: unknown command \"nope\" for \"forcefence\"; forcefence --help lists its commands\n"},
 		{name: "help of no such command of power", args: []string{"help", "power", "stat"}, status: 2,
 			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
-		{name: "no duration", args: []string{"status", "--request-timeout", "abc"}, status: 1,
-			stderr: "Error: --request-timeout: \"abc\" is no duration such as 10s or 2m\n"},
 		{name: "no recording", args: []string{"replay", "none"}, status: 1,
 			stderr: "Error: opening recording: open none: no such file or directory\n"},
 		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
@@ -97,6 +96,45 @@ func TestCheckConfig(t *testing.T) {
 				t.Errorf("got %d, %q, %q\nwant %d, %q, %q", status, stdout, stderr, tc.status, tc.stdout, tc.stderr)
 			}
 		})
+	}
+}
+
+// A wrong command line exits with 2, and says what is wrong, before the program looks for an API server.
+func TestUsage(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for _, tc := range []struct {
+		line string
+		want string // part of the error
+	}{
+		{"pause n3", "--for and --reason are required"},
+		{"pause --for 2 --reason x", `--for: "2" is neither a duration`},
+		{"pause --for 2h", "--reason is required"},
+		{"pause --for 2h --reason " + strings.Repeat("x", 201), "--reason has 201 bytes: at most 200"},
+		{"confirm-off n3", "--reason is required: how do you know that the machine is off?"},
+		{"confirm-off n3 --reason " + strings.Repeat("x", taint.MaxReason+1), "bytes: at most"},
+		{"drain-policy --set always-allow --reset", "--reset and --set exclude each other: use one of them"},
+		{"drain-policy --for 2h --reset", "--for and --reset exclude each other"},
+		{"drain-policy --set foo --for 2h", `--set: "foo" is none of `},
+		{"drain-policy --set always-allow", "--for is required"},
+		{"drain-policy --for 2h", "--for needs --set POLICY"},
+		{"cleanup --check --yes", "--check and --yes exclude each other"},
+		{"discover --bmc-range foo", "--bmc-range: "},
+		{"discover --username root", "--username and --password-file go together"},
+		{"check --config x.yaml", "--config needs --before-install"},
+		{"check --wait -5m", "--wait: -5m0s is negative"},
+		{"power off n3 --wait -5m", "--wait: -5m0s is negative"},
+		{"providers nosuch", `there is no provider type "nosuch"`},
+		{"status -l a=b=c", "--selector: "},
+		{"status -o foo", "json, name, wide, yaml"},
+		{"status --request-timeout abc", "want a duration such as 10s or 2m"},
+		{"run --log-level loud", `--log-level: "loud" is none of debug, info, warn, error`},
+		{"run --log-format xml", `--log-format: "xml" is neither text nor json`},
+		{"explain", "wrong number of arguments (0)"},
+	} {
+		status, stdout, stderr := exec(strings.Fields(tc.line)...)
+		if status != 2 || stdout != "" || !strings.Contains(stderr, tc.want) {
+			t.Errorf("%s:\ngot  %d, %q, %q\nwant 2, no output, %q", tc.line, status, stdout, stderr, tc.want)
+		}
 	}
 }
 

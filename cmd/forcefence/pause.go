@@ -29,6 +29,7 @@ const forever = "forever"
 func newPause() *cobra.Command {
 	var cluster clusterFlags
 	var reason, long string
+	var p fence.Pause
 	cmd := &cobra.Command{
 		Use:   "pause [NODE] --for DURATION --reason TEXT",
 		Short: "Pause fencing for a node or for the whole cluster",
@@ -46,11 +47,11 @@ The command never shortens another person's pause: resume it first.`,
   forcefence pause --for 30m --reason "new switches"`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			p, err = parsePause(reason, long, time.Now())
+			return err
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := parsePause(reason, long, time.Now())
-			if err != nil {
-				return err
-			}
 			c, err := cluster.newClient()
 			if err != nil {
 				return err

@@ -71,6 +71,12 @@ their replacements.`,
 		}
 	}
 	cmd.ValidArgsFunction = d.completeNodes(1)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if wait < 0 {
+			return fmt.Errorf("--wait: %s is negative", wait)
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return d.withMachine(cmd, args[0], &outputFormat{},
 			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {

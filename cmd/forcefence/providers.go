@@ -28,6 +28,15 @@ defaults as well. The command reads no configuration and asks no device.`,
   # The settings of a type
   forcefence providers redfish`,
 		ValidArgsFunction: cobra.FixedCompletions(types.TypeNames(), cobra.ShellCompDirectiveNoFileComp),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			for _, name := range args {
+				if _, ok := types.FindType(name); !ok {
+					return fmt.Errorf("there is no provider type %q: use one of %s", name,
+						strings.Join(types.TypeNames(), ", "))
+				}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var chosen []all.Description
 			for _, ty := range types {
@@ -35,12 +44,6 @@ defaults as well. The command reads no configuration and asks no device.`,
 					d := all.DescribeType(ty)
 					d.Off = nameCommands(cmd.Root(), d.Off)
 					chosen = append(chosen, d)
-				}
-			}
-			for _, name := range args {
-				if _, ok := types.FindType(name); !ok {
-					return fmt.Errorf("there is no provider type %q: use one of %s", name,
-						strings.Join(types.TypeNames(), ", "))
 				}
 			}
 			slices.SortFunc(chosen, func(a, b all.Description) int { return cmp.Compare(a.Type, b.Type) })

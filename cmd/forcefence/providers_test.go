@@ -22,7 +22,7 @@ func TestProviders(t *testing.T) {
 		{name: "as -o name prints it", args: []string{"provider/redfish"},
 			want: []string{"redfish\n", "off means: PowerState of the system is Off", "auth", "session",
 				"certificates that no trusted authority signed"}},
-		{name: "none such", args: []string{"redfisch"}, status: 1,
+		{name: "none such", args: []string{"redfisch"}, status: 2,
 			want: []string{`no provider type "redfisch"`, "libvirt, "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

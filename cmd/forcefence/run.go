@@ -21,10 +21,10 @@ func newRun(types providers.Registry) *cobra.Command {
 		Long: `Run the controller. It stops on SIGINT or SIGTERM. It exits with an error when it
 loses its leadership, so that its supervisor restarts it.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			if err := l.UnmarshalText([]byte(level)); err != nil {
-				return fmt.Errorf("--log-level: %w", err)
+				return fmt.Errorf("--log-level: %q is none of debug, info, warn, error", level)
 			}
 			opts := &slog.HandlerOptions{Level: l}
 			switch format {
@@ -35,6 +35,9 @@ loses its leadership, so that its supervisor restarts it.`,
 			default:
 				return fmt.Errorf("--log-format: %q is neither text nor json", format)
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Memory use peaks when a zone is lost, the worst moment for an OOM kill. So the collector works harder
 			// before the container's limit is reached. GOMEMLIMIT in the environment has precedence.
 			limit, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9))

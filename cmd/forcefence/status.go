@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint/view"
@@ -38,6 +39,12 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
   # The nodes of a rack, with their devices
   forcefence status -l rack=a -o wide`,
 		ValidArgsFunction: cluster.completeNodes(0),
+		PreRunE: func(*cobra.Command, []string) error {
+			if _, err := labels.Parse(o.selector); err != nil {
+				return fmt.Errorf("--selector: %w", err)
+			}
+			return nil
+		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
 			f, err := o.readFleet(cmd.Context())
