@@ -186,19 +186,10 @@ func (o checker) readConfiguration(ctx context.Context, namespace string, f *che
 	if excluded, _ = labels.Parse(config.DefaultExclude); excluded == nil {
 		excluded = labels.Nothing()
 	}
-	at := client.ObjectKey{Namespace: namespace, Name: configMapName}
-	var cm corev1.ConfigMap
-	switch err := o.client.Get(ctx, at, &cm); {
-	case apierrors.IsNotFound(err):
-		return excluded
-	case err != nil:
-		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
-		return excluded
-	}
-	// The files that it names are in the controller's pod, not here.
-	cfg, err := config.Parse(configKey, []byte(cm.Data[configKey]), o.types, config.SkipFiles())
+	cfg, at, err := readDeployedConfig(ctx, o.client, namespace, o.types)
 	var faults config.Errors
 	switch {
+	case apierrors.IsNotFound(err):
 	case errors.As(err, &faults):
 		for _, fault := range faults {
 			f.Configuration = append(f.Configuration, endSentence("ConfigMap "+at.String()+": "+fault.Error()))
@@ -213,6 +204,8 @@ func (o checker) readConfiguration(ctx context.Context, namespace string, f *che
 		for _, w := range cfg.MissingNodes(names) {
 			f.Warnings = append(f.Warnings, endSentence("ConfigMap "+at.String()+": "+w.Error()))
 		}
+	default:
+		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
 	}
 	return excluded
 }

@@ -261,7 +261,7 @@ func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
 
 // checkDevices asks the devices of the configuration file, as drill does. Faults of the file are findings.
 func (d *sessionFlags) checkDevices(cmd *cobra.Command) (summary string, out []check.Finding, _ error) {
-	open, err := d.openSession(cmd)
+	open, err := d.openSession(cmd, false)
 	var faults config.Errors
 	switch {
 	case errors.As(err, &faults):

@@ -40,7 +40,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
   forcefence drill n3 -o wide`,
 		ValidArgsFunction: d.completeNodes(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			open, err := d.openSession(cmd)
+			open, err := d.openSession(cmd, false)
 			if err != nil {
 				return err
 			}

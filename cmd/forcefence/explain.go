@@ -109,7 +109,7 @@ const estimate = "This is an estimate from requests and allocatable resources, n
 	" It assumes no preemption, and ignores pod affinity, topology spread, host ports and resource claims."
 
 func (d *sessionFlags) openAndExplain(cmd *cobra.Command, node string, ask bool) (explanation, error) {
-	open, err := d.openSession(cmd)
+	open, err := d.openSession(cmd, !ask)
 	if err != nil {
 		return explanation{}, err
 	}

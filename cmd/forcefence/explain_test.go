@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -132,6 +134,48 @@ func TestExplain(t *testing.T) {
 		e.Replacements[0].Fits == e.Replacements[1].Fits {
 		t.Errorf("got error %v and %+v", err, e)
 	}
+}
+
+// Without a configuration file explain --no-devices takes the rules of the ConfigMap, whose files exist in the pod only.
+// A command that asks devices says how to run it in that pod.
+func TestExplainDeployedConfig(t *testing.T) {
+	if _, err := os.Stat("/etc/forcefence/config.yaml"); err == nil {
+		t.Skip("this machine has the default configuration file")
+	}
+	const exec = "kubectl -n home exec deploy/my-fence -- /ko-app/forcefence "
+	s := newSite(t)
+	s.inhabited()
+	s.file = ""
+	kit.Must(t, s.api.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"},
+	}}))
+	s.expect("", "exec deploy/forcefence -- /ko-app/forcefence drill n1", "drill", "n1")
+	kit.Must(t, s.api.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "home", Name: "my-fence", Labels: map[string]string{
+			"app.kubernetes.io/name": "forcefence", "app.kubernetes.io/component": "controller"},
+	}}))
+	s.expect("", exec+"explain n1 --no-devices", "explain", "n1", "--no-devices") // there is no ConfigMap
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: configMapName},
+		Data: map[string]string{configKey: `mode: fence
+providers:
+- name: racks
+  redfish: {username: u, passwordFile: /only/in/the/pod, caFile: /only/in/the/ca.pem}
+nodes:
+- name: all
+  provider: racks
+  machine: {from: list, list: [{node: n1, id: "https://10.0.0.1"}]}
+`}}
+	kit.Must(t, s.api.Create(t.Context(), cm))
+	s.expect("level 1  racks/https://10.0.0.1: not asked", "", "explain", "n1", "--no-devices")
+	for _, line := range []string{"explain n1", "drill n1", "power state n1"} {
+		s.expect("", exec+line, strings.Fields(line)...)
+	}
+	s.d.client = forbidding{s.api, []string{fmt.Sprintf("%T", cm)}}
+	s.expect("", "reading ConfigMap home/forcefence instead: ", "explain", "n1", "--no-devices")
+	s.d.client = s.api
+	cm.Data[configKey] = "mode: x\n"
+	kit.Must(t, s.api.Update(t.Context(), cm))
+	s.expect("", "config.yaml:1: mode: must be", "explain", "n1", "--no-devices")
 }
 
 // forbidding may not list some resources.

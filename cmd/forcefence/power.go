@@ -175,7 +175,7 @@ func (d *sessionFlags) withMachine(
 	format *outputFormat,
 	f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error,
 ) error {
-	open, err := d.openSession(cmd)
+	open, err := d.openSession(cmd, false)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,10 @@ func (s *site) run(args ...string) (out string, err error) {
 	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(newPower(s.d), newDrill(s.d), newExplain(s.d))
 	prepareCommands(root)
-	root.SetArgs(append(args, "--config", s.file))
+	if s.file != "" {
+		args = append(args, "--config", s.file)
+	}
+	root.SetArgs(args)
 	root.SetOut(&b)
 	root.SetErr(&b)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
@@ -189,7 +192,7 @@ func TestPowerOnLooksAgain(t *testing.T) {
 	s.m["n1"].CutPower()
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	open, err := s.d.openSession(cmd)
+	open, err := s.d.openSession(cmd, false)
 	kit.Must(t, err)
 	defer open.Close()
 	p, err := open.ReadNodePower(t.Context(), "n1")
@@ -209,7 +212,7 @@ func TestPowerOnLooksRightBeforeItSends(t *testing.T) {
 	s.d.client = api
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	open, err := s.d.openSession(cmd)
+	open, err := s.d.openSession(cmd, false)
 	kit.Must(t, err)
 	defer open.Close()
 	p, err := open.ReadNodePower(t.Context(), "n1")

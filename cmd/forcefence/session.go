@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,10 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 )
 
@@ -42,23 +47,72 @@ func (d *sessionFlags) openClient() (client.Client, error) {
 	return d.clusterFlags.newClient()
 }
 
-func (d *sessionFlags) openSession(cmd *cobra.Command) (*app.Session, error) {
+// openSession opens the session of a command that asks devices, or with rulesOnly of one that asks none.
+func (d *sessionFlags) openSession(cmd *cobra.Command, rulesOnly bool) (*app.Session, error) {
 	c, err := d.openClient()
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	open, err := app.OpenSession(cmd.Context(), d.file, d.types, c, log)
+	cfg, err := config.Load(d.file, d.types)
 	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
-		namespace, unknown := controllerNamespace(cmd.Context(), c, "")
-		if unknown != nil {
-			namespace = defaultNamespace
-		}
-		return nil, fmt.Errorf("%w\nThis command needs the controller's configuration and access to the devices. You "+
-			"can run it in the controller's pod:\nkubectl -n %s exec deploy/forcefence -- /ko-app/forcefence %s", err,
-			namespace, strings.Join(wordsInPod(cmd), " "))
+		cfg, err = d.findConfiguration(cmd, c, rulesOnly, err)
 	}
-	return open, err
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return app.OpenSession(cmd.Context(), cfg, c, log)
+}
+
+// findConfiguration returns the controller's configuration from its ConfigMap if the rules suffice. The secrets are in
+// the controller's pod alone, so otherwise the error says how to run the command there.
+func (d *sessionFlags) findConfiguration(
+	cmd *cobra.Command, c client.Client, rulesOnly bool, missing error,
+) (*config.Config, error) {
+	ctx := cmd.Context()
+	namespace, unknown := controllerNamespace(ctx, c, "")
+	if unknown != nil {
+		namespace = defaultNamespace
+	}
+	if rulesOnly {
+		cfg, at, err := readDeployedConfig(ctx, c, namespace, d.types)
+		if err != nil && !apierrors.IsNotFound(err) {
+			err = fmt.Errorf("%w\nreading ConfigMap %s instead: %w", missing, at, err)
+		}
+		if !apierrors.IsNotFound(err) {
+			return cfg, err
+		}
+	}
+	return nil, fmt.Errorf("%w\nThis command needs the controller's configuration and access to the devices. You can "+
+		"run it in the controller's pod:\nkubectl -n %s exec deploy/%s -- /ko-app/forcefence %s", missing, namespace,
+		findDeployment(ctx, c, namespace), strings.Join(wordsInPod(cmd), " "))
+}
+
+// readDeployedConfig reads the controller's configuration from its ConfigMap at. The files that it names are in the
+// controller's pod, so they are not checked.
+func readDeployedConfig(ctx context.Context, c client.Reader, namespace string, types providers.Registry) (
+	_ *config.Config, at client.ObjectKey, _ error,
+) {
+	at = client.ObjectKey{Namespace: namespace, Name: configMapName}
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, at, &cm); err != nil {
+		return nil, at, err
+	}
+	cfg, err := config.Parse(configKey, []byte(cm.Data[configKey]), types, config.SkipFiles())
+	return cfg, at, err
+}
+
+// findDeployment returns the name of the controller's Deployment, by its labels; that of the manifests if it cannot be
+// read.
+func findDeployment(ctx context.Context, c client.Reader, namespace string) string {
+	var list appsv1.DeploymentList
+	err := c.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{
+		"app.kubernetes.io/name": "forcefence", "app.kubernetes.io/component": "controller",
+	})
+	if err != nil || len(list.Items) == 0 {
+		return "forcefence"
+	}
+	return list.Items[0].Name
 }
 
 // commandPath returns the command's name without the program's.

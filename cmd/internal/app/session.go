@@ -34,25 +34,16 @@ type Session struct {
 	nodes  []corev1.Node
 }
 
-// OpenSession reads the configuration and all Nodes, because the assignment of machines depends on all Nodes. c reads
+// OpenSession reads all Nodes, because the assignment of machines by the configuration depends on all of them. c reads
 // from the API server. It asks no device.
-func OpenSession(
-	ctx context.Context,
-	file string,
-	types providers.Registry,
-	c client.Client,
-	log *slog.Logger,
-) (*Session, error) {
-	cfg, err := config.Load(file, types)
-	if err != nil {
-		return nil, err
-	}
+func OpenSession(ctx context.Context, cfg *config.Config, c client.Client, log *slog.Logger) (*Session, error) {
 	var list corev1.NodeList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	d := &Session{client: c, wait: cfg.PowerOffTimeout, key: cfg.TaintKey, nodes: list.Items}
 	o := Options{Log: log, Namespace: leaderNamespace(ctx, c)}
+	var err error
 	if d.confs, err = newConfigs(o, prometheus.NewRegistry(), listedNodes(d.nodes)); err != nil {
 		return nil, err
 	}
