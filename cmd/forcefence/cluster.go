@@ -68,7 +68,7 @@ func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG")
+		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG, or write ~/.kube/config")
 	case err != nil:
 		return nil, fmt.Errorf("finding the API server: %w. `kubectl config view` shows your kubeconfig", err)
 	}

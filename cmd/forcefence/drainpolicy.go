@@ -84,7 +84,7 @@ Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
 	completeFlag(cmd, "for", completeDurations)
 	cmd.MarkFlagsMutuallyExclusive("set", "reset")
 	cmd.MarkFlagsMutuallyExclusive("for", "reset")
-	return withRole(cmd, roleOperate)
+	return withRole(cmd, rolePauser)
 }
 
 func policyNames() (names []string) {

@@ -171,7 +171,8 @@ func TestAdvice(t *testing.T) {
 	defer untrusted.Close()
 	t.Setenv("KUBECONFIG", "/dev/null")
 	for args, want := range map[string]string{
-		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG\n",
+		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG, or write " +
+			"~/.kube/config\n",
 		"status --kubeconfig /none/k": "/none/k: no such file or directory. `kubectl config view` shows your " +
 			"kubeconfig\n",
 		"status --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows " +

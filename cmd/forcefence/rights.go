@@ -92,6 +92,8 @@ func (d *denial) roleWith(needs string) (role, bind string) {
 			strings.Join(listWith([]string{"nodes", "leases.coordination.k8s.io"}, d.resource), ","), d.user)
 	case d.resource == "leases.coordination.k8s.io" && needs == rolePauser:
 		name = roleLook
+	case d.resource == "configmaps" && needs == roleExplain: // the deployed configuration
+		name = roleLook
 	case d.resource == "configmaps" && (d.verb != "get" || needs == rolePauser):
 		kind, name, binding = "Role", "forcefence-pauser", "rolebinding -n "+d.namespace
 	case strings.HasPrefix(d.resource, "pods") && needs == roleLook:

@@ -45,6 +45,13 @@ func TestDescribeDenial(t *testing.T) {
 		{"the cluster's pause, to read", "resume", `get resource "configmaps" in API group "" in the namespace "ns"`,
 			"get configmaps -n ns (the Role forcefence-pauser has it)|rolebinding -n ns forcefence-pauser-alice " +
 				"--role=forcefence-pauser --user=alice"},
+		{"the deployed configuration", "explain",
+			`get resource "configmaps" in API group "" in the namespace "ns"`,
+			"get configmaps -n ns (the ClusterRole forcefence-look has it)|clusterrolebinding forcefence-look-alice " +
+				"--clusterrole=forcefence-look --user=alice"},
+		{"drain policies", "drain-policy", `get resource "configmaps" in API group "" in the namespace "ns"`,
+			"get configmaps -n ns (the Role forcefence-pauser has it)|rolebinding -n ns forcefence-pauser-alice " +
+				"--role=forcefence-pauser --user=alice"},
 		{"a node's pause", "pause", `patch resource "nodes" in API group "" at the cluster scope`,
 			"patch nodes (the ClusterRole forcefence-pauser has it)|clusterrolebinding forcefence-pauser-alice " +
 				"--clusterrole=forcefence-pauser --user=alice"},
