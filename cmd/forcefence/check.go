@@ -46,6 +46,10 @@ it asks the devices of that file as "forcefence drill" does: it connects, logs
 in, compares identities and reads the power. It powers nothing off.
 
 Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
+		Example: `  # Right after an installation
+  forcefence check --wait 5m
+  # Before one, with the devices of a file
+  forcefence check --before-install --config config.yaml`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			switch {

@@ -43,6 +43,10 @@ the command only prints what it would do.
 With --check it only lists Nodes. It exits with 1 while a node is marked, has a
 fence that is not done, or has the hook, and prints what to run before an
 uninstall. The Helm chart runs it before helm uninstall deletes anything.`,
+		Example: `  # What it would remove
+  forcefence cleanup
+  # Remove it, once no controller leads
+  forcefence cleanup --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.client, err = cluster.newClient(); err != nil {
@@ -60,7 +64,7 @@ uninstall. The Helm chart runs it before helm uninstall deletes anything.`,
 	cluster.addNamespaceFlag(cmd)
 	addTaintKeyFlag(cmd, &o.key)
 	f.BoolVar(&check, "check", false, "only say what must be done before an uninstall")
-	f.BoolVar(&o.yes, "yes", false, "do it")
+	f.BoolVar(&o.yes, "yes", false, "remove it; without --yes only print it")
 	f.BoolVar(&o.force, "force", false, "continue while a controller leads or a fence is not done")
 	cmd.MarkFlagsMutuallyExclusive("check", "yes")
 	return withRole(cmd, roleAdmin)

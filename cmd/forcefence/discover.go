@@ -49,6 +49,8 @@ The configuration has no password. It names the files in which the manifests of
 deploy/ mount the Secrets.
 
 Exits with 0 if at least one node has a device, and with 1 otherwise.`,
+		Example: `  # Which BMCs answer, and which node each one belongs to
+  forcefence discover --bmc-range 10.0.0.0/28 --username admin --password-file password --ca-file ca.pem`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			scanner, addresses, err = o.scanner()

@@ -136,7 +136,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Without a configuration file explain --no-devices takes the rules of the ConfigMap, whose files exist in the pod only.
+// Without a configuration file explain --no-devices takes the rules of the ConfigMap, whose files are in the pod.
 // A command that asks devices says how to run it in that pod.
 func TestExplainDeployedConfig(t *testing.T) {
 	if _, err := os.Stat("/etc/forcefence/config.yaml"); err == nil {

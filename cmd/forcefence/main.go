@@ -146,7 +146,7 @@ func trimKinds(args []string) (names []string) {
 // errUsage is what every usageError is.
 var errUsage = errors.New("wrong usage")
 
-// usageError reports a wrong command line: a command or a flag that does not exist, or words and values that the command
+// usageError reports a wrong command line: a command or a flag that does not exist, or words and values that a command
 // refuses before its first request (PreRunE).
 type usageError struct{ error }
 

@@ -22,6 +22,10 @@ func newRelease() *cobra.Command {
 held pods, so make sure that none of the node's pods is about to start elsewhere.
 The controller does not fence the node again until it has come back, and trusts
 its devices again. Without --yes the command only prints what it would do.`,
+		Example: `  # What it would end
+  forcefence release n3
+  # End it
+  forcefence release n3 --yes`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
@@ -39,6 +43,6 @@ its devices again. Without --yes the command only prints what it would do.`,
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
 	addTaintKeyFlag(cmd, &key)
-	f.BoolVar(&yes, "yes", false, "do it")
+	f.BoolVar(&yes, "yes", false, "end the fence; without --yes only print it")
 	return withRole(cmd, roleOperate)
 }
