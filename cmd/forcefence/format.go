@@ -39,7 +39,7 @@ func formatNames(names []string, all int) string {
 // formatOffset formats a time since the fence's start.
 func formatOffset(d time.Duration) string {
 	sign := "+"
-	if d < 0 {
+	if d = d.Round(100 * time.Millisecond); d < 0 {
 		sign, d = "-", -d
 	}
 	if d < time.Minute {

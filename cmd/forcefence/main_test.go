@@ -17,6 +17,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -43,7 +44,8 @@ func TestCheckConfigBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			status, stdout, stderr := exec("check-config", file)
-			head := fmt.Sprintf("Error: the configuration has faults (%d). Correct:\n", bytes.Count(want, []byte("\n")))
+			head := fmt.Sprintf("Error: the configuration has %s:\n",
+				decide.FormatCount(bytes.Count(want, []byte("\n")), "fault"))
 			if bytes.Contains(want, []byte("no such file")) {
 				want = append(want, "To check without files that exist only where the controller runs, add "+
 					"--skip-files\n"...)
@@ -302,7 +304,7 @@ func TestCheckConfigOneMachineTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr strings.Builder
-	const want = "Error: the configuration has faults (1). Correct:\n" +
+	const want = "Error: the configuration has 1 fault:\n" +
 		"c.yaml:9: nodes[0].machine.list[1].id: another node already has this machine, on line 8\n"
 	if status := run([]string{"check-config", "c.yaml"}, all.Types(), &out, &stderr); status != 1 ||
 		stderr.String() != want {

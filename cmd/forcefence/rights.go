@@ -15,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/taint/decide"
 )
 
 // The ClusterRoles that commands need: those of deploy/, and Kubernetes' own for administrators.
@@ -201,7 +202,7 @@ func describeError(cmd *cobra.Command, err error) string {
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		return fmt.Sprintf("the configuration has faults (%d). Correct:\n%v", len(faults), err)
+		return fmt.Sprintf("the configuration has %s:\n%v", decide.FormatCount(len(faults), "fault"), err)
 	}
 	return err.Error()
 }

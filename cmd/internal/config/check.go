@@ -254,7 +254,7 @@ func (r *reader) checkRule(c *Config, i int) {
 		r.report(path+".mode", "must be %s; without the key the mode above applies", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
-	if isImpossible(n.selector) {
+	if apart(n.selector, labels.Everything()) {
 		r.warn(c, path+".selector", "no node can match this: all parts of a selector must match. One label with one "+
 			"of several values is \"rack in (a, b)\"")
 	}

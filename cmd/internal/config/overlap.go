@@ -42,30 +42,6 @@ func implies(narrow, wide labels.Selector) bool {
 	})
 }
 
-// isImpossible reports whether no set of labels matches a selector: of some label, every value and its absence fail.
-// One value represents all that the selector does not mention. It does not compare numbers.
-func isImpossible(s labels.Selector) bool {
-	all, _ := s.Requirements()
-	return slices.ContainsFunc(all, func(q labels.Requirement) bool {
-		sets := []labels.Set{{}, {q.Key(): "\x00"}}
-		var same []labels.Requirement
-		for _, other := range all {
-			if other.Key() != q.Key() {
-				continue
-			}
-			if other.Operator() == selection.GreaterThan || other.Operator() == selection.LessThan {
-				return false
-			}
-			same = append(same, other)
-			for value := range other.Values() {
-				sets = append(sets, labels.Set{q.Key(): value})
-			}
-		}
-		matches := func(l labels.Set) bool { return labels.NewSelector().Add(same...).Matches(l) }
-		return !slices.ContainsFunc(sets, matches)
-	})
-}
-
 func requirementImplies(have, want labels.Requirement) bool {
 	if have.Key() != want.Key() {
 		return false
