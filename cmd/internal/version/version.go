@@ -3,6 +3,9 @@ package version
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -28,15 +31,40 @@ func String() string {
 // parentheses of Go's (devel), which would be a comment there.
 func UserAgent(program string) string { return program + "/" + strings.Trim(String(), "()") }
 
+// info is what a program says of itself.
+type info struct {
+	Version   string `json:"version"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+}
+
+// format returns the text for people, or as JSON or YAML.
+func (i info) format(output string) (string, error) {
+	switch output {
+	case "":
+		return fmt.Sprintf("%s, %s, %s\n", i.Version, i.GoVersion, i.Platform), nil
+	case "json":
+		text, err := json.MarshalIndent(i, "", "  ")
+		return string(text) + "\n", err
+	case "yaml":
+		return fmt.Sprintf("version: %q\ngoVersion: %s\nplatform: %s\n", i.Version, i.GoVersion, i.Platform), nil
+	}
+	return "", fmt.Errorf("unknown output format %q: use json or yaml", output)
+}
+
 // Command returns the command `version` of each program.
 func Command() *cobra.Command {
-	return &cobra.Command{
+	output := ""
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write([]byte(String() + "\n"))
+			text, err := info{String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}.format(output)
+			fmt.Fprint(cmd.OutOrStdout(), text)
 			return err
 		},
 	}
+	c.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return c
 }
