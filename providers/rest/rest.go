@@ -6,10 +6,10 @@
 //	providers:
 //	- name: strips
 //	  rest:
-//	    description: /etc/forcefence/strips/description.yaml
+//	    description: /etc/forcefence-bmc/strips.yaml
 //	    address: https://strips.example.net
 //	    username: fence
-//	    passwordFile: /etc/forcefence/strips/password
+//	    passwordFile: /etc/forcefence-bmc/strips-password
 //
 // A target's ID is what the description's expression `id` matches.
 //
