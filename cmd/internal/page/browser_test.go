@@ -1,7 +1,11 @@
 package page
 
 import (
+	"bytes"
 	"encoding/json"
+	"image"
+	"image/draw"
+	"image/png"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,12 +41,26 @@ func TestPictures(t *testing.T) {
 	})
 	shots := kit.Browse(t, srv.URL, "ann", "fence@1024=/fences/"+s.Fences[0].Fencing.Name)
 	for _, name := range []string{"fence-light.png", "fence-dark.png"} {
-		png, err := os.ReadFile(filepath.Join(shots, name))
+		picture, err := os.ReadFile(filepath.Join(shots, name))
 		kit.Must(t, err)
 		if *update {
-			kit.Must(t, os.WriteFile(filepath.Join(kit.Root(t), "docs", "img", name), png, 0o644))
+			folder := filepath.Join(kit.Root(t), "docs", "img")
+			kit.Must(t, os.WriteFile(filepath.Join(folder, name), picture, 0o644))
+			kit.Must(t, os.WriteFile(filepath.Join(folder, "bars-"+name), cutBelow(t, picture, 542), 0o644))
 		}
 	}
+}
+
+// cutBelow returns the picture's upper part: of a fence, its outcome and its bars.
+func cutBelow(t *testing.T, picture []byte, height int) []byte {
+	t.Helper()
+	whole, err := png.Decode(bytes.NewReader(picture))
+	kit.Must(t, err)
+	upper := image.NewRGBA(image.Rect(0, 0, whole.Bounds().Dx(), height))
+	draw.Draw(upper, upper.Bounds(), whole, image.Point{}, draw.Src)
+	var out bytes.Buffer
+	kit.Must(t, png.Encode(&out, upper))
+	return out.Bytes()
 }
 
 // recordedFleet reads the Nodes, the Fencing and the Events of a demo, as kubectl get -o json wrote them. It is two
