@@ -159,7 +159,11 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 			"The kubelet of its node brings the change within two minutes: forcefence check --wait 5m."})
 	}
 	faults := f.Configuration
-	for _, b := range f.Cluster.Banners(f.At) {
+	var nodes []view.Node
+	for _, n := range f.Nodes {
+		nodes = append(nodes, n.View)
+	}
+	for _, b := range append(f.Cluster.Banners(f.At), view.DescribeStorm(nodes)...) {
 		switch b.About {
 		case view.PartController:
 			parts = nil

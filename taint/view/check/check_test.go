@@ -53,6 +53,8 @@ func TestInstallation(t *testing.T) {
 	stuck.View.State, stuck.View.Next = view.StateNeedsPerson, "A person should look: volume pv-7 does not detach"
 	silent := good("n1")
 	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
+	dark := good("n3")
+	dark.View.Ready = string(corev1.ConditionUnknown)
 
 	for _, tc := range []struct {
 		name    string
@@ -65,6 +67,9 @@ func TestInstallation(t *testing.T) {
 	}{
 		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
 			summary: "forcefence leads; 2 of 2 nodes can be proven off."},
+		{name: "most nodes are silent", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), dark, dark}},
+			summary: "forcefence leads; most nodes are silent; 3 of 3 nodes can be proven off.",
+			finding: []string{"problem storm: 2 of 3 nodes are not Ready|API server"}},
 		{name: "one device does not answer",
 			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
 				bad("n6", reason.NotAnswering)}},
