@@ -233,10 +233,10 @@ type Provider struct {
 	opts     providers.Options
 	pinned   map[string]string // the engines of the configuration, by address
 	refusals remote.Refusals
+	offRuns  remote.OffRuns
 
 	mu     sync.Mutex // guards what follows
 	strips map[string]engine
-	runs   map[string]offRun
 }
 
 var (
@@ -258,7 +258,6 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		opts:   o.WithDefaults(),
 		pinned: map[string]string{},
 		strips: map[string]engine{},
-		runs:   map[string]offRun{},
 	}
 	for _, e := range c.Engines {
 		address, err := parseAddress(e.Host)
@@ -288,15 +287,15 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		seen, err := p.askStrips(ctx, outlets)
 		state, raw := machineState(seen)
 		if err != nil || state != providers.PowerOff {
-			p.endOffRun(t.ID)
+			p.offRuns.End(t.ID, p.opts.Now())
 		}
 		if err != nil {
 			return err
 		}
 		if state == providers.PowerOff {
-			if since, long := p.extendOffRun(t.ID, asked, p.opts.Now()); !long {
+			if off := p.offRuns.Extend(t.ID, asked, p.opts.Now()); off < p.cfg.OffDelay {
 				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw,
-					since.Round(100*time.Millisecond), p.cfg.OffDelay)
+					off.Round(100*time.Millisecond), p.cfg.OffDelay)
 			}
 		}
 		obs = providers.Observation{State: state, Raw: raw, At: providers.InstantOf(asked)}
@@ -317,7 +316,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
-		p.endOffRun(t.ID)
+		p.offRuns.End(t.ID, p.opts.Now())
 		return p.commandOutlets(ctx, outlets, p.mib.commandOn)
 	})
 }
@@ -408,46 +407,6 @@ func machineState(all []outletAnswer) (providers.PowerState, string) {
 		state = providers.PowerChanging
 	}
 	return state, strings.Join(words, ", ")
-}
-
-// offRun is a series of answers in which all outlets of a machine were off.
-type offRun struct {
-	since, last time.Time // when the first answer was there, and the last; zero: there is none
-	broken      time.Time // when something else was seen last: an answer to an older question starts no row
-}
-
-// maxApart is the maximum time between two answers of a series: the outlets may have been on in a longer gap.
-const maxApart = time.Minute
-
-// extendOffRun records that all outlets were off in an answer that arrived at got, to a question sent at asked. It
-// returns how long they are known to be off, and whether the power supplies are empty by then.
-func (p *Provider) extendOffRun(id string, asked, got time.Time) (time.Duration, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.runs[id]
-	if r.broken.After(asked) {
-		return 0, p.cfg.OffDelay == 0
-	}
-	if r.since.IsZero() || asked.Sub(r.last) > maxApart {
-		r.since = got
-	}
-	if got.After(r.last) {
-		r.last = got
-	}
-	p.runs[id] = r
-	off := max(asked.Sub(r.since), 0)
-	return off, off >= p.cfg.OffDelay
-}
-
-// endOffRun ends a series: an outlet is not off, cannot be asked, or is about to be switched on.
-func (p *Provider) endOffRun(id string) {
-	now := p.opts.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.runs, func(_ string, r offRun) bool { // machines come and go
-		return now.Sub(r.last) > maxApart && now.Sub(r.broken) > maxApart
-	})
-	p.runs[id] = offRun{broken: now}
 }
 
 // ownerOf returns the owner of a target's credentials, as remote.Credentials.OwnerOf does.
