@@ -18,11 +18,15 @@ import (
 
 // Description describes a family of devices that speak HTTP and JSON. README.md explains each key.
 type Description struct {
-	Name     string           `yaml:"name"`     // of the type
-	Off      string           `yaml:"off"`      // what "off" means, as a short phrase
-	Identity string           `yaml:"identity"` // what the device reports about its machine's identity, likewise
-	ID       string           `yaml:"id"`       // a regular expression of a target's ID; its named groups are variables
-	Values   map[string]Value `yaml:"values"`   // settings that become variables
+	Name     string `yaml:"name"`     // of the type
+	Off      string `yaml:"off"`      // what "off" means, as a short phrase
+	Identity string `yaml:"identity"` // what the device reports about its machine's identity, likewise
+	ID       string `yaml:"id"`       // a regular expression of a target's ID; its named groups are variables
+	// true: each machine has a device of its own, and an ID begins with that device's address
+	AddressIDs bool `yaml:"addressIDs"`
+	// true: the devices only supply power, and On does not mean that the machine runs (providers.Feeder)
+	Feeds    bool             `yaml:"feeds"`
+	Values   map[string]Value `yaml:"values"` // settings that become variables
 	Login    Login            `yaml:"login"`
 	Find     []Request        `yaml:"find"` // sent first in every call; they find out where the machine is
 	State    State            `yaml:"state"`

@@ -55,6 +55,10 @@ func TestParse(t *testing.T) {
 		{"a key twice", "identity: none", "identity: none\noff: x", "4: mapping key"},
 		{"no name", "name: outlets", "name: ''", "1: name: missing"},
 		{"no expression of power", "  power: >-", "  uuid: >-", "6: state.power: missing; 10: state.uuid: gives map"},
+		{"an expression that matches no text", "id: '(?P<outlet>[0-9]+)'", "id: '(?P<outlet>[0-9]*)'",
+			"4: id: matches an empty text"},
+		{"no ID, and no address either", "id: '(?P<outlet>[0-9]+)'\n", "", "1: id: missing; 7: " +
+			"state.requests[0]: {outlet}; 16: powerOff.requests[0]: {outlet}; 20: powerOn.requests[0]: {outlet}"},
 		{"an unnamed group", "(?P<outlet>[0-9]+)", "([0-9]+)",
 			"4: id: has a group without a name; 8: state.requests[0]: {outlet} is no variable here; " +
 				"17: powerOff.requests[0]: {outlet}; 21: powerOn.requests[0]: {outlet}"},

@@ -91,6 +91,9 @@ func (c *compiler) compile(d Description) *Family {
 	for _, s := range []struct{ path, text string }{
 		{"name", d.Name}, {"off", d.Off}, {"identity", d.Identity}, {"id", d.ID},
 	} {
+		if s.text == "" && s.path == "id" && d.AddressIDs {
+			continue // the address alone
+		}
 		if s.text == "" {
 			c.fault(s.path, "missing")
 		} else if strings.HasSuffix(s.text, ".") || strings.ContainsAny(s.text, "\n\t") {
@@ -104,6 +107,9 @@ func (c *compiler) compile(d Description) *Family {
 	if f.id, err = regexp.Compile("^(?:" + d.ID + ")$"); err != nil {
 		c.fault("id", "is no regular expression: %v", err)
 	} else {
+		if d.ID != "" && !d.AddressIDs && f.id.MatchString("") {
+			c.fault("id", "matches an empty text, which names no machine")
+		}
 		for _, name := range f.id.SubexpNames()[1:] {
 			if name == "" {
 				c.fault("id", "has a group without a name: write (?P<name>...) or (?:...)")
@@ -317,10 +323,14 @@ func (f *Family) isValue(name string) bool {
 	return ok
 }
 
-// parseID returns the variables in a target's ID, and its canonical form: the groups' values, joined by slashes.
+// parseID returns the variables in a target's ID without an address, and its canonical form: the groups' values, joined
+// by slashes.
 func (f *Family) parseID(id string) (canonical string, vars map[string]string, _ error) {
 	m := f.id.FindStringSubmatch(id)
-	if m == nil {
+	switch {
+	case m == nil && f.ID == "":
+		return "", nil, errors.New("has a path: it is the device's address alone")
+	case m == nil:
 		return "", nil, errors.New("is no ID of this type: it must match " + f.ID)
 	}
 	vars = map[string]string{}

@@ -25,8 +25,9 @@ const (
 	renewBefore = 30 * time.Second
 )
 
-// session is what was learnt of a device by logging in. Its fields are guarded by the pool.
+// session is what was learnt of a device by logging in. The pool guards what follows the gate.
 type session struct {
+	gate      chan struct{} // a slot for each request under way
 	token     *token
 	pending   *remote.Task[*token]
 	challenge *digest.Challenge
@@ -49,18 +50,17 @@ type credential struct {
 }
 
 // readCredential reads the password again, and refuses one that the device refused.
-func (p *Provider) readCredential() (c credential, err error) {
-	if c.password, err = p.cfg.ReadPassword(); err != nil {
+func (d *device) readCredential() (c credential, err error) {
+	if c.user, c.password, err = d.cfg.ReadCredentials(d.node); err != nil {
 		return c, err
 	}
-	c.user = p.cfg.Username
-	c.sum = p.refusals.HashCredential(c.user, c.password)
-	return c, p.refusals.CheckRefused(p.account.String(), c.sum, p.opts.Now())
+	c.sum = d.refusals.HashCredential(c.user, c.password)
+	return c, d.refusals.CheckRefused(d.account.String(), c.sum, d.opts.Now())
 }
 
 // refuse records that the device refused a credential, and returns the error of this and of later calls.
-func (p *Provider) refuse(sum remote.CredentialHash, cause error) error {
-	return p.refusals.RememberDenied(p.account.String(), sum, p.opts.Now(), cause)
+func (d *device) refuse(sum remote.CredentialHash, cause error) error {
+	return d.refusals.RememberDenied(d.account.String(), sum, d.opts.Now(), cause)
 }
 
 // errUnauthorized is the cause of an error for a refused credential.
@@ -68,58 +68,58 @@ var errUnauthorized = errors.New("401 Unauthorized")
 
 // sendRequest sends one request with the description's login. It sends it once more if a token has expired, or after a
 // challenge.
-func (p *Provider) sendRequest(ctx context.Context, s *session, r rendered) (answer, error) {
-	if p.family.Login.Kind == "none" {
-		a, _, err := p.sendOnce(ctx, r, nil)
+func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
+	if d.family.Login.Kind == "none" {
+		a, _, err := d.sendOnce(ctx, r, nil)
 		if err == nil && a.status == http.StatusUnauthorized {
 			err = providers.WithClass(providers.ErrDenied, errUnauthorized)
 		}
 		return a, err
 	}
-	c, err := p.readCredential()
+	c, err := d.readCredential()
 	if err != nil {
 		return answer{}, err
 	}
-	switch p.family.Login.Kind {
+	switch d.family.Login.Kind {
 	case "digest":
-		return p.sendDigest(ctx, s, r, c)
+		return d.sendDigest(ctx, r, c)
 	case "token", "oauth2":
-		return p.sendWithToken(ctx, s, r, c)
+		return d.sendWithToken(ctx, r, c)
 	}
-	a, _, err := p.sendOnce(ctx, r, func(h *http.Request) error {
-		switch l := p.family.Login; l.Kind {
+	a, _, err := d.sendOnce(ctx, r, func(h *http.Request) error {
+		switch l := d.family.Login; l.Kind {
 		case "basic":
 			h.SetBasicAuth(c.user, c.password.Reveal())
 		case "bearer":
 			h.Header.Set("Authorization", "Bearer "+c.password.Reveal())
 		case "header":
-			vars := p.values()
+			vars := d.values()
 			vars["user"], vars["password"] = c.user, c.password.Reveal()
 			h.Header.Set(l.Header, fillTemplate(l.Value, vars))
 		}
 		return nil
 	})
 	if err == nil && a.status == http.StatusUnauthorized {
-		err = p.refuse(c.sum, errUnauthorized)
+		err = d.refuse(c.sum, errUnauthorized)
 	}
 	return a, err
 }
 
 // sendOnce sends one request. authorize, unless nil, adds the log-in. Errors repeat neither the address nor a header.
-func (p *Provider) sendOnce(ctx context.Context, r rendered, authorize func(*http.Request) error) (answer, http.Header,
+func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.Request) error) (answer, http.Header,
 	error) {
 	select {
-	case p.gate <- struct{}{}:
-		defer func() { <-p.gate }()
+	case d.session.gate <- struct{}{}:
+		defer func() { <-d.session.gate }()
 	case <-ctx.Done():
 		return answer{}, nil, ctx.Err()
 	}
-	h, err := http.NewRequestWithContext(ctx, r.method, p.base+r.path, bytes.NewReader(r.body))
+	h, err := http.NewRequestWithContext(ctx, r.method, d.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return answer{}, nil, providers.Errorf(providers.ErrPermanent, "the request's path is no path")
 	}
 	h.Header.Set("Accept", "application/json")
-	h.Header.Set("User-Agent", p.opts.Agent)
+	h.Header.Set("User-Agent", d.opts.Agent)
 	if r.kind != "" {
 		h.Header.Set("Content-Type", r.kind)
 	}
@@ -139,7 +139,7 @@ func (p *Provider) sendOnce(ctx context.Context, r rendered, authorize func(*htt
 			}
 		}
 	}
-	resp, err := p.http.Do(h)
+	resp, err := d.http.Do(h)
 	if err != nil {
 		return answer{}, nil, withoutURL(err)
 	}
@@ -157,13 +157,13 @@ func withoutURL(err error) error {
 }
 
 // sendDigest answers the device's challenge. A challenge is used again until the device replaces it.
-func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c credential) (answer, error) {
+func (d *device) sendDigest(ctx context.Context, r rendered, c credential) (answer, error) {
 	for {
-		p.pool.Lock()
-		challenge := s.challenge
-		s.count++
-		count := s.count
-		p.pool.Unlock()
+		d.pool.Lock()
+		challenge := d.session.challenge
+		d.session.count++
+		count := d.session.count
+		d.pool.Unlock()
 		var authorize func(*http.Request) error
 		if challenge != nil {
 			authorize = func(h *http.Request) error {
@@ -178,7 +178,7 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 				return nil
 			}
 		}
-		a, header, err := p.sendOnce(ctx, r, authorize)
+		a, header, err := d.sendOnce(ctx, r, authorize)
 		if err != nil || a.status != http.StatusUnauthorized {
 			return a, err
 		}
@@ -186,12 +186,12 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 		if err != nil {
 			return a, providers.Errorf(providers.ErrPermanent, "the device offers no digest authentication")
 		}
-		p.pool.Lock()
-		s.challenge, s.count = next, 0
-		p.pool.Unlock()
+		d.pool.Lock()
+		d.session.challenge, d.session.count = next, 0
+		d.pool.Unlock()
 		// A proof of the credential was refused, unless it was for a nonce that has expired.
 		if challenge != nil && !next.Stale {
-			return a, p.refuse(c.sum, errUnauthorized)
+			return a, d.refuse(c.sum, errUnauthorized)
 		}
 		if challenge != nil && challenge.Nonce == next.Nonce {
 			return a, providers.Errorf(providers.ErrUnreachable, "the device repeats an expired challenge")
@@ -200,16 +200,16 @@ func (p *Provider) sendDigest(ctx context.Context, s *session, r rendered, c cre
 }
 
 // sendWithToken logs in first if there is no token. It replaces a token that worked before and is refused, once.
-func (p *Provider) sendWithToken(ctx context.Context, s *session, r rendered, c credential) (answer, error) {
+func (d *device) sendWithToken(ctx context.Context, r rendered, c credential) (answer, error) {
 	for tried := false; ; tried = true {
-		t, err := p.loggedIn(ctx, s, c)
+		t, err := d.loggedIn(ctx, c)
 		if err != nil {
 			return answer{}, err
 		}
-		a, _, err := p.sendOnce(ctx, r, func(h *http.Request) error {
+		a, _, err := d.sendOnce(ctx, r, func(h *http.Request) error {
 			name, value := "Authorization", "Bearer {token}"
-			if p.family.Login.Kind == "token" {
-				name, value = p.family.Login.Header, p.family.Login.Value
+			if d.family.Login.Kind == "token" {
+				name, value = d.family.Login.Header, d.family.Login.Value
 			}
 			h.Header.Set(name, strings.ReplaceAll(value, "{token}", t.text.Reveal()))
 			return nil
@@ -217,48 +217,48 @@ func (p *Provider) sendWithToken(ctx context.Context, s *session, r rendered, c 
 		if err != nil {
 			return a, err
 		}
-		p.pool.Lock()
+		d.pool.Lock()
 		proven := t.proven
 		if a.status != http.StatusUnauthorized {
 			t.proven = true
-		} else if s.token == t {
-			s.token = nil
+		} else if d.session.token == t {
+			d.session.token = nil
 		}
-		p.pool.Unlock()
+		d.pool.Unlock()
 		switch {
 		case a.status != http.StatusUnauthorized:
 			return a, nil
 		case !proven || tried:
-			return a, p.refuse(t.sum, errUnauthorized)
+			return a, d.refuse(t.sum, errUnauthorized)
 		}
 	}
 }
 
 // loggedIn returns a token for the credential, and logs in if there is none. All callers wait for the same log-in, each
 // until its own ctx ends. A caller who only joined a log-in that failed tries again.
-func (p *Provider) loggedIn(ctx context.Context, s *session, c credential) (t *token, err error) {
+func (d *device) loggedIn(ctx context.Context, c credential) (t *token, err error) {
 	for range 2 {
-		p.pool.Lock()
-		if t := s.token; t != nil && t.sum == c.sum && p.opts.Now().Before(t.expires) {
-			p.pool.Unlock()
+		d.pool.Lock()
+		if t := d.session.token; t != nil && t.sum == c.sum && d.opts.Now().Before(t.expires) {
+			d.pool.Unlock()
 			return t, nil
 		}
-		joined := !s.pending.HasEnded()
+		joined := !d.session.pending.HasEnded()
 		if !joined {
-			s.pending = remote.BeginTask(p.pool.Ending, p.pool, p.account, "log-in", loginTime,
+			d.session.pending = remote.BeginTask(d.pool.Ending, d.pool, d.account, "log-in", loginTime,
 				func(ctx context.Context) (*token, error) {
-					t, err := p.logIn(ctx, c)
-					p.pool.Lock()
-					defer p.pool.Unlock()
-					s.pending = nil // which holds the token
+					t, err := d.logIn(ctx, c)
+					d.pool.Lock()
+					defer d.pool.Unlock()
+					d.session.pending = nil // which holds the token
 					if err == nil {
-						s.token = t
+						d.session.token = t
 					}
 					return t, err
 				})
 		}
-		task := s.pending
-		p.pool.Unlock()
+		task := d.session.pending
+		d.pool.Unlock()
 		if t, err = task.Wait(ctx); err == nil || !joined || ctx.Err() != nil {
 			break
 		}
@@ -267,38 +267,38 @@ func (p *Provider) loggedIn(ctx context.Context, s *session, c credential) (t *t
 }
 
 // logIn gets a token. No error repeats what was sent or received.
-func (p *Provider) logIn(ctx context.Context, c credential) (*token, error) {
+func (d *device) logIn(ctx context.Context, c credential) (*token, error) {
 	t := &token{sum: c.sum}
-	if p.family.Login.Kind == "oauth2" {
-		got, err := p.fetchOAuth(ctx, c)
+	if d.family.Login.Kind == "oauth2" {
+		got, err := d.fetchOAuth(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		if t.text = providers.NewSecret(got.AccessToken); got.Expiry.IsZero() {
-			got.Expiry = p.opts.Now().Add(time.Hour)
+			got.Expiry = d.opts.Now().Add(time.Hour)
 		}
 		t.expires = got.Expiry.Add(-renewBefore)
 		return t, nil
 	}
-	texts := p.values()
+	texts := d.values()
 	texts["user"], texts["password"] = c.user, c.password.Reveal()
-	r, err := p.family.login.render(texts)
+	r, err := d.family.login.render(texts)
 	if err != nil {
 		return nil, providers.Errorf(providers.ErrPermanent, "the log-in cannot be written")
 	}
-	a, _, err := p.sendOnce(ctx, r, nil)
+	a, _, err := d.sendOnce(ctx, r, nil)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("logging in: %w", err)
 	case a.status == http.StatusUnauthorized:
-		return nil, p.refuse(c.sum, errUnauthorized)
+		return nil, d.refuse(c.sum, errUnauthorized)
 	}
-	if err := p.family.login.check(a); err != nil {
+	if err := d.family.login.check(a); err != nil {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
-	e := p.family.newEvaluation(p.values(), nil)
+	e := d.family.newEvaluation(d.values(), nil)
 	e.vars["login"] = map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}
-	v, err := e.evaluate(ctx, "login.token", p.family.token)
+	v, err := e.evaluate(ctx, "login.token", d.family.token)
 	if err != nil { // CEL's error may repeat a part of the answer
 		return nil, providers.Errorf(providers.ErrUnreachable, "the answer to the log-in has no token")
 	}
@@ -306,24 +306,24 @@ func (p *Provider) logIn(ctx context.Context, c credential) (*token, error) {
 	if text == "" {
 		return nil, providers.Errorf(providers.ErrUnreachable, "the answer to the log-in has no token")
 	}
-	t.text, t.expires = providers.NewSecret(text), p.opts.Now().Add(p.family.Login.Lifetime-renewBefore)
+	t.text, t.expires = providers.NewSecret(text), d.opts.Now().Add(d.family.Login.Lifetime-renewBefore)
 	return t, nil
 }
 
 // fetchOAuth gets a token by OAuth 2 client credentials.
-func (p *Provider) fetchOAuth(ctx context.Context, c credential) (*oauth2.Token, error) {
-	values := p.values()
+func (d *device) fetchOAuth(ctx context.Context, c credential) (*oauth2.Token, error) {
+	values := d.values()
 	for name, v := range values {
 		values[name] = url.PathEscape(v)
 	}
 	cfg := clientcredentials.Config{
-		ClientID: c.user, ClientSecret: c.password.Reveal(), Scopes: p.family.Login.Scopes,
-		TokenURL: fillTemplate(p.family.Login.TokenURL, values), AuthStyle: oauth2.AuthStyleInParams,
+		ClientID: c.user, ClientSecret: c.password.Reveal(), Scopes: d.family.Login.Scopes,
+		TokenURL: fillTemplate(d.family.Login.TokenURL, values), AuthStyle: oauth2.AuthStyleInParams,
 	}
-	if p.family.Login.Style == "header" {
+	if d.family.Login.Style == "header" {
 		cfg.AuthStyle = oauth2.AuthStyleInHeader
 	}
-	got, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, p.http))
+	got, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, d.http))
 	var refused *oauth2.RetrieveError
 	switch {
 	case err == nil:
@@ -332,7 +332,7 @@ func (p *Provider) fetchOAuth(ctx context.Context, c credential) (*oauth2.Token,
 		code := refused.Response.StatusCode
 		// RFC 6749, 5.2: invalid_client is 400 or 401
 		if code == http.StatusUnauthorized || refused.ErrorCode == "invalid_client" {
-			return nil, p.refuse(c.sum, fmt.Errorf("%d %s", code, http.StatusText(code)))
+			return nil, d.refuse(c.sum, fmt.Errorf("%d %s", code, http.StatusText(code)))
 		}
 		return nil, fmt.Errorf("logging in: %w", statusError(code))
 	case errors.Is(err, providers.ErrUntrusted), ctx.Err() != nil:

@@ -11,12 +11,13 @@
 //	    username: fence
 //	    passwordFile: /etc/forcefence-bmc/strips-password
 //
-// A target's ID is what the description's expression `id` matches.
+// A target's ID is what the description's expression `id` matches. If the description says addressIDs, there is no
+// address in the configuration: an ID begins with the address of its machine's own device.
 //
 // It promises that a state comes from answers of that very call, and that nothing missing, strange or incomplete in
 // them is never Off. If a description reads an identity, Off without one does not count. A variable changes neither
-// host nor path of a request but its own segment. Credentials reach no host that the description and the address do not
-// name, a refused one is not sent again, and a token is in no error and in no log.
+// host nor path of a request but its own segment. Credentials reach no host but the one that the address, or the machine's
+// ID, names, and the description's token endpoint. A refused one is not sent again, and a token is in no error and in no log.
 package rest
 
 import (
@@ -26,6 +27,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"reflect"
 	"slices"
@@ -39,7 +41,8 @@ import (
 
 // Settings are the settings of all types that are described by data.
 type Settings struct {
-	Address            string `yaml:"address"` // of the device's API: https://host[:port][/path]; must be set
+	// of the device's API: https://host[:port][/path]; must be set, unless each machine's ID is its device's address
+	Address            string `yaml:"address"`
 	remote.Credentials `yaml:",inline"`
 	remote.Trust       `yaml:",inline"`
 	// true: use plain http:// to other hosts; the password is sent in the clear
@@ -142,6 +145,9 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return c.Settings.New(o)
 }
 
+// HasAddressIDs implements providers.IDs.
+func (c *Config) HasAddressIDs() bool { return c.load() == nil && c.Settings.HasAddressIDs() }
+
 // CanonicalID implements providers.IDs.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if err := c.load(); err != nil {
@@ -152,13 +158,20 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 
 // Validate returns every fault. It reads the files, and asks no device.
 func (s *Settings) Validate() (out []providers.Problem) {
-	if s.Address == "" {
+	_, err := remote.ParseHTTP(s.Address, s.AllowHTTP)
+	switch f := s.family; {
+	case s.Address == "" && f != nil && !f.AddressIDs:
 		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
-	} else if _, err := remote.ParseHTTP(s.Address, s.AllowHTTP); err != nil {
+	case s.Address != "" && f != nil && f.AddressIDs:
+		out = append(out, providers.Problemf("address", "has no effect: each machine's ID begins with the address "+
+			"of its own device"))
+	case s.Address != "" && err != nil:
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
 	switch f := s.family; {
 	case f == nil:
+	case f.Login.Kind != "none" && f.AddressIDs:
+		out = append(out, s.Credentials.Validate()...)
 	case f.Login.Kind != "none":
 		out = append(out, s.ValidateShared()...)
 	case s.Credentials != remote.Credentials{}:
@@ -196,28 +209,64 @@ func (s *Settings) Cautions() []providers.Problem {
 	return out
 }
 
-// HasAddressIDs implements providers.IDs: only the configuration names the device.
-func (s *Settings) HasAddressIDs() bool { return false }
+// HasAddressIDs implements providers.IDs: the description says whether an ID begins with its device's address.
+func (s *Settings) HasAddressIDs() bool { return s.family != nil && s.family.AddressIDs }
 
-// CanonicalID implements providers.IDs: the values of the groups of the description's expression, joined by slashes.
+// CanonicalID implements providers.IDs: the device's origin, if IDs begin with an address, and the values of the groups
+// of the description's expression, joined by slashes.
 func (s *Settings) CanonicalID(id string) (canonical string, hosts []string, err error) {
-	canonical, _, err = s.family.parseID(id)
-	return canonical, nil, err
+	if !s.family.AddressIDs {
+		canonical, _, err = s.family.parseID(id)
+		return canonical, nil, err
+	}
+	device, id, err := s.splitID(id)
+	if err != nil {
+		return "", nil, err
+	}
+	if canonical, _, err = s.family.parseID(id); err != nil {
+		return "", nil, err
+	}
+	return joinID(originOf(device), canonical), []string{device.Hostname()}, nil
 }
+
+// splitID returns the address of a machine's device, and the machine's ID there. An ID's address without a scheme is
+// https://. The error does not repeat the ID.
+func (s *Settings) splitID(id string) (device *url.URL, rest string, err error) {
+	address := s.Address
+	if s.family.AddressIDs {
+		if !strings.Contains(id, "://") {
+			id = "https://" + id
+		}
+		scheme, after, _ := strings.Cut(id, "://")
+		host, part, _ := strings.Cut(after, "/")
+		address, id = scheme+"://"+host, part
+	}
+	device, err = remote.ParseHTTP(address, s.AllowHTTP)
+	return device, id, err
+}
+
+// joinID returns the ID of a machine whose device has that origin.
+func joinID(origin, rest string) string {
+	if rest == "" {
+		return origin
+	}
+	return origin + "/" + rest
+}
+
+// originOf returns scheme, host and port of an address.
+func originOf(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
 // New returns the provider. It contacts no device.
 func (s *Settings) New(o providers.Options) (providers.Provider, error) {
-	u, err := remote.ParseHTTP(s.Address, s.AllowHTTP)
-	if err != nil {
-		return nil, fmt.Errorf("address %w", err)
+	if !s.family.AddressIDs {
+		if _, err := remote.ParseHTTP(s.Address, s.AllowHTTP); err != nil {
+			return nil, fmt.Errorf("address %w", err)
+		}
 	}
 	t := s.NewTransport(nil)
 	t.MaxIdleConnsPerHost = maxRequests
 	p := &Provider{
 		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t,
-		account: remote.Account{Device: u.Scheme + "://" + u.Host},
-		base:    u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"),
-		gate:    make(chan struct{}, maxRequests),
 		http: &http.Client{
 			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: maxAnswer, Values: maxValues},
 			// the credentials are for the device alone
@@ -225,10 +274,15 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 			Timeout:       remote.Backstop, // for callers without a deadline
 		},
 	}
-	p.pool = remote.NewPool(forgetAfter, func(remote.Account) *session { return &session{} },
+	p.pool = remote.NewPool(forgetAfter, func(remote.Account) *session {
+		return &session{gate: make(chan struct{}, maxRequests)}
+	},
 		func(*session) time.Duration { return 0 })
 	if s.InsecureSkipVerify {
 		p.opts.Log.Warn("The certificate of a device is not verified", "provider", o.Name)
+	}
+	if s.family.Feeds {
+		return feeder{p}, nil
 	}
 	return p, nil
 }
@@ -245,22 +299,36 @@ var (
 	wordsType = reflect.TypeFor[map[string]string]()
 )
 
-// Provider controls the machines of one device. It is safe for concurrent use.
+// Provider controls the machines of one device, or those that have a device each. It is safe for concurrent use.
 type Provider struct {
 	cfg       Settings
 	family    *Family
 	opts      providers.Options
-	account   remote.Account
-	base      string // the address, before a request's path
 	transport *http.Transport
 	http      *http.Client
-	gate      chan struct{} // a slot for each request under way
 	refusals  remote.Refusals
 	pool      *remote.Pool[*session]
 }
 
+// feeder is a Provider whose devices only supply power.
+type feeder struct{ *Provider }
+
+// Feeds implements providers.Feeder.
+func (feeder) Feeds() {}
+
+// device is the device of one call's machine.
+type device struct {
+	*Provider
+	account remote.Account
+	session *session
+	base    string // the address, before a request's path
+	node    string // whose credentials it gets, if each machine has its own
+}
+
 var (
 	_ providers.Provider = (*Provider)(nil)
+	_ providers.Grouper  = (*Provider)(nil)
+	_ providers.Feeder   = feeder{}
 	_ providers.Limiter  = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
 	_ providers.IDs      = (*Config)(nil)
@@ -268,9 +336,23 @@ var (
 	_ providers.Cautious = (*PresetConfig)(nil)
 )
 
-// LimitGroup implements providers.Limiter: all machines are asked for at one device. Each machine is trusted on its
-// own, so there is no DeviceOf.
-func (p *Provider) LimitGroup(providers.Target) string { return p.account.Device }
+// LimitGroup implements providers.Limiter: the machines of one device share its limits.
+func (p *Provider) LimitGroup(t providers.Target) string {
+	u, _, err := p.cfg.splitID(t.ID)
+	if err != nil {
+		return ""
+	}
+	return originOf(u)
+}
+
+// DeviceOf implements providers.Grouper: the device at an ID's address is trusted as a whole. Behind one address for
+// all machines each of them is trusted on its own.
+func (p *Provider) DeviceOf(t providers.Target) string {
+	if !p.family.AddressIDs {
+		return ""
+	}
+	return p.LimitGroup(t)
+}
 
 // State sends the description's requests, and reads identity and power from their answers. The description's Unknown is
 // PowerUnknown without an error.
@@ -311,18 +393,24 @@ func (p *Provider) switchPower(ctx context.Context, act string, t providers.Targ
 func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 	f func(context.Context, *evaluation) error) error {
 	return remote.RunCall(ctx, act, t, p.family.Name+" "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
-		_, texts, err := p.family.parseID(t.ID)
+		at, id, err := p.cfg.splitID(t.ID)
+		if err != nil {
+			return providers.Errorf(providers.ErrPermanent, "the target's ID %w", err)
+		}
+		_, texts, err := p.family.parseID(id)
 		if err != nil {
 			return providers.Errorf(providers.ErrPermanent, "the target's ID %w", err)
 		}
 		maps.Copy(texts, p.values())
-		s, release, err := p.pool.Acquire(p.account)
-		if err != nil {
+		d := &device{Provider: p, node: t.Node, base: originOf(at) + strings.TrimRight(at.EscapedPath(), "/"),
+			account: remote.Account{Device: originOf(at), Owner: p.cfg.OwnerOf(t)}}
+		var release func()
+		if d.session, release, err = p.pool.Acquire(d.account); err != nil {
 			return err
 		}
 		defer release()
 		return f(ctx, p.family.newEvaluation(texts, func(ctx context.Context, _ string, r rendered) (answer, error) {
-			return p.sendRequest(ctx, s, r)
+			return d.sendRequest(ctx, r)
 		}))
 	})
 }

@@ -98,7 +98,12 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 	defer serving.Wait()
 	defer server.Close()
 	cfg := f.NewConfig()
-	cfg.Address, cfg.Values = "http://"+listener.Addr().String(), f.SampleValues()
+	address, id := "http://"+listener.Addr().String(), d.target
+	if cfg.Values = f.SampleValues(); f.AddressIDs {
+		id = strings.TrimSuffix(address+"/"+id, "/")
+	} else {
+		cfg.Address = address
+	}
 	if f.Login.Kind != "none" {
 		cfg.Username, cfg.PasswordFile = "user", d.password
 	}
@@ -111,7 +116,7 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 	}
 	defer func() { _ = p.(providers.Closer).Close(context.WithoutCancel(ctx)) }()
 	b := &conformance.Bench{
-		Provider: p, Target: providers.Target{Node: "node", ID: d.target, SystemUUID: d.uuid},
+		Provider: p, Target: providers.Target{Node: "node", ID: id, SystemUUID: d.uuid},
 		Running: d.runs, SetPower: d.setPower, SetFault: d.setFault, Requests: d.requests.All,
 	}
 	if f.Login.Kind != "none" {
