@@ -36,9 +36,13 @@ type Field struct {
 func DescribeType(ty providers.Type) Description {
 	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
 	does := texts[packagePath(c.Type())]
+	lists := strings.Contains(does, batches)
+	if preset, ok := c.Addr().Interface().(*rest.PresetConfig); ok {
+		lists = preset.HasList()
+	}
 	return Description{
 		Type: ty.Name, Off: ty.Off, Identity: ty.Identity,
-		Batches: strings.Contains(does, batches), Watches: strings.Contains(does, watches),
+		Batches: lists, Watches: strings.Contains(does, watches),
 		Fields: fieldsOf("", c),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -219,7 +220,14 @@ func (e *evaluation) identify(ctx context.Context, obs *providers.Observation) e
 		if err != nil {
 			return errors.New("state.addresses gives no list of texts")
 		}
-		obs.Addresses = providers.NewAddresses(all.([]string)...)
+		for _, text := range all.([]string) {
+			if _, err := netip.ParseAddr(text); err != nil {
+				return errors.New("state.addresses gives a text that is no IP address")
+			}
+		}
+		if obs.Addresses = providers.NewAddresses(all.([]string)...); obs.Addresses == "" && obs.SystemUUID == "" {
+			return errors.New("state.addresses gives no address of the machine's own, and there is no UUID")
+		}
 	}
 	return nil
 }

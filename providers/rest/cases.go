@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,6 +128,9 @@ func (f *Family) requestNames() (out []string) {
 	for _, q := range slices.Concat(f.find, f.state, f.off.requests, f.on.requests) {
 		out = append(out, q.Name)
 	}
+	if f.list != nil {
+		out = append(out, f.list.request.Name)
+	}
 	if f.login != nil {
 		out = append(out, "login")
 	}
@@ -243,13 +247,15 @@ func (f *Family) replay(id string, answers map[string]Answer, paths map[string]s
 	return obs, e, err
 }
 
-// SampleValues returns the values with which cases are evaluated: the defaults, and a required value's own name.
+// SampleValues returns the values with which cases are evaluated: the samples, else the defaults, and a required
+// value's own name.
 func (f *Family) SampleValues() map[string]string {
 	out := map[string]string{}
 	for name, v := range f.Values {
 		if out[name] = name; v.Default != nil {
 			out[name] = *v.Default
 		}
+		out[name] = cmp.Or(v.Sample, out[name])
 	}
 	return out
 }
@@ -274,11 +280,43 @@ func (f *Family) runCase(c *compiler, tc *testCase) {
 	case err == nil && wantUUID != gotUUID:
 		c.fault(tc.path+".want", "got the UUID %q", obs.SystemUUID)
 	}
+	if f.list != nil {
+		f.checkList(c, tc)
+	}
 	for name := range tc.answers {
 		asks := slices.ContainsFunc(slices.Concat(f.find, f.state), func(q *request) bool { return q.Name == name })
 		if _, sent := tc.paths[name]; asks && !sent && err == nil {
 			c.fault(tc.path+".answers", "%s is not asked for", name)
 		}
+	}
+}
+
+// checkList reads the list of a case, which must not say On where the case wants another state.
+func (f *Family) checkList(c *compiler, tc *testCase) {
+	name := f.list.request.Name
+	a, ok := tc.answers[name]
+	if !ok {
+		c.fault(tc.path+".answers", "no answer to %s, which lists all machines", name)
+		return
+	}
+	id, _, err := f.parseID(tc.ID)
+	if err != nil {
+		return // resolveCases has reported it
+	}
+	one := &listed{}
+	pages := 0
+	err = f.readList(context.Background(), f.SampleValues(), func(context.Context, string, rendered) (answer, error) {
+		if pages++; pages > 1 {
+			return answer{}, errors.New("a recorded list has one page")
+		}
+		return answer{status: a.Status, header: a.Header, body: a.Body}, nil
+	}, map[string]*listed{id: one})
+	_, on := f.observation(one, providers.Instant{})
+	switch {
+	case err != nil:
+		c.fault(tc.path+".answers."+name, "%v", err)
+	case on && tc.Want.State != "On":
+		c.fault(tc.path+".answers."+name, "the list says On, and the case wants %s", tc.Want.State)
 	}
 }
 

@@ -30,6 +30,7 @@ type Description struct {
 	Login    Login            `yaml:"login"`
 	Find     []Request        `yaml:"find"` // sent first in every call; they find out where the machine is
 	State    State            `yaml:"state"`
+	List     *List            `yaml:"list"` // nil: machines are asked one by one
 	PowerOff Action           `yaml:"powerOff"`
 	PowerOn  Action           `yaml:"powerOn"`
 	Cases    []Case           `yaml:"cases"`
@@ -39,11 +40,14 @@ type Description struct {
 type Value struct {
 	What    string  `yaml:"what"`    // for people
 	Default *string `yaml:"default"` // nil: the setting is required
+	Sample  string  `yaml:"sample"`  // in cases; "": the default, or the setting's own name
+	Risk    string  `yaml:"risk"`    // what may go wrong with another value than the default; "": nothing
 }
 
 // Login says how requests are authenticated. Username and password are the operator's.
 type Login struct {
-	Kind string `yaml:"kind"` // none, basic, digest, bearer, header, token or oauth2
+	Kind    string `yaml:"kind"`    // none, basic, digest, bearer, header, token or oauth2
+	Refused []int  `yaml:"refused"` // statuses beside 401 that mean that the credentials are wrong
 	// header, token: the header that each request has, and its value: a template with {user} and {password}, or {token}
 	Header string `yaml:"header"`
 	Value  string `yaml:"value"`

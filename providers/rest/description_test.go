@@ -81,6 +81,23 @@ func TestParse(t *testing.T) {
 		{"an unknown login", "kind: basic", "kind: ntlm", `5: login.kind: is "ntlm"`},
 		{"half a login", "kind: basic", "kind: header, header: X-Token", "5: login.value: missing"},
 		{"a login's setting without effect", "kind: basic", "kind: basic, token: x", "5: login.token: has no effect"},
+		{"a status that cannot mean wrong credentials", "kind: basic", "kind: basic, refused: [500]",
+			"5: login.refused: 500 cannot"},
+		{"a number that is no variable", `{state: "off"}}`, `{state: "{room:number}"}}`, "17: " +
+			"powerOff.requests[0]: {room} is " +
+			"no variable"},
+		{"a risk without a value that has none", "login: {kind: basic}", "values: {guess: {what: x, risk: y}}\n" +
+			"login: {kind: basic}", "5: values.guess.risk: needs a default"},
+		{"a list of devices with one machine each", "login: {kind: basic}",
+			"addressIDs: true\nlist: {request: {name: all, send: GET /outlets}, machines: all.body}\n" +
+				"login: {kind: basic}",
+			"6: list: has no effect"},
+		{"a list that acts", "login: {kind: basic}",
+			"list: {request: {name: all, send: POST /outlets}, machines: all.body}\nlogin: {kind: basic}",
+			"5: list.request.send: sends POST"},
+		{"a page of a list with one page", "login: {kind: basic}",
+			"list: {request: {name: all, send: 'GET /outlets?page={page}'}, machines: all.body}\nlogin: {kind: basic}",
+			"5: list.request: {page} is no variable"},
 		{"a token endpoint that a variable chooses", "kind: basic",
 			"kind: oauth2, style: params, tokenURL: 'https://{outlet}/token'", "5: login.tokenURL: {outlet}; 5: " +
 				"login.tokenURL: must"},
@@ -134,6 +151,9 @@ func TestCheckCases(t *testing.T) {
 		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing"},
 		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},
 		{"no answer", "answers: {got:", "answers: {gut:", "no request has the name"},
+		{"a list without an answer", "login: {kind: basic}", "list: {request: {name: all, send: GET /outlets}, " +
+			"machines: 'all.body.map(o, {\"id\": string(o.id), \"state\": \"On\", \"word\": \"on\"})'}\n" +
+			"login: {kind: basic}", "no answer to all, which lists all machines"},
 		{"an unknown like", `like: "off"`, `like: "of"`, "no case before this one"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

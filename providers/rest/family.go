@@ -33,6 +33,7 @@ type Family struct {
 	power     cel.Program
 	uuid      cel.Program // nil: the device reports none
 	addresses cel.Program // likewise
+	list      *list       // nil: there is none
 	off, on   *action
 }
 
@@ -120,8 +121,12 @@ func (c *compiler) compile(d Description) *Family {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Values)) {
 		c.declare("values."+name, name)
+		if v := d.Values[name]; v.Risk != "" && v.Default == nil {
+			c.fault("values."+name+".risk", "needs a default, which is the value without the risk")
+		}
 	}
 	f.compileLogin(c)
+	f.list = c.list(d)
 	base := c.fork()
 	f.find = base.requests("find", d.Find, false)
 	state := base.fork()
@@ -262,6 +267,11 @@ func (f *Family) compileLogin(c *compiler) {
 		"header": l.Header != "", "value": l.Value != "", "request": l.Request != nil, "token": l.Token != "",
 		"lifetime": l.Lifetime != 0, "tokenURL": l.TokenURL != "", "scopes": l.Scopes != nil, "style": l.Style != "",
 	}
+	for _, status := range l.Refused {
+		if status < 400 || status > 499 || status == http.StatusNotFound || l.Kind == "none" {
+			c.fault("login.refused", "%d cannot mean that credentials are wrong", status)
+		}
+	}
 	need, known := []string{}, func(names ...string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) || f.isValue(name) }
 	}
@@ -356,7 +366,7 @@ var answerFields = map[string]*cel.Type{
 }
 
 // baseEnv is the environment without variables. Its function capture gives what the only group of a regular expression
-// matches in a text. No match is an error.
+// matches in a text. No match is an error. Its function join joins texts.
 var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -366,6 +376,8 @@ var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 		cel.CustomTypeProvider(&answerTypes{registry}),
 		cel.Function("capture", cel.MemberOverload("string_capture_string", []*cel.Type{cel.StringType, cel.StringType},
 			cel.StringType, cel.BinaryBinding(capture))),
+		cel.Function("join", cel.MemberOverload("list_join_string",
+			[]*cel.Type{cel.ListType(cel.StringType), cel.StringType}, cel.StringType, cel.BinaryBinding(join))),
 	)
 })
 
@@ -421,4 +433,13 @@ func capture(text, pattern ref.Val) ref.Val {
 		return types.NewErr("no match for %s", p)
 	}
 	return types.String(m[1])
+}
+
+func join(list, between ref.Val) ref.Val {
+	all, err := list.ConvertToNative(textsType)
+	if err != nil {
+		return types.NewErr("join takes a list of texts")
+	}
+	sep, _ := between.Value().(string)
+	return types.String(strings.Join(all.([]string), sep))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,6 +145,9 @@ func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.
 		return answer{}, nil, withoutURL(err)
 	}
 	a, err := readAnswer(resp)
+	if slices.Contains(d.family.Login.Refused, a.status) {
+		a.status = http.StatusUnauthorized
+	}
 	return a, resp.Header, err
 }
 

@@ -211,20 +211,25 @@ func newProxmox(t testing.TB, address string, ca []byte) (_ providers.Provider, 
 // newPreset returns a provider of a type.
 func newPreset(t testing.TB, name string, edit func(*rest.Settings)) providers.Provider {
 	t.Helper()
+	c := presetConfig(t, name)
+	edit(&c.Settings)
+	if problems := c.Validate(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	p, err := c.New(providers.Options{Name: "a", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// presetConfig returns the empty configuration of a type.
+func presetConfig(t testing.TB, name string) *rest.PresetConfig {
+	t.Helper()
 	for _, ty := range rest.Types() {
-		if ty.Name != name {
-			continue
+		if ty.Name == name {
+			return ty.NewConfig().(*rest.PresetConfig)
 		}
-		c := ty.NewConfig().(*rest.PresetConfig)
-		edit(&c.Settings)
-		if problems := c.Validate(); len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		p, err := c.New(providers.Options{Name: "a", Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
 	}
 	t.Fatalf("there is no type %q", name)
 	return nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // Recorded is a case with all its answers, for a server that replays it.
@@ -12,12 +14,15 @@ type Recorded struct {
 	Name, ID string
 	Answers  map[string]Answer // by the request's name
 	Want     Want
+	// Addresses are the machine's, as the answers report them.
+	Addresses providers.Addresses
 }
 
 // Recorded returns the cases of a description that CheckCases accepts.
 func (f *Family) Recorded() (out []Recorded) {
 	for _, tc := range f.resolveCases(&compiler{tree: &yaml.Node{}}) {
-		out = append(out, Recorded{tc.Name, tc.ID, tc.answers, tc.Want})
+		obs, _, _ := f.replay(tc.ID, tc.answers, map[string]string{}, true)
+		out = append(out, Recorded{tc.Name, tc.ID, tc.answers, tc.Want, obs.Addresses})
 	}
 	return out
 }
@@ -63,6 +68,14 @@ func (f *Family) RequestsOf(r Recorded) (out []Sent, _ error) {
 		if last >= 0 {
 			out[last].Last = true
 		}
+	}
+	if f.list != nil {
+		e.texts["page"] = "1"
+		r, err := f.list.request.render(e.texts)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Sent{Name: f.list.request.Name, Purpose: ForState, Method: r.method, Path: r.path})
 	}
 	if f.login != nil {
 		out = append(out, Sent{Name: "login", Purpose: ForLogin, Method: f.login.method, Path: f.login.path})

@@ -16,11 +16,13 @@
 //
 // It promises that a state comes from answers of that very call, and that nothing missing, strange or incomplete in
 // them is never Off. If a description reads an identity, Off without one does not count. A variable changes neither
-// host nor path of a request but its own segment. Credentials reach no host but the one that the address, or the machine's
-// ID, names, and the description's token endpoint. A refused one is not sent again, and a token is in no error and in no log.
+// host nor path of a request but its own segment. Credentials reach no host but the one that the address, or the
+// machine's ID, names, and the description's token endpoint. A refused one is not sent again, and a token is in no
+// error and in no log.
 package rest
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -64,6 +66,9 @@ type Config struct {
 type PresetConfig struct {
 	Settings `yaml:",inline"`
 }
+
+// HasList reports whether one call asks for many machines.
+func (c *PresetConfig) HasList() bool { return c.family.list != nil }
 
 //go:embed presets/*.yaml
 var presets embed.FS
@@ -168,12 +173,16 @@ func (s *Settings) Validate() (out []providers.Problem) {
 	case s.Address != "" && err != nil:
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
+	credentials := s.Credentials
+	if s.family != nil && s.family.Login.Kind == "bearer" {
+		credentials.Username = cmp.Or(credentials.Username, "token") // nothing is sent but the password
+	}
 	switch f := s.family; {
 	case f == nil:
 	case f.Login.Kind != "none" && f.AddressIDs:
-		out = append(out, s.Credentials.Validate()...)
+		out = append(out, credentials.Validate()...)
 	case f.Login.Kind != "none":
-		out = append(out, s.ValidateShared()...)
+		out = append(out, credentials.ValidateShared()...)
 	case s.Credentials != remote.Credentials{}:
 		out = append(out, providers.Problemf("username", "has no effect: this type does not log in"))
 	}
@@ -205,6 +214,14 @@ func (s *Settings) Cautions() []providers.Problem {
 	if s.AllowHTTP {
 		out = append(out, providers.Problemf("allowHTTP", "an attacker between the controller and the device can read "+
 			"the password, and report Off"))
+	}
+	if s.family == nil {
+		return out
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		if v := s.family.Values[name]; v.Risk != "" && s.Values[name] != "" && s.Values[name] != *v.Default {
+			out = append(out, providers.Problemf("values."+name, "%s", v.Risk))
+		}
 	}
 	return out
 }
@@ -281,7 +298,12 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 	if s.InsecureSkipVerify {
 		p.opts.Log.Warn("The certificate of a device is not verified", "provider", o.Name)
 	}
-	if s.family.Feeds {
+	switch {
+	case s.family.list != nil && s.family.Feeds:
+		return feedingLister{lister{p}}, nil
+	case s.family.list != nil:
+		return lister{p}, nil
+	case s.family.Feeds:
 		return feeder{p}, nil
 	}
 	return p, nil
@@ -296,6 +318,7 @@ const (
 
 var (
 	textsType = reflect.TypeFor[[]string]()
+	listType  = reflect.TypeFor[[]map[string]string]()
 	wordsType = reflect.TypeFor[map[string]string]()
 )
 
@@ -326,14 +349,16 @@ type device struct {
 }
 
 var (
-	_ providers.Provider = (*Provider)(nil)
-	_ providers.Grouper  = (*Provider)(nil)
-	_ providers.Feeder   = feeder{}
-	_ providers.Limiter  = (*Provider)(nil)
-	_ providers.Closer   = (*Provider)(nil)
-	_ providers.IDs      = (*Config)(nil)
-	_ providers.IDs      = (*PresetConfig)(nil)
-	_ providers.Cautious = (*PresetConfig)(nil)
+	_ providers.Provider    = (*Provider)(nil)
+	_ providers.Grouper     = (*Provider)(nil)
+	_ providers.Feeder      = feeder{}
+	_ providers.Feeder      = feedingLister{}
+	_ providers.BatchStater = lister{}
+	_ providers.Limiter     = (*Provider)(nil)
+	_ providers.Closer      = (*Provider)(nil)
+	_ providers.IDs         = (*Config)(nil)
+	_ providers.IDs         = (*PresetConfig)(nil)
+	_ providers.Cautious    = (*PresetConfig)(nil)
 )
 
 // LimitGroup implements providers.Limiter: the machines of one device share its limits.
@@ -393,7 +418,7 @@ func (p *Provider) switchPower(ctx context.Context, act string, t providers.Targ
 func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 	f func(context.Context, *evaluation) error) error {
 	return remote.RunCall(ctx, act, t, p.family.Name+" "+p.opts.Name+" "+t.ID, func(ctx context.Context) error {
-		at, id, err := p.cfg.splitID(t.ID)
+		_, id, err := p.cfg.splitID(t.ID)
 		if err != nil {
 			return providers.Errorf(providers.ErrPermanent, "the target's ID %w", err)
 		}
@@ -402,17 +427,30 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 			return providers.Errorf(providers.ErrPermanent, "the target's ID %w", err)
 		}
 		maps.Copy(texts, p.values())
-		d := &device{Provider: p, node: t.Node, base: originOf(at) + strings.TrimRight(at.EscapedPath(), "/"),
-			account: remote.Account{Device: originOf(at), Owner: p.cfg.OwnerOf(t)}}
-		var release func()
-		if d.session, release, err = p.pool.Acquire(d.account); err != nil {
+		d, release, err := p.openDevice(t)
+		if err != nil {
 			return err
 		}
 		defer release()
-		return f(ctx, p.family.newEvaluation(texts, func(ctx context.Context, _ string, r rendered) (answer, error) {
-			return d.sendRequest(ctx, r)
-		}))
+		return f(ctx, p.family.newEvaluation(texts, d.send))
 	})
+}
+
+// openDevice returns the device of a target whose ID splitID accepts, and its session until release is called.
+func (p *Provider) openDevice(t providers.Target) (d *device, release func(), err error) {
+	u, _, err := p.cfg.splitID(t.ID)
+	if err != nil {
+		return nil, nil, providers.Errorf(providers.ErrPermanent, "the address %w", err)
+	}
+	d = &device{Provider: p, node: t.Node, base: originOf(u) + strings.TrimRight(u.EscapedPath(), "/"),
+		account: remote.Account{Device: originOf(u), Owner: p.cfg.OwnerOf(t)}}
+	d.session, release, err = p.pool.Acquire(d.account)
+	return d, release, err
+}
+
+// send implements sender.
+func (d *device) send(ctx context.Context, _ string, r rendered) (answer, error) {
+	return d.sendRequest(ctx, r)
 }
 
 // values returns the operator's values, and the defaults of others.

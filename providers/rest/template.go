@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -12,6 +13,9 @@ import (
 
 // placeholder is a variable in a template.
 var placeholder = regexp.MustCompile(`\{([A-Za-z][A-Za-z0-9_]*)\}`)
+
+// numberPlaceholder is a whole text of a JSON body, in whose place a variable's number is sent.
+var numberPlaceholder = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9_]*):number\}$`)
 
 // checkTemplate returns what is wrong with a template: a name that is not known at this place, or a lone brace.
 func checkTemplate(text string, known func(string) bool) error {
@@ -31,10 +35,14 @@ func fillTemplate(text string, vars map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string { return vars[m[1:len(m)-1]] })
 }
 
-// fillJSON replaces the variables in all texts of a JSON value, but not in its keys.
+// fillJSON replaces the variables in all texts of a JSON value, but not in its keys. Marshalling the result fails if a
+// number's variable is none.
 func fillJSON(v any, vars map[string]string) any {
 	switch v := v.(type) {
 	case string:
+		if m := numberPlaceholder.FindStringSubmatch(v); m != nil {
+			return json.Number(vars[m[1]])
+		}
 		return fillTemplate(v, vars)
 	case []any:
 		out := make([]any, len(v))
@@ -52,11 +60,11 @@ func fillJSON(v any, vars map[string]string) any {
 	return v
 }
 
-// textsOf returns all texts of a JSON value.
+// textsOf returns all texts of a JSON value, as templates.
 func textsOf(v any) (out []string) {
 	switch v := v.(type) {
 	case string:
-		return []string{v}
+		return []string{numberPlaceholder.ReplaceAllString(v, "{$1}")}
 	case []any:
 		for i := range v {
 			out = append(out, textsOf(v[i])...)

@@ -30,7 +30,8 @@ cases:
 - {name: "on", like: "off", change: {got/on: true}, want: {state: "On", word: "on"}}
 `
 
-// What a node writes sends the password to no host that the file does not allow, also if a description makes IDs addresses.
+// What a node writes sends the password to no host that the file does not allow, also if a description makes IDs
+// addresses.
 func TestDescribedHosts(t *testing.T) {
 	t.Setenv("PW", "12345678")
 	file := filepath.Join(t.TempDir(), "plugs.yaml")
@@ -39,8 +40,8 @@ func TestDescribedHosts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, allow, written string
-		want               string // the ID
-		err                error
+		want                 string // the ID
+		err                  error
 	}{
 		{"an allowed network", "[10.0.0.0/24]", "10.0.0.7/1", "https://10.0.0.7/1", nil},
 		{"another network", "[10.0.0.0/24]", "10.0.1.7/1", "", config.ErrNotAllowed},

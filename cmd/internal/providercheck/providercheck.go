@@ -116,8 +116,9 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 	}
 	defer func() { _ = p.(providers.Closer).Close(context.WithoutCancel(ctx)) }()
 	b := &conformance.Bench{
-		Provider: p, Target: providers.Target{Node: "node", ID: id, SystemUUID: d.uuid},
-		Running: d.runs, SetPower: d.setPower, SetFault: d.setFault, Requests: d.requests.All,
+		Provider: p,
+		Target:   providers.Target{Node: "node", ID: id, SystemUUID: d.uuid, Addresses: d.addresses},
+		Running:  d.runs, SetPower: d.setPower, SetFault: d.setFault, Requests: d.requests.All,
 	}
 	if f.Login.Kind != "none" {
 		b.LogIns = d.countLogIns
@@ -129,12 +130,13 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 
 // device replays the cases of one machine: the first of each state.
 type device struct {
-	family   *rest.Family
-	target   string // its ID
-	uuid     string
-	shows    map[string]rest.Recorded // by state
-	known    []rest.Sent
-	password string // the file
+	family    *rest.Family
+	target    string // its ID
+	uuid      string
+	addresses providers.Addresses
+	shows     map[string]rest.Recorded // by state
+	known     []rest.Sent
+	password  string // the file
 
 	mu      sync.Mutex // guards what follows
 	state   string     // a key of shows
@@ -153,7 +155,7 @@ func newDevice(f *rest.Family) (*device, error) {
 	if off < 0 {
 		return nil, errors.New("no case wants Off")
 	}
-	d.target, d.uuid = all[off].ID, all[off].Want.UUID
+	d.target, d.uuid, d.addresses = all[off].ID, all[off].Want.UUID, all[off].Addresses
 	for _, r := range all {
 		if _, has := d.shows[r.Want.State]; !has && r.ID == d.target && r.Want.Error == "" {
 			d.shows[r.Want.State] = r
