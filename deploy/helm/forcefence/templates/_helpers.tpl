@@ -159,7 +159,7 @@ and port. A page on loopback is not among them.
 {{- end }}
 
 {{- define "forcefence.providerTypes" -}}
-cloudtaint, confirm, container, ec2, fenceagent, ipmi, libvirt, pdu, proxmox, redfish, rest, vsphere
+cloudtaint, confirm, container, ec2, fenceagent, hetzner, ipmi, libvirt, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, vsphere
 {{- end }}
 
 {{/* A pod that runs one command of the program and ends: its spec, without what differs. (list . COMMAND-LINE SERVICE-ACCOUNT) */}}
