@@ -61,6 +61,7 @@ type Cloud string
 // The clouds whose nodes are found by what each Node reports.
 const (
 	EC2        Cloud = "ec2"
+	Hetzner    Cloud = "hetzner"
 	Containers Cloud = "container"
 )
 
@@ -230,6 +231,8 @@ func cloudOf(nodes []*corev1.Node) (_ Cloud, regions []string) {
 	switch {
 	case all("kind://"):
 		return Containers, nil
+	case all("hcloud://"):
+		return Hetzner, nil
 	case all("aws:///"):
 		for _, n := range nodes {
 			zone, _, _ := strings.Cut(strings.TrimPrefix(n.Spec.ProviderID, "aws:///"), "/")

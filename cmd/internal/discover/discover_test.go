@@ -286,6 +286,8 @@ func TestConfiguration(t *testing.T) {
 				{Node: "n1", Protocol: IPMI, ID: "ipmi://10.0.0.1", Secret: "ns/" + hostile}}},
 			opts: WriteOptions{Username: "a: b #c"}, want: []string{"username: 'a: b #c'"}},
 		{name: "EC2", result: Result{Cloud: EC2, Regions: []string{"eu-west-1"}}, want: []string{"- eu-west-1"}},
+		{name: "Hetzner", result: Result{Cloud: Hetzner}, want: []string{"address: https://api.hetzner.cloud", "poll: 30s",
+			"from: providerID", "# The API token of the project is the key `password`"}},
 		{name: "containers", result: Result{Cloud: Containers}, want: []string{"socket: /var/run/docker.sock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -326,6 +328,9 @@ func TestCloudOf(t *testing.T) {
 		{"EC2", []*corev1.Node{node("a", aws), node("b", providerID("aws:///us-east-2b/i-1")), node("c", aws)}, EC2,
 			"[eu-west-1 us-east-2]"},
 		{"kind", []*corev1.Node{node("a", providerID("kind://docker/kind/a"))}, Containers, "[]"},
+		{"Hetzner Cloud", []*corev1.Node{node("a", providerID("hcloud://42"))}, Hetzner, "[]"},
+		{"Hetzner Cloud and Robot", []*corev1.Node{node("a", providerID("hcloud://42")),
+			node("b", providerID("hrobot://7"))}, "", "[]"},
 		{"mixed", []*corev1.Node{node("a", aws), node("b")}, "", "[]"},
 		{"no nodes", nil, "", "[]"},
 	} {

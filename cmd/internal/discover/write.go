@@ -35,7 +35,9 @@ type (
 		Redfish   *access    `yaml:"redfish,omitempty"`
 		IPMI      *access    `yaml:"ipmi,omitempty"`
 		EC2       *ec2       `yaml:"ec2,omitempty"`
+		Hetzner   *hetzner   `yaml:"hetzner,omitempty"`
 		Container *container `yaml:"container,omitempty"`
+		Poll      string     `yaml:"poll,omitempty"`
 	}
 	access struct {
 		Username     string        `yaml:"username"`
@@ -47,7 +49,11 @@ type (
 		Host   string `yaml:"host"`
 		SHA256 string `yaml:"sha256"`
 	}
-	ec2       struct{ Regions []string }
+	ec2     struct{ Regions []string }
+	hetzner struct {
+		Address      string `yaml:"address"`
+		PasswordFile string `yaml:"passwordFile"`
+	}
 	container struct{ Socket string }
 	rule      struct {
 		Name     string `yaml:"name"`
@@ -79,6 +85,12 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 	case EC2:
 		d.Providers = append(d.Providers, provider{Name: "ec2", EC2: &ec2{r.Regions}})
 		d.Nodes = append(d.Nodes, rule{Name: "ec2", Provider: "ec2", Machine: source{From: "providerID"}})
+	case Hetzner:
+		d.Providers = append(d.Providers, provider{
+			// a project may send 3,600 requests an hour
+			Name: "hetzner", Hetzner: &hetzner{"https://api.hetzner.cloud", sharedPassword}, Poll: "30s",
+		})
+		d.Nodes = append(d.Nodes, rule{Name: "hetzner", Provider: "hetzner", Machine: source{From: "providerID"}})
 	case Containers:
 		d.Providers = append(d.Providers, provider{Name: "containers", Container: &container{"/var/run/docker.sock"}})
 		d.Nodes = append(d.Nodes, rule{
@@ -154,6 +166,9 @@ func (r Result) comments() []string {
 		if isName(m.Node) && isName(namespace) && isName(secret) {
 			lines = append(lines, fmt.Sprintf("  %s: Secret %s in namespace %s", m.Node, secret, namespace))
 		}
+	}
+	if r.Cloud == Hetzner {
+		lines = append(lines, "The API token of the project is the key `password` of the Secret forcefence-bmc.")
 	}
 	if shared {
 		lines = append(lines, "The password is the key `password` of the Secret forcefence-bmc. The certificate of the",
