@@ -47,12 +47,12 @@ type Parts interface {
 	PartsOf(canonical string) []string
 }
 
-// ProviderIDs marks an IDs whose IDs are whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes does not let
+// ProviderIDs is an IDs whose IDs may be whole providerIDs of Nodes (aws:///eu-west-1a/i-0abc). Kubernetes does not let
 // a Node's providerID change, and a cloud assigns none twice. So a node that once led to one machine never counts as
 // another while it exists, unless a person removes its pin. A rule with `from: providerID` takes all of it.
 type ProviderIDs interface {
 	IDs
-	ProviderIDs()
+	ProviderIDs() bool // reports whether they are
 }
 
 // ListedHosts marks an IDs whose devices get their credentials from a third-party program and do not report the

@@ -166,7 +166,7 @@ func (c *Config) Cautions() (out []providers.Problem) {
 func (*Config) HasAddressIDs() bool { return false }
 
 // ProviderIDs implements providers.ProviderIDs.
-func (*Config) ProviderIDs() {}
+func (*Config) ProviderIDs() bool { return true }
 
 // TimeToOff implements providers.Slow, for the check of the timeout.
 func (c *Config) TimeToOff() time.Duration { return c.Agree }

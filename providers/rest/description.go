@@ -24,6 +24,8 @@ type Description struct {
 	ID       string `yaml:"id"`       // a regular expression of a target's ID; its named groups are variables
 	// true: each machine has a device of its own, and an ID begins with that device's address
 	AddressIDs bool `yaml:"addressIDs"`
+	// true: an ID is the whole providerID of a Node, and the cloud assigns none twice (providers.ProviderIDs)
+	ProviderIDs bool `yaml:"providerIDs"`
 	// true: the devices only supply power, and On does not mean that the machine runs (providers.Feeder)
 	Feeds    bool             `yaml:"feeds"`
 	Values   map[string]Value `yaml:"values"` // settings that become variables

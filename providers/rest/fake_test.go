@@ -191,7 +191,7 @@ func (s preset) suite(t *testing.T, o providertest.Options) {
 			},
 		}
 		if !s.addressIDs {
-			b.Missing = providers.Target{Node: "n9", ID: "999"}
+			b.Missing = providers.Target{Node: "n9", ID: "hcloud://999"}
 		}
 		return b
 	}

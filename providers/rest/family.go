@@ -111,6 +111,9 @@ func (c *compiler) compile(d Description) *Family {
 		if d.ID != "" && !d.AddressIDs && f.id.MatchString("") {
 			c.fault("id", "matches an empty text, which names no machine")
 		}
+		if d.AddressIDs && d.ProviderIDs {
+			c.fault("providerIDs", "has no effect: with addressIDs an ID begins with an address")
+		}
 		for _, name := range f.id.SubexpNames()[1:] {
 			if name == "" {
 				c.fault("id", "has a group without a name: write (?P<name>...) or (?:...)")

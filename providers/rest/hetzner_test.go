@@ -71,7 +71,9 @@ func hetzner() *fake {
 
 var hetznerPreset = preset{
 	name: "hetzner", strange: "Off", new: hetzner,
-	target: providers.Target{Node: "n42", ID: "42", Addresses: providers.NewAddresses("203.0.113.42", "10.0.0.42")},
+	target: providers.Target{
+		Node: "n42", ID: "hcloud://42", Addresses: providers.NewAddresses("203.0.113.42", "10.0.0.42"),
+	},
 }
 
 func TestHetznerConformance(t *testing.T) {
@@ -111,20 +113,23 @@ func TestList(t *testing.T) {
 		pages int
 		class string // of the whole call's error
 	}{
-		{name: "all run", edit: func(*fake) {}, ids: []string{"42", "hcloud://43", "120"}, pages: 3,
-			want: map[string]string{"42": "On", "hcloud://43": "On", "120": "On"}},
-		{name: "one is off", edit: func(f *fake) { f.on = false }, ids: []string{"42", "43"}, pages: 3,
-			want: map[string]string{"42": "Off", "43": "On"}, asked: []string{"42"}},
-		{name: "one is not there", edit: func(*fake) {}, ids: []string{"42", "500"}, pages: 3,
-			want: map[string]string{"42": "On", "500": "not_found"}, asked: []string{"500"}},
+		{name: "all run", edit: func(*fake) {}, ids: []string{"hcloud://42", "hcloud://43", "hcloud://120"}, pages: 3,
+			want: map[string]string{"hcloud://42": "On", "hcloud://43": "On", "hcloud://120": "On"}},
+		{name: "one is off", edit: func(f *fake) { f.on = false },
+			ids: []string{"hcloud://42", "hcloud://43"}, pages: 3,
+			want: map[string]string{"hcloud://42": "Off", "hcloud://43": "On"}, asked: []string{"42"}},
+		{name: "one is not there", edit: func(*fake) {}, ids: []string{"hcloud://42", "hcloud://500"}, pages: 3,
+			want: map[string]string{"hcloud://42": "On", "hcloud://500": "not_found"}, asked: []string{"500"}},
 		{name: "one is in the list twice", edit: func(f *fake) { f.word = "twice" },
-			ids: []string{"42", "43"}, pages: 3, want: map[string]string{"42": "On", "43": "On"}, asked: []string{"42"}},
+			ids: []string{"hcloud://42", "hcloud://43"}, pages: 3,
+			want: map[string]string{"hcloud://42": "On", "hcloud://43": "On"}, asked: []string{"42"}},
 		{name: "the list does not end", edit: func(f *fake) { f.word = "endless" },
-			ids: []string{"42", "43"}, pages: 100, want: map[string]string{"42": "On", "43": "On"}, asked: []string{"42", "43"}},
-		{name: "an ID of another type", edit: func(*fake) {}, ids: []string{"42", "i-0abc"}, pages: 3,
-			want: map[string]string{"42": "On", "i-0abc": "permanent"}},
+			ids: []string{"hcloud://42", "hcloud://43"}, pages: 100,
+			want: map[string]string{"hcloud://42": "On", "hcloud://43": "On"}, asked: []string{"42", "43"}},
+		{name: "an ID of another type", edit: func(*fake) {}, ids: []string{"hcloud://42", "i-0abc"}, pages: 3,
+			want: map[string]string{"hcloud://42": "On", "i-0abc": "permanent"}},
 		{name: "the token is wrong", edit: func(f *fake) { f.login = "none of them" },
-			ids: []string{"42", "43"}, pages: 1, class: "denied"},
+			ids: []string{"hcloud://42", "hcloud://43"}, pages: 1, class: "denied"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := hetzner()

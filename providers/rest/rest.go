@@ -153,6 +153,9 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 // HasAddressIDs implements providers.IDs.
 func (c *Config) HasAddressIDs() bool { return c.load() == nil && c.Settings.HasAddressIDs() }
 
+// ProviderIDs implements providers.ProviderIDs.
+func (c *Config) ProviderIDs() bool { return c.load() == nil && c.Settings.ProviderIDs() }
+
 // CanonicalID implements providers.IDs.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if err := c.load(); err != nil {
@@ -228,6 +231,9 @@ func (s *Settings) Cautions() []providers.Problem {
 
 // HasAddressIDs implements providers.IDs: the description says whether an ID begins with its device's address.
 func (s *Settings) HasAddressIDs() bool { return s.family != nil && s.family.AddressIDs }
+
+// ProviderIDs implements providers.ProviderIDs: the description says whether IDs are whole providerIDs.
+func (s *Settings) ProviderIDs() bool { return s.family != nil && s.family.ProviderIDs }
 
 // CanonicalID implements providers.IDs: the device's origin, if IDs begin with an address, and the values of the groups
 // of the description's expression, joined by slashes.

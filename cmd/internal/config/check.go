@@ -297,7 +297,8 @@ func (r *reader) warnOfUnused(c *Config) {
 func (r *reader) checkMachine(c *Config, n *NodeRule, provider string, s *Source, path string) {
 	settings := r.soundSettings(c, provider)
 	s.ids, _ = settings.(providers.IDs)
-	_, s.whole = settings.(providers.ProviderIDs)
+	of, ok := settings.(providers.ProviderIDs)
+	s.whole = ok && of.ProviderIDs()
 	r.checkProviderName(c, provider, path+".provider")
 	r.checkSource(s, path+".machine")
 	r.checkTemplate(c, n, s, path+".machine")

@@ -75,3 +75,31 @@ func TestDescribedHosts(t *testing.T) {
 		t.Error("without allow: got no fault")
 	}
 }
+
+// A description decides whether a whole providerID is the ID. Such a Node never gets another machine.
+func TestDescribedProviderIDs(t *testing.T) {
+	t.Setenv("PW", "12345678")
+	for _, tc := range []struct {
+		settings, providerID string
+		want                 string // the ID
+		fixed                bool
+	}{
+		{"hetzner: {address: 'https://api.example.net', passwordEnv: PW}", "hcloud://42", "hcloud://42", true},
+		{"proxmox: {address: 'https://pve.example.net', username: u, passwordEnv: PW}",
+			"proxmox://lab/101", "101", false},
+	} {
+		text := "providers: [{name: p, " + tc.settings + "}]\n" +
+			"nodes: [{name: n, provider: p, machine: {from: providerID}}]\n"
+		cfg, err := config.Parse("f", []byte(text), all.Types())
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		node.Spec.ProviderID = tc.providerID
+		m, err := cfg.FindMachine(node)
+		if m.Target.ID != tc.want || m.Fixed != tc.fixed || err != nil {
+			t.Errorf("%s: got %q, fixed %t, %v; want %q, %t", tc.providerID, m.Target.ID, m.Fixed, err, tc.want,
+				tc.fixed)
+		}
+	}
+}

@@ -286,8 +286,8 @@ func TestConfiguration(t *testing.T) {
 				{Node: "n1", Protocol: IPMI, ID: "ipmi://10.0.0.1", Secret: "ns/" + hostile}}},
 			opts: WriteOptions{Username: "a: b #c"}, want: []string{"username: 'a: b #c'"}},
 		{name: "EC2", result: Result{Cloud: EC2, Regions: []string{"eu-west-1"}}, want: []string{"- eu-west-1"}},
-		{name: "Hetzner", result: Result{Cloud: Hetzner}, want: []string{"address: https://api.hetzner.cloud", "poll: 30s",
-			"from: providerID", "# The API token of the project is the key `password`"}},
+		{name: "Hetzner", result: Result{Cloud: Hetzner}, want: []string{"address: https://api.hetzner.cloud",
+			"poll: 30s", "from: providerID", "# The API token of the project is the key `password`"}},
 		{name: "containers", result: Result{Cloud: Containers}, want: []string{"socket: /var/run/docker.sock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
