@@ -129,6 +129,7 @@ type preset struct {
 	// the address begins IDs
 	addressIDs bool
 	strange    string // a word of no state
+	offDelay   time.Duration
 	values     map[string]string
 	new        func() *fake
 }
@@ -147,6 +148,7 @@ func (s preset) open(t testing.TB, f *fake, address string, ca []byte) (provider
 	}
 	p := newPreset(t, s.name, func(c *rest.Settings) {
 		c.Username, c.PasswordFile, c.Values = f.user, write("password", f.password), s.values
+		c.OffDelay = s.offDelay
 		if ca != nil {
 			c.CAFile = write("ca.pem", string(ca))
 		}

@@ -3,9 +3,15 @@ package rest_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/providers/rest"
 )
 
 // shelly is a Shelly device with a meter, as its RPC reference describes it.
@@ -189,5 +195,50 @@ func TestPiKVMCaution(t *testing.T) {
 		if got := len(c.Cautions()); got != want {
 			t.Errorf("allowGuessedOff %q: got %d cautions, want %d", value, got, want)
 		}
+	}
+}
+
+// A power supply holds out for a while: an outlet that is off proves nothing until it was off for offDelay.
+func TestOutletStaysOff(t *testing.T) {
+	f := shelly()
+	f.on, f.password, f.changed = false, "hunter2", make(chan struct{})
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(f.password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	p := newPresetAt(t, "shelly", func() time.Time { return now }, func(c *rest.Settings) {
+		c.Username, c.PasswordFile = f.user, file
+	})
+	target := providers.Target{Node: "n1", ID: server.URL + "/0"}
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		on    bool
+		want  string
+	}{
+		{"off", 0, false, "Changing off, 0 W for 0s of 5s"},
+		{"for four seconds", 4 * time.Second, false, "Changing off, 0 W for 4s of 5s"},
+		{"for five", time.Second, false, "Off off, 0 W"},
+		{"on", time.Second, true, "On on"},
+		{"off again", 9 * time.Second, false, "Changing off, 0 W for 0s of 5s"},
+		{"not asked for a minute", 70 * time.Second, false, "Changing off, 0 W for 0s of 5s"},
+	} {
+		now = now.Add(step.after)
+		f.edit(func(f *fake) { f.on = step.on })
+		obs, err := p.State(t.Context(), target)
+		if got := obs.State.String() + " " + obs.Raw; err != nil || got != step.want {
+			t.Errorf("%s: got %s, %v, want %s", step.name, got, err, step.want)
+		}
+	}
+	now = now.Add(4 * time.Second)
+	if err := p.PowerOn(t.Context(), target, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	f.edit(func(f *fake) { f.on = false })
+	if obs, err := p.State(t.Context(), target); err != nil || obs.State != providers.PowerChanging {
+		t.Errorf("after a power-on: got %s, %v, want Changing", obs.State, err)
 	}
 }

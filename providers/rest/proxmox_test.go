@@ -211,12 +211,18 @@ func newProxmox(t testing.TB, address string, ca []byte) (_ providers.Provider, 
 // newPreset returns a provider of a type.
 func newPreset(t testing.TB, name string, edit func(*rest.Settings)) providers.Provider {
 	t.Helper()
+	return newPresetAt(t, name, nil, edit)
+}
+
+// newPresetAt returns a provider with a clock; nil is time.Now.
+func newPresetAt(t testing.TB, name string, now providers.Clock, edit func(*rest.Settings)) providers.Provider {
+	t.Helper()
 	c := presetConfig(t, name)
 	edit(&c.Settings)
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	p, err := c.New(providers.Options{Name: "a", Log: slog.New(slog.DiscardHandler)})
+	p, err := c.New(providers.Options{Name: "a", Now: now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

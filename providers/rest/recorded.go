@@ -84,7 +84,9 @@ func (f *Family) RequestsOf(r Recorded) (out []Sent, _ error) {
 }
 
 // NewConfig returns an empty configuration of the family.
-func (f *Family) NewConfig() *PresetConfig { return &PresetConfig{Settings{family: f}} }
+func (f *Family) NewConfig() *PresetConfig {
+	return &PresetConfig{Settings{family: f, OffDelay: supplyDelay}}
+}
 
 // WithBasicLogin returns the family with a log-in that a server on this machine can play: basic in the place of digest
 // and oauth2, whose code no description changes.

@@ -49,6 +49,9 @@ type Settings struct {
 	remote.Trust       `yaml:",inline"`
 	// true: use plain http:// to other hosts; the password is sent in the clear
 	AllowHTTP bool `yaml:"allowHTTP"`
+	// how long an outlet must have been off, because power supplies hold out for a while; 0s to 1m; default 5s. Only of
+	// types whose devices supply power
+	OffDelay time.Duration `yaml:"offDelay"`
 	// what the description lets you choose, by name; see the type's README
 	Values map[string]string `yaml:"values"`
 
@@ -86,7 +89,7 @@ func Presets() map[string][]byte {
 // Types returns the registry's entries: rest, and each preset. It panics if a preset has a fault, which its test shows.
 func Types() []providers.Type {
 	all := []providers.Type{{
-		Name: "rest", NewConfig: func() providers.Config { return &Config{} },
+		Name: "rest", NewConfig: func() providers.Config { return &Config{Settings: Settings{OffDelay: supplyDelay}} },
 		Off: "what the description says", Identity: "what the description says",
 	}}
 	files := Presets()
@@ -188,6 +191,9 @@ func (s *Settings) Validate() (out []providers.Problem) {
 		out = append(out, credentials.ValidateShared()...)
 	case s.Credentials != remote.Credentials{}:
 		out = append(out, providers.Problemf("username", "has no effect: this type does not log in"))
+	}
+	if s.OffDelay < 0 || s.OffDelay > time.Minute {
+		out = append(out, providers.Problemf("offDelay", "must be from 0s to 1m"))
 	}
 	out = append(out, s.checkValues()...)
 	return append(out, s.Trust.Validate()...)
@@ -320,6 +326,8 @@ const (
 	maxValues   = 32 << 10  // of JSON
 	maxRequests = 8         // at a time to one device, each on its own connection
 	forgetAfter = time.Hour // a token that is not used any more
+
+	supplyDelay = 5 * time.Second // the default of OffDelay, as pdu's
 )
 
 var (
@@ -337,6 +345,7 @@ type Provider struct {
 	http      *http.Client
 	refusals  remote.Refusals
 	pool      *remote.Pool[*session]
+	offRuns   remote.OffRuns // of devices that only supply power
 }
 
 // feeder is a Provider whose devices only supply power.
@@ -386,10 +395,12 @@ func (p *Provider) DeviceOf(t providers.Target) string {
 }
 
 // State sends the description's requests, and reads identity and power from their answers. The description's Unknown is
-// PowerUnknown without an error.
+// PowerUnknown without an error. An outlet is PowerChanging until it was off for OffDelay.
 func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers.Observation, _ error) {
+	asked := p.opts.Now()
 	err := p.runCall(ctx, "ask state of", t, func(ctx context.Context, e *evaluation) error {
-		obs.At = providers.InstantOf(p.opts.Now())
+		asked = p.opts.Now()
+		obs.At = providers.InstantOf(asked)
 		if err := e.run(ctx, p.family.find); err != nil {
 			return err
 		}
@@ -398,7 +409,22 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		}
 		return e.observe(ctx, &obs)
 	})
+	if p.family.Feeds {
+		p.awaitEmptySupply(t, &obs, asked, err)
+	}
 	return obs, err
+}
+
+// awaitEmptySupply makes an Off PowerChanging until the outlet was off for OffDelay, in this process's answers.
+func (p *Provider) awaitEmptySupply(t providers.Target, obs *providers.Observation, asked time.Time, err error) {
+	if err != nil || obs.State != providers.PowerOff {
+		p.offRuns.End(t.ID, p.opts.Now())
+		return
+	}
+	if off := p.offRuns.Extend(t.ID, asked, p.opts.Now()); off < p.cfg.OffDelay {
+		obs.State = providers.PowerChanging
+		obs.Raw = fmt.Sprintf("%s for %s of %s", obs.Raw, off.Round(100*time.Millisecond), p.cfg.OffDelay)
+	}
 }
 
 // PowerOff sends the description's requests for it.
@@ -408,6 +434,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 
 // PowerOn sends the description's requests for it.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	p.offRuns.End(t.ID, p.opts.Now())
 	return p.switchPower(remote.WithStill(ctx, still), "power on", t, p.family.on)
 }
 
