@@ -253,6 +253,12 @@ func TestStrangeAnswers(t *testing.T) {
 			"  uuid: got.body.uuid\n  power:", providers.PowerUnknown, "identity"},
 		{"addresses", `{"state":"off","ips":["192.0.2.7"]}`, "  power:", "  addresses: got.body.ips\n  power:",
 			providers.PowerOff, "ok"},
+		{"no address", `{"state":"off","ips":[]}`, "  power:", "  addresses: got.body.ips\n  power:",
+			providers.PowerUnknown, "unreachable"},
+		{"an address that every machine has", `{"state":"off","ips":["127.0.0.1"]}`, "  power:",
+			"  addresses: got.body.ips\n  power:", providers.PowerUnknown, "unreachable"},
+		{"a text that is no address", `{"state":"off","ips":["192.0.2.7","n1"]}`, "  power:",
+			"  addresses: got.body.ips\n  power:", providers.PowerUnknown, "unreachable"},
 		{"another machine's addresses", `{"state":"off","ips":["192.0.2.8"]}`, "  power:",
 			"  addresses: got.body.ips\n  power:", providers.PowerUnknown, "identity"},
 	} {
