@@ -99,6 +99,7 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 	defer server.Close()
 	cfg := f.NewConfig()
 	address, id := "http://"+listener.Addr().String(), d.target
+	cfg.OffDelay = 0 // the checks are about the description
 	if cfg.Values = f.SampleValues(); f.AddressIDs {
 		id = strings.TrimSuffix(address+"/"+id, "/")
 	} else {
