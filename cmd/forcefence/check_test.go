@@ -135,7 +135,7 @@ func TestCheckOfInstallation(t *testing.T) {
 			want: []string{"forcefence leads; 1 of 1 node can be proven off."}, not: "problem"},
 		{name: "a node without a device", objects: append(good, checkedNode("n6", no, reason.NotAnswering)),
 			want: []string{"forcefence leads; 1 of 2 nodes can be proven off; n6: no device answers.",
-				"problem  n6", "Look at the device."}, fails: "found 1 problem"},
+				"problem  n6", "Look at the device, and at the network to it."}, fails: "found 1 problem"},
 		{name: "not installed", objects: []client.Object{checkedNode("n1", yes, reason.Answers)},
 			want: []string{"no controller leads", "--before-install"}, fails: "found 1 problem"},
 		{name: "the leader is gone", objects: []client.Object{leaderLease(now.Add(-time.Hour)),

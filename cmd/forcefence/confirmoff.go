@@ -34,15 +34,9 @@ with kubectl taint.`,
 		Example:           `  forcefence confirm-off n3 --reason "I pulled both plugs"`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
-		PreRunE: func(*cobra.Command, []string) error {
-			reason = strings.Join(strings.Fields(reason), " ")
-			switch {
-			case reason == "":
-				return errors.New("--reason is required: how do you know that the machine is off?")
-			case len(reason) > taint.MaxReason:
-				return fmt.Errorf("--reason has %d bytes: at most %d", len(reason), taint.MaxReason)
-			}
-			return nil
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			reason, err = parseReason(reason)
+			return err
 		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
 			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
@@ -57,6 +51,18 @@ with kubectl taint.`,
 	cluster.addFlags(cmd)
 	f.StringVar(&reason, "reason", "", "how you know; shown on the Node and in the fence's record")
 	return withRole(cmd, roleOperate)
+}
+
+// parseReason returns a reason as one line, or why it cannot be written.
+func parseReason(text string) (string, error) {
+	text = strings.Join(strings.Fields(text), " ")
+	switch {
+	case text == "":
+		return "", errors.New("--reason is required: how do you know that the machine is off?")
+	case len(text) > taint.MaxReason:
+		return "", fmt.Errorf("--reason has %d bytes: at most %d", len(text), taint.MaxReason)
+	}
+	return text, nil
 }
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.

@@ -90,7 +90,11 @@ func TestConfirmOff(t *testing.T) {
 	}
 	says := func(now func() time.Time) {
 		t.Helper()
-		if told, err := confirmOff(ctx, admin, name, " unplugged\n  it ", now); err != nil ||
+		reason, err := parseReason(" unplugged\n  it ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told, err := confirmOff(ctx, admin, name, reason, now); err != nil ||
 			!strings.Contains(told, name) {
 			t.Fatalf("got %q, %v", told, err)
 		}

@@ -474,7 +474,7 @@ func TestPauseByRights(t *testing.T) {
 	for _, args := range [][]string{
 		{"--for", "2h"}, {"--reason", "x"}, {"--for", "soon", "--reason", "x"}, {"--for", "-2h", "--reason", "x"},
 		{"--for", "2h", "--reason", strings.Repeat("x", maxPauseReason+1)}} {
-		d.run(pauser, 1, append([]string{"pause"}, args...), "--")
+		d.run(pauser, 2, append([]string{"pause"}, args...), "--")
 	}
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "forcefence",

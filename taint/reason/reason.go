@@ -482,8 +482,8 @@ var table = []Row{
 		"If this was not changed on purpose, look at the node."},
 	{Answers, Info, "", "{detail}", ""},
 	{NotAnswering, Warning, "", "{detail}",
-		"Look at the device. The word after its name is the cause. If you see that the machine is off, run " +
-			"`forcefence confirm-off NODE --reason TEXT`."},
+		"Look at the device, and at the network to it. If the node is down meanwhile and its rule has the type " +
+			"confirm, a person may look at the machine: `forcefence confirm-off NODE --reason TEXT`."},
 	{Fenced, Warning, "",
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},

@@ -117,7 +117,7 @@ func (c Cluster) Banners(now time.Time) (out []Banner) {
 	if c.Paused != "" {
 		out = append(out, Banner{About: PartPause, Title: "Fencing is paused for all nodes",
 			Text:   "by " + c.Paused + ". No power-off, mark or policy action begins; a fence in progress continues.",
-			Remedy: "To end the pause:", Command: "kubectl forcefence resume"})
+			Remedy: "To end the pause:", Command: "forcefence resume"})
 	}
 	for _, l := range c.Controllers {
 		if l.Leads && l.ConfigRejected != "" {

@@ -53,7 +53,7 @@ func TestBanners(t *testing.T) {
 			[]Banner{
 				{PartPause, "Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". ` +
 					"No power-off, mark or policy action begins; a fence in progress continues.",
-					"To end the pause:", "kubectl forcefence resume"},
+					"To end the pause:", "forcefence resume"},
 				{PartConfiguration, "The changed configuration is rejected",
 					"config.yaml:3: mode: missing. The previous file stays in force.",
 					"forcefence check-config FILE prints every fault with its line. Correct the file: forcefence " +

@@ -176,7 +176,7 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	v := verdict{state: state, next: next, section: section}
 	switch section {
 	case reason.SectionMarkStuck:
-		v.command = s.inController("timeline " + s.Node.Name)
+		v.command = "forcefence timeline " + s.Node.Name
 	case reason.SectionProofLost, reason.SectionDistrusted:
 		v.command = s.inController("power state " + s.Node.Name)
 	case reason.SectionStorm:
@@ -278,7 +278,7 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 		v := s.begin(StateNeedsPerson, reason.SectionNothing,
 			"It is marked as shut down, but it is Ready, and no fence has begun. If its machine runs, take the mark "+
 				"off.")
-		v.command = s.inController("release " + n.Node)
+		v.command = "forcefence release " + n.Node
 		return v
 	case !rec.IsOpen():
 		return fencing("A person marked it; a controller continues from there.")

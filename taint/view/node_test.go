@@ -99,7 +99,7 @@ func TestOf(t *testing.T) {
 					"The machine is On (racks/1: denied, pdus/2: On)."))},
 			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
 		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable,
-			"racks/1: denied. Look at the device. The word after", "Unknown  drill"},
+			"racks/1: denied. Look at the device, and at the network", "Unknown  drill"},
 		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))},
 			StateLeftAlone, `"new disk"`, "On racks/1 drill"},
 		{"paused, and that is over",
@@ -249,12 +249,12 @@ func TestCommand(t *testing.T) {
 		{"a drill failed", NodeFacts{Node: node(ready, refused)}, reason.SectionDrillFailing, inPod + "explain n4"},
 		{"no proof", NodeFacts{Node: node(silent, refused)}, reason.SectionUnproven, inPod + "explain n4"},
 		{"a volume hangs", NodeFacts{Node: node(silent, record(taint.Record{Phase: taint.PhaseEvicting})),
-			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, inPod + "timeline n4"},
+			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, "forcefence timeline n4"},
 		{"held back", NodeFacts{Node: node(silent, answers),
 			Event: &Event{At: now, Reason: string(reason.DomainLost), Text: "Zone a is lost."}}, reason.SectionStorm,
 			"kubectl get nodes -L topology.kubernetes.io/zone"},
 		{"a wrong mark", NodeFacts{Node: node(ready, answers, marked)}, reason.SectionNothing,
-			inPod + "release n4"},
+			"forcefence release n4"},
 		{"left off", NodeFacts{Node: node(silent, record(gone))}, "", inPod + "power on n4 --yes"},
 	} {
 		tt.facts.Key, tt.facts.Now, tt.facts.Namespace = taint.DefaultKey, now, "home"

@@ -135,7 +135,7 @@ func lookOf(word string) string {
 		return "bad"
 	case view.StateFencing.DisplayName():
 		return "busy"
-	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold:
+	case view.StateLeftAlone.DisplayName(), string(view.NotAsked), view.ProtectionNeverTold, taint.ProtectionFailOpen:
 		return "dim"
 	default:
 		return "warn"
