@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -21,9 +24,11 @@ import (
 type clusterFlags struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
+	cmd        *cobra.Command // whose end ends every request; nil: none
 }
 
 func (r *clusterFlags) addFlags(cmd *cobra.Command) {
+	r.cmd = cmd
 	f := cmd.Flags()
 	f.StringVar(&r.kubeconfig, "kubeconfig", "",
 		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
@@ -73,7 +78,40 @@ func (r *clusterFlags) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("finding the API server: %w. `kubectl config view` shows your kubeconfig", err)
 	}
 	cfg.UserAgent, cfg.QPS, cfg.Burst = version.UserAgent("forcefence"), 50, 300 // kubectl's own limits
+	if r.cmd != nil && r.cmd.Context() != nil {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return endingTransport{next, r.cmd.Context()} })
+	}
 	return cfg, nil
+}
+
+// endingTransport ends every request when ctx ends: the libraries' discovery takes no context of ours.
+type endingTransport struct {
+	next http.RoundTripper
+	ctx  context.Context
+}
+
+func (t endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stop := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		stop()
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = endingBody{resp.Body, func() { stop(); cancel(nil) }}
+	return resp, nil
+}
+
+// endingBody releases a request's context once its answer is read.
+type endingBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b endingBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
 }
 
 func (r *clusterFlags) clientConfig() clientcmd.ClientConfig {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -351,6 +353,46 @@ func TestCheckProvider(t *testing.T) {
 		if status != tc.status || !strings.Contains(out.String(), tc.out) ||
 			!strings.Contains(errors.String(), tc.errors) {
 			t.Errorf("%s: got status %d\n%s%s", tc.file, status, out.String(), errors.String())
+		}
+	}
+}
+
+// The end of a command ends the requests that it has under way, also those of the libraries.
+func TestRequestsEnd(t *testing.T) {
+	asked := make(chan struct{}, 9)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-r.Context().Done() // it accepts the request, and never answers
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections() // or Close would wait for them
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + server.URL + "'}}]\n" +
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"status"}, {"check"}, {"release", "n1"}, {"explain", "n1", "--no-devices"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		root := newRoot(all.Types())
+		root.SetArgs(append(args, "--kubeconfig", file))
+		ended := make(chan error)
+		go func() { ended <- root.ExecuteContext(ctx) }()
+		<-asked
+		cancel()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%s: got no error", args)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: still runs 20 s after its end", args)
+		}
+		for len(asked) > 0 {
+			<-asked
 		}
 	}
 }
