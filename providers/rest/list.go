@@ -177,7 +177,9 @@ func (l lister) States(ctx context.Context, targets []providers.Target) (map[str
 		if one := wanted[id]; one != nil {
 			if obs, enough := l.family.observation(one, at); enough {
 				l.offRuns.End(t.ID, l.opts.Now())
+				mu.Lock()
 				out[t.Key()] = obs
+				mu.Unlock()
 				continue
 			}
 		}
