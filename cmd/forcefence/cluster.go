@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -71,7 +75,10 @@ func (r *clusterFlags) addNamespaceFlag(cmd *cobra.Command) {
 // restConfig finds the API server as kubectl does, and in a pod by its ServiceAccount.
 func (r *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := r.clientConfig().ClientConfig()
-	switch {
+	switch missing := missingKubeconfig(r.kubeconfig); {
+	case err != nil && missing != "":
+		return nil, fmt.Errorf("the kubeconfig %s does not exist: set --kubeconfig or $KUBECONFIG to one that does",
+			missing)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server is configured: set --kubeconfig or $KUBECONFIG, or write ~/.kube/config")
 	case err != nil:
@@ -82,6 +89,16 @@ func (r *clusterFlags) restConfig() (*rest.Config, error) {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return endingTransport{next, r.cmd.Context()} })
 	}
 	return cfg, nil
+}
+
+// missingKubeconfig returns the first file that the flag, or else $KUBECONFIG, names and that does not exist.
+func missingKubeconfig(flag string) string {
+	for _, file := range filepath.SplitList(cmp.Or(flag, os.Getenv(clientcmd.RecommendedConfigPathEnvVar))) {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return file
+		}
+	}
+	return ""
 }
 
 // endingTransport ends every request when ctx ends: the libraries' discovery takes no context of ours.

@@ -128,6 +128,9 @@ func (o *discoverFlags) addFlags(cmd *cobra.Command) {
 
 // scanner checks the flags, and returns what asks the addresses.
 func (o *discoverFlags) scanner() (s discover.Scanner, addresses []netip.Addr, err error) {
+	if o.timeout <= 0 {
+		return s, nil, fmt.Errorf("--timeout: %s is no time to wait", o.timeout)
+	}
 	if addresses, err = discover.ParseRanges(o.ranges); err != nil {
 		return s, nil, fmt.Errorf("--bmc-range: %w", err)
 	}

@@ -111,6 +111,8 @@ func TestUsage(t *testing.T) {
 		want string // part of the error
 	}{
 		{"pause n3", "--for and --reason are required"},
+		{"version -o xx", `unknown output format "xx": use json or yaml`},
+		{"discover --timeout -3s", "--timeout: -3s is no time to wait"},
 		{"pause --for 2 --reason x", `--for: "2" is neither a duration`},
 		{"pause --for 2h", "--reason is required"},
 		{"pause --for 2h --reason " + strings.Repeat("x", 201), "--reason has 201 bytes: at most 200"},
@@ -177,8 +179,8 @@ func TestAdvice(t *testing.T) {
 	for args, want := range map[string]string{
 		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG, or write " +
 			"~/.kube/config\n",
-		"status --kubeconfig /none/k": "/none/k: no such file or directory. `kubectl config view` shows your " +
-			"kubeconfig\n",
+		"status --kubeconfig /none/k": "Error: the kubeconfig /none/k does not exist: set --kubeconfig or $KUBECONFIG " +
+			"to one that does\n",
 		"status --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows " +
 			"whether the API server answers\n",
 		"status --kubeconfig " + kubeconfigOf(t, denied.URL): ". Log in to the cluster again\n",

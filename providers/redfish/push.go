@@ -28,7 +28,7 @@ func (p *Push) checkSettings() (out []providers.Problem) {
 		problem("listen", "is %q: write [host]:port", p.Listen)
 	}
 	if u, err := remote.ParseHTTP(p.Destination, false); err != nil {
-		problem("destination", "%v", err)
+		problem("destination", "is no https://host[:port]")
 	} else if u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
 		problem("destination", "is not https://host[:port], without a path")
 	}

@@ -30,6 +30,8 @@ func (r *reader) check(c *Config) {
 	r.atLeast("detachTimeout", c.DetachTimeout, 10*time.Second)
 	c.evictFirst = r.selector("evictFirst", c.EvictFirst, labels.Nothing())
 	c.excluded = r.selector("excludeSelector", c.ExcludeSelector, labels.Nothing())
+	r.warnOfImpossible(c, "evictFirst", c.evictFirst)
+	r.warnOfImpossible(c, "excludeSelector", c.excluded)
 	r.reportIf(c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0,
 		"maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	r.checkStorm(c.StormGuard)
@@ -254,11 +256,16 @@ func (r *reader) checkRule(c *Config, i int) {
 		r.report(path+".mode", "must be %s; without the key the mode above applies", either(spelled(modes)))
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
-	if apart(n.selector, labels.Everything()) {
-		r.warn(c, path+".selector", "no node can match this: all parts of a selector must match. One label with one "+
-			"of several values is \"rack in (a, b)\"")
-	}
+	r.warnOfImpossible(c, path+".selector", n.selector)
 	r.checkLevels(c, i)
+}
+
+// warnOfImpossible warns of a selector in the file that nothing can match.
+func (r *reader) warnOfImpossible(c *Config, path string, s labels.Selector) {
+	if r.given(path) && !s.Empty() && apart(s, labels.Everything()) && !r.bad[path] {
+		r.warn(c, path, "nothing can match this: all parts of a selector must match. One label with one of several "+
+			`values is "rack in (a, b)"`)
+	}
 }
 
 // soundSettings returns the settings of the provider of that name; nil if there is none, or if its file has faults that

@@ -85,7 +85,7 @@ func TestImpossibleSelector(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
-			return w.Line == 3 && w.Path == "nodes[0].selector" && strings.Contains(w.Problem, "no node can match")
+			return w.Line == 3 && w.Path == "nodes[0].selector" && strings.Contains(w.Problem, "nothing can match")
 		})
 		if got != want {
 			t.Errorf("%q: got a warning %v, want %v: %v", selector, got, want, cfg.Warnings())

@@ -79,6 +79,10 @@ var slips = []struct {
 }{
 	{[]string{""}, regexp.MustCompile(`^ *\t`).FindStringSubmatch, "a tab indents this line: use spaces"},
 	{[]string{""}, specialSpace.FindStringSubmatch, aSpecialSpace},
+	{[]string{noKey, noEntry, noItem, noColonYet, noDocument, "alphabetic or numeric"}, opensQuote,
+		"a quote is opened in this line and not closed"},
+	{[]string{"hexdecimal", "escape character"}, regexp.MustCompile(`"[^"]*\\`).FindStringSubmatch,
+		`in "..." a \ begins an escape: use '...', or write \\`},
 	{[]string{noKey, noEntry, noContent}, hasBareTemplate, "text with {{ }} must be in quotes: template: " +
 		"'https://{{ .Name }}.bmc.example.net'"},
 	{[]string{noKey, noEntry}, hasTextBehindQuote, `text follows a closing quote: put '...' around text that has ", ` +
@@ -163,6 +167,13 @@ func hasNoColon(line string) []string {
 func closesMore(line string) []string {
 	return found(strings.Count(line, "}")+strings.Count(line, "]") > strings.Count(line, "{")+strings.Count(line, "["))
 }
+
+// opensQuote finds a value that begins with a quote and does not end with it.
+func opensQuote(line string) []string {
+	return unclosed.FindStringSubmatch(quoted.ReplaceAllString(line, ":x"))
+}
+
+var unclosed = regexp.MustCompile(`(?:^|[:,\[{-]) *(?:"[^"]*|'[^']*)$`)
 
 // opensMore reports whether lines open more brackets than they close. Text in quotes and comments do not count.
 func opensMore(lines []string) bool {

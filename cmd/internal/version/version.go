@@ -55,13 +55,17 @@ func (i info) format(output string) (string, error) {
 // Command returns the command `version` of each program.
 func Command() *cobra.Command {
 	output := ""
+	text := ""
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			text, err = info{String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}.format(output)
+			return err
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := info{String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}.format(output)
-			fmt.Fprint(cmd.OutOrStdout(), text)
+			_, err := cmd.OutOrStdout().Write([]byte(text))
 			return err
 		},
 	}
