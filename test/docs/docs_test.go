@@ -199,7 +199,7 @@ func (p programs) check(t *testing.T, b Block, text string) {
 		if list, ok := file["providers"].([]any); ok && len(list) > 0 {
 			first = fmt.Sprint(list[0].(map[string]any)["name"])
 		}
-		text += fmt.Sprintf("\nnodes:\n- {name: all, provider: %s, machine: {from: systemUUID}}\n", first)
+		text += fmt.Sprintf("\nnodes:\n- {name: all, provider: %s, machine: {from: list, list: []}}\n", first)
 	}
 	name := filepath.Join(t.TempDir(), "config.yaml")
 	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
