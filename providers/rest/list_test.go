@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/rest"
@@ -89,5 +92,47 @@ func TestCheckList(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// An outlet that the list reports On has power: what was off before says nothing of the time after.
+func TestListEndsOffRun(t *testing.T) {
+	state := "off"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		outlet := object{"id": "1", "state": state, "uuid": guestUUID}
+		if r.URL.Path == "/outlets" {
+			_ = json.NewEncoder(w).Encode([]any{outlet})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(outlet)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "description.yaml")
+	text := strings.Replace(listing, "login: {kind: none}", "feeds: true\nlogin: {kind: none}", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	c := &rest.Config{Description: file, Settings: rest.Settings{Address: server.URL, OffDelay: 5 * time.Second}}
+	p, err := c.New(providers.Options{Name: "a", Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := providers.Target{Node: "n1", ID: "1", SystemUUID: guestUUID}
+	for _, step := range []struct {
+		after time.Duration
+		state string
+		want  providers.PowerState
+	}{
+		{0, "off", providers.PowerChanging},
+		{4 * time.Second, "on", providers.PowerOn},
+		{2 * time.Second, "off", providers.PowerChanging},
+		{5 * time.Second, "off", providers.PowerOff},
+	} {
+		now, state = now.Add(step.after), step.state
+		all, err := p.(providers.BatchStater).States(t.Context(), []providers.Target{target})
+		if got := all[target.Key()]; err != nil || got.State != step.want {
+			t.Errorf("%s after %s: got %s (%s), %v, want %s", step.state, step.after, got.State, got.Raw, err, step.want)
+		}
 	}
 }
