@@ -179,8 +179,8 @@ func TestAdvice(t *testing.T) {
 	for args, want := range map[string]string{
 		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG, or write " +
 			"~/.kube/config\n",
-		"status --kubeconfig /none/k": "Error: the kubeconfig /none/k does not exist: set --kubeconfig or $KUBECONFIG " +
-			"to one that does\n",
+		"status --kubeconfig /none/k": "Error: the kubeconfig /none/k does not exist: set --kubeconfig or " +
+			"$KUBECONFIG to one that does\n",
 		"status --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows " +
 			"whether the API server answers\n",
 		"status --kubeconfig " + kubeconfigOf(t, denied.URL): ". Log in to the cluster again\n",

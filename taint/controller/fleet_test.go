@@ -73,14 +73,15 @@ func (c cached) List(_ context.Context, list client.ObjectList, _ ...client.List
 }
 
 func (c cached) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	c.nodes[slices.IndexFunc(c.nodes, func(n corev1.Node) bool { return n.Name == k.Name })].DeepCopyInto(o.(*corev1.Node))
+	i := slices.IndexFunc(c.nodes, func(n corev1.Node) bool { return n.Name == k.Name })
+	c.nodes[i].DeepCopyInto(o.(*corev1.Node))
 	return nil
 }
 
 // The cache may be ahead of the watch's handlers: the fleet knows what a check saw. An idle node costs no memory.
 func TestCheckOfAnIdleNode(t *testing.T) {
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "7"}, Status: corev1.NodeStatus{
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "7"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	sinks, _ := sinksTo(nil)
 	r := New(Options{Cache: cached{nodes: []corev1.Node{n}}, Now: time.Now, Key: taint.DefaultKey, Config: noMachines,
 		Sinks: sinks, Leading: func() error { return nil }})

@@ -75,7 +75,8 @@ func TestFaults(t *testing.T) {
 			"nodes[0].machine.list[1].id: is not https://: "}},
 		{"addresses without https", "providers: [{name: a, redfish: {address: 'http://10.0.0.3', " + login +
 			"}}, {name: b, vsphere: {address: vcenter.example.net, " + login + "}}]\nnodes: []",
-			[]string{"providers[0].redfish.address: is not https://: ", "providers[1].vsphere.address: is no address: "}},
+			[]string{"providers[0].redfish.address: is not https://: ",
+				"providers[1].vsphere.address: is no address: "}},
 		{"a transport that libvirt has", "providers: [{name: a, libvirt: {uri: 'qemu+ssh://a/system'}}, {name: b, " +
 			"libvirt: {uris: ['qemu+libssh2://a/system']}}]\nnodes: []", []string{
 			"providers[0].libvirt.uri: has the transport ssh, ", "providers[1].libvirt.uris[0]: has the transport ssh, "}},

@@ -53,7 +53,8 @@ func TestMemoryOfOneClock(t *testing.T) {
 	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC))
 	var got Memory
 	err := json.Unmarshal([]byte(`{"seen":[{"key":"k","seen":"2026-03-01T12:00:00.000000005Z"}]}`), &got)
-	if want := (Memory{looks: evict.Looks{TaintTimes: evict.TaintTimes{{Key: "k", Seen: at}}}}); err != nil || !reflect.DeepEqual(got, want) {
+	want := Memory{looks: evict.Looks{TaintTimes: evict.TaintTimes{{Key: "k", Seen: at}}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }
