@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -25,10 +26,11 @@ type Description struct {
 // Field is one key of a type's settings.
 type Field struct {
 	Key string `json:"key"` // "fingerprints[].host": of each element of a list
-	// Kind is how the value is written: text, bool, number, duration (with a unit), settings; list or map of these.
+	// Kind is how the value is written: text, bool, number, duration (with a unit), settings; list or map of these; or
+	// the words in quotes of which it is one.
 	Kind    string `json:"kind"`
 	Default string `json:"default,omitempty"` // "" where there is none
-	Doc     string `json:"doc"`               // the comment of the field in the source, without the default
+	Doc     string `json:"doc"`               // the comment of the field in the source, without default and words
 }
 
 // DescribeType describes a type, by its Config's struct and the comments that texts.txt holds of it. It contacts no
@@ -108,6 +110,9 @@ func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 		if value != "" {
 			doc = strings.Replace(doc, "; default "+value, "", 1)
 		}
+		if words, rest := splitWords(doc); words != "" {
+			kind, doc = words, rest
+		}
 		out = append(out, Field{Key: prefix + key, Kind: kind, Default: value, Doc: doc})
 		switch {
 		case inner == nil:
@@ -119,6 +124,21 @@ func fieldsOf(prefix string, v reflect.Value) (out []Field) {
 		}
 	}
 	return out
+}
+
+var oneOf = regexp.MustCompile(`^one of ([^;]+)(?:; |$)`)
+
+// splitWords splits a comment, such as `one of on, off; off saves power`, into the words in quotes and the rest.
+func splitWords(comment string) (words, rest string) {
+	m := oneOf.FindStringSubmatch(comment)
+	if m == nil {
+		return "", comment
+	}
+	list := strings.Split(m[1], ", ")
+	for i, word := range list {
+		list[i] = `"` + strings.Trim(word, `"`) + `"`
+	}
+	return strings.Join(list, " "), comment[len(m[0]):]
 }
 
 // kindOf returns how a value of the type is written; inner is the struct whose keys it holds, if it does.

@@ -125,6 +125,49 @@ func TestEveryTypeIsDescribed(t *testing.T) {
 	}
 }
 
+// A key whose comment lists words takes each of them, and no other.
+func TestWords(t *testing.T) {
+	var got []string
+	for _, ty := range Types() {
+		faults := func(key, word string) (found []string) {
+			c := ty.NewConfig()
+			v := reflect.ValueOf(c).Elem()
+			for _, f := range reflect.VisibleFields(v.Type()) {
+				if f.Tag.Get("yaml") == key {
+					v.FieldByIndex(f.Index).SetString(word)
+				}
+			}
+			for _, p := range c.Validate() {
+				if p.Path == key {
+					found = append(found, p.Text)
+				}
+			}
+			return found
+		}
+		for _, f := range DescribeType(ty).Fields {
+			if !strings.HasPrefix(f.Kind, `"`) {
+				continue
+			}
+			got = append(got, ty.Name+"."+f.Key)
+			for word := range strings.FieldsSeq(f.Kind) {
+				if bad := faults(f.Key, strings.Trim(word, `"`)); bad != nil {
+					t.Errorf("%s.%s: %s is refused: %q", ty.Name, f.Key, word, bad)
+				}
+			}
+			if faults(f.Key, "no-such-word") == nil {
+				t.Errorf("%s.%s: takes a word that its comment does not list", ty.Name, f.Key)
+			}
+		}
+	}
+	want := []string{"cloudtaint.trust", "ec2.spot", "ipmi.privilege", "pdu.mib", "pdu.authentication", "pdu.privacy",
+		"pdu.version", "redfish.auth", "redfish.events"}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys with words (-want +got):\n%s", diff)
+	}
+}
+
 // structs are the structs whose keys a configuration has, its own first.
 func structs(t reflect.Type) (out []reflect.Type) {
 	out = append(out, t)

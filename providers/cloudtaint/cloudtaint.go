@@ -34,8 +34,8 @@ const (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	// nobody: the taint is no proof, only a reason to ask other devices. cloud-controller-manager: the taint is an Off
-	// if it was put on after the node stopped being Ready. It must be set
+	// one of nobody, cloud-controller-manager; nobody: the taint is no proof, only a reason to ask other devices.
+	// cloud-controller-manager: the taint is an Off if it was put on after the node stopped being Ready. It must be set
 	Trust Trust `yaml:"trust"`
 }
 

@@ -62,7 +62,8 @@ type Config struct {
 	Endpoint string `yaml:"endpoint"`
 	// between two answers of stopped, before it counts: EC2 may say so for a while after a start; 2s to 4s
 	Agree time.Duration `yaml:"agree"`
-	// "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances end for good
+	// one of "", terminate; "": what cannot be stopped runs on; terminate: one-time spot and instance-store instances
+	// end for good
 	Spot string `yaml:"spot"`
 	// KEY=VALUE of instances that may be terminated; with spot: terminate
 	TerminateTag string `yaml:"terminateTag"`

@@ -45,7 +45,8 @@ type Config struct {
 	KgFile string `yaml:"kgFile"`
 	KgEnv  string `yaml:"kgEnv"` // the environment variable that holds it
 
-	Privilege string `yaml:"privilege"` // operator, administrator, or user, which can only read; default operator
+	// one of user, operator, administrator; user can only read; default operator
+	Privilege string `yaml:"privilege"`
 	// tried in this order until the BMC accepts one; default 17, 3
 	CipherSuites []int `yaml:"cipherSuites"`
 

@@ -61,18 +61,18 @@ var (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	MIB                string `yaml:"mib"` // apc-rpdu2, apc-rpdu or raritan; must be set
+	MIB                string `yaml:"mib"` // one of apc-rpdu2, apc-rpdu, raritan; must be set
 	remote.Credentials `yaml:",inline"`
 	// this or privacyPasswordEnv; neither: the password is used for both; may hold {{ .Name }}
 	PrivacyPasswordFile string `yaml:"privacyPasswordFile"`
 	PrivacyPasswordEnv  string `yaml:"privacyPasswordEnv"` // the environment variable that holds it
-	// sha224, sha256, sha384, sha512, sha1, md5; default sha256
+	// one of sha224, sha256, sha384, sha512, sha1, md5; signs each packet; default sha256
 	Authentication string `yaml:"authentication"`
-	// aes128, aes192, aes256, aes192c, aes256c, des; default aes128
+	// one of aes128, aes192, aes256, aes192c, aes256c, des; encrypts each packet; default aes128
 	Privacy string `yaml:"privacy"`
 	// SNMP engines that may answer; for other hosts the first authenticated engine is kept
 	Engines []Engine `yaml:"engines"`
-	// v3 or v2c; default v3; with v2c every host on the network may report Off
+	// one of v3, v2c; default v3; with v2c every host on the network may report Off
 	Version string `yaml:"version"`
 	// how long all outlets must have been off, 0s to 1m, raritan from 12s; default 5s
 	OffDelay time.Duration `yaml:"offDelay"`

@@ -49,7 +49,7 @@ type Config struct {
 	Address string `yaml:"address"`
 
 	remote.Credentials `yaml:",inline"`
-	// auto, session or basic; default auto: a session, or basic if the BMC gives none
+	// one of auto, session, basic; default auto; auto: a session, or basic if the BMC gives none
 	Auth string `yaml:"auth"`
 
 	remote.Trust `yaml:",inline"`
@@ -67,7 +67,7 @@ type Config struct {
 	// names of vendor properties that report suspended for other things than the machine
 	IgnoreStates []string `yaml:"ignoreStates"`
 
-	// off, sse (a stream from each BMC) or push (BMCs send to push.destination); default off
+	// one of off, sse, push; sse: a stream from each BMC; push: BMCs send to push.destination; default off
 	Events string `yaml:"events"`
 	Push   Push   `yaml:"push"` // required with events: push
 }
