@@ -84,8 +84,8 @@ func parse(args []string) (options, error) {
 
 // show plays the demo and returns after everything that it started has ended.
 func show(ctx context.Context, o options, s *Screen) error {
-	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and its pods run elsewhere seconds later. But "+
-		"never twice, as each node has the hook."))
+	s.Say("%s", s.paint(bold, "forcefence: a Kubernetes node dies, and seconds later its pods run on other nodes. No "+
+		"pod runs twice at once."))
 	s.Say(`
 When a node falls silent, Kubernetes cannot know whether its machine is dead or only out of reach. So it does not start
 the pods of a StatefulSet elsewhere: they stay stuck until a person steps in. forcefence asks the machine's own device,
@@ -125,15 +125,12 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the pods of
   StatefulSets stay in Terminating until a person deletes them by force. Their volumes are detached 6 minutes after
   that.
-  From a device's Off until the mark is removed, a fence ends and deletes pods, and waits until its volumes are
-  detached. Here etcd, Kubernetes, %d nodes and forcefence share %d cores. On two idle cores the same %d pods have ended
-  1.2 s after Off (README.md).
-  %d pods die with a machine: %d that move, and agent's, which stays. DeletePods counts those that Kubernetes has not
-  deleted by then. In round 3 SparePods counts the pods that may start again on the machine.
+  Here etcd, Kubernetes, %d nodes and forcefence share %d cores. On two idle cores the same %d pods have ended 1.2 s
+  after Off (README.md).
   In a cluster forcefence keeps a connection to each kubelet, a line. So it hears of a power cut after about 3 s, and
   by heartbeats alone after about 24 s. These simulated kubelets have no lines, and ten times as many heartbeats. The
   machines are simulated, too, if they are not QEMUs; control plane, calls to the devices and forcefence are real.`,
-		nodeCount, runtime.NumCPU(), movable, movable+1, movable)
+		nodeCount, runtime.NumCPU(), movable)
 	if !o.keep {
 		s.Say("  To try its commands yourself: make demo KEEP=1 stays up.")
 		return nil
@@ -160,7 +157,8 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 	s.Say(`
   The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may
   write; queue, a StatefulSet of %d; web, a Deployment of %d; agent, a DaemonSet. Each round begins with all of them on
-  one node. Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.`,
+  one node. Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.
+  config.yaml has one provider, racks. A timeline lists an answer under that name; an Event names the machine, too.`,
 		dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
 	return nil
 }

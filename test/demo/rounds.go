@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/world"
 )
@@ -27,34 +27,62 @@ const patience = 90 * time.Second
 // quiet is how long round 2 watches that nothing happens, from NotReady on.
 const quiet = 15 * time.Second
 
+// staleLease is when forcefence calls a Lease of the simulated kubelets stale.
+const staleLease = fleet.MinDuration * 5 / 8
+
 // Demo plays the rounds on a World.
 type Demo struct {
 	w     *World
 	s     *Screen
-	times []string // of each round, for the summary
+	times []string // where each round's time went, for the summary
 }
 
 // round is one story. It has a node of its own.
 type round struct {
 	title  string
 	since  string // what its times count from, in words
+	first  string // what its first part is, in words
 	node   string
 	result taint.Result // how its fence must end
 	play   func(*Demo, context.Context, *round) error
 
 	zero   time.Time // what its times count from: the power cut, the last heartbeat, or the operator's change
 	silent time.Time // since when its node is silent while its machine is on; zero: its power was cut
-	times  []string  // for the summary
+	parts  []part    // of its time
+}
+
+// part is one part of a round's time. It begins where the part before it ends.
+type part struct {
+	name string
+	end  time.Duration // since the round's zero
+}
+
+// endPart ends a part of the round's time now.
+func (r *round) endPart(name string) { r.parts = append(r.parts, part{name, time.Since(r.zero)}) }
+
+// describeParts says where a round's time went: "4.1 s to notice, 1.4 s the fence". The numbers add up to the last end,
+// as it is printed. A part that took no time is left out.
+func describeParts(parts []part) string {
+	var texts []string
+	last := int64(0) // in tenths of a second
+	for _, p := range parts {
+		end := max(p.end.Round(100*time.Millisecond).Milliseconds()/100, last)
+		if end > last {
+			texts = append(texts, fmt.Sprintf("%d.%d s %s", (end-last)/10, (end-last)%10, p.name))
+		}
+		last = end
+	}
+	return strings.Join(texts, ", ")
 }
 
 func newRounds() []*round {
 	return []*round{
-		{title: "Round 1: a machine fails", since: "the power cut", result: taint.ResultEvicted,
-			play: (*Demo).powerCut},
+		{title: "Round 1: a machine fails", since: "the power cut", first: "to notice and to ask",
+			result: taint.ResultEvicted, play: (*Demo).powerCut},
 		{title: "Round 2: a node falls silent, but its machine is on", since: "the change to mode fence",
-			result: taint.ResultEvicted, play: (*Demo).silence},
+			first: "to wait and to power off", result: taint.ResultEvicted, play: (*Demo).silence},
 		{title: "Round 3: the machine comes back in the middle", since: "the power cut",
-			result: taint.ResultReturned, play: (*Demo).comeBack},
+			first: "until the first pod is ended", result: taint.ResultReturned, play: (*Demo).comeBack},
 	}
 }
 
@@ -89,7 +117,7 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 				after = fmt.Sprintf("; its node was silent for %.1f s", time.Since(r.silent).Seconds())
 			}
 			d.tell(r, d.s.paint(red, fmt.Sprintf("%-18s", "MACHINE OFF")),
-				"%d pods died with it, without a report%s", runs, after)
+				"%d pods died with it, without a report: %d that move, and agent's%s", runs, movable, after)
 		}
 	})
 	err := r.play(d, ctx, r)
@@ -100,38 +128,14 @@ func (d *Demo) playRound(ctx context.Context, r *round) error {
 	if err := d.after(ctx, r); err != nil {
 		return err
 	}
-	steps, err := d.listSteps(ctx, r)
-	if err != nil {
-		return err
-	}
-	d.times = append(d.times, fmt.Sprintf("%s\n    since %s: %s\n    of that time, the fence's own steps: %s", r.title,
-		r.since, strings.Join(r.times, ", "), strings.Join(steps, "; ")))
+	d.times = append(d.times, fmt.Sprintf("%s: %.1f s from %s\n    %s", r.title,
+		r.parts[len(r.parts)-1].end.Seconds(), r.since, describeParts(r.parts)))
 	return d.ask(ctx, "timeline", r.node)
-}
-
-// listSteps returns the steps about pods of the round's fence, as forcefence recorded them: "EndPods: 110 pods, took
-// 330ms".
-func (d *Demo) listSteps(ctx context.Context, r *round) (steps []string, err error) {
-	out, err := exec.CommandContext(ctx, d.w.bin, "timeline", r.node, "-o", "json", "--kubeconfig",
-		d.w.file("kubeconfig")).Output()
-	if err != nil {
-		return nil, fmt.Errorf("forcefence timeline: %w", err)
-	}
-	var fence view.Fence
-	if err := json.Unmarshal(out, &fence); err != nil {
-		return nil, fmt.Errorf("forcefence timeline: %w", err)
-	}
-	for _, m := range fence.Moments {
-		if m.Kind == "step" && strings.HasSuffix(m.From, "Pods") {
-			steps = append(steps, m.From+": "+m.Text)
-		}
-	}
-	return steps, nil
 }
 
 // tell prints a line of a round, with the time since its beginning.
 func (d *Demo) tell(r *round, label, format string, args ...any) {
-	d.s.Say("  %7.2fs  %-18s %s", time.Since(r.zero).Seconds(), label, fmt.Sprintf(format, args...))
+	d.s.Say("  %8.3fs  %-18s %s", time.Since(r.zero).Seconds(), label, fmt.Sprintf(format, args...))
 }
 
 // ask prints what a command of forcefence's own says.
@@ -218,9 +222,10 @@ func (d *Demo) silence(ctx context.Context, r *round) error {
 	}
 	d.tell(r, "untouched", "%.0f seconds later all %d pods still run on %s, no attachment has changed", quiet.Seconds(),
 		after.runs, r.node)
-	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: power such machines off. Its `+
-		`"powerOffAfter: 20s"`)
-	d.tell(r, "", "lets a node be silent for 20 s first. The times count from this change on now")
+	d.tell(r, "operator", `changes "mode: observe" to "mode: fence" in config.yaml: power such machines off`)
+	d.tell(r, "", `"powerOffAfter: 20s" counts from when the Lease is stale: a Lease of %.0f s is stale after %.0f s`,
+		fleet.MinDuration.Seconds(), staleLease.Seconds())
+	d.tell(r, "", "From now on the times count from this change")
 	r.zero = time.Now()
 	if err := d.w.setMode("fence"); err != nil {
 		return err
@@ -289,7 +294,7 @@ func (d *Demo) comeBack(ctx context.Context, r *round) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	r.times = append(r.times, fmt.Sprintf("first pod ended %.1f s", time.Since(r.zero).Seconds()))
+	r.endPart(r.first)
 	if err := d.w.fence.Pause(); err != nil {
 		return err
 	}
@@ -338,6 +343,7 @@ func (d *Demo) fenced(ctx context.Context, r *round) error {
 	if err != nil {
 		return err
 	}
+	r.endPart(r.first)
 	err = d.reached(ctx, r, "eviction begins",
 		fmt.Sprintf("the %s, asked again after the mark, still says Off", device),
 		func(rec taint.Record, _ *corev1.Node) bool { return rec.Phase != taint.PhaseArmed })
@@ -359,7 +365,6 @@ func (d *Demo) reached(ctx context.Context, r *round, label, detail string,
 	if err != nil {
 		return fmt.Errorf("%w: %q did not happen: %w", errCheck, label, err)
 	}
-	r.times = append(r.times, fmt.Sprintf("%s %.1f s", label, time.Since(r.zero).Seconds()))
 	d.tell(r, label, "%s", detail)
 	return nil
 }
@@ -372,9 +377,10 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 	if err := d.reached(ctx, r, "mark removed", "the fence has ended: "+string(r.result), removed); err != nil {
 		return err
 	}
+	r.endPart("the fence")
 	last := ""
 	here := 0
-	var othersRun time.Time // when all pods ran but those of db
+	othersRun := false // all pods run, except those of db
 	err := cluster.Until(ctx, func(context.Context) (bool, error) {
 		on := map[types.UID]int{}
 		for _, run := range d.w.Ledger().Running() {
@@ -394,8 +400,9 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 				here++
 			}
 		}
-		if others == queuePods+webPods && othersRun.IsZero() {
-			othersRun = time.Now()
+		if others == queuePods+webPods && !othersRun {
+			othersRun = true
+			r.endPart("until queue and web run")
 		}
 		last = fmt.Sprintf("%d of %d pods run", n, movable)
 		return n == movable, nil
@@ -403,22 +410,32 @@ func (d *Demo) recovered(ctx context.Context, r *round) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s, %s: %w", errCheck, last, d.w.Discrepancy(namespace, apps), err)
 	}
-	r.times = append(r.times, fmt.Sprintf("all running again %.1f s", time.Since(r.zero).Seconds()))
-	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %d of them on %s", movable,
-		here, r.node)
-	d.tell(r, "of that time",
-		"the last %.1f s are db's alone: its %d pods start one after another, each with its volume",
-		max(0, time.Since(othersRun).Seconds()), dbPods)
+	r.endPart("for db, whose pods start one after another")
+	d.tell(r, d.s.paint(green, fmt.Sprintf("%-18s", "ALL RUNNING AGAIN")), "all %d pods, %s of them on %s", movable,
+		formatNone(here), r.node)
+	d.tell(r, "of that time", "%s", describeParts(r.parts))
 	return nil
 }
 
-// after brings the machine back, if it is off, and checks what must hold after each round.
+// formatNone formats a count within a sentence.
+func formatNone(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return strconv.Itoa(n)
+}
+
+// after shows the status, brings the machine back, if it is off, and checks what must hold after each round. The status
+// of a machine that has come back follows the checks: by then its device was asked again.
 func (d *Demo) after(ctx context.Context, r *round) error {
-	if err := d.ask(ctx, "status"); err != nil {
-		return err
+	off := !d.w.Host(r.node).Machine.Running()
+	if off {
+		if err := d.ask(ctx, "status"); err != nil {
+			return err
+		}
 	}
 	d.s.Say("")
-	if m := d.w.Host(r.node).Machine; !m.Running() {
+	if off {
 		done := d.s.Step("a person repairs %s and powers it on", r.node)
 		if err := d.booted(ctx, r.node); err != nil {
 			return err
@@ -436,7 +453,10 @@ func (d *Demo) after(ctx context.Context, r *round) error {
 		}
 		d.s.Check(true, c.claim)
 	}
-	return nil
+	if off {
+		return nil
+	}
+	return d.ask(ctx, "status")
 }
 
 // booted gives the machine its power and returns once the node is Ready with its machine's new boot.
