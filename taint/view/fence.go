@@ -134,12 +134,12 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		f.Moments = append(f.Moments, phaseMoment(p, f.Shadow))
 	}
 	for _, p := range s.Steps {
-		m := Moment{At: p.Began.UTC(), Kind: "step", From: p.Step, Text: describeStep(p)}
+		m := Moment{At: p.Began.UTC(), Kind: "step", From: p.Step, Text: f.describeStep(p)}
 		m.Who, m.Sign, m.What = LaneForcefence, SignStep, OneLine(m.From+": "+m.Text, 500)
 		f.Moments = append(f.Moments, m)
 	}
 	for _, a := range s.Evidence {
-		f.Moments = append(f.Moments, answerMoment(a))
+		f.Moments = append(f.Moments, answerMoment(a, f.isAfterMark(a)))
 	}
 	return f
 }
@@ -177,8 +177,15 @@ var phaseMeanings = map[taint.Phase]string{
 	taint.PhaseEvicting:    "its pods are ended, then its volumes detach",
 }
 
+// isAfterMark reports whether the device was asked once the fence had marked the node.
+func (f Fence) isAfterMark(a api.Answer) bool {
+	return slices.ContainsFunc(f.Steps, func(s api.Step) bool {
+		return s.Step == api.StepSetMark && s.Error == "" && !a.At.Before(&s.Ended)
+	})
+}
+
 // answerMoment returns the moment at which a device answered.
-func answerMoment(a api.Answer) Moment {
+func answerMoment(a api.Answer, afterMark bool) Moment {
 	m := Moment{
 		At: a.At.UTC(), Kind: "answer", From: a.From, Text: fmt.Sprintf("%s says %s", a.From, a.State),
 		Who: OneLine(a.From, 120), Sign: SignUnsure, What: OneLine(a.State, 40),
@@ -190,6 +197,11 @@ func answerMoment(a api.Answer) Moment {
 		m.Sign = SignOn
 	case "None":
 		m.Text = a.From + ": no device can say"
+		afterMark = false
+	}
+	if afterMark {
+		m.What += ", asked after the mark"
+		m.Text += ", asked after the mark"
 	}
 	if a.Raw != "" && a.Raw != a.State {
 		m.What += " (" + OneLine(a.Raw, 120) + ")"
@@ -287,11 +299,78 @@ func TimelineOf(records []ParsedFencing, events []Event) *Fence {
 	return &f
 }
 
+// phaseSteps names the step that enters a phase, and phaseEvents the Events that report only that a phase is entered.
+var (
+	phaseSteps = map[taint.Phase]string{
+		taint.PhasePoweringOff: api.StepPowerOff, taint.PhaseArmed: api.StepSetMark, taint.PhaseDone: api.StepRemoveMark,
+	}
+	phaseEvents = map[taint.Phase][]reason.Reason{
+		taint.PhasePoweringOff: {reason.Announcing}, taint.PhaseArmed: {reason.ProvenOff},
+		taint.PhaseEvicting: {reason.Confirmed}, taint.PhaseDone: {reason.Finished, reason.FinishedReturn},
+	}
+)
+
+// phase returns the phase that the moment enters; "" if it enters none.
+func (m Moment) phase() taint.Phase {
+	if m.Kind != "phase" {
+		return ""
+	}
+	phase, _, _ := strings.Cut(m.Text, " ")
+	return taint.Phase(phase)
+}
+
+// isAt reports whether the moment is at this time. Clocks may differ by a second.
+func (m Moment) isAt(t time.Time) bool { return m.At.Sub(t).Abs() <= time.Second }
+
+// mergeMoments returns one moment for those that say the same: a phase, the step that enters it and that the fence
+// begins, or an answer and the step that asks for it.
+func mergeMoments(all []Moment) (out []Moment) {
+	hosts := make([]int, len(all)) // of each moment the one that has its text
+	for i, m := range all {
+		hosts[i] = slices.IndexFunc(all, func(host Moment) bool {
+			switch {
+			case !host.isAt(m.At):
+				return false
+			case m.Sign == SignBegins, m.Kind == "step" && phaseSteps[host.phase()] == m.From:
+				return host.phase() != ""
+			default:
+				return m.Kind == "step" && m.From == api.StepAskDevices && host.Kind == "answer"
+			}
+		})
+	}
+	for i, m := range all {
+		if hosts[i] >= 0 {
+			continue
+		}
+		for j, part := range all {
+			switch {
+			case hosts[j] != i:
+			case part.Sign == SignBegins:
+				word, meaning, _ := strings.Cut(m.What, ": ")
+				m.What = word + ": " + part.What + "; " + meaning
+			default:
+				m.What += " (" + part.What + ")"
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// isPhase reports whether an Event only repeats that one of the moments enters a phase.
+func isPhase(e Event, moments []Moment) bool {
+	return slices.ContainsFunc(moments, func(m Moment) bool {
+		return slices.Contains(phaseEvents[m.phase()], reason.Reason(e.Reason)) && m.isAt(e.At)
+	})
+}
+
 // stepEvents are the Events that report only that a step begins.
 var stepEvents = map[string]reason.Reason{
-	api.StepEndPods:      reason.Tombstoning,
-	api.StepClearVolumes: reason.Clearing,
-	api.StepDeletePods:   reason.Deleting,
+	api.StepEndPods:         reason.Tombstoning,
+	api.StepClearVolumes:    reason.Clearing,
+	api.StepDeletePods:      reason.Deleting,
+	api.StepSparePods:       reason.Sparing,
+	api.StepSetPodsNotReady: reason.SettingNotReady,
 }
 
 // isStep reports whether an Event only repeats one of the steps. Clocks may differ by a second.
@@ -309,10 +388,20 @@ var stepObjects = map[string]string{
 }
 
 // describeStep describes a step: its objects, its duration and its last error.
-func describeStep(s api.Step) string {
+func (f Fence) describeStep(s api.Step) string {
 	var text string
 	if s.Objects > 0 {
 		text = decide.FormatCount(int(s.Objects), cmp.Or(stepObjects[s.Step], "pod")) + ", "
+	}
+	all, others := int32(0), "" // what became of the pods that the step does not count
+	switch s.Step {
+	case api.StepDeletePods:
+		all, others = f.Pods.Ended, "gone already"
+	case api.StepSparePods:
+		all, others = f.Pods.Spared, "changed meanwhile: no write needed"
+	}
+	if n := all - s.Objects; n > 0 && !f.Open && f.Pods.Left == 0 {
+		text = fmt.Sprintf("%d of %s (%d %s), ", s.Objects, decide.FormatCount(int(all), "pod"), n, others)
 	}
 	took := FormatSpan(s.Ended.Sub(s.Began.Time))
 	if s.Times > 1 {

@@ -322,10 +322,10 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 }
 
 // MomentsOf returns the moments of a fence in order of time: those of its record, and the Events about the node
-// meanwhile, without those that only repeat a step. Events count from eventMargin before the fence to eventMargin after
-// it. It returns at most maxMoments, unless the record alone has more.
+// meanwhile. What says the same as another is merged or left out. Events count from eventMargin before the fence to
+// eventMargin after it. It returns at most maxMoments, unless the record alone has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
-	out := slices.Clone(v.Moments)
+	out := mergeMoments(v.Moments)
 	end := f.At
 	if !v.Finished.IsZero() {
 		end = v.Finished.Add(eventMargin)
@@ -335,7 +335,7 @@ func (f *Fleet) MomentsOf(v Fence) []Moment {
 			break
 		}
 		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) || isStep(e, v.Steps) ||
-			e.Reason == registeredNode {
+			isPhase(e, v.Moments) || e.Reason == registeredNode {
 			continue
 		}
 		out = append(out, e.toMoment())

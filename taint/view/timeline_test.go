@@ -74,6 +74,110 @@ func TestTimelineSteps(t *testing.T) {
 	}
 }
 
+// A step that counts fewer pods than its fence says why, once the fence is over. A pod that is left may be counted or not.
+func TestDescribeStep(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fence Fence
+		step  api.Step
+		want  string
+	}{
+		{"some were gone", Fence{Pods: api.Pods{Ended: 110}}, api.Step{Step: api.StepDeletePods, Objects: 82},
+			"82 of 110 pods (28 gone already), took 0s"},
+		{"all were gone", Fence{Pods: api.Pods{Ended: 1}}, api.Step{Step: api.StepDeletePods},
+			"0 of 1 pod (1 gone already), took 0s"},
+		{"all", Fence{Pods: api.Pods{Ended: 3}}, api.Step{Step: api.StepDeletePods, Objects: 3}, "3 pods, took 0s"},
+		{"under way", Fence{Open: true, Pods: api.Pods{Ended: 3}}, api.Step{Step: api.StepDeletePods, Objects: 1},
+			"1 pod, took 0s"},
+		{"one is left", Fence{Pods: api.Pods{Ended: 3, Left: 1}}, api.Step{Step: api.StepDeletePods, Objects: 1},
+			"1 pod, took 0s"},
+		{"the kubelet changed some", Fence{Pods: api.Pods{Spared: 39}}, api.Step{Step: api.StepSparePods, Objects: 27},
+			"27 of 39 pods (12 changed meanwhile: no write needed), took 0s"},
+		{"another step", Fence{Pods: api.Pods{Ended: 3}}, api.Step{Step: api.StepEndPods, Objects: 1}, "1 pod, took 0s"},
+	} {
+		if got := tt.fence.describeStep(tt.step); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The second answer of a proof can be seen: its device was asked after the mark.
+func TestAskedAfterMark(t *testing.T) {
+	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }
+	mark := api.Step{Step: api.StepSetMark, Began: at(0), Ended: at(20 * time.Millisecond)}
+	failed := mark
+	failed.Error = "conflict"
+	for _, tt := range []struct {
+		name  string
+		step  api.Step
+		asked time.Duration
+		state string
+		want  string
+	}{
+		{"before the mark", mark, -time.Second, "Off", "bmc says Off"},
+		{"while it is written", mark, 10 * time.Millisecond, "Off", "bmc says Off"},
+		{"after it", mark, 30 * time.Millisecond, "Off", "bmc says Off, asked after the mark"},
+		{"after it, and the machine is back", mark, time.Second, "On", "bmc says On, asked after the mark"},
+		{"a person", mark, time.Second, "None", "bmc: no device can say"},
+		{"the mark failed", failed, time.Second, "Off", "bmc says Off"},
+		{"another step", api.Step{Step: api.StepPowerOff, Ended: at(0)}, time.Second, "Off", "bmc says Off"},
+	} {
+		var r ParsedFencing
+		r.Fencing.Status.Steps = []api.Step{tt.step}
+		r.Fencing.Status.Evidence = []api.Answer{{At: at(tt.asked), From: "bmc", State: tt.state}}
+		moments := TimelineOf([]ParsedFencing{r}, nil).Moments
+		i := slices.IndexFunc(moments, func(m Moment) bool { return m.Kind == "answer" })
+		if got := moments[i].Text; got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A moment of a Fleet's fence is one row: its phase, step and Event are merged where they say the same.
+func TestMergeMoments(t *testing.T) {
+	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d)) }
+	const ms = time.Millisecond
+	var r ParsedFencing
+	r.Fencing.Name = "n.f-1"
+	r.Fencing.Spec.Node, r.Fencing.Spec.Why, r.Fencing.Spec.StartedAt = "n", "NotReady", at(0)
+	s := &r.Fencing.Status
+	s.Timeline = []api.PhaseEntered{{Phase: "Armed", At: at(0)}, {Phase: "Evicting", At: at(40 * ms)},
+		{Phase: "Done", Result: "Evicted", At: at(1400 * ms)}}
+	s.Steps = []api.Step{
+		{Step: api.StepAskDevices, Began: at(-9 * ms), Ended: at(-7 * ms)},
+		{Step: api.StepSetMark, Began: at(2 * ms), Ended: at(9 * ms)},
+		{Step: api.StepEndPods, Began: at(50 * ms), Ended: at(370 * ms), Objects: 3},
+		{Step: api.StepSetPodsNotReady, Began: at(900 * ms), Ended: at(923 * ms), Objects: 1},
+		{Step: api.StepRemoveMark, Began: at(5 * time.Second), Ended: at(5016 * ms), Error: "timeout"},
+	}
+	s.Evidence = []api.Answer{{At: at(-9 * ms), From: "bmc", State: "Off"}, {At: at(20 * ms), From: "bmc", State: "Off"}}
+	own := func(ago time.Duration, why reason.Reason) Event {
+		return Event{At: now.Add(ago), From: "forcefence", Reason: string(why), Text: "..."}
+	}
+	f := FleetOf(Snapshot{At: now.Add(time.Minute), Fences: []ParsedFencing{r}, Events: map[string][]Event{"n": {
+		own(0, reason.ProvenOff), own(50*ms, reason.Confirmed), own(900*ms, reason.SettingNotReady),
+		own(1200*ms, reason.WaitingDetach), own(1400*ms, reason.Finished), own(8*time.Second, reason.ProvenOff),
+	}}})
+	var got []string
+	for _, m := range f.MomentsOf(f.Fences[0]) {
+		got = append(got, m.Who+": "+m.What)
+	}
+	if diff := cmp.Diff([]string{
+		"bmc: Off (AskDevices: took 2ms)",
+		"forcefence: Armed: the fence begins (NotReady); the node is marked; nothing was evicted yet (SetMark: took 7ms)",
+		"bmc: Off, asked after the mark",
+		"forcefence: Evicting: its pods are ended, then its volumes detach",
+		"forcefence: EndPods: 3 pods, took 320ms",
+		"forcefence: SetPodsNotReady: 1 pod, took 23ms",
+		"forcefence: WaitingForDetach: ...",
+		"forcefence: Evicted: the moved pods are gone, their volumes detached",
+		"forcefence: RemoveMark: took 16ms; last failure: timeout",
+		"forcefence: MachineOff: ...",
+	}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestTimelineEvents(t *testing.T) {
 	fenceFrom := func(name string, begun time.Duration, ended *time.Duration) (r ParsedFencing) {
 		r.Fencing.Name = name

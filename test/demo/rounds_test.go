@@ -16,7 +16,7 @@ func TestDescribeParts(t *testing.T) {
 		{"no part", nil, ""},
 		{"rounded, 13.6 s in all", []part{{"to notice", 4060 * ms}, {"the fence", 5549 * ms}, {"for db", 13620 * ms}},
 			"4.1 s to notice, 1.4 s the fence, 8.1 s for db"},
-		{"a part without time", []part{{"to notice", 4100 * ms}, {"until queue runs", 4140 * ms}, {"for db", 9000 * ms}},
+		{"a part without time", []part{{"to notice", 4100 * ms}, {"for queue", 4140 * ms}, {"for db", 9000 * ms}},
 			"4.1 s to notice, 4.9 s for db"},
 		{"longer than a minute", []part{{"to notice", 61500 * ms}}, "61.5 s to notice"},
 	} {

@@ -597,9 +597,8 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			html.Div(html.Class("wide-only"), renderScroll("Picture of the fence", renderPicture(v, moments, f.At))),
 			html.FigCaption(g.Text(
 				"Phases and steps are to scale. A hollow bar is a step that was done several times. EndPods ends pods "+
-					"for good; DeletePods deletes those that still exist then, so it counts fewer. ClearVolumes "+
-					"takes each volume off both of the node's lists, so it counts each twice. The tables say the same "+
-					"in words.",
+					"for good; DeletePods deletes those that still exist then. ClearVolumes takes each volume off "+
+					"both of the node's lists, so it counts each twice. The tables say the same in words.",
 			)),
 		),
 		renderTable("Who reported what, and when", []string{"When", "Who", "What", "Text"}, rows),
