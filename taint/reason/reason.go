@@ -287,8 +287,8 @@ var table = []Row{
 	{Unknown, Warning, StateUnproven,
 		"The node looks dead ({why}). Its device {device} cannot say whether the machine is off: {detail}. Unknown " +
 			"is never off.",
-		"Look at the device. The Event has the cause, such as `untrusted` (its certificate), `denied` (password, " +
-			"licence), `unreachable`, `not_found` or `permanent`. Or fence by hand."},
+		"Look at the device, and at the network to it. `untrusted` is about its certificate, `denied` about the " +
+			"password or a licence, `not_found` about the machine's name. Or fence by hand."},
 	{Disagree, Warning, StateDisagree,
 		"The node looks dead ({why}). Its devices disagree whether the machine is off: {raw}. Nothing is done until " +
 			"they agree.",
@@ -482,8 +482,7 @@ var table = []Row{
 		"If this was not changed on purpose, look at the node."},
 	{Answers, Info, "", "{detail}", ""},
 	{NotAnswering, Warning, "", "{detail}",
-		"Look at the device, and at the network to it. If the node is down meanwhile and its rule has the type " +
-			"confirm, a person may look at the machine: `forcefence confirm-off NODE --reason TEXT`."},
+		"Look at the device, and at the network to it."},
 	{Fenced, Warning, "",
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},

@@ -22,6 +22,8 @@ type Capacity struct {
 	Provable int    `json:"provable"`       // their devices answered the last drill
 	Node     string `json:"node,omitempty"` // the node to begin with; "" if every node can be proven off
 	Next     string `json:"next,omitempty"` // what to do about that node, or what is wrong with it; one line
+	// NotReady are those that cannot be proven off and are not Ready, if Node is Ready.
+	NotReady []string `json:"notReady,omitempty"`
 }
 
 // CapacityOf counts the nodes whose drill succeeded, and chooses the node to begin with. A node without a device comes
@@ -38,7 +40,14 @@ func CapacityOf(nodes []*corev1.Node, configured time.Time) Capacity {
 		case c.Node == "" || o.compare(first) < 0:
 			first, c.Node, c.Next = o, n.Name, o.text
 		}
+		if obstructed && o.rank >= afterReady {
+			c.NotReady = append(c.NotReady, n.Name)
+		}
 	}
+	if first.rank >= afterReady {
+		c.NotReady = nil
+	}
+	slices.Sort(c.NotReady)
 	return c
 }
 
@@ -48,8 +57,12 @@ func (c Capacity) String() string {
 	if c.Nodes == 0 {
 		return "the cluster has no nodes"
 	}
+	down := ""
+	if n := len(c.NotReady); n > 0 {
+		down = fmt.Sprintf("%d not Ready: %s", n, FormatNames(c.NotReady))
+	}
 	return joinNonEmpty(
-		fmt.Sprintf("%d of %s can be proven off", c.Provable, decide.FormatCount(c.Nodes, "node")), c.Next,
+		fmt.Sprintf("%d of %s can be proven off", c.Provable, decide.FormatCount(c.Nodes, "node")), down, c.Next,
 	)
 }
 

@@ -51,7 +51,10 @@ func TestCapacity(t *testing.T) {
 			"0 of 2 nodes can be proven off; n2: The devices contradict each other"},
 		{"a machine that is off, as it should be", []*corev1.Node{
 			isReady(node("n1", no, "SaysOff", "The machine is Off."), unknown), isReady(silent("n2"), yes)},
-			"0 of 2 nodes can be proven off; n2: no device answers"},
+			"0 of 2 nodes can be proven off; 1 not Ready: n1; n2: no device answers"},
+		{"all that cannot be proven off are not Ready", []*corev1.Node{isReady(silent("n1"), unknown),
+			isReady(silent("n2"), unknown), isReady(good("n3"), yes)},
+			"1 of 3 nodes can be proven off; n1: no device answers"},
 		{"a newer version's reason", []*corev1.Node{node("n1", no, "Newer", "")},
 			"0 of 1 node can be proven off; n1: Newer"},
 		{"text on two lines", []*corev1.Node{node("n1", no, reason.Distrusted, "one\ntwo\x1b[31m")},

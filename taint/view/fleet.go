@@ -63,7 +63,7 @@ type NodeRow struct {
 	Since      time.Time // when its fence's phase began, or else when Ready changed last
 	Next       string    // what comes next, or what a person does about it; "" for nothing
 	Runbook    reason.Section
-	Command    string    // what a person runs first; "" for none
+	Commands   []Command // what a person runs, in that order
 	LeftOff    bool      // its last fence powered the machine off, and nothing powered it on since
 	PowerOn    string    // the command that powers its machine on
 	Power      string    // its machine's power as observed last
@@ -199,9 +199,14 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	}
 	node := NodeOf(facts)
 	row.State, row.Next, row.Power, row.PowerBy = node.State,
-		nameInController(facts.Namespace, OneLine(node.Next, 500)), OneLine(node.Machine.Power, 40),
+		nameInController(facts.Namespace, OneLine(node.verdict.next, 500)), OneLine(node.Machine.Power, 40),
 		OneLine(node.Machine.By, 300)
-	row.Runbook, row.Command, row.LeftOff = node.Runbook, OneLine(node.Command, 500), isLeftOff(node, rec)
+	for _, c := range []Command{node.verdict.first, node.verdict.then} {
+		if c.Line != "" {
+			row.Commands = append(row.Commands, Command{c.Purpose, OneLine(c.Line, 500)})
+		}
+	}
+	row.Runbook, row.LeftOff = node.Runbook, isLeftOff(node, rec)
 	row.PowerOn = OneLine(facts.powerOn(), 500)
 	drill := taint.Condition(n, taint.FenceableCondition)
 	row.DrilledAt = drill.LastHeartbeatTime.Time

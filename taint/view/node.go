@@ -84,6 +84,14 @@ type Node struct {
 	Runbook reason.Section `json:"runbook,omitempty"`
 	// Command is what a person runs first. It changes nothing unless it ends in --yes. "": none.
 	Command string `json:"command,omitempty"`
+
+	verdict verdict
+}
+
+// Command is a command that a person may run for a node. The zero value is none.
+type Command struct {
+	Purpose string // what it is for, or when to run it, without a full stop
+	Line    string
 }
 
 // MachinePower is the power state of a node's machine as last observed.
@@ -156,19 +164,29 @@ func NodeOf(s NodeFacts) Node {
 	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") &&
 		fenceable.Message != "" && someDisagree(n.Machine)
 	v := s.assess(n, rec, fenceable, marked, ready, on)
-	n.State, n.Next, n.Runbook, n.Command = v.state, v.next, v.section, v.command
+	n.verdict = v
+	n.State, n.Next, n.Runbook, n.Command = v.state, v.advise(), v.section, v.first.Line
 	if e := s.Event; e != nil && n.State != StateFine {
 		n.Event = e
 	}
 	return n
 }
 
-// verdict is a node's state, what comes next, and where a person begins.
+// verdict is a node's state, and what comes next.
 type verdict struct {
 	state   State
-	next    string
 	section reason.Section // "": no section of the runbook is about it
-	command string         // "": there is none to begin with
+	next    string
+	first   Command // what a person begins with
+	then    Command // what ends the matter, once its purpose holds
+}
+
+// advise says what comes next. It does not name the command that a person begins with.
+func (v verdict) advise() string {
+	if v.then.Line == "" {
+		return v.next
+	}
+	return v.next + " " + v.then.Purpose + ": " + v.then.Line
 }
 
 // begin returns a verdict with the command with which a person begins in that section.
@@ -176,13 +194,28 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	v := verdict{state: state, next: next, section: section}
 	switch section {
 	case reason.SectionMarkStuck:
-		v.command = "forcefence timeline " + s.Node.Name
+		v.first = Command{"What its fence has done", "forcefence timeline " + s.Node.Name}
 	case reason.SectionProofLost, reason.SectionDistrusted:
-		v.command = s.inController("power state " + s.Node.Name)
+		v.first = Command{"What each device says", s.inController("power state " + s.Node.Name)}
 	case reason.SectionStorm:
-		v.command = listNodesByZone
+		v.first = Command{"What the nodes share", listNodesByZone}
 	case reason.SectionUnproven, reason.SectionDrillFailing, reason.SectionNothing:
-		v.command = s.inController("explain " + s.Node.Name)
+		v.first = Command{"What its devices answer now", s.inController("explain " + s.Node.Name)}
+	}
+	return v
+}
+
+// offerMark adds to a verdict how a person says that the machine is off, unless the drill or the newest Event says that
+// it is on.
+func (s NodeFacts) offerMark(drill reason.Reason, v verdict) verdict {
+	says := []reason.State{reason.RowOf(drill).State}
+	if s.Event != nil {
+		says = append(says, reason.RowOf(reason.Reason(s.Event.Reason)).State)
+	}
+	on := slices.Contains(says, reason.StateDisagree) || slices.Contains(says, reason.StateStillOn)
+	if v.section == reason.SectionUnproven && !on {
+		v.then = Command{"If you see that the machine is off, say so",
+			"kubectl taint node " + s.Node.Name + " " + s.Key + "=manual:NoSchedule"}
 	}
 	return v
 }
@@ -211,16 +244,20 @@ func (s NodeFacts) assess(
 	drill := reason.Reason(fenceable.Reason)
 	switch {
 	case n.Broken != "":
-		return s.begin(StateNeedsPerson, reason.SectionMarkStuck,
-			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or it was edited. "+
-				"Only if you know that no newer controller leads: %s", n.Broken, release))
+		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck,
+			fmt.Sprintf("The record of its fence cannot be read (%s): a newer version wrote it, or it was edited.",
+				n.Broken))
+		v.then = Command{"Only if you know that no newer controller leads", release}
+		return v
 	case s.NeedsPerson != "":
 		return s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
 	case rec.IsOpen() || marked:
 		return s.assessFence(n, rec, ready)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
-		return s.begin(StateNeedsPerson, reason.SectionDistrusted,
-			"A device said Off while the machine was on, and is not trusted. Once it is repaired: "+release)
+		v := s.begin(StateNeedsPerson, reason.SectionDistrusted,
+			"A device said Off while the machine was on, and is not trusted.")
+		v.then = Command{"Once it is repaired", release}
+		return v
 	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
 		return s.react(reason.FencedAgain,
 			"Its machine stays off: it was powered on, and needed another fence soon after.", StateNeedsPerson)
@@ -229,7 +266,7 @@ func (s NodeFacts) assess(
 	case !ready && n.LeftAlone != "":
 		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case !ready:
-		return s.assessNotReady(n, rec, fenceable, on)
+		return s.offerMark(drill, s.assessNotReady(n, rec, fenceable, on))
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
@@ -278,7 +315,7 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 		v := s.begin(StateNeedsPerson, reason.SectionNothing,
 			"It is marked as shut down, but it is Ready, and no fence has begun. If its machine runs, take the mark "+
 				"off.")
-		v.command = "forcefence release " + n.Node
+		v.first = Command{"What taking it off would do", "forcefence release " + n.Node}
 		return v
 	case !rec.IsOpen():
 		return fencing("A person marked it; a controller continues from there.")
@@ -319,7 +356,7 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 		return s.react(reason.Reason(e.Reason), e.Text, StateNotReady)
 	case ended == taint.ResultEvicted && isLeftOff(n, rec):
 		return verdict{state: StateNotReady, next: "Its pods run elsewhere. forcefence powered its machine off, and " +
-			"left it off. Once it is repaired, power it on.", command: s.powerOn()}
+			"left it off. Once it is repaired, power it on.", first: Command{"To power it on", s.powerOn()}}
 	case ended == taint.ResultEvicted:
 		return verdict{state: StateNotReady, next: "Its pods run elsewhere. Look at its machine."}
 	case ended == taint.ResultReleased:

@@ -132,7 +132,8 @@ func TestOf(t *testing.T) {
 		{"silent for long, its device does not answer",
 			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionUnknown,
 				10*time.Second, "MachineNotAnswering", "Not answered: racks/1: unreachable."))}, StateNeedsPerson,
-			"forcefence confirm-off n4 --reason", "Unknown  drill"},
+			"If you see that the machine is off, say so: kubectl taint node n4 " +
+				"forcefence.io/node-shutdown=manual:NoSchedule", "Unknown  drill"},
 		{"silent, and its last drill failed", NodeFacts{Node: node(silent, refused)}, StateNeedsPerson,
 			"racks/1: denied.", "Unknown  drill"},
 		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
@@ -260,6 +261,28 @@ func TestCommand(t *testing.T) {
 		tt.facts.Key, tt.facts.Now, tt.facts.Namespace = taint.DefaultKey, now, "home"
 		if got := NodeOf(tt.facts); got.Runbook != tt.section || got.Command != tt.want {
 			t.Errorf("%s: got %q, %q, want %q, %q", tt.name, got.Runbook, got.Command, tt.section, tt.want)
+		}
+	}
+}
+
+// A person may say that the machine of a silent node is off, unless a device says On.
+func TestOfferMark(t *testing.T) {
+	event := func(why reason.Reason) *Event { return &Event{At: now, Reason: string(why), Text: "."} }
+	const mark = "kubectl taint node n4 forcefence.io/node-shutdown=manual:NoSchedule"
+	for _, tt := range []struct {
+		name  string
+		facts NodeFacts
+		want  string
+	}{
+		{"its device is mute", NodeFacts{Node: node(silent, answers), Event: event(reason.Unknown)}, mark},
+		{"no device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"}, mark},
+		{"its devices disagree", NodeFacts{Node: node(silent, answers), Event: event(reason.Disagree)}, ""},
+		{"it did not go off", NodeFacts{Node: node(silent, answers), Event: event(reason.PowerOffFailed)}, ""},
+		{"ready", NodeFacts{Node: node(ready, refused)}, ""},
+	} {
+		tt.facts.Key, tt.facts.Now = taint.DefaultKey, now
+		if got := NodeOf(tt.facts).verdict.then.Line; got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

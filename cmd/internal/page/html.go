@@ -165,7 +165,9 @@ func renderProtection(word string) g.Node { return renderSign(lookOf(word), prot
 func renderNext(n view.NodeRow) g.Node {
 	return g.Group{
 		g.If(n.Next != "", renderText(n.Next)),
-		g.If(n.Command != "", renderCommand(n.Command)),
+		g.Map(n.Commands, func(c view.Command) g.Node {
+			return g.Group{renderDetail(g.Text(c.Purpose + ":")), renderCommand(c.Line)}
+		}),
 		g.If(n.Runbook != "", renderRunbook(n.Runbook)),
 	}
 }
@@ -294,17 +296,17 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	from, to, nav := splitPages(len(all), page, func(p int) string { return fleetURL(q, p) })
 	var body []row
 	for _, n := range all[from:to] {
-		var fence g.Node
-		if n.Fence != "" {
-			fence = html.A(html.Href(fencePath(n.Fence)), renderName(strings.TrimPrefix(n.Fence, n.Name+".")))
-		}
 		body = append(body, row{
-			nodeLink(n.Name), renderState(n, f.At), renderNext(n),
+			nodeLink(n.Name),
+			g.Group{renderState(n, f.At), g.If(n.Fence != "", renderDetail(g.Text("last fence "),
+				html.A(html.Href(fencePath(n.Fence)), renderName(strings.TrimPrefix(n.Fence, n.Name+".")))))},
+			renderNext(n),
 			g.Group{
 				renderPower(n, f.At), renderDetail(renderDevices(n.Config)),
 				renderDetail(g.Text("mode " + n.Config.Mode)),
 			},
-			renderBadge(string(n.Fenceable)), renderProtection(n.Protection), fence,
+			g.Group{renderBadge(string(n.Fenceable)), renderDetail(
+				html.Span(html.Class("name"), g.Text("hook "), renderProtection(n.Protection)))},
 		})
 	}
 	return g.Group{
@@ -334,25 +336,26 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			))),
 		renderTable(
 			"Nodes",
-			[]string{"Node", "State", "Next", "Power and devices", "Fenceable", "Hook", "Last fence"},
+			[]string{"Node", "State", "Next", "Power and devices", "Fenceable"},
 			body,
 		),
 		nav,
 	}
 }
 
-// describeOpen says which nodes have a fence under way. Such a node may need a person, or be gone.
+// isOrphan reports whether the fence is open and its Node is gone: nothing is left to fence.
+func isOrphan(f *view.Fleet, v view.Fence) bool {
+	_, known := f.Node(v.Node)
+	return v.Open && !known
+}
+
+// describeOpen says which nodes have a fence under way. Such a node may need a person.
 func describeOpen(f *view.Fleet) string {
 	var names []string
 	for _, v := range f.Fences {
-		if !v.Open {
-			continue
+		if v.Open && !isOrphan(f, v) {
+			names = append(names, v.Node)
 		}
-		name := v.Node
-		if _, known := f.Node(name); !known {
-			name += " (this Node is gone)"
-		}
-		names = append(names, name)
 	}
 	text := decide.FormatCount(len(names), "fence") + " under way"
 	if len(names) == 0 {
@@ -361,10 +364,8 @@ func describeOpen(f *view.Fleet) string {
 	return text + ": " + view.FormatNames(names)
 }
 
-// maxUrgent is how many bytes of a text the first line has. The end of a text says what to do.
-const maxUrgent = 400
-
-// renderUrgent renders the first lines: which nodes need a person, why, and what to do about the first.
+// renderUrgent renders the first lines: which nodes need a person, and why. Their rows are the first of the table, and
+// say what to do.
 func renderUrgent(f *view.Fleet) g.Node {
 	all := f.Urgent()
 	if len(all) == 0 {
@@ -374,17 +375,10 @@ func renderUrgent(f *view.Fleet) g.Node {
 	for _, n := range all {
 		names = append(names, n.Name)
 	}
-	first := all[0]
-	groups := view.GroupUrgent(all)
 	return html.Div(html.Class("lead note banner"), renderSign("bad", view.DescribeUrgent(names)),
-		g.If(len(groups) > 1, html.Ul(html.Class("groups"), g.Map(groups, func(r view.UrgentGroup) g.Node {
+		html.Ul(html.Class("groups"), g.Map(view.GroupUrgent(all), func(r view.UrgentGroup) g.Node {
 			return html.Li(renderText(r.Why + ": " + view.FormatNames(r.Names)))
-		}))),
-		html.Div(html.Class("wide-only"), // on a phone the first card follows, and has all this
-			g.If(len(all) > 1, g.Text("Begin with ")), nodeLink(first.Name), g.Text(": "),
-			renderText(view.OneLine(first.Next, maxUrgent)),
-			g.If(first.Command != "", renderCommand(first.Command)),
-			g.If(first.Runbook != "", renderRunbook(first.Runbook))))
+		})))
 }
 
 func toStrings[T ~string](list []T) (out []string) {
@@ -465,6 +459,8 @@ func isLeftOff(f *view.Fleet, v view.Fence) bool {
 func renderOutcome(f *view.Fleet, v view.Fence) g.Node {
 	word, look := v.Result, "good"
 	switch {
+	case isOrphan(f, v):
+		word, look = v.Phase+", its Node is gone", "dim"
 	case v.Open:
 		word, look = v.Phase+", under way", "busy"
 	case isLeftOff(f, v):
@@ -472,11 +468,11 @@ func renderOutcome(f *view.Fleet, v view.Fence) g.Node {
 	case v.Result != string(taint.ResultEvicted):
 		look = "dim"
 	}
-	if v.NeedsPerson != "" || len(v.Newer) > 0 {
-		look = "bad"
+	if len(v.Newer) > 0 {
+		look = "warn"
 	}
 	if v.NeedsPerson != "" {
-		word += ", needs a person"
+		word, look = word+", needs a person", "bad"
 	}
 	if v.Shadow {
 		word += " (mode shadow)"
@@ -579,6 +575,10 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(v.NeedsPerson),
 			renderRunbook(reason.SectionMarkStuck),
 		)),
+		g.If(isOrphan(f, v), html.Div(html.Class("note"), renderSign("dim", "Its Node is gone: "),
+			renderText("nothing is left to fence. Within minutes the leader ends this record as NodeGone. If it "+
+				"does not, delete the record."),
+			renderCommand("kubectl delete fencing "+v.Name))),
 		g.If(isLeftOff(f, v), html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
 			renderText("this fence powered it off, and nothing has powered it on since. Once it is repaired, power "+
 				"it on."),
