@@ -36,7 +36,8 @@ type IDs interface {
 	HasAddressIDs() bool
 	// CanonicalID returns the canonical form of an ID, and the hosts that get the credentials if the ID is an address,
 	// or several (two power supplies at two power strips). The error names what is wrong with the ID and does not
-	// repeat it, because it may hold a password. It asks no device.
+	// repeat it, because it may hold a password. "" is an ID if the type finds machines by their system UUID. It asks
+	// no device.
 	CanonicalID(id string) (canonical string, hosts []string, err error)
 }
 

@@ -87,7 +87,7 @@ func (c *Config) HasAddressIDs() bool { return false }
 // CanonicalID implements providers.IDs: a BIOS UUID in the lesser of both byte orders, since a kubelet and vCenter
 // write it in either.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
-	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" {
+	if canonical = providers.CanonicalUUID(strings.TrimPrefix(id, "vsphere://")); canonical == "" && id != "" {
 		return "", nil, errors.New("is not a BIOS UUID: write 32 hexadecimal digits, with or without vsphere:// " +
 			"before them")
 	}

@@ -744,9 +744,12 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for _, id := range []string{
-		"", "worker-1", "vsphere://", "00000000-0000-0000-0000-000000000000", "aws:///" + lesser} {
+		"worker-1", "vsphere://", "00000000-0000-0000-0000-000000000000", "aws:///" + lesser} {
 		if got, _, err := c.CanonicalID(id); err == nil {
 			t.Errorf("%q: got %q", id, got)
 		}
+	}
+	if got, _, err := c.CanonicalID(""); got != "" || err != nil {
+		t.Errorf("no ID, for the system UUID: got %q, %v", got, err)
 	}
 }

@@ -69,3 +69,15 @@ func (a *allowList) has(host string) bool {
 		return strings.HasSuffix(host, d) && len(host) > len(d)
 	})
 }
+
+// meets reports whether a host may be in both lists.
+func (a *allowList) meets(b allowList) bool {
+	return a.hasPartOf(b) || b.hasPartOf(*a)
+}
+
+// hasPartOf reports whether a host may be in b, and in the list by a name, a wider domain or an overlapping network.
+func (a *allowList) hasPartOf(b allowList) bool {
+	return slices.ContainsFunc(b.hosts, a.has) ||
+		slices.ContainsFunc(b.domains, func(d string) bool { return a.has("x" + d) }) ||
+		slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool { return slices.ContainsFunc(a.prefixes, p.Overlaps) })
+}

@@ -123,12 +123,28 @@ func (r *reader) selector(path, text string, empty labels.Selector) labels.Selec
 	}
 	sel, err := labels.Parse(text)
 	if err != nil {
-		shorter := strings.NewReplacer("unable to parse requirement: ", "", "found ''", "the text ends")
-		r.report(path, "not a label selector, such as %s: %s", selectorExample, oneLine(shorter.Replace(err.Error())))
+		r.report(path, "not a label selector, such as %s: %s", selectorExample, explainSelector(text, err))
 		return labels.Nothing()
 	}
 	return sel
 }
+
+// explainSelector says what is wrong with a selector, in the library's words where they are plain.
+func explainSelector(text string, err error) string {
+	words := strings.NewReplacer("unable to parse requirement: ", "", "found ''", "the text ends").Replace(err.Error())
+	m := invalidValue.FindStringSubmatch(words)
+	switch {
+	case m == nil:
+		return oneLine(words)
+	case strings.ContainsAny(text, "“”„‘’"):
+		return "remove the quotes that are no plain ones"
+	case strings.Contains(m[1], ":"):
+		return "write = between a label and its value, not a colon"
+	}
+	return fmt.Sprintf("no label has %s as its key or value: use letters, digits, -, _ and .", oneLine(m[1]))
+}
+
+var invalidValue = regexp.MustCompile(`Invalid value: ("(?:[^"\\]|\\.)*")`)
 
 func (r *reader) listen(l Listen) {
 	r.address("listen.metrics", l.Metrics)
@@ -209,6 +225,9 @@ func (r *reader) warnOfShortLease(c *Config) {
 func (r *reader) checkName(list string, i int, names []string) {
 	name, path := names[i], item(list, i)+".name"
 	switch j := slices.Index(names, name); {
+	case name == "" && list == "providers" && i > 0 && r.providers[item(list, i-1)].Type == "":
+		r.report(path, "missing. If this type belongs to the item above, write it without the -, at the column of its "+
+			"name")
 	case name == "":
 		r.report(path, "missing")
 	case len(validation.IsDNS1123Label(name)) > 0:
@@ -257,6 +276,10 @@ func (r *reader) checkRule(c *Config, i int) {
 	}
 	n.selector = r.selector(path+".selector", n.Selector, labels.Everything())
 	r.warnOfImpossible(c, path+".selector", n.selector)
+	if !r.bad[path+".selector"] && implies(withCommonLabels(n.selector), c.excluded) {
+		r.warn(c, path, fmt.Sprintf("every node of this rule also matches excludeSelector (%s), so all of them are "+
+			"left alone: correct one of the two", c.ExcludeSelector))
+	}
 	r.checkLevels(c, i)
 }
 
@@ -385,7 +408,11 @@ func (r *reader) checkAllow(s *Source, path string, known bool) {
 		r.report(path, "has no effect: the IDs of this provider are no addresses")
 	case !s.isRead():
 	case s.listedHosts() && s.claimed(): // checkClaim refuses the rule
-	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) == 0:
+	case s.namesHosts() && s.From == FromTemplate && len(s.Allow) > 0:
+		hosts, bound := s.tmpl.hosts(s.ids)
+		r.reportIf(bound && !hosts.meets(s.allowed) && !r.bad[path], path, "has none of the hosts that the template "+
+			"can give, so no node has this device: correct one of them, or remove allow")
+	case s.namesHosts() && s.From == FromTemplate:
 		if hosts, bound := s.tmpl.hosts(s.ids); bound {
 			s.allowed = hosts
 			return
@@ -405,7 +432,7 @@ func (r *reader) checkClaim(n *NodeRule, path string) {
 	r.reportIf(n.Machine.isRead() && n.Machine.listedHosts() && n.claimed(), path+".machine",
 		"a kubelet could choose the host that gets the password, by its labels or its own status, and this "+
 			"provider's devices do not identify themselves: use a list, or a template over .Name and a selector of "+
-			"labels that kubelets cannot write")
+			"labels that kubelets cannot write (node-restriction.kubernetes.io/...)")
 }
 
 // unsureOfNames reports whether a fault hides the name of one of the n providers. A rule may then name that one.
@@ -444,7 +471,7 @@ func (r *reader) checkSource(s *Source, path string) {
 	}
 	switch s.From {
 	case FromSystemUUID:
-		if s.whole || s.ids != nil && s.ids.HasAddressIDs() {
+		if s.needsID() {
 			r.report(path+".from", "gives no node a device: this provider does not find machines by their system "+
 				"UUID, but needs an ID. Use %s", either(spelled(sources[1:])))
 		}
@@ -475,6 +502,15 @@ func (r *reader) checkSource(s *Source, path string) {
 			r.checkListItem(s, e, item(path+".list", i))
 		}
 	}
+}
+
+// needsID reports whether the provider finds no machine by its system UUID.
+func (s *Source) needsID() bool {
+	if s.ids == nil {
+		return false
+	}
+	_, _, err := s.ids.CanonicalID("")
+	return err != nil
 }
 
 func (r *reader) checkListItem(s *Source, e Listed, path string) {

@@ -284,6 +284,7 @@ func Parse(file string, data []byte, reg providers.Registry, opts ...Option) (*C
 		return nil, r.errs.sorted()
 	}
 	sum := sha256.Sum256(data)
+	cfg.warnings = cfg.warnings.sorted()
 	cfg.digest = hex.EncodeToString(sum[:])
 	return cfg, nil
 }

@@ -32,9 +32,16 @@ func (e Error) Error() string {
 // Errors are all faults of a file, by line.
 type Errors []Error
 
+// maxShown is how many faults a message lists: more would hide the first, which often causes the others.
+const maxShown = 100
+
 // Error returns one line per fault.
 func (e Errors) Error() string {
-	return strings.Join(mapList(e, Error.Error), "\n")
+	lines := mapList(e[:min(len(e), maxShown)], Error.Error)
+	if more := len(e) - maxShown; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Unwrap lets errors.As find the first Error.

@@ -65,6 +65,22 @@ func TestFixes(t *testing.T) {
 			"providers: [{name: a, redfish: {username: u, passwordEnv: P, caFile: '-----BEGIN CERTIFICATE-----'}}]\n",
 			"f:1: providers[0].redfish.caFile: is the content of a file: write it into a file, and the file's path " +
 				"here"},
+		{"curly quotes in a selector", "evictFirst: rack=“a”\n", `f:1: evictFirst: not a label selector, such as ` +
+			`"rack=a" or "rack in (a, b)": remove the quotes that are no plain ones`},
+		{"a colon in a selector", "evictFirst: 'rack: a'\n", `f:1: evictFirst: not a label selector, such as ` +
+			`"rack=a" or "rack in (a, b)": write = between a label and its value, not a colon`},
+		{"no label's key", "evictFirst: 'my rack=a'\n", `f:1: evictFirst: not a label selector, such as ` +
+			`"rack=a" or "rack in (a, b)": found 'rack', expected: in, notin, =, ==, !=, gt, lt`},
+		{"no label's value", "evictFirst: rack=-a\n", `f:1: evictFirst: not a label selector, such as ` +
+			`"rack=a" or "rack in (a, b)": no label has "-a" as its key or value: use letters, digits, -, _ and .`},
+		{"an escape of a control character", "evictFirst: \"rack\\a\"\n", "f:1: evictFirst: has a line break or a " +
+			`control character (in "..." a \ begins an escape: use '...')`},
+		{"a rule's key at the top", "nodes:\n- name: a\nlevels: []\n", "f:2: nodes[0].machine.from: missing: one of " +
+			"systemUUID, providerID, annotation, template, list\nf:2: nodes[0].provider: missing: it names one of " +
+			"providers\nf:3: levels: belongs to an item of nodes: indent it, as the name there"},
+		{"a type as an item of its own", "providers:\n- name: a\n- plain: {}\n", "f:2: providers[0]: no type: add one " +
+			"of agents, guests, plain, redfish\nf:3: providers[1].name: missing. If this type belongs to the item above, write it " +
+			"without the -, at the column of its name"},
 		{"two types", "providers:\n- name: a\n  redfish:\n  plain: {}\n", "f:4: providers[0].plain: a provider has " +
 			"one type, and line 3 names one already. Make it an item of its own, with a name of its own"},
 		{"a type at the top", "providers:\n- name: a\nplain: {}\n", "f:3: plain: this is a type of provider: indent " +
@@ -112,5 +128,15 @@ func TestLoadExplains(t *testing.T) {
 	}
 	if _, err := Load("/dev/zero", nil); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
 		t.Errorf("an endless file: got %v", err)
+	}
+}
+
+// A message lists the first of very many faults, and counts the others.
+func TestManyFaults(t *testing.T) {
+	_, err := Parse("f", []byte(strings.Repeat("x: 1\n", maxShown+21)), configtest.Types())
+	lines := strings.Split(fmt.Sprint(err), "\n")
+	if len(lines) != maxShown+1 || !strings.HasPrefix(lines[0], "f:1: x: unknown key") ||
+		lines[maxShown] != "and 21 more" {
+		t.Errorf("got %d lines, the first %q, the last %q", len(lines), lines[0], lines[len(lines)-1])
 	}
 }

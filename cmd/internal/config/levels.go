@@ -121,7 +121,7 @@ func (r *reader) checkLevel(c *Config, n *NodeRule, j int, path string) {
 		r.reportIf(d.Machine.isRead() && (&NodeRule{Machine: d.Machine, selector: n.selector}).claimed(), at+".machine",
 			"a kubelet could choose this device, by its labels or its own status. Only one device may be found so: "+
 				"write it as provider and machine of the rule itself, not under levels. Or use a list, or a template "+
-				"over .Name and a selector of labels that kubelets cannot write")
+				"over .Name and a selector of labels that kubelets cannot write (node-restriction.kubernetes.io/...)")
 		if m, ok := c.settings(d.Provider).(providers.Mute); ok && m.NeverOff() && len(l.Devices) > 1 {
 			r.report(at+".provider", "never says Off with these settings, so this level could never be off: use a "+
 				"level of its own")
@@ -219,5 +219,5 @@ func (r *reader) warnOfSharedPower(c *Config) {
 		"machine; or one of type confirm, for a person's word."+also)
 }
 
-// Warnings returns what is valid in the file, but risky. Each begins with "warning: ".
+// Warnings returns what is valid in the file, but risky, by line. Each begins with "warning: ".
 func (c *Config) Warnings() Errors { return c.warnings }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 )
@@ -40,6 +41,16 @@ func implies(narrow, wide labels.Selector) bool {
 	return selects && selectsToo && !slices.ContainsFunc(want, func(w labels.Requirement) bool {
 		return !slices.ContainsFunc(have, func(h labels.Requirement) bool { return requirementImplies(h, w) })
 	})
+}
+
+// withCommonLabels adds to a selector the labels that every node has.
+func withCommonLabels(s labels.Selector) labels.Selector {
+	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable} {
+		if has, err := labels.NewRequirement(key, selection.Exists, nil); err == nil {
+			s = s.Add(*has)
+		}
+	}
+	return s
 }
 
 func requirementImplies(have, want labels.Requirement) bool {

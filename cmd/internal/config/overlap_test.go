@@ -98,9 +98,29 @@ func TestNoDevicePossible(t *testing.T) {
 	const bmc, cloud = "redfish: {username: u, passwordEnv: P}", "ec2: {regions: [eu-west-1]}"
 	const noID = "f:3: nodes[0].machine.from: gives no node a device: this provider does not find machines by their " +
 		"system UUID, but needs an ID. Use providerID, annotation, template or list"
+	const noHost = "f:3: nodes[0].machine.allow: has none of the hosts that the template can give, so no node has " +
+		"this device: correct one of them, or remove allow"
 	for _, tc := range []struct{ name, settings, machine, want string }{
 		{"a system UUID where IDs are addresses", bmc, "{from: systemUUID}", noID},
 		{"a system UUID where IDs are providerIDs", cloud, "{from: systemUUID}", noID},
+		{"a system UUID of a container", "container: {socket: /run/no.sock}", "{from: systemUUID}", noID},
+		{"a system UUID of a VM", "vsphere: {address: 'https://vc', username: u, passwordEnv: P}",
+			"{from: systemUUID}", ""},
+		{"a container's name", "container: {socket: /run/no.sock}", "{from: list, list: [{node: n1, id: n1}]}", ""},
+		{"another name", "container: {socket: /run/no.sock}", "{from: list, list: [{node: n1, id: a/b}]}",
+			"f:3: nodes[0].machine.list[0].id: is not a container's name"},
+		{"a domain that the template does not give", bmc, "{from: template, template: " +
+			"'https://{{ .Name }}-bmc.example.net', allow: ['*.example.org', bmc.example.net, 10.0.0.0/8]}", noHost},
+		{"the template's domain", bmc,
+			"{from: template, template: 'https://{{ .Name }}-bmc.example.net', allow: ['*.example.net']}", ""},
+		{"a host of the template's domain", bmc,
+			"{from: template, template: 'https://{{ .Name }}.bmc.example.net', allow: [n1.bmc.example.net]}", ""},
+		{"an address that the template writes", bmc, "{from: template, template: 'https://{{ if eq .Name \"a\" }}" +
+			"10.0.0.1{{ else }}10.0.0.2{{ end }}', allow: [10.0.1.0/24]}", noHost},
+		{"its network", bmc, "{from: template, template: 'https://{{ if eq .Name \"a\" }}10.0.0.1{{ else }}" +
+			"10.0.0.2{{ end }}', allow: [10.0.0.0/24]}", ""},
+		{"a host that a node chooses", bmc, "{from: template, template: 'https://{{ .Name }}', allow: [10.0.1.0/24]}",
+			""},
 		{"a system UUID behind one BMC", "redfish: {address: 'https://bmc', username: u, passwordEnv: P}",
 			"{from: systemUUID}", ""},
 		{"four numbers that are no IP", bmc, "{from: list, list: [{node: n1, id: 'https://10.0.0.999'}]}",
@@ -255,5 +275,35 @@ nodes:
 		"asked. Name it in a rule (provider: strips), in a rule's levels, or remove it"
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A rule whose nodes are all excluded gets a warning.
+func TestExcludedRules(t *testing.T) {
+	for _, tc := range []struct {
+		selector, exclude string
+		want              bool
+	}{
+		{"", "kubernetes.io/hostname", true},
+		{"rack=a", "rack=a", true},
+		{"rack=a", "rack in (a, b)", true},
+		{"rack=a", "kubernetes.io/os", true},
+		{config.DefaultExclude + "=true", config.DefaultExclude, true},
+		{"rack=a", "rack=b", false},
+		{"", "rack=a", false},
+		{"", config.DefaultExclude, false},
+	} {
+		cfg, err := config.Parse("f", append([]byte("excludeSelector: "+tc.exclude+"\n"), rulesOf(tc.selector)...),
+			configtest.Types())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Line == 4 && w.Path == "nodes[0]" && strings.Contains(w.Problem, "left alone")
+		})
+		if got != tc.want {
+			t.Errorf("selector %q, exclude %q: got a warning %v, want %v: %v", tc.selector, tc.exclude, got, tc.want,
+				cfg.Warnings())
+		}
 	}
 }

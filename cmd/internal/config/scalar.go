@@ -22,6 +22,8 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 	switch key := path[strings.LastIndex(path, ".")+1:]; {
 	case isTemplate(n):
 		problem = notExpanded
+	case n.ShortTag() == "!!str" && oneLine(n.Value) != strings.TrimSuffix(n.Value, "\n"):
+		problem = `has a line break or a control character (in "..." a \ begins an escape: use '...')`
 	case n.Kind == yaml.ScalarNode && variable.MatchString(n.Value):
 		problem = "$(NAME) and ${NAME} are not expanded here: write the value itself"
 		if key == "template" {

@@ -24,6 +24,9 @@ func (r *reader) refuseSecret(k *yaml.Node, path string, known []string) {
 			r.bad[join(path, f)] = true
 		}
 	}
+	if len(use) == 0 && strings.HasSuffix(path, ".fenceagent.options") {
+		use = []string{"secrets"}
+	}
 	if len(use) == 0 {
 		use = []string{"passwordFile", "passwordEnv"}
 	}

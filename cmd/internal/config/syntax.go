@@ -203,6 +203,15 @@ func explainIndent(lines []string, words string, before, at int) (line int, caus
 		strings.HasPrefix(strings.TrimLeft(lines[at-1], " "), "- "):
 		return before, fmt.Sprintf("this key has an empty value, but line %d begins its list: remove what follows the "+
 			"colon", at)
+	case strings.Contains(words, noKey) && isItem(lines[at-1], indent):
+		key := before // the last line at the column of the item
+		for key > 0 && (isBlank(lines[key-1]) || indentOf(lines[key-1]) > indent) {
+			key--
+		}
+		if slices.ContainsFunc(lines[:key], func(l string) bool { return isItem(l, indent) }) {
+			return key, fmt.Sprintf("line %d has a further item of the list above: indent this line, as the keys of "+
+				"the item before it", at)
+		}
 	case strings.Contains(words, noColonHere) && indent > column:
 		if earlier := openColumns(lines[:before-1]); slices.Contains(earlier, indent) {
 			return before, fmt.Sprintf("this line begins at column %d, and the lines around it at column %d: indent "+
@@ -243,6 +252,11 @@ func openColumns(lines []string) (open []int) {
 		}
 	}
 	return open
+}
+
+// isItem reports whether a line begins an item of a list at that column.
+func isItem(line string, column int) bool {
+	return indentOf(line) == column && strings.HasPrefix(line[column:], "- ")
 }
 
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }

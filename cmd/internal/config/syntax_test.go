@@ -101,6 +101,8 @@ func TestSlips(t *testing.T) {
 		{"at the column of -", "providers:\n  - name: a\n  redfish: {}\n",
 			"f:3: YAML: this line begins at the column of a list's -: a key of that item begins at column 5, and a " +
 				"further item with -"},
+		{"an item's key at the column of -, and a further item", "providers:\n- name: a\nplain:\n  x: y\n- name: b\n",
+			"f:3: YAML: line 5 has a further item of the list above: indent this line, as the keys of the item before it"},
 		{"tab", "listen:\n\tmetrics: x\n", "f:2: YAML: a tab indents this line: use spaces"},
 		{"bare template", "nodes:\n- machine:\n    template: {{ .Name }}.bmc\n",
 			"f:3: YAML: text with {{ }} must be in quotes: template: 'https://{{ .Name }}.bmc.example.net'"},

@@ -344,6 +344,15 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 		r.fault(k.Line, join(path, k.Value), "belongs to the provider and not to its type: indent it as name")
 		return
 	}
+	for _, of := range []struct {
+		list string
+		item reflect.Type
+	}{{"nodes", reflect.TypeFor[NodeRule]()}, {"providers", providerType}} {
+		if path == "" && hasKey(n, of.list) && slices.Contains(names(fieldsOf(of.item)), k.Value) {
+			r.fault(k.Line, k.Value, "belongs to an item of %s: indent it, as the name there", of.list)
+			return
+		}
+	}
 	free := slices.DeleteFunc(slices.Clone(known), func(key string) bool { return hasKey(n, key) })
 	text := cmp.Or(didYouMean(k.Value, free), didYouMean(k.Value, known))
 	switch first := r.listed[path]; {

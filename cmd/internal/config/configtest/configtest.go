@@ -130,6 +130,9 @@ func (c *Redfish) CanonicalID(id string) (canonical string, hosts []string, err 
 	if c.Address != "" {
 		return id, nil, nil
 	}
+	if id == "" {
+		return "", nil, errors.New("is no address")
+	}
 	var parts []string
 	for _, part := range c.PartsOf(id) {
 		u, err := url.Parse(part)
