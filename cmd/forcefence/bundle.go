@@ -45,6 +45,10 @@ No Secret is read. The command removes values whose names mark them as secret,
 passwords in addresses, and texts that look like tokens or keys. Names of nodes,
 pods, volumes and devices stay. Texts over 16 KiB are cut. Check the file before
 you send it: no program recognizes every secret.`,
+		Example: `  # A file in this folder
+  forcefence support-bundle
+  # Another one
+  forcefence support-bundle /tmp/n3-is-not-fenced.tar.gz`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

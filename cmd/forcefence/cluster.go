@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,21 +39,19 @@ func (r *clusterFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&r.kubeconfig, "kubeconfig", "",
 		"how to reach the API server (default: $KUBECONFIG, the pod's ServiceAccount, ~/.kube/config)")
 	all := clientcmd.RecommendedConfigOverrideFlags("")
-	clientcmd.BindOverrideFlags(&r.overrides, f, clientcmd.ConfigOverrideFlags{
-		CurrentContext: all.CurrentContext,
-		ContextOverrideFlags: clientcmd.ContextOverrideFlags{
-			ClusterName:  all.ContextOverrideFlags.ClusterName,
-			AuthInfoName: all.ContextOverrideFlags.AuthInfoName,
-		},
-		AuthOverrideFlags: clientcmd.AuthOverrideFlags{
-			Impersonate:       all.AuthOverrideFlags.Impersonate,
-			ImpersonateGroups: all.AuthOverrideFlags.ImpersonateGroups,
-		},
-		Timeout: all.Timeout,
-	})
+	all.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{} // addNamespaceFlag's
+	all.AuthOverrideFlags.Username, all.AuthOverrideFlags.Password = clientcmd.FlagInfo{}, clientcmd.FlagInfo{}
+	clientcmd.BindOverrideFlags(&r.overrides, f, all)
+	f.VisitAll(func(flag *pflag.Flag) { flag.Hidden = flag.Hidden || slices.Contains(rareFlags, flag.Name) })
 	timeout := f.Lookup(all.Timeout.LongName)
 	timeout.Value = timeoutValue{timeout.Value}
 	r.addCompletions(cmd)
+}
+
+// rareFlags are flags of kubectl that the commands take, but that no help lists.
+var rareFlags = []string{
+	"as-uid", "as-user-extra", "certificate-authority", "client-certificate", "client-key", "disable-compression",
+	"insecure-skip-tls-verify", "proxy-url", "server", "tls-server-name", "token",
 }
 
 // timeoutValue is the value of --request-timeout, which clientcmd checks too late.
@@ -166,5 +166,18 @@ func (r *clusterFlags) withClient(
 
 // addTaintKeyFlag adds the flag for the mark's taint key.
 func addTaintKeyFlag(cmd *cobra.Command, key *string) {
-	cmd.Flags().StringVar(key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	f := cmd.Flags()
+	f.StringVar(key, "taint-key", taint.DefaultKey, "the mark's taint key (the configuration's taintKey)")
+	f.Lookup("taint-key").Value = taintKeyValue{f.Lookup("taint-key").Value}
+}
+
+// taintKeyValue is the value of --taint-key.
+type taintKeyValue struct{ pflag.Value }
+
+// Set refuses what is the key of no taint.
+func (v taintKeyValue) Set(text string) error {
+	if len(validation.IsQualifiedName(text)) > 0 {
+		return errors.New("no taint can have this key: it must look like example.net/name")
+	}
+	return v.Value.Set(text)
 }

@@ -131,6 +131,14 @@ func (o *discoverFlags) scanner() (s discover.Scanner, addresses []netip.Addr, e
 	if o.timeout <= 0 {
 		return s, nil, fmt.Errorf("--timeout: %s is no time to wait", o.timeout)
 	}
+	for flag, port := range map[string]int{"redfish-port": o.redfishPort, "ipmi-port": o.ipmiPort} {
+		if port < 1 || port > 65535 {
+			return s, nil, fmt.Errorf("--%s: %d is no port: use 1 to 65535", flag, port)
+		}
+	}
+	if _, err := os.Lstat(o.output); o.output != "" && err == nil {
+		return s, nil, fmt.Errorf("--output: %s exists: name another file, or remove it", o.output)
+	}
 	if addresses, err = discover.ParseRanges(o.ranges); err != nil {
 		return s, nil, fmt.Errorf("--bmc-range: %w", err)
 	}

@@ -106,7 +106,8 @@ func TestDiscover(t *testing.T) {
 	if n := s.posts("n1"); n > 0 {
 		t.Errorf("got %d power actions, want none", n)
 	}
-	if _, _, err := discoverIn(t, true, objects, append(args, "--output", file)...); !os.IsExist(err) {
+	if _, _, err := discoverIn(t, true, objects, append(args, "--output", file)...); err == nil ||
+		!strings.Contains(err.Error(), file+" exists") {
 		t.Errorf("where the file exists: got %v", err)
 	}
 	stdout, _, err = discoverIn(t, true, objects, args...)

@@ -29,6 +29,7 @@ func newDrainStatus() *cobra.Command {
 volumes and why, how many replicas are left, their rate so far, and how long the
 rest takes at that rate. A policy that "forcefence drain-policy" set is shown with
 its end. The command reads the API server only, and changes nothing.`,
+		Example:           `  forcefence drain-status n3`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -156,6 +157,9 @@ func (e usageError) Unwrap() error      { return e.error }
 // unknownCommand returns the error for a word that is no command below cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	err := fmt.Errorf("unknown command %q for %q", word, cmd.CommandPath())
+	if len(word) < 4 {
+		cmd.SuggestionsMinimumDistance = 1 // n1 is a node, and not `power on`
+	}
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
 		return usageError{fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(like, "\n\t"))}
 	}
@@ -197,8 +201,11 @@ var excludedFlags = regexp.MustCompile(`\[(\S+) (\S+)\] were all set$`)
 func checkUsage(check func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := cmd.ValidateFlagGroups()
-		if err == nil && check != nil {
-			err = check(cmd, trimKinds(args))
+		names := trimKinds(args)
+		if i := slices.Index(names, ""); i >= 0 && err == nil {
+			err = fmt.Errorf("%q has no name", args[i])
+		} else if err == nil && check != nil {
+			err = check(cmd, names)
 		} else if err != nil {
 			if m := excludedFlags.FindStringSubmatch(err.Error()); m != nil {
 				err = fmt.Errorf("--%s and --%s exclude each other: use one of them", m[1], m[2])

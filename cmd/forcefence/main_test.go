@@ -125,6 +125,13 @@ func TestUsage(t *testing.T) {
 		{"drain-policy --for 2h", "--for needs --set POLICY"},
 		{"cleanup --check --yes", "--check and --yes exclude each other"},
 		{"discover --bmc-range foo", "--bmc-range: "},
+		{"discover --redfish-port 99999", "--redfish-port: 99999 is no port: use 1 to 65535"},
+		{"discover --ipmi-port 0", "--ipmi-port: 0 is no port: use 1 to 65535"},
+		{"discover --output .", "--output: . exists: name another file, or remove it"},
+		{"release n1 --taint-key ///", "no taint can have this key: it must look like example.net/name"},
+		{"status node/n1 nodes/", `"nodes/" has no name`},
+		{"power n1", `unknown command "n1" for "forcefence power"; forcefence power --help lists its commands`},
+		{"power ofg", "Did you mean this?"},
 		{"discover --username root", "--username and --password-file go together"},
 		{"check --config x.yaml", "--config needs --before-install"},
 		{"check --wait -5m", "--wait: -5m0s is negative"},
@@ -172,6 +179,15 @@ func TestAdvice(t *testing.T) {
 			`"message":"forbidden: User \"system:anonymous\" cannot get path \"/api\""}`, http.StatusForbidden)
 	}))
 	defer nameless.Close()
+	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<html>Log in</html>")
+	}))
+	defer portal.Close()
+	starting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer starting.Close()
 	untrusted := httptest.NewTLSServer(nil)
 	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer untrusted.Close()
@@ -186,6 +202,13 @@ func TestAdvice(t *testing.T) {
 		"status --kubeconfig " + kubeconfigOf(t, denied.URL): ". Log in to the cluster again\n",
 		"check --kubeconfig " + kubeconfigOf(t, gone.URL): "connection refused. `kubectl cluster-info` shows whether " +
 			"the API server answers\n",
+		"status --kubeconfig " + kubeconfigOf(t, portal.URL): "does `server` in your kubeconfig lead to a proxy or a " +
+			"login? `kubectl config view` shows it\n",
+		"status --kubeconfig " + kubeconfigOf(t, starting.URL): "The API server, or a proxy before it, is not ready: " +
+			"try again\n",
+		"status --server " + gone.URL: "Error: listing nodes: Get \"" + gone.URL + "/api\": dial tcp " +
+			strings.TrimPrefix(gone.URL, "http://") + ": connect: connection refused. `kubectl cluster-info` shows " +
+			"whether the API server answers\n",
 		"check --kubeconfig " + kubeconfigOf(t, nameless.URL): "you are not logged in (system:anonymous), or it " +
 			"forbids that. " + whoAmI + "\n",
 		"status --kubeconfig " + kubeconfigOf(t, untrusted.URL): "or that is for another name: `kubectl config view` " +

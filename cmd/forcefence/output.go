@@ -101,9 +101,47 @@ func encodeJSON(v any) ([]byte, error) {
 	return safe.Bytes(), nil
 }
 
-// printTable writes a table as kubectl does, and nothing for a table without rows.
+// printTable writes a table as kubectl does, and nothing for a table without rows. On a terminal that is too narrow it
+// breaks the texts of the last column, or writes a paragraph for each row. A wide table stays one.
 func printTable(out io.Writer, t *metav1.Table, wide bool) error {
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(t, out)
+	var b bytes.Buffer
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(t, &b); err != nil {
+		return err
+	}
+	s, ok := out.(screen)
+	if !ok || wide || !s.isNarrowFor(b.String()) {
+		_, err := out.Write(b.Bytes())
+		return err
+	}
+	head, _, _ := strings.Cut(b.String(), "\n")
+	last := utf8.RuneCountInString(head[:strings.LastIndex(head, " ")+1])
+	if s.width-last < leastTextWidth {
+		printRows(out, t)
+		return nil
+	}
+	for line := range strings.Lines(b.String()) {
+		runes := []rune(strings.TrimSuffix(line, "\n"))
+		for _, l := range wrapText(string(runes[:last]), string(runes[last:]), s.width) {
+			fmt.Fprintln(out, l)
+		}
+	}
+	return nil
+}
+
+// leastTextWidth is how wide the last column of a table is at least, in columns.
+const leastTextWidth = 24
+
+// printRows writes each row as its first cell, and the columns that have a value.
+func printRows(out io.Writer, t *metav1.Table) {
+	for _, row := range t.Rows {
+		var values []string
+		for i, c := range t.ColumnDefinitions[1:] {
+			if value := fmt.Sprint(row.Cells[i+1]); value != noValue && c.Priority == 0 {
+				values = append(values, strings.ToUpper(c.Name)+" "+value)
+			}
+		}
+		printText(out, fmt.Sprint(row.Cells[0])+"  ", "%s", strings.Join(values, "; "))
+	}
 }
 
 // remark is a text about an object, printed outside of a table.
@@ -161,9 +199,9 @@ func printNextTable(out io.Writer, t *metav1.Table, wide bool) error {
 	if err := printTable(&b, &short, wide); err != nil {
 		return err
 	}
-	if s, ok := out.(screen); ok && s.width > 0 && widestLine(b.String()) > s.width {
+	if s, ok := out.(screen); ok && s.isNarrowFor(b.String()) {
 		b.Reset()
-		if err := printTable(&b, &bare, wide); err != nil {
+		if err := printTable(screen{&b, s.width}, &bare, wide); err != nil {
 			return err
 		}
 		rest = whole
@@ -187,12 +225,14 @@ func cutSentence(text string) (first, rest string) {
 	return first, rest
 }
 
-// widestLine returns the length of the longest line, in characters.
-func widestLine(text string) (most int) {
+// isNarrowFor reports whether a terminal would break lines of the text.
+func (s screen) isNarrowFor(text string) bool {
 	for line := range strings.Lines(text) {
-		most = max(most, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+		if s.width > 0 && utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > s.width {
+			return true
+		}
 	}
-	return most
+	return false
 }
 
 // printNames writes the objects of a table's rows as kind/name, each once.

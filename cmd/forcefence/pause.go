@@ -85,6 +85,10 @@ func newResume() *cobra.Command {
 		Long: `Remove the pause of a node or of the whole cluster. The controller starts at
 once what the pause held back. The command prints the pause that it removed,
 and any other reason why the node is not fenced.`,
+		Example: `  # A node
+  forcefence resume n3
+  # The whole cluster
+  forcefence resume`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {

@@ -28,6 +28,11 @@ reads Nodes and Leases, and writes nothing to the API server.
 state exits with 0 if the devices agree on On, Off or Changing; off and on exit
 with 0 if the devices report the wanted state. All exit with 1 otherwise: if the
 devices disagree, if an answer proves nothing, or without --yes.`,
+		Example: `  # Ask only
+  forcefence power state n3
+  # Off, and on again
+  forcefence power off n3 --yes
+  forcefence power on n3 --yes`,
 	}
 	var format outputFormat
 	state := &cobra.Command{

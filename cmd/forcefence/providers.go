@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 )
@@ -31,8 +32,7 @@ defaults as well. The command reads no configuration and asks no device.`,
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			for _, name := range args {
 				if _, ok := types.FindType(name); !ok {
-					return fmt.Errorf("there is no provider type %q: use one of %s", name,
-						strings.Join(types.TypeNames(), ", "))
+					return fmt.Errorf("there is no provider type %q%s", name, config.Hint(name, types.TypeNames()))
 				}
 			}
 			return nil

@@ -22,8 +22,10 @@ func TestProviders(t *testing.T) {
 		{name: "as -o name prints it", args: []string{"provider/redfish"},
 			want: []string{"redfish\n", "off means: PowerState of the system is Off", "auth", "session",
 				"certificates that no trusted authority signed"}},
-		{name: "none such", args: []string{"redfisch"}, status: 2,
-			want: []string{`no provider type "redfisch"`, "libvirt, "}},
+		{name: "a slip", args: []string{"redfisch"}, status: 2,
+			want: []string{`no provider type "redfisch": did you mean "redfish"?`}},
+		{name: "none such", args: []string{"abacus"}, status: 2,
+			want: []string{`no provider type "abacus": known are `, "libvirt, "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out, err strings.Builder

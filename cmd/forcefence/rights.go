@@ -163,6 +163,10 @@ var advice = []struct {
 		"another name: `kubectl config view` shows both"},
 	{func(err error) bool { return isFromAPIServer(err) && utilnet.IsConnectionRefused(err) },
 		"`kubectl cluster-info` shows whether the API server answers"},
+	{func(err error) bool { return strings.Contains(err.Error(), "invalid character '<'") },
+		"This is a web page and no answer of an API server: does `server` in your kubeconfig lead to a proxy or a " +
+			"login? `kubectl config view` shows it"},
+	{apierrors.IsServiceUnavailable, "The API server, or a proxy before it, is not ready: try again"},
 	{func(err error) bool {
 		var status apierrors.APIStatus
 		return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
@@ -195,14 +199,15 @@ func describeError(cmd *cobra.Command, err error) string {
 		_, bind := d.roleWith(needs)
 		return d.action + d.describe(needs) + ". " + whoGives(needs) + " gives it to you with:\n" + bind
 	}
+	text := strings.ReplaceAll(err.Error(), "failed to get server groups: ", "")
 	for _, a := range advice {
 		if a.applies(err) {
-			return err.Error() + ". " + a.text
+			return text + ". " + a.text
 		}
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
 		return fmt.Sprintf("the configuration has %s:\n%v", decide.FormatCount(len(faults), "fault"), err)
 	}
-	return err.Error()
+	return text
 }

@@ -20,6 +20,8 @@ func newRun(types providers.Registry) *cobra.Command {
 		Short: "Run the controller",
 		Long: `Run the controller. It stops on SIGINT or SIGTERM. It exits with an error when it
 loses its leadership, so that its supervisor restarts it.`,
+		Example: `  # Outside of a cluster, with one controller
+  forcefence run --config config.yaml --kubeconfig ~/.kube/config`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
@@ -116,15 +117,20 @@ func TestScreens(t *testing.T) {
 			"wide":     func(s screen) { kit.Must(t, sampleFleet().printFleet(s, true)) },
 			"timeline": func(s screen) { printTimeline(s, sampleTimeline(), noon) },
 			"moments":  func(s screen) { kit.Must(t, printTable(s, momentTable(sampleTimeline()), true)) },
-			"change":   func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
+			"types": func(s screen) {
+				kit.Must(t, printTable(s, typeTable([]all.Description{
+					{Type: "a", Identity: "none", Off: "what is plugged in has been off for as long as a supply holds out"},
+					{Type: "an-outlet", Identity: "none: a strip does not know what is plugged in", Off: "off"},
+				}), false))
+			},
+			"change": func(s screen) { printChange(s, sampleFleet().Nodes[2], noon) },
 		} {
 			t.Run(name+strconv.Itoa(columns), func(t *testing.T) {
 				var out bytes.Buffer
 				print(screen{to: &out, width: columns})
-				table := name == "moments"
+				wide := name == "moments" || name == "wide"
 				for _, line := range strings.Split(out.String(), "\n") {
-					table = line != "" && (table || strings.HasPrefix(line, "NODE "))
-					if n := len([]rune(line)); columns > 0 && n > columns && !table || strings.HasSuffix(line, " ") {
+					if n := len([]rune(line)); columns > 0 && n > columns && !wide || strings.HasSuffix(line, " ") {
 						t.Errorf("%d columns, or spaces at its end: %q", n, line)
 					}
 				}

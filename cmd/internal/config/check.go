@@ -389,7 +389,7 @@ func (r *reader) checkProviderName(c *Config, provider, path string) {
 	case len(have) == 0 && !r.bad["providers"]:
 		r.report(path, "no such provider: the file has none. Add it under providers")
 	case !slices.Contains(have, provider) && !r.unsureOfNames(len(have)):
-		r.report(path, "no such provider%s", hint(provider, have))
+		r.report(path, "no such provider%s", Hint(provider, have))
 	}
 }
 

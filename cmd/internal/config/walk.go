@@ -253,7 +253,7 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 				return
 			}
 			typeKey = k
-			r.fault(k.Line, at, "unknown provider type%s", hint(k.Value, r.reg.TypeNames()))
+			r.fault(k.Line, at, "unknown provider type%s", Hint(k.Value, r.reg.TypeNames()))
 		case !known:
 			r.unknownKey(k, path, n, append(names(fields), r.reg.TypeNames()...))
 		case typeKey != nil:
@@ -384,8 +384,8 @@ func (r *reader) refuseProvider(k, v *yaml.Node, t reflect.Type, path string) bo
 	return true
 }
 
-// hint ends a message about an unknown word with a suggestion, or with all known words.
-func hint(word string, words []string) string {
+// Hint ends a message about an unknown word with a suggestion, or with all known words.
+func Hint(word string, words []string) string {
 	return cmp.Or(didYouMean(word, words), ": known are "+known(words))
 }
 
