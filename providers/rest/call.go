@@ -31,6 +31,7 @@ type answer struct {
 
 // rendered is a request whose variables are filled in.
 type rendered struct {
+	base         string // the address before the path; "": the device's own
 	method, path string
 	header       map[string]string
 	kind         string // the body's Content-Type; "": there is none

@@ -48,7 +48,7 @@ type Value struct {
 
 // Login says how requests are authenticated. Username and password are the operator's.
 type Login struct {
-	Kind    string `yaml:"kind"`    // none, basic, digest, bearer, header, token or oauth2
+	Kind    string `yaml:"kind"`    // one of loginKinds
 	Refused []int  `yaml:"refused"` // statuses beside 401 that mean that the credentials are wrong
 	// header, token: the header that each request has, and its value: a template with {user} and {password}, or {token}
 	Header string `yaml:"header"`
@@ -57,7 +57,13 @@ type Login struct {
 	Request  *Request      `yaml:"request"`
 	Token    string        `yaml:"token"`
 	Lifetime time.Duration `yaml:"lifetime"`
-	// oauth2: the address of the token endpoint, its scopes, and where it takes the credentials: params or header
+	// token: the name of the value with the address to which the request is sent; "": the device's own
+	Address string `yaml:"address"`
+	// metadata: the request for a token of the cloud's metadata server. serviceAccount, oauth2: the same, sent if the
+	// operator gives no credentials
+	Metadata *Request `yaml:"metadata"`
+	// oauth2, serviceAccount: the address of the token endpoint and scopes. oauth2: how it takes the credentials, params
+	// or header
 	TokenURL string   `yaml:"tokenURL"`
 	Scopes   []string `yaml:"scopes"`
 	Style    string   `yaml:"style"`

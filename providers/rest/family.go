@@ -28,6 +28,7 @@ type Family struct {
 	id        *regexp.Regexp
 	token     cel.Program // of a login of kind token
 	login     *request    // likewise
+	metadata  *request    // of the cloud's metadata server; nil: none
 	find      []*request
 	state     []*request
 	power     cel.Program
@@ -193,6 +194,9 @@ func (c *compiler) request(path string, r Request, acts bool, known func(string)
 			c.fault(path+".send", "the method is %q: use GET, POST, PUT, PATCH or DELETE", q.method)
 		}
 	}
+	if strings.ContainsAny(optionalPart.ReplaceAllString(q.path, ""), "[]") {
+		c.fault(path+".send", "an optional part of the path is written [/sets/{set}], with one variable at its end")
+	}
 	u, err := url.Parse(placeholder.ReplaceAllString(q.path, "x"))
 	if ok && (err != nil || !strings.HasPrefix(q.path, "/") || strings.HasPrefix(q.path, "//") || u.Host != "" ||
 		u.Fragment != "") {
@@ -221,7 +225,7 @@ func (c *compiler) request(path string, r Request, acts bool, known func(string)
 		}
 	}
 	q.require = c.expression(path+".require", r.Require, cel.BoolType, false)
-	if path == "login.request" {
+	if path == "login.request" || path == "login.metadata" {
 		return q
 	}
 	c.declare(path+".name", r.Name)
@@ -264,17 +268,24 @@ func (c *compiler) expression(path, text string, wants *cel.Type, required bool)
 	return nil
 }
 
+// loginKinds are the kinds of a Login.
+var loginKinds = []string{
+	"none", "basic", "digest", "bearer", "header", "token", "oauth2", "serviceAccount", "metadata",
+}
+
 func (f *Family) compileLogin(c *compiler) {
 	l := f.Login
 	given := map[string]bool{
 		"header": l.Header != "", "value": l.Value != "", "request": l.Request != nil, "token": l.Token != "",
 		"lifetime": l.Lifetime != 0, "tokenURL": l.TokenURL != "", "scopes": l.Scopes != nil, "style": l.Style != "",
+		"address": l.Address != "", "metadata": l.Metadata != nil,
 	}
 	for _, status := range l.Refused {
 		if status < 400 || status > 499 || status == http.StatusNotFound || l.Kind == "none" {
 			c.fault("login.refused", "%d cannot mean that credentials are wrong", status)
 		}
 	}
+	var optional []string
 	need, known := []string{}, func(names ...string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) || f.isValue(name) }
 	}
@@ -297,8 +308,16 @@ func (f *Family) compileLogin(c *compiler) {
 		if l.Lifetime != 0 && l.Lifetime < time.Minute {
 			c.fault("login.lifetime", "must be at least 1m")
 		}
-	case "oauth2":
-		need = []string{"tokenURL", "style"}
+		if optional = []string{"address"}; l.Address != "" && !f.isValue(l.Address) {
+			c.fault("login.address", "there is no value %q: name one of values", l.Address)
+		}
+	case "metadata":
+		need = []string{"metadata"}
+	case "oauth2", "serviceAccount":
+		need, optional = []string{"tokenURL", "style"}, []string{"scopes", "metadata"}
+		if l.Kind == "serviceAccount" {
+			need, optional = []string{"tokenURL", "scopes"}, []string{"metadata"}
+		}
 		u, err := url.Parse(placeholder.ReplaceAllString(l.TokenURL, "x"))
 		c.template("login.tokenURL", l.TokenURL, known())
 		host, _, _ := strings.Cut(strings.TrimPrefix(l.TokenURL, "https://"), "/")
@@ -309,16 +328,21 @@ func (f *Family) compileLogin(c *compiler) {
 		if l.Style != "" && l.Style != "params" && l.Style != "header" {
 			c.fault("login.style", "is %q: use params or header", l.Style)
 		}
-		given["scopes"] = false // optional
 	default:
-		c.fault("login.kind", "is %q: use none, basic, digest, bearer, header, token or oauth2", l.Kind)
+		c.fault("login.kind", "is %q: use one of %s", l.Kind, strings.Join(loginKinds, ", "))
 		return
+	}
+	if l.Metadata != nil {
+		part := c.fork()
+		part.answers = nil
+		f.metadata = part.request("login.metadata", *l.Metadata, false, known())
+		c.bad = append(c.bad, part.bad...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		switch wanted := slices.Contains(need, key); {
 		case wanted && !given[key]:
 			c.fault("login."+key, "missing: a login of kind %s has it", l.Kind)
-		case !wanted && given[key]:
+		case !wanted && given[key] && !slices.Contains(optional, key):
 			c.fault("login."+key, "has no effect on a login of kind %s", l.Kind)
 		}
 	}
@@ -369,7 +393,7 @@ var answerFields = map[string]*cel.Type{
 }
 
 // baseEnv is the environment without variables. Its function capture gives what the only group of a regular expression
-// matches in a text. No match is an error. Its function join joins texts.
+// matches in a text. No match is an error. Its function join joins texts, and httpTime reads a header's time.
 var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -381,6 +405,8 @@ var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 			cel.StringType, cel.BinaryBinding(capture))),
 		cel.Function("join", cel.MemberOverload("list_join_string",
 			[]*cel.Type{cel.ListType(cel.StringType), cel.StringType}, cel.StringType, cel.BinaryBinding(join))),
+		cel.Function("httpTime", cel.MemberOverload("string_http_time", []*cel.Type{cel.StringType}, cel.TimestampType,
+			cel.UnaryBinding(httpTime))),
 	)
 })
 
@@ -445,4 +471,13 @@ func join(list, between ref.Val) ref.Val {
 	}
 	sep, _ := between.Value().(string)
 	return types.String(strings.Join(all.([]string), sep))
+}
+
+func httpTime(text ref.Val) ref.Val {
+	s, _ := text.Value().(string)
+	t, err := http.ParseTime(s)
+	if err != nil {
+		return types.NewErr("no time of a header")
+	}
+	return types.Timestamp{Time: t}
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,9 @@ func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
 		}
 		return a, err
 	}
+	if d.cfg.usesMetadata() {
+		return d.sendWithToken(ctx, r, credential{})
+	}
 	c, err := d.readCredential()
 	if err != nil {
 		return answer{}, err
@@ -84,7 +88,7 @@ func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
 	switch d.family.Login.Kind {
 	case "digest":
 		return d.sendDigest(ctx, r, c)
-	case "token", "oauth2":
+	case "token", "oauth2", "serviceAccount":
 		return d.sendWithToken(ctx, r, c)
 	}
 	a, _, err := d.sendOnce(ctx, r, func(h *http.Request) error {
@@ -115,7 +119,7 @@ func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.
 	case <-ctx.Done():
 		return answer{}, nil, ctx.Err()
 	}
-	h, err := http.NewRequestWithContext(ctx, r.method, d.base+r.path, bytes.NewReader(r.body))
+	h, err := http.NewRequestWithContext(ctx, r.method, cmp.Or(r.base, d.base)+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return answer{}, nil, providers.Errorf(providers.ErrPermanent, "the request's path is no path")
 	}
@@ -232,6 +236,8 @@ func (d *device) sendWithToken(ctx context.Context, r rendered, c credential) (a
 		switch {
 		case a.status != http.StatusUnauthorized:
 			return a, nil
+		case (!proven || tried) && d.cfg.usesMetadata():
+			return a, providers.WithClass(providers.ErrDenied, errNoIdentity)
 		case !proven || tried:
 			return a, d.refuse(t.sum, errUnauthorized)
 		}
@@ -273,8 +279,12 @@ func (d *device) loggedIn(ctx context.Context, c credential) (t *token, err erro
 // logIn gets a token. No error repeats what was sent or received.
 func (d *device) logIn(ctx context.Context, c credential) (*token, error) {
 	t := &token{sum: c.sum}
-	if d.family.Login.Kind == "oauth2" {
-		got, err := d.fetchOAuth(ctx, c)
+	if d.family.Login.Kind != "token" {
+		fetch := d.fetchOAuth
+		if d.cfg.usesMetadata() {
+			fetch = func(ctx context.Context, _ credential) (*oauth2.Token, error) { return d.fetchMetadata(ctx) }
+		}
+		got, err := fetch(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -289,6 +299,9 @@ func (d *device) logIn(ctx context.Context, c credential) (*token, error) {
 	r, err := d.family.login.render(texts)
 	if err != nil {
 		return nil, providers.Errorf(providers.ErrPermanent, "the log-in cannot be written")
+	}
+	if r.base, err = d.cfg.loginBase(); err != nil {
+		return nil, err
 	}
 	a, _, err := d.sendOnce(ctx, r, nil)
 	switch {
@@ -314,32 +327,51 @@ func (d *device) logIn(ctx context.Context, c credential) (*token, error) {
 	return t, nil
 }
 
-// fetchOAuth gets a token by OAuth 2 client credentials.
+// loginBase returns the address to which the log-in is sent, before its path; "" is the device's own.
+func (s *Settings) loginBase() (string, error) {
+	name := s.family.Login.Address
+	if name == "" {
+		return "", nil
+	}
+	u, err := remote.ParseHTTP(s.valueOf(name), s.AllowHTTP)
+	if err != nil {
+		return "", providers.Errorf(providers.ErrPermanent, "values.%s %w", name, err)
+	}
+	return originOf(u) + strings.TrimRight(u.EscapedPath(), "/"), nil
+}
+
+// fetchOAuth gets a token by OAuth 2: by client credentials, or by a service account's key.
 func (d *device) fetchOAuth(ctx context.Context, c credential) (*oauth2.Token, error) {
 	values := d.values()
 	for name, v := range values {
 		values[name] = url.PathEscape(v)
 	}
-	cfg := clientcredentials.Config{
-		ClientID: c.user, ClientSecret: c.password.Reveal(), Scopes: d.family.Login.Scopes,
-		TokenURL: fillTemplate(d.family.Login.TokenURL, values), AuthStyle: oauth2.AuthStyleInParams,
+	l := d.family.Login
+	tokenURL := fillTemplate(l.TokenURL, values)
+	var got *oauth2.Token
+	var err error
+	if l.Kind == "serviceAccount" {
+		got, err = d.fetchByKey(ctx, c, tokenURL)
+	} else {
+		style := oauth2.AuthStyleInParams
+		if l.Style == "header" {
+			style = oauth2.AuthStyleInHeader
+		}
+		got, err = (&clientcredentials.Config{
+			ClientID: c.user, ClientSecret: c.password.Reveal(), Scopes: l.Scopes, TokenURL: tokenURL, AuthStyle: style,
+		}).Token(context.WithValue(ctx, oauth2.HTTPClient, d.http))
 	}
-	if d.family.Login.Style == "header" {
-		cfg.AuthStyle = oauth2.AuthStyleInHeader
-	}
-	got, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, d.http))
 	var refused *oauth2.RetrieveError
 	switch {
-	case err == nil:
+	case err == nil && got.AccessToken != "":
 		return got, nil
 	case errors.As(err, &refused) && refused.Response != nil:
 		code := refused.Response.StatusCode
-		// RFC 6749, 5.2: invalid_client is 400 or 401
-		if code == http.StatusUnauthorized || refused.ErrorCode == "invalid_client" {
+		if refusesKey(refused, l.Kind) {
 			return nil, d.refuse(c.sum, fmt.Errorf("%d %s", code, http.StatusText(code)))
 		}
 		return nil, fmt.Errorf("logging in: %w", statusError(code))
-	case errors.Is(err, providers.ErrUntrusted), ctx.Err() != nil:
+	case errors.Is(err, providers.ErrUntrusted), errors.Is(err, providers.ErrDenied), ctx.Err() != nil:
 		return nil, fmt.Errorf("logging in: %w", withoutURL(err))
 	}
 	return nil, providers.Errorf(providers.ErrUnreachable, "logging in: the token endpoint gave no token")

@@ -89,9 +89,9 @@ func (f *Family) NewConfig() *PresetConfig {
 }
 
 // WithBasicLogin returns the family with a log-in that a server on this machine can play: basic in the place of digest
-// and oauth2, whose code no description changes.
+// and of tokens of other servers, whose code no description changes.
 func (f *Family) WithBasicLogin() *Family {
-	if f.Login.Kind != "digest" && f.Login.Kind != "oauth2" {
+	if !slices.Contains([]string{"digest", "oauth2", "serviceAccount", "metadata"}, f.Login.Kind) {
 		return f
 	}
 	other := *f

@@ -17,8 +17,8 @@
 // It promises that a state comes from answers of that very call, and that nothing missing, strange or incomplete in
 // them is never Off. If a description reads an identity, Off without one does not count. A variable changes neither
 // host nor path of a request but its own segment. Credentials reach no host but the one that the address, or the
-// machine's ID, names, and the description's token endpoint. A refused one is not sent again, and a token is in no
-// error and in no log.
+// machine's ID, names, the one that the value of login.address names, and the description's token endpoint. A refused
+// one is not sent again, and a token is in no error and in no log.
 package rest
 
 import (
@@ -180,11 +180,14 @@ func (s *Settings) Validate() (out []providers.Problem) {
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
 	credentials := s.Credentials
-	if s.family != nil && s.family.Login.Kind == "bearer" {
+	if s.family != nil && slices.Contains([]string{"bearer", "serviceAccount"}, s.family.Login.Kind) {
 		credentials.Username = cmp.Or(credentials.Username, "token") // nothing is sent but the password
 	}
 	switch f := s.family; {
 	case f == nil:
+	case f.Login.Kind == "metadata" && s.Credentials != remote.Credentials{}:
+		out = append(out, providers.Problemf("username", "has no effect: the cloud's metadata server gives the tokens"))
+	case s.usesMetadata():
 	case f.Login.Kind != "none" && f.AddressIDs:
 		out = append(out, credentials.Validate()...)
 	case f.Login.Kind != "none":
@@ -212,6 +215,11 @@ func (s *Settings) checkValues() (out []providers.Problem) {
 	for _, name := range slices.Sorted(maps.Keys(s.family.Values)) {
 		if v := s.family.Values[name]; v.Default == nil && s.Values[name] == "" {
 			out = append(out, providers.Problemf("values."+name, "missing: %s", v.What))
+		}
+	}
+	if name := s.family.Login.Address; name != "" && s.valueOf(name) != "" {
+		if _, err := remote.ParseHTTP(s.valueOf(name), s.AllowHTTP); err != nil {
+			out = append(out, providers.Problemf("values."+name, "%v", err))
 		}
 	}
 	return out
@@ -295,7 +303,7 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 	t := s.NewTransport(nil)
 	t.MaxIdleConnsPerHost = maxRequests
 	p := &Provider{
-		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t,
+		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress,
 		http: &http.Client{
 			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: maxAnswer, Values: maxValues},
 			// the credentials are for the device alone
@@ -346,6 +354,7 @@ type Provider struct {
 	refusals  remote.Refusals
 	pool      *remote.Pool[*session]
 	offRuns   remote.OffRuns // of devices that only supply power
+	metadata  string         // metadataAddress, except in tests
 }
 
 // feeder is a Provider whose devices only supply power.
@@ -490,14 +499,19 @@ func (d *device) send(ctx context.Context, _ string, r rendered) (answer, error)
 func (p *Provider) values() map[string]string {
 	out := map[string]string{}
 	for name, v := range p.family.Values {
-		if v.Default != nil {
-			out[name] = *v.Default
-		}
-		if own := p.cfg.Values[name]; own != "" {
-			out[name] = own
+		if text := p.cfg.valueOf(name); text != "" || v.Default != nil {
+			out[name] = text
 		}
 	}
 	return out
+}
+
+// valueOf returns one of the operator's values, or its default; "" if it has none.
+func (s *Settings) valueOf(name string) string {
+	if v := s.family.Values[name]; s.Values[name] == "" && v.Default != nil {
+		return *v.Default
+	}
+	return s.Values[name]
 }
 
 // Close ends log-ins that are under way and closes the connections. Tokens expire by themselves.

@@ -105,6 +105,9 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 	} else {
 		cfg.Address = address
 	}
+	if name := f.Login.Address; name != "" {
+		cfg.Values[name] = address
+	}
 	if f.Login.Kind != "none" {
 		cfg.Username, cfg.PasswordFile = "user", d.password
 	}
