@@ -217,7 +217,7 @@ func TestStatusByRights(t *testing.T) {
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 fine",
 		"A person should look: volume pv-7 does not detach",
-		"Its device does not tell .[2J.", "mute: Look at the device.", "calm fine yes On ")
+		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.", "calm fine yes On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)
 	}

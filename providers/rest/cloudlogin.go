@@ -78,7 +78,8 @@ type serviceAccountKey struct {
 // readServiceAccount reads a key. It refuses one that belongs to another host than the token endpoint's. No error
 // repeats a part of the file.
 func readServiceAccount(file providers.Secret, tokenURL string) (key serviceAccountKey, _ error) {
-	const wants = "the password is no key of a service account: the file must be the JSON file of a key that Google made"
+	const wants = "the password is no key of a service account: the file must be the JSON file of a key that Google " +
+		"made"
 	if json.Unmarshal([]byte(file.Reveal()), &key) != nil || key.Type != "service_account" || key.Email == "" {
 		return key, providers.Errorf(providers.ErrDenied, wants)
 	}

@@ -62,8 +62,8 @@ type Login struct {
 	// metadata: the request for a token of the cloud's metadata server. serviceAccount, oauth2: the same, sent if the
 	// operator gives no credentials
 	Metadata *Request `yaml:"metadata"`
-	// oauth2, serviceAccount: the address of the token endpoint and scopes. oauth2: how it takes the credentials, params
-	// or header
+	// oauth2, serviceAccount: the address of the token endpoint and scopes. oauth2: how it takes the credentials,
+	// params or header
 	TokenURL string   `yaml:"tokenURL"`
 	Scopes   []string `yaml:"scopes"`
 	Style    string   `yaml:"style"`

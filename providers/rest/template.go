@@ -80,8 +80,8 @@ func textsOf(v any) (out []string) {
 // optionalPart is a part of a path that is left out if its variable is empty: [/sets/{set}].
 var optionalPart = regexp.MustCompile(`\[(/[^\[\]{}]*)?/\{([A-Za-z][A-Za-z0-9_]*)\}\]`)
 
-// fillPath replaces the variables of a path with a query, and leaves out its optional parts whose variable is empty. A variable stays within its segment: it is escaped, and one
-// that a server may read as another segment is refused.
+// fillPath replaces the variables of a path with a query, and leaves out its optional parts whose variable is empty. A
+// variable stays within its segment: it is escaped, and one that a server may read as another segment is refused.
 func fillPath(path string, vars map[string]string) (string, error) {
 	var err error
 	before, query, _ := strings.Cut(path, "?")

@@ -302,7 +302,8 @@ func TimelineOf(records []ParsedFencing, events []Event) *Fence {
 // phaseSteps names the step that enters a phase, and phaseEvents the Events that report only that a phase is entered.
 var (
 	phaseSteps = map[taint.Phase]string{
-		taint.PhasePoweringOff: api.StepPowerOff, taint.PhaseArmed: api.StepSetMark, taint.PhaseDone: api.StepRemoveMark,
+		taint.PhasePoweringOff: api.StepPowerOff, taint.PhaseArmed: api.StepSetMark,
+		taint.PhaseDone: api.StepRemoveMark,
 	}
 	phaseEvents = map[taint.Phase][]reason.Reason{
 		taint.PhasePoweringOff: {reason.Announcing}, taint.PhaseArmed: {reason.ProvenOff},

@@ -25,7 +25,7 @@ import (
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")
-	fault, line := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`), regexp.MustCompile(`, on line \d+$`)
+	fault, line := regexp.MustCompile(`(?m)^\S+:\d+: (.*)$`), regexp.MustCompile(`,? on line \d+$`)
 	const rule = "nodes: [{name: all, selector: '', machine: {from: systemUUID}, provider: "
 	const vcenter = "providers: [{name: vms, confirm: {validFor: 1h}}]\n"
 	const bmcs = "providers: [{name: a, redfish: {" + login + "}}]\n"
@@ -73,6 +73,15 @@ func TestFaults(t *testing.T) {
 		{"a list without https", bmcs + at + "{from: list, list: [{node: n1, id: 10.0.0.7}, {node: n2, id: " +
 			"'http://10.0.0.8'}]}}]", []string{"nodes[0].machine.list[0].id: is no address: ",
 			"nodes[0].machine.list[1].id: is not https://: "}},
+		{"nodes and machines twice in lists", bmcs + "nodes: [{name: one, provider: a, machine: {from: list, list: [{node: " +
+			"n1, id: 'https://a'}, {node: n1, id: 'https://b'}, {node: n2, id: 'https://b'}]}}, {name: two, provider: " +
+			"a, machine: {from: list, list: [{node: n2, id: 'https://c'}]}, levels: [{devices: [{provider: a, " +
+			"machine: {from: list, list: [{node: n2, id: 'https://a'}]}}]}]}]", []string{
+			"nodes[0].machine.list[1].node: n1 is already listed", "nodes[0].machine.list[2].id: another node ",
+			"nodes[1].machine.list[0].node: n2 is already listed",
+			"nodes[1].levels[0].devices[0].machine.list[0].id: another node "}},
+		{"ec2 without a region", "providers: [{name: a, ec2: {regions: []}}]\nnodes: []",
+			[]string{"providers[0].ec2.regions: missing: "}},
 		{"addresses without https", "providers: [{name: a, redfish: {address: 'http://10.0.0.3', " + login +
 			"}}, {name: b, vsphere: {address: vcenter.example.net, " + login + "}}]\nnodes: []",
 			[]string{"providers[0].redfish.address: is not https://: ",
@@ -130,7 +139,8 @@ func TestFaults(t *testing.T) {
 	const plain = "providers: [{name: a, redfish: {allowHTTP: true, " + login + "}}]\n"
 	for _, config := range []string{
 		bmc + at + "{from: template, template: '{{ .Name }}'}}]",
-		bmc + at + "{from: list, list: [{node: n1, id: n1}]}}]",
+		bmc + at + "{from: list, list: [{node: n1, id: n1}]}, levels: [{devices: [{provider: a, machine: {from: list, " +
+			"list: [{node: n1, id: n2}]}}]}]}]",
 		bmcs + at + "{from: template, template: 'https://{{ .Name }}', allow: ['*.example.net']}}]",
 		plain + at + "{from: template, template: 'http://{{ .Name }}.bmc.example.net'}}]",
 		plain + at + "{from: list, list: [{node: n1, id: 'http://10.0.0.8'}]}}]",
@@ -411,7 +421,7 @@ func TestNotes(t *testing.T) {
 		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe. It recovers "},
 			[]string{"daemonset"}},
 		{"{image: {digest: '" + digest + "'}, " + device + "}", []string{"forcefence@" + digest + ", mode ",
-			"\n  kubectl get fencings\n"}, []string{tag, "No device"}},
+			"\n  kubectl get fencings\n", "| forcefence check-config --skip-files -\n"}, []string{tag, "No device"}},
 		{"controller: {hostNetwork: true}", []string{"WARNING: with hostNetwork the NetworkPolicy "}, nil},
 		{"controller: {replicas: 0}", []string{"WARNING: controller.replicas is 0: "}, nil},
 		{"image: {repository: 'registry.example.net:5000/forcefence'}", []string{"WARNING: " +

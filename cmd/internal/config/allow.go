@@ -79,5 +79,7 @@ func (a *allowList) meets(b allowList) bool {
 func (a *allowList) hasPartOf(b allowList) bool {
 	return slices.ContainsFunc(b.hosts, a.has) ||
 		slices.ContainsFunc(b.domains, func(d string) bool { return a.has("x" + d) }) ||
-		slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool { return slices.ContainsFunc(a.prefixes, p.Overlaps) })
+		slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool {
+			return slices.ContainsFunc(a.prefixes, p.Overlaps)
+		})
 }

@@ -83,8 +83,23 @@ says so, too.
     {{- range $k, $device := $level.devices }}{{ $devices = append $devices (list (printf "%s[%d]" $at $k) $device) }}{{ end -}}
   {{- end -}}
 {{- end -}}
+{{- $machines := dict -}}{{- $listed := dict -}}
 {{- range $devices -}}
   {{- $path := index . 0 -}}{{- $device := index . 1 -}}
+  {{- $nodes := ternary (dict) $listed (contains ".levels[" $path) -}}
+  {{- if eq (($device.machine | default dict).from | default "") "list" -}}
+    {{- range $i, $entry := $device.machine.list -}}
+      {{- $node := $entry.node | default "" -}}
+      {{- $machine := printf "%s %s" ($device.provider | default "") ($entry.id | default "" | trim) -}}
+      {{- if and $node (hasKey $nodes $node) -}}
+        {{- printf "\nconfig.%s.machine.list[%d].node: %s is already listed" $path $i $node -}}
+      {{- end -}}
+      {{- if and $entry.id (hasKey $machines $machine) -}}
+        {{- printf "\nconfig.%s.machine.list[%d].id: another node already has this machine" $path $i -}}
+      {{- end -}}
+      {{- $_ := set $nodes $node true }}{{ $_ := set $machines $machine true -}}
+    {{- end -}}
+  {{- end -}}
   {{- if not $device.provider -}}
     {{- printf "\nconfig.%s.provider: missing: it names one of providers" $path -}}
   {{- else if not (or $unsure (has $device.provider $providers)) -}}
@@ -124,6 +139,10 @@ says so, too.
   {{- with $settings.address -}}
     {{- with include "forcefence.addressFault" (list . $settings) }}{{ printf "\nconfig.%s.%s.address: %s" $path $type . }}{{ end -}}
   {{- end -}}
+{{- end -}}
+{{- $ec2 := $provider.ec2 | default dict -}}
+{{- if and (hasKey $provider "ec2") (not $ec2.regions) -}}
+  {{- printf "\nconfig.%s.ec2.regions: missing: write the regions that the nodes run in, as in [eu-west-1]" $path -}}
 {{- end -}}
 {{- $libvirt := $provider.libvirt | default dict -}}
 {{- $uris := dict -}}
