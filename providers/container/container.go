@@ -64,17 +64,6 @@ func (c *Config) Validate() []providers.Problem {
 	return nil
 }
 
-// HasAddressIDs implements providers.IDs: an ID is a container's name.
-func (*Config) HasAddressIDs() bool { return false }
-
-// CanonicalID implements providers.IDs.
-func (*Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
-	if !containerName.MatchString(id) {
-		return "", nil, errors.New("is not a container's name")
-	}
-	return id, nil, nil
-}
-
 // New returns the provider. It contacts no engine.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o), nil }
 

@@ -129,7 +129,7 @@ func TestStatusPage(t *testing.T) {
 	w.until("the fence's page shows it", func() (bool, error) {
 		code, body, err := w.get(page+"/fences/n3."+rec.ID, viewer)
 		text = body
-		return code == 200 && strings.Contains(body, "MachineOff:"), fmt.Errorf("%d %w", code, err)
+		return code == 200 && strings.Contains(body, "NodeNotReady"), fmt.Errorf("%d %w", code, err)
 	})
 	for _, want := range []string{
 		"<svg", "Armed: the node is marked", "Evicting: its pods are ended", "Evicted: the moved pods are gone",

@@ -103,12 +103,8 @@ func TestNoDevicePossible(t *testing.T) {
 	for _, tc := range []struct{ name, settings, machine, want string }{
 		{"a system UUID where IDs are addresses", bmc, "{from: systemUUID}", noID},
 		{"a system UUID where IDs are providerIDs", cloud, "{from: systemUUID}", noID},
-		{"a system UUID of a container", "container: {socket: /run/no.sock}", "{from: systemUUID}", noID},
 		{"a system UUID of a VM", "vsphere: {address: 'https://vc', username: u, passwordEnv: P}",
 			"{from: systemUUID}", ""},
-		{"a container's name", "container: {socket: /run/no.sock}", "{from: list, list: [{node: n1, id: n1}]}", ""},
-		{"another name", "container: {socket: /run/no.sock}", "{from: list, list: [{node: n1, id: a/b}]}",
-			"f:3: nodes[0].machine.list[0].id: is not a container's name"},
 		{"a domain that the template does not give", bmc, "{from: template, template: " +
 			"'https://{{ .Name }}-bmc.example.net', allow: ['*.example.org', bmc.example.net, 10.0.0.0/8]}", noHost},
 		{"the template's domain", bmc,
