@@ -777,6 +777,7 @@ func TestMisplacedSecret(t *testing.T) {
 		{providers.SecretRef{Env: "hunter2!"}, "passwordEnv", false},
 		{providers.SecretRef{Env: "{{ .Name }}"}, "passwordEnv", false},
 		{providers.SecretRef{File: "hunter2"}, "passwordFile", false},
+		{providers.SecretRef{File: "hunter2", Env: "hunter2!"}, "passwordFile", false},
 		{providers.SecretRef{File: "hunter2/=="}, "passwordFile", true},
 		{providers.SecretRef{File: "/none/password"}, "passwordFile", true},
 	} {

@@ -83,10 +83,8 @@ func CanonicalUUID(s string) string {
 	if !ok {
 		return ""
 	}
-	if other := SwapUUID(u); bytes.Compare(other[:], u[:]) < 0 {
-		u = other
-	}
-	return FormatUUID(u)
+	other := SwapUUID(u)
+	return min(FormatUUID(u), FormatUUID(other))
 }
 
 // FormatUUID returns a UUID as text: lower case with dashes.

@@ -133,6 +133,15 @@ func TestExempt(t *testing.T) {
 	})
 }
 
+// Each message of a spared pod differs from the one before it, so that the resourceVersion changes.
+func TestSparedMessage(t *testing.T) {
+	first := SparedMessage("Evicted")
+	second := SparedMessage(first)
+	if first == second || SparedMessage(second) != first {
+		t.Errorf("got %q, %q and %q, want two that take turns", first, second, SparedMessage(second))
+	}
+}
+
 func TestTombstone(t *testing.T) {
 	for _, tt := range []struct {
 		name                string

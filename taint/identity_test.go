@@ -155,6 +155,15 @@ func TestJoinNames(t *testing.T) {
 	}
 }
 
+// What names no machine is in no index: nodes without a UUID would otherwise all be holders of one.
+func TestClaimsOfNothing(t *testing.T) {
+	none := withUUID(bmc1, "")
+	c := NewClaims([]Claim{{Node: "n1"}, {Node: "n2", Machine: none, Pin: none.Pin()}})
+	if len(c.uuids) > 0 || len(c.ids) != 1 || len(c.ids[none.idPin()]) != 1 {
+		t.Errorf("got %+v, want the ID of n2 alone", c)
+	}
+}
+
 func TestReplaceClaims(t *testing.T) {
 	machines := []MachineRef{{}, bmc1, bmc2, withUUID(bmc1, uuid2), withUUID(bmc2, ""), {"racks", "", uuid1}}
 	pins := []string{"", bmc1.Pin(), bmc2.Pin(), withUUID(bmc2, "").Pin(), "no pin of ours", "." + bmc1.uuidPin()}

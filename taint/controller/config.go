@@ -77,7 +77,7 @@ func (p *Config) storageHealth(node string) map[string]storage.Health {
 	for _, one := range p.Policies {
 		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool {
 			return s.Name() == one.Storage
-		}); one.Storage != "" && i >= 0 {
+		}); i >= 0 {
 			if out == nil {
 				out = map[string]storage.Health{}
 			}

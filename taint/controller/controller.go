@@ -123,7 +123,7 @@ func (r *Reconciler) advanceNode(ctx context.Context, req reconcile.Request, st 
 	for range maxConflicts {
 		after, err := decide.Drive(ctx, &st.course, r.newDriver(ctx, req.Name, st))
 		switch {
-		case err != nil && ctx.Err() != nil:
+		case ctx.Err() != nil:
 			return reconcile.Result{}, nil
 		case errors.Is(err, kube.ErrAgain): // another client wrote first: look again
 			continue

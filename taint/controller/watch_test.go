@@ -184,3 +184,28 @@ func TestAttachmentsWakeTheirNode(t *testing.T) {
 		wantWoken("a moment later", 1)
 	})
 }
+
+// Only the cloud controller manager's own taint says that an instance is shut down.
+func TestIsShutDown(t *testing.T) {
+	const key = "node.cloudprovider.kubernetes.io/shutdown"
+	for _, tc := range []struct {
+		taint corev1.Taint
+		want  bool
+	}{
+		{corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}, true},
+		{corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}, false},
+		{corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, false},
+	} {
+		if got := isShutDown(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{tc.taint}}}); got != tc.want {
+			t.Errorf("%v: got %v, want %v", tc.taint, got, tc.want)
+		}
+	}
+}
+
+// The index of attachments has the node that each names, and nothing else.
+func TestIndexNodeName(t *testing.T) {
+	va := &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}}
+	if got, none := indexNodeName(va), indexNodeName(&corev1.Node{}); !cmp.Equal(got, []string{"n1"}) || none != nil {
+		t.Errorf("got %q of an attachment, %q of a node", got, none)
+	}
+}

@@ -298,6 +298,11 @@ func TestHolds(t *testing.T) {
 		if got := c.node.lastActionHolds(c.now); got != HoldAskFirst {
 			t.Errorf("an old proof: got %d, want HoldAskFirst", got)
 		}
+		bare := c.node
+		bare.evictView.Devices, bare.evictView.Look.Got = nil, c.now
+		if got := bare.lastActionHolds(c.now); got != HoldAskFirst {
+			t.Errorf("an old proof, and no device any more: got %d, want HoldAskFirst", got)
+		}
 		c.see()
 		if c.answer(unknown); c.node.lastActionHolds(c.now) != HoldNo {
 			t.Errorf("the device cannot tell any more: got %d, want No", c.node.lastActionHolds(c.now))
@@ -1053,6 +1058,42 @@ func TestUnreadClaim(t *testing.T) {
 				t.Errorf("the staying pod's volume is attached: got %s (%s)", act(s), s.Reason)
 			}
 		})
+	}
+}
+
+// Claims are read only for unfinished pods whose volume is not known by its name.
+func TestNeededClaimRead(t *testing.T) {
+	n := Node{atts: attachmentList{list: []action.Attachment{{PV: "pv-1"}}}}
+	for _, tc := range []struct {
+		name string
+		pod  action.Pod
+		want bool
+	}{
+		{"an unread claim", action.Pod{Volumes: []action.Volume{{Claim: "data", Unread: true}}}, true},
+		{"its volume is known", action.Pod{Volumes: []action.Volume{{PV: "pv", Claim: "data", Unread: true}}}, false},
+		{"a claim that was read", action.Pod{Volumes: []action.Volume{{PV: "", Claim: "data"}}}, false},
+		{"an ended pod", action.Pod{Terminal: true, Volumes: []action.Volume{{Claim: "data", Unread: true}}}, false},
+	} {
+		if got := n.neededClaimRead([]action.Pod{tc.pod}); (got != nil) != tc.want {
+			t.Errorf("%s: got %v, want a read %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A list of pods stays as it was read: another decision may hold it, too.
+func TestAddClaimVolumesKeepsItsInput(t *testing.T) {
+	before := []action.Pod{{Namespace: "ns", Volumes: []action.Volume{{Claim: "data", Unread: true}}}}
+	after := addClaimVolumes(before, map[string]string{"pv-1": "ns/data"})
+	if len(before[0].Volumes) != 1 || len(after[0].Volumes) != 2 {
+		t.Errorf("got %+v of %+v", after, before)
+	}
+}
+
+// Right after the process began, a list that there never was is not taken for a new one.
+func TestNoKeptList(t *testing.T) {
+	var n Node
+	if d, ok := n.decideByKeptList(evict.View{Now: providers.Instant{}.Add(time.Millisecond)}); ok {
+		t.Errorf("got %s, want another list", act(d))
 	}
 }
 

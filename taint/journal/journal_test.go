@@ -413,6 +413,7 @@ func TestName(t *testing.T) {
 		{"a person's", "n1", person("manual", start), "n1.manual-"},
 		{"the same word later", "n1", person("manual", after(time.Hour)), "n1.manual-"},
 		{"no word", "n1", person("", start), "n1."},
+		{"the ends of the alphabet", "n1", person("AZ_az_09", start), "n1.az-az-09-"},
 		{"capitals and dots", "n1", person("Rack_7.B", start), "n1.rack-7-b-"},
 		{"like ours, but a person's", "n1", person("f-0123456789ab", start), "n1.f-0123456789ab-"},
 		{"the same, later", "n1", person("f-0123456789ab", after(second)), "n1.f-0123456789ab-"},

@@ -225,6 +225,10 @@ func TestPollHints(t *testing.T) {
 		if x.hints(6) != "n5:poll" || !slices.Equal(x.woken(), []string{"n5"}) {
 			t.Errorf("hints: %s, woken %v; want n5 alone", x.hints(6), x.woken())
 		}
+		time.Sleep(20 * time.Second)
+		if n := strings.Count(x.log.String(), "A polled device says that the machine is off"); n != 1 {
+			t.Errorf("logged %d times that n5 is off, want once", n)
+		}
 		for state, least := range map[string]float64{"On": 60, "Off": 1, "Changing": 4, "Unknown": 6} {
 			if got := testutil.ToFloat64(x.Metrics.polls.WithLabelValues("racks", state)); got < least {
 				t.Errorf("%s: counted %v answers, want %v and more", state, got, least)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
@@ -40,18 +42,11 @@ func (p *push) stop() {
 
 // runWatch watches until ctx ends, again after a while if the provider gives up.
 func (p *push) runWatch(ctx context.Context) {
-	for {
-		err := p.watchOnce(ctx)
-		if ctx.Err() != nil {
-			return
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := p.watchOnce(ctx); ctx.Err() == nil {
+			p.Log.Warn("Cannot watch devices; polling only", "machines", len(p.targets), "error", err)
 		}
-		p.Log.Warn("Cannot watch devices; polling only", "machines", len(p.targets), "error", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(watchAgain):
-		}
-	}
+	}, watchAgain)
 }
 
 // watchOnce watches until the provider gives up, and turns its panic into an error.

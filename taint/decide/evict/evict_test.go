@@ -257,6 +257,13 @@ func TestStep(t *testing.T) {
 	begins := func(why reason.Reason) want {
 		return want{Act: action.WriteRecord{}, Why: why, Phase: taint.PhaseEvicting}
 	}
+	told := armed(proven, func(v *View) {
+		v.Look.Mark.Value, v.Look.Record.Phase, v.Look.Record.Result = "manual", taint.PhaseDone, taint.ResultEvicted
+		v.Look.Record.PowerOns = []time.Time{now.Wall}
+	})
+	if got := action.RecordOf(told.adoptPersonMark().Action).PowerOns; len(got) != 1 {
+		t.Errorf("a person's mark after a fence: got %v, want the power-ons of before, which limit the next", got)
+	}
 	adopts := want{Act: action.WriteRecord{}, Why: reason.Adopting, Phase: taint.PhaseArmed}
 	ends := func(names ...string) want { return want{Act: action.EndPods{}, Why: reason.Tombstoning, Pods: names} }
 	deletes := func(names ...string) want { return want{Act: action.DeletePods{}, Why: reason.Deleting, Pods: names} }

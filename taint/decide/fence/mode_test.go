@@ -166,3 +166,31 @@ func TestDisabled(t *testing.T) {
 		t.Errorf("got %+v", Step(v))
 	}
 }
+
+// In mode shadow what began in another mode is ended: only the first record of a power-off is replaced by a report.
+func TestShadowEndsWhatBegan(t *testing.T) {
+	for _, phase := range []taint.Phase{taint.PhaseArmed, taint.PhaseEvicting, taint.PhaseDone} {
+		d := action.Decision{Action: action.WriteRecord{Record: taint.Record{Phase: phase}}, Reason: reason.Recovered}
+		if diff := cmp.Diff(d, dead().shadowDecision(d)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", phase, diff)
+		}
+	}
+}
+
+// Only a fence that is done has moved its pods.
+func TestMovedPods(t *testing.T) {
+	for _, tt := range []struct {
+		rec  *taint.Record
+		want bool
+	}{
+		{nil, false},
+		{&taint.Record{Phase: taint.PhaseDone, Result: taint.ResultEvicted}, true},
+		{&taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReturned}, true},
+		{&taint.Record{Phase: taint.PhaseDone, Result: taint.ResultCancelled}, false},
+		{&taint.Record{Phase: taint.PhaseEvicting, Result: taint.ResultEvicted}, false},
+	} {
+		if got := movedPods(tt.rec); got != tt.want {
+			t.Errorf("%+v: got %v, want %v", tt.rec, got, tt.want)
+		}
+	}
+}

@@ -451,9 +451,8 @@ func (f *Fleet) busyNodes(name string, now providers.Instant) (n int, names stri
 			continue
 		}
 		n++
-		if i, _ := slices.BinarySearch(few, other); i < turnsNamed {
-			few = slices.Insert(few, i, other)[:min(len(few)+1, turnsNamed)]
-		}
+		i, _ := slices.BinarySearch(few, other)
+		few = slices.Insert(few, i, other)[:min(len(few)+1, turnsNamed)]
 	}
 	if n < f.maxTurns() {
 		return n, ""

@@ -196,6 +196,12 @@ func TestFloors(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("floors that nothing can keep: %q", got)
 	}
+	if again := c.f.SetLimits(&Limits{Domains: []Domain{{Label: "rack"}}}); !again {
+		t.Error("other domains: got that no node must be applied again")
+	}
+	if all := c.part("n1", 0); all.Nodes != 10 || all.Healthy != 4 {
+		t.Errorf("under other domains: got %+v, want each of 10 nodes counted once", all)
+	}
 }
 
 // A node that is not Ready and renews its Lease counts as healthy in its zone, and not in the cluster. The refusal
@@ -607,6 +613,11 @@ func TestViewLater(t *testing.T) {
 			t.Errorf("%s later: got %+v, want %+v", after, got, want)
 		}
 	}
+	v.SilentSince = at.Add(time.Second)
+	if got := v.AdvanceTo(at, at.Add(time.Minute)).SilentSince; !got.Equal(v.SilentSince) {
+		t.Errorf("silent since before: got %s", got.Wall)
+	}
+	v.SilentSince = providers.Instant{}
 	if v.Heard = false; !v.AdvanceTo(at, at.Add(time.Minute)).SilentSince.IsZero() {
 		t.Error("silence counts although most nodes are silent")
 	}

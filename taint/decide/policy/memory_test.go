@@ -85,3 +85,70 @@ func TestFreedVolumesAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// A volume is freed by a pod that a policy of unhealthy storage ended, once for each policy. Other ends free none.
+func TestFreedVolumes(t *testing.T) {
+	one := pod("a")
+	end, spell := action.EndPods{Pods: []action.Pod{one}}, Effects{Policy: fenced(StorageFences)}
+	other := spell
+	other.Policy.Name = "q"
+	for _, tt := range []struct {
+		name string
+		runs []Effects
+		how  action.WriteResult
+		want int
+	}{
+		{"accepted", []Effects{spell}, action.Accepted, 1},
+		{"twice", []Effects{spell, spell}, action.Accepted, 1},
+		{"of two policies", []Effects{spell, other, spell}, action.Accepted, 2},
+		{"changed", []Effects{spell}, action.Changed, 0},
+		{"failed", []Effects{spell}, action.Failed, 0},
+		{"by another policy", []Effects{{Policy: full()}}, action.Accepted, 0},
+	} {
+		var m Memory
+		for _, e := range tt.runs {
+			m.ApplyWrites(end, e, map[string]action.WriteResult{one.UID: tt.how}, now)
+		}
+		if len(m.freedVolumes) != tt.want {
+			t.Errorf("%s: got %+v, want %d", tt.name, m.freedVolumes, tt.want)
+		}
+	}
+}
+
+// A pod that another client changed has not failed: the next look sees it.
+func TestFailedPods(t *testing.T) {
+	for how, want := range map[action.WriteResult]bool{
+		action.Accepted: false, action.Changed: false, action.Failed: true, action.Denied: true,
+	} {
+		var m Memory
+		m.ApplyWrites(tombstone, Effects{}, map[string]action.WriteResult{"a": how}, now)
+		if m.failed["a"] != want {
+			t.Errorf("%v: got failed %v, want %v", how, m.failed["a"], want)
+		}
+	}
+}
+
+// Freed volumes leave the kubelet's list only if it has them, and no pod may use them.
+func TestClearsWhatIsListed(t *testing.T) {
+	const mine, other = corev1.UniqueVolumeName("csi/1"), corev1.UniqueVolumeName("csi/2")
+	p := fenced(StorageFences)
+	v := View{Now: now, Look: down(), Listed: true}
+	v.Look.InUse = []corev1.UniqueVolumeName{mine}
+	v.Memory.freedVolumes = []freedVolume{
+		{policy: "p", volume: action.Volume{Unique: mine}}, {policy: "p", volume: action.Volume{Unique: other}},
+		{policy: "q", volume: action.Volume{Unique: mine}}, {policy: "p", volume: action.Volume{Unique: mine}, cleared: true},
+	}
+	if got := v.volumesInUse(p); len(got) != 1 || got[0].volume.Unique != mine {
+		t.Errorf("got %+v, want %s alone", got, mine)
+	}
+	unread := pod("a")
+	unread.Volumes, unread.Claims = nil, true
+	v.Pods = []action.Pod{unread}
+	if d, _ := v.clearVolumes([]Policy{p}); !action.Is[action.ReadVolumes](d) {
+		t.Errorf("one pod's volumes are not known: got %s, want them read", action.Name(d.Action))
+	}
+	v.Pods = nil
+	if d, _ := v.clearVolumes([]Policy{p}); !action.Is[action.ClearVolumes](d) {
+		t.Errorf("no pod is left: got %s, want the list cleared", action.Name(d.Action))
+	}
+}

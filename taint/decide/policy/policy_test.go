@@ -409,6 +409,11 @@ func TestRefusedPods(t *testing.T) {
 	if got := what(announced(v)); got != "wait 4s" {
 		t.Errorf("alone: got %s", got)
 	}
+	undue := v
+	undue.Policies, undue.Storm = nil, action.PolicyBlock{Detail: "most nodes are silent"}
+	if got := what(announced(undue)); got != "wait 4s" {
+		t.Errorf("alone, in a storm that holds back no policy: got %s", got)
+	}
 	v.Now = now.Add(4 * time.Second)
 	if got := what(announced(v)); got != "delete[stuck]" {
 		t.Errorf("later: got %s", got)
@@ -444,7 +449,9 @@ func TestToleratingPodsAreNamed(t *testing.T) {
 	tolerates.Exempt, daemon.Exempt, other.Exempt = taint.ExemptTolerate, taint.ExemptDaemon, taint.ExemptTolerate
 	other.Namespace = "elsewhere"
 	tolerates.Claims = true // its volumes were not read
-	v.Pods = []action.Pod{tolerates, daemon, other}
+	over := tolerates
+	over.UID, over.Name, over.Terminal = "e", "e", true
+	v.Pods = []action.Pod{tolerates, daemon, other, over}
 	if got := what(announced(v)); got != "volumes[a]" {
 		t.Errorf("before its volumes are known: got %s", got)
 	}

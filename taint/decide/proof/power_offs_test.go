@@ -262,3 +262,18 @@ func TestPowerOffsAreValues(t *testing.T) {
 		t.Error("a level is powered off only through all of its devices")
 	}
 }
+
+// A turn counts its own power-offs: those of the turn before count no more.
+func TestTurnCountsItsOwn(t *testing.T) {
+	ds := devices(0, 1)
+	var p PowerOffs
+	p.ApplySent(now, ds, Move{Turn: true}, nil)
+	p.ApplySent(now, ds, Move{}, nil)
+	if got := p.tried[ds[0].Name].sent; got != 2 {
+		t.Errorf("in one turn: got %d, want 2", got)
+	}
+	p.ApplySent(now, ds, Move{Device: 1, Turn: true}, nil)
+	if first, second := p.tried[ds[0].Name].sent, p.tried[ds[1].Name].sent; first != 0 || second != 1 {
+		t.Errorf("in the next turn: got %d and %d, want 0 and 1", first, second)
+	}
+}
