@@ -160,7 +160,12 @@ func checkBroken(ctx context.Context, b *Bench, o Options, f Fault, warm bool) e
 	}
 	b.Proxy.SetFault(NoFault)
 	b.SetPower(true)
-	if err := waitForState(ctx, b, o, providers.PowerOn); err != nil {
+	err := waitForState(ctx, b, o, providers.PowerOn)
+	if err != nil && !b.Running() { // a power-off that was held back reached the machine only now
+		b.SetPower(true)
+		err = waitForState(ctx, b, o, providers.PowerOn)
+	}
+	if err != nil {
 		return fmt.Errorf("mended after power actions: %w", err)
 	}
 	return nil
