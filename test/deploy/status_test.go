@@ -132,9 +132,8 @@ func TestStatusPage(t *testing.T) {
 		return code == 200 && strings.Contains(body, "NodeNotReady"), fmt.Errorf("%d %w", code, err)
 	})
 	for _, want := range []string{
-		"<svg", "Armed: the node is marked", "Evicting: its pods are ended", "Evicted: the moved pods are gone",
-		"racks/",
-		"said Off", "work/db-0", "EndPods: ", "NodeNotReady"} {
+		"<svg", "Armed: the fence begins (NotReady); the node is marked", "Evicting: its pods are ended",
+		"Evicted: the moved pods are gone", "racks said Off", "work/db-0", "EndPods: ", "NodeNotReady"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the fence's page lacks %q:\n%s", want, text)
 		}
