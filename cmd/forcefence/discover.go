@@ -131,9 +131,12 @@ func (o *discoverFlags) scanner() (s discover.Scanner, addresses []netip.Addr, e
 	if o.timeout <= 0 {
 		return s, nil, fmt.Errorf("--timeout: %s is no time to wait", o.timeout)
 	}
-	for flag, port := range map[string]int{"redfish-port": o.redfishPort, "ipmi-port": o.ipmiPort} {
-		if port < 1 || port > 65535 {
-			return s, nil, fmt.Errorf("--%s: %d is no port: use 1 to 65535", flag, port)
+	for _, port := range []struct {
+		flag string
+		of   int
+	}{{"redfish-port", o.redfishPort}, {"ipmi-port", o.ipmiPort}} {
+		if port.of < 1 || port.of > 65535 {
+			return s, nil, fmt.Errorf("--%s: %d is no port: use 1 to 65535", port.flag, port.of)
 		}
 	}
 	if _, err := os.Lstat(o.output); o.output != "" && err == nil {

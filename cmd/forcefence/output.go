@@ -114,7 +114,13 @@ func printTable(out io.Writer, t *metav1.Table, wide bool) error {
 		return err
 	}
 	head, _, _ := strings.Cut(b.String(), "\n")
-	last := utf8.RuneCountInString(head[:strings.LastIndex(head, " ")+1])
+	name := ""
+	for _, c := range t.ColumnDefinitions {
+		if c.Priority == 0 {
+			name = strings.ToUpper(c.Name)
+		}
+	}
+	last := utf8.RuneCountInString(strings.TrimSuffix(head, name))
 	if s.width-last < leastTextWidth {
 		printRows(out, t)
 		return nil

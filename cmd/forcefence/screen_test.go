@@ -154,6 +154,17 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+// A last column whose name has two words is broken at its own beginning.
+func TestBrokenColumn(t *testing.T) {
+	table := newTable("Node", "Found by", "+More")
+	addRow(table, nodeNamed("n1"), "n1", "an address that the node reports", "x")
+	var out bytes.Buffer
+	kit.Must(t, printTable(screen{to: &out, width: 33}, table, false))
+	if want := "NODE   FOUND BY\nn1     an address that the node\n       reports\n"; out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
 // A text about several objects is printed once. The name of a node replaces NODE where the text is about one.
 func TestRemarks(t *testing.T) {
 	for _, tt := range []struct {
