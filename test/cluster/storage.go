@@ -48,6 +48,17 @@ func (a *Attacher) SetDelays(attach, detach time.Duration) {
 	a.attach, a.detach = attach, detach
 	a.mu.Unlock()
 	for _, va := range a.c.hub.attachments.all() {
+		a.onAttachment(va, false)
+	}
+}
+
+// onAttachment leaves attachments of other drivers alone: the finalizer of this one would keep them for ever.
+func (a *Attacher) onAttachment(va *storagev1.VolumeAttachment, deleted bool) {
+	switch {
+	case va.Spec.Attacher != CSIDriver:
+	case deleted:
+		a.forget(va)
+	default:
 		a.queue.Add("va/" + va.Name)
 	}
 }
@@ -92,13 +103,7 @@ func (c *Cluster) startStorage(ctx context.Context) error {
 		}
 	}
 	c.hub.attachments.on = func(va *storagev1.VolumeAttachment, deleted bool) {
-		if va.Spec.Attacher == CSIDriver {
-			if deleted {
-				a.forget(va)
-			} else {
-				a.queue.Add("va/" + va.Name)
-			}
-		}
+		a.onAttachment(va, deleted)
 		if n := c.Node(va.Spec.NodeName); n != nil {
 			n.wake()
 		}
