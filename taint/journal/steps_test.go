@@ -88,7 +88,9 @@ func TestStepsOfProcesses(t *testing.T) {
 			"joined in the middle": tell(tell(Entry{}, second[:i]...).MergeObject(written), second[i:]...),
 			"taken over":           tell(EntryOf(written), second...),
 			"joined twice":         one.MergeObject(written),
-			"joined with itself":   one.MergeObject(one.BoundedObject(&api.Fencing{})),
+			"joined half, then whole": tell(Entry{}, second...).
+				MergeObject(tell(Entry{}, first[:1+len(first)/2]...).BoundedObject(&api.Fencing{})).MergeObject(written),
+			"joined with itself": one.MergeObject(one.BoundedObject(&api.Fencing{})),
 			"half written, rewritten": tell(Entry{}, second...).
 				MergeObject(tell(EntryOf(written), second[:i]...).BoundedObject(&api.Fencing{})),
 		} {

@@ -261,7 +261,7 @@ func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []
 			continue
 		case client.IgnoreNotFound(err) != nil:
 			return nil, nil, fmt.Errorf("reading claim %s/%s: %w", p.Namespace, claim, err)
-		case err != nil || pvc.Spec.VolumeName == "":
+		case pvc.Spec.VolumeName == "": // it is not bound, or not there
 			continue
 		}
 		vol := action.Volume{PV: pvc.Spec.VolumeName, Claim: claim}

@@ -42,7 +42,9 @@ func byNote() Finder {
 			if m.Provider != "racks" {
 				return Machine{}, errors.New("no such provider any more")
 			}
-			return made(n, m), nil
+			out := made(n, m)
+			out.Target.Claimed = false // a configuration does not know how the node was led there
+			return out, nil
 		},
 	}
 }
@@ -171,6 +173,35 @@ func TestFind(t *testing.T) {
 				t.Errorf("power of the first: %q, of the second: %q", m.NoPower, m.Devices()[1].NoPower)
 			}
 		})
+	}
+}
+
+// A fence goes on with its machine and the further levels, though the node is led to another machine by now.
+func TestFenceOfARedirectedNode(t *testing.T) {
+	began := taint.MachineRef{Provider: "racks", ID: "https://bmc1", SystemUUID: uuid1}
+	found := byNote()
+	led, recorded := found.Led, found.Recorded
+	found.Led = func(n *corev1.Node) (Machine, error) {
+		m, err := led(n)
+		m.Provider = broken{}
+		m.Further = []Machine{{Name: "pdus", Device: "pdus/a1", Provider: broken{}, Level: 1}}
+		return m, err
+	}
+	found.Recorded = func(n *corev1.Node, m taint.MachineRef) (Machine, error) {
+		out, err := recorded(n, m)
+		out.Provider = broken{}
+		return out, err
+	}
+	node := noted("https://bmc2", uuid1)
+	node.Labels[taint.PinLabel] = began.Pin()
+	m, err := found.FindMachine(node, &taint.Record{ID: "f1", Phase: taint.PhasePoweringOff, NodeUID: "u1", By: "me",
+		Device: "racks/https://bmc1", Machine: &began})
+	var got []string
+	for _, d := range m.Devices() {
+		got = append(got, d.Device)
+	}
+	if want := []string{"racks/https://bmc1", "pdus/a1"}; !slices.Equal(got, want) || err != nil {
+		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 }
 

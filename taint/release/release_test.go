@@ -218,6 +218,39 @@ func TestReleaseOfAnUnreadableNode(t *testing.T) {
 	}
 }
 
+// unlisted is a client whose lists of pods fail.
+type unlisted struct{ client.Client }
+
+var errNoList = errors.New("no list")
+
+func (u unlisted) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := l.(*corev1.PodList); ok {
+		return errNoList
+	}
+	return u.Client.List(ctx, l, opts...)
+}
+
+// While the pods cannot be listed, the mark stays: a pod that starts without it could still be ended.
+func TestReleaseWithoutThePods(t *testing.T) {
+	c := cluster.Admin(t, shared)
+	n := newNode(t, c)
+	_, l, err := kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), By: "test"}.EnterPhase(taint.PhaseArmed, "", time.Now())
+	if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
+		t.Fatal(err)
+	}
+	said, err := ReleaseNode(t.Context(), unlisted{c}, n.Name, taint.DefaultKey, true, time.Now)
+	if !errors.Is(err, errNoList) {
+		t.Errorf("got %q, error %v, want the list's", said, err)
+	}
+	if _, l, err = kube.ReadNode(t.Context(), c, n.Name, taint.DefaultKey, time.Now); err != nil || l.Mark == nil {
+		t.Errorf("got mark %v, error %v, want the mark", l.Mark, err)
+	}
+}
+
 // A node that lives is written by its kubelet and others: a release does not give up for that, nor does it overwrite
 // what they wrote.
 func TestReleaseOfABusyNode(t *testing.T) {

@@ -246,15 +246,16 @@ func (v View) decideByRecord() action.Decision {
 			return d
 		}
 	}
-	if powering && v.powerState() != providers.PowerOff && v.Memory.PowerOffs.IsExhausted(v.Facts.Devices) {
-		d := v.closeFence(taint.ResultPowerOffFailed, reason.PowerOffRefused)
-		d.Detail = providers.ErrorCause(v.Memory.PowerOffs.LastErr)
-		return d
-	}
-	// A new leader asks first: the machine may have gone off while there was no leader.
-	if powering && v.ageOf(rec.At) > v.Facts.PowerOffTimeout && !v.Answers.Answer.Got.IsZero() &&
-		v.powerState() != providers.PowerOff {
-		return v.closeFence(taint.ResultPowerOffFailed, reason.PowerOffFailed)
+	if powering && v.powerState() != providers.PowerOff {
+		switch {
+		case v.Memory.PowerOffs.IsExhausted(v.Facts.Devices):
+			d := v.closeFence(taint.ResultPowerOffFailed, reason.PowerOffRefused)
+			d.Detail = providers.ErrorCause(v.Memory.PowerOffs.LastErr)
+			return d
+		// A new leader asks first: the machine may have gone off while there was no leader.
+		case v.ageOf(rec.At) > v.Facts.PowerOffTimeout && !v.Answers.Answer.Got.IsZero():
+			return v.closeFence(taint.ResultPowerOffFailed, reason.PowerOffFailed)
+		}
 	}
 	return v.decideByAnswer(powering)
 }

@@ -232,6 +232,26 @@ func TestPoweredOnThrough(t *testing.T) {
 	}
 }
 
+// After a power-on through outlets that do not answer now, a BMC's Off may be that of a machine that did not boot. It is
+// powered on through nothing else.
+func TestOutletsDoNotAnswer(t *testing.T) {
+	for after, want := range map[taint.PostFence]reason.Reason{
+		"": reason.Unknown, taint.PostFencePowerOn: reason.NotBack,
+	} {
+		v := fenced(two, func(v *View) {
+			v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices)[1:]
+			v.Facts.Devices[1].Level = 1
+		}, both(providers.PowerOff, providers.PowerUnknown, 100*time.Millisecond), func(v *View) {
+			if after != "" {
+				ons(after, 5*time.Minute)(v)
+			}
+		})
+		if d := Step(v); !action.Is[action.Wait](d) || d.Reason != want {
+			t.Errorf("after %q: got %s (%s), want to wait (%s)", after, kind(d), d.Reason, want)
+		}
+	}
+}
+
 // Where one of the devices that it was turned off through must not touch the machine by now, none is used: another
 // device that may does not make up for that.
 func TestNotPoweredOnThrough(t *testing.T) {
