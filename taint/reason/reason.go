@@ -288,7 +288,7 @@ var table = []Row{
 		"The node looks dead ({why}). Its device {device} cannot say whether the machine is off: {detail}. Unknown " +
 			"is never off.",
 		"Look at the device, and at the network to it. `untrusted` is about its certificate, `denied` about the " +
-			"password or a licence, `not_found` about the machine's name. Or fence by hand."},
+			"password or a licence, `not_found` about the machine's name."},
 	{Disagree, Warning, StateDisagree,
 		"The node looks dead ({why}). Its devices disagree whether the machine is off: {raw}. Nothing is done until " +
 			"they agree.",
