@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/uuid"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/expr"
@@ -78,6 +79,7 @@ func (e *evaluation) runOne(ctx context.Context, q *request) error {
 				expr.OneLine(q.Require))
 		}
 	}
+	e.texts[requestUUID] = uuid.NewString()
 	r, err := q.render(e.texts)
 	if err != nil {
 		return err

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +22,14 @@ import (
 
 // fake is the server of a preset's device, with one machine. What differs between families is in answer.
 type fake struct {
-	login   string // basic, bearer or digest
+	login   string // basic, bearer, cookie, digest, oauth1 or token
 	user    string
 	refuses int // the status for wrong credentials
+	// of token: whether a log-in has the credentials; ok is false for other requests
+	logsIn func(f *fake, r *http.Request) (proven, ok bool)
+	header string                       // of token: where a request has it, after this prefix
+	file   func(password string) string // the password's file; nil: the password alone
+	url    string                       // of the fake, for the token endpoint
 
 	mu       sync.Mutex // guards what follows
 	on       bool       // the machine runs
@@ -76,6 +83,12 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	status, body := f.answer(f, r)
+	if strings.HasSuffix(r.URL.Path, "/auth/tokens") { // Keystone's answer has the token in a header
+		w.Header().Set("X-Subject-Token", "token-"+f.password)
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/vmm/") {
+		w.Header().Set("ETag", "v1")
+	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
 }
@@ -91,6 +104,19 @@ func (f *fake) checkLogin(r *http.Request) (proven, sent bool) {
 		return user == f.user && password == f.password, auth != ""
 	case "bearer":
 		return auth == "Bearer "+f.password, auth != ""
+	case "cookie":
+		cookie := r.Header.Get("Cookie")
+		return cookie == "authenticationToken="+f.password, cookie != ""
+	case "oauth1":
+		want := url.QueryEscape("&" + f.password)
+		return strings.HasPrefix(auth, "OAuth ") && strings.Contains(auth, `oauth_consumer_key="consumer", `) &&
+			strings.Contains(auth, `oauth_token="token", oauth_signature="`+want+`", `), auth != ""
+	case "token":
+		if proven, ok := f.logsIn(f, r); ok {
+			return proven, true
+		}
+		name, prefix, _ := strings.Cut(f.header, " ")
+		return r.Header.Get(name) == prefix+"token-"+f.password, false
 	}
 	field := map[string]string{}
 	for _, m := range digestField.FindAllStringSubmatch(auth, -1) {
@@ -132,6 +158,9 @@ type preset struct {
 	offDelay   time.Duration
 	values     map[string]string
 	new        func() *fake
+	missing    string // the ID of no machine; "": each machine has a device of its own
+	// changes the settings for a fake at an address
+	setup func(c *rest.Settings, f *fake, address string)
 }
 
 // open returns a provider for a fake at an address, and what writes its password.
@@ -146,8 +175,15 @@ func (s preset) open(t testing.TB, f *fake, address string, ca []byte) (provider
 		}
 		return file
 	}
-	p := newPreset(t, s.name, func(c *rest.Settings) {
-		c.Username, c.PasswordFile, c.Values = f.user, write("password", f.password), s.values
+	file := func(password string) string {
+		if f.file != nil {
+			password = f.file(password)
+		}
+		return write("password", password)
+	}
+	cfg := presetAt(t, s.name, f.url)
+	edit := func(c *rest.Settings) {
+		c.Username, c.PasswordFile, c.Values = f.user, file(f.password), s.values
 		c.OffDelay = s.offDelay
 		if ca != nil {
 			c.CAFile = write("ca.pem", string(ca))
@@ -157,8 +193,12 @@ func (s preset) open(t testing.TB, f *fake, address string, ca []byte) (provider
 		} else {
 			c.Address = address
 		}
-	})
-	return p, target, func(password string) { write("password", password) }
+		if s.setup != nil {
+			s.setup(c, f, address)
+		}
+	}
+	p := newOf(t, cfg, nil, edit)
+	return p, target, func(password string) { file(password) }
 }
 
 // suite runs the conformance suite.
@@ -169,6 +209,7 @@ func (s preset) suite(t *testing.T, o providertest.Options) {
 		f.on, f.password, f.changed = true, "hunter2", make(chan struct{})
 		server := httptest.NewServer(f)
 		t.Cleanup(server.Close)
+		f.url = server.URL
 		network := providertest.NewProxy(t, server.URL, providertest.ProxyOptions{HTTP: true})
 		p, target, writePassword := s.open(t, f, "https://"+network.Addr(), network.CA())
 		b := &providertest.Bench{
@@ -193,7 +234,7 @@ func (s preset) suite(t *testing.T, o providertest.Options) {
 			},
 		}
 		if !s.addressIDs {
-			b.Missing = providers.Target{Node: "n9", ID: "hcloud://999"}
+			b.Missing = providers.Target{Node: "n9", ID: s.missing}
 		}
 		return b
 	}
@@ -208,6 +249,7 @@ func (s preset) ask(t *testing.T, edit func(*fake)) string {
 	edit(f)
 	server := httptest.NewServer(f)
 	defer server.Close()
+	f.url = server.URL
 	p, target, _ := s.open(t, f, server.URL, nil)
 	defer func() { _ = p.(providers.Closer).Close(t.Context()) }()
 	a := providers.Ask(t.Context(), p, "a", target, providers.Now)
@@ -216,6 +258,18 @@ func (s preset) ask(t *testing.T, edit func(*fake)) string {
 	}
 	return fmt.Sprintf("%s %q", a.State, a.Raw)
 }
+
+// presetAt returns the empty configuration of a preset whose token endpoint is at an address.
+func presetAt(t testing.TB, name, address string) *rest.PresetConfig {
+	t.Helper()
+	f, bad := rest.Parse(tokenEndpoint.ReplaceAll(rest.Presets()[name+".yaml"], []byte("tokenURL: "+address+"/token\n")))
+	if len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	return f.NewConfig()
+}
+
+var tokenEndpoint = regexp.MustCompile(`tokenURL: .*\n`)
 
 // isPost reports whether a request is a POST.
 func isPost(r *http.Request) bool { return r.Method == http.MethodPost }

@@ -159,7 +159,7 @@ func (c *compiler) declare(path, name string) {
 	switch {
 	case !variableName.MatchString(name):
 		c.fault(path, "the variable %q: write a lower-case letter, then letters and digits", name)
-	case slices.Contains(secrets, name) || name == "login":
+	case slices.Contains(secrets, name) || name == "login" || name == requestUUID:
 		c.fault(path, "the variable %q has a meaning of its own: choose another name", name)
 	case c.vars[name] || slices.Contains(c.answers, name):
 		c.fault(path, "there is a variable or an answer %q already: choose another name", name)
@@ -168,9 +168,12 @@ func (c *compiler) declare(path, name string) {
 	}
 }
 
+// requestUUID is the variable that has another random UUID in each request, for APIs that know a retry by it.
+const requestUUID = "requestUUID"
+
 // requests compiles a list of requests. acts allows methods that change something.
 func (c *compiler) requests(path string, all []Request, acts bool) (out []*request) {
-	known := func(name string) bool { return c.vars[name] }
+	known := func(name string) bool { return c.vars[name] || name == requestUUID }
 	for i, r := range all {
 		out = append(out, c.request(fmt.Sprintf("%s[%d]", path, i), r, acts, known))
 	}
@@ -270,7 +273,7 @@ func (c *compiler) expression(path, text string, wants *cel.Type, required bool)
 
 // loginKinds are the kinds of a Login.
 var loginKinds = []string{
-	"none", "basic", "digest", "bearer", "header", "token", "oauth2", "serviceAccount", "metadata",
+	"none", "basic", "digest", "bearer", "header", "token", "oauth2", "serviceAccount", "metadata", "oauth1",
 }
 
 func (f *Family) compileLogin(c *compiler) {
@@ -290,7 +293,7 @@ func (f *Family) compileLogin(c *compiler) {
 		return func(name string) bool { return slices.Contains(names, name) || f.isValue(name) }
 	}
 	switch l.Kind {
-	case "none", "basic", "digest", "bearer":
+	case "none", "basic", "digest", "bearer", "oauth1":
 	case "header":
 		need = []string{"header", "value"}
 		c.template("login.value", l.Value, known("user", "password"))

@@ -70,7 +70,7 @@ func hetzner() *fake {
 }
 
 var hetznerPreset = preset{
-	name: "hetzner", strange: "Off", new: hetzner,
+	name: "hetzner", strange: "Off", new: hetzner, missing: "hcloud://999",
 	target: providers.Target{
 		Node: "n42", ID: "hcloud://42", Addresses: providers.NewAddresses("203.0.113.42", "10.0.0.42"),
 	},

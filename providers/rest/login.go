@@ -44,6 +44,12 @@ type token struct {
 	proven  bool // a request with it was not refused
 }
 
+// needsNoUser reports whether nothing is sent but the password.
+func (l Login) needsNoUser() bool {
+	return slices.Contains([]string{"bearer", "serviceAccount", "oauth1"}, l.Kind) ||
+		l.Kind == "header" && !strings.Contains(l.Value, "{user}")
+}
+
 // credential is the operator's user and password.
 type credential struct {
 	user     string
@@ -101,6 +107,8 @@ func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
 			vars := d.values()
 			vars["user"], vars["password"] = c.user, c.password.Reveal()
 			h.Header.Set(l.Header, fillTemplate(l.Value, vars))
+		case "oauth1":
+			return signOAuth1(h, c.password, d.opts.Now())
 		}
 		return nil
 	})

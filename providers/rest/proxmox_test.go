@@ -217,7 +217,12 @@ func newPreset(t testing.TB, name string, edit func(*rest.Settings)) providers.P
 // newPresetAt returns a provider with a clock; nil is time.Now.
 func newPresetAt(t testing.TB, name string, now providers.Clock, edit func(*rest.Settings)) providers.Provider {
 	t.Helper()
-	c := presetConfig(t, name)
+	return newOf(t, presetConfig(t, name), now, edit)
+}
+
+// newOf returns a provider by a configuration that edit completes.
+func newOf(t testing.TB, c *rest.PresetConfig, now providers.Clock, edit func(*rest.Settings)) providers.Provider {
+	t.Helper()
 	edit(&c.Settings)
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)

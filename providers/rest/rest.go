@@ -180,7 +180,7 @@ func (s *Settings) Validate() (out []providers.Problem) {
 		out = append(out, providers.Problemf("address", "%v", err))
 	}
 	credentials := s.Credentials
-	if s.family != nil && slices.Contains([]string{"bearer", "serviceAccount"}, s.family.Login.Kind) {
+	if s.family != nil && s.family.Login.needsNoUser() {
 		credentials.Username = cmp.Or(credentials.Username, "token") // nothing is sent but the password
 	}
 	switch f := s.family; {
