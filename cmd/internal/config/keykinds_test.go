@@ -2,14 +2,18 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
@@ -27,6 +31,7 @@ var words = map[any]any{
 	reflect.TypeFor[DetachAction]():       detachActions,
 	reflect.TypeFor[ManualMarks]():        []ManualMarks{Refuse, Trust},
 	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},
+	reflect.TypeFor[KubeVirtPolicy]():     []KubeVirtPolicy{KubeVirtNever, KubeVirtPowerOff},
 	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate,
 		FromList},
 	reflect.TypeFor[Part](): []Part{Last, All},
@@ -150,6 +155,11 @@ func TestChartSchema(t *testing.T) {
 		}
 	}
 	schema["definitions"].(object)["config"] = config
+	texts := map[string]string{}
+	readValues(t, texts)
+	readReference(t, texts)
+	describeSchema(config, "config", texts)
+	describeSchema(schema, "", texts)
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)
@@ -166,6 +176,63 @@ func TestChartSchema(t *testing.T) {
 	}
 	if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// describeSchema adds the texts to the keys of a schema, for editors.
+func describeSchema(schema object, path string, texts map[string]string) {
+	properties, _ := schema["properties"].(object)
+	for key, inner := range properties {
+		s, ok := inner.(object)
+		if !ok {
+			continue
+		}
+		at := join(path, key)
+		if text := cmp.Or(texts[at], texts[at+"[]"]); text != "" {
+			s["description"] = text
+		}
+		describeSchema(s, at, texts)
+	}
+	if items, ok := schema["items"].(object); ok {
+		describeSchema(items, path+"[]", texts)
+	}
+}
+
+// readValues reads the comments above the keys of the chart's values.
+func readValues(t *testing.T, texts map[string]string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(chartSchema), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
+		t.Fatal(err)
+	}
+	var read func(n *yaml.Node, path string)
+	read = func(n *yaml.Node, path string) {
+		for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+			at := join(path, n.Content[i].Value)
+			paragraphs := strings.Split(n.Content[i].HeadComment, "\n\n") // those before are headings
+			lines := regexp.MustCompile(`(?m)^# ?`).ReplaceAllString(paragraphs[len(paragraphs)-1], "")
+			texts[at] = strings.Join(strings.Fields(lines), " ")
+			read(n.Content[i+1], at)
+		}
+	}
+	read(document.Content[0], "")
+}
+
+var referenceRow = regexp.MustCompile("(?m)^\\| `(.+)` \\| .* \\| .* \\| (.*) \\|$")
+
+// readReference reads what the page of TestReference says of each key of the configuration.
+func readReference(t *testing.T, texts map[string]string) {
+	t.Helper()
+	page, err := os.ReadFile(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range referenceRow.FindAllStringSubmatch(string(page), -1) {
+		texts["config."+row[1]] = strings.ReplaceAll(row[2], `\|`, "|")
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
+const reference = "../../../docs/reference/configuration.md"
+
 // TestReference: docs/reference/configuration.md has every key, with the comment of its field in the source.
 func TestReference(t *testing.T) {
-	const page = "../../../docs/reference/configuration.md"
 	comments := map[string]string{}
 	for _, folder := range []string{".", "../../../taint/drainguard/storage"} {
 		readComments(t, folder, comments)
@@ -25,12 +26,12 @@ func TestReference(t *testing.T) {
 		"and bool begin the line of a CEL expression of that kind.\n\n| key | kind | default | what |\n" +
 		"| --- | --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
 	if flag.Lookup("update").Value.String() == "true" { // config_test.go has it
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(reference, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if have, err := os.ReadFile(page); err != nil || string(have) != want {
-		t.Errorf("%s is not what the source says (%v): go generate ./cmd/internal/config writes it", page, err)
+	if have, err := os.ReadFile(reference); err != nil || string(have) != want {
+		t.Errorf("%s is not what the source says (%v): go generate ./cmd/internal/config writes it", reference, err)
 	}
 }
 
