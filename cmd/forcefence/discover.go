@@ -222,8 +222,8 @@ func printDiscovery(out io.Writer, r discover.Result, bmcs []discover.BMC, asked
 	case discover.EC2:
 		printText(out, "", "Nodes: %d, all of them instances of EC2, in %s.", r.NodeCount,
 			strings.Join(r.Regions, ", "))
-	case discover.Hetzner:
-		printText(out, "", "Nodes: %d, all of them servers of Hetzner Cloud.", r.NodeCount)
+	case discover.GCE, discover.Azure, discover.OpenStack, discover.DigitalOcean, discover.Hetzner:
+		printText(out, "", "Nodes: %d, all of them machines of the cloud %s.", r.NodeCount, r.Cloud)
 	case discover.Containers:
 		printText(out, "", "Nodes: %d, all of them containers of kind.", r.NodeCount)
 	default:

@@ -60,9 +60,13 @@ type Cloud string
 
 // The clouds whose nodes are found by what each Node reports.
 const (
-	EC2        Cloud = "ec2"
-	Hetzner    Cloud = "hetzner"
-	Containers Cloud = "container"
+	EC2          Cloud = "ec2"
+	GCE          Cloud = "gce"
+	Azure        Cloud = "azure"
+	OpenStack    Cloud = "openstack"
+	Hetzner      Cloud = "hetzner"
+	DigitalOcean Cloud = "digitalocean"
+	Containers   Cloud = "container"
 )
 
 // Devices finds the devices of the nodes. It does not change its input.
@@ -233,6 +237,14 @@ func cloudOf(nodes []*corev1.Node) (_ Cloud, regions []string) {
 		return Containers, nil
 	case all("hcloud://"):
 		return Hetzner, nil
+	case all("gce://"):
+		return GCE, nil
+	case all("azure:///"):
+		return Azure, nil
+	case all("digitalocean://"):
+		return DigitalOcean, nil
+	case all("openstack://"):
+		return OpenStack, nil
 	case all("aws:///"):
 		for _, n := range nodes {
 			zone, _, _ := strings.Cut(strings.TrimPrefix(n.Spec.ProviderID, "aws:///"), "/")

@@ -288,6 +288,10 @@ func TestConfiguration(t *testing.T) {
 		{name: "EC2", result: Result{Cloud: EC2, Regions: []string{"eu-west-1"}}, want: []string{"- eu-west-1"}},
 		{name: "Hetzner", result: Result{Cloud: Hetzner}, want: []string{"address: https://api.hetzner.cloud",
 			"poll: 30s", "from: providerID", "# The API token of the project is the key `password`"}},
+		{name: "GCE", result: Result{Cloud: GCE}, want: []string{"address: https://compute.googleapis.com"}},
+		{name: "Azure", result: Result{Cloud: Azure}, want: []string{"address: https://management.azure.com"}},
+		{name: "OpenStack", result: Result{Cloud: OpenStack}, want: []string{"identity: https://keystone.example.net"}},
+		{name: "DigitalOcean", result: Result{Cloud: DigitalOcean}, want: []string{"api.digitalocean.com", "poll: 30s"}},
 		{name: "containers", result: Result{Cloud: Containers}, want: []string{"socket: /var/run/docker.sock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -329,6 +333,10 @@ func TestCloudOf(t *testing.T) {
 			"[eu-west-1 us-east-2]"},
 		{"kind", []*corev1.Node{node("a", providerID("kind://docker/kind/a"))}, Containers, "[]"},
 		{"Hetzner Cloud", []*corev1.Node{node("a", providerID("hcloud://42"))}, Hetzner, "[]"},
+		{"GCE", []*corev1.Node{node("a", providerID("gce://prod/europe-west1-b/a"))}, GCE, "[]"},
+		{"Azure", []*corev1.Node{node("a", providerID("azure:///subscriptions/0/resourceGroups/g"))}, Azure, "[]"},
+		{"OpenStack", []*corev1.Node{node("a", providerID("openstack:///0"))}, OpenStack, "[]"},
+		{"DigitalOcean", []*corev1.Node{node("a", providerID("digitalocean://42"))}, DigitalOcean, "[]"},
 		{"Hetzner Cloud and Robot", []*corev1.Node{node("a", providerID("hcloud://42")),
 			node("b", providerID("hrobot://7"))}, "", "[]"},
 		{"mixed", []*corev1.Node{node("a", aws), node("b")}, "", "[]"},

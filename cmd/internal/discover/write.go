@@ -31,13 +31,13 @@ type (
 		Nodes     []rule     `yaml:"nodes"`
 	}
 	provider struct {
-		Name      string     `yaml:"name"`
-		Redfish   *access    `yaml:"redfish,omitempty"`
-		IPMI      *access    `yaml:"ipmi,omitempty"`
-		EC2       *ec2       `yaml:"ec2,omitempty"`
-		Hetzner   *hetzner   `yaml:"hetzner,omitempty"`
-		Container *container `yaml:"container,omitempty"`
-		Poll      string     `yaml:"poll,omitempty"`
+		Name      string            `yaml:"name"`
+		Redfish   *access           `yaml:"redfish,omitempty"`
+		IPMI      *access           `yaml:"ipmi,omitempty"`
+		EC2       *ec2              `yaml:"ec2,omitempty"`
+		Presets   map[string]preset `yaml:",inline"` // at most one: a type that is described by data
+		Container *container        `yaml:"container,omitempty"`
+		Poll      string            `yaml:"poll,omitempty"`
 	}
 	access struct {
 		Username     string        `yaml:"username"`
@@ -49,10 +49,12 @@ type (
 		Host   string `yaml:"host"`
 		SHA256 string `yaml:"sha256"`
 	}
-	ec2     struct{ Regions []string }
-	hetzner struct {
-		Address      string `yaml:"address"`
-		PasswordFile string `yaml:"passwordFile"`
+	ec2    struct{ Regions []string }
+	preset struct {
+		Address      string            `yaml:"address"`
+		Username     string            `yaml:"username,omitempty"`
+		PasswordFile string            `yaml:"passwordFile,omitempty"`
+		Values       map[string]string `yaml:"values,omitempty"`
 	}
 	container struct{ Socket string }
 	rule      struct {
@@ -72,6 +74,42 @@ type (
 	}
 )
 
+// presets are the clouds whose type is described by data: what to write, and what is left to do.
+var presets = map[Cloud]struct {
+	preset   preset
+	poll     string
+	comments []string
+}{
+	Hetzner: {
+		preset{Address: "https://api.hetzner.cloud", PasswordFile: sharedPassword},
+		"30s", // a project may send 3,600 requests an hour
+		[]string{"The API token of the project is the key `password` of the Secret forcefence-bmc."},
+	},
+	DigitalOcean: {
+		preset{Address: "https://api.digitalocean.com", PasswordFile: sharedPassword},
+		"30s", // a token may send 5,000 requests an hour
+		[]string{"The API token is the key `password` of the Secret forcefence-bmc."},
+	},
+	GCE: {preset: preset{Address: "https://compute.googleapis.com"}, comments: []string{
+		"forcefence uses the service account of its own machine or pod. With a key of another one add",
+		"`passwordFile: " + sharedPassword + "`.",
+	}},
+	Azure: {preset: preset{Address: "https://management.azure.com"}, comments: []string{
+		"forcefence uses the managed identity of its own machine. With an application's secret add `username`,",
+		"`passwordFile: " + sharedPassword + "` and `values: {tenant: ID}`.",
+	}},
+	OpenStack: {
+		preset: preset{
+			Address: "https://nova.example.net:8774/v2.1", Username: "application-credential", PasswordFile: sharedPassword,
+			Values: map[string]string{"identity": "https://keystone.example.net:5000/v3"},
+		},
+		comments: []string{
+			"Write the addresses of Nova and Keystone, and the ID of an application credential as username. Its",
+			"secret is the key `password` of the Secret forcefence-bmc.",
+		},
+	},
+}
+
 // Configuration writes the file config.yaml, in mode observe. Its comments say what is left to do. It has no password:
 // it names the files in which the manifests of deploy/ mount them.
 func (r Result) Configuration(o WriteOptions) ([]byte, error) {
@@ -85,12 +123,10 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 	case EC2:
 		d.Providers = append(d.Providers, provider{Name: "ec2", EC2: &ec2{r.Regions}})
 		d.Nodes = append(d.Nodes, rule{Name: "ec2", Provider: "ec2", Machine: source{From: "providerID"}})
-	case Hetzner:
-		d.Providers = append(d.Providers, provider{
-			// a project may send 3,600 requests an hour
-			Name: "hetzner", Hetzner: &hetzner{"https://api.hetzner.cloud", sharedPassword}, Poll: "30s",
-		})
-		d.Nodes = append(d.Nodes, rule{Name: "hetzner", Provider: "hetzner", Machine: source{From: "providerID"}})
+	case Hetzner, GCE, Azure, OpenStack, DigitalOcean:
+		name, c := string(r.Cloud), presets[r.Cloud]
+		d.Providers = append(d.Providers, provider{Name: name, Presets: map[string]preset{name: c.preset}, Poll: c.poll})
+		d.Nodes = append(d.Nodes, rule{Name: name, Provider: name, Machine: source{From: "providerID"}})
 	case Containers:
 		d.Providers = append(d.Providers, provider{Name: "containers", Container: &container{"/var/run/docker.sock"}})
 		d.Nodes = append(d.Nodes, rule{
@@ -167,9 +203,7 @@ func (r Result) comments() []string {
 			lines = append(lines, fmt.Sprintf("  %s: Secret %s in namespace %s", m.Node, secret, namespace))
 		}
 	}
-	if r.Cloud == Hetzner {
-		lines = append(lines, "The API token of the project is the key `password` of the Secret forcefence-bmc.")
-	}
+	lines = append(lines, presets[r.Cloud].comments...)
 	if shared {
 		lines = append(lines, "The password is the key `password` of the Secret forcefence-bmc. The certificate of the",
 			"authority, if there is one, is its key `ca.pem`.")
