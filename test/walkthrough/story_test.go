@@ -26,7 +26,7 @@ There is no registry: each node's containerd was given the image by hand, under 
 
 	w.say(`## Install
 
-The values: the image, the mode to begin with, the status page, and whom to ask about which node.`)
+The values: the image, the mode to begin with, the status page, and which device to ask about which node.`)
 	w.types("cat values.yaml")
 	w.types(`kubectl create namespace forcefence-system
 kubectl -n forcefence-system create secret generic forcefence-bmc \
@@ -103,7 +103,7 @@ func (w *world) pictures(alt, name, path string) {
 func (w *world) powerCut() {
 	w.say(`## A machine loses its power
 
-The plug of n1 is pulled. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked,
+n1's power supply fails; its BMC has power of its own. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked,
 its pods are ended, and their volumes are still attached.`)
 	kit.Must(w.t, w.site.CSI.Attacher().Pause())
 	cut := time.Now()

@@ -117,10 +117,14 @@ config:
   providers:
   - name: racks
     redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}
+  - name: people
+    confirm: {validFor: 15m}
   nodes:
   - name: all
     selector: ""
     provider: racks
+    levels:       # next, if no BMC answers: a person
+    - devices: [{provider: people, machine: {from: template, template: "{{ .Name }}"}}]
     machine:
       from: list
       list:
