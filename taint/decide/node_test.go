@@ -1564,15 +1564,6 @@ func TestIsControlPlane(t *testing.T) {
 // Of two devices each is believed, and powered off through, for itself.
 func TestTwoDevices(t *testing.T) {
 	second := proof.Device{Name: "pdu/n1", Level: 1, Machine: taint.MachineRef{Provider: "pdu", ID: "n1"}}
-	say := func(c *course, states ...providers.PowerState) {
-		var all []providers.Answer
-		for _, s := range states {
-			all = append(all,
-				providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
-		}
-		c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
-		c.now = c.now.Add(time.Millisecond)
-	}
 	lied := func(c *course, who ...proof.Device) {
 		rec := taint.Record{ID: "f-0", FalseOffs: proof.SpeakersOf(who)}.EnterPhase(taint.PhaseDone,
 			taint.ResultNeverPoweredOff,
@@ -1599,7 +1590,7 @@ func TestTwoDevices(t *testing.T) {
 			c.pods = []action.Pod{running("a")}
 			lied(c, append(slices.Clone(c.facts.Devices), c.facts.Devices...)[tc.liar%2:tc.liar%2+1+tc.liar/2]...)
 			c.see()
-			say(c, tc.says[0], tc.says[1])
+			c.say(tc.says[0], tc.says[1])
 			if got := c.node.Answer().State; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
@@ -1638,7 +1629,7 @@ func TestTwoDevices(t *testing.T) {
 			case "PowerOff":
 				return s.Action.(action.PowerOff).Move.Device
 			case "AskDevices":
-				say(c, unknown, on)
+				c.say(unknown, on)
 			case "Wait":
 				c.pass(s.RequeueAfter)
 			default:
@@ -1734,6 +1725,17 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
+// say lets each device answer at once.
+func (c *course) say(states ...providers.PowerState) {
+	var all []providers.Answer
+	for _, s := range states {
+		all = append(all,
+			providers.Answer{Observation: providers.Observation{State: s, Raw: s.String(), At: c.now}, Got: c.now})
+	}
+	c.node.Apply(c.now, c.fleet, DevicesAnswered{Answers: all})
+	c.now = c.now.Add(time.Millisecond)
+}
+
 // What an operator reads of a node's devices.
 func TestLastAnswerText(t *testing.T) {
 	c := begin(t, &fleet.Fleet{}, "n1")
@@ -1764,6 +1766,22 @@ func TestNoteFieldsNameTheDevices(t *testing.T) {
 	}
 	if got := device(); got != "bmc/n1" {
 		t.Errorf("got device %q, want bmc/n1", got)
+	}
+	c.facts.Devices = append(slices.Clone(c.facts.Devices), proof.Device{Name: "people/n1", Level: 1})
+	c.see()
+	for _, tc := range []struct {
+		says [2]providers.PowerState
+		want string
+	}{
+		{[2]providers.PowerState{off, unknown}, "bmc/n1"},
+		{[2]providers.PowerState{unknown, off}, "people/n1"},
+		{[2]providers.PowerState{off, off}, "bmc/n1, people/n1"},
+		{[2]providers.PowerState{unknown, unknown}, "bmc/n1, people/n1"},
+	} {
+		c.say(tc.says[:]...)
+		if got := device(); got != tc.want {
+			t.Errorf("they say %v: got device %q, want %q", tc.says, got, tc.want)
+		}
 	}
 	c.facts.Devices = nil
 	c.see()

@@ -50,13 +50,20 @@ func (n *Node) LastAnswerText() string {
 	}
 }
 
-// DeviceNames returns the names of the devices that speak for the node.
+// DeviceNames returns the names of the devices that speak for the node: those that gave the last answer, or all if none
+// is known. A person's level that was not confirmed gave none.
 func (n *Node) DeviceNames() string {
-	var names []string
-	for _, d := range n.facts.Devices {
-		names = append(names, d.Name)
+	var all, spoke []string
+	for i, d := range n.facts.Devices {
+		all = append(all, d.Name)
+		if s := n.answers.State(i); s != providers.PowerUnknown && s == n.Answer().State {
+			spoke = append(spoke, d.Name)
+		}
 	}
-	return strings.Join(names, ", ")
+	if len(spoke) > 0 {
+		all = spoke
+	}
+	return strings.Join(all, ", ")
 }
 
 // podsOf returns the pods that a decision is about: with Would those that a fence would move.
