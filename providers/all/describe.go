@@ -4,8 +4,10 @@ import (
 	_ "embed"
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,14 +40,23 @@ type Field struct {
 func DescribeType(ty providers.Type) Description {
 	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
 	does := texts[packagePath(c.Type())]
-	lists := strings.Contains(does, batches)
+	lists, fields := strings.Contains(does, batches), fieldsOf("", c)
 	if preset, ok := c.Addr().Interface().(*rest.PresetConfig); ok {
 		lists = preset.HasList()
+		fields = slices.DeleteFunc(fields, func(f Field) bool { return slices.Contains(preset.Unused(), f.Key) })
+		for _, name := range slices.Sorted(maps.Keys(preset.Choices())) {
+			v := preset.Choices()[name]
+			f := Field{Key: "values." + name, Kind: "text", Doc: v.What + "; must be set"}
+			if v.Default != nil {
+				f.Default, f.Doc = *v.Default, v.What
+			}
+			fields = append(fields, f)
+		}
 	}
 	return Description{
 		Type: ty.Name, Off: ty.Off, Identity: ty.Identity,
 		Batches: lists, Watches: strings.Contains(does, watches),
-		Fields: fieldsOf("", c),
+		Fields: fields,
 	}
 }
 

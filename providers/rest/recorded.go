@@ -85,7 +85,11 @@ func (f *Family) RequestsOf(r Recorded) (out []Sent, _ error) {
 
 // NewConfig returns an empty configuration of the family.
 func (f *Family) NewConfig() *PresetConfig {
-	return &PresetConfig{Settings{family: f, OffDelay: supplyDelay}}
+	c := &PresetConfig{Settings{family: f}}
+	if f.Feeds {
+		c.OffDelay = supplyDelay
+	}
+	return c
 }
 
 // WithBasicLogin returns the family with a log-in that a server on this machine can play: basic in the place of digest

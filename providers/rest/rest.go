@@ -22,7 +22,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -72,6 +71,24 @@ type PresetConfig struct {
 
 // HasList reports whether one call asks for many machines.
 func (c *PresetConfig) HasList() bool { return c.family.list != nil }
+
+// Unused returns the settings that have no effect for this type, by key.
+func (c *PresetConfig) Unused() (out []string) {
+	f := c.family
+	if f.AddressIDs {
+		out = append(out, "address")
+	}
+	if !f.Feeds {
+		out = append(out, "offDelay")
+	}
+	if f.Login.needsNoUser() {
+		out = append(out, "username")
+	}
+	return append(out, "values") // Choices has them
+}
+
+// Choices returns what the type lets the operator choose under values, by name.
+func (c *PresetConfig) Choices() map[string]Value { return c.family.Values }
 
 //go:embed presets/*.yaml
 var presets embed.FS
@@ -181,7 +198,10 @@ func (s *Settings) Validate() (out []providers.Problem) {
 	}
 	credentials := s.Credentials
 	if s.family != nil && s.family.Login.needsNoUser() {
-		credentials.Username = cmp.Or(credentials.Username, "token") // nothing is sent but the password
+		if s.Username != "" {
+			out = append(out, providers.Problemf("username", "has no effect: only the password is sent"))
+		}
+		credentials.Username = "token"
 	}
 	switch f := s.family; {
 	case f == nil:
@@ -195,8 +215,11 @@ func (s *Settings) Validate() (out []providers.Problem) {
 	case s.Credentials != remote.Credentials{}:
 		out = append(out, providers.Problemf("username", "has no effect: this type does not log in"))
 	}
-	if s.OffDelay < 0 || s.OffDelay > time.Minute {
+	switch {
+	case s.OffDelay < 0 || s.OffDelay > time.Minute:
 		out = append(out, providers.Problemf("offDelay", "must be from 0s to 1m"))
+	case s.family != nil && !s.family.Feeds && s.OffDelay != 0 && s.OffDelay != supplyDelay:
+		out = append(out, providers.Problemf("offDelay", "has no effect: this type's devices do not supply power"))
 	}
 	out = append(out, s.checkValues()...)
 	return append(out, s.Trust.Validate()...)

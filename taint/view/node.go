@@ -423,10 +423,8 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 		}
 	}
 	if rec != nil {
-		for _, e := range rec.Evidence {
-			if e.State != "None" {
-				all = append(all, MachinePower{Power: e.State, By: e.From, From: "fence", At: &e.At})
-			}
+		for _, e := range informative(rec.Evidence) {
+			all = append(all, MachinePower{Power: e.State, By: e.From, From: "fence", At: &e.At})
 		}
 	}
 	if len(all) == 0 {
@@ -446,6 +444,27 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	}
 	last.Power = cmp.Or(last.Power, providers.PowerUnknown.String())
 	return last
+}
+
+// informative returns the evidence of the machine's power. Unknown of one device, such as a person who was not asked, is
+// left out if the last word of another one is not Unknown.
+func informative(evidence []taint.Evidence) (out []taint.Evidence) {
+	last := map[string]string{} // state by device
+	for _, e := range evidence {
+		if e.State != "None" {
+			last[e.From] = e.State
+		}
+	}
+	known := false
+	for _, state := range last {
+		known = known || state != providers.PowerUnknown.String()
+	}
+	for _, e := range evidence {
+		if e.State != "None" && !(known && last[e.From] == providers.PowerUnknown.String()) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // someDisagree reports whether a device of the machine answered with another word than On, Off or Changing.

@@ -83,6 +83,11 @@ func TestOf(t *testing.T) {
 	leftOff.PowerOff, leftOff.PowerOffTo = true, []taint.DeviceRef{{Device: "racks/1"}}
 	old := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
 	old.Evidence = []taint.Evidence{answer(4*time.Hour, "racks", "Off")}
+	person := off.EnterPhase(taint.PhaseEvicting, "", ago(5*time.Second))
+	notAsked := answer(9*time.Second, "people", "Unknown")
+	person.Evidence = []taint.Evidence{answer(10*time.Second, "racks", "Off"), notAsked}
+	mute := person
+	mute.Evidence = []taint.Evidence{answer(10*time.Second, "racks", "Unknown"), notAsked}
 	for _, tt := range []struct {
 		name  string
 		seen  NodeFacts
@@ -109,6 +114,10 @@ func TestOf(t *testing.T) {
 		{"mode lowered", NodeFacts{Node: node(ready, answers, annotation(fence.ModeAnnotation, "shadow"))},
 			StateLeftAlone, "shadow", "On racks/1 drill"},
 
+		{"off, and a person was not asked", NodeFacts{Node: node(silent, record(person))}, StateFencing,
+			"Its pods are ended", "Off racks fence"},
+		{"no device knows", NodeFacts{Node: node(silent, record(mute))}, StateFencing, "Its pods are ended",
+			"Unknown people fence"},
 		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "On racks/1 drill"},
 		{"silent, and told why",
 			NodeFacts{Node: node(silent, answers),

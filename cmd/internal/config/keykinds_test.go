@@ -188,7 +188,9 @@ func describeSchema(schema object, path string, texts map[string]string) {
 			continue
 		}
 		at := join(path, key)
-		if text := cmp.Or(texts[at], texts[at+"[]"]); text != "" {
+		if text, known := texts[at]; known && text == "" {
+			delete(s, "description") // of an earlier comment
+		} else if text = cmp.Or(text, texts[at+"[]"]); text != "" {
 			s["description"] = text
 		}
 		describeSchema(s, at, texts)
@@ -215,6 +217,9 @@ func readValues(t *testing.T, texts map[string]string) {
 			at := join(path, n.Content[i].Value)
 			paragraphs := strings.Split(n.Content[i].HeadComment, "\n\n") // those before are headings
 			lines := regexp.MustCompile(`(?m)^# ?`).ReplaceAllString(paragraphs[len(paragraphs)-1], "")
+			if strings.HasPrefix(lines, "--") {
+				lines = "" // a heading alone
+			}
 			texts[at] = strings.Join(strings.Fields(lines), " ")
 			read(n.Content[i+1], at)
 		}
