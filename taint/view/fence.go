@@ -290,6 +290,9 @@ func TimelineOf(records []ParsedFencing, events []Event) *Fence {
 		}
 	}
 	for _, e := range events {
+		if e.From == "kubelet" && e.At.Before(f.Started) {
+			continue // of an earlier boot
+		}
 		if e.At.After(from) && (f.Finished.IsZero() || e.At.Before(f.Finished.Add(eventsAfter))) &&
 			!isStep(e, records[0].Fencing.Status.Steps) {
 			f.Moments = append(f.Moments, e.toMoment())

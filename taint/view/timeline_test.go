@@ -192,7 +192,9 @@ func TestTimelineEvents(t *testing.T) {
 	events := []Event{ // the newest first, as they are read
 		{At: now.Add(40 * time.Minute), Reason: "MuchLater"},
 		{At: now.Add(20 * time.Minute), Reason: "Later"},
+		{At: now.Add(time.Minute), Reason: "Starting", From: "kubelet"},
 		{At: now.Add(-time.Minute), Reason: "Suspect"},
+		{At: now.Add(-time.Minute), Reason: "Started", From: "kubelet"},
 		{At: now.Add(-5 * time.Minute), Reason: "EarlierFence"},
 		{At: now.Add(-11 * time.Minute), Reason: "LongBefore"},
 	}
@@ -204,13 +206,13 @@ func TestTimelineEvents(t *testing.T) {
 		want    []string
 	}{
 		{"open", []ParsedFencing{fenceFrom("a", 0, nil)}, events,
-			[]string{"EarlierFence", "Suspect", "bmc", "Later", "MuchLater"}},
+			[]string{"EarlierFence", "Suspect", "bmc", "Starting", "Later", "MuchLater"}},
 		{"over", []ParsedFencing{fenceFrom("a", 0, minutes(5))}, events,
-			[]string{"EarlierFence", "Suspect", "bmc", "Later"}},
+			[]string{"EarlierFence", "Suspect", "bmc", "Starting", "Later"}},
 		{
 			"after an earlier fence", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))},
 			events,
-			[]string{"Suspect", "bmc", "Later", "MuchLater"},
+			[]string{"Suspect", "bmc", "Starting", "Later", "MuchLater"},
 		},
 		{
 			"Events not read", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, nil,
