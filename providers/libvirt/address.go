@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
@@ -145,7 +144,7 @@ func (a address) startTLS(ctx context.Context, raw net.Conn, c *Config) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	pair, err := c.clientCertificate()
+	pair, err := remote.LoadClientCertificate(c.CertFile, c.KeyFile)
 	if err != nil {
 		return nil, providers.WithClass(providers.ErrDenied, err)
 	}
@@ -182,21 +181,4 @@ func tlsClass(err, other error) error {
 		return providers.ErrUnreachable
 	}
 	return other
-}
-
-// clientCertificate reads the client's certificate and key. An expired certificate, or one that is not valid yet, is an
-// error here: the daemon would only close the connection.
-func (c *Config) clientCertificate() (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-	if err != nil {
-		return pair, fmt.Errorf("reading client certificate: %w", err)
-	}
-	since, until := pair.Leaf.NotBefore.UTC(), pair.Leaf.NotAfter.UTC()
-	switch now := time.Now(); {
-	case now.After(until):
-		err = fmt.Errorf("the client certificate in %s expired at %s", c.CertFile, until.Format(time.RFC3339))
-	case now.Before(since):
-		err = fmt.Errorf("the client certificate in %s is not valid before %s", c.CertFile, since.Format(time.RFC3339))
-	}
-	return pair, err
 }

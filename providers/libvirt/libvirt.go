@@ -100,7 +100,7 @@ func (c *Config) Validate() []providers.Problem {
 	case secure && (c.CertFile == "" || c.KeyFile == ""):
 		problem("certFile", "missing: qemu+tls needs certFile and keyFile")
 	case secure:
-		if _, err := c.clientCertificate(); err != nil {
+		if _, err := remote.LoadClientCertificate(c.CertFile, c.KeyFile); err != nil {
 			problem("certFile", "%v", err)
 		}
 	case files && len(out) == 0:

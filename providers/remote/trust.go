@@ -225,3 +225,20 @@ func ExplainHandshake(err error) error {
 	}
 	return err
 }
+
+// LoadClientCertificate reads a client's certificate and its key. One that has expired, or is not valid yet, is an
+// error here, because a device would only close the connection. No error repeats a key.
+func LoadClientCertificate(certFile, keyFile string) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return pair, fmt.Errorf("reading client certificate: %w", err)
+	}
+	since, until := pair.Leaf.NotBefore.UTC(), pair.Leaf.NotAfter.UTC()
+	switch now := time.Now(); {
+	case now.After(until):
+		err = fmt.Errorf("the client certificate in %s expired at %s", certFile, until.Format(time.RFC3339))
+	case now.Before(since):
+		err = fmt.Errorf("the client certificate in %s is not valid before %s", certFile, since.Format(time.RFC3339))
+	}
+	return pair, err
+}
