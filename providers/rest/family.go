@@ -273,7 +273,8 @@ func (c *compiler) expression(path, text string, wants *cel.Type, required bool)
 
 // loginKinds are the kinds of a Login.
 var loginKinds = []string{
-	"none", "basic", "digest", "bearer", "header", "token", "oauth2", "serviceAccount", "metadata", "oauth1",
+	"none", "basic", "digest", "bearer", "header", "token", "oauth1", "oauth2", "serviceAccount", "metadata",
+	"certificate",
 }
 
 func (f *Family) compileLogin(c *compiler) {
@@ -293,7 +294,7 @@ func (f *Family) compileLogin(c *compiler) {
 		return func(name string) bool { return slices.Contains(names, name) || f.isValue(name) }
 	}
 	switch l.Kind {
-	case "none", "basic", "digest", "bearer", "oauth1":
+	case "none", "basic", "digest", "bearer", "oauth1", "certificate":
 	case "header":
 		need = []string{"header", "value"}
 		c.template("login.value", l.Value, known("user", "password"))

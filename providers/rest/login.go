@@ -77,8 +77,11 @@ var errUnauthorized = errors.New("401 Unauthorized")
 // sendRequest sends one request with the description's login. It sends it once more if a token has expired, or after a
 // challenge.
 func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
-	if d.family.Login.Kind == "none" {
+	if kind := d.family.Login.Kind; kind == "none" || kind == "certificate" {
 		a, _, err := d.sendOnce(ctx, r, nil)
+		if kind == "certificate" && (a.status == http.StatusUnauthorized || a.status == http.StatusForbidden) {
+			d.transport.CloseIdleConnections() // the files may have another certificate by now
+		}
 		if err == nil && a.status == http.StatusUnauthorized {
 			err = providers.WithClass(providers.ErrDenied, errUnauthorized)
 		}

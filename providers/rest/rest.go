@@ -23,6 +23,7 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ type Settings struct {
 	Address            string `yaml:"address"`
 	remote.Credentials `yaml:",inline"`
 	remote.Trust       `yaml:",inline"`
+	// PEM, with its chain; must be set with types that log in with a certificate; read again for each connection
+	CertFile string `yaml:"certFile"`
+	KeyFile  string `yaml:"keyFile"` // its key, PEM
 	// true: use plain http:// to other hosts; the password is sent in the clear
 	AllowHTTP bool `yaml:"allowHTTP"`
 	// how long an outlet must have been off, because power supplies hold out for a while; 0s to 1m; default 5s. Only of
@@ -208,6 +212,9 @@ func (s *Settings) Validate() (out []providers.Problem) {
 	case f.Login.Kind == "metadata" && s.Credentials != remote.Credentials{}:
 		out = append(out, providers.Problemf("username", "has no effect: the cloud's metadata server gives the tokens"))
 	case s.usesMetadata():
+	case f.Login.Kind == "certificate" && s.Credentials != remote.Credentials{}:
+		out = append(out, providers.Problemf("username", "has no effect: this type logs in with certFile and keyFile"))
+	case f.Login.Kind == "certificate":
 	case f.Login.Kind != "none" && f.AddressIDs:
 		out = append(out, credentials.Validate()...)
 	case f.Login.Kind != "none":
@@ -222,7 +229,26 @@ func (s *Settings) Validate() (out []providers.Problem) {
 		out = append(out, providers.Problemf("offDelay", "has no effect: this type's devices do not supply power"))
 	}
 	out = append(out, s.checkValues()...)
+	out = append(out, s.checkCertificate()...)
 	return append(out, s.Trust.Validate()...)
+}
+
+// checkCertificate reads the client's certificate, if the type logs in with one.
+func (s *Settings) checkCertificate() (out []providers.Problem) {
+	problem := func(format string, a ...any) { out = append(out, providers.Problemf("certFile", format, a...)) }
+	switch {
+	case s.family == nil:
+	case s.family.Login.Kind != "certificate" && s.CertFile+s.KeyFile != "":
+		problem("has no effect: this type logs in without a certificate")
+	case s.family.Login.Kind != "certificate":
+	case s.CertFile == "" || s.KeyFile == "":
+		problem("missing: this type logs in with certFile and keyFile")
+	default:
+		if _, err := remote.LoadClientCertificate(s.CertFile, s.KeyFile); err != nil {
+			problem("%v", err)
+		}
+	}
+	return out
 }
 
 func (s *Settings) checkValues() (out []providers.Problem) {
@@ -323,7 +349,7 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 			return nil, fmt.Errorf("address %w", err)
 		}
 	}
-	t := s.NewTransport(nil)
+	t := s.NewTransport(s.presentCertificate)
 	t.MaxIdleConnsPerHost = maxRequests
 	p := &Provider{
 		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress,
@@ -350,6 +376,21 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 		return feeder{p}, nil
 	}
 	return p, nil
+}
+
+// presentCertificate makes a connection prove who the client is, if the type logs in with a certificate. The files are
+// read when the device asks for it, which it does after it was found trusted.
+func (s *Settings) presentCertificate(c *tls.Config) {
+	if s.family.Login.Kind != "certificate" {
+		return
+	}
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := remote.LoadClientCertificate(s.CertFile, s.KeyFile)
+		if err != nil {
+			return nil, providers.WithClass(providers.ErrDenied, err)
+		}
+		return &pair, nil
+	}
 }
 
 const (
