@@ -18,11 +18,12 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/rest"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // fake is the server of a preset's device, with one machine. What differs between families is in answer.
 type fake struct {
-	login   string // basic, bearer, cookie, digest, oauth1 or token
+	login   string // basic, bearer, certificate, cookie, digest, oauth1 or token
 	user    string
 	refuses int // the status for wrong credentials
 	// of token: whether a log-in has the credentials; ok is false for other requests
@@ -118,6 +119,9 @@ func (f *fake) checkLogin(r *http.Request) (proven, sent bool) {
 		name, prefix, _ := strings.Cut(f.header, " ")
 		return r.Header.Get(name) == prefix+"token-"+f.password, false
 	}
+	if f.login == "certificate" { // which the proxy in front has not asked for
+		return f.fault != providertest.Denied, true
+	}
 	field := map[string]string{}
 	for _, m := range digestField.FindAllStringSubmatch(auth, -1) {
 		field[m[1]] = m[2]
@@ -193,6 +197,11 @@ func (s preset) open(t testing.TB, f *fake, address string, ca []byte) (provider
 		} else {
 			c.Address = address
 		}
+		if f.login == "certificate" {
+			c.PasswordFile = ""
+			c.CertFile, c.KeyFile = write("client.pem", string(clientCertificate().Cert)),
+				write("client-key.pem", string(clientCertificate().Key))
+		}
 		if s.setup != nil {
 			s.setup(c, f, address)
 		}
@@ -233,6 +242,9 @@ func (s preset) suite(t *testing.T, o providertest.Options) {
 				})
 			},
 		}
+		if f.login == "certificate" {
+			b.LogIns = nil
+		}
 		if !s.addressIDs {
 			b.Missing = providers.Target{Node: "n9", ID: s.missing}
 		}
@@ -258,6 +270,11 @@ func (s preset) ask(t *testing.T, edit func(*fake)) string {
 	}
 	return fmt.Sprintf("%s %q", a.State, a.Raw)
 }
+
+// clientCertificate is one that a device may trust.
+var clientCertificate = sync.OnceValue(func() kit.Credentials {
+	return kit.NewAuthority("clients").Client(time.Now().Add(time.Hour))
+})
 
 // presetAt returns the empty configuration of a preset whose token endpoint is at an address.
 func presetAt(t testing.TB, name, address string) *rest.PresetConfig {
