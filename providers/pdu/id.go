@@ -3,6 +3,7 @@ package pdu
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"slices"
@@ -34,7 +35,13 @@ func (o outlet) hostName() string {
 // maxOutlets is the maximum number of outlets in an ID. One question holds them all.
 const maxOutlets = 16
 
-var errID = errors.New("is no list of outlets: write host[:port]/outlet, with commas between several")
+var errAddress = errors.New("is no host[:port]")
+
+// idError says how an ID is written.
+func (m mib) idError() error {
+	return fmt.Errorf("is no list of outlets: write host[:port]/%s, with commas between several",
+		cmp.Or(m.index, "outlet"))
+}
 
 // parseID returns the outlets of an ID, in order. The errors do not repeat it.
 func parseID(id string, m mib) ([]outlet, error) {
@@ -43,9 +50,9 @@ func parseID(id string, m mib) ([]outlet, error) {
 		address, number, _ := strings.Cut(strings.TrimSpace(part), "/")
 		address, err := parseAddress(address)
 		if err != nil {
-			return nil, err
+			return nil, m.idError()
 		}
-		if number, err = m.numbers.parseNumber(number); err != nil {
+		if number, err = m.parseNumber(number); err != nil {
 			return nil, err
 		}
 		all = append(all, outlet{address: address, number: number})
@@ -67,15 +74,15 @@ func parseID(id string, m mib) ([]outlet, error) {
 func parseAddress(s string) (string, error) {
 	u, err := url.Parse("snmp://" + s)
 	if err != nil || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
-		return "", errID
+		return "", errAddress
 	}
 	host, err := remote.CanonicalHost(u)
 	if err != nil {
-		return "", errID
+		return "", errAddress
 	}
 	address := strings.TrimSuffix(host, ":161")
 	if name, _ := splitAddress(address); strings.Contains(name, ":") && net.ParseIP(name) == nil {
-		return "", errID
+		return "", errAddress
 	}
 	return address, nil
 }
@@ -90,19 +97,19 @@ func splitAddress(address string) (host string, port uint16) {
 	return host, uint16(n)
 }
 
-// parseNumber reads an outlet's number, or the strip's and the outlet's.
-func (f numberFormat) parseNumber(s string) (string, error) {
+// parseNumber reads the numbers of an outlet. Only the unit may be 0, in MIBs that count units from there.
+func (m mib) parseNumber(s string) (string, error) {
 	parts := strings.Split(s, ".")
-	if f == twoNumbers && len(parts) == 1 {
-		parts = []string{"1", parts[0]}
+	if m.unit != "" && len(parts) == 1 {
+		parts = []string{m.unit, parts[0]}
 	}
-	if len(parts) != int(f)+1 {
-		return "", errID
+	if len(parts) != strings.Count(m.index, ".")+1 {
+		return "", m.idError()
 	}
 	for i, part := range parts {
 		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil || n == 0 {
-			return "", errID
+		if err != nil || n == 0 && (i > 0 || m.unit != "0") {
+			return "", m.idError()
 		}
 		parts[i] = strconv.FormatUint(n, 10)
 	}

@@ -2,6 +2,7 @@ package pdu
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gosnmp/gosnmp"
@@ -9,59 +10,38 @@ import (
 	"github.com/forcefence/forcefence/providers"
 )
 
-// mib describes one maker's strips: the columns of an outlet's state and command, which its number follows, and their
-// values.
+// mib describes the tables of one MIB: the columns of an outlet's state and commands, which its number follows.
 type mib struct {
-	state   string       // the column of the relay's state
-	off, on int          // its values
-	pending string       // the column of a pending command; "": there is none
-	idle    int          // its value for none
-	busy    int          // its value for one
-	command string       // the column that is set
-	numbers numberFormat // how outlets are numbered
-	// cycle is how long outlets are off in a power cycle that no column reports, by the maker's default; 0: a column
-	// reports it.
+	strips string // which strips have it
+	index  string // the numbers of an outlet, as unit.outlet; "": one number
+	unit   string // the first of them if an ID leaves it out; "": no ID may
+	state  column
+	// vetoes are asked together with the state. An outlet that is off is Off only if each of them agrees.
+	vetoes        []column
+	setOff, setOn command // immediate ones
+	// cycle is how long outlets are off in a power cycle that no column reports for certain, by the maker's default; 0:
+	// a column reports it.
 	cycle time.Duration
-
-	commandOff, commandOn int // its values for an immediate command
 }
 
-// numberFormat is how many numbers identify an outlet.
-type numberFormat uint8
+// column is a column of integers. An integer is in one of its words at most; any other is unknown.
+type column struct {
+	name, oid string
+	// what the integers mean. In a veto, off are those that agree with an outlet that is off.
+	off, on, changing, unknown words
+}
 
-const (
-	oneNumber  numberFormat = iota // 7
-	twoNumbers                     // strip.outlet behind one address, 1.7; 7 is 1.7
-)
+// words are the names of a column's integers.
+type words map[int]string
 
-// mibs are the tables of PowerNet-MIB (rPDU2OutletSwitchedStatusTable and rPDU2OutletSwitchedControlTable;
-// rPDUOutletStatusTable and rPDUOutletControlTable) and PDU2-MIB (outletSwitchControlTable). APC's rPDU2 numbers on and
-// off differently in states and in commands.
-var mibs = map[string]mib{
-	"apc-rpdu2": {
-		state: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.5", off: 1, on: 2,
-		pending: ".1.3.6.1.4.1.318.1.1.26.9.2.3.1.6", busy: 1, idle: 2,
-		command: ".1.3.6.1.4.1.318.1.1.26.9.2.4.1.5", commandOn: 1, commandOff: 2,
-	},
-	"apc-rpdu": {
-		state: ".1.3.6.1.4.1.318.1.1.12.3.5.1.1.4", on: 1, off: 2,
-		pending: ".1.3.6.1.4.1.318.1.1.12.3.5.1.1.5", busy: 1, idle: 2,
-		command: ".1.3.6.1.4.1.318.1.1.12.3.3.1.1.4", commandOn: 1, commandOff: 2,
-	},
-	"raritan": {
-		state: ".1.3.6.1.4.1.13742.6.4.1.2.1.3", on: 7, off: 8,
-		command: ".1.3.6.1.4.1.13742.6.4.1.2.1.2", commandOff: 0, commandOn: 1,
-		numbers: twoNumbers, cycle: 10 * time.Second, // globalOutletPowerCyclingPowerOffPeriod, 1 s to 1 h
-	},
+// command is what switches an outlet: a column and the value that it is set to.
+type command struct {
+	oid   string
+	value int
 }
 
 // queryColumns returns the columns of a question for an outlet, in this order.
-func (m mib) queryColumns() []string {
-	if m.pending == "" {
-		return []string{m.state}
-	}
-	return []string{m.state, m.pending}
-}
+func (m mib) queryColumns() []column { return slices.Concat([]column{m.state}, m.vetoes) }
 
 // outletAnswer is an outlet's state, and the strip's word for it.
 type outletAnswer struct {
@@ -69,41 +49,42 @@ type outletAnswer struct {
 	word  string
 }
 
-// outletState evaluates an outlet's columns, in the order of queryColumns. Off is returned nowhere else. An outlet that
-// is off with a command pending may come on by itself, in the middle of a reboot. One that is on may be switched off.
+// outletState evaluates an outlet's columns, in the order of queryColumns. An outlet that is off may come on by itself,
+// in the middle of a reboot, so an off needs every veto's agreement. One that is on may be switched off.
 func (m mib) outletState(values []gosnmp.SnmpPDU) outletAnswer {
-	state, whole := integerValue(values[0])
-	switch {
-	case whole && state == m.on:
-		return outletAnswer{providers.PowerOn, "on"}
-	case whole && state == m.off:
-	default:
-		return outletAnswer{providers.PowerUnknown, valueText(values[0])}
+	state, word := m.state.readValue(values[0])
+	answer := outletAnswer{state, word}
+	if state != providers.PowerOff {
+		return answer
 	}
-	if m.pending == "" {
-		return outletAnswer{providers.PowerOff, "off"}
+	for i, veto := range m.vetoes {
+		switch agreed, reason := veto.readValue(values[1+i]); agreed {
+		case providers.PowerOff:
+		case providers.PowerChanging:
+			if answer.state == providers.PowerOff {
+				answer = outletAnswer{providers.PowerChanging, word + ", " + reason}
+			}
+		default:
+			return outletAnswer{providers.PowerUnknown, word + ", " + reason}
+		}
 	}
-	pending, whole := integerValue(values[1])
-	switch {
-	case whole && pending == m.idle:
-		return outletAnswer{providers.PowerOff, "off"}
-	case whole && pending == m.busy:
-		return outletAnswer{providers.PowerChanging, "off, command pending"}
-	default:
-		return outletAnswer{providers.PowerUnknown, "off, pending " + valueText(values[1])}
-	}
+	return answer
 }
 
-// integerValue returns an INTEGER, the only type of these columns.
-func integerValue(v gosnmp.SnmpPDU) (int, bool) {
+// readValue returns what a value means, and the MIB's word for it. Off is returned nowhere else.
+func (c column) readValue(v gosnmp.SnmpPDU) (providers.PowerState, string) {
 	n, whole := v.Value.(int)
-	return n, whole && v.Type == gosnmp.Integer
-}
-
-// valueText returns an unknown value as text for a user.
-func valueText(v gosnmp.SnmpPDU) string {
-	if n, whole := integerValue(v); whole {
-		return fmt.Sprintf("%d", n)
+	if !whole || v.Type != gosnmp.Integer { // the only type of these columns
+		return providers.PowerUnknown, c.name + " " + v.Type.String()
 	}
-	return v.Type.String()
+	for _, meaning := range []struct {
+		state providers.PowerState
+		words words
+	}{{providers.PowerOff, c.off}, {providers.PowerOn, c.on}, {providers.PowerChanging, c.changing},
+		{providers.PowerUnknown, c.unknown}} {
+		if word, listed := meaning.words[n]; listed {
+			return meaning.state, word
+		}
+	}
+	return providers.PowerUnknown, fmt.Sprintf("%s %d", c.name, n)
 }

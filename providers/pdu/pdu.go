@@ -4,7 +4,7 @@
 //	providers:
 //	- name: racks
 //	  pdu:
-//	    mib: apc-rpdu2                # or apc-rpdu, raritan
+//	    mib: apc-rpdu2                # or another one of the README's table
 //	    username: forcefence
 //	    passwordFile: /etc/forcefence-bmc/strips
 //	    privacyPasswordFile: ""       # "": the password above is both; or privacyPasswordEnv
@@ -12,7 +12,7 @@
 //	    privacy: aes128               # default; also aes192, aes256, aes192c, aes256c, and for old strips des
 //	    engines: []                   # {host: strip-a.example.net, id: 8000...}: the SNMP engine that may answer
 //	    version: v3                   # default; v2c has no authentication: anybody on the network may report Off
-//	    offDelay: 5s                  # default; how long all outlets must have been off; raritan: at least 12s
+//	    offDelay: 5s                  # default; how long all outlets must have been off; some MIBs: at least 12s
 //
 // A target's ID is host[:port]/outlet, and several with commas between them for a machine with several power supplies:
 // strip-a.example.net/7,strip-b.example.net/7. The machine is off where all of them are.
@@ -61,7 +61,9 @@ var (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	MIB                string `yaml:"mib"` // one of apc-rpdu2, apc-rpdu, raritan; must be set
+	// one of apc-rpdu2, apc-rpdu, cyberpower-epdu, cyberpower-epdu2, eaton-epdu, liebert-mph2, raritan, raritan-px1,
+	// servertech-sentry3, servertech-sentry4, vertiv-v5; must be set; APC's AP7900B series: apc-rpdu2
+	MIB                string `yaml:"mib"`
 	remote.Credentials `yaml:",inline"`
 	// this or privacyPasswordEnv; neither: the password is used for both; may hold {{ .Name }}
 	PrivacyPasswordFile string `yaml:"privacyPasswordFile"`
@@ -74,7 +76,7 @@ type Config struct {
 	Engines []Engine `yaml:"engines"`
 	// one of v3, v2c; default v3; with v2c every host on the network may report Off
 	Version string `yaml:"version"`
-	// how long all outlets must have been off, 0s to 1m, raritan from 12s; default 5s
+	// how long all outlets must have been off, 0s to 1m, raritan and eaton-epdu from 12s; default 5s
 	OffDelay time.Duration `yaml:"offDelay"`
 }
 
@@ -128,8 +130,8 @@ func (c *Config) Validate() (out []providers.Problem) {
 	if c.OffDelay < 0 || c.OffDelay > time.Minute {
 		problem("offDelay", "must be 0s to 1m")
 	} else if cycle := mibs[c.MIB].cycle; cycle > 0 && c.OffDelay < cycle+settleTime {
-		problem("offDelay", "must be at least %s with %s: these strips do not report a power cycle, in which outlets "+
-			"are off for %s, or as long as is set there",
+		problem("offDelay", "must be at least %s with %s: these strips may not report a power cycle, in which "+
+			"outlets are off for %s, or as long as is set there",
 			cycle+settleTime, c.MIB, cycle)
 	}
 	switch c.Version {
@@ -308,7 +310,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power off", t, func(ctx context.Context, outlets []outlet) error {
-		return p.commandOutlets(ctx, outlets, p.mib.commandOff)
+		return p.commandOutlets(ctx, outlets, p.mib.setOff)
 	})
 }
 
@@ -317,7 +319,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
 		p.offRuns.End(t.ID, p.opts.Now())
-		return p.commandOutlets(ctx, outlets, p.mib.commandOn)
+		return p.commandOutlets(ctx, outlets, p.mib.setOn)
 	})
 }
 
@@ -356,26 +358,26 @@ func (p *Provider) askStrips(ctx context.Context, outlets []outlet) ([]outletAns
 // askStrip asks one strip for its outlets, in one question.
 func (p *Provider) askStrip(ctx context.Context, outlets []outlet, answers []outletAnswer) error {
 	var oids []gosnmp.SnmpPDU
+	columns := p.mib.queryColumns()
 	for _, o := range outlets {
-		for _, column := range p.mib.queryColumns() {
-			oids = append(oids, gosnmp.SnmpPDU{Name: column + "." + o.number, Type: gosnmp.Null})
+		for _, c := range columns {
+			oids = append(oids, gosnmp.SnmpPDU{Name: c.oid + "." + o.number, Type: gosnmp.Null})
 		}
 	}
 	values, err := p.exchangeMessage(ctx, outlets[0], gosnmp.GetRequest, oids)
 	if err != nil {
 		return err
 	}
-	per := len(p.mib.queryColumns())
 	for i := range outlets {
-		answers[i] = p.mib.outletState(values[i*per : (i+1)*per])
+		answers[i] = p.mib.outletState(values[i*len(columns) : (i+1)*len(columns)])
 	}
 	return nil
 }
 
-// commandOutlets sets the outlets' commands in order.
-func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, value int) error {
+// commandOutlets sends the outlets a command, in order.
+func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, c command) error {
 	for _, o := range outlets {
-		set := gosnmp.SnmpPDU{Name: p.mib.command + "." + o.number, Type: gosnmp.Integer, Value: value}
+		set := gosnmp.SnmpPDU{Name: c.oid + "." + o.number, Type: gosnmp.Integer, Value: c.value}
 		if _, err := p.exchangeMessage(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
 			// Strips answer with many errors for an outlet that they do not have, but with one if asked for its state.
 			if !errors.Is(err, providers.ErrNotSent) {

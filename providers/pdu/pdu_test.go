@@ -207,19 +207,20 @@ func TestTwoSupplies(t *testing.T) {
 		{[3]int{on, off, off}, providers.PowerOn, "on, off, off"},
 		{[3]int{off, on, off}, providers.PowerOn, "off, on, off"},
 		{[3]int{off, off, on}, providers.PowerOn, "off, off, on"},
-		{[3]int{off, strange, off}, providers.PowerUnknown, "off, 99, off"},
-		{[3]int{off, strange, on}, providers.PowerOn, "off, 99, on"},
+		{[3]int{off, strange, off}, providers.PowerUnknown, "off, rPDUOutletStatusOutletState 99, off"},
+		{[3]int{off, strange, on}, providers.PowerOn, "off, rPDUOutletStatusOutletState 99, on"},
 		{[3]int{busy, off, off}, providers.PowerChanging, "off, command pending, off, off"},
 		{[3]int{off, off, busy}, providers.PowerChanging, "off, off, off, command pending"},
-		{[3]int{strange, off, busy}, providers.PowerUnknown, "99, off, off, command pending"},
+		{[3]int{strange, off, busy}, providers.PowerUnknown,
+			"rPDUOutletStatusOutletState 99, off, off, command pending"},
 	} {
 		for i, o := range []socket{one, two, three} {
 			o.reset(tt.states[i] == on)
 			switch tt.states[i] {
 			case busy:
-				o.set(o.d.pending, o.d.busy)
+				o.edit(func(f *outletFile) { f.Values = o.busy() })
 			case strange:
-				o.set(o.d.state, strange)
+				o.set(o.state(), strange)
 			}
 		}
 		got := ask(t, p, strings.Join([]string{one.id(""), two.id(""), three.id("")}, ","))
@@ -310,7 +311,7 @@ func TestOffDelay(t *testing.T) {
 	p := open(t, c, func() time.Time { return now })
 	w := newWire(t, through(s.address))
 	target := providers.Target{Node: "n1", ID: o.id(w.address)}
-	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.d.state, 99) },
+	off, on, strange, powerOn := func() { o.reset(false) }, func() { o.reset(true) }, func() { o.set(o.state(), 99) },
 		func() {
 			must(t, p.PowerOn(t.Context(), target, providertest.AllowSend))
 			o.reset(false)
@@ -326,7 +327,7 @@ func TestOffDelay(t *testing.T) {
 		{100 * time.Millisecond, nil, providers.PowerOff, "off"},
 		{time.Second, on, providers.PowerOn, "on"},
 		{time.Second, off, providers.PowerChanging, "off for 0s of 5s"},
-		{6 * time.Second, strange, providers.PowerUnknown, "99"},
+		{6 * time.Second, strange, providers.PowerUnknown, "rPDU2OutletSwitchedStatusState 99"},
 		{time.Second, off, providers.PowerChanging, "off for 0s of 5s"},
 		{6 * time.Second, nil, providers.PowerOff, "off"},
 		{time.Minute, nil, providers.PowerOff, "off"},
@@ -412,7 +413,13 @@ func TestCanonical(t *testing.T) {
 		{"raritan", "a/1.1.7", "", ""},
 		{"apc-rpdu2", "a/7,a/07", "", ""},
 		{"apc-rpdu2", "a/7,A.:161/7", "", ""},
-		{"raritan", "a/7,a/1.7", "", ""},
+		{"raritan", "a/7,a/1.7", "", ""}, {"raritan", "a/0.7", "", ""},
+		{"raritan-px1", "a/7", "a/7", "a"}, {"raritan-px1", "a/1.7", "", ""},
+		{"eaton-epdu", "a/7,a/1.8", "a/0.7,a/1.8", "a"}, {"eaton-epdu", "a/7,a/0.7", "", ""},
+		{"eaton-epdu", "a/0", "", ""}, {"eaton-epdu", "a/1.0", "", ""},
+		{"servertech-sentry3", "a/1.2.7, a/01.1.8", "a/1.1.8,a/1.2.7", "a"},
+		{"servertech-sentry3", "a/7", "", ""}, {"servertech-sentry3", "a/1.7", "", ""},
+		{"servertech-sentry4", "a/0.1.7", "", ""}, {"liebert-mph2", "a/1.2.7", "a/1.2.7", "a"},
 		{"apc-rpdu2", "", "", ""}, {"apc-rpdu2", "a", "", ""}, {"apc-rpdu2", "a/", "", ""}, {"apc-rpdu2", "/7", "", ""},
 		{"apc-rpdu2", "a/0", "", ""},
 		{"apc-rpdu2", "a/7,", "", ""}, {"apc-rpdu2", "a/-7", "", ""}, {"apc-rpdu2", "a/7/8", "", ""},
@@ -443,11 +450,12 @@ func TestCanonical(t *testing.T) {
 }
 
 func FuzzCanonical(f *testing.F) {
-	for _, s := range []string{"a/1", "a:162/1, b/2", "[::1]/1.2", "10.0.0.7/65535", "a/1,a/1", "::/1"} {
+	for _, s := range []string{"a/1", "a:162/1, b/2", "[::1]/1.2", "10.0.0.7/65535", "a/1,a/1", "::/1", "a/0.1",
+		"a/1.2.3"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
-		for _, mib := range []string{"apc-rpdu2", "raritan"} {
+		for _, mib := range []string{"apc-rpdu2", "raritan", "eaton-epdu", "servertech-sentry4"} {
 			c := pdu.NewConfig()
 			c.MIB = mib
 			got, hosts, err := c.CanonicalID(id)
@@ -480,8 +488,10 @@ func TestValidate(t *testing.T) {
 		"offDelay":             func(c *pdu.Config) { c.OffDelay = -1 },
 		"offDelay ":            func(c *pdu.Config) { c.OffDelay = time.Minute + 1 },
 		// a cycle takes 10 s, and has no word
-		"offDelay  ": func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 11*time.Second },
-		" ":          func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 12*time.Second },
+		"offDelay  ":  func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 11*time.Second },
+		" ":           func(c *pdu.Config) { c.MIB, c.OffDelay = "raritan", 12*time.Second },
+		"offDelay   ": func(c *pdu.Config) { c.MIB, c.OffDelay = "eaton-epdu", 11*time.Second },
+		"  ":          func(c *pdu.Config) { c.MIB, c.OffDelay = "servertech-sentry3", 5*time.Second },
 		"engines[1].host": func(c *pdu.Config) {
 			c.Engines = []pdu.Engine{{"a", engineA}, {"A:161", engineB}}
 		},

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,8 +196,8 @@ func (s *strip) start() error {
 			conf += fmt.Sprintf("createUser %s %s %s %s %s\n", user, protocols[0], password, protocols[1], privacy)
 			conf += map[bool]string{true: "rouser ", false: "rwuser "}[user == "reader"] + user + " priv\n"
 		}
-		for _, maker := range []string{".1.3.6.1.4.1.318", ".1.3.6.1.4.1.13742"} {
-			conf += fmt.Sprintf("pass_persist %s %s\n", maker, program)
+		for _, maker := range []int{318, 476, 534, 1718, 3808, 13742, 21239} {
+			conf += fmt.Sprintf("pass_persist .1.3.6.1.4.1.%d %s\n", maker, program)
 		}
 		file := filepath.Join(s.dir, "agent.conf")
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -256,75 +257,81 @@ func (s *strip) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// dialect is a maker's MIB as the makers' own files have it, beside the one in mib.go.
-type dialect struct {
-	state, pending, command string
-	on, off, idle, busy     int
-	commandOn, commandOff   int
-}
-
-var dialects = map[string]dialect{
-	"apc-rpdu2": {
-		state: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.5.%d", off: 1, on: 2, pending: "1.3.6.1.4.1.318.1.1.26.9.2.3.1.6.%d",
-		busy: 1, idle: 2,
-		command: "1.3.6.1.4.1.318.1.1.26.9.2.4.1.5.%d", commandOn: 1, commandOff: 2,
-	},
-	"apc-rpdu": {
-		state: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.4.%d", on: 1, off: 2, pending: "1.3.6.1.4.1.318.1.1.12.3.5.1.1.5.%d",
-		busy: 1, idle: 2,
-		command: "1.3.6.1.4.1.318.1.1.12.3.3.1.1.4.%d", commandOn: 1, commandOff: 2,
-	},
-	"raritan": {
-		state: "1.3.6.1.4.1.13742.6.4.1.2.1.3.1.%d", on: 7, off: 8, command: "1.3.6.1.4.1.13742.6.4.1.2.1.2.1.%d",
-		commandOn: 1, commandOff: 0,
-	},
-}
-
 // socket is an outlet of a strip with what is plugged in.
 type socket struct {
 	s      *strip
-	d      dialect
+	d      pdu.Dialect
 	number int64
 }
 
 // outlet returns a new one, which is on.
 func (s *strip) outlet(mib string) socket {
-	o := socket{s, dialects[mib], s.outlets.Add(1)}
+	o := socket{s, pdu.Dialects[mib], s.outlets.Add(1)}
 	o.reset(true)
 	return o
 }
 
-func (o socket) at(column string) string { return fmt.Sprintf(column, o.number) }
+// at is the outlet's OID in a column.
+func (o socket) at(column string) string { return fmt.Sprintf("%s.%s%d", column, o.d.Front, o.number) }
 
 func (o socket) id(address string) string {
-	return fmt.Sprintf("%s/%d", cmp.Or(address, o.s.address), o.number)
+	return fmt.Sprintf("%s/%s%d", cmp.Or(address, o.s.address), o.d.Front, o.number)
 }
 
 // columns are those of an outlet that is on or off, with nothing under way.
 func (o socket) columns(on bool) map[string]int {
-	c := map[string]int{o.at(o.d.state): o.d.off, o.at(o.d.command): o.d.commandOff}
-	if on {
-		c = map[string]int{o.at(o.d.state): o.d.on, o.at(o.d.command): o.d.commandOn}
+	values := map[string]int{o.at(o.d.SetOn.OID): o.d.SetOn.Value} // snmpd sets only what can be read
+	if !on || o.d.SetOff.OID != o.d.SetOn.OID {
+		values[o.at(o.d.SetOff.OID)] = o.d.SetOff.Value
 	}
-	if o.d.pending != "" {
-		c[o.at(o.d.pending)] = o.d.idle
+	for i, c := range o.d.Columns {
+		switch {
+		case !on:
+			values[o.at(c.OID)] = c.Off[0]
+		case i == 0:
+			values[o.at(c.OID)] = c.On[0]
+		default:
+			values[o.at(c.OID)] = c.WhileOn
+		}
 	}
-	return c
+	return values
+}
+
+// busy are those of an outlet that is off and will not stay so; nil if the MIB has no word for it.
+func (o socket) busy() map[string]int {
+	for _, c := range slices.Backward(o.d.Columns) {
+		if len(c.Changing) > 0 {
+			values := o.columns(false)
+			values[o.at(c.OID)] = c.Changing[0]
+			return values
+		}
+	}
+	return nil
 }
 
 // reset makes it an outlet that obeys.
 func (o socket) reset(on bool) {
-	writeOutlet(o.s.dir, o.at(o.d.state),
-		outletFile{o.columns(on), map[string]map[string]map[string]int{o.at(o.d.command): {
-			fmt.Sprint(o.d.commandOn): o.columns(true), fmt.Sprint(o.d.commandOff): o.columns(false),
-		}}})
+	sets := map[string]map[string]map[string]int{}
+	for _, set := range []struct {
+		pdu.Setting
+		on bool
+	}{{o.d.SetOn, true}, {o.d.SetOff, false}} {
+		if sets[o.at(set.OID)] == nil {
+			sets[o.at(set.OID)] = map[string]map[string]int{}
+		}
+		sets[o.at(set.OID)][fmt.Sprint(set.Value)] = o.columns(set.on)
+	}
+	writeOutlet(o.s.dir, o.at(o.state()), outletFile{o.columns(on), sets})
 }
+
+// state is the column of the outlet's state.
+func (o socket) state() string { return o.d.Columns[0].OID }
 
 // edit changes it without an SNMP command.
 func (o socket) edit(f func(*outletFile)) {
-	file := readOutlet(o.s.dir, o.at(o.d.state))
+	file := readOutlet(o.s.dir, o.at(o.state()))
 	f(&file)
-	writeOutlet(o.s.dir, o.at(o.d.state), file)
+	writeOutlet(o.s.dir, o.at(o.state()), file)
 }
 
 func (o socket) set(column string, n int) {
@@ -333,7 +340,7 @@ func (o socket) set(column string, n int) {
 
 // on reports whether what is plugged in has power.
 func (o socket) on() bool {
-	return readOutlet(o.s.dir, o.at(o.d.state)).Values[o.at(o.d.state)] == o.d.on
+	return readOutlet(o.s.dir, o.at(o.state())).Values[o.at(o.state())] == o.d.Columns[0].On[0]
 }
 
 // wire is the network in front of strips: it hands questions to a handler. It ends with the test.

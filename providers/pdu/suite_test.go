@@ -17,7 +17,7 @@ import (
 
 // The machine hangs on one outlet of each of two strips, both behind a network that can fail.
 func TestConformance(t *testing.T) {
-	for mib := range dialects {
+	for mib := range pdu.Dialects {
 		t.Run(mib, func(t *testing.T) { suite(t, mib, nil) })
 	}
 }
@@ -34,7 +34,7 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 	if edit != nil {
 		without[providertest.Denied] = "an agent does not answer to a community that it does not know"
 	}
-	if dialects[mib].pending == "" {
+	if (socket{d: pdu.Dialects[mib]}).busy() == nil {
 		without[providertest.StaysChanging] = "the MIB has no word for it"
 	}
 	noRequests := "SNMPv3 is encrypted: the suite with v2c records them"
@@ -76,7 +76,7 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 			LogIns:   func() int { mu.Lock(); defer mu.Unlock(); return len(callers) },
 			Provider: open(t, c, nil),
 			Target:   providers.Target{Node: "n1", ID: second.id(two.address) + ", " + first.id(one.address)},
-			Missing:  providers.Target{Node: "n2", ID: one.address + "/9999"},
+			Missing:  providers.Target{Node: "n2", ID: one.address + "/" + first.d.Front + "9999"},
 			Running:  func() bool { return first.on() || second.on() },
 			SetPower: func(on bool) {
 				for _, o := range outlets {
@@ -112,19 +112,19 @@ func suite(t *testing.T, mib string, edit func(*pdu.Config)) {
 					off := o.columns(false)
 					switch f {
 					case providertest.StrangeWord:
-						o.set(o.d.state, 99)
+						o.set(o.state(), 99)
 						continue
 					case providertest.StaysOn:
 						off = nil
 					case providertest.StaysChanging:
-						off[o.at(o.d.pending)] = o.d.busy
+						off = o.busy()
 					case providertest.NoFault:
-						if file := readOutlet(o.s.dir, o.at(o.d.state)); file.Values[o.at(o.d.state)] == 99 {
+						if file := readOutlet(o.s.dir, o.at(o.state())); file.Values[o.at(o.state())] == 99 {
 							o.reset(false)
 						}
 					}
 					o.edit(func(file *outletFile) {
-						file.Sets[o.at(o.d.command)][fmt.Sprint(o.d.commandOff)] = off
+						file.Sets[o.at(o.d.SetOff.OID)][fmt.Sprint(o.d.SetOff.Value)] = off
 					})
 				}
 			},
