@@ -25,6 +25,7 @@ type agent struct {
 	user           string
 	password       string
 	edit           func(question, answer *gosnmp.SnmpPacket) // nil: nothing
+	editNext       func(answer *gosnmp.SnmpPacket)           // the same of answers to GetNext
 	after          func(message []byte) []byte               // nil: nothing
 }
 
@@ -85,7 +86,14 @@ func (a *agent) answers(message []byte) [][]byte {
 		return nil
 	}
 	answer.Variables = off(question)
-	if a.edit != nil {
+	if question.PDUType == gosnmp.GetNextRequest { // which outlet is the first
+		for i := range answer.Variables {
+			answer.Variables[i].Name += ".1"
+		}
+		if a.editNext != nil {
+			a.editNext(answer)
+		}
+	} else if a.edit != nil {
 		a.edit(question, answer)
 	}
 	b := a.marshal(answer)
@@ -204,7 +212,25 @@ func TestForged(t *testing.T) {
 		{"a number that it does not have", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.Integer, Value: 4})},
 			unknown("off, rPDU2OutletSwitchedStatusCommandPending 4")},
 		{"no such outlet", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance})}, is("not_found")},
-		{"no such column", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.NoSuchObject})}, is("not_found")},
+		{"no such outlet, and another word for it",
+			agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchObject})}, is("not_found")},
+		{"no such outlet, and no first one", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance}),
+			editNext: func(a *gosnmp.SnmpPacket) { a.Error, a.Variables = gosnmp.NoSuchName, nil }}, is("permanent")},
+		{"no such outlet, and the table is denied", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance}),
+			editNext: func(a *gosnmp.SnmpPacket) { a.Error = gosnmp.NoAccess }}, is("not_found")},
+		{"no such outlet, and too few first ones", agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance}),
+			editNext: func(a *gosnmp.SnmpPacket) { a.Variables = nil }}, is("not_found")},
+		{"no such outlet, and a first one that cannot be",
+			agent{edit: value(0, gosnmp.SnmpPDU{Type: gosnmp.NoSuchInstance}),
+				editNext: func(a *gosnmp.SnmpPacket) { a.Variables[0].Name += ".4000000000.0" }}, is("not_found")},
+		{"an error, and values that were not asked for", agent{edit: func(_, a *gosnmp.SnmpPacket) {
+			a.Error = gosnmp.NoSuchName
+			for i := range 9 {
+				a.Variables = append(a.Variables,
+					gosnmp.SnmpPDU{Name: a.Variables[i%2].Name, Type: gosnmp.NoSuchInstance})
+			}
+		}}, is("not_found")},
+		{"no such column", agent{edit: value(1, gosnmp.SnmpPDU{Type: gosnmp.NoSuchObject})}, is("permanent")},
 		{"no access", agent{edit: status(gosnmp.NoAccess)}, is("denied")},
 		{"no rights", agent{edit: status(gosnmp.AuthorizationError)}, is("denied")},
 		{"no such name", agent{edit: status(gosnmp.NoSuchName)}, is("not_found")},
@@ -248,7 +274,7 @@ func TestForged(t *testing.T) {
 			if tt.agent.boots > 0 {
 				a.boots = tt.agent.boots
 			}
-			a.edit, a.after = tt.agent.edit, tt.agent.after
+			a.edit, a.editNext, a.after = tt.agent.edit, tt.agent.editNext, tt.agent.after
 			w := newWire(t, a.handle)
 			p := open(t, settings(t, "apc-rpdu2"), nil)
 			got := short(t, p, w.address+"/7")

@@ -365,8 +365,13 @@ func (p *Provider) askStrip(ctx context.Context, outlets []outlet, answers []out
 		}
 	}
 	values, err := p.exchangeMessage(ctx, outlets[0], gosnmp.GetRequest, oids)
-	if err != nil {
+	switch {
+	case errors.Is(err, providers.ErrNotFound):
+		return p.explainMissing(ctx, outlets, nil, err)
+	case err != nil:
 		return err
+	case slices.ContainsFunc(values, isAbsent):
+		return p.explainMissing(ctx, outlets, values, errNoOutlet)
 	}
 	for i := range outlets {
 		answers[i] = p.mib.outletState(values[i*len(columns) : (i+1)*len(columns)])
@@ -374,14 +379,21 @@ func (p *Provider) askStrip(ctx context.Context, outlets []outlet, answers []out
 	return nil
 }
 
+var errNoOutlet = providers.WithClass(providers.ErrNotFound, errors.New("the strip has no such outlet"))
+
 // commandOutlets sends the outlets a command, in order.
 func (p *Provider) commandOutlets(ctx context.Context, outlets []outlet, c command) error {
 	for _, o := range outlets {
 		set := gosnmp.SnmpPDU{Name: c.oid + "." + o.number, Type: gosnmp.Integer, Value: c.value}
-		if _, err := p.exchangeMessage(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set}); err != nil {
+		values, err := p.exchangeMessage(ctx, o, gosnmp.SetRequest, []gosnmp.SnmpPDU{set})
+		if err == nil && slices.ContainsFunc(values, isAbsent) {
+			err = errNoOutlet
+		}
+		if err != nil {
 			// Strips answer with many errors for an outlet that they do not have, but with one if asked for its state.
 			if !errors.Is(err, providers.ErrNotSent) {
-				if _, missing := p.askStrips(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) {
+				if _, missing := p.askStrips(ctx, []outlet{o}); errors.Is(missing, providers.ErrNotFound) ||
+					errors.Is(missing, providers.ErrPermanent) {
 					err = missing
 				}
 			}

@@ -397,6 +397,58 @@ func TestOffDelayOfOvertakenAnswers(t *testing.T) {
 	}
 }
 
+// A mib that the strip does not have, a missing outlet and a missing column have each a message of their own. None is
+// off, and nothing is switched.
+func TestMissing(t *testing.T) {
+	strips(t) // skips without snmpd
+	s, err := startStrip()
+	must(t, err)
+	o := s.outlet("apc-rpdu2")
+	o.reset(false)
+	old := s.outlet("servertech-sentry4")
+	old.reset(false)
+	old.edit(func(f *outletFile) { delete(f.Values, old.at(old.d.Columns[2].OID)) })
+	for _, tt := range []struct {
+		name, mib, outlets, class string
+		says                      []string
+	}{
+		{"the outlet", "apc-rpdu2", "9999", "not_found", []string{"no outlet 9999", "its first is 1"}},
+		{"one of two", "apc-rpdu2", "1,9998", "not_found", []string{"no outlet 9998;"}},
+		{"the table, of an APC", "apc-rpdu", "1", "permanent",
+			[]string{"no outlets of mib apc-rpdu ", "it has those of apc-rpdu2, servertech-sentry4: set mib"}},
+		{"the table, of another maker", "eaton-epdu", "1", "permanent",
+			[]string{"no outlets of mib eaton-epdu ", "it has those of apc-rpdu2"}},
+		{"the table, for many outlets", "vertiv-v5", "1,2,3", "permanent", []string{"no outlets of mib vertiv-v5 "}},
+		{"a column", "servertech-sentry4", "1.1.2", "permanent",
+			[]string{"state of outlet 1.1.2", "no st4OutletControlState (.1.3.6.1.4.1.1718.4.1.8.5.1.1)"}},
+		{"the outlet, where a column is missing", "servertech-sentry4", "1.1.9", "not_found",
+			[]string{"no outlet 1.1.9", "its first is 1.1.2"}},
+	} {
+		ids := s.address + "/" + strings.ReplaceAll(tt.outlets, ",", ","+s.address+"/")
+		for version, c := range map[string]*pdu.Config{"v3": settings(t, tt.mib), "v2c": v2c(t)} {
+			c.MIB = tt.mib
+			p := open(t, c, nil)
+			got := ask(t, p, ids)
+			if got.State != providers.PowerUnknown || providers.ErrorClass(got.Err) != tt.class {
+				t.Fatalf("%s, %s: got %s, %s: %v; want %s", tt.name, version, got.State,
+					providers.ErrorClass(got.Err), got.Err, tt.class)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(got.Err.Error(), text) {
+					t.Errorf("%s, %s: got %v, want %q", tt.name, version, got.Err, text)
+				}
+			}
+		}
+	}
+
+	// A command to a table that is not there says so, too.
+	err = open(t, settings(t, "apc-rpdu"), nil).PowerOn(t.Context(), providers.Target{Node: "n1", ID: o.id("")},
+		providertest.AllowSend)
+	if providers.ErrorClass(err) != "permanent" || !strings.Contains(err.Error(), "it has those of apc-rpdu2") || o.on() {
+		t.Errorf("got %v; on: %t", err, o.on())
+	}
+}
+
 // An ID has one way to be written, and names its hosts and outlets.
 func TestCanonical(t *testing.T) {
 	for _, tt := range []struct {

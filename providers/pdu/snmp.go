@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -98,12 +97,15 @@ func (p *Provider) exchangeMessage(ctx context.Context, at outlet, kind gosnmp.P
 	defer client.Close()
 
 	var answer *gosnmp.SnmpPacket
-	if kind == gosnmp.SetRequest {
-		client.Timeout = 2 * remote.Backstop // ctx ends before
+	client.Timeout, client.Retries = retryEvery, int(remote.Backstop/retryEvery)
+	switch kind {
+	case gosnmp.SetRequest:
+		client.Timeout, client.Retries = 2*remote.Backstop, 0 // ctx ends before
 		l.maySend = func() error { return remote.MaySend(ctx) }
 		answer, err = client.Set(asked)
-	} else {
-		client.Timeout, client.Retries = retryEvery, int(remote.Backstop/retryEvery)
+	case gosnmp.GetNextRequest:
+		answer, err = client.GetNext(oidNames(asked))
+	default:
 		answer, err = client.Get(oidNames(asked))
 	}
 	switch {
@@ -114,7 +116,7 @@ func (p *Provider) exchangeMessage(ctx context.Context, at outlet, kind gosnmp.P
 	case err != nil:
 		return nil, p.explainFailure(at, who.sum, err)
 	}
-	if err := p.verifyAnswer(at.address, l, answer, asked); err != nil {
+	if err := p.verifyAnswer(at.address, l, answer, kind, asked); err != nil {
 		return nil, err
 	}
 	return answer.Variables, errorStatus(answer)
@@ -157,7 +159,8 @@ func (p *Provider) newClient(ctx context.Context, address string, who login) (*l
 // verifyAnswer checks an answer that gosnmp has authenticated. gosnmp v1.47 accepts an answer that is not encrypted
 // though the question was, one by another engine whose user has the same password, one with request id 0 for any
 // question, any kind of PDU, and old ones. At the end verifyAnswer remembers the engine.
-func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, asked []gosnmp.SnmpPDU) error {
+func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPacket, kind gosnmp.PDUType,
+	asked []gosnmp.SnmpPDU) error {
 	switch {
 	case answer.PDUType != gosnmp.GetResponse:
 		return fmt.Errorf("the answer is not a response (%s)", answer.PDUType)
@@ -167,7 +170,7 @@ func (p *Provider) verifyAnswer(address string, l *link, answer *gosnmp.SnmpPack
 		return errors.New("the answer has the wrong number of values")
 	}
 	for i, v := range answer.Variables {
-		if i < len(asked) && v.Name != asked[i].Name {
+		if kind != gosnmp.GetNextRequest && i < len(asked) && v.Name != asked[i].Name {
 			return errors.New("the answer is about another object")
 		}
 	}
@@ -205,20 +208,11 @@ func untrustedError(text string) error {
 	return providers.WithClass(providers.ErrUntrusted, errors.New(text))
 }
 
-// absentTypes are the types that mean that there is no value.
-var absentTypes = []gosnmp.Asn1BER{gosnmp.NoSuchObject, gosnmp.NoSuchInstance, gosnmp.EndOfMibView}
-
-// errorStatus returns the class of an answer in which the strip refuses, or has no such outlet.
+// errorStatus returns the class of an answer in which the strip refuses, or has no such object.
 func errorStatus(answer *gosnmp.SnmpPacket) error {
 	class := providers.ErrPermanent
 	switch answer.Error {
 	case gosnmp.NoError:
-		for _, v := range answer.Variables {
-			if slices.Contains(absentTypes, v.Type) {
-				return providers.WithClass(providers.ErrNotFound,
-					fmt.Errorf("the strip has no such outlet (%s %s)", v.Type, v.Name))
-			}
-		}
 		return nil
 	case gosnmp.NoAccess, gosnmp.AuthorizationError, gosnmp.NotWritable, gosnmp.ReadOnly:
 		class = providers.ErrDenied

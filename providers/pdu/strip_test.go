@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,8 +79,11 @@ func serveOutlets(dir string) {
 				fmt.Println("NONE")
 			}
 		case "getnext":
-			next()
-			fmt.Println("NONE")
+			if oid, n := nextValue(dir, strings.TrimPrefix(next(), ".")); oid != "" {
+				fmt.Printf(".%s\ninteger\n%d\n", oid, n)
+			} else {
+				fmt.Println("NONE")
+			}
 		case "set":
 			oid := strings.TrimPrefix(next(), ".")
 			o, value := readOutlet(dir, oid), strings.TrimPrefix(next(), "integer ")
@@ -96,6 +100,40 @@ func serveOutlets(dir string) {
 			}
 		}
 	}
+}
+
+// nextValue is the first value behind an OID, of the same maker; "" if there is none.
+func nextValue(dir, oid string) (next string, value int) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", 0
+	}
+	for _, entry := range entries {
+		for at, n := range readOutlet(dir, "."+entry.Name()).Values {
+			if sameMaker(at, oid) && compareOIDs(at, oid) > 0 && (next == "" || compareOIDs(at, next) < 0) {
+				next, value = at, n
+			}
+		}
+	}
+	return next, value
+}
+
+// sameMaker reports whether two OIDs are of one enterprise, whose subtree snmpd asks for by itself.
+func sameMaker(a, b string) bool {
+	const numbers = 7 // 1.3.6.1.4.1.318
+	one, other := strings.Split(a, "."), strings.Split(b, ".")
+	return len(one) >= numbers && len(other) >= numbers && slices.Equal(one[:numbers], other[:numbers])
+}
+
+func compareOIDs(a, b string) int {
+	number := func(oid string) (out []int) {
+		for part := range strings.SplitSeq(oid, ".") {
+			n, _ := strconv.Atoi(part)
+			out = append(out, n)
+		}
+		return out
+	}
+	return slices.Compare(number(a), number(b))
 }
 
 func name(oid string) string { return oid[strings.LastIndex(oid, ".")+1:] }

@@ -133,7 +133,8 @@ func FuzzAnswer(f *testing.F) {
 		}
 		l.Conn, c.Conn = &scripted{answer: b}, l
 		answer, err := c.Get(oidNames(asked))
-		if err == nil && l.refusal == "" && l.failure == nil && p.verifyAnswer("192.0.2.1", l, answer, asked) == nil {
+		if err == nil && l.refusal == "" && l.failure == nil &&
+			p.verifyAnswer("192.0.2.1", l, answer, gosnmp.GetRequest, asked) == nil {
 			t.Errorf("believed %x", b)
 		}
 	})
