@@ -372,7 +372,7 @@ func (f *Family) parseID(id string) (canonical string, vars map[string]string, _
 	case m == nil && f.ID == "":
 		return "", nil, errors.New("has a path: it is the device's address alone")
 	case m == nil:
-		return "", nil, errors.New("is no ID of this type: it must match " + f.ID)
+		return "", nil, errors.New("is no ID of this type: write it as " + f.Cases[0].ID)
 	}
 	vars = map[string]string{}
 	var all []string

@@ -118,6 +118,9 @@ func newOutlet(t *testing.T, address, description string) (
 	c := &rest.Config{Description: file, Settings: rest.Settings{Address: address}}
 	if !strings.Contains(description, "kind: none") {
 		c.Username, c.PasswordFile = "fence", password
+		if strings.Contains(description, "kind: bearer") {
+			c.Username = ""
+		}
 	}
 	if bad = c.Validate(); len(bad) > 0 {
 		return nil, "", bad

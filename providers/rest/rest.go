@@ -262,8 +262,12 @@ func (s *Settings) checkValues() (out []providers.Problem) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.family.Values)) {
-		if v := s.family.Values[name]; v.Default == nil && s.Values[name] == "" {
+		v, given := s.family.Values[name], s.Values[name]
+		switch yesOrNo := []string{"true", "false"}; {
+		case v.Default == nil && given == "":
 			out = append(out, providers.Problemf("values."+name, "missing: %s", v.What))
+		case v.Default != nil && slices.Contains(yesOrNo, *v.Default) && given != "" && !slices.Contains(yesOrNo, given):
+			out = append(out, providers.Problemf("values."+name, "is %q: use \"true\" or \"false\"", given))
 		}
 	}
 	if name := s.family.Login.Address; name != "" && s.valueOf(name) != "" {

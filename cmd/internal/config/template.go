@@ -170,10 +170,13 @@ func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
 	}
 	at := path + ".template"
 	const example = "Write {{ .Name }} where the node's name belongs, as in https://{{ .Name }}.bmc.example.net"
-	switch err := s.unusable(); {
+	err := s.unusable()
+	switch {
 	case !s.tmpl.node && n.claimsAll():
 		r.report(at, "has no {{ .Name }} and no label, so all nodes would have the same machine. "+example)
 		s.tmpl = nil
+	case err != nil && !s.namesHosts(): // a device's own names may be stranger than those that were tried
+		r.warn(c, at, "no usual name of a node gives a device: the ID "+oneLine(err.Error()))
 	case err != nil:
 		r.report(at, "gives no node a device, because the ID %s", oneLine(err.Error()))
 		s.tmpl = nil
@@ -185,14 +188,18 @@ func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
 
 // unusable returns what is wrong with each ID that the template can give; nil if a node may get a good one. It can only
 // know that of addresses, and if each placeholder gives hostLetters alone. It fills the placeholders with what may
-// belong there: names, numbers and a scheme.
+// belong there: names, numbers and a scheme. Of other IDs it tries names of nodes, unless labels are used.
 func (s *Source) unusable() (wrong error) {
-	if !s.namesHosts() || !printsHostLetters(s.tmpl.root) {
+	usual := [][]string{{"n", "m"}, {"7", "8"}, {"10.0.0.7"}, {"https", "n"}, {"http", "n"}}
+	if !s.namesHosts() {
+		usual = [][]string{{"n1"}, {"7"}, {"abc123"}, {"i-0123456789abcdef0"}, {"4c4c4544-0042-3510-8054-b4c04f4d3232"}}
+	}
+	if s.ids == nil || !s.namesHosts() && s.tmpl.labels || !printsHostLetters(s.tmpl.root) {
 		return nil
 	}
 	const mark = "\x00"
 	for _, form := range forms(s.tmpl.root, mark) {
-		for _, values := range [][]string{{"n", "m"}, {"7", "8"}, {"10.0.0.7"}, {"https", "n"}, {"http", "n"}} {
+		for _, values := range usual {
 			id := form
 			for i := 0; strings.Contains(id, mark); i++ {
 				id = strings.Replace(id, mark, values[i%len(values)], 1)

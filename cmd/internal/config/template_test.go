@@ -10,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
+	"github.com/forcefence/forcefence/providers/all"
 )
 
 // golang runs a template as text/template does, with the functions that it may use here. At the rehearsal every label
@@ -147,6 +148,29 @@ func TestTemplatesMeanWhatTheyMeanInGo(t *testing.T) {
 	}
 	if refused < 300 || none < 300 || len(some) < 50 { // or this test says little
 		t.Errorf("%d were refused, %d led nowhere, the others to %d machines", refused, none, len(some))
+	}
+}
+
+// A template that gives no usual name of a node an ID of the type is a warning: a node's name may be unusual.
+func TestTemplateOfAnotherType(t *testing.T) {
+	for template, warns := range map[string]bool{
+		"{{ .Name }}": true, "vm-{{ .Name }}": true, "hcloud://{{ .Name }}": false, "hcloud://{{ .Labels.server }}": false,
+	} {
+		cfg, err := config.Parse("f", []byte(`
+providers:
+- {name: cloud, hetzner: {address: https://api.hetzner.cloud, passwordEnv: TOKEN}}
+nodes:
+- {name: a, selector: x=1, provider: cloud, machine: {from: template, template: '`+template+`'}}
+`), all.Types(), config.SkipFiles())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return strings.Contains(w.Problem, "no usual name") && strings.Contains(w.Problem, "write it as hcloud://42")
+		})
+		if got != warns {
+			t.Errorf("%s: got %v, want a warning %t", template, cfg.Warnings(), warns)
+		}
 	}
 }
 
