@@ -68,30 +68,13 @@ func (e *evaluation) run(ctx context.Context, all []*request) error {
 	return nil
 }
 
+// runOne sends one request, and sets its answer and the variables that it gives.
 func (e *evaluation) runOne(ctx context.Context, q *request) error {
-	if q.require != nil {
-		v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
-		if err != nil {
-			return err
-		}
-		if v.Value() != true {
-			return providers.Errorf(providers.ErrPermanent, "%s is not sent: the description requires %s", q.Name,
-				expr.OneLine(q.Require))
-		}
-	}
-	e.texts[requestUUID] = uuid.NewString()
-	r, err := q.render(e.texts)
+	a, err := e.ask(ctx, q)
 	if err != nil {
 		return err
 	}
-	a, err := e.send(ctx, q.Name, r)
-	if err == nil {
-		err = q.check(a)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", q.Name, err)
-	}
-	e.vars[q.Name] = map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}
+	e.vars[q.Name] = a
 	for _, name := range slices.Sorted(maps.Keys(q.set)) {
 		v, err := e.evaluate(ctx, name, q.set[name])
 		if err != nil {
@@ -104,6 +87,33 @@ func (e *evaluation) runOne(ctx context.Context, q *request) error {
 		e.texts[name], e.vars[name] = text, text
 	}
 	return nil
+}
+
+// ask sends one request, and returns its answer as expressions see it.
+func (e *evaluation) ask(ctx context.Context, q *request) (map[string]any, error) {
+	if q.require != nil {
+		v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
+		if err != nil {
+			return nil, err
+		}
+		if v.Value() != true {
+			return nil, providers.Errorf(providers.ErrPermanent, "%s is not sent: the description requires %s", q.Name,
+				expr.OneLine(q.Require))
+		}
+	}
+	e.texts[requestUUID] = uuid.NewString()
+	r, err := q.render(e.texts)
+	if err != nil {
+		return nil, err
+	}
+	a, err := e.send(ctx, q.Name, r)
+	if err == nil {
+		err = q.check(a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q.Name, err)
+	}
+	return map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}, nil
 }
 
 // evaluate returns an expression's value. An error's class is ErrUnreachable: another answer may have what this lacks.

@@ -178,7 +178,7 @@ func ReadDescription(file string) ([]byte, error) {
 }
 
 // parse reads a description strictly. The tree has the lines for later faults.
-func parse(text []byte) (d Description, tree *yaml.Node, bad Faults) {
+func parse[T any](text []byte) (d T, tree *yaml.Node, bad Faults) {
 	if len(text) > maxDescription {
 		return d, nil, Faults{{1, "", fmt.Sprintf("has more than %d bytes", maxDescription)}}
 	}

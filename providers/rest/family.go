@@ -15,6 +15,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forcefence/forcefence/providers/expr"
@@ -58,7 +59,7 @@ const maxCost = 1_000_000
 
 // Parse reads and checks a description. It returns all faults, and nil then.
 func Parse(text []byte) (*Family, Faults) {
-	d, tree, bad := parse(text)
+	d, tree, bad := parse[Description](text)
 	if len(bad) > 0 {
 		return nil, bad.sorted()
 	}
@@ -76,6 +77,7 @@ type compiler struct {
 	bad     Faults
 	vars    map[string]bool // texts that requests and expressions may use
 	answers []string        // names of the requests so far
+	groups  []string        // names of those that are sent once for each of several texts
 }
 
 func (c *compiler) fault(path, format string, a ...any) {
@@ -123,12 +125,7 @@ func (c *compiler) compile(d Description) *Family {
 			c.declare("id", name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Values)) {
-		c.declare("values."+name, name)
-		if v := d.Values[name]; v.Risk != "" && v.Default == nil {
-			c.fault("values."+name+".risk", "needs a default, which is the value without the risk")
-		}
-	}
+	c.declareValues(d.Values)
 	f.compileLogin(c)
 	f.list = c.list(d)
 	base := c.fork()
@@ -151,7 +148,19 @@ func (c *compiler) compile(d Description) *Family {
 
 // fork returns a compiler for what follows in one kind of call.
 func (c *compiler) fork() *compiler {
-	return &compiler{tree: c.tree, vars: maps.Clone(c.vars), answers: slices.Clone(c.answers)}
+	return &compiler{
+		tree: c.tree, vars: maps.Clone(c.vars), answers: slices.Clone(c.answers), groups: slices.Clone(c.groups),
+	}
+}
+
+// declareValues adds the operator's settings.
+func (c *compiler) declareValues(all map[string]Value) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		c.declare("values."+name, name)
+		if v := all[name]; v.Risk != "" && v.Default == nil {
+			c.fault("values."+name+".risk", "needs a default, which is the value without the risk")
+		}
+	}
 }
 
 // declare adds a variable.
@@ -161,7 +170,7 @@ func (c *compiler) declare(path, name string) {
 		c.fault(path, "the variable %q: write a lower-case letter, then letters and digits", name)
 	case slices.Contains(secrets, name) || name == "login" || name == requestUUID:
 		c.fault(path, "the variable %q has a meaning of its own: choose another name", name)
-	case c.vars[name] || slices.Contains(c.answers, name):
+	case c.vars[name] || slices.Contains(c.answers, name) || slices.Contains(c.groups, name):
 		c.fault(path, "there is a variable or an answer %q already: choose another name", name)
 	default:
 		c.vars[name] = true
@@ -260,15 +269,20 @@ func (c *compiler) expression(path, text string, wants *cel.Type, required bool)
 		}
 		return nil
 	}
-	env, err := newEnv(slices.Sorted(maps.Keys(c.vars)), c.answers)
-	if err == nil {
-		var p cel.Program
-		if p, err = expr.Compile(env, text, wants, maxCost); err == nil {
-			return p
-		}
+	p, err := c.compileText(text, wants)
+	if err != nil {
+		c.fault(path, "%v", err)
 	}
-	c.fault(path, "%v", err)
-	return nil
+	return p
+}
+
+// compileText compiles an expression over the variables and answers so far.
+func (c *compiler) compileText(text string, wants *cel.Type) (cel.Program, error) {
+	env, err := newEnv(slices.Sorted(maps.Keys(c.vars)), c.answers, c.groups)
+	if err != nil {
+		return nil, err
+	}
+	return expr.Compile(env, text, wants, maxCost)
 }
 
 // loginKinds are the kinds of a Login.
@@ -397,7 +411,8 @@ var answerFields = map[string]*cel.Type{
 }
 
 // baseEnv is the environment without variables. Its function capture gives what the only group of a regular expression
-// matches in a text. No match is an error. Its function join joins texts, and httpTime reads a header's time.
+// matches in a text. No match is an error. Its function join joins texts, flatten joins lists, and httpTime reads a
+// header's time.
 var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -409,13 +424,15 @@ var baseEnv = sync.OnceValues(func() (*cel.Env, error) {
 			cel.StringType, cel.BinaryBinding(capture))),
 		cel.Function("join", cel.MemberOverload("list_join_string",
 			[]*cel.Type{cel.ListType(cel.StringType), cel.StringType}, cel.StringType, cel.BinaryBinding(join))),
+		cel.Function("flatten", cel.MemberOverload("list_flatten", []*cel.Type{cel.ListType(cel.DynType)},
+			cel.ListType(cel.DynType), cel.UnaryBinding(flatten))),
 		cel.Function("httpTime", cel.MemberOverload("string_http_time", []*cel.Type{cel.StringType}, cel.TimestampType,
 			cel.UnaryBinding(httpTime))),
 	)
 })
 
-// newEnv returns the environment of expressions over these texts and answers.
-func newEnv(texts, answers []string) (*cel.Env, error) {
+// newEnv returns the environment of expressions over these texts and answers. A group is a map of answers.
+func newEnv(texts, answers, groups []string) (*cel.Env, error) {
 	base, err := baseEnv()
 	if err != nil {
 		return nil, err
@@ -426,6 +443,9 @@ func newEnv(texts, answers []string) (*cel.Env, error) {
 	}
 	for _, name := range answers {
 		vars = append(vars, cel.Variable(name, answerType))
+	}
+	for _, name := range groups {
+		vars = append(vars, cel.Variable(name, cel.MapType(cel.StringType, answerType)))
 	}
 	return base.Extend(vars...)
 }
@@ -475,6 +495,24 @@ func join(list, between ref.Val) ref.Val {
 	}
 	sep, _ := between.Value().(string)
 	return types.String(strings.Join(all.([]string), sep))
+}
+
+func flatten(list ref.Val) ref.Val {
+	lists, ok := list.(traits.Lister)
+	if !ok {
+		return types.NewErr("flatten takes a list of lists")
+	}
+	var out []ref.Val
+	for i := lists.Iterator(); i.HasNext() == types.True; {
+		one, ok := i.Next().(traits.Lister)
+		if !ok {
+			return types.NewErr("flatten takes a list of lists")
+		}
+		for j := one.Iterator(); j.HasNext() == types.True; {
+			out = append(out, j.Next())
+		}
+	}
+	return types.NewRefValList(types.DefaultTypeAdapter, out)
 }
 
 func httpTime(text ref.Val) ref.Val {

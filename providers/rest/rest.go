@@ -115,7 +115,7 @@ func Types() []providers.Type {
 	}}
 	files := Presets()
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		d, _, bad := parse(files[file])
+		d, _, bad := parse[Description](files[file])
 		if len(bad) > 0 {
 			panic(bad.InFile(file))
 		}
@@ -353,12 +353,26 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 			return nil, fmt.Errorf("address %w", err)
 		}
 	}
+	p := s.open(o, maxAnswer, maxValues)
+	switch {
+	case s.family.list != nil && s.family.Feeds:
+		return feedingLister{lister{p}}, nil
+	case s.family.list != nil:
+		return lister{p}, nil
+	case s.family.Feeds:
+		return feeder{p}, nil
+	}
+	return p, nil
+}
+
+// open returns a Provider whose answers have at most so many bytes and values. It contacts no device.
+func (s *Settings) open(o providers.Options, bytes, values int) *Provider {
 	t := s.NewTransport(s.presentCertificate)
 	t.MaxIdleConnsPerHost = maxRequests
 	p := &Provider{
 		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress,
 		http: &http.Client{
-			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: maxAnswer, Values: maxValues},
+			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: bytes, Values: values},
 			// the credentials are for the device alone
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Timeout:       remote.Backstop, // for callers without a deadline
@@ -371,15 +385,7 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 	if s.InsecureSkipVerify {
 		p.opts.Log.Warn("The certificate of a device is not verified", "provider", o.Name)
 	}
-	switch {
-	case s.family.list != nil && s.family.Feeds:
-		return feedingLister{lister{p}}, nil
-	case s.family.list != nil:
-		return lister{p}, nil
-	case s.family.Feeds:
-		return feeder{p}, nil
-	}
-	return p, nil
+	return p
 }
 
 // presentCertificate makes a connection prove who the client is, if the type logs in with a certificate. The files are
