@@ -61,8 +61,9 @@ func (k Kind) String() string {
 
 // Adapter is a Spec with compiled expressions. It is immutable and safe for concurrent use.
 type Adapter struct {
-	Name string
-	Spec Spec
+	Name   string
+	Spec   Spec
+	Source Source // nil: the system's objects are the cluster's resources
 
 	resources   [kinds]schema.GroupVersionResource // by Kind; empty: the system has none
 	exprs       map[string]*expression             // by path
@@ -98,6 +99,7 @@ func (s Spec) expressionItems() []item {
 		{"node.name", s.Node.Name, cel.StringType, Nodes, false},
 		{"node.healthy", s.Node.Healthy, cel.BoolType, Nodes, false},
 		{"node.why", s.Node.Why, cel.StringType, Nodes, true},
+		{"volume.group", s.Volume.Group, cel.StringType, Volumes, true},
 		{"volume.key", s.Volume.Key, cel.StringType, Volumes, false},
 		{"volume.name", s.Volume.Name, cel.StringType, Volumes, true},
 		{"volume.healthy", s.Volume.Healthy, cel.BoolType, Volumes, false},
@@ -114,7 +116,12 @@ func (s Spec) expressionItems() []item {
 
 // CompileAdapter checks a Spec and compiles its expressions. It returns a nil Adapter if there are problems.
 func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
-	a := &Adapter{Name: name, Spec: s, exprs: map[string]*expression{}}
+	return CompileWithSource(name, s, nil)
+}
+
+// CompileWithSource is CompileAdapter for a system whose objects a Source reads, unless that is nil.
+func CompileWithSource(name string, s Spec, from Source) (*Adapter, []Problem) {
+	a := &Adapter{Name: name, Spec: s, Source: from, exprs: map[string]*expression{}}
 	var bad []Problem
 	report := func(path, format string, args ...any) { bad = append(bad, Problem{path, fmt.Sprintf(format, args...)}) }
 	if len(s.Drivers) == 0 {
@@ -132,6 +139,10 @@ func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 		if text == "" {
 			continue
 		}
+		if from != nil {
+			a.resources[k].Resource = Kind(k).String() + "s"
+			continue
+		}
 		gvr, err := parseResource(text)
 		if err != nil {
 			report(Kind(k).String()+".resource", "%v", err)
@@ -140,6 +151,12 @@ func CompileAdapter(name string, s Spec) (*Adapter, []Problem) {
 	}
 	if a.resources == [kinds]schema.GroupVersionResource{} && len(bad) == 0 {
 		report("", "describes nothing: add at least one of node, volume, replica")
+	}
+	if from == nil && s.Volume.Group != "" {
+		report("volume.group", "has no effect without rest")
+	}
+	if from != nil && (s.Replica.Resource != "" || s.Pods != "") {
+		report("replica", "only resources of the cluster can describe replicas: leave out replica and pods")
 	}
 	bad = append(bad, a.compileExpressions()...)
 	bad = append(bad, a.checkOtherItems()...)

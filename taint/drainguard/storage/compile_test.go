@@ -17,7 +17,11 @@ func TestPresets(t *testing.T) {
 		if len(p.Spec.Drivers) == 0 {
 			p.Spec.Drivers = []string{"csi.example.net"}
 		}
-		if _, bad := storage.CompileAdapter(p.Name, p.Spec); len(bad) > 0 || p.Trusts == "" {
+		var from storage.Source
+		if p.API {
+			from = noSource{}
+		}
+		if _, bad := storage.CompileWithSource(p.Name, p.Spec, from); len(bad) > 0 || p.Trusts == "" {
 			t.Errorf("%s: got %v, trusts %q", p.Name, bad, p.Trusts)
 		}
 	}
@@ -25,6 +29,9 @@ func TestPresets(t *testing.T) {
 		t.Error("a preset that does not exist was found")
 	}
 }
+
+// noSource is never read.
+type noSource struct{ storage.Source }
 
 func TestCompileBad(t *testing.T) {
 	preset, _ := storage.PresetOf("longhorn")

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -101,14 +102,57 @@ func (s *entries) putObject(k Kind, o *unstructured.Unstructured, changed map[st
 		o.GetNamespace() != "" {
 		return // an object outside the namespace must not speak for the system
 	}
+	if k != Replicas {
+		s.putValue(k, keyOf(o), o.Object, changed)
+		return
+	}
+	s.putReplica(o, changed)
+}
+
+// putValue adds or replaces a node or a volume. object is a JSON value of any kind.
+func (s *entries) putValue(k Kind, key string, object any, changed map[string]bool) {
 	switch k {
 	case Nodes:
-		s.putNode(o, changed)
+		s.putNode(key, object, changed)
 	case Volumes:
-		s.putVolume(o, changed)
-	case Replicas:
-		s.putReplica(o, changed)
+		s.putVolume(key, object, changed)
+	case Replicas: // each is an object of the cluster
 	}
+}
+
+// groupValues joins the values that describe one volume to a list. It returns false if it is unknown what one of them
+// describes.
+func (s *entries) groupValues(k Kind, values []any) ([]any, bool) {
+	if k != Volumes || s.exprs["volume.group"] == nil {
+		return values, true
+	}
+	groups := map[string][]any{}
+	for _, v := range values {
+		name := s.newEvaluation(v, nil).evalName("volume.group", "")
+		groups[name] = append(groups[name], v)
+	}
+	var out []any
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, groups[name])
+	}
+	return out, groups[""] == nil
+}
+
+// keyValues gives each value of a list a key of its own: its name, with a number if several have that name.
+func (s *entries) keyValues(k Kind, values []any) map[string]any {
+	path := map[Kind]string{Nodes: "node.name", Volumes: "volume.key"}[k]
+	out, times := map[string]any{}, map[string]int{}
+	for _, v := range values {
+		name := s.newEvaluation(v, nil).evalName(path, "")
+		key := name
+		for taken := true; taken; _, taken = out[key] {
+			if times[name]++; times[name] > 1 {
+				key = fmt.Sprintf("%s (%d)", name, times[name])
+			}
+		}
+		out[key] = v
+	}
+	return out
 }
 
 func (s *entries) removeObject(k Kind, key string, changed map[string]bool) {
@@ -153,13 +197,13 @@ func (s *entries) countFaults(old, now []string) {
 	}
 }
 
-func (s *entries) putNode(o *unstructured.Unstructured, changed map[string]bool) {
-	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
+func (s *entries) putNode(key string, object any, changed map[string]bool) {
+	q := s.newEvaluation(object, nil)
 	now := &nodeEntry{name: q.evalName("node.name", "")}
 	now.health = q.evalHealth(Nodes)
 	now.faults = q.faults
-	if s.exprs["replica.wanted"] != nil {
-		now.object = slimObject(o)
+	if fields, ok := object.(map[string]any); ok && s.exprs["replica.wanted"] != nil {
+		now.object = slimObject(fields)
 	}
 	old := s.nodes[key]
 	if old == nil {
@@ -207,8 +251,8 @@ func (s *entries) nodeAgain(name string, changed map[string]bool) {
 	}
 }
 
-func (s *entries) putVolume(o *unstructured.Unstructured, changed map[string]bool) {
-	key, q := keyOf(o), s.newEvaluation(o.Object, nil)
+func (s *entries) putVolume(key string, object any, changed map[string]bool) {
+	q := s.newEvaluation(object, nil)
 	now := &volumeEntry{key: q.evalName("volume.key", "")}
 	now.name = q.evalName("volume.name", now.key)
 	now.health = q.evalHealth(Volumes)
@@ -259,7 +303,7 @@ func (s *entries) putReplica(o *unstructured.Unstructured, changed map[string]bo
 	}
 	now.unknown, now.faults = q.why, q.faults
 	if s.exprs["replica.wanted"] != nil {
-		now.object = slimObject(o)
+		now.object = slimObject(o.Object)
 	}
 	old := s.replicas[key]
 	s.replicas[key] = now

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/forcefence/forcefence/providers/expr"
 )
 
@@ -19,7 +17,7 @@ type evaluation struct {
 	faults []string // the paths of the expressions that failed
 }
 
-func (a *Adapter) newEvaluation(object, node map[string]any) *evaluation {
+func (a *Adapter) newEvaluation(object any, node map[string]any) *evaluation {
 	vars := map[string]any{"object": object, "drivers": a.Spec.Drivers}
 	if node != nil {
 		vars["node"] = node
@@ -82,8 +80,8 @@ func (q *evaluation) evalHealth(k Kind) Health {
 }
 
 // slimObject returns the part of an object that its expressions may read, without large fields that are never of use.
-func slimObject(o *unstructured.Unstructured) map[string]any {
-	out := maps.Clone(o.Object)
+func slimObject(object map[string]any) map[string]any {
+	out := maps.Clone(object)
 	if meta, ok := out["metadata"].(map[string]any); ok {
 		meta = maps.Clone(meta)
 		delete(meta, "managedFields")

@@ -2,8 +2,8 @@ package storage
 
 import "slices"
 
-// Spec describes a storage system by the resources that hold its state, and by CEL expressions that read them. An
-// expression that is left out reports nothing, and what depends on it is Unknown.
+// Spec describes a storage system by the resources that hold its state, or by lists of what its own API returns, and by
+// CEL expressions that read them. An expression that is left out reports nothing, and what depends on it is Unknown.
 //
 // Every expression reads `object`, the object at hand, and `drivers`, the list below. A field that an object lacks is
 // an error unless the expression checks it with has(). An error makes the result Unknown.
@@ -19,20 +19,23 @@ type Spec struct {
 
 // NodeSpec describes the object that holds a node's state.
 type NodeSpec struct {
-	Resource string `yaml:"resource"` // as plural.version.group: nodes.v1beta2.longhorn.io
-	Name     string `yaml:"name"`     // text: the Kubernetes node
-	Healthy  string `yaml:"healthy"`  // bool: it serves its data
-	Why      string `yaml:"why"`      // text: why it is not healthy; optional
+	// as plural.version.group: nodes.v1beta2.longhorn.io; with rest, CEL over the answers: the list of objects
+	Resource string `yaml:"resource"`
+	Name     string `yaml:"name"`    // text: the Kubernetes node
+	Healthy  string `yaml:"healthy"` // bool: it serves its data
+	Why      string `yaml:"why"`     // text: why it is not healthy; optional
 }
 
 // VolumeSpec describes the object that holds a volume's state.
 type VolumeSpec struct {
-	Resource string `yaml:"resource"` // as plural.version.group
-	Find     Find   `yaml:"find"`     // which of a volume's names key gives
-	Key      string `yaml:"key"`      // text: that name
-	Name     string `yaml:"name"`     // text: its name in replicas; "": key
-	Healthy  string `yaml:"healthy"`  // bool: all its data is there
-	Why      string `yaml:"why"`      // text: why it is not healthy; optional
+	Resource string `yaml:"resource"` // as that of node
+	// text; only with rest: objects with the same text describe one volume, and `object` is their list; optional
+	Group   string `yaml:"group"`
+	Find    Find   `yaml:"find"`    // which of a volume's names key gives
+	Key     string `yaml:"key"`     // text: that name
+	Name    string `yaml:"name"`    // text: its name in replicas; "": key
+	Healthy string `yaml:"healthy"` // bool: all its data is there
+	Why     string `yaml:"why"`     // text: why it is not healthy; optional
 }
 
 // Find selects the name by which a volume is found.
@@ -64,6 +67,7 @@ type ReplicaSpec struct {
 type Preset struct {
 	Name   string
 	Spec   Spec
+	API    bool   // its objects are read from the system's own API
 	Trusts string // which clients' writes it trusts, for people
 }
 
@@ -140,6 +144,65 @@ var Presets = []Preset{
 		Trusts: "for a volume, clients that may write the status of PersistentVolumeClaims: the CSI driver's " +
 			"controller, but no user of a namespace; for a node, its own kubelet, which reports nothing once it " +
 			"is dead",
+	},
+	{
+		Name: "storageos",
+		API:  true,
+		Spec: Spec{
+			Drivers: []string{"csi.storageos.com"},
+			Node: NodeSpec{
+				Resource: `nodes.body`,
+				Name:     `object.name`,
+				// The value unknown gives Unknown.
+				Healthy: `{"online": true, "offline": false}[object.health]`,
+				Why:     `"health is " + object.health`,
+			},
+			Volume: VolumeSpec{
+				Resource: `volumes.map(n, volumes[n].body).flatten()`,
+				Find:     ByHandle, // which is the IDs of its namespace and of the volume
+				Key:      `object.namespaceID + "/" + object.id`,
+				// As for StorageOS' own controller: its replicas do not matter.
+				Healthy: `{"online": true, "offline": false}[object.master.health]`,
+				Why:     `"the master's health is " + object.master.health`,
+			},
+		},
+		Trusts: "the server at `rest.address`, and those who administer StorageOS",
+	},
+	{
+		Name: "linstor",
+		API:  true,
+		Spec: Spec{
+			Drivers: []string{"linstor.csi.linbit.com"},
+			Node: NodeSpec{
+				Resource: `nodes.body`,
+				Name:     `object.name`,
+				// Other words mean that the controller and the satellite do not work together: Unknown.
+				Healthy: `{"ONLINE": true, "OFFLINE": false}[object.connection_status]`,
+				Why:     `"connection_status is " + object.connection_status`,
+			},
+			Volume: VolumeSpec{
+				// A volume's group has its definition, which has no node_name, and its resource on each node.
+				Resource: `definitions.body + resources.body`,
+				Group:    `object.name`,
+				Find:     ByHandle, // the name, except for all but the first volume of a consistency group
+				Key:      `object[0].name`,
+				// DRBD must have a quorum, or two parts of the cluster could write. A resource whose satellite is not
+				// connected has no state, so it makes nothing healthy. A resource that may be promoted has current
+				// data and a quorum, and DRBD knows of no other node that uses it.
+				Healthy: `{true: true}[object.exists_one(d, !has(d.node_name))] && ` +
+					`{true: true}[object.exists(r, has(r.node_name))] && ` +
+					`{"majority": true, "all": true, "off": false}[` +
+					`object.filter(d, !has(d.node_name))[0].props["DrbdOptions/Resource/quorum"]] ? ` +
+					`object.exists(r, has(r.node_name) && {false: true}[r.volumes.size() == 0] && ` +
+					`r.volumes.all(v, {"UpToDate": true, "Diskless": false, "TieBreaker": false, "Client": false, ` +
+					`"Inconsistent": false, "Outdated": false, "Consistent": false, "Failed": false, ` +
+					`"Attaching": false, "Detaching": false, "Negotiating": false}[v.state.disk_state]) && ` +
+					`({true: true, false: false}[r.state.in_use] ? true : ` +
+					`{true: true, false: false}[r.layer_object.drbd.may_promote])) : false`,
+				Why: `"no connected node has current data that it uses, or may use, with a quorum"`,
+			},
+		},
+		Trusts: "the server at `rest.address`, and those who administer LINSTOR",
 	},
 }
 

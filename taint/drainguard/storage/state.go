@@ -43,13 +43,7 @@ func (s *State) SetMissing(k Kind, why string) {
 // here on the kind is known.
 func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 	changed := map[string]bool{}
-	if s.missing[k] != "" {
-		s.missing[k] = ""
-		s.version++
-		for _, n := range s.knownNodes() { // all kinds are known from here on
-			changed[n] = true
-		}
-	}
+	s.setKnown(k, changed)
 	have := map[string]bool{}
 	for _, o := range objects {
 		have[keyOf(o)] = true
@@ -63,6 +57,45 @@ func (s *State) Replace(k Kind, objects []*unstructured.Unstructured) []string {
 		s.putObject(k, o, changed)
 	}
 	return slices.Sorted(maps.Keys(changed))
+}
+
+// ReplaceAll sets all objects as a Source read them at one time. It returns the Kubernetes nodes whose storage changed,
+// sorted. From here on every kind is known, unless its objects cannot be grouped.
+func (s *State) ReplaceAll(read Objects) []string {
+	changed := map[string]bool{}
+	for _, k := range []Kind{Nodes, Volumes} {
+		if _, has := s.ResourceOf(k); !has {
+			continue
+		}
+		objects, ok := s.groupValues(k, read[k])
+		if !ok {
+			s.SetMissing(k, "volume.group fails on an object, so it is unknown which volume that describes")
+			continue
+		}
+		s.setKnown(k, changed)
+		values := s.keyValues(k, objects)
+		for _, key := range s.keysOf(k) {
+			if _, stays := values[key]; !stays {
+				s.removeObject(k, key, changed)
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			s.putValue(k, key, values[key], changed)
+		}
+	}
+	return slices.Sorted(maps.Keys(changed))
+}
+
+// setKnown marks a kind as known. That changes all nodes.
+func (s *State) setKnown(k Kind, changed map[string]bool) {
+	if s.missing[k] == "" {
+		return
+	}
+	s.missing[k] = ""
+	s.version++
+	for _, n := range s.knownNodes() {
+		changed[n] = true
+	}
 }
 
 // Put adds or replaces an object, and returns the Kubernetes nodes whose storage changed.

@@ -31,6 +31,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
 	for _, s := range c.inUse() {
+		s.dropStale()
 		s.mu.RLock()
 		all := 0
 		if s.state.MissingReason() == "" {

@@ -36,6 +36,7 @@ type system struct {
 	logged  map[string]string // what was logged last, by subject
 	failing map[string]bool   // expressions whose failure was logged
 	stopped bool
+	staleAt time.Time // when the Source's objects are too old; zero: never
 }
 
 // stop stops following the system; the caller holds Watcher.mu. From then on the system reports that it is unknown.
@@ -187,6 +188,11 @@ func waitJittered(ctx context.Context, d time.Duration) {
 func (s *system) reportLost(k storage.Kind, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.setLost(k, why)
+}
+
+// setLost is reportLost for a caller that holds mu.
+func (s *system) setLost(k storage.Kind, why string) {
 	if s.stopped {
 		return
 	}
@@ -260,13 +266,18 @@ func (s store) Replace(list []any, _ string) error {
 		all = append(all, u)
 	}
 	s.changeState(func(state *storage.State) []string { return state.Replace(s.k, all) })
+	s.reportRead(s.k)
+	return nil
+}
+
+// reportRead logs that a kind was read that was unknown before.
+func (s *system) reportRead(k storage.Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.logged[s.k.String()] != "" {
-		s.Log.Info("Read a storage system's resource", "storage", s.adapter.Name, "about", s.k.String())
+	if s.logged[k.String()] != "" {
+		s.Log.Info("Read a storage system's resource", "storage", s.adapter.Name, "about", k.String())
 	}
-	s.isNews(s.k.String(), "")
-	return nil
+	s.isNews(k.String(), "")
 }
 
 // Resync does nothing: the store keeps nothing that could differ.
@@ -307,6 +318,7 @@ func (s *system) PodSelector() (string, labels.Selector) { return s.adapter.PodS
 
 // read returns what f reads of the state, while nothing changes it.
 func read[T any](s *system, f func(*storage.State) T) T {
+	s.dropStale()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return f(s.state)

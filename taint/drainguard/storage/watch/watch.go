@@ -1,9 +1,10 @@
-// Package watch feeds storage systems (taint/drainguard/storage) from the API server. It lists and watches the
-// resources of the adapters in use, and of no others. It decides nothing.
+// Package watch feeds storage systems (taint/drainguard/storage) from the API server, or from an API of the system's
+// own. It lists and watches the resources of the adapters in use, and of no others. It polls an adapter's Source. It
+// decides nothing.
 //
-// It promises: what could not be read is unknown, and the System says why (MissingReason). It waits for a resource that
-// the cluster does not have. It reads a list again only when the watch breaks. Objects are not kept here: a State keeps
-// what it needs of them.
+// It promises: what could not be read is unknown, and the System says why (MissingReason). So is what a Source read too
+// long ago. It waits for a resource that the cluster does not have. It reads a list of resources again only when the
+// watch breaks. Objects are not kept here: a State keeps what it needs of them.
 package watch
 
 import (
@@ -58,7 +59,7 @@ func (w *Watcher) UseAdapters(adapters []*storage.Adapter) []storage.System {
 	next := map[string]*system{}
 	for _, a := range adapters {
 		s := w.systems[a.Name]
-		if s == nil || !reflect.DeepEqual(s.adapter.Spec, a.Spec) {
+		if s == nil || !reflect.DeepEqual(s.adapter.Spec, a.Spec) || !sameSource(s.adapter.Source, a.Source) {
 			s = &system{
 				Options: w.Options, onChanged: w.addChanged, adapter: a, state: storage.NewState(a),
 				schemas: map[storage.Kind]*storage.Schema{}, logged: map[string]string{}, failing: map[string]bool{},
@@ -77,6 +78,11 @@ func (w *Watcher) UseAdapters(adapters []*storage.Adapter) []storage.System {
 	}
 	w.systems = next
 	return out
+}
+
+// sameSource reports whether two adapters have the same Source, or none.
+func sameSource(a, b storage.Source) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Equals(b)
 }
 
 // Run follows the systems in use until ctx ends, and returns once everything that it started has ended.
@@ -126,6 +132,10 @@ func (w *Watcher) inUse() []*system {
 func (w *Watcher) startSystem(s *system) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	s.cancel = cancel
+	if s.adapter.Source != nil {
+		w.running.Go(func() { s.pollSource(ctx) })
+		return
+	}
 	for _, k := range storage.Kinds {
 		if gvr, has := s.adapter.ResourceOf(k); has {
 			w.running.Go(func() { s.followKind(ctx, k, gvr) })
