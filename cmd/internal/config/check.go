@@ -354,7 +354,7 @@ func (r *reader) warnOfNames(c *Config, provider string, s *Source, path string)
 	}
 }
 
-// warnOfCautions warns of provider settings that are allowed but risky.
+// warnOfCautions warns of settings of providers and storage systems that are allowed but risky.
 func (r *reader) warnOfCautions(c *Config) {
 	for i, p := range c.Providers {
 		settings, ok := p.Config.(providers.Cautious)
@@ -363,6 +363,14 @@ func (r *reader) warnOfCautions(c *Config) {
 		}
 		for _, problem := range settings.Cautions() {
 			r.warn(c, join(item("providers", i)+"."+p.Type, problem.Path), problem.Text)
+		}
+	}
+	for i, s := range c.Storage {
+		if s.REST == nil {
+			continue
+		}
+		for _, problem := range s.REST.Cautions() {
+			r.warn(c, join(item("storage", i)+".rest", problem.Path), problem.Text)
 		}
 	}
 }

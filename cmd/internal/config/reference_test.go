@@ -17,7 +17,9 @@ const reference = "../../../docs/reference/configuration.md"
 // TestReference: docs/reference/configuration.md has every key, with the comment of its field in the source.
 func TestReference(t *testing.T) {
 	comments := map[string]string{}
-	for _, folder := range []string{".", "../../../taint/drainguard/storage"} {
+	for _, folder := range []string{
+		"../../../providers/rest", "../../../providers/remote", ".", "../../../taint/drainguard/storage",
+	} {
 		readComments(t, folder, comments)
 	}
 	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) " +
@@ -94,7 +96,7 @@ func describeKeys(t *testing.T, of reflect.Type, path string, comments map[strin
 				key += "[]"
 			}
 		}
-		how := map[kind]string{kindMapping: "settings", kindDuration: "duration", kindBool: "bool", kindInt: "number",
+		how := map[kind]string{kindMapping: "settings", kindFreeMapping: "mapping", kindDuration: "duration", kindBool: "bool", kindInt: "number",
 			kindNumber: "number"}[kindOf(typ)]
 		if how == "settings" {
 			inner = describeKeys(t, typ, key, comments)

@@ -34,7 +34,12 @@ func (r *reader) refuseSecret(k *yaml.Node, path string, known []string) {
 		"a secret does not belong in this file: use %s", strings.Join(use, " or "))
 }
 
-func inSettings(path string) bool { return strings.HasPrefix(path, "providers[") }
+// inSettings reports whether a path is in the settings of a provider, or of a storage system's API.
+func inSettings(path string) bool {
+	return strings.HasPrefix(path, "providers[") || storageAPI.MatchString(path)
+}
+
+var storageAPI = regexp.MustCompile(`^storage\[\d+\]\.rest\b`)
 
 // looksSecret reports whether a key holds a secret: password, bmcPassword, X-Auth-Token, and `password:hunter2`, which
 // lacks the space.

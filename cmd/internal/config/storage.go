@@ -1,18 +1,27 @@
 package config
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/forcefence/forcefence/cmd/internal/version"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
 
 // Storage is one item of storage: a storage system, by its resources and what they report. Policies and drains name it.
 type Storage struct {
-	Name         string           `yaml:"name"`   // unique, a DNS label
-	Preset       string           `yaml:"preset"` // a known system with values for missing keys; "": none
-	storage.Spec `yaml:",inline"` // what the item does not describe is unknown
+	Name         string             `yaml:"name"`   // unique, a DNS label
+	Preset       string             `yaml:"preset"` // a known system with values for missing keys; "": none
+	REST         *rest.ReaderConfig `yaml:"rest"`   // the system's own API; without it the cluster's resources are read
+	storage.Spec `yaml:",inline"`   // what the item does not describe is unknown
 
 	adapter *storage.Adapter
 }
@@ -70,16 +79,31 @@ func (r *reader) checkStorage(c *Config, i int) {
 	s, path := &c.Storage[i], item("storage", i)
 	r.checkName("storage", i, c.storageNames())
 	spec := s.Spec
+	preset, known := storage.PresetOf(s.Preset)
 	if r.given(path + ".preset") {
 		oneOf(r, path+".preset", s.Preset, mapList(storage.Presets, func(p storage.Preset) string { return p.Name })...)
-		p, ok := storage.PresetOf(s.Preset)
-		if !ok {
+		if !known {
 			return
 		}
-		spec = p.Spec
+		spec = preset.Spec
 		r.overlay(reflect.ValueOf(&spec).Elem(), reflect.ValueOf(s.Spec), path)
 	}
-	a, bad := storage.CompileAdapter(s.Name, spec)
+	var from storage.Source
+	switch {
+	case s.REST == nil && preset.API:
+		r.report(path, "rest is missing: write the address of %s's API, and the user", s.Preset)
+		return
+	case s.REST != nil && known && !preset.API:
+		r.report(path+".rest", "preset %s reads resources of the cluster: leave rest out", s.Preset)
+		return
+	case s.REST != nil:
+		reader := r.checkREST(s, spec, path)
+		if reader == nil {
+			return
+		}
+		from = reader
+	}
+	a, bad := storage.CompileWithSource(s.Name, spec, from)
 	for _, p := range bad {
 		r.report(join(path, p.Path), "%s", p.Text)
 	}
@@ -104,5 +128,86 @@ func (r *reader) overlay(to, from reflect.Value, path string) {
 		default:
 			to.Field(i).Set(from.Field(i))
 		}
+	}
+}
+
+// apiSource reads a storage system's own API. It implements storage.Source.
+type apiSource struct {
+	*rest.Reader
+	rest.ReaderConfig
+	description []byte
+	lists       map[string]string // the expressions of the objects, by kind
+}
+
+// Read implements storage.Source.
+func (s *apiSource) Read(ctx context.Context) (storage.Objects, error) {
+	all, err := s.Reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return storage.Objects{
+		storage.Nodes: all[storage.Nodes.String()], storage.Volumes: all[storage.Volumes.String()],
+	}, nil
+}
+
+// Equals implements storage.Source.
+func (s *apiSource) Equals(other storage.Source) bool {
+	o, ok := other.(*apiSource)
+	return ok && reflect.DeepEqual(s.ReaderConfig, o.ReaderConfig) && bytes.Equal(s.description, o.description) &&
+		reflect.DeepEqual(s.lists, o.lists)
+}
+
+// checkREST checks an item's rest, and returns what reads the API; nil if it has faults, or its file does not exist.
+func (r *reader) checkREST(s *Storage, spec storage.Spec, path string) *apiSource {
+	at := path + ".rest"
+	text, err := readReading(s)
+	var api *rest.API
+	faults := len(r.errs)
+	switch {
+	case r.skipFiles && errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		r.report(at+".description", "%s", oneLine(err.Error()))
+	default:
+		var bad rest.Faults
+		if api, bad = rest.ParseReading(text); api == nil {
+			r.report(at+".description", "line %v (the first of %d faults)", bad[0], len(bad))
+		}
+	}
+	r.reportSettings(s.REST.Validate(api), reflect.TypeFor[rest.ReaderConfig](), at)
+	if api == nil {
+		return nil
+	}
+	out := &apiSource{ReaderConfig: *s.REST, description: text, lists: map[string]string{}}
+	lists := map[string]rest.Listing{}
+	for kind, text := range map[storage.Kind]string{
+		storage.Nodes: spec.Node.Resource, storage.Volumes: spec.Volume.Resource,
+	} {
+		if text == "" {
+			continue
+		}
+		list, err := api.CompileList(text)
+		if err != nil {
+			r.report(join(path, kind.String()+".resource"), "%v", err)
+		}
+		lists[kind.String()], out.lists[kind.String()] = list, text
+	}
+	if len(r.errs) > faults {
+		return nil
+	}
+	out.Reader = api.NewReader(*s.REST, lists, providers.Options{Name: s.Name, Agent: version.UserAgent("forcefence")})
+	return out
+}
+
+// readReading returns the description of an item's API.
+func readReading(s *Storage) ([]byte, error) {
+	switch text, file := rest.FindReading(s.Preset), s.REST.Description; {
+	case text != nil && file != "":
+		return nil, fmt.Errorf("has no effect: the preset %s has one", s.Preset)
+	case text != nil:
+		return text, nil
+	case file == "":
+		return nil, errors.New("missing: the file of a description")
+	default:
+		return rest.ReadDescription(file)
 	}
 }

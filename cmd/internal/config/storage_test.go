@@ -101,7 +101,7 @@ func TestStorageExample(t *testing.T) {
 		t.Fatal("the example has no storage systems")
 	}
 	cfg, err := config.Parse("config.example.yaml", []byte("storage:"+strings.ReplaceAll("\n"+items, "\n# ", "\n")),
-		configtest.Types())
+		configtest.Types(), config.SkipFiles())
 	if err != nil {
 		t.Fatal(err)
 	}

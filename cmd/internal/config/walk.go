@@ -295,9 +295,14 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 	if sound == "" || !r.decode(sound, cfg, path) {
 		return nil
 	}
-	lacks := slices.ContainsFunc(names(fieldsOf(reflect.TypeOf(cfg).Elem())),
-		func(key string) bool { return r.bad[join(path, key)] })
-	for _, p := range cfg.Validate() {
+	r.reportSettings(cfg.Validate(), reflect.TypeOf(cfg).Elem(), path)
+	return cfg
+}
+
+// reportSettings reports the problems of settings of type t.
+func (r *reader) reportSettings(all []providers.Problem, t reflect.Type, path string) {
+	lacks := slices.ContainsFunc(names(fieldsOf(t)), func(key string) bool { return r.bad[join(path, key)] })
+	for _, p := range all {
 		switch gone := errors.Is(p.Err, fs.ErrNotExist); {
 		case r.skipFiles && gone:
 		case lacks && strings.HasPrefix(p.Text, "missing"): // perhaps only because another key has a fault
@@ -313,7 +318,6 @@ func (r *reader) settings(cfg providers.Config, n *yaml.Node, path string) provi
 			}
 		}
 	}
-	return cfg
 }
 
 // unknownKey reports a key that mapping n must not have, and the key that was probably meant. Later checks do not
@@ -339,8 +343,8 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 		r.fault(k.Line, path, "a space is missing after -: write - name: racks")
 		return
 	}
-	if common := names(fieldsOf(providerType)); inSettings(path) && slices.Contains(common, k.Value) &&
-		!slices.Contains(known, k.Value) {
+	if common := names(fieldsOf(providerType)); strings.HasPrefix(path, "providers[") &&
+		slices.Contains(common, k.Value) && !slices.Contains(known, k.Value) {
 		r.fault(k.Line, join(path, k.Value), "belongs to the provider and not to its type: indent it as name")
 		return
 	}

@@ -81,7 +81,8 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
 {{- define "forcefence.rights" -}}
 {{- $config := .Values.config -}}
 {{- $storage := dict -}}
-{{- range $config.storage }}{{ $_ := set $storage .name (.drivers | default (ternary (list "driver.longhorn.io") list (eq (.preset | default "") "longhorn"))) }}{{ end -}}
+{{- $presets := dict "longhorn" (list "driver.longhorn.io") "storageos" (list "csi.storageos.com") "linstor" (list "linstor.csi.linbit.com") -}}
+{{- range $config.storage }}{{ $_ := set $storage .name (.drivers | default (get $presets (.preset | default "")) | default list) }}{{ end -}}
 {{- $attachers := list -}}{{- $drivers := list -}}{{- $owners := false -}}{{- $longhorn := false -}}
 {{- range $config.policies -}}
   {{- $own := .drivers | default (get $storage (.storage | default "") | default list) -}}
