@@ -42,7 +42,7 @@ func TestParseReading(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"without a fault", "", "", ""},
 		{"no name", "name: groups", "", "name: write lower-case"},
-		{"no requests", groups[strings.Index(groups, "requests"):], "", "requests: missing"},
+		{"no requests", "requests" + strings.SplitN(groups, "requests", 2)[1], "", "requests: missing"},
 		{"an unknown key", "login:", "find: []\nlogin:", "find: unknown key"},
 		{"a request that acts", "GET /last", "DELETE /last", "requests[2].send: sends DELETE"},
 		{"a name twice", "name: last", "name: members", `requests[2].name: there is a variable or an answer "members"`},

@@ -95,7 +95,8 @@ func (f *Family) NewConfig() *PresetConfig {
 // WithBasicLogin returns the family with a log-in that a server on this machine can play: basic in the place of digest
 // and of tokens of other servers, whose code no description changes.
 func (f *Family) WithBasicLogin() *Family {
-	if !slices.Contains([]string{"digest", "oauth1", "oauth2", "serviceAccount", "metadata", "certificate"}, f.Login.Kind) {
+	others := []string{"digest", "oauth1", "oauth2", "serviceAccount", "metadata", "certificate"}
+	if !slices.Contains(others, f.Login.Kind) {
 		return f
 	}
 	other := *f

@@ -263,10 +263,11 @@ func (s *Settings) checkValues() (out []providers.Problem) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.family.Values)) {
 		v, given := s.family.Values[name], s.Values[name]
-		switch yesOrNo := []string{"true", "false"}; {
+		yesOrNo := func(text string) bool { return text == "true" || text == "false" }
+		switch {
 		case v.Default == nil && given == "":
 			out = append(out, providers.Problemf("values."+name, "missing: %s", v.What))
-		case v.Default != nil && slices.Contains(yesOrNo, *v.Default) && given != "" && !slices.Contains(yesOrNo, given):
+		case v.Default != nil && yesOrNo(*v.Default) && given != "" && !yesOrNo(given):
 			out = append(out, providers.Problemf("values."+name, "is %q: use \"true\" or \"false\"", given))
 		}
 	}

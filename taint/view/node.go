@@ -446,8 +446,8 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	return last
 }
 
-// informative returns the evidence of the machine's power. Unknown of one device, such as a person who was not asked, is
-// left out if the last word of another one is not Unknown.
+// informative returns the evidence of the machine's power. Unknown of one device, such as a person who was not asked,
+// is left out if the last word of another one is not Unknown.
 func informative(evidence []taint.Evidence) (out []taint.Evidence) {
 	last := map[string]string{} // state by device
 	for _, e := range evidence {

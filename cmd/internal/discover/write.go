@@ -100,8 +100,8 @@ var presets = map[Cloud]struct {
 	}},
 	OpenStack: {
 		preset: preset{
-			Address: "https://nova.example.net:8774/v2.1", Username: "application-credential", PasswordFile: sharedPassword,
-			Values: map[string]string{"identity": "https://keystone.example.net:5000/v3"},
+			Address: "https://nova.example.net:8774/v2.1", Username: "application-credential",
+			PasswordFile: sharedPassword, Values: map[string]string{"identity": "https://keystone.example.net:5000/v3"},
 		},
 		comments: []string{
 			"Write the addresses of Nova and Keystone, and the ID of an application credential as username. Its",
@@ -125,7 +125,8 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 		d.Nodes = append(d.Nodes, rule{Name: "ec2", Provider: "ec2", Machine: source{From: "providerID"}})
 	case Hetzner, GCE, Azure, OpenStack, DigitalOcean:
 		name, c := string(r.Cloud), presets[r.Cloud]
-		d.Providers = append(d.Providers, provider{Name: name, Presets: map[string]preset{name: c.preset}, Poll: c.poll})
+		d.Providers = append(d.Providers,
+			provider{Name: name, Presets: map[string]preset{name: c.preset}, Poll: c.poll})
 		d.Nodes = append(d.Nodes, rule{Name: name, Provider: name, Machine: source{From: "providerID"}})
 	case Containers:
 		d.Providers = append(d.Providers, provider{Name: "containers", Container: &container{"/var/run/docker.sock"}})
