@@ -10,6 +10,7 @@ import (
 	"github.com/forcefence/forcefence/providers/ec2"
 	"github.com/forcefence/forcefence/providers/fenceagent"
 	"github.com/forcefence/forcefence/providers/ipmi"
+	"github.com/forcefence/forcefence/providers/kubevirt"
 	"github.com/forcefence/forcefence/providers/libvirt"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
@@ -26,6 +27,7 @@ func Types() providers.Registry {
 		ec2.Type(),
 		fenceagent.Type(),
 		ipmi.Type(),
+		kubevirt.Type(),
 		libvirt.Type(),
 		pdu.Type(),
 		redfish.Type(),

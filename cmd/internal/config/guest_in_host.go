@@ -39,7 +39,7 @@ func (r *reader) checkWithin(c *Config, n *NodeRule, path string) {
 		return
 	case !ok:
 		r.report(at, "the provider %s has no hypervisors, so it cannot prove that a guest is on none of the others: "+
-			"only guests of libvirt can be within hosts", n.Provider)
+			"only guests of libvirt and kubevirt can be within hosts", n.Provider)
 		return
 	}
 	r.reportIf(n.Machine.isRead() && n.claimed(), path+".machine", "a kubelet could choose this guest, by its labels "+

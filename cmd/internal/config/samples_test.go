@@ -13,7 +13,8 @@ import (
 	"github.com/forcefence/forcefence/providers/providertest/plug"
 )
 
-var samples = regexp.MustCompile("(?s)```yaml[^\n]*\n(.*?)```")
+// samples finds configurations. Another test holds Kubernetes' objects.
+var samples = regexp.MustCompile("(?s)```yaml(?: config[^\n]*| test=cmd/internal/config.TestSamples)?\n(.*?)```")
 
 // Each type has a README with a valid sample of its configuration, and is in config.example.yaml.
 func TestSamples(t *testing.T) {
