@@ -109,7 +109,9 @@ func runCheck(ctx context.Context, c conformance.Check, f *rest.Family, o confor
 		cfg.Values[name] = address
 	}
 	if f.Login.Kind != "none" {
-		cfg.Username, cfg.PasswordFile = "user", d.password
+		if cfg.PasswordFile = d.password; !slices.Contains(cfg.Unused(), "username") {
+			cfg.Username = "user"
+		}
 	}
 	for _, p := range cfg.Validate() {
 		return fmt.Errorf("%s: %s", p.Path, p.Text)
