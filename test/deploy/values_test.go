@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 		want         []string // the beginnings of the faults
 	}{
 		{"a provider without a type", "providers: [{name: racks, timeout: 3s}]\nnodes: []",
-			[]string{"providers[0]: no type: add one of cloudtaint, "}},
+			[]string{"providers[0]: no type: add one of azure, cloudtaint, "}},
 		{"a provider without a name", "providers: [{confirm: {validFor: 1h}}]\nnodes: []",
 			[]string{"providers[0].name: missing"}},
 		{"an unknown provider", vcenter + rule + "racks}]",
