@@ -103,8 +103,8 @@ func (w *world) pictures(alt, name, path string) {
 func (w *world) powerCut() {
 	w.say(`## A machine loses its power
 
-n1's power supply fails; its BMC has power of its own. The storage's controller is stopped for a while, so that there is time to watch: n1 is marked,
-its pods are ended, and their volumes are still attached.`)
+n1's power supply fails; its BMC has power of its own. The storage's controller is stopped for a while, so that there is
+time to watch: n1 is marked, its pods are ended, and their volumes are still attached.`)
 	kit.Must(w.t, w.site.CSI.Attacher().Pause())
 	cut := time.Now()
 	w.nodes["n1"].PowerCut()
