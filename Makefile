@@ -3,6 +3,10 @@ SHELL := /bin/bash
 GO ?= go
 # RACE=1 runs the tests with the race detector (needs a C compiler).
 RACEFLAG := $(if $(RACE),-race,)
+racing := $(if $(RACE),CGO_ENABLED=1 GOFLAGS=,)
+# All else is compiled in one way, the control plane and the tools too: what two of them import is compiled once.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export CGO_ENABLED := 0
 # What the programs say of themselves. The linker is told: Go finds it out only where there is a repository.
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
@@ -25,7 +29,7 @@ all: build
 
 # What OpenTelemetry's exporter brings of gRPC would link html/template for a page that nobody serves, and with it every method of every type: 104 MB, not 55.
 build: ## the controller, in bin/, and its names as a plugin of kubectl: with bin/ in the PATH, kubectl forcefence
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
+	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
 	ln -sf forcefence bin/kubectl-forcefence
 	install -m 755 cmd/forcefence/kubectl_complete-forcefence bin/
 
@@ -47,8 +51,8 @@ gotestsum:
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane kubectl $(if $(ALL),helm,)
-	@$(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
-	@STORIES='$(STORIES)' $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
+	@$(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
+	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
 	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
 
@@ -70,7 +74,7 @@ alerts: ## the alerts on histories, and the queries of alerts and dashboard, by 
 
 olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
 	@bin/controlplane helm olm
-	FORCEFENCE_OLM=1 $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
+	FORCEFENCE_OLM=1 $(racing) $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
 
 bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
 	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
@@ -117,14 +121,13 @@ release: ## all files of a release in out/release, from the tag of HEAD (CONTRIB
 	$(IMAGE) -release -out out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
 	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",)
 
-# Without cgo, as cosign is built, too: both then share what is compiled.
-IMAGE = CGO_ENABLED=0 $(GO) build -C .ci/image -o ../../bin/image . && bin/image $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
+IMAGE = $(GO) build -C .ci/image -o ../../bin/image . && bin/image $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
 
 image-test: controlplane gotestsum ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
 	$(MAKE) image AGENTS=1 VERSION=v0.0.0-test
 	@bin/controlplane helm
 	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
-	  CGO_ENABLED=0 $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
+	  $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
 	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
 	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- -count=1 -run '^TestAgents$$'
 

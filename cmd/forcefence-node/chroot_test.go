@@ -32,11 +32,7 @@ func TestHost(t *testing.T) {
 
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "forcefence-node")
-	build := osexec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	kit.GoBuild(t, "", ".", binary)
 	host := filepath.Join(dir, "host")
 	for _, d := range []string{
 		"proc", "dev", "etc/containerd", "etc/kubernetes", "usr/bin", "opt", "var/lib/nri-plugins", "opt/nri"} {

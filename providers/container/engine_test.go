@@ -167,11 +167,7 @@ func works(dir string) bool {
 // image is a root filesystem with the one program of testdata/init.
 func image(t *testing.T, dir string) []byte {
 	t.Helper()
-	build := exec.Command("go", "build", "-o", dir+"/init", "./testdata/init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building init: %v\n%s", err, out)
-	}
+	kit.GoBuild(t, "", "./testdata/init", dir+"/init")
 	program, err := os.ReadFile(dir + "/init")
 	must(t, err)
 	var b bytes.Buffer

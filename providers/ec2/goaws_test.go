@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -43,12 +42,7 @@ type goAws struct {
 func newGoAws(t *testing.T) *goAws {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "goaws")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir, build.Env = filepath.Join("..", "..", "test", "cloud", "goaws"),
-		append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building GoAws: %v\n%s", err, said)
-	}
+	kit.GoBuild(t, filepath.Join("..", "..", "test", "cloud", "goaws"), ".", program)
 	cmd := exec.Command(program)
 	out, err := cmd.StdoutPipe()
 	kit.Must(t, err)

@@ -201,11 +201,7 @@ func (l *lxdDaemon) setUp() {
 
 // image is a root filesystem with one program, which listens on the socket that its argument names.
 func (l *lxdDaemon) image() []byte {
-	build := exec.Command("go", "build", "-o", l.dir+"/init", "../container/testdata/init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		l.t.Fatalf("building init: %v\n%s", err, out)
-	}
+	kit.GoBuild(l.t, "", "../container/testdata/init", l.dir+"/init")
 	program, err := os.ReadFile(l.dir + "/init")
 	kit.Must(l.t, err)
 	var b bytes.Buffer

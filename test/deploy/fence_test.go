@@ -484,10 +484,7 @@ func build(t *testing.T, dir, program string) string {
 		t.Skip("starts a control plane")
 	}
 	out := filepath.Join(dir, program)
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags",
-		"-X github.com/forcefence/forcefence/cmd/internal/version.built="+builtAs, "-o", out,
-		"github.com/forcefence/forcefence/cmd/"+program).CombinedOutput(); err != nil {
-		t.Fatalf("building %s: %v\n%s", program, err, said)
-	}
+	kit.GoBuild(t, "", "github.com/forcefence/forcefence/cmd/"+program, out, "-ldflags",
+		"-X github.com/forcefence/forcefence/cmd/internal/version.built="+builtAs)
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,12 +42,7 @@ func TestRollover(t *testing.T) {
 	before := version{name: "previous", binary: filepath.Join(dir, "previous"),
 		chart: filepath.Join(source, "deploy/helm/forcefence"),
 		keys:  strings.Contains(string(values), "health:")}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", before.binary,
-		"./cmd/forcefence")
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose packages Go has kept
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building forcefence of %s: %v\n%s", commit, err, said)
-	}
+	kit.GoBuild(t, source, "./cmd/forcefence", before.binary)
 
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	r := &rollover{world: w, dir: dir, hosts: w.machines(dir, 5), values: valuesFile(t, rolloverValues)}

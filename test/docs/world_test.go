@@ -50,10 +50,7 @@ func buildPrograms(t *testing.T) programs {
 	t.Helper()
 	p := programs{dir: t.TempDir()}
 	for _, name := range []string{"forcefence", "forcefence-node"} {
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(p.dir, name), "../../cmd/"+name)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("building %s: %v\n%s", name, err, out)
-		}
+		kit.GoBuild(t, "", "../../cmd/"+name, filepath.Join(p.dir, name))
 	}
 	var err error
 	p.helm, err = binaries.Build(t.Context(), binaries.Options{Names: []string{binaries.Helm}})

@@ -23,10 +23,7 @@ func Browse(t testing.TB, url, token string, pages ...string) string {
 	Must(t, err)
 	dir := t.TempDir()
 	program, secret, out := filepath.Join(dir, "browser"), filepath.Join(dir, "token"), filepath.Join(dir, "out")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-C", module, "-o", program, ".").
-		CombinedOutput(); err != nil {
-		t.Fatalf("building test/browser: %v\n%s", err, said)
-	}
+	GoBuild(t, module, ".", program)
 	Must(t, os.WriteFile(secret, []byte(token), 0o600))
 	Must(t, os.Mkdir(out, 0o755))
 	cmd := exec.CommandContext(t.Context(), program,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// BuildProgram builds a main package of this module, such as cmd/forcefence, without C and so without libraries: it
-// may run in an image that holds nothing else. It returns the program, named as its folder, which goes with the test.
+// BuildProgram builds a main package of this module, such as cmd/forcefence. It returns the program, named as its
+// folder, which goes with the test.
 func BuildProgram(t testing.TB, pkg string) string {
 	t.Helper()
 	return BuildProgramOf(t, Root(t), "", pkg)
@@ -19,11 +19,18 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 	t.Helper()
 	const flag = "-s -w -X github.com/forcefence/forcefence/cmd/internal/version.built="
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", root, "-trimpath", "-ldflags", flag+version,
-		"-o", file, "./"+pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	GoBuild(t, root, "./"+pkg, file, "-ldflags", flag+version)
+	return file
+}
+
+// GoBuild builds a main package of the module in dir, as `make build` does: so Go has kept what the package imports.
+// It builds without C and so without libraries: the program may run in an image that holds nothing else.
+func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
+	t.Helper()
+	args := append([]string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", file}, flags...)
+	cmd := exec.CommandContext(t.Context(), "go", append(args, pkg)...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", pkg, err, out)
 	}
-	return file
 }

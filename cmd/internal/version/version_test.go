@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // What the Makefile and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not
@@ -30,11 +32,7 @@ func TestLinkerTellsTheVersion(t *testing.T) {
 	}
 	for _, program := range []string{"forcefence", "forcefence-node"} {
 		bin := filepath.Join(t.TempDir(), program)
-		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X "+flags[0]+"=v9.8.7", "-o", bin,
-			"../../"+program)
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building %s: %v\n%s", program, err, out)
-		}
+		kit.GoBuild(t, "", "../../"+program, bin, "-ldflags", "-X "+flags[0]+"=v9.8.7")
 		out, err := exec.CommandContext(t.Context(), bin, "version").CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || !strings.HasPrefix(got, "v9.8.7, go1.") {
 			t.Errorf("%s version: got %q and %v, want v9.8.7 and Go's version", program, got, err)

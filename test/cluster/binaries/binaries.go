@@ -160,9 +160,6 @@ func (r *recipe) flags() []string {
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
 	}
-	if r.kind.gcflags != "" {
-		flags = append(flags, "-gcflags", r.kind.gcflags)
-	}
 	return flags
 }
 
@@ -240,16 +237,9 @@ func goFile(pkg string) string {
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
 
-// moduleDir finds a folder of this repository, such as test/controlplane, above this file, or under the current module
-// where the build trimmed paths.
+// moduleDir finds a folder of this repository, such as test/controlplane, under the current module.
 func moduleDir(ctx context.Context, module string) (string, error) {
 	rel := filepath.FromSlash(module)
-	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
-		dir := filepath.Join(filepath.Dir(file), "..", "..", "..", rel)
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-	}
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("asking go for the current module: %w", err)

@@ -45,7 +45,6 @@ type kind struct {
 	version  string // module whose version counts as that of the programs
 	ldflags  string // after -s -w, with its space; VERSION becomes that version
 	tags     string
-	gcflags  string
 	cgo      bool
 	packages map[string]string // by the file's name
 }
@@ -57,7 +56,6 @@ var kinds = []kind{
 	{
 		what: controlPlane, module: "test/controlplane", cache: "controlplane",
 		version: "k8s.io/kubernetes", ldflags: " -X k8s.io/component-base/version.gitVersion=VERSION",
-		gcflags: "all=-dwarf=false", // which -s -w would drop: it saves a tenth of the time
 		packages: map[string]string{
 			Etcd:              "go.etcd.io/etcd/server/v3",
 			APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
