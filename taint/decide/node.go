@@ -526,7 +526,6 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 		}
 	case action.NoAction:
 	default:
-		d.Notes = nil // they are reported for a wait only
 		return d
 	}
 	fenced.Notes = d.Notes
