@@ -98,19 +98,22 @@ func (f *Family) resolveCases(c *compiler) []testCase {
 		}
 		for _, path := range slices.Sorted(maps.Keys(one.Change)) {
 			if !tc.change(path, normalJSON(one.Change[path]), false) {
-				c.fault(tc.path+".change", "%s leads to nothing in the answers", path)
+				c.fault(tc.path+".change", "%s leads to nothing in the answers: write REQUEST/KEY/KEY, a path in a body; "+
+					"answers replaces a whole answer", path)
 			}
 		}
 		for _, path := range one.Remove {
 			if !tc.change(path, nil, true) {
-				c.fault(tc.path+".remove", "%s leads to nothing in the answers", path)
+				c.fault(tc.path+".remove", "%s leads to nothing in the answers: write REQUEST/KEY/KEY, a path in a body",
+					path)
 			}
 		}
 		if _, _, err := f.parseID(tc.ID); err != nil {
 			c.fault(tc.path+".id", "%v", err)
 		}
 		if !slices.Contains([]string{"On", "Off", "Changing", "Unknown"}, one.Want.State) {
-			c.fault(tc.path+".want.state", "is %q: use On, Off, Changing or Unknown", one.Want.State)
+			c.fault(tc.path+".want.state", "is %q: use On, Off, Changing or Unknown, which goes with an error",
+				one.Want.State)
 		}
 		wanted[one.Want.State] = true
 		out = append(out, tc)
@@ -274,11 +277,12 @@ func (f *Family) runCase(c *compiler, tc *testCase) {
 	case errors.Is(err, errNoAnswer):
 		c.fault(tc.path+".answers", "%v", err)
 	case obs.State.String() != w.State || class != w.Error:
-		c.fault(tc.path+".want", "got %s %q, error %q (%v)", obs.State, obs.Raw, class, err)
+		c.fault(tc.path+".want", "got %s %q, error %q (%v); want %s, error %q", obs.State, obs.Raw, class, err,
+			w.State, w.Error)
 	case err == nil && obs.Raw != w.Word:
-		c.fault(tc.path+".want", "got the word %q", obs.Raw)
+		c.fault(tc.path+".want.word", "got the word %q, want %q", obs.Raw, w.Word)
 	case err == nil && wantUUID != gotUUID:
-		c.fault(tc.path+".want", "got the UUID %q", obs.SystemUUID)
+		c.fault(tc.path+".want.uuid", "got the UUID %q, want %q", obs.SystemUUID, w.UUID)
 	}
 	if f.list != nil {
 		f.checkList(c, tc)

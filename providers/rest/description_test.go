@@ -170,8 +170,12 @@ func TestCheckCases(t *testing.T) {
 			"\"gone\"} :", "is Off even if the answer to got is HTTP status 404"},
 		{"a missing header is off", `got.body.state == "off" ?`, `got.body.state == "off" && ` +
 			`got.header[?"x-power"].orValue("0") == "0" ?`, "is Off with another header X-Power of got"},
-		{"another result", `want: {state: "On", word: "on"}`, `want: {state: "On", word: "up"}`, `got the word "on"`},
-		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing"},
+		{"another result", `want: {state: "On", word: "on"}`, `want: {state: "On", word: "up"}`,
+			`got the word "on", want "up"`},
+		{"a UUID that no case wants", "  power: >-", "  uuid: \"'0f0f0f0f-1e1e-4d4d-8c8c-2b2b2b2b2b2b'\"\n  power: >-",
+			`got the UUID "0f0f0f0f-1e1e-4d4d-8c8c-2b2b2b2b2b2b", want ""`},
+		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing in the answers: write"},
+		{"a state for an error", `want: {state: "On", word: "on"}`, "want: {error: denied}", "which goes with an error"},
 		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},
 		{"no answer", "answers: {got:", "answers: {gut:", "no request has the name"},
 		{"a list without an answer", "login: {kind: basic}", "list: {request: {name: all, send: GET /outlets}, " +
