@@ -222,7 +222,7 @@ func printDiscovery(out io.Writer, r discover.Result, bmcs []discover.BMC, asked
 	case discover.EC2:
 		printText(out, "", "Nodes: %d, all of them instances of EC2, in %s.", r.NodeCount,
 			strings.Join(r.Regions, ", "))
-	case discover.GCE, discover.Azure, discover.OpenStack, discover.DigitalOcean, discover.Hetzner:
+	case discover.GCE, discover.Azure, discover.OpenStack, discover.DigitalOcean, discover.Hetzner, discover.UpCloud:
 		printText(out, "", "Nodes: %d, all of them machines of the cloud %s.", r.NodeCount, r.Cloud)
 	case discover.Containers:
 		printText(out, "", "Nodes: %d, all of them containers of kind.", r.NodeCount)

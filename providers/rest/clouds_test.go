@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -230,6 +231,7 @@ var openstackPreset = preset{
 func TestCloudConformance(t *testing.T) {
 	for name, s := range map[string]preset{
 		"gce": gcePreset, "openstack": openstackPreset, "digitalocean": digitalOceanPreset,
+		"upcloud":   upcloudPreset,
 		"maas":      maasPreset,
 		"nutanix":   nutanixPreset,
 		"xcpng":     xcpngPreset,
@@ -274,6 +276,10 @@ func TestCloudPitfalls(t *testing.T) {
 		{"digitalocean: an action runs", digitalOceanPreset, word("locked"), `Changing "off, locked"`},
 		{"digitalocean: archived", digitalOceanPreset, word("archive"), `Unknown "archive"`},
 		{"digitalocean: another Droplet's addresses", digitalOceanPreset, other, "identity"},
+		{"upcloud: off", upcloudPreset, word(""), `Off "stopped"`},
+		{"upcloud: it starts", upcloudPreset, word("maintenance"), `Changing "maintenance"`},
+		{"upcloud: the cloud has a fault", upcloudPreset, word("error"), `Unknown "error"`},
+		{"upcloud: another server", upcloudPreset, other, "identity"},
 		{"maas: off", maasPreset, word(""), `Off "off"`},
 		{"maas: off by a hypervisor", maasPreset, word("virsh"), `Unknown "off, by virsh"`},
 		{"maas: the BMC is silent", maasPreset, word("=unknown"), `Unknown "unknown"`},
@@ -345,6 +351,74 @@ func digitalOcean() *fake {
 var digitalOceanPreset = preset{
 	name: "digitalocean", strange: "Off", new: digitalOcean, missing: "digitalocean://999",
 	target: providers.Target{Node: "n1", ID: "digitalocean://42", Addresses: providers.NewAddresses("10.128.0.7")},
+}
+
+// upcloud is an account with one server. Its word is a state. As the real API it answers stop and start with the state
+// of before, or refuses them in maintenance.
+func upcloud() *fake {
+	const path = "/1.3/server/" + guestUUID
+	return &fake{login: "bearer", refuses: http.StatusUnauthorized, acts: isPost,
+		answer: func(f *fake, r *http.Request) (int, any) {
+			state, uuid := "stopped", guestUUID
+			switch {
+			case f.word != "":
+				state = f.word
+			case f.changing:
+				state = "maintenance"
+			case f.on:
+				state = "started"
+			}
+			if f.fault == providertest.OtherMachine {
+				uuid = otherUUID
+			}
+			server := object{"uuid": uuid, "state": state, "hostname": "n1", "zone": "fi-hel2"}
+			switch act := r.Method + " " + r.URL.Path; act {
+			case "GET /1.3/server":
+				return http.StatusOK, object{"servers": object{"server": []object{server}}}
+			case "GET " + path:
+				return http.StatusOK, object{"server": server}
+			case "POST " + path + "/stop", "POST " + path + "/start":
+				if f.word == "maintenance" {
+					return http.StatusConflict, object{"error": object{"error_code": "SERVER_STATE_ILLEGAL"}}
+				}
+				var body struct {
+					Stop struct {
+						Type string `json:"stop_type"`
+					} `json:"stop_server"`
+				}
+				err := json.NewDecoder(r.Body).Decode(&body)
+				if on := act == "POST "+path+"/start"; err == nil && (on || body.Stop.Type == "hard") {
+					f.setPower(on)
+				}
+				return http.StatusOK, object{"server": server}
+			}
+			return http.StatusNotFound, object{"error": object{"error_code": "SERVER_NOT_FOUND"}}
+		}}
+}
+
+var upcloudPreset = preset{
+	name: "upcloud", strange: "Stopped", new: upcloud, missing: "upcloud:////" + strings.Replace(guestUUID, "4", "5", 1),
+	target: providers.Target{Node: "n1", ID: "upcloud:////" + guestUUID, SystemUUID: guestUUID},
+}
+
+// UpCloud refuses an action on a server in maintenance. A later one is accepted.
+func TestUpCloudInMaintenance(t *testing.T) {
+	f := upcloud()
+	f.on, f.password = true, "hunter2"
+	server := httptest.NewServer(f)
+	defer server.Close()
+	p, target, _ := upcloudPreset.open(t, f, server.URL, nil)
+	defer func() { _ = p.(providers.Closer).Close(t.Context()) }()
+	for _, tc := range []struct {
+		word    string
+		refused bool
+	}{{"maintenance", true}, {"", false}} {
+		f.edit(func(f *fake) { f.word = tc.word })
+		err := p.PowerOff(t.Context(), target, providertest.AllowSend)
+		if (err != nil) != tc.refused || f.on != tc.refused {
+			t.Errorf("state %q: got %v, on %t; want refused %t", tc.word, err, f.on, tc.refused)
+		}
+	}
 }
 
 // maas has the machine abc123. Its word is a power driver, or with = before it the driver's word.

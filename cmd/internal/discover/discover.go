@@ -66,6 +66,7 @@ const (
 	OpenStack    Cloud = "openstack"
 	Hetzner      Cloud = "hetzner"
 	DigitalOcean Cloud = "digitalocean"
+	UpCloud      Cloud = "upcloud"
 	Containers   Cloud = "container"
 )
 
@@ -243,6 +244,8 @@ func cloudOf(nodes []*corev1.Node) (_ Cloud, regions []string) {
 		return Azure, nil
 	case all("digitalocean://"):
 		return DigitalOcean, nil
+	case all("upcloud:////"):
+		return UpCloud, nil
 	case all("openstack://"):
 		return OpenStack, nil
 	case all("aws:///"):

@@ -292,6 +292,7 @@ func TestConfiguration(t *testing.T) {
 		{name: "Azure", result: Result{Cloud: Azure}, want: []string{"address: https://management.azure.com"}},
 		{name: "OpenStack", result: Result{Cloud: OpenStack}, want: []string{"identity: https://keystone.example.net"}},
 		{name: "DigitalOcean", result: Result{Cloud: DigitalOcean}, want: []string{"api.digitalocean.com", "poll: 30s"}},
+		{name: "UpCloud", result: Result{Cloud: UpCloud}, want: []string{"address: https://api.upcloud.com"}},
 		{name: "containers", result: Result{Cloud: Containers}, want: []string{"socket: /var/run/docker.sock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -337,6 +338,7 @@ func TestCloudOf(t *testing.T) {
 		{"Azure", []*corev1.Node{node("a", providerID("azure:///subscriptions/0/resourceGroups/g"))}, Azure, "[]"},
 		{"OpenStack", []*corev1.Node{node("a", providerID("openstack:///0"))}, OpenStack, "[]"},
 		{"DigitalOcean", []*corev1.Node{node("a", providerID("digitalocean://42"))}, DigitalOcean, "[]"},
+		{"UpCloud", []*corev1.Node{node("a", providerID("upcloud:////0"))}, UpCloud, "[]"},
 		{"Hetzner Cloud and Robot", []*corev1.Node{node("a", providerID("hcloud://42")),
 			node("b", providerID("hrobot://7"))}, "", "[]"},
 		{"mixed", []*corev1.Node{node("a", aws), node("b")}, "", "[]"},

@@ -90,6 +90,10 @@ var presets = map[Cloud]struct {
 		"30s", // a token may send 5,000 requests an hour
 		[]string{"The API token is the key `password` of the Secret forcefence-bmc."},
 	},
+	UpCloud: {
+		preset{Address: "https://api.upcloud.com", PasswordFile: sharedPassword}, "30s",
+		[]string{"The API token is the key `password` of the Secret forcefence-bmc."},
+	},
 	GCE: {preset: preset{Address: "https://compute.googleapis.com"}, comments: []string{
 		"forcefence uses the service account of its own machine or pod. With a key of another one add",
 		"`passwordFile: " + sharedPassword + "`.",
@@ -123,7 +127,7 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 	case EC2:
 		d.Providers = append(d.Providers, provider{Name: "ec2", EC2: &ec2{r.Regions}})
 		d.Nodes = append(d.Nodes, rule{Name: "ec2", Provider: "ec2", Machine: source{From: "providerID"}})
-	case Hetzner, GCE, Azure, OpenStack, DigitalOcean:
+	case Hetzner, GCE, Azure, OpenStack, DigitalOcean, UpCloud:
 		name, c := string(r.Cloud), presets[r.Cloud]
 		d.Providers = append(d.Providers,
 			provider{Name: name, Presets: map[string]preset{name: c.preset}, Poll: c.poll})
