@@ -13,6 +13,7 @@
 //	yaml config        a configuration, or part of one: check-config takes it. With file=NAME the commands that follow
 //	                   find it under that name, with the test's addresses in the place of 10.0.0.x. About a whole one
 //	                   check-config has no warning, or the block is yaml config warns, and the page says why
+//	yaml description   a description of a device: check-provider takes it. file=NAME as above
 //	yaml values        values of the chart: it renders with them, and check-config takes the rendered configuration
 //	yaml objects       objects that the API server takes, unknown fields refused
 //	yaml pod           part of a pod's spec; the API server takes the pod
@@ -73,8 +74,8 @@ var typed = regexp.MustCompile(
 // inCI reports whether .ci/run has a line.
 func (b Block) Fault(before *Block, source func(test string) string, inCI func(line string) bool) string {
 	kinds := map[string][]string{
-		"sh": {"run", "needs", "test"}, "yaml": {"config", "values", "objects", "pod", "test"}, "text": {"", "out"},
-		"go": {""}, "json": {""},
+		"sh": {"run", "needs", "test"}, "yaml": {"config", "description", "values", "objects", "pod", "test"},
+		"text": {"", "out"}, "go": {""}, "json": {""},
 	}
 	kind := ""
 	if len(b.Words) > 0 {

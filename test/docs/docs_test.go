@@ -86,6 +86,7 @@ func TestFault(t *testing.T) {
 		{name: "run", info: "sh run"},
 		{name: "from scratch", info: "sh run fresh"},
 		{name: "a risk", info: "yaml config warns"},
+		{name: "a description", info: "yaml description file=farm.yaml"},
 		{name: "output", info: "text out", text: "$ kubectl get nodes\n", before: run},
 		{name: "a test", info: "sh test=test/deploy.TestCleanup"},
 		{name: "its commands", info: "sh test=test/deploy.TestHelm",
@@ -148,6 +149,13 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 	switch {
 	case b.Is("config"):
 		p.check(t, b, b.Text)
+	case b.Is("description"):
+		file := filepath.Join(t.TempDir(), "description.yaml")
+		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
+		cmd := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-provider", file)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: check-provider: %v\n%s", b, err, out)
+		}
 	case b.Is("values"):
 		file := filepath.Join(t.TempDir(), "values.yaml")
 		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
