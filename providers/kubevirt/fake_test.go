@@ -49,7 +49,10 @@ type world struct {
 
 // newWorld returns a guest that runs on h1. The other host is h2.
 func newWorld() *world {
-	w := &world{list: metav1.ListMeta{ResourceVersion: "42"}, nodes: map[string]*corev1.Node{}, leases: map[string]*coordinationv1.Lease{}}
+	w := &world{
+		list: metav1.ListMeta{ResourceVersion: "42"}, nodes: map[string]*corev1.Node{},
+		leases: map[string]*coordinationv1.Lease{},
+	}
 	spec := map[string]any{"domain": map[string]any{"firmware": map[string]any{"uuid": aUUID}}}
 	meta := func(uid string) map[string]any {
 		return map[string]any{"name": "guest-1", "namespace": "tenant-a", "uid": uid}

@@ -22,7 +22,8 @@ func TestState(t *testing.T) {
 	const on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging,
 		providers.PowerUnknown
 	type looks [][]edit
-	ended := func(more ...edit) looks { // at the first look, and at a second, when the kubelet has shown that it is alive
+	// at the first look, and at a second, when the kubelet has shown that it is alive
+	ended := func(more ...edit) looks {
 		edits := append([]edit{phase("Succeeded"), end}, more...)
 		return looks{edits, append(slices.Clone(edits), beat)}
 	}
@@ -74,7 +75,8 @@ func TestState(t *testing.T) {
 		{"ended, and the host is another Node meanwhile", looks{{end}, {end, beat, node(func(n *corev1.Node) {
 			n.UID = "other"
 		})}}, unknown, "Running, its launcher pods ended, but h1 was started meanwhile"},
-		{"ended on a host without a boot id", ended(node(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "" })), unknown,
+		{"ended on a host without a boot id", ended(node(func(n *corev1.Node) { n.Status.NodeInfo.BootID = "" })),
+			unknown,
 			"Succeeded, its launcher pods ended, but h1 has no Node with a boot id, or no Lease"},
 		{"ended, and runs again", looks{{end}, {beat}}, on, "Running on h1"},
 
@@ -91,7 +93,8 @@ func TestState(t *testing.T) {
 			"no instance; KubeVirt shows Stopped"},
 		{"ended, and gone before the kubelet was seen alive", looks{{deleting, end}, {vmiGone}}, unknown,
 			"no instance; KubeVirt shows Stopped"},
-		{"being stopped", looks{{deleting}}, changing, "Running, being stopped: container guest-console-log has not ended"},
+		{"being stopped", looks{{deleting}}, changing,
+			"Running, being stopped: container guest-console-log has not ended"},
 		{"being stopped on a silent host", looks{{deleting, notReady}}, unknown,
 			"Running, but its host h1 is not Ready"},
 		{"gone, and Stopped", looks{{vmiGone}}, unknown, "no instance; KubeVirt shows Stopped"},
@@ -110,7 +113,8 @@ func TestState(t *testing.T) {
 			"status", "activePods")), on, "Succeeded on h2"},
 
 		{"migrates: the target runs, too", looks{{second(keep)}}, on, "Running on h1"},
-		{"migrated: the source ended", looks{{end, second(keep), set("h2", "status", "nodeName")}}, on, "Running on h2"},
+		{"migrated: the source ended", looks{{end, second(keep), set("h2", "status", "nodeName")}},
+			on, "Running on h2"},
 		{"migrates, and the source's host is silent", looks{{second(keep), notReady}}, on, "Running on h2"},
 		{"migrated once, and ended: the earlier host need not be alive", ended(endSecond, notReady, set("h2", "status",
 			"nodeName")), off, "launcher pods ended: Failed on h2, Succeeded on h1"},
@@ -120,7 +124,8 @@ func TestState(t *testing.T) {
 			"pod")), unknown, "Succeeded, but launcher pod virt-launcher-guest-1-9 of its migration is gone"},
 		{"waits for another cluster", ended(phase("WaitingForSync")), unknown, "WaitingForSync"},
 
-		{"starts", looks{{phase("Scheduling"), func(w *world) { w.pods[0].Status.Phase = corev1.PodPending }}}, changing,
+		{"starts", looks{{phase("Scheduling"), func(w *world) { w.pods[0].Status.Phase = corev1.PodPending }}},
+			changing,
 			"Scheduling, starting on h1"},
 		{"has no host yet", looks{{phase("Scheduling"), set("", "status", "nodeName"),
 			func(w *world) { w.pods[0].Spec.NodeName = "" }}}, changing, "Scheduling, a launcher pod has no host yet"},
@@ -129,18 +134,24 @@ func TestState(t *testing.T) {
 		{"no phase", ended(phase("")), unknown, "no phase"},
 
 		{"a container runs", ended(func(w *world) {
-			w.pods[0].Status.InitContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+			w.pods[0].Status.InitContainerStatuses[0].State = corev1.ContainerState{
+				Running: &corev1.ContainerStateRunning{},
+			}
 		}), unknown, "Succeeded, but container guest-console-log has not ended"},
 		{"a container waits", ended(func(w *world) {
-			w.pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+			w.pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{},
+			}
 		}), unknown, "Succeeded, but container compute has not ended"},
-		{"a container without a status", ended(func(w *world) { w.pods[0].Status.InitContainerStatuses = nil }), unknown,
+		{"a container without a status", ended(func(w *world) { w.pods[0].Status.InitContainerStatuses = nil }),
+			unknown,
 			"Succeeded, but container guest-console-log has not ended"},
 		{"an ephemeral container without a status", ended(func(w *world) {
 			w.pods[0].Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}}
 		}), unknown, "Succeeded, but container debugger has not ended"},
-		{"no container of QEMU", ended(func(w *world) { w.pods[0].Status.ContainerStatuses[0].Name = "other" }), unknown,
+		{"no container of QEMU", ended(func(w *world) { w.pods[0].Status.ContainerStatuses[0].Name = "other" }),
+			unknown,
 			"Succeeded, but a launcher pod has no container compute"},
 		{"lost by the kubelet", ended(terminated(func(s *corev1.ContainerStateTerminated) {
 			s.Reason = "ContainerStatusUnknown"
@@ -148,7 +159,8 @@ func TestState(t *testing.T) {
 		{"lost by containerd", ended(terminated(func(s *corev1.ContainerStateTerminated) {
 			s.Reason = "Unknown"
 		})), unknown, "Succeeded, but the host lost sight of container compute"},
-		{"the exit code of a lost one", ended(terminated(func(s *corev1.ContainerStateTerminated) { s.ExitCode = 255 })),
+		{"the exit code of a lost one",
+			ended(terminated(func(s *corev1.ContainerStateTerminated) { s.ExitCode = 255 })),
 			unknown, "Succeeded, but the host lost sight of container compute"},
 		{"an end of no container", ended(terminated(func(s *corev1.ContainerStateTerminated) { s.ContainerID = "" })),
 			unknown, "Succeeded, but the host lost sight of container compute"},
@@ -191,7 +203,8 @@ func TestAnswers(t *testing.T) {
 		world *world
 		want  error
 	}{
-		{"neither instance nor VirtualMachine", edited(func(w *world) { w.vmi, w.vm = nil, nil }), providers.ErrNotFound},
+		{"neither instance nor VirtualMachine", edited(func(w *world) { w.vmi, w.vm = nil, nil }),
+			providers.ErrNotFound},
 		{"another instance", edited(set("guest-2", "metadata", "name")), providers.ErrPermanent},
 		{"another namespace", edited(set("tenant-b", "metadata", "namespace")), providers.ErrPermanent},
 		{"no UID", edited(set("", "metadata", "uid")), providers.ErrPermanent},
@@ -297,8 +310,10 @@ func TestFindGuest(t *testing.T) {
 		{"elsewhere, on a silent host", edited(silent), "h2", target, true, nil},
 		{"elsewhere, and KubeVirt gave it up", edited(silent, deleting, phase("Failed")), "h2", target, true, nil},
 		{"there, says a silent host's object", edited(silent), "h1", target, false, providers.ErrUnreachable},
-		{"migrates there", edited(func(w *world) { w.pods = append(w.pods, launcher("2", "h2")) }), "h2", target, false, nil},
-		{"about to be placed", edited(func(w *world) { w.pods = append(w.pods, launcher("2", "")) }), "h2", target, false,
+		{"migrates there", edited(func(w *world) { w.pods = append(w.pods, launcher("2", "h2")) }),
+			"h2", target, false, nil},
+		{"about to be placed", edited(func(w *world) { w.pods = append(w.pods, launcher("2", "")) }),
+			"h2", target, false,
 			providers.ErrUnreachable},
 		{"also on a host that is not configured", edited(func(w *world) {
 			w.pods = append(w.pods, launcher("2", "h9"))
@@ -368,8 +383,10 @@ func TestValidate(t *testing.T) {
 	}{
 		{"good", kubevirt.Config{Kubeconfig: write("good"), Namespace: "a", Hosts: []string{"h1", "h2"}}, nil},
 		{"empty", kubevirt.Config{}, []string{"kubeconfig missing", "namespace missing"}},
-		{"relative", kubevirt.Config{Kubeconfig: "kubeconfig", Namespace: "a"}, []string{"kubeconfig is not an absolute"}},
-		{"no file", kubevirt.Config{Kubeconfig: dir + "/none", Namespace: "a"}, []string{"kubeconfig reading the account"}},
+		{"relative", kubevirt.Config{Kubeconfig: "kubeconfig", Namespace: "a"},
+			[]string{"kubeconfig is not an absolute"}},
+		{"no file", kubevirt.Config{Kubeconfig: dir + "/none", Namespace: "a"},
+			[]string{"kubeconfig reading the account"}},
 		{"no token", kubevirt.Config{Kubeconfig: write("no-token", "tokenFile: token", "tokenFile: none"),
 			Namespace: "a"}, []string{"kubeconfig reading the account"}},
 		{"no YAML", kubevirt.Config{Kubeconfig: write("no-yaml", "apiVersion", "s3cret: [\n"), Namespace: "a"},
@@ -381,7 +398,8 @@ func TestValidate(t *testing.T) {
 			[]string{"kubeconfig gets its credentials from a program"}},
 		{"no TLS", kubevirt.Config{Kubeconfig: write("http", "https://", "http://"), Namespace: "a"},
 			[]string{"kubeconfig has a server that is not https"}},
-		{"no namespace", kubevirt.Config{Kubeconfig: write("good"), Namespace: "a/b"}, []string{"namespace no namespace"}},
+		{"no namespace", kubevirt.Config{Kubeconfig: write("good"), Namespace: "a/b"},
+			[]string{"namespace no namespace"}},
 		{"no hosts", kubevirt.Config{Kubeconfig: write("good"), Namespace: "a", Hosts: []string{"h1", "H", "h1"}},
 			[]string{"hosts[1] is not the name", "hosts[2] names a host twice"}},
 	} {

@@ -72,8 +72,9 @@ func TestRealAPIServer(t *testing.T) {
 		metav1.CreateOptions{})
 	must(t, err)
 	// Patches, because the controllers write these objects as well.
+	heartbeat := time.Now().UTC().Format(time.RFC3339)
 	_, err = api.CoreV1().Nodes().PatchStatus(ctx, "h1", []byte(`{"status":{"nodeInfo":{"bootID":"boot-1"},`+
-		`"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"`+time.Now().UTC().Format(time.RFC3339)+`"}]}}`))
+		`"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"`+heartbeat+`"}]}}`))
 	must(t, err)
 	renewed := metav1.NowMicro()
 	lease, err := api.CoordinationV1().Leases("kube-node-lease").Create(ctx, &coordinationv1.Lease{
@@ -140,7 +141,8 @@ func TestRealAPIServer(t *testing.T) {
 		for beating.Err() == nil {
 			now := metav1.NowMicro()
 			lease.Spec.RenewTime = &now
-			if l, err := api.CoordinationV1().Leases("kube-node-lease").Update(beating, lease, metav1.UpdateOptions{}); err == nil {
+			l, err := api.CoordinationV1().Leases("kube-node-lease").Update(beating, lease, metav1.UpdateOptions{})
+			if err == nil {
 				lease = l
 			}
 		}

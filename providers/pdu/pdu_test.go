@@ -444,7 +444,8 @@ func TestMissing(t *testing.T) {
 	// A command to a table that is not there says so, too.
 	err = open(t, settings(t, "apc-rpdu"), nil).PowerOn(t.Context(), providers.Target{Node: "n1", ID: o.id("")},
 		providertest.AllowSend)
-	if providers.ErrorClass(err) != "permanent" || !strings.Contains(err.Error(), "it has those of apc-rpdu2") || o.on() {
+	if providers.ErrorClass(err) != "permanent" || !strings.Contains(err.Error(), "it has those of apc-rpdu2") ||
+		o.on() {
 		t.Errorf("got %v; on: %t", err, o.on())
 	}
 }

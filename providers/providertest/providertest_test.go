@@ -344,8 +344,8 @@ func TestOmissionsNeedAReason(t *testing.T) {
 		if err == nil || errors.Is(err, conformance.ErrLeftOut) || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that names %s", err, name)
 		}
-		if err := run(t.Context(), b, conformance.Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"}); !errors.Is(err,
-			conformance.ErrLeftOut) {
+		err = run(t.Context(), b, conformance.Options{NoProxy: "x", NoLogIns: "x", NoRequests: "x"})
+		if !errors.Is(err, conformance.ErrLeftOut) {
 			t.Errorf("with a reason: got %v", err)
 		}
 	}

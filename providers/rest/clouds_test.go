@@ -206,7 +206,8 @@ func openstack() *fake {
 				return http.StatusCreated, object{"token": object{}}
 			case "GET " + path:
 				return http.StatusOK, object{"server": object{"id": id, "status": status, "OS-EXT-STS:vm_state": vm,
-					"OS-EXT-STS:task_state": task, "OS-EXT-STS:power_state": power, "OS-EXT-SRV-ATTR:host": "compute-7"}}
+					"OS-EXT-STS:task_state": task, "OS-EXT-STS:power_state": power,
+					"OS-EXT-SRV-ATTR:host": "compute-7"}}
 			case "GET /v2.1/os-services?binary=nova-compute&host=compute-7":
 				return http.StatusOK, object{"services": services}
 			case "POST " + path + "/action":
@@ -335,7 +336,8 @@ func digitalOcean() *fake {
 			case "GET " + path:
 				return http.StatusOK, object{"droplet": droplet}
 			case "GET /v2/droplets":
-				return http.StatusOK, object{"droplets": []object{droplet}, "links": object{}, "meta": object{"total": 1}}
+				return http.StatusOK, object{"droplets": []object{droplet},
+					"links": object{}, "meta": object{"total": 1}}
 			case "POST " + path + "/actions":
 				var action struct{ Type string }
 				if err := json.NewDecoder(r.Body).Decode(&action); err != nil || f.word == "locked" {
@@ -397,8 +399,9 @@ func upcloud() *fake {
 }
 
 var upcloudPreset = preset{
-	name: "upcloud", strange: "Stopped", new: upcloud, missing: "upcloud:////" + strings.Replace(guestUUID, "4", "5", 1),
-	target: providers.Target{Node: "n1", ID: "upcloud:////" + guestUUID, SystemUUID: guestUUID},
+	name: "upcloud", strange: "Stopped", new: upcloud,
+	missing: "upcloud:////" + strings.Replace(guestUUID, "4", "5", 1),
+	target:  providers.Target{Node: "n1", ID: "upcloud:////" + guestUUID, SystemUUID: guestUUID},
 }
 
 // UpCloud refuses an action on a server in maintenance. A later one is accepted.
@@ -489,7 +492,8 @@ func xcpng() *fake {
 			}
 			switch r.Method + " " + r.URL.Path {
 			case "GET " + path:
-				return http.StatusOK, object{"type": "VM", "uuid": uuid, "power_state": state, "current_operations": running}
+				return http.StatusOK, object{"type": "VM", "uuid": uuid, "power_state": state,
+					"current_operations": running}
 			case "POST " + path + "/actions/hard_shutdown", "POST " + path + "/actions/start":
 				f.setPower(strings.HasSuffix(r.URL.Path, "start"))
 				return http.StatusAccepted, object{"taskId": "0m8k9p3v6"}

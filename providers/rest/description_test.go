@@ -83,11 +83,11 @@ func TestParse(t *testing.T) {
 		{"a login's setting without effect", "kind: basic", "kind: basic, token: x", "5: login.token: has no effect"},
 		{"a status that cannot mean wrong credentials", "kind: basic", "kind: basic, refused: [500]",
 			"5: login.refused: 500 cannot"},
-		{"a number that is no variable", `{state: "off"}}`, `{state: "{room:number}"}}`, "17: " +
-			"powerOff.requests[0]: {room} is " +
-			"no variable"},
+		{"a number that is no variable", `{state: "off"}}`, `{state: "{room:number}"}}`,
+			"17: powerOff.requests[0]: {room} is no variable"},
 		{"a key's token endpoint in clear text", "kind: basic",
-			"kind: serviceAccount, scopes: [a], tokenURL: 'http://login.example.net/token'", "5: login.tokenURL: must be"},
+			"kind: serviceAccount, scopes: [a], tokenURL: 'http://login.example.net/token'",
+			"5: login.tokenURL: must be"},
 		{"a key's token endpoint with a style", "kind: basic",
 			"kind: serviceAccount, scopes: [a], style: params, tokenURL: 'https://login.example.net/token'",
 			"5: login.style: has no effect"},
@@ -100,8 +100,9 @@ func TestParse(t *testing.T) {
 		{"a metadata server and a user", "kind: basic", "kind: basic, metadata: {send: GET /token}",
 			"5: login.metadata: has no effect"},
 		{"no request to the metadata server", "kind: basic", "kind: metadata", "5: login.metadata: missing"},
-		{"a log-in's address that is no value", "kind: basic", "kind: token, header: A, value: '{token}', lifetime: 1h, " +
-			"token: login.body, request: {send: POST /}, address: id", `5: login.address: there is no value "id"`},
+		{"a log-in's address that is no value", "kind: basic", "kind: token, header: A, value: '{token}', " +
+			"lifetime: 1h, token: login.body, request: {send: POST /}, address: id",
+			`5: login.address: there is no value "id"`},
 		{"an optional part without a variable", "/outlets/{outlet}\n  power", "/outlets[/x]/{outlet}\n  power",
 			"9: state.requests[0].send: an optional part"},
 		{"an optional part of two variables", "/outlets/{outlet}\n  power", "/outlets[/{outlet}/{outlet}]\n  power",
@@ -174,8 +175,10 @@ func TestCheckCases(t *testing.T) {
 			`got the word "on", want "up"`},
 		{"a UUID that no case wants", "  power: >-", "  uuid: \"'0f0f0f0f-1e1e-4d4d-8c8c-2b2b2b2b2b2b'\"\n  power: >-",
 			`got the UUID "0f0f0f0f-1e1e-4d4d-8c8c-2b2b2b2b2b2b", want ""`},
-		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:", "leads to nothing in the answers: write"},
-		{"a state for an error", `want: {state: "On", word: "on"}`, "want: {error: denied}", "which goes with an error"},
+		{"a path that leads nowhere", "change: {got/state:", "change: {gone/state:",
+			"leads to nothing in the answers: write"},
+		{"a state for an error", `want: {state: "On", word: "on"}`, "want: {error: denied}",
+			"which goes with an error"},
 		{"no case of On", `want: {state: "On", word: "on"}`, `want: {state: "Off", word: "on"}`, "no case wants On"},
 		{"no answer", "answers: {got:", "answers: {gut:", "no request has the name"},
 		{"a list without an answer", "login: {kind: basic}", "list: {request: {name: all, send: GET /outlets}, " +

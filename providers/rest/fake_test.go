@@ -279,7 +279,8 @@ var clientCertificate = sync.OnceValue(func() kit.Credentials {
 // presetAt returns the empty configuration of a preset whose token endpoint is at an address.
 func presetAt(t testing.TB, name, address string) *rest.PresetConfig {
 	t.Helper()
-	f, bad := rest.Parse(tokenEndpoint.ReplaceAll(rest.Presets()[name+".yaml"], []byte("tokenURL: "+address+"/token\n")))
+	endpoint := []byte("tokenURL: " + address + "/token\n")
+	f, bad := rest.Parse(tokenEndpoint.ReplaceAll(rest.Presets()[name+".yaml"], endpoint))
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}

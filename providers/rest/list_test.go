@@ -132,7 +132,8 @@ func TestListEndsOffRun(t *testing.T) {
 		now, state = now.Add(step.after), step.state
 		all, err := p.(providers.BatchStater).States(t.Context(), []providers.Target{target})
 		if got := all[target.Key()]; err != nil || got.State != step.want {
-			t.Errorf("%s after %s: got %s (%s), %v, want %s", step.state, step.after, got.State, got.Raw, err, step.want)
+			t.Errorf("%s after %s: got %s (%s), %v, want %s", step.state, step.after, got.State, got.Raw, err,
+				step.want)
 		}
 	}
 }

@@ -154,7 +154,8 @@ func TestLogins(t *testing.T) {
 			server := httptest.NewServer(d)
 			defer server.Close()
 			text := strings.Replace(outlets, "login: {kind: basic}",
-				"values: {zone: {what: the zone, default: east}}\nlogin: "+strings.ReplaceAll(login, "ADDRESS", server.URL), 1)
+				"values: {zone: {what: the zone, default: east}}\nlogin: "+
+					strings.ReplaceAll(login, "ADDRESS", server.URL), 1)
 			p, password, bad := newOutlet(t, server.URL, text)
 			if len(bad) > 0 {
 				t.Fatal(bad)
@@ -241,9 +242,9 @@ func TestStrangeAnswers(t *testing.T) {
 		{"no document", " ", "", "", providers.PowerUnknown, "unreachable"},
 		{"a state that the contract does not have", `{"state":"off"}`, `"state": "Off"`, `"state": "off"`,
 			providers.PowerUnknown, "permanent"},
-		{"an expression that costs too much", many, "got.body.state ==", `got.body.list.exists(a, ` +
-			`got.body.list.exists(b, ` +
-			`a + b > 2.0)) ? {"state": "Off", "word": "off"} : got.body.state ==`, providers.PowerUnknown, "unreachable"},
+		{"an expression that costs too much", many, "got.body.state ==",
+			`got.body.list.exists(a, got.body.list.exists(b, a + b > 2.0)) ? ` +
+				`{"state": "Off", "word": "off"} : got.body.state ==`, providers.PowerUnknown, "unreachable"},
 		{"an identity", uuid, "  power:", "  uuid: got.body.uuid\n  power:", providers.PowerOff, "ok"},
 		{"no identity", `{"state":"off"}`, "  power:", "  uuid: got.body.uuid\n  power:", providers.PowerUnknown,
 			"unreachable"},
@@ -294,7 +295,8 @@ func TestStrangeAnswers(t *testing.T) {
 func TestVariablesInPaths(t *testing.T) {
 	for id, want := range map[string]string{
 		"1": "/outlets/1", "a b": "/outlets/a%20b", "1/../2": "/outlets/1%2F..%2F2", "1?x=2#y": "/outlets/1%3Fx=2%23y",
-		"%2e%2e": "/outlets/%252e%252e", "..": "", ".": "", "1\r\nHost: evil": "", "@evil.example.net": "/outlets/@evil.example.net",
+		"%2e%2e": "/outlets/%252e%252e", "..": "", ".": "", "1\r\nHost: evil": "",
+		"@evil.example.net": "/outlets/@evil.example.net",
 	} {
 		d := &device{login: "none"}
 		server := httptest.NewServer(d)
@@ -316,8 +318,10 @@ func TestValidate(t *testing.T) {
 	defer server.Close()
 	withoutCases, _, _ := strings.Cut(outlets, "cases:")
 	for _, tc := range []struct{ name, address, description, want string }{
-		{"a fault in the description", server.URL, strings.Replace(outlets, "kind: basic", "kind: ntlm", 1), "description"},
-		{"a case with another result", server.URL, strings.Replace(outlets, `word: "on"}`, `word: "up"}`, 2), "description"},
+		{"a fault in the description", server.URL, strings.Replace(outlets, "kind: basic", "kind: ntlm", 1),
+			"description"},
+		{"a case with another result", server.URL, strings.Replace(outlets, `word: "on"}`, `word: "up"}`, 2),
+			"description"},
 		{"no cases", server.URL, withoutCases, "description"},
 		{"a value is missing", server.URL, strings.Replace(outlets, "login:", "values: {zone: {what: the "+
 			"zone}}\nlogin:", 1),

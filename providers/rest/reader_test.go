@@ -46,10 +46,12 @@ func TestParseReading(t *testing.T) {
 		{"an unknown key", "login:", "find: []\nlogin:", "find: unknown key"},
 		{"a request that acts", "GET /last", "DELETE /last", "requests[2].send: sends DELETE"},
 		{"a name twice", "name: last", "name: members", `requests[2].name: there is a variable or an answer "members"`},
-		{"two variables", "{group: ", "{other: 'all.body.map(g, string(g))', group: ", "requests[1].each: has several variables"},
+		{"two variables", "{group: ", "{other: 'all.body.map(g, string(g))', group: ",
+			"requests[1].each: has several variables"},
 		{"no list of texts", "all.body.map(g, string(g))", "all.body", ""}, // of which evaluation decides
 		{"a number", "all.body.map(g, string(g))", "all.status", "requests[1].each.group: gives int"},
-		{"a later answer", "all.body.map(g, string(g))", "last.body.map(g, string(g))", "undeclared reference to 'last'"},
+		{"a later answer", "all.body.map(g, string(g))", "last.body.map(g, string(g))",
+			"undeclared reference to 'last'"},
 		{"a variable that is used later", "GET /last", `"GET /last/{group}"`, "requests[2]: {group} is no variable"},
 		{"set beside each", "each: {", "set: {x: members.body.x}, each: {", "requests[1].set: has no effect"},
 		{"the name of an answer", "{group: ", "{all: ", `there is a variable or an answer "all"`},
@@ -76,17 +78,20 @@ func TestReadEach(t *testing.T) {
 		want   string // the objects, or the class of the error
 		asked  []string
 	}{
-		{"two", []any{"a", "b"}, "[a-1 a-2 b-1 b-2] <nil>", []string{"/groups", "/groups/a/members", "/groups/b/members", "/last"}},
+		{"two", []any{"a", "b"}, "[a-1 a-2 b-1 b-2] <nil>",
+			[]string{"/groups", "/groups/a/members", "/groups/b/members", "/last"}},
 		{"none", []any{}, "[] <nil>", []string{"/groups", "/last"}},
 		{"twice", []any{"a", "a"}, "[a-1 a-2] <nil>", []string{"/groups", "/groups/a/members", "/last"}},
-		{"another segment", []any{"a/../b"}, "[a/../b-1 a/../b-2] <nil>", []string{"/groups", "/groups/a%2F..%2Fb/members", "/last"}},
+		{"another segment", []any{"a/../b"}, "[a/../b-1 a/../b-2] <nil>",
+			[]string{"/groups", "/groups/a%2F..%2Fb/members", "/last"}},
 		{"a parent", []any{".."}, "permanent", []string{"/groups"}},
 		{"an empty text", []any{""}, "permanent", []string{"/groups"}},
 		{"no text", []any{"a", nil}, "unreachable", []string{"/groups"}},
 		{"no list", map[string]any{"a": 1}, "[a-1 a-2] <nil>", []string{"/groups", "/groups/a/members", "/last"}},
 		{"a word", "a", "unreachable", []string{"/groups"}},
 		{"too many", many, "unreachable", []string{"/groups"}},
-		{"one that is gone", []any{"a", "gone", "b"}, "not_found", []string{"/groups", "/groups/a/members", "/groups/gone/members"}},
+		{"one that is gone", []any{"a", "gone", "b"}, "not_found",
+			[]string{"/groups", "/groups/a/members", "/groups/gone/members"}},
 		{"one without a list", []any{"odd"}, "unreachable", []string{"/groups", "/groups/odd/members", "/last"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
