@@ -96,17 +96,22 @@ type Action struct {
 	Accepted string    `yaml:"accepted"` // CEL, a bool
 }
 
-// Case is a set of recorded answers, and what must follow from them.
-type Case struct {
+// Record is a set of recorded answers.
+type Record struct {
 	Name string `yaml:"name"`
-	ID   string `yaml:"id"`   // of the target
 	Like string `yaml:"like"` // an earlier case, whose target and answers this one has, changed by what follows
 	// by the request's name
 	Answers map[string]Answer `yaml:"answers"`
 	// by the path of what is replaced ("status/data/lock": the request's name, and keys and indices in its body)
 	Change map[string]any `yaml:"change"`
 	Remove []string       `yaml:"remove"` // paths, likewise
-	Want   Want           `yaml:"want"`
+}
+
+// Case is a set of recorded answers, and what must follow from them.
+type Case struct {
+	Record `yaml:",inline"`
+	ID     string `yaml:"id"` // of the target
+	Want   Want   `yaml:"want"`
 }
 
 // Answer is a recorded answer.

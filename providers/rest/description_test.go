@@ -156,7 +156,7 @@ func TestCheckCases(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"no fault", "", "", ""},
 		{"everything but on is off", `got.body.state == "off" ?`, `got.body.state != "on" ?`,
-			`becomes Off if got/state is null`},
+			`is Off if got/state is null`},
 		{"a missing state is off", `got.body.state == "off" ?`, `!has(got.body.state) || got.body.state == "off" ?`,
 			`is Off even if got/state is missing`},
 		{"a state that begins so is off", `got.body.state == "off" ?`, `got.body.state.startsWith("off") ?`,

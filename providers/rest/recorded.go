@@ -21,8 +21,8 @@ type Recorded struct {
 // Recorded returns the cases of a description that CheckCases accepts.
 func (f *Family) Recorded() (out []Recorded) {
 	for _, tc := range f.resolveCases(&compiler{tree: &yaml.Node{}}) {
-		obs, _, _ := f.replay(tc.ID, tc.answers, map[string]string{}, true)
-		out = append(out, Recorded{tc.Name, tc.ID, tc.answers, tc.Want, obs.Addresses})
+		obs, _, _ := f.replay(tc.id, tc.answers, map[string]string{}, true)
+		out = append(out, Recorded{tc.Name, tc.id, tc.answers, tc.want, obs.Addresses})
 	}
 	return out
 }
