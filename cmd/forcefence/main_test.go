@@ -359,6 +359,7 @@ func TestCheckProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	system := filepath.Join("..", "..", "providers", "rest", "readings", "storageos.yaml")
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	broken := strings.Replace(string(text), "got.body.state ==", "got.body.stat ==", 1)
 	if err := os.WriteFile(bad, []byte(strings.Replace(broken, "id:", "ids:", 1)), 0o600); err != nil {
@@ -370,6 +371,7 @@ func TestCheckProvider(t *testing.T) {
 		out, errors string // what they have
 	}{
 		{good, 0, good + ": ok\n", ""},
+		{system, 0, "none that must not permits a policy to act\n" + system + ": ok\n", ""},
 		{bad, 1, "", bad + ":5: ids: unknown key"},
 		{"none.yaml", 1, "", "reading description: open none.yaml"},
 	} {

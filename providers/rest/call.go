@@ -91,6 +91,11 @@ func (e *evaluation) runOne(ctx context.Context, q *request) error {
 
 // ask sends one request, and returns its answer as expressions see it.
 func (e *evaluation) ask(ctx context.Context, q *request) (map[string]any, error) {
+	return e.askFor(ctx, q, q.Name)
+}
+
+// askFor is ask for an answer that cases know by another name.
+func (e *evaluation) askFor(ctx context.Context, q *request, name string) (map[string]any, error) {
 	if q.require != nil {
 		v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
 		if err != nil {
@@ -106,7 +111,7 @@ func (e *evaluation) ask(ctx context.Context, q *request) (map[string]any, error
 	if err != nil {
 		return nil, err
 	}
-	a, err := e.send(ctx, q.Name, r)
+	a, err := e.send(ctx, name, r)
 	if err == nil {
 		err = q.check(a)
 	}

@@ -111,16 +111,15 @@ func (f *Family) requestNames() (out []string) {
 	return out
 }
 
-// replay evaluates a description over recorded answers. It records the requests' paths, or answers 404 for another path
-// than the recorded one.
-func (f *Family) replay(id string, answers map[string]Answer, paths map[string]string, record bool) (
+// replay evaluates a description over recorded answers, as replaySender gives them.
+func (f *Family) replay(id string, answers map[string]Answer, of *recording, record bool) (
 	obs providers.Observation, e *evaluation, err error) {
 	_, texts, err := f.parseID(id)
 	if err != nil {
 		return obs, nil, err
 	}
 	maps.Copy(texts, f.SampleValues())
-	e = f.newEvaluation(texts, replaySender(answers, paths, record))
+	e = f.newEvaluation(texts, replaySender(answers, of, record))
 	ctx := context.Background()
 	if err = e.run(ctx, slices.Concat(f.find, f.state)); err == nil {
 		err = e.observe(ctx, &obs)
@@ -146,7 +145,7 @@ func (f *Family) SampleValues() map[string]string {
 
 // runCase compares a case's result with what it wants.
 func (f *Family) runCase(c *compiler, tc *testCase) {
-	obs, _, err := f.replay(tc.id, tc.answers, tc.paths, true)
+	obs, _, err := f.replay(tc.id, tc.answers, &tc.recording, true)
 	class := ""
 	if err != nil {
 		class = providers.ErrorClass(err)
@@ -207,22 +206,22 @@ func (f *Family) checkList(c *compiler, tc *testCase) {
 // refuses it.
 func (f *Family) newMutator(c *compiler, tc testCase, all []testCase) *mutator {
 	const off = "is Off"
-	base, _, _ := f.replay(tc.id, tc.answers, tc.paths, false)
-	m := &mutator{c: c, of: tc.recording, base: map[string]bool{}}
+	base, _, _ := f.replay(tc.id, tc.answers, &tc.recording, false)
+	m := &mutator{c: c, of: tc.recording, names: slices.Sorted(maps.Keys(tc.paths)), base: map[string]bool{}}
 	if base.State == providers.PowerOff {
 		m.base[off] = true
 	}
-	m.prove = func(answers map[string]Answer) (map[string]bool, bool) {
-		obs, _, _ := f.replay(tc.id, answers, tc.paths, false)
+	m.prove = func(answers map[string]Answer) proof {
+		obs, _, _ := f.replay(tc.id, answers, &tc.recording, false)
 		another := m.base[off] && (obs.SystemUUID != base.SystemUUID || obs.Addresses != base.Addresses) &&
 			(obs.SystemUUID != "" || obs.Addresses != "")
 		wanted := slices.ContainsFunc(all, func(of testCase) bool {
 			return of.want.State == "Off" && of.id == tc.id && reflect.DeepEqual(of.answers, answers)
 		})
 		if obs.State != providers.PowerOff || another || wanted {
-			return nil, false
+			return proof{}
 		}
-		return map[string]bool{off: true}, false
+		return proof{of: map[string]bool{off: true}}
 	}
 	return m
 }

@@ -223,8 +223,8 @@ func findAlias(n *yaml.Node) int {
 
 var (
 	yamlLine    = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
-	unknownKey  = regexp.MustCompile(`^field (\S+) not found in type \S+$`)
-	goTypeNames = regexp.MustCompile(` into (?:rest\.|\*|map|\[\])\S+`)
+	unknownKey  = regexp.MustCompile(`^field (\S+) not found in type .+$`)
+	goTypeNames = regexp.MustCompile(` into (?:\w+\.|\*|map|\[\])\S+`)
 )
 
 // yamlFaults returns what the YAML decoder reported.

@@ -72,23 +72,39 @@ func mutationsOf(v any) (out []mutation) {
 
 // mutator tries changes of one recording, and reports those that prove something.
 type mutator struct {
-	c    *compiler
-	of   recording
-	base map[string]bool // what the unchanged answers prove, as a predicate: "is Off"
-	// prove returns what changed answers prove, except what a case wants that has the same answers. failed: they prove
-	// nothing, because a request or an expression failed.
-	prove func(answers map[string]Answer) (proven map[string]bool, failed bool)
-	count int
+	c     *compiler
+	of    recording
+	names []string        // of the answers to change
+	base  map[string]bool // what the unchanged answers prove, as a predicate: "is Off"
+	// true: lists hold things that come and go, so that one without an element is no fault, unless it is empty then
+	comeAndGo bool
+	prove     func(answers map[string]Answer) proof
+	count     int
 }
 
-func (m *mutator) try(answers map[string]Answer) (proven map[string]bool, failed bool) {
+// proof is what changed answers prove.
+type proof struct {
+	of       map[string]bool // as in mutator.base
+	failed   bool            // little or nothing, because a request or an expression failed
+	recorded bool            // a case has these answers, and wants this
+}
+
+func (m *mutator) try(answers map[string]Answer) proof {
 	m.count++
 	return m.prove(answers)
 }
 
-// run tries all changes of all answers that were read.
+// unrecorded returns what changed answers prove that no case has.
+func (p proof) unrecorded() []string {
+	if p.recorded {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.of))
+}
+
+// run tries all changes of the answers.
 func (m *mutator) run() {
-	for _, name := range slices.Sorted(maps.Keys(m.of.paths)) {
+	for _, name := range m.names {
 		for _, what := range []int{401, 403, 404, 500, 503, 0} {
 			answers, a := maps.Clone(m.of.answers), m.of.answers[name]
 			text := fmt.Sprintf("HTTP status %d", what)
@@ -98,12 +114,11 @@ func (m *mutator) run() {
 				a.Status = what
 			}
 			answers[name] = a
-			proven, _ := m.try(answers)
-			for _, is := range slices.Sorted(maps.Keys(proven)) {
+			for _, is := range m.try(answers).unrecorded() {
 				m.c.fault(m.of.path, "%s even if the answer to %s is %s", is, name, text)
 			}
 		}
-		m.mutateTree(name, nil, m.of.answers[name].Body)
+		m.mutateTree(name, nil, m.of.answers[name].Body, false)
 		m.mutateHeaders(name)
 	}
 }
@@ -121,8 +136,7 @@ func (m *mutator) mutateHeaders(name string) {
 			a.Header = maps.Clone(a.Header)
 			edit(a.Header)
 			answers[name] = a
-			proven, _ := m.try(answers)
-			for is := range proven {
+			for _, is := range m.try(answers).unrecorded() {
 				times[is]++
 			}
 		}
@@ -137,40 +151,47 @@ func (m *mutator) mutateHeaders(name string) {
 
 // mutateTree tries the changes of a value and of all in it. It returns for which proofs its containers matter: those
 // that end without a failure when a value in it changes. After a failure all proofs end, also those about other things.
-func (m *mutator) mutateTree(name string, steps []string, v any) (matters map[string]bool) {
+// spare: it is not the only element of its list.
+func (m *mutator) mutateTree(name string, steps []string, v any, spare bool) (matters map[string]bool) {
 	matters = map[string]bool{}
-	each := func(key string, in any) { maps.Copy(matters, m.mutateTree(name, append(slices.Clone(steps), key), in)) }
+	each := func(key string, in any, spare bool) {
+		maps.Copy(matters, m.mutateTree(name, append(slices.Clone(steps), key), in, spare))
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			each(key, v[key])
+			each(key, v[key], false)
 		}
 	case []any:
 		for i := range v {
-			each(strconv.Itoa(i), v[i])
+			each(strconv.Itoa(i), v[i], len(v) > 1)
 		}
 	}
-	mattersHere := maps.Clone(matters)
-	stays := map[string]string{} // the first change with which something is proven
+	stays := map[string]string{}                                 // the first change with which something is proven
+	failing, indifferent := map[string]bool{}, map[string]bool{} // proofs that end by a failure, and that stay
 	for _, one := range mutationsOf(v) {
 		if len(steps) == 0 && one.remove {
 			continue // the answer without a body
 		}
 		other := recording{answers: maps.Clone(m.of.answers)}
 		other.answers[name] = normalAnswer(m.of.answers[name])
-		other.change(strings.Join(append([]string{name}, steps...), "/"), normalJSON(one.value), one.remove)
-		proven, failed := m.try(other.answers)
-		for is := range proven {
-			if stays[is] == "" {
+		other.changeAt(name, steps, normalJSON(one.value), one.remove)
+		proven := m.try(other.answers)
+		for _, is := range proven.unrecorded() {
+			gone := one.remove && spare && m.comeAndGo && !m.base[is]
+			if stays[is] == "" && !gone {
 				stays[is] = one.what
 			}
 		}
 		for is := range m.base {
-			if one.same && !proven[is] {
-				mattersHere[is] = true
-				if !failed {
-					matters[is] = true
-				}
+			switch {
+			case !one.same:
+			case proven.of[is]:
+				indifferent[is] = true
+			case proven.failed:
+				failing[is] = true
+			default:
+				matters[is] = true
 			}
 		}
 	}
@@ -179,7 +200,7 @@ func (m *mutator) mutateTree(name string, steps []string, v any) (matters map[st
 		switch {
 		case !m.base[is]:
 			m.c.fault(m.of.path, "%s if %s is %s: no answer but a recorded one may prove that", is, place, stays[is])
-		case mattersHere[is]:
+		case matters[is] || failing[is] && !indifferent[is]:
 			m.c.fault(m.of.path, "%s even if %s is %s, and the value matters: let the expression require it", is, place,
 				stays[is])
 		}

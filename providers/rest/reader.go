@@ -15,18 +15,21 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
-// Reading describes how the API of a whole system is read, for example that of a storage system. README.md explains
-// each key.
-type Reading struct {
+// Reading describes how the API of a whole system is read, for example that of a storage system. M says what its
+// answers mean, for the package that uses it. README.md explains each key.
+type Reading[M any] struct {
 	Name     string           `yaml:"name"`   // of the system
 	Values   map[string]Value `yaml:"values"` // settings that become variables
 	Login    Login            `yaml:"login"`
 	Requests []Read           `yaml:"requests"` // sent in this order
+	Storage  *M               `yaml:"storage"`  // nil: the configuration says what the answers mean
+	Cases    []ReadCase       `yaml:"cases"`
 }
 
 // Read is a request of a Reading.
@@ -42,6 +45,7 @@ type API struct {
 	family *Family   // its values and its log-in
 	reads  []*read   // in the order in which they are sent
 	scope  *compiler // what lists may use
+	cases  []ReadCase
 }
 
 // read is a compiled Read.
@@ -63,14 +67,17 @@ func FindReading(name string) []byte {
 	return text
 }
 
-// ParseReading reads and checks a Reading. It returns all faults, and nil then.
-func ParseReading(text []byte) (*API, Faults) {
-	d, tree, bad := parse[Reading](text)
+// ParseReading reads and checks a Reading, and returns the meaning that it gives to the answers. It returns all faults,
+// and nil then.
+func ParseReading[M any](text []byte) (*API, *M, Faults) {
+	d, tree, bad := parse[Reading[M]](text)
 	if len(bad) > 0 {
-		return nil, bad.sorted()
+		return nil, nil, bad.sorted()
 	}
 	c := &compiler{tree: tree, vars: map[string]bool{}}
-	a := &API{family: &Family{Description: Description{Name: d.Name, Values: d.Values, Login: d.Login}}, scope: c}
+	a := &API{
+		family: &Family{Description: Description{Name: d.Name, Values: d.Values, Login: d.Login}}, scope: c, cases: d.Cases,
+	}
 	if !variableName.MatchString(d.Name) {
 		c.fault("name", "write lower-case letters and digits")
 	}
@@ -82,11 +89,26 @@ func ParseReading(text []byte) (*API, Faults) {
 	for i, r := range d.Requests {
 		a.reads = append(a.reads, c.read(fmt.Sprintf("requests[%d]", i), r))
 	}
-	if len(c.bad) > 0 {
-		return nil, c.bad.sorted()
+	if len(d.Cases) > 0 && d.Storage == nil {
+		c.fault("cases", "have no effect: storage is missing, which says what the answers mean")
 	}
-	return a, nil
+	if len(c.bad) > 0 {
+		return nil, nil, c.bad.sorted()
+	}
+	return a, d.Storage, nil
 }
+
+// IsReading reports whether a description is one of a whole system. Only such a one has requests beside its name.
+func IsReading(text []byte) bool {
+	var d struct {
+		Requests any `yaml:"requests"`
+	}
+	_ = yaml.Unmarshal(text, &d) // the checks report a fault
+	return d.Requests != nil
+}
+
+// FaultAt returns a fault at a path of the description.
+func (a *API) FaultAt(path, text string) Fault { return Fault{lineOf(a.scope.tree, path), path, text} }
 
 func (c *compiler) read(path string, r Read) *read {
 	if len(r.Each) == 0 {
@@ -202,20 +224,23 @@ func (r *Reader) Read(ctx context.Context) (map[string][]any, error) {
 		return nil, err
 	}
 	defer release()
-	e := r.api.family.newEvaluation(p.values(), d.send)
-	for _, q := range r.api.reads {
-		if q.variable == "" {
-			err = e.runOne(ctx, q.request)
-		} else {
-			err = e.runEach(ctx, q)
+	return r.api.read(ctx, r.api.family.newEvaluation(p.values(), d.send), r.lists)
+}
+
+// read sends the requests, and returns the objects of each list.
+func (a *API) read(ctx context.Context, e *evaluation, lists map[string]Listing) (map[string][]any, error) {
+	for _, q := range a.reads {
+		run := func() error { return e.runOne(ctx, q.request) }
+		if q.variable != "" {
+			run = func() error { return e.runEach(ctx, q) }
 		}
-		if err != nil {
+		if err := run(); err != nil {
 			return nil, err
 		}
 	}
 	out := map[string][]any{}
-	for _, name := range slices.Sorted(maps.Keys(r.lists)) {
-		v, err := e.evaluate(ctx, "the list of "+name, r.lists[name].program)
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		v, err := e.evaluate(ctx, "the list of "+name, lists[name].program)
 		if err != nil {
 			return nil, err
 		}
@@ -246,7 +271,7 @@ func (e *evaluation) runEach(ctx context.Context, q *read) error {
 			continue
 		}
 		e.texts[q.variable], e.vars[q.variable] = text, text
-		if answers[text], err = e.ask(ctx, q.request); err != nil {
+		if answers[text], err = e.askFor(ctx, q.request, eachName(q.Name, text)); err != nil {
 			return err
 		}
 	}
@@ -255,6 +280,9 @@ func (e *evaluation) runEach(ctx context.Context, q *read) error {
 	e.vars[q.Name] = answers
 	return nil
 }
+
+// eachName returns the name, in cases, of the answer to a request that is sent once for each of several texts.
+func eachName(request, text string) string { return request + "[" + text + "]" }
 
 // objectsOf returns the elements of a list.
 func objectsOf(v ref.Val) (out []any, _ error) {

@@ -18,7 +18,7 @@ import (
 // The descriptions of APIs that are part of the program have no fault.
 func TestReadings(t *testing.T) {
 	for _, name := range []string{"storageos", "linstor"} {
-		if _, bad := rest.ParseReading(rest.FindReading(name)); len(bad) > 0 {
+		if _, _, bad := rest.ParseReading[struct{}](rest.FindReading(name)); len(bad) > 0 {
 			t.Errorf("%s: %v", name, bad)
 		}
 	}
@@ -57,7 +57,7 @@ func TestParseReading(t *testing.T) {
 		{"the name of an answer", "{group: ", "{all: ", `there is a variable or an answer "all"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, bad := rest.ParseReading([]byte(strings.Replace(groups, tc.old, tc.new, 1)))
+			_, _, bad := rest.ParseReading[struct{}]([]byte(strings.Replace(groups, tc.old, tc.new, 1)))
 			if got := bad.Error(); (len(bad) > 0) != (tc.want != "") || !strings.Contains(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -115,7 +115,7 @@ func TestReadEach(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(body)
 			}))
 			defer server.Close()
-			api, bad := rest.ParseReading([]byte(groups))
+			api, _, bad := rest.ParseReading[struct{}]([]byte(groups))
 			if len(bad) > 0 {
 				t.Fatal(bad)
 			}

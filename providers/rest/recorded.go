@@ -21,7 +21,7 @@ type Recorded struct {
 // Recorded returns the cases of a description that CheckCases accepts.
 func (f *Family) Recorded() (out []Recorded) {
 	for _, tc := range f.resolveCases(&compiler{tree: &yaml.Node{}}) {
-		obs, _, _ := f.replay(tc.id, tc.answers, map[string]string{}, true)
+		obs, _, _ := f.replay(tc.id, tc.answers, &tc.recording, true)
 		out = append(out, Recorded{tc.Name, tc.id, tc.answers, tc.want, obs.Addresses})
 	}
 	return out
@@ -46,7 +46,7 @@ type Sent struct {
 // RequestsOf returns the requests that calls send for a case's machine. Those of a log-in have no body, because it
 // holds a password.
 func (f *Family) RequestsOf(r Recorded) (out []Sent, _ error) {
-	_, e, err := f.replay(r.ID, r.Answers, map[string]string{}, true)
+	_, e, err := f.replay(r.ID, r.Answers, &recording{paths: map[string]string{}}, true)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,15 @@ type recording struct {
 	path    string            // cases[0]
 	answers map[string]Answer // with bodies as JSON decodes them
 	paths   map[string]string // of the requests that were sent, by name
+	last    string            // the name of the last one
 }
 
 // resolve returns the records of all cases with their answers. known reports whether a request has that name.
 func (c *compiler) resolve(all []Record, known func(name string) bool) (out []recording) {
 	for i, one := range all {
-		r := recording{one, fmt.Sprintf("cases[%d]", i), map[string]Answer{}, map[string]string{}}
+		r := recording{
+			Record: one, path: fmt.Sprintf("cases[%d]", i), answers: map[string]Answer{}, paths: map[string]string{},
+		}
 		named := func(of recording) bool { return of.Name == one.Name }
 		if one.Name == "" || slices.ContainsFunc(out, named) {
 			c.fault(r.path+".name", "missing, or another case's")
@@ -97,12 +100,16 @@ func copyAnswers(all map[string]Answer) map[string]Answer {
 // mapping may be new.
 func (r *recording) change(path string, v any, remove bool) bool {
 	steps := strings.Split(path, "/")
-	a, ok := r.answers[steps[0]]
-	if !ok || len(steps) < 2 {
-		return false
+	return len(steps) > 1 && r.changeAt(steps[0], steps[1:], v, remove)
+}
+
+// changeAt is change of what these keys and indices lead to. A key may have slashes.
+func (r *recording) changeAt(name string, steps []string, v any, remove bool) bool {
+	a, ok := r.answers[name]
+	if ok {
+		a.Body, ok = changed(a.Body, steps, v, remove)
+		r.answers[name] = a
 	}
-	a.Body, ok = changed(a.Body, steps[1:], v, remove)
-	r.answers[steps[0]] = a
 	return ok
 }
 
@@ -142,17 +149,17 @@ func changed(in any, steps []string, v any, remove bool) (any, bool) {
 // errNoAnswer is the error of a request for which a case has no answer.
 var errNoAnswer = errors.New("the case has no answer for this request")
 
-// replaySender returns a sender of recorded answers. It records the requests' paths, or answers 404 for another path
-// than the recorded one.
-func replaySender(answers map[string]Answer, paths map[string]string, record bool) sender {
+// replaySender returns a sender of recorded answers. It records the requests' paths in of, or answers 404 for another
+// path than the recorded one.
+func replaySender(answers map[string]Answer, of *recording, record bool) sender {
 	return func(_ context.Context, name string, r rendered) (answer, error) {
 		a, ok := answers[name]
 		switch {
 		case !ok:
 			return answer{}, errNoAnswer
 		case record:
-			paths[name] = r.path
-		case paths[name] != r.path:
+			of.paths[name], of.last = r.path, name
+		case of.paths[name] != r.path:
 			return answer{status: http.StatusNotFound}, nil
 		}
 		header := map[string]string{}

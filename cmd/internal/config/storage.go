@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forcefence/forcefence/cmd/internal/version"
-	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/cmd/internal/storageapi"
 	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
@@ -78,17 +75,14 @@ func (c *Config) EvictableStorage() []*storage.Adapter {
 func (r *reader) checkStorage(c *Config, i int) {
 	s, path := &c.Storage[i], item("storage", i)
 	r.checkName("storage", i, c.storageNames())
-	spec := s.Spec
 	preset, known := storage.PresetOf(s.Preset)
 	if r.given(path + ".preset") {
 		oneOf(r, path+".preset", s.Preset, mapList(storage.Presets, func(p storage.Preset) string { return p.Name })...)
 		if !known {
 			return
 		}
-		spec = preset.Spec
-		r.overlay(reflect.ValueOf(&spec).Elem(), reflect.ValueOf(s.Spec), path)
 	}
-	var from storage.Source
+	spec, api := preset.Spec, (*storageapi.Description)(nil)
 	switch {
 	case s.REST == nil && preset.API:
 		r.report(path, "rest is missing: write the address of %s's API, and the user", s.Preset)
@@ -97,11 +91,22 @@ func (r *reader) checkStorage(c *Config, i int) {
 		r.report(path+".rest", "preset %s reads resources of the cluster: leave rest out", s.Preset)
 		return
 	case s.REST != nil:
-		reader := r.checkREST(s, spec, path)
-		if reader == nil {
+		if api = r.checkREST(s, path+".rest"); api == nil {
 			return
 		}
-		from = reader
+		spec = api.Spec
+	}
+	r.overlay(reflect.ValueOf(&spec).Elem(), reflect.ValueOf(s.Spec), path)
+	var from storage.Source
+	if api != nil {
+		source, bad := api.NewSource(spec, *s.REST, s.Name)
+		for _, p := range bad {
+			r.report(join(path, p.Path), "%s", p.Text)
+		}
+		if source == nil {
+			return
+		}
+		from = source
 	}
 	a, bad := storage.CompileWithSource(s.Name, spec, from)
 	for _, p := range bad {
@@ -131,71 +136,32 @@ func (r *reader) overlay(to, from reflect.Value, path string) {
 	}
 }
 
-// apiSource reads a storage system's own API. It implements storage.Source.
-type apiSource struct {
-	*rest.Reader
-	rest.ReaderConfig
-	description []byte
-	lists       map[string]string // the expressions of the objects, by kind
-}
-
-// Read implements storage.Source.
-func (s *apiSource) Read(ctx context.Context) (storage.Objects, error) {
-	all, err := s.Reader.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return storage.Objects{
-		storage.Nodes: all[storage.Nodes.String()], storage.Volumes: all[storage.Volumes.String()],
-	}, nil
-}
-
-// Equals implements storage.Source.
-func (s *apiSource) Equals(other storage.Source) bool {
-	o, ok := other.(*apiSource)
-	return ok && reflect.DeepEqual(s.ReaderConfig, o.ReaderConfig) && bytes.Equal(s.description, o.description) &&
-		reflect.DeepEqual(s.lists, o.lists)
-}
-
-// checkREST checks an item's rest, and returns what reads the API; nil if it has faults, or its file does not exist.
-func (r *reader) checkREST(s *Storage, spec storage.Spec, path string) *apiSource {
-	at := path + ".rest"
+// checkREST checks an item's rest, and returns the description of its API; nil if that has faults, or its file does not
+// exist.
+func (r *reader) checkREST(s *Storage, at string) *storageapi.Description {
 	text, err := readReading(s)
-	var api *rest.API
 	faults := len(r.errs)
+	var d *storageapi.Description
 	switch {
 	case r.skipFiles && errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		r.report(at+".description", "%s", oneLine(err.Error()))
 	default:
 		var bad rest.Faults
-		if api, bad = rest.ParseReading(text); api == nil {
-			r.report(at+".description", "line %v (the first of %d faults)", bad[0], len(bad))
+		if d, bad = storageapi.Parse(text); d == nil {
+			r.report(at+".description", "line %v (the first of %d faults; forcefence check-provider shows all)", bad[0],
+				len(bad))
 		}
+	}
+	var api *rest.API
+	if d != nil {
+		api = d.API
 	}
 	r.reportSettings(s.REST.Validate(api), reflect.TypeFor[rest.ReaderConfig](), at)
-	if api == nil {
-		return nil
-	}
-	out := &apiSource{ReaderConfig: *s.REST, description: text, lists: map[string]string{}}
-	lists := map[string]rest.Listing{}
-	for kind, text := range map[storage.Kind]string{
-		storage.Nodes: spec.Node.Resource, storage.Volumes: spec.Volume.Resource,
-	} {
-		if text == "" {
-			continue
-		}
-		list, err := api.CompileList(text)
-		if err != nil {
-			r.report(join(path, kind.String()+".resource"), "%v", err)
-		}
-		lists[kind.String()], out.lists[kind.String()] = list, text
-	}
 	if len(r.errs) > faults {
 		return nil
 	}
-	out.Reader = api.NewReader(*s.REST, lists, providers.Options{Name: s.Name, Agent: version.UserAgent("forcefence")})
-	return out
+	return d
 }
 
 // readReading returns the description of an item's API.

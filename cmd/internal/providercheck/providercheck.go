@@ -1,5 +1,6 @@
-// Package providercheck checks a description of a device family (providers/rest): its cases, each change of one thing
-// in them, and the checks of providers/conformance against a server that replays the cases. It asks no device.
+// Package providercheck checks a description of a device family or of a storage system (providers/rest): its cases, and
+// each change of one thing in them. A device family must also pass the checks of providers/conformance against a server
+// that replays the cases. It asks no device.
 package providercheck
 
 import (
@@ -18,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forcefence/forcefence/cmd/internal/storageapi"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/conformance"
 	"github.com/forcefence/forcefence/providers/rest"
@@ -26,6 +28,7 @@ import (
 // Report says what was checked.
 type Report struct {
 	rest.Report
+	System  bool     // a storage system was checked
 	Checks  int      // of conformance
 	LeftOut []string // checks that were not made, and why
 }
@@ -33,6 +36,10 @@ type Report struct {
 // CheckDescription returns what is wrong with a description. It runs the conformance checks only if the cases have no
 // fault. It blocks for some seconds.
 func CheckDescription(ctx context.Context, text []byte) (Report, rest.Faults) {
+	if rest.IsReading(text) {
+		cases, bad := storageapi.CheckCases(text)
+		return Report{Report: cases, System: true}, bad
+	}
 	cases, bad := rest.CheckCases(text)
 	report := Report{Report: cases}
 	if len(bad) > 0 {
@@ -329,6 +336,10 @@ func (d *device) requestOf(r *http.Request, body []byte) (rest.Sent, bool) {
 
 // Lines returns what a person is shown of a report.
 func (r Report) Lines() []string {
+	if r.System {
+		return []string{fmt.Sprintf("%d cases and %d changes of them: none that must not permits a policy to act", r.Cases,
+			r.Mutations)}
+	}
 	out := []string{fmt.Sprintf("%d cases and %d changes of them: none that must not be is Off", r.Cases, r.Mutations),
 		fmt.Sprintf("%d checks of the conformance suite passed", r.Checks)}
 	for _, why := range r.LeftOut {

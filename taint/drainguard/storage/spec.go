@@ -67,7 +67,7 @@ type ReplicaSpec struct {
 type Preset struct {
 	Name   string
 	Spec   Spec
-	API    bool   // its objects are read from the system's own API
+	API    bool   // its objects are read from the system's own API, whose description has the Spec
 	Trusts string // which clients' writes it trusts, for people
 }
 
@@ -146,62 +146,11 @@ var Presets = []Preset{
 			"is dead",
 	},
 	{
-		Name: "storageos",
-		API:  true,
-		Spec: Spec{
-			Drivers: []string{"csi.storageos.com"},
-			Node: NodeSpec{
-				Resource: `nodes.body`,
-				Name:     `object.name`,
-				// The value unknown gives Unknown.
-				Healthy: `{"online": true, "offline": false}[object.health]`,
-				Why:     `"health is " + object.health`,
-			},
-			Volume: VolumeSpec{
-				Resource: `volumes.map(n, volumes[n].body).flatten()`,
-				Find:     ByHandle, // which is the IDs of its namespace and of the volume
-				Key:      `object.namespaceID + "/" + object.id`,
-				// As for StorageOS' own controller: its replicas do not matter.
-				Healthy: `{"online": true, "offline": false}[object.master.health]`,
-				Why:     `"the master's health is " + object.master.health`,
-			},
-		},
+		Name: "storageos", API: true,
 		Trusts: "the server at `rest.address`, and those who administer StorageOS",
 	},
 	{
-		Name: "linstor",
-		API:  true,
-		Spec: Spec{
-			Drivers: []string{"linstor.csi.linbit.com"},
-			Node: NodeSpec{
-				Resource: `nodes.body`,
-				Name:     `object.name`,
-				// Other words mean that the controller and the satellite do not work together: Unknown.
-				Healthy: `{"ONLINE": true, "OFFLINE": false}[object.connection_status]`,
-				Why:     `"connection_status is " + object.connection_status`,
-			},
-			Volume: VolumeSpec{
-				// A volume's group has its definition, which has no node_name, and its resource on each node.
-				Resource: `definitions.body + resources.body`,
-				Group:    `object.name`,
-				Find:     ByHandle, // the name, except for all but the first volume of a consistency group
-				Key:      `object[0].name`,
-				// DRBD must have a quorum, or two parts of the cluster could write. A resource whose satellite is not
-				// connected has no state, so it makes nothing healthy. A resource that may be promoted has current
-				// data and a quorum, and DRBD knows of no other node that uses it.
-				Healthy: `{true: true}[object.exists_one(d, !has(d.node_name))] && ` +
-					`{true: true}[object.exists(r, has(r.node_name))] && ` +
-					`{"majority": true, "all": true, "off": false}[` +
-					`object.filter(d, !has(d.node_name))[0].props["DrbdOptions/Resource/quorum"]] ? ` +
-					`object.exists(r, has(r.node_name) && {false: true}[r.volumes.size() == 0] && ` +
-					`r.volumes.all(v, {"UpToDate": true, "Diskless": false, "TieBreaker": false, "Client": false, ` +
-					`"Inconsistent": false, "Outdated": false, "Consistent": false, "Failed": false, ` +
-					`"Attaching": false, "Detaching": false, "Negotiating": false}[v.state.disk_state]) && ` +
-					`({true: true, false: false}[r.state.in_use] ? true : ` +
-					`{true: true, false: false}[r.layer_object.drbd.may_promote])) : false`,
-				Why: `"no connected node has current data that it uses, or may use, with a quorum"`,
-			},
-		},
+		Name: "linstor", API: true,
 		Trusts: "the server at `rest.address`, and those who administer LINSTOR",
 	},
 }
