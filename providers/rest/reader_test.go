@@ -18,7 +18,7 @@ import (
 // The descriptions of APIs that are part of the program have no fault.
 func TestReadings(t *testing.T) {
 	for _, name := range []string{"storageos", "linstor"} {
-		if _, _, bad := rest.ParseReading[struct{}](rest.FindReading(name)); len(bad) > 0 {
+		if _, _, bad := rest.ParseReading[any](rest.FindReading(name)); len(bad) > 0 {
 			t.Errorf("%s: %v", name, bad)
 		}
 	}

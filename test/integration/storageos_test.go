@@ -16,38 +16,36 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/storageos"
 )
 
-const poolGroup = "storage.test.forcefence.io"
-
-// pool is a storage system of the cluster: it says of nodes and of volumes (by their PersistentVolumes' names) whether
-// they are healthy.
-type pool struct{ w *world }
-
-func newPool(w *world) *pool {
-	w.t.Helper()
-	w.kubectlApply(crd(poolGroup, "v1", "nodes", "Node", "Cluster") + "---\n" +
-		crd(poolGroup, "v1", "volumes", "Volume", "Cluster"))
-	w.kubectl("wait", "--for=condition=Established", "--timeout=5m", "crd/nodes."+poolGroup, "crd/volumes."+poolGroup)
-	return &pool{w}
+// pool is a storage system with StorageOS' API, whose volumes are the cluster's. It says of nodes and of volumes (by
+// their PersistentVolumes' names) whether they are healthy.
+type pool struct {
+	w   *world
+	api *storageos.API
 }
 
-// says writes what the system says of one of its "nodes" or "volumes".
-func (p *pool) says(what, name, health string) {
+func newPool(w *world) *pool { return &pool{w, storageos.New(w.t)} }
+
+// sets the health of one of the system's "nodes" or "volumes".
+func (p *pool) sets(what, name, health string) {
 	p.w.t.Helper()
-	kind := map[string]string{"nodes": "Node", "volumes": "Volume"}[what]
-	p.w.kubectlApply(fmt.Sprintf("apiVersion: %s/v1\nkind: %s\nmetadata: {name: %s}\nhealth: %s\n", poolGroup, kind,
-		name, health))
+	if what == "nodes" {
+		p.api.SetNode(name, health)
+		return
+	}
+	pv, err := p.w.Client().CoreV1().PersistentVolumes().Get(p.w.ctx, name, metav1.GetOptions{})
+	kit.Must(p.w.t, err)
+	p.api.SetHandle(pv.Spec.CSI.VolumeHandle, health)
 }
 
 // rules are the pool's adapter and policies over it, one for each word, for the nodes that are labelled with it.
 func (p *pool) rules(intervals string) settings {
 	var b strings.Builder
-	health := `{"online": true, "offline": false}[object.health]`
-	fmt.Fprintf(&b, "storage:\n- name: pool\n  drivers: [%s]\n", cluster.CSIDriver)
-	fmt.Fprintf(&b, "  node: {resource: nodes.v1.%s, name: object.metadata.name, healthy: %q}\n", poolGroup, health)
-	fmt.Fprintf(&b, "  volume: {resource: volumes.v1.%s, find: pv, key: object.metadata.name, healthy: %q}\n",
-		poolGroup, health)
+	fmt.Fprintf(&b, "storage:\n- name: pool\n  preset: storageos\n  drivers: [%s]\n", cluster.CSIDriver)
+	fmt.Fprintf(&b, "  rest: {address: %q, username: %s, passwordFile: %q, caFile: %q, poll: 1s}\n", p.api.URL,
+		storageos.User, p.api.Password, p.api.CAFile)
 	b.WriteString("policies:\n")
 	for _, word := range []string{"storage-fences", "accept-duplicates"} {
 		fmt.Fprintf(&b, "- {name: %s, preset: storageos, storage: pool, nodes: word=%[1]s, withoutProof: %[1]s, "+
@@ -86,7 +84,7 @@ func (p *pool) preProvisioned(h *host, name string) (pv string) {
 	w.kubectlApply(fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[1]s}
-spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: %[2]s, volumeHandle: lun-of-%[1]s}}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: %[2]s, volumeHandle: by-hand/lun-of-%[1]s}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -150,8 +148,8 @@ func (p *pool) refused() (n float64) {
 	return n
 }
 
-// StorageOS' document, item by item, with short intervals: one node whose kubelet is cut off under each withoutProof,
-// one whose pods the API server refuses to end, and one that stays Ready.
+// StorageOS' document, item by item, over its REST API, with short intervals: one node whose kubelet is cut off under
+// each withoutProof, one whose pods the API server refuses to end, and one that stays Ready.
 func TestStorageOS(t *testing.T) {
 	w := newWorld(t, plan{nodes: 6, doubles: true, own: &options})
 	p := newPool(w)
@@ -159,7 +157,7 @@ func TestStorageOS(t *testing.T) {
 	for h, word := range map[*host]string{
 		fences: "storage-fences", written: "accept-duplicates", alive: "storage-fences", refused: "accept-duplicates"} {
 		w.kubectl("label", "node", h.Name(), "word="+word)
-		p.says("nodes", h.Name(), "online")
+		p.sets("nodes", h.Name(), "online")
 	}
 	well := []string{p.fenced(fences, "dynamic", "true", true), p.preProvisioned(fences, "static"),
 		p.fenced(written, "written", "true", true), p.fenced(alive, "alive", "true", true)}
@@ -167,9 +165,9 @@ func TestStorageOS(t *testing.T) {
 	sick := p.fenced(fences, "sick", "true", true)
 	for _, pv := range append(well, p.fenced(fences, "shouts", "True", true),
 		p.fenced(fences, "unlabelled", "", true)) {
-		p.says("volumes", pv, "online")
+		p.sets("volumes", pv, "online")
 	}
-	p.says("volumes", sick, "offline")
+	p.sets("volumes", sick, "offline")
 	p.fenced(fences, "plain", "true", false)
 	before := w.pods()
 	w.refuses("pods/status", "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+w.ns+"}}",
@@ -177,8 +175,7 @@ func TestStorageOS(t *testing.T) {
 			taint.TombstoneReason), "not today")
 	freed, letGo := p.refuses("slow-0"), p.refuses("never-0")
 	ff := w.start(w.installed(p.rules("pollInterval: 1s, expiryInterval: 20s, timeout: 5s, retryInterval: 1s"),
-		[]string{"storageos"}, storageRule(poolGroup, "nodes, volumes", "get, list, watch"),
-		"csi.storageos.com", cluster.CSIDriver))
+		[]string{"storageos"}, "", "csi.storageos.com", cluster.CSIDriver))
 	w.untilPinned(w.hosts...)
 	gone := func(name string) bool { return !slices.Contains(uids(w.pods(), name+"-"), uids(before, name+"-")[0]) }
 	replaced := func(name string, h *host) time.Duration {
@@ -200,8 +197,8 @@ func TestStorageOS(t *testing.T) {
 
 	begun := time.Now()
 	probes := p.refused()
-	p.says("nodes", refused.Name(), "offline")
-	p.says("nodes", fences.Name(), "offline")
+	p.sets("nodes", refused.Name(), "offline")
+	p.sets("nodes", fences.Name(), "offline")
 	for _, name := range []string{"dynamic", "static"} {
 		w.until(name+" to be ended", func() bool { return gone(name) })
 	}
@@ -250,7 +247,7 @@ func TestStorageOS(t *testing.T) {
 		if note := w.untilEvent("Node", fences.Name(), "PolicySkippedPods"); !strings.Contains(note, sick) {
 			t.Errorf("Event of what is skipped: got %q, want volume %s", note, sick)
 		}
-		p.says("volumes", sick, "online")
+		p.sets("volumes", sick, "online")
 		w.until("the skipped pod to be ended", func() bool { return gone("sick") })
 		if since := time.Since(begun); since < 19*time.Second {
 			t.Errorf("looked at again after %s, want the expiry", since)
@@ -265,7 +262,7 @@ func TestStorageOS(t *testing.T) {
 	})
 	t.Run("rule as written", func(t *testing.T) {
 		begun := time.Now()
-		p.says("nodes", written.Name(), "offline")
+		p.sets("nodes", written.Name(), "offline")
 		w.until("its pod to be ended", func() bool { return gone("written") })
 		w.until("its attachment to be deleted",
 			func() bool { return !slices.Contains(w.attachments(written), well[2]) })
@@ -277,12 +274,12 @@ func TestStorageOS(t *testing.T) {
 			time.Since(begun).Round(time.Millisecond), fast.Round(time.Millisecond))
 	})
 	t.Run("healthy then unhealthy again, on a Ready node", func(t *testing.T) {
-		p.says("nodes", alive.Name(), "offline")
+		p.sets("nodes", alive.Name(), "offline")
 		w.until("its pod to be ended", func() bool { return gone("alive") })
 		replaced("alive", alive)
 		w.kubectl("uncordon", alive.Name())
 		again := p.fenced(alive, "again", "true", true)
-		p.says("volumes", again, "online")
+		p.sets("volumes", again, "online")
 		first := uids(w.pods(), "again-")
 		w.during(3*time.Second, "a pod that came when the node was done", func() error {
 			if now := uids(w.pods(), "again-"); !slices.Equal(now, first) {
@@ -291,14 +288,14 @@ func TestStorageOS(t *testing.T) {
 			return nil
 		})
 		p.cordon(alive)
-		p.says("nodes", alive.Name(), "online")
+		p.sets("nodes", alive.Name(), "online")
 		w.during(2*time.Second, "it is healthy", func() error {
 			if now := uids(w.pods(), "again-"); !slices.Equal(now, first) {
 				return fmt.Errorf("got %v, want %v", now, first)
 			}
 			return nil
 		})
-		p.says("nodes", alive.Name(), "offline")
+		p.sets("nodes", alive.Name(), "offline")
 		w.until("the pod to be ended", func() bool { return !slices.Equal(uids(w.pods(), "again-"), first) })
 		if !w.ready(alive) {
 			t.Error("the node is not Ready")

@@ -31,7 +31,7 @@ type API struct {
 	logIns     int
 	expired    int                       // log-ins whose tokens are not valid any more
 	nodes      map[string]string         // health, by name
-	namespaces map[string]map[string]any // volumes by name, by namespace
+	namespaces map[string]map[string]any // volumes by ID, by the namespace's ID
 	edit       func(w http.ResponseWriter, path string, body any) (any, bool)
 }
 
@@ -42,7 +42,7 @@ const User = "forcefence"
 func New(t testing.TB) *API {
 	t.Helper()
 	a := &API{
-		password: "hunter2", nodes: map[string]string{}, namespaces: map[string]map[string]any{"default": {}},
+		password: "hunter2", nodes: map[string]string{}, namespaces: map[string]map[string]any{idOf("namespace", "default"): {}},
 	}
 	server := httptest.NewUnstartedServer(a)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that a test cuts off
@@ -74,25 +74,32 @@ func (a *API) SetNode(name, health string) {
 // SetVolume sets the health of a volume's master: online, offline or unknown. It returns the volume's handle in
 // PersistentVolumes.
 func (a *API) SetVolume(namespace, name, health string) (handle string) {
+	handle = idOf("namespace", namespace) + "/" + idOf("volume", namespace, name)
+	a.SetHandle(handle, health)
+	return handle
+}
+
+// SetHandle is SetVolume for a volume with this handle: the IDs of its namespace and its own, with a slash in between.
+func (a *API) SetHandle(handle, health string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	namespace, volume, _ := strings.Cut(handle, "/")
 	if a.namespaces[namespace] == nil {
 		a.namespaces[namespace] = map[string]any{}
 	}
-	a.namespaces[namespace][name] = map[string]any{
-		"id": idOf("volume", namespace, name), "name": name, "namespaceID": idOf("namespace", namespace),
+	a.namespaces[namespace][volume] = map[string]any{
+		"id": volume, "name": "pvc-" + volume, "namespaceID": namespace,
 		"description": "", "attachedOn": "", "attachmentType": "host", "fsType": "ext4", "sizeBytes": 5368709120,
-		"labels": map[string]any{"csi.storage.k8s.io/pv/name": name},
+		"labels": map[string]any{"csi.storage.k8s.io/pv/name": "pvc-" + volume},
 		"master": map[string]any{
-			"id": idOf("master", namespace, name), "nodeID": idOf("node", "n1"), "hostname": "n1", "health": health,
+			"id": idOf("master", handle), "nodeID": idOf("node", "n1"), "hostname": "n1", "health": health,
 		},
 		"replicas": []any{map[string]any{
-			"id": idOf("replica", namespace, name), "nodeID": idOf("node", "n2"), "hostname": "n2", "health": "ready",
+			"id": idOf("replica", handle), "nodeID": idOf("node", "n2"), "hostname": "n2", "health": "ready",
 			"promotable": true,
 		}},
 		"createdAt": "2021-11-12T01:07:08Z", "updatedAt": "2021-11-12T01:12:09Z", "version": "Nw",
 	}
-	return idOf("namespace", namespace) + "/" + idOf("volume", namespace, name)
 }
 
 // ExpireTokens ends all sessions.
@@ -197,22 +204,19 @@ func (a *API) answer(r *http.Request) (body any, edit func(http.ResponseWriter, 
 		}
 		return list, a.edit, http.StatusOK
 	case r.URL.Path == "/v2/namespaces":
-		for _, name := range slices.Sorted(maps.Keys(a.namespaces)) {
+		for _, id := range slices.Sorted(maps.Keys(a.namespaces)) {
 			list = append(list, map[string]any{
-				"id": idOf("namespace", name), "name": name, "labels": map[string]any{},
+				"id": id, "name": "namespace-" + id, "labels": map[string]any{},
 				"createdAt": "2021-11-12T01:00:00Z", "updatedAt": "2021-11-12T01:00:00Z", "version": "MQ",
 			})
 		}
 		return list, a.edit, http.StatusOK
-	case len(parts) == 3 && parts[0] == "namespaces" && parts[2] == "volumes":
-		for name, volumes := range a.namespaces {
-			if idOf("namespace", name) == parts[1] {
-				for _, v := range slices.Sorted(maps.Keys(volumes)) {
-					list = append(list, volumes[v])
-				}
-				return list, a.edit, http.StatusOK
-			}
+	case len(parts) == 3 && parts[0] == "namespaces" && parts[2] == "volumes" && a.namespaces[parts[1]] != nil:
+		volumes := a.namespaces[parts[1]]
+		for _, id := range slices.Sorted(maps.Keys(volumes)) {
+			list = append(list, volumes[id])
 		}
+		return list, a.edit, http.StatusOK
 	}
 	return map[string]any{"error": "not found"}, nil, http.StatusNotFound
 }
