@@ -1,7 +1,6 @@
 package redfish
 
 import (
-	"io"
 	"net/http"
 	"time"
 
@@ -30,16 +29,6 @@ func Watcher(p *Provider) providers.Watcher { return eventProvider{p} }
 func SetRhythm(p *Provider, first, last, none, quiet time.Duration) {
 	p.timing = watchTiming{first, last, none, quiet}
 }
-
-// NewStream reads server-sent events.
-func NewStream(r io.Reader) interface{ Next() ([]byte, error) } { return exported{newStream(r)} }
-
-type exported struct{ *stream }
-
-func (e exported) Next() ([]byte, error) { return e.nextEvent() }
-
-// MaxEvent is the longest event that is read.
-const MaxEvent = maxEvent
 
 // PushTo is where BMCs send their events to.
 func PushTo(p *Provider) string { return p.eventServer.origin }

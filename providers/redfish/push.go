@@ -295,7 +295,7 @@ func (d *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.l.asker.AskSoon(g.l.all...)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, remote.MaxEvent))
 	if err != nil {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return

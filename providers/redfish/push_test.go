@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -183,7 +184,7 @@ func TestPushFromOthers(t *testing.T) {
 		{"no path", post(bmc, http.MethodPost, redfish.PushTo(r.p)+"/", off), 404},
 		{"a part of the path", post(bmc, http.MethodPost, to[:len(to)-1], off), 404},
 		{"another method", post(bmc, http.MethodGet, to, ""), 405},
-		{"too large", post(bmc, http.MethodPost, to, strings.Repeat(" ", redfish.MaxEvent)+off), 413},
+		{"too large", post(bmc, http.MethodPost, to, strings.Repeat(" ", remote.MaxEvent)+off), 413},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, tt.got, tt.want)

@@ -262,9 +262,9 @@ func (l *listener) runStream(ctx context.Context, b *bmc) (lasted time.Duration,
 	quiet := time.AfterFunc(l.p.timing.quiet, func() { cancel(errQuiet) })
 	defer quiet.Stop()
 	l.reportBegun()
-	s := newStream(&timedBody{body, quiet, l.p.timing.quiet})
+	s := remote.NewEventStream(&remote.TimedBody{ReadCloser: body, Timer: quiet, Quiet: l.p.timing.quiet})
 	for {
-		data, err := s.nextEvent()
+		data, err := s.Next()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the BMC ended the stream")

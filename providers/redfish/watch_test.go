@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -326,9 +327,9 @@ func TestWatchEndsStreams(t *testing.T) {
 	providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	opened := func() int { return r.bmc.Count(http.MethodGet, eventStream) }
 	for _, raw := range []string{
-		"data: " + strings.Repeat("x", redfish.MaxEvent+10),
-		": " + strings.Repeat("x", redfish.MaxEvent+10),
-		strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n", redfish.MaxEvent/1000+2),
+		"data: " + strings.Repeat("x", remote.MaxEvent+10),
+		": " + strings.Repeat("x", remote.MaxEvent+10),
+		strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n", remote.MaxEvent/1000+2),
 	} {
 		r.streams(t, 1)
 		n := opened()
@@ -410,14 +411,14 @@ func FuzzStream(f *testing.F) {
 				if err != nil {
 					return out
 				}
-				if len(e) > redfish.MaxEvent {
+				if len(e) > remote.MaxEvent {
 					t.Fatalf("an event of %d bytes", len(e))
 				}
 				out = append(out, string(e))
 			}
 		}
-		got := read(redfish.NewStream(&pieces{raw, int(size) + 1}))
-		if want := plainEvents(string(raw)); fmt.Sprint(got) != fmt.Sprint(want) && len(raw) < redfish.MaxEvent {
+		got := read(remote.NewEventStream(&pieces{raw, int(size) + 1}))
+		if want := plainEvents(string(raw)); fmt.Sprint(got) != fmt.Sprint(want) && len(raw) < remote.MaxEvent {
 			t.Errorf("%q: got %q, want %q", raw, got, want)
 		}
 	})
