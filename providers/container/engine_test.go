@@ -336,17 +336,10 @@ func (e *engine) proxy(t *testing.T) *proxy {
 				p.word = "removing"
 			}
 			p.mu.Unlock()
-			switch fault {
-			case providertest.Unreachable:
-				panic(http.ErrAbortHandler)
-			case providertest.Silent:
-				select {
-				case <-r.Context().Done():
-				case <-swapped:
-				}
+			if providertest.PlayFault(r, fault, swapped) {
 				return
-			case providertest.Slow:
-				<-time.After(providertest.SlowBy)
+			}
+			switch fault {
 			case providertest.Denied:
 				http.Error(w, `{"message":"not for you"}`, http.StatusForbidden)
 				return

@@ -42,17 +42,8 @@ func (h *hostCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	denied := r.Header.Get("Authorization") != "Bearer "+h.token
 	h.mu.Unlock()
 	h.requests.Add(acts)
-	switch fault {
-	case providertest.Unreachable:
-		panic(http.ErrAbortHandler)
-	case providertest.Silent:
-		select {
-		case <-r.Context().Done():
-		case <-changed:
-		}
+	if providertest.PlayFault(r, fault, changed) {
 		return
-	case providertest.Slow:
-		<-time.After(providertest.SlowBy)
 	}
 	if denied {
 		refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")

@@ -8,6 +8,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -50,6 +51,24 @@ const (
 	Flood              = conformance.Flood
 	SlowBy             = conformance.SlowBy
 )
+
+// PlayFault plays a fault of the network in the handler of a fake: it breaks the connection, keeps silent until changed
+// is closed, or takes its time. It reports whether the request gets no answer.
+func PlayFault(r *http.Request, f Fault, changed <-chan struct{}) (silent bool) {
+	switch f {
+	case Unreachable:
+		panic(http.ErrAbortHandler)
+	case Silent:
+		select {
+		case <-r.Context().Done():
+		case <-changed:
+		}
+		return true
+	case Slow:
+		<-time.After(SlowBy)
+	}
+	return false
+}
 
 // AllowSend is a still that refuses nothing.
 func AllowSend() error { return conformance.AllowSend() }

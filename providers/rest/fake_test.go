@@ -58,17 +58,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, r.Method+" "+r.URL.RequestURI())
 	f.mu.Unlock()
 	f.requests.Add(f.acts(r) && (sent || f.login != "digest")) // without proof it gets a challenge, and does nothing
-	switch fault {
-	case providertest.Unreachable:
-		panic(http.ErrAbortHandler)
-	case providertest.Silent:
-		select {
-		case <-r.Context().Done():
-		case <-changed:
-		}
+	if providertest.PlayFault(r, fault, changed) {
 		return
-	case providertest.Slow:
-		<-time.After(providertest.SlowBy)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if !proven {

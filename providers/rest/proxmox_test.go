@@ -62,17 +62,8 @@ func (c *pve) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.logIns++
 	c.mu.Unlock()
 	c.requests.Add(r.Method != http.MethodGet)
-	switch fault {
-	case providertest.Unreachable:
-		panic(http.ErrAbortHandler)
-	case providertest.Silent:
-		select {
-		case <-r.Context().Done():
-		case <-changed:
-		}
+	if providertest.PlayFault(r, fault, changed) {
 		return
-	case providertest.Slow:
-		<-time.After(providertest.SlowBy)
 	}
 	if denied {
 		http.Error(w, "", http.StatusUnauthorized)

@@ -131,17 +131,8 @@ func (v *vcenter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(w, r)
 		return
 	}
-	switch fault {
-	case providertest.Unreachable:
+	if providertest.PlayFault(r, fault, changed) {
 		panic(http.ErrAbortHandler)
-	case providertest.Silent:
-		select {
-		case <-r.Context().Done():
-		case <-changed:
-		}
-		panic(http.ErrAbortHandler)
-	case providertest.Slow:
-		<-time.After(providertest.SlowBy)
 	}
 	answer := httptest.NewRecorder()
 	v.model.Service.ServeMux.ServeHTTP(answer, r)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/providertest"
@@ -38,17 +37,8 @@ func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.logIns++
 	s.mu.Unlock()
 	s.requests.Add(r.Method == http.MethodPut)
-	switch fault {
-	case providertest.Unreachable:
-		panic(http.ErrAbortHandler)
-	case providertest.Silent:
-		select {
-		case <-r.Context().Done():
-		case <-changed:
-		}
+	if providertest.PlayFault(r, fault, changed) {
 		return
-	case providertest.Slow:
-		<-time.After(providertest.SlowBy)
 	}
 	if denied {
 		http.Error(w, "", http.StatusUnauthorized)
