@@ -1,7 +1,9 @@
 package all_test
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/forcefence/forcefence/providers/all"
@@ -11,6 +13,13 @@ func TestTypes(t *testing.T) {
 	names := all.Types().TypeNames()
 	if len(slices.Compact(slices.Clone(names))) != len(names) {
 		t.Errorf("two types share a name: %q", names)
+	}
+	chart, err := os.ReadFile("../../deploy/helm/forcefence/templates/_helpers.tpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n" + strings.Join(names, ", ") + "\n"; !strings.Contains(string(chart), want) {
+		t.Errorf("the chart's forcefence.providerTypes is not%s", want)
 	}
 	for _, ty := range all.Types() {
 		a, b := ty.NewConfig(), ty.NewConfig()
