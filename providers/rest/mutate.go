@@ -142,8 +142,8 @@ func (m *mutator) mutateHeaders(name string) {
 		}
 		for _, is := range slices.Sorted(maps.Keys(times)) {
 			if !m.base[is] || times[is] < 3 {
-				m.c.fault(m.of.path, "%s with another header %s of %s, and it matters: let the expression require it", is,
-					key, name)
+				m.c.fault(m.of.path, "%s with another header %s of %s, and it matters: let the expression require it",
+					is, key, name)
 			}
 		}
 	}

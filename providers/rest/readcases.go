@@ -89,7 +89,9 @@ func (a *API) resolveCases(c *compiler, in Interpreter) (out []readTest) {
 	}
 	for _, list := range slices.Sorted(maps.Keys(in.Lists)) {
 		for _, word := range in.Permits[list] {
-			wants := func(t readTest) bool { return slices.Contains(slices.Collect(maps.Values(t.want.Things[list])), word) }
+			wants := func(t readTest) bool {
+				return slices.Contains(slices.Collect(maps.Values(t.want.Things[list])), word)
+			}
 			if !slices.ContainsFunc(out, wants) && len(c.bad) == 0 {
 				c.fault("cases", "no case wants a %s that is %s", list, word)
 			}

@@ -76,7 +76,8 @@ func ParseReading[M any](text []byte) (*API, *M, Faults) {
 	}
 	c := &compiler{tree: tree, vars: map[string]bool{}}
 	a := &API{
-		family: &Family{Description: Description{Name: d.Name, Values: d.Values, Login: d.Login}}, scope: c, cases: d.Cases,
+		family: &Family{Description: Description{Name: d.Name, Values: d.Values, Login: d.Login}},
+		scope:  c, cases: d.Cases,
 	}
 	if !variableName.MatchString(d.Name) {
 		c.fault("name", "write lower-case letters and digits")

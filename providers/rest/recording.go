@@ -46,8 +46,8 @@ func (c *compiler) resolve(all []Record, known func(name string) bool) (out []re
 		}
 		for _, path := range slices.Sorted(maps.Keys(one.Change)) {
 			if !r.change(path, normalJSON(one.Change[path]), false) {
-				c.fault(r.path+".change", "%s leads to nothing in the answers: write REQUEST/KEY/KEY, a path in a body; "+
-					"answers replaces a whole answer", path)
+				c.fault(r.path+".change", "%s leads to nothing in the answers: write REQUEST/KEY/KEY, a path in a "+
+					"body; answers replaces a whole answer", path)
 			}
 		}
 		for _, path := range one.Remove {
