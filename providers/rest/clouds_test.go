@@ -344,7 +344,8 @@ func digitalOcean() *fake {
 					return http.StatusUnprocessableEntity, object{"id": "unprocessable_entity"}
 				}
 				f.setPower(action.Type == "power_on")
-				return http.StatusCreated, object{"action": object{"id": 7, "status": "in-progress", "type": action.Type}}
+				return http.StatusCreated,
+					object{"action": object{"id": 7, "status": "in-progress", "type": action.Type}}
 			}
 			return http.StatusNotFound, object{"id": "not_found"}
 		}}

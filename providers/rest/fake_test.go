@@ -23,12 +23,12 @@ import (
 
 // fake is the server of a preset's device, with one machine. What differs between families is in answer.
 type fake struct {
-	login   string // basic, bearer, certificate, cookie, digest, oauth1 or token
+	login   string // basic, bearer, certificate, cookie, digest, header, oauth1 or token
 	user    string
 	refuses int // the status for wrong credentials
 	// of token: whether a log-in has the credentials; ok is false for other requests
 	logsIn func(f *fake, r *http.Request) (proven, ok bool)
-	header string                       // of token: where a request has it, after this prefix
+	header string                       // of token: where a request has it, after this prefix; of header: the prefix
 	file   func(password string) string // the password's file; nil: the password alone
 	url    string                       // of the fake, for the token endpoint
 
@@ -96,6 +96,8 @@ func (f *fake) checkLogin(r *http.Request) (proven, sent bool) {
 		return user == f.user && password == f.password, auth != ""
 	case "bearer":
 		return auth == "Bearer "+f.password, auth != ""
+	case "header":
+		return auth == f.header+f.password, auth != ""
 	case "cookie":
 		cookie := r.Header.Get("Cookie")
 		return cookie == "authenticationToken="+f.password, cookie != ""
