@@ -5,7 +5,7 @@
 // The contract promises one thing. A PowerOff that Ask, AskAll or AskEach returns came from the machine's own device,
 // is about that very machine, and answers a question that was sent after the call. Everything else is PowerUnknown: a
 // timeout, a 404, an unknown word, an answer from a cache, another machine's UUID. PowerUnknown never becomes PowerOff
-// by waiting. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
+// by waiting: a type may report PowerByTime then, which no fence acts on. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
 // providers/limiter keeps that promise for every provider.
 package providers
 
@@ -29,6 +29,7 @@ const (
 	PowerOn                         // suspended and paused count as on: memory may resume
 	PowerOff                        // the only state that proves nothing runs
 	PowerChanging                   // Redfish PoweringOff, EC2 stopping or shutting-down
+	PowerByTime                     // its watchdog should have reset it by now: an assumption, and no proof (TimeAssumer)
 )
 
 // String returns the state's name as Events, records and metrics write it.
@@ -40,9 +41,26 @@ func (s PowerState) String() string {
 		return "Off"
 	case PowerChanging:
 		return "Changing"
+	case PowerByTime:
+		return "ByTime"
 	default:
 		return "Unknown"
 	}
+}
+
+// PowerStates returns all states.
+func PowerStates() []PowerState {
+	return []PowerState{PowerUnknown, PowerOn, PowerOff, PowerChanging, PowerByTime}
+}
+
+// ParsePowerState returns the state that String names so; false if there is none.
+func ParsePowerState(word string) (PowerState, bool) {
+	for _, s := range PowerStates() {
+		if s.String() == word {
+			return s, true
+		}
+	}
+	return PowerUnknown, false
 }
 
 // Target names one machine. ID is the provider's own name of it: a BMC's URL, a domain's name, an instance id. ID may
@@ -117,10 +135,22 @@ type Closer interface {
 // believed again, and records name it.
 type Grouper interface{ DeviceOf(t Target) string }
 
-// Feeder marks a Provider whose devices only supply power (the outlets of a PDU). Its Off counts like any other: a
-// machine without power is off. Its On only means that the machine may run. It does not contradict another device's
-// Off, because a machine that was shut down keeps its outlets.
+// Feeder marks a Provider whose devices only supply power (the outlets of a PDU), or only take a message for a machine
+// (a watchdog's disk). Its Off counts like any other: a machine without power is off. Its On only means that the
+// machine may run. It does not contradict another device's Off, because a machine that was shut down keeps its outlets.
 type Feeder interface{ Feeds() }
+
+// TimeAssumer is a Provider that may report PowerByTime. Ask turns that answer of any other Provider into PowerUnknown.
+// No fence acts on it: it serves only policies that accept it by name.
+type TimeAssumer interface {
+	// AssumesByTime reports whether it may. It does not change.
+	AssumesByTime() bool
+}
+
+func assumesByTime(p Provider) bool {
+	a, ok := p.(TimeAssumer)
+	return ok && a.AssumesByTime()
+}
 
 // Quiet marks a Provider that has no answer for a running machine. There, PowerUnknown without an error is not a fault.
 type Quiet interface{ Quiet() }
@@ -262,7 +292,7 @@ type Answer struct {
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
-	return checkAnswer(by, t, sent, now(), obs, err)
+	return checkAnswer(by, t, sent, now(), obs, err, assumesByTime(p))
 }
 
 // AskAll asks for all targets at once if p is a BatchStater, else one after the other. The answers are in the targets'
@@ -285,7 +315,7 @@ func AskAll(ctx context.Context, p Provider, by string, targets []Target, now fu
 		if !answered {
 			cause = missingAnswerError(err, t)
 		}
-		answers[i] = checkAnswer(by, t, sent, got, obs, cause)
+		answers[i] = checkAnswer(by, t, sent, got, obs, cause, assumesByTime(p))
 	}
 	return answers
 }
@@ -378,8 +408,9 @@ func missingAnswerError(err error, t Target) error {
 	return WithClass(ErrNotFound, errors.New("the device left the machine out of its answer"))
 }
 
-// checkAnswer applies the rules of Ask to an observation about t.
-func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
+// checkAnswer applies the rules of Ask to an observation about t. byTime reports whether the provider may report
+// PowerByTime.
+func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error, byTime bool) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
 		a.Raw, a.Err = clipWord(obs.Raw), err
@@ -397,7 +428,7 @@ func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err er
 	if err := t.checkMachine(obs); err != nil && a.Err == nil {
 		a.State, a.Err = PowerUnknown, err
 	}
-	if a.State > PowerChanging {
+	if a.State > PowerByTime || a.State == PowerByTime && !byTime {
 		a.State = PowerUnknown
 	}
 	if a.Run = clipWord(obs.Run); a.Err != nil {

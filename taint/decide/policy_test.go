@@ -10,9 +10,11 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
@@ -48,11 +50,17 @@ var fiveMinutes = func() []corev1.Toleration {
 // policyStep is the next step after the machine said On, with the owners known.
 func (c *course) policyStep() action.Decision {
 	c.t.Helper()
+	return c.policyStepAfter(on)
+}
+
+// policyStepAfter is the next step after the machine said that.
+func (c *course) policyStepAfter(said providers.PowerState) action.Decision {
+	c.t.Helper()
 	for range 20 {
 		s := c.node.Next(c.now, c.fleet)
 		switch {
 		case act(s) == "AskDevices":
-			c.answer(on)
+			c.answer(said)
 		case act(s) == "ReadNode":
 			c.see()
 		case act(s) == "ListPods":
@@ -531,5 +539,135 @@ func TestStorageHasItsTurn(t *testing.T) {
 	c.node.Apply(c.now, c.fleet, ActionDone{}) // and the kubelet writes it back
 	if s = step(); act(s) == "ClearVolumes" {
 		t.Errorf("cleared again: %+v", s.Action)
+	}
+}
+
+// timed is a node whose power-off was announced and sent to its watchdog's disk, and a policy that accepts time.
+func timed(t *testing.T) *course {
+	c := accepted(t)
+	c.facts.Mode, c.look.PoweredOn = fence.Fence, true
+	c.facts.Devices[0].Feeds = true
+	c.facts.Policies[0].WithoutProof, c.look.Unproven[0].WithoutProof = policy.ByTime, string(policy.ByTime)
+	rec := taint.Record{ID: "f-n1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall,
+		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", c.now.Wall)
+	c.look.Record = &rec
+	c.see()
+	c.pass(time.Millisecond)
+	c.node.fence.PowerOffs.ApplySent(c.now, c.facts.Devices, proof.Move{Turn: true}, nil)
+	return c
+}
+
+// A policy that accepts time acts in the middle of its fence, once the device says ByTime, and on nothing else. Time
+// never sets a mark, and ends no fence.
+func TestPolicyByTime(t *testing.T) {
+	byTime := providers.PowerByTime
+	for _, tt := range []struct {
+		name   string
+		says   providers.PowerState
+		change func(*course)
+		want   string
+	}{
+		{"time has passed", byTime, nil, "EndPods"},
+		{"no fence is open", byTime, func(c *course) { c.look.Record = nil }, "EndPods"},
+		{"the power-off was not confirmed in time", byTime, func(c *course) {
+			rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultPowerOffFailed, c.now.Wall)
+			c.look.Record = &rec
+		}, "EndPods"},
+		{"the message was not there for long enough", changing, nil, "Wait"},
+		{"nothing is known", unknown, nil, "Wait"},
+		{"off: the fence is faster", off, nil, "SetMark"},
+		{"the policy accepts no time", byTime, func(c *course) {
+			c.facts.Policies[0].WithoutProof = policy.AcceptDuplicates
+		}, "Wait"},
+		{"its kubelet renews its Lease", byTime, func(c *course) {
+			c.look.Record, c.look.LeaseRV = nil, "2"
+			c.fleet.ApplyLease("n1", "2", 0, c.now)
+		}, "Wait"},
+		{"its kubelet says that it is not ready", byTime, func(c *course) {
+			c.look.Record, c.look.LeaseRV, c.look.Ready = nil, "2", corev1.ConditionFalse
+			c.fleet.ApplyLease("n1", "2", 0, c.now)
+		}, "Wait"},
+		{"half of the nodes are silent", byTime, func(c *course) {
+			c.look.Record, c.heard = nil, nil
+			c.pass(2 * time.Minute)
+		}, "Wait"},
+		{"the policy is for other nodes", byTime, func(c *course) {
+			c.facts.Policies[0].Nodes = labels.SelectorFromSet(labels.Set{"rack": "z"})
+		}, "Wait"},
+		{"the node is excluded", byTime, func(c *course) { c.look.Record, c.facts.Excluded = nil, "pause" }, "Wait"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := timed(t)
+			if tt.change != nil {
+				tt.change(c)
+			}
+			s := c.policyStepAfter(tt.says)
+			if act(s) != tt.want {
+				t.Fatalf("got %s %s, want %s", act(s), s.Reason, tt.want)
+			}
+			if tt.want == "EndPods" && action.PolicyOf(s.Action) != "policy p, without proof: by-time" {
+				t.Errorf("got it for %q, want it in the policy's name", action.PolicyOf(s.Action))
+			}
+		})
+	}
+}
+
+// What was assumed 15 s ago may be over: the write that waited for so long is not sent.
+func TestByTimeGrowsOld(t *testing.T) {
+	c := timed(t)
+	if s := c.policyStepAfter(providers.PowerByTime); act(s) != "EndPods" {
+		t.Fatalf("got %s, want EndPods", act(s))
+	}
+	at := c.node.Answer().At
+	c.node.lastReadAt, c.node.look.Sent = at.Add(14*time.Second), at.Add(14*time.Second) // other rules hold
+	if h := c.node.HoldsFor("mine", at.Add(15*time.Second), c.view()); h != HoldYes {
+		t.Errorf("15 s after the question: got hold %d, want yes", h)
+	}
+	if h := c.node.HoldsFor("mine", at.Add(15*time.Second+1), c.view()); h != HoldNo {
+		t.Errorf("later: got hold %d, want no", h)
+	}
+	c.fleet.ApplyLease("n1", "7", 0, at.Add(14*time.Second+1))
+	if h := c.node.HoldsFor("mine", at.Add(14*time.Second+2), c.view()); h != HoldNo {
+		t.Errorf("after a heartbeat: got hold %d, want no", h)
+	}
+}
+
+// However long a device says ByTime, and whatever the policies did, no mark is set. The fence ends as one whose machine
+// did not go off.
+func TestByTimeSetsNoMark(t *testing.T) {
+	c := timed(t)
+	var seen []string
+	for range 400 {
+		s := c.policyStepAfter(providers.PowerByTime)
+		if seen = append(seen, act(s)); act(s) == "WriteRecord" {
+			rec := action.RecordOf(s.Action)
+			c.look.Record = &rec
+		}
+		switch act(s) {
+		case "EndPods":
+			c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
+			c.pods[0].Terminal, c.pods[0].Tombstone = true, true
+		case "DeletePods":
+			c.node.Apply(c.now, c.fleet, ActionDone{Results: map[string]action.WriteResult{"mine": action.Accepted}})
+			c.pods = c.pods[1:]
+		case "Wait":
+			c.pass(s.RequeueAfter)
+		case "WriteRecord":
+			c.node.Apply(c.now, c.fleet, ActionDone{})
+		default:
+			t.Fatalf("got %s %s after %s, want no such act", act(s), s.Reason, seen)
+		}
+	}
+	if rec := c.look.Record; rec.Phase != taint.PhaseDone || rec.Result != taint.ResultPowerOffFailed {
+		t.Errorf("got record %s %s, want Done PowerOffFailed", rec.Phase, rec.Result)
+	}
+	for _, want := range []string{"EndPods", "DeletePods"} {
+		if !slices.Contains(seen, want) {
+			t.Errorf("got %s, want %s among them", seen, want)
+		}
+	}
+	c.heard = []string{"p1", "p2", "p3"}
+	if s := c.policyStepAfter(off); act(s) != "SetMark" && act(s) != "Wait" {
+		t.Errorf("once it is proven off: got %s %s, want the mark, or its turn", act(s), s.Reason)
 	}
 }

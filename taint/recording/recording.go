@@ -420,13 +420,11 @@ func (a answer) toAnswer() (out providers.Answer, err error) {
 		},
 		By: a.By, Got: a.Got, Err: a.Err.toError(),
 	}
-	for s := providers.PowerUnknown; s <= providers.PowerChanging; s++ {
-		if s.String() == a.State {
-			out.State = s
-			return out, nil
-		}
+	var known bool
+	if out.State, known = providers.ParsePowerState(a.State); !known {
+		return out, fmt.Errorf("%q is not a power state", a.State)
 	}
-	return out, fmt.Errorf("%q is not a power state", a.State)
+	return out, nil
 }
 
 // podsOf returns the pods without the fields that no decision reads.

@@ -96,7 +96,7 @@ type Command struct {
 
 // MachinePower is the power state of a node's machine as last observed.
 type MachinePower struct {
-	Power string `json:"power"`        // On, Off, Changing or Unknown
+	Power string `json:"power"`        // On, Off, Changing, ByTime or Unknown
 	By    string `json:"by,omitempty"` // the device that reported it, or the answer of each of several
 	// From is "drill" if it was so at that time and in every drill since, "fence" if it was asked at that time.
 	From string     `json:"from,omitempty"`
@@ -439,7 +439,9 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	ready := taint.Condition(node, corev1.NodeReady)
 	since := ready.LastTransitionTime.Add(time.Second) // which has no fractions
 	if ready.Status == corev1.ConditionTrue && last.At.Before(since) &&
-		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()) {
+		slices.Contains([]string{
+			providers.PowerOff.String(), providers.PowerChanging.String(), providers.PowerByTime.String(),
+		}, last.Power) {
 		return MachinePower{Power: providers.PowerUnknown.String()} // it has come on since
 	}
 	last.Power = cmp.Or(last.Power, providers.PowerUnknown.String())
@@ -467,12 +469,11 @@ func informative(evidence []taint.Evidence) (out []taint.Evidence) {
 	return out
 }
 
-// someDisagree reports whether a device of the machine answered with another word than On, Off or Changing.
+// someDisagree reports whether a device of the machine answered with a word that is no known power.
 func someDisagree(m MachinePower) bool {
 	return slices.ContainsFunc(strings.Split(m.By, ", "), func(answer string) bool {
 		_, word, _ := strings.Cut(answer, ": ")
-		return !slices.Contains([]string{
-			providers.PowerOn.String(), providers.PowerOff.String(), providers.PowerChanging.String(),
-		}, word)
+		power, _ := providers.ParsePowerState(word)
+		return power == providers.PowerUnknown
 	})
 }

@@ -27,14 +27,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"state"}),
 		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_polls_total",
-			Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
+			Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, ByTime, Unknown.",
 		}, []string{"provider", "state"}),
 	}
 	// The series of closed sets start with 0: a counter whose first value is 1 has not increased, and an alert would
 	// miss it.
-	for _, s := range []providers.PowerState{
-		providers.PowerUnknown, providers.PowerOn, providers.PowerOff, providers.PowerChanging,
-	} {
+	for _, s := range providers.PowerStates() {
 		m.pushes.WithLabelValues(s.String())
 	}
 	for _, s := range []line.State{line.Open, line.Broken, line.Never, line.LeftOut} {

@@ -126,6 +126,22 @@ func TestStep(t *testing.T) {
 		{"no word for doing without proof", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = Never },
 			"leave"},
 		{"the storage fences", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
+		{"time, and the device says ByTime", func(v *View, p *Policy, _ *action.Pod) {
+			v.ByTime, p.WithoutProof = true, ByTime
+		}, "end[a]"},
+		{"time, and it does not", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = ByTime }, "leave"},
+		{"time, node Ready", func(v *View, p *Policy, _ *action.Pod) {
+			v.ByTime, p.WithoutProof, v.Look.Ready = true, ByTime, corev1.ConditionTrue
+		}, "leave"},
+		{"time, a fence waits for Off", func(v *View, p *Policy, _ *action.Pod) {
+			v.ByTime, p.WithoutProof, v.Look.Record = true, ByTime, &taint.Record{Phase: taint.PhasePoweringOff}
+		}, "end[a]"},
+		{"time, a fence whose mark is gone", func(v *View, p *Policy, _ *action.Pod) {
+			v.ByTime, p.WithoutProof, v.Look.Record = true, ByTime, &taint.Record{Phase: taint.PhaseEvicting}
+		}, "leave"},
+		{"time, a storm", func(v *View, p *Policy, _ *action.Pod) {
+			v.ByTime, p.WithoutProof, v.Storm.Detail = true, ByTime, "zone lost"
+		}, "wait 5s: zone lost"},
 		{"node Ready", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
 		{"the scheduler may bind its replacement to this node",
 			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},

@@ -4,7 +4,7 @@
 //
 // It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
 //
-// It promises: a node is called fenceable only if its devices together answered On, Off or Changing just now, and one
+// It promises: a node is called fenceable only if its devices together answered On, Off, Changing or ByTime just now, and one
 // that answered is of use. In a mode that powers machines off, that device would accept a power-off. In other modes it
 // knows more than whether the machine gets power. At most MaxPerHour nodes are asked in an hour.
 package drill
@@ -202,7 +202,7 @@ func FindingOf(s Facts) Finding {
 	return f
 }
 
-// The message of a node begins so if its devices' combined answer is On, Off or Changing.
+// The message of a node begins so if its devices' combined answer is known: not Unknown.
 const powerIs = "The machine is "
 
 // describePower describes the devices' combined answer, and each device's own.
@@ -225,18 +225,16 @@ func IsOlder(c corev1.NodeCondition, configured time.Time) bool {
 	return c.Status != "" && c.LastHeartbeatTime.Time.Before(configured.Truncate(time.Second))
 }
 
-// ParsePower reads from a Finding's message the devices' combined answer (On, Off or Changing), and each device's own.
+// ParsePower reads from a Finding's message the devices' combined answer, which is known, and each device's own.
 // It returns "" for both if the message has none.
 func ParsePower(message string) (state, each string) {
 	text, ok := strings.CutPrefix(message, powerIs)
 	state, rest, _ := strings.Cut(text, " (")
 	each, _, _ = strings.Cut(rest, ").")
-	for _, known := range []providers.PowerState{providers.PowerOn, providers.PowerOff, providers.PowerChanging} {
-		if ok && state == known.String() {
-			return state, each
-		}
+	if power, _ := providers.ParsePowerState(state); !ok || power == providers.PowerUnknown {
+		return "", ""
 	}
-	return "", ""
+	return state, each
 }
 
 // describeProblem describes what is wrong with a device whose Result is not "ok".
