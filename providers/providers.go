@@ -140,7 +140,7 @@ type Grouper interface{ DeviceOf(t Target) string }
 // machine may run. It does not contradict another device's Off, because a machine that was shut down keeps its outlets.
 type Feeder interface{ Feeds() }
 
-// TimeAssumer is a Provider that may report PowerByTime. Ask turns that answer of any other Provider into PowerUnknown.
+// TimeAssumer is a Provider, or its Config, that may report PowerByTime. Ask turns that answer of any other Provider into PowerUnknown.
 // No fence acts on it: it serves only policies that accept it by name.
 type TimeAssumer interface {
 	// AssumesByTime reports whether it may. It does not change.

@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/providers/vsphere"
+	"github.com/forcefence/forcefence/providers/watchdog"
 )
 
 // Types returns all provider types.
@@ -32,5 +33,6 @@ func Types() providers.Registry {
 		pdu.Type(),
 		redfish.Type(),
 		vsphere.Type(),
+		watchdog.Type(),
 	}...)
 }

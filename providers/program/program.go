@@ -13,7 +13,7 @@ import (
 // MaxOutput is how much is kept of each of a program's outputs; the rest is read and dropped.
 const MaxOutput = 64 << 10
 
-// killAfter is how long Run waits for the outputs of a program that was killed.
+// killAfter is how long Run waits for a program that was killed, and for its outputs.
 const killAfter = time.Second
 
 // Output keeps the first MaxOutput bytes written to it. It embeds no buffer: io.Copy would call the buffer's ReadFrom,
@@ -49,9 +49,29 @@ type Result struct {
 }
 
 // Run runs a program without a shell, with an empty input, in a process group of its own. When ctx ends, it kills the
-// group and returns ctx's cause. An error means that there is no result: the program did not start, or a signal ended
-// it.
+// group and returns ctx's cause. A program that cannot be killed, because its disk hangs, is left to the system then. An
+// error means that there is no result: the program did not start, or a signal ended it.
 func Run(ctx context.Context, path string, args ...string) (Result, error) {
+	done := make(chan struct{})
+	var ran Result
+	var failed error
+	go func() { // ends with the program
+		ran, failed = run(ctx, path, args)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return ran, failed
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(killAfter):
+	}
+	return Result{}, context.Cause(ctx)
+}
+
+func run(ctx context.Context, path string, args []string) (Result, error) {
 	var stdout, stderr Output
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env, cmd.SysProcAttr, cmd.WaitDelay = Environ(), ownGroup, killAfter

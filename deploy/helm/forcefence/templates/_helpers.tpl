@@ -160,7 +160,7 @@ and port. A page on loopback is not among them.
 {{- end }}
 
 {{- define "forcefence.providerTypes" -}}
-azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, xcpng
+azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, watchdog, xcpng
 {{- end }}
 
 {{/* A pod that runs one command of the program and ends: its spec, without what differs. (list . COMMAND-LINE SERVICE-ACCOUNT) */}}
