@@ -25,7 +25,7 @@ func newPower(d *sessionFlags) *cobra.Command {
 configuration's rules, identity checks and limits, as the controller does. It
 reads Nodes and Leases, and writes nothing to the API server.
 
-state exits with 0 if the devices agree on On, Off or Changing; off and on exit
+state exits with 0 if the devices agree on a state; off and on exit
 with 0 if the devices report the wanted state. All exit with 1 otherwise: if the
 devices disagree, if an answer proves nothing, or without --yes.`,
 		Example: `  # Ask only

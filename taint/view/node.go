@@ -448,6 +448,9 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	return last
 }
 
+// IsByTime reports whether a machine's power, as a word, is the assumption about elapsed time. It never counts as Off.
+func IsByTime(power string) bool { return power == providers.PowerByTime.String() }
+
 // informative returns the evidence of the machine's power. Unknown of one device, such as a person who was not asked,
 // is left out if the last word of another one is not Unknown.
 func informative(evidence []taint.Evidence) (out []taint.Evidence) {

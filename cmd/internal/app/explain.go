@@ -42,7 +42,7 @@ func (d *Session) ReadSnapshot(
 		Limits: config.Limits}
 	s.Facts, m = config.FactsOf(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
-		s.Quiet = append(s.Quiet, device.Quiet)
+		s.Quiet, s.ByTime = append(s.Quiet, device.Quiet), append(s.ByTime, device.ByTime)
 	}
 	r := snapshotReader{d.client, &unknown}
 	if err := r.readLeases(ctx, &s); err != nil {
