@@ -40,9 +40,9 @@ type Field struct {
 func DescribeType(ty providers.Type) Description {
 	c := reflect.Indirect(reflect.ValueOf(ty.NewConfig()))
 	does := texts[packagePath(c.Type())]
-	lists, fields := strings.Contains(does, batches), fieldsOf("", c)
+	lists, reports, fields := strings.Contains(does, batches), strings.Contains(does, watches), fieldsOf("", c)
 	if preset, ok := c.Addr().Interface().(*rest.PresetConfig); ok {
-		lists = preset.HasList()
+		lists, reports = preset.HasList(), preset.HasEvents()
 		fields = slices.DeleteFunc(fields, func(f Field) bool { return slices.Contains(preset.Unused(), f.Key) })
 		for _, name := range slices.Sorted(maps.Keys(preset.Choices())) {
 			v := preset.Choices()[name]
@@ -55,7 +55,7 @@ func DescribeType(ty providers.Type) Description {
 	}
 	return Description{
 		Type: ty.Name, Off: ty.Off, Identity: ty.Identity,
-		Batches: lists, Watches: strings.Contains(does, watches),
+		Batches: lists, Watches: reports,
 		Fields: fields,
 	}
 }

@@ -37,6 +37,7 @@ type rendered struct {
 	header       map[string]string
 	kind         string // the body's Content-Type; "": there is none
 	body         []byte
+	take         func(*http.Response) bool // nil, or takes an answer over whose body is a stream
 }
 
 // sender sends one request and returns its answer, with any status.

@@ -94,6 +94,10 @@ func (f *Family) resolveCases(c *compiler) []testCase {
 			c.fault("cases", "no case wants %s", state)
 		}
 	}
+	aboutOne := func(tc testCase) bool { return tc.want.About != "" && tc.want.About != anyMachine }
+	if f.events != nil && !slices.ContainsFunc(out, aboutOne) && len(c.bad) == 0 {
+		c.fault("cases", "no case has an answer to event that is about a machine")
+	}
 	return out
 }
 
@@ -107,6 +111,9 @@ func (f *Family) requestNames() (out []string) {
 	}
 	if f.login != nil {
 		out = append(out, "login")
+	}
+	if f.events != nil {
+		out = append(out, f.events.request.Name)
 	}
 	return out
 }
@@ -165,6 +172,13 @@ func (f *Family) runCase(c *compiler, tc *testCase) {
 	}
 	if f.list != nil {
 		f.checkList(c, tc)
+	}
+	if event, ok := tc.answers["event"]; f.events != nil && ok {
+		if got := f.aboutOf(context.Background(), f.SampleValues(), event.Body); got != w.About {
+			c.fault(tc.path+".want.about", "the event is about %q, want %q", got, w.About)
+		}
+	} else if w.About != "" {
+		c.fault(tc.path+".want.about", "has no effect: the case has no answer to event")
 	}
 	if err == nil {
 		c.requireUse(tc.recording, func(name string) bool {

@@ -32,7 +32,8 @@ type Description struct {
 	Login    Login            `yaml:"login"`
 	Find     []Request        `yaml:"find"` // sent first in every call; they find out where the machine is
 	State    State            `yaml:"state"`
-	List     *List            `yaml:"list"` // nil: machines are asked one by one
+	List     *List            `yaml:"list"`   // nil: machines are asked one by one
+	Events   *Events          `yaml:"events"` // nil: devices report nothing by themselves
 	PowerOff Action           `yaml:"powerOff"`
 	PowerOn  Action           `yaml:"powerOn"`
 	Cases    []Case           `yaml:"cases"`
@@ -127,6 +128,8 @@ type Want struct {
 	Word  string `yaml:"word"`
 	UUID  string `yaml:"uuid"`
 	Error string `yaml:"error"` // the class of the error: unreachable, denied, not_found, permanent; "": none
+	// what the case's answer `event` is about: an ID, "" for none, or "*" for any machine
+	About string `yaml:"about"`
 }
 
 // Fault is a fault of a description.

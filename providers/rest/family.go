@@ -36,6 +36,7 @@ type Family struct {
 	uuid      cel.Program // nil: the device reports none
 	addresses cel.Program // likewise
 	list      *list       // nil: there is none
+	events    *events     // likewise
 	off, on   *action
 }
 
@@ -128,6 +129,7 @@ func (c *compiler) compile(d Description) *Family {
 	c.declareValues(d.Values)
 	f.compileLogin(c)
 	f.list = c.list(d)
+	f.events = c.events(d, f)
 	base := c.fork()
 	f.find = base.requests("find", d.Find, false)
 	state := base.fork()

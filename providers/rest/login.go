@@ -155,9 +155,19 @@ func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.
 			}
 		}
 	}
-	resp, err := d.http.Do(h)
+	client := d.http
+	if r.take != nil {
+		client = d.streams
+	}
+	resp, err := client.Do(h)
 	if err != nil {
 		return answer{}, nil, withoutURL(err)
+	}
+	if r.take != nil {
+		if r.take(resp) {
+			return answer{status: resp.StatusCode}, resp.Header, nil
+		}
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
 	}
 	a, err := readAnswer(resp)
 	if slices.Contains(d.family.Login.Refused, a.status) {

@@ -381,3 +381,45 @@ func TestLXDStartsAndStops(t *testing.T) {
 		kit.Must(t, <-done)
 	}
 }
+
+// LXD's own events say when to ask: of a container that a user starts and stops, and of one that ends by itself.
+func TestLXDWatch(t *testing.T) {
+	l := startLXD(t)
+	l.setUp()
+	l.trust(clientCertificate())
+	p := newPreset(t, "lxd", func(c *rest.Settings) {
+		c.Address, c.Fingerprints = "https://"+l.address, []remote.Fingerprint{{SHA256: l.certificate}}
+		dir := t.TempDir()
+		c.CertFile, c.KeyFile = dir+"/client.pem", dir+"/client-key.pem"
+		kit.Must(t, clientCertificate().Write(c.CertFile, c.KeyFile))
+	})
+	reports, stop := providertest.StartWatch(t, p.(providers.Watcher), providers.Target{Node: "n1", ID: l.name},
+		providers.Target{Node: "n2", ID: "another"})
+	providertest.AwaitReports(t, reports, "n1 Off Stopped") // which is reported after the connection
+	for _, step := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"started", func() { l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "start"}, nil) },
+			"n1 On Running"},
+		{"stopped", func() {
+			l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "stop", "force": true}, nil)
+		}, "n1 Off Stopped"},
+		{"started again", func() { l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "start"}, nil) },
+			"n1 On Running"},
+		{"its first process ended", func() {
+			kit.Until(t, "the container to run", l.runs)
+			l.kill("/sbin/init /m/" + l.name)
+		}, "n1 Off Stopped"},
+	} {
+		begun := time.Now()
+		step.do()
+		done := time.Now()
+		seen := providertest.AwaitReports(t, reports, step.want)
+		t.Logf("%s: %s, reported %s after it began, %s after the call: %q", step.name, step.want,
+			time.Since(begun).Round(time.Millisecond), time.Since(done).Round(time.Millisecond), seen)
+	}
+	stop()
+	kit.Must(t, p.(providers.Closer).Close(t.Context()))
+}

@@ -77,6 +77,9 @@ type PresetConfig struct {
 // HasList reports whether one call asks for many machines.
 func (c *PresetConfig) HasList() bool { return c.family.list != nil }
 
+// HasEvents reports whether the devices report by themselves when to ask.
+func (c *PresetConfig) HasEvents() bool { return c.family.events != nil }
+
 // Unused returns the settings that have no effect for this type, by key.
 func (c *PresetConfig) Unused() (out []string) {
 	f := c.family
@@ -361,8 +364,12 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 	switch {
 	case s.family.list != nil && s.family.Feeds:
 		return feedingLister{lister{p}}, nil
+	case s.family.list != nil && s.family.events != nil:
+		return watchingLister{lister{p}}, nil
 	case s.family.list != nil:
 		return lister{p}, nil
+	case s.family.events != nil:
+		return watcher{p}, nil
 	case s.family.Feeds:
 		return feeder{p}, nil
 	}
@@ -373,14 +380,16 @@ func (s *Settings) New(o providers.Options) (providers.Provider, error) {
 func (s *Settings) open(o providers.Options, bytes, values int) *Provider {
 	t := s.NewTransport(s.presentCertificate)
 	t.MaxIdleConnsPerHost = maxRequests
+	// the credentials are for the device alone
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	p := &Provider{
-		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress,
+		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress, timing: defaultTiming,
 		http: &http.Client{
-			Transport: remote.Limited{Next: remote.Permitted{Next: t}, Bytes: bytes, Values: values},
-			// the credentials are for the device alone
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport:     remote.Limited{Next: remote.Permitted{Next: t}, Bytes: bytes, Values: values},
+			CheckRedirect: noRedirect,
 			Timeout:       remote.Backstop, // for callers without a deadline
 		},
+		streams: &http.Client{Transport: remote.Permitted{Next: t}, CheckRedirect: noRedirect},
 	}
 	p.pool = remote.NewPool(forgetAfter, func(remote.Account) *session {
 		return &session{gate: make(chan struct{}, maxRequests)}
@@ -429,6 +438,8 @@ type Provider struct {
 	opts      providers.Options
 	transport *http.Transport
 	http      *http.Client
+	streams   *http.Client // of events, whose answers do not end
+	timing    watchTiming
 	refusals  remote.Refusals
 	pool      *remote.Pool[*session]
 	offRuns   remote.OffRuns // of devices that only supply power
@@ -456,6 +467,9 @@ var (
 	_ providers.Feeder      = feeder{}
 	_ providers.Feeder      = feedingLister{}
 	_ providers.BatchStater = lister{}
+	_ providers.BatchStater = watchingLister{}
+	_ providers.Watcher     = watcher{}
+	_ providers.Watcher     = watchingLister{}
 	_ providers.Limiter     = (*Provider)(nil)
 	_ providers.Closer      = (*Provider)(nil)
 	_ providers.IDs         = (*Config)(nil)
@@ -558,14 +572,22 @@ func (p *Provider) runCall(ctx context.Context, act string, t providers.Target,
 
 // openDevice returns the device of a target whose ID splitID accepts, and its session until release is called.
 func (p *Provider) openDevice(t providers.Target) (d *device, release func(), err error) {
-	u, _, err := p.cfg.splitID(t.ID)
-	if err != nil {
-		return nil, nil, providers.Errorf(providers.ErrPermanent, "the address %w", err)
+	d = &device{Provider: p, node: t.Node}
+	if d.account, d.base, err = p.accountOf(t); err != nil {
+		return nil, nil, err
 	}
-	d = &device{Provider: p, node: t.Node, base: originOf(u) + strings.TrimRight(u.EscapedPath(), "/"),
-		account: remote.Account{Device: originOf(u), Owner: p.cfg.OwnerOf(t)}}
 	d.session, release, err = p.pool.Acquire(d.account)
 	return d, release, err
+}
+
+// accountOf returns whose log-in at which device is that of a target, and the address before a request's path.
+func (p *Provider) accountOf(t providers.Target) (a remote.Account, base string, _ error) {
+	u, _, err := p.cfg.splitID(t.ID)
+	if err != nil {
+		return a, "", providers.Errorf(providers.ErrPermanent, "the address %w", err)
+	}
+	a = remote.Account{Device: originOf(u), Owner: p.cfg.OwnerOf(t)}
+	return a, originOf(u) + strings.TrimRight(u.EscapedPath(), "/"), nil
 }
 
 // send implements sender.
