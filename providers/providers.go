@@ -5,7 +5,8 @@
 // The contract promises one thing. A PowerOff that Ask, AskAll or AskEach returns came from the machine's own device,
 // is about that very machine, and answers a question that was sent after the call. Everything else is PowerUnknown: a
 // timeout, a 404, an unknown word, an answer from a cache, another machine's UUID. PowerUnknown never becomes PowerOff
-// by waiting: a type may report PowerByTime then, which no fence acts on. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
+// by waiting: a type may report PowerByTime then, which no fence acts on. ConfirmIdentity makes the same promise for a
+// power action: it reaches the intended machine, or none.
 // providers/limiter keeps that promise for every provider.
 package providers
 
@@ -29,7 +30,7 @@ const (
 	PowerOn                         // suspended and paused count as on: memory may resume
 	PowerOff                        // the only state that proves nothing runs
 	PowerChanging                   // Redfish PoweringOff, EC2 stopping or shutting-down
-	PowerByTime                     // its watchdog should have reset it by now: an assumption, and no proof (TimeAssumer)
+	PowerByTime                     // its watchdog should have reset it by now: no proof (TimeAssumer)
 )
 
 // String returns the state's name as Events, records and metrics write it.
@@ -140,8 +141,8 @@ type Grouper interface{ DeviceOf(t Target) string }
 // machine may run. It does not contradict another device's Off, because a machine that was shut down keeps its outlets.
 type Feeder interface{ Feeds() }
 
-// TimeAssumer is a Provider, or its Config, that may report PowerByTime. Ask turns that answer of any other Provider into PowerUnknown.
-// No fence acts on it: it serves only policies that accept it by name.
+// TimeAssumer is a Provider, or its Config, that may report PowerByTime. Ask turns that answer of any other Provider
+// into PowerUnknown. No fence acts on it: it serves only policies that accept it by name.
 type TimeAssumer interface {
 	// AssumesByTime reports whether it may. It does not change.
 	AssumesByTime() bool

@@ -49,8 +49,8 @@ type Result struct {
 }
 
 // Run runs a program without a shell, with an empty input, in a process group of its own. When ctx ends, it kills the
-// group and returns ctx's cause. A program that cannot be killed, because its disk hangs, is left to the system then. An
-// error means that there is no result: the program did not start, or a signal ended it.
+// group and returns ctx's cause. A program that cannot be killed, because its disk hangs, is left to the system then.
+// An error means that there is no result: the program did not start, or a signal ended it.
 func Run(ctx context.Context, path string, args ...string) (Result, error) {
 	done := make(chan struct{})
 	var ran Result

@@ -49,8 +49,8 @@ func judgeSlot(disks []disk, name string, margin time.Duration) (v verdict) {
 	case most.watchdog < time.Second:
 		v.word += ", and the disks name no watchdog timeout: create them with -1 and -4"
 	case most.msgwait < 2*most.watchdog:
-		v.word += fmt.Sprintf(", but msgwait (%s) is less than twice the watchdog timeout (%s), so time means nothing: "+
-			"create the disks with a longer -4", most.msgwait, most.watchdog)
+		v.word += fmt.Sprintf(", but msgwait (%s) is less than twice the watchdog timeout (%s), so time means "+
+			"nothing: create the disks with a longer -4", most.msgwait, most.watchdog)
 	case v.pendingCount() > half:
 		v.state = providers.PowerChanging
 	case clear > half:

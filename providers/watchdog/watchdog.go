@@ -98,8 +98,8 @@ func (c *Config) HasAddressIDs() bool { return false }
 // CanonicalID implements providers.IDs: sbd compares names without regard to case.
 func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
 	if !slotName.MatchString(id) {
-		return "", nil, errors.New("is not the name of a slot: write the host's name (uname -n), of at most 63 letters, " +
-			"digits and . _ -")
+		return "", nil, errors.New("is not the name of a slot: write the host's name (uname -n), of at most 63 " +
+			"letters, digits and . _ -")
 	}
 	return strings.ToLower(id), nil, nil
 }
@@ -202,8 +202,8 @@ func (p *Provider) slotOf(t providers.Target) (string, error) {
 	case err != nil:
 		return "", providers.Errorf(providers.ErrNotFound, "the target's ID %w", err)
 	case t.Claimed:
-		return "", providers.Errorf(providers.ErrPermanent, "the node's kubelet may have chosen its slot, and a slot does "+
-			"not report its machine: use a list, or a template over .Name")
+		return "", providers.Errorf(providers.ErrPermanent, "the node's kubelet may have chosen its slot, and a slot "+
+			"does not report its machine: use a list, or a template over .Name")
 	}
 	return name, nil
 }
@@ -380,8 +380,8 @@ func checkWritable(disks []disk, name string) error {
 	if 2*read > len(disks) {
 		return nil
 	}
-	return providers.Errorf(providers.ErrPermanent, "no running sbd reads the slot %s (%s): start sbd on the node", name,
-		judgeSlot(disks, name, 0).word)
+	return providers.Errorf(providers.ErrPermanent, "no running sbd reads the slot %s (%s): start sbd on the node",
+		name, judgeSlot(disks, name, 0).word)
 }
 
 // errWritten ends an sbd that has written its message.
@@ -426,6 +426,6 @@ func (p *Provider) sendMessage(ctx context.Context, device, name string) error {
 
 // PowerOn always fails: a machine that was reset starts by itself.
 func (*Provider) PowerOn(context.Context, providers.Target, func() error) error {
-	return providers.Errorf(providers.ErrPermanent, "a watchdog cannot power a machine on: give the node another device, "+
-		"too")
+	return providers.Errorf(providers.ErrPermanent, "a watchdog cannot power a machine on: give the node another "+
+		"device, too")
 }

@@ -4,7 +4,6 @@ package sbd
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -39,8 +38,9 @@ const (
 	install = "(apt-get install sbd qemu-system-x86)"
 )
 
-// guestRoot is the folder with the guest's kernel and modules.
-func guestRoot() string { return cmp.Or(os.Getenv("FORCEFENCE_GUEST_ROOT"), "/") }
+// guestRoot is the folder with the guest's kernel and modules. There is no default: on a machine with other work a guest
+// is too slow.
+func guestRoot() string { return os.Getenv("FORCEFENCE_GUEST_ROOT") }
 
 // modules are what the guest loads, in this order, as far as they are no part of its kernel.
 var modules = []string{
@@ -68,6 +68,8 @@ func missing() string {
 	switch {
 	case os.Geteuid() != 0:
 		return "loop devices need root"
+	case guestRoot() == "":
+		return "FORCEFENCE_GUEST_ROOT names no folder with a guest's kernel (make sbd)"
 	case kernel == "":
 		return "no kernel has the driver i6300esb (apt-get download linux-image-amd64's kernel, unpack it with dpkg -x, " +
 			"and name the folder in FORCEFENCE_GUEST_ROOT)"
@@ -322,7 +324,6 @@ func TestReset(t *testing.T) {
 		{name: "its disk is gone", fault: "unplug"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			g, n := startNode(t, kernel, initramfs)
 			if tt.fault == "" { // the watchdog is armed, and nothing resets the machine
 				if _, reset := g.isReset(watchdogTimeout + time.Second); reset {
@@ -345,8 +346,10 @@ func TestReset(t *testing.T) {
 			if tt.fires && !fired {
 				t.Error("got a reset by sbd, want one by the watchdog")
 			}
-			if over := n.untilByTime().Sub(sent); over <= msgwait+margin {
-				kit.Harm(t, "got ByTime after %s, want it later than msgwait and margin", over)
+			if tt.fault == "" {
+				if over := n.untilByTime().Sub(sent); over <= msgwait+margin {
+					kit.Harm(t, "got ByTime after %s, want it later than msgwait and margin", over)
+				}
 			}
 			t.Logf("reset %s after the message, by the watchdog: %t", took.Round(time.Millisecond), fired)
 		})
@@ -357,7 +360,6 @@ func TestReset(t *testing.T) {
 // testPausedGuest shows where the assumption is wrong: time stops for a paused machine. It runs on after ByTime, until
 // its sbd reads the message.
 func testPausedGuest(t *testing.T, kernel, initramfs string) {
-	t.Parallel()
 	g, n := startNode(t, kernel, initramfs)
 	g.command("stop")
 	n.powerOff()

@@ -51,8 +51,8 @@ const (
 	Never WithoutProof = ""
 	// StorageFences means that the storage cuts such a node off by itself, so that a second copy cannot write.
 	StorageFences WithoutProof = "storage-fences"
-	// ByTime means that the machine's watchdog should have reset it by now (providers.PowerByTime). If it has not, a pod
-	// runs twice. Such a policy also acts while its fence waits for a proof.
+	// ByTime means that the machine's watchdog should have reset it by now (providers.PowerByTime). If it has not, a
+	// pod runs twice. Such a policy also acts while its fence waits for a proof.
 	ByTime WithoutProof = "by-time"
 	// AcceptDuplicates means that a pod may run twice for as long as its node is only cut off.
 	AcceptDuplicates WithoutProof = "accept-duplicates"

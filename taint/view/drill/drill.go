@@ -4,7 +4,7 @@
 //
 // It is pure: it names no client, no clock and no logger. The controller's schedule and `forcefence drill` share it.
 //
-// It promises: a node is called fenceable only if its devices together answered On, Off, Changing or ByTime just now, and one
+// It promises: a node is called fenceable only if its devices together answered On, Off or Changing just now, and one
 // that answered is of use. In a mode that powers machines off, that device would accept a power-off. In other modes it
 // knows more than whether the machine gets power. At most MaxPerHour nodes are asked in an hour.
 package drill
@@ -175,7 +175,8 @@ func FindingOf(s Facts) Finding {
 		}
 		f.Detail = strings.Join(append(broken, cannot), " ")
 	case byTimeOnly(s.Devices):
-		text := "Only a watchdog's disk answers, which never says Off. At best a policy with withoutProof: by-time acts."
+		const text = "Only a watchdog's disk answers, which never says Off. At best a policy with withoutProof: " +
+			"by-time acts."
 		f.Fenceable, f.Reason, f.Message, f.Result = not, reason.ByTime, f.Message+" "+text, "by_time"
 		f.Detail = strings.Join(append(broken, text, cannot), " ")
 	case !s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices):
