@@ -117,7 +117,8 @@ func (p watcher) Watch(ctx context.Context, targets []providers.Target, f provid
 	for i, l := range all {
 		wait.Go(func() {
 			log := p.opts.Log.With("provider", p.opts.Name, "device", l.account.Device)
-			ended[i] = remote.Resubscribe(inner, log, p.timing.first, p.timing.last, providers.ErrPermanent, l.watchOnce)
+			ended[i] = remote.Resubscribe(inner, log, p.timing.first, p.timing.last, providers.ErrPermanent,
+				l.watchOnce)
 		})
 	}
 	wait.Wait()
@@ -332,7 +333,8 @@ func (d *device) openWebSocket(ctx context.Context, r rendered, around func(io.R
 	}, h)
 	if err != nil {
 		_ = h.Close()
-		return nil, nil, cmp.Or(h.err, providers.Errorf(providers.ErrPermanent, "the answer opens no WebSocket: %w", err))
+		return nil, nil, cmp.Or(h.err,
+			providers.Errorf(providers.ErrPermanent, "the answer opens no WebSocket: %w", err))
 	}
 	conn.MaxPayloadBytes = remote.MaxEvent
 	return func() (text []byte, err error) {

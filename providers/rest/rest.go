@@ -383,7 +383,8 @@ func (s *Settings) open(o providers.Options, bytes, values int) *Provider {
 	// the credentials are for the device alone
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	p := &Provider{
-		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t, metadata: metadataAddress, timing: defaultTiming,
+		cfg: *s, family: s.family, opts: o.WithDefaults(), transport: t,
+		metadata: metadataAddress, timing: defaultTiming,
 		http: &http.Client{
 			Transport:     remote.Limited{Next: remote.Permitted{Next: t}, Bytes: bytes, Values: values},
 			CheckRedirect: noRedirect,

@@ -172,7 +172,8 @@ func (a *Attacher) sync(ctx context.Context, item string) (again time.Duration, 
 // provision makes the claim's volume; the real PV controller binds the two.
 func (a *Attacher) provision(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
 	name := "pvc-" + string(pvc.UID)
-	// A real driver's handle is its own name of the volume, some with a slash: who takes one for the other finds nothing.
+	// A real driver's handle is its own name of the volume, which may have a slash: who takes one for the other finds
+	// nothing.
 	handle := fmt.Sprintf("lab/lun-%x", sha256.Sum256([]byte(name)))[:24]
 	_, err := a.c.clients.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{provisionedBy: CSIDriver}},

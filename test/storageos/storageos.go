@@ -42,7 +42,8 @@ const User = "forcefence"
 func New(t testing.TB) *API {
 	t.Helper()
 	a := &API{
-		password: "hunter2", nodes: map[string]string{}, namespaces: map[string]map[string]any{idOf("namespace", "default"): {}},
+		password: "hunter2", nodes: map[string]string{},
+		namespaces: map[string]map[string]any{idOf("namespace", "default"): {}},
 	}
 	server := httptest.NewUnstartedServer(a)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that a test cuts off

@@ -337,8 +337,8 @@ func (d *device) requestOf(r *http.Request, body []byte) (rest.Sent, bool) {
 // Lines returns what a person is shown of a report.
 func (r Report) Lines() []string {
 	if r.System {
-		return []string{fmt.Sprintf("%d cases and %d changes of them: none that must not permits a policy to act", r.Cases,
-			r.Mutations)}
+		return []string{fmt.Sprintf("%d cases and %d changes of them: none that must not permits a policy to act",
+			r.Cases, r.Mutations)}
 	}
 	out := []string{fmt.Sprintf("%d cases and %d changes of them: none that must not be is Off", r.Cases, r.Mutations),
 		fmt.Sprintf("%d checks of the conformance suite passed", r.Checks)}
