@@ -229,8 +229,14 @@ func TestEventsAreReplaced(t *testing.T) {
 			s.set("off", "off", `"`+strings.Repeat("x", 300<<10)+`"`)
 			return true
 		}},
-		{"an error", "lines", func(_ *strip, w http.ResponseWriter) bool { w.WriteHeader(503); return false }},
-		{"an error, WebSocket", "websocket", func(_ *strip, w http.ResponseWriter) bool { w.WriteHeader(503); return false }},
+		{"an error", "lines", func(_ *strip, w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return false
+		}},
+		{"an error, WebSocket", "websocket", func(_ *strip, w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return false
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -273,7 +279,10 @@ func TestEventsRefused(t *testing.T) {
 			w.WriteHeader(http.StatusFound)
 			return false
 		}, true},
-		{"no such path", "lines", "right", func(w http.ResponseWriter) bool { w.WriteHeader(404); return false }, false},
+		{"no such path", "lines", "right", func(w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusNotFound)
+			return false
+		}, false},
 		{"a refused password", "websocket", "wrong", nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -387,6 +387,9 @@ func checkWritable(disks []disk, name string) error {
 // errWritten ends an sbd that has written its message.
 var errWritten = errors.New("the message is there")
 
+// result is how sbd ended; one that was ended does not matter.
+type result struct{ err error }
+
 // sendMessage writes the message into a slot of one disk. sbd itself returns only after msgwait, so it is ended once
 // the disk shows the message.
 func (p *Provider) sendMessage(ctx context.Context, device, name string) error {
@@ -395,10 +398,10 @@ func (p *Provider) sendMessage(ctx context.Context, device, name string) error {
 	}
 	writing, written := context.WithCancelCause(ctx)
 	defer written(errWritten)
-	sent := make(chan error, 1)
+	sent := make(chan result, 1)
 	go func() { // ends with writing
 		_, err := p.runSBD(writing, device, "message", name, p.cfg.Message)
-		sent <- err
+		sent <- result{err}
 	}()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -410,11 +413,12 @@ func (p *Provider) sendMessage(ctx context.Context, device, name string) error {
 			return nil
 		}
 		select {
-		case err := <-sent:
-			if err == nil {
-				err = providers.Errorf(providers.ErrUnreachable, "sbd reports success, but the slot has no message")
+		case done := <-sent:
+			if done.err == nil {
+				done.err = providers.Errorf(providers.ErrUnreachable,
+					"sbd reports success, but the slot has no message")
 			}
-			return fmt.Errorf("%s: %w", device, err)
+			return fmt.Errorf("%s: %w", device, done.err)
 		case <-ctx.Done():
 			written(context.Cause(ctx))
 			<-sent

@@ -297,8 +297,8 @@ var table = []Row{
 			"fence by hand."},
 	{Changing, Debug, "", "", ""},
 	{ByTime, Warning, StateUnproven,
-		"The node looks dead ({why}). By time alone its watchdog has reset the machine ({raw}, device {device}). That " +
-			"is no proof: the node is not marked, and only a policy with withoutProof: by-time acts on it.",
+		"The node looks dead ({why}). By time alone its watchdog has reset the machine ({raw}, device {device}). " +
+			"That is no proof: the node is not marked, and only a policy with withoutProof: by-time acts on it.",
 		"No action if such a policy covers its pods. Otherwise look at the machine, and run `forcefence confirm-off` " +
 			"if it is off."},
 	{PoweredOn, Warning, StateSuspect,

@@ -204,9 +204,10 @@ func (k *policyCheck) checkProof(rules []policy.Policy) bool {
 			"%s a pod may run twice. If you accept that, write accept-duplicates", unfenced, mayRun)
 		return false
 	}
-	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates, policy.ByTime)
-	k.reportIf(p.WithoutProof == policy.ByTime && !k.hasTimeAssumer(), k.at("withoutProof"), "by-time needs a watchdog: "+
-		"no rule under nodes gives a node of this policy a device of type watchdog. Add a provider of that type, and "+
+	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates,
+		policy.ByTime)
+	k.reportIf(p.WithoutProof == policy.ByTime && !k.hasTimeAssumer(), k.at("withoutProof"),
+		"by-time needs a watchdog: no rule under nodes gives a node of this policy a device of type watchdog. Add a provider of that type, and "+
 		"name it in these nodes' rule (provider: or levels:)")
 	return true
 }
@@ -236,8 +237,8 @@ func (r *reader) warnOfTimeAssumers(c *Config) {
 	}
 	for i, p := range c.Providers {
 		if assumesByTime(p.Config) {
-			r.warn(c, item("providers", i), fmt.Sprintf("provider %s proves nothing, and no policy acts by time, so no pod "+
-				"is moved because of it. Add a policy with withoutProof: by-time, or remove the provider", p.Name))
+			r.warn(c, item("providers", i), fmt.Sprintf("provider %s proves nothing, and no policy acts by time, so "+
+				"no pod is moved because of it. Add a policy with withoutProof: by-time, or remove the provider", p.Name))
 		}
 	}
 }

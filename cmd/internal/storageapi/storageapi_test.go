@@ -59,9 +59,9 @@ cases:
 `
 
 var (
-	head    = shelves[:strings.Index(shelves, "storage:")]
-	cases   = shelves[strings.Index(shelves, "cases:"):]
-	meaning = shelves[len(head) : len(shelves)-len(cases)]
+	head, tail, _     = strings.Cut(shelves, "storage:")
+	body, recorded, _ = strings.Cut(tail, "cases:")
+	meaning, cases    = "storage:" + body, "cases:" + recorded
 )
 
 // CheckCases reports faults at their lines, and each way in which a changed answer would permit a policy to act.
