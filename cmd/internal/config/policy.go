@@ -207,8 +207,8 @@ func (k *policyCheck) checkProof(rules []policy.Policy) bool {
 	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates,
 		policy.ByTime)
 	k.reportIf(p.WithoutProof == policy.ByTime && !k.hasTimeAssumer(), k.at("withoutProof"),
-		"by-time needs a watchdog: no rule under nodes gives a node of this policy a device of type watchdog. Add a provider of that type, and "+
-		"name it in these nodes' rule (provider: or levels:)")
+		"by-time needs a watchdog: no rule under nodes gives a node of this policy a device of type "+
+			"watchdog. Add a provider of that type, and name it in these nodes' rule (provider: or levels:)")
 	return true
 }
 
@@ -238,7 +238,8 @@ func (r *reader) warnOfTimeAssumers(c *Config) {
 	for i, p := range c.Providers {
 		if assumesByTime(p.Config) {
 			r.warn(c, item("providers", i), fmt.Sprintf("provider %s proves nothing, and no policy acts by time, so "+
-				"no pod is moved because of it. Add a policy with withoutProof: by-time, or remove the provider", p.Name))
+				"no pod is moved because of it. Add a policy with withoutProof: by-time, or remove the provider",
+				p.Name))
 		}
 	}
 }
