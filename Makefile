@@ -124,13 +124,14 @@ release: ## all files of a release in out/release, from the tag of HEAD (CONTRIB
 	$(IMAGE) -release -out out/release -version "$(if $(filter-out file,$(origin VERSION)),$(VERSION),)" \
 	  $(if $(REHEARSAL),-rehearsal,) $(if $(SIGN_KEY),-key "$(abspath $(SIGN_KEY))",) $(if $(PUSH),-push "$(PUSH)",)
 
-IMAGE = $(GO) build -C .ci/image -o ../../bin/image . && bin/image $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
+# With its paths: go-licenses takes all for Go's own library where the program does not know GOROOT.
+IMAGE = GOFLAGS= $(GO) build -C .ci/image -o ../../bin/image . && bin/image $(if $(AGENTS),-agents $(if $(AGENTS_SOURCES),-agents-sources "$(abspath $(AGENTS_SOURCES))",),)
 
 image-test: controlplane gotestsum ## makes the images, one of them twice, signs and verifies them as a release, and runs the one with fence agents as the manifests do, as root, with Debian's mmdebstrap, podman and openipmi
 	$(MAKE) image AGENTS=1 VERSION=v0.0.0-test
 	@bin/controlplane helm
 	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
-	  $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
+	  GOFLAGS= $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
 	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
 	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- -count=1 -run '^TestAgents$$'
 

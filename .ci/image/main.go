@@ -35,7 +35,7 @@ import (
 const project = "github.com/forcefence/forcefence"
 
 // hermetic replaces variables of the environment that would change what is built.
-var hermetic = map[string]string{"CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOEXPERIMENT": "", "GOAMD64": "v1",
+var hermetic = map[string]string{"CGO_ENABLED": "0", "GOFLAGS": "", "GOEXPERIMENT": "", "GOAMD64": "v1",
 	"GOARM64": "v8.0", "GOFIPS140": "off"}
 
 var (
