@@ -123,16 +123,21 @@ func TestParse(t *testing.T) {
 			"list: {request: {name: all, send: 'GET /outlets?page={page}'}, machines: all.body}\nlogin: {kind: basic}",
 			"5: list.request: {page} is no variable"},
 		{"events", "login:", "events: {request: {send: GET /events}, format: lines, about: event.body.id}\nlogin:", ""},
-		{"events of no known format", "login:", "events: {request: {send: GET /events}, format: xml, about: event.body.id}\n" +
-			"login:", `5: events.format: is "xml": use one of sse, lines, websocket`},
-		{"events of one machine", "login:", "events: {request: {send: 'GET /{outlet}'}, format: sse, about: event.body.id}\n" +
-			"login:", "5: events.request: {outlet} is no variable"},
-		{"events that are read by another answer", "login:", "events: {request: {send: GET /}, format: sse, about: got.body}\n" +
-			"login:", "5: events.about: not a CEL expression"},
-		{"events that are about a number", "login:", "events: {request: {send: GET /}, format: sse, about: event.status}\n" +
-			"login:", "5: events.about: gives int, must give string"},
-		{"events with a body", "login:", "events: {request: {send: GET /, json: {a: b}}, format: sse, about: event.body.id}\n" +
-			"login:", "5: events.request: has only send and header"},
+		{"events of no known format", "login:",
+			"events: {request: {send: GET /events}, format: xml, about: event.body.id}\n" + "login:",
+			`5: events.format: is "xml": use one of sse, lines, websocket`},
+		{"events of one machine", "login:",
+			"events: {request: {send: 'GET /{outlet}'}, format: sse, about: event.body.id}\n" + "login:",
+			"5: events.request: {outlet} is no variable"},
+		{"events that are read by another answer", "login:",
+			"events: {request: {send: GET /}, format: sse, about: got.body}\n" + "login:",
+			"5: events.about: not a CEL expression"},
+		{"events that are about a number", "login:",
+			"events: {request: {send: GET /}, format: sse, about: event.status}\n" + "login:",
+			"5: events.about: gives int, must give string"},
+		{"events with a body", "login:",
+			"events: {request: {send: GET /, json: {a: b}}, format: sse, about: event.body.id}\n" + "login:",
+			"5: events.request: has only send and header"},
 		{"events that are about nothing", "login:", "events: {request: {send: GET /}, format: sse}\nlogin:",
 			"5: events.about: missing"},
 		{"events that act", "login:", "events: {request: {send: POST /}, format: sse, about: event.body.id}\nlogin:",

@@ -199,6 +199,17 @@ func (l *lxdDaemon) setUp() {
 	}, nil)
 }
 
+// open returns the preset with a client's certificate, for a project's instances.
+func (l *lxdDaemon) open(project string) providers.Provider {
+	dir := l.t.TempDir()
+	return newPreset(l.t, "lxd", func(c *rest.Settings) {
+		c.Address, c.Values = "https://"+l.address, map[string]string{"project": project}
+		c.CertFile, c.KeyFile = dir+"/client.pem", dir+"/client-key.pem"
+		c.Fingerprints = []remote.Fingerprint{{SHA256: l.certificate}}
+		kit.Must(l.t, clientCertificate().Write(c.CertFile, c.KeyFile))
+	})
+}
+
 // image is a root filesystem with one program, which listens on the socket that its argument names.
 func (l *lxdDaemon) image() []byte {
 	kit.GoBuild(l.t, "", "../container/testdata/init", l.dir+"/init")
@@ -265,16 +276,7 @@ func TestLXD(t *testing.T) {
 	l := startLXD(t)
 	l.setUp()
 	distrust := l.trust(clientCertificate())
-	dir := t.TempDir()
-	open := func(project string) providers.Provider {
-		return newPreset(t, "lxd", func(c *rest.Settings) {
-			c.Address, c.Values = "https://"+l.address, map[string]string{"project": project}
-			c.CertFile, c.KeyFile = dir+"/client.pem", dir+"/client-key.pem"
-			c.Fingerprints = []remote.Fingerprint{{SHA256: l.certificate}}
-			kit.Must(t, clientCertificate().Write(c.CertFile, c.KeyFile))
-		})
-	}
-	p, elsewhere := open("default"), open("other")
+	p, elsewhere := l.open("default"), l.open("other")
 	for _, p := range []providers.Provider{p, elsewhere} {
 		defer func() { kit.Must(t, p.(providers.Closer).Close(t.Context())) }()
 	}
@@ -356,12 +358,7 @@ func TestLXDStartsAndStops(t *testing.T) {
 	l := startLXD(t)
 	l.setUp()
 	l.trust(clientCertificate())
-	p := newPreset(t, "lxd", func(c *rest.Settings) {
-		c.Address, c.Fingerprints = "https://"+l.address, []remote.Fingerprint{{SHA256: l.certificate}}
-		dir := t.TempDir()
-		c.CertFile, c.KeyFile = dir+"/client.pem", dir+"/client-key.pem"
-		kit.Must(t, clientCertificate().Write(c.CertFile, c.KeyFile))
-	})
+	p := l.open("default")
 	defer func() { kit.Must(t, p.(providers.Closer).Close(t.Context())) }()
 	for _, want := range slices.Repeat([]providers.PowerState{providers.PowerOn, providers.PowerOff}, 5) {
 		action := map[providers.PowerState]string{providers.PowerOn: "start", providers.PowerOff: "stop"}[want]
@@ -387,12 +384,10 @@ func TestLXDWatch(t *testing.T) {
 	l := startLXD(t)
 	l.setUp()
 	l.trust(clientCertificate())
-	p := newPreset(t, "lxd", func(c *rest.Settings) {
-		c.Address, c.Fingerprints = "https://"+l.address, []remote.Fingerprint{{SHA256: l.certificate}}
-		dir := t.TempDir()
-		c.CertFile, c.KeyFile = dir+"/client.pem", dir+"/client-key.pem"
-		kit.Must(t, clientCertificate().Write(c.CertFile, c.KeyFile))
-	})
+	p := l.open("default")
+	start := func() {
+		l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "start"}, nil)
+	}
 	reports, stop := providertest.StartWatch(t, p.(providers.Watcher), providers.Target{Node: "n1", ID: l.name},
 		providers.Target{Node: "n2", ID: "another"})
 	providertest.AwaitReports(t, reports, "n1 Off Stopped") // which is reported after the connection
@@ -401,13 +396,11 @@ func TestLXDWatch(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"started", func() { l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "start"}, nil) },
-			"n1 On Running"},
+		{"started", start, "n1 On Running"},
 		{"stopped", func() {
 			l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "stop", "force": true}, nil)
 		}, "n1 Off Stopped"},
-		{"started again", func() { l.must(http.MethodPut, "/1.0/instances/"+l.name+"/state", object{"action": "start"}, nil) },
-			"n1 On Running"},
+		{"started again", start, "n1 On Running"},
 		{"its first process ended", func() {
 			kit.Until(t, "the container to run", l.runs)
 			l.kill("/sbin/init /m/" + l.name)

@@ -36,7 +36,7 @@ import (
 type Config struct {
 	Command string   `yaml:"command"` // the program sbd
 	Devices []string `yaml:"devices"` // 1, 2 or 3 block devices that all nodes share; must be set
-	// what a machine is told: "reset", or "off", after which a person must power it on
+	// what a machine must do: "reset", or "off", after which a person must power it on
 	Message string `yaml:"message"`
 	// added to the disks' msgwait; at least 1s
 	Margin time.Duration `yaml:"margin"`

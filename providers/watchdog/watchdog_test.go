@@ -148,7 +148,7 @@ func TestByTime(t *testing.T) {
 	b.expect("in a new process", providers.PowerChanging, n1)
 }
 
-// Whatever interrupts the time makes it begin again.
+// Every interruption of the time makes it begin again.
 func TestTimeBeginsAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -171,7 +171,7 @@ func TestTimeBeginsAgain(t *testing.T) {
 		}, providers.PowerUnknown},
 		{"one disk has another word", func(b *bench) { b.set(wordReset, wordReset, wordClear) },
 			func(b *bench) { b.set(wordReset) }, providers.PowerChanging},
-		{"sbd is told to exit", func(b *bench) { b.set(wordExit) }, func(b *bench) { b.set(wordReset) },
+		{"a message to exit", func(b *bench) { b.set(wordExit) }, func(b *bench) { b.set(wordReset) },
 			providers.PowerUnknown},
 		{"its header makes no sense", func(b *bench) { b.write(b.disks[0]+".dump", dumpOf(6, 10)) },
 			func(b *bench) { b.write(b.disks[0]+".dump", dumpOf(5, 10)) }, providers.PowerUnknown},
@@ -287,7 +287,8 @@ func TestJudgeSlot(t *testing.T) {
 		{"msgwait is exactly twice", with(of("reset"), 5*time.Second, 10*time.Second), changing, "reset"},
 		{"msgwait is too short", with(of("reset"), 6*time.Second, 10*time.Second), unknown, "less than twice"},
 		{"msgwait of another disk is long enough", with(of("reset", "reset"), 5*time.Second, 0), changing, "reset"},
-		{"the watchdog of another disk is too slow", with(of("reset", "reset"), 15*time.Second, 10*time.Second), unknown,
+		{"the watchdog of another disk is too slow",
+			with(of("reset", "reset"), 15*time.Second, 10*time.Second), unknown,
 			"create the disks with a longer -4"},
 		{"no watchdog", with(of("reset"), 0, 10*time.Second), unknown, "no watchdog timeout"},
 	} {
@@ -347,7 +348,8 @@ func TestParseSlots(t *testing.T) {
 
 // No text of a slot or of a sender makes another slot's word a message.
 func FuzzParseSlots(f *testing.F) {
-	for _, s := range []string{"", "n2", "x\n1\tn1\treset\tvm", "\t", "n1\treset\t", "\r\n0\tn1\toff\t", "n1\treset\tx\n"} {
+	for _, s := range []string{
+		"", "n2", "x\n1\tn1\treset\tvm", "\t", "n1\treset\t", "\r\n0\tn1\toff\t", "n1\treset\tx\n"} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, name, sender string) {

@@ -632,8 +632,8 @@ func TestByTimeGrowsOld(t *testing.T) {
 	}
 }
 
-// However long a device says ByTime, and whatever the policies did, no mark is set. The fence ends as one whose machine
-// did not go off.
+// No mark is set, however long a device says ByTime, and however policies act on it. The fence ends as one whose
+// machine did not go off.
 func TestByTimeSetsNoMark(t *testing.T) {
 	c := timed(t)
 	var seen []string

@@ -38,8 +38,8 @@ const (
 	install = "(apt-get install sbd qemu-system-x86)"
 )
 
-// guestRoot is the folder with the guest's kernel and modules. There is no default: on a machine with other work a guest
-// is too slow.
+// guestRoot is the folder with the guest's kernel and modules. There is no default: on a machine with other work a
+// guest is too slow.
 func guestRoot() string { return os.Getenv("FORCEFENCE_GUEST_ROOT") }
 
 // modules are what the guest loads, in this order, as far as they are no part of its kernel.
@@ -71,8 +71,8 @@ func missing() string {
 	case guestRoot() == "":
 		return "FORCEFENCE_GUEST_ROOT names no folder with a guest's kernel (make sbd)"
 	case kernel == "":
-		return "no kernel has the driver i6300esb (apt-get download linux-image-amd64's kernel, unpack it with dpkg -x, " +
-			"and name the folder in FORCEFENCE_GUEST_ROOT)"
+		return "no kernel has the driver i6300esb (apt-get download linux-image-amd64's kernel, unpack it " +
+			"with dpkg -x, and name the folder in FORCEFENCE_GUEST_ROOT)"
 	}
 	for _, program := range []string{sbd, "qemu-system-x86_64", "losetup", "ldd"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -175,7 +175,8 @@ func newDisk(t *testing.T) string {
 	must(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
 	device := run(t, "losetup", "--find", "--show", "--direct-io=on", file)
 	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
-	run(t, sbd, "-d", device, "-1", fmt.Sprint(watchdogTimeout.Seconds()), "-4", fmt.Sprint(msgwait.Seconds()), "create")
+	run(t, sbd, "-d", device, "-1", fmt.Sprint(watchdogTimeout.Seconds()), "-4", fmt.Sprint(msgwait.Seconds()),
+		"create")
 	return device
 }
 
@@ -200,7 +201,8 @@ func startGuest(t *testing.T, kernel, initramfs, device string) *guest {
 		"-device", "i6300esb", "-action", "watchdog=reset",
 		"-drive", "file="+device+",format=raw,cache=none,if=none,id=disk,file.locking=off",
 		"-device", "virtio-blk-pci,drive=disk,share-rw=on",
-		"-serial", "unix:"+socket("console")+",server=on,wait=off", "-qmp", "unix:"+socket("monitor")+",server=on,wait=off")
+		"-serial", "unix:"+socket("console")+",server=on,wait=off",
+		"-qmp", "unix:"+socket("monitor")+",server=on,wait=off")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must(t, cmd.Start())
@@ -307,8 +309,8 @@ func (n node) untilByTime() time.Time {
 	return time.Now()
 }
 
-// A message resets the machine, and so does everything that keeps sbd from reading it, before msgwait is over. Only then
-// the answer is ByTime.
+// A message resets the machine, and so does everything that keeps sbd from reading it, before msgwait is over. Only
+// then the answer is ByTime.
 func TestReset(t *testing.T) {
 	kit.Need(t, missing(), "FORCEFENCE_REQUIRE_SBD")
 	kernel, drivers := findKernel()
