@@ -384,6 +384,7 @@ func TestPowerOff(t *testing.T) {
 		{name: "told to exit", words: []string{wordExit}, class: providers.ErrPermanent},
 		{name: "told to exit on one disk", words: []string{wordExit, wordClear}, sent: "n1 reset, n1 reset"},
 		{name: "no slot", words: []string{""}, class: providers.ErrPermanent},
+		{name: "a slot on one disk only", words: []string{wordClear, "", ""}, class: providers.ErrPermanent},
 		{name: "an unknown word", words: []string{"frobnicate"}, class: providers.ErrPermanent},
 		{name: "one disk is gone", words: []string{wordClear}, sent: "n1 reset, n1 reset",
 			change: func(b *bench) { must(b.t, os.Remove(b.disks[1])) }},

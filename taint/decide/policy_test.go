@@ -587,6 +587,12 @@ func TestPolicyByTime(t *testing.T) {
 			c.look.Record, c.look.LeaseRV, c.look.Ready = nil, "2", corev1.ConditionFalse
 			c.fleet.ApplyLease("n1", "2", 0, c.now)
 		}, "Wait"},
+		{"its kubelet renewed its Lease, and then the device was asked", byTime, func(c *course) {
+			c.look.Record, c.look.LeaseRV, c.look.Ready = nil, "2", corev1.ConditionFalse
+			c.fleet.ApplyLease("n1", "2", 0, c.now)
+			c.see()
+			c.pass(5 * time.Second)
+		}, "Wait"},
 		{"half of the nodes are silent", byTime, func(c *course) {
 			c.look.Record, c.heard = nil, nil
 			c.pass(2 * time.Minute)
