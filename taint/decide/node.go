@@ -759,7 +759,7 @@ type Recheck struct {
 	Leading error       // why this process may have lost leadership; nil: it is the leader
 	Paused  string      // "" or why fencing is paused for all nodes, as read after the look
 	Seen    taint.Look  // the cached Node; the zero Look: the cache has none
-	Facts   fence.Facts // from the newer of Seen and the look's Node, and the configuration: Mode, Excluded, KeptOn
+	Facts   fence.Facts // from the newer of Seen and the look's Node, and the configuration and requests
 	Fleet   fleet.View  // what the fleet knows of the node
 }
 
@@ -815,7 +815,9 @@ func (n *Node) checkNodeUnchanged(r Recheck) error {
 // checkPowerAllowed returns why the configuration, or the Node itself, forbids power actions; nil: they are allowed.
 func checkPowerAllowed(f fence.Facts) error {
 	switch {
-	case f.Mode != fence.Fence:
+	case f.Mode == fence.OnRequest && f.EffectiveMode() != fence.Fence:
+		return errors.New("no request for the node counts any more (mode onRequest)")
+	case f.EffectiveMode() != fence.Fence:
 		return fmt.Errorf("the node's mode is %s", f.Mode)
 	case f.Excluded != "":
 		return fmt.Errorf("the node is excluded: %s", f.Excluded)

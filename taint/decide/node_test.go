@@ -542,6 +542,14 @@ func TestStillHolds(t *testing.T) {
 		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
 		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",
 			"mode is observe"},
+		{"requested", func(_ *course, r *Recheck) {
+			r.Facts.Mode, r.Facts.RequestedBy = fence.OnRequest, "ForcefenceRemediation ns/n1"
+		}, nothing, nothing},
+		{"the request is gone", func(_ *course, r *Recheck) { r.Facts.Mode = fence.OnRequest }, "no request",
+			"no request"},
+		{"a request in another mode", func(_ *course, r *Recheck) {
+			r.Facts.Mode, r.Facts.RequestedBy = fence.Observe, "ForcefenceRemediation ns/n1"
+		}, "mode is observe", "mode is observe"},
 		{"excluded since", func(_ *course, r *Recheck) { r.Facts.Excluded = "maintenance" }, "maintenance",
 			"maintenance"},
 		{"kept on since", func(_ *course, r *Recheck) { r.Facts.KeptOn = "the node is cordoned" }, "cordoned",

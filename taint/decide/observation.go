@@ -14,10 +14,12 @@ import (
 // is closed; Node.Apply folds one in.
 type Observation interface{ isObservation() }
 
-// ExternalFacts is what other objects than the Node say about it. It is part of Facts.Excluded and Facts.KeptOn.
+// ExternalFacts is what other objects than the Node say about it. It is part of Facts.
 type ExternalFacts struct {
 	Excluded string `json:"excluded,omitempty"`
 	KeptOn   string `json:"keptOn,omitempty"`
+	// RequestedBy is Facts.RequestedBy.
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // Results of reads. Their lists and maps are not changed afterwards.

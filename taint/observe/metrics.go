@@ -49,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		protections: gauge("forcefence_node_protection", "protection",
 			"Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown."),
 		modes: gauge("forcefence_node_mode", "mode",
-			"Nodes by the mode that holds for them: fence, observe, shadow, disabled."),
+			"Nodes by the mode that holds for them: fence, onRequest, observe, shadow, disabled."),
 		shadowed: counter("forcefence_shadow_decisions_total", "decision",
 			"What mode fence would have done to nodes in mode shadow, once in a node's life: power_off, recover."),
 		noticed: counter("forcefence_noticed_total", "by",
@@ -100,8 +100,9 @@ func (m *Metrics) beginSeries() {
 		begin(m.phases.MetricVec, phase)
 	}
 	begin(m.phases.MetricVec, "confirm", "evict")
-	begin(m.modes.MetricVec, fence.Fence.String(), fence.Observe.String(), fence.Shadow.String(),
-		fence.Disabled.String())
+	for _, mode := range fence.Modes() {
+		begin(m.modes.MetricVec, mode.String())
+	}
 	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
 	begin(m.nudges.MetricVec, NudgeSent, NudgeChanged, NudgeFailed)
 	begin(m.fencingWrites.MetricVec, "written", "failed", "dropped")

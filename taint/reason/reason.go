@@ -63,6 +63,7 @@ const (
 	UnexpectedAnswer Reason = "UnexpectedAnswer"
 	Released         Reason = "ReleasedByPerson"     // a person ended the last fence of this life of the node
 	ModeObserve      Reason = "ModeObserve"          // the mode changed before the power-off was sent
+	RequestGone      Reason = "RequestGone"          // mode onRequest: no request counts any more
 	WouldPowerOff    Reason = "WouldPowerOff"        // mode shadow: what mode fence would do now
 	WouldRecover     Reason = "WouldRecover"         // the same
 	Shadowed         Reason = "WouldAct"             // the same, already reported in this life of the node
@@ -378,6 +379,7 @@ var table = []Row{
 	{UnexpectedAnswer, Debug, "", "", ""},
 	{Released, Info, StateSuspect, "A person released this node. It is left alone until it comes back.", ""},
 	{ModeObserve, Info, "", "The mode is no longer fence: the power-off is cancelled.", ""},
+	{RequestGone, Info, "", "No request for the node counts any more (mode onRequest): the power-off is cancelled.", ""},
 	{WouldPowerOff, Warning, StateShadowed,
 		"Mode shadow: the machine would now be powered off through {device}. The node looks dead ({why}), and " +
 			"{detail}. Nothing is done.",

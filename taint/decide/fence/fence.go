@@ -117,6 +117,7 @@ type Facts struct {
 	Settings
 	Mode        Mode
 	ModeBy      string         // what chose the mode, for a person; may be empty
+	RequestedBy string         // the request that permits a power-off in mode OnRequest; "": none counts
 	Excluded    string         // "" or why no action may be taken on the node
 	KeptOn      string         // "" or why the machine must not be powered off while it is on
 	NoDeviceErr error          // why no device speaks for the node; nil: one does
@@ -230,13 +231,17 @@ func (v View) decideByRecord() action.Decision {
 		d := v.closeFence(taint.ResultCancelled, reason.PoweredOn)
 		d.Detail = v.Facts.NoPower()
 		return d
-	case announced && v.Facts.Mode != Fence:
-		return v.closeFence(taint.ResultCancelled, reason.ModeObserve)
+	case announced && v.Facts.EffectiveMode() != Fence:
+		d := v.closeFence(taint.ResultCancelled, reason.ModeObserve)
+		if v.Facts.Mode == OnRequest {
+			d.Reason = reason.RequestGone
+		}
+		return d
 	case announced && !v.Fleet.Heard:
 		return v.closeFence(taint.ResultCancelled, reason.MostStale)
 	case powering && l.IsAliveSince(rec):
 		return v.closeFence(taint.ResultCancelled, reason.Recovered)
-	case (announced || v.Facts.Mode == Fence && v.powerState() == providers.PowerOn) && v.needsEtcdPods():
+	case (announced || v.Facts.EffectiveMode() == Fence && v.powerState() == providers.PowerOn) && v.needsEtcdPods():
 		return action.Decision{Action: action.ListEtcdPods{}, Reason: reason.Asking}
 	}
 	if announced {
@@ -270,7 +275,7 @@ func (v View) checkGate() (why reason.Reason, detail string, requeueAfter time.D
 		return reason.ModeDisabled, v.Facts.ModeBy, recheckEvery
 	case v.Facts.Excluded != "":
 		return reason.Excluded, v.Facts.Excluded, recheckEvery
-	case v.Facts.Mode > Disabled:
+	case !slices.Contains(modesBySafety, v.Facts.Mode):
 		return reason.UnknownMode, v.Facts.Mode.String(), recheckEvery
 	case v.Facts.NoDeviceErr != nil:
 		return reason.NoMachine, v.Facts.NoDeviceErr.Error(), recheckEvery
@@ -380,9 +385,9 @@ func (v View) mayBeAlive() bool {
 
 // decidePoweredOn decides step 3 for a machine that is on.
 func (v View) decidePoweredOn(powering bool) action.Decision {
-	if v.Facts.Mode != Fence && !powering {
+	if v.Facts.EffectiveMode() != Fence && !powering {
 		d := v.askEvery(pollOn, reason.PoweredOn)
-		d.Detail = cmp.Or(v.Facts.NoPower(), "mode observe")
+		d.Detail = cmp.Or(v.Facts.NoPower(), v.Facts.whyObserved())
 		return d
 	}
 	if !powering {
@@ -493,7 +498,7 @@ func withDevices(list, more []taint.DeviceRef) []taint.DeviceRef {
 // came too late for the first is in time for the second: a person may have switched the machine on again on purpose.
 func (v View) maySendAgain() bool {
 	why, _, _ := v.checkGate()
-	return why == "" && v.Facts.Mode == Fence && v.Fleet.Heard && v.checkPowerOffLimits().why == ""
+	return why == "" && v.Facts.EffectiveMode() == Fence && v.Fleet.Heard && v.checkPowerOffLimits().why == ""
 }
 
 // askEvery asks once the last answer is older than every. Until then it waits.

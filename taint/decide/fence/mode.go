@@ -21,17 +21,18 @@ type Mode uint8
 
 // The modes.
 const (
-	Observe  Mode = iota // recover from a machine that is off; report one that is on, and keep watching
-	Fence                // power off a machine that is on after the grace period, and recover from it
-	Shadow               // decide as in Fence, report what would be done, and begin nothing
-	Disabled             // ask no device, and begin nothing
+	Observe   Mode = iota // recover from a machine that is off; report one that is on, and keep watching
+	Fence                 // power off a machine that is on after the grace period, and recover from it
+	Shadow                // decide as in Fence, report what would be done, and begin nothing
+	Disabled              // ask no device, and begin nothing
+	OnRequest             // as Fence while a request for the node counts, else as Observe
 )
 
 // Modes returns all modes.
-func Modes() []Mode { return []Mode{Observe, Fence, Shadow, Disabled} }
+func Modes() []Mode { return []Mode{Observe, OnRequest, Fence, Shadow, Disabled} }
 
 // modesBySafety lists the modes, from the one that does the least.
-var modesBySafety = []Mode{Disabled, Shadow, Observe, Fence}
+var modesBySafety = []Mode{Disabled, Shadow, Observe, OnRequest, Fence}
 
 // String returns the mode's name in the configuration.
 func (m Mode) String() string {
@@ -44,6 +45,8 @@ func (m Mode) String() string {
 		return "shadow"
 	case Disabled:
 		return "disabled"
+	case OnRequest:
+		return "onRequest"
 	default:
 		return "mode " + strconv.Itoa(int(m))
 	}
@@ -69,7 +72,31 @@ func SaferMode(a, b Mode) Mode {
 
 // MayAct reports whether anything may begin in this mode: a mark, a power-off, a policy's act, or the fence of a
 // person's mark.
-func (m Mode) MayAct() bool { return m == Observe || m == Fence }
+func (m Mode) MayAct() bool { return m == Observe || m == Fence || m == OnRequest }
+
+// MayPowerOff reports whether a machine that is on may ever be powered off in this mode.
+func (m Mode) MayPowerOff() bool { return m == Fence || m == OnRequest }
+
+// EffectiveMode returns the mode that counts now. OnRequest is Fence while a request for the node counts, and Observe
+// otherwise. A request permits a power-off; it proves nothing.
+func (f Facts) EffectiveMode() Mode {
+	switch {
+	case f.Mode != OnRequest:
+		return f.Mode
+	case f.RequestedBy != "":
+		return Fence
+	default:
+		return Observe
+	}
+}
+
+// whyObserved says why a machine that is on is only watched, for a person.
+func (f Facts) whyObserved() string {
+	if f.Mode == OnRequest {
+		return "mode onRequest waits for a request"
+	}
+	return "mode observe"
+}
 
 // ModeAnnotation lowers the mode of its Node. It cannot raise it: a Node's own kubelet can write it.
 const ModeAnnotation = "forcefence.io/mode"

@@ -14,7 +14,7 @@ import (
 
 // The modes in their order: of two, the one that does less is in force. An unknown mode does least.
 func TestSafer(t *testing.T) {
-	order := []Mode{9, Disabled, Shadow, Observe, Fence}
+	order := []Mode{9, Disabled, Shadow, Observe, OnRequest, Fence}
 	for i, a := range order {
 		for j, b := range order {
 			if got := SaferMode(a, b); got != order[min(i, j)] {
@@ -43,6 +43,11 @@ func TestLowered(t *testing.T) {
 		{Fence, "observe", Observe, "annotation forcefence.io/mode"},
 		{Fence, " shadow\n", Shadow, "annotation forcefence.io/mode"},
 		{Fence, "fence", Fence, "the file"},
+		{Fence, "onRequest", OnRequest, "annotation forcefence.io/mode"},
+		{OnRequest, "fence", OnRequest, "the file"},
+		{OnRequest, "observe", Observe, "annotation forcefence.io/mode"},
+		{Observe, "onRequest", Observe, "the file"},
+		{Fence, "onrequest", Disabled, `annotation forcefence.io/mode, whose value "onrequest" is not a mode`},
 		{Observe, "fence", Observe, "the file"},
 		{Shadow, "observe", Shadow, "the file"},
 		{Disabled, "fence", Disabled, "the file"},
@@ -110,6 +115,75 @@ func TestShadow(t *testing.T) {
 		view.Memory.ApplyLook(func() taint.Look { l := view.Look; l.LeaseRV = "8"; return l }())
 		if len(view.Memory.Reported) != 0 {
 			t.Errorf("%s: what was reported in one life counts in the next: %v", name, view.Memory.Reported)
+		}
+	}
+}
+
+// Mode onRequest decides as mode fence while a request counts, and as mode observe otherwise. In no other mode does a
+// request change anything.
+func TestOnRequest(t *testing.T) {
+	const on, off, unknown = providers.PowerOn, providers.PowerOff, providers.PowerUnknown
+	for name, view := range map[string]View{
+		"off": dead(saying(off, 100*time.Millisecond)), "on": dead(saying(on, time.Second)),
+		"unknown": dead(saying(unknown, 0)), "not asked": dead(), "excluded": dead(saying(on, 0), excluded),
+		"in its grace": dead(justNow, saying(on, 0)), "busy": dead(busy, saying(on, 0)), "healthy": dead(healthy),
+		"a control-plane node": dead(controlPlane, saying(on, 0)),
+		"never pinned":         dead(saying(on, 0), func(v *View) { v.Facts.Devices[0].NoPower = "never pinned" }),
+		"announced":            dead(powering, saying(on, 0)),
+		"sent, off":            dead(powering, sent(time.Second), saying(off, 100*time.Millisecond)),
+		"sent, on":             dead(powering, sent(11*time.Second), saying(on, 0)),
+	} {
+		for _, by := range []string{"", "ForcefenceRemediation ns/n1"} {
+			stated := view
+			stated.Facts.Mode, stated.Facts.RequestedBy = OnRequest, by
+			got := Step(stated)
+			stated.Facts.Mode = Observe
+			if by != "" {
+				stated.Facts.Mode = Fence
+			}
+			want := Step(stated)
+			if want.Detail == "mode observe" {
+				want.Detail = "mode onRequest waits for a request"
+			}
+			if want.Reason == reason.ModeObserve {
+				want.Reason = reason.RequestGone
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, requested by %q (-want +got):\n%s", name, by, diff)
+			}
+		}
+	}
+	for _, m := range []Mode{Observe, Fence, Shadow, Disabled, 9} {
+		if got := (Facts{Mode: m, RequestedBy: "x"}).EffectiveMode(); got != m {
+			t.Errorf("mode %s with a request: got %s, want it unchanged", m, got)
+		}
+	}
+}
+
+// A machine that is on is powered off in mode onRequest only while the request counts: it is announced, cancelled if
+// the request goes before the power-off is sent, and recovered if it goes afterwards.
+func TestRequestGoesInTheMiddle(t *testing.T) {
+	const on, off = providers.PowerOn, providers.PowerOff
+	requested := func(v *View) { v.Facts.Mode, v.Facts.RequestedBy = OnRequest, "ForcefenceRemediation ns/n1" }
+	gone := func(v *View) { v.Facts.Mode = OnRequest }
+	for name, tc := range map[string]struct {
+		view View
+		act  action.Action
+		why  reason.Reason
+	}{
+		"requested":     {dead(requested, saying(on, time.Second)), action.WriteRecord{}, reason.Announcing},
+		"not requested": {dead(gone, saying(on, time.Second)), action.Wait{}, reason.PoweredOn},
+		"unproven":      {dead(requested, saying(providers.PowerUnknown, 0)), action.Wait{}, reason.Unknown},
+		"announced":     {dead(powering, gone, saying(on, 0)), action.WriteRecord{}, reason.RequestGone},
+		"sent, off": {dead(powering, sent(time.Second), gone, saying(off, 100*time.Millisecond)), action.SetMark{},
+			reason.ProvenOff},
+		"sent, still on": {dead(powering, sent(11*time.Second), gone, saying(on, 100*time.Millisecond)), action.Wait{},
+			reason.AwaitingOff},
+		"sent, requested": {dead(powering, sent(11*time.Second), requested, saying(on, 100*time.Millisecond)),
+			action.PowerOff{}, reason.SendingOff},
+	} {
+		if d := Step(tc.view); kind(d) != action.Name(tc.act) || d.Reason != tc.why {
+			t.Errorf("%s: got %s (%s), want %s (%s)", name, kind(d), d.Reason, action.Name(tc.act), tc.why)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (v View) bootTimeLeft() time.Duration {
 func (v View) decideAfterFence() action.Decision {
 	rec := v.Look.Record
 	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheckEvery}
-	if !v.Facts.PostFence.PowerOn || v.Facts.Mode != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
+	if !v.Facts.PostFence.PowerOn || v.Facts.EffectiveMode() != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
 		return rests
 	}
 	switch rec.PostFence {
