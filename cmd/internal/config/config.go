@@ -91,6 +91,7 @@ type Config struct {
 	// the namespace of medik8s' Leases; "": they are not read
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
+	Remediation    Remediation    `yaml:"remediation"` // requests of NodeHealthCheck and Cluster API
 	StormGuard     StormGuard     `yaml:"stormGuard"`
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
@@ -183,6 +184,7 @@ func Default() *Config {
 		ExcludeSelector:   DefaultExclude,
 		OnDetachTimeout:   DetachAction(evict.Alert.String()),
 		ManualMarks:       Refuse,
+		Remediation:       Remediation{OnGiveUp: KeepMachine},
 		StormGuard:        defaultStorm(),
 		Lines:             Lines{Port: 10250},
 		Listen:            Listen{Metrics: "127.0.0.1:8080"},

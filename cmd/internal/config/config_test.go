@@ -94,6 +94,9 @@ func TestFull(t *testing.T) {
 		ExcludeSelector:   "example.net/never-fence",
 		ExcludeCordoned:   true,
 		MaintenanceLeases: "operators",
+		Remediation: config.Remediation{
+			Namespaces: []string{"requests", "capi"}, OnGiveUp: config.ReplaceMachine, Kubeconfig: "/etc/capi/kubeconfig",
+		},
 		StormGuard: config.StormGuard{
 			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, ControlPlane: config.Quorum,
 			KubeVirtHosts: config.KubeVirtPowerOff,

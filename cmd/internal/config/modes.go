@@ -19,6 +19,9 @@ type Mode string
 
 var modes = mapList(fence.Modes(), func(m fence.Mode) Mode { return Mode(m.String()) })
 
+// mayPowerOff reports whether a machine that is on may be powered off in that mode.
+func (m Mode) mayPowerOff() bool { return m.is(fence.Fence) || m.is(fence.OnRequest) }
+
 // is reports whether the word names that mode.
 func (m Mode) is(mode fence.Mode) bool { return string(m) == mode.String() }
 
@@ -29,7 +32,7 @@ const leastGrace = 20 * time.Second
 type ModeItem struct {
 	Selector      string        `yaml:"selector"`      // label selector, not ""
 	Mode          Mode          `yaml:"mode"`          // must be set
-	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // only with fence and shadow; default powerOffAfter of all
+	PowerOffAfter time.Duration `yaml:"powerOffAfter"` // not with observe and disabled; default powerOffAfter of all
 
 	selector labels.Selector
 }
@@ -51,9 +54,9 @@ func (r *reader) grace(path string, d time.Duration) {
 
 // checkModes checks modes, and whether there is anything to fence.
 func (r *reader) checkModes(c *Config) {
-	fences := c.Mode.is(fence.Fence)
+	fences := c.Mode.mayPowerOff()
 	for i := range c.Modes {
-		fences = fences || c.Modes[i].Mode.is(fence.Fence)
+		fences = fences || c.Modes[i].Mode.mayPowerOff()
 		r.checkMode(c, i)
 	}
 	for i := range c.Nodes {
@@ -63,7 +66,7 @@ func (r *reader) checkModes(c *Config) {
 	}
 	if fences && len(c.Nodes) == 0 && !r.bad["nodes"] {
 		path := "mode"
-		if !c.Mode.is(fence.Fence) {
+		if !c.Mode.mayPowerOff() {
 			path = "modes"
 		}
 		r.report(path, "nothing to fence: no rule under nodes says how to find a node's machine")
@@ -81,7 +84,7 @@ func (r *reader) checkMode(c *Config, i int) {
 	switch at := path + ".powerOffAfter"; {
 	case !r.given(at):
 	case m.Mode.is(fence.Observe), m.Mode.is(fence.Disabled):
-		r.report(at, `belongs to "mode: fence" and "mode: shadow"`)
+		r.report(at, `belongs to "mode: fence", "mode: onRequest" and "mode: shadow"`)
 	default:
 		r.grace(at, m.PowerOffAfter)
 	}
@@ -127,7 +130,7 @@ func (r *reader) checkPostFence(c *Config) {
 	}
 	r.reportIf(c.PostFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"],
 		"afterFence", "powerOn needs mode fence: forcefence powers on only machines that it powered off, and no "+
-			"node's mode is fence")
+			"node's mode is fence or onRequest")
 }
 
 // apart reports whether no labels can match both selectors, because their requirements for one label contradict each
@@ -169,19 +172,22 @@ func candidates(key string, all []labels.Requirement) []labels.Set {
 	return append(out, labels.Set{key: other})
 }
 
-// powersOffThrough reports whether a rule whose nodes may have mode Fence has a device of that provider.
+// powersOffThrough reports whether a rule whose nodes may be powered off has a device of that provider.
 func (c *Config) powersOffThrough(provider string) bool {
-	inModes := slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) })
+	inModes := slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.mayPowerOff() })
 	return slices.ContainsFunc(c.Nodes, func(n NodeRule) bool {
 		has := n.Provider == provider ||
 			slices.ContainsFunc(n.devices(), func(d *Device) bool { return d.Provider == provider })
-		return has && (inModes || cmp.Or(n.Mode, c.Mode).is(fence.Fence))
+		return has && (inModes || cmp.Or(n.Mode, c.Mode).mayPowerOff())
 	})
 }
 
-// fences reports whether the mode of any node may be Fence.
-func (c *Config) fences() bool {
-	return c.Mode.is(fence.Fence) ||
-		slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.is(fence.Fence) }) ||
-		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return n.Mode.is(fence.Fence) })
+// fences reports whether the machine of any node may be powered off.
+func (c *Config) fences() bool { return c.hasMode(Mode.mayPowerOff) }
+
+// hasMode reports whether any node may have such a mode.
+func (c *Config) hasMode(is func(Mode) bool) bool {
+	return is(c.Mode) ||
+		slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return is(m.Mode) }) ||
+		slices.ContainsFunc(c.Nodes, func(n NodeRule) bool { return is(n.Mode) })
 }
