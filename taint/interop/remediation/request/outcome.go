@@ -1,0 +1,156 @@
+package request
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/interop/remediation/api"
+	"github.com/forcefence/forcefence/taint/reason"
+)
+
+// The reasons of conditions that are no reasons of package reason.
+const (
+	refused   = "RequestRefused"
+	waiting   = "WaitingForController"
+	timedOut  = "TimedOut"
+	fencing   = "FenceInProgress"
+	fenceDone = "FenceDone"
+	broken    = "RecordUnreadable"
+	isReady   = "NodeReady"
+)
+
+// Node is what is known of a request's node.
+type Node struct {
+	Look taint.Look // from a cache: without a Lease
+	Mode fence.Mode // that the configuration and the Node's annotation choose
+	// Waits and Detail are why no fence began, by the last decision about the node; "": none was made.
+	Waits  reason.Reason
+	Detail string
+}
+
+// Outcome is what a request should show.
+type Outcome struct {
+	Node       string
+	Processing metav1.Condition
+	Succeeded  metav1.Condition
+	// Finalizer says whether our finalizer must keep the request. Only a request that is not being deleted gets it.
+	Finalizer bool
+}
+
+// Done reports whether the node's pods were moved and its mark is off.
+func (o Outcome) Done() bool { return o.Succeeded.Status == metav1.ConditionTrue }
+
+// GaveUp reports whether another remediator should try.
+func (o Outcome) GaveUp() bool { return o.Succeeded.Status == metav1.ConditionFalse }
+
+// OutcomeOf returns what a request should show at now. refusal is that of Refusal, node its node; nil: it names none
+// that exists.
+//
+// Succeeded is True once a fence of the node is done, and stays so. It is False only if waiting for forcefence is
+// useless, so that NodeHealthCheck goes on with its next template.
+func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now time.Time) Outcome {
+	out := Outcome{}
+	if node != nil {
+		out.Node, out.Finalizer = node.Look.Name, node.Look.HasOwnMark()
+		if r.DeletionTimestamp != nil {
+			out.Finalizer = out.Finalizer && HasFinalizer(r)
+		}
+	}
+	set := func(processing, succeeded metav1.ConditionStatus, why, message string) Outcome {
+		out.Processing = keepTime(r, metav1.Condition{
+			Type: api.Processing, Status: processing, Reason: why, Message: message}, now)
+		out.Succeeded = keepTime(r, metav1.Condition{
+			Type: api.Succeeded, Status: succeeded, Reason: why, Message: message}, now)
+		return out
+	}
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	was := conditionOf(r.Status.Conditions, api.Succeeded)
+	switch {
+	case was != nil && was.Status == yes:
+		return set(no, yes, was.Reason, was.Message)
+	case node != nil && node.Look.RecordErr != nil:
+		return set(yes, unknown, broken, "the record of the node's fence cannot be read: see forcefence status")
+	case node != nil && node.Look.Record.IsOpen():
+		rec := node.Look.Record
+		return set(yes, unknown, fencing, fmt.Sprintf("fence %s is in phase %s", rec.ID, rec.Phase))
+	case IsTimedOut(r):
+		return set(no, no, timedOut, "NodeHealthCheck's time for it is over: forcefence begins no power-off")
+	case node != nil && fencedFor(r, node.Look):
+		rec := node.Look.Record
+		return set(no, yes, fenceDone, fmt.Sprintf("fence %s is done (%s), and its mark is off", rec.ID, rec.Result))
+	case refusal != "":
+		return set(no, unknown, refused, "it permits no power-off: "+refusal)
+	}
+	if why, text := node.cannotFence(r); why != "" {
+		return set(no, no, why, text)
+	}
+	if node.Look.IsReady() {
+		return set(yes, unknown, isReady, "the node is Ready: forcefence leaves it alone")
+	}
+	return set(yes, unknown, cmp.Or(string(node.Waits), waiting), describeWait(node))
+}
+
+// keepTime returns the condition with the time at which its status changed.
+func keepTime(r *api.ForcefenceRemediation, c metav1.Condition, now time.Time) metav1.Condition {
+	c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
+	if was := conditionOf(r.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+	c.ObservedGeneration = r.Generation
+	return c
+}
+
+// fencedFor reports whether a fence that moved the node's pods is done: in the time of the request, or before it in an
+// outage that still lasts.
+func fencedFor(r *api.ForcefenceRemediation, l taint.Look) bool {
+	rec := l.Record
+	if rec == nil || rec.Phase != taint.PhaseDone ||
+		rec.Result != taint.ResultEvicted && rec.Result != taint.ResultReturned {
+		return false
+	}
+	lasts := rec.Result == taint.ResultEvicted && l.Ready != corev1.ConditionTrue &&
+		rec.NodeUID == l.UID && rec.BootID == l.BootID
+	return lasts || !rec.At.Before(r.CreationTimestamp.Time)
+}
+
+// cannotFence returns why forcefence will not fence the node, however long the request waits; "" if it may. A person's
+// exclusion is no such reason: it means that no one touches the node.
+func (n *Node) cannotFence(r *api.ForcefenceRemediation) (why, text string) {
+	rec := n.Look.Record
+	failed := rec != nil && !rec.At.Before(r.CreationTimestamp.Time)
+	switch {
+	case !n.Mode.MayAct():
+		return "Mode", fmt.Sprintf("the node's mode is %s: forcefence does nothing about it", n.Mode)
+	case n.Waits == reason.PoweredOn && !n.Mode.MayPowerOff():
+		return string(n.Waits), fmt.Sprintf("its machine is on, and in mode %s forcefence powers none off", n.Mode)
+	case n.Waits == reason.NoMachine, n.Waits == reason.Distrusted, n.Waits == reason.Released:
+		return string(n.Waits), describeWait(n)
+	case failed && rec.Result == taint.ResultPowerOffFailed:
+		return string(rec.Result), fmt.Sprintf("fence %s: no device reported Off after the power-off", rec.ID)
+	case failed && rec.Result == taint.ResultNeverPoweredOff:
+		return string(rec.Result), fmt.Sprintf("fence %s: a device reported Off of a machine that was on", rec.ID)
+	}
+	return "", ""
+}
+
+// maxText is how many bytes of a decision's detail a condition shows.
+const maxText = 1024
+
+// describeWait says what forcefence waits for.
+func describeWait(n *Node) string {
+	if n.Waits == "" {
+		return "forcefence has not looked at the node yet"
+	}
+	text := "forcefence waits: " + string(n.Waits)
+	if n.Detail != "" {
+		text += ": " + n.Detail
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+}
