@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/taint/view/explain"
@@ -77,9 +78,10 @@ type explanation struct {
 	Fenced        string            `json:"fenced,omitempty"` // how its fence ended, since which it has not been Ready
 	Mode          string            `json:"mode"`
 	ModeBy        string            `json:"modeBy,omitempty"`
-	LeftAlone     string            `json:"leftAlone,omitempty"` // why no fence begins
-	KeptOn        string            `json:"keptOn,omitempty"`    // why its machine is not powered off
-	NoMachine     string            `json:"noMachine,omitempty"` // why no device speaks for it
+	RequestedBy   string            `json:"requestedBy,omitempty"` // in mode onRequest: the request that counts
+	LeftAlone     string            `json:"leftAlone,omitempty"`   // why no fence begins
+	KeptOn        string            `json:"keptOn,omitempty"`      // why its machine is not powered off
+	NoMachine     string            `json:"noMachine,omitempty"`   // why no device speaks for it
 	Pinned        bool              `json:"pinned"`
 	Devices       []explainedDevice `json:"devices"`
 	Unknown       []string          `json:"unknown"` // what is left out, and why
@@ -131,7 +133,7 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 	e := explanation{
 		Report: explain.ReportOf(s), At: s.Now.Wall.UTC().Truncate(time.Second),
 		SilentSeconds: s.LeaseAge[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
-		ModeBy: s.Facts.ModeBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
+		ModeBy: s.Facts.ModeBy, RequestedBy: s.Facts.RequestedBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
 		Unknown: append([]string{}, unknown...), Estimate: estimate,
 		Ready: slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -197,6 +199,14 @@ func deviceOf(by machine.Machine, seen drill.Facts) explainedDevice {
 	return out
 }
 
+// describeRequest says which request permits a power-off; "" if none does.
+func (e explanation) describeRequest() string {
+	if e.RequestedBy == "" {
+		return ""
+	}
+	return e.RequestedBy + " permits a power-off"
+}
+
 // podTable has a row for each pod of the node, with what becomes of it in each scenario.
 func (e explanation) podTable() *metav1.Table {
 	columns, notes, pods := []string{"Pod"}, map[string]string{}, []string{}
@@ -245,6 +255,9 @@ func (e explanation) printReport(out io.Writer) {
 	}
 	printText(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, formatSeconds(e.SilentSeconds))
 	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "configuration"))
+	if e.Mode == fence.OnRequest.String() {
+		printText(out, "", "%s.", cmp.Or(e.describeRequest(), "Without a request its machine is not powered off"))
+	}
 	for _, text := range []struct{ what, why string }{
 		{"", e.Fence},
 		{"not fenced: ", e.LeftAlone},

@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 
@@ -43,17 +44,30 @@ type Options struct {
 	Key     string       // the mark's key
 	By      string       // this process's identity in records
 	Workers int          // pod writes at the same time at most, for all nodes; 0: fleet.DefaultPace (F6)
-	// Storage calls tell with each node whose storage changed, until ctx ends. nil: no source of such changes.
-	Storage func(ctx context.Context, tell func(node string))
+	// Changes are sources of nodes about which other objects changed: each calls tell with them until ctx ends.
+	Changes []func(ctx context.Context, tell func(node string))
+	// Requests knows what other controllers requested, for mode OnRequest. nil: there are no requests.
+	Requests Requests
 	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
 	// It must not block. nil: nothing is recorded.
 	Record func(line []byte) bool
 	Now    providers.Clock
 }
 
+// Requests knows what other controllers requested. Its methods may be called concurrently.
+type Requests interface {
+	// ReadRequest reads live which request permits to power off the machine of a Node now; "": none does. It blocks for
+	// the API server. A request that cannot be read permits nothing.
+	ReadRequest(ctx context.Context, node *corev1.Node) string
+	// CachedRequest returns the same as watches have shown it, and does not block.
+	CachedRequest(node *corev1.Node) string
+	// ReportDecision notes what was decided last about a node. It does not block.
+	ReportDecision(node string, why reason.Reason, detail string)
+}
+
 // FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the
-// machine that it is believed to be. The caller adds By and the exclusions of other objects
-// (ExclusionSources.ReadExclusions). NewID is "" unless a person's confirmation is evidence.
+// machine that it is believed to be. The caller adds By, RequestedBy and the exclusions of other
+// objects (ExclusionSources.ReadExclusions). NewID is "" unless a person's confirmation is evidence.
 func (p *Config) FactsOf(node *corev1.Node, l taint.Look, now time.Time) (decide.Facts, machine.Machine) {
 	m, err := p.Machines.FindMachine(node, l.Record)
 	limits, mode := p.FenceFor(node)

@@ -96,7 +96,12 @@ func (r *Reconciler) newDriver(ctx context.Context, name string, st *nodeState) 
 		World:     newExecutor(r.workOn(name, st)),
 		WithFleet: func(do func(decide.Fleet)) { r.WithFleet(func(f *fleet.Fleet) { do(f) }) },
 		Now:       r.Now.Instant,
-		OnStep:    func(s decide.StepDone) { st.reporter.ReportStep(ctx, s) },
+		OnStep: func(s decide.StepDone) {
+			st.reporter.ReportStep(ctx, s)
+			if r.Requests != nil && s.Outcome == nil {
+				r.Requests.ReportDecision(name, s.Decision.Reason, s.Decision.Detail)
+			}
+		},
 	}
 }
 

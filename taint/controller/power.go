@@ -95,6 +95,9 @@ func (c *lastCheck) stillHolds() error {
 		}
 		facts, _ := config.FactsOf(newer, l, now.Wall)
 		re.Facts = facts.Facts
+		if c.Requests != nil {
+			re.Facts.RequestedBy = c.Requests.CachedRequest(newer)
+		}
 	}
 	re.Leading, re.Fleet = c.Leading(), c.fleetView(name)
 	now = c.Now.Instant()

@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 )
@@ -51,6 +52,11 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			// This is part of the look: if it alone lasted longer than a look holds, no power-off could ever be sent.
 			l.Got = w.Now.Instant()
 			elsewhere = decide.ExternalFacts{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
+		}
+		if w.Requests != nil && facts.Mode == fence.OnRequest && l.Mark == nil {
+			facts.RequestedBy = w.Requests.ReadRequest(ctx, node)
+			l.Got = w.Now.Instant()
+			elsewhere.RequestedBy = facts.RequestedBy
 		}
 		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)

@@ -122,7 +122,7 @@ func (r *Reconciler) wakeOptions(nodes chan<- event.GenericEvent) wake.Options {
 		KnownNodes:  r.knownNodes,
 		OnHeartbeat: r.stopWrites,
 		Moves:       &r.moved,
-		Storage:     r.Storage,
+		Changes:     r.Changes,
 	}
 }
 

@@ -20,9 +20,11 @@ func AddTo(mgr manager.Manager, o Options) error {
 		return fmt.Errorf("watching leases: %w", err)
 	}
 	l := newLines(o)
-	for _, run := range []func(context.Context){
-		beats.scanLeases, newDevices(o, l).runWatches, l.runLines, o.watchStorage,
-	} {
+	runs := []func(context.Context){beats.scanLeases, newDevices(o, l).runWatches, l.runLines}
+	for _, changes := range o.Changes {
+		runs = append(runs, func(ctx context.Context) { o.watchChanges(ctx, changes) })
+	}
+	for _, run := range runs {
 		source := manager.RunnableFunc(func(ctx context.Context) error { run(ctx); return nil })
 		if err := mgr.Add(source); err != nil {
 			return fmt.Errorf("adding a source of wake-ups: %w", err)
@@ -31,9 +33,7 @@ func AddTo(mgr manager.Manager, o Options) error {
 	return nil
 }
 
-// watchStorage wakes the nodes whose storage changed, until ctx ends.
-func (o *Options) watchStorage(ctx context.Context) {
-	if o.Storage != nil {
-		o.Storage(ctx, func(node string) { o.wakeNode(ctx, node) })
-	}
+// watchChanges wakes the nodes of a source, until ctx ends.
+func (o *Options) watchChanges(ctx context.Context, changes func(context.Context, func(string))) {
+	changes(ctx, func(node string) { o.wakeNode(ctx, node) })
 }

@@ -52,8 +52,8 @@ type Options struct {
 	// OnHeartbeat is called at each heartbeat of a node. It must not block.
 	OnHeartbeat func(node string)
 	Moves       *Moves
-	// Storage calls tell with each node whose storage changed, until ctx ends. nil: no source of such changes.
-	Storage func(ctx context.Context, tell func(node string))
+	// Changes are sources of nodes about which other objects changed: each calls tell with them until ctx ends.
+	Changes []func(ctx context.Context, tell func(node string))
 }
 
 // fleetView returns what the fleet's memory knows of a node now.

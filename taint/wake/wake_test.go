@@ -84,19 +84,19 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// A node whose storage changed is woken. The watch ends with its context, even if no wake-up is received.
-func TestStorageChangeWakes(t *testing.T) {
+// A node that a source reports is woken. The watch ends with its context, even if no wake-up is received.
+func TestChangeWakes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	wake := make(chan event.GenericEvent)
 	o := optionsOf(nil, wake, nil)
-	o.Storage = func(_ context.Context, tell func(string)) {
+	changes := func(_ context.Context, tell func(string)) {
 		tell("n1")
 		tell("n2") // no wake-up is received
 	}
 	go func() {
 		defer close(ended)
-		o.watchStorage(ctx)
+		o.watchChanges(ctx, changes)
 	}()
 	if got := (<-wake).Object.GetName(); got != "n1" {
 		t.Errorf("woken: got %q, want n1", got)

@@ -29,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 )
@@ -61,7 +62,8 @@ func Run(ctx context.Context, o Options) error {
 func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
-		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addReconciler,
+		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addRemediation,
+		p.addReconciler,
 		p.addElection, p.addDrainGuards, p.addDrills, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
@@ -98,6 +100,7 @@ type process struct {
 	tracer     *trace.Tracer
 	putLine    func([]byte) bool // nil: nothing is recorded
 	reconciler *controller.Reconciler
+	requests   *remediation.Controller // nil: no namespace's requests count
 }
 
 // newProcess reads the configuration, and makes the manager without any part. log is the libraries'.

@@ -189,8 +189,8 @@ func (p *configs) applyChange(cfg *config.Config) {
 	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
-		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape {
-		p.log.Warn("taintKey, listen, leaderElection and record take effect at the next start")
+		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape || !f.Remediation.Equals(cfg.Remediation) {
+		p.log.Warn("taintKey, listen, leaderElection, record and remediation take effect at the next start")
 	}
 }
 

@@ -15,11 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/explain"
@@ -57,6 +60,9 @@ func (d *Session) ReadSnapshot(
 		for _, object := range elsewhere.Denied {
 			unknown = append(unknown, fmt.Sprintf("whether %s excludes the node: reading it is forbidden", object))
 		}
+	}
+	if err := r.readRequest(ctx, &s, d.confs.activeFile().Remediation); err != nil {
+		return s, m, nil, err
 	}
 	if err := r.readPods(ctx, &s, config); err != nil {
 		return s, m, nil, err
@@ -111,6 +117,20 @@ func (r snapshotReader) readLeases(ctx context.Context, s *explain.Snapshot) err
 		s.LeaseAge[name] = newest.Sub(l.Spec.RenewTime.Time)
 	}
 	return nil
+}
+
+// readRequest reads which request for the node permits a power-off, if its mode needs one.
+func (r snapshotReader) readRequest(ctx context.Context, s *explain.Snapshot, from config.Remediation) (err error) {
+	const what = "whether a request for the node permits a power-off"
+	switch {
+	case s.Facts.Mode != fence.OnRequest:
+		return nil
+	case from.Kubeconfig != "":
+		*r.unknown = append(*r.unknown, what+": it is in the cluster of remediation.kubeconfig")
+		return nil
+	}
+	s.Facts.RequestedBy, err = remediation.FindRequest(ctx, r, from.Namespaces, s.Node)
+	return r.noteForbidden(err, what)
 }
 
 // readPods reads all pods, and the volumes of those that are bound to the node.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -23,10 +24,12 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/drills"
+	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -132,9 +135,35 @@ func (p *process) addRecording(context.Context) error {
 	return p.addRunnables(onEveryReplica(recorder.Run))
 }
 
+// addRemediation follows the requests of other controllers, if the file says whose count.
+func (p *process) addRemediation(context.Context) error {
+	from := p.cfg.Remediation
+	if len(from.Namespaces) == 0 {
+		return nil
+	}
+	rc := p.restConfig
+	if from.Kubeconfig != "" {
+		management, err := clientcmd.BuildConfigFromFlags("", from.Kubeconfig)
+		if err != nil {
+			return fmt.Errorf("reading remediation.kubeconfig: %w", err)
+		}
+		rc = clientsOf(management)
+	}
+	var err error
+	p.requests, err = remediation.New(remediation.Options{
+		REST: rc, Namespaces: from.Namespaces, ReplaceMachine: from.OnGiveUp == config.ReplaceMachine,
+		Nodes: p.mgr.GetCache(), Key: p.cfg.TaintKey, Leading: p.leading, Log: p.Log, Now: time.Now,
+		Mode: func(n *corev1.Node) fence.Mode { return p.confs.activeConfig().Mode(n).Mode },
+	})
+	if err != nil {
+		return err
+	}
+	return p.addRunnables(p.requests)
+}
+
 // addReconciler fences.
 func (p *process) addReconciler(ctx context.Context) error {
-	p.reconciler = controller.New(controller.Options{
+	options := controller.Options{
 		Live: p.mgr.GetAPIReader(), Cache: p.mgr.GetCache(), Client: p.mgr.GetClient(),
 		Sinks: observe.Sinks{
 			Events: p.events.RecorderAt, Log: p.Log, Metrics: p.metrics,
@@ -146,9 +175,13 @@ func (p *process) addReconciler(ctx context.Context) error {
 		},
 		Wakes:  wake.NewMetrics(p.registry),
 		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,
-		Storage: p.storage.NotifyChanged,
+		Changes: []func(context.Context, func(string)){p.storage.NotifyChanged},
 		Record:  p.putLine,
-	})
+	}
+	if p.requests != nil {
+		options.Changes, options.Requests = append(options.Changes, p.requests.NotifyChanged), p.requests
+	}
+	p.reconciler = controller.New(options)
 	return p.reconciler.SetupWithManager(ctx, p.mgr)
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -17,6 +18,11 @@ type Remediation struct {
 	OnGiveUp OnGiveUp `yaml:"onGiveUp"`
 	// the management cluster of Cluster API, as an absolute path; "": this cluster
 	Kubeconfig string `yaml:"kubeconfig"`
+}
+
+// Equals reports whether both say the same.
+func (m Remediation) Equals(o Remediation) bool {
+	return slices.Equal(m.Namespaces, o.Namespaces) && m.OnGiveUp == o.OnGiveUp && m.Kubeconfig == o.Kubeconfig
 }
 
 // OnGiveUp says what happens to a Machine of Cluster API whose node cannot be fenced.

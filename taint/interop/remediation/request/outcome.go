@@ -47,8 +47,11 @@ type Outcome struct {
 // Done reports whether the node's pods were moved and its mark is off.
 func (o Outcome) Done() bool { return o.Succeeded.Status == metav1.ConditionTrue }
 
-// GaveUp reports whether another remediator should try.
-func (o Outcome) GaveUp() bool { return o.Succeeded.Status == metav1.ConditionFalse }
+// MayReplace reports whether the owner of a Machine may replace it: power-offs were tried, and no device reported Off.
+// A fault in the configuration, which many nodes share, is no reason.
+func (o Outcome) MayReplace() bool {
+	return o.Succeeded.Status == metav1.ConditionFalse && o.Succeeded.Reason == string(taint.ResultPowerOffFailed)
+}
 
 // OutcomeOf returns what a request should show at now. refusal is that of Refusal, node its node; nil: it names none
 // that exists.

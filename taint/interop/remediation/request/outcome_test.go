@@ -135,6 +135,9 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: got %+v, want Processing=%s, Succeeded=%s, %s %q, finalizer %v", tc.name, got, tc.processing,
 				tc.succeeded, tc.why, tc.says, tc.finalizer)
 		}
+		if replace := got.Succeeded.Reason == "PowerOffFailed"; got.MayReplace() != replace {
+			t.Errorf("%s: may replace the Machine: got %v, want %v", tc.name, got.MayReplace(), replace)
+		}
 		since := metav1.NewTime(now)
 		if was := conditionOf(tc.request.Status.Conditions, api.Succeeded); was != nil && was.Status == tc.succeeded {
 			since = was.LastTransitionTime
