@@ -103,6 +103,7 @@ var components = []component{
 		add: []string{}},
 	{name: "out-of-service", values: "config: {onDetachTimeout: out-of-service}"},
 	{name: "out-of-service-guard", values: "admissionPolicies: {outOfServiceGuard: true}"},
+	{name: "remediation", values: "config: {remediation: {namespaces: [forcefence-requests]}}"},
 	{name: "required-plugins", values: "hook: {layout: k3s, requiredPlugins: true}",
 		add: []string{"k3s", "required-plugins"}},
 	{name: "status", values: `config: {listen: {metrics: ":8080", status: "127.0.0.1:8082"}}`},
@@ -154,15 +155,24 @@ var rendered = []struct {
 	{"longhorn", map[string]string{"policy-attachment.yaml": "components/longhorn/policy-attachment.yaml"}},
 	{"out-of-service-guard",
 		map[string]string{"policy-out-of-service.yaml": "components/out-of-service-guard/policy.yaml"}},
+	{"remediation", map[string]string{"remediation.yaml": "components/remediation/role.yaml"}},
 	{"status", map[string]string{"status.yaml": "components/status/rbac.yaml"}},
 	{"storageos", map[string]string{"policy-storage-attachment.yaml": "components/storageos/attachments.yaml"}},
 }
+
+// The definitions of requests and their templates.
+const (
+	requestFile   = "remediation.forcefence.io_forcefence"
+	requestFolder = kustomize + "/components/remediation/" + requestFile
+)
 
 // copies are files that the chart has to carry with it, by where they come from.
 var copies = map[string]string{
 	"../../deploy/alerts/forcefence.rules.yaml":               chart + "/files/forcefence.rules.yaml",
 	"../../deploy/dashboards/forcefence.json":                 chart + "/files/forcefence.json",
 	"../../deploy/kustomize/base/forcefence.io_fencings.yaml": chart + "/files/forcefence.io_fencings.yaml",
+	requestFolder + "remediations.yaml":                       chart + "/files/" + requestFile + "remediations.yaml",
+	requestFolder + "remediationtemplates.yaml":               chart + "/files/" + requestFile + "remediationtemplates.yaml",
 }
 
 // TestChartIsKustomize: an install by the chart makes the objects that kustomize gives, in every variant.

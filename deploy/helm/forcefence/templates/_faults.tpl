@@ -40,8 +40,16 @@ says so, too.
   {{- end -}}
 {{- end -}}
 {{- $fencing := list -}}
-{{- range $config.modes }}{{ if eq (.mode | default "") "fence" }}{{ $fencing = list "modes" }}{{ end }}{{ end -}}
-{{- if eq $config.mode "fence" }}{{ $fencing = list "mode" }}{{ end -}}
+{{- $requested := eq $config.mode "onRequest" -}}
+{{- range $config.modes -}}
+  {{- if has (.mode | default "") (list "fence" "onRequest") }}{{ $fencing = list "modes" }}{{ end -}}
+  {{- if eq (.mode | default "") "onRequest" }}{{ $requested = true }}{{ end -}}
+{{- end -}}
+{{- range $config.nodes }}{{ if eq (.mode | default "") "onRequest" }}{{ $requested = true }}{{ end }}{{ end -}}
+{{- if has $config.mode (list "fence" "onRequest") }}{{ $fencing = list "mode" }}{{ end -}}
+{{- if and $requested (not ($config.remediation).namespaces) -}}
+  {{- print "\nconfig.remediation.namespaces: missing: mode onRequest powers a machine off only for a request in one of them. Name the namespace of NodeHealthCheck's templates, or of Cluster API's Machines" -}}
+{{- end -}}
 {{- if and $fencing (kindIs "slice" $config.nodes) (not $config.nodes) -}}
   {{- printf "\nconfig.%s: nothing to fence: no rule under nodes says how to find a node's machine" (first $fencing) -}}
 {{- end -}}

@@ -108,6 +108,7 @@ drain: {{ $drain }}
 drainLonghorn: {{ $delegate }}
 deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachments" }}
 outOfService: {{ eq ($config.onDetachTimeout | default "") "out-of-service" }}
+remediation: {{ and ($config.remediation).namespaces (not ($config.remediation).kubeconfig) | empty | not }}
 status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
 
