@@ -814,10 +814,10 @@ func (n *Node) checkNodeUnchanged(r Recheck) error {
 
 // checkPowerAllowed returns why the configuration, or the Node itself, forbids power actions; nil: they are allowed.
 func checkPowerAllowed(f fence.Facts) error {
-	switch {
-	case f.Mode == fence.OnRequest && f.EffectiveMode() != fence.Fence:
+	switch allowed := f.EffectiveMode() == fence.Fence; {
+	case !allowed && f.Mode == fence.OnRequest:
 		return errors.New("no request for the node counts any more (mode onRequest)")
-	case f.EffectiveMode() != fence.Fence:
+	case !allowed:
 		return fmt.Errorf("the node's mode is %s", f.Mode)
 	case f.Excluded != "":
 		return fmt.Errorf("the node is excluded: %s", f.Excluded)

@@ -27,6 +27,29 @@ var suites = []struct {
 	{[]string{"delete-attachments", "out-of-service", "out-of-service-guard"},
 		[]string{"forcefence-controller-overdue-attachment", "forcefence-controller-node", "forcefence-out-of-service"},
 		overtimeRows},
+	{[]string{"remediation"}, nil, remediationRows},
+}
+
+const (
+	theRequests = "remediation.forcefence.io/forcefenceremediations"
+	itsMachines = "cluster.x-k8s.io/machines"
+	requestNS   = "forcefence-requests"
+)
+
+// A request is answered, and never made, in the namespaces whose requests count.
+var remediationRows = []attempt{
+	{"read a request", us, may("get", theRequests, requestNS, "x"), ""},
+	{"watch requests", us, may("watch", theRequests, requestNS, ""), ""},
+	{"keep a request by a finalizer", us, may("patch", theRequests, requestNS, "x"), ""},
+	{"show what becomes of it", us, may("patch", theRequests+"/status", requestNS, "x"), ""},
+	{"show it on a Machine", us, may("patch", itsMachines+"/status", requestNS, "x"), ""},
+	{"make a request", us, may("create", theRequests, requestNS, ""), byRBAC},
+	{"delete one", us, may("delete", theRequests, requestNS, "x"), byRBAC},
+	{"change a Machine", us, may("patch", itsMachines, requestNS, "x"), byRBAC},
+	{"delete a Machine", us, may("delete", itsMachines, requestNS, "x"), byRBAC},
+	{"read requests elsewhere", us, may("list", theRequests, "default", ""), byRBAC},
+	{"answer one elsewhere", us, may("patch", theRequests+"/status", "default", "x"), byRBAC},
+	{"show anything on a Machine elsewhere", us, may("patch", itsMachines+"/status", "default", "x"), byRBAC},
 }
 
 // What refuses the deletion of an attachment.
@@ -59,6 +82,9 @@ func deleteAttachment(name string, how func(*client.DeleteOptions)) request {
 // componentFixtures makes attachments and budgets that the rows are about.
 func (w *world) componentFixtures() {
 	w.t.Helper()
+	_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(requestNS)},
+		metav1.CreateOptions{})
+	kit.Must(w.t, err)
 	for name, attacher := range map[string]string{"longhorn": "driver.longhorn.io", "inline": "driver.longhorn.io",
 		"other": "csi.example.net", "theirs": "csi.storageos.com", "inlines": "csi.storageos.com",
 		"anothers": "csi.storageos.com.example.net"} {
