@@ -133,7 +133,8 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 	e := explanation{
 		Report: explain.ReportOf(s), At: s.Now.Wall.UTC().Truncate(time.Second),
 		SilentSeconds: s.LeaseAge[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
-		ModeBy: s.Facts.ModeBy, RequestedBy: s.Facts.RequestedBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn, Devices: []explainedDevice{},
+		ModeBy: s.Facts.ModeBy, RequestedBy: s.Facts.RequestedBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn,
+		Devices: []explainedDevice{},
 		Unknown: append([]string{}, unknown...), Estimate: estimate,
 		Ready: slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

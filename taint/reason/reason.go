@@ -379,7 +379,8 @@ var table = []Row{
 	{UnexpectedAnswer, Debug, "", "", ""},
 	{Released, Info, StateSuspect, "A person released this node. It is left alone until it comes back.", ""},
 	{ModeObserve, Info, "", "The mode is no longer fence: the power-off is cancelled.", ""},
-	{RequestGone, Info, "", "No request for the node counts any more (mode onRequest): the power-off is cancelled.", ""},
+	{RequestGone, Info, "", "No request for the node counts any more (mode onRequest): the power-off is cancelled.",
+		""},
 	{WouldPowerOff, Warning, StateShadowed,
 		"Mode shadow: the machine would now be powered off through {device}. The node looks dead ({why}), and " +
 			"{detail}. Nothing is done.",

@@ -162,7 +162,7 @@ var rendered = []struct {
 
 // The definitions of requests and their templates.
 const (
-	requestFile   = "remediation.forcefence.io_forcefence"
+	requestFile   = "remediation.forcefence.io_forcefenceremediation"
 	requestFolder = kustomize + "/components/remediation/" + requestFile
 )
 
@@ -171,8 +171,8 @@ var copies = map[string]string{
 	"../../deploy/alerts/forcefence.rules.yaml":               chart + "/files/forcefence.rules.yaml",
 	"../../deploy/dashboards/forcefence.json":                 chart + "/files/forcefence.json",
 	"../../deploy/kustomize/base/forcefence.io_fencings.yaml": chart + "/files/forcefence.io_fencings.yaml",
-	requestFolder + "remediations.yaml":                       chart + "/files/" + requestFile + "remediations.yaml",
-	requestFolder + "remediationtemplates.yaml":               chart + "/files/" + requestFile + "remediationtemplates.yaml",
+	requestFolder + "s.yaml":                                  chart + "/files/" + requestFile + "s.yaml",
+	requestFolder + "templates.yaml":                          chart + "/files/" + requestFile + "templates.yaml",
 }
 
 // TestChartIsKustomize: an install by the chart makes the objects that kustomize gives, in every variant.

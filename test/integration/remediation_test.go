@@ -96,8 +96,9 @@ func TestRequests(t *testing.T) {
 	c := w.start(settings{
 		Mode: "onRequest", Timeout: "1m", Top: "remediation: {namespaces: [" + w.ns + "]}",
 		Selector: "world=" + w.ns + ",level!=late",
-		Rules: fmt.Sprintf("- name: late\n  selector: world=%s,level=late\n  levels: [{delay: 30s, devices: [{provider: "+
-			"racks, machine: {from: list, list: [{node: %s, id: %q}]}}]}]", w.ns, withdrawn.Name(), withdrawn.bmc.URL()),
+		Rules: fmt.Sprintf("- name: late\n  selector: world=%s,level=late\n  levels: [{delay: 30s, devices: "+
+			"[{provider: racks, machine: {from: list, list: [{node: %s, id: %q}]}}]}]",
+			w.ns, withdrawn.Name(), withdrawn.bmc.URL()),
 	})
 	w.untilPinned(asked, unasked, off)
 	w.until("the controller to follow requests", func() bool { return c.log.has("Following ForcefenceRemediations") })

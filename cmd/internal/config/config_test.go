@@ -95,7 +95,8 @@ func TestFull(t *testing.T) {
 		ExcludeCordoned:   true,
 		MaintenanceLeases: "operators",
 		Remediation: config.Remediation{
-			Namespaces: []string{"requests", "capi"}, OnGiveUp: config.ReplaceMachine, Kubeconfig: "/etc/capi/kubeconfig",
+			Namespaces: []string{"requests", "capi"}, OnGiveUp: config.ReplaceMachine,
+			Kubeconfig: "/etc/capi/kubeconfig",
 		},
 		StormGuard: config.StormGuard{
 			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, ControlPlane: config.Quorum,

@@ -17,7 +17,8 @@ func TestRemediationWarnsOfLeaveOff(t *testing.T) {
 		want       bool
 	}{
 		{"left off", "mode: onRequest\nremediation: {namespaces: [requests]}\n", true},
-		{"of some nodes", "modes:\n- {selector: pool=db, mode: onRequest}\nremediation: {namespaces: [requests]}\n", true},
+		{"of some nodes", "modes:\n- {selector: pool=db, mode: onRequest}\nremediation: {namespaces: [requests]}\n",
+			true},
 		{"powered on", "mode: onRequest\nremediation: {namespaces: [requests]}\nafterFence: powerOn\n", false},
 		{"another mode", "mode: fence\nremediation: {namespaces: [requests]}\n", false},
 		{"no requests", "mode: fence\n", false},

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -112,7 +113,8 @@ func New(o Options) (*Controller, error) {
 		within[n] = cache.Config{}
 	}
 	cached, err := cache.New(o.REST, cache.Options{
-		Scheme: scheme, Mapper: mapper, DefaultNamespaces: within, DefaultTransform: cache.TransformStripManagedFields(),
+		Scheme: scheme, Mapper: mapper, DefaultNamespaces: within,
+		DefaultTransform: cache.TransformStripManagedFields(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making cache: %w", err)
@@ -134,6 +136,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	all, err := crcontroller.NewUnmanaged("remediation", crcontroller.Options{
 		Reconciler: c, MaxConcurrentReconciles: 4, SkipNameValidation: new(true),
+		CacheSyncTimeout: math.MaxInt64, // a missing right must not end the process, which fences without requests
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 			100*time.Millisecond, retryMachine),
 	})
@@ -161,7 +164,13 @@ func (c *Controller) Start(ctx context.Context) error {
 		}
 	})
 	c.Log.Info("Following ForcefenceRemediations", "namespaces", c.Namespaces)
-	return all.Start(ctx)
+	if err := all.Start(ctx); err != nil {
+		c.Log.Error("Following ForcefenceRemediations failed: no request counts until the next start", "error", err)
+		c.mu.Lock()
+		clear(c.targets)
+		c.mu.Unlock()
+	}
+	return nil
 }
 
 // awaitServed returns once the API server serves the requests, or false once ctx ends.

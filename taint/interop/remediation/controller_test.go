@@ -249,7 +249,8 @@ func TestRequestEnds(t *testing.T) {
 			At: time.Now().Add(time.Minute)})
 		w.untilShown(r, metav1.ConditionTrue, "FenceDone")
 		now := w.get(r)
-		if !slices.Equal(now.Finalizers, r.Finalizers) || now.Annotations["remediation.medik8s.io/healthy-delay"] != "1m" {
+		if !slices.Equal(now.Finalizers,
+			r.Finalizers) || now.Annotations["remediation.medik8s.io/healthy-delay"] != "1m" {
 			t.Errorf("got %+v, want what others wrote", now.ObjectMeta)
 		}
 		if now.Status.Node != n.Name {
@@ -334,7 +335,8 @@ func TestRequestOfClusterAPI(t *testing.T) {
 				})
 				m := w.machine(name, n)
 				return n, m, w.request(w.ns, name, func(r *api.ForcefenceRemediation) {
-					r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine",
+					r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2",
+						Kind: "Machine",
 						Name: name, UID: m.GetUID()}}
 				})
 			}

@@ -34,8 +34,8 @@ type machine struct {
 	object *unstructured.Unstructured // nil: the request has no Machine
 }
 
-// readMachine reads live the Machine that owns the request. It returns the zero machine if none does, or if it does not
-// exist any more, or not in this version.
+// readMachine reads live the Machine that owns the request. It returns the zero machine if none does, if it does not
+// exist in this version, or if we may not read it. A request whose owner is unknown permits nothing.
 func readMachine(ctx context.Context, from client.Reader, r *api.ForcefenceRemediation) (machine, error) {
 	name, _ := request.OwnerOf(r)
 	if name == "" {
@@ -44,7 +44,7 @@ func readMachine(ctx context.Context, from client.Reader, r *api.ForcefenceRemed
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(machineVersion.WithKind("Machine"))
 	switch err := from.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, o); {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return machine{}, nil
 	case err != nil:
 		return machine{}, fmt.Errorf("reading Machine %s/%s live: %w", r.Namespace, name, err)

@@ -144,7 +144,10 @@ func TestCourses(t *testing.T) {
 		"fence": {nil, moves, moves, "nothing PowerUnknown 0", ""},
 		"observe": {func(s *Snapshot) { s.Facts.Mode = fence.Observe }, moves, "nothing PoweredOnNotReady 0",
 			"nothing PowerUnknown 0", "mode observe"},
-		"requested": {func(s *Snapshot) { s.Facts.Mode, s.Facts.RequestedBy = fence.OnRequest, "ForcefenceRemediation ns/n1" },
+		"requested": {func(s *Snapshot) {
+			s.Facts.Mode, s.Facts.RequestedBy = fence.OnRequest,
+				"ForcefenceRemediation ns/n1"
+		},
 			moves, moves, "nothing PowerUnknown 0", ""},
 		"not requested": {func(s *Snapshot) { s.Facts.Mode = fence.OnRequest }, moves, "nothing PoweredOnNotReady 0",
 			"nothing PowerUnknown 0", "mode onRequest waits for a request"},
