@@ -22,6 +22,20 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
+// TestRequestsElsewhere: without a namespace, or with requests in another cluster, the chart has no rights for them.
+func TestRequestsElsewhere(t *testing.T) {
+	for values, want := range map[string]bool{
+		"{}": false,
+		"config: {remediation: {namespaces: [a]}}":                       true,
+		"config: {remediation: {namespaces: []}}":                        false,
+		"config: {remediation: {namespaces: [a], kubeconfig: /etc/k/c}}": false,
+	} {
+		if got := strings.Contains(charted(t, values), "remediation.forcefence.io"); got != want {
+			t.Errorf("%s: got rights or definitions: %v, want %v", values, got, want)
+		}
+	}
+}
+
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")
@@ -61,6 +75,12 @@ func TestFaults(t *testing.T) {
 		{"nothing to fence", "mode: fence\nproviders: []\nnodes: []", []string{"mode: nothing to fence: "}},
 		{"nothing to fence by modes", "modes: [{selector: a, mode: fence}]\nproviders: []\nnodes: []",
 			[]string{"modes: nothing to fence: "}},
+		{"requests of no namespace", "mode: onRequest\n" + vcenter + rule + "vms}]",
+			[]string{"remediation.namespaces: missing: mode onRequest "}},
+		{"requests of no namespace by modes", "modes: [{selector: a, mode: onRequest}]\n" + vcenter + rule + "vms}]",
+			[]string{"remediation.namespaces: missing: mode onRequest "}},
+		{"nothing to fence on request", "mode: onRequest\nremediation: {namespaces: [a]}\nproviders: []\nnodes: []",
+			[]string{"mode: nothing to fence: "}},
 		{"hosts that a Node's creator chooses", bmcs + at + "{from: template, template: 'https://{{ .Name }}'}}]",
 			[]string{"nodes[0].machine.allow: missing: "}},
 		{"such hosts of ipmi", "providers: [{name: a, ipmi: {username: a, passwordFile: /etc/forcefence-bmc/a}}]\n" +
