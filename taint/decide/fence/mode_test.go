@@ -173,8 +173,11 @@ func TestRequestGoesInTheMiddle(t *testing.T) {
 	}{
 		"requested":     {dead(requested, saying(on, time.Second)), action.WriteRecord{}, reason.Announcing},
 		"not requested": {dead(gone, saying(on, time.Second)), action.Wait{}, reason.PoweredOn},
-		"unproven":      {dead(requested, saying(providers.PowerUnknown, 0)), action.Wait{}, reason.Unknown},
-		"announced":     {dead(powering, gone, saying(on, 0)), action.WriteRecord{}, reason.RequestGone},
+		"never pinned": {dead(requested, saying(on, time.Second), func(v *View) {
+			v.Facts.Devices[0].NoPower = "never pinned"
+		}), action.Wait{}, reason.PoweredOn},
+		"unproven":  {dead(requested, saying(providers.PowerUnknown, 0)), action.Wait{}, reason.Unknown},
+		"announced": {dead(powering, gone, saying(on, 0)), action.WriteRecord{}, reason.RequestGone},
 		"sent, off": {dead(powering, sent(time.Second), gone, saying(off, 100*time.Millisecond)), action.SetMark{},
 			reason.ProvenOff},
 		"sent, still on": {dead(powering, sent(11*time.Second), gone, saying(on, 100*time.Millisecond)), action.Wait{},
