@@ -23,6 +23,7 @@ type machine struct {
 	unfed     [2]bool         // which of them are off
 	limits    [2]proof.Limits // of its levels
 	mode      fence.Mode      // by the configuration
+	requested bool            // a request for its node counts
 	lowered   string          // the annotation that lowers it; "": none
 	modes     []moded         // which one it had, oldest first
 	deaf      [3]bool         // its BMC, its second device, its third: nobody is answered

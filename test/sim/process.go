@@ -604,7 +604,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		}
 		if l.Exists {
 			k.led = k.ledBy(node, l)
-			facts.Mode, facts.Devices = k.led.mode, k.led.devices()
+			facts.Mode, facts.RequestedBy, facts.Devices = k.led.mode, k.m.requestedBy(), k.led.devices()
 			facts.Excluded, facts.KeptOn = cmp.Or(fence.ExclusionReason(node, w.now), elsewhere),
 				fence.KeepOnReason(node, w.rules.cordoned)
 		}
@@ -790,8 +790,9 @@ func (k *worker) still() error {
 			newer = k.looked
 		}
 		r.Facts = fence.Facts{
-			Mode:     fence.ChosenMode{Mode: k.m.mode}.LoweredBy(newer.Annotations).Mode,
-			Excluded: fence.ExclusionReason(newer, w.now), KeptOn: fence.KeepOnReason(newer, w.rules.cordoned),
+			Mode:        fence.ChosenMode{Mode: k.m.mode}.LoweredBy(newer.Annotations).Mode,
+			RequestedBy: k.m.requestedBy(),
+			Excluded:    fence.ExclusionReason(newer, w.now), KeptOn: fence.KeepOnReason(newer, w.rules.cordoned),
 		}
 	}
 	return k.course.StillHolds(k.now(), r)

@@ -35,7 +35,10 @@ func (w *World) drawRules() {
 	for _, m := range w.machines {
 		m.mode = w.mode
 		if w.rules.modes {
-			m.mode = []fence.Mode{w.mode, fence.Observe, fence.Fence, fence.Shadow, fence.Disabled}[w.rng.IntN(5)]
+			m.mode = []fence.Mode{
+				w.mode, fence.Observe, fence.OnRequest, fence.Fence, fence.Shadow, fence.Disabled,
+			}[w.rng.IntN(6)]
+			m.requested = w.chance(0.3)
 		}
 		m.moded()
 	}
@@ -231,7 +234,7 @@ func (m *machine) lower() {
 	if !w.rules.modes || w.calm || w.down || w.api.node(m.name) == nil {
 		return
 	}
-	m.lowered = []string{"fence", "observe", "shadow", "disabled", "off"}[w.rng.IntN(5)]
+	m.lowered = []string{"fence", "onRequest", "observe", "shadow", "disabled", "off"}[w.rng.IntN(6)]
 	_ = w.api.patchNode("somebody", m.name, "", func(n *corev1.Node) { note(n, fence.ModeAnnotation, m.lowered) })
 	m.moded()
 }
@@ -248,11 +251,29 @@ func (m *machine) raise() {
 
 // moded notes which mode the node has now, by the design's table.
 func (m *machine) moded() {
-	least := []fence.Mode{fence.Disabled, fence.Shadow, fence.Observe, fence.Fence}
-	said := map[string]int{"": 3, "fence": 3, "observe": 2, "shadow": 1}[m.lowered]
+	least := []fence.Mode{fence.Disabled, fence.Shadow, fence.Observe, fence.OnRequest, fence.Fence}
+	said := map[string]int{"": 4, "fence": 4, "onRequest": 3, "observe": 2, "shadow": 1}[m.lowered]
 	now := least[min(said, slices.Index(least, m.mode))]
+	if now == fence.OnRequest {
+		now = map[bool]fence.Mode{false: fence.Observe, true: fence.Fence}[m.requested]
+	}
 	m.modes = append(m.modes, moded{m.w.now, now})
-	m.w.logf("%s: mode %s, by configuration %s, annotation %q", m.name, now, m.mode, m.lowered)
+	m.w.logf("%s: mode %s, by configuration %s, annotation %q, requested %v", m.name, now, m.mode, m.lowered,
+		m.requested)
+}
+
+// request makes a request for the node, or takes it back.
+func (m *machine) request() {
+	m.requested = !m.requested
+	m.moded()
+}
+
+// requestedBy is the request that counts, as a look sees it.
+func (m *machine) requestedBy() string {
+	if m.requested {
+		return "a request"
+	}
+	return ""
 }
 
 // modesSince are the modes that the node had at some time since then.
@@ -274,17 +295,20 @@ func (w *World) changeModes(end time.Time) {
 	for range w.rng.IntN(5) {
 		m := w.machines[w.rng.IntN(len(w.machines))]
 		at := w.between(0, end.Sub(w.now))
-		switch w.rng.IntN(3) {
+		switch w.rng.IntN(4) {
 		case 0:
 			w.after(at, func() {
 				if !w.calm {
 					w.count("another mode")
 					m.configure(
-						[]fence.Mode{w.mode, w.mode, fence.Observe, fence.Shadow, fence.Disabled}[w.rng.IntN(5)])
+						[]fence.Mode{w.mode, w.mode, fence.Observe, fence.OnRequest, fence.Shadow,
+							fence.Disabled}[w.rng.IntN(6)])
 				}
 			})
 		case 1:
 			w.after(at, func() { w.count("mode lowered"); m.lower() })
+		case 2:
+			w.after(at, func() { w.count("requested, or not any more"); m.request() })
 		default:
 			w.after(at, m.raise)
 		}

@@ -208,7 +208,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off",
 		"both outlets off",
 		"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode",
-		"mode lowered",
+		"mode lowered", "requested, or not any more",
 		"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress",
 		"left alone by DrainInProgress",
 		"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap",
