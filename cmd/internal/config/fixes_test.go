@@ -32,7 +32,7 @@ func TestFixes(t *testing.T) {
 			`f:1: evictFirst: want a label selector, which is text such as "rack=a" or "rack in (a, b)", have a ` +
 				`mapping`},
 		{"a mode of another word", "mode: off\n",
-			`f:1: mode: must be observe, fence, shadow or disabled: did you mean "disabled"?`},
+			`f:1: mode: must be observe, onRequest, fence, shadow or disabled: did you mean "disabled"?`},
 		{"half a node", "stormGuard: {maxPowerOffs: 0.5}\n",
 			"f:1: stormGuard.maxPowerOffs: must be a whole number of nodes (3), or a share of them of at most 100% " +
 				"(50%), or both (1+5%)"},

@@ -210,6 +210,11 @@ func TestRequestOfNodeHealthCheck(t *testing.T) {
 	if live, cached := w.permits(n), w.c.CachedRequest(n); live != want || cached != want {
 		t.Errorf("permitted by: got %q and %q, want %q", live, cached, want)
 	}
+	for node, want := range map[*corev1.Node]string{n: want, w.node(nil): ""} {
+		if got, err := FindRequest(t.Context(), w.admin, []string{w.ns}, node); got != want || err != nil {
+			t.Errorf("found for %s: %q, %v, want %q", node.Name, got, err, want)
+		}
+	}
 	if other := w.node(nil); w.permits(other) != "" || w.c.CachedRequest(other) != "" {
 		t.Error("another node is permitted to be powered off")
 	}
