@@ -26,6 +26,9 @@ const (
 
 	Helm = "helm"
 	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
+
+	NodeHealthCheck = "nhc"  // medik8s' controller
+	ClusterAPI      = "capi" // Cluster API's core controller
 )
 
 // Sets of names that go into one folder.
@@ -107,6 +110,15 @@ var kinds = []kind{
 		what: "Operator Lifecycle Manager", module: "test/olm", cache: "olm",
 		version:  "github.com/operator-framework/operator-lifecycle-manager",
 		packages: map[string]string{OLM: "github.com/forcefence/forcefence/test/olm"},
+	},
+	{
+		what: "NodeHealthCheck", module: "test/interop/nhc", cache: "nhc",
+		version:  "github.com/medik8s/node-healthcheck-operator",
+		packages: map[string]string{NodeHealthCheck: "github.com/medik8s/node-healthcheck-operator/forcefence"},
+	},
+	{
+		what: "Cluster API", module: "test/interop/capi", cache: "capi", version: "sigs.k8s.io/cluster-api",
+		packages: map[string]string{ClusterAPI: "github.com/forcefence/forcefence/test/interop/capi"},
 	},
 }
 
