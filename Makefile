@@ -14,7 +14,7 @@ LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERS
 # The longest first: most tests wait for much of their time, and so three packages run at a time. make test leaves those
 # to make check that need real nodes or play through manifests and pages, and most of the stories.
 packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' $(if $(ALL),,$(later)))
-later = -e '/test/deploy' -e '/test/e2e' -e '/test/nodes' -e '/test/csi' -e '/test/walkthrough'
+later = -e '/test/deploy' -e '/test/e2e' -e '/test/nodes' -e '/test/csi' -e '/test/walkthrough' -e '/test/interop'
 STORIES ?= $(if $(ALL),,^Test(PowerCut|Partition.*|ReturnInTheMiddle|ManualMarks|NooBaa|LonghornNodeDown|LostZone|UpgradeInTheMiddle)$$)
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
@@ -23,7 +23,7 @@ tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons t
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all demo walkthrough gotestsum test check matrix alerts olm bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -75,6 +75,10 @@ alerts: ## the alerts on histories, and the queries of alerts and dashboard, by 
 olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
 	@bin/controlplane helm olm
 	FORCEFENCE_OLM=1 $(racing) $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
+
+interop: controlplane gotestsum ## NodeHealthCheck's and Cluster API's own controllers on the real control plane: the requests that they make for dead nodes, and what they do with them
+	@bin/controlplane kubectl nhc capi
+	FORCEFENCE_INTEROP=1 $(racing) $(call tests,interop,$(SKIPS)) $(again) --packages ./test/interop -- -count=1 -timeout 20m $(RACEFLAG)
 
 bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
 	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)

@@ -1,0 +1,153 @@
+// Package interop runs the real controllers of other projects beside a test control plane: medik8s' NodeHealthCheck and
+// Cluster API's core. Both make requests, which ask a remediator such as forcefence to mend a node. Their code, CRDs
+// and roles come from their Go modules, which the modules in nhc and capi pin. A controller has the rights that its
+// project gives it, and no more.
+package interop
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+)
+
+// Labels by which a ClusterRole gives its rights to the controllers, too. Each project has such a role for the kinds of
+// others.
+const (
+	NodeHealthCheckRights = "rbac.ext-remediation/aggregate-to-ext-remediation"
+	ClusterAPIRights      = "cluster.x-k8s.io/aggregate-to-manager"
+)
+
+// project is what another project's module holds.
+type project struct {
+	program string   // of package binaries
+	folder  string   // of the module that pins it, in this folder
+	module  string   // its path
+	crds    string   // folder in it
+	roles   []string // files in it; those of namespaces are granted in the controller's own
+	account string   // its ServiceAccount
+	args    []string
+}
+
+// NodeHealthCheck starts the controller and returns once it works. Its CRD and rights are made first. Logs and files
+// are in dir. The caller stops it before the cluster.
+func NodeHealthCheck(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	return project{
+		program: binaries.NodeHealthCheck, folder: "nhc", module: "github.com/medik8s/node-healthcheck-operator",
+		crds: "config/crd/bases", roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
+		account: "node-healthcheck-controller-manager", // it grants further rights to this name
+	}.start(ctx, c, dir)
+}
+
+// ClusterAPI is NodeHealthCheck for the controllers of Clusters, Machines, MachineSets and MachineHealthChecks.
+func ClusterAPI(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	return project{
+		program: binaries.ClusterAPI, folder: "capi", module: "sigs.k8s.io/cluster-api",
+		crds:    "core/config/crd/bases",
+		roles:   []string{"core/config/rbac/role.yaml", "core/config/rbac/aggregated_role.yaml"},
+		account: "capi-manager", args: []string{"-v=2"},
+	}.start(ctx, c, dir)
+}
+
+func (p project) start(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}})
+	if err != nil {
+		return nil, err
+	}
+	source, err := p.source(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding source of %s: %w", p.program, err)
+	}
+	if err := p.install(ctx, c, source); err != nil {
+		return nil, fmt.Errorf("installing %s: %w", p.program, err)
+	}
+	kubeconfig := filepath.Join(dir, p.program+".kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+p.namespace()+":"+p.account,
+		"system:serviceaccounts", "system:serviceaccounts:"+p.namespace()); err != nil {
+		return nil, err
+	}
+	log := filepath.Join(dir, p.program+".log")
+	part := cluster.NewPart(p.program, filepath.Join(bin, p.program),
+		append([]string{"-kubeconfig=" + kubeconfig}, p.args...), log, func(context.Context) error {
+			text, err := os.ReadFile(log)
+			if err == nil && !bytes.Contains(text, []byte("Starting workers")) {
+				err = fmt.Errorf("%s does not say that workers start", log)
+			}
+			return err
+		}, nil)
+	part.Env = []string{"DEPLOYMENT_NAMESPACE=" + p.namespace()}
+	return part, part.Start(ctx)
+}
+
+func (p project) namespace() string { return p.program + "-system" }
+
+// source is the folder of the module's source, as the go command unpacked it to build the program.
+func (p project) source(ctx context.Context) (string, error) {
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.module)
+	cmd.Dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "test", "interop", p.folder)
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	dir, err := cmd.Output()
+	return strings.TrimSpace(string(dir)), err
+}
+
+// install makes the CRDs, and an account with the roles that the project ships.
+func (p project) install(ctx context.Context, c *cluster.Cluster, source string) error {
+	crds := filepath.Join(source, p.crds)
+	if _, err := c.Kubectl(ctx, "create", "-f", crds); err != nil {
+		return err
+	}
+	if p.program == binaries.ClusterAPI { // kustomize adds it for users
+		if _, err := c.Kubectl(ctx, "label", "-f", crds, "cluster.x-k8s.io/v1beta2=v1beta2"); err != nil {
+			return err
+		}
+	}
+	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "-f", crds); err != nil {
+		return err
+	}
+	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace()}}}
+	for _, file := range p.roles {
+		text, err := os.ReadFile(filepath.Join(source, file))
+		if err != nil {
+			return err
+		}
+		var role rbacv1.ClusterRole // a Role has its fields, too
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+		}
+		objects = append(objects, p.grant(role)...)
+	}
+	return c.Create(ctx, objects...)
+}
+
+// grant gives the role to the account, under a name of its own: kustomize adds a prefix for users.
+func (p project) grant(role rbacv1.ClusterRole) []client.Object {
+	meta := metav1.ObjectMeta{Name: p.program + "-" + role.Name}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: meta.Name}
+	to := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: p.namespace(), Name: p.account}}
+	if role.Kind == "Role" {
+		meta.Namespace = p.namespace()
+		return []client.Object{&rbacv1.Role{ObjectMeta: meta, Rules: role.Rules},
+			&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}}
+	}
+	return []client.Object{
+		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules, AggregationRule: role.AggregationRule},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}}
+}

@@ -1,0 +1,18 @@
+package interop
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard())
+	_ = flag.Set("test.parallel", "100") // a flag that testing always has: the stories wait for most of their time
+	os.Exit(m.Run())
+}
