@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +75,6 @@ func (w *world) capiCluster(t *testing.T) *world {
 		base64.StdEncoding.EncodeToString(kubeconfig), w.ns))
 	w.provisioned(fakeCluster, "c1", "{}")
 	w.machine(nodes[0], `cluster.x-k8s.io/control-plane: ""`)
-	w.templates(request)
 	w.until("the control plane is initialized", func() bool {
 		c, ok := condition(w.find(clusters, w.ns, "c1"), "ControlPlaneInitialized")
 		return ok && c.Status == metav1.ConditionTrue
@@ -95,7 +93,7 @@ func (w *world) provisioned(kind schema.GroupVersionKind, name, spec string) {
 func providerID(_ int, o *cluster.NodeOptions) { o.ProviderID = "fake://" + o.Name }
 
 // machineName is the name of a node's Machine, which differs from the node's.
-func machineName(n *cluster.Node) string { return strings.TrimPrefix(n.Name(), "io-") + "-machine" }
+func machineName(n *cluster.Node) string { return "machine-of-" + n.Name() }
 
 // machine makes the Machine of a node, and waits until it has the node.
 func (w *world) machine(n *cluster.Node, label string) {
@@ -117,8 +115,7 @@ func (w *world) machine(n *cluster.Node, label string) {
 func (w *world) group(t *testing.T, count int, more string) (*world, []*cluster.Node) {
 	t.Helper()
 	s, nodes := w.story(t, count, providerID)
-	s.check, s.ns = s.ns, w.ns // all are in the Cluster's namespace
-	label := "story: " + s.check
+	label := "story: " + s.name
 	for _, n := range nodes {
 		s.machine(n, label)
 	}
@@ -126,9 +123,9 @@ func (w *world) group(t *testing.T, count int, more string) (*world, []*cluster.
   clusterName: c1, selector: {matchLabels: {%s}},
   checks: {unhealthyNodeConditions: [{type: Ready, status: Unknown, timeoutSeconds: 1}]},
   remediation: {%s templateRef: {apiVersion: %s, kind: %s, name: mend}}}}`,
-		coreGroup, s.ns, s.check, label, more, request.GroupVersion(), template(request).Kind))
+		coreGroup, s.ns, s.name, label, more, request.GroupVersion(), template(request).Kind))
 	s.until("the MachineHealthCheck has its machines", func() bool {
-		status, _, _ := unstructured.NestedMap(s.find(machineHealthChecks, s.ns, s.check).Object, "status")
+		status, _, _ := unstructured.NestedMap(s.find(machineHealthChecks, s.ns, s.name).Object, "status")
 		return status["expectedMachines"] == int64(count) && status["currentHealthy"] == int64(count)
 	})
 	return s, nodes
@@ -286,11 +283,11 @@ func capiPaused(t *testing.T, w *world) {
 	w, nodes := w.group(t, 3, "")
 	w.die(nodes[0])
 	w.untilRequested(nodes[0])
-	w.annotate(machineHealthChecks, w.check, pausedAnnotation, `""`)
+	w.annotate(machineHealthChecks, w.name, pausedAnnotation, `""`)
 	w.revive(nodes[0])
 	w.die(nodes[1])
 	w.leftAlone(nodes)
-	w.annotate(machineHealthChecks, w.check, pausedAnnotation, "null")
+	w.annotate(machineHealthChecks, w.name, pausedAnnotation, "null")
 	w.untilReleased(nodes[0])
 	w.untilRequested(nodes[1])
 }
@@ -333,11 +330,11 @@ func capiStorm(t *testing.T, w *world) {
 	w, nodes := w.group(t, 3, "triggerIf: {unhealthyLessThanOrEqualTo: 0},")
 	w.die(nodes[:2]...)
 	w.until("remediation is not allowed", func() bool {
-		c, ok := condition(w.find(machineHealthChecks, w.ns, w.check), "RemediationAllowed")
+		c, ok := condition(w.find(machineHealthChecks, w.ns, w.name), "RemediationAllowed")
 		return ok && c.Status == metav1.ConditionFalse
 	})
 	w.during(rateLimit+5*time.Second, "there is no request", func() bool { return len(w.requestsOf(nodes)) == 0 })
-	w.patch(machineHealthChecks, w.ns, w.check,
+	w.patch(machineHealthChecks, w.ns, w.name,
 		`{"spec":{"remediation":{"triggerIf":{"unhealthyLessThanOrEqualTo":2}}}}`)
 	w.untilRequested(nodes[:2]...)
 }

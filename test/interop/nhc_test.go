@@ -52,7 +52,6 @@ func TestNodeHealthCheck(t *testing.T) {
 // watch makes a NodeHealthCheck of the story's nodes that escalates over these kinds, with more fields of its spec.
 func (w *world) watch(more string, kinds ...schema.GroupVersionKind) {
 	w.t.Helper()
-	w.templates(kinds...)
 	var steps []string
 	for i, kind := range kinds {
 		steps = append(steps, fmt.Sprintf("{order: %d, timeout: %s, remediationTemplate: "+
@@ -62,14 +61,14 @@ func (w *world) watch(more string, kinds ...schema.GroupVersionKind) {
 	w.create(fmt.Sprintf(`{apiVersion: remediation.medik8s.io/v1alpha1, kind: NodeHealthCheck, metadata: {name: %[1]s},
   spec: {selector: {matchLabels: {story: %[1]s}}, minHealthy: 0, %[2]s
     unhealthyConditions: [{type: Ready, status: Unknown, duration: 1s}, {type: Ready, status: "False", duration: 1s}],
-    escalatingRemediations: [%[3]s]}}`, w.ns, more, strings.Join(steps, ", ")))
+    escalatingRemediations: [%[3]s]}}`, w.name, more, strings.Join(steps, ", ")))
 	w.untilStatus("phase", "Enabled")
 }
 
 // status returns a field of the NodeHealthCheck's status.
 func (w *world) status(field string) any {
 	w.t.Helper()
-	status, _, err := unstructured.NestedMap(w.find(nodeHealthChecks, "", w.ns).Object, "status")
+	status, _, err := unstructured.NestedMap(w.find(nodeHealthChecks, "", w.name).Object, "status")
 	kit.Must(w.t, err)
 	return status[field]
 }
@@ -131,14 +130,14 @@ func nhcRecovered(t *testing.T, w *world) {
 		}
 	}
 	owner := ownerOf(o, "NodeHealthCheck")
-	if owner.Name != w.ns || owner.Controller == nil || *owner.Controller {
-		t.Errorf("owner: got %+v, want NodeHealthCheck %s, which does not control the request", owner, w.ns)
+	if owner.Name != w.name || owner.Controller == nil || *owner.Controller {
+		t.Errorf("owner: got %+v, want NodeHealthCheck %s, which does not control the request", owner, w.name)
 	}
 	lease := w.lease(name)
 	if lease == nil {
 		t.Fatal("the node has no Lease, want one before there is a request")
 	}
-	if got, want := *lease.Spec.HolderIdentity, "NodeHealthCheck-"+w.ns; got != want {
+	if got, want := *lease.Spec.HolderIdentity, "NodeHealthCheck-"+w.name; got != want {
 		t.Errorf("holder of the Lease: got %s, want %s", got, want)
 	}
 	if got, want := *lease.Spec.LeaseDurationSeconds, int32((minTimeout + time.Minute).Seconds()); got != want {
@@ -236,7 +235,7 @@ func nhcPaused(t *testing.T, w *world) {
 	before, after := nodes[0], nodes[1]
 	w.die(before)
 	w.untilRequest(request, before.Name())
-	w.patch(nodeHealthChecks, "", w.ns, `{"spec":{"pauseRequests":["upgrade"]}}`)
+	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"pauseRequests":["upgrade"]}}`)
 	w.untilStatus("phase", "Paused")
 	w.die(after)
 	before.PowerOn("")
@@ -245,7 +244,7 @@ func nhcPaused(t *testing.T, w *world) {
 		o := w.request(request, before.Name())
 		return o != nil && o.GetDeletionTimestamp() == nil && w.request(request, after.Name()) == nil
 	})
-	w.patch(nodeHealthChecks, "", w.ns, `{"spec":{"pauseRequests":null}}`)
+	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"pauseRequests":null}}`)
 	w.until("the pause is made up for", func() bool {
 		return slices.Equal(w.requests(request), []string{after.Name()})
 	})
@@ -255,13 +254,13 @@ func nhcPaused(t *testing.T, w *world) {
 func nhcStorm(t *testing.T, w *world) {
 	w, nodes := w.story(t, 4, nil)
 	w.watch("", request)
-	w.patch(nodeHealthChecks, "", w.ns, `{"spec":{"minHealthy":4}}`)
+	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"minHealthy":4}}`)
 	w.die(nodes[:3]...)
-	w.logged(w.ns, "Skipped remediation because the number of healthy nodes selected by the selector is 1")
+	w.logged(w.name, "Skipped remediation because the number of healthy nodes selected by the selector is 1")
 	if got := w.requests(request); len(got) > 0 {
 		t.Errorf("requests: got %q, want none below minHealthy", got)
 	}
-	w.patch(nodeHealthChecks, "", w.ns, `{"spec":{"minHealthy":1}}`)
+	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"minHealthy":1}}`)
 	w.until("three requests", func() bool { return len(w.requests(request)) == 3 })
 }
 

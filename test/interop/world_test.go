@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -47,14 +48,14 @@ type world struct {
 	ctx     context.Context
 	dynamic dynamic.Interface
 	part    *cluster.Part // the controller
-	ns      string
-	check   string // name of the story's MachineHealthCheck
+	name    string        // the story's; that of its NodeHealthCheck or MachineHealthCheck, too
+	ns      string        // of the requests
 }
 
 // newWorld starts a control plane on which silent nodes become Unknown after seconds, and the controller.
 func newWorld(t *testing.T, start func(context.Context, *cluster.Cluster, string) (*cluster.Part, error)) *world {
 	t.Helper()
-	if os.Getenv("FORCEFENCE_INTEROP") == "" {
+	if !wanted {
 		t.Skip("make interop runs it: the controllers take minutes to build")
 	}
 	t.Parallel()
@@ -73,27 +74,33 @@ func newWorld(t *testing.T, start func(context.Context, *cluster.Cluster, string
 	return w
 }
 
-// story is a part of the world for one test, with nodes n0, n1 and so on behind the namespace's name.
+// story is a part of the world for one test, which is named like it. Its nodes are called NAME-n0, NAME-n1 and so on.
+// Requests are in a namespace of that name, unless all stories of the world share one.
 func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.NodeOptions)) (*world, []*cluster.Node) {
 	t.Helper()
 	s := *w
-	s.t, s.ctx = t, t.Context()
-	var err error
-	s.ns, err = w.CreateNamespace(s.ctx, "io")
-	kit.Must(t, err)
+	s.t, s.ctx, s.name = t, t.Context(), strings.ToLower(path.Base(t.Name()))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.describe())
+		}
+	})
+	if s.ns == "" {
+		s.ns = s.name
+		s.create(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", s.ns))
+		for _, kind := range []schema.GroupVersionKind{request, other} {
+			s.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: mend}, `+
+				`spec: {template: {spec: {}}}}`, kind.GroupVersion(), template(kind).Kind, s.ns))
+		}
+	}
 	added, err := w.AddNodes(s.ctx, nodes, func(i int) cluster.NodeOptions {
-		o := cluster.NodeOptions{Name: fmt.Sprintf("%s-n%d", s.ns, i), Labels: map[string]string{"story": s.ns}}
+		o := cluster.NodeOptions{Name: fmt.Sprintf("%s-n%d", s.name, i), Labels: map[string]string{"story": s.name}}
 		if describe != nil {
 			describe(i, &o)
 		}
 		return o
 	})
 	kit.Must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(s.describe())
-		}
-	})
 	return &s, added
 }
 
@@ -163,15 +170,6 @@ func (w *world) create(texts ...string) {
 	}
 }
 
-// templates makes a template of each kind in the story's namespace, under the name mend.
-func (w *world) templates(kinds ...schema.GroupVersionKind) {
-	w.t.Helper()
-	for _, kind := range kinds {
-		w.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: mend}, `+
-			`spec: {template: {spec: {}}}}`, kind.GroupVersion(), template(kind).Kind, w.ns))
-	}
-}
-
 // find returns the object, or nil.
 func (w *world) find(of schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
 	w.t.Helper()
@@ -223,9 +221,9 @@ func (w *world) release(kind schema.GroupVersionKind, name string) {
 // conclude sets a request's condition Succeeded.
 func (w *world) conclude(kind schema.GroupVersionKind, name string, status metav1.ConditionStatus) {
 	w.t.Helper()
-	w.patch(resource(kind), w.ns, name, fmt.Sprintf(
-		`{"status":{"conditions":[{"type":"Succeeded","status":%q,"reason":"Test","lastTransitionTime":%q}]}}`,
-		status, time.Now().UTC().Format(time.RFC3339)), "status")
+	now := time.Now().UTC().Format(time.RFC3339)
+	w.patch(resource(kind), w.ns, name, fmt.Sprintf(`{"status":{"conditions":[{"type":"Succeeded","status":%q,`+
+		`"reason":"Test","message":"","lastTransitionTime":%q}]}}`, status, now), "status")
 }
 
 // until waits for something, logs how long that took, and returns it.
@@ -284,7 +282,7 @@ func (w *world) describe() string {
 	fmt.Fprintln(&b, err)
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, w.ns) {
+		if strings.Contains(line, w.name) {
 			lines = append(lines, line)
 		}
 	}
