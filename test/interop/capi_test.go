@@ -31,10 +31,11 @@ var (
 	fakeMachine    = infrastructure.WithKind("FakeMachine")
 )
 
-// pausedAnnotation and skipAnnotation are a user's, on Machines.
+// Annotations of Machines, which a user sets.
 const (
-	pausedAnnotation = "cluster.x-k8s.io/paused"
-	skipAnnotation   = "cluster.x-k8s.io/skip-remediation"
+	pausedAnnotation    = "cluster.x-k8s.io/paused"
+	skipAnnotation      = "cluster.x-k8s.io/skip-remediation"
+	remediateAnnotation = "cluster.x-k8s.io/remediate-machine"
 )
 
 // rateLimit is the least time between two looks of a MachineHealthCheck.
@@ -115,20 +116,26 @@ func (w *world) machine(n *cluster.Node, label string) {
 func (w *world) group(t *testing.T, count int, more string) (*world, []*cluster.Node) {
 	t.Helper()
 	s, nodes := w.story(t, count, providerID)
-	label := "story: " + s.name
+	s.watchMachines(more, nodes...)
+	return s, nodes
+}
+
+// watchMachines makes the nodes' Machines and a MachineHealthCheck of theirs.
+func (w *world) watchMachines(more string, nodes ...*cluster.Node) {
+	w.t.Helper()
 	for _, n := range nodes {
-		s.machine(n, label)
+		w.machine(n, "story: "+w.name)
 	}
-	s.create(fmt.Sprintf(`{apiVersion: %s, kind: MachineHealthCheck, metadata: {namespace: %s, name: %s}, spec: {
-  clusterName: c1, selector: {matchLabels: {%s}},
+	w.create(fmt.Sprintf(`{apiVersion: %s, kind: MachineHealthCheck, metadata: {namespace: %s, name: %s}, spec: {
+  clusterName: c1, selector: {matchLabels: {story: %[3]s}},
   checks: {unhealthyNodeConditions: [{type: Ready, status: Unknown, timeoutSeconds: 1}]},
   remediation: {%s templateRef: {apiVersion: %s, kind: %s, name: mend}}}}`,
-		coreGroup, s.ns, s.name, label, more, request.GroupVersion(), template(request).Kind))
-	s.until("the MachineHealthCheck has its machines", func() bool {
-		status, _, _ := unstructured.NestedMap(s.find(machineHealthChecks, s.ns, s.name).Object, "status")
-		return status["expectedMachines"] == int64(count) && status["currentHealthy"] == int64(count)
+		coreGroup, w.ns, w.name, more, request.GroupVersion(), template(request).Kind))
+	w.until("the MachineHealthCheck has its machines", func() bool {
+		status, _, _ := unstructured.NestedMap(w.find(machineHealthChecks, w.ns, w.name).Object, "status")
+		count := int64(len(nodes))
+		return status["expectedMachines"] == count && status["currentHealthy"] == count
 	})
-	return s, nodes
 }
 
 // requested reports whether there is a request for the node's Machine, and whether it is being deleted.
@@ -309,18 +316,17 @@ func (w *world) annotate(of schema.GroupVersionResource, name, annotation, value
 
 // A user can have a request made of a node that is Ready, and taken back.
 func capiAsked(t *testing.T, w *world) {
-	const annotation = "cluster.x-k8s.io/remediate-machine"
 	w, nodes := w.group(t, 1, "")
-	w.annotate(machines, machineName(nodes[0]), annotation, `""`)
+	w.annotate(machines, machineName(nodes[0]), remediateAnnotation, `""`)
 	w.untilRequested(nodes[0])
-	w.annotate(machines, machineName(nodes[0]), annotation, "null")
+	w.annotate(machines, machineName(nodes[0]), remediateAnnotation, "null")
 	w.untilReleased(nodes[0])
 }
 
 // requestsOf are the requests of these nodes' Machines.
 func (w *world) requestsOf(nodes []*cluster.Node) []string {
 	w.t.Helper()
-	return slices.DeleteFunc(w.requests(request), func(name string) bool {
+	return slices.DeleteFunc(w.requestNames(request), func(name string) bool {
 		return !slices.ContainsFunc(nodes, func(n *cluster.Node) bool { return machineName(n) == name })
 	})
 }

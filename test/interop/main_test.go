@@ -20,3 +20,10 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "100") // a flag that testing always has: the stories wait for most of their time
 	os.Exit(m.Run())
 }
+
+func needWanted(t *testing.T) {
+	t.Helper()
+	if !wanted {
+		t.Skip("make interop runs it: the controllers take minutes to build")
+	}
+}

@@ -172,7 +172,7 @@ func nhcEscalated(t *testing.T, w *world) {
 	w.die(nodes[0])
 	w.untilRequest(request, name)
 	w.hold(request, name)
-	if got := w.requests(other); len(got) > 0 {
+	if got := w.requestNames(other); len(got) > 0 {
 		t.Errorf("requests of the second kind: got %q, want none yet", got)
 	}
 	w.conclude(request, name, metav1.ConditionFalse)
@@ -246,7 +246,7 @@ func nhcPaused(t *testing.T, w *world) {
 	})
 	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"pauseRequests":null}}`)
 	w.until("the pause is made up for", func() bool {
-		return slices.Equal(w.requests(request), []string{after.Name()})
+		return slices.Equal(w.requestNames(request), []string{after.Name()})
 	})
 }
 
@@ -257,11 +257,11 @@ func nhcStorm(t *testing.T, w *world) {
 	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"minHealthy":4}}`)
 	w.die(nodes[:3]...)
 	w.logged(w.name, "Skipped remediation because the number of healthy nodes selected by the selector is 1")
-	if got := w.requests(request); len(got) > 0 {
+	if got := w.requestNames(request); len(got) > 0 {
 		t.Errorf("requests: got %q, want none below minHealthy", got)
 	}
 	w.patch(nodeHealthChecks, "", w.name, `{"spec":{"minHealthy":1}}`)
-	w.until("three requests", func() bool { return len(w.requests(request)) == 3 })
+	w.until("three requests", func() bool { return len(w.requestNames(request)) == 3 })
 }
 
 // Another holder of the node's Lease, such as medik8s' node maintenance, comes first.
@@ -283,7 +283,7 @@ func nhcLeased(t *testing.T, w *world) {
 	w.watch("", request)
 	w.die(nodes[0])
 	w.logged(name, "node lease is already taken")
-	if got := w.requests(request); len(got) > 0 {
+	if got := w.requestNames(request); len(got) > 0 {
 		t.Errorf("requests: got %q, want none while %s holds the Lease", got, holder)
 	}
 }

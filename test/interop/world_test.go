@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,12 +22,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
 // request is the kind of the requests that the controllers make; its template's kind has the suffix Template.
-var request = schema.GroupVersionKind{Group: standIns, Version: "v1alpha1", Kind: "StandInRemediation"}
+var request = api.GroupVersion.WithKind(api.Kind)
 
 // other is another remediator's kind, which a NodeHealthCheck escalates to.
 var other = schema.GroupVersionKind{Group: standIns, Version: "v1alpha1", Kind: "OtherRemediation"}
@@ -37,6 +39,12 @@ const standIns = "interop.forcefence.io"
 // grace is how long a node may be silent. It is not the shortest: a node that is late on a busy machine would spoil a
 // story.
 const grace = 2 * cluster.FastNodeGrace
+
+// Namespaces of deploy's manifests.
+const (
+	installedIn = "forcefence-system"
+	requests    = "forcefence-requests" // whose requests count
+)
 
 // finalizer is the remediator's.
 const finalizer = standIns + "/mark"
@@ -55,15 +63,13 @@ type world struct {
 // newWorld starts a control plane on which silent nodes become Unknown after seconds, and the controller.
 func newWorld(t *testing.T, start func(context.Context, *cluster.Cluster, string) (*cluster.Part, error)) *world {
 	t.Helper()
-	if !wanted {
-		t.Skip("make interop runs it: the controllers take minutes to build")
-	}
+	needWanted(t)
 	t.Parallel()
 	w := &world{t: t, ctx: t.Context(), Cluster: cluster.ForTest(t, cluster.Options{NodeGrace: grace})}
 	var err error
 	w.dynamic, err = dynamic.NewForConfig(w.RESTConfig())
 	kit.Must(t, err)
-	w.define(request, other)
+	w.install()
 	w.part, err = start(w.ctx, w.Cluster, t.TempDir())
 	t.Cleanup(func() {
 		if w.part != nil {
@@ -87,11 +93,8 @@ func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.N
 	})
 	if s.ns == "" {
 		s.ns = s.name
-		s.create(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", s.ns))
-		for _, kind := range []schema.GroupVersionKind{request, other} {
-			s.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: mend}, `+
-				`spec: {template: {spec: {}}}}`, kind.GroupVersion(), template(kind).Kind, s.ns))
-		}
+		s.namespace(s.ns)
+		s.templates()
 	}
 	added, err := w.AddNodes(s.ctx, nodes, func(i int) cluster.NodeOptions {
 		o := cluster.NodeOptions{Name: fmt.Sprintf("%s-n%d", s.name, i), Labels: map[string]string{"story": s.name}}
@@ -104,21 +107,39 @@ func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.N
 	return &s, added
 }
 
-// define makes the kinds of requests and their templates, and lets the controllers use them.
-func (w *world) define(kinds ...schema.GroupVersionKind) {
+// install makes what a user of forcefence installs, of which no pod runs, and the other remediator's kind.
+func (w *world) install() {
 	w.t.Helper()
-	for _, kind := range kinds {
-		if kind.Group == standIns {
-			w.create(definition(kind, nil), definition(template(kind), nil))
-		}
-	}
-	w.create(fmt.Sprintf(`
+	w.namespace(requests)
+	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"}, []string{"remediation"}, nil))
+	kit.Must(w.t, err)
+	file := filepath.Join(w.t.TempDir(), "installed.yaml")
+	kit.Must(w.t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "replicas: 2", "replicas: 0")), 0o600))
+	_, err = w.Kubectl(w.ctx, "apply", "--server-side", "-f", file)
+	kit.Must(w.t, err)
+	_, err = w.Kubectl(w.ctx, "wait", "--for=condition=Established", "--all", "crd")
+	kit.Must(w.t, err)
+	w.create(definition(other, nil), definition(template(other), nil), fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: stand-ins, labels: {%s: "true", %s: "true"}}
+metadata: {name: stand-ins, labels: {%s: "true"}}
 rules:
 - {apiGroups: [%s], resources: ["*"], verbs: [get, list, watch, create, update, patch, delete]}
-`, NodeHealthCheckRights, ClusterAPIRights, standIns))
+`, NodeHealthCheckRights, standIns))
+}
+
+func (w *world) namespace(name string) {
+	w.t.Helper()
+	w.create(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", name))
+}
+
+// templates makes a template of each kind in the requests' namespace, under the name mend.
+func (w *world) templates() {
+	w.t.Helper()
+	for _, kind := range []schema.GroupVersionKind{request, other} {
+		w.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: mend}, `+
+			`spec: {template: {spec: {}}}}`, kind.GroupVersion(), template(kind).Kind, w.ns))
+	}
 }
 
 // definition is a CRD without a schema.
@@ -187,8 +208,8 @@ func (w *world) request(kind schema.GroupVersionKind, name string) *unstructured
 	return w.find(resource(kind), w.ns, name)
 }
 
-// requests are the names of the requests that are there.
-func (w *world) requests(kind schema.GroupVersionKind) (names []string) {
+// requestNames returns the names of the requests that are there.
+func (w *world) requestNames(kind schema.GroupVersionKind) (names []string) {
 	w.t.Helper()
 	list, err := w.dynamic.Resource(resource(kind)).Namespace(w.ns).List(w.ctx, metav1.ListOptions{})
 	kit.Must(w.t, err)
