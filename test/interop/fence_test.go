@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,17 +238,19 @@ func TestFence(t *testing.T) {
 	program := kit.BuildProgram(t, "cmd/forcefence")
 	t.Run("NodeHealthCheck", func(t *testing.T) {
 		f := newFleet(t, program, NodeHealthCheck, nil, map[string]int{
-			"Hung": 2, "Paused": 3, "Escalated": 2, "TimedOut": 2, "Deleted": 2, "Three": 4})
+			"Hung": 2, "Paused": 3, "Escalated": 2, "TimedOut": 2, "Deleted": 2, "Three": 4, "Page": 4})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": nhcFenceHung, "Paused": nhcFencePaused, "Escalated": nhcFenceEscalated,
 			"TimedOut": nhcFenceTimedOut, "Deleted": nhcFenceDeleted, "Three": nhcFenceThree,
+			"Page": nhcFencePage,
 		})
 	})
 	t.Run("ClusterAPI", func(t *testing.T) {
 		f := newFleet(t, program, ClusterAPI, func(w *world) { w.capiCluster(t) }, map[string]int{
-			"Hung": 4, "Paused": 2, "Asked": 2})
+			"Hung": 4, "Paused": 2, "Asked": 2, "Page": 2})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": capiFenceHung, "Paused": capiFencePaused, "Asked": capiFenceAsked,
+			"Page": capiFencePage,
 		})
 	})
 }
@@ -363,6 +366,69 @@ func nhcFenceThree(t *testing.T, f *fleet) {
 	}
 	kit.Must(t, f.hosts.Boot(f.ctx, []string{hosts[0].Name(), hosts[1].Name(), hosts[2].Name()}, nil))
 	f.untilStatus("healthyNodes", int64(4))
+}
+
+// The page's own health check and template, of which NodeHealthCheck gives requests names that it generates.
+func nhcFencePage(t *testing.T, f *fleet) {
+	f, hosts := f.story(t)
+	f.page("nodehealthcheck.md",
+		"{matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}",
+		"{matchLabels: {story: "+f.name+"}}", "duration: 60s", "duration: 1s")
+	f.fencedByPage(hosts, "")
+}
+
+// The page's own health check and template.
+func capiFencePage(t *testing.T, f *fleet) {
+	f, hosts := f.story(t)
+	for _, n := range nodes(hosts) {
+		f.machine(n, "story: "+f.name)
+	}
+	f.page("cluster-api.md", "namespace: default", "namespace: "+f.ns, "pool: workers", "story: "+f.name,
+		"timeoutSeconds: 60", "timeoutSeconds: 1")
+	f.fencedByPage(hosts, "machine-of-")
+}
+
+// page applies the objects of a page of the documentation, with other words (old, new, ...) in the place of some.
+func (f *fleet) page(name string, words ...string) {
+	f.t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs", name))
+	kit.Must(f.t, err)
+	_, block, _ := strings.Cut(string(text), "```yaml test=taint/interop/remediation.TestPages\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		f.t.Fatalf("%s: no block of objects", name)
+	}
+	for pair := range slices.Chunk(words, 2) {
+		if !strings.Contains(block, pair[0]) {
+			f.t.Fatalf("%s: no %q in its objects", name, pair[0])
+		}
+		block = strings.ReplaceAll(block, pair[0], pair[1])
+	}
+	file := filepath.Join(f.t.TempDir(), "objects.yaml")
+	kit.Must(f.t, os.WriteFile(file, []byte(block), 0o600))
+	_, err = f.Kubectl(f.ctx, "create", "-f", file)
+	kit.Must(f.t, err)
+}
+
+// fencedByPage lets a node hang, and waits until its request, whose name begins so, has succeeded and is gone.
+func (f *fleet) fencedByPage(hosts []*machine.Host, prefix string) {
+	f.t.Helper()
+	h, _ := f.inhabit(hosts)
+	h.StopHeartbeats()
+	name := ""
+	f.until("a request for "+h.Name(), func() bool {
+		for _, n := range f.requestNames(request) {
+			if strings.HasPrefix(n, prefix+h.Name()) {
+				name = n
+			}
+		}
+		return name != ""
+	})
+	f.untilConcluded(name, metav1.ConditionTrue)
+	f.untilFenced(h, taint.ResultEvicted)
+	f.untilReplaced(h)
+	kit.Must(f.t, f.hosts.Boot(f.ctx, []string{h.Name()}, nil))
+	f.untilGone(name)
 }
 
 // nodes are those of the hosts.
