@@ -76,7 +76,7 @@ olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycl
 	@bin/controlplane helm olm
 	FORCEFENCE_OLM=1 $(racing) $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
 
-interop: controlplane gotestsum ## NodeHealthCheck's and Cluster API's own controllers on the real control plane: the requests that they make for dead nodes, and what they do with them
+interop: controlplane gotestsum ## forcefence beside NodeHealthCheck's and Cluster API's own controllers on the real control plane, and what these do with requests
 	@bin/controlplane kubectl nhc capi
 	FORCEFENCE_INTEROP=1 $(racing) $(call tests,interop,$(SKIPS)) $(again) --packages ./test/interop -- -count=1 -timeout 20m $(RACEFLAG)
 
