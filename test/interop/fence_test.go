@@ -231,10 +231,10 @@ func (f *fleet) staysOn(h *machine.Host, because string) {
 	f.during(powerOffAfter+15*time.Second, because, func() bool { return h.Machine.Running() && resets(h) == before })
 }
 
-// TestFence plays stories with the other projects' controllers, forcefence and machines.
+// TestFence plays stories with the other projects' controllers, forcefence and machines. It does not run beside the
+// other tests: four control planes at once are too many for two cores.
 func TestFence(t *testing.T) {
 	needWanted(t)
-	t.Parallel()
 	program := kit.BuildProgram(t, "cmd/forcefence")
 	t.Run("NodeHealthCheck", func(t *testing.T) {
 		f := newFleet(t, program, NodeHealthCheck, nil, map[string]int{
