@@ -60,14 +60,15 @@ func readMachine(ctx context.Context, from client.Reader, r *api.ForcefenceRemed
 	}, o}, nil
 }
 
-// writeMachine reports to Cluster API what became of the request: ExternallyRemediated once the node's pods were moved.
+// writeMachine reports to Cluster API what became of the request: ExternallyRemediated once the node's pods were moved, or
+// the node is Ready again.
 // If the configuration lets it replace a Machine, OwnerRemediated says so once no power-off helped.
 func (c *Controller) writeMachine(ctx context.Context, m machine, out request.Outcome) error {
 	switch {
 	case m.object == nil:
 		return nil
 	case out.Done():
-		return c.setMachineCondition(ctx, m, externallyRemediated, metav1.ConditionTrue, "FenceDone",
+		return c.setMachineCondition(ctx, m, externallyRemediated, metav1.ConditionTrue, out.Succeeded.Reason,
 			out.Succeeded.Message, false)
 	case out.MayReplace() && c.ReplaceMachine:
 		return c.setMachineCondition(ctx, m, ownerRemediated, metav1.ConditionFalse, waitingForOwner,

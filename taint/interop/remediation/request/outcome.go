@@ -3,10 +3,12 @@ package request
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -24,6 +26,7 @@ const (
 	fenceDone = "FenceDone"
 	broken    = "RecordUnreadable"
 	isReady   = "NodeReady"
+	recovered = "NodeRecovered"
 )
 
 // Node is what is known of a request's node.
@@ -56,8 +59,8 @@ func (o Outcome) MayReplace() bool {
 // OutcomeOf returns what a request should show at now. refusal is that of Refusal, node its node; nil: it names none
 // that exists.
 //
-// Succeeded is True once a fence of the node is done, and stays so. It is False only if waiting for forcefence is
-// useless, so that NodeHealthCheck goes on with its next template.
+// Succeeded is True once a fence of the node is done, or the node is Ready again, and stays so. It is False only if
+// waiting for forcefence is useless, so that NodeHealthCheck goes on with its next template.
 func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now time.Time) Outcome {
 	out := Outcome{}
 	if node != nil {
@@ -74,9 +77,10 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 		return out
 	}
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
-	was := conditionOf(r.Status.Conditions, api.Succeeded)
+	was := meta.FindStatusCondition(r.Status.Conditions, api.Succeeded)
+	answered := was != nil && was.Status == yes
 	switch {
-	case was != nil && was.Status == yes:
+	case answered && (was.Reason == recovered || !hasRecovered(r, node, answered)):
 		return set(no, yes, was.Reason, was.Message)
 	case node != nil && node.Look.RecordErr != nil:
 		return set(yes, unknown, broken, "the record of the node's fence cannot be read: see forcefence status")
@@ -88,6 +92,8 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 	case node != nil && fencedFor(r, node.Look):
 		rec := node.Look.Record
 		return set(no, yes, fenceDone, fmt.Sprintf("fence %s is done (%s), and its mark is off", rec.ID, rec.Result))
+	case hasRecovered(r, node, answered):
+		return set(no, yes, recovered, "the node is Ready again: the request permits no further power-off")
 	case refusal != "":
 		return set(no, unknown, refused, "it permits no power-off: "+refusal)
 	}
@@ -103,7 +109,7 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 // keepTime returns the condition with the time at which its status changed.
 func keepTime(r *api.ForcefenceRemediation, c metav1.Condition, now time.Time) metav1.Condition {
 	c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
-	if was := conditionOf(r.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
+	if was := meta.FindStatusCondition(r.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	c.ObservedGeneration = r.Generation
@@ -123,6 +129,15 @@ func fencedFor(r *api.ForcefenceRemediation, l taint.Look) bool {
 	return lasts || !rec.At.Before(r.CreationTimestamp.Time)
 }
 
+// hasRecovered reports whether the outage that the request is for is over: the node became Ready since it was made, or
+// since it was answered. A paused health check keeps the request, and must not permit the next power-off with it. One
+// that waits for its healthyDelay does not call the node healthy yet.
+func hasRecovered(r *api.ForcefenceRemediation, node *Node, answered bool) bool {
+	_, delayed := r.Annotations[healthyDelayAnnotation]
+	return !delayed && node != nil && node.Look.IsReady() &&
+		(answered || node.Look.ReadySince.After(r.CreationTimestamp.Time))
+}
+
 // cannotFence returns why forcefence will not fence the node, however long the request waits; "" if it may. A person's
 // exclusion is no such reason: it means that no one touches the node.
 func (n *Node) cannotFence(r *api.ForcefenceRemediation) (why, text string) {
@@ -133,7 +148,8 @@ func (n *Node) cannotFence(r *api.ForcefenceRemediation) (why, text string) {
 		return "Mode", fmt.Sprintf("the node's mode is %s: forcefence does nothing about it", n.Mode)
 	case n.Waits == reason.PoweredOn && !n.Mode.MayPowerOff():
 		return string(n.Waits), fmt.Sprintf("its machine is on, and in mode %s forcefence powers none off", n.Mode)
-	case n.Waits == reason.NoMachine, n.Waits == reason.Distrusted, n.Waits == reason.Released:
+	case slices.Contains([]reason.Reason{reason.NoMachine, reason.Distrusted, reason.Released, reason.NoWork},
+		n.Waits):
 		return string(n.Waits), describeWait(n)
 	case failed && rec.Result == taint.ResultPowerOffFailed:
 		return string(rec.Result), fmt.Sprintf("fence %s: no device reported Off after the power-off", rec.ID)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -40,11 +41,24 @@ func mode(m fence.Mode) func(*Node) { return func(n *Node) { n.Mode = m } }
 
 func ready(n *Node) { n.Look.Ready, n.Look.BootID = corev1.ConditionTrue, "b2" }
 
+// readySince makes the node Ready that long after the request was made.
+func readySince(after time.Duration) func(*Node) {
+	return func(n *Node) {
+		ready(n)
+		n.Look.ReadySince = now.Add(-time.Minute + after)
+	}
+}
+
 func shown(status metav1.ConditionStatus) edit {
 	return func(r *api.ForcefenceRemediation) {
 		r.Status.Conditions = []metav1.Condition{{Type: api.Succeeded, Status: status, Reason: fenceDone,
 			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
 	}
+}
+
+// answeredAs gives the shown condition another reason.
+func answeredAs(why string) edit {
+	return func(r *api.ForcefenceRemediation) { r.Status.Conditions[0].Reason = why }
 }
 
 func held(r *api.ForcefenceRemediation) { r.Finalizers = []string{"other", api.Finalizer} }
@@ -107,10 +121,25 @@ func TestOutcome(t *testing.T) {
 		{"done, and back", requested(), "", waits("", recorded(taint.PhaseDone, taint.ResultReturned, time.Second),
 			ready),
 			no, yes, fenceDone, "Returned", false},
+		{"back without a fence", requested(), "", waits(reason.InGrace, readySince(time.Second)), no, yes, recovered,
+			"no further", false},
+		{"Ready since before the request", requested(), "", waits("", readySince(-time.Second)), yes, unknown, isReady,
+			"alone", false},
+		{"back in its healthyDelay", requested(annotated(healthyDelayAnnotation, "1m")), "",
+			waits("", readySince(time.Second)), yes, unknown, isReady, "alone", false},
+		{"back under our mark", requested(), "", waits("", recorded(taint.PhaseEvicting, "", time.Second),
+			readySince(2*time.Second)), yes, unknown, fencing, "Evicting", true},
+		{"timed out, and back", requested(over), "over", waits("", readySince(time.Second)), no, no, timedOut, "", false},
+		{"answered, and back", requested(shown(yes)), "", waits("", ready), no, yes, recovered, "no further", false},
+		{"answered, and back in its healthyDelay", requested(shown(yes), annotated(healthyDelayAnnotation, "1m")), "",
+			waits("", ready), no, yes, fenceDone, "", false},
+		{"answered, back, and dead again", requested(shown(yes), answeredAs(recovered)), "", waits(reason.PoweredOn), no,
+			yes, recovered, "", false},
 		{"it stays True", requested(shown(yes)), "", waits(reason.NoMachine), no, yes, fenceDone, "", false},
 		{"False becomes True", requested(shown(no)), "",
 			waits("", recorded(taint.PhaseDone, taint.ResultEvicted, time.Second)), no, yes, fenceDone, "", false},
 
+		{"no pod to move", requested(), "", waits(reason.NoWork), no, no, "NothingToEvict", "", false},
 		{"no device", requested(), "", waits(reason.NoMachine), no, no, "NoMachine", "", false},
 		{"a device that is not trusted", requested(), "", waits(reason.Distrusted), no, no, "DeviceDistrusted", "",
 			false},
@@ -147,7 +176,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: may replace the Machine: got %v, want %v", tc.name, got.MayReplace(), replace)
 		}
 		since := metav1.NewTime(now)
-		if was := conditionOf(tc.request.Status.Conditions, api.Succeeded); was != nil && was.Status == tc.succeeded {
+		if was := meta.FindStatusCondition(tc.request.Status.Conditions, api.Succeeded); was != nil && was.Status == tc.succeeded {
 			since = was.LastTransitionTime
 		}
 		if at := got.Succeeded.LastTransitionTime; !at.Equal(&since) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -23,8 +24,9 @@ import (
 
 // What NodeHealthCheck writes on a request (medik8s/common v1.17.0, annotations).
 const (
-	nodeNameAnnotation = "remediation.medik8s.io/node-name"
-	timedOutAnnotation = "remediation.medik8s.io/nhc-timed-out"
+	nodeNameAnnotation     = "remediation.medik8s.io/node-name"
+	timedOutAnnotation     = "remediation.medik8s.io/nhc-timed-out"
+	healthyDelayAnnotation = "remediation.medik8s.io/healthy-delay"
 )
 
 // machineKind is the kind of the object in the group fence.ClusterAPI that owns a request of a MachineHealthCheck.
@@ -88,6 +90,8 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return "it is being deleted"
 	case IsTimedOut(r):
 		return "NodeHealthCheck's time for it is over (annotation " + timedOutAnnotation + ")"
+	case isAnsweredAs(r, recovered):
+		return "its node was Ready again since it was made"
 	case machine.Excluded != "":
 		return fmt.Sprintf("Machine %s: %s", machine.Name, machine.Excluded)
 	}
@@ -130,12 +134,8 @@ func HasFinalizer(r *api.ForcefenceRemediation) bool {
 	return slices.Contains(r.Finalizers, api.Finalizer)
 }
 
-// conditionOf returns the condition of a type; nil if there is none.
-func conditionOf(all []metav1.Condition, of string) *metav1.Condition {
-	for i := range all {
-		if all[i].Type == of {
-			return &all[i]
-		}
-	}
-	return nil
+// isAnsweredAs reports whether the request's Succeeded is True for that reason.
+func isAnsweredAs(r *api.ForcefenceRemediation, why string) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, api.Succeeded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == why
 }

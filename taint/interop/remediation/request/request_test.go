@@ -121,6 +121,11 @@ func TestRefusal(t *testing.T) {
 			nodeOf(func(n *corev1.Node) { n.Name = "n2" }), "it is for node n1"},
 
 		{"being deleted", requested(deleted), none, nodeOf(), "being deleted"},
+		{"answered", requested(shown(metav1.ConditionTrue)), none, nodeOf(), ""},
+		{"for an earlier outage", requested(shown(metav1.ConditionTrue), answeredAs(recovered)), none, nodeOf(),
+			"Ready again since"},
+		{"not answered, for that reason", requested(shown(metav1.ConditionUnknown), answeredAs(recovered)), none,
+			nodeOf(), ""},
 		{"timed out", requested(annotated(timedOutAnnotation, "2026-11-27T12:00:00Z")), none, nodeOf(), "is over"},
 		{"timed out, without a time", requested(annotated(timedOutAnnotation, "")), none, nodeOf(), "is over"},
 		{"a Machine that is left alone", requested(ownedByMachine), machine(func(m *Machine) { m.Excluded = "paused" }),
