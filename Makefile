@@ -37,9 +37,10 @@ controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler fro
 	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
 	bin/controlplane $(PROGRAMS)
 
-demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI
+demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI; INTEROP=nhc lets the real NodeHealthCheck ask for power-offs
 	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
-	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
+	@$(if $(INTEROP),bin/controlplane kubectl $(INTEROP),)
+	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(INTEROP),-interop $(INTEROP),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
 walkthrough: controlplane image ## types all that an operator types, from install to uninstall, on four real nodes with this image, and writes docs/reference/walkthrough.md and its pictures; Linux, as root, with chromium
 	FORCEFENCE_REQUIRE_NODES=1 FORCEFENCE_REQUIRE_CHROMIUM=1 FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" $(GO) test -count=1 -timeout 20m -run '^TestWalkthrough$$' ./test/walkthrough

@@ -25,7 +25,7 @@ type check struct {
 
 // checks are those of the exit status.
 func (w *World) checks(r *round) []check {
-	return []check{
+	all := []check{
 		{fmt.Sprintf("each of the %d pods runs exactly once: the machines' own account agrees with the API server's",
 			allPods),
 			func(context.Context) string { return w.Discrepancy(namespace, apps) }},
@@ -50,6 +50,10 @@ func (w *World) checks(r *round) []check {
 				return ""
 			}},
 	}
+	if w.asks {
+		all = append(all, check{"NodeHealthCheck has taken its request back", w.checkRequests})
+	}
+	return all
 }
 
 // eventually repeats a test until it says "" or the time is over, and returns its last word.

@@ -31,7 +31,7 @@ import (
 
 type options struct {
 	forcefence, out, power string
-	keep                   bool
+	keep, asks             bool
 }
 
 func main() { os.Exit(run()) }
@@ -72,6 +72,13 @@ func parse(args []string) (options, error) {
 		"there is replaced")
 	f.StringVar(&o.power, "power", "redfish", "where the machines' power comes from: redfish; or libvirt or ipmi, "+
 		"which take programs that must be installed")
+	f.Func("interop", "another project's controller beside forcefence: nhc, NodeHealthCheck, asks for power-offs",
+		func(name string) error {
+			if o.asks = name == "nhc"; !o.asks {
+				return errors.New("must be nhc")
+			}
+			return nil
+		})
 	f.BoolVar(&o.keep, "keep", false, "stay after the last round, or one that failed, until Ctrl-C")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -96,6 +103,7 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	if err != nil {
 		return err
 	}
+	w.asks = o.asks
 	defer func() {
 		if ctx.Err() != nil {
 			s.Say("\nStopping ...")
@@ -106,7 +114,11 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 		return err
 	}
 	d := &Demo{w: w, s: s}
-	for i, r := range newRounds() {
+	rounds := newRounds()
+	if w.asks {
+		rounds = newRequestRounds()
+	}
+	for i, r := range rounds {
 		r.node = nodeName(i)
 		err := d.playRound(ctx, r)
 		if err != nil {
@@ -149,7 +161,14 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
 		return err
 	}
 	done("%s to %s, all Ready", nodeName(0), nodeName(nodeCount-1))
-	done = s.Step("forcefence, with a user's config.yaml (mode: observe)")
+	if w.asks {
+		done = s.Step("NodeHealthCheck (the real controller, built from its Go module)")
+		if err := w.startHealthCheck(ctx); err != nil {
+			return err
+		}
+		done("process %d", w.healthCheck.PID())
+	}
+	done = s.Step("forcefence, with a user's config.yaml (mode: %s)", w.firstMode())
 	if err := w.startForcefence(ctx, o.forcefence); err != nil {
 		return err
 	}

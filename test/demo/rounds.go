@@ -92,7 +92,7 @@ var errCheck = errors.New("check failed")
 // playRound plays one round, and checks what must hold after it.
 func (d *Demo) playRound(ctx context.Context, r *round) error {
 	d.s.Title(r.title)
-	if err := d.w.setMode("observe"); err != nil { // round 2 changes it
+	if err := d.w.setMode(d.w.firstMode()); err != nil { // round 2 changes it
 		return err
 	}
 	var create func(context.Context) error

@@ -51,9 +51,11 @@ type World struct {
 	rule         string        // the machine of its rule
 	bin          string        // forcefence's program
 	fence        *cluster.Part // nil until it was started
+	healthCheck  *cluster.Part // NodeHealthCheck; nil until it was started, or if it is not wanted
 
 	lock *os.File // held until the process ends
 	mode string   // in the configuration file
+	asks bool     // NodeHealthCheck asks for power-offs
 	page int      // of its status page
 }
 
@@ -69,7 +71,7 @@ func begin(ctx context.Context, out, power string) (*World, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	w := &World{out: out, mode: "observe"}
+	w := &World{out: out}
 	if w.lock, err = lockFolder(out); err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (w *World) addNodes(ctx context.Context) error {
 // config is the configuration file as a user would write it.
 func (w *World) config() string {
 	return fmt.Sprintf(`# As a user would write it. Every key is explained in config.example.yaml.
-mode: %s
+mode: %s%s
 powerOffAfter: 20s
 powerOffTimeout: 30s
 detachTimeout: 1m
@@ -151,7 +153,23 @@ nodes:
 - name: workers
   provider: racks
   machine: %s
-`, w.mode, w.page, w.settings, w.rule)
+`, w.mode, w.remediation(), w.page, w.settings, w.rule)
+}
+
+// remediation is the configuration's key, with its line break; "" without NodeHealthCheck.
+func (w *World) remediation() string {
+	if !w.asks {
+		return ""
+	}
+	return "\nremediation: {namespaces: [" + requests + "]}"
+}
+
+// firstMode is the mode in which each round begins.
+func (w *World) firstMode() string {
+	if w.asks {
+		return "onRequest"
+	}
+	return "observe"
 }
 
 // setMode edits the configuration file as an editor does: a new file takes the old one's place.
@@ -179,7 +197,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	if w.settings, w.rule, err = w.Power.Prepare(w.out); err != nil {
 		return err
 	}
-	if err := w.setMode("observe"); err != nil {
+	if err := w.setMode(w.firstMode()); err != nil {
 		return err
 	}
 	ip, err := kit.FreePodIP()
@@ -232,6 +250,9 @@ func (w *World) dump() {
 func (w *World) stop() {
 	if w.fence != nil {
 		w.fence.Stop()
+	}
+	if w.healthCheck != nil {
+		w.healthCheck.Stop()
 	}
 	w.Power.Close()
 	if w.Cluster != nil {

@@ -60,9 +60,9 @@ func readMachine(ctx context.Context, from client.Reader, r *api.ForcefenceRemed
 	}, o}, nil
 }
 
-// writeMachine reports to Cluster API what became of the request: ExternallyRemediated once the node's pods were moved, or
-// the node is Ready again.
-// If the configuration lets it replace a Machine, OwnerRemediated says so once no power-off helped.
+// writeMachine reports to Cluster API what became of the request: ExternallyRemediated once the node's pods were moved,
+// or the node is Ready again. If the configuration lets it replace a Machine, OwnerRemediated says so once no power-off
+// helped.
 func (c *Controller) writeMachine(ctx context.Context, m machine, out request.Outcome) error {
 	switch {
 	case m.object == nil:
