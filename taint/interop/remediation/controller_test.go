@@ -41,28 +41,30 @@ type world struct {
 	t     *testing.T
 	ns    string
 	admin client.Client // writes as the health checks do
+	nodes client.Client // of the cluster with the Nodes
 	c     *Controller
 	woken chan string
 }
 
 const folder = "../../../deploy/kustomize/components/remediation"
 
-// newWorld starts a Controller. The test's namespace alone counts.
-func newWorld(t *testing.T, edit func(*Options)) *world {
+// newWorld starts a Controller. The test's namespace alone counts. Requests and Machines are in the cluster in, Nodes
+// in the shared one.
+func newWorld(t *testing.T, in *cluster.Cluster, edit func(*Options)) *world {
 	t.Helper()
-	if shared == nil {
+	if in == nil {
 		t.Skip("needs a control plane")
 	}
 	scheme := runtime.NewScheme()
 	kit.Must(t, errors.Join(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme)))
-	admin, err := client.New(shared.RESTConfig(), client.Options{Scheme: scheme})
+	admin, err := client.New(in.RESTConfig(), client.Options{Scheme: scheme})
 	kit.Must(t, err)
-	ns, err := shared.CreateNamespace(t.Context(), "requests")
+	ns, err := in.CreateNamespace(t.Context(), "requests")
 	kit.Must(t, err)
 	nodes, err := cache.New(shared.RESTConfig(), cache.Options{Scheme: clientgoscheme.Scheme})
 	kit.Must(t, err)
 	o := Options{
-		REST: shared.RESTConfig(), Namespaces: []string{ns}, Nodes: nodes, Key: taint.DefaultKey,
+		REST: in.RESTConfig(), Namespaces: []string{ns}, Nodes: nodes, Key: taint.DefaultKey,
 		Mode:    func(*corev1.Node) fence.Mode { return fence.OnRequest },
 		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		ServedEvery: 50 * time.Millisecond,
@@ -70,7 +72,7 @@ func newWorld(t *testing.T, edit func(*Options)) *world {
 	if edit != nil {
 		edit(&o)
 	}
-	w := &world{t: t, ns: ns, admin: admin, woken: make(chan string, 1000)}
+	w := &world{t: t, ns: ns, admin: admin, nodes: cluster.Admin(t, shared), woken: make(chan string, 1000)}
 	w.c, err = New(o)
 	kit.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,8 +138,8 @@ func (w *world) node(edit func(*corev1.Node)) *corev1.Node {
 	if edit != nil {
 		edit(n)
 	}
-	kit.Must(w.t, w.admin.Create(w.t.Context(), n))
-	w.t.Cleanup(func() { _ = w.admin.Delete(context.Background(), n) })
+	kit.Must(w.t, w.nodes.Create(w.t.Context(), n))
+	w.t.Cleanup(func() { _ = w.nodes.Delete(context.Background(), n) })
 	return n
 }
 
@@ -176,14 +178,14 @@ func (w *world) untilShown(r *api.ForcefenceRemediation, status metav1.Condition
 // record writes the record of a fence on a Node, with its mark while it is open.
 func (w *world) record(n *corev1.Node, rec taint.Record) {
 	w.t.Helper()
-	kit.Must(w.t, w.admin.Get(w.t.Context(), client.ObjectKeyFromObject(n), n))
+	kit.Must(w.t, w.nodes.Get(w.t.Context(), client.ObjectKeyFromObject(n), n))
 	rec.NodeUID, rec.By, rec.Since = string(n.UID), "forcefence-1", rec.At
 	metav1.SetMetaDataAnnotation(&n.ObjectMeta, taint.RecordAnnotation, rec.Encode())
 	n.Spec.Taints = nil
 	if rec.IsOpen() {
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: rec.ID, Effect: corev1.TaintEffectNoSchedule}}
 	}
-	kit.Must(w.t, w.admin.Update(w.t.Context(), n))
+	kit.Must(w.t, w.nodes.Update(w.t.Context(), n))
 }
 
 func (w *world) permits(n *corev1.Node) string { return w.c.ReadRequest(w.t.Context(), n) }
@@ -192,7 +194,7 @@ func (w *world) permits(n *corev1.Node) string { return w.c.ReadRequest(w.t.Cont
 // power-off, shows what is waited for, is kept while the node has our mark, and shows the end. Without it nothing is
 // permitted any more.
 func TestRequestOfNodeHealthCheck(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, shared, nil)
 	n := w.node(nil)
 	if got := w.permits(n); got != "" {
 		t.Fatalf("before the resource is served: got %q", got)
@@ -241,7 +243,7 @@ func TestRequestOfNodeHealthCheck(t *testing.T) {
 
 // What NodeHealthCheck writes on a request is respected, and what others write stays.
 func TestRequestEnds(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, shared, nil)
 	serve(t, w.admin)
 	foreign := func(r *api.ForcefenceRemediation) {
 		r.Finalizers = []string{"example.net/kept"}
@@ -330,7 +332,11 @@ func (w *world) conditions(m *unstructured.Unstructured, path ...string) string 
 func TestRequestOfClusterAPI(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("replace %v", replace), func(t *testing.T) {
-			w := newWorld(t, func(o *Options) { o.ReplaceMachine = replace })
+			in := shared
+			if replace { // another management cluster
+				in = cluster.ForTest(t, cluster.Options{})
+			}
+			w := newWorld(t, in, func(o *Options) { o.ReplaceMachine = replace })
 			serve(t, w.admin)
 			begin := func(name string) (*corev1.Node, *unstructured.Unstructured, *api.ForcefenceRemediation) {
 				n := w.node(func(n *corev1.Node) {

@@ -19,7 +19,7 @@ var objectsOfPages = regexp.MustCompile("(?s)```yaml test=taint/interop/remediat
 
 // TestPages: the API server takes the pages' templates, and the health checks on the pages name them.
 func TestPages(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, shared, nil)
 	serve(t, w.admin)
 	for page, path := range map[string][]string{
 		"nodehealthcheck.md": {"spec", "escalatingRemediations", "remediationTemplate"},
