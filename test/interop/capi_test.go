@@ -61,7 +61,8 @@ func TestClusterAPI(t *testing.T) {
 func (w *world) capiCluster(t *testing.T) *world {
 	t.Helper()
 	contract := map[string]string{"cluster.x-k8s.io/v1beta2": infrastructure.Version}
-	w.create(definition(fakeCluster, contract), definition(fakeMachine, contract))
+	w.create(definition(fakeCluster, contract), definition(fakeMachine, contract),
+		definition(template(fakeMachine), contract))
 	w, nodes := w.story(t, 1, providerID)
 	api, err := url.Parse(w.URL())
 	kit.Must(t, err)

@@ -81,7 +81,7 @@ func (f *fleet) start(program, dir string) {
 	config, kubeconfig := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "account.kubeconfig")
 	kit.Must(f.t, os.WriteFile(config, []byte(fmt.Sprintf(`
 mode: onRequest
-remediation: {namespaces: [%s]}
+remediation: {namespaces: [%s], onGiveUp: replaceMachine}
 powerOffAfter: %s
 powerOffTimeout: 5s
 stormGuard: {maxPowerOffs: 10, minHealthy: 0}
@@ -247,10 +247,10 @@ func TestFence(t *testing.T) {
 	})
 	t.Run("ClusterAPI", func(t *testing.T) {
 		f := newFleet(t, program, ClusterAPI, func(w *world) { w.capiCluster(t) }, map[string]int{
-			"Hung": 4, "Paused": 2, "Asked": 2, "Page": 2})
+			"Hung": 4, "Paused": 2, "Asked": 2, "Replaced": 2, "Page": 2})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": capiFenceHung, "Paused": capiFencePaused, "Asked": capiFenceAsked,
-			"Page": capiFencePage,
+			"Replaced": capiFenceReplaced, "Page": capiFencePage,
 		})
 	})
 }
@@ -478,6 +478,48 @@ func capiFencePaused(t *testing.T, f *fleet) {
 	f.annotate(machines, machineName(h.Node), pausedAnnotation, "null")
 	f.untilConcluded(machineName(h.Node), metav1.ConditionTrue)
 	f.untilFenced(h, taint.ResultEvicted)
+}
+
+// A BMC accepts the power-off and does nothing. forcefence gives the Machine up, and its MachineSet deletes it.
+func capiFenceReplaced(t *testing.T, f *fleet) {
+	f, hosts := f.story(t)
+	f.watchMachines("", nodes(hosts)...)
+	h := hosts[0]
+	f.occupy(hosts[:1])
+	f.machineSet(len(hosts))
+	h.Redfish().BMC.SetFault(datacenter.Fault{StaysOn: true})
+	h.StopHeartbeats()
+	f.untilConcluded(machineName(h.Node), metav1.ConditionFalse)
+	f.until("the MachineSet deletes the Machine", func() bool {
+		o := f.find(machines, f.ns, machineName(h.Node))
+		return o == nil || o.GetDeletionTimestamp() != nil
+	})
+	if o := f.find(machines, f.ns, machineName(hosts[1].Node)); o == nil || o.GetDeletionTimestamp() != nil {
+		t.Error("the Machine of a healthy node is being deleted, too")
+	}
+}
+
+// machineSet makes a MachineSet that adopts the story's Machines.
+func (f *fleet) machineSet(replicas int) {
+	f.t.Helper()
+	f.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s}, spec: {template: {spec: {}}}}`,
+		fakeMachine.GroupVersion(), template(fakeMachine).Kind, f.ns, f.name),
+		fmt.Sprintf(`{apiVersion: %s, kind: MachineSet, metadata: {namespace: %s, name: %s}, spec: {
+  clusterName: c1, replicas: %d, selector: {matchLabels: {story: %[3]s}},
+  template: {metadata: {labels: {story: %[3]s}}, spec: {clusterName: c1, bootstrap: {dataSecretName: none},
+    infrastructureRef: {apiGroup: %[5]s, kind: %[6]s, name: %[3]s}}}}}`,
+			coreGroup, f.ns, f.name, replicas, fakeMachine.Group, template(fakeMachine).Kind))
+	f.until("the MachineSet has the Machines", func() bool {
+		for _, h := range f.hosts.Hosts {
+			if !strings.HasPrefix(h.Name(), f.name+"-") {
+				continue
+			}
+			if ownerOf(f.find(machines, f.ns, machineName(h.Node)), "MachineSet").Name != f.name {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // A user has a request made of a node that is Ready: forcefence leaves it alone.
