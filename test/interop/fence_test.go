@@ -152,11 +152,17 @@ func (f *fleet) inhabit(hosts []*machine.Host) (on *machine.Host, others []*mach
 func (f *fleet) occupy(hosts []*machine.Host) {
 	f.t.Helper()
 	f.namespace(f.name)
+	f.pin(hosts)
+	kit.Must(f.t, f.WaitReadyPods(f.ctx, f.name, len(hosts)))
+}
+
+// pin makes the pods of occupy.
+func (f *fleet) pin(hosts []*machine.Host) {
+	f.t.Helper()
 	for _, h := range hosts {
 		kit.Must(f.t, f.Create(f.ctx, cluster.Workload{Namespace: f.name, Name: h.Name(), Replicas: 1,
 			NodeSelector: map[string]string{"host": h.Name()}}.Deployment()))
 	}
-	kit.Must(f.t, f.WaitReadyPods(f.ctx, f.name, len(hosts)))
 }
 
 // untilReplaced waits until the pod runs on another host.
@@ -295,6 +301,8 @@ func nhcFencePaused(t *testing.T, f *fleet) {
 	f.untilStatus("phase", "Paused")
 	cut, others := f.inhabit(hosts)
 	hung := others[0]
+	f.pin(others[:1])
+	kit.Must(t, f.WaitReadyPods(f.ctx, f.name, 2))
 	hung.StopHeartbeats()
 	kit.Must(t, cut.Machine.CutPower())
 	f.untilFenced(cut, taint.ResultEvicted)
