@@ -244,11 +244,12 @@ func TestFence(t *testing.T) {
 	program := kit.BuildProgram(t, "cmd/forcefence")
 	t.Run("NodeHealthCheck", func(t *testing.T) {
 		f := newFleet(t, program, NodeHealthCheck, nil, map[string]int{
-			"Hung": 2, "Paused": 3, "Escalated": 2, "TimedOut": 2, "Deleted": 2, "Three": 4, "Page": 4})
+			"Hung": 2, "Paused": 3, "Escalated": 2, "TimedOut": 2, "Deleted": 2, "Three": 4, "Page": 4,
+			"Stale": 2})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": nhcFenceHung, "Paused": nhcFencePaused, "Escalated": nhcFenceEscalated,
 			"TimedOut": nhcFenceTimedOut, "Deleted": nhcFenceDeleted, "Three": nhcFenceThree,
-			"Page": nhcFencePage,
+			"Page": nhcFencePage, "Stale": nhcFenceStale,
 		})
 	})
 	t.Run("ClusterAPI", func(t *testing.T) {
@@ -311,6 +312,34 @@ func nhcFencePaused(t *testing.T, f *fleet) {
 	f.untilConcluded(hung.Name(), metav1.ConditionTrue)
 	f.untilFenced(hung, taint.ResultEvicted)
 	f.untilConcluded(cut.Name(), metav1.ConditionTrue) // its fence was before the request
+}
+
+// A paused NodeHealthCheck keeps the request of a node that came back. It does not permit a power-off in the next
+// outage.
+func nhcFenceStale(t *testing.T, f *fleet) {
+	f, hosts := f.story(t)
+	f.watch("", request)
+	f.occupy(hosts[:1])
+	h := hosts[0]
+	paused := func(value string) {
+		f.patch(corev1.SchemeGroupVersion.WithResource("nodes"), "", h.Name(),
+			`{"metadata":{"annotations":{"forcefence.io/paused":`+value+`}}}`)
+	}
+	paused(`"test"`)
+	h.StopHeartbeats()
+	f.untilRequest(request, h.Name())
+	f.untilConcluded(h.Name(), metav1.ConditionUnknown)
+	f.patch(nodeHealthChecks, "", f.name, `{"spec":{"pauseRequests":["upgrade"]}}`)
+	f.untilStatus("phase", "Paused")
+	h.ResumeHeartbeats()
+	f.untilConcluded(h.Name(), metav1.ConditionTrue)
+	paused("null")
+	h.StopHeartbeats()
+	f.untilUnknown(h.Node)
+	f.staysOn(h, "the request is for an earlier outage")
+	if f.request(request, h.Name()) == nil {
+		t.Error("the request is gone: the story shows nothing")
+	}
 }
 
 // A machine that does not go off is the next remediator's, at once.

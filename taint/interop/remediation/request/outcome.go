@@ -129,13 +129,17 @@ func fencedFor(r *api.ForcefenceRemediation, l taint.Look) bool {
 	return lasts || !rec.At.Before(r.CreationTimestamp.Time)
 }
 
-// hasRecovered reports whether the outage that the request is for is over: the node became Ready since it was made, or
-// since it was answered. A paused health check keeps the request, and must not permit the next power-off with it. One
-// that waits for its healthyDelay does not call the node healthy yet.
+// hasRecovered reports whether the outage that the request is for is over: the node is Ready, and was not when the
+// request was made, or was shown last. A paused health check keeps the request, and must not permit the next power-off
+// with it. One that waits for its healthyDelay does not call the node healthy yet.
 func hasRecovered(r *api.ForcefenceRemediation, node *Node, answered bool) bool {
-	_, delayed := r.Annotations[healthyDelayAnnotation]
-	return !delayed && node != nil && node.Look.IsReady() &&
-		(answered || node.Look.ReadySince.After(r.CreationTimestamp.Time))
+	if _, delayed := r.Annotations[healthyDelayAnnotation]; delayed || node == nil || !node.Look.IsReady() {
+		return false
+	}
+	shown := meta.FindStatusCondition(r.Status.Conditions, api.Processing)
+	waited := shown != nil && shown.Status == metav1.ConditionTrue && shown.Reason != isReady
+	// The kubelet's clock wrote the one time, the API server's the other.
+	return answered || waited || node.Look.ReadySince.After(r.CreationTimestamp.Time)
 }
 
 // cannotFence returns why forcefence will not fence the node, however long the request waits; "" if it may. A person's

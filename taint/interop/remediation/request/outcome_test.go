@@ -56,6 +56,13 @@ func shown(status metav1.ConditionStatus) edit {
 	}
 }
 
+// waited shows that the request waits, and why.
+func waited(why string) edit {
+	return func(r *api.ForcefenceRemediation) {
+		r.Status.Conditions = []metav1.Condition{{Type: api.Processing, Status: metav1.ConditionTrue, Reason: why}}
+	}
+}
+
 // answeredAs gives the shown condition another reason.
 func answeredAs(why string) edit {
 	return func(r *api.ForcefenceRemediation) { r.Status.Conditions[0].Reason = why }
@@ -123,6 +130,10 @@ func TestOutcome(t *testing.T) {
 			no, yes, fenceDone, "Returned", false},
 		{"back without a fence", requested(), "", waits(reason.InGrace, readySince(time.Second)), no, yes, recovered,
 			"no further", false},
+		{"back, by a clock that is late", requested(waited("PoweredOnNotReady")), "", waits("", readySince(-time.Second)),
+			no, yes, recovered, "no further", false},
+		{"Ready all the time", requested(waited(isReady)), "", waits("", readySince(-time.Second)), yes, unknown,
+			isReady, "alone", false},
 		{"Ready since before the request", requested(), "", waits("", readySince(-time.Second)), yes, unknown, isReady,
 			"alone", false},
 		{"back in its healthyDelay", requested(annotated(healthyDelayAnnotation, "1m")), "",
