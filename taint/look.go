@@ -135,6 +135,16 @@ func IsOlder(rv, than string) bool {
 // and forcefence itself are therefore not believed: the writer is unknown then, and counts as a person. kubectl counts
 // as a person.
 func markedBy(node *corev1.Node) string {
+	m := taintsManager(node)
+	if m == "" || strings.HasPrefix(m, "kubectl") {
+		return ByPerson
+	}
+	return byOther + m
+}
+
+// taintsManager returns the manager of the Node's taints, by its managed fields. It is "" if there is none, or if it is
+// a client that sets only taints of its own: forcefence or a stock controller.
+func taintsManager(node *corev1.Node) string {
 	var last *metav1.ManagedFieldsEntry
 	for i := range node.ManagedFields {
 		f := &node.ManagedFields[i]
@@ -143,15 +153,26 @@ func markedBy(node *corev1.Node) string {
 			last = f
 		}
 	}
-	if last == nil || strings.HasPrefix(last.Manager, "kubectl") {
-		return ByPerson
+	if last == nil {
+		return ""
 	}
 	switch last.Manager {
-	case "", "forcefence", "kube-controller-manager", "cloud-controller-manager":
-		return ByPerson
+	case "forcefence", "kube-controller-manager", "cloud-controller-manager":
+		return ""
 	default:
-		return byOther + last.Manager
+		return last.Manager
 	}
+}
+
+// OutOfServiceByOther reports whether the Node has an out-of-service taint that is not ours, and which client set it.
+// The client is its name in the Node's managed fields, or "" if these do not show it.
+func OutOfServiceByOther(node *corev1.Node) (client string, found bool) {
+	for _, t := range node.Spec.Taints {
+		if t.Key == corev1.TaintNodeOutOfService && !isOutOfService(t) {
+			return taintsManager(node), true
+		}
+	}
+	return "", false
 }
 
 // HasAnnounced reports whether the Node already announces that the policy ends pods in the present period in which it

@@ -51,3 +51,34 @@ func TestMarkedBy(t *testing.T) {
 		t.Error("a controller of ours vouches for nothing")
 	}
 }
+
+// Another client's out-of-service taint is found, with the client's name if the managed fields show it.
+func TestOutOfServiceByOther(t *testing.T) {
+	theirs := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
+	ours := OutOfService(time.Unix(0, 0))
+	wrote := func(manager string) []metav1.ManagedFieldsEntry {
+		return []metav1.ManagedFieldsEntry{{Manager: manager, Time: &metav1.Time{},
+			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
+	}
+	for _, tt := range []struct {
+		name   string
+		taints []corev1.Taint
+		fields []metav1.ManagedFieldsEntry
+		client string
+		found  bool
+	}{
+		{"no taint", nil, wrote("harvester"), "", false},
+		{"ours", []corev1.Taint{ours}, wrote("forcefence"), "", false},
+		{"another's", []corev1.Taint{theirs}, wrote("harvester"), "harvester", true},
+		{"both", []corev1.Taint{ours, theirs}, wrote("harvester"), "harvester", true},
+		{"kubectl's", []corev1.Taint{theirs}, wrote("kubectl-taint"), "kubectl-taint", true},
+		{"a stock controller wrote another taint since", []corev1.Taint{theirs}, wrote("kube-controller-manager"), "", true},
+		{"no managed fields", []corev1.Taint{theirs}, nil, "", true},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tt.fields}}
+		n.Spec.Taints = tt.taints
+		if client, found := OutOfServiceByOther(n); client != tt.client || found != tt.found {
+			t.Errorf("%s: got %q, %t, want %q, %t", tt.name, client, found, tt.client, tt.found)
+		}
+	}
+}

@@ -1,10 +1,13 @@
 package observe
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // answers reports what devices answered.
@@ -12,13 +15,15 @@ type answers struct {
 	*subject
 	fences *fences
 
-	text string // the last answers that were logged
+	text  string // the last answers that were logged
+	power string // as reported of a node that another client took out of service; "": nothing was
 }
 
 // reportAnswers reports what the devices answered.
 func (n *answers) reportAnswers(all []providers.Answer) {
 	n.reportChanges(all)
 	n.reportFirstSignal()
+	n.reportOutOfService()
 	if n.Parts == nil {
 		return
 	}
@@ -55,6 +60,30 @@ func (n *answers) reportChanges(all []providers.Answer) {
 		}
 		n.Log.Info("Machine answered", args...)
 	}
+}
+
+// reportOutOfService warns that another client took the node out of service while no device reports its machine off. It
+// reports this once, and again if the machine's power changes.
+func (n *answers) reportOutOfService() {
+	client, found := taint.OutOfServiceByOther(n.node)
+	power := ""
+	switch state := n.course.Answer().State; {
+	case !found, state == providers.PowerOff:
+	case state == providers.PowerOn:
+		power = "its machine is on"
+	default:
+		power = "no device says that its machine is off"
+	}
+	before := n.power
+	if n.power = power; power == "" || power == before {
+		return
+	}
+	by := "a client that its managed fields no longer show set it"
+	if client != "" {
+		by = strconv.Quote(client) + " set it"
+	}
+	n.Log.Warn("Another client took a node out of service", "node", n.name, "client", client, "power", power)
+	n.sendEvent(n.at, n.node, nil, reason.OutByOther, "Ask", "{detail}", by+", and "+power)
 }
 
 // reportFirstSignal records which signal first made the node suspect, if its machine is off. It reports once per node

@@ -367,6 +367,65 @@ func TestOddLeaseIsTold(t *testing.T) {
 	}
 }
 
+// Another client takes the node out of service. An Event names the client as long as no device calls the machine off:
+// once, and again if the machine's power changes.
+func TestOutOfServiceByOtherIsReported(t *testing.T) {
+	answer := func(s *scene, state providers.PowerState) {
+		s.now = s.now.Add(time.Second)
+		at := s.Now.Instant()
+		s.observes(action.Decision{Action: action.AskDevices{}}, decide.DevicesAnswered{Answers: []providers.Answer{
+			{Observation: providers.Observation{State: state, At: at}, Got: at}}})
+	}
+	for _, tt := range []struct {
+		name    string
+		manager string
+		value   string
+		answers []providers.PowerState
+		want    []string
+	}{
+		{"on", "harvester", "", []providers.PowerState{providers.PowerOn, providers.PowerOn},
+			[]string{`"harvester" set it, and its machine is on`}},
+		{"off", "harvester", "", []providers.PowerState{providers.PowerOff}, nil},
+		{"unknown, then on", "harvester", "", []providers.PowerState{providers.PowerUnknown, providers.PowerOn},
+			[]string{`"harvester" set it, and no device says that its machine is off`,
+				`"harvester" set it, and its machine is on`}},
+		{"on, off, on", "harvester", "",
+			[]providers.PowerState{providers.PowerOn, providers.PowerOff, providers.PowerOn},
+			[]string{`"harvester" set it, and its machine is on`, `"harvester" set it, and its machine is on`}},
+		{"a client that is not known", "kube-controller-manager", "", []providers.PowerState{providers.PowerOn},
+			[]string{"a client that its managed fields no longer show set it, and its machine is on"}},
+		{"a client's name is quoted", "a\nb", "", []providers.PowerState{providers.PowerOn},
+			[]string{`"a\nb" set it, and its machine is on`}},
+		{"ours", "forcefence", "forcefence", []providers.PowerState{providers.PowerOn}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(t, "")
+			s.object.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: tt.value,
+				Effect: corev1.TaintEffectNoExecute}}
+			s.object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: tt.manager, Time: &metav1.Time{},
+				FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
+			s.look()
+			for _, state := range tt.answers {
+				answer(s, state)
+			}
+			var got []string
+			for _, e := range s.told() {
+				if strings.Contains(e, "OutOfServiceByOther") {
+					got = append(got, e)
+				}
+			}
+			if len(got) != len(tt.want) {
+				t.Fatalf("got %q, want %q", got, tt.want)
+			}
+			for i := range got {
+				if !strings.Contains(got[i], tt.want[i]) {
+					t.Errorf("got %q, want %q in it", got[i], tt.want[i])
+				}
+			}
+		})
+	}
+}
+
 // However a fence ends, its powered-off devices are named once, by a process that saw it open.
 func TestPowerOffsAreReportedOnce(t *testing.T) {
 	rec := func(p taint.Phase, res taint.Result, devices ...string) *taint.Record {

@@ -116,6 +116,7 @@ const (
 	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
 	NotBelieved    Reason = "MachineNotBelieved"       // the node's machine is not believed
 	Repinned       Reason = "MachineRepinned"          // a healthy node leads to another machine than before
+	OutByOther     Reason = "OutOfServiceByOther"      // another client's out-of-service taint, and no proof of Off
 	Answers        Reason = "MachineAnswers"           // a machine that could not be asked answers again
 	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
 	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
@@ -489,6 +490,12 @@ var table = []Row{
 		"The node now leads to another machine, {detail}, and is healthy: forcefence believes the new machine from " +
 			"now on.",
 		"If this was not changed on purpose, look at the node."},
+	{OutByOther, Warning, "",
+		"The node has the taint node.kubernetes.io/out-of-service: {detail}. Stock controllers delete its pods and " +
+			"detach its volumes as if its machine were off.",
+		"If the machine runs, take the taint off (`kubectl taint node NODE node.kubernetes.io/out-of-service-`), and " +
+			"keep that client from setting it: Harvester by its setting `vm-force-reset-policy`. The chart's " +
+			"`admissionPolicies.outOfServiceGuard` refuses such a taint."},
 	{Answers, Info, "", "{detail}", ""},
 	{NotAnswering, Warning, "", "{detail}",
 		"Look at the device, and at the network to it."},
