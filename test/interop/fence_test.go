@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,46 +26,56 @@ import (
 // powerOffAfter is the least that the configuration takes.
 const powerOffAfter = 20 * time.Second
 
-// fleet is a world whose nodes have machines with power and BMCs. forcefence runs in mode onRequest, beside the other
-// project's controller.
+// fleet is a world whose nodes have machines with power and BMCs. forcefence runs beside the other project's controller.
 type fleet struct {
 	*world
 	hosts *machine.World
 }
 
+// fleetOptions are what differs between fleets.
+type fleetOptions struct {
+	start   func(context.Context, *cluster.Cluster, string) (*cluster.Part, error) // the controller
+	mode    string                                                                 // forcefence's, as YAML
+	prepare func(*world)                                                           // before there are hosts
+	labels  map[string]string                                                      // of all hosts
+	hosts   map[string]int                                                         // by story
+}
+
+// onRequest lets a request of the shared namespace permit a power-off.
+const onRequest = "mode: onRequest\nremediation: {namespaces: [" + requests + "]}"
+
 // newFleet makes hosts for each story, called STORY-n0 and so on, after prepare if it is not nil. All requests are in
 // one namespace. Idle hosts make most nodes healthy: else forcefence would take the silence for a fault of the network.
-func newFleet(t *testing.T, program string,
-	start func(context.Context, *cluster.Cluster, string) (*cluster.Part, error), prepare func(*world),
-	hosts map[string]int) *fleet {
+func newFleet(t *testing.T, program string, o fleetOptions) *fleet {
 	t.Helper()
-	w := newWorld(t, start)
+	w := newWorld(t, o.start)
 	dir := t.TempDir()
 	f := &fleet{world: w}
 	f.hosts, _ = machine.ForTest(t, w.Cluster, dir, datacenter.Options{PowerOffDelay: 500 * time.Millisecond,
 		Username: "fence"})
 	w.ns = requests
 	w.templates()
-	if prepare != nil {
-		prepare(w)
+	if o.prepare != nil {
+		o.prepare(w)
 	}
 	var names []string
 	idle := 0
-	for _, n := range hosts {
+	for _, n := range o.hosts {
 		idle += n
 	}
-	hosts["Idle"] = idle
-	for story, n := range hosts {
+	o.hosts["Idle"] = idle
+	for story, n := range o.hosts {
 		for i := range n {
 			names = append(names, fmt.Sprintf("%s-n%d", strings.ToLower(story), i))
 		}
 	}
-	kit.Must(t, f.hosts.AddHosts(w.ctx, names, func(i int, o *cluster.NodeOptions) {
-		story, _, _ := strings.Cut(o.Name, "-")
-		o.Labels = map[string]string{"story": story, "host": o.Name}
-		providerID(i, o)
+	kit.Must(t, f.hosts.AddHosts(w.ctx, names, func(i int, n *cluster.NodeOptions) {
+		story, _, _ := strings.Cut(n.Name, "-")
+		n.Labels = map[string]string{"story": story, "host": n.Name}
+		maps.Copy(n.Labels, o.labels)
+		providerID(i, n)
 	}))
-	f.start(program, dir)
+	f.start(program, dir, o.mode)
 	t.Cleanup(func() {
 		for _, v := range w.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
 			kit.Harm(t, "%s", v)
@@ -74,14 +85,13 @@ func newFleet(t *testing.T, program string,
 }
 
 // start runs forcefence with the rights of its manifests.
-func (f *fleet) start(program, dir string) {
+func (f *fleet) start(program, dir, mode string) {
 	f.t.Helper()
 	podIP, err := kit.FreePodIP()
 	kit.Must(f.t, err)
 	config, kubeconfig := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "account.kubeconfig")
 	kit.Must(f.t, os.WriteFile(config, []byte(fmt.Sprintf(`
-mode: onRequest
-remediation: {namespaces: [%s], onGiveUp: replaceMachine}
+%s
 powerOffAfter: %s
 powerOffTimeout: 5s
 stormGuard: {maxPowerOffs: 10, minHealthy: 0}
@@ -92,7 +102,7 @@ providers:
   redfish: {username: fence, passwordFile: "%[3]s/password", caFile: "%[3]s/ca.pem"}
 nodes:
 - {name: all, provider: racks, machine: {from: annotation, annotation: %[4]s, allow: [127.0.0.1]}}
-`, requests, powerOffAfter, dir, machine.BMCAnnotation)), 0o600))
+`, mode, powerOffAfter, dir, machine.BMCAnnotation)), 0o600))
 	kit.Must(f.t, f.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+installedIn+":forcefence",
 		"system:serviceaccounts"))
 	p := cluster.NewPart("forcefence", program,
@@ -243,9 +253,9 @@ func TestFence(t *testing.T) {
 	needWanted(t)
 	program := kit.BuildProgram(t, "cmd/forcefence")
 	t.Run("NodeHealthCheck", func(t *testing.T) {
-		f := newFleet(t, program, NodeHealthCheck, nil, map[string]int{
+		f := newFleet(t, program, fleetOptions{start: NodeHealthCheck, mode: onRequest, hosts: map[string]int{
 			"Hung": 2, "Paused": 3, "Escalated": 2, "TimedOut": 2, "Deleted": 2, "Three": 4, "Page": 4,
-			"Stale": 2})
+			"Stale": 2}})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": nhcFenceHung, "Paused": nhcFencePaused, "Escalated": nhcFenceEscalated,
 			"TimedOut": nhcFenceTimedOut, "Deleted": nhcFenceDeleted, "Three": nhcFenceThree,
@@ -253,11 +263,25 @@ func TestFence(t *testing.T) {
 		})
 	})
 	t.Run("ClusterAPI", func(t *testing.T) {
-		f := newFleet(t, program, ClusterAPI, func(w *world) { w.capiCluster(t) }, map[string]int{
-			"Hung": 4, "Paused": 2, "Asked": 2, "Replaced": 2, "Page": 2})
+		f := newFleet(t, program, fleetOptions{start: ClusterAPI, mode: onRequest,
+			prepare: func(w *world) { w.capiCluster(t) },
+			hosts:   map[string]int{"Hung": 4, "Paused": 2, "Asked": 2, "Replaced": 2, "Page": 2}})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Hung": capiFenceHung, "Paused": capiFencePaused, "Asked": capiFenceAsked,
 			"Replaced": capiFenceReplaced, "Page": capiFencePage,
+		})
+	})
+	t.Run("Hosts", func(t *testing.T) { // before the others, which wait for the end of this function
+		t.Run("KubeVirt", func(t *testing.T) {
+			f := newFleet(t, program, fleetOptions{start: KubeVirt, mode: "mode: observe",
+				labels: map[string]string{schedulableLabel: "false"}, hosts: map[string]int{"Cut": 2, "Silent": 2}})
+			f.play(t, map[string]func(*testing.T, *fleet){"Cut": kubeVirtCut, "Silent": kubeVirtSilent})
+		})
+		t.Run("Harvester", func(t *testing.T) {
+			f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: setForceReset,
+				hosts: map[string]int{"Refused": 2, "Allowed": 2, "Dead": 2}})
+			f.play(t, map[string]func(*testing.T, *fleet){
+				"Refused": harvesterRefused, "Allowed": harvesterAllowed, "Dead": harvesterDead})
 		})
 	})
 }

@@ -1,11 +1,13 @@
-// Package interop runs the real controllers of other projects beside a test control plane: medik8s' NodeHealthCheck and
-// Cluster API's core. Both make requests, which ask a remediator such as forcefence to mend a node. Their code, CRDs
-// and roles come from their Go modules, which the modules in nhc and capi pin. A controller has the rights that its
-// project gives it, and no more.
+// Package interop runs the real controllers of other projects beside a test control plane. medik8s' NodeHealthCheck and
+// Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's virt-controller
+// and Harvester's controller of nodes that are down act on the nodes by themselves. Their code, CRDs and roles come from
+// their Go modules, which the modules in the folders here pin. A controller has the rights that its project gives it,
+// and no more.
 package interop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -35,10 +37,12 @@ type project struct {
 	program string   // of package binaries
 	folder  string   // of the module that pins it, in this folder
 	module  string   // its path
-	crds    string   // folder in it
+	crds    []string // folders or files in it
 	roles   []string // files in it; those of namespaces are granted in the controller's own
+	admin   bool     // it is bound to cluster-admin, and has no roles
 	account string   // its ServiceAccount
 	args    []string
+	started string // what it logs once it works; "": Starting workers
 }
 
 // NodeHealthCheck starts the controller and returns once it works. Its CRD and rights are made first. Logs and files
@@ -46,7 +50,7 @@ type project struct {
 func NodeHealthCheck(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
 	return project{
 		program: binaries.NodeHealthCheck, folder: "nhc", module: "github.com/medik8s/node-healthcheck-operator",
-		crds: "config/crd/bases", roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
+		crds: []string{"config/crd/bases"}, roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
 		account: "node-healthcheck-controller-manager", // it grants further rights to this name
 	}.start(ctx, c, dir)
 }
@@ -55,15 +59,56 @@ func NodeHealthCheck(ctx context.Context, c *cluster.Cluster, dir string) (*clus
 func ClusterAPI(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
 	return project{
 		program: binaries.ClusterAPI, folder: "capi", module: "sigs.k8s.io/cluster-api",
-		crds:    "core/config/crd/bases",
+		crds:    []string{"core/config/crd/bases"},
 		roles:   []string{"core/config/rbac/role.yaml", "core/config/rbac/aggregated_role.yaml"},
 		account: "capi-manager", args: []string{"-v=2"},
 	}.start(ctx, c, dir)
 }
 
-func (p project) start(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
-	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}})
+// Harvester is NodeHealthCheck for the controller that taints nodes by time: its setting is vm-force-reset-policy.
+func Harvester(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	const crds = "deploy/charts/harvester-crd/templates/harvesterhci.io_"
+	return project{
+		program: binaries.Harvester, folder: "harvester", module: "github.com/harvester/harvester",
+		crds: []string{crds + "settings.yaml", crds + "upgrades.yaml"}, admin: true, account: "harvester",
+		started: "Starting /v1, Kind=Node controller",
+	}.start(ctx, c, dir)
+}
+
+// KubeVirt is NodeHealthCheck for virt-controller, in a cluster in which virt-operator has deployed KubeVirt. Nothing
+// acts as virt-handler.
+func KubeVirt(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	const namespace = "kubevirt"
+	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{binaries.VirtController}})
 	if err != nil {
+		return nil, err
+	}
+	program := filepath.Join(bin, binaries.VirtController)
+	list, err := exec.CommandContext(ctx, program, "install").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing what KubeVirt installs: %w", err)
+	}
+	file := filepath.Join(dir, "kubevirt.json")
+	if err := os.WriteFile(file, list, 0o600); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{
+		{"create", "-f", file}, {"wait", "--for=condition=Established", "--all", "crd"},
+		// Emulation: no node has a device plugin for /dev/kvm.
+		{"-n", namespace, "create", "-f", "testdata/kubevirt.yaml"},
+		{"-n", namespace, "patch", "kubevirt", "kubevirt", "--type=merge", "-p", `{"status":{"phase":"Deployed"}}`,
+			"--subresource=status"},
+	} {
+		if _, err := c.Kubectl(ctx, args...); err != nil {
+			return nil, err
+		}
+	}
+	return startPart(ctx, c, dir, binaries.VirtController, namespace, "kubevirt-controller",
+		[]string{"--listen=127.0.0.1", "--port=0"}, "STARTING controllers")
+}
+
+func (p project) start(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	if _, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}}); err != nil {
 		return nil, err
 	}
 	source, err := p.source(ctx)
@@ -73,21 +118,31 @@ func (p project) start(ctx context.Context, c *cluster.Cluster, dir string) (*cl
 	if err := p.install(ctx, c, source); err != nil {
 		return nil, fmt.Errorf("installing %s: %w", p.program, err)
 	}
-	kubeconfig := filepath.Join(dir, p.program+".kubeconfig")
-	if err := c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+p.namespace()+":"+p.account,
-		"system:serviceaccounts", "system:serviceaccounts:"+p.namespace()); err != nil {
+	return startPart(ctx, c, dir, p.program, p.namespace(), p.account, p.args, cmp.Or(p.started, "Starting workers"))
+}
+
+// startPart starts a controller as its account, and returns once its log has that text.
+func startPart(ctx context.Context, c *cluster.Cluster, dir, program, namespace, account string, args []string,
+	started string) (*cluster.Part, error) {
+	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{program}}) // by now it is there
+	if err != nil {
 		return nil, err
 	}
-	log := filepath.Join(dir, p.program+".log")
-	part := cluster.NewPart(p.program, filepath.Join(bin, p.program),
-		append([]string{"-kubeconfig=" + kubeconfig}, p.args...), log, func(context.Context) error {
+	kubeconfig := filepath.Join(dir, program+".kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":"+account,
+		"system:serviceaccounts", "system:serviceaccounts:"+namespace); err != nil {
+		return nil, err
+	}
+	log := filepath.Join(dir, program+".log")
+	part := cluster.NewPart(program, filepath.Join(bin, program), append([]string{"--kubeconfig=" + kubeconfig}, args...),
+		log, func(context.Context) error {
 			text, err := os.ReadFile(log)
-			if err == nil && !bytes.Contains(text, []byte("Starting workers")) {
-				err = fmt.Errorf("%s does not say that workers start", log)
+			if err == nil && !bytes.Contains(text, []byte(started)) {
+				err = fmt.Errorf("%s does not say %q", log, started)
 			}
 			return err
 		}, nil)
-	part.Env = []string{"DEPLOYMENT_NAMESPACE=" + p.namespace()}
+	part.Env = []string{"DEPLOYMENT_NAMESPACE=" + namespace}
 	return part, part.Start(ctx)
 }
 
@@ -108,19 +163,24 @@ func (p project) source(ctx context.Context) (string, error) {
 
 // install makes the CRDs, and an account with the roles that the project ships.
 func (p project) install(ctx context.Context, c *cluster.Cluster, source string) error {
-	crds := filepath.Join(source, p.crds)
-	if _, err := c.Kubectl(ctx, "create", "-f", crds); err != nil {
-		return err
-	}
-	if p.program == binaries.ClusterAPI { // kustomize adds it for users
-		if _, err := c.Kubectl(ctx, "label", "-f", crds, "cluster.x-k8s.io/v1beta2=v1beta2"); err != nil {
+	for _, crds := range p.crds {
+		crds = filepath.Join(source, crds)
+		if _, err := c.Kubectl(ctx, "create", "-f", crds); err != nil {
+			return err
+		}
+		if p.program == binaries.ClusterAPI { // kustomize adds it for users
+			if _, err := c.Kubectl(ctx, "label", "-f", crds, "cluster.x-k8s.io/v1beta2=v1beta2"); err != nil {
+				return err
+			}
+		}
+		if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "-f", crds); err != nil {
 			return err
 		}
 	}
-	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "-f", crds); err != nil {
-		return err
-	}
 	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace()}}}
+	if p.admin {
+		objects = append(objects, p.bind("ClusterRole", "cluster-admin"))
+	}
 	for _, file := range p.roles {
 		text, err := os.ReadFile(filepath.Join(source, file))
 		if err != nil {
@@ -140,14 +200,24 @@ func (p project) install(ctx context.Context, c *cluster.Cluster, source string)
 // grant gives the role to the account, under a name of its own: kustomize adds a prefix for users.
 func (p project) grant(role rbacv1.ClusterRole) []client.Object {
 	meta := metav1.ObjectMeta{Name: p.program + "-" + role.Name}
-	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: meta.Name}
-	to := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: p.namespace(), Name: p.account}}
+	bound := p.bind(role.Kind, meta.Name)
 	if role.Kind == "Role" {
 		meta.Namespace = p.namespace()
-		return []client.Object{&rbacv1.Role{ObjectMeta: meta, Rules: role.Rules},
-			&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}}
+		return []client.Object{&rbacv1.Role{ObjectMeta: meta, Rules: role.Rules}, bound}
 	}
 	return []client.Object{
-		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules, AggregationRule: role.AggregationRule},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}}
+		&rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules, AggregationRule: role.AggregationRule}, bound}
+}
+
+// bind binds the account to a role of that kind and name.
+func (p project) bind(kind, name string) client.Object {
+	meta := metav1.ObjectMeta{Name: name}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+	to := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: p.namespace(), Name: p.account}}
+	if kind == "Role" {
+		meta.Namespace = p.namespace()
+		return &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}
+	}
+	meta.Name = p.namespace() + "-" + name
+	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: to}
 }

@@ -111,7 +111,7 @@ func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.N
 func (w *world) install() {
 	w.t.Helper()
 	w.namespace(requests)
-	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"}, []string{"remediation"}, nil))
+	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"}, []string{"remediation", "out-of-service-guard"}, nil))
 	kit.Must(w.t, err)
 	file := filepath.Join(w.t.TempDir(), "installed.yaml")
 	kit.Must(w.t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "replicas: 2", "replicas: 0")), 0o600))

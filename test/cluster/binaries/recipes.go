@@ -27,8 +27,10 @@ const (
 	Helm = "helm"
 	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
 
-	NodeHealthCheck = "nhc"  // medik8s' controller
-	ClusterAPI      = "capi" // Cluster API's core controller
+	NodeHealthCheck = "nhc"             // medik8s' controller
+	ClusterAPI      = "capi"            // Cluster API's core controller
+	VirtController  = "virt-controller" // KubeVirt's
+	Harvester       = "harvester"       // Harvester's controller of nodes that are down
 )
 
 // Sets of names that go into one folder.
@@ -119,6 +121,15 @@ var kinds = []kind{
 	{
 		what: "Cluster API", module: "test/interop/capi", cache: "capi", version: "sigs.k8s.io/cluster-api",
 		packages: map[string]string{ClusterAPI: "github.com/forcefence/forcefence/test/interop/capi"},
+	},
+	{
+		what: "KubeVirt", module: "test/interop/kubevirt", cache: "kubevirt", version: "kubevirt.io/kubevirt",
+		packages: map[string]string{VirtController: "github.com/forcefence/forcefence/test/interop/kubevirt"},
+	},
+	{
+		what: "Harvester", module: "test/interop/harvester", cache: "harvester",
+		version:  "github.com/harvester/harvester",
+		packages: map[string]string{Harvester: "github.com/forcefence/forcefence/test/interop/harvester"},
 	},
 }
 
