@@ -459,6 +459,10 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	}
 }
 
+// leftOn holds the reasons for which a machine that is on is left on, no matter what other nodes do. The guard of the
+// out-of-service taint relies on the condition that follows.
+var leftOn = []reason.Reason{reason.PoweredOn, reason.ControlPlane, reason.VMHost, reason.KeptOn}
+
 // decideUnmarked decides before the mark is set.
 func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	l := n.look
@@ -488,8 +492,8 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 			d.Would = action.ShadowDecision{}
 		}
 	}
-	// The condition appears while the node looks dead and its machine is on. It goes when the node is back.
-	if on := d.Reason == reason.PoweredOn && v.Facts.Mode.MayAct(); on != l.PoweredOn &&
+	// The condition appears while the node looks dead and its machine is left on. It goes when the node is back.
+	if on := slices.Contains(leftOn, d.Reason) && v.Facts.Mode.MayAct(); on != l.PoweredOn &&
 		(on || v.Fleet.Suspicion(l) == "") {
 		return action.Decision{Action: action.SetPoweredOnCondition{On: on}, Reason: d.Reason, Detail: d.Detail}
 	}

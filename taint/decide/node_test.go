@@ -1399,18 +1399,27 @@ func TestPoweredOnCondition(t *testing.T) {
 		has   bool
 		ready corev1.ConditionStatus
 		mode  fence.Mode
+		label string // of the Node
 		says  providers.PowerState
 		want  bool // a write
 		on    bool
 	}{
-		{"on, mode observe", false, corev1.ConditionUnknown, fence.Observe, on, true, true},
-		{"on, the condition says so already", true, corev1.ConditionUnknown, fence.Observe, on, false, false},
-		{"unknown by now", true, corev1.ConditionUnknown, fence.Observe, unknown, false, false},
-		{"mode fence", false, corev1.ConditionUnknown, fence.Fence, on, false, false},
-		{"back", true, corev1.ConditionTrue, fence.Observe, on, true, false},
-		{"well", false, corev1.ConditionTrue, fence.Observe, on, false, false},
+		{"on, mode observe", false, corev1.ConditionUnknown, fence.Observe, "", on, true, true},
+		{"on, the condition says so already", true, corev1.ConditionUnknown, fence.Observe, "", on, false, false},
+		{"unknown by now", true, corev1.ConditionUnknown, fence.Observe, "", unknown, false, false},
+		{"mode fence", false, corev1.ConditionUnknown, fence.Fence, "", on, false, false},
+		{"mode fence, a host of KubeVirt", false, corev1.ConditionUnknown, fence.Fence, "kubevirt.io/schedulable", on,
+			true, true},
+		{"mode fence, a control-plane node", false, corev1.ConditionUnknown, fence.Fence,
+			"node-role.kubernetes.io/control-plane", on, true, true},
+		{"mode fence, a host of KubeVirt, unknown", false, corev1.ConditionUnknown, fence.Fence,
+			"kubevirt.io/schedulable", unknown, false, false},
+		{"mode shadow", false, corev1.ConditionUnknown, fence.Shadow, "kubevirt.io/schedulable", on, false, false},
+		{"back", true, corev1.ConditionTrue, fence.Observe, "", on, true, false},
+		{"well", false, corev1.ConditionTrue, fence.Observe, "", on, false, false},
 	} {
 		c := begin(t, &fleet.Fleet{}, "n1")
+		c.look.Labels = map[string]string{tc.label: ""}
 		c.pods, c.look.PoweredOn, c.look.Ready, c.facts.Mode = []action.Pod{running("a")}, tc.has, tc.ready, tc.mode
 		if tc.ready == corev1.ConditionTrue {
 			c.look.LeaseRV = "2" // a heartbeat
@@ -1664,6 +1673,7 @@ func TestHostOfKubeVirt(t *testing.T) {
 		c := begin(t, &fleet.Fleet{}, "n1")
 		c.pods, c.facts.VMHosts = []action.Pod{running("a")}, may
 		c.look.Labels = map[string]string{"kubevirt.io/schedulable": "false"}
+		c.look.PoweredOn = !may // the condition says so already
 		return c
 	}
 	c := host(false)
