@@ -273,9 +273,11 @@ func TestFence(t *testing.T) {
 	})
 	t.Run("Hosts", func(t *testing.T) { // before the others, which wait for the end of this function
 		t.Run("KubeVirt", func(t *testing.T) {
-			f := newFleet(t, program, fleetOptions{start: KubeVirt, mode: "mode: observe",
-				labels: map[string]string{schedulableLabel: "false"}, hosts: map[string]int{"Cut": 2, "Silent": 2}})
-			f.play(t, map[string]func(*testing.T, *fleet){"Cut": kubeVirtCut, "Silent": kubeVirtSilent})
+			f := newFleet(t, program, fleetOptions{start: KubeVirt, mode: "mode: fence",
+				labels: map[string]string{schedulableLabel: "false"},
+				hosts:  map[string]int{"Cut": 2, "Silent": 2, "Alone": 2}})
+			f.play(t, map[string]func(*testing.T, *fleet){
+				"Cut": kubeVirtCut, "Silent": kubeVirtSilent, "Alone": kubeVirtAlone})
 		})
 		t.Run("Harvester", func(t *testing.T) {
 			f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: setForceReset,

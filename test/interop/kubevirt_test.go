@@ -3,6 +3,7 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,7 +160,8 @@ func kubeVirtCut(t *testing.T, f *fleet) {
 	})
 }
 
-// A host falls silent and its machine runs on: its virtual machines are left alone.
+// A host falls silent and its machine runs on: its virtual machines are left alone, in mode fence, too. The guard
+// refuses a claim that it is off.
 func kubeVirtSilent(t *testing.T, f *fleet) {
 	f, hosts := f.story(t)
 	f.namespace(f.name)
@@ -178,4 +180,40 @@ func kubeVirtSilent(t *testing.T, f *fleet) {
 	if f.launcher(before) == nil {
 		t.Error("launcher pod: got none, want it left alone")
 	}
+	_, err := f.Kubectl(f.ctx, "taint", "node", silent.Name(), corev1.TaintNodeOutOfService+"=:NoExecute")
+	if err == nil || !strings.Contains(err.Error(), "the node's machine was On when forcefence last asked") {
+		t.Errorf("out-of-service taint: got %v, want the guard to refuse it", err)
+	}
+}
+
+// A host that forcefence may not touch loses its power. Its virt-handler is silent for longer than virt-controller
+// waits, and Kubernetes deletes the launcher pod, which no kubelet confirms. KubeVirt alone does not replace the
+// instance: to it the pod counts as alive. It does so once the pod is gone.
+func kubeVirtAlone(t *testing.T, f *fleet) {
+	f, hosts := f.story(t)
+	f.namespace(f.name)
+	cut := hosts[0]
+	f.openFor(cut, true)
+	f.virtualMachine("always", "Always")
+	var before types.UID
+	f.until("the virtual machine runs", func() (ok bool) { before, ok = f.runs("always", ""); return ok })
+	f.openFor(hosts[1], true)
+	f.patch(corev1.SchemeGroupVersion.WithResource("nodes"), "", cut.Name(),
+		fmt.Sprintf(`{"metadata":{"labels":{"remediation.medik8s.io/exclude-from-remediation":"true"},`+
+			`"annotations":{"kubevirt.io/heartbeat":%q}}}`, time.Now().Add(-6*time.Minute).UTC().Format(time.RFC3339)))
+	kit.Must(t, cut.Machine.CutPower())
+	f.untilUnknown(cut.Node)
+	pod := f.launcher(before)
+	kit.Must(t, f.Client().CoreV1().Pods(f.name).Delete(f.ctx, pod.Name, metav1.DeleteOptions{}))
+	f.until("virt-controller closes the host", func() bool { return f.node(cut).Labels[schedulableLabel] == "false" })
+	f.during(75*time.Second, "the instance stays, past virt-controller's next look after a minute", func() bool {
+		o, phase := f.instance("always")
+		return o.GetUID() == before && phase == "Running"
+	})
+	now := int64(0)
+	kit.Must(t, f.Client().CoreV1().Pods(f.name).Delete(f.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	f.until("a new instance", func() bool { // its disk stays attached to the dead host for minutes: it cannot run yet
+		o, _ := f.instance("always")
+		return o.GetUID() != "" && o.GetUID() != before
+	})
 }
