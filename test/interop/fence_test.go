@@ -42,7 +42,7 @@ type fleetOptions struct {
 }
 
 // onRequest lets a request of the shared namespace permit a power-off.
-const onRequest = "mode: onRequest\nremediation: {namespaces: [" + requests + "]}"
+const onRequest = "mode: onRequest\nremediation: {namespaces: [" + requests + "], onGiveUp: replaceMachine}"
 
 // newFleet makes hosts for each story, called STORY-n0 and so on, after prepare if it is not nil. All requests are in
 // one namespace. Idle hosts make most nodes healthy: else forcefence would take the silence for a fault of the network.
@@ -271,20 +271,24 @@ func TestFence(t *testing.T) {
 			"Replaced": capiFenceReplaced, "Page": capiFencePage,
 		})
 	})
-	t.Run("Hosts", func(t *testing.T) { // before the others, which wait for the end of this function
-		t.Run("KubeVirt", func(t *testing.T) {
-			f := newFleet(t, program, fleetOptions{start: KubeVirt, mode: "mode: fence",
-				labels: map[string]string{schedulableLabel: "false"},
-				hosts:  map[string]int{"Cut": 2, "Silent": 2, "Alone": 2}})
-			f.play(t, map[string]func(*testing.T, *fleet){
-				"Cut": kubeVirtCut, "Silent": kubeVirtSilent, "Alone": kubeVirtAlone})
-		})
-		t.Run("Harvester", func(t *testing.T) {
-			f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: setForceReset,
-				hosts: map[string]int{"Refused": 2, "Allowed": 2, "Dead": 2}})
-			f.play(t, map[string]func(*testing.T, *fleet){
-				"Refused": harvesterRefused, "Allowed": harvesterAllowed, "Dead": harvesterDead})
-		})
+}
+
+// TestHosts plays stories of hosts of virtual machines.
+func TestHosts(t *testing.T) {
+	needWanted(t)
+	program := kit.BuildProgram(t, "cmd/forcefence")
+	t.Run("KubeVirt", func(t *testing.T) {
+		f := newFleet(t, program, fleetOptions{start: KubeVirt, mode: "mode: fence",
+			labels: map[string]string{schedulableLabel: "false"},
+			hosts:  map[string]int{"Cut": 2, "Silent": 2, "Alone": 2}})
+		f.play(t, map[string]func(*testing.T, *fleet){
+			"Cut": kubeVirtCut, "Silent": kubeVirtSilent, "Alone": kubeVirtAlone})
+	})
+	t.Run("Harvester", func(t *testing.T) {
+		f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: setForceReset,
+			hosts: map[string]int{"Refused": 2, "Allowed": 2, "Dead": 2}})
+		f.play(t, map[string]func(*testing.T, *fleet){
+			"Refused": harvesterRefused, "Allowed": harvesterAllowed, "Dead": harvesterDead})
 	})
 }
 
