@@ -48,6 +48,8 @@ type Options struct {
 	Changes []func(ctx context.Context, tell func(node string))
 	// Requests knows what other controllers requested, for mode OnRequest. nil: there are no requests.
 	Requests Requests
+	// Proven receives each proof on which pods are about to be ended. It must not block. nil: it is of no use.
+	Proven func(decide.Proof)
 	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
 	// It must not block. nil: nothing is recorded.
 	Record func(line []byte) bool

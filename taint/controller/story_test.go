@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
@@ -461,5 +462,29 @@ func TestConfirmedFence(t *testing.T) {
 	w.until(2*time.Minute, func() bool { return w.record("n1").ID != "f-said" })
 	if got := w.record("n1").ID; got == "f-said" || !strings.HasPrefix(got, "f-") {
 		t.Errorf("the next fence is %s", got)
+	}
+}
+
+// Proofs are passed on when pods are about to be ended, with all pods of the node.
+func TestProofsArePassedOn(t *testing.T) {
+	w := newWorld(t)
+	w.run(30 * time.Second)
+	var got []decide.Proof
+	w.r.Proven = func(p decide.Proof) {
+		if pods := w.pods(p.Node); len(pods) != len(p.Pods) {
+			t.Errorf("proof of %s: got %d pods, want all of %v", p.Node, len(p.Pods), pods)
+		}
+		got = append(got, p)
+	}
+	cut := w.Now()
+	w.cut("n1")
+	w.untilDone("n1", taint.ResultEvicted)
+	if len(got) == 0 {
+		t.Fatal("got no proof")
+	}
+	for _, p := range got {
+		if p.Node != "n1" || p.Asked.Wall.Before(cut) || p.Since.After(p.Asked) {
+			t.Errorf("got %+v, want one of n1 from after the power cut", p)
+		}
 	}
 }

@@ -17,6 +17,9 @@ func (w podWrites) EndPods(ctx context.Context, a action.EndPods) decide.Observa
 	if a.Policy == "" {
 		message = taint.FenceMessage(w.st.course.Look().Record.ID)
 	}
+	if p, ok := w.st.course.Proof(w.Now.Instant()); ok && w.Proven != nil {
+		w.Proven(p)
+	}
 	end := func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) }
 	return w.writePods(ctx, a, end)
 }

@@ -67,6 +67,7 @@ type Node struct {
 	awaitedClaims  map[string]bool   // claims that pods elsewhere wait for; nil: not read
 	boundClaims    map[string]string // the result of ClaimsRead; nil: not read
 	evictView      evict.View        // the view of the last decision under a mark
+	evictPods      podList           // the list that it was made on
 	policyEffects  policy.Effects    // of the policies' last decision
 	lastDecision   action.Decision   // what Next returned last
 	awaitsRead     bool              // lastDecision is a read whose result has not arrived
@@ -84,7 +85,8 @@ type Node struct {
 type podList struct {
 	have bool
 	pods []action.Pod
-	at   providers.Instant // when the list had arrived
+	sent providers.Instant // when it was requested
+	at   providers.Instant // when it had arrived
 }
 
 // attachmentList holds the attachments that name the node.
@@ -210,7 +212,7 @@ func (n *Node) applyRead(o Observation, at providers.Instant) {
 	n.lastReadAt, n.awaitsRead = at, false
 	switch o := o.(type) {
 	case PodsListed:
-		n.pods = podList{have: true, pods: o.Pods, at: at}
+		n.pods = podList{have: true, pods: o.Pods, sent: n.readBegan, at: at}
 		n.policy.ApplyPods(o.Pods)
 		n.evict.ApplyPods(o.Pods, at)
 	case VolumesRead:
@@ -262,7 +264,7 @@ func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	n.readsTook = l.Got.Sub(l.Sent)
 	n.pods, n.atts, n.storageSetting, n.awaitedClaims, n.etcdReady, n.evictView =
 		podList{}, attachmentList{}, nil, nil, nil, evict.View{}
-	n.boundClaims = nil
+	n.evictPods, n.boundClaims = podList{}, nil
 	if len(facts.Devices) == 0 {
 		n.answers.SetDevices(proof.Device{}) // no device: Next gives its answer
 	} else {
@@ -707,7 +709,7 @@ func (n *Node) decideMarked(now providers.Instant) action.Decision {
 	if waitsForVolumes(d) && n.pods.have {
 		n.kept = n.pods
 	}
-	n.evictView = v
+	n.evictView, n.evictPods = v, n.pods
 	return d
 }
 
@@ -738,8 +740,32 @@ func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 		}
 		n.kept = kept
 	}
-	n.evictView = v
+	n.evictView, n.evictPods = v, kept
 	return d, true
+}
+
+// Proof is that a node's machine was off, and what the API server knew of its pods then.
+type Proof struct {
+	Node  string
+	Asked providers.Instant // when the devices were asked
+	// Since is when the pods' list was requested, or the devices were asked, whichever came first.
+	Since providers.Instant
+	Pods  []action.Pod // all that were bound to the node
+}
+
+// Proof returns the proof that the last decision to end pods is based on. A person's word is none, nor is a policy.
+func (n *Node) Proof(now providers.Instant) (p Proof, ok bool) {
+	a, ends := n.lastDecision.Action.(action.EndPods)
+	v := n.evictView
+	v.Memory, v.Answers = n.evict, n.answers
+	if !ends || a.Policy != "" || !n.evictPods.have || !v.IsProvenOff(now) {
+		return Proof{}, false
+	}
+	p = Proof{Node: n.look.Name, Asked: n.answers.Answer.At, Since: n.evictPods.sent, Pods: n.evictPods.pods}
+	if p.Asked.Before(p.Since) {
+		p.Since = p.Asked
+	}
+	return p, true
 }
 
 // waitsForVolumes reports whether only volumes that are not detached are left of a dead node.

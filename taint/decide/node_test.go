@@ -1243,6 +1243,62 @@ func TestKeptList(t *testing.T) {
 	})
 }
 
+// A proof is what a device said of the machine, from when the pods were listed: by the list before the mark, or by a
+// later one. A person's word, and a decision that ends no pods, have none.
+func TestProof(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		edit func(*course)
+		kept bool // the list was made before the mark, and before the question
+		age  time.Duration
+		want bool
+	}{
+		{"listed under the mark", func(*course) {}, false, 0, true},
+		{"listed before the mark", func(*course) {}, true, 0, true},
+		{"long ago", func(*course) {}, false, proof.TTL + time.Second, false},
+		{"another answer since", func(c *course) { c.answer(unknown) }, false, 0, false},
+		{"the last decision ends no pods", func(c *course) { c.node.lastDecision.Action = action.Wait{} }, false, 0, false},
+		{"a policy ends them", func(c *course) {
+			c.node.lastDecision.Action = action.EndPods{Policy: "p"}
+		}, false, 0, false},
+		{"another look since", func(c *course) { c.see() }, false, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := begin(t, &fleet.Fleet{}, "n1")
+			c.pods = []action.Pod{running("a")}
+			c.upTo("SetMark", off)
+			c.did(ActionDone{})
+			before := c.now
+			rec := taint.Record{ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1",
+				By: "test"}.EnterPhase(taint.PhaseEvicting, "", c.now.Wall)
+			c.look.Record, c.look.Mark = &rec, &taint.Mark{Value: "f-1"}
+			if !tc.kept {
+				c.node.kept = podList{}
+			}
+			c.now = c.now.Add(time.Second)
+			c.see()
+			c.answer(off)
+			asked := c.node.answers.Answer.At
+			if s := c.next(); act(s) != "EndPods" {
+				t.Fatalf("got %s (%s), want EndPods", act(s), s.Reason)
+			}
+			tc.edit(c)
+			got, ok := c.node.Proof(c.now.Add(tc.age))
+			if ok != tc.want {
+				t.Fatalf("got a proof: %v, want %v", ok, tc.want)
+			}
+			since := asked
+			if tc.kept {
+				since = got.Since
+			}
+			if ok && (got.Node != "n1" || got.Asked != asked || got.Since != since || len(got.Pods) != 1 ||
+				tc.kept && (got.Since.IsZero() || got.Since.After(before))) {
+				t.Errorf("got %+v, want one of n1 and its pod, asked at %v, since %v", got, asked, since)
+			}
+		})
+	}
+}
+
 // Each volume that goes wakes the node. To go on waiting takes a look and the cache, for a second after a list; what
 // else is decided by then wants another list.
 func TestWaitingForVolumesKeepsItsList(t *testing.T) {
