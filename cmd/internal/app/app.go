@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -63,7 +64,7 @@ func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
 		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addRemediation,
-		p.addReconciler,
+		p.addLeases, p.addReconciler,
 		p.addElection, p.addDrainGuards, p.addDrills, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
@@ -101,6 +102,7 @@ type process struct {
 	putLine    func([]byte) bool // nil: nothing is recorded
 	reconciler *controller.Reconciler
 	requests   *remediation.Controller // nil: no namespace's requests count
+	proven     func(decide.Proof)      // nil: no Lease is released
 }
 
 // newProcess reads the configuration, and makes the manager without any part. log is the libraries'.

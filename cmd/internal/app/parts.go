@@ -29,6 +29,8 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/drills"
+	"github.com/forcefence/forcefence/taint/interop/leaserelease"
+	"github.com/forcefence/forcefence/taint/interop/leaserelease/rule"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/observe"
@@ -161,6 +163,26 @@ func (p *process) addRemediation(context.Context) error {
 	return p.addRunnables(p.requests)
 }
 
+// addLeases releases Leases, if the file names any.
+func (p *process) addLeases(context.Context) error {
+	if len(p.cfg.ReleaseLeases) == 0 {
+		return nil
+	}
+	o := leaserelease.Options{
+		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Client: p.mgr.GetClient(),
+		Leading: p.leading, Log: p.Log, Now: time.Now,
+	}
+	for _, l := range p.cfg.ReleaseLeases {
+		o.Rules = append(o.Rules, rule.Rule(l))
+	}
+	releaser, err := leaserelease.New(o)
+	if err != nil {
+		return err
+	}
+	p.proven = releaser.ReleaseHeld
+	return p.addRunnables(releaser)
+}
+
 // addReconciler fences.
 func (p *process) addReconciler(ctx context.Context) error {
 	options := controller.Options{
@@ -176,7 +198,7 @@ func (p *process) addReconciler(ctx context.Context) error {
 		Wakes:  wake.NewMetrics(p.registry),
 		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,
 		Changes: []func(context.Context, func(string)){p.storage.NotifyChanged},
-		Record:  p.putLine,
+		Record:  p.putLine, Proven: p.proven,
 	}
 	if p.requests != nil {
 		options.Changes, options.Requests = append(options.Changes, p.requests.NotifyChanged), p.requests

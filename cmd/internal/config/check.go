@@ -35,6 +35,7 @@ func (r *reader) check(c *Config) {
 	r.reportIf(c.MaintenanceLeases != "" && len(validation.IsDNS1123Label(c.MaintenanceLeases)) > 0,
 		"maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	r.checkRemediation(c)
+	r.checkReleaseLeases(c)
 	r.checkStorm(c.StormGuard)
 	r.warnOfVMHosts(c)
 	r.warnOfCautions(c)

@@ -91,7 +91,8 @@ type Config struct {
 	// the namespace of medik8s' Leases; "": they are not read
 	MaintenanceLeases string `yaml:"maintenanceLeases"`
 
-	Remediation    Remediation    `yaml:"remediation"` // requests of NodeHealthCheck and Cluster API
+	Remediation    Remediation    `yaml:"remediation"`   // requests of NodeHealthCheck and Cluster API
+	ReleaseLeases  []LeaseRule    `yaml:"releaseLeases"` // released once their holder's machine is proven off
 	StormGuard     StormGuard     `yaml:"stormGuard"`
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`

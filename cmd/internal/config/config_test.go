@@ -98,6 +98,10 @@ func TestFull(t *testing.T) {
 			Namespaces: []string{"requests", "capi"}, OnGiveUp: config.ReplaceMachine,
 			Kubeconfig: "/etc/capi/kubeconfig",
 		},
+		ReleaseLeases: []config.LeaseRule{
+			{Namespace: "databases", Names: []string{"*.cnpg.io", "mariadb"}},
+			{Namespace: "kube-system", Names: []string{"kube-scheduler"}},
+		},
 		StormGuard: config.StormGuard{
 			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, ControlPlane: config.Quorum,
 			KubeVirtHosts: config.KubeVirtPowerOff,
