@@ -3,10 +3,12 @@ package deploy
 import (
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,6 +30,7 @@ var suites = []struct {
 		[]string{"forcefence-controller-overdue-attachment", "forcefence-controller-node", "forcefence-out-of-service"},
 		overtimeRows},
 	{[]string{"remediation"}, nil, remediationRows},
+	{[]string{"leases"}, []string{"forcefence-controller-lease"}, leaseRows},
 }
 
 const (
@@ -82,8 +85,12 @@ func deleteAttachment(name string, how func(*client.DeleteOptions)) request {
 // componentFixtures makes attachments and budgets that the rows are about.
 func (w *world) componentFixtures() {
 	w.t.Helper()
-	_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(requestNS)},
-		metav1.CreateOptions{})
+	for _, name := range []string{requestNS, leaseNS} {
+		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(name)},
+			metav1.CreateOptions{})
+		kit.Must(w.t, err)
+	}
+	_, err := w.c.Client().CoordinationV1().Leases(leaseNS).Create(w.ctx, heldLease, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	for name, attacher := range map[string]string{"longhorn": "driver.longhorn.io", "inline": "driver.longhorn.io",
 		"other": "csi.example.net", "theirs": "csi.storageos.com", "inlines": "csi.storageos.com",
@@ -107,6 +114,45 @@ func (w *world) componentFixtures() {
 		_, err := w.c.Client().PolicyV1().PodDisruptionBudgets("default").Create(w.ctx, b, metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
+}
+
+const (
+	leaseNS = "cnpg-system"
+	byLease = "'forcefence-controller-lease' with binding 'forcefence-controller-lease' denied request: "
+	keeping = byLease + "forcefence may only release a Lease, without a holder and for one second"
+	elseOf  = byLease + "forcefence may change nothing else of a Lease"
+)
+
+var heldLease = &coordinationv1.Lease{
+	ObjectMeta: metav1.ObjectMeta{Namespace: leaseNS, Name: "held", Labels: map[string]string{"a": "b"}},
+	Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod_1"), LeaseDurationSeconds: new(int32(15)),
+		LeaseTransitions: new(int32(1))},
+}
+
+// releaseLease releases the Lease, and writes more of it: fields after the spec's, and of the object.
+func releaseLease(spec, more string) request {
+	return patchWith(heldLease, types.MergePatchType, `{"spec":{"holderIdentity":"","leaseDurationSeconds":1,
+"acquireTime":"2026-03-01T12:00:00.000000Z","renewTime":"2026-03-01T12:00:00.000000Z"`+spec+`}`+more+`}`)
+}
+
+// A Lease is released, and never taken, in the namespaces that the configuration names.
+var leaseRows = []attempt{
+	{"release a Lease", us, releaseLease("", ""), ""},
+	{"watch Leases", us, may("watch", leases, leaseNS, ""), ""},
+	{"take it", us, releaseLease(`,"holderIdentity":"us"`, ""), keeping},
+	{"keep its duration", us, releaseLease(`,"leaseDurationSeconds":15`, ""), keeping},
+	{"count a transition", us, releaseLease(`,"leaseTransitions":2`, ""), elseOf},
+	{"drop the count", us, releaseLease(`,"leaseTransitions":null`, ""), elseOf},
+	{"label it", us, releaseLease("", `,"metadata":{"labels":{"a":"c"}}`), elseOf},
+	{"annotate it", us, releaseLease("", `,"metadata":{"annotations":{"a":"c"}}`), elseOf},
+	{"hold it by a finalizer", us, releaseLease("", `,"metadata":{"finalizers":["example.net/a"]}`), elseOf},
+	{"give it an owner", us, releaseLease("", `,"metadata":{"ownerReferences":[
+{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"}]}`), elseOf},
+	{"anything with one's own", admin, releaseLease(`,"holderIdentity":"me"`, ""), ""},
+	{"write one whole", us, may("update", leases, leaseNS, "held"), byRBAC},
+	{"delete one", us, may("delete", leases, leaseNS, "held"), byRBAC},
+	{"release one elsewhere", us, may("patch", leases, "default", "held"), byRBAC},
+	{"watch Leases elsewhere", us, may("watch", leases, "default", ""), byRBAC},
 }
 
 const settings, settingsNS = "longhorn.io/settings", "longhorn-system"

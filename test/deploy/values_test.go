@@ -36,6 +36,19 @@ func TestRequestsElsewhere(t *testing.T) {
 	}
 }
 
+// TestNoLeases: without a rule the chart has no rights to Leases of others.
+func TestNoLeases(t *testing.T) {
+	for values, want := range map[string]int{
+		"{}":                          0,
+		"config: {releaseLeases: []}": 0,
+		"config: {releaseLeases: [{namespace: a, names: [x]}, {namespace: b, names: [x]}]}": 2,
+	} {
+		if got := strings.Count(charted(t, values), "kind: ClusterRole, name: forcefence-leases}"); got != want {
+			t.Errorf("%s: got the right in %d namespaces, want %d", values, got, want)
+		}
+	}
+}
+
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")

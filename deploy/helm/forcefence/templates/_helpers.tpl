@@ -109,6 +109,7 @@ drainLonghorn: {{ $delegate }}
 deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachments" }}
 outOfService: {{ eq ($config.onDetachTimeout | default "") "out-of-service" }}
 remediation: {{ and ($config.remediation).namespaces (not ($config.remediation).kubeconfig) | empty | not }}
+leases: {{ $config.releaseLeases | empty | not }}
 status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
 
