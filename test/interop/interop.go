@@ -1,8 +1,8 @@
 // Package interop runs the real controllers of other projects beside a test control plane. medik8s' NodeHealthCheck and
 // Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's virt-controller
-// and Harvester's controller of nodes that are down act on the nodes by themselves. Their code, CRDs and roles come from
-// their Go modules, which the modules in the folders here pin. A controller has the rights that its project gives it,
-// and no more.
+// and Harvester's controller of nodes that are down act on the nodes by themselves. JobSet and Kueue replace the pods
+// that forcefence ends. Their code, CRDs and roles come from their Go modules, which the modules in the folders here
+// pin. A controller has the rights that its project gives it, and no more.
 package interop
 
 import (
@@ -62,6 +62,24 @@ func ClusterAPI(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.P
 		crds:    []string{"core/config/crd/bases"},
 		roles:   []string{"core/config/rbac/role.yaml", "core/config/rbac/aggregated_role.yaml"},
 		account: "capi-manager", args: []string{"-v=2"},
+	}.start(ctx, c, dir)
+}
+
+// JobSet is NodeHealthCheck for JobSet's controllers.
+func JobSet(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	return project{
+		program: binaries.JobSet, folder: "jobset", module: "sigs.k8s.io/jobset",
+		crds: []string{"config/components/crd/bases"}, roles: []string{"config/components/rbac/role.yaml"},
+		account: "jobset-controller-manager",
+	}.start(ctx, c, dir)
+}
+
+// Kueue is NodeHealthCheck for Kueue's controllers and its scheduler.
+func Kueue(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	return project{
+		program: binaries.Kueue, folder: "kueue", module: "sigs.k8s.io/kueue",
+		crds: []string{"config/components/crd/bases"}, roles: []string{"config/components/rbac/role.yaml"},
+		account: "kueue-controller-manager",
 	}.start(ctx, c, dir)
 }
 

@@ -31,6 +31,8 @@ const (
 	ClusterAPI      = "capi"            // Cluster API's core controller
 	VirtController  = "virt-controller" // KubeVirt's
 	Harvester       = "harvester"       // Harvester's controller of nodes that are down
+	JobSet          = "jobset"
+	Kueue           = "kueue"
 )
 
 // Sets of names that go into one folder.
@@ -130,6 +132,14 @@ var kinds = []kind{
 		what: "Harvester", module: "test/interop/harvester", cache: "harvester",
 		version:  "github.com/harvester/harvester",
 		packages: map[string]string{Harvester: "github.com/forcefence/forcefence/test/interop/harvester"},
+	},
+	{
+		what: "JobSet", module: "test/interop/jobset", cache: "jobset", version: "sigs.k8s.io/jobset",
+		packages: map[string]string{JobSet: "github.com/forcefence/forcefence/test/interop/jobset"},
+	},
+	{
+		what: "Kueue", module: "test/interop/kueue", cache: "kueue", version: "sigs.k8s.io/kueue",
+		packages: map[string]string{Kueue: "github.com/forcefence/forcefence/test/interop/kueue"},
 	},
 }
 
