@@ -313,6 +313,25 @@ func TestClusterAPI(t *testing.T) {
 	}
 }
 
+// Another controller's object may keep a machine's power as it is. It does not exclude the node.
+func TestKeptOnByAnother(t *testing.T) {
+	w := newWorld(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	for _, want := range []string{"", "its machine is being replaced"} {
+		got, err := w.r.readExclusions(t.Context(), ExclusionSources{
+			KeptOn: func(_ context.Context, c client.Reader, m meta.RESTMapper, n *corev1.Node) string {
+				if c == nil || m == nil || n != node {
+					t.Errorf("got %v, %v, %v, want a reader, a mapper and the Node", c, m, n)
+				}
+				return want
+			}}, node)
+		must(t, err)
+		if got.KeptOn != want || got.Excluded != "" {
+			t.Errorf("got %+v, want kept on by %q, and not excluded", got, want)
+		}
+	}
+}
+
 // Nobody can read Machines: the webhook that converts them ran on a node that is dead. A machine that is on stays on,
 // and one that is off is recovered, which brings the webhook back.
 func TestClusterAPICannotBeRead(t *testing.T) {

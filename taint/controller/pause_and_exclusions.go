@@ -25,12 +25,15 @@ import (
 type ExclusionSources struct {
 	Pause  client.ObjectKey // the ConfigMap that pauses the whole cluster; no name: none
 	Leases string           // the namespace of medik8s' Leases; "": none
+	// KeptOn reads live why another controller's object forbids to change the power of the Node's machine; "": it does
+	// not. nil: no such object is read.
+	KeptOn func(ctx context.Context, c client.Reader, m meta.RESTMapper, node *corev1.Node) string
 }
 
 // Exclusions is what those objects state about a node. The zero value is nothing.
 type Exclusions struct {
 	Excluded string   // why it must be left alone
-	KeptOn   string   // why its machine must not be powered off: Cluster API's objects cannot be read
+	KeptOn   string   // why its machine's power must be left alone: an object says so, or cannot be read
 	Denied   []string // the objects that we may not read, and that may exclude it
 }
 
@@ -64,6 +67,13 @@ func (at ExclusionSources) ReadExclusions(
 		})
 	}
 	var unread [2]string
+	var kept string
+	if at.KeptOn != nil {
+		g.Go(func() error {
+			kept = at.KeptOn(ctx, c, m, node)
+			return nil
+		})
+	}
 	namespace, ofMachine, ofCluster := fence.MachineOf(node)
 	g.Go(func() error {
 		machine, unread[0] = readClusterAPI(ctx, c, m, "Machine",
@@ -85,7 +95,7 @@ func (at ExclusionSources) ReadExclusions(
 			all = append(all, s.why)
 		}
 	}
-	w.Excluded, w.KeptOn = strings.Join(all, "; "), cmp.Or(unread[:]...)
+	w.Excluded, w.KeptOn = strings.Join(all, "; "), cmp.Or(unread[0], unread[1], kept)
 	return w, err
 }
 
