@@ -90,6 +90,19 @@ func (m Machine) AskDevices(
 	return providers.AskEach(ctx, qs, enough, now)
 }
 
+// AskVerdict is AskDevices, and returns the combined answer. The Off of a distrusted device does not count.
+func (m Machine) AskVerdict(
+	ctx context.Context, distrustedBy func(Machine) string, now func() providers.Instant,
+) providers.Answer {
+	answers := m.AskDevices(ctx, distrustedBy, now)
+	for i, d := range m.Devices() {
+		if distrustedBy(d) != "" {
+			answers[i] = proof.WithoutOff(answers[i])
+		}
+	}
+	return m.VerdictOf(answers)
+}
+
 // DistrustedBy returns a function for AskDevices that reads the memory across nodes, which withFleet lends.
 func DistrustedBy(withFleet func(func(*fleet.Fleet))) func(Machine) string {
 	return func(m Machine) (by string) {
