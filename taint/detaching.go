@@ -63,6 +63,19 @@ func neverAttached(v corev1.VolumeSource) bool {
 		v.HostPath != nil || v.CSI != nil || v.Image != nil || v.NFS != nil
 }
 
+// OtherVolume returns the name of a volume of the pod that is no claim's and may keep data outside of the pod; "" if
+// there is none.
+func OtherVolume(p *corev1.Pod) string {
+	for _, v := range p.Spec.Volumes {
+		s := v.VolumeSource
+		if _, ok := VolumeClaim(p, v); !ok && s.EmptyDir == nil && s.ConfigMap == nil && s.Secret == nil &&
+			s.DownwardAPI == nil && s.Projected == nil && s.Image == nil {
+			return v.Name
+		}
+	}
+	return ""
+}
+
 // FreeOf reports whether a pod certainly uses none of the claims in of. claims and sure are what VolumeClaims returned
 // for the pod.
 func FreeOf(claims []string, sure bool, of []string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
@@ -50,6 +51,8 @@ type Options struct {
 	Requests Requests
 	// Proven receives each proof on which pods are about to be ended. It must not block. nil: it is of no use.
 	Proven func(decide.Proof)
+	// StorageFences has storage cut nodes off. nil: no policy needs it.
+	StorageFences StorageFences
 	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
 	// It must not block. nil: nothing is recorded.
 	Record func(line []byte) bool
@@ -65,6 +68,15 @@ type Requests interface {
 	CachedRequest(node *corev1.Node) string
 	// ReportDecision notes what was decided last about a node. It does not block.
 	ReportDecision(node string, why reason.Reason, detail string)
+}
+
+// StorageFences has storage cut nodes off, for policies that need it. Its methods may be called concurrently.
+type StorageFences interface {
+	// ReadFences reads live how far the storage of each policy that needs it has cut a node off, by the policies' names.
+	// It blocks for the API server. What cannot be read is refused.
+	ReadFences(ctx context.Context, node *corev1.Node, policies []policy.Policy) map[string]policy.StorageFence
+	// MakeFence has the storage of a policy cut the node off. It sends the write by the time in ctx (kube.SendBy).
+	MakeFence(ctx context.Context, node *corev1.Node, p policy.Policy) error
 }
 
 // FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the

@@ -58,6 +58,11 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			l.Got = w.Now.Instant()
 			elsewhere.RequestedBy = facts.RequestedBy
 		}
+		if w.StorageFences != nil && l.Mark == nil && !l.IsReady() && facts.Mode.MayAct() {
+			facts.StorageFences = w.StorageFences.ReadFences(ctx, node, facts.Policies)
+			l.Got = w.Now.Instant()
+			elsewhere.StorageFences = facts.StorageFences
+		}
 		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.observeLook(l, status, w.Now())

@@ -2,9 +2,11 @@ package controller
 
 import (
 	"context"
+	"slices"
 
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
@@ -60,6 +62,17 @@ func (w nodeWrites) setOutOfService(ctx context.Context, out bool) decide.Observ
 		return decide.ActionDone{Err: kube.ErrLate, Withheld: true}
 	}
 	return writeResult(w.writer.SetOutOfService(kube.SendBy(ctx, by), w.st.course.Look(), out))
+}
+
+// FenceStorage has the storage of a policy cut the node off.
+func (w nodeWrites) FenceStorage(ctx context.Context, a action.FenceStorage) decide.Observation {
+	policies := w.Config().Policies
+	i := slices.IndexFunc(policies, func(p policy.Policy) bool { return p.Name == a.Name && p.NeedsFence() })
+	by, hold := w.maySend("")
+	if hold != decide.HoldYes || w.StorageFences == nil || i < 0 {
+		return decide.ActionDone{Err: kube.ErrLate, Withheld: true}
+	}
+	return writeResult(w.StorageFences.MakeFence(kube.SendBy(ctx, by), w.st.node, policies[i]))
 }
 
 // ClearVolumes clears the volume lists.

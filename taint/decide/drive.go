@@ -118,6 +118,7 @@ type World interface {
 	SparePods(context.Context, action.SparePods) Observation
 	SetPodsNotReady(context.Context, action.SetPodsNotReady) Observation
 	DeleteAttachments(context.Context, action.DeleteAttachments) Observation
+	FenceStorage(context.Context, action.FenceStorage) Observation
 }
 
 // Do carries out one action. It has the only switch over all of them. It blocks for as long as w does.
@@ -175,6 +176,8 @@ func Do(ctx context.Context, a action.Action, w World) Observation {
 		return w.SetPodsNotReady(ctx, a)
 	case action.DeleteAttachments:
 		return w.DeleteAttachments(ctx, a)
+	case action.FenceStorage:
+		return w.FenceStorage(ctx, a)
 	default: // Wait, NoAction
 		return nil
 	}

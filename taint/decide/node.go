@@ -40,6 +40,8 @@ type Facts struct {
 	Evict    evict.Settings
 	Policies []policy.Policy           // policies that may end pods without proof, in their order
 	Storage  map[string]storage.Health // what storage systems report about the node, by their adapters' names
+	// StorageFences is how far the storage of a policy has cut the node off, by the policies' names.
+	StorageFences map[string]policy.StorageFence
 }
 
 // Node is what one process remembers of one node. Safety never depends on it after a restart: the record on the Node
@@ -392,6 +394,7 @@ func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 		n.fence.PowerOns.ApplySent(o.Err)
 	case action.PowerOff:
 		n.fence.PowerOffs.ApplySent(o.SentAt, n.facts.Devices, a.Move, o.Err)
+	case action.FenceStorage: // the next look shows it
 	case action.ClearVolumes:
 		switch {
 		case o.Err != nil:
@@ -520,7 +523,8 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
 		StorageSetting: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
 		AwaitedClaims: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
-		Storage: n.facts.Storage, ByTime: n.isByTime(now, f),
+		Storage: n.facts.Storage, ByTime: n.isByTime(now, f), Silent: f.Stale,
+		Fences: n.facts.StorageFences,
 	})
 	n.policy.ApplyEffects(effects)
 	n.policyEffects = effects
@@ -912,7 +916,7 @@ func (n *Node) lastActionHolds(now providers.Instant) Hold {
 	case action.SparePods, action.RemoveOutOfServiceTaint:
 		return HoldYes
 	case action.EndPods, action.ClearVolumes, action.DeletePods, action.DeleteAttachments, action.AddOutOfServiceTaint,
-		action.SetPodsNotReady:
+		action.SetPodsNotReady, action.FenceStorage:
 	default:
 		return HoldNo
 	}

@@ -20,6 +20,8 @@ type ExternalFacts struct {
 	KeptOn   string `json:"keptOn,omitempty"`
 	// RequestedBy is Facts.RequestedBy.
 	RequestedBy string `json:"requestedBy,omitempty"`
+	// StorageFences is Facts.StorageFences.
+	StorageFences map[string]policy.StorageFence `json:"storageFences,omitempty"`
 }
 
 // Results of reads. Their lists and maps are not changed afterwards.

@@ -218,6 +218,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 		Labels:      p.Labels,
 		Tolerations: p.Spec.Tolerations,
 		Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
+		OtherVolume: taint.OtherVolume(p),
 		Claims: slices.ContainsFunc(p.Spec.Volumes,
 			func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
 	}

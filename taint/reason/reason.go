@@ -94,6 +94,7 @@ const (
 	PolicyDeleting   Reason = "PolicyDeletingPods"
 	PolicyClearing   Reason = "PolicyClearingVolumes"     // the same: volumes that ended pods had mounted
 	PolicyDetaching  Reason = "PolicyDeletingAttachments" // the same: volumes of ended pods
+	PolicyFencing    Reason = "PolicyFencingStorage"      // the same: the storage cuts the node off before that
 	PowerOnDelay     Reason = "WaitingForPowerOn"         // the fence is done: the power-on waits for its delay
 	PowerOnHeldUp    Reason = "PowerOnHeldUp"             // a person forbids it, or the machine may be another
 	PowerOnLimit     Reason = "PowerOnLimit"              // powered on too often in a day
@@ -109,26 +110,30 @@ const (
 
 // The Events that are no decisions.
 const (
-	NeedsPerson    Reason = "FenceNeedsPerson"         // a mark that does not end by itself
-	Failing        Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
-	NoHook         Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
-	PoweredOff     Reason = "PowerOffAccepted"         // after a fence: the devices that accepted a power-off
-	OddLease       Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
-	NotBelieved    Reason = "MachineNotBelieved"       // the node's machine is not believed
-	Repinned       Reason = "MachineRepinned"          // a healthy node leads to another machine than before
-	OutByOther     Reason = "OutOfServiceByOther"      // another client's out-of-service taint, and no proof of Off
-	Answers        Reason = "MachineAnswers"           // a machine that could not be asked answers again
-	NotAnswering   Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
-	Fenced         Reason = "NodeFenced"               // on a pod: it was ended
-	PolicyYields   Reason = "PolicyStandsAside"        // the storage system's own setting does the same
-	PolicyWaits    Reason = "PolicyWaits"              // more nodes than this one look dead
-	PolicyEnded    Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
-	PolicySkipped  Reason = "PolicySkippedPods"        // they tolerate the mark, or their volumes may be bad
-	PolicyTimedOut Reason = "PolicyTimedOut"           // the API server refused its writes for too long
-	FinalizersKeep Reason = "FinalizersKeepPod"        // on a pod: it was ended and deleted, but remains
-	ConfigRejected Reason = "ConfigurationRejected"    // on the leader's Lease
-	WatchesBehind  Reason = "WatchesBehind"            // on the leader's Lease: etcd was restored
-	LeftBehind     Reason = "PodLeftBehind"            // on a pod: the fence ended before it was done with it
+	NeedsPerson  Reason = "FenceNeedsPerson"         // a mark that does not end by itself
+	Failing      Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
+	NoHook       Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
+	PoweredOff   Reason = "PowerOffAccepted"         // after a fence: the devices that accepted a power-off
+	OddLease     Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
+	NotBelieved  Reason = "MachineNotBelieved"       // the node's machine is not believed
+	Repinned     Reason = "MachineRepinned"          // a healthy node leads to another machine than before
+	OutByOther   Reason = "OutOfServiceByOther"      // another client's out-of-service taint, and no proof of Off
+	Answers      Reason = "MachineAnswers"           // a machine that could not be asked answers again
+	NotAnswering Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
+	Fenced       Reason = "NodeFenced"               // on a pod: it was ended
+	PolicyYields Reason = "PolicyStandsAside"        // the storage system's own setting does the same
+	PolicyWaits  Reason = "PolicyWaits"              // more nodes than this one look dead
+	PolicyEnded  Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
+	// The storage has not cut the node off, so a policy waits; it has let the node in again; it may not do so yet.
+	StorageNotFenced Reason = "StorageNotFenced"
+	StorageUnfenced  Reason = "StorageUnfenced"
+	StorageFenceKept Reason = "StorageFenceKept"
+	PolicySkipped    Reason = "PolicySkippedPods"     // they tolerate the mark, or their volumes may be bad
+	PolicyTimedOut   Reason = "PolicyTimedOut"        // the API server refused its writes for too long
+	FinalizersKeep   Reason = "FinalizersKeepPod"     // on a pod: it was ended and deleted, but remains
+	ConfigRejected   Reason = "ConfigurationRejected" // on the leader's Lease
+	WatchesBehind    Reason = "WatchesBehind"         // on the leader's Lease: etcd was restored
+	LeftBehind       Reason = "PodLeftBehind"         // on a pod: the fence ended before it was done with it
 )
 
 // The Events about drains.
@@ -453,6 +458,11 @@ var table = []Row{
 		"Deleting {attachments} of a node that looks dead ({why}), so that other nodes can use the volumes: " +
 			"{detail}. Its machine may still run.",
 		""},
+	{PolicyFencing, Warning, "",
+		"The storage is asked to cut off this node, which looks dead ({why}): {detail}. Its machine may still run. " +
+			"Then {pods} are ended.",
+		"The node's volumes of that storage fail until its machine has booted. If an address is another machine's, " +
+			"set `fenceState: Unfenced` in the NetworkFence at once."},
 	{Finished, Warning, "", "All pods are gone and their volumes are detached: the mark is removed.", ""},
 	{FinishedReturn, Warning, "",
 		"The node came back. All ended pods are gone and their volumes are detached: the mark is removed.",
@@ -502,6 +512,15 @@ var table = []Row{
 	{Fenced, Warning, "",
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},
+	{StorageNotFenced, Warning, "", "A policy ends pods of this node once its storage has cut the node off: {detail}.",
+		"`kubectl describe networkfences` has the driver's answer. `forcefence explain NODE` names the addresses that " +
+			"would be cut off, or why there are none."},
+	{StorageUnfenced, Info, "", "The storage lets this node in again ({detail}): its machine has booted since it was " +
+		"cut off, or it never was.", ""},
+	{StorageFenceKept, Warning, "", "The storage keeps this node cut off ({detail}).",
+		"Reboot the machine: what it had mounted cannot be used any more. If it is gone for good, set " +
+			"`fenceState: Unfenced` in the NetworkFence, and delete it when its message is `unfencing operation " +
+			"successful`."},
 	{PolicyYields, Warning, "", "A policy would end pods of this node, but ends none: {detail}.",
 		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or " +
 			"remove the policy. `Forbidden`: the component `longhorn` of deploy/ grants the right to read the " +

@@ -348,7 +348,7 @@ func factsOf(f decide.Facts, elsewhere decide.ExternalFacts) facts {
 }
 
 func (f facts) toFacts(id string) (decide.Facts, error) {
-	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage}
+	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage, StorageFences: f.Elsewhere.StorageFences}
 	mode, known := fence.ParseMode(f.Mode)
 	if !known {
 		return out, fmt.Errorf("%q is not a mode", f.Mode)

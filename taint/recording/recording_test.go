@@ -145,7 +145,8 @@ func TestFactsComeBack(t *testing.T) {
 	}
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
-	text := EncodeJSON(factsOf(f, decide.ExternalFacts{}))
+	f.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FencePending, Detail: "d"}}
+	text := EncodeJSON(factsOf(f, decide.ExternalFacts{StorageFences: f.StorageFences}))
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestReadingsComeBack(t *testing.T) {
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"},
 		Owner:    action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
-		Volumes: []action.Volume{volume}, Claims: true,
+		Volumes: []action.Volume{volume}, Claims: true, OtherVolume: "share",
 		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{

@@ -195,7 +195,7 @@ func (p *player) withOtherConfig(e event) decide.NodeRead {
 	out.Devices, out.NoDeviceErr, out.By, out.NewID, out.Storage =
 		was.Devices, was.NoDeviceErr, was.By, was.NewID, was.Storage
 	out.Excluded, out.KeptOn = cmp.Or(out.Excluded, read.External.Excluded), cmp.Or(out.KeptOn, read.External.KeptOn)
-	out.RequestedBy = read.External.RequestedBy
+	out.RequestedBy, out.StorageFences = read.External.RequestedBy, read.External.StorageFences
 	read.Facts = out
 	return read
 }

@@ -552,6 +552,11 @@ func (k *worker) ReadStorageSetting(context.Context) decide.Observation {
 	panic("no policy of a history yields")
 }
 
+// FenceStorage is asked for by no policy of a history.
+func (k *worker) FenceStorage(context.Context, action.FenceStorage) decide.Observation {
+	panic("no policy of a history needs a storage's fence")
+}
+
 // get puts a read on its way: do runs at the server.
 func (k *worker) get(what string, do func(), then func(error)) {
 	k.call(func() error {

@@ -142,6 +142,11 @@ type (
 	SparePods struct{ Pods []Pod }
 	// SetPodsNotReady sets Ready False on pods that stay.
 	SetPodsNotReady struct{ Pods []Pod }
+	// FenceStorage has the storage of a policy cut the node off. Pods are those that wait for it, for a report.
+	FenceStorage struct {
+		Pods         []Pod
+		Name, Policy string // the policy; the same with its WithoutProof
+	}
 	// DeleteAttachments deletes attachments.
 	DeleteAttachments struct {
 		Attachments []Attachment
@@ -149,6 +154,7 @@ type (
 	}
 )
 
+func (FenceStorage) isAction()            {}
 func (NoAction) isAction()                {}
 func (Wait) isAction()                    {}
 func (ReadNode) isAction()                {}
@@ -200,6 +206,7 @@ func PodsOf(a Action) []Pod {
 
 func (a AnnouncePolicy) affectedPods() []Pod  { return a.Pods }
 func (a EndPods) affectedPods() []Pod         { return a.Pods }
+func (a FenceStorage) affectedPods() []Pod    { return a.Pods }
 func (a DeletePods) affectedPods() []Pod      { return a.Pods }
 func (a SparePods) affectedPods() []Pod       { return a.Pods }
 func (a SetPodsNotReady) affectedPods() []Pod { return a.Pods }
@@ -215,6 +222,7 @@ func PolicyOf(a Action) string {
 
 func (a ClearVolumes) policyText() string      { return a.Policy }
 func (a EndPods) policyText() string           { return a.Policy }
+func (a FenceStorage) policyText() string      { return a.Policy }
 func (a DeleteAttachments) policyText() string { return a.Policy }
 
 // PodWriteOf returns the kind of write, and the pods, of an action that writes pods.

@@ -34,6 +34,7 @@ type Pod struct {
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
 	Claims      bool     // it has claims, and its Volumes are unknown
+	OtherVolume string   `json:",omitempty"` // the name of a volume that is no claim's and may hold data; "": none
 
 	Small bool // set by Step: the pod cannot grow, so write the smallest form
 }

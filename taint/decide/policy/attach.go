@@ -45,6 +45,9 @@ func (p Policy) resolvePods(pods []action.Pod) (mine []action.Pod, read action.A
 		}
 	}
 	mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return !p.matchesOwner(pod) })
+	if p.NeedsFence() { // other storage would still be written from the node
+		mine = slices.DeleteFunc(mine, func(pod action.Pod) bool { return pod.OtherVolume != "" })
+	}
 	if len(p.Drivers) > 0 {
 		if unknown := podsToResolve(mine); len(unknown) > 0 {
 			return nil, action.ReadVolumes{Pods: unknown}

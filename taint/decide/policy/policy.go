@@ -8,7 +8,8 @@
 // The caller looks live before each, and passes the pods listed after that look.
 //
 // It promises: a policy without WithoutProof ends nothing. One with ByTime ends nothing unless the caller reports a
-// fresh PowerByTime of a silent node. No policy ends anything while fewer than half of all nodes
+// fresh PowerByTime of a silent node. One with FenceClasses ends nothing unless the caller reports that its storage has
+// cut a silent node off. No policy ends anything while fewer than half of all nodes
 // are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one that was not
 // seen Ready if the trigger is the change. Only ended pods are deleted. Exempt pods are left alone, and so are pods
 // that Kubernetes' own eviction is about to delete by name (F2). Before anything else is written in a policy's name,
@@ -80,7 +81,33 @@ type Policy struct {
 	Storage      string
 	Intervals    Intervals // StorageUnhealthy
 	WithoutProof WithoutProof
+	// FenceClasses are the classes of NetworkFences by which forcefence first has the storage cut the node off,
+	// FenceDelay after it became not Ready. Such a policy also acts while its fence waits for a proof.
+	FenceClasses []string      `json:",omitempty"`
+	FenceDelay   time.Duration `json:",omitempty"`
 }
+
+// NeedsFence reports whether the policy ends pods only once forcefence has had the storage cut the node off.
+func (p Policy) NeedsFence() bool { return len(p.FenceClasses) > 0 }
+
+// StorageFence is what is known of the fence by which the storage of a policy cuts a node off.
+type StorageFence struct {
+	State StorageFenceState `json:"state,omitempty"`
+	// Detail is, for FenceAbsent, which addresses the storage would cut off; for the others why no pod is ended yet.
+	Detail string `json:"detail,omitempty"`
+}
+
+// StorageFenceState is the state of a StorageFence.
+type StorageFenceState string
+
+// The states. Only FenceHolds lets a policy end pods.
+const (
+	FenceUnknown StorageFenceState = ""
+	FenceAbsent  StorageFenceState = "absent"  // there is none, and it may be made
+	FencePending StorageFenceState = "pending" // it was made, and the storage has not answered
+	FenceRefused StorageFenceState = "refused" // none can be made
+	FenceHolds   StorageFenceState = "holds"   // the storage reported that it has cut the node off
+)
 
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing, so a process that
 // just became leader replays nothing.
@@ -250,6 +277,8 @@ type View struct {
 
 	Storage map[string]storage.Health // by adapter: what its storage system reports about the node
 	ByTime  bool                      // the node is silent, and its machine's last answer is a fresh PowerByTime
+	Silent  bool                      // its Lease is not renewed
+	Fences  map[string]StorageFence   // by policy, as read with Look
 }
 
 // Effects are what a decision changes in a node's Memory, besides the action itself. The zero Effects change nothing.
@@ -418,7 +447,8 @@ func (v View) duePolicies() []Policy {
 		switch {
 		case p.WithoutProof == Never:
 		case p.WithoutProof == ByTime && (!v.ByTime || l.IsReady()):
-		case l.Record.IsOpen() && !(p.WithoutProof == ByTime && waits):
+		case p.NeedsFence() && !v.Silent:
+		case l.Record.IsOpen() && !((p.WithoutProof == ByTime || p.NeedsFence()) && waits):
 		case p.Nodes != nil && !p.Nodes.Matches(labels.Set(l.Labels)):
 		case p.When == StorageUnhealthy && !v.hasStorageTurn(p):
 		case p.When != StorageUnhealthy && l.IsReady():
@@ -494,11 +524,37 @@ func (v View) endPods(p Policy, mine []action.Pod) (action.Decision, Effects) {
 		}
 		return d, Effects{}
 	}
+	if p.NeedsFence() {
+		if d, ready := v.fenceStorage(p, end); !ready {
+			return d, Effects{Policy: p}
+		}
+	}
 	for i := range end {
 		end[i].Small = v.Memory.small[end[i].UID]
 	}
 	a := action.EndPods{Pods: end, Policy: p.String()}
 	return action.Decision{Action: a, Reason: reason.PolicyEnding, Detail: p.String()}, Effects{Policy: p}
+}
+
+// fenceStorage has the policy's storage cut the node off before the pods are ended. ready reports that it has.
+func (v View) fenceStorage(p Policy, end []action.Pod) (d action.Decision, ready bool) {
+	fence := v.Fences[p.Name]
+	if due := v.Memory.since.Add(p.FenceDelay); fence.State != FenceHolds && due.After(v.Now) {
+		return action.Decision{Action: action.Wait{}, RequeueAfter: due.Sub(v.Now)}, false
+	}
+	switch fence.State {
+	case FenceHolds:
+		return action.Decision{}, true
+	case FenceAbsent:
+		return action.Decision{
+			Action: action.FenceStorage{Pods: end, Name: p.Name, Policy: p.String()},
+			Reason: reason.PolicyFencing, Detail: fence.Detail + " (" + p.String() + ")",
+		}, false
+	}
+	return action.Decision{Action: action.Wait{}, RequeueAfter: resync, PolicyBlock: action.PolicyBlock{
+		Why: reason.StorageNotFenced, Detail: fmt.Sprintf("policy %s: %s", p.Name,
+			cmp.Or(fence.Detail, "the storage's fence was not read")),
+	}}, false
 }
 
 func (p Policy) matchesLabels(pod action.Pod) bool { return p.Pods.Matches(labels.Set(pod.Labels)) }

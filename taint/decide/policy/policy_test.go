@@ -88,6 +88,8 @@ func what(d action.Decision, _ Effects) string {
 		}
 	case action.EndPods:
 		return "end" + named(a.Pods)
+	case action.FenceStorage:
+		return "fence" + named(a.Pods)
 	case action.DeletePods:
 		return "delete" + named(a.Pods)
 	case action.DeleteAttachments:
@@ -109,6 +111,15 @@ func named(pods []action.Pod) string {
 		names = append(names, p.Name)
 	}
 	return fmt.Sprint(names)
+}
+
+// needsFence makes the policy need its storage's fence, which is in that state, 10 s after the node became not Ready.
+func needsFence(state StorageFenceState) func(*View, *Policy, *action.Pod) {
+	return func(v *View, p *Policy, _ *action.Pod) {
+		p.WithoutProof, p.FenceClasses = StorageFences, []string{"class"}
+		v.Memory.since = v.Now.Add(-10 * time.Second)
+		v.Silent, v.Fences = true, map[string]StorageFence{"p": {State: state, Detail: "10.0.0.1/32"}}
+	}
 }
 
 // tombstone is the action that ends pods; which they are matters only where ApplyWrites looks at their volumes.
@@ -142,6 +153,55 @@ func TestStep(t *testing.T) {
 		{"time, a storm", func(v *View, p *Policy, _ *action.Pod) {
 			v.ByTime, p.WithoutProof, v.Storm.Detail = true, ByTime, "zone lost"
 		}, "wait 5s: zone lost"},
+		{"the storage has cut the node off", needsFence(FenceHolds), "end[a]"},
+		{"it has not been asked", needsFence(FenceAbsent), "fence[a]"},
+		{"it was asked", needsFence(FencePending), "wait 5s: policy p: 10.0.0.1/32"},
+		{"it cannot be asked", needsFence(FenceRefused), "wait 5s: policy p: 10.0.0.1/32"},
+		{"its fence was not read", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceHolds)(v, p, pod)
+			v.Fences = nil
+		}, "wait 5s: policy p: the storage's fence was not read"},
+		{"its fence of another policy holds", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceHolds)(v, p, pod)
+			v.Fences = map[string]StorageFence{"q": {State: FenceHolds}}
+		}, "wait 5s: policy p: the storage's fence was not read"},
+		{"it has not been asked, too early", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			p.FenceDelay = 15 * time.Second
+		}, "wait 5s"},
+		{"it has not been asked, and the node renews its Lease", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			v.Silent = false
+		}, "leave"},
+		{"it has cut the node off, which renews its Lease", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceHolds)(v, p, pod)
+			v.Silent = false
+		}, "leave"},
+		{"it has not been asked, and the node is Ready", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			v.Look.Ready = corev1.ConditionTrue
+		}, "leave"},
+		{"it has cut the node off, while a fence waits for Off", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceHolds)(v, p, pod)
+			v.Look.Record = &taint.Record{Phase: taint.PhasePoweringOff}
+		}, "end[a]"},
+		{"it has not been asked, under a fence whose mark is gone", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			v.Look.Record = &taint.Record{Phase: taint.PhaseEvicting}
+		}, "leave"},
+		{"it has not been asked, in a storm", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			v.Storm.Detail = "zone lost"
+		}, "wait 5s: zone lost"},
+		{"it has cut the node off, and the pod has a volume that is no claim's",
+			func(v *View, p *Policy, pod *action.Pod) {
+				needsFence(FenceHolds)(v, p, pod)
+				pod.OtherVolume = "share"
+			}, "wait 30s"},
+		{"it has not been asked, and no pod matches", func(v *View, p *Policy, pod *action.Pod) {
+			needsFence(FenceAbsent)(v, p, pod)
+			pod.Namespace = "other"
+		}, "wait 30s"},
 		{"node Ready", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
 		{"the scheduler may bind its replacement to this node",
 			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},

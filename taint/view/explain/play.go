@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -544,6 +545,14 @@ func (p *play) AnnouncePolicy(_ context.Context, a action.AnnouncePolicy) decide
 
 func (p *play) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
 	return p.changeCluster(func() { p.node.Status.VolumesInUse, p.node.Status.VolumesAttached = a.InUse, a.Attached })
+}
+
+// FenceStorage supposes that the storage does as it is asked.
+func (p *play) FenceStorage(_ context.Context, a action.FenceStorage) decide.Observation {
+	return p.changeCluster(func() {
+		p.Facts.StorageFences = maps.Clone(p.Facts.StorageFences)
+		p.Facts.StorageFences[a.Name] = policy.StorageFence{State: policy.FenceHolds}
+	})
 }
 
 func (p *play) EndPods(_ context.Context, a action.EndPods) decide.Observation {

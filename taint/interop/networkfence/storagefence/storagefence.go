@@ -1,0 +1,320 @@
+// Package storagefence decides how CSI-Addons' NetworkFence objects cut a node off from its storage, and let it in
+// again. It has no client, clock or log.
+//
+// It promises: nothing is cut off unless each address is one host's, is reported for this node by its CSI driver, and
+// is of no other node. A fence holds only if the storage reported success for an object that was never changed since
+// forcefence made it. A node that was cut off is let in again only after its machine has booted.
+//
+// The contract is that of kubernetes-csi-addons v0.14.0 (docs/networkfence.md).
+package storagefence
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/taint/decide/policy"
+)
+
+// Clients is a CSIAddonsNode: which addresses a driver's clients on a node have.
+type Clients struct {
+	Name    string // namespace/name
+	Driver  string
+	NodeID  string
+	ByClass map[string][]string // CIDRs by the NetworkFenceClass
+}
+
+// Class is a NetworkFenceClass.
+type Class struct{ Name, Driver string }
+
+// Node is what counts of a Node.
+type Node struct {
+	Name, UID, BootID string
+	Addresses         []string // all of its status
+	PodCIDRs          []string
+}
+
+// Fence is a NetworkFence.
+type Fence struct {
+	Name       string
+	Generation int64
+	Class      string
+	CIDRs      []string
+	State      string // Fenced or Unfenced
+	Result     string
+	Message    string
+	Deleting   bool
+
+	Owned     bool // forcefence made it; the rest is known only then
+	Node      string
+	NodeUID   string
+	BootID    string // of the node, when it was made
+	Confirmed bool   // forcefence has seen the storage's success, and may have moved pods since
+}
+
+// The values of NetworkFences (api/csiaddons/v1alpha1/networkfence_types.go). No status names the state that it is
+// about: only the message does.
+const (
+	Fenced   = "Fenced"
+	Unfenced = "Unfenced"
+
+	succeeded       = "Succeeded"
+	fencedMessage   = "fencing operation successful"
+	unfencedMessage = "unfencing operation successful"
+)
+
+// IsAnswered reports whether the storage has done what the object asks. An object that asks for Fenced counts only as
+// it was made: a changed one may show the answer to what it asked before.
+func (f Fence) IsAnswered() bool {
+	switch {
+	case f.Result != succeeded:
+		return false
+	case f.State == Fenced:
+		return f.Message == fencedMessage && f.Generation == 1
+	default:
+		return f.State == Unfenced && f.Message == unfencedMessage
+	}
+}
+
+// Target is a fence to make.
+type Target struct {
+	Class string
+	CIDRs []string
+}
+
+// Cluster is what was read live.
+type Cluster struct {
+	Node    Node
+	Others  []Node // all Nodes; that of Node does not matter
+	Classes []Class
+	Clients []Clients
+	Fences  []Fence // all, others' too
+}
+
+// Decide returns how far the policy's storage has cut the node off, and which fences are to be made if the state is
+// FenceAbsent.
+func (c Cluster) Decide(p policy.Policy) (policy.StorageFence, []Target) {
+	var missing []Target
+	var absent, pending []string
+	for _, name := range p.FenceClasses {
+		target, refusal := c.plan(name, p.Drivers)
+		made := c.fenceOf(name)
+		switch {
+		case made == nil && refusal != "":
+			return policy.StorageFence{State: policy.FenceRefused, Detail: refusal}, nil
+		case made == nil:
+			missing = append(missing, target)
+			absent = append(absent, fmt.Sprintf("%s by class %s", strings.Join(target.CIDRs, ", "), name))
+		case !covers(made.CIDRs, target.CIDRs):
+			return policy.StorageFence{State: policy.FenceRefused, Detail: fmt.Sprintf("NetworkFence %s has other "+
+				"addresses than the driver reports now (%s)", made.Name, strings.Join(target.CIDRs, ", "))}, nil
+		case !made.IsAnswered() || !made.Confirmed:
+			pending = append(pending, made.describe())
+		}
+		cidrs := target.CIDRs
+		if made != nil {
+			cidrs = made.CIDRs
+		}
+		if name := c.unfencing(cidrs); name != "" {
+			return policy.StorageFence{State: policy.FencePending, Detail: fmt.Sprintf("NetworkFence %s lets one of "+
+				"the addresses in: delete it once its message is %q", name, unfencedMessage)}, nil
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return policy.StorageFence{State: policy.FenceAbsent, Detail: strings.Join(absent, "; ")}, missing
+	case len(pending) > 0:
+		return policy.StorageFence{State: policy.FencePending, Detail: strings.Join(pending, "; ")}, nil
+	}
+	return policy.StorageFence{State: policy.FenceHolds}, nil
+}
+
+func (f Fence) describe() string {
+	switch {
+	case f.State == Fenced && f.Generation != 1:
+		return fmt.Sprintf("NetworkFence %s was changed after it was made: delete it", f.Name)
+	case f.Result == "":
+		return fmt.Sprintf("NetworkFence %s has no answer yet", f.Name)
+	}
+	return fmt.Sprintf("NetworkFence %s: %s, %q", f.Name, f.Result, f.Message)
+}
+
+// fenceOf returns our fence of that class for the node's present boot; nil: there is none.
+func (c Cluster) fenceOf(class string) *Fence {
+	for i := range c.Fences {
+		f := &c.Fences[i]
+		if f.Owned && f.NodeUID == c.Node.UID && f.BootID == c.Node.BootID && f.Class == class && f.State == Fenced &&
+			!f.Deleting {
+			return f
+		}
+	}
+	return nil
+}
+
+// unfencing returns the name of a fence that lets one of the addresses in, or has done so; "" if there is none. Which
+// of two fences the storage obeys last is unknown.
+func (c Cluster) unfencing(cidrs []string) string {
+	for _, f := range c.Fences {
+		if f.State == Unfenced && slices.ContainsFunc(f.CIDRs, func(a string) bool {
+			return slices.ContainsFunc(cidrs, func(b string) bool { return overlap(a, b) })
+		}) {
+			return f.Name
+		}
+	}
+	return ""
+}
+
+// plan returns the fence of a class to make for the node. refusal is why there can be none.
+func (c Cluster) plan(name string, drivers []string) (t Target, refusal string) {
+	t.Class = name
+	i := slices.IndexFunc(c.Classes, func(k Class) bool { return k.Name == name })
+	switch {
+	case c.Node.BootID == "":
+		return t, "the node has no boot id, by which forcefence would know that its machine has booted"
+	case i < 0:
+		return t, fmt.Sprintf("there is no NetworkFenceClass %s", name)
+	case !slices.Contains(drivers, c.Classes[i].Driver):
+		return t, fmt.Sprintf("NetworkFenceClass %s is of driver %s, which is not one of the policy's drivers", name,
+			c.Classes[i].Driver)
+	}
+	for _, d := range drivers {
+		if !slices.ContainsFunc(c.Classes, func(k Class) bool { return k.Driver == d }) {
+			return t, fmt.Sprintf("none of the policy's NetworkFenceClasses is of driver %s", d)
+		}
+	}
+	driver, known := c.Classes[i].Driver, false
+	for _, k := range c.Clients {
+		if k.Driver != driver || k.NodeID != c.Node.Name {
+			continue
+		}
+		known = true
+		for _, cidr := range k.ByClass[name] {
+			if why := c.refuse(cidr); why != "" {
+				return t, fmt.Sprintf("CSIAddonsNode %s: %s", k.Name, why)
+			}
+			t.CIDRs = append(t.CIDRs, cidr)
+		}
+	}
+	slices.Sort(t.CIDRs)
+	t.CIDRs = slices.Compact(t.CIDRs)
+	switch {
+	case !known:
+		return t, fmt.Sprintf("no CSIAddonsNode of driver %s has the nodeID %s", driver, c.Node.Name)
+	case len(t.CIDRs) == 0:
+		return t, fmt.Sprintf("the CSIAddonsNode of driver %s reports no client of class %s", driver, name)
+	}
+	return t, ""
+}
+
+// refuse returns why an address must not be cut off; "" if it may.
+func (c Cluster) refuse(cidr string) string {
+	p, err := netip.ParsePrefix(cidr)
+	switch a := p.Addr(); {
+	case err != nil:
+		return fmt.Sprintf("%.60q is not a CIDR", cidr)
+	case !p.IsSingleIP():
+		return fmt.Sprintf("%s is more than one address", cidr)
+	case a.Is4In6() || a.Zone() != "":
+		return fmt.Sprintf("%s is written in a way that storage may read otherwise", cidr)
+	case !a.IsGlobalUnicast():
+		return fmt.Sprintf("%s is no address of one machine", cidr)
+	}
+	for _, k := range c.Clients {
+		if k.NodeID == c.Node.Name {
+			continue
+		}
+		for _, of := range k.ByClass {
+			if slices.ContainsFunc(of, func(o string) bool { return overlap(o, cidr) }) {
+				return fmt.Sprintf("%s is also an address of node %s (CSIAddonsNode %s)", cidr, k.NodeID, k.Name)
+			}
+		}
+	}
+	for _, n := range c.Others {
+		if n.Name == c.Node.Name {
+			continue
+		}
+		own := func(o string) bool { return overlap(o, cidr) }
+		if slices.ContainsFunc(n.Addresses, own) || slices.ContainsFunc(n.PodCIDRs, own) {
+			return fmt.Sprintf("%s is an address of node %s, or of its pods", cidr, n.Name)
+		}
+	}
+	return ""
+}
+
+// overlap reports whether two addresses or CIDRs share an address. What cannot be read overlaps with nothing.
+func overlap(a, b string) bool {
+	p, ok := prefixOf(a)
+	q, okToo := prefixOf(b)
+	return ok && okToo && p.Overlaps(q)
+}
+
+func prefixOf(text string) (netip.Prefix, bool) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+			return netip.PrefixFrom(a.Unmap(), p.Bits()-96), true
+		}
+		return p, true
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	a = a.Unmap().WithZone("")
+	return netip.PrefixFrom(a, a.BitLen()), true
+}
+
+func covers(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+}
+
+// Life is what counts of the node of a fence, as it was just read.
+type Life struct {
+	Exists bool
+	Node   Node
+	Ready  bool
+	Marked bool // it has the mark, or a fence of it is open
+	Ended  bool // a pod that forcefence ended is still bound to it
+}
+
+// Step is what to do with a fence.
+type Step string
+
+// The steps.
+const (
+	Keep    Step = ""
+	Confirm Step = "confirm" // note that the storage reported success
+	Unfence Step = "unfence" // ask the storage to let the node in
+	Delete  Step = "delete"  // the storage has done so
+)
+
+// Next returns what to do with a fence of ours now. why says, for Keep, what a person should do; "" if nothing.
+func (f Fence) Next(l Life) (s Step, why string) {
+	switch {
+	case !f.Owned || f.Deleting:
+		return Keep, ""
+	case f.State == Unfenced && f.IsAnswered():
+		return Delete, ""
+	case f.State != Fenced:
+		return Keep, ""
+	case !l.Exists || l.Node.UID != f.NodeUID:
+		return Keep, fmt.Sprintf("NetworkFence %s: its Node was deleted, so nothing shows whether its machine is off",
+			f.Name)
+	case f.IsAnswered() && !f.Confirmed && !l.isBack():
+		return Confirm, ""
+	case !l.isBack():
+		return Keep, ""
+	case l.Node.BootID != "" && f.BootID != "" && l.Node.BootID != f.BootID, !f.Confirmed:
+		return Unfence, ""
+	}
+	return Keep, fmt.Sprintf("NetworkFence %s: the node is Ready on the boot on which it was cut off", f.Name)
+}
+
+// isBack reports whether the node is Ready and nothing of forcefence is left on it.
+func (l Life) isBack() bool { return l.Ready && !l.Marked && !l.Ended }
+
+// Sort puts fences in the order of their names.
+func Sort(all []Fence) {
+	slices.SortFunc(all, func(a, b Fence) int { return cmp.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,205 @@
+package storagefence
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/taint/decide/policy"
+)
+
+var dead = Node{Name: "n1", UID: "u1", BootID: "b1", Addresses: []string{"10.0.0.1"}, PodCIDRs: []string{"10.9.1.0/24"}}
+
+var rule = policy.Policy{Name: "p", Drivers: []string{"rbd"}, FenceClasses: []string{"c"}}
+
+// example is a node whose storage can cut it off, beside another one.
+func example() Cluster {
+	clients := func(node, cidr string) Clients {
+		return Clients{Name: "ceph/" + node, Driver: "rbd", NodeID: node, ByClass: map[string][]string{"c": {cidr}}}
+	}
+	return Cluster{
+		Node: dead,
+		Others: []Node{dead, {
+			Name: "n2", UID: "u2", BootID: "b2", Addresses: []string{"n2", "10.0.0.2", "fd00::2"},
+			PodCIDRs: []string{"10.9.2.0/24"},
+		}},
+		Classes: []Class{{"c", "rbd"}},
+		Clients: []Clients{clients("n1", "10.0.0.1/32"), clients("n2", "10.0.0.2/32")},
+	}
+}
+
+// holding is a fence of the node that holds.
+func holding() Fence {
+	return Fence{
+		Name: "f", Generation: 1, Class: "c", CIDRs: []string{"10.0.0.1/32"}, State: Fenced, Result: succeeded,
+		Message: fencedMessage, Owned: true, Node: "n1", NodeUID: "u1", BootID: "b1", Confirmed: true,
+	}
+}
+
+// Each check refuses by itself.
+func TestDecide(t *testing.T) {
+	address := func(cidr string) func(*Cluster, *policy.Policy) {
+		return func(c *Cluster, _ *policy.Policy) { c.Clients[0].ByClass["c"] = []string{cidr} }
+	}
+	made := func(change func(*Fence)) func(*Cluster, *policy.Policy) {
+		return func(c *Cluster, _ *policy.Policy) {
+			f := holding()
+			change(&f)
+			c.Fences = []Fence{f}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Cluster, *policy.Policy)
+		want   string // the state, and a part of the detail
+	}{
+		{"nothing was made", func(*Cluster, *policy.Policy) {}, "absent: 10.0.0.1/32 by class c"},
+		{"two clients on the node", func(c *Cluster, _ *policy.Policy) {
+			c.Clients = append(c.Clients, Clients{"ceph/provisioner", "rbd", "n1", map[string][]string{"c": {"10.9.1.7/32"}}})
+		}, "absent: 10.0.0.1/32, 10.9.1.7/32"},
+		{"an address of IPv6", address("fd00::1/128"), "absent: fd00::1/128"},
+		{"no CSIAddonsNode", func(c *Cluster, _ *policy.Policy) { c.Clients = c.Clients[1:] },
+			"refused: no CSIAddonsNode of driver rbd has the nodeID n1"},
+		{"a CSIAddonsNode of another driver", func(c *Cluster, _ *policy.Policy) { c.Clients[0].Driver = "nfs" },
+			"refused: no CSIAddonsNode of driver rbd"},
+		{"no client", func(c *Cluster, _ *policy.Policy) { c.Clients[0].ByClass = nil },
+			"refused: the CSIAddonsNode of driver rbd reports no client"},
+		{"a client of another class", func(c *Cluster, _ *policy.Policy) {
+			c.Clients[0].ByClass = map[string][]string{"other": {"10.0.0.1/32"}}
+		}, "refused: the CSIAddonsNode of driver rbd reports no client"},
+		{"a subnet", address("10.0.0.0/24"), "refused: CSIAddonsNode ceph/n1: 10.0.0.0/24 is more than one address"},
+		{"everything", address("0.0.0.0/0"), "more than one address"},
+		{"no CIDR", address("10.0.0.1"), "is not a CIDR"},
+		{"loopback", address("127.0.0.1/32"), "is no address of one machine"},
+		{"a mapped address", address("::ffff:10.0.0.1/128"), "storage may read otherwise"},
+		{"the address of another node's client", address("10.0.0.2/32"), "is also an address of node n2"},
+		{"the same, of another driver", func(c *Cluster, p *policy.Policy) {
+			address("10.0.0.3/32")(c, p)
+			c.Clients[1].Driver, c.Clients[1].ByClass = "nfs", map[string][]string{"x": {"10.0.0.3/32"}}
+		}, "is also an address of node n2"},
+		{"another node's subnet has it", func(c *Cluster, p *policy.Policy) {
+			c.Clients[1].ByClass["c"] = []string{"10.0.0.0/24"}
+		}, "is also an address of node n2"},
+		{"the address of another Node", func(c *Cluster, p *policy.Policy) {
+			address("10.0.0.2/32")(c, p)
+			c.Clients = c.Clients[:1]
+		}, "10.0.0.2/32 is an address of node n2"},
+		{"the same of IPv6", address("fd00::2/128"), "fd00::2/128 is an address of node n2"},
+		{"a pod's of another node", address("10.9.2.5/32"), "10.9.2.5/32 is an address of node n2"},
+		{"no boot id", func(c *Cluster, _ *policy.Policy) { c.Node.BootID = "" }, "refused: the node has no boot id"},
+		{"no class", func(c *Cluster, _ *policy.Policy) { c.Classes = nil }, "refused: there is no NetworkFenceClass c"},
+		{"a class of another driver", func(c *Cluster, _ *policy.Policy) { c.Classes[0].Driver = "nfs" },
+			"refused: NetworkFenceClass c is of driver nfs"},
+		{"a driver without a class", func(_ *Cluster, p *policy.Policy) { p.Drivers = []string{"rbd", "cephfs"} },
+			"refused: none of the policy's NetworkFenceClasses is of driver cephfs"},
+
+		{"it holds", made(func(*Fence) {}), "holds: "},
+		{"it holds, and the driver's object is gone", func(c *Cluster, p *policy.Policy) {
+			made(func(*Fence) {})(c, p)
+			c.Clients = c.Clients[1:]
+		}, "holds: "},
+		{"it has no answer", made(func(f *Fence) { f.Result, f.Message = "", "" }),
+			"pending: NetworkFence f has no answer yet"},
+		{"it failed", made(func(f *Fence) { f.Result, f.Message = "Failed", "no quorum" }),
+			`pending: NetworkFence f: Failed, "no quorum"`},
+		{"it failed, with that message", made(func(f *Fence) { f.Result = "Failed" }), "pending: "},
+		{"the message is of the other state", made(func(f *Fence) { f.Message = unfencedMessage }), "pending: "},
+		{"the message is another", made(func(f *Fence) { f.Message = "non" + fencedMessage }), "pending: "},
+		{"it was changed", made(func(f *Fence) { f.Generation = 3 }), "pending: NetworkFence f was changed"},
+		{"nothing has confirmed it", made(func(f *Fence) { f.Confirmed = false }), "pending: "},
+		{"it lacks an address", made(func(f *Fence) { f.CIDRs = []string{"10.0.0.7/32"} }),
+			"refused: NetworkFence f has other addresses than the driver reports now (10.0.0.1/32)"},
+		{"it is another author's", made(func(f *Fence) { f.Owned = false }), "absent: "},
+		{"it is of the boot before", made(func(f *Fence) { f.BootID = "b0" }), "absent: "},
+		{"it is of a Node that was deleted", made(func(f *Fence) { f.NodeUID = "u0" }), "absent: "},
+		{"it is of another class", made(func(f *Fence) { f.Class = "d" }), "absent: "},
+		{"it is being deleted", made(func(f *Fence) { f.Deleting = true }), "absent: "},
+		{"it lets the node in", made(func(f *Fence) { f.State = Unfenced }), "pending: NetworkFence f lets one of"},
+		{"it holds, and another author's lets the node in", func(c *Cluster, p *policy.Policy) {
+			made(func(*Fence) {})(c, p)
+			c.Fences = append(c.Fences, Fence{Name: "g", CIDRs: []string{"10.0.0.0/24"}, State: Unfenced})
+		}, "pending: NetworkFence g lets one of"},
+		{"it holds, and another lets another node in", func(c *Cluster, p *policy.Policy) {
+			made(func(*Fence) {})(c, p)
+			c.Fences = append(c.Fences, Fence{Name: "g", CIDRs: []string{"10.0.0.2/32"}, State: Unfenced})
+		}, "holds: "},
+		{"one of two holds", func(c *Cluster, p *policy.Policy) {
+			made(func(*Fence) {})(c, p)
+			p.FenceClasses = []string{"c", "d"}
+			c.Classes = append(c.Classes, Class{"d", "rbd"})
+			c.Clients[0].ByClass["d"] = []string{"10.0.0.1/32"}
+		}, "absent: 10.0.0.1/32 by class d"},
+		{"one of two holds, the other is refused", func(c *Cluster, p *policy.Policy) {
+			made(func(*Fence) {})(c, p)
+			p.FenceClasses = []string{"c", "d"}
+		}, "refused: there is no NetworkFenceClass d"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, p := example(), rule
+			tt.change(&c, &p)
+			got, targets := c.Decide(p)
+			if text := fmt.Sprintf("%s: %s", got.State, got.Detail); !strings.Contains(text, tt.want) {
+				t.Errorf("got %q, want %q", text, tt.want)
+			}
+			if (got.State == policy.FenceAbsent) != (len(targets) > 0) {
+				t.Errorf("got state %s with %d fences to make", got.State, len(targets))
+			}
+		})
+	}
+}
+
+// A node is let in only on another boot, or if the storage's success was never confirmed.
+func TestNext(t *testing.T) {
+	back := Life{Exists: true, Node: Node{Name: "n1", UID: "u1", BootID: "b2"}, Ready: true}
+	type change = func(f *Fence, l *Life)
+	for _, tt := range []struct {
+		name   string
+		change change
+		want   Step
+		why    string
+	}{
+		{"it has booted", func(*Fence, *Life) {}, Unfence, ""},
+		{"the fence is another author's", func(f *Fence, _ *Life) { f.Owned = false }, Keep, ""},
+		{"the fence is being deleted", func(f *Fence, _ *Life) { f.Deleting = true }, Keep, ""},
+		{"it is not Ready", func(_ *Fence, l *Life) { l.Ready = false }, Keep, ""},
+		{"it has a mark", func(_ *Fence, l *Life) { l.Marked = true }, Keep, ""},
+		{"an ended pod is still there", func(_ *Fence, l *Life) { l.Ended = true }, Keep, ""},
+		{"its Node was deleted", func(_ *Fence, l *Life) { l.Exists = false }, Keep, "its Node was deleted"},
+		{"it is another Node of that name", func(_ *Fence, l *Life) { l.Node.UID = "u9" }, Keep, "its Node was deleted"},
+		{"it is on the same boot", func(_ *Fence, l *Life) { l.Node.BootID = "b1" }, Keep, "on the boot on which"},
+		{"it reports no boot", func(_ *Fence, l *Life) { l.Node.BootID = "" }, Keep, "on the boot on which"},
+		{"on the same boot, the storage never answered", func(f *Fence, l *Life) {
+			l.Node.BootID, f.Confirmed, f.Result, f.Message = "b1", false, "", ""
+		}, Unfence, ""},
+		{"on the same boot, its success was not seen", func(f *Fence, l *Life) {
+			l.Node.BootID, f.Confirmed = "b1", false
+		}, Unfence, ""},
+		{"on the same boot, an answer after the success failed", func(f *Fence, l *Life) {
+			l.Node.BootID, f.Result, f.Message = "b1", "Failed", "no"
+		}, Keep, "on the boot on which"},
+		{"the storage has answered a silent node's", func(f *Fence, l *Life) { l.Ready, f.Confirmed = false, false },
+			Confirm, ""},
+		{"it failed for a silent node", func(f *Fence, l *Life) {
+			l.Ready, f.Confirmed, f.Result = false, false, "Failed"
+		}, Keep, ""},
+		{"it was changed, for a silent node", func(f *Fence, l *Life) {
+			l.Ready, f.Confirmed, f.Generation = false, false, 2
+		}, Keep, ""},
+		{"it is being let in", func(f *Fence, _ *Life) { f.State, f.Generation = Unfenced, 2 }, Keep, ""},
+		{"letting it in failed", func(f *Fence, _ *Life) {
+			f.State, f.Result, f.Message = Unfenced, "Failed", unfencedMessage
+		}, Keep, ""},
+		{"it was let in", func(f *Fence, _ *Life) {
+			f.State, f.Generation, f.Message = Unfenced, 2, unfencedMessage
+		}, Delete, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, l := holding(), back
+			tt.change(&f, &l)
+			got, why := f.Next(l)
+			if got != tt.want || !strings.Contains(why, tt.why) || (why == "") != (tt.why == "") {
+				t.Errorf("got %q, %q, want %q, %q", got, why, tt.want, tt.why)
+			}
+		})
+	}
+}
