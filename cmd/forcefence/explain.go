@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/taint/view/explain"
@@ -79,9 +81,10 @@ type explanation struct {
 	Mode          string            `json:"mode"`
 	ModeBy        string            `json:"modeBy,omitempty"`
 	RequestedBy   string            `json:"requestedBy,omitempty"` // in mode onRequest: the request that counts
-	LeftAlone     string            `json:"leftAlone,omitempty"`   // why no fence begins
-	KeptOn        string            `json:"keptOn,omitempty"`      // why its machine is not powered off
-	NoMachine     string            `json:"noMachine,omitempty"`   // why no device speaks for it
+	StorageFences []string          `json:"storageFences,omitempty"`
+	LeftAlone     string            `json:"leftAlone,omitempty"` // why no fence begins
+	KeptOn        string            `json:"keptOn,omitempty"`    // why its machine is not powered off
+	NoMachine     string            `json:"noMachine,omitempty"` // why no device speaks for it
 	Pinned        bool              `json:"pinned"`
 	Devices       []explainedDevice `json:"devices"`
 	Unknown       []string          `json:"unknown"` // what is left out, and why
@@ -156,6 +159,7 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 	if s.Facts.NoDeviceErr != nil {
 		e.NoMachine = providers.ErrorText(s.Facts.NoDeviceErr)
 	}
+	e.StorageFences = describeStorageFences(s.Facts.StorageFences)
 	e.Pinned = s.Node.Labels[taint.PinLabel] != "" && s.Node.Labels[taint.PinLabel] == m.Identity.Pin()
 	for _, by := range m.Devices() {
 		e.Devices = append(e.Devices, deviceOf(by, seen))
@@ -206,6 +210,21 @@ func (e explanation) describeRequest() string {
 		return ""
 	}
 	return e.RequestedBy + " permits a power-off"
+}
+
+// describeStorageFences says, for each policy that needs it, whom the storage would cut off, or why it would not.
+func describeStorageFences(fences map[string]policy.StorageFence) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(fences)) {
+		switch f := fences[name]; f.State {
+		case policy.FenceAbsent:
+			out = append(out, fmt.Sprintf("Policy %s would have the storage cut off %s", name, f.Detail))
+		case policy.FenceHolds:
+			out = append(out, fmt.Sprintf("Policy %s: the storage has cut the node off", name))
+		default:
+			out = append(out, fmt.Sprintf("Policy %s: the storage does not cut the node off: %s", name, f.Detail))
+		}
+	}
+	return out
 }
 
 // podTable has a row for each pod of the node, with what becomes of it in each scenario.
@@ -268,6 +287,9 @@ func (e explanation) printReport(out io.Writer) {
 		if text.why != "" {
 			printText(out, "", "It is %s%s.", text.what, text.why)
 		}
+	}
+	for _, text := range e.StorageFences {
+		printText(out, "", "%s.", text)
 	}
 	for i, d := range e.Devices {
 		if i == 0 {

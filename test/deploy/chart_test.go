@@ -100,6 +100,8 @@ var components = []component{
 		files: helper("machine-keys", "keys: 'example.net/bmc,example.net/rack'")},
 	{name: "monitoring", values: "metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, " +
 		"dashboard: {enabled: true}}"},
+	{name: "network-fence", values: "config: {policies: [{name: rbd, drivers: [rook-ceph.rbd.csi.ceph.com], " +
+		"networkFenceClasses: [rbd], withoutProof: storage-fences}]}"},
 	{name: "noobaa", values: "config: {policies: [{name: noobaa, preset: noobaa, withoutProof: accept-duplicates}]}",
 		add: []string{}},
 	{name: "out-of-service", values: "config: {onDetachTimeout: out-of-service}"},
@@ -155,6 +157,10 @@ var rendered = []struct {
 	{"drain-longhorn", map[string]string{"rbac-longhorn.yaml": "components/drain-longhorn/role.yaml"}},
 	{"leases", map[string]string{"leases.yaml": "components/leases/role.yaml"}},
 	{"longhorn", map[string]string{"policy-attachment.yaml": "components/longhorn/policy-attachment.yaml"}},
+	{"network-fence", map[string]string{
+		"networkfence.yaml":      "components/network-fence/role.yaml",
+		"policy-attachment.yaml": "components/network-fence/policy-attachment.yaml",
+	}},
 	{"out-of-service-guard",
 		map[string]string{"policy-out-of-service.yaml": "components/out-of-service-guard/policy.yaml"}},
 	{"remediation", map[string]string{"remediation.yaml": "components/remediation/role.yaml"}},

@@ -30,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
@@ -64,8 +65,8 @@ func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
 		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addRemediation,
-		p.addLeases, p.addReconciler,
-		p.addElection, p.addDrainGuards, p.addDrills, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
+		p.addLeases, p.addNetworkFences, p.addReconciler, p.addElection, p.addDrainGuards, p.addDrills,
+		p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -101,8 +102,9 @@ type process struct {
 	tracer     *trace.Tracer
 	putLine    func([]byte) bool // nil: nothing is recorded
 	reconciler *controller.Reconciler
-	requests   *remediation.Controller // nil: no namespace's requests count
-	proven     func(decide.Proof)      // nil: no Lease is released
+	requests   *remediation.Controller  // nil: no namespace's requests count
+	proven     func(decide.Proof)       // nil: no Lease is released
+	fences     *networkfence.Controller // nil: no policy has storage cut nodes off
 }
 
 // newProcess reads the configuration, and makes the manager without any part. log is the libraries'.

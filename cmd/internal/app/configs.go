@@ -190,8 +190,10 @@ func (p *configs) applyChange(cfg *config.Config) {
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
 		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape || !f.Remediation.Equals(cfg.Remediation) ||
-		!slices.EqualFunc(f.ReleaseLeases, cfg.ReleaseLeases, config.LeaseRule.Equals) {
-		p.log.Warn("taintKey, listen, leaderElection, record, remediation and releaseLeases take effect at the next start")
+		!slices.EqualFunc(f.ReleaseLeases, cfg.ReleaseLeases, config.LeaseRule.Equals) ||
+		cfg.FencesStorage() && !f.FencesStorage() {
+		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases and the first " +
+			"networkFenceClasses take effect at the next start")
 	}
 }
 

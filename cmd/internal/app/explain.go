@@ -22,6 +22,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
@@ -192,6 +193,13 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 		s.Owners, err = kube.ReadOwners(ctx, r, owned)
 		if err = r.noteForbidden(err, "which pods are a Deployment's, for policies"); err != nil {
 			return err
+		}
+	}
+	if s.Facts.Policies != nil {
+		var err error
+		s.Facts.StorageFences, err = networkfence.FindFences(ctx, r, r, s.Node, s.Facts.Policies)
+		if apierrors.IsForbidden(err) {
+			*r.unknown = append(*r.unknown, fmt.Sprintf("whom storage would cut off, for policies: %v", err))
 		}
 	}
 	mapper, has := r.Reader.(interface{ RESTMapper() meta.RESTMapper })

@@ -31,8 +31,10 @@ import (
 	"github.com/forcefence/forcefence/taint/drills"
 	"github.com/forcefence/forcefence/taint/interop/leaserelease"
 	"github.com/forcefence/forcefence/taint/interop/leaserelease/rule"
+	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/journal"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recording"
@@ -183,6 +185,22 @@ func (p *process) addLeases(context.Context) error {
 	return p.addRunnables(releaser)
 }
 
+// addNetworkFences has storage cut nodes off, if a policy of the file needs that.
+func (p *process) addNetworkFences(context.Context) (err error) {
+	if !p.cfg.FencesStorage() {
+		return nil
+	}
+	p.fences, err = networkfence.New(networkfence.Options{
+		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Key: p.cfg.TaintKey,
+		Leading: p.leading, Log: p.Log, Now: time.Now,
+		Events: kube.Events{To: p.events.RecorderNow(), Leading: p.leading},
+	})
+	if err != nil {
+		return err
+	}
+	return p.addRunnables(p.fences)
+}
+
 // addReconciler fences.
 func (p *process) addReconciler(ctx context.Context) error {
 	options := controller.Options{
@@ -202,6 +220,9 @@ func (p *process) addReconciler(ctx context.Context) error {
 	}
 	if p.requests != nil {
 		options.Changes, options.Requests = append(options.Changes, p.requests.NotifyChanged), p.requests
+	}
+	if p.fences != nil {
+		options.Changes, options.StorageFences = append(options.Changes, p.fences.NotifyChanged), p.fences
 	}
 	p.reconciler = controller.New(options)
 	return p.reconciler.SetupWithManager(ctx, p.mgr)

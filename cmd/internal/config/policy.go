@@ -32,6 +32,11 @@ type Policy struct {
 	Storage      string              `yaml:"storage"`      // only with StorageUnhealthy: an item of storage
 	WithoutProof policy.WithoutProof `yaml:"withoutProof"` // must be set
 
+	// only with storage-fences: CSI-Addons' NetworkFenceClasses by which the drivers' storage cuts a node off first
+	NetworkFenceClasses []string `yaml:"networkFenceClasses"`
+	// only with networkFenceClasses: how long the node must be not Ready before; at least 10s; default 1m
+	FenceDelay time.Duration `yaml:"fenceDelay"`
+
 	// only with preset longhorn: Longhorn's setting of that name; default do-nothing
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
 
@@ -92,6 +97,7 @@ func (r *reader) checkPolicy(c *Config, i int) {
 		k.checkStorage()
 	}
 	k.checkVolumes()
+	k.checkNetworkFence()
 	k.checkSelection()
 	rules := k.makeRules()
 	p.own = k.preset.Own && len(k.rule.Namespaces) == 0
@@ -159,6 +165,42 @@ func (k *policyCheck) checkVolumes() {
 	k.reportIf(len(k.rule.Drivers) == 0, k.at("volumes"), "needs drivers: it says how many of a pod's volumes must "+
 		"be of these")
 	k.rule.AllVolumes = k.item.Volumes == "all"
+}
+
+// checkNetworkFence checks the keys by which the storage cuts a node off. All volumes of the policy's pods must be of
+// that storage: the machine may go on writing elsewhere.
+func (k *policyCheck) checkNetworkFence() {
+	const key = "networkFenceClasses"
+	p, at := k.item, k.at(key)
+	if !k.has(key) {
+		k.reportIf(k.has("fenceDelay"), k.at("fenceDelay"), "belongs to networkFenceClasses")
+		return
+	}
+	k.reportIf(len(p.NetworkFenceClasses) == 0, at, "must name at least one NetworkFenceClass, or be left out")
+	seen := map[string]bool{}
+	for j, name := range p.NetworkFenceClasses {
+		k.reportIf(len(validation.IsDNS1123Subdomain(name)) > 0, item(at, j), "no object can have this name")
+		k.reportIf(seen[name], item(at, j), "is listed already")
+		seen[name] = true
+	}
+	k.reportIf(p.WithoutProof != policy.StorageFences, at, "belongs to \"withoutProof: storage-fences\"")
+	k.reportIf(k.has("preset"), at, "does not go with a preset")
+	k.reportIf(k.rule.When != policy.NotReady, at, "goes with \"when: NotReady\" alone")
+	k.reportIf(len(p.Drivers) == 0, at, "needs drivers: name those whose storage the classes cut a node off from")
+	k.reportIf(k.has("volumes") && p.Volumes != "all", at, "needs \"volumes: all\", which is the default beside it: the "+
+		"machine may go on writing to volumes of other drivers")
+	k.reportIf(k.has("volumeAttachmentRecoveryPolicy"), at, "does not go with volumeAttachmentRecoveryPolicy")
+	delay := time.Minute
+	if k.has("fenceDelay") {
+		delay = p.FenceDelay
+		k.atLeast(k.at("fenceDelay"), delay, 10*time.Second)
+	}
+	k.rule.FenceClasses, k.rule.FenceDelay, k.rule.AllVolumes, k.rule.Detach = p.NetworkFenceClasses, delay, true, true
+}
+
+// FencesStorage reports whether a policy has storage cut nodes off.
+func (c *Config) FencesStorage() bool {
+	return slices.ContainsFunc(c.Policies, func(p Policy) bool { return len(p.NetworkFenceClasses) > 0 })
 }
 
 // checkSelection refuses an item that selects every pod of a node.

@@ -83,7 +83,7 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
 {{- $storage := dict -}}
 {{- $presets := dict "longhorn" (list "driver.longhorn.io") "storageos" (list "csi.storageos.com") "linstor" (list "linstor.csi.linbit.com") -}}
 {{- range $config.storage }}{{ $_ := set $storage .name (.drivers | default (get $presets (.preset | default "")) | default list) }}{{ end -}}
-{{- $attachers := list -}}{{- $drivers := list -}}{{- $owners := false -}}{{- $longhorn := false -}}
+{{- $attachers := list -}}{{- $drivers := list -}}{{- $owners := false -}}{{- $longhorn := false -}}{{- $networkFence := false -}}
 {{- range $config.policies -}}
   {{- $own := .drivers | default (get $storage (.storage | default "") | default list) -}}
   {{- $preset := .preset | default "" -}}
@@ -96,6 +96,10 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
     {{- $owners = true -}}
     {{- $attachers = concat $attachers $own -}}
   {{- end -}}
+  {{- if .networkFenceClasses -}}
+    {{- $networkFence = true -}}
+    {{- $attachers = concat $attachers $own -}}
+  {{- end -}}
   {{- if has "Deployment" (.owners | default list) }}{{ $owners = true }}{{ end -}}
 {{- end -}}
 {{- $drain := false -}}{{- $delegate := false -}}
@@ -104,6 +108,7 @@ attachers: {{ uniq $attachers | toJson }}
 drivers: {{ uniq $drivers | toJson }}
 owners: {{ $owners }}
 longhorn: {{ $longhorn }}
+networkFence: {{ $networkFence }}
 drain: {{ $drain }}
 drainLonghorn: {{ $delegate }}
 deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachments" }}
