@@ -48,9 +48,22 @@ const onRequest = "mode: onRequest\nremediation: {namespaces: [" + requests + "]
 // one namespace. Idle hosts make most nodes healthy: else forcefence would take the silence for a fault of the network.
 func newFleet(t *testing.T, program string, o fleetOptions) *fleet {
 	t.Helper()
+	f, dir := newHosts(t, o)
+	f.start(program, dir, o.mode+"\n")
+	t.Cleanup(func() {
+		for _, v := range f.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
+			kit.Harm(t, "%s", v)
+		}
+	})
+	return f
+}
+
+// newHosts is newFleet without forcefence. dir is where its configuration goes.
+func newHosts(t *testing.T, o fleetOptions) (f *fleet, dir string) {
+	t.Helper()
 	w := newWorld(t, o.start)
-	dir := t.TempDir()
-	f := &fleet{world: w}
+	dir = t.TempDir()
+	f = &fleet{world: w}
 	f.hosts, _ = machine.ForTest(t, w.Cluster, dir, datacenter.Options{PowerOffDelay: 500 * time.Millisecond,
 		Username: "fence"})
 	w.ns = requests
@@ -75,23 +88,17 @@ func newFleet(t *testing.T, program string, o fleetOptions) *fleet {
 		maps.Copy(n.Labels, o.labels)
 		providerID(i, n)
 	}))
-	f.start(program, dir, o.mode)
-	t.Cleanup(func() {
-		for _, v := range w.Ledger().Violations(cluster.TwoPods, cluster.TwoWriters) {
-			kit.Harm(t, "%s", v)
-		}
-	})
-	return f
+	return f, dir
 }
 
-// start runs forcefence with the rights of its manifests.
-func (f *fleet) start(program, dir, mode string) {
+// start runs forcefence with the rights of its manifests. top begins its configuration. It returns the file.
+func (f *fleet) start(program, dir, top string) (config string) {
 	f.t.Helper()
 	podIP, err := kit.FreePodIP()
 	kit.Must(f.t, err)
-	config, kubeconfig := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "account.kubeconfig")
-	kit.Must(f.t, os.WriteFile(config, []byte(fmt.Sprintf(`
-%s
+	config = filepath.Join(dir, "config.yaml")
+	kubeconfig := filepath.Join(dir, "account.kubeconfig")
+	kit.Must(f.t, os.WriteFile(config, []byte(fmt.Sprintf(`%s
 powerOffAfter: %s
 powerOffTimeout: 5s
 stormGuard: {maxPowerOffs: 10, minHealthy: 0}
@@ -102,7 +109,7 @@ providers:
   redfish: {username: fence, passwordFile: "%[3]s/password", caFile: "%[3]s/ca.pem"}
 nodes:
 - {name: all, provider: racks, machine: {from: annotation, annotation: %[4]s, allow: [127.0.0.1]}}
-`, mode, powerOffAfter, dir, machine.BMCAnnotation)), 0o600))
+`, top, powerOffAfter, dir, machine.BMCAnnotation)), 0o600))
 	kit.Must(f.t, f.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+installedIn+":forcefence",
 		"system:serviceaccounts"))
 	p := cluster.NewPart("forcefence", program,
@@ -125,6 +132,7 @@ nodes:
 		}
 	})
 	kit.Must(f.t, p.Start(f.ctx))
+	return config
 }
 
 // story is a story of the fleet with its hosts.

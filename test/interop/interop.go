@@ -1,8 +1,9 @@
 // Package interop runs the real controllers of other projects beside a test control plane. medik8s' NodeHealthCheck and
 // Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's virt-controller
 // and Harvester's controller of nodes that are down act on the nodes by themselves. JobSet and Kueue replace the pods
-// that forcefence ends. Their code, CRDs and roles come from their Go modules, which the modules in the folders here
-// pin. A controller has the rights that its project gives it, and no more.
+// that forcefence ends. CSI-Addons' manager is asked to cut a node off from its storage. Their code, CRDs and roles come
+// from their Go modules, which the modules in the folders here pin. A controller has the rights that its project gives
+// it, and no more.
 package interop
 
 import (
@@ -62,6 +63,16 @@ func ClusterAPI(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.P
 		crds:    []string{"core/config/crd/bases"},
 		roles:   []string{"core/config/rbac/role.yaml", "core/config/rbac/aggregated_role.yaml"},
 		account: "capi-manager", args: []string{"-v=2"},
+	}.start(ctx, c, dir)
+}
+
+// CSIAddons is NodeHealthCheck for the manager of NetworkFences. It opens no port, and speaks to drivers in clear text.
+func CSIAddons(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	return project{
+		program: binaries.CSIAddons, folder: "csiaddons", module: "github.com/csi-addons/kubernetes-csi-addons",
+		crds: []string{"config/crd/bases"}, account: "csi-addons-controller-manager",
+		roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
+		args:  []string{"-metrics-bind-address=0", "-health-probe-bind-address=0", "-enable-auth=false"},
 	}.start(ctx, c, dir)
 }
 

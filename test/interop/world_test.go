@@ -111,8 +111,10 @@ func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.N
 func (w *world) install() {
 	w.t.Helper()
 	w.namespace(requests)
-	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"}, []string{"remediation", "out-of-service-guard"}, nil))
+	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"},
+		[]string{"network-fence", "out-of-service-guard", "remediation"}, nil))
 	kit.Must(w.t, err)
+	text = strings.ReplaceAll(text, "rook-ceph.rbd.csi.ceph.com", cluster.CSIDriver)
 	file := filepath.Join(w.t.TempDir(), "installed.yaml")
 	kit.Must(w.t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "replicas: 2", "replicas: 0")), 0o600))
 	_, err = w.Kubectl(w.ctx, "apply", "--server-side", "-f", file)

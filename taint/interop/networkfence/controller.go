@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,6 +152,7 @@ func (c *Controller) newFence(node *corev1.Node, p policy.Policy, t storagefence
 	o.SetLabels(map[string]string{nodeUIDLabel: string(node.UID)})
 	o.SetAnnotations(map[string]string{
 		nodeName: node.Name, bootID: node.Status.NodeInfo.BootID, policyName: p.Name, fenceID: id,
+		madeWith: strings.Join(t.CIDRs, ","),
 	})
 	return o
 }

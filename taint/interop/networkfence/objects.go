@@ -3,6 +3,7 @@ package networkfence
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,7 @@ const (
 	bootID       = "forcefence.io/boot-id"
 	policyName   = "forcefence.io/policy"
 	fenceID      = "forcefence.io/fence"
+	madeWith     = "forcefence.io/cidrs"     // the CIDRs, with commas between them
 	confirmedAt  = "forcefence.io/confirmed" // when forcefence saw the storage's success
 )
 
@@ -54,6 +56,7 @@ func (n *networkFence) fence() storagefence.Fence {
 		Deleting: n.DeletionTimestamp != nil,
 		Owned:    n.Labels[nodeUIDLabel] != "" && n.Annotations[nodeName] != "",
 		Node:     n.Annotations[nodeName], NodeUID: n.Labels[nodeUIDLabel], BootID: n.Annotations[bootID],
+		Made:      strings.Split(n.Annotations[madeWith], ","),
 		Confirmed: n.Annotations[confirmedAt] != "",
 	}
 }

@@ -33,6 +33,8 @@ const (
 	Harvester       = "harvester"       // Harvester's controller of nodes that are down
 	JobSet          = "jobset"
 	Kueue           = "kueue"
+	CSIAddons       = "csi-addons"
+	CSIDriver       = "csi-driver" // the fencing part of a CSI driver, for CSIAddons
 )
 
 // Sets of names that go into one folder.
@@ -140,6 +142,14 @@ var kinds = []kind{
 	{
 		what: "Kueue", module: "test/interop/kueue", cache: "kueue", version: "sigs.k8s.io/kueue",
 		packages: map[string]string{Kueue: "github.com/forcefence/forcefence/test/interop/kueue"},
+	},
+	{
+		what: "CSI-Addons", module: "test/interop/csiaddons", cache: "csiaddons",
+		version: "github.com/csi-addons/kubernetes-csi-addons",
+		packages: map[string]string{
+			CSIAddons: "github.com/csi-addons/kubernetes-csi-addons/cmd/manager",
+			CSIDriver: "github.com/csi-addons/kubernetes-csi-addons/forcefence",
+		},
 	},
 }
 

@@ -47,7 +47,8 @@ type Fence struct {
 	Message    string
 	Deleting   bool
 
-	Owned     bool // forcefence made it; the rest is known only then
+	Owned     bool     // forcefence made it; the rest is known only then
+	Made      []string // the CIDRs that it was made with
 	Node      string
 	NodeUID   string
 	BootID    string // of the node, when it was made
@@ -65,6 +66,11 @@ const (
 	unfencedMessage = "unfencing operation successful"
 )
 
+// asMade is the greatest generation of an object whose state and CIDRs have never been others. The manager's first
+// write is the second generation: it adds empty fields to the spec (F48). To change a field and change it back takes
+// two more.
+const asMade = 2
+
 // IsAnswered reports whether the storage has done what the object asks. An object that asks for Fenced counts only as
 // it was made: a changed one may show the answer to what it asked before.
 func (f Fence) IsAnswered() bool {
@@ -72,11 +78,13 @@ func (f Fence) IsAnswered() bool {
 	case f.Result != succeeded:
 		return false
 	case f.State == Fenced:
-		return f.Message == fencedMessage && f.Generation == 1
+		return f.Message == fencedMessage && f.isAsMade()
 	default:
 		return f.State == Unfenced && f.Message == unfencedMessage
 	}
 }
+
+func (f Fence) isAsMade() bool { return f.Generation <= asMade && slices.Equal(f.CIDRs, f.Made) }
 
 // Target is a fence to make.
 type Target struct {
@@ -133,7 +141,7 @@ func (c Cluster) Decide(p policy.Policy) (policy.StorageFence, []Target) {
 
 func (f Fence) describe() string {
 	switch {
-	case f.State == Fenced && f.Generation != 1:
+	case f.State == Fenced && !f.isAsMade():
 		return fmt.Sprintf("NetworkFence %s was changed after it was made: delete it", f.Name)
 	case f.Result == "":
 		return fmt.Sprintf("NetworkFence %s has no answer yet", f.Name)

@@ -31,7 +31,8 @@ func example() Cluster {
 // holding is a fence of the node that holds.
 func holding() Fence {
 	return Fence{
-		Name: "f", Generation: 1, Class: "c", CIDRs: []string{"10.0.0.1/32"}, State: Fenced, Result: succeeded,
+		Name: "f", Generation: 2, Class: "c", CIDRs: []string{"10.0.0.1/32"}, Made: []string{"10.0.0.1/32"},
+		State: Fenced, Result: succeeded,
 		Message: fencedMessage, Owned: true, Node: "n1", NodeUID: "u1", BootID: "b1", Confirmed: true,
 	}
 }
@@ -107,7 +108,9 @@ func TestDecide(t *testing.T) {
 		{"the message is another", made(func(f *Fence) { f.Message = "non" + fencedMessage }), "pending: "},
 		{"it was changed", made(func(f *Fence) { f.Generation = 3 }), "pending: NetworkFence f was changed"},
 		{"nothing has confirmed it", made(func(f *Fence) { f.Confirmed = false }), "pending: "},
-		{"it lacks an address", made(func(f *Fence) { f.CIDRs = []string{"10.0.0.7/32"} }),
+		{"its addresses were changed", made(func(f *Fence) { f.CIDRs = append(f.CIDRs, "10.0.0.9/32") }),
+			"pending: NetworkFence f was changed"},
+		{"it lacks an address", made(func(f *Fence) { f.CIDRs, f.Made = []string{"10.0.0.7/32"}, []string{"10.0.0.7/32"} }),
 			"refused: NetworkFence f has other addresses than the driver reports now (10.0.0.1/32)"},
 		{"it is another author's", made(func(f *Fence) { f.Owned = false }), "absent: "},
 		{"it is of the boot before", made(func(f *Fence) { f.BootID = "b0" }), "absent: "},
@@ -183,14 +186,14 @@ func TestNext(t *testing.T) {
 			l.Ready, f.Confirmed, f.Result = false, false, "Failed"
 		}, Keep, ""},
 		{"it was changed, for a silent node", func(f *Fence, l *Life) {
-			l.Ready, f.Confirmed, f.Generation = false, false, 2
+			l.Ready, f.Confirmed, f.Generation = false, false, 3
 		}, Keep, ""},
-		{"it is being let in", func(f *Fence, _ *Life) { f.State, f.Generation = Unfenced, 2 }, Keep, ""},
+		{"it is being let in", func(f *Fence, _ *Life) { f.State, f.Generation = Unfenced, 3 }, Keep, ""},
 		{"letting it in failed", func(f *Fence, _ *Life) {
 			f.State, f.Result, f.Message = Unfenced, "Failed", unfencedMessage
 		}, Keep, ""},
 		{"it was let in", func(f *Fence, _ *Life) {
-			f.State, f.Generation, f.Message = Unfenced, 2, unfencedMessage
+			f.State, f.Generation, f.Message = Unfenced, 3, unfencedMessage
 		}, Delete, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
