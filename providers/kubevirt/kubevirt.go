@@ -22,11 +22,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
+	"github.com/forcefence/forcefence/providers/remote/kubeapi"
 )
 
 // Config is the provider's part of the configuration file.
@@ -56,11 +56,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 	case !filepath.IsAbs(c.Kubeconfig):
 		problem("kubeconfig", "is not an absolute path of a file")
 	default:
-		a, err := readKubeconfig(c.Kubeconfig)
-		if err == nil {
-			_, err = newAPI(a, "")
-		}
-		if err != nil {
+		if err := kubeapi.CheckFile(c.Kubeconfig); err != nil {
 			problem("kubeconfig", "%v", err)
 		}
 	}
@@ -82,14 +78,7 @@ func (c *Config) Validate() (out []providers.Problem) {
 }
 
 // Cautions implements providers.Cautious.
-func (c *Config) Cautions() []providers.Problem {
-	a, err := readKubeconfig(c.Kubeconfig)
-	if err != nil || !a.cfg.Insecure { // Validate reports the error
-		return nil
-	}
-	return []providers.Problem{providers.Problemf("kubeconfig", "has insecure-skip-tls-verify: any host that answers "+
-		"gets the credentials and may report Off. Use certificate-authority instead")}
-}
+func (c *Config) Cautions() []providers.Problem { return kubeapi.CautionsOf(c.Kubeconfig) }
 
 // New returns the provider. It contacts no API server.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o), nil }
@@ -141,9 +130,7 @@ type Provider struct {
 	cfg    Config
 	opts   providers.Options
 	timing timing
-
-	mu      sync.Mutex // guards what follows
-	current *api       // of the kubeconfig as it was read last; nil before the first call
+	api    *kubeapi.Connection
 }
 
 var (
@@ -160,7 +147,8 @@ var (
 
 // New returns the provider for a valid Config. It contacts no API server.
 func New(c Config, o providers.Options) *Provider {
-	return &Provider{cfg: c, opts: o.WithDefaults(), timing: defaultTiming}
+	o = o.WithDefaults()
+	return &Provider{cfg: c, opts: o, timing: defaultTiming, api: kubeapi.NewConnection(c.Kubeconfig, o.Agent)}
 }
 
 // TimeToOff implements providers.Slow: a kubelet renews its Lease every 10 s, and a question waits for that.
@@ -168,12 +156,7 @@ func (p *Provider) TimeToOff() time.Duration { return p.timing.hold }
 
 // Close closes the connections.
 func (p *Provider) Close(context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.current != nil {
-		p.current.closeIdle()
-		p.current = nil
-	}
+	p.api.Close()
 	return nil
 }
 
@@ -229,32 +212,10 @@ func (p *Provider) runCall(
 		if err != nil {
 			return providers.WithClass(providers.ErrNotFound, fmt.Errorf("the target's ID %w", err))
 		}
-		a, err := p.connect()
+		a, err := p.api.Client()
 		if err != nil {
 			return err
 		}
 		return f(ctx, machine{api: a, namespace: p.cfg.Namespace, name: strings.TrimPrefix(id, p.cfg.Namespace+"/")})
 	})
-}
-
-// connect returns the API server's client. It makes a new one if the kubeconfig, or a file that it names, changed.
-func (p *Provider) connect() (*api, error) {
-	a, err := readKubeconfig(p.cfg.Kubeconfig)
-	if err != nil {
-		return nil, providers.Errorf(providers.ErrDenied, "the kubeconfig: %w", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.current != nil && p.current.account.equal(a) {
-		return p.current, nil
-	}
-	fresh, err := newAPI(a, p.opts.Agent)
-	if err != nil {
-		return nil, providers.Errorf(providers.ErrDenied, "the kubeconfig: %w", err)
-	}
-	if p.current != nil {
-		p.current.closeIdle()
-	}
-	p.current = fresh
-	return fresh, nil
 }

@@ -8,16 +8,13 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote/kubeapi"
 )
 
 // The parts of the host cluster's objects that matter. A field that is missing has its zero value, which never proves
 // anything.
 type (
-	typeMeta struct{ Kind string }
-
 	objectMeta struct {
 		Name, Namespace, UID string
 		DeletionTimestamp    *time.Time
@@ -25,7 +22,7 @@ type (
 
 	// instance is a VirtualMachineInstance: one run of a virtual machine.
 	instance struct {
-		typeMeta
+		kubeapi.TypeMeta
 		Metadata objectMeta
 		Spec     domainSpec
 		Status   struct {
@@ -40,7 +37,7 @@ type (
 
 	// virtualMachine is a VirtualMachine, which may have no instance.
 	virtualMachine struct {
-		typeMeta
+		kubeapi.TypeMeta
 		Metadata objectMeta
 		Spec     struct {
 			RunStrategy string
@@ -55,7 +52,7 @@ type (
 	}
 
 	podList struct {
-		typeMeta
+		kubeapi.TypeMeta
 		Metadata struct{ ResourceVersion, Continue string }
 		Items    []pod
 	}
@@ -85,7 +82,7 @@ type (
 
 	// hostNode is a Node of the host cluster.
 	hostNode struct {
-		typeMeta
+		kubeapi.TypeMeta
 		Metadata objectMeta
 		Status   struct {
 			Conditions []struct{ Type, Status string }
@@ -95,7 +92,7 @@ type (
 
 	// lease is a kubelet's heartbeat.
 	lease struct {
-		typeMeta
+		kubeapi.TypeMeta
 		Metadata objectMeta
 		Spec     struct {
 			HolderIdentity string
@@ -103,11 +100,6 @@ type (
 		}
 	}
 )
-
-// object is what the API server answers with.
-type object interface{ kind() string }
-
-func (m typeMeta) kind() string { return m.Kind }
 
 // host is a host's kubelet, as one look found it.
 type host struct {
@@ -136,7 +128,7 @@ func (l look) systemUUID() string {
 
 // machine is one VirtualMachine of the host cluster.
 type machine struct {
-	api             *api
+	api             *kubeapi.Client
 	namespace, name string
 }
 
@@ -148,7 +140,7 @@ func (m machine) look(ctx context.Context) (l look, err error) {
 		return l, err
 	}
 	var list podList
-	if err := m.api.get(ctx, &list, "PodList", "kubevirt.io/created-by="+l.vmi.Metadata.UID,
+	if err := m.api.Get(ctx, &list, "PodList", "kubevirt.io/created-by="+l.vmi.Metadata.UID,
 		"/api/v1/namespaces", m.namespace, "pods"); err != nil {
 		return l, err
 	}
@@ -168,7 +160,7 @@ func (m machine) look(ctx context.Context) (l look, err error) {
 			return l, providers.Errorf(providers.ErrPermanent, "launcher pods on more than %d hosts have not ended",
 				maxHosts)
 		}
-		if l.hosts[name], err = m.api.readHost(ctx, name); err != nil {
+		if l.hosts[name], err = m.readHost(ctx, name); err != nil {
 			return l, err
 		}
 	}
@@ -186,7 +178,7 @@ func (l look) isCurrent(p pod) bool {
 // readInstance reads the instance, and the VirtualMachine if that has none. ErrNotFound: there is neither.
 func (m machine) readInstance(ctx context.Context) (l look, _ error) {
 	var vmi instance
-	err := m.api.get(ctx, &vmi, "VirtualMachineInstance", "",
+	err := m.api.Get(ctx, &vmi, "VirtualMachineInstance", "",
 		kubevirtAPI, m.namespace, "virtualmachineinstances", m.name)
 	if errors.Is(err, providers.ErrNotFound) {
 		l.vm, err = m.readVM(ctx)
@@ -203,7 +195,7 @@ func (m machine) readInstance(ctx context.Context) (l look, _ error) {
 
 func (m machine) readVM(ctx context.Context) (*virtualMachine, error) {
 	var vm virtualMachine
-	err := m.api.get(ctx, &vm, "VirtualMachine", "", kubevirtAPI, m.namespace, "virtualmachines", m.name)
+	err := m.api.Get(ctx, &vm, "VirtualMachine", "", kubevirtAPI, m.namespace, "virtualmachines", m.name)
 	if err != nil {
 		return nil, err
 	}
@@ -219,12 +211,12 @@ func (m machine) checkObject(o objectMeta) error {
 }
 
 // readHost reads a host's Node and its kubelet's Lease. A host without one of them is the zero host.
-func (a *api) readHost(ctx context.Context, name string) (h host, _ error) {
+func (m machine) readHost(ctx context.Context, name string) (h host, _ error) {
 	var node hostNode
 	var beat lease
-	err := a.get(ctx, &node, "Node", "", "/api/v1/nodes", name)
+	err := m.api.Get(ctx, &node, "Node", "", "/api/v1/nodes", name)
 	if err == nil {
-		err = a.get(ctx, &beat, "Lease", "", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", name)
+		err = m.api.Get(ctx, &beat, "Lease", "", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", name)
 	}
 	switch {
 	case errors.Is(err, providers.ErrNotFound):
@@ -285,9 +277,9 @@ func (m machine) changePower(
 	if err != nil {
 		return err
 	}
-	err = m.api.put(ctx, body, "/apis/subresources.kubevirt.io/v1/namespaces", m.namespace, "virtualmachines", m.name,
+	err = m.api.Put(ctx, body, "/apis/subresources.kubevirt.io/v1/namespaces", m.namespace, "virtualmachines", m.name,
 		verb)
-	if !isStatus(err, http.StatusConflict) {
+	if !kubeapi.IsStatus(err, http.StatusConflict) {
 		return err
 	}
 	again, lost := m.readInstance(ctx)
@@ -299,9 +291,4 @@ func (m machine) changePower(
 		return nil
 	}
 	return err
-}
-
-func isStatus(err error, code int32) bool {
-	var s apierrors.APIStatus
-	return errors.As(err, &s) && s.Status().Code == code
 }

@@ -28,7 +28,7 @@ func (p *Provider) FindGuest(ctx context.Context, on string, t providers.Target)
 		if err != nil {
 			return err
 		}
-		h, err := m.api.readHost(ctx, on)
+		h, err := m.readHost(ctx, on)
 		switch {
 		case err != nil:
 			return err

@@ -1,4 +1,9 @@
-package kubevirt
+// Package kubeapi is a client of a Kubernetes API server, for provider types that ask one. It imports the contract,
+// providers/remote and client-go.
+//
+// It promises that an answer is from the API server's own storage and of the expected kind, that a request is sent
+// once, and that one that acts asks first whether it may still be sent (remote.WithStill).
+package kubeapi
 
 import (
 	"bytes"
@@ -13,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,9 +37,72 @@ import (
 )
 
 const (
-	maxAnswer = 1 << 20  // bytes; a launcher pod has some 20 KB
+	maxAnswer = 1 << 20  // bytes; a pod, and a BareMetalHost, has some 20 KB
 	maxValues = 32 << 10 // and less than 1,000 values
 )
+
+// Connection is the client of one account. It is safe for concurrent use.
+type Connection struct {
+	file, agent string
+
+	mu      sync.Mutex // guards current
+	current *Client    // of the account as it was read last; nil before the first call
+}
+
+// NewConnection returns the connection of a kubeconfig's account. It reads no file and contacts no API server.
+func NewConnection(file, agent string) *Connection { return &Connection{file: file, agent: agent} }
+
+// Client returns the API server's client. It reads the kubeconfig again, and makes a new client if it, or a file that
+// it names, changed. The error is ErrDenied.
+func (c *Connection) Client() (*Client, error) {
+	a, err := readAccount(c.file)
+	if err != nil {
+		return nil, providers.Errorf(providers.ErrDenied, "the kubeconfig: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil && c.current.account.equal(a) {
+		return c.current, nil
+	}
+	fresh, err := newClient(a, c.agent)
+	if err != nil {
+		return nil, providers.Errorf(providers.ErrDenied, "the kubeconfig: %w", err)
+	}
+	if c.current != nil {
+		c.current.closeIdle()
+	}
+	c.current = fresh
+	return fresh, nil
+}
+
+// Close closes the connections.
+func (c *Connection) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		c.current.closeIdle()
+		c.current = nil
+	}
+}
+
+// CheckFile returns what is wrong with a kubeconfig and the files that it names.
+func CheckFile(file string) error {
+	a, err := readAccount(file)
+	if err == nil {
+		_, err = newClient(a, "")
+	}
+	return err
+}
+
+// CautionsOf returns the risks of a kubeconfig, which is the setting kubeconfig. CheckFile reports its errors.
+func CautionsOf(file string) []providers.Problem {
+	a, err := readAccount(file)
+	if err != nil || !a.cfg.Insecure {
+		return nil
+	}
+	return []providers.Problem{providers.Problemf("kubeconfig", "has insecure-skip-tls-verify: any host that answers "+
+		"gets the credentials and may report Off. Use certificate-authority instead")}
+}
 
 // account is what a kubeconfig says, with the content of the files that it names.
 type account struct {
@@ -41,9 +110,9 @@ type account struct {
 	text []byte // the kubeconfig's
 }
 
-// readKubeconfig reads a kubeconfig and the files that it names. Its errors repeat nothing of a file's content. It
+// readAccount reads a kubeconfig and the files that it names. Its errors repeat nothing of a file's content. It
 // refuses programs that get credentials, because the controller's image has none, and servers without TLS.
-func readKubeconfig(file string) (a account, err error) {
+func readAccount(file string) (a account, err error) {
 	var raw *clientcmdapi.Config
 	if a.text, err = os.ReadFile(file); err == nil {
 		raw, err = clientcmd.LoadFromFile(file)
@@ -83,15 +152,15 @@ func (a account) equal(b account) bool {
 		bytes.Equal(a.cfg.KeyData, b.cfg.KeyData)
 }
 
-// api is a client of the host cluster's API server.
-type api struct {
+// Client is a client of an API server.
+type Client struct {
 	account   account
 	rest      rest.Interface
 	closeIdle func()
 }
 
-// newAPI returns a client with connections of its own. It contacts no API server.
-func newAPI(a account, agent string) (*api, error) {
+// newClient returns a client with connections of its own. It contacts no API server.
+func newClient(a account, agent string) (*Client, error) {
 	cfg := *a.cfg
 	scheme := runtime.NewScheme()
 	core := schema.GroupVersion{Version: "v1"}
@@ -120,12 +189,21 @@ func newAPI(a account, agent string) (*api, error) {
 	if err != nil {
 		return nil, errors.New("has a server that is no usable URL")
 	}
-	return &api{account: a, rest: client, closeIdle: t.CloseIdleConnections}, nil
+	return &Client{account: a, rest: client, closeIdle: t.CloseIdleConnections}, nil
 }
 
-// get reads one object or list from the API server's storage: without a resourceVersion no cache may answer.
-func (a *api) get(ctx context.Context, into object, kind, selector string, path ...string) error {
-	r := a.rest.Get().AbsPath(path...).MaxRetries(0)
+// Object is what the API server answers with.
+type Object interface{ ObjectKind() string }
+
+// TypeMeta is the part of an answer that names its kind.
+type TypeMeta struct{ Kind string }
+
+// ObjectKind implements Object.
+func (m TypeMeta) ObjectKind() string { return m.Kind }
+
+// Get reads one object or list from the API server's storage: without a resourceVersion no cache may answer.
+func (c *Client) Get(ctx context.Context, into Object, kind, selector string, path ...string) error {
+	r := c.rest.Get().AbsPath(path...).MaxRetries(0)
 	if selector != "" {
 		r = r.Param("labelSelector", selector)
 	}
@@ -138,17 +216,17 @@ func (a *api) get(ctx context.Context, into object, kind, selector string, path 
 		return providers.Errorf(providers.ErrPermanent, "the API server's %s cannot be read: %s", kind,
 			providers.ErrorText(err))
 	}
-	if got := into.kind(); got != kind {
-		return providers.Errorf(providers.ErrPermanent, "the API server answered with %.40q instead of a %s: is "+
-			"KubeVirt installed there?", got, kind)
+	if got := into.ObjectKind(); got != kind {
+		return providers.Errorf(providers.ErrPermanent, "the API server answered with %.40q instead of a %s", got,
+			kind)
 	}
 	return nil
 }
 
-// put sends one request that acts. Only 202 is an acceptance.
-func (a *api) put(ctx context.Context, body string, path ...string) error {
+// Put sends one request that acts, to a subresource. Only 202 is an acceptance.
+func (c *Client) Put(ctx context.Context, body string, path ...string) error {
 	status := 0
-	err := a.rest.Put().AbsPath(path...).MaxRetries(0).SetHeader("Content-Type", "application/json").
+	err := c.rest.Put().AbsPath(path...).MaxRetries(0).SetHeader("Content-Type", "application/json").
 		Body([]byte(body)).Do(withoutLog(ctx)).StatusCode(&status).Error()
 	if err == nil && status != http.StatusAccepted {
 		return providers.Errorf(providers.ErrPermanent, "the API server answered %d, which is no acceptance", status)
@@ -180,4 +258,10 @@ func classifyError(err error) error {
 		return at.Err
 	}
 	return err
+}
+
+// IsStatus reports whether the error is an API server's answer with that HTTP status.
+func IsStatus(err error, code int32) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code == code
 }
