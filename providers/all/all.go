@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/providers/ipmi"
 	"github.com/forcefence/forcefence/providers/kubevirt"
 	"github.com/forcefence/forcefence/providers/libvirt"
+	"github.com/forcefence/forcefence/providers/metal3"
 	"github.com/forcefence/forcefence/providers/pdu"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/rest"
@@ -30,6 +31,7 @@ func Types() providers.Registry {
 		ipmi.Type(),
 		kubevirt.Type(),
 		libvirt.Type(),
+		metal3.Type(),
 		pdu.Type(),
 		redfish.Type(),
 		vsphere.Type(),

@@ -89,6 +89,14 @@ type Credentials struct {
 	// this or passwordEnv; may hold {{ .Name }} as username may; read again at each use
 	PasswordFile string `yaml:"passwordFile"`
 	PasswordEnv  string `yaml:"passwordEnv"` // the environment variable that holds it
+
+	given *providers.Secret // the password, of credentials that no configuration has; nil: the place above has it
+}
+
+// GivenCredentials returns credentials of one device that come from elsewhere than the configuration. Braces in them
+// have no meaning.
+func GivenCredentials(user string, password providers.Secret) Credentials {
+	return Credentials{Username: user, given: &password}
 }
 
 // Validate returns what is missing.
@@ -123,6 +131,9 @@ func (c *Credentials) ReadPassword() (providers.Secret, error) {
 
 // ReadCredentials reads a node's user and password. The error is ErrDenied and never contains the password.
 func (c *Credentials) ReadCredentials(node string) (user string, password providers.Secret, err error) {
+	if c.given != nil {
+		return c.Username, *c.given, nil
+	}
 	if user, err = providers.OfMachine(c.Username, node); err == nil {
 		password, err = c.passwordRef().ReadSecretOf(node)
 	}
@@ -132,7 +143,7 @@ func (c *Credentials) ReadCredentials(node string) (user string, password provid
 // OwnerOf returns a target's node if each machine has credentials of its own, "" if all share them. Sessions and
 // refusals of one owner must not be used for another.
 func (c *Credentials) OwnerOf(t providers.Target) string {
-	if providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile) {
+	if c.given == nil && (providers.PerMachine(c.Username) || providers.PerMachine(c.PasswordFile)) {
 		return t.Node
 	}
 	return ""

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -49,7 +50,8 @@ type Connection struct {
 	current *Client    // of the account as it was read last; nil before the first call
 }
 
-// NewConnection returns the connection of a kubeconfig's account. It reads no file and contacts no API server.
+// NewConnection returns the connection of a kubeconfig's account, or of the pod's own account if file is "". It reads
+// no file and contacts no API server.
 func NewConnection(file, agent string) *Connection { return &Connection{file: file, agent: agent} }
 
 // Client returns the API server's client. It reads the kubeconfig again, and makes a new client if it, or a file that
@@ -111,8 +113,12 @@ type account struct {
 }
 
 // readAccount reads a kubeconfig and the files that it names. Its errors repeat nothing of a file's content. It
-// refuses programs that get credentials, because the controller's image has none, and servers without TLS.
+// refuses programs that get credentials, because the controller's image has none, and servers without TLS. "" is the
+// account of the pod that it runs in.
 func readAccount(file string) (a account, err error) {
+	if file == "" {
+		return readPodAccount()
+	}
 	var raw *clientcmdapi.Config
 	if a.text, err = os.ReadFile(file); err == nil {
 		raw, err = clientcmd.LoadFromFile(file)
@@ -139,10 +145,26 @@ func readAccount(file string) (a account, err error) {
 	case !strings.HasPrefix(a.cfg.Host, "https://"):
 		return account{}, errors.New("has a server that is not https://, so its answers prove nothing")
 	}
-	// their content is there
+	a.forgetFiles()
+	return a, nil
+}
+
+// readPodAccount reads the account that Kubernetes gives to the pod that this process runs in.
+func readPodAccount() (a account, err error) {
+	if a.cfg, err = rest.InClusterConfig(); err != nil {
+		return account{}, errors.New("is missing, and this process runs in no pod whose account it could use")
+	}
+	if err := rest.LoadTLSFiles(a.cfg); err != nil {
+		return account{}, fmt.Errorf("reading the pod's account: %w", err)
+	}
+	a.forgetFiles()
+	return a, nil
+}
+
+// forgetFiles keeps the content of the account's files, and not their names, so that a change of them is noticed.
+func (a account) forgetFiles() {
 	a.cfg.CertFile, a.cfg.KeyFile, a.cfg.CAFile, a.cfg.BearerTokenFile = "", "", "", ""
 	a.cfg.BearerToken = strings.TrimSpace(a.cfg.BearerToken)
-	return a, nil
 }
 
 // equal reports whether the kubeconfig and all files that it names have the same content.
@@ -229,6 +251,17 @@ func (c *Client) Put(ctx context.Context, body string, path ...string) error {
 	err := c.rest.Put().AbsPath(path...).MaxRetries(0).SetHeader("Content-Type", "application/json").
 		Body([]byte(body)).Do(withoutLog(ctx)).StatusCode(&status).Error()
 	if err == nil && status != http.StatusAccepted {
+		return providers.Errorf(providers.ErrPermanent, "the API server answered %d, which is no acceptance", status)
+	}
+	return classifyError(err)
+}
+
+// Patch changes an object by a merge patch, which names the resourceVersion that was read. Only 200 is an acceptance.
+func (c *Client) Patch(ctx context.Context, patch []byte, path ...string) error {
+	status := 0
+	err := c.rest.Patch(types.MergePatchType).AbsPath(path...).MaxRetries(0).
+		Body(patch).Do(withoutLog(ctx)).StatusCode(&status).Error()
+	if err == nil && status != http.StatusOK {
 		return providers.Errorf(providers.ErrPermanent, "the API server answered %d, which is no acceptance", status)
 	}
 	return classifyError(err)

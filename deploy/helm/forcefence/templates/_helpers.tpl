@@ -102,6 +102,13 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
   {{- end -}}
   {{- if has "Deployment" (.owners | default list) }}{{ $owners = true }}{{ end -}}
 {{- end -}}
+{{- $hosts := list -}}{{- $power := false -}}
+{{- range $config.providers -}}
+  {{- if and .metal3 (not (.metal3).kubeconfig) -}}
+    {{- $hosts = concat $hosts (.metal3.namespaces | default list) -}}
+    {{- if ne (.metal3.powerOff | default "none") "none" }}{{ $power = true }}{{ end -}}
+  {{- end -}}
+{{- end -}}
 {{- $drain := false -}}{{- $delegate := false -}}
 {{- range $config.drain }}{{ if .delegate }}{{ $delegate = true }}{{ else }}{{ $drain = true }}{{ end }}{{ end -}}
 attachers: {{ uniq $attachers | toJson }}
@@ -115,6 +122,8 @@ deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachme
 outOfService: {{ eq ($config.onDetachTimeout | default "") "out-of-service" }}
 remediation: {{ and ($config.remediation).namespaces (not ($config.remediation).kubeconfig) | empty | not }}
 leases: {{ $config.releaseLeases | empty | not }}
+metal3: {{ uniq $hosts | toJson }}
+metal3Power: {{ $power }}
 status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
 
@@ -167,7 +176,7 @@ and port. A page on loopback is not among them.
 {{- end }}
 
 {{- define "forcefence.providerTypes" -}}
-azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, watchdog, xcpng
+azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, metal3, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, watchdog, xcpng
 {{- end }}
 
 {{/* A pod that runs one command of the program and ends: its spec, without what differs. (list . COMMAND-LINE SERVICE-ACCOUNT) */}}
