@@ -369,7 +369,7 @@ var table = []Row{
 		"The device offers no power-off, rejects the credential, or belongs to another machine: the Event has the " +
 			"cause. It is retried after five times `powerOffTimeout`."},
 	{PowerOffFailed, Warning, StateStillOn,
-		"The machine did not turn off in time: nothing is evicted. It is tried again later.",
+		"The machine did not turn off in time ({detail}): nothing is evicted. It is tried again later.",
 		"The device accepted a power-off, but the machine stayed on. Look at the device."},
 	{BackingOff, Warning, StateStillOn, "The last power-off failed. Waiting before the next.", "Look at the device."},
 	{Recovered, Info, "", "The node shows life: the power-off is cancelled.", ""},
