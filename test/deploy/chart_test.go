@@ -98,6 +98,7 @@ var components = []component{
 		"accept-duplicates}]}"},
 	{name: "machine-keys", values: "admissionPolicies: {machineKeys: [example.net/bmc, example.net/rack]}",
 		files: helper("machine-keys", "keys: 'example.net/bmc,example.net/rack'")},
+	{name: "metal3", values: "config: {providers: [{name: racks, metal3: {namespaces: [metal3], powerOff: request}}]}"},
 	{name: "monitoring", values: "metrics: {serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, " +
 		"dashboard: {enabled: true}}"},
 	{name: "network-fence", values: "config: {policies: [{name: rbd, drivers: [rook-ceph.rbd.csi.ceph.com], " +
@@ -157,6 +158,7 @@ var rendered = []struct {
 	{"drain-longhorn", map[string]string{"rbac-longhorn.yaml": "components/drain-longhorn/role.yaml"}},
 	{"leases", map[string]string{"leases.yaml": "components/leases/role.yaml"}},
 	{"longhorn", map[string]string{"policy-attachment.yaml": "components/longhorn/policy-attachment.yaml"}},
+	{"metal3", map[string]string{"metal3.yaml": "components/metal3/role.yaml"}},
 	{"network-fence", map[string]string{
 		"networkfence.yaml":      "components/network-fence/role.yaml",
 		"policy-attachment.yaml": "components/network-fence/policy-attachment.yaml",

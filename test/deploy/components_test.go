@@ -31,11 +31,13 @@ var suites = []struct {
 		overtimeRows},
 	{[]string{"remediation"}, nil, remediationRows},
 	{[]string{"leases"}, []string{"forcefence-controller-lease"}, leaseRows},
+	{[]string{"metal3"}, nil, metal3Rows},
 }
 
 const (
 	theRequests = "remediation.forcefence.io/forcefenceremediations"
 	itsMachines = "cluster.x-k8s.io/machines"
+	theHosts    = "metal3.io/baremetalhosts"
 	requestNS   = "forcefence-requests"
 )
 
@@ -53,6 +55,21 @@ var remediationRows = []attempt{
 	{"read requests elsewhere", us, may("list", theRequests, "default", ""), byRBAC},
 	{"answer one elsewhere", us, may("patch", theRequests+"/status", "default", "x"), byRBAC},
 	{"show anything on a Machine elsewhere", us, may("patch", itsMachines+"/status", "default", "x"), byRBAC},
+}
+
+// A host and its Secret are read, and a host is annotated, in the namespaces of BareMetalHosts alone.
+var metal3Rows = []attempt{
+	{"read a host", us, may("get", theHosts, "metal3", "x"), ""},
+	{"annotate a host", us, may("patch", theHosts, "metal3", "x"), ""},
+	{"read the Secret of its BMC", us, may("get", "secrets", "metal3", "x"), ""},
+	{"list hosts", us, may("list", theHosts, "metal3", ""), byRBAC},
+	{"list Secrets", us, may("list", "secrets", "metal3", ""), byRBAC},
+	{"write a host's status", us, may("patch", theHosts+"/status", "metal3", "x"), byRBAC},
+	{"delete a host", us, may("delete", theHosts, "metal3", "x"), byRBAC},
+	{"change a Secret", us, may("patch", "secrets", "metal3", "x"), byRBAC},
+	{"read a host elsewhere", us, may("get", theHosts, "default", "x"), byRBAC},
+	{"annotate a host elsewhere", us, may("patch", theHosts, "default", "x"), byRBAC},
+	{"read a Secret elsewhere", us, may("get", "secrets", "default", "x"), byRBAC},
 }
 
 // What refuses the deletion of an attachment.
@@ -85,7 +102,7 @@ func deleteAttachment(name string, how func(*client.DeleteOptions)) request {
 // componentFixtures makes attachments and budgets that the rows are about.
 func (w *world) componentFixtures() {
 	w.t.Helper()
-	for _, name := range []string{requestNS, leaseNS} {
+	for _, name := range []string{requestNS, leaseNS, "metal3"} {
 		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(name)},
 			metav1.CreateOptions{})
 		kit.Must(w.t, err)

@@ -49,6 +49,23 @@ func TestNoLeases(t *testing.T) {
 	}
 }
 
+// TestMetal3Elsewhere: the chart has rights for BareMetalHosts of this cluster only, and to write only where that is
+// asked for.
+func TestMetal3Elsewhere(t *testing.T) {
+	const read, write = `resources: [baremetalhosts], verbs: [get]`, `resources: [baremetalhosts], verbs: [get, patch]`
+	for settings, want := range map[string]string{
+		"namespaces: [a]":                                         read,
+		"namespaces: [a], powerOff: none":                         read,
+		"namespaces: [a], powerOff: detach":                       write,
+		"namespaces: [a], powerOff: detach, kubeconfig: /etc/k/c": "",
+	} {
+		got := charted(t, "config: {providers: [{name: hosts, metal3: {"+settings+"}}]}")
+		if has := strings.Contains(got, "forcefence-metal3"); has != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got rights: %v, want %q", settings, has, want)
+		}
+	}
+}
+
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")
