@@ -194,6 +194,8 @@ const (
 	idleAfter = 15 * time.Minute
 	// restoredFor is how long a machine that is on after its power-off is explained by what Metal3 does.
 	restoredFor = time.Hour
+	// withdrawAfter is longer than a fence waits for Off, and than a dead node reads Ready.
+	withdrawAfter = 5 * time.Minute
 )
 
 // Provider controls the machines of BareMetalHosts. It is safe for concurrent use.
@@ -204,8 +206,9 @@ type Provider struct {
 	pool *remote.Pool[*slot] // by access.account, so that a changed BareMetalHost or Secret has a new one
 	poll time.Duration       // between two looks for a detached host
 
-	mu      sync.Mutex           // guards cutting
-	cutting map[string]time.Time // when power-offs were sent, by BareMetalHost
+	mu       sync.Mutex           // guards what follows, which is by BareMetalHost
+	cutting  map[string]time.Time // when power-offs were sent
+	leftOver map[string]time.Time // since when our annotations are on a host that is on, and whose node is Ready
 }
 
 var (
@@ -221,7 +224,7 @@ var (
 func New(c Config, o providers.Options) *Provider {
 	o = o.WithDefaults()
 	p := &Provider{cfg: c, opts: o, api: kubeapi.NewConnection(c.Kubeconfig, o.Agent), poll: 200 * time.Millisecond,
-		cutting: map[string]time.Time{}}
+		cutting: map[string]time.Time{}, leftOver: map[string]time.Time{}}
 	p.pool = remote.NewPool(idleAfter, func(remote.Account) *slot { return &slot{} }, func(s *slot) time.Duration {
 		p.pool.Work.Go(func() { _ = s.close(p.pool.Ending) })
 		return 0
@@ -257,9 +260,40 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		case obs.State == providers.PowerOn && p.isCutting(c.ref):
 			obs.Raw += c.host.whoRestores()
 		}
+		if err == nil && obs.State == providers.PowerOn {
+			p.withdraw(ctx, c)
+		}
 		return err
 	})
 	return obs, err
+}
+
+// withdraw takes back annotations that outlived their fence: the machine is on, and its node has been Ready at two
+// looks with withdrawAfter between them. The baremetal-operator, which did not act so far, would power it off later.
+func (p *Provider) withdraw(ctx context.Context, c call) {
+	key := c.ref.namespace + "/" + c.ref.name
+	ours := p.cfg.PowerOff != PowerOffNone && p.opts.Node != nil && len(c.host.release()) > 0
+	if ours {
+		n, err := p.opts.Node(ctx, c.target.Node)
+		ours = err == nil && n.Ready == "True"
+	}
+	p.mu.Lock()
+	since, known := p.leftOver[key]
+	switch {
+	case !ours:
+		delete(p.leftOver, key)
+	case !known:
+		p.leftOver[key] = p.opts.Now()
+	}
+	p.mu.Unlock()
+	if !ours || !known || p.opts.Now().Sub(since) < withdrawAfter {
+		return
+	}
+	if err := c.annotate(ctx, (*host).release); err != nil {
+		p.opts.Log.Warn("Could not withdraw a power-off that was not carried out", "host", key, "error", err)
+		return
+	}
+	p.opts.Log.Info("Withdrew a power-off that was not carried out: the node is Ready", "host", key)
 }
 
 // PowerOff asks the BMC which machine it controls, and then either writes the annotation by which the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"strings"
@@ -402,6 +403,52 @@ func TestRestored(t *testing.T) {
 			tt.edit(s)
 			if a := ask(t, p, s.target()); a.State != providers.PowerOn || a.Raw != tt.want {
 				t.Errorf("got %s (%q), %v; want On (%q)", a.State, a.Raw, a.Err, tt.want)
+			}
+		})
+	}
+}
+
+// A request that Metal3 did not carry out is taken back once its node has been Ready for a while, and not before.
+func TestWithdraw(t *testing.T) {
+	tests := []struct {
+		name  string
+		by    metal3.PowerOff
+		ready string // the node's condition
+		after time.Duration
+		want  bool
+	}{
+		{"Ready", metal3.PowerOffRequest, "True", 6 * time.Minute, true},
+		{"Ready, detached", metal3.PowerOffDetach, "True", 6 * time.Minute, true},
+		{"Ready for a moment", metal3.PowerOffRequest, "True", time.Minute, false},
+		{"not Ready", metal3.PowerOffRequest, "Unknown", 6 * time.Minute, false},
+		{"may not write", metal3.PowerOffNone, "True", 6 * time.Minute, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t, datacenter.Options{})
+			s.runs = false
+			s.edit(`{"mode":"hard"}`, "metadata", "annotations", reboot)
+			s.edit("true", "metadata", "annotations", "forcefence.io/detached")
+			s.edit(`{"deleteAction":"delay"}`, "metadata", "annotations", detached)
+			s.edit("", "metadata", "annotations", paused)
+			c := s.cfg
+			c.PowerOff = tt.by
+			now := time.Now()
+			p := metal3.New(c, providers.Options{Name: "hosts", Log: slog.New(slog.DiscardHandler),
+				Now: func() time.Time { return now },
+				Node: func(context.Context, string) (providers.Node, error) {
+					return providers.Node{Ready: tt.ready}, nil
+				}})
+			t.Cleanup(func() { must(t, p.Close(context.Background())) })
+			for range 2 {
+				if _, err := p.State(t.Context(), s.target()); err != nil {
+					t.Fatal(err)
+				}
+				now = now.Add(tt.after)
+			}
+			got := s.annotations()
+			if _, left := got[reboot]; left == tt.want || len(got) != map[bool]int{true: 1, false: 4}[tt.want] {
+				t.Errorf("annotations: got %v, want ours withdrawn: %t", got, tt.want)
 			}
 		})
 	}
