@@ -268,10 +268,10 @@ func TestDetach(t *testing.T) {
 		t.Errorf("got %s, %v; want On", a.State, a.Err)
 	}
 
-	s.edit("", "metadata", "annotations", detached) // by another
+	s.edit(ours[detached], "metadata", "annotations", detached) // by another, in the same words
 	must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
 	must(t, p.PowerOn(t.Context(), s.target(), providertest.AllowSend))
-	if got := s.annotations(); !maps.Equal(got, map[string]string{detached: ""}) || s.resets() != 4 {
+	if got := s.annotations(); !maps.Equal(got, map[string]string{detached: ours[detached]}) || s.resets() != 4 {
 		t.Errorf("got annotations %v, %d resets; want the other's, 4", got, s.resets())
 	}
 }
