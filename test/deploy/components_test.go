@@ -61,15 +61,15 @@ var remediationRows = []attempt{
 var metal3Rows = []attempt{
 	{"read a host", us, may("get", theHosts, "metal3", "x"), ""},
 	{"annotate a host", us, may("patch", theHosts, "metal3", "x"), ""},
-	{"read the Secret of its BMC", us, may("get", "secrets", "metal3", "x"), ""},
+	{"read the Secret of its BMC", us, may("get", "/secrets", "metal3", "x"), ""},
 	{"list hosts", us, may("list", theHosts, "metal3", ""), byRBAC},
-	{"list Secrets", us, may("list", "secrets", "metal3", ""), byRBAC},
+	{"list Secrets", us, may("list", "/secrets", "metal3", ""), byRBAC},
 	{"write a host's status", us, may("patch", theHosts+"/status", "metal3", "x"), byRBAC},
 	{"delete a host", us, may("delete", theHosts, "metal3", "x"), byRBAC},
-	{"change a Secret", us, may("patch", "secrets", "metal3", "x"), byRBAC},
+	{"change a Secret", us, may("patch", "/secrets", "metal3", "x"), byRBAC},
 	{"read a host elsewhere", us, may("get", theHosts, "default", "x"), byRBAC},
 	{"annotate a host elsewhere", us, may("patch", theHosts, "default", "x"), byRBAC},
-	{"read a Secret elsewhere", us, may("get", "secrets", "default", "x"), byRBAC},
+	{"read a Secret elsewhere", us, may("get", "/secrets", "default", "x"), byRBAC},
 }
 
 // What refuses the deletion of an attachment.

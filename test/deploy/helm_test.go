@@ -89,7 +89,7 @@ func TestValues(t *testing.T) {
 		{"hook: {podLabels: {app.kubernetes.io/component: x}}", "at '/hook/podLabels/app.kubernetes.io~1component'"},
 		{"commonLabels: {app.kubernetes.io/name: x}", "at '/commonLabels/app.kubernetes.io~1name'"},
 		{"metrics: {podMonitor: {interval: 30}}", "at '/metrics/podMonitor/interval': got number, want string"},
-		{"config: {mode: observ}", "at '/config/mode': value must be one of 'observe', 'fence', 'shadow', 'disabled'"},
+		{"config: {mode: observ}", "at '/config/mode': value must be one of 'observe', 'onRequest', 'fence', 'shadow', 'disabled'"},
 		{"config: {powerOffAfter: 30}", "at '/config/powerOffAfter': got number, want string"},
 		{"config: {powerOffAfter: 1 minute}", "at '/config/powerOffAfter'"},
 		{"config: {stormGard: {}}", "at '/config': additional properties 'stormGard' not allowed"},

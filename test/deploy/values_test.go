@@ -30,7 +30,7 @@ func TestRequestsElsewhere(t *testing.T) {
 		"config: {remediation: {namespaces: []}}":                        false,
 		"config: {remediation: {namespaces: [a], kubeconfig: /etc/k/c}}": false,
 	} {
-		if got := strings.Contains(charted(t, values), "remediation.forcefence.io"); got != want {
+		if got := strings.Contains(charted(t, values), "forcefenceremediationtemplates"); got != want {
 			t.Errorf("%s: got rights or definitions: %v, want %v", values, got, want)
 		}
 	}
