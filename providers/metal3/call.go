@@ -88,7 +88,8 @@ func (c call) readHost(ctx context.Context) (*host, error) {
 	if err := c.api.Get(ctx, &h, "BareMetalHost", "", c.path()...); err != nil {
 		return nil, fmt.Errorf("reading the BareMetalHost: %w", err)
 	}
-	if m := h.Metadata; m.Name != c.ref.name || m.Namespace != c.ref.namespace || m.UID == "" || m.ResourceVersion == "" {
+	if m := h.Metadata; m.Name != c.ref.name || m.Namespace != c.ref.namespace || m.UID == "" ||
+		m.ResourceVersion == "" {
 		return nil, providers.Errorf(providers.ErrPermanent, "the API server answered for another BareMetalHost")
 	}
 	return &h, nil
@@ -234,7 +235,8 @@ func (c call) awaitDetached(ctx context.Context, every time.Duration) error {
 			return nil
 		case limited && time.Until(end) < every+time.Second:
 			return providers.Errorf(providers.ErrUnreachable,
-				"%s is not detached yet (operationalStatus %.40q): the power-off is not sent", h, h.Status.OperationalStatus)
+				"%s is not detached yet (operationalStatus %.40q): the power-off is not sent", h,
+				h.Status.OperationalStatus)
 		}
 		select {
 		case <-ctx.Done():

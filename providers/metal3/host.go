@@ -41,8 +41,8 @@ const (
 
 	// offAnnotation keeps the host off while it exists. Without mode hard the host is asked to shut down.
 	offAnnotation, offValue = rebootAnnotation + "/forcefence", `{"mode":"hard"}`
-	// detachedBy is beside the detached annotation where that is ours: its key is the same for all clients. With delay a
-	// host that is deleted meanwhile is not forgotten before it is attached again.
+	// detachedBy is beside the detached annotation where that is ours: its key is the same for all clients. With delay
+	// a host that is deleted meanwhile is not forgotten before it is attached again.
 	detachedBy, detachedValue = "forcefence.io/detached", `{"deleteAction":"delay"}`
 )
 

@@ -115,12 +115,12 @@ func (c *Config) Cautions() (out []providers.Problem) {
 	}
 	if c.AllowUnverified {
 		out = append(out, providers.Problemf("allowUnverified", "any host that answers at the address of a "+
-			"BareMetalHost with disableCertificateVerification gets its credentials and may report Off. Use caFile, or "+
-			"fingerprints, instead"))
+			"BareMetalHost with disableCertificateVerification gets its credentials and may report Off. Use caFile, "+
+			"or fingerprints, instead"))
 	}
 	if c.AllowHTTP {
-		out = append(out, providers.Problemf("allowHTTP", "anyone on the network between the controller and a BMC with "+
-			"redfish+http:// reads the password, and may report Off"))
+		out = append(out, providers.Problemf("allowHTTP", "anyone on the network between the controller and a BMC "+
+			"with redfish+http:// reads the password, and may report Off"))
 	}
 	return out
 }
