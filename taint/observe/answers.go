@@ -23,7 +23,6 @@ type answers struct {
 func (n *answers) reportAnswers(all []providers.Answer) {
 	n.reportChanges(all)
 	n.reportFirstSignal()
-	n.reportOutOfService()
 	if n.Parts == nil {
 		return
 	}
@@ -65,11 +64,18 @@ func (n *answers) reportChanges(all []providers.Answer) {
 // reportOutOfService warns that another client took the node out of service while no device reports its machine off. It
 // reports this once, and again if the machine's power changes.
 func (n *answers) reportOutOfService() {
+	if n.node == nil {
+		return // healthy at the last look
+	}
 	client, found := taint.OutOfServiceByOther(n.node)
+	answer := n.course.Answer()
+	if found && answer.Got.IsZero() {
+		return // the devices have not been asked yet
+	}
 	power := ""
-	switch state := n.course.Answer().State; {
-	case !found, state == providers.PowerOff:
-	case state == providers.PowerOn:
+	switch {
+	case !found, answer.State == providers.PowerOff:
+	case answer.State == providers.PowerOn:
 		power = "its machine is on"
 	default:
 		power = "no device says that its machine is off"

@@ -65,6 +65,7 @@ func (n *NodeReporter) ReportStep(ctx context.Context, s decide.StepDone) {
 		return
 	}
 	n.decisions.reportStep(s)
+	n.answers.reportOutOfService()
 	switch o := s.Outcome.(type) {
 	case nil:
 		n.states.stepSucceeded()
@@ -117,6 +118,7 @@ func (n *NodeReporter) ReportIdle(node *corev1.Node, l taint.Look, mode fence.Mo
 	n.queue.releaseEvents(n.name, true)
 	n.node = nil
 	n.decisions.resetReported()
+	n.answers.power = ""
 }
 
 // fencing are the states in which a fence is under way.
