@@ -293,7 +293,7 @@ func TestHosts(t *testing.T) {
 			"Cut": kubeVirtCut, "Silent": kubeVirtSilent, "Alone": kubeVirtAlone})
 	})
 	t.Run("Harvester", func(t *testing.T) {
-		f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: setForceReset,
+		f := newFleet(t, program, fleetOptions{start: Harvester, mode: "mode: observe", prepare: runSettingsPatch,
 			hosts: map[string]int{"Refused": 2, "Allowed": 2, "Dead": 2}})
 		f.play(t, map[string]func(*testing.T, *fleet){
 			"Refused": harvesterRefused, "Allowed": harvesterAllowed, "Dead": harvesterDead})
@@ -466,13 +466,7 @@ func capiFencePage(t *testing.T, f *fleet) {
 // page applies the objects of a page of the documentation, with other words (old, new, ...) in the place of some.
 func (f *fleet) page(name string, words ...string) {
 	f.t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs", name))
-	kit.Must(f.t, err)
-	_, block, _ := strings.Cut(string(text), "```yaml test=taint/interop/remediation.TestPages\n")
-	block, _, found := strings.Cut(block, "```")
-	if !found {
-		f.t.Fatalf("%s: no block of objects", name)
-	}
+	block := pageBlock(f.t, name, "yaml test=taint/interop/remediation.TestPages")
 	for pair := range slices.Chunk(words, 2) {
 		if !strings.Contains(block, pair[0]) {
 			f.t.Fatalf("%s: no %q in its objects", name, pair[0])
@@ -481,8 +475,21 @@ func (f *fleet) page(name string, words ...string) {
 	}
 	file := filepath.Join(f.t.TempDir(), "objects.yaml")
 	kit.Must(f.t, os.WriteFile(file, []byte(block), 0o600))
-	_, err = f.Kubectl(f.ctx, "create", "-f", file)
+	_, err := f.Kubectl(f.ctx, "create", "-f", file)
 	kit.Must(f.t, err)
+}
+
+// pageBlock returns the first block of that kind on a page of the documentation.
+func pageBlock(t *testing.T, page, kind string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs", page))
+	kit.Must(t, err)
+	_, block, _ := strings.Cut(string(text), "```"+kind+"\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatalf("%s: no block of %s", page, kind)
+	}
+	return block
 }
 
 // fencedByPage lets a node hang, and waits until its request, whose name begins so, has succeeded and is gone.

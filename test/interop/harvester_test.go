@@ -1,6 +1,8 @@
 package interop
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 	machine "github.com/forcefence/forcefence/test/world"
 )
@@ -19,13 +22,25 @@ const drainKey = "kubevirt.io/drain"
 
 var settings = schema.GroupVersionResource{Group: "harvesterhci.io", Version: "v1beta1", Resource: "settings"}
 
-// setForceReset shortens the times after which Harvester taints a node, 15 s and 180 s. They are longer than forcefence
-// needs to see whether a machine is on. The second is longer than the controller-manager needs to taint three nodes,
-// one in 10 s: the writer of another taint hides who set the first.
-func setForceReset(w *world) {
+// runSettingsPatch sets Harvester's times by the page's own command: 15 s and 180 s are shorter here. They are longer than
+// forcefence needs to see whether a machine is on. The second is longer than the controller-manager needs to taint
+// three nodes, one in 10 s: the writer of another taint hides who set the first.
+func runSettingsPatch(w *world) {
 	w.t.Helper()
-	w.patch(settings, "", "vm-force-reset-policy",
-		`{"value":"{\"enable\":true,\"period\":3,\"vmMigrationTimeout\":35}"}`)
+	kubectl, err := cluster.KubectlPath(w.ctx)
+	kit.Must(w.t, err)
+	block := pageBlock(w.t, "kubevirt-hosts.md", "sh test=test/interop.TestFence")
+	_, args, _ := strings.Cut(block, "patch")
+	args = strings.NewReplacer("false", "true", ":15,", ":3,", ":180}", ":35}").Replace(args)
+	cmd := exec.CommandContext(w.ctx, "sh", "-c", `"$0" "$1" `+args, kubectl, "patch")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.t.Fatalf("%s: %v\n%s", block, err, out)
+	}
+	if got := w.find(settings, "", "vm-force-reset-policy").Object["value"]; got !=
+		`{"enable":true,"period":3,"vmMigrationTimeout":35}` {
+		w.t.Fatalf("setting: got %s", got)
+	}
 }
 
 // tainted reports whether the host's Node has the taint.
