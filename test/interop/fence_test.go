@@ -26,7 +26,8 @@ import (
 // powerOffAfter is the least that the configuration takes.
 const powerOffAfter = 20 * time.Second
 
-// fleet is a world whose nodes have machines with power and BMCs. forcefence runs beside the other project's controller.
+// fleet is a world whose nodes have machines with power and BMCs. forcefence runs beside the other project's
+// controller.
 type fleet struct {
 	*world
 	hosts *machine.World

@@ -22,9 +22,9 @@ const drainKey = "kubevirt.io/drain"
 
 var settings = schema.GroupVersionResource{Group: "harvesterhci.io", Version: "v1beta1", Resource: "settings"}
 
-// runSettingsPatch sets Harvester's times by the page's own command: 15 s and 180 s are shorter here. They are longer than
-// forcefence needs to see whether a machine is on. The second is longer than the controller-manager needs to taint
-// three nodes, one in 10 s: the writer of another taint hides who set the first.
+// runSettingsPatch sets Harvester's times by the page's own command: 15 s and 180 s are shorter here. They are longer
+// than forcefence needs to see whether a machine is on. The second is longer than the controller-manager needs to
+// taint three nodes, one in 10 s: the writer of another taint hides who set the first.
 func runSettingsPatch(w *world) {
 	w.t.Helper()
 	kubectl, err := cluster.KubectlPath(w.ctx)

@@ -51,7 +51,8 @@ type project struct {
 func NodeHealthCheck(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
 	return project{
 		program: binaries.NodeHealthCheck, folder: "nhc", module: "github.com/medik8s/node-healthcheck-operator",
-		crds: []string{"config/crd/bases"}, roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
+		crds:    []string{"config/crd/bases"},
+		roles:   []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml"},
 		account: "node-healthcheck-controller-manager", // it grants further rights to this name
 	}.start(ctx, c, dir)
 }
@@ -163,8 +164,9 @@ func startPart(ctx context.Context, c *cluster.Cluster, dir, program, namespace,
 		return nil, err
 	}
 	log := filepath.Join(dir, program+".log")
-	part := cluster.NewPart(program, filepath.Join(bin, program), append([]string{"--kubeconfig=" + kubeconfig}, args...),
-		log, func(context.Context) error {
+	args = append([]string{"--kubeconfig=" + kubeconfig}, args...)
+	part := cluster.NewPart(program, filepath.Join(bin, program), args, log,
+		func(context.Context) error {
 			text, err := os.ReadFile(log)
 			if err == nil && !bytes.Contains(text, []byte(started)) {
 				err = fmt.Errorf("%s does not say %q", log, started)
