@@ -66,6 +66,24 @@ func TestMetal3Elsewhere(t *testing.T) {
 	}
 }
 
+// TestNetworkFenceRights: the chart grants them, and the deletion of the drivers' attachments, only where a policy has
+// a class.
+func TestNetworkFenceRights(t *testing.T) {
+	policy := "config: {policies: [{name: p, drivers: [csi.example.net], withoutProof: storage-fences%s}]}"
+	for values, want := range map[string]bool{
+		"{}":                    false,
+		fmt.Sprintf(policy, ""): false,
+		fmt.Sprintf(policy, ", networkFenceClasses: [c]"): true,
+	} {
+		text := charted(t, values)
+		for _, part := range []string{"csiaddons.openshift.io", "['csi.example.net']"} {
+			if got := strings.Contains(text, part); got != want {
+				t.Errorf("%s: got %q in the chart: %v, want %v", values, part, got, want)
+			}
+		}
+	}
+}
+
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")
