@@ -36,6 +36,7 @@ func (r *reader) check(c *Config) {
 		"maintenanceLeases", "no namespace can have this name: use a-z, 0-9 and -")
 	r.checkRemediation(c)
 	r.checkReleaseLeases(c)
+	r.checkKarpenter(c)
 	r.checkStorm(c.StormGuard)
 	r.warnOfVMHosts(c)
 	r.warnOfCautions(c)

@@ -93,6 +93,7 @@ type Config struct {
 
 	Remediation    Remediation    `yaml:"remediation"`   // requests of NodeHealthCheck and Cluster API
 	ReleaseLeases  []LeaseRule    `yaml:"releaseLeases"` // released once their holder's machine is proven off
+	Karpenter      Karpenter      `yaml:"karpenter"`     // what NodeClaims mean; default ignore
 	StormGuard     StormGuard     `yaml:"stormGuard"`
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
@@ -186,6 +187,7 @@ func Default() *Config {
 		OnDetachTimeout:   DetachAction(evict.Alert.String()),
 		ManualMarks:       Refuse,
 		Remediation:       Remediation{OnGiveUp: KeepMachine},
+		Karpenter:         IgnoreClaims,
 		StormGuard:        defaultStorm(),
 		Lines:             Lines{Port: 10250},
 		Listen:            Listen{Metrics: "127.0.0.1:8080"},

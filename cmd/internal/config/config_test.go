@@ -102,6 +102,7 @@ func TestFull(t *testing.T) {
 			{Namespace: "databases", Names: []string{"*.cnpg.io", "mariadb"}},
 			{Namespace: "kube-system", Names: []string{"kube-scheduler"}},
 		},
+		Karpenter: config.RespectClaims,
 		StormGuard: config.StormGuard{
 			MaxPowerOffs: fleet.Amount{Number: 3}, MinHealthy: fleet.Amount{Percent: 40}, ControlPlane: config.Quorum,
 			KubeVirtHosts: config.KubeVirtPowerOff,
