@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/interop/karpenter"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
@@ -153,7 +154,7 @@ func (p *configs) endIndex(x *nodeIndex) {
 
 // configOf returns what a file says about nodes, apart from their devices. own is the controller's namespace.
 func configOf(cfg *config.Config, own string) *controller.Config {
-	return &controller.Config{
+	out := &controller.Config{
 		Settings:  cfg.Settings(own),
 		Selectors: cfg.NodeSelectors(),
 		Exclusions: controller.ExclusionSources{
@@ -161,6 +162,10 @@ func configOf(cfg *config.Config, own string) *controller.Config {
 			Leases: cfg.MaintenanceLeases,
 		},
 	}
+	if cfg.Karpenter.ReadsClaims() {
+		out.Exclusions.KeptOn = karpenter.ReadKeptOn
+	}
+	return out
 }
 
 // logWarnings logs once what the file allows but should not contain.
@@ -191,9 +196,9 @@ func (p *configs) applyChange(cfg *config.Config) {
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
 		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape || !f.Remediation.Equals(cfg.Remediation) ||
 		!slices.EqualFunc(f.ReleaseLeases, cfg.ReleaseLeases, config.LeaseRule.Equals) ||
-		cfg.FencesStorage() && !f.FencesStorage() {
-		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases and the first " +
-			"networkFenceClasses take effect at the next start")
+		cfg.FencesStorage() && !f.FencesStorage() || f.Karpenter != cfg.Karpenter && cfg.Karpenter == config.HandOver {
+		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases, karpenter: handOver and the " +
+			"first networkFenceClasses take effect at the next start")
 	}
 }
 

@@ -23,18 +23,21 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/trace"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
 	"github.com/forcefence/forcefence/taint/drills"
+	"github.com/forcefence/forcefence/taint/interop/karpenter"
 	"github.com/forcefence/forcefence/taint/interop/leaserelease"
 	"github.com/forcefence/forcefence/taint/interop/leaserelease/rule"
 	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/recording"
@@ -226,6 +229,31 @@ func (p *process) addReconciler(ctx context.Context) error {
 	}
 	p.reconciler = controller.New(options)
 	return p.reconciler.SetupWithManager(ctx, p.mgr)
+}
+
+// addKarpenter hands nodes over to Karpenter, if the file says so.
+func (p *process) addKarpenter(context.Context) error {
+	if p.cfg.Karpenter != config.HandOver {
+		return nil
+	}
+	return p.addRunnables(karpenter.New(karpenter.Options{
+		Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Dynamic: p.dynamic, Key: p.cfg.TaintKey,
+		Leading: p.leading, LeftAlone: p.reconciler.LeftAlone, Log: p.Log, Now: time.Now,
+		MayAct: func(n *corev1.Node) bool {
+			return p.confs.activeFile().Karpenter == config.HandOver && p.confs.activeConfig().Mode(n).Mode.MayAct()
+		},
+		Ask: func(ctx context.Context, n *corev1.Node) providers.Answer {
+			rec, err := taint.RecordOf(n)
+			if err != nil {
+				return providers.Answer{Err: err}
+			}
+			m, err := p.confs.activeConfig().Machines.FindMachine(n, rec)
+			if err != nil {
+				return providers.Answer{Err: err}
+			}
+			return m.AskVerdict(ctx, machine.DistrustedBy(p.reconciler.WithFleet), providers.Now)
+		},
+	}))
 }
 
 // addElection watches what may end the leadership, and reports whether this process leads.
