@@ -93,6 +93,7 @@ var components = []component{
 	{name: "drain-longhorn", values: "config: {storage: [{name: longhorn, preset: longhorn}], drain: [{name: " +
 		"longhorn, storage: longhorn, delegate: true}]}"},
 	{name: "k3s", values: "hook: {layout: k3s}"},
+	{name: "karpenter", values: "config: {karpenter: handOver}"},
 	{name: "leases", values: "config: {releaseLeases: [{namespace: cnpg-system, names: [db9c8771.cnpg.io]}]}"},
 	{name: "longhorn", values: "config: {policies: [{name: longhorn, preset: longhorn, withoutProof: " +
 		"accept-duplicates}]}"},
@@ -156,6 +157,7 @@ var rendered = []struct {
 		map[string]string{"policy-overdue-attachment.yaml": "components/delete-attachments/policy.yaml"}},
 	{"drain", map[string]string{"policy-budget.yaml": "components/drain/policy.yaml"}},
 	{"drain-longhorn", map[string]string{"rbac-longhorn.yaml": "components/drain-longhorn/role.yaml"}},
+	{"karpenter", map[string]string{"karpenter.yaml": "components/karpenter/role.yaml"}},
 	{"leases", map[string]string{"leases.yaml": "components/leases/role.yaml"}},
 	{"longhorn", map[string]string{"policy-attachment.yaml": "components/longhorn/policy-attachment.yaml"}},
 	{"metal3", map[string]string{"metal3.yaml": "components/metal3/role.yaml"}},

@@ -32,6 +32,19 @@ var suites = []struct {
 	{[]string{"remediation"}, nil, remediationRows},
 	{[]string{"leases"}, []string{"forcefence-controller-lease"}, leaseRows},
 	{[]string{"metal3"}, nil, metal3Rows},
+	{[]string{"karpenter"}, nil, karpenterRows},
+}
+
+// A NodeClaim is read and deleted; it is never made, and NodePools are Karpenter's.
+var karpenterRows = []attempt{
+	{"read a NodeClaim", us, may("get", "karpenter.sh/nodeclaims", "", "x"), ""},
+	{"annotate it", us, may("patch", "karpenter.sh/nodeclaims", "", "x"), ""},
+	{"delete it", us, may("delete", "karpenter.sh/nodeclaims", "", "x"), ""},
+	{"make one", us, may("create", "karpenter.sh/nodeclaims", "", ""), byRBAC},
+	{"delete all at once", us, may("deletecollection", "karpenter.sh/nodeclaims", "", ""), byRBAC},
+	{"change its status", us, may("patch", "karpenter.sh/nodeclaims/status", "", "x"), byRBAC},
+	{"delete a NodePool", us, may("delete", "karpenter.sh/nodepools", "", "x"), byRBAC},
+	{"delete a Node", us, may("delete", "/nodes", "", "x"), byRBAC},
 }
 
 const (

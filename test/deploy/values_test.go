@@ -84,6 +84,22 @@ func TestNetworkFenceRights(t *testing.T) {
 	}
 }
 
+// TestNodeClaims: the chart has rights on NodeClaims as far as karpenter needs them.
+func TestNodeClaims(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}":                                 "",
+		"config: {karpenter: ignore}":        "",
+		"config: {karpenter: leaveDeleting}": "verbs: [get]}",
+		"config: {karpenter: handOver}":      "verbs: [get, patch, delete]}",
+	} {
+		_, got, _ := strings.Cut(charted(t, values), "metadata: {name: forcefence-karpenter,")
+		_, got, _ = strings.Cut(got, "resources: [nodeclaims], ")
+		if got, _, _ = strings.Cut(got, "\n"); got != want {
+			t.Errorf("%s: got %q, want %q", values, got, want)
+		}
+	}
+}
+
 // TestFaults: the chart refuses what check-config refuses, in the same words. It knows no lines.
 func TestFaults(t *testing.T) {
 	binary := build(t, t.TempDir(), "forcefence")

@@ -124,6 +124,8 @@ remediation: {{ and ($config.remediation).namespaces (not ($config.remediation).
 leases: {{ $config.releaseLeases | empty | not }}
 metal3: {{ uniq $hosts | toJson }}
 metal3Power: {{ $power }}
+nodeClaims: {{ has $config.karpenter (list "leaveDeleting" "handOver") }}
+handOver: {{ eq ($config.karpenter | default "") "handOver" }}
 status: {{ ne ($config.listen.status | default "") "" }}
 {{- end }}
 
