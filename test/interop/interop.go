@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,6 +93,17 @@ func Kueue(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, 
 		program: binaries.Kueue, folder: "kueue", module: "sigs.k8s.io/kueue",
 		crds: []string{"config/components/crd/bases"}, roles: []string{"config/components/rbac/role.yaml"},
 		account: "kueue-controller-manager",
+	}.start(ctx, c, dir)
+}
+
+// Karpenter is NodeHealthCheck for Karpenter's controllers with the KWOK cloud, whose machines are Nodes.
+func Karpenter(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+	const templates = "kwok/charts/templates/"
+	return project{
+		program: binaries.Karpenter, folder: "karpenter", module: "sigs.k8s.io/karpenter",
+		crds:    []string{"pkg/apis/crds", "kwok/apis/crds"},
+		roles:   []string{templates + "clusterrole.yaml", templates + "clusterrole-kwok.yaml"},
+		account: "karpenter",
 	}.start(ctx, c, dir)
 }
 
@@ -217,16 +229,21 @@ func (p project) install(ctx context.Context, c *cluster.Cluster, source string)
 		if err != nil {
 			return err
 		}
+		text = templateLine.ReplaceAll(text, nil)
 		var role rbacv1.ClusterRole // a Role has its fields, too
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
 			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 				return fmt.Errorf("%s: %w", file, err)
 			}
 		}
+		role.Name = cmp.Or(role.Name, strings.TrimSuffix(filepath.Base(file), ".yaml"))
 		objects = append(objects, p.grant(role)...)
 	}
 	return c.Create(ctx, objects...)
 }
+
+// templateLine is a line of a chart's template that is not YAML: names and labels.
+var templateLine = regexp.MustCompile(`(?m)^.*\{\{.*$`)
 
 // grant gives the role to the account, under a name of its own: kustomize adds a prefix for users.
 func (p project) grant(role rbacv1.ClusterRole) []client.Object {

@@ -112,7 +112,7 @@ func (w *world) install() {
 	w.t.Helper()
 	w.namespace(requests)
 	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"},
-		[]string{"network-fence", "out-of-service-guard", "remediation"}, nil))
+		[]string{"karpenter", "network-fence", "out-of-service-guard", "remediation"}, nil))
 	kit.Must(w.t, err)
 	text = strings.ReplaceAll(text, "rook-ceph.rbd.csi.ceph.com", cluster.CSIDriver)
 	file := filepath.Join(w.t.TempDir(), "installed.yaml")

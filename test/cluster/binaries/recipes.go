@@ -33,6 +33,7 @@ const (
 	Harvester       = "harvester"       // Harvester's controller of nodes that are down
 	JobSet          = "jobset"
 	Kueue           = "kueue"
+	Karpenter       = "karpenter" // with the KWOK cloud, whose machines are Nodes without a kubelet
 	CSIAddons       = "csi-addons"
 	CSIDriver       = "csi-driver" // the fencing part of a CSI driver, for CSIAddons
 )
@@ -142,6 +143,10 @@ var kinds = []kind{
 	{
 		what: "Kueue", module: "test/interop/kueue", cache: "kueue", version: "sigs.k8s.io/kueue",
 		packages: map[string]string{Kueue: "github.com/forcefence/forcefence/test/interop/kueue"},
+	},
+	{
+		what: "Karpenter", module: "test/interop/karpenter", cache: "karpenter", version: "sigs.k8s.io/karpenter",
+		packages: map[string]string{Karpenter: "github.com/forcefence/forcefence/test/interop/karpenter"},
 	},
 	{
 		what: "CSI-Addons", module: "test/interop/csiaddons", cache: "csiaddons",
