@@ -141,3 +141,26 @@ func TestVolumeClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherVolume: what may keep data outside of the pod, and is no claim's, is named.
+func TestOtherVolume(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		source corev1.VolumeSource
+		want   string
+	}{
+		{"a claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, ""},
+		{"a claim of its own", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, ""},
+		{"emptyDir", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, ""},
+		{"secret", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, ""},
+		{"nfs", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "v"},
+		{"hostPath", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}, "v"},
+		{"an inline volume of a driver", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, "v"},
+		{"one of an unknown kind", corev1.VolumeSource{}, "v"},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: tt.source}}}}
+		if got := OtherVolume(pod); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -72,8 +72,8 @@ type Requests interface {
 
 // StorageFences has storage cut nodes off, for policies that need it. Its methods may be called concurrently.
 type StorageFences interface {
-	// ReadFences reads live how far the storage of each policy that needs it has cut a node off, by the policies' names.
-	// It blocks for the API server. What cannot be read is refused.
+	// ReadFences reads live how far the storage of each policy that needs it has cut a node off, by the policies'
+	// names. It blocks for the API server. What cannot be read is refused.
 	ReadFences(ctx context.Context, node *corev1.Node, policies []policy.Policy) map[string]policy.StorageFence
 	// MakeFence has the storage of a policy cut the node off. It sends the write by the time in ctx (kube.SendBy).
 	MakeFence(ctx context.Context, node *corev1.Node, p policy.Policy) error

@@ -513,8 +513,8 @@ var table = []Row{
 		"The machine of node {node} is off ({detail}): the pod was ended so that it can run elsewhere (fence {fence}).",
 		""},
 	{StorageNotFenced, Warning, "", "A policy ends pods of this node once its storage has cut the node off: {detail}.",
-		"`kubectl describe networkfences` has the driver's answer. `forcefence explain NODE` names the addresses that " +
-			"would be cut off, or why there are none."},
+		"`kubectl describe networkfences` has the driver's answer. `forcefence explain NODE` names the addresses " +
+			"that would be cut off, or why there are none."},
 	{StorageUnfenced, Info, "", "The storage lets this node in again ({detail}): its machine has booted since it was " +
 		"cut off, or it never was.", ""},
 	{StorageFenceKept, Warning, "", "The storage keeps this node cut off ({detail}).",

@@ -195,8 +195,8 @@ func (w *world) reportedClients(node string) (out []string) {
 // fence makes a NetworkFence by hand.
 func (w *world) fence(name, cidr string) {
 	w.t.Helper()
-	w.create(fmt.Sprintf("{apiVersion: %s, kind: NetworkFence, metadata: {name: %s}, spec: {networkFenceClassName: sim, "+
-		"fenceState: Fenced, cidrs: [%s]}}", addons, name, cidr))
+	w.create(fmt.Sprintf("{apiVersion: %s, kind: NetworkFence, metadata: {name: %s}, spec: {"+
+		"networkFenceClassName: sim, fenceState: Fenced, cidrs: [%s]}}", addons, name, cidr))
 }
 
 // TestCSIAddons holds what forcefence relies on of CSI-Addons' own manager (F48).

@@ -56,7 +56,8 @@ func TestDecide(t *testing.T) {
 	}{
 		{"nothing was made", func(*Cluster, *policy.Policy) {}, "absent: 10.0.0.1/32 by class c"},
 		{"two clients on the node", func(c *Cluster, _ *policy.Policy) {
-			c.Clients = append(c.Clients, Clients{"ceph/provisioner", "rbd", "n1", map[string][]string{"c": {"10.9.1.7/32"}}})
+			c.Clients = append(c.Clients,
+				Clients{"ceph/provisioner", "rbd", "n1", map[string][]string{"c": {"10.9.1.7/32"}}})
 		}, "absent: 10.0.0.1/32, 10.9.1.7/32"},
 		{"an address of IPv6", address("fd00::1/128"), "absent: fd00::1/128"},
 		{"no CSIAddonsNode", func(c *Cluster, _ *policy.Policy) { c.Clients = c.Clients[1:] },
@@ -88,7 +89,8 @@ func TestDecide(t *testing.T) {
 		{"the same of IPv6", address("fd00::2/128"), "fd00::2/128 is an address of node n2"},
 		{"a pod's of another node", address("10.9.2.5/32"), "10.9.2.5/32 is an address of node n2"},
 		{"no boot id", func(c *Cluster, _ *policy.Policy) { c.Node.BootID = "" }, "refused: the node has no boot id"},
-		{"no class", func(c *Cluster, _ *policy.Policy) { c.Classes = nil }, "refused: there is no NetworkFenceClass c"},
+		{"no class", func(c *Cluster, _ *policy.Policy) { c.Classes = nil },
+			"refused: there is no NetworkFenceClass c"},
 		{"a class of another driver", func(c *Cluster, _ *policy.Policy) { c.Classes[0].Driver = "nfs" },
 			"refused: NetworkFenceClass c is of driver nfs"},
 		{"a driver without a class", func(_ *Cluster, p *policy.Policy) { p.Drivers = []string{"rbd", "cephfs"} },
@@ -110,7 +112,8 @@ func TestDecide(t *testing.T) {
 		{"nothing has confirmed it", made(func(f *Fence) { f.Confirmed = false }), "pending: "},
 		{"its addresses were changed", made(func(f *Fence) { f.CIDRs = append(f.CIDRs, "10.0.0.9/32") }),
 			"pending: NetworkFence f was changed"},
-		{"it lacks an address", made(func(f *Fence) { f.CIDRs, f.Made = []string{"10.0.0.7/32"}, []string{"10.0.0.7/32"} }),
+		{"it lacks an address",
+			made(func(f *Fence) { f.CIDRs, f.Made = []string{"10.0.0.7/32"}, []string{"10.0.0.7/32"} }),
 			"refused: NetworkFence f has other addresses than the driver reports now (10.0.0.1/32)"},
 		{"it is another author's", made(func(f *Fence) { f.Owned = false }), "absent: "},
 		{"it is of the boot before", made(func(f *Fence) { f.BootID = "b0" }), "absent: "},
@@ -168,7 +171,8 @@ func TestNext(t *testing.T) {
 		{"it has a mark", func(_ *Fence, l *Life) { l.Marked = true }, Keep, ""},
 		{"an ended pod is still there", func(_ *Fence, l *Life) { l.Ended = true }, Keep, ""},
 		{"its Node was deleted", func(_ *Fence, l *Life) { l.Exists = false }, Keep, "its Node was deleted"},
-		{"it is another Node of that name", func(_ *Fence, l *Life) { l.Node.UID = "u9" }, Keep, "its Node was deleted"},
+		{"it is another Node of that name", func(_ *Fence, l *Life) { l.Node.UID = "u9" }, Keep,
+			"its Node was deleted"},
 		{"it is on the same boot", func(_ *Fence, l *Life) { l.Node.BootID = "b1" }, Keep, "on the boot on which"},
 		{"it reports no boot", func(_ *Fence, l *Life) { l.Node.BootID = "" }, Keep, "on the boot on which"},
 		{"on the same boot, the storage never answered", func(f *Fence, l *Life) {
