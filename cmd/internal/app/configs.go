@@ -197,8 +197,8 @@ func (p *configs) applyChange(cfg *config.Config) {
 		f.LeaderElection != cfg.LeaderElection || f.Tape != cfg.Tape || !f.Remediation.Equals(cfg.Remediation) ||
 		!slices.EqualFunc(f.ReleaseLeases, cfg.ReleaseLeases, config.LeaseRule.Equals) ||
 		cfg.FencesStorage() && !f.FencesStorage() || f.Karpenter != cfg.Karpenter && cfg.Karpenter == config.HandOver {
-		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases, karpenter: handOver and the " +
-			"first networkFenceClasses take effect at the next start")
+		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases, karpenter: handOver and " +
+			"the first networkFenceClasses take effect at the next start")
 	}
 }
 

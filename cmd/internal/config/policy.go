@@ -187,8 +187,8 @@ func (k *policyCheck) checkNetworkFence() {
 	k.reportIf(k.has("preset"), at, "does not go with a preset")
 	k.reportIf(k.rule.When != policy.NotReady, at, "goes with \"when: NotReady\" alone")
 	k.reportIf(len(p.Drivers) == 0, at, "needs drivers: name those whose storage the classes cut a node off from")
-	k.reportIf(k.has("volumes") && p.Volumes != "all", at, "needs \"volumes: all\", which is the default beside it: the "+
-		"machine may go on writing to volumes of other drivers")
+	k.reportIf(k.has("volumes") && p.Volumes != "all", at, "needs \"volumes: all\", which is the default beside it: "+
+		"the machine may go on writing to volumes of other drivers")
 	k.reportIf(k.has("volumeAttachmentRecoveryPolicy"), at, "does not go with volumeAttachmentRecoveryPolicy")
 	delay := time.Minute
 	if k.has("fenceDelay") {
