@@ -177,7 +177,7 @@ func (c *Controller) look(ctx context.Context, cached *corev1.Node) (f claim.Fac
 	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(cached), f.Node); err != nil {
 		return f, fmt.Errorf("reading node %s live: %w", cached.Name, err)
 	}
-	f.MayAct = f.Node.UID == cached.UID && c.MayAct(f.Node)
+	f.MayAct = c.MayAct(f.Node)
 	return f, nil
 }
 

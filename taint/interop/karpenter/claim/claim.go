@@ -79,7 +79,7 @@ func IsEnded(node *corev1.Node, key string) bool {
 		return false
 	}
 	_, marked := taint.FindMark(node, key, "")
-	return !marked && rec.Phase == taint.PhaseDone && rec.NodeUID == string(node.UID) &&
+	return !marked && rec.NodeUID == string(node.UID) &&
 		(rec.Result == taint.ResultEvicted || rec.Result == taint.ResultPowerOffFailed) &&
 		taint.Condition(node, corev1.NodeReady).Status != corev1.ConditionTrue && node.DeletionTimestamp == nil
 }
