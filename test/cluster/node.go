@@ -33,6 +33,7 @@ type NodeOptions struct {
 	SystemUUID  string // "": random
 	BootID      string // of the first boot; "": random
 	Address     string // the InternalIP; "": one of this machine, which has no connections
+	PodNet      string // the first half of its pods' addresses; "": one where nothing answers
 
 	CPU   string // "": 64
 	Slots *int32 // how many volumes can be attached; nil: any number
@@ -57,6 +58,7 @@ const (
 func (o NodeOptions) withDefaults(grace time.Duration) NodeOptions {
 	set(&o.SystemUUID, string(uuid.NewUUID()))
 	set(&o.CPU, "64")
+	set(&o.PodNet, podNet)
 	if grace > 0 {
 		set(&o.LeaseDuration, max(grace, fleet.MinDuration))
 		set(&o.RenewEvery, grace/4)

@@ -467,7 +467,7 @@ func (w *worker) write(compute func(*corev1.Pod) *corev1.PodStatus) {
 }
 
 func (w *worker) running(pod *corev1.Pod, begun metav1.Time) *corev1.PodStatus {
-	ip := cmp.Or(pod.Status.PodIP, w.b.n.c.address(podNet))
+	ip := cmp.Or(pod.Status.PodIP, w.b.n.c.address(w.b.n.opts.PodNet))
 	st := &corev1.PodStatus{
 		Phase: corev1.PodRunning, HostIP: w.b.n.ip, HostIPs: []corev1.HostIP{{IP: w.b.n.ip}}, PodIP: ip,
 		PodIPs:    []corev1.PodIP{{IP: ip}},

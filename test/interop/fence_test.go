@@ -95,11 +95,7 @@ func newHosts(t *testing.T, o fleetOptions) (f *fleet, dir string) {
 // start runs forcefence with the rights of its manifests. top begins its configuration. It returns the file.
 func (f *fleet) start(program, dir, top string) (config string) {
 	f.t.Helper()
-	podIP, err := kit.FreePodIP()
-	kit.Must(f.t, err)
-	config = filepath.Join(dir, "config.yaml")
-	kubeconfig := filepath.Join(dir, "account.kubeconfig")
-	kit.Must(f.t, os.WriteFile(config, []byte(fmt.Sprintf(`%s
+	return f.run(program, dir, fmt.Sprintf(`%s
 powerOffAfter: %s
 powerOffTimeout: 5s
 stormGuard: {maxPowerOffs: 10, minHealthy: 0}
@@ -110,7 +106,17 @@ providers:
   redfish: {username: fence, passwordFile: "%[3]s/password", caFile: "%[3]s/ca.pem"}
 nodes:
 - {name: all, provider: racks, machine: {from: annotation, annotation: %[4]s, allow: [127.0.0.1]}}
-`, top, powerOffAfter, dir, machine.BMCAnnotation)), 0o600))
+`, top, powerOffAfter, dir, machine.BMCAnnotation))
+}
+
+// run runs forcefence with that configuration, and returns its file.
+func (f *fleet) run(program, dir, text string) (config string) {
+	f.t.Helper()
+	podIP, err := kit.FreePodIP()
+	kit.Must(f.t, err)
+	config = filepath.Join(dir, "config.yaml")
+	kubeconfig := filepath.Join(dir, "account.kubeconfig")
+	kit.Must(f.t, os.WriteFile(config, []byte(text), 0o600))
 	kit.Must(f.t, f.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+installedIn+":forcefence",
 		"system:serviceaccounts"))
 	p := cluster.NewPart("forcefence", program,

@@ -43,7 +43,9 @@ type project struct {
 	roles   []string // files in it; those of namespaces are granted in the controller's own
 	admin   bool     // it is bound to cluster-admin, and has no roles
 	account string   // its ServiceAccount
+	in      string   // its namespace; "": PROGRAM-system
 	args    []string
+	env     []string
 	started string // what it logs once it works; "": Starting workers
 }
 
@@ -120,7 +122,8 @@ func Harvester(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Pa
 // KubeVirt is NodeHealthCheck for virt-controller, in a cluster in which virt-operator has deployed KubeVirt. Nothing
 // acts as virt-handler.
 func KubeVirt(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
-	const namespace = "kubevirt"
+	p := project{program: binaries.VirtController, in: "kubevirt", account: "kubevirt-controller",
+		args: []string{"--listen=127.0.0.1", "--port=0"}, started: "STARTING controllers"}
 	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{binaries.VirtController}})
 	if err != nil {
 		return nil, err
@@ -137,59 +140,106 @@ func KubeVirt(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Par
 	for _, args := range [][]string{
 		{"create", "-f", file}, {"wait", "--for=condition=Established", "--all", "crd"},
 		// Emulation: no node has a device plugin for /dev/kvm.
-		{"-n", namespace, "create", "-f", "testdata/kubevirt.yaml"},
-		{"-n", namespace, "patch", "kubevirt", "kubevirt", "--type=merge", "-p", `{"status":{"phase":"Deployed"}}`,
+		{"-n", p.in, "create", "-f", "testdata/kubevirt.yaml"},
+		{"-n", p.in, "patch", "kubevirt", "kubevirt", "--type=merge", "-p", `{"status":{"phase":"Deployed"}}`,
 			"--subresource=status"},
 	} {
 		if _, err := c.Kubectl(ctx, args...); err != nil {
 			return nil, err
 		}
 	}
-	return startPart(ctx, c, dir, binaries.VirtController, namespace, "kubevirt-controller",
-		[]string{"--listen=127.0.0.1", "--port=0"}, "STARTING controllers")
+	return p.startProcess(ctx, c, dir, bin)
+}
+
+// CloudNativePG installs CloudNativePG and returns processes of its operator, which were not started. Each holds the
+// Lease under an identity of its own. The first that is started leads.
+func CloudNativePG(ctx context.Context, c *cluster.Cluster, dir string, identities ...string) (
+	all []*cluster.Part, err error,
+) {
+	p := project{
+		program: binaries.CloudNativePG, folder: "cnpg", module: "github.com/cloudnative-pg/cloudnative-pg",
+		crds: []string{"config/crd/bases"}, roles: []string{"config/rbac/role.yaml"}, account: "cnpg-manager",
+		env: []string{"OPERATOR_NAMESPACE=cnpg-system", "OPERATOR_IMAGE_NAME=registry.example.net/cnpg:1.28.0"},
+	}
+	bin, err := p.prepare(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for i, identity := range identities {
+		ready := "Starting workers"
+		if i > 0 {
+			ready = "ttempting to acquire leader lease"
+		}
+		name := fmt.Sprintf("%s-%d", p.program, i)
+		own := filepath.Join(dir, name)
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, err
+		}
+		p.args, p.started = []string{"-dir=" + own, "-identity=" + identity}, ready
+		part, err := p.process(c, dir, bin, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part)
+	}
+	return all, nil
 }
 
 func (p project) start(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
-	if _, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}}); err != nil {
+	bin, err := p.prepare(ctx, c)
+	if err != nil {
 		return nil, err
 	}
-	source, err := p.source(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("finding source of %s: %w", p.program, err)
-	}
-	if err := p.install(ctx, c, source); err != nil {
-		return nil, fmt.Errorf("installing %s: %w", p.program, err)
-	}
-	return startPart(ctx, c, dir, p.program, p.namespace(), p.account, p.args, cmp.Or(p.started, "Starting workers"))
+	return p.startProcess(ctx, c, dir, bin)
 }
 
-// startPart starts a controller as its account, and returns once its log has that text.
-func startPart(ctx context.Context, c *cluster.Cluster, dir, program, namespace, account string, args []string,
-	started string) (*cluster.Part, error) {
-	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{program}}) // by now it is there
+// startProcess starts the program, which is in the folder bin.
+func (p project) startProcess(ctx context.Context, c *cluster.Cluster, dir, bin string) (*cluster.Part, error) {
+	part, err := p.process(c, dir, bin, p.program)
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(dir, program+".kubeconfig")
-	if err := c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":"+account,
-		"system:serviceaccounts", "system:serviceaccounts:"+namespace); err != nil {
-		return nil, err
-	}
-	log := filepath.Join(dir, program+".log")
-	args = append([]string{"--kubeconfig=" + kubeconfig}, args...)
-	part := cluster.NewPart(program, filepath.Join(bin, program), args, log,
-		func(context.Context) error {
-			text, err := os.ReadFile(log)
-			if err == nil && !bytes.Contains(text, []byte(started)) {
-				err = fmt.Errorf("%s does not say %q", log, started)
-			}
-			return err
-		}, nil)
-	part.Env = []string{"DEPLOYMENT_NAMESPACE=" + namespace}
 	return part, part.Start(ctx)
 }
 
-func (p project) namespace() string { return p.program + "-system" }
+// prepare builds the program, installs what its project ships, and returns the program's folder.
+func (p project) prepare(ctx context.Context, c *cluster.Cluster) (string, error) {
+	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}})
+	if err != nil {
+		return "", err
+	}
+	source, err := p.source(ctx)
+	if err != nil {
+		return "", fmt.Errorf("finding source of %s: %w", p.program, err)
+	}
+	if err := p.install(ctx, c, source); err != nil {
+		return "", fmt.Errorf("installing %s: %w", p.program, err)
+	}
+	return bin, nil
+}
+
+// process returns a process of the program that was not started. It is ready once its log has the text of started.
+func (p project) process(c *cluster.Cluster, dir, bin, name string) (*cluster.Part, error) {
+	ready := cmp.Or(p.started, "Starting workers")
+	kubeconfig := filepath.Join(dir, name+".kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+p.namespace()+":"+p.account,
+		"system:serviceaccounts", "system:serviceaccounts:"+p.namespace()); err != nil {
+		return nil, err
+	}
+	log := filepath.Join(dir, name+".log")
+	part := cluster.NewPart(name, filepath.Join(bin, p.program),
+		append([]string{"--kubeconfig=" + kubeconfig}, p.args...), log, func(context.Context) error {
+			text, err := os.ReadFile(log)
+			if err == nil && !bytes.Contains(text, []byte(ready)) {
+				err = fmt.Errorf("%s does not say %q", log, ready)
+			}
+			return err
+		}, nil)
+	part.Env = append([]string{"DEPLOYMENT_NAMESPACE=" + p.namespace()}, p.env...)
+	return part, nil
+}
+
+func (p project) namespace() string { return cmp.Or(p.in, p.program+"-system") }
 
 // source is the folder of the module's source, as the go command unpacked it to build the program.
 func (p project) source(ctx context.Context) (string, error) {

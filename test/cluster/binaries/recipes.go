@@ -36,6 +36,7 @@ const (
 	Karpenter       = "karpenter" // with the KWOK cloud, whose machines are Nodes without a kubelet
 	CSIAddons       = "csi-addons"
 	CSIDriver       = "csi-driver" // the fencing part of a CSI driver, for CSIAddons
+	CloudNativePG   = "cnpg"       // CloudNativePG's operator, its controller of Clusters alone
 )
 
 // Sets of names that go into one folder.
@@ -155,6 +156,11 @@ var kinds = []kind{
 			CSIAddons: "github.com/csi-addons/kubernetes-csi-addons/cmd/manager",
 			CSIDriver: "github.com/csi-addons/kubernetes-csi-addons/forcefence",
 		},
+	},
+	{
+		what: "CloudNativePG", module: "test/interop/cnpg", cache: "cnpg",
+		version:  "github.com/cloudnative-pg/cloudnative-pg",
+		packages: map[string]string{CloudNativePG: "github.com/cloudnative-pg/cloudnative-pg/forcefence"},
 	},
 }
 
