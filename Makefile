@@ -79,7 +79,7 @@ olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycl
 	FORCEFENCE_OLM=1 $(racing) $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
 
 interop: controlplane gotestsum ## forcefence beside its neighbours' own controllers on the real control plane; RUN=regexp of tests
-	@bin/controlplane kubectl $(if $(RUN),,nhc capi virt-controller harvester jobset kueue csi-addons csi-driver karpenter)
+	@bin/controlplane kubectl $(if $(RUN),,nhc capi virt-controller harvester jobset kueue csi-addons csi-driver karpenter cnpg)
 	FORCEFENCE_INTEROP=1 $(racing) $(call tests,interop,$(SKIPS)) $(again) --packages ./test/interop -- -count=1 -timeout 40m $(RACEFLAG) $(if $(RUN),-run '$(RUN)',)
 
 bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2

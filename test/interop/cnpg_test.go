@@ -270,7 +270,7 @@ func (d *database) isOn(p *corev1.Pod) bool {
 }
 
 // serve answers for an instance with the server's certificate that the operator made, until end is called. Where the
-// machine is off, no answer comes.
+// machine is off, no answer comes: neither to a request on an old connection, nor to a new connection.
 func (d *database) serve(ctx context.Context, p *corev1.Pod) (end func(), err error) {
 	secret, err := d.Client().CoreV1().Secrets(d.ns).Get(ctx, "pg-server", metav1.GetOptions{})
 	if err != nil {
@@ -292,7 +292,15 @@ func (d *database) serve(ctx context.Context, p *corev1.Pod) (end func(), err er
 			}
 			d.writeStatus(w, p)
 		})}
-	go func() { _ = s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})) }()
+	// Nothing acknowledges a new connection to a dead machine, either. The operator's timeout spans the handshake.
+	secured := &tls.Config{Certificates: []tls.Certificate{pair},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if !d.isOn(p) {
+				<-ctx.Done()
+			}
+			return nil, ctx.Err()
+		}}
+	go func() { _ = s.Serve(tls.NewListener(l, secured)) }()
 	return func() { _ = s.Close() }, nil
 }
 
