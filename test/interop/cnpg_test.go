@@ -77,7 +77,6 @@ type database struct {
 	hosts     *machine.World
 	operators []*cluster.Part // the first leads
 	primary   string          // a pod
-	cut       func(node string) time.Time
 	instances map[string]func() // what ends the answers of an instance, by its pod's UID
 }
 
