@@ -72,7 +72,8 @@ func TestOutOfServiceByOther(t *testing.T) {
 		{"another's", []corev1.Taint{theirs}, wrote("harvester"), "harvester", true},
 		{"both", []corev1.Taint{ours, theirs}, wrote("harvester"), "harvester", true},
 		{"kubectl's", []corev1.Taint{theirs}, wrote("kubectl-taint"), "kubectl-taint", true},
-		{"a stock controller wrote another taint since", []corev1.Taint{theirs}, wrote("kube-controller-manager"), "", true},
+		{"a stock controller wrote another taint since", []corev1.Taint{theirs}, wrote("kube-controller-manager"), "",
+			true},
 		{"no managed fields", []corev1.Taint{theirs}, nil, "", true},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{ManagedFields: tt.fields}}

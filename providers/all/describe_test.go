@@ -159,7 +159,8 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"cloudtaint.trust", "ec2.spot", "ipmi.privilege", "metal3.powerOff", "pdu.mib", "pdu.authentication", "pdu.privacy",
+	want := []string{"cloudtaint.trust", "ec2.spot", "ipmi.privilege", "metal3.powerOff", "pdu.mib",
+		"pdu.authentication", "pdu.privacy",
 		"pdu.version", "redfish.auth", "redfish.events"}
 	slices.Sort(got)
 	slices.Sort(want)

@@ -94,7 +94,8 @@ func newSite(t *testing.T, o datacenter.Options) *site {
 		"spec": map[string]any{
 			"online": true,
 			"bmc": map[string]any{
-				"address":         strings.Replace(s.bmc.URL(), "https://", "redfish-virtualmedia://", 1) + "/redfish/v1/Systems/m1",
+				"address": strings.Replace(s.bmc.URL(), "https://", "redfish-virtualmedia://", 1) +
+					"/redfish/v1/Systems/m1",
 				"credentialsName": "host-1-bmc",
 			},
 			"consumerRef": map[string]any{"kind": "Metal3Machine", "name": "worker-1", "namespace": "metal3"},
@@ -142,7 +143,8 @@ func (s *site) open(t *testing.T, edit func(*metal3.Config)) *metal3.Provider {
 }
 
 func (s *site) target() providers.Target {
-	return providers.Target{Node: "n1", ID: "metal3://metal3/host-1/worker-1", SystemUUID: s.m.SystemUUID(), Claimed: true}
+	return providers.Target{Node: "n1", ID: "metal3://metal3/host-1/worker-1",
+		SystemUUID: s.m.SystemUUID(), Claimed: true}
 }
 
 // edit changes the host, as another client does.

@@ -100,7 +100,8 @@ func TestState(t *testing.T) {
 			providers.ErrIdentity},
 		{"of a Metal3Machine elsewhere", false, sets("elsewhere", "spec", "consumerRef", "namespace"),
 			providers.PowerUnknown, "", providers.ErrIdentity},
-		{"of no Metal3Machine", false, sets(nil, "spec", "consumerRef"), providers.PowerUnknown, "", providers.ErrIdentity},
+		{"of no Metal3Machine", false, sets(nil, "spec", "consumerRef"), providers.PowerUnknown, "",
+			providers.ErrIdentity},
 		{"another machine's BMC", false, func(s *site) {
 			s.bmc.SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
 		}, providers.PowerUnknown, "Off", providers.ErrIdentity},
@@ -203,7 +204,8 @@ func TestCertificates(t *testing.T) {
 			if a.State != tt.want || tt.want == providers.PowerUnknown && !errors.Is(a.Err, providers.ErrUntrusted) {
 				t.Errorf("got %s, %v; want %s", a.State, a.Err, tt.want)
 			}
-			if hint := a.Err != nil && strings.Contains(providers.ErrorText(a.Err), "allowUnverified"); hint != (tt.asked &&
+			if hint := a.Err != nil &&
+				strings.Contains(providers.ErrorText(a.Err), "allowUnverified"); hint != (tt.asked &&
 				!tt.allowed) {
 				t.Errorf("got %v, and it names allowUnverified: %t", a.Err, hint)
 			}
@@ -284,7 +286,8 @@ func TestNotDetached(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	err := p.PowerOff(ctx, s.target(), providertest.AllowSend)
-	if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "not detached yet") || s.resets() > 0 {
+	if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "not detached yet") ||
+		s.resets() > 0 {
 		t.Errorf("got %v, %d resets; want %v, none", err, s.resets(), providers.ErrUnreachable)
 	}
 }

@@ -150,7 +150,8 @@ consumerRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: Metal3M
 	}
 	act(detaching.PowerOn)
 	until(providers.PowerOn)
-	if got := kubectl("-n", "metal3", "get", "bmh", "m1", "-o", "jsonpath={.metadata.annotations}"); strings.Contains(got,
+	if got := kubectl("-n", "metal3", "get", "bmh", "m1", "-o", "jsonpath={.metadata.annotations}"); strings.Contains(
+		got,
 		"detached") {
 		t.Errorf("annotations after PowerOn: got %s, want no detached", got)
 	}

@@ -1257,7 +1257,8 @@ func TestProof(t *testing.T) {
 		{"listed before the mark", func(*course) {}, true, 0, true},
 		{"long ago", func(*course) {}, false, proof.TTL + time.Second, false},
 		{"another answer since", func(c *course) { c.answer(unknown) }, false, 0, false},
-		{"the last decision ends no pods", func(c *course) { c.node.lastDecision.Action = action.Wait{} }, false, 0, false},
+		{"the last decision ends no pods", func(c *course) { c.node.lastDecision.Action = action.Wait{} }, false, 0,
+			false},
 		{"a policy ends them", func(c *course) {
 			c.node.lastDecision.Action = action.EndPods{Policy: "p"}
 		}, false, 0, false},

@@ -172,7 +172,8 @@ func (c *Cluster) newNode(opts NodeOptions) (*Node, error) {
 	n := &Node{
 		c: c, opts: opts, capacity: corev1.ResourceList{
 			corev1.ResourceCPU: cpu, corev1.ResourceMemory: resource.MustParse("256Gi"),
-			corev1.ResourcePods: resource.MustParse("500"), corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+			corev1.ResourcePods:             resource.MustParse("500"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
 		}, ip: opts.Address, log: c.log.With("node", opts.Name),
 		core: core, leases: coordination.Leases(corev1.NamespaceNodeLease), csi: storage.CSINodes(),
 		writers: make(chan struct{}, 16),

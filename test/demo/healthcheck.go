@@ -44,7 +44,8 @@ spec:
 // newRequestRounds are the rounds with NodeHealthCheck.
 func newRequestRounds() []*round {
 	all := newRounds()
-	return []*round{all[0], {title: "Round 2: a node falls silent, and NodeHealthCheck asks", since: "the last heartbeat",
+	return []*round{all[0], {title: "Round 2: a node falls silent, and NodeHealthCheck asks",
+		since: "the last heartbeat",
 		first: "to ask for it and to power off", result: taint.ResultEvicted, play: (*Demo).asked}}
 }
 

@@ -64,7 +64,8 @@ bmc: {address: %q, credentialsName: bmc}, consumerRef: {kind: Metal3Machine, nam
 
 	c := w.start(settings{
 		Mode: "fence", Selector: "world=" + w.ns + ",room=other",
-		Providers: fmt.Sprintf("- {name: hosts, metal3: {kubeconfig: %q, namespaces: [%s], caFile: %q, powerOff: request}}",
+		Providers: fmt.Sprintf(
+			"- {name: hosts, metal3: {kubeconfig: %q, namespaces: [%s], caFile: %q, powerOff: request}}",
 			w.Kubeconfig(), w.ns, filepath.Join(w.dir, "ca.pem")),
 		Rules: fmt.Sprintf("- {name: hosts, selector: 'world=%s,room=metal3', provider: hosts, machine: {from: "+
 			"providerID}}", w.ns),

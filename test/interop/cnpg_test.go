@@ -75,8 +75,8 @@ type database struct {
 	*world
 	dir       string
 	hosts     *machine.World
-	operators []*cluster.Part // the first leads
-	primary   string          // a pod
+	operators []*cluster.Part   // the first leads
+	primary   string            // a pod
 	instances map[string]func() // what ends the answers of an instance, by its pod's UID
 }
 

@@ -591,7 +591,8 @@ func capiFenceReplaced(t *testing.T, f *fleet) {
 // machineSet makes a MachineSet that adopts the story's Machines.
 func (f *fleet) machineSet(replicas int) {
 	f.t.Helper()
-	f.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s}, spec: {template: {spec: {}}}}`,
+	f.create(fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {namespace: %s, name: %s}, `+
+		`spec: {template: {spec: {}}}}`,
 		fakeMachine.GroupVersion(), template(fakeMachine).Kind, f.ns, f.name),
 		fmt.Sprintf(`{apiVersion: %s, kind: MachineSet, metadata: {namespace: %s, name: %s}, spec: {
   clusterName: c1, replicas: %d, selector: {matchLabels: {story: %[3]s}},

@@ -1,9 +1,9 @@
-// Package interop runs the real controllers of other projects beside a test control plane. medik8s' NodeHealthCheck and
-// Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's virt-controller
-// and Harvester's controller of nodes that are down act on the nodes by themselves. JobSet and Kueue replace the pods
-// that forcefence ends. CSI-Addons' manager is asked to cut a node off from its storage. Their code, CRDs and roles come
-// from their Go modules, which the modules in the folders here pin. A controller has the rights that its project gives
-// it, and no more.
+// Package interop runs the real controllers of other projects beside a test control plane. medik8s' NodeHealthCheck
+// and Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's
+// virt-controller and Harvester's controller of nodes that are down act on the nodes by themselves. JobSet and Kueue
+// replace the pods that forcefence ends. CSI-Addons' manager is asked to cut a node off from its storage. Their code,
+// CRDs and roles come from their Go modules, which the modules in the folders here pin. A controller has the rights
+// that its project gives it, and no more.
 package interop
 
 import (

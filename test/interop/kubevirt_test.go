@@ -211,7 +211,8 @@ func kubeVirtAlone(t *testing.T, f *fleet) {
 		return o.GetUID() == before && phase == "Running"
 	})
 	now := int64(0)
-	kit.Must(t, f.Client().CoreV1().Pods(f.name).Delete(f.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	kit.Must(t, f.Client().CoreV1().Pods(f.name).Delete(f.ctx, pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	f.until("a new instance", func() bool { // its disk stays attached to the dead host for minutes: it cannot run yet
 		o, _ := f.instance("always")
 		return o.GetUID() != "" && o.GetUID() != before

@@ -255,7 +255,8 @@ func TestEnvironment(t *testing.T) {
 			},
 			err: "environment variable FORCEFENCE_LEADER_ELECTION_ENABLED: leaderElection.enabled: want true or " +
 				"false, have text: write true\n" +
-				"environment variable FORCEFENCE_MODE: mode: must be observe, onRequest, fence, shadow or disabled: did " +
+				"environment variable FORCEFENCE_MODE: mode: must be observe, onRequest, fence, shadow or disabled: " +
+				"did " +
 				"you mean " +
 				"\"fence\"?\n" +
 				"environment variable FORCEFENCE_POWER_OFF_AFTER: powerOffAfter: a duration needs a unit: \"60s\"?",

@@ -148,7 +148,8 @@ func (w *world) controller() (*Controller, *dynamicfake.FakeDynamicClient) {
 	gvr := schema.GroupVersionResource{Group: claim.Group, Version: claim.Version, Resource: claim.Resource}
 	claims := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{gvr: "NodeClaimList"}, objects...)
-	get := func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	get := func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object,
+		_ ...client.GetOption) error {
 		w.live.DeepCopyInto(o.(*corev1.Node))
 		return nil
 	}

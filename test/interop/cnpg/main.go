@@ -1,6 +1,6 @@
-// Command cnpg runs CloudNativePG's controllers of Clusters and Backups. It wires the project's own packages as the project's
-// program does, but opens no port: that program's webhooks listen on every address of the machine. This module's path
-// is below the project's, because Go lets only such modules import its internal packages.
+// Command cnpg runs CloudNativePG's controllers of Clusters and Backups. It wires the project's own packages as the
+// project's program does, but opens no port: that program's webhooks listen on every address of the machine. This
+// module's path is below the project's, because Go lets only such modules import its internal packages.
 package main
 
 import (

@@ -130,7 +130,8 @@ func TestOutcome(t *testing.T) {
 			no, yes, fenceDone, "Returned", false},
 		{"back without a fence", requested(), "", waits(reason.InGrace, readySince(time.Second)), no, yes, recovered,
 			"no further", false},
-		{"back, by a clock that is late", requested(waited("PoweredOnNotReady")), "", waits("", readySince(-time.Second)),
+		{"back, by a clock that is late", requested(waited("PoweredOnNotReady")), "",
+			waits("", readySince(-time.Second)),
 			no, yes, recovered, "no further", false},
 		{"Ready all the time", requested(waited(isReady)), "", waits("", readySince(-time.Second)), yes, unknown,
 			isReady, "alone", false},
@@ -140,11 +141,13 @@ func TestOutcome(t *testing.T) {
 			waits("", readySince(time.Second)), yes, unknown, isReady, "alone", false},
 		{"back under our mark", requested(), "", waits("", recorded(taint.PhaseEvicting, "", time.Second),
 			readySince(2*time.Second)), yes, unknown, fencing, "Evicting", true},
-		{"timed out, and back", requested(over), "over", waits("", readySince(time.Second)), no, no, timedOut, "", false},
+		{"timed out, and back", requested(over), "over", waits("", readySince(time.Second)), no, no, timedOut, "",
+			false},
 		{"answered, and back", requested(shown(yes)), "", waits("", ready), no, yes, recovered, "no further", false},
 		{"answered, and back in its healthyDelay", requested(shown(yes), annotated(healthyDelayAnnotation, "1m")), "",
 			waits("", ready), no, yes, fenceDone, "", false},
-		{"answered, back, and dead again", requested(shown(yes), answeredAs(recovered)), "", waits(reason.PoweredOn), no,
+		{"answered, back, and dead again", requested(shown(yes), answeredAs(recovered)), "",
+			waits(reason.PoweredOn), no,
 			yes, recovered, "", false},
 		{"it stays True", requested(shown(yes)), "", waits(reason.NoMachine), no, yes, fenceDone, "", false},
 		{"False becomes True", requested(shown(no)), "",
@@ -187,7 +190,8 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: may replace the Machine: got %v, want %v", tc.name, got.MayReplace(), replace)
 		}
 		since := metav1.NewTime(now)
-		if was := meta.FindStatusCondition(tc.request.Status.Conditions, api.Succeeded); was != nil && was.Status == tc.succeeded {
+		was := meta.FindStatusCondition(tc.request.Status.Conditions, api.Succeeded)
+		if was != nil && was.Status == tc.succeeded {
 			since = was.LastTransitionTime
 		}
 		if at := got.Succeeded.LastTransitionTime; !at.Equal(&since) {
