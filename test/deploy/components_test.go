@@ -33,6 +33,20 @@ var suites = []struct {
 	{[]string{"leases"}, []string{"forcefence-controller-lease"}, leaseRows},
 	{[]string{"metal3"}, nil, metal3Rows},
 	{[]string{"karpenter"}, nil, karpenterRows},
+	{[]string{"network-fence"}, []string{"forcefence-controller-attachment"}, networkFenceRows},
+}
+
+// A NetworkFence is made, changed and deleted; whose addresses it may have is the storage's and its manager's word.
+var networkFenceRows = []attempt{
+	{"make a NetworkFence", us, may("create", theFences, "", ""), ""},
+	{"let a node in by it", us, may("patch", theFences, "", "x"), ""},
+	{"delete it", us, may("delete", theFences, "", "x"), ""},
+	{"read a class", us, may("get", "csiaddons.openshift.io/networkfenceclasses", "", "x"), ""},
+	{"list the addresses", us, may("list", "csiaddons.openshift.io/csiaddonsnodes", "", ""), ""},
+	{"say that it holds", us, may("patch", theFences+"/status", "", "x"), byRBAC},
+	{"delete all NetworkFences", us, may("deletecollection", theFences, "", ""), byRBAC},
+	{"change a class", us, may("patch", "csiaddons.openshift.io/networkfenceclasses", "", "x"), byRBAC},
+	{"change a node's addresses", us, may("patch", "csiaddons.openshift.io/csiaddonsnodes/status", "", "x"), byRBAC},
 }
 
 // A NodeClaim is read and deleted; it is never made, and NodePools are Karpenter's.
@@ -51,6 +65,7 @@ const (
 	theRequests = "remediation.forcefence.io/forcefenceremediations"
 	itsMachines = "cluster.x-k8s.io/machines"
 	theHosts    = "metal3.io/baremetalhosts"
+	theFences   = "csiaddons.openshift.io/networkfences"
 	requestNS   = "forcefence-requests"
 )
 

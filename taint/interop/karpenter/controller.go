@@ -181,7 +181,7 @@ func (c *Controller) look(ctx context.Context, cached *corev1.Node) (f claim.Fac
 	return f, nil
 }
 
-// handOver deletes the NodeClaim as it was read, and then tells Karpenter not to wait. The other order could leave the
+// handOver deletes the NodeClaim as it was read, and then asks Karpenter not to wait. The other order could leave the
 // annotation on a NodeClaim that lives on: a later drain of its node would not wait for pods.
 func (c *Controller) handOver(ctx context.Context, of claim.Claim, node string) error {
 	uid := types.UID(of.UID)

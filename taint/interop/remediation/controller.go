@@ -1,6 +1,6 @@
 // Package remediation makes forcefence a remediator of NodeHealthCheck (medik8s) and of Cluster API's
-// MachineHealthChecks. It watches ForcefenceRemediation objects in the configured namespaces, tells the reconciler of
-// nodes which of them permits a power-off, and writes their conditions and finalizers. Package request decides.
+// MachineHealthChecks. It watches ForcefenceRemediation objects in the configured namespaces, reports to the reconciler
+// of nodes which of them permits a power-off, and writes their conditions and finalizers. Package request decides.
 //
 // The objects are in this cluster, or in Cluster API's management cluster. Nothing runs, and nothing is watched, unless
 // the configuration names a namespace.
