@@ -64,11 +64,11 @@ func TestFence(t *testing.T) {
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace, APIServerArgs: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
+	hosts := w.machines(dir, 5) // first: both replicas go to a control-plane node that is the only one yet
 	w.install(base)
 	for _, role := range []string{"forcefence-operator", "forcefence-release"} {
 		kit.Must(t, w.grant(role, nil, person))
 	}
-	hosts := w.machines(dir, 5)
 	w.untilReplicas(nil)
 
 	// The leader is to die: its process and its machine.
