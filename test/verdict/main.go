@@ -21,7 +21,7 @@ import (
 const module = "github.com/forcefence/forcefence/"
 
 // stories are the packages whose tests play stories against real programs.
-var stories = []string{"test/integration", "test/e2e"}
+var stories = []string{"test/integration", "test/e2e", "test/interop"}
 
 // unsafeOutput are words in the output of a failed package: such a fault is not a matter of timing, and a cached result
 // is no second run.
