@@ -10,6 +10,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -241,17 +243,21 @@ func (p project) process(c *cluster.Cluster, dir, bin, name string) (*cluster.Pa
 
 func (p project) namespace() string { return cmp.Or(p.in, p.program+"-system") }
 
-// source is the folder of the module's source, as the go command unpacked it to build the program.
+// source is the folder of the module's source. It is downloaded if the program was built with another module cache.
 func (p project) source(ctx context.Context) (string, error) {
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.module)
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", p.module)
 	cmd.Dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "test", "interop", p.folder)
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	dir, err := cmd.Output()
-	return strings.TrimSpace(string(dir)), err
+	text, err := cmd.Output()
+	var module struct{ Dir, Error string }
+	if err := errors.Join(err, json.Unmarshal(text, &module)); err != nil {
+		return "", fmt.Errorf("%w: %s", err, module.Error)
+	}
+	return module.Dir, nil
 }
 
 // install makes the CRDs, and an account with the roles that the project ships.
