@@ -1243,7 +1243,7 @@ func TestKeptList(t *testing.T) {
 	})
 }
 
-// A proof is what a device said of the machine, from when the pods were listed: by the list before the mark, or by a
+// A proof is a device's report about the machine, from when the pods were listed: by the list before the mark, or by a
 // later one. A person's word, and a decision that ends no pods, have none.
 func TestProof(t *testing.T) {
 	for _, tc := range []struct {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/follow"
 	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -59,10 +60,10 @@ type Options struct {
 // Controller makes and ends fences. It is safe for concurrent use.
 type Controller struct {
 	Options
+	follow.ChangedNodes // about whose fences something changed
 
 	client client.Client
 	server discovery.DiscoveryInterface
-	nodes  workqueue.TypedInterface[string] // about whose fences something changed, for NotifyChanged
 
 	mu       sync.Mutex        // guards reported
 	reported map[string]string // by fence: what a person was last asked to do about it
@@ -85,7 +86,7 @@ func New(o Options) (*Controller, error) {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
 	return &Controller{
-		Options: o, client: c, server: server, nodes: workqueue.NewTyped[string](), reported: map[string]string{},
+		Options: o, client: c, server: server, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
 	}, nil
 }
 
@@ -157,23 +158,12 @@ func (c *Controller) newFence(node *corev1.Node, p policy.Policy, t storagefence
 	return o
 }
 
-// NotifyChanged calls notify with each node about whose fences something changed, until ctx ends. It may be called
-// once.
-func (c *Controller) NotifyChanged(ctx context.Context, notify func(node string)) {
-	defer context.AfterFunc(ctx, c.nodes.ShutDown)()
-	for {
-		node, over := c.nodes.Get()
-		if over || ctx.Err() != nil {
-			return
-		}
-		notify(node)
-		c.nodes.Done(node)
-	}
-}
-
 // Start follows our fences until ctx ends. It waits until the resource is served, and says once why it waits.
 func (c *Controller) Start(ctx context.Context) error {
-	if !c.awaitServed(ctx) {
+	if !follow.AwaitServed(ctx, c.server, resource, 6*c.Every, func(err error) {
+		c.Log.Warn("No storage can be asked to cut a node off: install CSI-Addons and its CustomResourceDefinitions",
+			"error", err)
+	}) {
 		return nil
 	}
 	selector, err := labels.Parse(nodeUIDLabel)
@@ -217,30 +207,6 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// awaitServed returns once the API server serves NetworkFences, or false once ctx ends.
-func (c *Controller) awaitServed(ctx context.Context) bool {
-	for said := false; ; said = true {
-		list, err := c.server.ServerResourcesForGroupVersion(groupVersion.String())
-		if err == nil {
-			for _, r := range list.APIResources {
-				if r.Name == resource.Resource {
-					return true
-				}
-			}
-			err = fmt.Errorf("the API server does not serve %s", resource.GroupResource())
-		}
-		if !said {
-			c.Log.Warn("No storage can be asked to cut a node off: install CSI-Addons and its "+
-				"CustomResourceDefinitions", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(6 * c.Every):
-		}
-	}
-}
-
 // Reconcile takes a fence of ours one step further. It blocks for the API server, and may be repeated.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	o := &unstructured.Unstructured{}
@@ -260,7 +226,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !f.Owned {
 		return reconcile.Result{}, nil
 	}
-	c.nodes.Add(f.Node)
+	c.Add(f.Node)
 	life, node, err := c.readLife(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/follow"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
@@ -79,7 +79,7 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 			Live: c, Nodes: c, Key: taint.DefaultKey, Leading: leads, Log: slog.New(slog.DiscardHandler),
 			Events: kube.Events{To: said, Leading: leads}, Now: time.Now, Every: time.Minute,
 		},
-		client: c, nodes: workqueue.NewTyped[string](), reported: map[string]string{},
+		client: c, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
 	}, said
 }
 

@@ -39,6 +39,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/follow"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 	"github.com/forcefence/forcefence/taint/interop/remediation/request"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -61,11 +62,11 @@ type Options struct {
 // Controller follows requests while Start runs. It is safe for concurrent use.
 type Controller struct {
 	Options
+	follow.ChangedNodes // about which a request changed
 
 	live   client.Client // reads and writes requests and Machines
 	cached cache.Cache   // of requests
 	server discovery.DiscoveryInterface
-	nodes  workqueue.TypedInterface[string] // about which a request changed, for NotifyChanged
 
 	mu      sync.Mutex                                              // guards what follows
 	targets map[types.NamespacedName]target                         // of all requests
@@ -124,14 +125,17 @@ func New(o Options) (*Controller, error) {
 		return nil, fmt.Errorf("making client: %w", err)
 	}
 	return &Controller{
-		Options: o, live: live, cached: cached, server: server, nodes: workqueue.NewTyped[string](),
+		Options: o, live: live, cached: cached, server: server, ChangedNodes: follow.NewChangedNodes(),
 		targets: map[types.NamespacedName]target{}, waits: map[string]decision{},
 	}, nil
 }
 
 // Start follows the requests until ctx ends. It waits until the resource is served, and says once why it waits.
 func (c *Controller) Start(ctx context.Context) error {
-	if !c.awaitServed(ctx) {
+	if !follow.AwaitServed(ctx, c.server, api.Resource, c.ServedEvery, func(err error) {
+		c.Log.Warn("No request counts, because ForcefenceRemediations are not served: install their "+
+			"CustomResourceDefinition where remediation.kubeconfig leads, or in this cluster", "error", err)
+	}) {
 		return nil
 	}
 	all, err := crcontroller.NewUnmanaged("remediation", crcontroller.Options{
@@ -173,30 +177,6 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// awaitServed returns once the API server serves the requests, or false once ctx ends.
-func (c *Controller) awaitServed(ctx context.Context) bool {
-	for said := false; ; said = true {
-		list, err := c.server.ServerResourcesForGroupVersion(api.GroupVersion.String())
-		if err == nil {
-			for _, r := range list.APIResources {
-				if r.Name == api.Resource.Resource {
-					return true
-				}
-			}
-			err = fmt.Errorf("the API server does not serve %s", api.Resource)
-		}
-		if !said {
-			c.Log.Warn("No request counts, because ForcefenceRemediations are not served: install their "+
-				"CustomResourceDefinition where remediation.kubeconfig leads, or in this cluster", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(c.ServedEvery):
-		}
-	}
-}
-
 // keepQueue keeps the controller's queue for ReportDecision.
 func (c *Controller) keepQueue(
 	_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request],
@@ -205,19 +185,6 @@ func (c *Controller) keepQueue(
 	defer c.mu.Unlock()
 	c.queue = q
 	return nil
-}
-
-// NotifyChanged calls notify with each node about which a request changed, until ctx ends. It may be called once.
-func (c *Controller) NotifyChanged(ctx context.Context, notify func(node string)) {
-	defer context.AfterFunc(ctx, c.nodes.ShutDown)()
-	for {
-		node, over := c.nodes.Get()
-		if over || ctx.Err() != nil {
-			return
-		}
-		notify(node)
-		c.nodes.Done(node)
-	}
 }
 
 // ReportDecision notes what was decided last about a node, and shows it on the requests for that node.

@@ -99,7 +99,7 @@ func (c *Controller) setTarget(key types.NamespacedName, now target) {
 	}
 	for _, node := range []string{was.node, now.node} {
 		if node != "" {
-			c.nodes.Add(node)
+			c.Add(node)
 		}
 	}
 }

@@ -16,21 +16,19 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
-
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/follow"
 )
 
 // Watcher follows storage systems while Run runs. It is safe for concurrent use.
 type Watcher struct {
 	Options
+	follow.ChangedNodes // whose storage changed
 
 	mu      sync.Mutex         // guards what follows
 	ctx     context.Context    // of Run; nil: it does not run yet
 	systems map[string]*system // in use, by name
 	running sync.WaitGroup
-
-	changed workqueue.TypedInterface[string] // nodes whose storage changed, for NotifyChanged
 }
 
 // New makes a Watcher that follows nothing yet.
@@ -41,7 +39,7 @@ func New(o Options) (*Watcher, error) {
 	if o.Absent <= 0 {
 		o.Absent = 10 * time.Second
 	}
-	w := &Watcher{Options: o, systems: map[string]*system{}, changed: workqueue.NewTyped[string]()}
+	w := &Watcher{Options: o, systems: map[string]*system{}, ChangedNodes: follow.NewChangedNodes()}
 	if o.Registry != nil {
 		if err := o.Registry.Register(collector{w.inUse}); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
@@ -101,23 +99,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// NotifyChanged calls notify with each node whose storage changed, until ctx ends. Several changes of a node while
-// notify blocks give one call. Changes from before the call are reported first. It may be called once.
-func (w *Watcher) NotifyChanged(ctx context.Context, notify func(node string)) {
-	defer context.AfterFunc(ctx, w.changed.ShutDown)()
-	for {
-		node, over := w.changed.Get()
-		if over || ctx.Err() != nil {
-			return
-		}
-		notify(node)
-		w.changed.Done(node)
-	}
-}
-
 func (w *Watcher) addChanged(nodes []string) {
 	for _, n := range nodes {
-		w.changed.Add(n)
+		w.Add(n)
 	}
 }
 
