@@ -62,6 +62,17 @@ func NodeHealthCheck(ctx context.Context, c *cluster.Cluster, dir string) (*clus
 	}.start(ctx, c, dir)
 }
 
+// FenceAgents is NodeHealthCheck for fence-agents-remediation. It runs agents of /usr/sbin with these variables more.
+func FenceAgents(ctx context.Context, c *cluster.Cluster, dir string, env ...string) (*cluster.Part, error) {
+	return project{
+		program: binaries.FenceAgents, folder: "far", module: "github.com/medik8s/fence-agents-remediation",
+		crds: []string{"config/crd/bases"}, account: "fence-agents-remediation-controller-manager",
+		roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml",
+			"config/rbac/external_remediation_clusterrole.yaml"},
+		env: env,
+	}.start(ctx, c, dir)
+}
+
 // ClusterAPI is NodeHealthCheck for the controllers of Clusters, Machines, MachineSets and MachineHealthChecks.
 func ClusterAPI(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
 	return project{
@@ -91,12 +102,12 @@ func JobSet(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part,
 	}.start(ctx, c, dir)
 }
 
-// Kueue is NodeHealthCheck for Kueue's controllers and its scheduler.
-func Kueue(ctx context.Context, c *cluster.Cluster, dir string) (*cluster.Part, error) {
+// Kueue is NodeHealthCheck for Kueue's controllers and its scheduler, with these arguments more.
+func Kueue(ctx context.Context, c *cluster.Cluster, dir string, args ...string) (*cluster.Part, error) {
 	return project{
 		program: binaries.Kueue, folder: "kueue", module: "sigs.k8s.io/kueue",
 		crds: []string{"config/components/crd/bases"}, roles: []string{"config/components/rbac/role.yaml"},
-		account: "kueue-controller-manager",
+		account: "kueue-controller-manager", args: args,
 	}.start(ctx, c, dir)
 }
 
@@ -286,14 +297,17 @@ func (p project) install(ctx context.Context, c *cluster.Cluster, source string)
 			return err
 		}
 		text = templateLine.ReplaceAll(text, nil)
-		var role rbacv1.ClusterRole // a Role has its fields, too
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var role rbacv1.ClusterRole // a Role has its fields, too
 			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 				return fmt.Errorf("%s: %w", file, err)
 			}
+			if role.Kind == "" {
+				continue // a comment
+			}
+			role.Name = cmp.Or(role.Name, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+			objects = append(objects, p.grant(role)...)
 		}
-		role.Name = cmp.Or(role.Name, strings.TrimSuffix(filepath.Base(file), ".yaml"))
-		objects = append(objects, p.grant(role)...)
 	}
 	return c.Create(ctx, objects...)
 }
@@ -303,7 +317,7 @@ var templateLine = regexp.MustCompile(`(?m)^.*\{\{.*$`)
 
 // grant gives the role to the account, under a name of its own: kustomize adds a prefix for users.
 func (p project) grant(role rbacv1.ClusterRole) []client.Object {
-	meta := metav1.ObjectMeta{Name: p.program + "-" + role.Name}
+	meta := metav1.ObjectMeta{Name: p.program + "-" + role.Name, Labels: role.Labels} // some labels aggregate it
 	bound := p.bind(role.Kind, meta.Name)
 	if role.Kind == "Role" {
 		meta.Namespace = p.namespace()

@@ -110,6 +110,23 @@ func Build(ctx context.Context, opts Options) (string, error) {
 	return dir, nil
 }
 
+// Version is that of a program's project, with its v, as the go.mod in this repository pins it.
+func Version(ctx context.Context, name string) (string, error) {
+	kind, err := kindOf([]string{name})
+	if err != nil {
+		return "", err
+	}
+	module, err := moduleDir(ctx, kind.module)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", kind.module, err)
+	}
+	r, err := newRecipe(ctx, kind, module, []string{name})
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", module, err)
+	}
+	return r.version, nil
+}
+
 // recipe is everything that decides what the binaries are.
 type recipe struct {
 	kind    *kind

@@ -28,6 +28,7 @@ const (
 	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
 
 	NodeHealthCheck = "nhc"             // medik8s' controller
+	FenceAgents     = "far"             // medik8s' fence-agents-remediation
 	ClusterAPI      = "capi"            // Cluster API's core controller
 	VirtController  = "virt-controller" // KubeVirt's
 	Harvester       = "harvester"       // Harvester's controller of nodes that are down
@@ -123,6 +124,11 @@ var kinds = []kind{
 		what: "NodeHealthCheck", module: "test/interop/nhc", cache: "nhc",
 		version:  "github.com/medik8s/node-healthcheck-operator",
 		packages: map[string]string{NodeHealthCheck: "github.com/medik8s/node-healthcheck-operator/forcefence"},
+	},
+	{
+		what: "fence-agents-remediation", module: "test/interop/far", cache: "far",
+		version:  "github.com/medik8s/fence-agents-remediation",
+		packages: map[string]string{FenceAgents: "github.com/medik8s/fence-agents-remediation/forcefence"},
 	},
 	{
 		what: "Cluster API", module: "test/interop/capi", cache: "capi", version: "sigs.k8s.io/cluster-api",

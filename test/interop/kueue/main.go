@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/kueue/pkg/constants"
 	"sigs.k8s.io/kueue/pkg/controller/core"
 	"sigs.k8s.io/kueue/pkg/controller/core/indexer"
+	"sigs.k8s.io/kueue/pkg/controller/failurerecovery"
 	"sigs.k8s.io/kueue/pkg/controller/jobframework"
 	_ "sigs.k8s.io/kueue/pkg/controller/jobs/job" // registers itself
 	"sigs.k8s.io/kueue/pkg/controller/tas"
@@ -36,6 +37,9 @@ import (
 	preemptexpectations "sigs.k8s.io/kueue/pkg/scheduler/preemption/expectations"
 	"sigs.k8s.io/kueue/pkg/util/kubeversion"
 )
+
+// failureRecovery is the feature gate FailureRecoveryPolicy, which decides about this controller alone.
+var failureRecovery = flag.Bool("failure-recovery", false, "end annotated pods of unreachable nodes")
 
 func main() {
 	flag.Parse() // --kubeconfig is controller-runtime's
@@ -46,7 +50,7 @@ func main() {
 	}
 }
 
-// run has the configuration's defaults, and those of the feature gates.
+// run has the configuration's defaults, and those of the other feature gates.
 func run(ctx context.Context) error {
 	rest, err := ctrl.GetConfig()
 	if err != nil {
@@ -93,6 +97,11 @@ func run(ctx context.Context) error {
 	}
 	if name, err := core.SetupControllers(mgr, queues, cache, &cfg, nil, preemptions, nil); err != nil {
 		return fmt.Errorf("controller %s: %w", name, err)
+	}
+	if *failureRecovery {
+		if name, err := failurerecovery.SetupControllers(mgr, &cfg, nil); err != nil {
+			return fmt.Errorf("controller %s: %w", name, err)
+		}
 	}
 	if name, err := tas.SetupControllers(mgr, queues, cache, &cfg, nil); err != nil {
 		return fmt.Errorf("controller %s: %w", name, err)

@@ -1,0 +1,202 @@
+// Package peers runs other systems that recover the pods of dead nodes, each in its own configuration, beside a test
+// control plane: medik8s' NodeHealthCheck with a remediator, and Kueue's failure recovery. Benchmarks and the referee
+// give them the same outages as forcefence.
+//
+// It promises that a system that does not run does nothing: Stop ends its processes and removes the objects that start
+// it. What it installed, its CRDs and rights, stays. No system here has webhooks. Its programs are the projects' own
+// (test/interop builds them) and have the rights that their projects give them.
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+)
+
+// The systems that Start takes.
+const (
+	FARTaint    = "nhc-far"        // NodeHealthCheck, fence-agents-remediation in its mode OutOfServiceTaint
+	FARDeletion = "nhc-far-delete" // the same in ResourceDeletion
+	Kueue       = "kueue"          // Kueue's failure recovery, for all pods that are there when it starts
+)
+
+// Options describe the cluster's machines and pods. All fields but Action are needed.
+type Options struct {
+	Dir       string            // of logs and kubeconfigs; it exists
+	Namespace string            // of the pods to recover
+	BMCs      map[string]string // by node: the URL of its BMC, with a path to its system if it has several
+
+	Username, Password, CAFile string // of all BMCs
+
+	// Action is what the fence agent does: off or reboot; "": off. A machine that lost its power stays off then.
+	Action string
+}
+
+// Peers are the systems on one cluster, of which one runs at a time. Its methods are called one after another.
+type Peers struct {
+	c         *cluster.Cluster
+	o         Options
+	installed map[string]*cluster.Part // by program
+	running   *system
+	parts     []*cluster.Part // the running system's, in the order of their start
+}
+
+// New returns the systems of a cluster, none of which is installed. The caller stops the last one before the cluster.
+func New(c *cluster.Cluster, o Options) *Peers {
+	if o.Action == "" {
+		o.Action = "off"
+	}
+	return &Peers{c: c, o: o, installed: map[string]*cluster.Part{}}
+}
+
+// Versions are those of a system's programs, such as "NHC v1.2.3, FAR v1.2.3".
+func Versions(ctx context.Context, name string) (string, error) {
+	var all []string
+	for _, program := range systems[name].programs {
+		version, err := binaries.Version(ctx, program.name)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, program.short+" "+version)
+	}
+	return strings.Join(all, ", "), nil
+}
+
+// Start installs a system if this is its first time, starts it, and returns once it is ready to recover a node. The
+// first start builds its programs, which takes minutes, if they are not in the cache.
+func (p *Peers) Start(ctx context.Context, name string) (err error) {
+	s, ok := systems[name]
+	switch {
+	case !ok:
+		return fmt.Errorf("system %q is none of %s", name,
+			strings.Join(slices.Sorted(maps.Keys(systems)), ", "))
+	case p.running != nil:
+		return fmt.Errorf("start %s: %s runs", name, p.running.name)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("start %s: %w", name, err), p.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	p.running = &s
+	for _, program := range s.programs {
+		part := p.installed[program.name]
+		if part == nil {
+			part, err = program.start(ctx, p)
+			p.installed[program.name] = part
+		} else {
+			err = part.Start(ctx)
+		}
+		if part != nil {
+			p.parts = append(p.parts, part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.objects != nil {
+		text, err := s.objects(p.o)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.file(), []byte(text), 0o600); err != nil {
+			return err
+		}
+		if _, err := p.c.Kubectl(ctx, "create", "-f", p.file()); err != nil {
+			return err
+		}
+	}
+	return s.begin(ctx, p)
+}
+
+// file holds the running system's objects, if it has any and they were made.
+func (p *Peers) file() string { return filepath.Join(p.o.Dir, p.running.name+".yaml") }
+
+// Stop removes the running system's objects and requests while its programs can still end what they began, and stops
+// the programs. It may be repeated. An error does not keep it from stopping them.
+func (p *Peers) Stop(ctx context.Context) error {
+	if p.running == nil {
+		return nil
+	}
+	var errs []error
+	remove := func(args ...string) {
+		_, err := p.c.Kubectl(ctx, append([]string{"delete", "--ignore-not-found", "--timeout=60s"}, args...)...)
+		errs = append(errs, err)
+	}
+	if _, err := os.Stat(p.file()); err == nil {
+		remove(nhcKind + "/" + check)
+		remove("-A", "--all", p.running.requests)
+		remove("-f", p.file())
+		errs = append(errs, os.Remove(p.file()))
+	}
+	for _, part := range slices.Backward(p.parts) {
+		part.Stop()
+		// The next start's readiness, and its proof, are read from a log of its own.
+		errs = append(errs, os.Rename(part.LogFile(), fmt.Sprintf("%s.%d", part.LogFile(), part.Starts())))
+	}
+	p.running, p.parts = nil, nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stopping a peer: %w", err)
+	}
+	return nil
+}
+
+// OffSince is when the running system first knew since its start that a machine was off: its fence agent reported
+// success. It is the zero time if it does not know, or never asks.
+func (p *Peers) OffSince() (time.Time, error) {
+	i := slices.IndexFunc(p.parts, func(part *cluster.Part) bool { return part.Name() == binaries.FenceAgents })
+	if i < 0 {
+		return time.Time{}, nil
+	}
+	text, err := os.ReadFile(p.parts[i].LogFile())
+	if err != nil {
+		return time.Time{}, err
+	}
+	return agentSucceeded(text), nil
+}
+
+// agentSucceeded finds the first success of an agent in the log of fence-agents-remediation, which is JSON lines among
+// those of others.
+func agentSucceeded(log []byte) time.Time {
+	for raw := range bytes.Lines(log) {
+		var line struct {
+			TS  time.Time `json:"ts"`
+			Msg string    `json:"msg"`
+		}
+		if json.Unmarshal(raw, &line) == nil && line.Msg == "command completed" {
+			return line.TS
+		}
+	}
+	return time.Time{}
+}
+
+// needAgent returns an error that says what to install.
+func needAgent() error {
+	if _, err := exec.LookPath("/usr/sbin/" + fenceAgent); err != nil {
+		return fmt.Errorf("fence agent /usr/sbin/%s is missing (Debian's package fence-agents has it): %w", fenceAgent,
+			err)
+	}
+	return nil
+}
+
+// deviceOf returns what the fence agent needs to reach a machine.
+func deviceOf(node, bmc string) (host, port, path string, err error) {
+	u, err := url.Parse(bmc)
+	if err != nil || u.Port() == "" {
+		return "", "", "", fmt.Errorf("BMC of %s: %q is no URL with a port", node, bmc)
+	}
+	return u.Hostname(), u.Port(), strings.TrimSuffix(u.Path, "/"), nil
+}

@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+func TestAgentSucceeded(t *testing.T) {
+	const log = `{"level":"info","ts":"2026-03-01T12:00:01Z","logger":"executer","msg":"command failed","uid":"a"}
+E0301 12:00:02.000000 a library's line
+{"level":"info","ts":"2026-03-01T12:00:03.5Z","logger":"executer","msg":"command completed","uid":"a"}
+{"level":"info","ts":"2026-03-01T12:00:09Z","logger":"executer","msg":"command completed","uid":"b"}
+`
+	for want, log := range map[time.Time]string{
+		time.Date(2026, 3, 1, 12, 0, 3, 5e8, time.UTC): log, {}: log[:strings.Index(log, "E0301")],
+	} {
+		if got := agentSucceeded([]byte(log)); !got.Equal(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestFARTemplate(t *testing.T) {
+	text, err := farTemplate(Options{Username: "fence", Password: `p"w`, Action: "off", BMCs: map[string]string{
+		"n1": "https://127.0.0.1:4001", "n2": "https://127.0.0.1:4002/redfish/v1/Systems/n2"}}, "OutOfServiceTaint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Spec struct{ Template struct{ Spec map[string]any } }
+	}
+	if err := yaml.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	spec := got.Spec.Template.Spec
+	for key, want := range map[string]map[string]any{
+		"sharedparameters": {"--action": "off", "--username": "fence", "--password": `p"w`},
+		"nodeparameters": {"--ip": map[string]any{"n1": "127.0.0.1", "n2": "127.0.0.1"},
+			"--ipport":      map[string]any{"n1": "4001", "n2": "4002"},
+			"--systems-uri": map[string]any{"n2": "/redfish/v1/Systems/n2"}},
+	} {
+		if diff := cmp.Diff(want, spec[key]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	if _, err := farTemplate(Options{BMCs: map[string]string{"n1": "bmc"}}, ""); err == nil ||
+		!strings.Contains(err.Error(), `BMC of n1: "bmc"`) {
+		t.Errorf("an address without a port: got %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/interop"
+)
+
+const (
+	fenceAgent = "fence_redfish"
+
+	far     = "fence-agents-remediation.medik8s.io"
+	nhcKind = "nodehealthcheck.remediation.medik8s.io"
+	check   = "peers" // name of the NodeHealthCheck
+)
+
+// system is one of the peers.
+type system struct {
+	name     string
+	programs []program // in the order of their start
+
+	// objects returns a NodeHealthCheck and its template as YAML; nil: the system has none. requests is the kind of what
+	// it makes.
+	objects  func(Options) (string, error)
+	requests string
+
+	begin func(context.Context, *Peers) error // the last step of a start
+}
+
+// program is one of a system's, which several systems may have. short is what tables call it.
+type program struct {
+	name, short string
+	start       func(context.Context, *Peers) (*cluster.Part, error)
+}
+
+var (
+	healthCheck = program{binaries.NodeHealthCheck, "NHC", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
+		return interop.NodeHealthCheck(ctx, p.c, p.o.Dir)
+	}}
+	fenceAgents = program{binaries.FenceAgents, "FAR", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
+		if err := needAgent(); err != nil {
+			return nil, err
+		}
+		return interop.FenceAgents(ctx, p.c, p.o.Dir, "REQUESTS_CA_BUNDLE="+p.o.CAFile)
+	}}
+	kueue = program{binaries.Kueue, "Kueue", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
+		return interop.Kueue(ctx, p.c, p.o.Dir, "-failure-recovery")
+	}}
+)
+
+var systems = map[string]system{
+	FARTaint:    withFAR(FARTaint, "OutOfServiceTaint"),
+	FARDeletion: withFAR(FARDeletion, "ResourceDeletion"),
+	Kueue:       {name: Kueue, programs: []program{kueue}, begin: annotatePods},
+}
+
+// annotatePods permits Kueue to end all pods that are there. It ends no pod without the annotation.
+func annotatePods(ctx context.Context, p *Peers) error {
+	_, err := p.c.Kubectl(ctx, "annotate", "pods", "--all", "--overwrite", "-n", p.o.Namespace,
+		"kueue.x-k8s.io/safe-to-forcefully-delete=true")
+	return err
+}
+
+// withFAR is NodeHealthCheck that asks fence-agents-remediation in the given mode.
+func withFAR(name, mode string) system {
+	return system{
+		name: name, programs: []program{healthCheck, fenceAgents},
+		requests: "fenceagentsremediations." + far, begin: checkEnabled,
+		objects: func(o Options) (string, error) {
+			template, err := farTemplate(o, mode)
+			return template + "---\n" + nodeHealthCheck(far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system"),
+				err
+		},
+	}
+}
+
+// nodeHealthCheck asks with a template of that kind for each node that is not Ready. Its defaults are the project's,
+// but for the five minutes that it waits.
+func nodeHealthCheck(group, kind, namespace string) string {
+	return fmt.Sprintf(`apiVersion: remediation.medik8s.io/v1alpha1
+kind: NodeHealthCheck
+metadata: {name: %s}
+spec:
+  selector: {matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}
+  minHealthy: 51%%
+  unhealthyConditions:
+  - {type: Ready, status: Unknown, duration: 1s}
+  - {type: Ready, status: "False", duration: 1s}
+  remediationTemplate: {apiVersion: %s, kind: %s, name: peers, namespace: %s}
+`, check, group, kind, namespace)
+}
+
+// checkEnabled waits until the NodeHealthCheck has found its template.
+func checkEnabled(ctx context.Context, p *Peers) error {
+	_, err := p.c.Kubectl(ctx, "wait", "--timeout=60s", "--for=jsonpath={.status.phase}=Enabled", nhcKind+"/"+check)
+	return err
+}
+
+// farTemplate has fence_redfish do the action at each node's BMC.
+func farTemplate(o Options, mode string) (string, error) {
+	var hosts, ports, paths []string
+	for _, node := range slices.Sorted(maps.Keys(o.BMCs)) {
+		host, port, path, err := deviceOf(node, o.BMCs[node])
+		if err != nil {
+			return "", err
+		}
+		hosts = append(hosts, fmt.Sprintf("%q: %q", node, host))
+		ports = append(ports, fmt.Sprintf("%q: %q", node, port))
+		if path != "" {
+			paths = append(paths, fmt.Sprintf("%q: %q", node, path))
+		}
+	}
+	return fmt.Sprintf(`apiVersion: %s/v1alpha1
+kind: FenceAgentsRemediationTemplate
+metadata: {name: peers, namespace: far-system}
+spec:
+  template:
+    spec:
+      agent: %s
+      remediationStrategy: %s
+      sharedparameters: {"--action": %q, "--username": %q, "--password": %q}
+      nodeparameters:
+        "--ip": {%s}
+        "--ipport": {%s}
+        "--systems-uri": {%s}
+`, far, fenceAgent, mode, o.Action, o.Username, o.Password, strings.Join(hosts, ", "), strings.Join(ports, ", "),
+		strings.Join(paths, ", ")), nil
+}
