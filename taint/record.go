@@ -84,6 +84,8 @@ type Record struct {
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
 	PostFence  PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done
+	// Proof is the signed chain of what devices answered (package attest); "": nothing was signed. No decision reads it.
+	Proof string `json:"proof,omitempty"`
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every
 	// record of this fence, so that the version that knows them finds them again. A new fence begins without them.
 	Newer map[string]json.RawMessage `json:"-"`
@@ -141,6 +143,9 @@ const (
 	MaxDetaching = 64
 
 	maxNewer = 16 << 10 // the bytes of all fields of a newer version: else a kubelet could leave no room for ours
+
+	// MaxProof is how many bytes a Proof may have. A usual one has 2 KB.
+	MaxProof = 32 << 10
 
 	// MaxDevices is how many devices a node may have, in all its levels: a BMC, the two outlets of two power supplies,
 	// a cloud or a hypervisor, a person.
@@ -292,6 +297,9 @@ func ParseRecord(s string) (Record, error) {
 		return Record{}, fmt.Errorf("%w: no nodeUID", errRecord)
 	case r.By == "":
 		return Record{}, fmt.Errorf("%w: no by", errRecord)
+	}
+	if len(r.Proof) > MaxProof { // the Node's kubelet may have written it
+		r.Proof = ""
 	}
 	r.Newer = newerFields(s)
 	return r, nil

@@ -415,3 +415,14 @@ func TestLiars(t *testing.T) {
 		t.Error("no record, but a device is distrusted")
 	}
 }
+
+// TestProofIsBounded: a proof that is too long is dropped, and the record stays readable.
+func TestProofIsBounded(t *testing.T) {
+	for n, kept := range map[int]bool{MaxProof: true, MaxProof + 1: false} {
+		in := Record{ID: "f-1", Phase: PhaseArmed, NodeUID: "u", By: "pod-1", Proof: strings.Repeat("x", n)}
+		got, err := ParseRecord(in.Encode())
+		if err != nil || (got.Proof != "") != kept {
+			t.Errorf("%d bytes: kept %t, want %t (%v)", n, got.Proof != "", kept, err)
+		}
+	}
+}

@@ -179,6 +179,11 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Evidence []Answer `json:"evidence,omitempty"`
+	// the signed chain of the devices' answers, as JSON; `forcefence verify` checks and prints it. Empty: the controller
+	// has no signing key
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	Proof string `json:"proof,omitempty"`
 	// the devices, as provider/device, that accepted a power-off of this fence, or may have, and those of earlier
 	// fences since the node's last sign of life; until phase Done also those that a power-off is about to be sent
 	// through. If one is still off, turn it on again, unless afterFence does

@@ -51,6 +51,9 @@ type Options struct {
 	Requests Requests
 	// Proven receives each proof on which pods are about to be ended. It must not block. nil: it is of no use.
 	Proven func(decide.Proof)
+	// SignRecord returns the proof of a record that is about to be written over the one that the look has
+	// (attest.Signer.Sign). It must not block for the network. nil: records keep the proof that they have.
+	SignRecord func(l taint.Look, rec taint.Record, proven bool) string
 	// StorageFences has storage cut nodes off. nil: no policy needs it.
 	StorageFences StorageFences
 	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
@@ -16,9 +18,21 @@ type nodeWrites struct{ *work }
 // writeResult returns the observation of one write of the Node that ended with err.
 func writeResult(err error) decide.Observation { return decide.ActionDone{Err: err} }
 
+// writeSigned writes a record, with a proof of what this process heard from the devices, by one of the writer's
+// methods. A fence neither waits for a signature nor depends on one.
+func (w nodeWrites) writeSigned(
+	ctx context.Context, rec taint.Record, write func(context.Context, taint.Look, taint.Record) error,
+) decide.Observation {
+	l := w.st.course.Look()
+	if w.SignRecord != nil {
+		rec.Proof = w.SignRecord(l, rec, w.st.course.Answer().State == providers.PowerOff)
+	}
+	return decide.ActionDone{Err: write(ctx, l, rec), Proof: rec.Proof}
+}
+
 // WriteRecord writes the record.
 func (w nodeWrites) WriteRecord(ctx context.Context, a action.WriteRecord) decide.Observation {
-	return writeResult(w.writer.WriteRecord(ctx, w.st.course.Look(), a.Record))
+	return w.writeSigned(ctx, a.Record, w.writer.WriteRecord)
 }
 
 // AnnouncePolicy writes the names of policies on the Node.
@@ -28,12 +42,12 @@ func (w nodeWrites) AnnouncePolicy(ctx context.Context, a action.AnnouncePolicy)
 
 // SetMark sets the mark.
 func (w nodeWrites) SetMark(ctx context.Context, a action.SetMark) decide.Observation {
-	return writeResult(w.writer.SetMark(ctx, w.st.course.Look(), a.Record))
+	return w.writeSigned(ctx, a.Record, w.writer.SetMark)
 }
 
 // RemoveMark removes the mark.
 func (w nodeWrites) RemoveMark(ctx context.Context, a action.RemoveMark) decide.Observation {
-	return writeResult(w.writer.RemoveMark(ctx, w.st.course.Look(), a.Record))
+	return w.writeSigned(ctx, a.Record, w.writer.RemoveMark)
 }
 
 // SetPoweredOnCondition sets or clears the condition that the machine is on.

@@ -87,6 +87,7 @@ type ActionDone struct {
 	// What is reported to people besides that. No decision uses it.
 	Writes Writes
 	Power  []PowerSent // PowerOff, PowerOn: the result of each device that was to send it
+	Proof  string      // WriteRecord, SetMark, RemoveMark: the record's proof, as it was written
 }
 
 // Writes is the result of a run of writes of pods or attachments.

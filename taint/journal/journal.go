@@ -24,6 +24,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/attest"
 )
 
 // Update is what is known of a fence at one moment. Only Node, At and Record are required.
@@ -164,6 +165,7 @@ func (e Entry) AddUpdate(t Update) Entry {
 		s.Evidence = append(s.Evidence, api.Answer{At: toMicroTime(v.At), From: v.From, State: v.State, Raw: v.Raw})
 	}
 	s.Evidence = normalizeEvidence(s.Evidence)
+	s.Proof = laterProof(s.Proof, r.Proof)
 	next := Entry{
 		Object: f,
 		spared: addUIDs(e.spared, t.Spared),
@@ -193,6 +195,14 @@ func (e Entry) AddUpdate(t Update) Entry {
 	}
 	next.setDerivedFields(t)
 	return next
+}
+
+// laterProof returns the proof of two that goes further. An update that comes late has an earlier one.
+func laterProof(a, b string) string {
+	if a != b && attest.IsNewer(b, a) {
+		return b
+	}
+	return a
 }
 
 // joinVolumes returns what is known of a fence's volumes after the later of two reports. A volume whose pod stays is
@@ -353,6 +363,7 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 		normalizeEvidence(append(b.Evidence, s.Evidence...))
 	// Ours may or may not be among the pods that it counts but does not name.
 	cut := int(b.Pods.Ended) > len(b.Pods.Names)
+	s.Proof = laterProof(b.Proof, s.Proof)
 	s.Pods.Names = addPods(b.Pods.Names, s.Pods.Names)
 	if s.Pods.Ended = max(s.Pods.Ended, b.Pods.Ended); !cut {
 		s.Pods.Ended = max(s.Pods.Ended, int32(len(s.Pods.Names)))

@@ -44,6 +44,7 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 	}
 	t := journal.Update{Step: stepOf(s, o)}
 	if written := action.RecordOf(a); o.Err == nil && written.ID != "" {
+		written.Proof = o.Proof
 		rec = &written // the fence may begin with it, or end
 	} else if t.Step == nil || !rec.IsOpen() {
 		return

@@ -1,0 +1,360 @@
+package attest
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/taint"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// signer returns a signer whose key follows from a byte. It knows its own key and those of others.
+func signer(b byte, others ...Signer) Signer {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
+	s := Signer{Key: key, Known: Keys{}, By: "pod-1"}
+	for _, o := range append(others, s) {
+		own := o.Key.Public().(ed25519.PublicKey)
+		s.Known[KeyID(own)] = own
+	}
+	return s
+}
+
+func answer(at time.Duration, state string) taint.Evidence {
+	return taint.Evidence{At: start.Add(at), From: "racks/7", State: state, Raw: state, SystemUUID: "uuid-7"}
+}
+
+// fence is a fence as its record goes through it: each step is written by s over the one before.
+type fence struct {
+	look taint.Look
+	rec  taint.Record
+}
+
+func newFence() fence {
+	return fence{look: taint.Look{Name: "n1"}, rec: taint.Record{
+		ID: "f-0123456789ab", NodeUID: "uid", BootID: "boot", LeaseRV: "7", Since: start, By: "pod-1",
+		Machine: &taint.MachineRef{Provider: "racks", ID: "7"},
+	}}
+}
+
+// write enters a phase with answers, a second after the start for each write.
+func (f *fence) write(s Signer, phase taint.Phase, res taint.Result, proven bool, answers ...taint.Evidence) {
+	before := f.rec
+	f.look.Record = nil
+	at := start
+	if !before.At.IsZero() {
+		f.look.Record, at = &before, before.At.Add(time.Second)
+	}
+	f.rec = f.rec.WithEvidence(answers...).EnterPhase(phase, res, at)
+	f.rec.Proof = s.Sign(f.look, f.rec, proven)
+}
+
+func (f *fence) evict(s Signer) {
+	f.write(s, taint.PhaseArmed, "", true, answer(0, "Off"))
+	f.write(s, taint.PhaseEvicting, "", true, answer(time.Second, "Off"))
+}
+
+func (f *fence) check(text string, keys Keys) error {
+	p, err := Parse(text)
+	if err != nil {
+		return err
+	}
+	return p.Check(f.rec.Token(), "n1", "uid", keys)
+}
+
+func TestWholeFence(t *testing.T) {
+	s, f := signer(1), newFence()
+	f.evict(s)
+	evicting := f.rec.Proof
+	f.write(s, taint.PhaseDone, taint.ResultEvicted, true)
+	if err := f.check(f.rec.Proof, s.Known); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := Parse(f.rec.Proof)
+	if len(p.Links) != 3 || len(p.Links[2].Answers) != 0 || p.Links[2].Result != taint.ResultEvicted {
+		t.Errorf("links: %+v, want Armed, Evicting and Done, of which Done heard nothing", p.Links)
+	}
+	if !IsNewer(f.rec.Proof, evicting) || IsNewer(evicting, f.rec.Proof) || !IsNewer(evicting, "") ||
+		IsNewer("", evicting) || IsNewer("{}", "") {
+		t.Error("the proof of phase Done must be newer than that of Evicting, and both newer than none")
+	}
+	if _, _, ok := p.LastOff(); ok {
+		t.Error("a fence that is done has still an Off that counts")
+	}
+	before := f.rec
+	f.look.Record = &before
+	if again := s.Sign(f.look, f.rec, true); again != f.rec.Proof {
+		t.Error("a write that adds nothing made a link")
+	}
+}
+
+// TestSignsOnlyWhatItHeard: another client wrote an answer into the record before.
+func TestSignsOnlyWhatItHeard(t *testing.T) {
+	s, f := signer(1), newFence()
+	f.write(s, taint.PhaseArmed, "", false, answer(0, "Unknown"))
+	f.rec = f.rec.WithEvidence(answer(5*time.Second, "Off"))
+	f.write(s, taint.PhaseEvicting, "", true)
+	p, err := Parse(f.rec.Proof)
+	if err != nil || f.check(f.rec.Proof, s.Known) != nil {
+		t.Fatal("the proof is not valid")
+	}
+	for _, l := range p.Links {
+		for _, a := range l.Answers {
+			if a.State == "Off" || l.Proven {
+				t.Errorf("link %+v states an Off that its signer did not hear", l)
+			}
+		}
+	}
+	if _, _, ok := p.LastOff(); ok {
+		t.Error("the planted Off counts")
+	}
+}
+
+// TestEveryChangeIsFound changes each byte of a proof to others, removes it, and cuts the text there.
+func TestEveryChangeIsFound(t *testing.T) {
+	s, f := signer(1), newFence()
+	f.evict(s)
+	text := f.rec.Proof
+	if err := f.check(text, s.Known); err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(text) {
+		for _, other := range []string{
+			text[:i] + string(text[i]^1) + text[i+1:], text[:i] + "0" + text[i+1:], text[:i] + text[i+1:], text[:i],
+			text[:i] + " " + text[i:],
+		} {
+			if err := f.check(other, s.Known); other != text && err == nil {
+				t.Errorf("byte %d (%q): changed to %s and still valid", i, text[i], other)
+			}
+		}
+	}
+}
+
+func TestChangesAreNamed(t *testing.T) {
+	s, other, f := signer(1), signer(2), newFence()
+	f.evict(s)
+	f.write(s, taint.PhaseDone, taint.ResultEvicted, true)
+	tests := []struct {
+		name   string
+		change func(p *Proof)
+		want   string
+	}{
+		{"a device's word", func(p *Proof) { p.Links[1].Answers[0].Raw = "On" }, "link 2 (Evicting"},
+		{"a time", func(p *Proof) { p.Links[0].Answers[0].At = start.Add(time.Nanosecond) }, "link 1 (Armed"},
+		{"a boot id", func(p *Proof) { p.Links[1].BootID = "other" }, "link 2"},
+		{"a Lease", func(p *Proof) { p.Links[1].LeaseRV = "8" }, "link 2"},
+		{"a machine", func(p *Proof) { p.Links[1].Machine.ID = "8" }, "link 2"},
+		{"no machine", func(p *Proof) { p.Links[1].Machine = nil }, "link 2"},
+		{"the verdict", func(p *Proof) { p.Links[0].Proven = false }, "link 1"},
+		{"an answer removed", func(p *Proof) { p.Links[1].Answers = nil }, "link 2"},
+		{"a link removed", func(p *Proof) { p.Links = append(p.Links[:1], p.Links[2]) }, "link 2 (Done"},
+		{"the order", func(p *Proof) { p.Links[0], p.Links[1] = p.Links[1], p.Links[0] }, "link 1 (Evicting"},
+		{"the end cut off", func(p *Proof) { p.Links = p.Links[:2] }, "removed after it"},
+		{"all links", func(p *Proof) { p.Links = nil }, "empty"},
+		{"another node", func(p *Proof) { p.Node = "n2" }, `about node "n2"`},
+		{"another fence", func(p *Proof) { p.Fence = "f-2" }, `about fence "f-2"`},
+		{"an unknown key", func(p *Proof) { p.Key = "0000" }, `key "0000" signed it`},
+		{"hashes made again", func(p *Proof) {
+			p.Links[1].Answers[0].State = "On"
+			sig := p.Sig
+			*p = s.signChain(*p)
+			p.Sig = sig
+		}, "signature"},
+		{"signed by an unknown key", func(p *Proof) { *p = other.signChain(*p) }, "is not among the 1 public keys"},
+		{"signed by another key in its name", func(p *Proof) {
+			key := p.Key
+			*p = other.signChain(*p)
+			p.Key = key
+		}, "signature"},
+	}
+	for _, tt := range tests {
+		p, _ := Parse(f.rec.Proof)
+		tt.change(&p)
+		err := p.Check(f.rec.Token(), "n1", "uid", s.Known)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestRotatedKey(t *testing.T) {
+	old, f := signer(1), newFence()
+	f.write(old, taint.PhaseArmed, "", true, answer(0, "Off"))
+	armed := f
+	next := signer(2, old)
+	f.write(next, taint.PhaseEvicting, "", true, answer(time.Second, "Off"))
+	p, _ := Parse(f.rec.Proof)
+	if err := f.check(f.rec.Proof, next.Known); err != nil || len(p.Links) != 2 {
+		t.Errorf("a key that knows the one before it: %v, %d links, want 2", err, len(p.Links))
+	}
+	armed.write(signer(3), taint.PhaseEvicting, "", true, answer(time.Second, "Off"))
+	p, _ = Parse(armed.rec.Proof)
+	if err := armed.check(armed.rec.Proof, signer(3).Known); err != nil || len(p.Links) != 1 {
+		t.Errorf("a key that does not: %v, %d links, want its own one alone", err, len(p.Links))
+	}
+}
+
+func TestProofIsBounded(t *testing.T) {
+	s, f := signer(1), newFence()
+	f.write(s, taint.PhaseArmed, "", true, answer(0, "Off"))
+	for i := range 100 {
+		long := answer(time.Duration(i)*time.Second, "Off")
+		long.Raw = strings.Repeat("\x01", 240) // six bytes each in JSON
+		f.write(s, taint.PhaseEvicting, "", true, long)
+	}
+	p, err := Parse(f.rec.Proof)
+	if err != nil || f.check(f.rec.Proof, s.Known) != nil {
+		t.Fatalf("the proof is not valid: %v", err)
+	}
+	last := p.Links[len(p.Links)-1]
+	if p.Links[0].Phase != taint.PhaseArmed || !last.Answers[0].At.Equal(start.Add(99*time.Second)) {
+		t.Error("the first link or the newest is missing")
+	}
+	if len(p.Links) > maxLinks || len(f.rec.Proof) > taint.MaxProof {
+		t.Errorf("%d links of %d bytes", len(p.Links), len(f.rec.Proof))
+	}
+}
+
+func TestFindOff(t *testing.T) {
+	s := signer(1)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
+	node := func(f fence) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid", Annotations: map[string]string{
+			taint.RecordAnnotation: f.rec.Encode(),
+		}}}
+		n.Status.NodeInfo.BootID = "boot"
+		return n
+	}
+	confirmed := func(n *corev1.Node, at time.Duration) {
+		n.Annotations = map[string]string{taint.ConfirmAnnotation: taint.Confirmation{
+			By: "ann", Reason: "both plugs", NodeUID: "uid", BootID: "boot", Fence: "f-1", At: start.Add(at),
+		}.Encode()}
+	}
+	renewed := lease.DeepCopy()
+	renewed.Spec.RenewTime = &metav1.MicroTime{Time: start.Add(-time.Second)}
+	tests := []struct {
+		name   string
+		change func(f *fence)
+		node   func(n *corev1.Node)
+		lease  *coordinationv1.Lease
+		now    time.Duration
+		want   string // "": it holds
+	}{
+		{name: "holds", lease: lease},
+		{name: "old", lease: lease, now: time.Hour, want: "longer than 15m0s"},
+		{name: "from the future", lease: lease, now: -time.Hour, want: "a clock is wrong"},
+		{name: "just as old as it may be", lease: lease, now: 15*time.Minute + time.Second},
+		{name: "a heartbeat since", lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8"}},
+			want: "renewed its Lease"},
+		{name: "no Lease any more", want: "renewed its Lease"},
+		{name: "booted", lease: lease, node: func(n *corev1.Node) { n.Status.NodeInfo.BootID = "next" },
+			want: "has booted"},
+		{name: "another Node object", lease: lease, node: func(n *corev1.Node) { n.UID = "other" }, want: "UID"},
+		{name: "another node", lease: lease, node: func(n *corev1.Node) { n.Name = "n2" }, want: `and not "n2"`},
+		{name: "no record", lease: lease, node: func(n *corev1.Node) { n.Annotations = nil }, want: "no fence"},
+		{name: "done", lease: lease,
+			change: func(f *fence) { f.write(s, taint.PhaseDone, taint.ResultEvicted, true) }, want: "in phase Done"},
+		{name: "the phase taken back", lease: lease, change: func(f *fence) {
+			f.write(s, taint.PhaseDone, taint.ResultEvicted, true)
+			f.rec.Phase, f.rec.Result = taint.PhaseEvicting, ""
+		}, want: "no device proved"},
+		{name: "not signed", lease: lease, change: func(f *fence) { f.rec.Proof = "" }, want: "not signed"},
+		{name: "forged", lease: lease, change: func(f *fence) {
+			*f = newFence()
+			f.evict(signer(9))
+		}, want: "not among the 1 public keys"},
+		{name: "replayed from an earlier fence", lease: lease, change: func(f *fence) {
+			f.rec.ID = "f-2"
+		}, want: "about fence"},
+		{name: "vouched for by a person", lease: lease, change: func(f *fence) {
+			*f = newFence()
+			f.write(s, taint.PhaseArmed, "", false, answer(0, "Unknown"))
+			f.write(s, taint.PhaseEvicting, "", false, answer(0, "Off"), answer(0, "Unknown"))
+		}, want: "no device proved"},
+		{name: "confirmed", lease: renewed, node: func(n *corev1.Node) { confirmed(n, 0) }},
+		{name: "confirmed long ago", lease: renewed, now: time.Hour, node: func(n *corev1.Node) { confirmed(n, 0) },
+			want: "it was given 1h0m0s ago"},
+		{name: "confirmed before a heartbeat", lease: renewed,
+			node: func(n *corev1.Node) { confirmed(n, -2*time.Second) }, want: "no valid confirmation: the node has renewed"},
+	}
+	for _, tt := range tests {
+		f := newFence()
+		f.evict(s)
+		if tt.change != nil {
+			tt.change(&f)
+		}
+		n := node(f)
+		if tt.node != nil {
+			tt.node(n)
+		}
+		by, err := FindOff(n, tt.lease, s.Known, start.Add(tt.now), 15*time.Minute)
+		switch {
+		case tt.want == "" && (err != nil || by == ""):
+			t.Errorf("%s: refused: %v", tt.name, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%s: got %q, %v, want an error with %q", tt.name, by, err, tt.want)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	old, next := signer(1), signer(2)
+	public := EncodeKey(old.Key.Public().(ed25519.PublicKey), start)
+	got, err := ParseSigner(EncodeSigner(next.Key, public))
+	if err != nil || !got.Key.Equal(next.Key) || len(got.Known) != 2 {
+		t.Fatalf("got %v with %d known keys, want the key of 2 and both known", err, len(got.Known))
+	}
+	listed, err := ListKeys(public)
+	if err != nil || len(listed) != 1 || listed[0].Since != "2026-03-01T12:00:00Z" ||
+		!bytes.Equal(listed[0].Block, public) {
+		t.Errorf("listed %+v, %v", listed, err)
+	}
+	private := EncodeSigner(next.Key, nil)
+	for text, want := range map[string]string{
+		string(private):                                `type "PRIVATE KEY" is not expected`,
+		string(public) + "rest":                        "no PEM block",
+		strings.Replace(string(public), "MC", "XX", 1): "PEM block",
+	} {
+		if _, err := ParseKeys([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("public keys %q: got %v, want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "no PEM block", string(public): "no PEM block", string(private) + string(private): "not expected",
+	} {
+		if _, err := ParseSigner([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("signer %q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// FuzzParse: a text that is read is written in the same way, and is valid only if it is the one that was signed.
+func FuzzParse(f *testing.F) {
+	s, whole := signer(1), newFence()
+	whole.evict(s)
+	armed := newFence()
+	armed.write(s, taint.PhaseArmed, "", true, answer(0, "Off"))
+	for _, text := range []string{whole.rec.Proof, armed.rec.Proof, "{}", `{"links":[{}]}`, ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if p.Encode() != text {
+			t.Errorf("%q is read, and written as %q", text, p.Encode())
+		}
+		p.LastOff()
+		if err := whole.check(text, s.Known); err == nil && text != whole.rec.Proof && text != armed.rec.Proof {
+			t.Errorf("%q is valid, and was never signed", text)
+		}
+	})
+}
