@@ -46,6 +46,7 @@ type project struct {
 	admin   bool     // it is bound to cluster-admin, and has no roles
 	account string   // its ServiceAccount
 	in      string   // its namespace; "": PROGRAM-system
+	clone   string   // folder of its source with the program in it, which a person built; "": the module's
 	args    []string
 	env     []string
 	started string // what it logs once it works; "": Starting workers
@@ -71,6 +72,27 @@ func FenceAgents(ctx context.Context, c *cluster.Cluster, dir string, env ...str
 			"config/rbac/external_remediation_clusterrole.yaml"},
 		env: env,
 	}.start(ctx, c, dir)
+}
+
+// SelfNodeRemediation is NodeHealthCheck for the manager of self-node-remediation. Its program is the file snr in a
+// clone of the project, which is also its working directory. It deploys its agents by itself.
+func SelfNodeRemediation(ctx context.Context, c *cluster.Cluster, dir, clone string) (*cluster.Part, error) {
+	p := project{
+		program: "snr", clone: clone, crds: []string{"config/crd/bases"},
+		account: "self-node-remediation-controller-manager",
+		roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml",
+			"config/rbac/external_remediation_clusterrole.yaml"},
+	}
+	bin, err := p.prepare(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	part, err := p.process(c, dir, bin, p.program)
+	if err != nil {
+		return nil, err
+	}
+	part.Change = func(cmd *exec.Cmd) { cmd.Dir = clone }
+	return part, part.Start(ctx)
 }
 
 // ClusterAPI is NodeHealthCheck for the controllers of Clusters, Machines, MachineSets and MachineHealthChecks.
@@ -217,6 +239,9 @@ func (p project) startProcess(ctx context.Context, c *cluster.Cluster, dir, bin 
 
 // prepare builds the program, installs what its project ships, and returns the program's folder.
 func (p project) prepare(ctx context.Context, c *cluster.Cluster) (string, error) {
+	if p.clone != "" {
+		return p.clone, p.install(ctx, c, p.clone)
+	}
 	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{p.program}})
 	if err != nil {
 		return "", err

@@ -1,6 +1,6 @@
 // Package peers runs other systems that recover the pods of dead nodes, each in its own configuration, beside a test
-// control plane: medik8s' NodeHealthCheck with a remediator, and Kueue's failure recovery. Benchmarks and the referee
-// give them the same outages as forcefence.
+// control plane: medik8s' NodeHealthCheck with fence-agents-remediation or self-node-remediation, and Kueue's failure
+// recovery. Benchmarks and the referee give them the same outages as forcefence.
 //
 // It promises that a system that does not run does nothing: Stop ends its processes and removes the objects that start
 // it. What it installed, its CRDs and rights, stays. No system here has webhooks. Its programs are the projects' own
@@ -10,6 +10,7 @@ package peers
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,8 +31,56 @@ import (
 const (
 	FARTaint    = "nhc-far"        // NodeHealthCheck, fence-agents-remediation in its mode OutOfServiceTaint
 	FARDeletion = "nhc-far-delete" // the same in ResourceDeletion
+	SNR         = "nhc-snr"        // NodeHealthCheck, self-node-remediation; needs a clone, see Clones
 	Kueue       = "kueue"          // Kueue's failure recovery, for all pods that are there when it starts
 )
+
+// Clones is a variable of the environment. It names a folder with clones of projects that no module proxy need have:
+// self-node-remediation, with its program in the file snr. docs/compare.md says how it is built.
+const Clones = "PEERS"
+
+// Missing says what a system needs of Clones that is not there, "" if nothing.
+func Missing(name string) string {
+	if name != SNR {
+		return ""
+	}
+	if _, err := cloneOf(snrClone, "snr"); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+const snrClone = "self-node-remediation"
+
+// cloneOf returns the folder of a clone that has the program.
+func cloneOf(name, program string) (string, error) {
+	clones := os.Getenv(Clones)
+	if clones == "" {
+		return "", fmt.Errorf("%s names no folder with a clone of %s", Clones, name)
+	}
+	dir, err := filepath.Abs(filepath.Join(clones, name))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
+		return "", fmt.Errorf("%s: %w", Clones, err)
+	}
+	return dir, nil
+}
+
+// cloneVersion is the version of the clone that the program was built in, without what a build adds for changed files.
+func cloneVersion(name, program string) (string, error) {
+	dir, err := cloneOf(name, program)
+	if err != nil {
+		return "", err
+	}
+	info, err := buildinfo.ReadFile(filepath.Join(dir, program))
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(info.Main.Version, "+")
+	return version, nil
+}
 
 // Options describe the cluster's machines and pods. All fields but Action are needed.
 type Options struct {
@@ -67,6 +116,9 @@ func Versions(ctx context.Context, name string) (string, error) {
 	var all []string
 	for _, program := range systems[name].programs {
 		version, err := binaries.Version(ctx, program.name)
+		if program.name == selfNodes.name {
+			version, err = cloneVersion(snrClone, program.name)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -138,7 +190,9 @@ func (p *Peers) Stop(ctx context.Context) error {
 	}
 	if _, err := os.Stat(p.file()); err == nil {
 		remove(nhcKind + "/" + check)
-		remove("-A", "--all", p.running.requests)
+		for _, kind := range p.running.requests {
+			remove("-A", "--all", kind)
+		}
 		remove("-f", p.file())
 		errs = append(errs, os.Remove(p.file()))
 	}

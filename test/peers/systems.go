@@ -16,6 +16,7 @@ const (
 	fenceAgent = "fence_redfish"
 
 	far     = "fence-agents-remediation.medik8s.io"
+	snr     = "self-node-remediation.medik8s.io"
 	nhcKind = "nodehealthcheck.remediation.medik8s.io"
 	check   = "peers" // name of the NodeHealthCheck
 )
@@ -25,10 +26,10 @@ type system struct {
 	name     string
 	programs []program // in the order of their start
 
-	// objects returns a NodeHealthCheck and its template as YAML; nil: the system has none. requests is the kind of what
-	// it makes.
+	// objects returns a NodeHealthCheck and its template as YAML; nil: the system has none. requests are the kinds of
+	// what it and the programs make, in the order in which they are deleted.
 	objects  func(Options) (string, error)
-	requests string
+	requests []string
 
 	begin func(context.Context, *Peers) error // the last step of a start
 }
@@ -49,6 +50,13 @@ var (
 		}
 		return interop.FenceAgents(ctx, p.c, p.o.Dir, "REQUESTS_CA_BUNDLE="+p.o.CAFile)
 	}}
+	selfNodes = program{"snr", "SNR", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
+		clone, err := cloneOf(snrClone, "snr")
+		if err != nil {
+			return nil, err
+		}
+		return interop.SelfNodeRemediation(ctx, p.c, p.o.Dir, clone)
+	}}
 	kueue = program{binaries.Kueue, "Kueue", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
 		return interop.Kueue(ctx, p.c, p.o.Dir, "-failure-recovery")
 	}}
@@ -57,7 +65,37 @@ var (
 var systems = map[string]system{
 	FARTaint:    withFAR(FARTaint, "OutOfServiceTaint"),
 	FARDeletion: withFAR(FARDeletion, "ResourceDeletion"),
-	Kueue:       {name: Kueue, programs: []program{kueue}, begin: annotatePods},
+	SNR: {
+		name: SNR, programs: []program{healthCheck, selfNodes}, begin: armNodes,
+		requests: []string{"selfnoderemediations." + snr, "selfnoderemediationconfigs." + snr},
+		objects: func(Options) (string, error) {
+			return fmt.Sprintf(`apiVersion: %s/v1alpha1
+kind: SelfNodeRemediationTemplate
+metadata: {name: peers, namespace: snr-system}
+spec: {template: {spec: {remediationStrategy: Automatic}}}
+---
+`, snr) + nodeHealthCheck(snr+"/v1alpha1", "SelfNodeRemediationTemplate", "snr-system"), nil
+		},
+	},
+	Kueue: {name: Kueue, programs: []program{kueue}, begin: annotatePods},
+}
+
+// armNodes does what the agents of self-node-remediation do on real nodes: they say that their node has a watchdog. A
+// simulated node runs the agents' pods without their program. As no node has a watchdog's timeout, the manager takes its
+// default, a minute.
+func armNodes(ctx context.Context, p *Peers) error {
+	if _, err := p.c.Kubectl(ctx, "annotate", "nodes", "--all", "--overwrite",
+		"is-reboot-capable.self-node-remediation.medik8s.io=true"); err != nil {
+		return err
+	}
+	const agents = "daemonset/self-node-remediation-ds"
+	if _, err := p.c.Kubectl(ctx, "wait", "--timeout=60s", "-n", "snr-system", "--for=create", agents); err != nil {
+		return err
+	}
+	if _, err := p.c.Kubectl(ctx, "rollout", "status", "--timeout=60s", "-n", "snr-system", agents); err != nil {
+		return err
+	}
+	return checkEnabled(ctx, p)
 }
 
 // annotatePods permits Kueue to end all pods that are there. It ends no pod without the annotation.
@@ -71,11 +109,11 @@ func annotatePods(ctx context.Context, p *Peers) error {
 func withFAR(name, mode string) system {
 	return system{
 		name: name, programs: []program{healthCheck, fenceAgents},
-		requests: "fenceagentsremediations." + far, begin: checkEnabled,
+		requests: []string{"fenceagentsremediations." + far}, begin: checkEnabled,
 		objects: func(o Options) (string, error) {
 			template, err := farTemplate(o, mode)
-			return template + "---\n" + nodeHealthCheck(far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system"),
-				err
+			check := nodeHealthCheck(far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system")
+			return template + "---\n" + check, err
 		},
 	}
 }
