@@ -220,6 +220,8 @@ func (p *process) addReconciler(ctx context.Context) error {
 		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,
 		Changes: []func(context.Context, func(string)){p.storage.NotifyChanged},
 		Record:  p.putLine, Proven: p.proven,
+		SignRecord: newRecordSigner(func() string { return p.confs.activeFile().Signing.KeyFile }, p.Identity, p.Log,
+			p.registry).sign,
 	}
 	if p.requests != nil {
 		options.Changes, options.Requests = append(options.Changes, p.requests.NotifyChanged), p.requests

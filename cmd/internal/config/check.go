@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
@@ -45,6 +47,7 @@ func (r *reader) check(c *Config) {
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
 	r.reportIf(c.Tape.File != "" && !filepath.IsAbs(c.Tape.File), "record.file", "must be an absolute path")
+	r.checkSigning(c)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
 	}
@@ -167,6 +170,24 @@ func (r *reader) listen(l Listen) {
 	case l.StatusCertFile != "" && !r.skipFiles:
 		if _, err := tls.LoadX509KeyPair(l.StatusCertFile, l.StatusKeyFile); err != nil {
 			r.report("listen.statusCertFile", "no certificate with its key: %s", oneLine(err.Error()))
+		}
+	}
+}
+
+// checkSigning checks the key that signs records. A fence needs none, so a file that has none is a warning.
+func (r *reader) checkSigning(c *Config) {
+	file := c.Signing.KeyFile
+	switch {
+	case file == "":
+	case !filepath.IsAbs(file):
+		r.report("signing.keyFile", "must be an absolute path")
+	case !r.skipFiles:
+		text, err := os.ReadFile(file)
+		if err == nil {
+			_, err = attest.ParseSigner(text)
+		}
+		if err != nil {
+			r.warn(c, "signing.keyFile", "records are not signed until it has a key: "+oneLine(err.Error()))
 		}
 	}
 }

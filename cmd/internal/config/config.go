@@ -99,6 +99,7 @@ type Config struct {
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 	Tape           Tape           `yaml:"record"`
+	Signing        Signing        `yaml:"signing"`
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
 	Storage        []Storage      `yaml:"storage"`
@@ -130,6 +131,12 @@ type Listen struct {
 // Tape says where observations and decisions are recorded, for forcefence replay.
 type Tape struct {
 	File string `yaml:"file"` // an absolute path; "": no recording
+}
+
+// Signing says with which key the records of fences are signed.
+type Signing struct {
+	// PEM, as forcefence keys writes it; an absolute path; read at each signature; "": records are not signed
+	KeyFile string `yaml:"keyFile"`
 }
 
 // LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
@@ -164,9 +171,14 @@ const (
 	LeaseName      = "forcefence"       // of the leader's Lease
 	PauseConfigMap = "forcefence-pause" // in the namespace of that Lease; while it exists the whole cluster is paused
 	DrainConfigMap = "forcefence-drain" // beside it: drain policies for nodes, each until a time (drain.Overrides)
-	HealthPort     = "8081"             // of the health server
-	PowerOnDelay   = time.Minute        // from a fence's end to the power-on
-	MaxTapeBytes   = 64 << 20           // of the recording and the file before it, FILE.1, together
+	// SigningSecret and KeysConfigMap are beside it, too: the key that signs records, and the public keys of all that
+	// did. Both have one entry, KeysEntry.
+	SigningSecret = "forcefence-signing"
+	KeysConfigMap = "forcefence-public-keys"
+	KeysEntry     = "key.pem"
+	HealthPort    = "8081"      // of the health server
+	PowerOnDelay  = time.Minute // from a fence's end to the power-on
+	MaxTapeBytes  = 64 << 20    // of the recording and the file before it, FILE.1, together
 )
 
 // DefaultExclude is the default of excludeSelector: nodes with this label are never fenced.

@@ -46,7 +46,7 @@ func (r *reader) noteText(path, text string) {
 	key := path[strings.LastIndex(path, ".")+1:]
 	secret := inSettings(path) &&
 		(key == "file" || strings.HasSuffix(key, "File") && key != "caFile" && key != "certFile")
-	if secret || path == "listen.statusKeyFile" {
+	if secret || path == "listen.statusKeyFile" || path == "signing.keyFile" {
 		r.secrets[path] = text
 	}
 	if inSettings(path) && strings.HasSuffix(key, "Env") {

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/attest"
+)
+
+// recordSigner signs the records of fences. It reads the key at each signature, because a Secret's file changes while
+// the process runs. A record that it cannot sign keeps the proof that it has: the fence goes on.
+type recordSigner struct {
+	keyFile func() string // of the configuration in force; "": records are not signed
+	by      string        // this process's identity
+	log     *slog.Logger
+	failed  prometheus.Counter
+}
+
+func newRecordSigner(
+	keyFile func() string, by string, log *slog.Logger, reg prometheus.Registerer,
+) *recordSigner {
+	s := &recordSigner{
+		keyFile: keyFile, by: by, log: log, failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "forcefence_unsigned_records_total",
+			Help: "Records of fences that could not be signed, because signing.keyFile has no usable key.",
+		}),
+	}
+	reg.MustRegister(s.failed)
+	return s
+}
+
+// sign returns the proof of a record (controller.Options.SignRecord). It blocks for the key's file alone.
+func (s *recordSigner) sign(l taint.Look, rec taint.Record, proven bool) string {
+	file := s.keyFile()
+	if file == "" {
+		return rec.Proof
+	}
+	signer, err := readSigner(file)
+	if err != nil {
+		s.failed.Inc()
+		s.log.Error("Record is not signed; the fence continues", "node", l.Name, "fence", rec.ID, "error", err)
+		return rec.Proof
+	}
+	signer.By = s.by
+	return signer.Sign(l, rec, proven)
+}
+
+func readSigner(file string) (attest.Signer, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return attest.Signer{}, fmt.Errorf("reading signing.keyFile: %w", err)
+	}
+	signer, err := attest.ParseSigner(text)
+	if err != nil {
+		return attest.Signer{}, fmt.Errorf("signing.keyFile %s: %w", file, err)
+	}
+	return signer, nil
+}
