@@ -87,6 +87,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 				newStatus(),
 				newCheck(devices()),
 				newTimeline(),
+				newVerify(),
 				newExplain(devices()),
 				newReplay(types),
 				newDrill(devices()),
@@ -106,7 +107,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"Install and run it:",
 			[]*cobra.Command{
 				newRun(types), newCheckConfig(types), newDiscover(devices()), newProviders(types),
-				newCheckProvider(), newCleanup(),
+				newCheckProvider(), newKeys(), newProofGuard(), newCleanup(),
 			},
 		},
 	} {

@@ -170,6 +170,7 @@ func TestLookHasAllRights(t *testing.T) {
 	for name, data := range map[string]map[string]string{
 		configMapName:         {configKey: "mode: observe\n"},
 		config.PauseConfigMap: {"reason": "switches"},
+		config.KeysConfigMap:  {config.KeysEntry: ""},
 		config.DrainConfigMap: {drain.AllNodes: string(drain.BlockIfLast)},
 	} {
 		d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: name}, Data: data})
@@ -184,6 +185,7 @@ func TestLookHasAllRights(t *testing.T) {
 	}{
 		{[]string{"status"}, "Fencing is paused"},
 		{[]string{"timeline", "dead"}, "Fence f-0123456789ab"},
+		{[]string{"verify", "dead"}, "the controller had no key"},
 		{[]string{"check"}, "fencing is paused"},
 		{[]string{"discover"}, "BareMetalHost " + homeSpace + "/server"},
 		{[]string{"drain-status", "dead"}, "Drain policy " + string(drain.BlockIfLast)},

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/test/cluster"
+)
+
+// TestKeys makes, replaces and revokes keys as an administrator does. What the first key signed verifies until it is
+// revoked, and the controller's file never continues the chain of a revoked key.
+func TestKeys(t *testing.T) {
+	admin := cluster.Admin(t, shared)
+	ctx, now := t.Context(), time.Date(2026, 12, 1, 14, 0, 0, 0, time.UTC)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "keys"}}
+	if err := admin.Create(ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Delete(ctx, ns)
+	k := signingKeys{admin, "keys", strings.NewReader(strings.Repeat("0123456789abcdef", 100)),
+		func() time.Time { return now }}
+	signer := func() attest.Signer {
+		t.Helper()
+		var secret corev1.Secret
+		if err := admin.Get(ctx, client.ObjectKey{Namespace: "keys", Name: config.SigningSecret}, &secret); err != nil {
+			t.Fatal(err)
+		}
+		s, err := attest.ParseSigner(secret.Data[config.KeysEntry])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	rec := taint.Record{ID: "f-1", NodeUID: "u", Since: now}.EnterPhase(taint.PhaseArmed, "", now)
+	f := &api.Fencing{
+		TypeMeta: metav1.TypeMeta{Kind: api.Kind},
+		Spec:     api.FencingSpec{Node: "n1", NodeUID: "u", ID: "f-1", StartedAt: metav1.NewMicroTime(now)},
+		Status:   api.FencingStatus{Phase: "Armed"},
+	}
+	if _, err := k.add(ctx); err != nil {
+		t.Fatal(err)
+	}
+	first := signer()
+	f.Status.Proof = first.Sign(taint.Look{Name: "n1"}, rec, true)
+	verify := func() (string, error) {
+		var out bytes.Buffer
+		err := verifyFencing(&out, f, func() ([]byte, error) { return readPublicKeys(ctx, admin, "keys") })
+		return out.String(), err
+	}
+	if out, err := verify(); err != nil || !strings.Contains(out, "Valid: fence f-1 of node n1") {
+		t.Errorf("by its own key: %v\n%s", err, out)
+	}
+	p, _ := attest.Parse(f.Status.Proof)
+	if _, err := k.revoke(ctx, p.Key); err == nil || !strings.Contains(err.Error(), "--new") {
+		t.Errorf("revoking the key that signs: got %v, want what to do first", err)
+	}
+	k.random = strings.NewReader(strings.Repeat("fedcba9876543210", 100))
+	if _, err := k.add(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if next := signer(); next.Key.Equal(first.Key) || len(next.Known) != 2 {
+		t.Errorf("the next signer is the first or knows %d keys, want itself and the first", len(next.Known))
+	}
+	if _, err := verify(); err != nil {
+		t.Errorf("after a new key: %v", err)
+	}
+	if _, err := k.revoke(ctx, "0000"); err == nil || !strings.Contains(err.Error(), "not among the 2") {
+		t.Errorf("an unknown key: %v", err)
+	}
+	if _, err := k.revoke(ctx, p.Key); err != nil {
+		t.Fatal(err)
+	}
+	if s := signer(); len(s.Known) != 1 {
+		t.Errorf("the signer knows %d keys after the first was revoked, want itself", len(s.Known))
+	}
+	if out, err := verify(); err == nil || !strings.Contains(err.Error(), "not among the 1 public keys") {
+		t.Errorf("after it was revoked: %v\n%s", err, out)
+	}
+}
+
+// TestVerifyFiles checks a Fencing from files, without a cluster.
+func TestVerifyFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, text []byte) string {
+		at := filepath.Join(dir, name)
+		if err := os.WriteFile(at, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	f := &api.Fencing{TypeMeta: metav1.TypeMeta{Kind: api.Kind}, Spec: api.FencingSpec{Node: "n1", ID: "f-1"}}
+	text, err := yaml.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence, keys := file("fence.yaml", text), file("keys.pem", nil)
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"verify", "-f", fence, "--keys", keys}, 1, "the controller had no key"},
+		{[]string{"verify", "-f", keys, "--keys", keys}, 1, `its kind is ""`},
+		{[]string{"verify", "-f", fence, "--keys", fence}, 1, "no PEM block"},
+		{[]string{"verify", "-f", fence}, 2, "needs --keys"},
+		{[]string{"verify", "n1", "-f", fence, "--keys", keys}, 2, "name a NODE or ID"},
+		{[]string{"verify"}, 2, "name a NODE or ID"},
+	} {
+		code, _, stderr := exec(tc.args...)
+		if code != tc.code || !strings.Contains(stderr, tc.want) {
+			t.Errorf("%q: status %d, %s, want %d and %q", tc.args, code, stderr, tc.code, tc.want)
+		}
+	}
+}

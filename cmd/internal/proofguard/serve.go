@@ -1,0 +1,106 @@
+package proofguard
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/forcefence/forcefence/cmd/internal/httpserver"
+)
+
+const (
+	maxBody = 8 << 20 // bytes of a request: two versions of the largest object, and what JSON adds
+	maxEach = 128     // connections from one address: a control plane behind one address has all
+	// readTime is how long a request's reads take at most. The API server waits for two seconds.
+	readTime = 1500 * time.Millisecond
+)
+
+// Serve answers the API server's reviews at /review, and probes at /healthz, over TLS with the files tls.crt and
+// tls.key of a folder. It reads these at each connection, so a renewed certificate needs no restart. It blocks until
+// ctx ends.
+func Serve(ctx context.Context, address, certFolder string, o Options) error {
+	ln, err := httpserver.Listen(address, maxEach)
+	if err != nil {
+		return fmt.Errorf("listening for reviews: %w", err)
+	}
+	defer ln.Close()
+	srv := httpserver.New(newHandler(o), o.Log)
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
+	srv.TLSConfig = &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// Without HTTP/2 a request that gets no answer costs its connection. With it the API server would send more to
+		// a replica that is dead, for up to 45 s.
+		NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(filepath.Join(certFolder, "tls.crt"), filepath.Join(certFolder, "tls.key"))
+			return &pair, err
+		},
+	}
+	stopped := make(chan struct{})
+	end := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(wait)
+	})
+	o.Log.Info("Serving reviews", "address", ln.Addr().String(), "maxAge", o.MaxAge)
+	err = srv.Serve(tls.NewListener(ln, srv.TLSConfig))
+	if !end() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving reviews: %w", err)
+}
+
+func newHandler(o Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("POST /review", guard{o}.serveReview)
+	return mux
+}
+
+// serveReview answers one AdmissionReview. Where something cannot be read it answers with status 500, so that the
+// webhook's failurePolicy decides.
+func (g guard) serveReview(w http.ResponseWriter, req *http.Request) {
+	var in admissionv1.AdmissionReview
+	err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&in)
+	if err == nil && in.Request == nil {
+		err = errors.New("it has no request")
+	}
+	if err != nil {
+		http.Error(w, fmt.Sprintf("no AdmissionReview: %v", err), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), readTime)
+	defer cancel()
+	why, err := g.decide(ctx, in.Request)
+	if err != nil {
+		g.Log.Error("Could not decide about a request", "resource", in.Request.Resource.Resource,
+			"name", in.Request.Name, "user", in.Request.UserInfo.Username, "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	out := admissionv1.AdmissionReview{TypeMeta: in.TypeMeta, Response: &admissionv1.AdmissionResponse{
+		UID: in.Request.UID, Allowed: why == "",
+	}}
+	if why != "" {
+		g.Log.Warn("Refused a request", "resource", in.Request.Resource.Resource, "namespace", in.Request.Namespace,
+			"name", in.Request.Name, "user", in.Request.UserInfo.Username, "why", why)
+		out.Response.Result = &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: why,
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out)
+}
