@@ -20,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
@@ -109,9 +110,8 @@ type explainedDevice struct {
 }
 
 // estimate describes how the room for replacements is estimated.
-const estimate = "This is an estimate from requests and allocatable resources, node selectors and affinity, taints, " +
-	"volume topology and attach limits." +
-	" It assumes no preemption, and ignores pod affinity, topology spread, host ports and resource claims."
+const estimate = "This is an estimate by the scheduler's rules: requests, taints, node selectors and affinity, pod " +
+	"affinity, topology spread, host ports, volume topology and attach limits. It assumes no preemption."
 
 func (d *sessionFlags) openAndExplain(cmd *cobra.Command, node string, ask bool) (explanation, error) {
 	open, err := d.openSession(cmd, !ask)
@@ -437,7 +437,7 @@ func (d explainedDevice) printDevice(out io.Writer) {
 }
 
 // describeReplacement says where the replacement of a pod fits, or why it finds no room.
-func describeReplacement(r explain.Replacement) string {
+func describeReplacement(r room.Replacement) string {
 	text := r.Why
 	if r.Fits {
 		text = "fits, for example on " + r.Node

@@ -3,8 +3,7 @@
 // which stay, and which replacements would find no room.
 //
 // It is pure, and decides nothing itself. It plays taint/decide's course of the node, as an executor against a model of
-// the cluster (play.go), and reports what that did. Only the placement of replacements (room.go) is a rule of its own,
-// an estimate of what Kubernetes' scheduler would do.
+// the cluster (play.go), and reports what that did. Where replacements find room is package room's estimate.
 //
 // It promises: every decision that it reports was made by the controller's own rules, fed with the snapshot. It leaves
 // out what a controller remembers and a snapshot cannot hold. These are limits that were hit a moment ago, devices that
@@ -26,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/room"
 )
 
 // Snapshot is a cluster at one moment. Its objects are never changed.
@@ -57,17 +57,17 @@ type Snapshot struct {
 
 	// For the replacements.
 	All      []corev1.Pod                        // of all nodes
-	Volumes  map[string]*corev1.PersistentVolume // by name: those of Pods
+	Volumes  map[string]*corev1.PersistentVolume // by name: those of Pods that could be read
 	CSINodes map[string]*storagev1.CSINode       // by node; nil: not read
 	Attached []storagev1.VolumeAttachment        // of all nodes
 }
 
 // Report is what would happen.
 type Report struct {
-	Node         string        `json:"node"`
-	Scenarios    []Scenario    `json:"courses"` // if the devices answered Off, On, and nothing
-	Stay         []Stay        `json:"stay"`    // pods that no fence moves
-	Replacements []Replacement `json:"replacements"`
+	Node         string             `json:"node"`
+	Scenarios    []Scenario         `json:"courses"` // if the devices answered Off, On, and nothing
+	Stay         []Stay             `json:"stay"`    // pods that no fence moves
+	Replacements []room.Replacement `json:"replacements"`
 }
 
 // Scenario is what would happen if the node's devices gave one answer.
