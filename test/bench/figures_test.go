@@ -85,6 +85,8 @@ func TestParse(t *testing.T) {
 		{"peers", []string{"-run", "peers"}, ""},
 		{"unknown", []string{"-run", "nothing"}, `"nothing" is none of offseen`},
 		{"no pairs", []string{"-pairs", "0"}, "less than 1"},
+		{"one round for two ways", []string{"-rounds", "1"}, "less than 2"},
+		{"no pod with a volume", []string{"-pods", "4"}, "less than 5"},
 		{"left over", []string{"evict"}, "unexpected argument"},
 	} {
 		_, err := parse(append([]string{"-forcefence", bin}, tt.args...))

@@ -48,6 +48,7 @@ type labOptions struct {
 	wired  bool          // machines have addresses, which fall silent with their power, and forcefence keeps lines
 	stock  bool          // Leases and the grace until NotReady are Kubernetes' own
 	bare   bool          // without forcefence
+	logs   string        // a folder in the bench's own; "": that one
 }
 
 // lab is a world, and forcefence.
@@ -67,7 +68,7 @@ type lab struct {
 
 // newLab starts all of it. The caller ends it.
 func (r *runner) newLab(ctx context.Context, o labOptions) (_ *lab, err error) {
-	l := &lab{r: r, o: o, dir: r.folder(r.name)}
+	l := &lab{r: r, o: o, dir: filepath.Join(r.folder(r.name), o.logs)}
 	defer func() {
 		if err != nil {
 			l.end()
@@ -217,7 +218,7 @@ func (l *lab) see(o metav1.Object, deleted bool) {
 	case *corev1.Node:
 		t.node(now, o)
 	case *storagev1.VolumeAttachment:
-		t.attachment(o, deleted)
+		t.attachment(now, o, deleted)
 	}
 }
 
@@ -383,11 +384,11 @@ func (l *lab) awaitSign(ctx context.Context, node string, s system, stale time.T
 	return nil
 }
 
-// boot gives a machine its power back, and returns once its node is Ready and without taints.
-func (l *lab) boot(ctx context.Context, name string) error {
+// boot gives machines their power back, and returns once their nodes are Ready and without taints.
+func (l *lab) boot(ctx context.Context, names ...string) error {
 	ctx, cancel := limited(ctx, patience)
 	defer cancel()
-	return l.Boot(ctx, []string{name}, func(n *corev1.Node) bool {
+	return l.Boot(ctx, names, func(n *corev1.Node) bool {
 		for _, t := range n.Spec.Taints {
 			if t.Key != corev1.TaintNodeUnschedulable {
 				return false

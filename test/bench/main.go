@@ -20,6 +20,10 @@
 // Bench peers times forcefence beside what Kubernetes offers without it, in turns. It says of each whether it was sure
 // that the machine was off.
 //
+// Bench p99 repeats real fences of QEMU guests: noticed by libvirt's events, and by a line to a machine behind
+// OpenIPMI's BMC simulator. It needs root. Its raw data is a file beside the table, p99.jsonl, with a line for each
+// power cut (rawdata.go). A later run continues it. The table says what the slowest fences waited for.
+//
 // It promises that every time in it was seen: pods, nodes and attachments by the cluster's watch, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
 // extremes beside it. The folder -out gets the table of each bench, and a folder of its logs and configuration. It ends
@@ -59,11 +63,13 @@ var benches = []bench{
 	{name: "evict", run: evict},
 	{name: "fleet", run: fleetBench},
 	{name: "peers", asked: true, run: peers},
+	{name: "p99", asked: true, run: p99},
 }
 
 type options struct {
 	forcefence, out, run string
 	pairs, nodes         int
+	rounds, pods         int // of bench p99
 }
 
 func main() {
@@ -111,9 +117,11 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.out, "out", "out/bench", "folder of the figures and logs")
-	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers")
+	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers and p99")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor; in bench peers at most 3")
 	f.IntVar(&o.nodes, "nodes", fleetNodes, "nodes of bench fleet")
+	f.IntVar(&o.rounds, "rounds", 100, "power cuts of bench p99, half of them in each way; those of earlier runs count")
+	f.IntVar(&o.pods, "pods", 30, "pods on the machine in bench p99")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -122,6 +130,10 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.pairs < 1:
 		return o, fmt.Errorf("-pairs: %d is less than 1", o.pairs)
+	case o.rounds < len(p99Ways):
+		return o, fmt.Errorf("-rounds: %d is less than %d, one for each way", o.rounds, len(p99Ways))
+	case o.pods < 5:
+		return o, fmt.Errorf("-pods: %d is less than 5, one of which has a volume", o.pods)
 	}
 	if o.run != "" && !slices.ContainsFunc(benches, func(b bench) bool { return b.chosen(o.run) }) {
 		var names []string

@@ -38,6 +38,7 @@ type turn struct {
 	ran      map[types.UID]bool     // replacements that ran
 	killed   map[types.UID]struct{} // of those, the ones that anything ended
 	notedBy  string                 // what first made forcefence suspect the victim, by its log
+	phases   *phases
 }
 
 // line is what is read of a line of forcefence's JSON log.
@@ -47,11 +48,13 @@ type line struct {
 	Node  string    `json:"node"`
 	State string    `json:"state"`
 	By    string    `json:"by"`
+	Why   string    `json:"why"`
+	Act   string    `json:"act"`
 }
 
 func newTurn(victim string, pods []corev1.Pod, vas []storagev1.VolumeAttachment) *turn {
 	t := &turn{
-		victim: victim, old: map[types.UID]bool{}, vas: map[types.UID]bool{},
+		victim: victim, phases: newPhases(victim, pods), old: map[types.UID]bool{}, vas: map[types.UID]bool{},
 		back: map[string]types.UID{}, ran: map[types.UID]bool{}, killed: map[types.UID]struct{}{},
 	}
 	for i := range pods {
@@ -85,6 +88,7 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 	if p.Namespace != namespace || t.zero.IsZero() {
 		return
 	}
+	t.phases.pod(now, p, deleted)
 	ends := deleted || p.DeletionTimestamp != nil || taint.IsTerminal(p)
 	if gone, is := t.old[p.UID]; is {
 		if ends && t.firstEnd.IsZero() {
@@ -116,9 +120,13 @@ func (t *turn) pod(now time.Time, p *corev1.Pod, deleted bool) {
 	}
 }
 
-func (t *turn) attachment(va *storagev1.VolumeAttachment, deleted bool) {
+func (t *turn) attachment(now time.Time, va *storagev1.VolumeAttachment, deleted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.zero.IsZero() {
+		return
+	}
+	t.phases.attachment(now, va, deleted)
 	if _, is := t.vas[va.UID]; is && deleted {
 		t.vas[va.UID] = true
 	}
@@ -130,6 +138,7 @@ func (t *turn) node(now time.Time, n *corev1.Node) {
 	if t.victim != n.Name || t.zero.IsZero() {
 		return
 	}
+	t.phases.seeNode(now, n)
 	if t.notReady.IsZero() && !cluster.IsReady(n) {
 		t.notReady = now
 	}
@@ -154,6 +163,7 @@ func (t *turn) log(l line) {
 	if t.victim != l.Node || t.zero.IsZero() || l.Time.Before(t.zero) {
 		return
 	}
+	t.phases.log(l)
 	switch {
 	case l.Msg == "Machine answered" && l.State == "Off" && t.answer.IsZero():
 		t.answer = l.Time

@@ -73,12 +73,12 @@ func TestTurn(t *testing.T) {
 	if got, want := tn.missing(false), "1 of 1 volumes are not detached"; got != want {
 		t.Errorf("missing: got %q, want %q", got, want)
 	}
-	tn.attachment(testAttachment("va2", "n2"), true)
-	tn.attachment(testAttachment("va1", "n1"), false)
+	tn.attachment(at(3.5), testAttachment("va2", "n2"), true)
+	tn.attachment(at(3.5), testAttachment("va1", "n1"), false)
 	if tn.missing(false) == "" {
 		t.Error("missing: got nothing, want a volume that only changed")
 	}
-	tn.attachment(testAttachment("va1", "n1"), true)
+	tn.attachment(at(3.5), testAttachment("va1", "n1"), true)
 
 	if got, want := tn.missing(false), "0 of 2 StatefulSet pods run again"; got != want {
 		t.Errorf("missing: got %q, want %q", got, want)
