@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -57,13 +58,14 @@ type lab struct {
 	r     *runner
 	o     labOptions
 	dir   string
-	floor kubernetes.Interface // of the bare loop: a connection of its own
-	turn  atomic.Pointer[turn] // that what is seen goes to; nil between turns
-	wires *wires               // nil: the nodes' addresses lead nowhere
-	fence *cluster.Part        // nil until it was started
-	names []string             // of the nodes
-	pods  int                  // of all workloads
-	stops []func()             // in the order of what they stop
+	floor kubernetes.Interface  // of the bare loop: a connection of its own
+	turn  atomic.Pointer[turn]  // that what is seen goes to; nil between turns
+	first atomic.Pointer[steps] // of bench first's turn, likewise
+	wires *wires                // nil: the nodes' addresses lead nowhere
+	fence *cluster.Part         // nil until it was started
+	names []string              // of the nodes
+	pods  int                   // of all workloads
+	stops []func()              // in the order of what they stop
 }
 
 // newLab starts all of it. The caller ends it.
@@ -209,6 +211,9 @@ nodes:
 // see gives the turn under way what the cluster's watch brings, with the time at which it was seen.
 func (l *lab) see(o metav1.Object, deleted bool) {
 	t, now := l.turn.Load(), time.Now()
+	if f := l.first.Load(); f != nil {
+		f.see(now, o, deleted)
+	}
 	if t == nil {
 		return
 	}
@@ -233,10 +238,11 @@ func (l *lab) log(raw []byte) {
 	}
 }
 
-// load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment.
-type load struct{ volumes, plain, deployed int }
+// load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment. Databases
+// are pods of a StatefulSet with a volume each and the highest priority.
+type load struct{ volumes, plain, deployed, databases int }
 
-func (d load) pods() int { return d.volumes + d.plain + d.deployed }
+func (d load) pods() int { return d.volumes + d.plain + d.deployed + d.databases }
 
 // deploy creates the owners, and returns once all pods run.
 func (l *lab) deploy(ctx context.Context, d load) error {
@@ -246,6 +252,14 @@ func (l *lab) deploy(ctx context.Context, d load) error {
 		cluster.Workload{Namespace: namespace, Name: "web", Replicas: d.deployed}.Deployment())
 	if err != nil {
 		return err
+	}
+	if d.databases > 0 {
+		if err := l.Create(ctx,
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: databases}, Value: 1_000_000},
+			cluster.Workload{Namespace: namespace, Name: databases, Replicas: d.databases, Volume: true,
+				PriorityClass: databases}.StatefulSet()); err != nil {
+			return err
+		}
 	}
 	l.pods = d.pods()
 	return l.running(ctx)

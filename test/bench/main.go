@@ -15,6 +15,9 @@
 //
 // Bench evict times one node's pods and volumes, beside the floor.
 //
+// Bench first times the pods of the highest priority, which have volumes, beside the floor and beside a fence whose node
+// has only them.
+//
 // Bench fleet measures what 5,000 nodes cost while nothing is wrong. Each node has a line, as in bench notice.
 //
 // Bench peers times forcefence beside what Kubernetes offers without it, in turns. It says of each whether it was sure
@@ -61,6 +64,7 @@ var benches = []bench{
 	{name: "offseen", run: offSeen},
 	{name: "notice", run: notice},
 	{name: "evict", run: evict},
+	{name: "first", asked: true, run: first},
 	{name: "fleet", run: fleetBench},
 	{name: "peers", asked: true, run: peers},
 	{name: "p99", asked: true, run: p99},
@@ -117,7 +121,7 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.forcefence, "forcefence", "bin/forcefence", "the program to measure")
 	f.StringVar(&o.out, "out", "out/bench", "folder of the figures and logs")
-	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but peers and p99")
+	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but first, peers and p99")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor; in bench peers at most 3")
 	f.IntVar(&o.nodes, "nodes", fleetNodes, "nodes of bench fleet")
 	f.IntVar(&o.rounds, "rounds", 100, "power cuts of bench p99, half of them in each way; those of earlier runs count")

@@ -22,6 +22,7 @@ type Workload struct {
 	Tolerations     []corev1.Toleration
 	Annotations     map[string]string // of the pods
 	GracePeriod     *int64
+	PriorityClass   string
 }
 
 func (w Workload) labels() map[string]string { return map[string]string{"app": w.Name} }
@@ -31,7 +32,8 @@ func (w Workload) template() corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: w.labels(), Annotations: w.Annotations},
 		Spec: corev1.PodSpec{
 			NodeSelector: w.NodeSelector, Tolerations: w.Tolerations, TerminationGracePeriodSeconds: w.GracePeriod,
-			Containers: []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
+			PriorityClassName: w.PriorityClass,
+			Containers:        []corev1.Container{{Name: "main", Image: "sim.forcefence.io/app:1"}},
 		},
 	}
 	if w.Mixed {
