@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 )
 
-// steps are what a fence does one after the other until the last pod runs. Each lasts from the end of the one before.
-var steps = []struct {
+// podSteps are what a fence does one after the other until the last pod runs. Each lasts from the end of the one before.
+var podSteps = []struct {
 	name  string
 	until moment
 	pod   bool // the moment is the pod's or its replacement's; else the node's
@@ -40,7 +40,7 @@ func (r fenceRound) total() float64 {
 // until the old pod is gone.
 func (r fenceRound) ends() (out []float64) {
 	before := 0.0
-	for _, s := range steps {
+	for _, s := range podSteps {
 		of := r.At
 		if s.pod {
 			of = r.PodAt
@@ -81,8 +81,8 @@ type slowRound struct {
 
 // slowest returns the slowest one per cent of the rounds of one way, at least one, the slowest first.
 func slowest(rounds []fenceRound) (slow []slowRound) {
-	medians := make([]float64, len(steps))
-	for i := range steps {
+	medians := make([]float64, len(podSteps))
+	for i := range podSteps {
 		if seconds := stepTimes(rounds, i); len(seconds) > 0 {
 			medians[i] = percentile(seconds, 50)
 		}
@@ -203,7 +203,7 @@ func percentiles(all []fenceRound) (fences, parts grid) {
 		}
 		fences = append(fences, slices.Concat([]string{w.name, fmt.Sprint(len(rounds))}, row(totals),
 			[]string{secs(w.limit), strings.Join(signals, ", ")}))
-		for i, s := range steps {
+		for i, s := range podSteps {
 			if seconds := stepTimes(rounds, i); len(seconds) > 0 {
 				parts = append(parts, append([]string{s.name, w.name}, row(seconds)...))
 			}
@@ -220,7 +220,7 @@ func waits(all []fenceRound) grid {
 		for _, s := range slowest(ofWay(all, w.name)) {
 			step, took, middle := "did not end", "-", "-"
 			if s.step >= 0 {
-				step, took, middle = steps[s.step].name, secs(s.took), secs(s.median)
+				step, took, middle = podSteps[s.step].name, secs(s.took), secs(s.median)
 			}
 			g = append(g, []string{w.name, fmt.Sprint(s.number), secs(s.total()), step, took, middle,
 				cmp.Or(s.Pod, "-"), cmp.Or(s.why, "-")})

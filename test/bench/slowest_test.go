@@ -83,7 +83,7 @@ func TestSlowest(t *testing.T) {
 	if s := slow[0]; s.number != 101 || s.step != -1 || s.why != "no mark" {
 		t.Errorf("got %+v, want the round that did not end", s)
 	}
-	if s := slow[1]; s.number != 100 || steps[max(0, s.step)].until != attached || s.took != 4 || s.median != 1 ||
+	if s := slow[1]; s.number != 100 || podSteps[max(0, s.step)].until != attached || s.took != 4 || s.median != 1 ||
 		s.why != "Detaching" {
 		t.Errorf("got %+v, want 4 s instead of 1 s until its volume was attached, for Detaching", s)
 	}
