@@ -1,0 +1,443 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// proofGuarded is a world with the webhook of the chart's proofGuard, which runs as its own account.
+type proofGuarded struct {
+	*world
+	admin   client.Client
+	webhook *cluster.Part
+	config  *admissionv1.ValidatingWebhookConfiguration
+	signer  attest.Signer
+	keyFile string
+	binary  string
+}
+
+const guardName = "forcefence-proof-guard"
+
+// newGuarded starts the webhook, and makes a key as an administrator does. Only the webhook's address differs from the
+// chart's: there are no Services here.
+func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
+	t.Helper()
+	g := &proofGuarded{world: w, admin: w.as(), binary: build(t, dir, "forcefence"), keyFile: filepath.Join(dir, "key.pem")}
+	g.mustRun("keys", "--new", "--namespace", namespace)
+	var secret corev1.Secret
+	kit.Must(t, g.admin.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: "forcefence-signing"}, &secret))
+	kit.Must(t, os.WriteFile(g.keyFile, secret.Data["key.pem"], 0o600))
+	var err error
+	g.signer, err = attest.ParseSigner(secret.Data["key.pem"])
+	kit.Must(t, err)
+
+	authority := kit.NewAuthority("reviews")
+	kit.Must(t, authority.Server("127.0.0.1").Write(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
+	address := kit.FreeAddress(t)
+	for _, u := range parse(t, charted(t, "proofGuard: {enabled: true}")) {
+		switch {
+		case u.GetName() != guardName || slices.Contains([]string{"Deployment", "Secret", "Service",
+			"PodDisruptionBudget"}, u.GetKind()):
+		case u.GetKind() == "ValidatingWebhookConfiguration":
+			g.config = typed[admissionv1.ValidatingWebhookConfiguration](t, u.Object)
+			for i := range g.config.Webhooks {
+				url := "https://" + address + *g.config.Webhooks[i].ClientConfig.Service.Path
+				g.config.Webhooks[i].ClientConfig = admissionv1.WebhookClientConfig{URL: &url, CABundle: authority.Cert}
+			}
+		default:
+			kit.Must(t, g.admin.Create(w.ctx, &unstructured.Unstructured{Object: u.Object}))
+		}
+	}
+	kubeconfig := filepath.Join(dir, "guard.kubeconfig")
+	kit.Must(t, w.c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":"+guardName,
+		"system:serviceaccounts", "system:authenticated"))
+	g.webhook = cluster.NewPart("proof-guard", g.binary, []string{"proof-guard", "--listen=" + address,
+		"--certificates=" + dir, "--kubeconfig=" + kubeconfig, "--namespace=" + namespace},
+		filepath.Join(dir, "guard.log"), func(context.Context) error {
+			conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool()})
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}, nil)
+	w.endsWithTest(g.webhook)
+	kit.Must(t, g.webhook.Start(w.ctx))
+	return g
+}
+
+// installWebhook puts the webhook in force, and waits until it is.
+func (g *proofGuarded) installWebhook() {
+	g.t.Helper()
+	kit.Must(g.t, g.admin.Create(g.ctx, g.config.DeepCopy()))
+	g.node("probe", nil)
+	g.until("the webhook is in force", func() (bool, error) {
+		err := g.taintOut("probe")
+		if err == nil {
+			g.untaint("probe")
+		}
+		return err != nil, nil
+	})
+}
+
+func (g *proofGuarded) mustRun(args ...string) string {
+	g.t.Helper()
+	cmd := exec.CommandContext(g.ctx, g.binary, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+g.c.Kubeconfig())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		g.t.Fatalf("forcefence %s: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// node makes a Node without a kubelet, which has a volume in use, and lets edit sign or confirm what it wants.
+func (g *proofGuarded) node(name string, edit func(*corev1.Node)) *corev1.Node {
+	g.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	kit.Must(g.t, g.admin.Create(g.ctx, n))
+	before := n.DeepCopy() // the control plane writes to it, too
+	n.Status.NodeInfo.BootID = "boot"
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/csi.example.net^" + corev1.UniqueVolumeName(name)}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	kit.Must(g.t, g.admin.Status().Patch(g.ctx, n, client.MergeFrom(before)))
+	if edit != nil {
+		before = n.DeepCopy()
+		n.Annotations = map[string]string{}
+		edit(n)
+		kit.Must(g.t, g.admin.Patch(g.ctx, n, client.MergeFrom(before)))
+	}
+	return n
+}
+
+// sign writes the record of a fence that is in phase Evicting by a proof.
+func sign(s attest.Signer, n *corev1.Node, at time.Time, edit func(*taint.Record)) {
+	at = at.UTC().Truncate(time.Millisecond)
+	rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), BootID: "boot", Since: at, By: "ff-1"}.
+		EnterPhase(taint.PhaseEvicting, "", at).
+		WithEvidence(taint.Evidence{At: at, From: "racks/7", State: "Off", Raw: "Off"})
+	rec.Proof = s.Sign(taint.Look{Name: n.Name}, rec, true)
+	if edit != nil {
+		edit(&rec)
+	}
+	n.Annotations[taint.RecordAnnotation] = rec.Encode()
+}
+
+func (g *proofGuarded) taintOut(node string) error {
+	return g.admin.Patch(g.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(
+		types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service",`+
+			`"value":"nodeshutdown","effect":"NoExecute"}]}}`)))
+}
+
+func (g *proofGuarded) untaint(node string) {
+	g.t.Helper()
+	kit.Must(g.t, g.admin.Patch(g.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(
+		types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service",`+
+			`"effect":"NoExecute","$patch":"delete"}]}}`))))
+}
+
+// bound makes a StatefulSet's pod on a node.
+func (g *proofGuarded) bound(name, node string, edit func(*corev1.Pod)) *corev1.Pod {
+	g.t.Helper()
+	yes := true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "none", Controller: &yes},
+	}}, Spec: corev1.PodSpec{
+		NodeName: node, Hostname: name, Containers: []corev1.Container{{Name: "c", Image: "image"}},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+	}}
+	if edit != nil {
+		edit(p)
+	}
+	phase := p.Status.Phase
+	kit.Must(g.t, g.admin.Create(g.ctx, p))
+	if phase != "" {
+		p.Status.Phase = phase
+		kit.Must(g.t, g.admin.Status().Update(g.ctx, p))
+	}
+	return p
+}
+
+func (g *proofGuarded) force(c client.Client, p *corev1.Pod) error {
+	return c.Delete(g.ctx, p, client.GracePeriodSeconds(0))
+}
+
+// attachment makes a VolumeAttachment of a volume, and a PersistentVolume with that handle.
+func (g *proofGuarded) attachment(name, node, handle string) *storagev1.VolumeAttachment {
+	g.t.Helper()
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: "csi.example.net", VolumeHandle: handle,
+		}},
+	}}
+	kit.Must(g.t, g.admin.Create(g.ctx, pv))
+	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: "csi.example.net", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+	}}
+	kit.Must(g.t, g.admin.Create(g.ctx, va))
+	return va
+}
+
+// refusedWith reports whether the webhook refused a request for that reason; "" stands for a request that passed.
+func refusedWith(err error, want string) bool {
+	if want == "" {
+		return err == nil
+	}
+	return err != nil && strings.Contains(err.Error(), want)
+}
+
+// TestProofGuard: of nodes that are not Ready, the three requests pass with a proof or a confirmation, and otherwise
+// not, even for an administrator. Nothing else is affected. While the webhook is down they are refused, and pass once
+// its configuration is deleted.
+func TestProofGuard(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld(t, cluster.Options{})
+	kit.Must(t, w.as().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	g := newGuarded(t, dir, w)
+	g.installWebhook()
+	now := time.Now()
+	other := attest.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize)), By: "ff-1"}
+	confirm := func(at time.Time) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Annotations[taint.ConfirmAnnotation] = taint.Confirmation{
+				By: "ann", Reason: "both plugs", NodeUID: string(n.UID), BootID: "boot", Fence: "f-1",
+				At: at.UTC().Truncate(time.Second),
+			}.Encode()
+		}
+	}
+	for _, tc := range []struct {
+		node string
+		edit func(*corev1.Node)
+		want string // in the refusal; "": all three pass
+	}{
+		{"proven", func(n *corev1.Node) { sign(g.signer, n, now, nil) }, ""},
+		{"confirmed", confirm(now), ""},
+		{"silent", nil, "forcefence has no fence of the node"},
+		{"unsigned", func(n *corev1.Node) {
+			sign(g.signer, n, now, func(r *taint.Record) { r.Proof = "" })
+		}, "is not signed"},
+		{"forged", func(n *corev1.Node) { sign(other, n, now, nil) }, "is not among the 1 public keys"},
+		{"other-word", func(n *corev1.Node) {
+			sign(g.signer, n, now, func(r *taint.Record) {
+				r.Proof = strings.Replace(r.Proof, `"raw":"Off"`, `"raw":"off"`, 1)
+			})
+		}, "link 1 (Evicting"},
+		{"others-proof", func(n *corev1.Node) {
+			copied := n.DeepCopy()
+			copied.Name = "proven"
+			sign(g.signer, copied, now, nil)
+			n.Annotations = copied.Annotations
+		}, `about node "proven"`},
+		{"replayed", func(n *corev1.Node) {
+			sign(g.signer, n, now, func(r *taint.Record) { r.ID = "f-ba9876543210" })
+		}, "about fence"},
+		{"old", func(n *corev1.Node) { sign(g.signer, n, now.Add(-time.Hour), nil) }, "longer than 15m0s"},
+		{"alive", func(n *corev1.Node) {
+			sign(g.signer, n, now, nil)
+			_, err := g.c.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(g.ctx,
+				&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, metav1.CreateOptions{})
+			kit.Must(t, err)
+		}, "the node has renewed its Lease since"},
+		{"confirmed-long-ago", confirm(now.Add(-time.Hour)), "it was given 1h0m"},
+	} {
+		g.node(tc.node, tc.edit)
+		for what, err := range map[string]error{
+			"the taint":         g.taintOut(tc.node),
+			"a forced deletion": g.force(g.admin, g.bound(tc.node+"-0", tc.node, nil)),
+			"an attachment":     g.admin.Delete(g.ctx, g.attachment("va-"+tc.node, tc.node, tc.node)),
+		} {
+			if !refusedWith(err, tc.want) {
+				t.Errorf("%s: %s: got %v, want %q", tc.node, what, err, tc.want)
+			}
+		}
+	}
+
+	evict := func(p *corev1.Pod) error {
+		zero := int64(0)
+		return g.admin.SubResource("eviction").Create(g.ctx, p, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+			DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: &zero},
+		})
+	}
+	for _, tc := range []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"without its owner", func() error {
+			return g.force(g.admin, g.bound("orphan", "silent", func(p *corev1.Pod) { p.OwnerReferences = nil }))
+		}, "may still run"},
+		{"no grace of its own", func() error {
+			return g.admin.Delete(g.ctx, g.bound("hasty", "silent", func(p *corev1.Pod) {
+				zero := int64(0)
+				p.Spec.TerminationGracePeriodSeconds = &zero
+			}))
+		}, "may still run"},
+		{"an eviction without grace", func() error { return evict(g.bound("evicted", "silent", nil)) }, "may still run"},
+		{"a Ready node's taint", func() error { g.ready("ready"); return g.taintOut("ready") }, "may still run"},
+		{"a Ready node's pod", func() error { return g.force(g.admin, g.bound("ready-0", "ready", nil)) }, ""},
+		{"a Ready node's volume", func() error {
+			return g.admin.Delete(g.ctx, g.attachment("va-ready", "ready", "ready"))
+		}, ""},
+		{"with grace", func() error { return g.admin.Delete(g.ctx, g.bound("plain", "silent", nil)) }, ""},
+		{"ended by a fence", func() error {
+			return g.force(g.admin, g.bound("ended", "silent", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+		}, ""},
+		{"a Deployment's", func() error {
+			return g.force(g.admin, g.bound("web", "silent", func(p *corev1.Pod) {
+				p.OwnerReferences[0].Kind, p.Spec.Hostname = "ReplicaSet", ""
+			}))
+		}, ""},
+		{"by its own kubelet", func() error {
+			return g.force(g.as("system:node:silent", "system:nodes"), g.bound("stopped", "silent", nil))
+		}, ""},
+		{"of a Node that is gone", func() error { return g.force(g.admin, g.bound("gone", "no-node", nil)) }, ""},
+		{"an unmounted volume", func() error {
+			return g.admin.Delete(g.ctx, g.attachment("va-unmounted", "silent", "another"))
+		}, ""},
+	} {
+		if err := tc.do(); !refusedWith(err, tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
+		}
+	}
+
+	g.webhook.Stop()
+	if err := g.force(g.admin, g.bound("down", "proven", nil)); !refusedWith(err, "failed calling webhook") {
+		t.Errorf("while the webhook is down: got %v, want a refusal", err)
+	}
+	if err := g.force(g.admin, g.bound("down-ended", "proven", func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodFailed
+	})); err != nil {
+		t.Errorf("while it is down, a pod that a fence ended: %v", err)
+	}
+	kit.Must(t, g.admin.Delete(g.ctx, g.config.DeepCopy()))
+	g.until("the requests pass without the configuration", func() (bool, error) {
+		err := g.taintOut("silent")
+		return err == nil, err
+	})
+}
+
+func (g *proofGuarded) ready(name string) {
+	g.t.Helper()
+	n := g.node(name, nil)
+	before := n.DeepCopy()
+	n.Status.Conditions[0].Status = corev1.ConditionTrue
+	kit.Must(g.t, g.admin.Status().Patch(g.ctx, n, client.MergeFrom(before)))
+}
+
+// TestProvenFence: a whole fence by the real controller with a key. Its volumes are detached by the stock controllers
+// past the webhook, and its Fencing verifies.
+func TestProvenFence(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
+	hosts := w.machines(dir, 4)
+	w.install(base)
+	g := newGuarded(t, dir, w)
+	kit.Must(t, g.admin.Create(g.ctx, g.config.DeepCopy()))
+	w.untilReplicas(nil)
+	pod := w.c.ReadyPods(namespace)[0]
+	w.replica(g.binary, dir, pod.Name, fmt.Sprintf("\nsigning: {keyFile: %s}\n", g.keyFile))
+	w.leader("")
+	var victim *host
+	for _, h := range hosts {
+		if h.Name() == "n3" { // a worker
+			victim = h
+		}
+	}
+	w.busy(victim)
+	victim.machine.CutPower()
+	rec := w.untilDone(victim.Name(), taint.ResultEvicted)
+	w.untilMoved(victim)
+	if rec.Proof == "" {
+		t.Fatal("the record is not signed")
+	}
+	t.Logf("the proof of the record has %d bytes", len(rec.Proof))
+	var said string
+	w.until("the Fencing verifies", func() (bool, error) {
+		cmd := exec.CommandContext(w.ctx, g.binary, "verify", victim.Name(), "--namespace", namespace)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig())
+		out, err := cmd.CombinedOutput()
+		said = string(out)
+		return err == nil, errors.New(said)
+	})
+	t.Log(said)
+}
+
+var guardNodes = flag.Int("proofguard.nodes", 0, "with how many nodes TestProofGuardLatency measures; 0: it is skipped")
+
+// TestProofGuardLatency measures what the webhook adds to each of the requests, and how much memory it takes.
+func TestProofGuardLatency(t *testing.T) {
+	if *guardNodes == 0 {
+		t.Skip("it measures: set -proofguard.nodes=5000")
+	}
+	const rounds = 200
+	dir := t.TempDir()
+	w := newWorld(t, cluster.Options{})
+	kit.Must(t, w.as().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	g := newGuarded(t, dir, w)
+	for i := range *guardNodes {
+		kit.Must(t, g.admin.Create(g.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("crowd-%d", i)}}))
+	}
+	g.node("proven", func(n *corev1.Node) { sign(g.signer, n, time.Now(), nil) })
+	for _, with := range []bool{false, true} {
+		if with {
+			g.installWebhook()
+		}
+		took := map[string][]time.Duration{}
+		measure := func(what string, do func() error) {
+			t.Helper()
+			began := time.Now()
+			kit.Must(t, do())
+			took[what] = append(took[what], time.Since(began))
+		}
+		for i := range rounds {
+			name := fmt.Sprintf("m-%t-%d", with, i)
+			pod, va := g.bound(name, "proven", nil), g.attachment(name, "proven", "proven")
+			measure("pod", func() error { return g.force(g.admin, pod) })
+			measure("attachment", func() error { return g.admin.Delete(g.ctx, va) })
+			measure("taint", func() error { return g.taintOut("proven") })
+			g.untaint("proven")
+		}
+		for _, what := range []string{"pod", "attachment", "taint"} {
+			d := took[what]
+			slices.Sort(d)
+			t.Logf("webhook %t, %d nodes: %s: p50 %s, p99 %s", with, *guardNodes, what, d[len(d)/2], d[len(d)*99/100])
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.webhook.PID()))
+	kit.Must(t, err)
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "VmRSS") || strings.HasPrefix(line, "VmHWM") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
