@@ -209,11 +209,8 @@ func heard(before *taint.Record, rec taint.Record) []taint.Evidence {
 func isOff(e taint.Evidence) bool { return e.State == "Off" }
 
 // LastOff returns the newest answer Off that proved the machine off when the eviction began or later, and the link that
-// has it. It is false if there is none, or if the fence is in another phase by now.
+// has it. It is false if there is none, if the fence is in another phase by now, or if a device said On since.
 func (p Proof) LastOff() (taint.Evidence, Link, bool) {
-	if n := len(p.Links); n == 0 || p.Links[n-1].Phase != taint.PhaseEvicting {
-		return taint.Evidence{}, Link{}, false
-	}
 	for _, l := range slices.Backward(p.Links) {
 		switch {
 		case l.Phase != taint.PhaseEvicting || slices.ContainsFunc(l.Answers, func(e taint.Evidence) bool {

@@ -201,7 +201,48 @@ func TestRotatedKey(t *testing.T) {
 	}
 }
 
+func TestLastOff(t *testing.T) {
+	s := signer(1)
+	for name, tt := range map[string]struct {
+		write func(f *fence)
+		want  time.Duration // when the Off was asked for; negative: there is none
+	}{
+		"asked before the mark alone": {func(f *fence) {
+			f.write(s, taint.PhaseArmed, "", true, answer(0, "Off"))
+			f.write(s, taint.PhaseEvicting, "", false, answer(time.Second, "Unknown"))
+		}, -1},
+		"asked after it": {func(f *fence) { f.evict(s) }, time.Second},
+		"again": {func(f *fence) {
+			f.evict(s)
+			f.write(s, taint.PhaseEvicting, "", true, answer(3*time.Second, "Off"), answer(2*time.Second, "Off"))
+		}, 3 * time.Second},
+		"then On": {func(f *fence) {
+			f.evict(s)
+			f.write(s, taint.PhaseEvicting, "", false, answer(3*time.Second, "On"))
+		}, -1},
+		"then no answer": {func(f *fence) {
+			f.evict(s)
+			f.write(s, taint.PhaseEvicting, "", false, answer(3*time.Second, "Unknown"))
+		}, time.Second},
+		"done": {func(f *fence) {
+			f.evict(s)
+			f.write(s, taint.PhaseDone, taint.ResultEvicted, true, answer(3*time.Second, "Off"))
+		}, -1},
+	} {
+		f := newFence()
+		tt.write(&f)
+		p, _ := Parse(f.rec.Proof)
+		off, _, ok := p.LastOff()
+		if ok != (tt.want >= 0) || ok && !off.At.Equal(start.Add(tt.want)) {
+			t.Errorf("%s: got %v, %t, want %s", name, off.At, ok, tt.want)
+		}
+	}
+}
+
 func TestProofIsBounded(t *testing.T) {
+	if _, err := Parse(strings.Repeat(" ", taint.MaxProof+1)); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("a text that is too long: %v", err)
+	}
 	s, f := signer(1), newFence()
 	f.write(s, taint.PhaseArmed, "", true, answer(0, "Off"))
 	for i := range 100 {
