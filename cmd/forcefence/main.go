@@ -89,6 +89,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 				newTimeline(),
 				newVerify(),
 				newExplain(devices()),
+				newRoom(devices()),
 				newReplay(types),
 				newDrill(devices()),
 				newDrainStatus(),

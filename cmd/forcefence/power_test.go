@@ -77,7 +77,7 @@ func (s *site) run(args ...string) (out string, err error) {
 	s.t.Helper()
 	var b bytes.Buffer
 	root := &cobra.Command{Use: "forcefence", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(newPower(s.d), newDrill(s.d), newExplain(s.d))
+	root.AddCommand(newPower(s.d), newDrill(s.d), newExplain(s.d), newRoom(s.d))
 	prepareCommands(root)
 	if s.file != "" {
 		args = append(args, "--config", s.file)

@@ -93,12 +93,18 @@ type pod struct {
 	owner    string // kind/name; "": none
 	shape    *shape
 	ident    *identity
-	claims   []string
+	claims   []podClaim
 	volumes  []*volume
 	unknown  []string // rules that could not be checked, beside its shape's
 	nodeName string
 	moves    bool // a fence of its node ends it
 	late     bool // it is being deleted: its replacement is on the way already
+}
+
+// podClaim is a claim that a pod uses. An ephemeral one is made for the replacement again, with another volume.
+type podClaim struct {
+	name      string // namespace/name
+	ephemeral bool
 }
 
 type volume struct {
@@ -165,8 +171,8 @@ func (c *Cluster) AddPod(o *corev1.Pod) {
 		p.owner = ref.Kind + "/" + ref.Name
 	}
 	for _, v := range o.Spec.Volumes {
-		if claim, has := taint.VolumeClaim(o, v); has {
-			p.claims = append(p.claims, o.Namespace+"/"+claim)
+		if name, has := taint.VolumeClaim(o, v); has {
+			p.claims = append(p.claims, podClaim{o.Namespace + "/" + name, v.Ephemeral != nil})
 		}
 	}
 	c.pods = append(c.pods, p)
@@ -302,11 +308,14 @@ func (c *Cluster) prepareNode(n *node) {
 
 // resolveVolumes finds the pod's volumes, and where these can be attached.
 func (c *Cluster) resolveVolumes(p *pod) {
-	for _, claim := range p.claims {
-		v := c.volumes[c.claims[claim]]
-		if v == nil || v.claim != "" && v.claim != claim {
-			p.unknown = append(p.unknown, "claim "+claim[strings.Index(claim, "/")+1:])
+	for _, of := range p.claims {
+		v := c.volumes[c.claims[of.name]]
+		if v == nil || v.claim != "" && v.claim != of.name {
+			p.unknown = append(p.unknown, "claim "+of.name[strings.Index(of.name, "/")+1:])
 			continue
+		}
+		if of.ephemeral {
+			v = &volume{name: v.name, driver: v.driver}
 		}
 		if v.affinity != nil && v.reach == nil {
 			v.reach = c.reachOf(v.affinity)

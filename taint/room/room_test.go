@@ -223,6 +223,13 @@ func TestReplacements(t *testing.T) {
 		"volume's zone": {func(w *world) { w.pod("p", "n1", "1", w.volume("v", "c")) }, "n3"},
 		"volume's zone fails": {func(w *world) { w.pod("p", "n1", "1", w.volume("v", "a")) },
 			"2 out of reach of its volume pv-v"},
+		"an ephemeral volume is made again": {func(w *world) {
+			w.volume("p-v", "a")
+			o := w.pod("p", "n1", "1")
+			o.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+			w.pod("a", "n2", "1", w.volume("a1", ""), w.volume("a2", ""))
+		}, "n3"},
 		"attach slots": {func(w *world) {
 			w.pod("p", "n1", "1", w.volume("v", ""))
 			w.pod("a", "n2", "1", w.volume("a1", ""), w.volume("a2", ""))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/room"
 )
 
 // Cluster is what concerns all nodes at once, as JSON has it. The zero value claims nothing.
@@ -29,6 +30,18 @@ type Leader struct {
 	// leader of an older version reports neither.
 	ConfigDigest string     `json:"configDigest,omitempty"`
 	ConfigSince  *time.Time `json:"configSince,omitempty"`
+	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
+	Room *room.Summary `json:"room,omitempty"`
+}
+
+// Room returns the leader's last estimate whether pods find room elsewhere; nil if it is not known.
+func (c Cluster) Room() *room.Summary {
+	for _, l := range c.Controllers {
+		if l.Leads {
+			return l.Room
+		}
+	}
+	return nil
 }
 
 // ConfigSince returns when the leader's configuration was put in force; zero if that is unknown. Answers that are older

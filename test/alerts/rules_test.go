@@ -89,6 +89,8 @@ var calm = []string{
 
 func init() { // each process begins all of these with 0
 	for _, instance := range []string{"a", "b"} {
+		calm = append(calm, fmt.Sprintf(`forcefence_room_failures{instance=%q,of="node",result="lacks"} 0`, instance),
+			fmt.Sprintf(`forcefence_room_failures{instance=%q,of="domain",result="lacks"} 1`, instance))
 		for _, state := range []string{
 			"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree",
 			"power_off_failed", "held_back", "distrusted"} {
@@ -107,6 +109,10 @@ func nodes(state, values string) string {
 	return fmt.Sprintf("forcefence_nodes{instance=%q,state=%q} %s", "a", state, values)
 }
 
+func room(values string) string {
+	return `forcefence_room_failures{instance="a",of="node",result="lacks"} ` + values
+}
+
 func hooks(protection, values string) string {
 	return fmt.Sprintf("forcefence_node_protection{instance=%q,protection=%q} %s", "a", protection, values)
 }
@@ -115,6 +121,10 @@ func hooks(protection, values string) string {
 // not.
 var histories = []history{
 	{name: "nothing is wrong", steps: 120},
+
+	{name: "no room for a node's pods", steps: 61, series: []string{room("0 2x70")},
+		want: []string{"ForcefenceNoRoom"}},
+	{name: "no room for less than half an hour", steps: 60, series: []string{room("0 2x70")}},
 
 	{name: "a fence is stuck", steps: 3, series: []string{nodes("stuck", "0 1x9")},
 		want: []string{"ForcefenceMarkStuck state=stuck"}},

@@ -50,6 +50,9 @@ var justified = map[string]string{
 	"delete forcefence.io/fencings":  "when a hundred fences are over, or after ninety days",
 	"get cluster.x-k8s.io/machines":  "where Cluster API's objects are in the same cluster",
 	"get cluster.x-k8s.io/clusters":  "likewise",
+	"list persistentvolumeclaims":    "the estimate of room, a minute after a process begins to lead",
+	"list persistentvolumes":         "likewise",
+	"list storage.k8s.io/csinodes":   "likewise",
 	"list nodes": "how informers begin where the API server does not stream lists (before " +
 		"Kubernetes 1.34)",
 }

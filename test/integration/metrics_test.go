@@ -31,6 +31,7 @@ var closed = map[string]string{
 	"forcefence_nodes":           "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result",
 	"forcefence_phase_seconds":      "phase",
 	"forcefence_record_lines_total": "result", "forcefence_records_total": "result",
+	"forcefence_room_failures": "result", "forcefence_room_lacking_pods": "of",
 	"forcefence_shadow_decisions_total": "decision",
 }
 

@@ -66,7 +66,7 @@ func (p *process) run(ctx context.Context) error {
 	for _, add := range []func(context.Context) error{
 		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addRemediation,
 		p.addLeases, p.addNetworkFences, p.addReconciler, p.addKarpenter, p.addElection, p.addDrainGuards, p.addDrills,
-		p.addConfigCheck, p.addReload, p.addServers, p.addPage,
+		p.addRoom, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -102,6 +102,7 @@ type process struct {
 	tracer     *trace.Tracer
 	putLine    func([]byte) bool // nil: nothing is recorded
 	reconciler *controller.Reconciler
+	room       *roomEstimator
 	requests   *remediation.Controller  // nil: no namespace's requests count
 	proven     func(decide.Proof)       // nil: no Lease is released
 	fences     *networkfence.Controller // nil: no policy has storage cut nodes off

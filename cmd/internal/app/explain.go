@@ -26,6 +26,7 @@ import (
 	"github.com/forcefence/forcefence/taint/interop/remediation"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
@@ -217,4 +218,25 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 			"command does not", strings.Join(asked, ", ")))
 	}
 	return nil
+}
+
+// ReadRoom reads from the API server what the estimate of room needs. unread is why it is incomplete; nil: it is not.
+func (d *Session) ReadRoom(ctx context.Context) (c *room.Cluster, unread, err error) {
+	c = room.New(d.key, domainLabels(d.confs.activeConfig().Limits))
+	unread, err = kube.ReadRoom(ctx, d.client, c, func(time.Duration) {})
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	return c, unread, nil
+}
+
+// domainLabels returns the labels of the storm guard's failure domains. nil limits are the defaults.
+func domainLabels(l *fleet.Limits) (out []string) {
+	if l == nil {
+		l = new(fleet.DefaultLimits())
+	}
+	for _, d := range l.Domains {
+		out = append(out, d.Label)
+	}
+	return out
 }

@@ -32,7 +32,7 @@ func ListLeaders(
 		l := &list.Items[i]
 		one := view.Leader{
 			Namespace: l.Namespace, Lease: l.Name, ConfigRejected: l.Annotations[ConfigRejectedAnnotation],
-			ConfigDigest: l.Annotations[ConfigDigestAnnotation],
+			ConfigDigest: l.Annotations[ConfigDigestAnnotation], Room: parseRoom(l.Annotations[RoomAnnotation]),
 		}
 		if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
 			one.ConfigSince = &since
@@ -80,6 +80,7 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		self := view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
 			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
+			Room: p.room.last.Load(),
 		}
 		return view.Cluster{Controllers: []view.Leader{self}, Paused: paused}, nil
 	}

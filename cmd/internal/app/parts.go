@@ -26,6 +26,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
@@ -336,6 +337,17 @@ func (p *process) addDrills(ctx context.Context) error {
 	}
 	p.confs.changed = all.ObserveConfig
 	return p.addRunnables(all)
+}
+
+// addRoom estimates whether pods find room elsewhere if nodes fail.
+func (p *process) addRoom(context.Context) error {
+	p.room = newRoomEstimator(p.mgr.GetAPIReader(), p.cfg.TaintKey,
+		func() *fleet.Limits { return p.confs.activeConfig().Limits }, p.Log, p.registry)
+	p.lock.annotate = func(a map[string]string) {
+		p.confs.annotateLease(a)
+		p.room.annotateLease(a)
+	}
+	return p.addRunnables(p.room)
 }
 
 // addConfigCheck compares the configuration with the Nodes.

@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	csitranslation "k8s.io/csi-translation-lib"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/forcefence/forcefence/taint/room"
+)
+
+// roomPage is how many objects one request for a room.Cluster returns at most.
+const roomPage = 500
+
+// ReadRoom reads into a Cluster what decides whether pods find room: nodes, pods, claims, volumes, attachments and CSI
+// nodes. It calls rest after each page with how long that took. unread says which of the last four may not be read:
+// the estimate then has unknown pods. It blocks for the API server, each page for at most Timeout.
+func ReadRoom(
+	ctx context.Context, c client.Reader, into *room.Cluster, rest func(time.Duration),
+) (unread, err error) {
+	p := pages{c, rest}
+	if err := eachPage(ctx, p, "nodes", func(l *corev1.NodeList) {
+		for i := range l.Items {
+			into.AddNode(&l.Items[i])
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if err := eachPage(ctx, p, "pods", func(l *corev1.PodList) {
+		for i := range l.Items {
+			into.AddPod(&l.Items[i])
+		}
+	}); err != nil {
+		return nil, err
+	}
+	translator := csitranslation.New()
+	for _, read := range []func() error{
+		func() error {
+			return eachPage(ctx, p, "claims", func(l *corev1.PersistentVolumeClaimList) {
+				for i := range l.Items {
+					into.AddClaim(l.Items[i].Namespace, l.Items[i].Name, l.Items[i].Spec.VolumeName)
+				}
+			})
+		},
+		func() error {
+			return eachPage(ctx, p, "volumes", func(l *corev1.PersistentVolumeList) {
+				for i := range l.Items {
+					pv := &l.Items[i]
+					if translator.IsPVMigratable(pv) {
+						translated, err := translator.TranslateInTreePVToCSI(logr.Discard(), pv)
+						if err != nil {
+							continue // its pods are unknown
+						}
+						pv = translated
+					}
+					into.AddVolume(pv)
+				}
+			})
+		},
+		func() error {
+			return eachPage(ctx, p, "volume attachments", func(l *storagev1.VolumeAttachmentList) {
+				for i := range l.Items {
+					into.AddAttachment(&l.Items[i])
+				}
+			})
+		},
+		func() error {
+			err := eachPage(ctx, p, "CSI nodes", func(l *storagev1.CSINodeList) {
+				for i := range l.Items {
+					into.AddCSINode(&l.Items[i])
+				}
+			})
+			if err == nil {
+				into.CSINodesRead()
+			}
+			return err
+		},
+	} {
+		switch err := read(); {
+		case apierrors.IsForbidden(err):
+			unread = errors.Join(unread, err)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return unread, nil
+}
+
+// pages reads lists in pages.
+type pages struct {
+	client.Reader
+	rest func(time.Duration) // called after each page with how long it took
+}
+
+// list is a pointer to a list L of objects.
+type list[L any] interface {
+	*L
+	client.ObjectList
+}
+
+// eachPage calls visit with each page of a list of what it names.
+func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit func(P)) error {
+	for next := ""; ; {
+		list, began := P(new(L)), time.Now()
+		page, cancel := context.WithTimeout(ctx, Timeout)
+		err := p.List(page, list, client.Limit(roomPage), client.Continue(next))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", what, err)
+		}
+		visit(list)
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+		p.rest(time.Since(began))
+	}
+}
