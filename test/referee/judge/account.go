@@ -25,6 +25,9 @@ const (
 	RoleOther      = "other" // on another node
 )
 
+// ForeignKey is the key of a label, an annotation and a taint of each Node that belong to none of what is judged.
+const ForeignKey = "example.com/foreign"
+
 // Checks, by the names that findings and tables have.
 const (
 	CheckTwice   = "twice"
@@ -33,10 +36,12 @@ const (
 	CheckExempt  = "exempt"
 	CheckPower   = "power"
 	CheckEnd     = "end"
+	CheckTaken   = "taken"   // of Harm
+	CheckForeign = "foreign" // of Harm
 	CheckAccount = "account" // the accounts do not fit each other: nothing that follows from them is worth much
 )
 
-// Finding is a promise that was not kept.
+// Finding is a promise that was not kept, or harm that was done.
 type Finding struct {
 	Check string
 	Text  string
@@ -80,6 +85,7 @@ type Version struct {
 	Gone     bool // deleted; the object is its last state
 	Pod      *corev1.Pod
 	Node     *corev1.Node
+	Seen     time.Time // when the watch brought it: a little later than it came to be
 }
 
 // Lead is a write of the leader's Lease that names its writer: a taking or a renewal.

@@ -18,8 +18,8 @@ const (
 	// slack is forgiven beside the age of a proof: the two clocks of it stand in the device and in the proxy, and the
 	// request takes its way through a process's queues to either. What the machine stood still is forgiven as well.
 	slack = time.Second
-	// heard is how long ago a heartbeat may be that forbids a power-off: a Lease.
-	heard = 10 * time.Second
+	// Heard is how long ago a heartbeat may be that forbids a power-off: a Lease.
+	Heard = 10 * time.Second
 )
 
 type versionKey struct{ resource, key, rv string }
@@ -40,25 +40,9 @@ type court struct {
 	findings []Finding
 }
 
-// Findings returns what was found, in a stable order and each thing once.
+// Findings returns the promises of forcefence that were not kept, in a stable order and each thing once.
 func Findings(a Account) []Finding {
-	c := &court{Account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]Write{},
-		last: map[string]int{}}
-	for i, v := range a.Versions {
-		c.byRV[versionKey{v.Resource, v.Key, v.RV}] = i
-		c.before[i] = -1
-		if j, ok := c.last[v.UID]; ok {
-			c.before[i] = j
-		}
-		c.last[v.UID] = i
-	}
-	slices.SortStableFunc(c.Writes, func(a, b Write) int { return a.Done.Compare(b.Done) })
-	for _, w := range c.Writes {
-		k := versionKey{w.Resource, w.Key, w.RV}
-		if _, ok := c.creator[k]; !ok && w.Verb != "delete" {
-			c.creator[k] = w
-		}
-	}
+	c := newCourt(a)
 	c.twice()
 	for _, w := range c.Writes {
 		if w.Life == "" {
@@ -80,6 +64,33 @@ func Findings(a Account) []Finding {
 	for _, e := range a.Ends {
 		c.found(CheckEnd, "%s", e)
 	}
+	return c.sorted()
+}
+
+// newCourt orders an account.
+func newCourt(a Account) *court {
+	c := &court{Account: a, byRV: map[versionKey]int{}, before: map[int]int{}, creator: map[versionKey]Write{},
+		last: map[string]int{}}
+	for i, v := range a.Versions {
+		c.byRV[versionKey{v.Resource, v.Key, v.RV}] = i
+		c.before[i] = -1
+		if j, ok := c.last[v.UID]; ok {
+			c.before[i] = j
+		}
+		c.last[v.UID] = i
+	}
+	slices.SortStableFunc(c.Writes, func(a, b Write) int { return a.Done.Compare(b.Done) })
+	for _, w := range c.Writes {
+		k := versionKey{w.Resource, w.Key, w.RV}
+		if _, ok := c.creator[k]; !ok && w.Verb != "delete" {
+			c.creator[k] = w
+		}
+	}
+	return c
+}
+
+// sorted returns the findings in a stable order and each once.
+func (c *court) sorted() []Finding {
 	slices.SortFunc(c.findings,
 		func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Text, b.Text)) })
 	return slices.Compact(c.findings)
@@ -370,7 +381,7 @@ func (c *court) power() {
 			c.found(CheckPower, "%s is powered off, which lost no power", q.System)
 		}
 		for _, b := range c.Beats {
-			if b.Node == q.System && b.From.Before(q.At) && q.At.Sub(b.From) < heard {
+			if b.Node == q.System && b.From.Before(q.At) && q.At.Sub(b.From) < Heard {
 				c.found(CheckPower, "%s is powered off %s after a heartbeat", q.System,
 					q.At.Sub(b.From).Round(time.Millisecond))
 			}

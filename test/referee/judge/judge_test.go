@@ -13,9 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// foreign names a label, an annotation and a taint that the judged must leave alone.
-const foreign = "example.com/foreign"
-
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // at is a moment of a story, in milliseconds.
@@ -28,9 +25,9 @@ func story() Account {
 	a := Account{Victim: "v", Kept: []string{"disk-kept"}}
 	node := func(rv string, mark bool, volumes ...corev1.UniqueVolumeName) Version {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: "v", UID: "uid-v", ResourceVersion: rv, Labels: map[string]string{foreign: "here"},
-			Annotations: map[string]string{foreign: "here"},
-		}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: foreign}}},
+			Name: "v", UID: "uid-v", ResourceVersion: rv, Labels: map[string]string{ForeignKey: "here"},
+			Annotations: map[string]string{ForeignKey: "here"},
+		}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: ForeignKey}}},
 			Status: corev1.NodeStatus{VolumesInUse: volumes}}
 		if mark {
 			n.Spec.Taints = append(n.Spec.Taints,
@@ -249,10 +246,10 @@ func TestJudge(t *testing.T) {
 			a.Writes = a.Writes[:2]
 		}, []string{"exempt: judged-a.1 changes taints of v"}},
 		{"a foreign label changes",
-			func(a *Account) { change(a, "14", func(v *Version) { v.Node.Labels[foreign] = "x" }) }, []string{
+			func(a *Account) { change(a, "14", func(v *Version) { v.Node.Labels[ForeignKey] = "x" }) }, []string{
 				"exempt: judged-a.1 changes labels of v"}},
 		{"a foreign annotation goes",
-			func(a *Account) { change(a, "14", func(v *Version) { delete(v.Node.Annotations, foreign) }) }, []string{
+			func(a *Account) { change(a, "14", func(v *Version) { delete(v.Node.Annotations, ForeignKey) }) }, []string{
 				"exempt: judged-a.1 changes annotations of v"}},
 		{"an own label changes",
 			func(a *Account) { change(a, "14", func(v *Version) { v.Node.Labels["forcefence.io/x"] = "x" }) }, nil},
