@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,7 +67,8 @@ func first(ctx context.Context, r *runner) error {
 			return fmt.Errorf("turn %d, %s: %w", i+1, s.name, err)
 		}
 		var said []string
-		for _, m := range steps.since(o.begun) {
+		all := append(steps.since(o.begun), step{"all pods gone", o.gone}, step{"all StatefulSet pods run", o.back})
+		for _, m := range all {
 			if took[m.name] == nil {
 				took[m.name] = map[string][]float64{}
 			}
@@ -75,7 +77,7 @@ func first(ctx context.Context, r *runner) error {
 		}
 		r.say("%2d %-10s %s s; load %s", i+1, s.name, strings.Join(said, ", "), load1())
 	}
-	for _, name := range stepNames {
+	for _, name := range append(slices.Clone(stepNames), "all pods gone", "all StatefulSet pods run") {
 		for _, s := range systems {
 			f := figure("off_seen to "+name+", "+s.name, "s", took[name][s.name])
 			if s.name != floor.name {

@@ -230,6 +230,7 @@ type outcome struct {
 
 	begun time.Time // the beginning of the eviction
 	gone  float64   // from there until the last pod was gone
+	back  float64   // from there until every StatefulSet pod ran again
 
 	deaths int  // replacements that ran and that anything ended
 	sure   bool // forcefence had an Off before any pod on the victim ended
@@ -246,7 +247,7 @@ func (t *turn) outcome(stale time.Time) outcome {
 	return outcome{
 		noticedBy: t.notedBy, cutToOff: between(t.zero, off), signToOff: between(sign, off),
 		cutToBack: between(t.zero, t.backAt), notReadyToBack: between(t.notReady, t.backAt), running: len(t.back),
-		begun: begun, gone: between(begun, t.lastGone), deaths: len(t.killed),
+		begun: begun, gone: between(begun, t.lastGone), back: between(begun, t.backAt), deaths: len(t.killed),
 		sure: !off.IsZero() && !t.firstEnd.IsZero() && !off.After(t.firstEnd),
 	}
 }
