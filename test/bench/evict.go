@@ -8,7 +8,7 @@ import (
 )
 
 // shop is what runs in the benches of recoveries.
-var shop = load{volumes: 20, plain: 80, deployed: 10}
+var shop = load{Volumes: 20, Plain: 80, Deployed: 10}
 
 // evict times one node's pods and volumes. The victim is closed and one other node open, so that all pods come up
 // there, and that one is the next victim: nothing has to be moved between the turns, and no replacement can be bound to

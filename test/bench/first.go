@@ -22,7 +22,7 @@ import (
 const databases = "database"
 
 // shopWithDatabases is shop; three of its pods with volumes have the highest priority.
-var shopWithDatabases = load{volumes: 17, plain: 80, deployed: 10, databases: 3}
+var shopWithDatabases = load{Volumes: 17, Plain: 80, Deployed: 10, Databases: 3}
 
 // alone is forcefence on a node that has only the databases. The others are on a node that stays up.
 var alone = system{name: "alone", ours: true}
@@ -113,7 +113,7 @@ func (l *lab) moveDatabases(ctx context.Context, node string) error {
 				here++
 			}
 		}
-		return here == shopWithDatabases.databases && len(l.ReadyPods(namespace)) == l.pods, nil
+		return here == shopWithDatabases.Databases && len(l.ReadyPods(namespace)) == l.pods, nil
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/peers"
 	"github.com/forcefence/forcefence/test/world"
 )
 
@@ -31,6 +33,8 @@ const (
 	attach   = 100 * time.Millisecond // of a volume, as of detaching it
 	patience = 3 * time.Minute        // for one wait
 	settle   = 1500 * time.Millisecond
+
+	markPatience = time.Minute // for a mark to go after its node is Ready
 
 	// nodeGrace is until a silent node is NotReady, and the duration of its Lease: the shortest that is believed.
 	nodeGrace = fleet.MinDuration
@@ -63,6 +67,7 @@ type lab struct {
 	first atomic.Pointer[steps] // of bench first's turn, likewise
 	wires *wires                // nil: the nodes' addresses lead nowhere
 	fence *cluster.Part         // nil until it was started
+	peers *peers.Peers          // nil: the bench has none
 	names []string              // of the nodes
 	pods  int                   // of all workloads
 	stops []func()              // in the order of what they stop
@@ -196,7 +201,11 @@ nodes:
 	if err := l.WriteKubeconfig(l.file("kubeconfig"), "bench-forcefence", "system:masters"); err != nil {
 		return err
 	}
-	l.fence = l.Forcefence(l.r.o.forcefence, l.dir, l.file("kubeconfig"), "127.0.0.1")
+	podIP, err := kit.FreePodIP() // another bench may run on this machine
+	if err != nil {
+		return err
+	}
+	l.fence = l.Forcefence(l.r.o.forcefence, l.dir, l.file("kubeconfig"), podIP)
 	l.stops = append(l.stops, l.fence.Stop)
 	if err := l.fence.Start(ctx); err != nil {
 		return err
@@ -240,23 +249,23 @@ func (l *lab) log(raw []byte) {
 
 // load is what runs: pods of a StatefulSet with a volume each, of a StatefulSet without, and of a Deployment. Databases
 // are pods of a StatefulSet with a volume each and the highest priority.
-type load struct{ volumes, plain, deployed, databases int }
+type load struct{ Volumes, Plain, Deployed, Databases int }
 
-func (d load) pods() int { return d.volumes + d.plain + d.deployed + d.databases }
+func (d load) pods() int { return d.Volumes + d.Plain + d.Deployed + d.Databases }
 
 // deploy creates the owners, and returns once all pods run.
 func (l *lab) deploy(ctx context.Context, d load) error {
 	err := l.Create(ctx,
-		cluster.Workload{Namespace: namespace, Name: "db", Replicas: d.volumes, Volume: true}.StatefulSet(),
-		cluster.Workload{Namespace: namespace, Name: "queue", Replicas: d.plain}.StatefulSet(),
-		cluster.Workload{Namespace: namespace, Name: "web", Replicas: d.deployed}.Deployment())
+		cluster.Workload{Namespace: namespace, Name: "db", Replicas: d.Volumes, Volume: true}.StatefulSet(),
+		cluster.Workload{Namespace: namespace, Name: "queue", Replicas: d.Plain}.StatefulSet(),
+		cluster.Workload{Namespace: namespace, Name: "web", Replicas: d.Deployed}.Deployment())
 	if err != nil {
 		return err
 	}
-	if d.databases > 0 {
+	if d.Databases > 0 {
 		if err := l.Create(ctx,
 			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: databases}, Value: 1_000_000},
-			cluster.Workload{Namespace: namespace, Name: databases, Replicas: d.databases, Volume: true,
+			cluster.Workload{Namespace: namespace, Name: databases, Replicas: d.Databases, Volume: true,
 				PriorityClass: databases}.StatefulSet()); err != nil {
 			return err
 		}
@@ -349,13 +358,35 @@ func (l *lab) outage(ctx context.Context, victim string, s system) (o outcome, e
 	if !cluster.Sleep(ctx, s.after) {
 		return o, context.Cause(ctx)
 	}
+	if s.peer != "" {
+		off, err := l.peers.OffSince()
+		if err != nil {
+			return o, err
+		}
+		t.note(&t.proof, off)
+	}
 	l.turn.Store(nil) // what was on the victim when it died is over
+	o = t.outcome(stale)
 	if s.undo != nil {
+		o.marks = append(o.marks, outOfServiceTaint.Key) // undo removes it, as a person must
 		if err := s.undo(ctx, l, victim); err != nil {
 			return o, err
 		}
 	}
-	return t.outcome(stale), l.boot(ctx, victim)
+	left, err := l.boot(ctx, victim)
+	if err != nil {
+		return o, err
+	}
+	if len(left) == 0 {
+		return o, nil
+	}
+	for _, t := range left {
+		o.marks = append(o.marks, t.Key)
+	}
+	if s.peer == "" {
+		return o, fmt.Errorf("%s, %s: taints %q are left", s.name, victim, o.marks)
+	}
+	return o, l.changeTaints(ctx, victim, left)
 }
 
 // recoverPods returns once the system has brought back what was on the victim, or at the system's limit.
@@ -398,16 +429,28 @@ func (l *lab) awaitSign(ctx context.Context, node string, s system, stale time.T
 	return nil
 }
 
-// boot gives machines their power back, and returns once their nodes are Ready and without taints.
-func (l *lab) boot(ctx context.Context, names ...string) error {
+// boot gives machines their power back, and returns once their nodes are Ready and without taints, or which are left
+// then.
+func (l *lab) boot(ctx context.Context, names ...string) (left []corev1.Taint, err error) {
 	ctx, cancel := limited(ctx, patience)
 	defer cancel()
-	return l.Boot(ctx, names, func(n *corev1.Node) bool {
-		for _, t := range n.Spec.Taints {
-			if t.Key != corev1.TaintNodeUnschedulable {
-				return false
-			}
+	if err := l.Boot(ctx, names, nil); err != nil {
+		return nil, err
+	}
+	short, stop := limited(ctx, markPatience)
+	defer stop()
+	for _, name := range names {
+		var here []corev1.Taint
+		err := l.WaitNode(short, name, func(n *corev1.Node) bool {
+			here = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
+				return t.Key == corev1.TaintNodeUnschedulable
+			})
+			return len(here) == 0
+		})
+		if err != nil && (ctx.Err() != nil || len(here) == 0) {
+			return nil, err
 		}
-		return true
-	})
+		left = append(left, here...)
+	}
+	return left, nil
 }

@@ -20,8 +20,8 @@
 //
 // Bench fleet measures what 5,000 nodes cost while nothing is wrong. Each node has a line, as in bench notice.
 //
-// Bench peers times forcefence beside what Kubernetes offers without it, in turns. It says of each whether it was sure
-// that the machine was off.
+// Bench peers times forcefence beside what Kubernetes and other projects offer without it, in turns. It says of each
+// whether it was sure that the machine was off. It needs the fence agent fence_redfish.
 //
 // Bench p99 repeats real fences of QEMU guests: noticed by libvirt's events, and by a line to a machine behind
 // OpenIPMI's BMC simulator. It needs root. Its raw data is a file beside the table, p99.jsonl, with a line for each
@@ -29,14 +29,15 @@
 //
 // It promises that every time in it was seen: pods, nodes and attachments by the cluster's watch, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
-// extremes beside it. The folder -out gets the table of each bench, and a folder of its logs and configuration. It ends
-// after every process that it started has.
+// extremes beside it. The folder -out gets the table of each bench, the raw data of peers, and a folder of logs and
+// configuration. It ends after every process that it started has.
 //
 // The exit status is 0 if all could be measured, 1 if not, and 2 for wrong arguments.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -66,14 +67,15 @@ var benches = []bench{
 	{name: "evict", run: evict},
 	{name: "first", asked: true, run: first},
 	{name: "fleet", run: fleetBench},
-	{name: "peers", asked: true, run: peers},
+	{name: "peers", asked: true, run: comparePeers},
 	{name: "p99", asked: true, run: p99},
 }
 
 type options struct {
 	forcefence, out, run string
 	pairs, nodes         int
-	rounds, pods         int // of bench p99
+	rounds, pods         int      // of bench p99
+	systems              []string // of bench peers; nil: all
 }
 
 func main() {
@@ -123,6 +125,11 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.out, "out", "out/bench", "folder of the figures and logs")
 	f.StringVar(&o.run, "run", "", "the one bench to run; \"\": all but first, peers and p99")
 	f.IntVar(&o.pairs, "pairs", 7, "turns of forcefence, each with one of the floor; in bench peers at most 3")
+	f.Func("systems", "the systems of bench peers, as beginnings of their names with commas; \"\": all",
+		func(s string) error {
+			o.systems = strings.Split(s, ",")
+			return nil
+		})
 	f.IntVar(&o.nodes, "nodes", fleetNodes, "nodes of bench fleet")
 	f.IntVar(&o.rounds, "rounds", 100, "power cuts of bench p99, half of them in each way; those of earlier runs count")
 	f.IntVar(&o.pods, "pods", 30, "pods on the machine in bench p99")
@@ -164,25 +171,31 @@ type runner struct {
 	o       options
 	name    string   // of the bench under way
 	figures []Figure // of the bench under way
-	text    string   // the bench's own table; "": that of the figures
+	results *Results // of bench peers
 }
 
 // bench runs one bench, prints its figures and puts them into the file. What could be measured before an error is kept.
 func (r *runner) bench(ctx context.Context, b bench) error {
-	r.name, r.figures, r.text = b.name, nil, ""
+	r.name, r.figures, r.results = b.name, nil, nil
 	begun := time.Now()
 	r.say("begins")
 	err := b.run(ctx, r)
 	r.say("took %s", time.Since(begun).Round(time.Second))
-	text := r.text
-	if len(r.figures) > 0 {
-		text = table(r.figures)
+	switch {
+	case r.results != nil:
+		raw, failed := json.MarshalIndent(r.results, "", " ")
+		return errors.Join(err, failed, os.WriteFile(r.folder(b.name)+".json", append(raw, '\n'), 0o644),
+			r.print(b.name+".md", r.results.markdown()))
+	case len(r.figures) > 0:
+		return errors.Join(err, r.print(b.name+".txt", table(r.figures)))
 	}
-	if text == "" {
-		return err
-	}
-	fmt.Print("\n", text)
-	return errors.Join(err, os.WriteFile(r.folder(b.name)+".txt", []byte(text), 0o644))
+	return err
+}
+
+// print prints a table and keeps it in a file of the folder -out.
+func (r *runner) print(file, table string) error {
+	fmt.Print("\n", table)
+	return os.WriteFile(r.folder(file), []byte(table), 0o644)
 }
 
 // folder is where a bench leaves its logs.

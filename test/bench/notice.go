@@ -86,7 +86,7 @@ func (r *runner) offSeenBy(ctx context.Context, s source) error {
 		return err
 	}
 	defer l.end()
-	if err := l.deploy(ctx, load{plain: pods}); err != nil {
+	if err := l.deploy(ctx, load{Plain: pods}); err != nil {
 		return err
 	}
 	var cut, sign []float64

@@ -42,8 +42,8 @@ var p99Ways = []source{
 
 // usualNode is what runs on a node with so many pods: of five, one has a volume.
 func usualNode(pods int) load {
-	d := load{volumes: pods / 5, deployed: pods / 3}
-	d.plain = pods - d.volumes - d.deployed
+	d := load{Volumes: pods / 5, Deployed: pods / 3}
+	d.Plain = pods - d.Volumes - d.Deployed
 	return d
 }
 
@@ -139,7 +139,7 @@ func (b *p99Bench) measure(ctx context.Context, w source, rounds int) error {
 			return fmt.Errorf("preparing round %d: %w", i+1, err)
 		}
 		o := fenceRound{Way: w.name, Build: b.build, Kubernetes: server.GitVersion, Cores: runtime.NumCPU(),
-			Pods: b.load.pods(), Volumes: b.load.volumes, Load: load1()}
+			Pods: b.load.pods(), Volumes: b.load.Volumes, Load: load1()}
 		err := l.fenceOnce(ctx, l.names[i%len(l.names)], &o)
 		if ctx.Err() != nil {
 			return err
@@ -169,8 +169,11 @@ func (l *lab) prepare(ctx context.Context, i int) error {
 		for j := i - bootBatch; j < i; j++ {
 			dead = append(dead, l.names[j%len(l.names)])
 		}
-		if err := l.boot(ctx, dead...); err != nil {
+		switch left, err := l.boot(ctx, dead...); {
+		case err != nil:
 			return err
+		case len(left) > 0:
+			return fmt.Errorf("nodes %s are Ready and keep taint %s", strings.Join(dead, ", "), left[0].Key)
 		}
 		if !cluster.Sleep(ctx, bootSettle) {
 			return context.Cause(ctx)
@@ -243,14 +246,12 @@ func (l *lab) noteAttached(ctx context.Context, s *phases) error {
 	return nil
 }
 
-// report makes the tables of the rounds so far, as text and as a page.
+// report prints and keeps the tables of the rounds so far.
 func (b *p99Bench) report() {
 	if len(b.all) == 0 {
 		return
 	}
-	fences, parts := percentiles(b.all)
-	b.r.text = strings.Join([]string{measuredOn(b.all) + "\n", fences.text(), parts.text(), waits(b.all).text()}, "\n")
-	if err := os.WriteFile(b.r.folder(b.r.name)+".md", []byte(p99Page(b.all)), 0o644); err != nil {
+	if err := b.r.print(b.r.name+".md", p99Page(b.all)); err != nil {
 		b.r.say("%v", err)
 	}
 }

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
-	"strconv"
+	"runtime"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/peers"
+	"github.com/forcefence/forcefence/test/world"
 )
 
 const (
@@ -35,12 +39,59 @@ var (
 type contender struct {
 	system
 	rate     rate
+	versions string
 	outcomes []outcome
 }
 
-// peers times forcefence, the bare loop and the out-of-service taint in turns on one cluster. A person begins the
-// latter two at the very moment of NotReady. The last turn, the only one of its kind, has none of them.
-func peers(ctx context.Context, r *runner) error {
+// contenders are the systems at each rate, those of one turn last, and only the named ones: nil means all. A name may
+// begin with that of several systems.
+func contenders(names []string) (rounds map[rate][]*contender, once []*contender, err error) {
+	rounds = map[rate][]*contender{}
+	for _, name := range names {
+		if !slices.ContainsFunc(compared, func(s system) bool { return s.isNamed([]string{name}) }) {
+			return nil, nil, fmt.Errorf("-systems: %q begins the name of no system", name)
+		}
+	}
+	for _, s := range compared {
+		switch {
+		case names != nil && !s.isNamed(names):
+		case s.once:
+			once = append(once, &contender{system: s, rate: stockRate})
+		default:
+			for _, q := range []rate{fastRate, stockRate} {
+				s.limit, s.after = peerLimit, q.after
+				rounds[q] = append(rounds[q], &contender{system: s, rate: q})
+			}
+		}
+	}
+	return rounds, once, nil
+}
+
+func (s system) isNamed(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(s.name, name) })
+}
+
+// comparePeers times forcefence, the bare loop, the out-of-service taint and other projects' systems in turns on one
+// cluster. A person begins loop and taint at the very moment of NotReady. The last turns, the only ones of their kind,
+// are those of the slow systems, and of Kubernetes alone.
+func comparePeers(ctx context.Context, r *runner) error {
+	rounds, once, err := contenders(r.o.systems)
+	if err != nil {
+		return err
+	}
+	once = slices.DeleteFunc(once, func(c *contender) bool {
+		missing := peers.Missing(c.peer)
+		if missing != "" {
+			r.say("%s has no turn: %s", c.name, missing)
+		}
+		return missing != ""
+	})
+	all := slices.Concat(rounds[fastRate], rounds[stockRate], once)
+	for _, c := range all {
+		if c.versions, err = peers.Versions(ctx, c.peer); err != nil {
+			return err
+		}
+	}
 	l, err := r.newLab(ctx, labOptions{nodes: 6})
 	if err != nil {
 		return err
@@ -49,32 +100,59 @@ func peers(ctx context.Context, r *runner) error {
 	if err := l.deploy(ctx, shop); err != nil {
 		return err
 	}
-	var all []*contender
-	defer func() { r.text = compareSystems(all) }()
+	if err := l.addPeers(); err != nil {
+		return err
+	}
+	results, err := l.newResults()
+	if err != nil {
+		return err
+	}
+	defer func() { r.results = results.of(all) }()
 	played := 0
 	for _, q := range []rate{fastRate, stockRate} {
+		if len(rounds[q]) == 0 {
+			continue
+		}
 		started, err := l.setRate(ctx, q)
 		if err != nil {
 			return err
 		}
-		var group []*contender
-		for _, s := range []system{forcefence, bareLoop, outOfService} {
-			s.limit, s.after = peerLimit, q.after
-			group = append(group, &contender{system: s, rate: q})
-		}
-		all = append(all, group...)
-		for i, c := range turns(min(r.o.pairs, peerRounds), group...) {
-			untilTick := podgcTick * time.Duration(1+i/len(group)) / peerRounds
+		for i, c := range turns(min(r.o.pairs, peerRounds), rounds[q]...) {
+			untilTick := podgcTick * time.Duration(1+i/len(rounds[q])) / peerRounds
 			if err := l.play(ctx, played, c, started.Add(-untilTick)); err != nil {
 				return fmt.Errorf("turn %d: %w", played+1, err)
 			}
 			played++
 		}
 	}
-	last := &contender{system: stockAlone, rate: stockRate}
-	all = append(all, last)
-	r.say("%s, for up to %s", last.name, last.limit)
-	return l.play(ctx, played, last, time.Now())
+	for _, c := range once {
+		r.say("%s, for up to %s", c.name, c.limit)
+		if err := l.play(ctx, played, c, time.Now()); err != nil {
+			return fmt.Errorf("turn %d: %w", played+1, err)
+		}
+		played++
+	}
+	return nil
+}
+
+// addPeers prepares other projects' systems, which start with their turns.
+func (l *lab) addPeers() error {
+	racks, ok := l.Power.(*world.Redfish)
+	if !ok {
+		return fmt.Errorf("power %T has no BMCs", l.Power)
+	}
+	o := peers.Options{Dir: l.file("peers"), Namespace: namespace, BMCs: map[string]string{},
+		Username: racks.Username(), Password: racks.Password(), CAFile: l.file("bmc-ca.pem")} // as forcefence has them
+	for _, h := range l.Hosts {
+		o.BMCs[h.Name()] = h.Machine.Address()
+	}
+	l.peers = peers.New(l.Cluster, o)
+	l.stops = append(l.stops, func() {
+		if err := l.peers.Stop(context.Background()); err != nil {
+			l.r.say("%v", err)
+		}
+	})
+	return os.MkdirAll(o.Dir, 0o755)
 }
 
 // setRate starts the controller-manager again with that rate, and returns from when on its ticks count. The first comes
@@ -97,16 +175,21 @@ func (l *lab) play(ctx context.Context, played int, c *contender, moment time.Ti
 	if err := l.gather(ctx, shop.pods(), victim); err != nil {
 		return err
 	}
+	if c.peer != "" {
+		if err := l.peers.Start(ctx, c.peer); err != nil {
+			return err
+		}
+	}
 	if !cluster.Sleep(ctx, settle) ||
 		!cluster.Sleep(ctx, podgcTick-(nodeGrace+time.Since(moment))%podgcTick) {
 		return context.Cause(ctx)
 	}
 	o, err := l.outage(ctx, victim, c.system)
-	if err != nil {
+	if err := errors.Join(err, l.peers.Stop(ctx)); err != nil {
 		return err
 	}
 	c.outcomes = append(c.outcomes, o)
-	l.r.say("%2d %-20s at %4d requests a second: %s; load %s", played+1, c.name, c.rate.qps, o.summary(), load1())
+	l.r.say("%2d %-30s at %4d requests a second: %s; load %s", played+1, c.name, c.rate.qps, o.summary(), load1())
 	return nil
 }
 
@@ -123,36 +206,24 @@ func (o outcome) summary() string {
 	return fmt.Sprintf("%s; %d running replacements ended; %s", back, o.deaths, off)
 }
 
-// compareSystems returns a table for people, with a line for each contender that had a turn.
-func compareSystems(all []*contender) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seconds from NotReady until every StatefulSet pod runs again: %d pods on one of six nodes\n",
-		shop.pods())
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "system\trequests/s\tmedian\tmin..max\tall ran again\trunning replacements ended\tsure of off")
-	for _, c := range all {
-		if len(c.outcomes) == 0 {
-			continue
-		}
-		var seconds []float64
-		var ended []string
-		sure := 0
-		for _, o := range c.outcomes {
-			if o.isBack() {
-				seconds = append(seconds, o.notReadyToBack)
-			}
-			ended = append(ended, strconv.Itoa(o.deaths))
-			if o.sure {
-				sure++
-			}
-		}
-		middle := "-"
-		if len(seconds) > 0 {
-			middle = number(round(median(seconds)))
-		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d of %d\t%s\t%d of %d\n", c.name, c.rate.qps, middle, extremes(seconds),
-			len(seconds), len(c.outcomes), strings.Join(ended, ", "), sure, len(c.outcomes))
+// newResults describes the run.
+func (l *lab) newResults() (Results, error) {
+	version, err := l.Client().Discovery().ServerVersion()
+	if err != nil {
+		return Results{}, fmt.Errorf("asking for the version: %w", err)
 	}
-	_ = w.Flush() // a strings.Builder takes everything
-	return b.String()
+	return Results{Date: time.Now().UTC().Format(time.DateOnly), Kubernetes: version.GitVersion,
+		Cores: runtime.NumCPU(), Load: shop}, nil
+}
+
+// of returns the results with what came of the contenders' turns.
+func (r Results) of(all []*contender) *Results {
+	for _, c := range all {
+		s := SystemResults{Name: c.name, Versions: c.versions, Rate: c.rate.qps}
+		for _, o := range c.outcomes {
+			s.Turns = append(s.Turns, o.recorded())
+		}
+		r.Systems = append(r.Systems, s)
+	}
+	return &r
 }

@@ -1,27 +1,63 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 )
 
-func TestCompareSystems(t *testing.T) {
-	never := outcome{notReadyToBack: math.NaN(), running: 7}
-	got := compareSystems([]*contender{
+func TestResults(t *testing.T) {
+	never := outcome{notReadyToBack: math.NaN(), running: 7, volumes: 20, marks: []string{"a", "b"}}
+	r := Results{Date: "2026-03-01", Kubernetes: "v1.37.2", Cores: 2, Load: shop}.of([]*contender{
 		{system: forcefence, rate: fastRate, outcomes: []outcome{
-			{notReadyToBack: 3, sure: true}, {notReadyToBack: 2.5, sure: true}, {notReadyToBack: 1, sure: true}}},
-		{system: outOfService, rate: stockRate, outcomes: []outcome{{notReadyToBack: 40, deaths: 28}, never}},
+			{notReadyToBack: 3, sure: true}, {notReadyToBack: 2.46, sure: true}, {notReadyToBack: 1, sure: true}}},
+		{system: farTaint, rate: stockRate, versions: "FAR v1.2.3",
+			outcomes: []outcome{{notReadyToBack: 40, deaths: 28, marks: []string{"a"}}, never}},
 		{system: bareLoop, rate: stockRate}, // had no turn
 		{system: stockAlone, rate: stockRate, outcomes: []outcome{never}},
 	})
-	want := `seconds from NotReady until every StatefulSet pod runs again: 110 pods on one of six nodes
-system                requests/s  median  min..max  all ran again  running replacements ended  sure of off
-forcefence            1000        2.500   1..3      3 of 3         0, 0, 0                     3 of 3
-out-of-service taint  20          40      -         1 of 2         28, 0                       0 of 2
-Kubernetes alone      20          -       -         0 of 1         0                           0 of 1
+	want := "All rows are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
+		"2 cores, simulated kubelets; 110 pods, 20 of them with a volume and 10 of a Deployment, on one of six nodes.\n\n" +
+		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- |
+| forcefence | 1000 | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
+| NHC and FAR, OutOfServiceTaint (FAR v1.2.3) | 20 | 40.0 s | 1 of 2 | 0-28 | 0 of 2 | 0-20 | a, b |
+| Kubernetes alone | 20 | never | 0 of 1 | none | 0 of 1 | 20 | a, b |
 `
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	raw, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read Results
+	if err := json.Unmarshal(raw, &read); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []string{r.markdown(), read.markdown()} {
+		if got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestContenders(t *testing.T) {
+	rounds, once, err := contenders([]string{"forcefence", "NHC and FAR", "Kubernetes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range slices.Concat(rounds[fastRate], once) {
+		got = append(got, c.name)
+	}
+	want := []string{forcefence.name, farTaint.name, farDeletion.name, stockAlone.name}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if rounds, once, err = contenders(nil); err != nil || len(rounds[stockRate])+len(once) != len(compared) {
+		t.Errorf("without names: got %d and %d of %d, %v", len(rounds[stockRate]), len(once), len(compared), err)
+	}
+	if _, _, err = contenders([]string{"forcefence", "FAR"}); err == nil || !strings.Contains(err.Error(), `"FAR"`) {
+		t.Errorf("an unknown name: got %v", err)
 	}
 }
 

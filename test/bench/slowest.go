@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
 // podSteps are what a fence does one after the other until the last pod runs. Each lasts from the end of the one before.
@@ -145,16 +144,6 @@ func stepTimes(rounds []fenceRound, step int) (seconds []float64) {
 type grid [][]string
 
 // text is for terminals.
-func (g grid) text() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range g {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush() // a strings.Builder takes everything
-	return b.String()
-}
-
 func (g grid) markdown() string {
 	var b strings.Builder
 	for i, row := range g {

@@ -115,7 +115,7 @@ func TestSlowest(t *testing.T) {
 // TestRawData: what was written is read again, and continued by the same build and load only.
 func TestRawData(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p99.jsonl")
-	b := p99Bench{file: file, build: "v1", load: load{volumes: 1, plain: 4}}
+	b := p99Bench{file: file, build: "v1", load: load{Volumes: 1, Plain: 4}}
 	if err := b.open(); err != nil || len(b.all) != 0 {
 		t.Fatalf("without a file: got %v and %v", b.all, err)
 	}

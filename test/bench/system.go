@@ -7,12 +7,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/test/peers"
 )
 
 // system is what brings back the pods of a node whose machine has lost its power.
 type system struct {
 	name string
-	ours bool // forcefence runs; else it is frozen
+	ours bool   // forcefence runs; else it is frozen
+	peer string // of package peers, that runs; "": none does
 
 	// act is what is done by hand; nil: nothing is. It begins when the Lease is stale, which is no later than
 	// forcefence could begin, or, with onNotReady, when the node is NotReady.
@@ -23,6 +26,7 @@ type system struct {
 	// limit ends the wait for the pods. If some do not run by then, that is the turn's outcome. 0: it is an error,
 	// after patience.
 	limit time.Duration
+	once  bool          // one turn says enough, at the stock rate
 	after time.Duration // how long a turn goes on after that, for what is deleted late
 }
 
@@ -33,33 +37,46 @@ var (
 
 	outOfService = system{name: "out-of-service taint", act: setOutOfService, onNotReady: true,
 		undo: removeOutOfService}
-	stockAlone = system{name: "Kubernetes alone", limit: 6 * time.Minute}
+	stockAlone = system{name: "Kubernetes alone", limit: 6 * time.Minute, once: true}
+
+	farTaint    = system{name: "NHC and FAR, OutOfServiceTaint", peer: peers.FARTaint}
+	farDeletion = system{name: "NHC and FAR, ResourceDeletion", peer: peers.FARDeletion, limit: 8 * time.Minute,
+		once: true}
+	selfNodes = system{name: "NHC and SNR", peer: peers.SNR, limit: 8 * time.Minute, once: true}
+	// Kubernetes deletes the pods after five minutes, Kueue ends them a minute later, and volumes follow after six.
+	kueue = system{name: "Kueue's failure recovery", peer: peers.Kueue, limit: 14 * time.Minute, once: true}
 )
+
+// compared are the systems of bench peers, in the order of the table. Kubernetes alone leaves pods that are stuck, so
+// it comes last.
+var compared = []system{forcefence, bareLoop, outOfService, farTaint, farDeletion, selfNodes, kueue, stockAlone}
 
 func evictByLoop(ctx context.Context, l *lab, node string) error {
 	return loop{l.floor}.evict(ctx, node)
 }
 
+var outOfServiceTaint = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
+	Effect: corev1.TaintEffectNoExecute}
+
 // setOutOfService sets a node's out-of-service taint, as a person would.
 func setOutOfService(ctx context.Context, l *lab, node string) error {
-	return l.changeOutOfService(ctx, node, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown",
-		Effect: corev1.TaintEffectNoExecute})
+	return l.changeTaints(ctx, node, nil, outOfServiceTaint)
 }
 
 func removeOutOfService(ctx context.Context, l *lab, node string) error {
-	return l.changeOutOfService(ctx, node)
+	return l.changeTaints(ctx, node, []corev1.Taint{outOfServiceTaint})
 }
 
-// changeOutOfService gives a node these taints in place of its out-of-service taint.
-func (l *lab) changeOutOfService(ctx context.Context, node string, taints ...corev1.Taint) error {
+// changeTaints takes taints off a node, by their keys, and adds others.
+func (l *lab) changeTaints(ctx context.Context, node string, off []corev1.Taint, on ...corev1.Taint) error {
 	err := loop{l.floor}.patchNode(ctx, node, func(n *corev1.Node) object {
 		others := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeOutOfService
+			return slices.ContainsFunc(slices.Concat(off, on), func(o corev1.Taint) bool { return o.Key == t.Key })
 		})
-		return object{"spec": object{"taints": append(others, taints...)}}
+		return object{"spec": object{"taints": append(others, on...)}}
 	})
 	if err != nil {
-		return fmt.Errorf("out-of-service on %s: %w", node, err)
+		return fmt.Errorf("taints of %s: %w", node, err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type turn struct {
 	lastGone time.Time              //
 	vas      map[types.UID]bool     // their VolumeAttachments -> gone
 	answer   time.Time              // first Off in forcefence's log
-	proof    time.Time              // when the first Off of the node's record was asked for
+	proof    time.Time              // when the first Off of the node's record was asked for, or a peer had its own
 	notReady time.Time              //
 	marked   bool                   // has the mark now
 	unmarked bool                   // had the mark
@@ -190,19 +190,21 @@ func (t *turn) begun() time.Time {
 	return t.started
 }
 
+// left counts those that are not gone.
+func left(of map[types.UID]bool) (n int) {
+	for _, gone := range of {
+		if !gone {
+			n++
+		}
+	}
+	return n
+}
+
 // missing says what has not happened yet, "" if the outage is over: all pods gone, all volumes detached, all of the
 // StatefulSets' pods back, the mark off again.
 func (t *turn) missing(mark bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := func(of map[types.UID]bool) (n int) {
-		for _, gone := range of {
-			if !gone {
-				n++
-			}
-		}
-		return n
-	}
 	switch {
 	case left(t.old) > 0:
 		return fmt.Sprintf("%d of %d pods are not gone", left(t.old), len(t.old))
@@ -232,8 +234,10 @@ type outcome struct {
 	gone  float64   // from there until the last pod was gone
 	back  float64   // from there until every StatefulSet pod ran again
 
-	deaths int  // replacements that ran and that anything ended
-	sure   bool // forcefence had an Off before any pod on the victim ended
+	deaths  int      // replacements that ran and that anything ended
+	sure    bool     // forcefence, or a peer's agent, had an Off before any pod on the victim ended
+	volumes int      // that were not detached
+	marks   []string // taints that the system left on the node
 }
 
 // outcome returns what came of the turn so far. The Lease became stale at that time; zero: not known.
@@ -248,7 +252,8 @@ func (t *turn) outcome(stale time.Time) outcome {
 		noticedBy: t.notedBy, cutToOff: between(t.zero, off), signToOff: between(sign, off),
 		cutToBack: between(t.zero, t.backAt), notReadyToBack: between(t.notReady, t.backAt), running: len(t.back),
 		begun: begun, gone: between(begun, t.lastGone), back: between(begun, t.backAt), deaths: len(t.killed),
-		sure: !off.IsZero() && !t.firstEnd.IsZero() && !off.After(t.firstEnd),
+		sure:    !off.IsZero() && !t.firstEnd.IsZero() && !off.After(t.firstEnd),
+		volumes: left(t.vas),
 	}
 }
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Results are what bench peers found: its raw data. docs/compare.md has the table of a run's results, which are in
+// results/peers.json.
+type Results struct {
+	Date       string // of the run's begin
+	Kubernetes string
+	Cores      int
+	Load       load // on one of six nodes
+	Systems    []SystemResults
+}
+
+// SystemResults are one system's at one rate of the controller-manager.
+type SystemResults struct {
+	Name     string
+	Versions string `json:",omitempty"` // of a peer's programs
+	Rate     int    // requests a second
+	Turns    []Turn
+}
+
+// Turn is what came of one outage.
+type Turn struct {
+	Seconds *float64 // from NotReady until every StatefulSet pod ran; null: they never did
+	Running int      // StatefulSet pods that ran in the end
+	Ended   int      // replacements that ran and were ended
+	Sure    bool     // a device, or its agent, said Off before any pod on the node ended
+	Volumes int      // not detached in the end
+	// Marks are the taints that were left on the node a minute after it was Ready again, or that a person removed.
+	Marks []string `json:",omitempty"`
+}
+
+// recorded is an outcome as it is kept.
+func (o outcome) recorded() Turn {
+	t := Turn{Running: o.running, Ended: o.deaths, Sure: o.sure, Volumes: o.volumes, Marks: o.marks}
+	if o.isBack() {
+		seconds := round(o.notReadyToBack)
+		t.Seconds = &seconds
+	}
+	return t
+}
+
+const tableHead = "| system | requests a second | NotReady until all run: median (least-most) | all ran | " +
+	"running replacements ended | sure of off | volumes left | marks left |\n"
+
+// caption begins markdown.
+const caption = "All rows are of one run of `make bench RUN=peers`: "
+
+// markdown is the table, with a row for each system that had a turn.
+func (r Results) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, caption+"%s, Kubernetes %s,\n%d cores, simulated kubelets; %d pods, %d of them with a volume and %d of "+
+		"a Deployment, on one of six nodes.\n\n", r.Date, r.Kubernetes, r.Cores, r.Load.pods(), r.Load.Volumes,
+		r.Load.Deployed)
+	b.WriteString(tableHead + strings.Repeat("| --- ", strings.Count(tableHead, "|")-1) + "|\n")
+	for _, s := range r.Systems {
+		if len(s.Turns) == 0 {
+			continue
+		}
+		name := s.Name
+		if s.Versions != "" {
+			name += " (" + s.Versions + ")"
+		}
+		var seconds []float64
+		var marks []string
+		sure, ended, volumes := 0, []float64{}, []float64{}
+		for _, t := range s.Turns {
+			if t.Seconds != nil {
+				seconds = append(seconds, *t.Seconds)
+			}
+			if t.Sure {
+				sure++
+			}
+			ended, volumes = append(ended, float64(t.Ended)), append(volumes, float64(t.Volumes))
+			marks = append(marks, t.Marks...)
+		}
+		slices.Sort(marks)
+		fmt.Fprintf(&b, "| %s | %d | %s | %d of %d | %s | %d of %d | %s | %s |\n", name, s.Rate, typical(seconds),
+			len(seconds), len(s.Turns), span(ended), sure, len(s.Turns), span(volumes),
+			orNone(strings.Join(slices.Compact(marks), ", ")))
+	}
+	return b.String()
+}
+
+// typical is the median with the least and the most, in seconds.
+func typical(seconds []float64) string {
+	if len(seconds) == 0 {
+		return "never"
+	}
+	text := fmt.Sprintf("%.1f s", median(seconds))
+	if len(seconds) > 1 {
+		text += fmt.Sprintf(" (%.1f-%.1f)", slices.Min(seconds), slices.Max(seconds))
+	}
+	return text
+}
+
+// span is the least and the most of counts, which are not empty.
+func span(counts []float64) string {
+	least, most := slices.Min(counts), slices.Max(counts)
+	switch {
+	case most == 0:
+		return "none"
+	case least == most:
+		return number(most)
+	}
+	return number(least) + "-" + number(most)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
