@@ -6,6 +6,7 @@ tool github.com/medik8s/fence-agents-remediation/forcefence
 
 require (
 	github.com/medik8s/fence-agents-remediation v0.8.0
+	go.uber.org/zap v1.28.0
 	k8s.io/apimachinery v0.34.8
 	k8s.io/client-go v0.34.8
 	sigs.k8s.io/controller-runtime v0.22.5
@@ -44,7 +45,6 @@ require (
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
 	golang.org/x/net v0.53.0 // indirect

@@ -11,6 +11,7 @@ import (
 	"github.com/medik8s/fence-agents-remediation/api/v1alpha1"
 	"github.com/medik8s/fence-agents-remediation/internal/controller"
 	"github.com/medik8s/fence-agents-remediation/pkg/cli"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -21,7 +22,8 @@ import (
 
 func main() {
 	flag.Parse() // --kubeconfig is controller-runtime's
-	ctrl.SetLogger(zap.New())
+	// As the project's program: the time of an agent's success is compared with those of pods.
+	ctrl.SetLogger(zap.New(func(o *zap.Options) { o.TimeEncoder = zapcore.RFC3339NanoTimeEncoder }))
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
