@@ -208,6 +208,18 @@ func (p *Peers) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Parts are the running system's processes, in the order of their start.
+func (p *Peers) Parts() []*cluster.Part { return p.parts }
+
+// Installed are the processes of a system that ran before, in the order of their start. They may be changed before they
+// start again.
+func (p *Peers) Installed(name string) (parts []*cluster.Part) {
+	for _, program := range systems[name].programs {
+		parts = append(parts, p.installed[program.name])
+	}
+	return parts
+}
+
 // OffSince is when the running system first knew since its start that a machine was off: its fence agent reported
 // success. It is the zero time if it does not know, or never asks.
 func (p *Peers) OffSince() (time.Time, error) {

@@ -99,7 +99,8 @@ type history struct {
 }
 
 func (h *history) see(o metav1.Object, deleted bool) {
-	v := judge.Version{Key: o.GetName(), UID: string(o.GetUID()), RV: o.GetResourceVersion(), Gone: deleted}
+	v := judge.Version{Key: o.GetName(), UID: string(o.GetUID()), RV: o.GetResourceVersion(), Gone: deleted,
+		Seen: time.Now()}
 	switch o := o.(type) {
 	case *corev1.Pod:
 		v.Resource, v.Key, v.Pod = "pods", o.Namespace+"/"+o.Name, o

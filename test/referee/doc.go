@@ -1,6 +1,7 @@
 // The program referee judges a shipped binary from outside. It starts the binary twice beside a real control plane,
 // perturbs what the two see and say, and reads from accounts that are not theirs whether the promises were kept. It can
-// judge a peer's binary too (-command).
+// judge a peer's binary too (-command). With -of it judges other systems (systems.go), of several programs or none, by
+// judge.Harm: what their users lose, which asks for no promise of forcefence.
 //
 // The world is that of the other tests: test/cluster's control plane, kubelets and ledger, and test/datacenter's
 // machines behind one BMC. One thing in it is shared with what is judged: the simulated kubelets decide by

@@ -18,12 +18,15 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // options are the flags.
 type options struct {
 	command, config, deploy, out, run string
+	of, hand                          string
 	seed                              uint64
+	rounds                            int
 	bound                             time.Duration
 	noLease, noMutants, keep          bool
 }
@@ -39,8 +42,13 @@ func run1() int {
 		"manifests that are applied first, without their Deployments")
 	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.md")
 	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
+	flag.StringVar(&o.of, "of", "", "compare: play what all systems are judged by, with this one, into OF.md and "+
+		"OF.json of the folder; empty: forcefence's own table")
+	flag.StringVar(&o.hand, "hand", "", "only set out-of-service taints at NotReady, with this kubeconfig")
+	flag.IntVar(&o.rounds, "rounds", 1, "of a comparison: how often each run is played")
 	flag.Uint64Var(&o.seed, "seed", 0, "0: a random one")
-	flag.DurationVar(&o.bound, "bound", 0, "only the bounded part of the table, and no new run after that; 0: all")
+	flag.DurationVar(&o.bound, "bound", 0, "no new run after that, and of forcefence's own table only the bounded "+
+		"part; 0: all")
 	flag.BoolVar(&o.noLease, "no-lease", false, "the command elects no leader in namespace forcefence-system")
 	flag.BoolVar(&o.noMutants, "no-mutants", false, "leave out the mutants of our own source")
 	flag.BoolVar(&o.keep, "keep", false, "keep the control plane's folder")
@@ -50,8 +58,16 @@ func run1() int {
 	}
 	klog.SetOutput(io.Discard) // client-go's, of watches that end
 	klog.LogToStderr(false)
+	log.SetLogger(klog.Background())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if o.hand != "" {
+		if err := hand(ctx, o.hand); err != nil {
+			fmt.Fprintln(os.Stderr, "referee:", err)
+			return 2
+		}
+		return 0
+	}
 	bad, err := referee(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "referee:", err)
@@ -68,6 +84,12 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	pattern, err := regexp.Compile(o.run)
 	if err != nil {
 		return false, err
+	}
+	sys := forcefence
+	if o.of != "" {
+		if sys, err = systemOf(o.of); err != nil {
+			return false, err
+		}
 	}
 	began := time.Now()
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
@@ -90,7 +112,7 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	}
 	say("seed %d, in %s", o.seed, dir)
 	live, end := context.WithCancel(ctx)
-	w, err := startWorld(live, dir, o.deploy, config, say)
+	w, err := startWorld(live, dir, config, sys, o, say)
 	defer func() {
 		end()
 		w.stop()
@@ -105,12 +127,13 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("starting: %w", err)
 	}
-	w.noLease = o.noLease
 	say("control plane and nodes are up")
+	if w.compares() {
+		return false, w.compare(ctx, pattern, began)
+	}
 
 	var all []outcome
-	writes := 0
-	full := func(t row) int { return t.runs(writes) }
+	full := func(t row) int { return t.runs(w.writes) }
 	n := 0
 	var rows []row
 	if !o.noMutants { // first: a bound must not leave them out
@@ -122,12 +145,10 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 			continue
 		}
 		w.command = o.command
-		if writes == 0 && full(t) == 0 { // how many writes there are, a run without faults tells
-			out, err := w.play(ctx, "r0", rand.New(rand.NewPCG(o.seed, 0)), &faults{})
-			if err != nil {
+		if full(t) == 0 {
+			if err := w.countWrites(ctx); err != nil {
 				return false, err
 			}
-			writes = out.Writes
 		}
 		indices := make([]int, full(t))
 		for i := range indices {
@@ -149,16 +170,9 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 				break
 			}
 			n++
-			seed := fnv.New64()
-			fmt.Fprint(seed, t.name, i)
-			rng := rand.New(rand.NewPCG(o.seed, seed.Sum64()))
-			out, err := w.play(ctx, fmt.Sprintf("r%d", n), rng, t.make(w, i, rng))
+			out, err := w.playRow(ctx, n, t, i)
 			if err != nil {
-				return false, fmt.Errorf("row %s, run %d: %w", t.name, i, err)
-			}
-			out.Row, out.Index = t.name, i
-			if t.name == "none" {
-				writes = max(writes, out.Writes)
+				return false, err
 			}
 			say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %d findings", t.name, i, out.Seconds, out.Writes,
 				out.Faults, len(out.Findings))
@@ -172,6 +186,32 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	text := markdown(lines, o, time.Since(began))
 	fmt.Print("\n", text)
 	return bad, os.WriteFile(filepath.Join(o.out, "referee.md"), []byte(text), 0o644)
+}
+
+// playRow plays a row's run i, which is the n-th of all.
+func (w *world) playRow(ctx context.Context, n int, t row, i int) (outcome, error) {
+	seed := fnv.New64()
+	fmt.Fprint(seed, t.name, i)
+	rng := rand.New(rand.NewPCG(w.o.seed, seed.Sum64()))
+	out, err := w.play(ctx, fmt.Sprintf("r%d", n), rng, t.make(w, i, rng))
+	if err != nil {
+		return out, fmt.Errorf("row %s, run %d: %w", t.name, i, err)
+	}
+	out.Row, out.Index = t.name, i
+	if t.name == "none" {
+		w.writes = max(w.writes, out.Writes)
+	}
+	return out, nil
+}
+
+// countWrites plays a run without faults if it is not known yet how many writes there are.
+func (w *world) countWrites(ctx context.Context) error {
+	if w.writes > 0 {
+		return nil
+	}
+	out, err := w.play(ctx, "r0", rand.New(rand.NewPCG(w.o.seed, 0)), &faults{})
+	w.writes = out.Writes
+	return err
 }
 
 // line is a row of the table that is printed.

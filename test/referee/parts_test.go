@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,10 +15,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
@@ -48,11 +54,12 @@ func testProxy(t *testing.T, f *faults, tail string) (*proxy, *upstream, *http.C
 	up.StartTLS()
 	t.Cleanup(up.Close)
 	w := &world{ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1))}
-	s := &slot{w: w, name: "a"}
-	s.part.Store(cluster.NewPart("judged-a.r1", "", nil, "", nil, nil))
+	s, run := &slot{w: w, program: program{name: "a", identity: &rest.Config{BearerToken: "secret"}}}, "r1"
+	s.run.Store(&run)
+	s.part.Store(cluster.NewPart("", "", nil, "", nil, nil))
 	p, err := startProxy(t.Context(), s, authority, authority.Pool(), up.URL)
 	kit.Must(t, err)
-	s.proxy, p.token = p, "secret"
+	s.proxy = p
 	t.Cleanup(func() {
 		p.server.Close()
 		p.transport.CloseIdleConnections()
@@ -273,6 +280,122 @@ func TestSummary(t *testing.T) {
 		if g := strings.Join(got, " "); bad != tt.bad || g != tt.want {
 			t.Errorf("%s: got %v, %q, want %v, %q", tt.name, bad, g, tt.bad, tt.want)
 		}
+	}
+}
+
+// TestComparison checks that each row can be played and understood, and is asked of the systems that it fits.
+func TestComparison(t *testing.T) {
+	seen := map[string]bool{}
+	w := &world{ctx: context.Background(), rng: rand.New(rand.NewPCG(1, 1)), writes: 7}
+	for _, r := range comparison {
+		if seen[r.name] || r.what == "" || r.runs(0) < 1 || r.runs(0) > maxRuns {
+			t.Errorf("row %q, %q, %d runs: want a name of its own, what it is, and 1 to %d runs", r.name, r.what,
+				r.runs(0), maxRuns)
+		}
+		seen[r.name] = true
+		for i := range r.runs(0) {
+			if r.make(w, i, w.rng) == nil {
+				t.Errorf("row %s: no faults for run %d", r.name, i)
+			}
+		}
+		for _, s := range systems {
+			want := r.need == "" || s.install != nil && (r.need == needWrites || s.device)
+			if got := s.asks(r.need); got != want {
+				t.Errorf("row %s, %s: asked %v, want %v", r.name, s.name, got, want)
+			}
+		}
+	}
+	for i, want := range []int{1, 4, 7} {
+		if got := w.thirds(i); got != want {
+			t.Errorf("write %d of three: got %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestCells: each run of a row counts once, the worst verdict first, and what was not asked is not good.
+func TestCells(t *testing.T) {
+	none := comparedRow{row: row{name: "none"}}
+	runs := func(verdicts ...judge.Verdict) (all []outcome) {
+		for _, v := range verdicts {
+			all = append(all, outcome{Row: "none", Verdict: v}, outcome{Row: "other", Verdict: judge.Harmed})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name string
+		r    result
+		row  comparedRow
+		want string
+	}{
+		{"good", result{System: "stock", Runs: runs(judge.Good, judge.Good)}, none, "good 2"},
+		{"all", result{System: "stock", Runs: runs(judge.Good, judge.Stuck, judge.Harmed, judge.Good)}, none,
+			"harmed 1, stuck 1, good 2"},
+		{"not played", result{System: "stock"}, none, "not played"},
+		{"not asked", result{System: "stock", Runs: runs(judge.Good)}, comparedRow{row{name: "none"}, needDevice},
+			"not asked"},
+	} {
+		if got := tt.r.cell(tt.row); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	twice, taken := judge.Finding{Check: judge.CheckTwice}, judge.Finding{Check: judge.CheckTaken}
+	r := result{Runs: []outcome{{Harm: []judge.Finding{twice, twice, taken}}, {Harm: []judge.Finding{twice}}, {}}}
+	if got, want := r.harms(), "twice 2, taken 1"; got != want {
+		t.Errorf("kinds of harm: got %q, want %q", got, want)
+	}
+}
+
+// TestHand: the loop taints what is not Ready, takes that back, and writes nothing else.
+func TestHand(t *testing.T) {
+	node := func(ready corev1.ConditionStatus, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: taints},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+	}
+	other := corev1.Taint{Key: foreign}
+	set := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+	for _, tt := range []struct {
+		name string
+		node *corev1.Node
+		want []corev1.Taint
+	}{
+		{"well", node(corev1.ConditionTrue, other), []corev1.Taint{other}},
+		{"silent", node(corev1.ConditionUnknown, other), []corev1.Taint{other, set}},
+		{"set already", node(corev1.ConditionUnknown, set), []corev1.Taint{set}},
+		{"back", node(corev1.ConditionTrue, set, other), []corev1.Taint{other}},
+	} {
+		before := len(tt.node.Spec.Taints)
+		if changed := changeByHand(tt.node); changed != (before != len(tt.want)) ||
+			!slices.Equal(tt.node.Spec.Taints, tt.want) {
+			t.Errorf("%s: got changed %v, taints %v, want %v", tt.name, changed, tt.node.Spec.Taints, tt.want)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the tables of docs/reliability.md")
+
+// TestPage holds docs/reliability.md against the raw data in results.
+func TestPage(t *testing.T) {
+	const page = "../../docs/reliability.md"
+	const begin, end = "<!-- begin: go test ./test/referee -update -->\n", "<!-- end -->"
+	all, err := readResults("results")
+	kit.Must(t, err)
+	if len(all) == 0 {
+		t.Fatal("results holds no raw data")
+	}
+	text, err := os.ReadFile(page)
+	kit.Must(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no %q and %q", page, begin, end)
+	}
+	want := before + begin + "\n" + reliability(all) + "\n" + end + after
+	if *update {
+		kit.Must(t, os.WriteFile(page, []byte(want), 0o644))
+		return
+	}
+	if string(text) != want {
+		t.Errorf("%s is not what results gives: run go test ./test/referee -run TestPage -update", page)
 	}
 }
 

@@ -83,9 +83,18 @@ func startProxy(ctx context.Context, s *slot, authority *kit.Authority, roots *x
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, conns: map[net.Conn]bool{},
-		sent: map[string]judge.Sent{}}
-	p.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true,
+	p := &proxy{slot: s, url: "https://" + l.Addr().String(), upstream: u, ctx: ctx, token: s.identity.BearerToken,
+		conns: map[net.Conn]bool{},
+		sent:  map[string]judge.Sent{}}
+	identity := &tls.Config{RootCAs: roots}
+	if s.identity.CertData != nil {
+		pair, err := tls.X509KeyPair(s.identity.CertData, s.identity.KeyData)
+		if err != nil {
+			return nil, err
+		}
+		identity.Certificates = []tls.Certificate{pair}
+	}
+	p.transport = &http.Transport{TLSClientConfig: identity, ForceAttemptHTTP2: true,
 		DisableCompression: true}
 	p.server = &http.Server{
 		Handler: p, TLSConfig: &tls.Config{Certificates: []tls.Certificate{authority.Server("127.0.0.1").TLS()}},
@@ -211,7 +220,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(&target)
 			h := pr.Out.Header
-			h.Set("Authorization", "Bearer "+token)
+			if h.Del("Authorization"); token != "" {
+				h.Set("Authorization", "Bearer "+token)
+			}
 			h.Set("User-Agent", life)
 			if st != (stream{}) {
 				h.Set("Accept", strings.ReplaceAll(h.Get("Accept"), "application/vnd.kubernetes.protobuf",

@@ -52,10 +52,13 @@ func (w *world) rate(p float64, v verdict) func(request) verdict {
 	}
 }
 
+// perturbed are the resources whose watches are, in the rows of watches.
+var perturbed = []string{"nodes", "leases", "volumeattachments", "pods", "nodehealthchecks", "fenceagentsremediations"}
+
 func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 	return func(*world, int, *rand.Rand) *faults {
 		return &faults{watch: func(q request) stream {
-			if slices.Contains([]string{"nodes", "leases", "volumeattachments", "pods"}, q.Resource) {
+			if slices.Contains(perturbed, q.Resource) {
 				return st
 			}
 			return stream{}

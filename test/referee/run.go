@@ -16,8 +16,14 @@ import (
 	"github.com/forcefence/forcefence/test/referee/judge"
 )
 
-// runLimit bounds what a run waits for. It is generous: a machine with a load of 30 keeps it.
-const runLimit = 5 * time.Minute
+const (
+	// runLimit bounds what a run waits for. It is generous: a machine with a load of 30 keeps it.
+	runLimit = 5 * time.Minute
+	// peerLimit is the same until the pods run, in a comparison: the slowest system that gets there needs 460 s.
+	peerLimit = 10 * time.Minute
+	// settle is how long a system in a comparison goes on when all is well again, so that it may do harm late.
+	settle = 20 * time.Second
+)
 
 // faults are what goes wrong in a run, from the power cut until all pods have moved. Nil functions do nothing.
 type faults struct {
@@ -26,6 +32,7 @@ type faults struct {
 	device  func(n int) datacenter.Fault      // of the n-th request about the machine
 	during  func(ctx context.Context, r *run) // plays beside, and must end when ctx does
 	back    bool                              // the machine comes back by itself: pods need not move
+	cut     bool                              // it keeps its power: its kubelet loses the API server instead
 
 	w      *world
 	writes atomic.Int64
@@ -75,7 +82,11 @@ type outcome struct {
 	Faults   int
 	Writes   int // that the judged sent while there were faults
 	Seconds  float64
-	Findings []judge.Finding
+	Findings []judge.Finding // of forcefence's promises
+
+	Verdict judge.Verdict
+	Harm    []judge.Finding `json:",omitempty"`
+	Ends    []string        `json:",omitempty"` // what was not as it should be at the end
 }
 
 // play plays one run and judges it. An error is the referee's own.
@@ -105,19 +116,34 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 		}
 		out.Seconds = time.Since(began).Seconds()
 	}()
-	for _, s := range w.slots {
-		if err := s.start(ctx, name); err != nil {
-			return out, err
+	if w.system.begin == nil {
+		for _, s := range w.slots {
+			if err := s.start(ctx, name); err != nil {
+				return out, err
+			}
 		}
 	}
 	if err := r.addWorkload(ctx); err != nil {
 		return out, err
 	}
+	if w.system.begin != nil {
+		if err := w.system.begin(ctx, r); err != nil {
+			return out, err
+		}
+	}
 	if err := until(ctx, "a leader", func() (bool, error) { return w.leads(ctx) }); err != nil {
 		return out, err
 	}
 
+	if w.compares() {
+		cluster.Sleep(ctx, 3*time.Second) // its caches are filled
+	}
+
 	// The fault, and its end.
+	limit := runLimit
+	if w.compares() {
+		limit = peerLimit
+	}
 	a := judge.Account{Victim: r.victim, Kept: r.kept}
 	w.faults.Store(f)
 	if f.device != nil {
@@ -128,7 +154,12 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 			s.proxy.reset()
 		}
 	}
-	r.machine.CutPower()
+	if f.cut {
+		w.Host(r.victim).StopHeartbeats()
+		cluster.Sleep(ctx, judge.Heard)
+	} else {
+		r.machine.CutPower()
+	}
 	if err := w.silence(ctx, r.victim); err != nil {
 		return out, err
 	}
@@ -141,7 +172,10 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if f.back {
 		not = ""
 	}
-	if err := until(ctx, "the pods have moved", func() (bool, error) {
+	if err := untilWithin(ctx, limit, "the pods have moved", func() (bool, error) {
+		if f.cut {
+			return w.moved(r.moves, r.victim)
+		}
 		if ok, err := w.runOnce(r.moves, not); !ok {
 			return false, err
 		}
@@ -162,14 +196,24 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	}
 
 	// The machine is repaired, and everything runs.
-	r.machine.PowerOn()
-	if err := until(ctx, "the node is back and all pods run once", func() (bool, error) {
-		if n := w.history.node(r.victim); n == nil || !cluster.IsReady(n) || judge.IsMarked(n) {
-			return false, fmt.Errorf("%s is not Ready, or is marked", r.victim)
+	if f.cut {
+		w.Host(r.victim).ResumeHeartbeats()
+	}
+	for i := range 2 {
+		r.machine.PowerOn()
+		if err := until(ctx, "the node is back and all pods run once", func() (bool, error) {
+			if n := w.history.node(r.victim); n == nil || !cluster.IsReady(n) || judge.IsMarked(n) ||
+				w.compares() && !asBefore(n) {
+				return false, fmt.Errorf("%s is not Ready, or is marked", r.victim)
+			}
+			return w.runOnce(slices.Concat(r.moves, r.stays), "")
+		}); err != nil {
+			a.Ends = append(a.Ends, err.Error())
+			break
 		}
-		return w.runOnce(slices.Concat(r.moves, r.stays), "")
-	}); err != nil {
-		a.Ends = append(a.Ends, err.Error())
+		if i == 1 || !w.compares() || !cluster.Sleep(ctx, settle) {
+			break
+		}
 	}
 	for _, s := range w.slots {
 		s.stop()
@@ -178,11 +222,18 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if err := w.collect(ctx, &a); err != nil {
 		return out, err
 	}
-	out.Findings = judge.Findings(a)
+	if w.system.ours {
+		out.Findings = judge.Findings(a)
+	}
+	out.Harm, out.Ends = judge.Harm(a), a.Ends
+	out.Verdict = judge.VerdictOf(out.Harm, out.Ends)
 	return out, nil
 }
 
-// leads reports whether the leader's Lease has a holder.
+// compares reports whether this is a comparison of systems, not forcefence's own table.
+func (w *world) compares() bool { return w.o.of != "" }
+
+// leads reports whether the leader's Lease has a holder, if the system has one.
 func (w *world) leads(ctx context.Context) (bool, error) {
 	list, err := w.Client().CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -193,5 +244,5 @@ func (w *world) leads(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return len(list.Items) == 0 && w.noLease, nil
+	return len(list.Items) == 0 && (w.o.noLease || !w.system.ours), nil
 }

@@ -28,30 +28,34 @@ nodes:
 - {name: all, selector: "", provider: racks, machine: {from: template, template: '{{ .Name }}'}}
 `
 
-// slot is one of the two places in which the judged binary runs. Each process in it is a life, with a name of its own.
+// slot is a place in which one of the judged programs runs. Each process in it is a life, with a name of its own.
 // One that ends is started again a second later, as a Deployment's container is at first.
 type slot struct {
+	program
 	w     *world
-	name  string
 	proxy *proxy
 	podIP string
-	part  atomic.Pointer[cluster.Part] // of the run, by its name: judged-a.r7
+	part  atomic.Pointer[cluster.Part] // of the run
+	run   atomic.Pointer[string]
 }
 
 func (s *slot) process() *cluster.Part { return s.part.Load() }
 
 // life names the process that runs, or ran last: judged-a.r7.3.
-func (s *slot) life() string { return fmt.Sprintf("%s.%d", s.process().Name(), s.process().Starts()) }
+func (s *slot) life() string {
+	return fmt.Sprintf("judged-%s.%s.%d", s.name, *s.run.Load(), s.process().Starts())
+}
+
+// newPart describes a process that counts as started at once.
+func (s *slot) newPart(run, bin string, args ...string) *cluster.Part {
+	return cluster.NewPart("judged-"+s.name+"."+run, bin, args, s.w.path("judged-"+s.name+".log"),
+		func(context.Context) error { return nil }, nil)
+}
 
 // start starts the first process of a run.
 func (s *slot) start(ctx context.Context, run string) error {
-	args := strings.Fields(s.w.command)
-	for i := range args {
-		args[i] = s.w.words(s).Replace(args[i])
-	}
-	p := cluster.NewPart("judged-"+s.name+"."+run, args[0], args[1:], s.w.path("judged-"+s.name+".log"),
-		func(context.Context) error { return nil }, nil)
-	p.Env = []string{"POD_NAMESPACE=" + namespace, "POD_NAME=forcefence-" + s.name, "POD_IP=" + s.podIP}
+	p := s.prepare(s, run)
+	s.run.Store(&run)
 	s.part.Store(p)
 	return p.Start(ctx)
 }

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/peers"
 	"github.com/forcefence/forcefence/test/referee/judge"
 	testworld "github.com/forcefence/forcefence/test/world"
 )
@@ -31,11 +31,15 @@ type world struct {
 	*testworld.World
 	ctx     context.Context
 	dir     string
-	command string
-	noLease bool // the judged command elects no leader by a Lease in its namespace
+	o       options
+	system  system
+	command string // of forcefence, or of its mutant
 	say     func(string, ...any)
 	power   *testworld.Redfish
-	slots   [2]*slot
+	peers   *peers.Peers      // of a peer
+	systems map[string]string // by node: its machine's address, of nodes that may be fenced
+	slots   []*slot
+	writes  int // of a fence without faults; 0: not known yet
 	lagging lagging
 	wg      sync.WaitGroup
 	faults  atomic.Pointer[faults] // nil: none
@@ -65,15 +69,18 @@ const (
 	recordKey = "forcefence.io/fence" // an annotation, from the public documents
 
 	// foreign names the label, annotation and taint on each Node that the judged must leave alone.
-	foreign = "example.com/foreign"
+	foreign = judge.ForeignKey
 )
 
 // bystanders are the nodes that stay.
 var bystanders = []string{"n1", "n2", "n3"}
 
 // startWorld returns one in which runs may begin. The caller ends ctx, then calls stop, also after an error.
-func startWorld(ctx context.Context, dir, deploy, config string, say func(string, ...any)) (*world, error) {
-	w := &world{ctx: ctx, dir: dir, say: say, rng: rand.New(rand.NewPCG(0, 0))}
+func startWorld(ctx context.Context, dir, config string, s system, o options, say func(string, ...any)) (
+	*world, error,
+) {
+	w := &world{ctx: ctx, dir: dir, o: o, system: s, systems: map[string]string{}, command: o.command,
+		say: say, rng: rand.New(rand.NewPCG(0, 0))}
 	w.history.last = map[string]judge.Version{}
 	if err := os.WriteFile(w.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
 		return w, err
@@ -90,12 +97,6 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 	w.power = testworld.NewRedfish(datacenter.Options{Username: "referee", RequestLog: 1 << 20})
 	w.power.OneBMC = true
 	w.World = testworld.New(c, w.power)
-	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", deploy); err != nil {
-		return w, err
-	}
-	if _, err := c.Kubectl(ctx, "-n", namespace, "delete", "deployment", "--all"); err != nil { // ours run outside
-		return w, err
-	}
 	c.Watch(w.history.see)
 	w.wg.Go(func() { w.stalls.watch(ctx) })
 	if err := w.addHosts(ctx, bystanders...); err != nil {
@@ -108,17 +109,21 @@ func startWorld(ctx context.Context, dir, deploy, config string, say func(string
 	if err := w.addSlots(ctx); err != nil {
 		return w, err
 	}
+	if !s.ours {
+		return w, nil
+	}
 	return w, os.WriteFile(w.path("config.yaml"), []byte(w.words(w.slots[0]).Replace(config)), 0o600)
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// addSlots gives each instance a proxy to the API server, which speaks with the ServiceAccount's rights.
+// addSlots installs the system and gives each of its programs a proxy to the API server, which speaks with the rights
+// of the program's ServiceAccount.
 func (w *world) addSlots(ctx context.Context) error {
-	seconds := int64(24 * 3600)
-	token, err := w.Client().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "forcefence",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
-		metav1.CreateOptions{})
+	if w.system.install == nil {
+		return nil
+	}
+	programs, err := w.system.install(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -127,16 +132,15 @@ func (w *world) addSlots(ctx context.Context) error {
 	if err := authority.WriteCA(w.path("ca.crt")); err != nil {
 		return err
 	}
-	for i, name := range []string{"a", "b"} {
-		s := &slot{w: w, name: name}
+	for _, p := range programs {
+		s := &slot{w: w, program: p}
 		if s.podIP, err = kit.FreePodIP(); err != nil {
 			return err
 		}
 		if s.proxy, err = startProxy(ctx, s, authority, roots, w.URL()); err != nil {
 			return err
 		}
-		w.slots[i] = s
-		s.proxy.token = token.Status.Token
+		w.slots = append(w.slots, s)
 		if err := os.WriteFile(s.kubeconfig(), fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]
@@ -172,11 +176,9 @@ func (w *world) bmc() *datacenter.BMC { return w.machine(bystanders[0]).BMC }
 // stop ends all, once the world's ctx has ended.
 func (w *world) stop() {
 	for _, s := range w.slots {
-		if s != nil {
-			s.stop()
-			s.proxy.server.Close()
-			s.proxy.transport.CloseIdleConnections()
-		}
+		s.stop()
+		s.proxy.server.Close()
+		s.proxy.transport.CloseIdleConnections()
 	}
 	w.wg.Wait()
 	if w.World == nil {
@@ -192,7 +194,11 @@ func (w *world) stop() {
 // until calls check until it says true, and after five minutes returns an error that says what was waited for and
 // check's last one.
 func until(ctx context.Context, what string, check func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	return untilWithin(ctx, runLimit, what, check)
+}
+
+func untilWithin(ctx context.Context, limit time.Duration, what string, check func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := cluster.Until(ctx, func(context.Context) (bool, error) { return check() }); err != nil {
 		return fmt.Errorf("waiting until %s: %w", what, err)
@@ -223,7 +229,7 @@ func (r *run) addWorkload(ctx context.Context) error {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 	} {
 		load.Namespace = r.name
-		set := load.StatefulSet()
+		set := w.system.workload(load)
 		if err := w.bindClaims(ctx, set); err != nil {
 			return err
 		}
@@ -244,6 +250,9 @@ func (r *run) addWorkload(ctx context.Context) error {
 	}
 	for role, node := range map[string]string{
 		judge.RoleStatic: r.victim, judge.RoleFinished: r.victim, judge.RoleOther: bystanders[0]} {
+		if role == judge.RoleStatic && w.compares() {
+			continue // a real kubelet makes it again if it is deleted
+		}
 		t := cluster.Workload{Name: role}.StatefulSet().Spec.Template
 		pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
 		pod.Namespace, pod.Name, pod.Spec.NodeName = r.name, role, node
@@ -338,12 +347,37 @@ func (r *run) clean(ctx context.Context) error {
 		return err
 	}
 	_ = c.CoreV1().Namespaces().Delete(ctx, r.name, metav1.DeleteOptions{}) // with its claims
+	if w.system.end != nil {
+		if err := w.system.end(ctx, r); err != nil {
+			return err
+		}
+	}
 	// who led is dead
 	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all)
 	h := w.Host(r.victim)
 	w.Hosts = slices.DeleteFunc(w.Hosts, func(o *testworld.Host) bool { return o == h })
 	r.machine.CutPower()
 	return h.Remove(ctx)
+}
+
+// moved reports whether each of the pods runs on some other node than the victim, on which it may run as well.
+func (w *world) moved(pods []string, victim string) (bool, error) {
+	elsewhere := map[string]bool{}
+	for _, r := range w.Ledger().Running() {
+		elsewhere[r.Namespace+"/"+r.Name] = elsewhere[r.Namespace+"/"+r.Name] || r.Node != victim
+	}
+	for _, p := range pods {
+		if !elsewhere[p] {
+			return false, fmt.Errorf("%s runs on no other node", p)
+		}
+	}
+	return true, nil
+}
+
+// asBefore reports whether a node has no mark of any system.
+func asBefore(n *corev1.Node) bool {
+	return !n.Spec.Unschedulable &&
+		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key != foreign })
 }
 
 // silence says what the node lifecycle controller would say after its grace: nothing is heard of the node.

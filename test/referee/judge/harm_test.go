@@ -46,8 +46,9 @@ func TestHarm(t *testing.T) {
 			a.Writes = slices.DeleteFunc(a.Writes, func(w Write) bool { return w.Verb == "delete" })
 			a.Runs[0].To = at(2600)
 		}, []string{"taken: r/db-0 (uid-p)"}},
-		{"a volume is detached while it is in use", func(a *Account) { a.Mounts[0].To, a.Attached[0].To = at(2000), at(1500) },
-			[]string{"taken: disk-db is detached from v, where it is in use"}},
+		{"a volume is detached while it is in use", func(a *Account) {
+			a.Mounts[0].To, a.Attached[0].To = at(2000), at(1500)
+		}, []string{"taken: disk-db is detached from v, where it is in use"}},
 
 		{"a machine without power is powered off", func(a *Account) { poweredOff(a, "v", 1600) }, nil},
 		{"a machine that runs is powered off after a heartbeat", func(a *Account) {
@@ -134,7 +135,8 @@ func TestVerdict(t *testing.T) {
 		ends []string
 		want Verdict
 	}{
-		{"nothing", nil, nil, Good}, {"no end", nil, ends, Stuck}, {"harm", harm, nil, Harmed}, {"both", harm, ends, Harmed},
+		{"nothing", nil, nil, Good}, {"no end", nil, ends, Stuck}, {"harm", harm, nil, Harmed},
+		{"both", harm, ends, Harmed},
 	} {
 		if got := VerdictOf(tt.harm, tt.ends); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
