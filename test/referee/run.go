@@ -199,9 +199,13 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if f.cut {
 		w.Host(r.victim).ResumeHeartbeats()
 	}
+	repair := r.repairs()
 	for i := range 2 {
 		r.machine.PowerOn()
 		if err := until(ctx, "the node is back and all pods run once", func() (bool, error) {
+			if w.compares() { // forcefence's own table wants no such power-off
+				repair()
+			}
 			if n := w.history.node(r.victim); n == nil || !cluster.IsReady(n) || judge.IsMarked(n) ||
 				w.compares() && !asBefore(n) {
 				return false, fmt.Errorf("%s is not Ready, or is marked", r.victim)
@@ -228,6 +232,22 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	out.Harm, out.Ends = judge.Harm(a), a.Ends
 	out.Verdict = judge.VerdictOf(out.Harm, out.Ends)
 	return out, nil
+}
+
+// repairs returns what is called again and again during the repair: it gives the machine its power back, as a person
+// does, 30 s after the judged took it.
+func (r *run) repairs() func() {
+	var off time.Time
+	return func() {
+		switch {
+		case r.machine.Running():
+			off = time.Time{}
+		case off.IsZero():
+			off = time.Now()
+		case time.Since(off) > 30*time.Second:
+			r.machine.PowerOn()
+		}
+	}
 }
 
 // compares reports whether this is a comparison of systems, not forcefence's own table.
