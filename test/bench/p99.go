@@ -107,12 +107,8 @@ func (b *p99Bench) open() error {
 
 // measure fences in one way until the raw data has so many rounds of it.
 func (b *p99Bench) measure(ctx context.Context, w source, rounds int) error {
-	for _, o := range b.all {
-		if o.Way == w.name {
-			rounds--
-		}
-	}
-	if rounds <= 0 {
+	done := len(ofWay(b.all, w.name))
+	if done >= rounds {
 		return nil
 	}
 	w.lab.nodes, w.lab.stock = p99Nodes, true
@@ -134,9 +130,9 @@ func (b *p99Bench) measure(ctx context.Context, w source, rounds int) error {
 	if err := l.deploy(ctx, b.load); err != nil {
 		return err
 	}
-	for i := range rounds {
+	for i := range rounds - done {
 		if err := l.prepare(ctx, i); err != nil {
-			return fmt.Errorf("preparing round %d: %w", i+1, err)
+			return fmt.Errorf("preparing round %d: %w", done+i+1, err)
 		}
 		o := fenceRound{Way: w.name, Build: b.build, Kubernetes: server.GitVersion, Cores: runtime.NumCPU(),
 			Pods: b.load.pods(), Volumes: b.load.Volumes, Load: load1()}
@@ -152,10 +148,10 @@ func (b *p99Bench) measure(ctx context.Context, w source, rounds int) error {
 		}
 		b.all = append(b.all, o)
 		if err != nil {
-			return fmt.Errorf("round %d: %w", i+1, err)
+			return fmt.Errorf("round %d: %w", done+i+1, err)
 		}
-		b.r.say("%4d of %d %s: Off after %.3f s, all %d pods run elsewhere after %.3f s; noticed by %s; load %s", i+1,
-			rounds, w.name, o.At[off], o.Pods, o.At[lastRunning], o.By, o.Load)
+		b.r.say("%4d of %d %s: Off after %.3f s, all %d pods run elsewhere after %.3f s; noticed by %s; load %s",
+			done+i+1, rounds, w.name, o.At[off], o.Pods, o.At[lastRunning], o.By, o.Load)
 	}
 	return nil
 }

@@ -6,10 +6,12 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// podSteps are what a fence does one after the other until the last pod runs. Each lasts from the end of the one before.
+// podSteps are what a fence does one after the other until the last pod runs. Each lasts from the end of the one
+// before.
 var podSteps = []struct {
 	name  string
 	until moment
@@ -165,15 +167,12 @@ func ofWay(all []fenceRound, way string) (rounds []fenceRound) {
 	return rounds
 }
 
-// percentiles is the table of figures: of whole fences, and of their steps.
+// percentiles returns the figures of whole fences, a row for each way, and of their steps, a column for each way.
 func percentiles(all []fenceRound) (fences, parts grid) {
 	fences = grid{{"noticed by", "fences", "p50", "p90", "p99", "maximum", "goal for p99", "first noticed by"}}
-	parts = grid{{"step of the last pod", "way", "p50", "p90", "p99", "maximum"}}
-	row := func(seconds []float64) (out []string) {
-		for _, p := range []int{50, 90, 99, 100} {
-			out = append(out, secs(percentile(seconds, p)))
-		}
-		return out
+	parts = grid{{"step of the last pod"}}
+	for _, s := range podSteps {
+		parts = append(parts, []string{s.name})
 	}
 	for _, w := range p99Ways {
 		rounds := ofWay(all, w.name)
@@ -190,15 +189,26 @@ func percentiles(all []fenceRound) (fences, parts grid) {
 		for _, name := range slices.Sorted(maps.Keys(by)) {
 			signals = append(signals, fmt.Sprintf("%s %d", cmp.Or(name, "not seen"), by[name]))
 		}
-		fences = append(fences, slices.Concat([]string{w.name, fmt.Sprint(len(rounds))}, row(totals),
-			[]string{secs(w.limit), strings.Join(signals, ", ")}))
-		for i, s := range podSteps {
-			if seconds := stepTimes(rounds, i); len(seconds) > 0 {
-				parts = append(parts, append([]string{s.name, w.name}, row(seconds)...))
+		fences = append(fences, slices.Concat([]string{w.name, fmt.Sprint(len(rounds))},
+			seconds(totals, 50, 90, 99, 100), []string{secs(w.limit), strings.Join(signals, ", ")}))
+		parts[0] = append(parts[0], w.name+": p50; p99; maximum")
+		for i := range podSteps {
+			cell := "-"
+			if took := stepTimes(rounds, i); len(took) > 0 {
+				cell = strings.Join(seconds(took, 50, 99, 100), "; ")
 			}
+			parts[i+1] = append(parts[i+1], cell)
 		}
 	}
 	return fences, parts
+}
+
+// seconds prints percentiles.
+func seconds(samples []float64, of ...int) (out []string) {
+	for _, p := range of {
+		out = append(out, secs(percentile(samples, p)))
+	}
+	return out
 }
 
 // waits is the table of the slowest rounds.
@@ -226,10 +236,21 @@ func secs(v float64) string {
 	return fmt.Sprintf("%.2f s", v)
 }
 
-// measuredOn says what all rounds were measured on. They are of one build.
+// measuredOn says what all rounds were measured on. They are of one build. It has two lines.
 func measuredOn(all []fenceRound) string {
 	r, last := all[0], all[len(all)-1]
-	return fmt.Sprintf("%d fences of %d pods, %d with a volume; build %s, Kubernetes %s, %d cores, %s to %s", len(all),
-		r.Pods, r.Volumes, r.Build, r.Kubernetes, r.Cores, r.Cut.Format("2006-01-02 15:04"),
-		last.Cut.Format("2006-01-02 15:04"))
+	var loads []float64
+	for _, o := range all {
+		if load, err := strconv.ParseFloat(o.Load, 64); err == nil {
+			loads = append(loads, load)
+		}
+	}
+	load := "?"
+	if len(loads) > 0 {
+		load = fmt.Sprintf("%.1f to %.1f", slices.Min(loads), slices.Max(loads))
+	}
+	const minute = "2006-01-02 15:04"
+	return fmt.Sprintf("%d fences of %d pods, %d with a volume; build %s, Kubernetes %s, %d cores.\n"+
+		"From %s to %s UTC, load %s.", len(all), r.Pods, r.Volumes, r.Build, r.Kubernetes, r.Cores,
+		r.Cut.Format(minute), last.Cut.Format(minute), load)
 }
