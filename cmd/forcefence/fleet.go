@@ -161,6 +161,9 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	if text := view.DescribeUrgent(urgent); text != "" {
 		printText(out, "! ", "%s. What to do is below.", text)
 	}
+	if text := f.Room().DescribeLacking(f.At); text != "" {
+		printText(out, "", "%s `forcefence room` says why.", text)
+	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))
 	}
@@ -219,7 +222,7 @@ func stateWord(n view.Node) string {
 }
 
 func (f *fleet) table() *metav1.Table {
-	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "Fence", "+Fence-ID", "Next")
+	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "+Room", "Fence", "+Fence-ID", "Next")
 	leads := slices.ContainsFunc(f.Controllers, func(l view.Leader) bool { return l.Leads })
 	for _, n := range f.Nodes {
 		id, next := "", n.Next
@@ -230,7 +233,7 @@ func (f *fleet) table() *metav1.Table {
 			id = n.Fence.ID
 		}
 		addRow(t, nodeNamed(n.Node), n.Node, stateWord(n), readyWord(n, f.At), n.Machine.By,
-			powerWord(n, f.At), n.Protection, fenceWord(n, f.At), id, next)
+			powerWord(n, f.At), n.Protection, f.Room().Word(n.Node, f.At), fenceWord(n, f.At), id, next)
 	}
 	return t
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -40,7 +41,9 @@ func sampleFleet() *fleet {
 		Cluster: view.Cluster{
 			Controllers: []view.Leader{{Namespace: "forcefence-system", Lease: "forcefence",
 				Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true,
-				ConfigRejected: "config.yaml:14: providers[1].redfish.address: missing"}},
+				ConfigRejected: "config.yaml:14: providers[1].redfish.address: missing",
+				Room: room.Summarize(*at(time.Minute), []room.Failure{
+					{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n3", Pods: 20}})}},
 			Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until ` +
 				"2026-03-01T14:00:00Z",
 		},

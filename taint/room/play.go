@@ -256,7 +256,8 @@ type refusal struct {
 // lacks returns why the node has no room for the shape.
 func (c *Cluster) lacks(s *shape, n *node) refusal {
 	if s.missing != "" {
-		return refusal{rule: "with too little ", of: string(s.missing), asks: amountOf(s.missing, s.requests[s.missing])}
+		asks := amountOf(s.missing, s.requests[s.missing])
+		return refusal{rule: "with too little ", of: string(s.missing), asks: asks}
 	}
 	for _, a := range s.asks {
 		if a.amount > n.free[a.resource] {

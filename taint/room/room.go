@@ -1,10 +1,10 @@
-// Package room estimates whether the pods of a node, of a failure domain, or of two domains find room elsewhere if these
-// fail now. It asks for a cluster's objects once, and then plays every failure on what it kept of them.
+// Package room estimates whether the pods of a node, of a failure domain, or of two domains find room elsewhere if
+// these fail now. It takes a cluster's objects once, and then plays every failure on what it kept of them.
 //
-// The estimate follows Kubernetes' scheduler: requests, taints, node selectors and affinity, host ports, volume topology,
-// CSI drivers and attach limits, required pod affinity and anti-affinity, and topology spread. Pods of a higher priority
-// come first, among equals the larger ones, and each takes the first node that admits it. It assumes no preemption, and
-// leaves out pods that wait for a node already.
+// The estimate follows Kubernetes' scheduler: requests, taints, node selectors and affinity, host ports, volume
+// topology, CSI drivers and attach limits, required pod affinity and anti-affinity, and topology spread. Pods of a
+// higher priority come first, among equals the larger ones, and each takes the first node that admits it. It assumes no
+// preemption, and leaves out pods that wait for a node already.
 //
 // It is pure: it names no client, no clock and no logger.
 //
@@ -56,7 +56,7 @@ type Cluster struct {
 	csi      map[string]*storagev1.CSINode
 	csiRead  bool
 	index    map[string]map[string][]*node // label, value
-	rules    map[string]int                // different rules by the namespace that has them first; "": across namespaces
+	rules    map[string]int                // by the namespace that has them first; "": across namespaces
 	names    []corev1.ResourceName
 	totals   []float64 // allocatable of all nodes
 	within   map[string][]*term

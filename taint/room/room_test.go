@@ -219,7 +219,10 @@ func TestReplacements(t *testing.T) {
 					NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: zone,
 					Operator: corev1.NodeSelectorOpNotIn, Values: []string{"b"}}}}}}}
 		}, "n3"},
-		"host port":     {func(w *world) { w.pod("p", "n1", "1", hostPorts(80)); w.pod("a", "n2", "1", hostPorts(80)) }, "n3"},
+		"host port": {func(w *world) {
+			w.pod("p", "n1", "1", hostPorts(80))
+			w.pod("a", "n2", "1", hostPorts(80))
+		}, "n3"},
 		"volume's zone": {func(w *world) { w.pod("p", "n1", "1", w.volume("v", "c")) }, "n3"},
 		"volume's zone fails": {func(w *world) { w.pod("p", "n1", "1", w.volume("v", "a")) },
 			"2 out of reach of its volume pv-v"},
@@ -288,12 +291,19 @@ func TestReplacements(t *testing.T) {
 		}, "n3"},
 		"of some namespaces": {func(w *world) {
 			o := w.pod("p", "n1", "1", apart("a", host))
-			o.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector = of("x")
+			terms := o.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			terms[0].NamespaceSelector = of("x")
 		}, "unknown: pod anti-affinity with a namespaceSelector"},
-		"together":            {func(w *world) { w.pod("p", "n1", "1", together("a", host)); w.pod("a", "n3", "1") }, "n3"},
-		"together with none":  {func(w *world) { w.pod("p", "n1", "1", together("a", host)) }, "2 without the pods"},
-		"together by itself":  {func(w *world) { w.pod("p", "n1", "1", together("p", host)) }, "n2"},
-		"together in a group": {func(w *world) { w.pod("p", "n1", "1", together("p", host)); w.pod("q", "n3", "1", app("p")) }, "n3"},
+		"together": {func(w *world) {
+			w.pod("p", "n1", "1", together("a", host))
+			w.pod("a", "n3", "1")
+		}, "n3"},
+		"together with none": {func(w *world) { w.pod("p", "n1", "1", together("a", host)) }, "2 without the pods"},
+		"together by itself": {func(w *world) { w.pod("p", "n1", "1", together("p", host)) }, "n2"},
+		"together in a group": {func(w *world) {
+			w.pod("p", "n1", "1", together("p", host))
+			w.pod("q", "n3", "1", app("p"))
+		}, "n3"},
 		"spread": {func(w *world) { w.pod("p", "n1", "1", spreads("p", zone)); w.pod("q", "n2", "1", app("p")) },
 			"n3"},
 		"spread counts the zone that fails": {func(w *world) {
@@ -351,7 +361,7 @@ func TestReplacements(t *testing.T) {
 			"unknown: pod anti-affinity"},
 		"large rules use room": {func(w *world) {
 			w.pod("p", "n1", "2")
-			w.pod("a", "n2", "3", func(o *corev1.Pod) { o.Spec.NodeSelector = map[string]string{"x": strings.Repeat("x", maxSpecBytes)} })
+			w.pod("a", "n2", "3").Spec.NodeSelector = map[string]string{"x": strings.Repeat("x", maxSpecBytes)}
 		}, "n3"},
 		"no owner": {func(w *world) { w.pod("p", "n1", "1").OwnerReferences = nil }, "it gets no replacement"},
 	} {
@@ -436,7 +446,8 @@ func TestNamespaceWithManyRules(t *testing.T) {
 		w.pod(fmt.Sprint("p", i), "n3", "0").Spec.NodeSelector = map[string]string{"x": fmt.Sprint(i)}
 	}
 	w.pod("theirs", "n1", "1").Spec.NodeSelector = map[string]string{host: "n2"}
-	w.pod("q", "n1", "1", func(o *corev1.Pod) { o.Namespace = "good" }).Spec.NodeSelector = map[string]string{host: "n2"}
+	good := w.pod("q", "n1", "1")
+	good.Namespace, good.Spec.NodeSelector = "good", map[string]string{host: "n2"}
 	c := w.cluster()
 	for _, r := range c.Replacements("n1") {
 		if good := r.Pod == "good/q"; good != (r.Fits && r.Unchecked == nil) {
@@ -479,8 +490,8 @@ func TestAgainstReference(t *testing.T) {
 				failed := func(n *corev1.Node) bool { return n.Name == f.Name || zone+"="+n.Labels[zone] == f.Name }
 				pods, lacking := w.reference(failed)
 				if f.Pods != pods || f.Lacking != lacking {
-					t.Fatalf("seed %d, %s: got %d of %d pods without room, want %d of %d", seed, f.Name, f.Lacking, f.Pods,
-						lacking, pods)
+					t.Fatalf("seed %d, %s: got %d of %d pods without room, want %d of %d", seed, f.Name, f.Lacking,
+						f.Pods, lacking, pods)
 				}
 				fits, lacks = fits+f.Pods-f.Lacking, lacks+f.Lacking
 			}

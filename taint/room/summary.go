@@ -82,7 +82,8 @@ func (s *Summary) Word(node string, now time.Time) string {
 
 // kindNames are the kinds for people, for one and for several.
 var kindNames = map[Kind][2]string{
-	Node: {"node", "nodes"}, Domain: {"failure domain", "failure domains"}, Pair: {"pair of domains", "pairs of domains"},
+	Node: {"node", "nodes"}, Domain: {"failure domain", "failure domains"},
+	Pair: {"pair of domains", "pairs of domains"},
 }
 
 // Describe says for each kind how many failures leave pods without room, and names the worst. It returns one sentence
@@ -108,4 +109,13 @@ func (s *Summary) Describe() (out []string) {
 		out = append(out, text)
 	}
 	return out
+}
+
+// DescribeLacking says how many single nodes leave pods without room, and names the worst; "" for none, and for a
+// Summary that is nil or old.
+func (s *Summary) DescribeLacking(now time.Time) string {
+	if s == nil || now.Sub(s.At) > summaryLasts || s.Worst[Node].Lacking == 0 {
+		return ""
+	}
+	return s.Describe()[0]
 }

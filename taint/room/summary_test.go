@@ -38,6 +38,18 @@ func TestSummary(t *testing.T) {
 	if got := s.Describe(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	for _, tt := range []struct {
+		s    *Summary
+		age  time.Duration
+		want string
+	}{
+		{s, 0, want[0]}, {s, 4 * time.Hour, ""}, {nil, 0, ""},
+		{Summarize(at, []Failure{{Kind: Node, Name: "n1", Pods: 5}}), 0, ""},
+	} {
+		if got := tt.s.DescribeLacking(at.Add(tt.age)); got != tt.want {
+			t.Errorf("after %v: got %q, want %q", tt.age, got, tt.want)
+		}
+	}
 }
 
 // A summary stays small, and a node that it leaves out is unknown.

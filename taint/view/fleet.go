@@ -96,6 +96,7 @@ type Fleet struct {
 	Fences      []Fence       // the newest first
 	Missing     string
 	Banners     []Banner
+	Room        string // how many nodes leave pods without room elsewhere if they fail; "": none, or not known
 
 	events map[string][]Event
 	nodes  map[string]int
@@ -109,6 +110,7 @@ func FleetOf(s Snapshot) *Fleet {
 		Capacity: CapacityOf(s.Nodes, s.Cluster.ConfigSince()),
 		States:   map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
 		Missing: OneLine(s.Missing, 300),
+		Room:    OneLine(s.Cluster.Room().DescribeLacking(s.At), 500),
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
 	}

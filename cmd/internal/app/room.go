@@ -55,8 +55,8 @@ func newRoomEstimator(
 		}, []string{"of", "result"}),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_room_lacking_pods",
-			Help: "Pods that find no room elsewhere in the worst failure of one node, one failure domain or a pair of " +
-				"domains. An estimate.",
+			Help: "Pods that find no room elsewhere in the worst failure of one node, one failure domain or a pair " +
+				"of domains. An estimate.",
 		}, []string{"of"}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "forcefence_room_estimated_timestamp_seconds",

@@ -314,6 +314,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
 			g.Text(", "+describeOpen(f)+". "), renderText(f.Capacity.String()+"."),
+			g.If(f.Room != "", renderText(" "+f.Room)),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
