@@ -80,6 +80,7 @@ func SelfNodeRemediation(ctx context.Context, c *cluster.Cluster, dir, clone str
 	p := project{
 		program: "snr", clone: clone, crds: []string{"config/crd/bases"},
 		account: "self-node-remediation-controller-manager",
+		env:     []string{"SELF_NODE_REMEDIATION_IMAGE=registry.example.net/snr:1"}, // its agents'
 		roles: []string{"config/rbac/role.yaml", "config/rbac/leader_election_role.yaml",
 			"config/rbac/external_remediation_clusterrole.yaml"},
 	}
