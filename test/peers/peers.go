@@ -92,6 +92,8 @@ type Options struct {
 
 	// Action is what the fence agent does: off or reboot; "": off. A machine that lost its power stays off then.
 	Action string
+
+	Patience time.Duration // until NodeHealthCheck asks for a node that is not Ready; 0: 1 s
 }
 
 // Peers are the systems on one cluster, of which one runs at a time. Its methods are called one after another.
@@ -107,6 +109,9 @@ type Peers struct {
 func New(c *cluster.Cluster, o Options) *Peers {
 	if o.Action == "" {
 		o.Action = "off"
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Second
 	}
 	return &Peers{c: c, o: o, installed: map[string]*cluster.Part{}}
 }

@@ -68,13 +68,13 @@ var systems = map[string]system{
 	SNR: {
 		name: SNR, programs: []program{healthCheck, selfNodes}, begin: armNodes,
 		requests: []string{"selfnoderemediations." + snr, "selfnoderemediationconfigs." + snr},
-		objects: func(Options) (string, error) {
+		objects: func(o Options) (string, error) {
 			return fmt.Sprintf(`apiVersion: %s/v1alpha1
 kind: SelfNodeRemediationTemplate
 metadata: {name: peers, namespace: snr-system}
 spec: {template: {spec: {remediationStrategy: Automatic}}}
 ---
-`, snr) + nodeHealthCheck(snr+"/v1alpha1", "SelfNodeRemediationTemplate", "snr-system"), nil
+`, snr) + nodeHealthCheck(o, snr+"/v1alpha1", "SelfNodeRemediationTemplate", "snr-system"), nil
 		},
 	},
 	Kueue: {name: Kueue, programs: []program{kueue}, begin: annotatePods},
@@ -112,7 +112,7 @@ func withFAR(name, mode string) system {
 		requests: []string{"fenceagentsremediations." + far}, begin: checkEnabled,
 		objects: func(o Options) (string, error) {
 			template, err := farTemplate(o, mode)
-			check := nodeHealthCheck(far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system")
+			check := nodeHealthCheck(o, far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system")
 			return template + "---\n" + check, err
 		},
 	}
@@ -120,18 +120,18 @@ func withFAR(name, mode string) system {
 
 // nodeHealthCheck asks with a template of that kind for each node that is not Ready. Its defaults are the project's,
 // but for the five minutes that it waits.
-func nodeHealthCheck(group, kind, namespace string) string {
+func nodeHealthCheck(o Options, group, kind, namespace string) string {
 	return fmt.Sprintf(`apiVersion: remediation.medik8s.io/v1alpha1
 kind: NodeHealthCheck
-metadata: {name: %s}
+metadata: {name: %[1]s}
 spec:
   selector: {matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}
   minHealthy: 51%%
   unhealthyConditions:
-  - {type: Ready, status: Unknown, duration: 1s}
-  - {type: Ready, status: "False", duration: 1s}
-  remediationTemplate: {apiVersion: %s, kind: %s, name: peers, namespace: %s}
-`, check, group, kind, namespace)
+  - {type: Ready, status: Unknown, duration: %[2]s}
+  - {type: Ready, status: "False", duration: %[2]s}
+  remediationTemplate: {apiVersion: %[3]s, kind: %[4]s, name: peers, namespace: %[5]s}
+`, check, o.Patience, group, kind, namespace)
 }
 
 // checkEnabled waits until the NodeHealthCheck has found its template.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -118,13 +119,18 @@ func (w *world) identity(ctx context.Context, namespace, account string) (*rest.
 	return c, nil
 }
 
+// patience is how long a peer lets a node be silent before it acts: as long as forcefence in defaultConfig, before it
+// powers a machine off.
+const patience = 20 * time.Second
+
 // peer is a system of package peers.
 func peer(name, title string, device bool, describe func(*corev1.PodTemplateSpec)) system {
 	return system{name: name, title: title, device: device, describe: describe, end: endPeer,
 		install: func(ctx context.Context, w *world) ([]program, error) {
 			w.peers = peers.New(w.Cluster, peers.Options{
 				Dir: w.dir, Namespace: metav1.NamespaceDefault, BMCs: w.systems,
-				Username: w.power.Username(), Password: w.power.Password(), CAFile: w.path("bmc-ca.pem")})
+				Username: w.power.Username(), Password: w.power.Password(), CAFile: w.path("bmc-ca.pem"),
+				Patience: patience})
 			if err := w.peers.Start(ctx, name); err != nil {
 				return nil, err
 			}
