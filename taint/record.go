@@ -84,7 +84,8 @@ type Record struct {
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	PowerOns   []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
 	PostFence  PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done
-	// Proof is the signed chain of what devices answered (package attest); "": nothing was signed. No decision reads it.
+	// Proof is the signed chain of what devices answered (package attest); "": nothing was signed. No decision reads
+	// it.
 	Proof string `json:"proof,omitempty"`
 	// Newer are the fields that a newer version wrote, each in its JSON. They decide nothing here and stay in every
 	// record of this fence, so that the version that knows them finds them again. A new fence begins without them.

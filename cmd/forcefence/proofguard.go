@@ -61,7 +61,8 @@ confirmation shows that the machine is off. It writes nothing.`,
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", ":8443", "the address for the API server's reviews")
 	f.StringVar(&certs, "certificates", "/etc/forcefence-proof-guard", "the folder with tls.crt and tls.key")
-	f.DurationVar(&maxAge, "max-age", 15*time.Minute, "how old a proof or a confirmation may be; longer than detachTimeout")
+	f.DurationVar(&maxAge, "max-age", 15*time.Minute,
+		"how old a proof or a confirmation may be; longer than detachTimeout")
 	completeFlag(cmd, "max-age", completeDurations)
 	if err := cmd.MarkFlagDirname("certificates"); err != nil {
 		panic(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,11 +136,13 @@ func verifyFencing(out io.Writer, f *api.Fencing, readKeys func() ([]byte, error
 		if l.Proven {
 			proven = ", which proves the machine off"
 		}
-		printText(out, "", "%s %s%s by %s, boot %s%s", l.At.Format(time.RFC3339Nano), l.Phase, prefix(" ", string(l.Result)),
+		entered := strings.TrimSpace(string(l.Phase) + " " + string(l.Result))
+		printText(out, "", "%s %s by %s, boot %s%s", l.At.Format(time.RFC3339Nano), view.OneLine(entered, 64),
 			view.OneLine(l.By, 253), view.OneLine(cmp.Or(l.BootID, "unknown"), 64), proven)
 		for _, a := range l.Answers {
-			printText(out, "  ", "%s: %s said %s (%s), machine %s", a.At.Format(time.RFC3339Nano), view.OneLine(a.From, 253),
-				view.OneLine(a.State, 64), view.OneLine(a.Raw, 240), view.OneLine(cmp.Or(a.SystemUUID, "without a UUID"), 64))
+			printText(out, "  ", "%s: %s said %s (%s), machine %s", a.At.Format(time.RFC3339Nano),
+				view.OneLine(a.From, 253), view.OneLine(a.State, 64), view.OneLine(a.Raw, 240),
+				view.OneLine(cmp.Or(a.SystemUUID, "without a UUID"), 64))
 		}
 	}
 	if bad != nil {
@@ -147,11 +150,4 @@ func verifyFencing(out io.Writer, f *api.Fencing, readKeys func() ([]byte, error
 	}
 	printText(out, "", "Valid: fence %s of node %s, signed by key %s.", f.Spec.ID, f.Spec.Node, p.Key)
 	return nil
-}
-
-func prefix(before, text string) string {
-	if text == "" {
-		return ""
-	}
-	return before + text
 }

@@ -179,8 +179,8 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Evidence []Answer `json:"evidence,omitempty"`
-	// the signed chain of the devices' answers, as JSON; `forcefence verify` checks and prints it. Empty: the controller
-	// has no signing key
+	// the signed chain of the devices' answers, as JSON; `forcefence verify` checks and prints it. Empty: the
+	// controller has no signing key
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Proof string `json:"proof,omitempty"`

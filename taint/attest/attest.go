@@ -3,8 +3,8 @@
 // read. A link's hash covers the link and the hash before it, and the signature covers the last hash. So a proof that
 // was changed, reordered, shortened or moved to another fence or node is not valid.
 //
-// It is pure. It imports the record (package taint), Fencings (taint/api) and nothing else of forcefence. No decision of a fence
-// reads a proof: a record without one is fenced in the same way. The callers read keys, clocks and objects.
+// It is pure. It imports the record (package taint), Fencings (taint/api) and nothing else of forcefence. No decision
+// of a fence reads a proof: a record without one is fenced in the same way. The callers read keys, clocks and objects.
 //
 // It promises: Sign signs no answer that was in the record before, because another client may have written it there.
 package attest

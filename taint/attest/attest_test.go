@@ -323,7 +323,8 @@ func TestFindOff(t *testing.T) {
 		{name: "confirmed long ago", lease: renewed, now: time.Hour, node: func(n *corev1.Node) { confirmed(n, 0) },
 			want: "it was given 1h0m0s ago"},
 		{name: "confirmed before a heartbeat", lease: renewed,
-			node: func(n *corev1.Node) { confirmed(n, -2*time.Second) }, want: "no valid confirmation: the node has renewed"},
+			node: func(n *corev1.Node) { confirmed(n, -2*time.Second) },
+			want: "no valid confirmation: the node has renewed"},
 	}
 	for _, tt := range tests {
 		f := newFence()

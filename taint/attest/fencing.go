@@ -37,8 +37,8 @@ func CheckFencing(f *api.Fencing, keys Keys) (Proof, error) {
 	last := p.Links[len(p.Links)-1]
 	if r := taint.Result(f.Status.Result); f.Status.Phase != string(last.Phase) && r != taint.ResultReleased ||
 		last.Result != "" && r != last.Result {
-		faults = append(faults, fmt.Errorf("%w: the Fencing is in phase %q with result %q, and the last signed link in "+
-			"%s with result %q", ErrProof, f.Status.Phase, f.Status.Result, last.Phase, last.Result))
+		faults = append(faults, fmt.Errorf("%w: the Fencing is in phase %q with result %q, and the last signed link "+
+			"in %s with result %q", ErrProof, f.Status.Phase, f.Status.Result, last.Phase, last.Result))
 	}
 	return p, errors.Join(faults...)
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,9 @@ const guardName = "forcefence-proof-guard"
 // chart's: there are no Services here.
 func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	t.Helper()
-	g := &proofGuarded{world: w, admin: w.as(), binary: build(t, dir, "forcefence"), keyFile: filepath.Join(dir, "key.pem")}
+	g := &proofGuarded{
+		world: w, admin: w.as(), binary: build(t, dir, "forcefence"), keyFile: filepath.Join(dir, "key.pem"),
+	}
 	g.mustRun("keys", "--new", "--namespace", namespace)
 	var secret corev1.Secret
 	kit.Must(t, g.admin.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: "forcefence-signing"}, &secret))
@@ -125,7 +128,8 @@ func (g *proofGuarded) node(name string, edit func(*corev1.Node)) *corev1.Node {
 	kit.Must(g.t, g.admin.Create(g.ctx, n))
 	before := n.DeepCopy() // the control plane writes to it, too
 	n.Status.NodeInfo.BootID = "boot"
-	n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/csi.example.net^" + corev1.UniqueVolumeName(name)}
+	inUse := corev1.UniqueVolumeName("kubernetes.io/csi/csi.example.net^" + name)
+	n.Status.VolumesInUse = []corev1.UniqueVolumeName{inUse}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	kit.Must(g.t, g.admin.Status().Patch(g.ctx, n, client.MergeFrom(before)))
 	if edit != nil {
@@ -167,9 +171,12 @@ func (g *proofGuarded) untaint(node string) {
 func (g *proofGuarded) bound(name, node string, edit func(*corev1.Pod)) *corev1.Pod {
 	g.t.Helper()
 	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: []metav1.OwnerReference{
-		{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "none", Controller: &yes},
-	}}, Spec: corev1.PodSpec{
+	owner := metav1.OwnerReference{
+		APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "none", Controller: &yes,
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, OwnerReferences: []metav1.OwnerReference{owner},
+	}, Spec: corev1.PodSpec{
 		NodeName: node, Hostname: name, Containers: []corev1.Container{{Name: "c", Image: "image"}},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 	}}
@@ -201,7 +208,8 @@ func (g *proofGuarded) attachment(name, node, handle string) *storagev1.VolumeAt
 	}}
 	kit.Must(g.t, g.admin.Create(g.ctx, pv))
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
-		Attacher: "csi.example.net", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
+		Attacher: "csi.example.net", NodeName: node,
+		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
 	}}
 	kit.Must(g.t, g.admin.Create(g.ctx, va))
 	return va
@@ -302,7 +310,7 @@ func TestProofGuard(t *testing.T) {
 				p.Spec.TerminationGracePeriodSeconds = &zero
 			}))
 		}, "may still run"},
-		{"an eviction without grace", func() error { return evict(g.bound("evicted", "silent", nil)) }, "may still run"},
+		{"an eviction", func() error { return evict(g.bound("evicted", "silent", nil)) }, "may still run"},
 		{"a Ready node's taint", func() error { g.ready("ready"); return g.taintOut("ready") }, "may still run"},
 		{"a Ready node's pod", func() error { return g.force(g.admin, g.bound("ready-0", "ready", nil)) }, ""},
 		{"a Ready node's volume", func() error {
@@ -310,7 +318,9 @@ func TestProofGuard(t *testing.T) {
 		}, ""},
 		{"with grace", func() error { return g.admin.Delete(g.ctx, g.bound("plain", "silent", nil)) }, ""},
 		{"ended by a fence", func() error {
-			return g.force(g.admin, g.bound("ended", "silent", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+			return g.force(g.admin, g.bound("ended", "silent", func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodFailed
+			}))
 		}, ""},
 		{"a Deployment's", func() error {
 			return g.force(g.admin, g.bound("web", "silent", func(p *corev1.Pod) {
@@ -392,21 +402,28 @@ func TestProvenFence(t *testing.T) {
 	t.Log(said)
 }
 
-var guardNodes = flag.Int("proofguard.nodes", 0, "with how many nodes TestProofGuardLatency measures; 0: it is skipped")
+var (
+	guardNodes  = flag.Int("proofguard.nodes", 0, "nodes of TestProofGuardLatency; 0: it is skipped")
+	guardRounds = flag.Int("proofguard.rounds", 200, "how often it sends each request")
+)
 
 // TestProofGuardLatency measures what the webhook adds to each of the requests, and how much memory it takes.
 func TestProofGuardLatency(t *testing.T) {
 	if *guardNodes == 0 {
 		t.Skip("it measures: set -proofguard.nodes=5000")
 	}
-	const rounds = 200
 	dir := t.TempDir()
 	w := newWorld(t, cluster.Options{})
 	kit.Must(t, w.as().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	g := newGuarded(t, dir, w)
+	var crowd errgroup.Group
+	crowd.SetLimit(32)
 	for i := range *guardNodes {
-		kit.Must(t, g.admin.Create(g.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("crowd-%d", i)}}))
+		crowd.Go(func() error {
+			return g.admin.Create(g.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("crowd-%d", i)}})
+		})
 	}
+	kit.Must(t, crowd.Wait())
 	g.node("proven", func(n *corev1.Node) { sign(g.signer, n, time.Now(), nil) })
 	for _, with := range []bool{false, true} {
 		if with {
@@ -419,7 +436,7 @@ func TestProofGuardLatency(t *testing.T) {
 			kit.Must(t, do())
 			took[what] = append(took[what], time.Since(began))
 		}
-		for i := range rounds {
+		for i := range *guardRounds {
 			name := fmt.Sprintf("m-%t-%d", with, i)
 			pod, va := g.bound(name, "proven", nil), g.attachment(name, "proven", "proven")
 			measure("pod", func() error { return g.force(g.admin, pod) })

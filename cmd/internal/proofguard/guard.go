@@ -95,9 +95,10 @@ func (g guard) decidePod(ctx context.Context, pod *corev1.Pod) (string, error) {
 
 // isStateful reports whether a pod is, or was made, a StatefulSet's. Its host name cannot be changed, and owners can.
 func isStateful(pod *corev1.Pod) bool {
-	return pod.Spec.Hostname == pod.Name || slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {
+	isOwner := func(o metav1.OwnerReference) bool {
 		return o.Kind == "StatefulSet" && strings.HasPrefix(o.APIVersion, "apps/")
-	})
+	}
+	return pod.Spec.Hostname == pod.Name || slices.ContainsFunc(pod.OwnerReferences, isOwner)
 }
 
 // decideAttachment decides about a detachment. What the kubelet does not report as in use it has unmounted, or the

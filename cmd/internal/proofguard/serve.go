@@ -98,7 +98,8 @@ func (g guard) serveReview(w http.ResponseWriter, req *http.Request) {
 		g.Log.Warn("Refused a request", "resource", in.Request.Resource.Resource, "namespace", in.Request.Namespace,
 			"name", in.Request.Name, "user", in.Request.UserInfo.Username, "why", why)
 		out.Response.Result = &metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: why,
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			Message: why,
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
