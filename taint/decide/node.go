@@ -379,6 +379,7 @@ func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	if o.Withheld {
 		return
 	}
+	n.evict.ApplyAct(n.lastDecision.Action)
 	switch a := n.lastDecision.Action.(type) {
 	case action.WriteRecord:
 		if o.Err != nil {

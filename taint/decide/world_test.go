@@ -243,6 +243,13 @@ func (w *world) do(line string) error {
 			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached,
 				corev1.AttachedVolume{Name: unique(pv)})
 		}
+		if v := value("priority"); v != "" {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				return err
+			}
+			p.Priority = int32(n)
+		}
 		if pv := value("shares"); pv != "" { // a volume that another pod brought
 			p.Volumes = append(p.Volumes, action.Volume{PV: pv, Unique: unique(pv)})
 		}

@@ -443,7 +443,10 @@ func (k *worker) ExpireReady(context.Context) decide.Observation {
 }
 
 // EndPods ends pods.
-func (k *worker) EndPods(context.Context, action.EndPods) decide.Observation {
+func (k *worker) EndPods(_ context.Context, a action.EndPods) decide.Observation {
+	if a.Urgent {
+		k.w.count("urgent pods ended")
+	}
 	k.each(k.tombstone)
 	return nil
 }
@@ -1077,6 +1080,9 @@ func podsOf(list []*corev1.Pod) []action.Pod {
 			Owner: ownerOf(p), Deleting: p.DeletionTimestamp != nil, Finalizers: p.Finalizers,
 			Tolerations: p.Spec.Tolerations,
 			Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
+		}
+		if p.Spec.Priority != nil {
+			e.Priority = *p.Spec.Priority
 		}
 		if e.Deleting {
 			e.Grace, e.DeleteAt = *p.DeletionGracePeriodSeconds, p.DeletionTimestamp.Time

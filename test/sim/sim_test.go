@@ -229,6 +229,27 @@ func TestPathsAreTaken(t *testing.T) {
 	}
 }
 
+// TestUrgentPods plays histories in which a database goes before the other pods: nothing breaks.
+func TestUrgentPods(t *testing.T) {
+	n := uint64(600)
+	if testing.Short() || race {
+		n = 60
+	}
+	ended := 0
+	for seed := range n {
+		o := Options{Seed: seed, Scenario: ScenarioOf(seed), Urgent: true}
+		r := Run(o)
+		if ended += r.Stats["urgent pods ended"]; r.Violation != nil {
+			o.play(t)
+			return
+		}
+	}
+	if ended == 0 {
+		t.Errorf("no history of %d ended an urgent pod", n)
+	}
+	t.Logf("urgent pods were ended %d times in %d histories", ended, n)
+}
+
 // TestSameSeedSameHistory holds that a failure can be played again.
 func TestSameSeedSameHistory(t *testing.T) {
 	for seed := range uint64(20) {

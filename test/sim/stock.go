@@ -75,6 +75,7 @@ type identity struct {
 	volume      string // its claim's volume; "" for none
 	finalizer   bool
 	tolerations []corev1.Toleration
+	priority    int32
 }
 
 // runSets is the StatefulSet controller: it creates what is missing, and deletes by name what has failed.
@@ -100,7 +101,7 @@ func (w *World) newPod(id identity) *corev1.Pod {
 		OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", Controller: &yes}},
 	}}
-	p.Spec.Tolerations = id.tolerations
+	p.Spec.Tolerations, p.Spec.Priority = id.tolerations, &id.priority
 	if id.volume != "" {
 		p.Spec.Volumes = []corev1.Volume{claim(id.volume)}
 	}

@@ -116,6 +116,9 @@ func (w *World) buildObjects() {
 			finalizer: w.chance(0.08),
 		})
 	}
+	if w.Urgent {
+		w.ids[0].priority = 1000
+	}
 	web := 1 + w.rng.IntN(2)
 	if w.storm.many {
 		web = w.storm.nodes - len(w.ids)

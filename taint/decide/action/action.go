@@ -131,6 +131,7 @@ type (
 	EndPods struct {
 		Pods   []Pod
 		Policy string // the policy and its WithoutProof, on an unmarked node; "": a fence's
+		Urgent bool   // the node's other pods wait until these are deleted
 	}
 	// DeletePods deletes ended pods with grace 0.
 	DeletePods struct {

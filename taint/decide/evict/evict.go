@@ -48,7 +48,8 @@ type Memory struct {
 	// (F5).
 	Cleared int
 
-	troubles map[attempt]trouble // failed writes of pods
+	troubles   map[attempt]trouble // failed writes of pods
+	urgentActs int                 // acts since the urgent pods were ended, or maxUrgentActs
 }
 
 // ApplyLook folds a live look in, and reports whether it shows another mark than the last look.
@@ -399,8 +400,11 @@ func (v View) decideEviction() action.Decision {
 		}
 		return d
 	}
+	urgent := v.urgentPods(ready)
 	switch {
-	case len(ready) > 0:
+	case len(urgent) > 0:
+		return action.Decision{Action: action.EndPods{Pods: urgent, Urgent: true}, Reason: reason.Tombstoning}
+	case len(ready) > 0 && !(v.Memory.movesUrgentPods() && (clear || len(tombs) > 0)):
 		return action.Decision{Action: action.EndPods{Pods: ready}, Reason: reason.Tombstoning}
 	case clear:
 		return action.Decision{Action: action.ClearVolumes{InUse: inUse, Attached: attached}, Reason: reason.Clearing}
@@ -687,9 +691,8 @@ func sortForEviction(pods []action.Pod) {
 			return 1
 		}
 	}
-	volumes := func(p action.Pod) bool { return p.Claims || len(p.Volumes) > 0 }
 	slices.SortStableFunc(pods, func(a, b action.Pod) int {
-		return cmp.Or(first(a.First, b.First), cmp.Compare(b.Priority, a.Priority), first(volumes(a), volumes(b)),
+		return cmp.Or(first(a.First, b.First), cmp.Compare(b.Priority, a.Priority), first(hasVolumes(a), hasVolumes(b)),
 			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
