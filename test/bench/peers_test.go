@@ -2,15 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 )
-
-var update = flag.Bool("update", false, "write the table of docs/compare.md from results/peers.json")
 
 func TestResults(t *testing.T) {
 	never := outcome{notReadyToBack: math.NaN(), running: 7, volumes: 20, marks: []string{"a", "b"}}
@@ -22,7 +18,7 @@ func TestResults(t *testing.T) {
 		{system: bareLoop, rate: stockRate}, // had no turn
 		{system: stockAlone, rate: stockRate, outcomes: []outcome{never}},
 	})
-	want := "All rows are of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
+	want := "All rows are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
 		"2 cores, simulated kubelets; 110 pods, 20 of them with a volume and 10 of a Deployment, on one of six nodes.\n\n" +
 		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- |
 | forcefence | 1000 | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
@@ -41,38 +37,6 @@ func TestResults(t *testing.T) {
 		if got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
-	}
-}
-
-// The page's table is that of the results in the repository, and of no other.
-func TestPage(t *testing.T) {
-	const page = "../../docs/compare.md"
-	raw, err := os.ReadFile("results/peers.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var results Results
-	if err := json.Unmarshal(raw, &results); err != nil {
-		t.Fatalf("results/peers.json: %v", err)
-	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), caption)
-	_, rest, found2 := strings.Cut(rest, tableHead)
-	_, after, found3 := strings.Cut(rest, "\n\n")
-	if !found || !found2 || !found3 {
-		t.Fatalf("%s has no table after %q", page, caption)
-	}
-	want := before + results.markdown() + "\n" + after
-	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if string(text) != want {
-		t.Errorf("%s: its table is not that of results/peers.json; go test ./test/bench -run TestPage -update writes it",
-			page)
 	}
 }
 

@@ -49,7 +49,7 @@ const tableHead = "| system | requests a second | NotReady until all run: median
 	"running replacements ended | sure of off | volumes left | marks left |\n"
 
 // caption begins markdown.
-const caption = "All rows are of `make bench RUN=peers`: "
+const caption = "All rows are of one run of `make bench RUN=peers`: "
 
 // markdown is the table, with a row for each system that had a turn.
 func (r Results) markdown() string {
