@@ -84,7 +84,7 @@ func (l *AuditLog) line(line []byte, a *Account, proxied map[string]Sent) error 
 		}
 		return nil
 	}
-	if e.ResponseObject == nil {
+	if e.ResponseObject == nil || e.Verb == "deletecollection" { // which names no object
 		return nil
 	}
 	w := Write{
