@@ -106,7 +106,7 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	}
 	listed, err := attest.ListKeys(before)
 	if err != nil {
-		return "", fmt.Errorf("ConfigMap %s: %w", config.KeysConfigMap, err)
+		return "", fmt.Errorf("reading ConfigMap %s: %w", config.KeysConfigMap, err)
 	}
 	var left []byte
 	found := false
@@ -122,7 +122,7 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	case !found:
 		return "", fmt.Errorf("key %q is not among the %d public keys", id, len(listed))
 	case err != nil:
-		return "", fmt.Errorf("Secret %s: %w", config.SigningSecret, err)
+		return "", fmt.Errorf("reading Secret %s: %w", config.SigningSecret, err)
 	case attest.KeyID(signer.Key.Public().(ed25519.PublicKey)) == id:
 		return "", fmt.Errorf("key %s signs: make another one first, with `forcefence keys --new`", id)
 	}

@@ -25,9 +25,9 @@ func newStatus() *cobra.Command {
 		Short: "Show each node: Ready, power as last seen, hook, fence, and what happens next",
 		Long: `Show each node: whether it is Ready, its machine's power as last seen, how the
 hook protects it, its fence, and what happens next. -o wide adds the device, the
-fence's id, and whether its pods would find room elsewhere. Nodes that need attention come first. In a cluster of more than
-50 nodes, nodes without anything to report are left out; --all or a name shows
-them.
+fence's id, and whether its pods would find room elsewhere. Nodes that need
+attention come first. In a cluster of more than 50 nodes, nodes without anything
+to report are left out; --all or a name shows them.
 
 The command reads the API server only. It asks no device and changes nothing.
 An age beside a power says when the device last reported a change. While a
