@@ -90,6 +90,7 @@ var calm = []string{
 func init() { // each process begins all of these with 0
 	for _, instance := range []string{"a", "b"} {
 		calm = append(calm, fmt.Sprintf(`forcefence_room_failures{instance=%q,of="node",result="lacks"} 0`, instance),
+			fmt.Sprintf(`forcefence_room_failures{instance=%q,of="node",result="fits"} 3`, instance),
 			fmt.Sprintf(`forcefence_room_failures{instance=%q,of="domain",result="lacks"} 1`, instance))
 		for _, state := range []string{
 			"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree",
@@ -122,9 +123,9 @@ func hooks(protection, values string) string {
 var histories = []history{
 	{name: "nothing is wrong", steps: 120},
 
-	{name: "no room for a node's pods", steps: 61, series: []string{room("0 2x70")},
+	{name: "no room for a node's pods", steps: 61, series: []string{room("0 1x70")},
 		want: []string{"ForcefenceNoRoom"}},
-	{name: "no room for less than half an hour", steps: 60, series: []string{room("0 2x70")}},
+	{name: "no room for less than half an hour", steps: 60, series: []string{room("0 1x70")}},
 
 	{name: "a fence is stuck", steps: 3, series: []string{nodes("stuck", "0 1x9")},
 		want: []string{"ForcefenceMarkStuck state=stuck"}},
