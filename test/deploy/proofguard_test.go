@@ -229,7 +229,8 @@ func refusedWith(err error, want string) bool {
 // its configuration is deleted.
 func TestProofGuard(t *testing.T) {
 	dir := t.TempDir()
-	w := newWorld(t, cluster.Options{})
+	// The pods' owner does not exist, so the garbage collector would delete them.
+	w := newWorld(t, cluster.Options{KCMArgs: []string{quiet.KCMArgs[0] + ",-garbage-collector-controller"}})
 	kit.Must(t, w.as().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	g := newGuarded(t, dir, w)
 	g.installWebhook()
