@@ -10,7 +10,8 @@ import (
 
 // TestSteps plays a fence of two databases and another pod with a volume.
 func TestSteps(t *testing.T) {
-	s := &steps{victim: "n1", old: map[types.UID]bool{"1": true, "2": true, "3": true}, pvs: map[string]bool{"pv": true},
+	s := &steps{victim: "n1", pvs: map[string]bool{"pv": true},
+		old:  map[types.UID]bool{"1": true, "2": true, "3": true},
 		seen: map[string]moments{}}
 	for _, name := range stepNames {
 		s.seen[name] = moments{}

@@ -15,8 +15,8 @@
 //
 // Bench evict times one node's pods and volumes, beside the floor.
 //
-// Bench first times the pods of the highest priority, which have volumes, beside the floor and beside a fence whose node
-// has only them.
+// Bench first times the pods of the highest priority, which have volumes, beside the floor, and beside a fence whose
+// node has only them.
 //
 // Bench fleet measures what 5,000 nodes cost while nothing is wrong. Each node has a line, as in bench notice.
 //

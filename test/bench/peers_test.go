@@ -19,7 +19,8 @@ func TestResults(t *testing.T) {
 		{system: stockAlone, rate: stockRate, outcomes: []outcome{never}},
 	})
 	want := "All rows are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
-		"2 cores, simulated kubelets; 110 pods, 20 of them with a volume and 10 of a Deployment, on one of six nodes.\n\n" +
+		"2 cores, simulated kubelets; 110 pods, 20 of them with a volume and 10 of a Deployment, on one of six " +
+		"nodes.\n\n" +
 		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- |
 | forcefence | 1000 | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
 | NHC and FAR, OutOfServiceTaint (FAR v1.2.3) | 20 | 40.0 s | 1 of 2 | 0-28 | 0 of 2 | 0-20 | a, b |

@@ -54,8 +54,8 @@ const caption = "All rows are of one run of `make bench RUN=peers`: "
 // markdown is the table, with a row for each system that had a turn.
 func (r Results) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, caption+"%s, Kubernetes %s,\n%d cores, simulated kubelets; %d pods, %d of them with a volume and %d of "+
-		"a Deployment, on one of six nodes.\n\n", r.Date, r.Kubernetes, r.Cores, r.Load.pods(), r.Load.Volumes,
+	fmt.Fprintf(&b, caption+"%s, Kubernetes %s,\n%d cores, simulated kubelets; %d pods, %d of them with a volume and "+
+		"%d of a Deployment, on one of six nodes.\n\n", r.Date, r.Kubernetes, r.Cores, r.Load.pods(), r.Load.Volumes,
 		r.Load.Deployed)
 	b.WriteString(tableHead + strings.Repeat("| --- ", strings.Count(tableHead, "|")-1) + "|\n")
 	for _, s := range r.Systems {

@@ -24,7 +24,7 @@ func testRound(attachedLater, readyLater float64) fenceRound {
 	}
 }
 
-// TestTook: the steps follow each other and add up to the total, whatever was not seen or came out of order.
+// TestTook: the steps follow each other and add up to the total, also if a moment was not seen or came out of order.
 func TestTook(t *testing.T) {
 	whole := testRound(0, 0)
 	deployment := testRound(0, 0)

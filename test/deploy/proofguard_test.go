@@ -216,7 +216,7 @@ func (g *proofGuarded) attachment(name, node, handle string) *storagev1.VolumeAt
 	return va
 }
 
-// refusedWith reports whether the webhook refused a request for that reason; "" stands for a request that passed.
+// refusedWith reports whether the webhook refused a request for that reason; "" means a request that passed.
 func refusedWith(err error, want string) bool {
 	if want == "" {
 		return err == nil

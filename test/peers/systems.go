@@ -81,8 +81,8 @@ spec: {template: {spec: {remediationStrategy: Automatic}}}
 }
 
 // armNodes does what the agents of self-node-remediation do on real nodes: they say that their node has a watchdog. A
-// simulated node runs the agents' pods without their program. As no node has a watchdog's timeout, the manager takes its
-// default, a minute.
+// simulated node runs the agents' pods without their program. As no node has a watchdog's timeout, the manager takes
+// its default, a minute.
 func armNodes(ctx context.Context, p *Peers) error {
 	if _, err := p.c.Kubectl(ctx, "annotate", "nodes", "--all", "--overwrite",
 		"is-reboot-capable.self-node-remediation.medik8s.io=true"); err != nil {
@@ -119,7 +119,7 @@ func withFAR(name, mode string) system {
 }
 
 // nodeHealthCheck asks with a template of that kind for each node that is not Ready. Its defaults are the project's,
-// but for the five minutes that it waits.
+// except for the five minutes that it waits.
 func nodeHealthCheck(o Options, group, kind, namespace string) string {
 	return fmt.Sprintf(`apiVersion: remediation.medik8s.io/v1alpha1
 kind: NodeHealthCheck

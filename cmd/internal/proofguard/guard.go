@@ -118,7 +118,7 @@ func (g guard) decideAttachment(ctx context.Context, a *storagev1.VolumeAttachme
 }
 
 // volumeOf returns the name of an attachment's volume in the Node's lists. Where the volume is not known it ends with
-// ^, and stands for all volumes of the driver.
+// ^, and means all volumes of the driver.
 func (g guard) volumeOf(ctx context.Context, a *storagev1.VolumeAttachment) (string, error) {
 	name := "kubernetes.io/csi/" + a.Spec.Attacher + "^"
 	var csi *corev1.CSIPersistentVolumeSource

@@ -32,8 +32,9 @@ func TestUrgentPods(t *testing.T) {
 		{"no volume", []action.Pod{pod("a", prio(9)), pod("b"), pod("csi", first)}, nil},
 		{"a lower priority", []action.Pod{pod("a", claimant, prio(-9)), pod("b"), pod("c")}, nil},
 		{"alone", []action.Pod{db}, nil},
-		{"the database stays", []action.Pod{pod("db", claimant, prio(9), exempt, func(p *action.Pod) { p.Claims = false }),
-			pod("a")}, nil},
+		{"the database stays", []action.Pod{
+			pod("db", claimant, prio(9), exempt, func(p *action.Pod) { p.Claims = false }), pod("a"),
+		}, nil},
 		{"none", nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
