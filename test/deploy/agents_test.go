@@ -78,7 +78,11 @@ func startContainer(ctx context.Context, t *testing.T, archive string, volumes m
 			run = append(run, fmt.Sprintf("--tmpfs=%s:rw,size=%d,mode=0777", m.MountPath, v.EmptyDir.SizeLimit.Value()))
 			continue
 		}
-		run = append(run, "--volume="+c.folder(m.Name, volumes[m.Name])+":"+m.MountPath+":ro")
+		files := volumes[m.Name]
+		if files == nil && v.Secret != nil && v.Secret.Optional != nil && *v.Secret.Optional {
+			files = map[string][]byte{} // as a kubelet mounts a Secret that does not exist
+		}
+		run = append(run, "--volume="+c.folder(m.Name, files)+":"+m.MountPath+":ro")
 	}
 	// where a pod has its ServiceAccount's token
 	run = append(run, "--volume="+c.folder("kube", volumes["kube"])+":/kube:ro")

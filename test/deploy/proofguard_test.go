@@ -197,7 +197,7 @@ func (g *proofGuarded) force(c client.Client, p *corev1.Pod) error {
 	return c.Delete(g.ctx, p, client.GracePeriodSeconds(0))
 }
 
-// attachment makes a VolumeAttachment of a volume, and a PersistentVolume with that handle.
+// attachment makes a VolumeAttachment of a volume, and a PersistentVolume with that handle; "": its volume is gone.
 func (g *proofGuarded) attachment(name, node, handle string) *storagev1.VolumeAttachment {
 	g.t.Helper()
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
@@ -207,7 +207,9 @@ func (g *proofGuarded) attachment(name, node, handle string) *storagev1.VolumeAt
 			Driver: "csi.example.net", VolumeHandle: handle,
 		}},
 	}}
-	kit.Must(g.t, g.admin.Create(g.ctx, pv))
+	if handle != "" {
+		kit.Must(g.t, g.admin.Create(g.ctx, pv))
+	}
 	va := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
 		Attacher: "csi.example.net", NodeName: node,
 		Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
@@ -313,6 +315,20 @@ func TestProofGuard(t *testing.T) {
 			}))
 		}, "may still run"},
 		{"an eviction", func() error { return evict(g.bound("evicted", "silent", nil)) }, "may still run"},
+		{"an eviction of a pod that has ended", func() error {
+			return evict(g.bound("evicted-ended", "silent", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+		}, ""},
+		{"a confirmation in the same write", func() error {
+			n := g.node("both", nil)
+			before := n.DeepCopy()
+			n.Annotations = map[string]string{}
+			confirm(time.Now())(n)
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+			return g.admin.Patch(g.ctx, n, client.MergeFrom(before))
+		}, "no valid confirmation"},
+		{"a volume that is not known", func() error {
+			return g.admin.Delete(g.ctx, g.attachment("va-unknown", "silent", ""))
+		}, "may still write"},
 		{"a Ready node's taint", func() error { g.ready("ready"); return g.taintOut("ready") }, "may still run"},
 		{"a Ready node's pod", func() error { return g.force(g.admin, g.bound("ready-0", "ready", nil)) }, ""},
 		{"a Ready node's volume", func() error {
