@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,12 @@ func first(ctx context.Context, r *runner) error {
 		return err
 	}
 	systems := []system{floor, forcefence, alone}
+	run, err := l.newRun(shopWithDatabases)
+	if err != nil {
+		return err
+	}
 	took := map[string]map[string][]float64{}
+	r.results = FirstResults{run, took} // a run that is stopped has what it measured
 	for i, s := range turns(r.o.pairs, systems...) {
 		victim, next := l.names[i%len(l.names)], l.names[(i+1)%len(l.names)]
 		if err := l.gather(ctx, shopWithDatabases.pods(), victim); err != nil {
@@ -72,23 +78,36 @@ func first(ctx context.Context, r *runner) error {
 			if took[m.name] == nil {
 				took[m.name] = map[string][]float64{}
 			}
-			took[m.name][s.name] = append(took[m.name][s.name], m.seconds)
+			if !math.IsNaN(m.seconds) { // what was never seen has no time
+				took[m.name][s.name] = append(took[m.name][s.name], round(m.seconds))
+			}
 			said = append(said, fmt.Sprintf("%s %.2f", m.name, m.seconds))
 		}
 		r.say("%2d %-10s %s s; load %s", i+1, s.name, strings.Join(said, ", "), load1())
 	}
-	for _, name := range append(slices.Clone(stepNames), "all pods gone", "all StatefulSet pods run") {
-		for _, s := range systems {
-			f := figure("off_seen to "+name+", "+s.name, "s", took[name][s.name])
-			if s.name != floor.name {
-				f = f.above(took[name][floor.name])
-			}
-			r.add(f)
-		}
-		r.add(figure("the same, times alone, turn by turn", "x",
-			ratios(took[name][forcefence.name], took[name][alone.name])))
-	}
 	return nil
+}
+
+// FirstResults are what bench first found: the seconds from the first Off to each step, by step and system, in the
+// order of the turns.
+type FirstResults struct {
+	Run
+	Seconds map[string]map[string][]float64
+}
+
+// markdown is the table, with a row for each step.
+func (r FirstResults) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s The node had %d pods:\n%d databases, with a volume each and the highest priority, and %d others "+
+		"with a volume. \"Alone\" is a fence of a\nnode that has only the databases. Seconds from the first Off: the "+
+		"median, with the least and the most.\n\n", r.caption("first"), r.Load.pods(), r.Load.Databases, r.Load.Volumes)
+	b.WriteString("| step | bare loop | forcefence | alone | forcefence, times alone |\n| --- | --- | --- | --- | --- |\n")
+	for _, name := range append(slices.Clone(stepNames), "all pods gone", "all StatefulSet pods run") {
+		took := r.Seconds[name]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f |\n", name, typical(took[floor.name]), typical(took[forcefence.name]),
+			typical(took[alone.name]), median(ratios(took[forcefence.name], took[alone.name])))
+	}
+	return b.String()
 }
 
 // moveDatabases brings the databases to a node and returns once all pods run.

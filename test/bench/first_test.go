@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,5 +48,20 @@ func TestSteps(t *testing.T) {
 	}
 	if got := s.since(zero); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestFirstResults(t *testing.T) {
+	r := FirstResults{Run{Date: "2026-03-01", Kubernetes: "v1.37.2", Cores: 2, Load: shopWithDatabases},
+		map[string]map[string][]float64{"databases run": {
+			floor.name: {9, 7, 8}, forcefence.name: {3, 4}, alone.name: {1.5, 2}}}}
+	for _, want := range []string{
+		"`make bench RUN=first`: 2026-03-01, Kubernetes v1.37.2,\n2 cores", "had 110 pods:\n3 databases",
+		"| databases run | 8.0 s (7.0-9.0) | 3.5 s (3.0-4.0) | 1.8 s (1.5-2.0) | 2.0 |\n",
+		"| databases ended | never | never | never | NaN |\n",
+	} {
+		if got := r.markdown(); !strings.Contains(got, want) {
+			t.Errorf("want %q in it:\n%s", want, got)
+		}
 	}
 }

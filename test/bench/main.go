@@ -29,7 +29,7 @@
 //
 // It promises that every time in it was seen: pods, nodes and attachments by the cluster's watch, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
-// extremes beside it. The folder -out gets the table of each bench, the raw data of peers, and a folder of logs and
+// extremes beside it. The folder -out gets the table of each bench, the raw data of peers and first, and a folder of logs and
 // configuration. It ends after every process that it started has.
 //
 // The exit status is 0 if all could be measured, 1 if not, and 2 for wrong arguments.
@@ -171,7 +171,7 @@ type runner struct {
 	o       options
 	name    string   // of the bench under way
 	figures []Figure // of the bench under way
-	results *Results // of bench peers
+	results results  // of the bench under way, if it keeps raw data
 }
 
 // bench runs one bench, prints its figures and puts them into the file. What could be measured before an error is kept.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -103,11 +102,11 @@ func comparePeers(ctx context.Context, r *runner) error {
 	if err := l.addPeers(); err != nil {
 		return err
 	}
-	results, err := l.newResults()
+	run, err := l.newRun(shop)
 	if err != nil {
 		return err
 	}
-	defer func() { r.results = results.of(all) }()
+	defer func() { r.results = resultsOf(run, all) }()
 	played := 0
 	for _, q := range []rate{fastRate, stockRate} {
 		if len(rounds[q]) == 0 {
@@ -206,18 +205,9 @@ func (o outcome) summary() string {
 	return fmt.Sprintf("%s; %d running replacements ended; %s", back, o.deaths, off)
 }
 
-// newResults describes the run.
-func (l *lab) newResults() (Results, error) {
-	version, err := l.Client().Discovery().ServerVersion()
-	if err != nil {
-		return Results{}, fmt.Errorf("asking for the version: %w", err)
-	}
-	return Results{Date: time.Now().UTC().Format(time.DateOnly), Kubernetes: version.GitVersion,
-		Cores: runtime.NumCPU(), Load: shop}, nil
-}
-
-// of returns the results with what came of the contenders' turns.
-func (r Results) of(all []*contender) *Results {
+// resultsOf returns what came of the contenders' turns.
+func resultsOf(run Run, all []*contender) PeerResults {
+	r := PeerResults{Run: run}
 	for _, c := range all {
 		s := SystemResults{Name: c.name, Versions: c.versions, Rate: c.rate.qps}
 		for _, o := range c.outcomes {
@@ -225,5 +215,5 @@ func (r Results) of(all []*contender) *Results {
 		}
 		r.Systems = append(r.Systems, s)
 	}
-	return &r
+	return r
 }

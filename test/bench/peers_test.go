@@ -10,7 +10,7 @@ import (
 
 func TestResults(t *testing.T) {
 	never := outcome{notReadyToBack: math.NaN(), running: 7, volumes: 20, marks: []string{"a", "b"}}
-	r := Results{Date: "2026-03-01", Kubernetes: "v1.37.2", Cores: 2, Load: shop}.of([]*contender{
+	r := resultsOf(Run{Date: "2026-03-01", Kubernetes: "v1.37.2", Cores: 2, Load: shop}, []*contender{
 		{system: forcefence, rate: fastRate, outcomes: []outcome{
 			{notReadyToBack: 3, sure: true}, {notReadyToBack: 2.46, sure: true}, {notReadyToBack: 1, sure: true}}},
 		{system: farTaint, rate: stockRate, versions: "FAR v1.2.3",
@@ -18,9 +18,9 @@ func TestResults(t *testing.T) {
 		{system: bareLoop, rate: stockRate}, // had no turn
 		{system: stockAlone, rate: stockRate, outcomes: []outcome{never}},
 	})
-	want := "All rows are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
-		"2 cores, simulated kubelets; 110 pods, 20 of them with a volume and 10 of a Deployment, on one of six " +
-		"nodes.\n\n" +
+	want := "All figures are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
+		"2 cores, simulated kubelets. The node had 110 pods, 20 of them\n" +
+		"with a volume and 10 of a Deployment; five other nodes were free.\n\n" +
 		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- |
 | forcefence | 1000 | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
 | NHC and FAR, OutOfServiceTaint (FAR v1.2.3) | 20 | 40.0 s | 1 of 2 | 0-28 | 0 of 2 | 0-20 | a, b |
@@ -30,7 +30,7 @@ func TestResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read Results
+	var read PeerResults
 	if err := json.Unmarshal(raw, &read); err != nil {
 		t.Fatal(err)
 	}

@@ -2,18 +2,43 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Results are what bench peers found: its raw data. docs/compare.md has the table of a run's results, which are in
-// results/peers.json.
-type Results struct {
-	Date       string // of the run's begin
+// results are a bench's raw data, as it is kept in the folder results. docs/compare.md shows the last run's.
+type results interface{ markdown() string }
+
+// Run is what all of a run's figures have in common.
+type Run struct {
+	Date       string // of its begin
 	Kubernetes string
 	Cores      int
-	Load       load // on one of six nodes
-	Systems    []SystemResults
+	Load       load // on the node that loses its power
+}
+
+// newRun describes the run that begins now.
+func (l *lab) newRun(on load) (Run, error) {
+	version, err := l.Client().Discovery().ServerVersion()
+	if err != nil {
+		return Run{}, fmt.Errorf("asking for the version: %w", err)
+	}
+	return Run{Date: time.Now().UTC().Format(time.DateOnly), Kubernetes: version.GitVersion, Cores: runtime.NumCPU(),
+		Load: on}, nil
+}
+
+// caption is said above the table of the named bench.
+func (r Run) caption(bench string) string {
+	return fmt.Sprintf("All figures are of one run of `make bench RUN=%s`: %s, Kubernetes %s,\n"+
+		"%d cores, simulated kubelets.", bench, r.Date, r.Kubernetes, r.Cores)
+}
+
+// PeerResults are what bench peers found.
+type PeerResults struct {
+	Run
+	Systems []SystemResults
 }
 
 // SystemResults are one system's at one rate of the controller-manager.
@@ -48,15 +73,11 @@ func (o outcome) recorded() Turn {
 const tableHead = "| system | requests a second | NotReady until all run: median (least-most) | all ran | " +
 	"running replacements ended | sure of off | volumes left | marks left |\n"
 
-// caption begins markdown.
-const caption = "All rows are of one run of `make bench RUN=peers`: "
-
 // markdown is the table, with a row for each system that had a turn.
-func (r Results) markdown() string {
+func (r PeerResults) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, caption+"%s, Kubernetes %s,\n%d cores, simulated kubelets; %d pods, %d of them with a volume and "+
-		"%d of a Deployment, on one of six nodes.\n\n", r.Date, r.Kubernetes, r.Cores, r.Load.pods(), r.Load.Volumes,
-		r.Load.Deployed)
+	fmt.Fprintf(&b, "%s The node had %d pods, %d of them\nwith a volume and %d of a Deployment; five other nodes were "+
+		"free.\n\n", r.caption("peers"), r.Load.pods(), r.Load.Volumes, r.Load.Deployed)
 	b.WriteString(tableHead + strings.Repeat("| --- ", strings.Count(tableHead, "|")-1) + "|\n")
 	for _, s := range r.Systems {
 		if len(s.Turns) == 0 {
