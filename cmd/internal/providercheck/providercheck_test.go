@@ -1,6 +1,7 @@
 package providercheck_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,14 +13,21 @@ import (
 
 // Each preset passes what an operator's own description must pass.
 func TestPresets(t *testing.T) {
+	if len(rest.Presets()) == 0 {
+		t.Fatal("there is no preset")
+	}
 	for file, text := range rest.Presets() {
 		t.Run(file, func(t *testing.T) {
 			report, bad := providercheck.CheckDescription(t.Context(), text)
 			for _, f := range bad {
 				t.Errorf("%s:%v", file, f)
 			}
-			if report.Checks < 15 || report.Cases < 10 {
+			if report.Checks < 15 || report.Cases < 10 || report.Mutations < 100 {
 				t.Errorf("got %+v", report)
+			}
+			before, _, _ := bytes.Cut(text, []byte("\ncases:\n"))
+			if lines := bytes.Count(before, []byte("\n")) + 1; lines > 60 {
+				t.Errorf("has %d lines before its cases, want 60 at most", lines)
 			}
 			t.Log(strings.Join(report.Lines(), "\n"))
 		})
