@@ -222,7 +222,7 @@ func stateWord(n view.Node) string {
 }
 
 func (f *fleet) table() *metav1.Table {
-	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "+Room", "Fence", "+Fence-ID", "Next")
+	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "Room", "Fence", "+Fence-ID", "Next")
 	leads := slices.ContainsFunc(f.Controllers, func(l view.Leader) bool { return l.Leads })
 	for _, n := range f.Nodes {
 		id, next := "", n.Next

@@ -95,8 +95,8 @@ func (e roomEstimate) table() *metav1.Table {
 
 // printRoom prints what is true of each kind of failure, then the table.
 func (e roomEstimate) printRoom(out io.Writer, wide bool) error {
-	for _, text := range e.summary.Describe() {
-		printText(out, "", "%s", text)
+	for _, s := range e.summary.Describe() {
+		printText(out, "", "%s", s.Text)
 	}
 	printText(out, "", "%s", e.Estimate)
 	if e.Unread != "" {

@@ -22,10 +22,10 @@ func newStatus() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "status [NODE...]",
-		Short: "Show each node: Ready, power as last seen, hook, fence, and what happens next",
+		Short: "Show each node: Ready, power as last seen, hook, room, fence, and what happens next",
 		Long: `Show each node: whether it is Ready, its machine's power as last seen, how the
-hook protects it, its fence, and what happens next. -o wide adds the device, the
-fence's id, and whether its pods would find room elsewhere. Nodes that need
+hook protects it, whether its pods find room elsewhere, its fence, and what
+happens next. -o wide adds the device and the fence's id. Nodes that need
 attention come first. In a cluster of more than 50 nodes, nodes without anything
 to report are left out; --all or a name shows them.
 

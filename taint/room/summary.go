@@ -86,9 +86,14 @@ var kindNames = map[Kind][2]string{
 	Pair: {"pair of domains", "pairs of domains"},
 }
 
-// Describe says for each kind how many failures leave pods without room, and names the worst. It returns one sentence
-// for each kind that was played.
-func (s *Summary) Describe() (out []string) {
+// Statement is what an estimate says of one kind of failure.
+type Statement struct {
+	Verdict Verdict // the worst of the kind's failures
+	Text    string
+}
+
+// Describe says for each kind that was played how many failures leave pods without room, and names the worst.
+func (s *Summary) Describe() (out []Statement) {
 	for _, kind := range Kinds {
 		lacks, unknown, all := s.Counts[kind][Lacks], s.Counts[kind][Unknown], 0
 		for _, n := range s.Counts[kind] {
@@ -99,23 +104,37 @@ func (s *Summary) Describe() (out []string) {
 		}
 		name := kindNames[kind][1]
 		text := fmt.Sprintf("The pods of %d of %d %s fit elsewhere.", all-lacks-unknown, all, name)
+		verdict := Fits
 		if unknown > 0 {
 			text += fmt.Sprintf(" Of %d that is unknown.", unknown)
+			verdict = Unknown
+		}
+		if lacks > 0 {
+			verdict = Lacks
 		}
 		if w := s.Worst[kind]; w.Lacking > 0 {
 			text += fmt.Sprintf(" If %s %s fails now, %d of %d pods do not.", kindNames[kind][0], w.Name, w.Lacking,
 				w.Pods)
 		}
-		out = append(out, text)
+		out = append(out, Statement{verdict, text})
 	}
 	return out
+}
+
+// DescribeLately is Describe, or nil for a Summary that is nil or old.
+func (s *Summary) DescribeLately(now time.Time) []Statement {
+	if s == nil || now.Sub(s.At) > summaryLasts {
+		return nil
+	}
+	return s.Describe()
 }
 
 // DescribeLacking says how many single nodes leave pods without room, and names the worst; "" for none, and for a
 // Summary that is nil or old.
 func (s *Summary) DescribeLacking(now time.Time) string {
-	if s == nil || now.Sub(s.At) > summaryLasts || s.Worst[Node].Lacking == 0 {
+	all := s.DescribeLately(now)
+	if len(all) == 0 || s.Worst[Node].Lacking == 0 {
 		return ""
 	}
-	return s.Describe()[0]
+	return all[0].Text
 }

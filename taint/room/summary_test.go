@@ -31,9 +31,9 @@ func TestSummary(t *testing.T) {
 	if got := (*Summary)(nil).Word("n1", at); got != "?" {
 		t.Errorf("got %q without an estimate", got)
 	}
-	want := []string{
-		"The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. If node n2 fails now, 3 of 5 pods do not.",
-		"The pods of 1 of 1 failure domains fit elsewhere.",
+	want := []Statement{
+		{Lacks, "The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. If node n2 fails now, 3 of 5 pods do not."},
+		{Fits, "The pods of 1 of 1 failure domains fit elsewhere."},
 	}
 	if got := s.Describe(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -43,12 +43,23 @@ func TestSummary(t *testing.T) {
 		age  time.Duration
 		want string
 	}{
-		{s, 0, want[0]}, {s, 4 * time.Hour, ""}, {nil, 0, ""},
+		{s, 0, want[0].Text}, {s, 4 * time.Hour, ""}, {nil, 0, ""},
 		{Summarize(at, []Failure{{Kind: Node, Name: "n1", Pods: 5}}), 0, ""},
 	} {
+		if got := tt.s.DescribeLately(at.Add(tt.age)); (got == nil) != (tt.s == nil || tt.age > 0) {
+			t.Errorf("after %v: got %q", tt.age, got)
+		}
 		if got := tt.s.DescribeLacking(at.Add(tt.age)); got != tt.want {
 			t.Errorf("after %v: got %q, want %q", tt.age, got, tt.want)
 		}
+	}
+}
+
+func TestUnknownIsNoFit(t *testing.T) {
+	s := Summarize(time.Time{}, []Failure{{Kind: Pair, Name: "a, b", Unknown: 1}, {Kind: Pair, Name: "a, c"}})
+	want := []Statement{{Unknown, "The pods of 1 of 2 pairs of domains fit elsewhere. Of 1 that is unknown."}}
+	if got := s.Describe(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/room"
 )
 
 // Snapshot is what a process holds at one moment. Its objects are never changed.
@@ -96,7 +97,7 @@ type Fleet struct {
 	Fences      []Fence       // the newest first
 	Missing     string
 	Banners     []Banner
-	Room        string // how many nodes leave pods without room elsewhere if they fail; "": none, or not known
+	Room        []room.Statement // whether pods find room elsewhere if machines fail now; nil: not known
 
 	events map[string][]Event
 	nodes  map[string]int
@@ -110,9 +111,12 @@ func FleetOf(s Snapshot) *Fleet {
 		Capacity: CapacityOf(s.Nodes, s.Cluster.ConfigSince()),
 		States:   map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
 		Missing: OneLine(s.Missing, 300),
-		Room:    OneLine(s.Cluster.Room().DescribeLacking(s.At), 500),
+		Room:    s.Cluster.Room().DescribeLately(s.At),
 		events:  s.Events, nodes: make(map[string]int, len(s.Nodes)), fences: map[string]int{},
 		Nodes: make([]NodeRow, 0, len(s.Nodes)),
+	}
+	for i := range f.Room {
+		f.Room[i].Text = OneLine(f.Room[i].Text, 500) // a Lease's annotation is not to be believed
 	}
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, printableFence(r, s.At))

@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -314,12 +315,12 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
 			g.Text(", "+describeOpen(f)+". "), renderText(f.Capacity.String()+"."),
-			g.If(f.Room != "", renderText(" "+f.Room)),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
 				return g.If(f.States[s] > 0, renderCount(f.States[s], s))
 			})),
+		renderRoom(f.Room),
 		renderMissing(f),
 		html.Search(html.Details(html.Class("filter"), g.If(q != view.NodeQuery{}, g.Attr("open")),
 			html.Summary(g.Text("Filter")),
@@ -342,6 +343,30 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		),
 		nav,
 	}
+}
+
+// renderRoom renders a card that says whether pods find room elsewhere if machines fail now. It opens on a click,
+// because what a node needs now comes first.
+func renderRoom(all []room.Statement) g.Node {
+	if len(all) == 0 {
+		return g.Group{}
+	}
+	sign := func(v room.Verdict) g.Node {
+		switch v {
+		case room.Fits:
+			return renderSign("good", "Room")
+		case room.Lacks:
+			return renderSign("warn", "Too little room")
+		default:
+			return renderSign("dim", "Unknown")
+		}
+	}
+	return html.Details(html.Class("card"),
+		html.Summary(g.Text("If a machine fails now: "), sign(all[0].Verdict)),
+		html.Ul(html.Class("plain"), g.Map(all, func(s room.Statement) g.Node {
+			return html.Li(sign(s.Verdict), g.Text(" "), renderText(s.Text))
+		})),
+		renderDetail(g.Text("An estimate. "), html.Code(g.Text("forcefence room")), g.Text(" says why.")))
 }
 
 // isOrphan reports whether the fence is open and its Node is gone: nothing is left to fence.

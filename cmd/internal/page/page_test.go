@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -144,6 +145,10 @@ func snapshot() view.Snapshot {
 			return view.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
 		},
 		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
+		Cluster: view.Cluster{Controllers: []view.Leader{{Leads: true, Room: room.Summarize(now, []room.Failure{
+			{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n2", Pods: 5},
+			{Kind: room.Domain, Name: hostile, Pods: 25, Unknown: 1}, {Kind: room.Pair, Name: "a, b", Pods: 40},
+		})}}},
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
 				Text: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
