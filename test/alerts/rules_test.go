@@ -74,6 +74,8 @@ var calm = []string{
 	`forcefence_leading{instance="b"} 0`,
 	`forcefence_config_last_reload_successful{instance="a"} 1`,
 	`forcefence_config_last_reload_successful{instance="b"} 1`,
+	`forcefence_signing_key_usable{instance="a"} 1`,
+	`forcefence_signing_key_usable{instance="b"} 1`,
 	`forcefence_nodes{instance="a",state="healthy"} 60`,
 	`forcefence_nodes{instance="a",state="suspect"} 1`, // one whose fence is over
 	`forcefence_nodes{instance="a",state="evicting"} 2`,
@@ -122,6 +124,11 @@ func hooks(protection, values string) string {
 // not.
 var histories = []history{
 	{name: "nothing is wrong", steps: 120},
+
+	{name: "one process has no key", steps: 11, series: []string{`forcefence_signing_key_usable{instance="b"} 1 0x19`},
+		want: []string{"ForcefenceNotSigning"}},
+	{name: "a key comes within five minutes", steps: 10,
+		series: []string{`forcefence_signing_key_usable{instance="b"} 1 0x19`}},
 
 	{name: "no room for a node's pods", steps: 61, series: []string{room("0 1x70")},
 		want: []string{"ForcefenceNoRoom"}},

@@ -17,19 +17,23 @@ type recordSigner struct {
 	keyFile func() string // of the configuration in force; "": records are not signed
 	by      string        // this process's identity
 	log     *slog.Logger
-	failed  prometheus.Counter
 }
 
 func newRecordSigner(
 	keyFile func() string, by string, log *slog.Logger, reg prometheus.Registerer,
 ) *recordSigner {
-	s := &recordSigner{
-		keyFile: keyFile, by: by, log: log, failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "forcefence_unsigned_records_total",
-			Help: "Records of fences that could not be signed, because signing.keyFile has no usable key.",
-		}),
-	}
-	reg.MustRegister(s.failed)
+	s := &recordSigner{keyFile: keyFile, by: by, log: log}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forcefence_signing_key_usable",
+		Help: "1 if records of fences can be signed, or signing.keyFile is not set; 0 if it has no usable key.",
+	}, func() float64 {
+		if file := keyFile(); file != "" {
+			if _, err := readSigner(file); err != nil {
+				return 0
+			}
+		}
+		return 1
+	}))
 	return s
 }
 
@@ -41,7 +45,6 @@ func (s *recordSigner) sign(l taint.Look, rec taint.Record, proven bool) string 
 	}
 	signer, err := readSigner(file)
 	if err != nil {
-		s.failed.Inc()
 		s.log.Error("Record is not signed; the fence continues", "node", l.Name, "fence", rec.ID, "error", err)
 		return rec.Proof
 	}

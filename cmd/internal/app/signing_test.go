@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/attest"
@@ -22,8 +21,16 @@ import (
 func TestSigningFollowsTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key.pem")
 	var log strings.Builder
-	s := newRecordSigner(func() string { return file }, "pod-1", slog.New(slog.NewTextHandler(&log, nil)),
-		prometheus.NewRegistry())
+	configured, reg := file, prometheus.NewRegistry()
+	s := newRecordSigner(func() string { return configured }, "pod-1", slog.New(slog.NewTextHandler(&log, nil)), reg)
+	usable := func() float64 { // as a scrape sees it
+		t.Helper()
+		all, err := reg.Gather()
+		if err != nil || len(all) != 1 {
+			t.Fatalf("got %v, %v", all, err)
+		}
+		return all[0].Metric[0].GetGauge().GetValue()
+	}
 	write := func(b byte) string {
 		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
 		if err := os.WriteFile(file, attest.EncodeSigner(key, nil), 0o600); err != nil {
@@ -34,25 +41,24 @@ func TestSigningFollowsTheFile(t *testing.T) {
 	look := taint.Look{Name: "n1"}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", By: "pod-1"}.EnterPhase(taint.PhaseArmed, "", time.Now())
 	rec.Proof = "kept"
-	if got := s.sign(look, rec, true); got != "kept" || testutil.ToFloat64(s.failed) != 1 ||
-		!strings.Contains(log.String(), "key.pem") {
-		t.Errorf("without a key: got %q, counted %v, logged %q", got, testutil.ToFloat64(s.failed), log.String())
+	if got := s.sign(look, rec, true); got != "kept" || usable() != 0 || !strings.Contains(log.String(), "key.pem") {
+		t.Errorf("without a key: got %q, metric %v, logged %q", got, usable(), log.String())
 	}
 	for _, b := range []byte{1, 2} {
 		id := write(b)
 		p, err := attest.Parse(s.sign(look, rec, true))
-		if err != nil || p.Key != id || p.Links[0].By != "pod-1" {
-			t.Errorf("key %d: got %+v, %v, want key %s", b, p, err, id)
+		if err != nil || p.Key != id || p.Links[0].By != "pod-1" || usable() != 1 {
+			t.Errorf("key %d: got %+v, %v, metric %v, want key %s", b, p, err, usable(), id)
 		}
 	}
 	if err := os.WriteFile(file, []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.sign(look, rec, true); got != "kept" || testutil.ToFloat64(s.failed) != 2 {
-		t.Errorf("with a broken key: got %q, counted %v", got, testutil.ToFloat64(s.failed))
+	if got := s.sign(look, rec, true); got != "kept" || usable() != 0 {
+		t.Errorf("with a broken key: got %q, metric %v", got, usable())
 	}
-	s.keyFile = func() string { return "" }
-	if got := s.sign(look, rec, true); got != "kept" || testutil.ToFloat64(s.failed) != 2 {
-		t.Errorf("switched off: got %q, counted %v", got, testutil.ToFloat64(s.failed))
+	configured = ""
+	if got := s.sign(look, rec, true); got != "kept" || usable() != 1 {
+		t.Errorf("switched off: got %q, metric %v", got, usable())
 	}
 }
