@@ -682,6 +682,8 @@ var refusals = []attempt{
 	{"delete an ended pod without UID", us, deletePod("ended", withoutUID), podByName},
 
 	{"read a Secret", us, may("list", "/secrets", namespace, ""), byRBAC},
+	{"read the signing key", us, may("get", "/secrets", namespace, "forcefence-signing"), byRBAC},
+	{"replace the public keys", us, may("update", "/configmaps", namespace, "forcefence-public-keys"), byRBAC},
 	{"read ConfigMaps", us, may("get", "/configmaps", namespace, "forcefence"), byRBAC},
 	{"delete a node, as forcefence", us, deleteNode("plain"), byRBAC},
 	{"create a node, as forcefence", us, createNode(func(*corev1.Node) {}), byRBAC},
