@@ -98,10 +98,11 @@ type FirstResults struct {
 // markdown is the table, with a row for each step.
 func (r FirstResults) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s The node had %d pods:\n%d databases, with a volume each and the highest priority, and %d others "+
-		"with a volume. \"Alone\" is a fence of a\nnode that has only the databases. Seconds from the first Off: the "+
-		"median, with the least and the most.\n\n", r.caption("first"), r.Load.pods(), r.Load.Databases, r.Load.Volumes)
-	b.WriteString("| step | bare loop | forcefence | alone | forcefence, times alone |\n| --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(&b, "[Why](decisions.md#databases-first). %s The node had\n%d pods: %d databases, with a volume each and the "+
+		"highest priority, and %d others with a volume. \"Alone\"\nis a fence of a node that has only the databases. "+
+		"Seconds from the first Off: the median, with the least and the\nmost. The last column is forcefence's time "+
+		"over the time alone.\n\n", r.caption("first"), r.Load.pods(), r.Load.Databases, r.Load.Volumes)
+	b.WriteString("| step | bare loop | forcefence | alone | over alone |\n| --- | --- | --- | --- | --- |\n")
 	for _, name := range append(slices.Clone(stepNames), "all pods gone", "all StatefulSet pods run") {
 		took := r.Seconds[name]
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f |\n", name, typical(took[floor.name]), typical(took[forcefence.name]),

@@ -56,7 +56,7 @@ func TestFirstResults(t *testing.T) {
 		map[string]map[string][]float64{"databases run": {
 			floor.name: {9, 7, 8}, forcefence.name: {3, 4}, alone.name: {1.5, 2}}}}
 	for _, want := range []string{
-		"`make bench RUN=first`: 2026-03-01, Kubernetes v1.37.2,\n2 cores", "had 110 pods:\n3 databases",
+		"`make bench RUN=first`: 2026-03-01, Kubernetes v1.37.2,\n2 cores", "had\n110 pods: 3 databases",
 		"| databases run | 8.0 s (7.0-9.0) | 3.5 s (3.0-4.0) | 1.8 s (1.5-2.0) | 2.0 |\n",
 		"| databases ended | never | never | never | NaN |\n",
 	} {

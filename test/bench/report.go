@@ -2,10 +2,24 @@ package main
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 )
+
+// jsonSection returns what docs/compare.md says of the raw data of bench peers or first.
+func jsonSection[T results](file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var r T
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	return r.markdown(), nil
+}
 
 // p99Section returns what docs/compare.md says of the raw data of bench p99.
 func p99Section(file string) (string, error) {

@@ -22,6 +22,8 @@ func TestPageShowsRawData(t *testing.T) {
 		heading, raw string
 		render       func(file string) (string, error)
 	}{
+		{"### Every system in turn", "results/peers.json", jsonSection[PeerResults]},
+		{"### Databases first", "results/first.json", jsonSection[FirstResults]},
 		{"### The slowest fences", "results/p99.jsonl.gz", p99Section},
 	} {
 		text, err := s.render(s.raw)

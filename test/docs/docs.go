@@ -37,6 +37,7 @@ var Needs = map[string]string{
 	"ec2":      "an account of AWS",
 	"host":     "a node's host, a container on it, or a place in one's own PATH",
 	"incident": "the fault that the page is about",
+	"network":  "a network that reaches GitHub",
 	"registry": "a registry to push to",
 }
 
