@@ -32,7 +32,8 @@ func TestSummary(t *testing.T) {
 		t.Errorf("got %q without an estimate", got)
 	}
 	want := []Statement{
-		{Lacks, "The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. If node n2 fails now, 3 of 5 pods do not."},
+		{Lacks, "The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. " +
+			"If node n2 fails now, 3 of 5 pods do not."},
 		{Fits, "The pods of 1 of 1 failure domains fit elsewhere."},
 	}
 	if got := s.Describe(); !slices.Equal(got, want) {

@@ -29,8 +29,8 @@
 //
 // It promises that every time in it was seen: pods, nodes and attachments by the cluster's watch, the first Off by
 // forcefence's log or its record on the Node, all on one machine's clock. A figure is the median; the table shows the
-// extremes beside it. The folder -out gets the table of each bench, the raw data of peers and first, and a folder of logs and
-// configuration. It ends after every process that it started has.
+// extremes beside it. The folder -out gets the table of each bench, the raw data of peers and first, and a folder of
+// logs and configuration. It ends after every process that it started has.
 //
 // The exit status is 0 if all could be measured, 1 if not, and 2 for wrong arguments.
 package main
