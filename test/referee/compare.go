@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -98,83 +100,131 @@ func (s system) asks(n need) bool {
 	return n == "" || n == needWrites && s.install != nil || n == needDevice && s.device
 }
 
-// result is one comparison of one system: the raw data of docs/reliability.md.
-type result struct {
-	System, Title string
-	Versions      string
-	Date          string // of its end
-	Commit        string // of this repository
-	Seed          uint64
-	LimitSeconds  float64 // until a run is stuck
-	Seconds       float64
-	Runs          []outcome
+// played is one run of a comparison: a line of SYSTEM.jsonl, the raw data of docs/reliability.md.
+type played struct {
+	System   string
+	Versions string
+	Date     string // of its end
+	Commit   string // of this repository
+	Seed     uint64
+	outcome
 }
 
-// compare plays the comparison with the world's system. It writes the result after each run. Each row's first run is
-// played before any second, so that a bound leaves something of every row.
-func (w *world) compare(ctx context.Context, pattern *regexp.Regexp, began time.Time) error {
-	versions, err := w.versions(ctx)
-	if err != nil {
-		return err
-	}
-	commit, err := kit.Git(ctx, ".", nil, "rev-parse", "--short=8", "HEAD")
-	if err != nil {
-		return err
-	}
-	res := result{System: w.system.name, Title: w.system.title, Versions: versions, Commit: commit, Seed: w.o.seed,
-		LimitSeconds: peerLimit.Seconds()}
-	n := 0
-	for round := range w.o.rounds {
-		for i := range maxRuns {
-			for _, t := range comparison {
-				if !pattern.MatchString(t.name) || !w.system.asks(t.need) || i >= t.runs(0) {
-					continue
-				}
-				if w.o.bound > 0 && time.Since(began) > w.o.bound {
-					w.say("the bound of %s is over", w.o.bound)
-					return nil
-				}
-				if t.need == needWrites {
-					if err := w.countWrites(ctx); err != nil {
-						return err
-					}
-				}
-				n++
-				out, err := w.playRow(ctx, n, t.row, i)
-				if err != nil {
-					return err
-				}
-				out.Index += maxRuns * round
-				w.say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %s", t.name, i, out.Seconds, out.Writes, out.Faults,
-					out.Verdict)
-				for _, f := range out.Harm[:min(len(out.Harm), 8)] {
-					w.say("    %s: %s", f.Check, f.Text)
-				}
-				for _, e := range out.Ends {
-					w.say("    end: %s", e)
-				}
-				res.Runs = append(res.Runs, out)
-				res.Date = time.Now().UTC().Format(time.DateOnly)
-				res.Seconds = time.Since(began).Round(time.Second).Seconds()
-				if err := res.write(w.o.out); err != nil {
-					return err
-				}
+// result is all that was played with one system. It has a run.
+type result struct {
+	system
+	Runs []played
+}
+
+// turn is a run that is to be played.
+type turn struct {
+	comparedRow
+	index int
+}
+
+// turns returns the runs that are to be played with a system, without what was played earlier. Each row's first run
+// comes before any second, so that a bound leaves something of every row.
+func turns(s system, pattern *regexp.Regexp, rounds int, earlier []played) (all []turn) {
+	for index := range maxRuns * rounds {
+		for _, t := range comparison {
+			was := slices.ContainsFunc(earlier, func(p played) bool { return p.Row == t.name && p.Index == index })
+			if pattern.MatchString(t.name) && s.asks(t.need) && index%maxRuns < t.runs(0) && !was {
+				all = append(all, turn{t, index})
 			}
+		}
+	}
+	return all
+}
+
+// compare goes on with the comparison of the world's system where the file of raw data ends. It adds each run to that
+// file once it is over.
+func (w *world) compare(ctx context.Context, pattern *regexp.Regexp, began time.Time) error {
+	now := played{System: w.system.name, Seed: w.o.seed}
+	var err error
+	if now.Versions, err = w.versions(ctx); err != nil {
+		return err
+	}
+	if now.Commit, err = kit.Git(ctx, ".", nil, "rev-parse", "--short=8", "HEAD"); err != nil {
+		return err
+	}
+	file := filepath.Join(w.o.out, w.system.name+".jsonl")
+	earlier, err := readRuns(file)
+	if err != nil {
+		return err
+	}
+	for i, p := range earlier {
+		if p.Seed != now.Seed || p.Versions != now.Versions {
+			return fmt.Errorf("%s, run %d: it has seed %d and %s, not seed %d and %s: move the file away to begin again",
+				file, i+1, p.Seed, p.Versions, now.Seed, now.Versions)
+		}
+		if p.Row == "none" {
+			w.writes = max(w.writes, p.Writes)
+		}
+	}
+	for n, t := range turns(w.system, pattern, w.o.rounds, earlier) {
+		if w.o.bound > 0 && time.Since(began) > w.o.bound {
+			w.say("the bound of %s is over", w.o.bound)
+			return nil
+		}
+		if t.need == needWrites {
+			if err := w.countWrites(ctx); err != nil {
+				return err
+			}
+		}
+		out, err := w.playRow(ctx, n+1, t.row, t.index%maxRuns)
+		if err != nil {
+			return err
+		}
+		out.Index = t.index
+		w.say("%-18s %3d  %5.1f s  %3d writes  %3d faults  %s", t.name, out.Index, out.Seconds, out.Writes, out.Faults,
+			out.Verdict)
+		for _, f := range out.Harm[:min(len(out.Harm), 8)] {
+			w.say("    %s: %s", f.Check, f.Text)
+		}
+		for _, e := range out.Ends {
+			w.say("    end: %s", e)
+		}
+		now.outcome, now.Date = out, time.Now().UTC().Format(time.DateOnly)
+		if err := now.appendTo(file); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// write writes SYSTEM.json and SYSTEM.md.
-func (r result) write(folder string) error {
-	text, err := json.MarshalIndent(r, "", " ")
+// appendTo adds the run to a file, as one line in one write.
+func (p played) appendTo(file string) error {
+	line, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder, r.System+".json"), append(text, '\n'), 0o644); err != nil {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, r.System+".md"), []byte(reliability([]result{r})), 0o644)
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// readRuns reads the runs of a file. A file that is not there has none.
+func readRuns(file string) (all []played, err error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d := json.NewDecoder(f)
+	for d.More() {
+		var p played
+		if err := d.Decode(&p); err != nil {
+			return nil, fmt.Errorf("%s, run %d: %w", file, len(all)+1, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // versions are those of Kubernetes and of the system's programs.
@@ -191,34 +241,23 @@ func (w *world) versions(ctx context.Context) (string, error) {
 	return text + ", " + programs, err
 }
 
-// readResults returns all results of a folder, forcefence's first, then by name.
-func readResults(folder string) ([]result, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	var all []result
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+// readResults returns what a folder has of each system, in their order.
+func readResults(folder string) (all []result, err error) {
+	for _, s := range systems {
+		runs, err := readRuns(filepath.Join(folder, s.name+".jsonl"))
 		if err != nil {
 			return nil, err
 		}
-		var r result
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		if len(runs) > 0 {
+			all = append(all, result{s, runs})
 		}
-		all = append(all, r)
 	}
-	order := func(r result) int {
-		return slices.IndexFunc(systems, func(s system) bool { return s.name == r.System })
-	}
-	slices.SortFunc(all, func(a, b result) int { return cmp.Compare(order(a), order(b)) })
 	return all, nil
 }
 
 // cell says how the runs of one row ended: "harmed 1, good 2"; or why none did.
 func (r result) cell(t comparedRow) string {
-	if s, err := systemOf(r.System); err == nil && !s.asks(t.need) {
+	if !r.asks(t.need) {
 		return "not asked"
 	}
 	count := map[judge.Verdict]int{}
@@ -262,7 +301,7 @@ func reliability(all []result) string {
 	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	head, dashes := []string{"fault"}, []string{"---"}
 	for _, r := range all {
-		head, dashes = append(head, r.Title), append(dashes, "---")
+		head, dashes = append(head, r.title), append(dashes, "---")
 	}
 	line(head...)
 	line(dashes...)
@@ -277,10 +316,18 @@ func reliability(all []result) string {
 	line("system", "versions", "runs", "kinds of harm, each in so many runs", "date, commit, seed", "repeat")
 	line("---", "---", "---", "---", "---", "---")
 	for _, r := range all {
-		line(r.Title, r.Versions, fmt.Sprintf("%d in %s", len(r.Runs),
-			(time.Duration(r.Seconds)*time.Second).Round(time.Second)), r.harms(),
-			fmt.Sprintf("%s, %s, %d", r.Date, r.Commit, r.Seed),
-			fmt.Sprintf("`make referee OF=%s SEED=%d`", r.System, r.Seed))
+		var commits []string
+		seconds := 0.0
+		for _, p := range r.Runs {
+			if seconds += p.Seconds; !slices.Contains(commits, p.Commit) {
+				commits = append(commits, p.Commit)
+			}
+		}
+		last := r.Runs[len(r.Runs)-1]
+		line(r.title, last.Versions, fmt.Sprintf("%d in %s", len(r.Runs),
+			(time.Duration(seconds)*time.Second).Round(time.Second)), r.harms(),
+			fmt.Sprintf("%s, %s, %d", last.Date, strings.Join(commits, " "), last.Seed),
+			fmt.Sprintf("`make referee OF=%s SEED=%d`", r.name, last.Seed))
 	}
 	return b.String()
 }

@@ -40,10 +40,10 @@ func run1() int {
 	flag.StringVar(&o.config, "config", "", "its configuration, with the same words in braces; empty: forcefence's")
 	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base",
 		"manifests that are applied first, without their Deployments")
-	flag.StringVar(&o.out, "out", "out/referee", "folder of referee.md")
+	flag.StringVar(&o.out, "out", "out/referee", "folder of results")
 	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
-	flag.StringVar(&o.of, "of", "", "compare: play what all systems are judged by, with this one, into OF.md and "+
-		"OF.json of the folder; empty: forcefence's own table")
+	flag.StringVar(&o.of, "of", "", "compare: play what all systems are judged by, with this one, into OF.jsonl "+
+		"of the folder, and go on where that ends; empty: forcefence's own table")
 	flag.StringVar(&o.hand, "hand", "", "only set out-of-service taints at NotReady, with this kubeconfig")
 	flag.IntVar(&o.rounds, "rounds", 1, "of a comparison: how often each run is played")
 	flag.Uint64Var(&o.seed, "seed", 0, "0: a random one")

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -315,33 +316,86 @@ func TestComparison(t *testing.T) {
 // TestCells: each run of a row counts once, the worst verdict first, and what was not asked is not good.
 func TestCells(t *testing.T) {
 	none := comparedRow{row: row{name: "none"}}
-	runs := func(verdicts ...judge.Verdict) (all []outcome) {
+	runs := func(verdicts ...judge.Verdict) (all []played) {
 		for _, v := range verdicts {
-			all = append(all, outcome{Row: "none", Verdict: v}, outcome{Row: "other", Verdict: judge.Harmed})
+			all = append(all, played{outcome: outcome{Row: "none", Verdict: v}},
+				played{outcome: outcome{Row: "other", Verdict: judge.Harmed}})
 		}
 		return all
 	}
 	for _, tt := range []struct {
 		name string
-		r    result
+		runs []played
 		row  comparedRow
 		want string
 	}{
-		{"good", result{System: "stock", Runs: runs(judge.Good, judge.Good)}, none, "good 2"},
-		{"all", result{System: "stock", Runs: runs(judge.Good, judge.Stuck, judge.Harmed, judge.Good)}, none,
-			"harmed 1, stuck 1, good 2"},
-		{"not played", result{System: "stock"}, none, "not played"},
-		{"not asked", result{System: "stock", Runs: runs(judge.Good)}, comparedRow{row{name: "none"}, needDevice},
-			"not asked"},
+		{"good", runs(judge.Good, judge.Good), none, "good 2"},
+		{"all", runs(judge.Good, judge.Stuck, judge.Harmed, judge.Good), none, "harmed 1, stuck 1, good 2"},
+		{"not played", nil, none, "not played"},
+		{"not asked", runs(judge.Good), comparedRow{row{name: "none"}, needDevice}, "not asked"},
 	} {
-		if got := tt.r.cell(tt.row); got != tt.want {
+		if got := (result{stock, tt.runs}).cell(tt.row); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	twice, taken := judge.Finding{Check: judge.CheckTwice}, judge.Finding{Check: judge.CheckTaken}
-	r := result{Runs: []outcome{{Harm: []judge.Finding{twice, twice, taken}}, {Harm: []judge.Finding{twice}}, {}}}
+	r := result{stock, []played{{outcome: outcome{Harm: []judge.Finding{twice, twice, taken}}},
+		{outcome: outcome{Harm: []judge.Finding{twice}}}, {}}}
 	if got, want := r.harms(), "twice 2, taken 1"; got != want {
 		t.Errorf("kinds of harm: got %q, want %q", got, want)
+	}
+}
+
+// TestTurns: a comparison goes on where its raw data ends, and plays each row once before any twice.
+func TestTurns(t *testing.T) {
+	names := func(s system, pattern string, rounds int, earlier ...played) (got []string) {
+		for _, turn := range turns(s, regexp.MustCompile(pattern), rounds, earlier) {
+			got = append(got, fmt.Sprint(turn.name, turn.index))
+		}
+		return got
+	}
+	had := func(row string, index int) played { return played{outcome: outcome{Row: row, Index: index}} }
+	for _, tt := range []struct {
+		name      string
+		got, want []string
+	}{
+		{"no program", names(stock, ".", 1), []string{"none0", "network-cut0", "back-later0", "none1", "network-cut1",
+			"back-later1", "none2", "network-cut2", "back-later2"}},
+		{"a row with two runs, twice", names(forcefence, "^device-503$", 2), []string{"device-5030", "device-5031",
+			"device-5033", "device-5034"}},
+		{"no device", names(byHand, "^device-503$", 1), nil},
+		{"goes on", names(stock, "^(none|network-cut)$", 1, had("none", 0), had("network-cut", 1)),
+			[]string{"network-cut0", "none1", "none2", "network-cut2"}},
+	} {
+		if !slices.Equal(tt.got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+// TestRaw: what is appended is read again, each run with all it has; half a line is an error with its place.
+func TestRaw(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stock.jsonl")
+	want := []played{
+		{System: "stock", Versions: "Kubernetes v1", Date: "2026-11-28", Commit: "c", Seed: 1<<64 - 1,
+			outcome: outcome{Row: "none", Index: 4, Writes: 2, Seconds: 1.5, Verdict: judge.Harmed,
+				Harm: []judge.Finding{{Check: judge.CheckTwice, Text: "line 1\nline 2"}}, Ends: []string{"late"}}},
+		{System: "stock", outcome: outcome{Row: "none"}},
+	}
+	for _, p := range want {
+		kit.Must(t, p.appendTo(file))
+	}
+	got, err := readRuns(file)
+	kit.Must(t, err)
+	if none, err := readRuns(file + ".not"); err != nil || len(none) > 0 {
+		t.Errorf("no file: got %v and error %v, want neither", none, err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	kit.Must(t, os.WriteFile(file, []byte("{}\n{\"Row\":"), 0o644))
+	if _, err := readRuns(file); err == nil || !strings.Contains(err.Error(), "stock.jsonl, run 2: ") {
+		t.Errorf("half a line: got error %v, want one that names the file and run 2", err)
 	}
 }
 
