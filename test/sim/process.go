@@ -364,7 +364,9 @@ func (k *worker) WriteRecord(_ context.Context, a action.WriteRecord) decide.Obs
 	switch before := l.Record; {
 	case a.Record.Phase != taint.PhaseEvicting || why == reason.Adopting: // a mark overwritten in the middle goes on
 	case before.IsOpen() && before.Phase == taint.PhaseEvicting:
-		w.check.names(k.grounds())
+		if !slices.Equal(a.Record.Detaching, before.Detaching) { // else it adds an answer
+			w.check.names(k.grounds())
+		}
 	default:
 		w.check.proof(k.grounds(), "beginning of the eviction")
 		w.check.lifeless(l, "beginning of the eviction")

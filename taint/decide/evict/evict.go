@@ -384,6 +384,8 @@ func (v View) decideEviction() action.Decision {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.MayEndPods(v.Now)):
 		// Nothing is left that needs a proof: a device that died with its rack does not keep the mark.
 		return v.removeMark(v.endRecord(taint.ResultEvicted), reason.Finished)
+	case v.mustRecordOn():
+		return v.recordOn(reason.ProofLost)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
 		return v.waitForRetry(resting, action.WritesEnd)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
@@ -481,6 +483,8 @@ func (v View) decideReturn() action.Decision {
 		return action.Decision{Action: action.SparePods{Pods: spare}, Reason: reason.Sparing}
 	case len(tombs) > 0:
 		return action.Decision{Action: action.DeletePods{Pods: tombs, Returned: true}, Reason: reason.Returned}
+	case len(resting)+len(v.pendingDetachments()) > 0 && v.mustRecordOn():
+		return v.recordOn(reason.WaitingDetach)
 	case len(resting) > 0:
 		d := v.waitForRetry(resting, action.WritesSpare)
 		d.Action = action.Wait{Returned: true}
@@ -496,6 +500,21 @@ func (v View) decideReturn() action.Decision {
 	default:
 		return v.removeMark(v.endRecord(taint.ResultReturned), reason.FinishedReturn)
 	}
+}
+
+// mustRecordOn reports whether a device said On in this phase and the record has no such answer. What else trusts the
+// record's proof, such as the proof guard, must learn that it is no proof any more.
+func (v View) mustRecordOn() bool {
+	isOn := func(e taint.Evidence) bool {
+		return e.State == providers.PowerOn.String() && !e.At.Before(v.Look.Record.At)
+	}
+	return v.isAskedSinceMark() && !(v.Settings.TrustPerson && v.Look.Record.IsVouchedFor()) &&
+		slices.ContainsFunc(v.Answers.Evidence(), isOn) && !slices.ContainsFunc(v.Look.Record.Evidence, isOn)
+}
+
+// recordOn writes what the devices answered into the record.
+func (v View) recordOn(why reason.Reason) action.Decision {
+	return writeRecord(v.Look.Record.WithEvidence(v.Answers.Evidence()...), why)
 }
 
 // endRecord returns the record of the fence as ended now.
