@@ -86,7 +86,6 @@ type Options struct {
 	Trace    bool // keep the history's lines; slow
 	// Unchecked leaves out the last check of power actions: unsafe, and the checker must say so.
 	Unchecked bool
-	Urgent    bool // the first database has a higher priority than all other pods
 	// Small replaces what the seed draws by a small world without faults; nil: the seed's.
 	Small *Small
 	Edits Edits
