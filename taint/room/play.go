@@ -216,26 +216,26 @@ func (c *Cluster) place(p *pod) (_ *node, known bool) {
 		return nil, false
 	}
 	if s.epoch != c.epoch {
-		s.epoch, s.next = c.epoch, 0
+		s.epoch, s.next = c.epoch, s.first
 	}
-	list, from, narrow := s.fits, &s.next, false
+	list, from := c.nodes, &s.next
 	for _, v := range p.volumes {
 		if v.reach.isGone(c.epoch) {
 			return nil, true
 		}
 		if v.reach != nil && len(v.reach.nodes) < len(list) {
-			list, from, narrow = v.reach.nodes, new(int), true
+			list, from = v.reach.nodes, new(int)
 		}
 	}
 	least, tried := c.leastCounts(s), 0
 	for i := *from; i < len(list); i++ {
 		n := list[i]
 		switch {
-		case n.failed == c.epoch || c.lacks(s, n).rule != "":
+		case n.failed == c.epoch || !c.hasRoom(s, n):
 			if i == *from {
 				*from++
 			}
-		case narrow && !includes(s.fits, n), c.refusesVolumes(p, n).rule != "":
+		case c.refusesVolumes(p, n).rule != "":
 		case c.refusesByPods(p, n, least).rule == "":
 			return n, true
 		default:
@@ -255,9 +255,8 @@ type refusal struct {
 
 // lacks returns why the node has no room for the shape.
 func (c *Cluster) lacks(s *shape, n *node) refusal {
-	if s.missing != "" {
-		asks := amountOf(s.missing, s.requests[s.missing])
-		return refusal{rule: "with too little ", of: string(s.missing), asks: asks}
+	if s.missing.rule != "" {
+		return s.missing
 	}
 	for _, a := range s.asks {
 		if a.amount > n.free[a.resource] {
@@ -361,14 +360,11 @@ func (c *Cluster) findDomains(s *shape, t *spread) {
 	if t.epoch == c.epoch || t.epoch > 0 && !t.tolerated {
 		return
 	}
-	nodes, found := c.nodesOf(s.where), map[string]bool{}
-	if t.allNodes {
-		nodes = c.nodes
-	}
+	found := map[string]bool{}
 	t.epoch, t.domains = c.epoch, t.domains[:0]
-	for _, n := range nodes {
+	for _, n := range c.nodes {
 		value, has := n.object.Labels[t.topology]
-		if !has || found[value] || t.tolerated && (n.failed == c.epoch || s.where.untolerated(n) != nil) {
+		if !has || found[value] || t.tolerated && n.failed == c.epoch || !t.includes(s.where, n) {
 			continue
 		}
 		found[value], t.domains = true, append(t.domains, value)
@@ -377,7 +373,8 @@ func (c *Cluster) findDomains(s *shape, t *spread) {
 
 // describe says why no node admits the pod.
 func (c *Cluster) describe(p *pod) string {
-	count, most, nodes := map[string]int{}, map[string]refusal{}, 0
+	type kind struct{ rule, of string }
+	count, most, nodes := map[kind]int{}, map[kind]refusal{}, 0
 	least := c.leastCounts(p.shape)
 	for _, n := range c.nodes {
 		if n.failed == c.epoch {
@@ -385,16 +382,16 @@ func (c *Cluster) describe(p *pod) string {
 		}
 		nodes++
 		why := c.refusalOf(p, n, least)
-		what := why.rule + why.of
+		what := kind{why.rule, why.of}
 		if count[what]++; count[what] == 1 || why.free > most[what].free {
 			most[what] = why
 		}
 	}
 	var all []string
-	for _, what := range slices.SortedFunc(maps.Keys(count), func(a, b string) int {
-		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	for _, what := range slices.SortedFunc(maps.Keys(count), func(a, b kind) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), strings.Compare(a.rule+a.of, b.rule+b.of))
 	}) {
-		text := fmt.Sprintf("%d %s", count[what], what)
+		text := fmt.Sprintf("%d %s%s", count[what], what.rule, what.of)
 		if w := most[what]; w.asks > 0 {
 			name := corev1.ResourceName(w.of)
 			text += fmt.Sprintf(" (it asks for %s, at most %s is free)", quantityOf(name, w.asks),
@@ -416,7 +413,7 @@ func (c *Cluster) refusalOf(p *pod, n *node, least []int) refusal {
 	if t := p.shape.where.untolerated(n); t != nil {
 		return refusal{rule: "with taint ", of: t.Key + ":" + string(t.Effect)}
 	}
-	if ok, err := p.shape.where.required.Match(n.object); err != nil || !ok {
+	if !p.shape.where.matching.has(n) {
 		return refusal{rule: "not of its node selector or affinity"}
 	}
 	for _, v := range p.volumes {

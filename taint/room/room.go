@@ -14,6 +14,7 @@ package room
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,7 +31,8 @@ const (
 	maxTerms     = 16       // affinity, anti-affinity and spread rules of one pod
 	maxTermBytes = 1 << 10  // of one such rule
 	maxRules     = 64       // different rules of one namespace, and of all namespaces those that reach into others
-	maxResources = 64       // different resources of all nodes
+	maxLabels    = 16 << 10 // bytes of one pod's labels
+	maxResources = 64       // different resources that are counted: the usual ones, then those that most nodes have
 	maxTried     = 1000     // nodes that refuse a pod because of other pods, until it is unknown whether it fits
 	maxPaired    = 24       // domains of a label of which pairs are played, the largest ones
 	maxListed    = 5        // pods that a Failure names
@@ -45,10 +47,10 @@ type Cluster struct {
 	nodes    []*node // by name, once prepared
 	byName   map[string]*node
 	pods     []*pod
-	shapes   map[string]*shape
+	shapes   map[digest]*shape
 	wheres   map[string]*where
 	terms    map[string]*term
-	idents   map[string]*identity
+	idents   map[digest]*identity
 	claims   map[string]string // namespace/name: PersistentVolume
 	volumes  map[string]*volume
 	reaches  map[string]*reach
@@ -57,8 +59,9 @@ type Cluster struct {
 	csiRead  bool
 	index    map[string]map[string][]*node // label, value
 	rules    map[string]int                // by the namespace that has them first; "": across namespaces
-	names    []corev1.ResourceName
-	totals   []float64 // allocatable of all nodes
+	having   map[corev1.ResourceName]int   // nodes that have the resource
+	names    []corev1.ResourceName         // the resources that are counted
+	totals   []float64                     // allocatable of all nodes
 	within   map[string][]*term
 	across   []*term
 
@@ -97,7 +100,7 @@ type pod struct {
 	volumes  []*volume
 	unknown  []string // rules that could not be checked, beside its shape's
 	nodeName string
-	moves    bool // a fence of its node ends it
+	moves    bool // a fence of its node ends it, and no deletion did before
 	late     bool // it is being deleted: its replacement is on the way already
 }
 
@@ -132,8 +135,8 @@ type attachment struct{ node, driver, volume string }
 func New(key string, labels []string) *Cluster {
 	return &Cluster{
 		key: key, labels: labels,
-		byName: map[string]*node{}, shapes: map[string]*shape{}, wheres: map[string]*where{}, terms: map[string]*term{},
-		idents: map[string]*identity{}, claims: map[string]string{}, volumes: map[string]*volume{},
+		byName: map[string]*node{}, shapes: map[digest]*shape{}, wheres: map[string]*where{}, terms: map[string]*term{},
+		idents: map[digest]*identity{}, having: map[corev1.ResourceName]int{}, claims: map[string]string{}, volumes: map[string]*volume{},
 		reaches: map[string]*reach{}, csi: map[string]*storagev1.CSINode{}, rules: map[string]int{},
 		index: map[string]map[string][]*node{}, within: map[string][]*term{},
 	}
@@ -155,6 +158,9 @@ func (c *Cluster) AddNode(o *corev1.Node) {
 	for _, label := range c.labels {
 		n.domains = append(n.domains, o.Labels[label])
 	}
+	for name := range n.alloc {
+		c.having[name]++
+	}
 	c.byName[o.Name] = n
 }
 
@@ -164,12 +170,14 @@ func (c *Cluster) AddPod(o *corev1.Pod) {
 		return
 	}
 	p := &pod{
-		name: o.Namespace + "/" + o.Name, nodeName: o.Spec.NodeName, shape: c.shapeOf(o), ident: c.identityOf(o),
-		moves: taint.ExemptionOf(o, c.key) == taint.NotExempt, late: o.DeletionTimestamp != nil,
+		name: o.Namespace + "/" + o.Name, nodeName: o.Spec.NodeName, late: o.DeletionTimestamp != nil,
+		moves: taint.ExemptionOf(o, c.key) == taint.NotExempt && o.DeletionTimestamp == nil,
 	}
 	if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
 		p.owner = ref.Kind + "/" + ref.Name
 	}
+	p.shape = c.shapeOf(o, p.moves && p.owner != "")
+	c.identify(p, o)
 	for _, v := range o.Spec.Volumes {
 		if name, has := taint.VolumeClaim(o, v); has {
 			p.claims = append(p.claims, podClaim{o.Namespace + "/" + name, v.Ephemeral != nil})
@@ -225,9 +233,13 @@ func (c *Cluster) prepare() {
 		c.nodes = append(c.nodes, n)
 	}
 	slices.SortFunc(c.nodes, func(a, b *node) int { return strings.Compare(a.object.Name, b.object.Name) })
+	c.chooseResources()
 	for i, n := range c.nodes {
 		n.at = i
 		c.prepareNode(n)
+	}
+	for _, w := range c.wheres {
+		c.match(w)
 	}
 	for _, a := range c.attached {
 		if n := c.byName[a.node]; n != nil && n.has[a.volume] == 0 {
@@ -246,27 +258,31 @@ func (c *Cluster) prepare() {
 	}
 	for _, n := range c.nodes {
 		for _, p := range n.pods {
-			if p.moves && !p.late {
+			if p.moves {
 				n.movers = append(n.movers, p)
 			}
 		}
 		slices.SortFunc(n.movers, comparePods)
 	}
 	for _, s := range c.shapes {
-		c.findFits(s)
+		c.findFirst(s)
 	}
 }
 
-// findFits finds the nodes that admit the shape while nothing fails, by all that a failure elsewhere cannot improve.
-func (c *Cluster) findFits(s *shape) {
-	if s.skip || s.missing != "" {
+// findFirst finds the first node with room for the shape while nothing fails. A failure frees no room, so none before it
+// has any then.
+func (c *Cluster) findFirst(s *shape) {
+	if s.where == nil {
 		return
 	}
-	for _, n := range c.nodesOf(s.where) {
-		if n.shut == "" && s.where.untolerated(n) == nil && c.lacks(s, n).rule == "" {
-			s.fits = append(s.fits, n)
-		}
+	for s.first < len(c.nodes) && !c.hasRoom(s, c.nodes[s.first]) {
+		s.first++
 	}
+}
+
+// hasRoom reports whether the node admits the shape, without its volumes and its rules about other pods.
+func (c *Cluster) hasRoom(s *shape, n *node) bool {
+	return s.where.admits.has(n) && c.lacks(s, n).rule == ""
 }
 
 // comparePods orders by priority, then by size, the greater ones first.
@@ -275,19 +291,25 @@ func comparePods(a, b *pod) int {
 		strings.Compare(a.name, b.name))
 }
 
+// chooseResources chooses the resources that are counted. A kubelet writes its node's resources itself: one with many
+// names must not push out those that pods ask for.
+func (c *Cluster) chooseResources() {
+	usual := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+		corev1.ResourcePods}
+	others := maps.Clone(c.having)
+	for _, name := range usual {
+		delete(others, name)
+	}
+	c.names = append(usual, slices.SortedFunc(maps.Keys(others), func(a, b corev1.ResourceName) int {
+		return cmp.Or(cmp.Compare(others[b], others[a]), cmp.Compare(a, b))
+	})...)
+	c.names = c.names[:min(len(c.names), maxResources)]
+	c.totals = make([]float64, len(c.names))
+}
+
 func (c *Cluster) prepareNode(n *node) {
 	n.slots, n.has, n.ports = map[string]int64{}, map[string]int{}, map[hostPort]int{}
-	names := make([]corev1.ResourceName, 0, len(n.alloc))
-	for name := range n.alloc {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if !slices.Contains(c.names, name) && len(c.names) < maxResources {
-			c.names, c.totals = append(c.names, name), append(c.totals, 0)
-		}
-	}
-	n.free = make([]int64, maxResources)
+	n.free = make([]int64, len(c.names))
 	for i, name := range c.names {
 		n.free[i] = amountOf(name, n.alloc[name])
 		c.totals[i] += float64(n.free[i])

@@ -326,6 +326,24 @@ func TestReplacements(t *testing.T) {
 			w.pod("q", "n2", "1", app("p"))
 			w.pod("r", "n4", "1", app("p"))
 		}, "n2"},
+		"spread counts its own nodes": {func(w *world) {
+			w.nodes[1].Labels["disk"], w.nodes[2].Labels["disk"] = "ssd", "ssd"
+			w.node().Labels[zone] = "b" // n4, without the disk
+			w.pod("p", "n1", "1", spreads("p", zone)).Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			w.pod("q", "n4", "1", app("p"))
+			w.pod("r", "n4", "1", app("p"))
+		}, "n2"},
+		"spread counts no pod that is being deleted": {func(w *world) {
+			w.pod("p", "n1", "1", spreads("p", zone))
+			w.pod("q", "n2", "1", app("p")).DeletionTimestamp = new(metav1.Now())
+		}, "n2"},
+		"apart from a pod that is being deleted": {func(w *world) {
+			w.pod("p", "n1", "1", apart("a", host))
+			w.pod("a", "n2", "1").DeletionTimestamp = new(metav1.Now())
+		}, "n3"},
+		"large labels": {func(w *world) {
+			w.pod("p", "n1", "1").Labels = map[string]string{"x": strings.Repeat("x", maxLabels)}
+		}, "unknown: too large labels"},
 		"min domains": {func(w *world) {
 			w.pod("p", "n1", "1", spreads("p", zone, func(t *corev1.TopologySpreadConstraint) {
 				t.NodeTaintsPolicy, t.MinDomains = new(corev1.NodeInclusionPolicyHonor), new(int32(3))
@@ -387,6 +405,74 @@ func TestReplacements(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A DaemonSet's pods have a rule each, which names their node. They leave the namespace's other pods theirs.
+func TestManyDaemons(t *testing.T) {
+	var w world
+	for i := range 2 * maxRules {
+		n := w.node()
+		o := w.pod(fmt.Sprint("a", i), n.Name, "1")
+		o.OwnerReferences[0].Kind = "DaemonSet"
+		affinity(o).NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.
+			NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Name}}}}}}}
+	}
+	w.pod("p", "n1", "1").Spec.NodeSelector = map[string]string{zone: "b"}
+	if all := w.cluster().Replacements("n1"); len(all) != 1 || !all[0].Fits || all[0].Unchecked != nil {
+		t.Errorf("got %+v, want that p fits", all)
+	}
+}
+
+// A kubelet that names many resources hides none that other nodes have. What is not counted is unknown.
+func TestManyResources(t *testing.T) {
+	var w world
+	for range 3 {
+		w.node()
+	}
+	for i := range 2 * maxResources {
+		w.nodes[0].Status.Allocatable[corev1.ResourceName(fmt.Sprintf("a.example.com/%d", i))] = resource.MustParse("1")
+	}
+	for _, n := range w.nodes[1:] {
+		n.Status.Allocatable["z.example.com/gpu"] = resource.MustParse("1")
+	}
+	w.pod("p", "n1", "1").Spec.Containers[0].Resources.Requests["z.example.com/gpu"] = resource.MustParse("1")
+	w.pod("q", "n1", "1").Spec.Containers[0].Resources.Requests["a.example.com/99"] = resource.MustParse("1")
+	all := w.cluster().Replacements("n1")
+	for i, r := range all {
+		if p := r.Pod == "ns/p"; p != r.Fits || p != (r.Unchecked == nil) {
+			t.Errorf("%d: got %+v, want that p fits, and that q is unknown", i, r)
+		}
+	}
+	if len(all) != 2 {
+		t.Errorf("got %d pods, want 2", len(all))
+	}
+}
+
+// Pods of which no two are alike need little memory, also on many nodes.
+func TestManyShapes(t *testing.T) {
+	var w world
+	for range 1000 {
+		w.node()
+	}
+	for i := range 20000 {
+		w.pod(fmt.Sprint("p", i), w.nodes[i%1000].Name, fmt.Sprintf("%dm", 1+i)).Spec.NodeSelector = map[string]string{
+			zone: "a"}
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	c := w.cluster()
+	c.Replacements("n1")
+	if kept := heap() - before; kept/20000 > 2000 {
+		t.Errorf("a pod needs %d bytes, want at most 2000", kept/20000)
+	}
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(w)
 }
 
 // Static pods, DaemonSets' pods, and pods that tolerate the mark or are being deleted get no replacement.
@@ -525,6 +611,9 @@ func randomWorld(rng *rand.Rand) *world {
 			set = append(set, together(other, topology))
 		case 2:
 			set = append(set, spreads(other, topology))
+			if rng.IntN(2) == 0 {
+				set = append(set, func(o *corev1.Pod) { o.Spec.NodeSelector = map[string]string{zone: "b"} })
+			}
 		case 3:
 			set = append(set, hostPorts(80))
 		case 4:
@@ -635,11 +724,16 @@ func (w *world) admits(
 	}
 	for _, t := range p.Spec.TopologySpreadConstraints {
 		count := map[string]int{}
+		mine := func(any *corev1.Node) bool {
+			return labels.SelectorFromSet(p.Spec.NodeSelector).Matches(labels.Set(any.Labels))
+		}
 		for _, any := range w.nodes {
-			count[any.Labels[t.TopologyKey]] += 0
+			if mine(any) {
+				count[any.Labels[t.TopologyKey]] += 0
+			}
 		}
 		for o, on := range at {
-			if selects(t.LabelSelector, o) {
+			if selects(t.LabelSelector, o) && mine(on) {
 				count[on.Labels[t.TopologyKey]]++
 			}
 		}

@@ -2,6 +2,7 @@ package room
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,20 +22,20 @@ import (
 type shape struct {
 	priority int32
 	asks     []ask
-	missing  corev1.ResourceName // a resource that it asks for and that no node has
+	missing  refusal             // of every node: it asks for a resource that none has
 	requests corev1.ResourceList // until asks are resolved
 	size     float64             // the sum of its shares of all allocatable resources
 	ports    []hostPort
-	where    *where
+	where    *where // nil: its pods are never placed
 	affine   []*term
 	anti     []*term
 	spread   []spread
 	unknown  []string // rules that are not checked
 	skip     bool     // too much to check: its pods are unknown
 
-	fits  []*node // nodes that admit it while nothing fails, without its volumes and terms; by name
+	first int // the nodes before it have no room while nothing fails
 	epoch int
-	next  int // in fits: the nodes before it have no room left, in this epoch
+	next  int // the same, in this epoch
 }
 
 type ask struct {
@@ -48,17 +49,28 @@ type where struct {
 	required    nodeaffinity.RequiredNodeAffinity
 	selector    map[string]string
 	affinity    *corev1.NodeSelector
-	matching    []*node // of its selector and affinity, by name
-	matched     bool
+	matching    nodeSet // of its selector and affinity
+	admits      nodeSet // of these, the nodes that are open and whose taints it tolerates
 }
+
+// nodeSet has a bit for each node. There are many sets, so lists would need too much memory.
+type nodeSet []uint64
+
+func (s nodeSet) add(n *node)      { s[n.at/64] |= 1 << (n.at % 64) }
+func (s nodeSet) has(n *node) bool { return s[n.at/64]>>(n.at%64)&1 == 1 }
+
+// digest is of what the scheduler reads, so that no pod's text is kept.
+type digest [sha256.Size]byte
 
 // term is which pods a rule counts, by the values of a node's label.
 type term struct {
 	topology   string
 	selector   labels.Selector
 	namespaces []string // nil: all
-	matching   tally    // the pods that it selects
-	carrying   tally    // the pods that must not be where such a pod is
+	// counts is of topology spread, which counts pods of some nodes, and none that is being deleted; nil: all count.
+	counts   func(*node) bool
+	matching tally // the pods that it selects
+	carrying tally // the pods that must not be where such a pod is
 }
 
 // tally counts pods by the value of a node's label.
@@ -97,18 +109,21 @@ type identity struct {
 	resolved  bool
 }
 
-func (c *Cluster) identityOf(o *corev1.Pod) *identity {
-	var b strings.Builder
-	b.WriteString(o.Namespace)
-	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-		b.WriteString("\x00" + key + "\x00" + o.Labels[key])
+// identify finds the pod's identity. Labels that are too large are none.
+func (c *Cluster) identify(p *pod, o *corev1.Pod) {
+	raw := []byte(o.Namespace)
+	labels := o.Labels
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		raw = fmt.Appendf(raw, "\x00%s\x00%s", key, labels[key])
 	}
-	id := c.idents[b.String()]
-	if id == nil {
-		id = &identity{namespace: o.Namespace, labels: o.Labels}
-		c.idents[b.String()] = id
+	if len(raw) > maxLabels {
+		raw, labels, p.unknown = []byte(o.Namespace), nil, append(p.unknown, "too large labels")
 	}
-	return id
+	key := digest(sha256.Sum256(raw))
+	if p.ident = c.idents[key]; p.ident == nil {
+		p.ident = &identity{namespace: o.Namespace, labels: labels}
+		c.idents[key] = p.ident
+	}
 }
 
 // matches returns the terms that select pods of the identity.
@@ -129,21 +144,27 @@ func (c *Cluster) matches(id *identity) []*term {
 // countTerms counts the pod for all terms: by 1, or by -1 to take it back.
 func (c *Cluster) countTerms(p *pod, n *node, by int) {
 	for _, t := range c.matches(p.ident) {
-		t.matching.add(n, t.topology, by)
+		if t.counts == nil || !p.late && t.counts(n) {
+			t.matching.add(n, t.topology, by)
+		}
 	}
 	for _, t := range p.shape.anti {
 		t.carrying.add(n, t.topology, by)
 	}
 }
 
-// shapeOf returns the shape of a pod.
-func (c *Cluster) shapeOf(o *corev1.Pod) *shape {
-	spec := slimSpec(o)
+// shapeOf returns the shape of a pod. placed is whether a replacement of it is to be placed. Of another pod only what
+// it uses, and which pods it keeps away, is read: a DaemonSet's pods have a rule each.
+func (c *Cluster) shapeOf(o *corev1.Pod, placed bool) *shape {
+	spec := slimSpec(o, placed)
 	if spec.Size() > maxSpecBytes {
 		return c.largeShape(spec)
 	}
 	raw, _ := spec.Marshal()
-	key, own := string(raw), o.Namespace+"\x00"+string(raw)
+	digestOf := func(namespace string) digest {
+		return sha256.Sum256(append(fmt.Appendf(nil, "%t\x00%s\x00", placed, namespace), raw...))
+	}
+	key, own := digestOf(""), digestOf(o.Namespace)
 	if s := cmp.Or(c.shapes[own], c.shapes[key]); s != nil {
 		return s
 	}
@@ -151,7 +172,7 @@ func (c *Cluster) shapeOf(o *corev1.Pod) *shape {
 	if spec.Priority != nil {
 		s.priority = *spec.Priority
 	}
-	c.readRules(s, o.Namespace, spec)
+	c.readRules(s, o.Namespace, spec, placed)
 	// Its terms are about this namespace, and so are the limits that it exceeds.
 	if s.skip || spec.Affinity != nil || len(spec.TopologySpreadConstraints) > 0 {
 		key = own
@@ -167,8 +188,8 @@ func (c *Cluster) largeShape(spec *corev1.PodSpec) *shape {
 		return name != corev1.ResourceCPU && name != corev1.ResourceMemory
 	})
 	s.skipFor("too large scheduling rules")
-	key := fmt.Sprint("large ", amountOf(corev1.ResourceCPU, s.requests[corev1.ResourceCPU]), " ",
-		amountOf(corev1.ResourceMemory, s.requests[corev1.ResourceMemory]))
+	key := digest(sha256.Sum256(fmt.Appendf(nil, "large %d %d", amountOf(corev1.ResourceCPU,
+		s.requests[corev1.ResourceCPU]), amountOf(corev1.ResourceMemory, s.requests[corev1.ResourceMemory]))))
 	if had := c.shapes[key]; had != nil {
 		return had
 	}
@@ -183,11 +204,11 @@ func requestsOf(spec *corev1.PodSpec) corev1.ResourceList {
 func (s *shape) skipFor(why string) { s.skip, s.unknown = true, []string{why} }
 
 // slimSpec returns what the estimate reads of the pod's spec. It shares memory with the pod.
-func slimSpec(o *corev1.Pod) *corev1.PodSpec {
+func slimSpec(o *corev1.Pod, placed bool) *corev1.PodSpec {
 	in := &o.Spec
-	out := &corev1.PodSpec{
-		NodeSelector: in.NodeSelector, Tolerations: in.Tolerations, Priority: in.Priority, Overhead: in.Overhead,
-		ResourceClaims: in.ResourceClaims,
+	out := &corev1.PodSpec{Priority: in.Priority, Overhead: in.Overhead}
+	if placed {
+		out.NodeSelector, out.Tolerations, out.ResourceClaims = in.NodeSelector, in.Tolerations, in.ResourceClaims
 	}
 	if in.Resources != nil {
 		out.Resources = &corev1.ResourceRequirements{Requests: in.Resources.Requests}
@@ -209,17 +230,17 @@ func slimSpec(o *corev1.Pod) *corev1.PodSpec {
 		}
 	}
 	for _, t := range in.TopologySpreadConstraints {
-		if t.WhenUnsatisfiable == corev1.DoNotSchedule {
+		if placed && t.WhenUnsatisfiable == corev1.DoNotSchedule {
 			out.TopologySpreadConstraints = append(out.TopologySpreadConstraints, withLabelKeys(t, o.Labels))
 		}
 	}
 	if a := in.Affinity; a != nil {
 		slim := corev1.Affinity{}
-		if a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		if placed && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 			slim.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.
 				RequiredDuringSchedulingIgnoredDuringExecution}
 		}
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		if placed && a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 			slim.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.PodAffinity.
 				RequiredDuringSchedulingIgnoredDuringExecution}
 		}
@@ -255,7 +276,7 @@ func withLabelKeys(t corev1.TopologySpreadConstraint, labels map[string]string) 
 }
 
 // readRules sets the shape's rules from the slim spec of a pod in the namespace.
-func (c *Cluster) readRules(s *shape, namespace string, spec *corev1.PodSpec) {
+func (c *Cluster) readRules(s *shape, namespace string, spec *corev1.PodSpec, placed bool) {
 	if len(spec.ResourceClaims) > 0 {
 		s.unknown = append(s.unknown, "resource claims")
 	}
@@ -266,9 +287,11 @@ func (c *Cluster) readRules(s *shape, namespace string, spec *corev1.PodSpec) {
 			}
 		}
 	}
-	if s.where = c.whereOf(namespace, spec); s.where == nil {
-		s.skipFor("too many scheduling rules in its namespace")
-		return
+	if placed {
+		if s.where = c.whereOf(namespace, spec); s.where == nil {
+			s.skipFor("too many scheduling rules in its namespace")
+			return
+		}
 	}
 	var affine, anti []corev1.PodAffinityTerm
 	if a := spec.Affinity; a != nil && a.PodAffinity != nil {
@@ -294,7 +317,7 @@ func (c *Cluster) readRules(s *shape, namespace string, spec *corev1.PodSpec) {
 			case len(namespaces) == 0:
 				namespaces = []string{namespace}
 			}
-			if found := c.termOf(namespace, t.TopologyKey, t.LabelSelector, namespaces); found != nil {
+			if found := c.termOf(namespace, t.TopologyKey, t.LabelSelector, namespaces, ""); found != nil {
 				out = append(out, found)
 			} else {
 				s.unknown = append(s.unknown, what)
@@ -304,14 +327,13 @@ func (c *Cluster) readRules(s *shape, namespace string, spec *corev1.PodSpec) {
 	}
 	s.affine, s.anti = terms(affine, "pod affinity"), terms(anti, "pod anti-affinity")
 	for _, t := range spec.TopologySpreadConstraints {
-		found := c.termOf(namespace, t.TopologyKey, t.LabelSelector, []string{namespace})
-		if found == nil {
+		one := spread{maxSkew: int(t.MaxSkew), minDomains: 1,
+			allNodes:  t.NodeAffinityPolicy != nil && *t.NodeAffinityPolicy == corev1.NodeInclusionPolicyIgnore,
+			tolerated: t.NodeTaintsPolicy != nil && *t.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor}
+		if one.term = c.spreadTermOf(namespace, t, s.where, one); one.term == nil {
 			s.unknown = append(s.unknown, "topology spread")
 			continue
 		}
-		one := spread{term: found, maxSkew: int(t.MaxSkew), minDomains: 1,
-			allNodes:  t.NodeAffinityPolicy != nil && *t.NodeAffinityPolicy == corev1.NodeInclusionPolicyIgnore,
-			tolerated: t.NodeTaintsPolicy != nil && *t.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor}
 		if t.MinDomains != nil {
 			one.minDomains = int(*t.MinDomains)
 		}
@@ -350,15 +372,36 @@ func (c *Cluster) whereOf(namespace string, spec *corev1.PodSpec) *where {
 	return w
 }
 
+// spreadTermOf returns the term of a topology spread constraint, as termOf does. By default it counts only pods on nodes
+// that the pod's selector and affinity match.
+func (c *Cluster) spreadTermOf(
+	namespace string, of corev1.TopologySpreadConstraint, w *where, s spread,
+) *term {
+	t := c.termOf(namespace, of.TopologyKey, of.LabelSelector, []string{namespace},
+		fmt.Sprintf("spread %p %t %t", w, s.allNodes, s.tolerated))
+	if t != nil {
+		t.counts = func(n *node) bool { return s.includes(w, n) }
+	}
+	return t
+}
+
+// includes reports whether the node makes a domain and its pods count. A node that fails still does: see findDomains.
+func (s spread) includes(w *where, n *node) bool {
+	return (s.allNodes || w.matching.has(n)) && (!s.tolerated || w.untolerated(n) == nil)
+}
+
 // termOf returns the term of a rule in the namespace, about pods in namespaces; nil if it cannot be read, is too large,
-// or is one too many.
-func (c *Cluster) termOf(namespace, topology string, of *metav1.LabelSelector, namespaces []string) *term {
+// or is one too many. Rules of different kinds, and kind "" for affinity, share no term.
+func (c *Cluster) termOf(
+	namespace, topology string, of *metav1.LabelSelector, namespaces []string, kind string,
+) *term {
 	rule := corev1.PodAffinityTerm{TopologyKey: topology, LabelSelector: of, Namespaces: namespaces}
 	if rule.Size() > maxTermBytes {
 		return nil
 	}
 	raw, _ := rule.Marshal()
-	if t := c.terms[string(raw)]; t != nil {
+	key := kind + "\x00" + string(raw)
+	if t := c.terms[key]; t != nil {
 		return t
 	}
 	selector, err := metav1.LabelSelectorAsSelector(of)
@@ -370,7 +413,7 @@ func (c *Cluster) termOf(namespace, topology string, of *metav1.LabelSelector, n
 		return nil
 	}
 	t := &term{topology: topology, selector: selector, namespaces: namespaces}
-	c.terms[string(raw)] = t
+	c.terms[key] = t
 	if namespaces == nil {
 		c.across = append(c.across, t)
 	}
@@ -380,17 +423,19 @@ func (c *Cluster) termOf(namespace, topology string, of *metav1.LabelSelector, n
 	return t
 }
 
-// nodesOf returns the nodes that the pod's selector and affinity match, by name.
-func (c *Cluster) nodesOf(w *where) []*node {
-	if !w.matched {
-		w.matched = true
-		for _, n := range c.candidates(w.selector, w.affinity) {
-			if ok, err := w.required.Match(n.object); ok && err == nil {
-				w.matching = append(w.matching, n)
-			}
+// match finds the nodes where pods may run.
+func (c *Cluster) match(w *where) {
+	size := (len(c.nodes) + 63) / 64
+	w.matching, w.admits = make(nodeSet, size), make(nodeSet, size)
+	for _, n := range c.candidates(w.selector, w.affinity) {
+		if ok, err := w.required.Match(n.object); err != nil || !ok {
+			continue
+		}
+		w.matching.add(n)
+		if n.shut == "" && w.untolerated(n) == nil {
+			w.admits.add(n)
 		}
 	}
-	return w.matching
 }
 
 // untolerated returns the first taint of the node that keeps pods away.
@@ -451,8 +496,12 @@ func (c *Cluster) resolveAsks(s *shape) {
 			continue
 		}
 		i := slices.Index(c.names, name)
-		if i < 0 {
-			s.missing = name
+		switch {
+		case i < 0 && c.having[name] == 0:
+			s.missing = refusal{rule: "with too little ", of: string(name), asks: amount}
+			continue
+		case i < 0:
+			s.skipFor("resource " + string(name))
 			continue
 		}
 		s.asks = append(s.asks, ask{i, amount})
@@ -460,4 +509,5 @@ func (c *Cluster) resolveAsks(s *shape) {
 			s.size += float64(amount) / c.totals[i]
 		}
 	}
+	s.requests = nil
 }
