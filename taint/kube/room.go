@@ -16,8 +16,9 @@ import (
 	"github.com/forcefence/forcefence/taint/room"
 )
 
-// roomPage is how many objects one request for a room.Cluster returns at most.
-const roomPage = 500
+// roomPage is how many objects one request for a room.Cluster returns at most. A namespace's user can make an object as
+// large as a request to etcd, 1.5 MB, so this bounds memory.
+const roomPage = 100
 
 // ReadRoom reads into a Cluster what decides whether pods find room: nodes, pods, claims, volumes, attachments and CSI
 // nodes. It calls rest after each page with how long that took. unread says which of the last four may not be read:
@@ -112,6 +113,10 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 		page, cancel := context.WithTimeout(ctx, Timeout)
 		err := p.List(page, list, client.Limit(roomPage), client.Continue(next))
 		cancel()
+		if later := laterContinue(err); later != "" {
+			next = later
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", what, err)
 		}
@@ -121,4 +126,14 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 		}
 		p.rest(time.Since(began))
 	}
+}
+
+// laterContinue returns the token that continues a list at a later state, if the API server compacted the state that the
+// list began with: after 5 minutes by default. An estimate needs no single state.
+func laterContinue(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
 }

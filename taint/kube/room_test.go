@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 	"github.com/forcefence/forcefence/taint/room"
 )
 
-// paged returns each list of nodes and pods in pages of one object, and fails lists of volumes.
+// paged returns each list of nodes and pods in pages of one object, and fails lists of volumes. The second page of
+// nodes is no longer there when it is asked for, but a later one is.
 type paged struct {
 	client.Reader
 	fails error
@@ -27,7 +29,12 @@ type paged struct {
 func (p paged) List(_ context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
-	last := o.Continue == "2"
+	if _, is := l.(*corev1.NodeList); is && o.Continue == "2" {
+		expired := apierrors.NewResourceExpired("the list is too old")
+		expired.ErrStatus.Continue = "2 later"
+		return expired
+	}
+	last := strings.HasPrefix(o.Continue, "2")
 	name := map[bool]string{false: "n1", true: "n2"}[last]
 	switch l := l.(type) {
 	case *corev1.NodeList:
