@@ -133,6 +133,14 @@ var histories = []history{
 	{name: "no room for a node's pods", steps: 61, series: []string{room("0 1x70")},
 		want: []string{"ForcefenceNoRoom"}},
 	{name: "no room for less than half an hour", steps: 60, series: []string{room("0 1x70")}},
+	{name: "no estimate of room for five hours", steps: 601,
+		series: []string{`forcefence_room_estimated_timestamp_seconds{instance="a"} 29x700`},
+		want:   []string{"ForcefenceRoomUnknown"}},
+	{name: "no estimate of room for less", steps: 600,
+		series: []string{`forcefence_room_estimated_timestamp_seconds{instance="a"} 0x700`}},
+	{name: "another replica's estimate is new", steps: 601, series: []string{
+		`forcefence_room_estimated_timestamp_seconds{instance="a"} 0x700`,
+		`forcefence_room_estimated_timestamp_seconds{instance="b"} 0+30x700`}},
 
 	{name: "a fence is stuck", steps: 3, series: []string{nodes("stuck", "0 1x9")},
 		want: []string{"ForcefenceMarkStuck state=stuck"}},
@@ -390,14 +398,15 @@ func others(t *testing.T, expr string) []string {
 					}
 				case *parser.AggregateExpr:
 					if changed = variant == 0; changed {
-						n.Op = map[parser.ItemType]parser.ItemType{parser.SUM: parser.MIN, parser.MIN: parser.MAX}[n.Op]
+						n.Op = map[parser.ItemType]parser.ItemType{parser.SUM: parser.MIN, parser.MIN: parser.MAX,
+							parser.MAX: parser.MIN}[n.Op]
 					}
 				case *parser.BinaryExpr:
 					switch {
 					case !n.Op.IsSetOperator():
 						if changed = variant == 0; changed {
 							n.Op = map[parser.ItemType]parser.ItemType{parser.GTR: parser.GTE, parser.LSS: parser.LTE,
-								parser.EQLC: parser.NEQ}[n.Op]
+								parser.EQLC: parser.NEQ, parser.SUB: parser.ADD}[n.Op]
 						}
 					case variant < 2:
 						changed = true
