@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,6 +85,11 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 			)
 		}
 	}
+	var lease coordinationv1.Lease
+	key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}
+	if err := c.Get(ctx, key, &lease); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the node's Lease: %w", err)
+	}
 	rec, err := taint.RecordOf(&node)
 	if err != nil {
 		return "", fmt.Errorf("node %s: %w; to close the fence: forcefence release %s --yes", name, err, name)
@@ -95,6 +101,7 @@ func confirmOff(ctx context.Context, c client.Client, name, reason string, now f
 		BootID:    node.Status.NodeInfo.BootID,
 		Fence:     controller.NewFenceID(),
 		LastFence: taint.LastFenceID(rec),
+		LeaseRV:   lease.ResourceVersion,
 		At:        now().UTC().Truncate(time.Second),
 	}
 	if rec.IsOpen() {

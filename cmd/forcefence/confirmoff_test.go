@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,7 @@ import (
 	"github.com/forcefence/forcefence/providers/confirm"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // shared is a real control plane for what only an API server can tell; nil under -short.
@@ -126,9 +128,12 @@ func TestConfirmOff(t *testing.T) {
 	answers(off, "unplugged it")
 	record("f-open", taint.PhasePoweringOff, "")
 	answers(unknown, "f-open is open")
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
+	kit.Must(t, admin.Create(ctx, lease))
+	defer admin.Delete(context.WithoutCancel(ctx), lease)
 	says(time.Now) // for the fence that is open
-	if c := confirmed(); c.Fence != "f-open" || c.BootID != "b1" {
-		t.Errorf("got %+v, want it bound to the open fence", c)
+	if c := confirmed(); c.Fence != "f-open" || c.BootID != "b1" || c.LeaseRV != lease.ResourceVersion {
+		t.Errorf("got %+v, want it bound to the open fence and the Lease", c)
 	}
 	answers(off, "unplugged it")
 	lives("b2", corev1.ConditionUnknown)

@@ -91,14 +91,16 @@ func (k signingKeys) add(ctx context.Context) (string, error) {
 		return "", err
 	}
 	all := slices.Concat(before, attest.EncodeKey(public, k.now()))
-	if err := k.write(ctx, cm, secret, all, attest.EncodeSigner(private, before)); err != nil {
+	cm.Data = map[string]string{config.KeysEntry: string(all)}
+	secret.Data = map[string][]byte{config.KeysEntry: attest.EncodeSigner(private)}
+	if err := k.write(ctx, cm, secret); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.",
 		attest.KeyID(public)), nil
 }
 
-// revoke removes a public key. The controller then continues no chain that it signed.
+// revoke removes a public key: no reader then accepts what that key signed.
 func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	cm, secret, before, err := k.read(ctx)
 	if err != nil {
@@ -126,7 +128,8 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	case attest.KeyID(signer.Key.Public().(ed25519.PublicKey)) == id:
 		return "", fmt.Errorf("key %s signs: make another one first, with `forcefence keys --new`", id)
 	}
-	if err := k.write(ctx, cm, secret, left, attest.EncodeSigner(signer.Key, left)); err != nil {
+	cm.Data[config.KeysEntry] = string(left)
+	if err := k.write(ctx, cm); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("Key %s is revoked: what it signed is not valid any more.", id), nil
@@ -146,13 +149,9 @@ func (k signingKeys) read(ctx context.Context) (*corev1.ConfigMap, *corev1.Secre
 	return cm, secret, []byte(cm.Data[config.KeysEntry]), nil
 }
 
-// write writes the public keys, and then the file of the controller, each over the version that was read.
-func (k signingKeys) write(
-	ctx context.Context, cm *corev1.ConfigMap, secret *corev1.Secret, public, signer []byte,
-) error {
-	cm.Data = map[string]string{config.KeysEntry: string(public)}
-	secret.Data = map[string][]byte{config.KeysEntry: signer}
-	for _, o := range []client.Object{cm, secret} {
+// write writes the objects in turn, each over the version that was read.
+func (k signingKeys) write(ctx context.Context, objects ...client.Object) error {
+	for _, o := range objects {
 		write := func() error { return k.client.Update(ctx, o) }
 		if o.GetResourceVersion() == "" {
 			write = func() error { return k.client.Create(ctx, o) }

@@ -155,12 +155,12 @@ func hashOf(words ...string) []byte {
 
 // Sign returns the proof of a record that is about to be written over the one that l has: that one's proof with a link
 // for what the write adds. proven says that the writer holds the answers for a proof that the machine is off. The
-// record's own proof is returned where the write enters no phase and adds no answer. A proof that s does not accept is
-// not continued: then the chain begins with this link.
+// record's own proof is returned where the write enters no phase and adds no answer. A proof of another key is not
+// continued, because that key may be stolen: then the chain begins with this link.
 func (s Signer) Sign(l taint.Look, rec taint.Record, proven bool) string {
 	p, err := Parse(rec.Proof)
 	if err == nil {
-		err = p.Check(rec.Token(), l.Name, rec.NodeUID, s.Known)
+		err = p.Check(rec.Token(), l.Name, rec.NodeUID, s.Keys())
 	}
 	if err != nil {
 		p = Proof{Fence: rec.Token(), Node: l.Name, NodeUID: rec.NodeUID}
@@ -207,6 +207,18 @@ func heard(before *taint.Record, rec taint.Record) []taint.Evidence {
 }
 
 func isOff(e taint.Evidence) bool { return e.State == "Off" }
+
+// lastOn returns when a device last said On; zero: none did.
+func (p Proof) lastOn() (at time.Time) {
+	for _, l := range p.Links {
+		for _, e := range l.Answers {
+			if e.State == "On" && e.At.After(at) {
+				at = e.At
+			}
+		}
+	}
+	return at
+}
 
 // LastOff returns the newest answer Off that proved the machine off when the eviction began or later, and the link that
 // has it. It is false if there is none, if the fence is in another phase by now, or if a device said On since.

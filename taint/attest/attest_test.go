@@ -16,15 +16,9 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// signer returns a signer whose key follows from a byte. It knows its own key and those of others.
-func signer(b byte, others ...Signer) Signer {
-	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
-	s := Signer{Key: key, Known: Keys{}, By: "pod-1"}
-	for _, o := range append(others, s) {
-		own := o.Key.Public().(ed25519.PublicKey)
-		s.Known[KeyID(own)] = own
-	}
-	return s
+// signer returns a signer whose key follows from a byte.
+func signer(b byte) Signer {
+	return Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize)), By: "pod-1"}
 }
 
 func answer(at time.Duration, state string) taint.Evidence {
@@ -74,7 +68,7 @@ func TestWholeFence(t *testing.T) {
 	f.evict(s)
 	evicting := f.rec.Proof
 	f.write(s, taint.PhaseDone, taint.ResultEvicted, true)
-	if err := f.check(f.rec.Proof, s.Known); err != nil {
+	if err := f.check(f.rec.Proof, s.Keys()); err != nil {
 		t.Fatal(err)
 	}
 	p, _ := Parse(f.rec.Proof)
@@ -102,7 +96,7 @@ func TestSignsOnlyWhatItHeard(t *testing.T) {
 	f.rec = f.rec.WithEvidence(answer(5*time.Second, "Off"))
 	f.write(s, taint.PhaseEvicting, "", true)
 	p, err := Parse(f.rec.Proof)
-	if err != nil || f.check(f.rec.Proof, s.Known) != nil {
+	if err != nil || f.check(f.rec.Proof, s.Keys()) != nil {
 		t.Fatal("the proof is not valid")
 	}
 	for _, l := range p.Links {
@@ -122,7 +116,7 @@ func TestEveryChangeIsFound(t *testing.T) {
 	s, f := signer(1), newFence()
 	f.evict(s)
 	text := f.rec.Proof
-	if err := f.check(text, s.Known); err != nil {
+	if err := f.check(text, s.Keys()); err != nil {
 		t.Fatal(err)
 	}
 	for i := range len(text) {
@@ -130,7 +124,7 @@ func TestEveryChangeIsFound(t *testing.T) {
 			text[:i] + string(text[i]^1) + text[i+1:], text[:i] + "0" + text[i+1:], text[:i] + text[i+1:], text[:i],
 			text[:i] + " " + text[i:],
 		} {
-			if err := f.check(other, s.Known); other != text && err == nil {
+			if err := f.check(other, s.Keys()); other != text && err == nil {
 				t.Errorf("byte %d (%q): changed to %s and still valid", i, text[i], other)
 			}
 		}
@@ -177,27 +171,21 @@ func TestChangesAreNamed(t *testing.T) {
 	for _, tt := range tests {
 		p, _ := Parse(f.rec.Proof)
 		tt.change(&p)
-		err := p.Check(f.rec.Token(), "n1", "uid", s.Known)
+		err := p.Check(f.rec.Token(), "n1", "uid", s.Keys())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
 		}
 	}
 }
 
+// TestRotatedKey: a key never signs again what another key signed. That one may be stolen, and forge the chain.
 func TestRotatedKey(t *testing.T) {
-	old, f := signer(1), newFence()
+	old, next, f := signer(1), signer(2), newFence()
 	f.write(old, taint.PhaseArmed, "", true, answer(0, "Off"))
-	armed := f
-	next := signer(2, old)
 	f.write(next, taint.PhaseEvicting, "", true, answer(time.Second, "Off"))
 	p, _ := Parse(f.rec.Proof)
-	if err := f.check(f.rec.Proof, next.Known); err != nil || len(p.Links) != 2 {
-		t.Errorf("a key that knows the one before it: %v, %d links, want 2", err, len(p.Links))
-	}
-	armed.write(signer(3), taint.PhaseEvicting, "", true, answer(time.Second, "Off"))
-	p, _ = Parse(armed.rec.Proof)
-	if err := armed.check(armed.rec.Proof, signer(3).Known); err != nil || len(p.Links) != 1 {
-		t.Errorf("a key that does not: %v, %d links, want its own one alone", err, len(p.Links))
+	if err := f.check(f.rec.Proof, next.Keys()); err != nil || len(p.Links) != 1 {
+		t.Errorf("got %v, %d links, want its own one alone", err, len(p.Links))
 	}
 }
 
@@ -251,7 +239,7 @@ func TestProofIsBounded(t *testing.T) {
 		f.write(s, taint.PhaseEvicting, "", true, long)
 	}
 	p, err := Parse(f.rec.Proof)
-	if err != nil || f.check(f.rec.Proof, s.Known) != nil {
+	if err != nil || f.check(f.rec.Proof, s.Keys()) != nil {
 		t.Fatalf("the proof is not valid: %v", err)
 	}
 	last := p.Links[len(p.Links)-1]
@@ -273,13 +261,18 @@ func TestFindOff(t *testing.T) {
 		n.Status.NodeInfo.BootID = "boot"
 		return n
 	}
-	confirmed := func(n *corev1.Node, at time.Duration) {
-		n.Annotations = map[string]string{taint.ConfirmAnnotation: taint.Confirmation{
-			By: "ann", Reason: "both plugs", NodeUID: "uid", BootID: "boot", Fence: "f-1", At: start.Add(at),
-		}.Encode()}
+	confirmed := func(n *corev1.Node, fence string, at time.Duration) {
+		n.Annotations[taint.ConfirmAnnotation] = taint.Confirmation{
+			By: "ann", Reason: "both plugs", NodeUID: "uid", BootID: "boot", Fence: fence, LeaseRV: "7",
+			At: start.Add(at),
+		}.Encode()
 	}
-	renewed := lease.DeepCopy()
-	renewed.Spec.RenewTime = &metav1.MicroTime{Time: start.Add(-time.Second)}
+	confirmedBefore := func(n *corev1.Node) {
+		delete(n.Annotations, taint.RecordAnnotation)
+		confirmed(n, "f-1", 0)
+	}
+	renewed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8"}}
+	saysOn := func(f *fence) { f.write(s, taint.PhaseEvicting, "", false, answer(3*time.Second, "On")) }
 	tests := []struct {
 		name   string
 		change func(f *fence)
@@ -292,8 +285,7 @@ func TestFindOff(t *testing.T) {
 		{name: "old", lease: lease, now: time.Hour, want: "longer than 15m0s"},
 		{name: "from the future", lease: lease, now: -time.Hour, want: "a clock is wrong"},
 		{name: "just as old as it may be", lease: lease, now: 15*time.Minute + time.Second},
-		{name: "a heartbeat since", lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8"}},
-			want: "renewed its Lease"},
+		{name: "a heartbeat since", lease: renewed, want: "renewed its Lease"},
 		{name: "no Lease any more", want: "renewed its Lease"},
 		{name: "booted", lease: lease, node: func(n *corev1.Node) { n.Status.NodeInfo.BootID = "next" },
 			want: "has booted"},
@@ -319,12 +311,17 @@ func TestFindOff(t *testing.T) {
 			f.write(s, taint.PhaseArmed, "", false, answer(0, "Unknown"))
 			f.write(s, taint.PhaseEvicting, "", false, answer(0, "Off"), answer(0, "Unknown"))
 		}, want: "no device proved"},
-		{name: "confirmed", lease: renewed, node: func(n *corev1.Node) { confirmed(n, 0) }},
-		{name: "confirmed long ago", lease: renewed, now: time.Hour, node: func(n *corev1.Node) { confirmed(n, 0) },
+		{name: "a device said On since", lease: lease, change: saysOn, want: "or one said On since"},
+		{name: "confirmed", lease: lease, node: confirmedBefore},
+		{name: "confirmed long ago", lease: lease, now: time.Hour, node: confirmedBefore,
 			want: "it was given 1h0m0s ago"},
-		{name: "confirmed before a heartbeat", lease: renewed,
-			node: func(n *corev1.Node) { confirmed(n, -2*time.Second) },
+		{name: "confirmed before a heartbeat", lease: renewed, node: confirmedBefore,
 			want: "no valid confirmation: the node has renewed"},
+		{name: "confirmed before a device said On", lease: lease, change: saysOn,
+			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 2*time.Second) },
+			want: "no valid confirmation: a device said On since"},
+		{name: "confirmed after a device said On", lease: lease, change: saysOn,
+			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 4*time.Second) }},
 	}
 	for _, tt := range tests {
 		f := newFence()
@@ -336,7 +333,7 @@ func TestFindOff(t *testing.T) {
 		if tt.node != nil {
 			tt.node(n)
 		}
-		by, err := FindOff(n, tt.lease, s.Known, start.Add(tt.now), 15*time.Minute)
+		by, err := FindOff(n, tt.lease, s.Keys(), start.Add(tt.now), 15*time.Minute)
 		switch {
 		case tt.want == "" && (err != nil || by == ""):
 			t.Errorf("%s: refused: %v", tt.name, err)
@@ -349,16 +346,16 @@ func TestFindOff(t *testing.T) {
 func TestKeys(t *testing.T) {
 	old, next := signer(1), signer(2)
 	public := EncodeKey(old.Key.Public().(ed25519.PublicKey), start)
-	got, err := ParseSigner(EncodeSigner(next.Key, public))
-	if err != nil || !got.Key.Equal(next.Key) || len(got.Known) != 2 {
-		t.Fatalf("got %v with %d known keys, want the key of 2 and both known", err, len(got.Known))
+	got, err := ParseSigner(append(EncodeSigner(next.Key), public...))
+	if err != nil || !got.Key.Equal(next.Key) {
+		t.Fatalf("got %v, want the key of 2", err)
 	}
 	listed, err := ListKeys(public)
 	if err != nil || len(listed) != 1 || listed[0].Since != "2026-03-01T12:00:00Z" ||
 		!bytes.Equal(listed[0].Block, public) {
 		t.Errorf("listed %+v, %v", listed, err)
 	}
-	private := EncodeSigner(next.Key, nil)
+	private := EncodeSigner(next.Key)
 	for text, want := range map[string]string{
 		string(private):                                `type "PRIVATE KEY" is not expected`,
 		string(public) + "rest":                        "no PEM block",
@@ -395,7 +392,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is read, and written as %q", text, p.Encode())
 		}
 		p.LastOff()
-		if err := whole.check(text, s.Known); err == nil && text != whole.rec.Proof && text != armed.rec.Proof {
+		if err := whole.check(text, s.Keys()); err == nil && text != whole.rec.Proof && text != armed.rec.Proof {
 			t.Errorf("%q is valid, and was never signed", text)
 		}
 	})

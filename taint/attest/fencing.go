@@ -34,9 +34,9 @@ func CheckFencing(f *api.Fencing, keys Keys) (Proof, error) {
 				ErrProof, a.From, a.State, a.At.UTC().Format(time.RFC3339)))
 		}
 	}
-	last := p.Links[len(p.Links)-1]
-	if r := taint.Result(f.Status.Result); f.Status.Phase != string(last.Phase) && r != taint.ResultReleased ||
-		last.Result != "" && r != last.Result {
+	last, r := p.Links[len(p.Links)-1], taint.Result(f.Status.Result)
+	released := r == taint.ResultReleased && last.Result == ""
+	if !released && (f.Status.Phase != string(last.Phase) || r != last.Result) {
 		faults = append(faults, fmt.Errorf("%w: the Fencing is in phase %q with result %q, and the last signed link "+
 			"in %s with result %q", ErrProof, f.Status.Phase, f.Status.Result, last.Phase, last.Result))
 	}

@@ -32,6 +32,11 @@ func TestCheckFencing(t *testing.T) {
 			open.evict(s)
 			f.Status.Proof = open.rec.Proof
 		}, "the last signed link in Evicting"},
+		{"a result before the end", func(f *api.Fencing) {
+			open := newFence()
+			open.evict(s)
+			f.Status.Proof, f.Status.Phase = open.rec.Proof, "Evicting"
+		}, `with result "Evicted"`},
 		{"released by a person", func(f *api.Fencing) {
 			open := newFence()
 			open.evict(s)
@@ -46,7 +51,7 @@ func TestCheckFencing(t *testing.T) {
 			}},
 		}
 		tt.change(f)
-		_, err := CheckFencing(f, s.Known)
+		_, err := CheckFencing(f, s.Keys())
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.want)
 		}

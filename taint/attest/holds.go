@@ -21,17 +21,21 @@ const maxSkew = time.Minute
 func FindOff(
 	node *corev1.Node, lease *coordinationv1.Lease, keys Keys, now time.Time, maxAge time.Duration,
 ) (string, error) {
-	off, key, err := findProof(node, lease, keys)
+	p, err := findProof(node, lease, keys)
+	off, _, _ := p.LastOff()
 	if err == nil {
 		err = checkAge("the device was asked", off.At, now, maxAge)
 	}
 	if err == nil {
-		return fmt.Sprintf("%s said %s at %s, signed by key %s", off.From, off.State, off.At.Format(time.RFC3339), key),
+		return fmt.Sprintf("%s said %s at %s, signed by key %s", off.From, off.State, off.At.Format(time.RFC3339), p.Key),
 			nil
 	}
 	c, missing := findConfirmation(node, lease)
 	if missing == nil {
 		missing = checkAge("it was given", c.At, now, maxAge)
+	}
+	if missing == nil && p.lastOn().After(c.At) {
+		missing = errors.New("a device said On since")
 	}
 	if missing == nil {
 		return fmt.Sprintf("%s confirmed it at %s", c.By, c.At.Format(time.RFC3339)), nil
@@ -39,36 +43,37 @@ func FindOff(
 	return "", fmt.Errorf("no valid proof: %w; no valid confirmation: %w", err, missing)
 }
 
-// findProof returns the newest signed Off of the fence that is under way, and the key that signed it.
-func findProof(node *corev1.Node, lease *coordinationv1.Lease, keys Keys) (off taint.Evidence, key string, _ error) {
+// findProof returns the signed proof of the fence that is under way. Without an error it has an Off that counts. With
+// one it is the zero value, or valid without such an Off.
+func findProof(node *corev1.Node, lease *coordinationv1.Lease, keys Keys) (Proof, error) {
 	rec, err := taint.RecordOf(node)
 	switch {
 	case err != nil:
-		return off, "", err
+		return Proof{}, err
 	case rec == nil:
-		return off, "", errors.New("forcefence has no fence of the node")
+		return Proof{}, errors.New("forcefence has no fence of the node")
 	case rec.Phase != taint.PhaseEvicting:
-		return off, "", fmt.Errorf("fence %s is in phase %s", rec.ID, rec.Phase)
+		return Proof{}, fmt.Errorf("fence %s is in phase %s", rec.ID, rec.Phase)
 	case rec.Proof == "":
-		return off, "", fmt.Errorf("the record of fence %s is not signed", rec.ID)
+		return Proof{}, fmt.Errorf("the record of fence %s is not signed", rec.ID)
 	}
 	p, err := Parse(rec.Proof)
 	if err == nil {
 		err = p.Check(rec.Token(), node.Name, string(node.UID), keys)
 	}
 	if err != nil {
-		return off, "", err
+		return Proof{}, err
 	}
-	off, link, ok := p.LastOff()
+	_, link, ok := p.LastOff()
 	switch {
 	case !ok:
-		return off, "", fmt.Errorf("no device proved the machine off in fence %s", rec.ID)
+		return p, fmt.Errorf("no device proved the machine off in fence %s, or one said On since", rec.ID)
 	case link.BootID != node.Status.NodeInfo.BootID:
-		return off, "", errors.New("the machine has booted since")
+		return p, errors.New("the machine has booted since")
 	case link.LeaseRV != leaseVersion(lease):
-		return off, "", errors.New("the node has renewed its Lease since")
+		return p, errors.New("the node has renewed its Lease since")
 	}
-	return off, p.Key, nil
+	return p, nil
 }
 
 func leaseVersion(l *coordinationv1.Lease) string {
@@ -86,7 +91,7 @@ func findConfirmation(node *corev1.Node, lease *coordinationv1.Lease) (*taint.Co
 		return nil, err
 	case c == nil:
 		return nil, errors.New("a person gives one with `forcefence confirm-off`")
-	case lease != nil && lease.Spec.RenewTime != nil && !lease.Spec.RenewTime.Time.Before(c.At):
+	case c.LeaseRV != leaseVersion(lease):
 		return nil, errors.New("the node has renewed its Lease since")
 	}
 	return c, nil

@@ -17,9 +17,14 @@ type Keys map[string]ed25519.PublicKey
 
 // Signer signs proofs.
 type Signer struct {
-	Key   ed25519.PrivateKey
-	Known Keys   // the keys whose chains it continues: its own, and those before it
-	By    string // the controller's identity
+	Key ed25519.PrivateKey
+	By  string // the controller's identity
+}
+
+// Keys returns the signer's public key.
+func (s Signer) Keys() Keys {
+	own := s.Key.Public().(ed25519.PublicKey)
+	return Keys{KeyID(own): own}
 }
 
 // The types of PEM blocks in files of keys, as openssl writes them.
@@ -37,19 +42,15 @@ func KeyID(key ed25519.PublicKey) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ParseSigner reads the file of a controller: one private key, and the public keys that it replaced.
+// ParseSigner reads the file of a controller: one private key. Public keys in it are ignored.
 func ParseSigner(text []byte) (Signer, error) {
 	var s Signer
-	known, err := parseBlocks(text, &s.Key)
-	if err != nil {
+	if _, err := parseBlocks(text, &s.Key); err != nil {
 		return Signer{}, err
 	}
 	if s.Key == nil {
 		return Signer{}, errors.New("no PEM block of type " + privateBlock)
 	}
-	s.Known = known
-	own := s.Key.Public().(ed25519.PublicKey)
-	s.Known[KeyID(own)] = own
 	return s, nil
 }
 
@@ -100,14 +101,13 @@ func EncodeKey(key ed25519.PublicKey, since time.Time) []byte {
 	})
 }
 
-// EncodeSigner returns the file of a controller that signs with key, and continues the chains of the public keys in
-// before, a file of public keys.
-func EncodeSigner(key ed25519.PrivateKey, before []byte) []byte {
+// EncodeSigner returns the file of a controller that signs with key.
+func EncodeSigner(key ed25519.PrivateKey) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		panic(err) // only for keys of other types
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}), before...)
+	return pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
 }
 
 // PublicKey is one key of a file of public keys.

@@ -14,8 +14,6 @@ import (
 // TestProof: an object keeps the proof that goes furthest, no matter which update comes last or which process wrote it.
 func TestProof(t *testing.T) {
 	s := attest.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)), By: "pod-1"}
-	own := s.Key.Public().(ed25519.PublicKey)
-	s.Known = attest.Keys{attest.KeyID(own): own}
 	armed := record()
 	armed.Proof = s.Sign(taint.Look{Name: "n1"}, armed, true)
 	evicting := armed.EnterPhase(taint.PhaseEvicting, "", after(second)).

@@ -33,7 +33,7 @@ func TestSigningFollowsTheFile(t *testing.T) {
 	}
 	write := func(b byte) string {
 		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
-		if err := os.WriteFile(file, attest.EncodeSigner(key, nil), 0o600); err != nil {
+		if err := os.WriteFile(file, attest.EncodeSigner(key), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return attest.KeyID(key.Public().(ed25519.PublicKey))
