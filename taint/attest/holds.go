@@ -27,8 +27,8 @@ func FindOff(
 		err = checkAge("the device was asked", off.At, now, maxAge)
 	}
 	if err == nil {
-		return fmt.Sprintf("%s said %s at %s, signed by key %s", off.From, off.State, off.At.Format(time.RFC3339), p.Key),
-			nil
+		return fmt.Sprintf("%s said %s at %s, signed by key %s", off.From, off.State, off.At.Format(time.RFC3339),
+			p.Key), nil
 	}
 	c, missing := findConfirmation(node, lease)
 	if missing == nil {

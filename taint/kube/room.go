@@ -128,8 +128,8 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 	}
 }
 
-// laterContinue returns the token that continues a list at a later state, if the API server compacted the state that the
-// list began with: after 5 minutes by default. An estimate needs no single state.
+// laterContinue returns the token that continues a list at a later state, if the API server compacted the state that
+// the list began with: after 5 minutes by default. An estimate needs no single state.
 func laterContinue(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {

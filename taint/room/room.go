@@ -136,7 +136,8 @@ func New(key string, labels []string) *Cluster {
 	return &Cluster{
 		key: key, labels: labels,
 		byName: map[string]*node{}, shapes: map[digest]*shape{}, wheres: map[string]*where{}, terms: map[string]*term{},
-		idents: map[digest]*identity{}, having: map[corev1.ResourceName]int{}, claims: map[string]string{}, volumes: map[string]*volume{},
+		idents: map[digest]*identity{}, having: map[corev1.ResourceName]int{}, claims: map[string]string{},
+		volumes: map[string]*volume{},
 		reaches: map[string]*reach{}, csi: map[string]*storagev1.CSINode{}, rules: map[string]int{},
 		index: map[string]map[string][]*node{}, within: map[string][]*term{},
 	}
@@ -269,8 +270,8 @@ func (c *Cluster) prepare() {
 	}
 }
 
-// findFirst finds the first node with room for the shape while nothing fails. A failure frees no room, so none before it
-// has any then.
+// findFirst finds the first node with room for the shape while nothing fails. A failure frees no room, so none before
+// it has any then.
 func (c *Cluster) findFirst(s *shape) {
 	if s.where == nil {
 		return
@@ -300,10 +301,11 @@ func (c *Cluster) chooseResources() {
 	for _, name := range usual {
 		delete(others, name)
 	}
-	c.names = append(usual, slices.SortedFunc(maps.Keys(others), func(a, b corev1.ResourceName) int {
+	all := slices.AppendSeq(usual, maps.Keys(others))
+	slices.SortFunc(all[len(all)-len(others):], func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(others[b], others[a]), cmp.Compare(a, b))
-	})...)
-	c.names = c.names[:min(len(c.names), maxResources)]
+	})
+	c.names = all[:min(len(all), maxResources)]
 	c.totals = make([]float64, len(c.names))
 }
 

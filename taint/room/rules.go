@@ -372,8 +372,8 @@ func (c *Cluster) whereOf(namespace string, spec *corev1.PodSpec) *where {
 	return w
 }
 
-// spreadTermOf returns the term of a topology spread constraint, as termOf does. By default it counts only pods on nodes
-// that the pod's selector and affinity match.
+// spreadTermOf returns the term of a topology spread constraint, as termOf does. By default it counts only pods on
+// nodes that the pod's selector and affinity match.
 func (c *Cluster) spreadTermOf(
 	namespace string, of corev1.TopologySpreadConstraint, w *where, s spread,
 ) *term {
