@@ -326,6 +326,11 @@ func TestProofGuard(t *testing.T) {
 			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
 			return g.admin.Patch(g.ctx, n, client.MergeFrom(before))
 		}, "no valid confirmation"},
+		{"all at once", func() error {
+			p := g.bound("collected", "silent", func(p *corev1.Pod) { p.Labels = map[string]string{"all": "yes"} })
+			return g.admin.DeleteAllOf(g.ctx, p, client.InNamespace(p.Namespace), client.MatchingLabels(p.Labels),
+				client.GracePeriodSeconds(0))
+		}, "may still run"},
 		{"a volume that is not known", func() error {
 			return g.admin.Delete(g.ctx, g.attachment("va-unknown", "silent", ""))
 		}, "may still write"},

@@ -11,20 +11,18 @@ package proofguard
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -43,36 +41,37 @@ type Options struct {
 // guard decides about requests.
 type guard struct{ Options }
 
+// request is what the guard reads of an admission request. It reads the objects live: a forged object, such as a pod
+// with a million empty containers, would take many times the memory of its bytes.
+type request struct {
+	UID                          types.UID
+	Resource                     metav1.GroupVersionResource
+	SubResource, Namespace, Name string
+	UserInfo                     struct{ Username string }
+	OldObject                    struct{ Metadata struct{ Name string } }
+}
+
 // decide returns why a request is refused; "": it is allowed. An error means that something could not be read. It
 // blocks for the API server.
-func (g guard) decide(ctx context.Context, r *admissionv1.AdmissionRequest) (why string, _ error) {
+func (g guard) decide(ctx context.Context, r *request) (why string, _ error) {
+	at := client.ObjectKey{Namespace: r.Namespace, Name: r.Name}
 	switch r.Resource.Resource + "/" + r.SubResource {
-	case "nodes/":
+	case "nodes/": // as it is: this write is not to be believed
 		var node corev1.Node
-		if err := json.Unmarshal(r.OldObject.Raw, &node); err != nil { // as it was: this write is not to be believed
-			return "", fmt.Errorf("reading the request: %w", err)
+		if err := g.Live.Get(ctx, at, &node); err != nil {
+			return "", fmt.Errorf("reading the node: %w", err)
 		}
 		return g.requireOff(ctx, &node, "node.kubernetes.io/out-of-service would end its pods")
-	case "pods/":
+	case "pods/", "pods/eviction":
 		var pod corev1.Pod
-		if err := json.Unmarshal(r.OldObject.Raw, &pod); err != nil {
-			return "", fmt.Errorf("reading the request: %w", err)
-		}
-		return g.decidePod(ctx, &pod)
-	case "pods/eviction":
-		var e policyv1.Eviction
-		if err := json.Unmarshal(r.Object.Raw, &e); err != nil {
-			return "", fmt.Errorf("reading the request: %w", err)
-		}
-		var pod corev1.Pod
-		if err := g.Live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &pod); err != nil {
+		if err := g.Live.Get(ctx, at, &pod); err != nil {
 			return "", client.IgnoreNotFound(err)
 		}
 		return g.decidePod(ctx, &pod)
 	case "volumeattachments/":
 		var a storagev1.VolumeAttachment
-		if err := json.Unmarshal(r.OldObject.Raw, &a); err != nil {
-			return "", fmt.Errorf("reading the request: %w", err)
+		if err := g.Live.Get(ctx, at, &a); err != nil {
+			return "", client.IgnoreNotFound(err)
 		}
 		return g.decideAttachment(ctx, &a)
 	}

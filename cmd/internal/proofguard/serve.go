@@ -1,6 +1,7 @@
 package proofguard
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -73,7 +74,10 @@ func newHandler(o Options) http.Handler {
 // serveReview answers one AdmissionReview. Where something cannot be read it answers with status 500, so that the
 // webhook's failurePolicy decides.
 func (g guard) serveReview(w http.ResponseWriter, req *http.Request) {
-	var in admissionv1.AdmissionReview
+	var in struct {
+		metav1.TypeMeta
+		Request *request
+	}
 	err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxBody)).Decode(&in)
 	if err == nil && in.Request == nil {
 		err = errors.New("it has no request")
@@ -82,6 +86,8 @@ func (g guard) serveReview(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, fmt.Sprintf("no AdmissionReview: %v", err), http.StatusBadRequest)
 		return
 	}
+	// A deletion of a collection names its objects only there.
+	in.Request.Name = cmp.Or(in.Request.Name, in.Request.OldObject.Metadata.Name)
 	ctx, cancel := context.WithTimeout(req.Context(), readTime)
 	defer cancel()
 	why, err := g.decide(ctx, in.Request)
