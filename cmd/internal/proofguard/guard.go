@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -39,7 +40,10 @@ type Options struct {
 }
 
 // guard decides about requests.
-type guard struct{ Options }
+type guard struct {
+	Options
+	bodies *semaphore.Weighted // bytes of the reviews that are being answered
+}
 
 // request is what the guard reads of an admission request. It reads the objects live: a forged object, such as a pod
 // with a million empty containers, would take many times the memory of its bytes.
