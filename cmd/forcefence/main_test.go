@@ -116,6 +116,7 @@ func TestUsage(t *testing.T) {
 		{"pause --for 2 --reason x", `--for: "2" is neither a duration`},
 		{"pause --for 2h", "--reason is required"},
 		{"pause --for 2h --reason " + strings.Repeat("x", 201), "--reason has 201 bytes: at most 200"},
+		{"proof-guard --path-hash=0123", "--path-hash: use the SHA-256 of the webhook's path"},
 		{"confirm-off n3", "--reason is required: how do you know that the machine is off?"},
 		{"confirm-off n3 --reason " + strings.Repeat("x", taint.MaxReason+1), "bytes: at most"},
 		{"drain-policy --set always-allow --reset", "--reset and --set exclude each other: use one of them"},

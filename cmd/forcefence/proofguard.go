@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +21,8 @@ import (
 // newProofGuard returns the command that runs the admission webhook of proofs.
 func newProofGuard() *cobra.Command {
 	var cluster clusterFlags
-	var listen, certs string
+	var listen, certs, path string
+	var pathHash []byte
 	var maxAge time.Duration
 	cmd := &cobra.Command{
 		Use:   "proof-guard",
@@ -29,7 +32,10 @@ Ready it lets a VolumeAttachment be deleted, a StatefulSet's pod be deleted by f
 and the taint out-of-service be set only while a signed proof or a person's
 confirmation shows that the machine is off. It writes nothing.`,
 		Args: cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error {
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if pathHash, err = hex.DecodeString(path); err != nil || len(pathHash) != sha256.Size {
+				return errors.New("--path-hash: use the SHA-256 of the webhook's path, in hex")
+			}
 			if maxAge < time.Minute || maxAge > 24*time.Hour {
 				return errors.New("--max-age: use 1m to 24h")
 			}
@@ -52,7 +58,7 @@ confirmation shows that the machine is off. It writes nothing.`,
 			}
 			return proofguard.Serve(cmd.Context(), listen, certs, proofguard.Options{
 				Live: c, Namespace: cmp.Or(cluster.overrides.Context.Namespace, string(namespace)), MaxAge: maxAge,
-				Log: slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)), Now: time.Now,
+				Log: slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)), Now: time.Now, PathHash: pathHash,
 			})
 		},
 	}
@@ -61,6 +67,7 @@ confirmation shows that the machine is off. It writes nothing.`,
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", ":8443", "the address for the API server's reviews")
 	f.StringVar(&certs, "certificates", "/etc/forcefence-proof-guard", "the folder with tls.crt and tls.key")
+	f.StringVar(&path, "path-hash", "", "the SHA-256 of the webhook's path, in hex; it answers no other path")
 	f.DurationVar(&maxAge, "max-age", 15*time.Minute,
 		"how old a proof or a confirmation may be; longer than detachTimeout")
 	completeFlag(cmd, "max-age", completeDurations)

@@ -119,6 +119,8 @@ func TestValues(t *testing.T) {
 		{"networkPolicy: {metricsFrom: monitoring}", "at '/networkPolicy/metricsFrom': got string, want array"},
 		{"{image: {digest: sha256:" + digest + "}, " + agents + "}",
 			"set image.agents to the whole name of the image that has them"},
+		{"proofGuard: {enabled: true, certificate: {secret: mine}}", "proofGuard.certificate.path: missing: "},
+		{"proofGuard: {certificate: {path: /review}}", "at '/proofGuard/certificate/path'"},
 		{"admissionPolicies: {machineKeys: \"example.net/bmc\"}",
 			"at '/admissionPolicies/machineKeys': got string, want array"},
 		{"admissionPolicies: {machineKeys: [\"a', 'b\"]}", "at '/admissionPolicies/machineKeys/0'"},

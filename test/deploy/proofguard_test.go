@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"flag"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -65,12 +67,16 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	authority := kit.NewAuthority("reviews")
 	kit.Must(t, authority.Server("127.0.0.1").Write(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
 	address := kit.FreeAddress(t)
+	var args []string
 	for _, u := range parse(t, charted(t, "proofGuard: {enabled: true}")) {
 		switch {
-		case u.GetName() != guardName || slices.Contains([]string{"Deployment", "Secret", "Service",
-			"PodDisruptionBudget"}, u.GetKind()):
+		case u.GetName() == guardName && u.GetKind() == "Deployment":
+			args = typed[appsv1.Deployment](t, u.Object).Spec.Template.Spec.Containers[0].Args
+		case u.GetName() != guardName || slices.Contains([]string{"Secret", "Service", "PodDisruptionBudget"},
+			u.GetKind()):
 		case u.GetKind() == "ValidatingWebhookConfiguration":
 			g.config = typed[admissionv1.ValidatingWebhookConfiguration](t, u.Object)
+			kit.Must(t, g.admin.Create(w.ctx, g.config.DeepCopy(), client.DryRunAll))
 			for i := range g.config.Webhooks {
 				url := "https://" + address + *g.config.Webhooks[i].ClientConfig.Service.Path
 				g.config.Webhooks[i].ClientConfig = admissionv1.WebhookClientConfig{URL: &url, CABundle: authority.Cert}
@@ -82,8 +88,8 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	kubeconfig := filepath.Join(dir, "guard.kubeconfig")
 	kit.Must(t, w.c.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+namespace+":"+guardName,
 		"system:serviceaccounts", "system:authenticated"))
-	g.webhook = cluster.NewPart("proof-guard", g.binary, []string{"proof-guard", "--listen=" + address,
-		"--certificates=" + dir, "--kubeconfig=" + kubeconfig, "--namespace=" + namespace},
+	g.webhook = cluster.NewPart("proof-guard", g.binary, append(args, "--listen="+address,
+		"--certificates="+dir, "--kubeconfig="+kubeconfig, "--namespace="+namespace),
 		filepath.Join(dir, "guard.log"), func(context.Context) error {
 			conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: authority.Pool()})
 			if err == nil {
@@ -94,6 +100,37 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	w.endsWithTest(g.webhook)
 	kit.Must(t, g.webhook.Start(w.ctx))
 	return g
+}
+
+// TestProofGuardPath: the API server asks at the one path that the program answers. The chart makes it from the key,
+// and so keeps both.
+func TestProofGuardPath(t *testing.T) {
+	for _, own := range []string{"", "/" + strings.Repeat("a1", 16)} {
+		values, path, args := "proofGuard: {enabled: true}", own, []string(nil)
+		if own != "" {
+			values = "proofGuard: {enabled: true, certificate: {secret: mine, path: " + own + "}}"
+		}
+		asked := map[string]int{}
+		for _, u := range parse(t, charted(t, values)) {
+			switch {
+			case u.GetName() != guardName:
+			case u.GetKind() == "Secret":
+				path = fmt.Sprintf("/review/%x", sha256.Sum256(typed[corev1.Secret](t, u.Object).Data["tls.key"]))
+			case u.GetKind() == "Deployment":
+				args = typed[appsv1.Deployment](t, u.Object).Spec.Template.Spec.Containers[0].Args
+			case u.GetKind() == "ValidatingWebhookConfiguration":
+				for _, h := range typed[admissionv1.ValidatingWebhookConfiguration](t, u.Object).Webhooks {
+					asked[*h.ClientConfig.Service.Path]++
+				}
+			}
+		}
+		if asked[path] != 4 || len(asked) != 1 {
+			t.Errorf("%s: the API server asks at %v, want four times at %q", values, asked, path)
+		}
+		if want := fmt.Sprintf("--path-hash=%x", sha256.Sum256([]byte(path))); !slices.Contains(args, want) {
+			t.Errorf("%s: got arguments %q, want %s", values, args, want)
+		}
+	}
 }
 
 // installWebhook puts the webhook in force, and waits until it is.

@@ -37,6 +37,7 @@ type Options struct {
 	MaxAge    time.Duration // of a device's answer or a confirmation
 	Log       *slog.Logger
 	Now       func() time.Time
+	PathHash  []byte // SHA-256 of the only path that has reviews
 }
 
 // guard decides about requests.

@@ -3,6 +3,8 @@ package proofguard
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -30,7 +32,7 @@ const (
 	readTime = 1500 * time.Millisecond
 )
 
-// Serve answers the API server's reviews at /review, and probes at /healthz, over TLS with the files tls.crt and
+// Serve answers the API server's reviews at a secret path, and probes at /healthz, over TLS with the files tls.crt and
 // tls.key of a folder. It reads these at each connection, so a renewed certificate needs no restart. It blocks until
 // ctx ends.
 func Serve(ctx context.Context, address, certFolder string, o Options) error {
@@ -72,13 +74,17 @@ func Serve(ctx context.Context, address, certFolder string, o Options) error {
 func newHandler(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("POST /review", guard{o, semaphore.NewWeighted(maxBody)}.serveReview)
+	mux.HandleFunc("/", guard{o, semaphore.NewWeighted(maxBody)}.serveReview)
 	return mux
 }
 
-// serveReview answers one AdmissionReview. Where something cannot be read it answers with an error's status, so that
-// the webhook's failurePolicy decides.
+// serveReview answers one AdmissionReview at the path that only the API server knows. Where something cannot be read it
+// answers with an error's status, so that the webhook's failurePolicy decides.
 func (g guard) serveReview(w http.ResponseWriter, req *http.Request) {
+	if hash := sha256.Sum256([]byte(req.URL.Path)); subtle.ConstantTimeCompare(hash[:], g.PathHash) == 0 {
+		http.NotFound(w, req)
+		return
+	}
 	if req.ContentLength < 1 || req.ContentLength > maxBody {
 		http.Error(w, fmt.Sprintf("want 1 to %d bytes", maxBody), http.StatusRequestEntityTooLarge)
 		return

@@ -2,6 +2,7 @@ package proofguard
 
 import (
 	"context"
+	"crypto/sha256"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 )
 
 const (
-	path   = "/review"
+	path   = "/review/0123456789abcdef"
 	review = `{"request":{"name":"n","resource":{"resource":"nodes"}}}`
 )
 
@@ -31,7 +32,10 @@ func (slowAPI) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 
 // newSlow returns a guard's handler that reads from a slowAPI.
 func newSlow() http.Handler {
-	return newHandler(Options{Live: slowAPI{}, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	hash := sha256.Sum256([]byte(path))
+	return newHandler(Options{
+		Live: slowAPI{}, Log: slog.New(slog.DiscardHandler), Now: time.Now, PathHash: hash[:],
+	})
 }
 
 // counted counts the bytes that are read of it.
@@ -55,7 +59,7 @@ func post(h http.Handler, path, body string, read *atomic.Int64) int {
 	return w.Code
 }
 
-// TestForgedReviews: no byte is read of a body without bounds. What is read is not kept.
+// TestForgedReviews: no byte is read at another path, or of a body without bounds. What is read is not kept.
 func TestForgedReviews(t *testing.T) {
 	pod := `{"request":{"name":"n","resource":{"resource":"x"},"oldObject":{"spec":{"containers":[` +
 		strings.Repeat("{},", 1<<20) + `{}]}}}}`
@@ -64,6 +68,11 @@ func TestForgedReviews(t *testing.T) {
 		want       int
 		read       bool
 	}{
+		"no path":              {"/", review, http.StatusNotFound, false},
+		"the former path":      {"/review", review, http.StatusNotFound, false},
+		"a path that is near":  {path[:len(path)-1], review, http.StatusNotFound, false},
+		"more than the path":   {path + "/", review, http.StatusNotFound, false},
+		"the probes' path":     {"/healthz", review, http.StatusNotFound, false},
 		"a body of no bytes":   {path, "", http.StatusRequestEntityTooLarge, false},
 		"a body that is large": {path, strings.Repeat(" ", maxBody+1), http.StatusRequestEntityTooLarge, false},
 		"no review":            {path, "{}", http.StatusBadRequest, true},
@@ -107,7 +116,8 @@ func TestManyReviews(t *testing.T) {
 			for range cap(codes) {
 				count[<-codes]++
 			}
-			if count[http.StatusInternalServerError] < 2 || count[http.StatusServiceUnavailable] == 0 || len(count) > 2 {
+			if count[http.StatusInternalServerError] < 2 || count[http.StatusServiceUnavailable] == 0 ||
+				len(count) > 2 {
 				t.Errorf("round %d: got statuses %v, want 500 where one was read, and 503", round, count)
 			}
 			read.Store(0)

@@ -12,6 +12,9 @@ says so, too.
 {{- if and .Values.hook.enabled .Values.hook.createNamespace (eq .Values.hook.namespace .Release.Namespace) -}}
   {{- printf "\nhook.namespace: %s is the release's namespace, and the hook's needs Pod Security's level privileged: use another namespace" .Release.Namespace -}}
 {{- end -}}
+{{- if and .Values.proofGuard.enabled .Values.proofGuard.certificate.secret (not .Values.proofGuard.certificate.path) -}}
+  {{- print "\nproofGuard.certificate.path: missing: the chart cannot make it from a Secret of your own, so write / and 32 random letters and digits" -}}
+{{- end -}}
 {{- end }}
 
 {{- define "forcefence.imageFaults" -}}
