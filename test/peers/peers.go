@@ -10,7 +10,6 @@ package peers
 import (
 	"bytes"
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,61 +24,60 @@ import (
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/cluster/binaries"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // The systems that Start takes.
 const (
 	FARTaint    = "nhc-far"        // NodeHealthCheck, fence-agents-remediation in its mode OutOfServiceTaint
 	FARDeletion = "nhc-far-delete" // the same in ResourceDeletion
-	SNR         = "nhc-snr"        // NodeHealthCheck, self-node-remediation; needs a clone, see Clones
+	SNR         = "nhc-snr"        // NodeHealthCheck, self-node-remediation; its program is in Clones
 	Kueue       = "kueue"          // Kueue's failure recovery, for all pods that are there when it starts
 )
 
-// Clones is a variable of the environment. It names a folder with clones of projects that no module proxy need have:
-// self-node-remediation, with its program in the file snr. docs/compare.md says how it is built.
+// Clones is a variable of the environment. It names a folder with clones of projects that no module proxy need have,
+// each with its program: self-node-remediation has the file snr. docs/compare.md says how it is built.
 const Clones = "PEERS"
 
-// Missing says what a system needs of Clones that is not there, "" if nothing.
+// Missing says which program a system needs of Clones that is not there, "" if none.
 func Missing(name string) string {
-	if name != SNR {
-		return ""
-	}
-	if _, err := cloneOf(snrClone, "snr"); err != nil {
-		return err.Error()
+	for _, program := range systems[name].programs {
+		if _, err := program.folder(); err != nil {
+			return err.Error()
+		}
 	}
 	return ""
 }
 
-const snrClone = "self-node-remediation"
-
-// cloneOf returns the folder of a clone that has the program.
-func cloneOf(name, program string) (string, error) {
+// folder returns the folder of the clone that has the program, "" if the program needs no clone.
+func (g program) folder() (string, error) {
+	if g.clone == "" {
+		return "", nil
+	}
 	clones := os.Getenv(Clones)
 	if clones == "" {
-		return "", fmt.Errorf("%s names no folder with a clone of %s", Clones, name)
+		return "", fmt.Errorf("%s names no folder with a clone of %s", Clones, g.clone)
 	}
-	dir, err := filepath.Abs(filepath.Join(clones, name))
+	dir, err := filepath.Abs(filepath.Join(clones, g.clone))
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, g.name)); err != nil {
 		return "", fmt.Errorf("%s: %w", Clones, err)
 	}
 	return dir, nil
 }
 
-// cloneVersion is the version of the clone that the program was built in, without what a build adds for changed files.
-func cloneVersion(name, program string) (string, error) {
-	dir, err := cloneOf(name, program)
-	if err != nil {
+// version returns the version of the program's project, with its v: the tag of its clone if it has one.
+func (g program) version(ctx context.Context) (string, error) {
+	switch dir, err := g.folder(); {
+	case err != nil:
 		return "", err
+	case dir == "":
+		return binaries.Version(ctx, g.name)
+	default:
+		return kit.Git(ctx, dir, nil, "describe", "--tags")
 	}
-	info, err := buildinfo.ReadFile(filepath.Join(dir, program))
-	if err != nil {
-		return "", err
-	}
-	version, _, _ := strings.Cut(info.Main.Version, "+")
-	return version, nil
 }
 
 // Options describe the cluster's machines and pods. All fields but Action are needed.
@@ -120,10 +118,7 @@ func New(c *cluster.Cluster, o Options) *Peers {
 func Versions(ctx context.Context, name string) (string, error) {
 	var all []string
 	for _, program := range systems[name].programs {
-		version, err := binaries.Version(ctx, program.name)
-		if program.name == selfNodes.name {
-			version, err = cloneVersion(snrClone, program.name)
-		}
+		version, err := program.version(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -150,9 +145,13 @@ func (p *Peers) Start(ctx context.Context, name string) (err error) {
 	}()
 	p.running = &s
 	for _, program := range s.programs {
+		clone, err := program.folder()
+		if err != nil {
+			return err
+		}
 		part := p.installed[program.name]
 		if part == nil {
-			part, err = program.start(ctx, p)
+			part, err = program.start(ctx, p, clone)
 			p.installed[program.name] = part
 		} else {
 			err = part.Start(ctx)

@@ -34,32 +34,35 @@ type system struct {
 	begin func(context.Context, *Peers) error // the last step of a start
 }
 
-// program is one of a system's, which several systems may have. short is what tables call it.
+// program is one of a system's, which several systems may have.
 type program struct {
-	name, short string
-	start       func(context.Context, *Peers) (*cluster.Part, error)
+	name, short string // of its file, and in tables
+	clone       string // name of its folder in Clones; "": its module has it
+
+	// start installs the program and starts it. It gets the clone's path.
+	start func(ctx context.Context, p *Peers, clone string) (*cluster.Part, error)
 }
 
 var (
-	healthCheck = program{binaries.NodeHealthCheck, "NHC", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
-		return interop.NodeHealthCheck(ctx, p.c, p.o.Dir)
-	}}
-	fenceAgents = program{binaries.FenceAgents, "FAR", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
-		if err := needAgent(); err != nil {
-			return nil, err
-		}
-		return interop.FenceAgents(ctx, p.c, p.o.Dir, "REQUESTS_CA_BUNDLE="+p.o.CAFile)
-	}}
-	selfNodes = program{"snr", "SNR", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
-		clone, err := cloneOf(snrClone, "snr")
-		if err != nil {
-			return nil, err
-		}
-		return interop.SelfNodeRemediation(ctx, p.c, p.o.Dir, clone)
-	}}
-	kueue = program{binaries.Kueue, "Kueue", func(ctx context.Context, p *Peers) (*cluster.Part, error) {
-		return interop.Kueue(ctx, p.c, p.o.Dir, "-failure-recovery")
-	}}
+	healthCheck = program{name: binaries.NodeHealthCheck, short: "NHC",
+		start: func(ctx context.Context, p *Peers, _ string) (*cluster.Part, error) {
+			return interop.NodeHealthCheck(ctx, p.c, p.o.Dir)
+		}}
+	fenceAgents = program{name: binaries.FenceAgents, short: "FAR",
+		start: func(ctx context.Context, p *Peers, _ string) (*cluster.Part, error) {
+			if err := needAgent(); err != nil {
+				return nil, err
+			}
+			return interop.FenceAgents(ctx, p.c, p.o.Dir, "REQUESTS_CA_BUNDLE="+p.o.CAFile)
+		}}
+	selfNodes = program{name: "snr", short: "SNR", clone: "self-node-remediation",
+		start: func(ctx context.Context, p *Peers, clone string) (*cluster.Part, error) {
+			return interop.SelfNodeRemediation(ctx, p.c, p.o.Dir, clone)
+		}}
+	kueue = program{name: binaries.Kueue, short: "Kueue",
+		start: func(ctx context.Context, p *Peers, _ string) (*cluster.Part, error) {
+			return interop.Kueue(ctx, p.c, p.o.Dir, "-failure-recovery")
+		}}
 )
 
 var systems = map[string]system{
