@@ -2,8 +2,8 @@
 // and Cluster API's core make requests, which ask a remediator such as forcefence to mend a node. KubeVirt's
 // virt-controller and Harvester's controller of nodes that are down act on the nodes by themselves. JobSet and Kueue
 // replace the pods that forcefence ends. CSI-Addons' manager is asked to cut a node off from its storage. Their code,
-// CRDs and roles come from their Go modules, which the modules in the folders here pin. A controller has the rights
-// that its project gives it, and no more.
+// CRDs and roles come from their Go modules, which the modules in the folders here pin, or from a clone. A controller
+// has the rights that its project gives it, and no more.
 package interop
 
 import (
@@ -43,6 +43,7 @@ type project struct {
 	module  string   // its path
 	crds    []string // folders or files in it
 	roles   []string // files in it; those of namespaces are granted in the controller's own
+	role    string   // name of the controller's roles in files with others' roles; "": all are its
 	admin   bool     // it is bound to cluster-admin, and has no roles
 	account string   // its ServiceAccount
 	in      string   // its namespace; "": PROGRAM-system
@@ -94,6 +95,29 @@ func SelfNodeRemediation(ctx context.Context, c *cluster.Cluster, dir, clone str
 	}
 	part.Change = func(cmd *exec.Cmd) { cmd.Dir = clone }
 	return part, part.Start(ctx)
+}
+
+// KubeFencing is NodeHealthCheck for the controller of kube-fencing. Its program is the file kube-fencing in a clone of
+// the project. It asks for a node's fence by a Job. The caller sees to the Job's pod, and to the nodes' annotations,
+// which a DaemonSet of the project sets.
+func KubeFencing(ctx context.Context, c *cluster.Cluster, dir, clone string) (*cluster.Part, error) {
+	p := project{
+		program: "kube-fencing", clone: clone, in: "kube-fencing", account: "fencing-controller",
+		roles: []string{"deploy/kube-fencing.yaml"}, role: "fencing-controller",
+		started: "successfully acquired lease",
+	}
+	// In a pod it finds its namespace beside its token. Here it reads the namespace from this file, and no more.
+	config := filepath.Join(dir, p.program+".namespace")
+	p.env = []string{"KUBECONFIG=" + config}
+	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q}}]
+contexts: [{name: x, context: {cluster: c, namespace: %q}}]
+current-context: x
+`, c.URL(), p.in), 0o600); err != nil {
+		return nil, err
+	}
+	return p.start(ctx, c, dir)
 }
 
 // ClusterAPI is NodeHealthCheck for the controllers of Clusters, Machines, MachineSets and MachineHealthChecks.
@@ -328,8 +352,8 @@ func (p project) install(ctx context.Context, c *cluster.Cluster, source string)
 			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 				return fmt.Errorf("%s: %w", file, err)
 			}
-			if role.Kind == "" {
-				continue // a comment
+			if role.Kind != "ClusterRole" && role.Kind != "Role" || p.role != "" && p.role != role.Name {
+				continue // a comment, or another's
 			}
 			role.Name = cmp.Or(role.Name, strings.TrimSuffix(filepath.Base(file), ".yaml"))
 			objects = append(objects, p.grant(role)...)
