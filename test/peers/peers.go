@@ -1,6 +1,6 @@
 // Package peers runs other systems that recover the pods of dead nodes, each in its own configuration, beside a test
-// control plane: medik8s' NodeHealthCheck with fence-agents-remediation or self-node-remediation, and Kueue's failure
-// recovery. Benchmarks and the referee give them the same outages as forcefence.
+// control plane: medik8s' NodeHealthCheck with fence-agents-remediation or self-node-remediation, kube-fencing, and
+// Kueue's failure recovery. Benchmarks and the referee give them the same outages as forcefence.
 //
 // It promises that a system that does not run does nothing: Stop ends its processes and removes the objects that start
 // it. What it installed, its CRDs and rights, stays. No system here has webhooks. Its programs are the projects' own
@@ -33,10 +33,14 @@ const (
 	FARDeletion = "nhc-far-delete" // the same in ResourceDeletion
 	SNR         = "nhc-snr"        // NodeHealthCheck, self-node-remediation; its program is in Clones
 	Kueue       = "kueue"          // Kueue's failure recovery, for all pods that are there when it starts
+
+	KubeFencing      = "kube-fencing"       // kube-fencing in its mode flush; its program is in Clones
+	KubeFencingTaint = "kube-fencing-taint" // the same in taint
 )
 
 // Clones is a variable of the environment. It names a folder with clones of projects that no module proxy need have,
-// each with its program: self-node-remediation has the file snr. docs/compare.md says how it is built.
+// each with its program: self-node-remediation has the file snr, and kube-fencing the file kube-fencing.
+// docs/compare.md says how they are built.
 const Clones = "PEERS"
 
 // Missing says which program a system needs of Clones that is not there, "" if none.
@@ -91,7 +95,9 @@ type Options struct {
 	// Action is what the fence agent does: off or reboot; "": off. A machine that lost its power stays off then.
 	Action string
 
-	Patience time.Duration // until NodeHealthCheck asks for a node that is not Ready; 0: 1 s
+	// Patience is how long a node may be NotReady before NodeHealthCheck asks for it, or kube-fencing begins, in whole
+	// seconds. 0: NodeHealthCheck takes 1 s, and kube-fencing its default, none.
+	Patience time.Duration
 }
 
 // Peers are the systems on one cluster, of which one runs at a time. Its methods are called one after another.
@@ -100,16 +106,14 @@ type Peers struct {
 	o         Options
 	installed map[string]*cluster.Part // by program
 	running   *system
-	parts     []*cluster.Part // the running system's, in the order of their start
+	parts     []*cluster.Part   // the running system's, in the order of their start
+	agents    *cluster.Commands // of the running system's pods; nil: none
 }
 
 // New returns the systems of a cluster, none of which is installed. The caller stops the last one before the cluster.
 func New(c *cluster.Cluster, o Options) *Peers {
 	if o.Action == "" {
 		o.Action = "off"
-	}
-	if o.Patience == 0 {
-		o.Patience = time.Second
 	}
 	return &Peers{c: c, o: o, installed: map[string]*cluster.Part{}}
 }
@@ -163,19 +167,26 @@ func (p *Peers) Start(ctx context.Context, name string) (err error) {
 			return err
 		}
 	}
-	if s.objects != nil {
-		text, err := s.objects(p.o)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(p.file(), []byte(text), 0o600); err != nil {
-			return err
-		}
-		if _, err := p.c.Kubectl(ctx, "create", "-f", p.file()); err != nil {
-			return err
-		}
+	if err := p.createObjects(ctx); err != nil {
+		return err
 	}
 	return s.begin(ctx, p)
+}
+
+// createObjects creates the running system's objects, if it has any.
+func (p *Peers) createObjects(ctx context.Context) error {
+	if p.running.objects == nil {
+		return nil
+	}
+	text, err := p.running.objects(p.o)
+	if err != nil || text == "" {
+		return err
+	}
+	if err := os.WriteFile(p.file(), []byte(text), 0o600); err != nil {
+		return err
+	}
+	_, err = p.c.Kubectl(ctx, "create", "-f", p.file())
+	return err
 }
 
 // file holds the running system's objects, if it has any and they were made.
@@ -193,7 +204,6 @@ func (p *Peers) Stop(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if _, err := os.Stat(p.file()); err == nil {
-		remove(nhcKind + "/" + check)
 		for _, kind := range p.running.requests {
 			remove("-A", "--all", kind)
 		}
@@ -205,7 +215,13 @@ func (p *Peers) Stop(ctx context.Context) error {
 		// The next start's readiness, and its proof, are read from a log of its own.
 		errs = append(errs, os.Rename(part.LogFile(), fmt.Sprintf("%s.%d", part.LogFile(), part.Starts())))
 	}
-	p.running, p.parts = nil, nil
+	if p.agents != nil {
+		p.agents.Stop()
+	}
+	if p.running.end != nil {
+		errs = append(errs, p.running.end(ctx, p))
+	}
+	p.running, p.parts, p.agents = nil, nil, nil
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stopping a peer: %w", err)
 	}
@@ -227,6 +243,9 @@ func (p *Peers) Installed(name string) (parts []*cluster.Part) {
 // OffSince is when the running system first knew since its start that a machine was off: its fence agent reported
 // success. It is the zero time if it does not know, or never asks.
 func (p *Peers) OffSince() (time.Time, error) {
+	if p.agents != nil {
+		return agentSucceeded([]byte(strings.Join(p.agents.Output(fencingName), ""))), nil
+	}
 	i := slices.IndexFunc(p.parts, func(part *cluster.Part) bool { return part.Name() == binaries.FenceAgents })
 	if i < 0 {
 		return time.Time{}, nil
@@ -238,8 +257,8 @@ func (p *Peers) OffSince() (time.Time, error) {
 	return agentSucceeded(text), nil
 }
 
-// agentSucceeded finds the first success of an agent in the log of fence-agents-remediation, which is JSON lines among
-// those of others.
+// agentSucceeded finds the first success of an agent in the log of fence-agents-remediation, or in what kube-fencing's
+// agents printed, which is JSON lines among those of others.
 func agentSucceeded(log []byte) time.Time {
 	for raw := range bytes.Lines(log) {
 		var line struct {

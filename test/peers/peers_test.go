@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -51,5 +52,37 @@ func TestFARTemplate(t *testing.T) {
 	if _, err := farTemplate(Options{BMCs: map[string]string{"n1": "bmc"}}, ""); err == nil ||
 		!strings.Contains(err.Error(), `BMC of n1: "bmc"`) {
 		t.Errorf("an address without a port: got %v", err)
+	}
+}
+
+func TestFencingTemplates(t *testing.T) {
+	text, err := fencingTemplates(Options{Username: "fence", Password: `p"w`, Action: "off", Patience: 20 * time.Second,
+		BMCs: map[string]string{"n1": "https://127.0.0.1:4001/redfish/v1/Systems/n1"}}, "flush")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got corev1.PodTemplate
+	if err := yaml.UnmarshalStrict([]byte(text), &got); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	want := map[string]string{"fencing/mode": "flush", "fencing/timeout": "20"}
+	if diff := cmp.Diff(want, got.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	args := []string{"--action=off", "--ip=127.0.0.1", "--ipport=4001", "--username=fence", `--password=p"w`,
+		"--systems-uri=/redfish/v1/Systems/n1"}
+	if diff := cmp.Diff(args, got.Template.Spec.Containers[0].Args); diff != "" {
+		t.Errorf("args (-want +got):\n%s", diff)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(Clones, dir)
+	if got := Missing(KubeFencing); !strings.Contains(got, dir) {
+		t.Errorf("without a clone: got %q", got)
+	}
+	if got := Missing(FARTaint); got != "" {
+		t.Errorf("of the module proxy: got %q", got)
 	}
 }

@@ -1,11 +1,13 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/cluster/binaries"
@@ -26,12 +28,13 @@ type system struct {
 	name     string
 	programs []program // in the order of their start
 
-	// objects returns a NodeHealthCheck and its template as YAML; nil: the system has none. requests are the kinds of
-	// what it and the programs make, in the order in which they are deleted.
+	// objects returns what starts the system as YAML, a NodeHealthCheck and its template or templates of pods; nil: the
+	// system has none. requests are the kinds of what it and the programs make, in the order in which they are deleted.
 	objects  func(Options) (string, error)
 	requests []string
 
 	begin func(context.Context, *Peers) error // the last step of a start
+	end   func(context.Context, *Peers) error // removes what its programs left, which have ended; nil: nothing
 }
 
 // program is one of a system's, which several systems may have.
@@ -70,7 +73,7 @@ var systems = map[string]system{
 	FARDeletion: withFAR(FARDeletion, "ResourceDeletion"),
 	SNR: {
 		name: SNR, programs: []program{healthCheck, selfNodes}, begin: armNodes,
-		requests: []string{"selfnoderemediations." + snr, "selfnoderemediationconfigs." + snr},
+		requests: []string{nhcKind, "selfnoderemediations." + snr, "selfnoderemediationconfigs." + snr},
 		objects: func(o Options) (string, error) {
 			return fmt.Sprintf(`apiVersion: %s/v1alpha1
 kind: SelfNodeRemediationTemplate
@@ -80,7 +83,9 @@ spec: {template: {spec: {remediationStrategy: Automatic}}}
 `, snr) + nodeHealthCheck(o, snr+"/v1alpha1", "SelfNodeRemediationTemplate", "snr-system"), nil
 		},
 	},
-	Kueue: {name: Kueue, programs: []program{kueue}, begin: annotatePods},
+	Kueue:            {name: Kueue, programs: []program{kueue}, begin: annotatePods},
+	KubeFencing:      withKubeFencing(KubeFencing, "flush"),
+	KubeFencingTaint: withKubeFencing(KubeFencingTaint, "taint"),
 }
 
 // armNodes does what the agents of self-node-remediation do on real nodes: they say that their node has a watchdog. A
@@ -112,7 +117,7 @@ func annotatePods(ctx context.Context, p *Peers) error {
 func withFAR(name, mode string) system {
 	return system{
 		name: name, programs: []program{healthCheck, fenceAgents},
-		requests: []string{"fenceagentsremediations." + far}, begin: checkEnabled,
+		requests: []string{nhcKind, "fenceagentsremediations." + far}, begin: checkEnabled,
 		objects: func(o Options) (string, error) {
 			template, err := farTemplate(o, mode)
 			check := nodeHealthCheck(o, far+"/v1alpha1", "FenceAgentsRemediationTemplate", "far-system")
@@ -134,7 +139,7 @@ spec:
   - {type: Ready, status: Unknown, duration: %[2]s}
   - {type: Ready, status: "False", duration: %[2]s}
   remediationTemplate: {apiVersion: %[3]s, kind: %[4]s, name: peers, namespace: %[5]s}
-`, check, o.Patience, group, kind, namespace)
+`, check, cmp.Or(o.Patience, time.Second), group, kind, namespace)
 }
 
 // checkEnabled waits until the NodeHealthCheck has found its template.
