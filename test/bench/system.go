@@ -42,6 +42,10 @@ var (
 	farTaint    = system{name: "NHC and FAR, OutOfServiceTaint", peer: peers.FARTaint}
 	farDeletion = system{name: "NHC and FAR, ResourceDeletion", peer: peers.FARDeletion, limit: 8 * time.Minute,
 		once: true}
+	// Package peers runs the commands of their Jobs' pods.
+	fencingFlush = system{name: "kube-fencing, flush", peer: peers.KubeFencing}
+	fencingTaint = system{name: "kube-fencing, taint", peer: peers.KubeFencingTaint}
+
 	selfNodes = system{name: "NHC and SNR", peer: peers.SNR, limit: 8 * time.Minute, once: true}
 	// Kubernetes deletes the pods after five minutes, Kueue ends them a minute later, and volumes follow after six.
 	kueue = system{name: "Kueue's failure recovery", peer: peers.Kueue, limit: 14 * time.Minute, once: true}
@@ -49,7 +53,8 @@ var (
 
 // compared are the systems of bench peers, in the order of the table. Kubernetes alone leaves pods that are stuck, so
 // it comes last.
-var compared = []system{forcefence, bareLoop, outOfService, farTaint, farDeletion, selfNodes, kueue, stockAlone}
+var compared = []system{forcefence, bareLoop, outOfService, farTaint, fencingFlush, fencingTaint, farDeletion,
+	selfNodes, kueue, stockAlone}
 
 func evictByLoop(ctx context.Context, l *lab, node string) error {
 	return loop{l.floor}.evict(ctx, node)
