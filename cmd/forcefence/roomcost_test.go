@@ -44,8 +44,8 @@ func TestRoomCost(t *testing.T) {
 			name := fmt.Sprintf("n%d", i)
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				corev1.LabelHostname: name, corev1.LabelTopologyZone: string(rune('a' + i%3))}}}
-			n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("32"), "pods": resource.MustParse("110"),
-				"memory": resource.MustParse("64Gi")}
+			n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("32"),
+				"pods": resource.MustParse("110"), "memory": resource.MustParse("64Gi")}
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			if _, err := core.Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 				return err

@@ -154,8 +154,8 @@ func (w *world) compare(ctx context.Context, pattern *regexp.Regexp, began time.
 	}
 	for i, p := range earlier {
 		if p.Seed != now.Seed || p.Versions != now.Versions {
-			return fmt.Errorf("%s, run %d: it has seed %d and %s, not seed %d and %s: move the file away to begin again",
-				file, i+1, p.Seed, p.Versions, now.Seed, now.Versions)
+			return fmt.Errorf("%s, run %d: it has seed %d and %s, not seed %d and %s: go on with the former, or move "+
+				"the file away", file, i+1, p.Seed, p.Versions, now.Seed, now.Versions)
 		}
 		if p.Row == "none" {
 			w.writes = max(w.writes, p.Writes)

@@ -147,7 +147,8 @@ func snapshot() view.Snapshot {
 		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
 		Cluster: view.Cluster{Controllers: []view.Leader{{Leads: true, Room: room.Summarize(now, []room.Failure{
 			{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n2", Pods: 5},
-			{Kind: room.Domain, Name: hostile, Pods: 25, Lacking: 1}, {Kind: room.Pair, Name: "a, b", Pods: 40, Unknown: 1},
+			{Kind: room.Domain, Name: hostile, Pods: 25, Lacking: 1},
+			{Kind: room.Pair, Name: "a, b", Pods: 40, Unknown: 1},
 		})}}},
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
