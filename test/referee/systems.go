@@ -50,6 +50,8 @@ var (
 		forcefence,
 		peer(peers.FARTaint, "NHC with FAR, OutOfServiceTaint", true, nil),
 		peer(peers.FARDeletion, "NHC with FAR, ResourceDeletion", true, nil),
+		peer(peers.KubeFencing, "kube-fencing, flush", true, nil),
+		peer(peers.KubeFencingTaint, "kube-fencing, taint", true, nil),
 		peer(peers.Kueue, "Kueue's failure recovery", false, endedEarly),
 		byHand,
 		stock,
