@@ -229,9 +229,9 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	}
 	if w.system.ours {
 		out.Findings = judge.Findings(a)
+	} else { // a peer's own pods, such as those of kube-fencing's Jobs, are no user's
+		a.Runs = slices.DeleteFunc(a.Runs, func(s judge.Span) bool { return !strings.HasPrefix(s.What, r.name+"/") })
 	}
-	// Pods of the system itself, such as those of kube-fencing's Jobs, are no user's.
-	a.Runs = slices.DeleteFunc(a.Runs, func(s judge.Span) bool { return !strings.HasPrefix(s.What, r.name+"/") })
 	out.Harm, out.Ends = judge.Harm(a), a.Ends
 	out.Verdict = judge.VerdictOf(out.Harm, out.Ends)
 	return out, nil
