@@ -596,17 +596,16 @@ func (w *World) people() {
 	w.after(5*time.Minute, func() {
 		w.check.hung()
 		for i, m := range w.machines {
-			res := taint.Result("")
+			distrusted, released := false, false
 			if n := w.api.node(m.name); n != nil {
 				if r, _ := taint.RecordOf(n); r != nil {
-					res = r.Result
+					distrusted, released = len(r.DistrustedDevices()) > 0, r.Result == taint.ResultReleased
 				}
 			}
 			if m.forged && m.marked() { // no device may speak for it any more
 				w.release(m)
 			}
-			if i == 2 || !m.device && !m.second || m.forged || res == taint.ResultNeverPoweredOff ||
-				res == taint.ResultReleased {
+			if i == 2 || !m.device && !m.second || m.forged || distrusted || released {
 				m.powerOn("people")
 			}
 		}
