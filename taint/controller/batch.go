@@ -33,6 +33,11 @@ type item struct {
 	uid, name string
 	first     bool // evictFirst names it
 	write     func(context.Context) error
+	then      func(context.Context) error // a write that follows one that was made; nil: none
+}
+
+func podItem(p action.Pod, write func(context.Context) error) item {
+	return item{uid: p.UID, name: p.Namespace + "/" + p.Name, first: p.First, write: write}
 }
 
 // writePods runs write for every pod of the decision, in the way of writeEach.
@@ -41,9 +46,7 @@ func (w *work) writePods(
 ) decide.ActionDone {
 	var items []item
 	for _, p := range action.PodsOf(a) {
-		items = append(items, item{p.UID, p.Namespace + "/" + p.Name, p.First, func(ctx context.Context) error {
-			return write(ctx, p)
-		}})
+		items = append(items, podItem(p, func(ctx context.Context) error { return write(ctx, p) }))
 	}
 	return w.writeEach(ctx, a, items)
 }
@@ -62,6 +65,12 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	var mu sync.Mutex // guards the results
 	how := map[string]action.WriteResult{}
 	writes := decide.Writes{Made: map[string]bool{}}
+	// failed counts a write for the report.
+	failed := func(p item, err error) {
+		if writes.Failed++; writes.FirstErr == nil {
+			writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
 	// ended applies the result of a write. An error ends the run.
 	ended := func(p item, err error) error {
 		switch {
@@ -86,9 +95,7 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 		if err == nil {
 			writes.Made[p.uid] = true
 		} else if !errors.Is(err, kube.ErrAgain) {
-			if writes.Failed++; writes.FirstErr == nil {
-				writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
-			}
+			failed(p, err)
 		}
 		return nil
 	}
@@ -105,6 +112,13 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 			held, err := b.writeItem(ctx, run, turn, p)
 			if why := ended(p, err); why != nil {
 				end(why)
+			}
+			if err == nil && p.then != nil {
+				if err = b.follow(ctx, run, p); err != nil {
+					mu.Lock()
+					failed(p, err)
+					mu.Unlock()
+				}
 			}
 			if held { // released here: the run may have ended, and then has no next write
 				w.gate.returnTurn(turn, kube.IsCrowded(err))
@@ -154,6 +168,19 @@ func (b *batch) writeItem(ctx, run context.Context, turn *fleet.Turn, p item) (h
 			return false, err
 		}
 	}
+}
+
+// follow makes the write that follows an item's, while the proof holds. It is no error if that was not sent, or met
+// another's write: the next look finds it.
+func (b *batch) follow(ctx, run context.Context, p item) error {
+	by, err := b.ensureProof(run, p.uid)
+	if err != nil {
+		return nil
+	}
+	if err = p.then(kube.SendBy(ctx, by)); errors.Is(err, kube.ErrAgain) || ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.

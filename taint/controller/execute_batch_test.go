@@ -367,6 +367,78 @@ func TestPodWritesNeedTheProof(t *testing.T) {
 	}
 }
 
+// podServer answers writes of pods, and notes the deletions as name, UID and resourceVersion.
+type podServer struct {
+	client.Client
+	fails   error  // a deletion
+	after   func() // an end
+	mu      sync.Mutex
+	deleted []string
+}
+
+func (d *podServer) SubResource(string) client.SubResourceClient { return endingPods{d: d} }
+
+func (d *podServer) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
+	var how client.DeleteOptions
+	how.ApplyOptions(opts)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deleted = append(d.deleted, fmt.Sprintf("%s %s %s %d", o.GetName(), *how.Preconditions.UID,
+		*how.Preconditions.ResourceVersion, *how.GracePeriodSeconds))
+	return d.fails
+}
+
+type endingPods struct {
+	client.SubResourceClient
+	d *podServer
+}
+
+func (e endingPods) Patch(
+	_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption,
+) error {
+	o.SetResourceVersion("2")
+	if e.d.after != nil {
+		e.d.after()
+	}
+	return nil
+}
+
+// A pod without volumes is deleted as soon as it is ended, in the version that its end made, if the proof still holds.
+// A deletion that fails is reported, and the pod counts as ended: the next look finds it.
+func TestEndedPodsAreDeletedAtOnce(t *testing.T) {
+	claims := corev1.Volume{VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	for _, tc := range []struct {
+		name  string
+		api   *podServer
+		lives bool // the node shows life once the pod is ended
+		want  []string
+		fails int
+	}{
+		{"deleted", &podServer{}, false, []string{"a a 2 0"}, 0},
+		{"the deletion fails", &podServer{fails: errors.New("500")}, false, []string{"a a 2 0"}, 1},
+		{"another wrote meanwhile", &podServer{fails: kube.ErrAgain}, false, []string{"a a 2 0"}, 0},
+		{"a heartbeat after the end", &podServer{}, true, nil, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
+			x.live.pods = podsOf("n1", "a", "db")
+			x.live.pods[1].Spec.Volumes = []corev1.Volume{claims}
+			if tc.lives { // no other write shows that the run has stopped
+				x.live.pods = x.live.pods[:1]
+				tc.api.after = func() { x.stopWrites("n1") }
+			}
+			d := x.upTo("EndPods")
+			x.writer.Client = tc.api
+			o := x.act(t.Context(), d)
+			if !slices.Equal(tc.api.deleted, tc.want) || o.Err != nil || o.Writes.Failed != tc.fails ||
+				len(o.Results) != len(action.PodsOf(d.Action)) {
+				t.Errorf("deleted %q, want %q: %+v", tc.api.deleted, tc.want, o)
+			}
+		})
+	}
+}
+
 // The power is cut only by a leader, and only right after a look (invariant 5, step 3).
 func TestPowerOffNeedsLeaderAndLook(t *testing.T) {
 	for _, tc := range []struct {

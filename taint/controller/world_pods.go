@@ -11,7 +11,7 @@ import (
 // podWrites implements the World's writes of pods and attachments: several requests each.
 type podWrites struct{ *work }
 
-// EndPods ends pods.
+// EndPods ends pods, and deletes those without volumes right away.
 func (w podWrites) EndPods(ctx context.Context, a action.EndPods) decide.Observation {
 	message := taint.PolicyMessage(a.Policy)
 	if a.Policy == "" {
@@ -20,8 +20,18 @@ func (w podWrites) EndPods(ctx context.Context, a action.EndPods) decide.Observa
 	if p, ok := w.st.course.Proof(w.Now.Instant()); ok && w.Proven != nil {
 		w.Proven(p)
 	}
-	end := func(ctx context.Context, p action.Pod) error { return w.writer.EndPod(ctx, p, message) }
-	return w.writePods(ctx, a, end)
+	var items []item
+	for _, p := range a.Pods {
+		one := podItem(p, func(ctx context.Context) (err error) {
+			p, err = w.writer.EndPod(ctx, p, message)
+			return err
+		})
+		if p.AtOnce {
+			one.then = func(ctx context.Context) error { return w.writer.DeletePod(ctx, p) }
+		}
+		items = append(items, one)
+	}
+	return w.writeEach(ctx, a, items)
 }
 
 // DeletePods deletes ended pods.
@@ -45,7 +55,7 @@ func (w podWrites) SetPodsNotReady(ctx context.Context, a action.SetPodsNotReady
 func (w podWrites) DeleteAttachments(ctx context.Context, a action.DeleteAttachments) decide.Observation {
 	var items []item
 	for _, one := range a.Attachments {
-		items = append(items, item{one.UID, one.Name, false, func(ctx context.Context) error {
+		items = append(items, item{uid: one.UID, name: one.Name, write: func(ctx context.Context) error {
 			return w.writer.DeleteAttachment(ctx, one)
 		}})
 	}

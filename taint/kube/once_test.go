@@ -124,7 +124,7 @@ func TestWriteIsNotSentLate(t *testing.T) {
 			w := late{}.writer(onceClient(t, &rest.Config{Host: url, Dial: tc.dial}))
 			by := providers.Now().Add(tc.within)
 			by.Wall = by.Wall.Add(-tc.passed)
-			err := w.EndPod(SendBy(t.Context(), by),
+			_, err := w.EndPod(SendBy(t.Context(), by),
 				action.Pod{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "1"}, "m")
 			if asked.Load() != tc.want || errors.Is(err, ErrLate) != (tc.want == 0) {
 				t.Errorf("%d requests, %v; want %d", asked.Load(), err, tc.want)

@@ -16,8 +16,8 @@ import (
 
 // EndPod ends a pod: phase Failed, so that no kubelet starts it again (F3, step 9). message becomes the pod's status
 // message. Database operators read the conditions and not the phase, so the same write sets Ready and ContainersReady
-// False where they were True.
-func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error {
+// False where they were True. It returns the pod, with its new resourceVersion if there is no error.
+func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) (ended action.Pod, err error) {
 	status := object{"phase": corev1.PodFailed, "reason": taint.TombstoneReason}
 	if !p.Small {
 		now := metav1.NewTime(w.Now())
@@ -38,7 +38,11 @@ func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) error 
 		}
 		status["message"], status["conditions"] = message, conditions
 	}
-	return w.patchPod(ctx, p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
+	rv, err := w.patchPod(ctx, p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
+	if err == nil {
+		p.ResourceVersion = rv
+	}
+	return p, err
 }
 
 // SetPodNotReady sets the condition Ready of a pod that stays to False. It takes the pod out of EndpointSlices, as the
@@ -48,8 +52,9 @@ func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
 		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
 		Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
 	}}}
-	return w.patchPod(ctx, p, "setting pod not ready", types.StrategicMergePatchType, object{},
+	_, err := w.patchPod(ctx, p, "setting pod not ready", types.StrategicMergePatchType, object{},
 		object{"status": status})
+	return err
 }
 
 // SparePod marks a pod as one that the fence lets live: its new resourceVersion makes a tombstone that is still in
@@ -60,7 +65,8 @@ func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error 
 	if p.Small {
 		meta, body = object{}, object{"status": object{"message": taint.SparedMessage(p.Message)}}
 	}
-	return w.patchPod(ctx, p, "sparing pod", types.MergePatchType, meta, body)
+	_, err := w.patchPod(ctx, p, "sparing pod", types.MergePatchType, meta, body)
+	return err
 }
 
 // NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction:
@@ -69,20 +75,24 @@ func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error 
 func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
 	now := w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
 	meta := object{"annotations": object{taint.NudgedAnnotation: now}}
-	return w.patchPod(ctx, p, "nudging pod", types.MergePatchType, meta, object{})
+	_, err := w.patchPod(ctx, p, "nudging pod", types.MergePatchType, meta, object{})
+	return err
 }
 
-// patchPod patches that very pod through its status subresource, unless it has changed since it was listed.
+// patchPod patches that very pod through its status subresource, unless it has changed since it was listed. It returns
+// the pod's new resourceVersion.
 func (w Writer) patchPod(
 	ctx context.Context, p action.Pod, what string, pt types.PatchType, meta, body object,
-) error {
+) (resourceVersion string, err error) {
 	if p.UID == "" || p.ResourceVersion == "" {
-		return fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
+		return "", fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
 	}
 	meta["uid"] = p.UID
 	meta["resourceVersion"] = p.ResourceVersion
 	body["metadata"] = meta
-	return w.patchObject(ctx, partialObject("Pod", p.Namespace, p.Name), what, pt, body, "status")
+	pod := partialObject("Pod", p.Namespace, p.Name)
+	err = w.patchObject(ctx, pod, what, pt, body, "status")
+	return pod.ResourceVersion, err
 }
 
 // DeletePod removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).

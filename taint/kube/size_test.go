@@ -54,7 +54,10 @@ func TestSmallFormsFit(t *testing.T) {
 	newPod(t, c) // its account
 	w := late{}.writer(c)
 	const id, token = "f-0123456789ab", "f-0123456789ab/20260101T000000.000"
-	tombstone := func(p action.Pod) error { return w.EndPod(t.Context(), p, id) }
+	tombstone := func(p action.Pod) error {
+		_, err := w.EndPod(t.Context(), p, id)
+		return err
+	}
 	small := func(p action.Pod) error { p.Small = true; return tombstone(p) }
 	try := func(bytes int, act func(action.Pod) error) action.WriteResult {
 		t.Helper()
@@ -122,7 +125,7 @@ func TestSmallForms(t *testing.T) {
 		}
 		seen[o.ResourceVersion] = true
 	}
-	if err := w.EndPod(t.Context(), see(), "f-1"); err != nil {
+	if _, err := w.EndPod(t.Context(), see(), "f-1"); err != nil {
 		t.Fatal(err)
 	}
 	if p := see(); !p.Tombstone || len(o.Status.Conditions) != 0 || o.Status.Message != "spared" {

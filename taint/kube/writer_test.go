@@ -48,7 +48,8 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 // podWrites are all writes to a pod.
 var podWrites = map[string]func(context.Context, Writer, action.Pod) error{
 	"tombstone": func(ctx context.Context, w Writer, p action.Pod) error {
-		return w.EndPod(ctx, p, taint.FenceMessage("f-1"))
+		_, err := w.EndPod(ctx, p, taint.FenceMessage("f-1"))
+		return err
 	},
 	"spare":  func(ctx context.Context, w Writer, p action.Pod) error { return w.SparePod(ctx, p, "f-1/then") },
 	"nudge":  func(ctx context.Context, w Writer, p action.Pod) error { return w.NudgePod(ctx, p) },
@@ -148,7 +149,7 @@ func TestTombstoneSetsNotReady(t *testing.T) {
 			o := readyPod(t, c, tc.conditions...)
 			p := SeePod(o, taint.DefaultKey, nil)
 			p.Small = tc.small
-			if err := (late{}).writer(c).EndPod(t.Context(), p, taint.FenceMessage("f-1")); err != nil {
+			if _, err := (late{}).writer(c).EndPod(t.Context(), p, taint.FenceMessage("f-1")); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, conditionsOf(t, c, o)); diff != "" {

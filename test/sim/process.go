@@ -844,7 +844,7 @@ func (k *worker) patchNode(l taint.Look, edit func(*corev1.Node), what string) {
 // ClearVolumes clears the node's lists.
 func (k *worker) ClearVolumes(_ context.Context, a action.ClearVolumes) decide.Observation {
 	w := k.w
-	if !k.maySend() {
+	if !k.maySend("") {
 		k.did(decide.ActionDone{Withheld: true})
 		return nil
 	}
@@ -895,7 +895,7 @@ func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 				asking = true
 				k.ask(func() {
 					asking = false
-					if !k.maySend() {
+					if !k.maySend("") {
 						list = nil
 					}
 					more()
@@ -920,9 +920,9 @@ func (k *worker) each(act func(grounds, action.Pod, func(error))) {
 	more()
 }
 
-// maySend reports whether a write that is not a pod's may be sent now.
-func (k *worker) maySend() bool {
-	_, hold := k.course.MaySend("", k.now(), k.fleet.View(k.m.name, k.now()))
+// maySend reports whether a write of the pod may be sent now, or of what else the action writes: "".
+func (k *worker) maySend(uid string) bool {
+	_, hold := k.course.MaySend(uid, k.now(), k.fleet.View(k.m.name, k.now()))
 	return hold == decide.HoldYes
 }
 
@@ -931,7 +931,7 @@ func (k *worker) DeleteAttachments(_ context.Context, act action.DeleteAttachmen
 	w, list, how := k.w, act.Attachments, map[string]action.WriteResult{}
 	var next func()
 	next = func() {
-		if len(list) == 0 || !k.maySend() {
+		if len(list) == 0 || !k.maySend("") {
 			k.did(decide.ActionDone{Results: how})
 			return
 		}
@@ -997,6 +997,7 @@ func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 	w.holdUp(k.Process, k.m)
 	w.check.sent(g, p)
 	at := w.now
+	ended := p
 	k.patchPod(p, func(o *corev1.Pod) {
 		o.Status.Phase, o.Status.Reason = corev1.PodFailed, taint.TombstoneReason
 		if p.Small {
@@ -1019,9 +1020,16 @@ func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 				w.count("tombstone behind a slow device")
 			}
 			w.check.tombstoned(g, p, at)
+			ended.ResourceVersion, ended.Tombstone = w.api.pod(p.Name).ResourceVersion, true
 		}
 		w.jolt(k.Process, k.m)
-	}, then)
+	}, func(err error) {
+		if err != nil || !p.AtOnce || !k.maySend(p.UID) {
+			then(err)
+			return
+		}
+		k.delete(g, ended, func(error) { then(nil) })
+	})
 }
 
 func (k *worker) delete(g grounds, p action.Pod, then func(error)) {

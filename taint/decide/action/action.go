@@ -127,7 +127,7 @@ type (
 // Writes of pods and attachments. Each write has the object's UID and resourceVersion. It may be sent only while
 // decide.Node.MaySend allows it.
 type (
-	// EndPods ends pods, in the order in which to begin.
+	// EndPods ends pods, in the order in which to begin, and deletes those that are AtOnce.
 	EndPods struct {
 		Pods   []Pod
 		Policy string // the policy and its WithoutProof, on an unmarked node; "": a fence's

@@ -36,7 +36,8 @@ type Pod struct {
 	Claims      bool     // it has claims, and its Volumes are unknown
 	OtherVolume string   `json:",omitempty"` // the name of a volume that is no claim's and may hold data; "": none
 
-	Small bool // set by Step: the pod cannot grow, so write the smallest form
+	Small  bool // set by Step: the pod cannot grow, so write the smallest form
+	AtOnce bool `json:",omitempty"` // set by Step: it has no volumes to clear, so delete it as soon as it is ended
 }
 
 // Owner is what controls a pod.

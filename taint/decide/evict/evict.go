@@ -367,7 +367,9 @@ func (v View) decideEviction() action.Decision {
 			p.NeedsDelete() && v.backoffLeft(action.WritesDelete, p) > 0:
 			resting = append(resting, p)
 		case p.ShouldMove():
-			ready = append(ready, v.podToWrite(action.WritesEnd, p))
+			p = v.podToWrite(action.WritesEnd, p)
+			p.AtOnce = !hasVolumes(p) && p.OtherVolume == ""
+			ready = append(ready, p)
 		case p.NeedsDelete():
 			tombs = append(tombs, p)
 		}

@@ -1235,3 +1235,25 @@ func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletedAtOnce holds which pods are deleted as soon as they are ended: those of which no volume is to be cleared
+// or detached (steps 10 and 11).
+func TestDeletedAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pod  action.Pod
+		want bool
+	}{
+		{"no volume", pod("a"), true},
+		{"a volume", pod("a", uses("pv", pvA)), false},
+		{"claims whose volumes are unknown", pod("a", claimant), false},
+		{"a volume that is no claim's", pod("a", func(p *action.Pod) { p.OtherVolume = "data" }), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ends, _ := Step(evicting(proven, pods(tt.pod))).Action.(action.EndPods)
+			if len(ends.Pods) != 1 || ends.Pods[0].AtOnce != tt.want {
+				t.Errorf("got %+v, want AtOnce %t", ends, tt.want)
+			}
+		})
+	}
+}
