@@ -104,7 +104,7 @@ explore: ## every history of a small cluster with one fault, and those with two,
 mutants: controlplane ## changes the source in one place at a time, each of which a test must notice: without SEED those of test/mutants/protocol.txt; SEED=n draws 300 generated ones; MUTANTSFLAGS="-only REGEXP -count N -time 10m"
 	$(GO) run ./test/mutants $(if $(SEED),-seed $(SEED),) $(MUTANTSFLAGS)
 
-bench: build controlplane ## measures what is promised, in out/bench; RUN=name runs one, RUN=peers the comparison with Kubernetes and other projects (80 minutes; needs fence_redfish), RUN=p99 ROUNDS=1000 the slowest of real fences (2 hours), as root with libvirt, QEMU and openipmi
+bench: build controlplane ## measures what is promised, in out/bench; RUN=name runs one, RUN=peers the comparison with Kubernetes and other projects (70 minutes; needs fence_redfish), RUN=p99 ROUNDS=1000 the slowest of real fences (2 hours), as root with libvirt, QEMU and openipmi
 	@$(GO) build -o bin/bench ./test/bench # not go run: a signal would end that and leave the bench behind
 	bin/bench -forcefence bin/forcefence -out out/bench $(if $(RUN),-run $(RUN),) $(if $(ROUNDS),-rounds $(ROUNDS),) $(BENCHFLAGS)
 
