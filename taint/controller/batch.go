@@ -65,10 +65,19 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 	var mu sync.Mutex // guards the results
 	how := map[string]action.WriteResult{}
 	writes := decide.Writes{Made: map[string]bool{}}
-	// failed counts a write for the report.
-	failed := func(p item, err error) {
-		if writes.Failed++; writes.FirstErr == nil {
-			writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
+	// count counts a write that failed. What met another's write, or was not sent, the next look finds.
+	count := func(p item, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil, ctx.Err() != nil, errors.Is(err, kube.ErrAgain), errors.Is(err, errProofLost),
+			errors.Is(err, errNotNow):
+		case apierrors.IsTooManyRequests(err): // the pod is not the cause
+			writes.Throttled++
+		default:
+			if writes.Failed++; writes.FirstErr == nil {
+				writes.FirstErr = fmt.Errorf("%s: %w", p.name, err)
+			}
 		}
 	}
 	// ended applies the result of a write. An error ends the run.
@@ -80,22 +89,19 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 			return nil // this process ends
 		case errors.Is(err, kube.ErrLate), errors.Is(err, errNotNow):
 			return nil // not tried: the next look decides
-		case apierrors.IsTooManyRequests(err): // the pod is not the cause
-			mu.Lock()
-			defer mu.Unlock()
-			writes.Throttled++
+		case apierrors.IsTooManyRequests(err):
+			count(p, err)
 			return nil
 		}
 		if lost := w.Leading(); err != nil && lost != nil {
 			return lost
 		}
+		count(p, err)
 		mu.Lock()
 		defer mu.Unlock()
 		how[p.uid] = kube.RefusalOf(err)
 		if err == nil {
 			writes.Made[p.uid] = true
-		} else if !errors.Is(err, kube.ErrAgain) {
-			failed(p, err)
 		}
 		return nil
 	}
@@ -114,11 +120,8 @@ func (w *work) writeEach(ctx context.Context, a action.Action, items []item) dec
 				end(why)
 			}
 			if err == nil && p.then != nil {
-				if err = b.follow(ctx, run, p); err != nil {
-					mu.Lock()
-					failed(p, err)
-					mu.Unlock()
-				}
+				err = b.follow(ctx, run, p)
+				count(p, err)
 			}
 			if held { // released here: the run may have ended, and then has no next write
 				w.gate.returnTurn(turn, kube.IsCrowded(err))
@@ -170,17 +173,13 @@ func (b *batch) writeItem(ctx, run context.Context, turn *fleet.Turn, p item) (h
 	}
 }
 
-// follow makes the write that follows an item's, while the proof holds. It is no error if that was not sent, or met
-// another's write: the next look finds it.
+// follow makes the write that follows an item's, while the proof holds.
 func (b *batch) follow(ctx, run context.Context, p item) error {
 	by, err := b.ensureProof(run, p.uid)
 	if err != nil {
-		return nil
+		return err
 	}
-	if err = p.then(kube.SendBy(ctx, by)); errors.Is(err, kube.ErrAgain) || ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return p.then(kube.SendBy(ctx, by))
 }
 
 // errProofLost stops a batch of pod writes: the machine is no longer proven off, or the node shows life.

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -414,11 +415,13 @@ func TestEndedPodsAreDeletedAtOnce(t *testing.T) {
 		lives bool // the node shows life once the pod is ended
 		want  []string
 		fails int
+		busy  int // writes that the API server had no room for
 	}{
-		{"deleted", &podServer{}, false, []string{"a a 2 0"}, 0},
-		{"the deletion fails", &podServer{fails: errors.New("500")}, false, []string{"a a 2 0"}, 1},
-		{"another wrote meanwhile", &podServer{fails: kube.ErrAgain}, false, []string{"a a 2 0"}, 0},
-		{"a heartbeat after the end", &podServer{}, true, nil, 0},
+		{"deleted", &podServer{}, false, []string{"a a 2 0"}, 0, 0},
+		{"the deletion fails", &podServer{fails: errors.New("500")}, false, []string{"a a 2 0"}, 1, 0},
+		{"another wrote meanwhile", &podServer{fails: kube.ErrAgain}, false, []string{"a a 2 0"}, 0, 0},
+		{"no room", &podServer{fails: apierrors.NewTooManyRequests("busy", 0)}, false, []string{"a a 2 0"}, 0, 1},
+		{"a heartbeat after the end", &podServer{}, true, nil, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, taint.PhaseEvicting)
@@ -432,7 +435,7 @@ func TestEndedPodsAreDeletedAtOnce(t *testing.T) {
 			x.writer.Client = tc.api
 			o := x.act(t.Context(), d)
 			if !slices.Equal(tc.api.deleted, tc.want) || o.Err != nil || o.Writes.Failed != tc.fails ||
-				len(o.Results) != len(action.PodsOf(d.Action)) {
+				o.Writes.Throttled != tc.busy || len(o.Results) != len(action.PodsOf(d.Action)) {
 				t.Errorf("deleted %q, want %q: %+v", tc.api.deleted, tc.want, o)
 			}
 		})

@@ -38,10 +38,7 @@ func (w Writer) EndPod(ctx context.Context, p action.Pod, message string) (ended
 		}
 		status["message"], status["conditions"] = message, conditions
 	}
-	rv, err := w.patchPod(ctx, p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
-	if err == nil {
-		p.ResourceVersion = rv
-	}
+	err = w.patchPod(ctx, &p, "ending pod", types.StrategicMergePatchType, object{}, object{"status": status})
 	return p, err
 }
 
@@ -52,9 +49,8 @@ func (w Writer) SetPodNotReady(ctx context.Context, p action.Pod) error {
 		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(w.Now()),
 		Reason: taint.TombstoneReason, Message: "The machine of the pod's node is off.",
 	}}}
-	_, err := w.patchPod(ctx, p, "setting pod not ready", types.StrategicMergePatchType, object{},
+	return w.patchPod(ctx, &p, "setting pod not ready", types.StrategicMergePatchType, object{},
 		object{"status": status})
-	return err
 }
 
 // SparePod marks a pod as one that the fence lets live: its new resourceVersion makes a tombstone that is still in
@@ -65,8 +61,7 @@ func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error 
 	if p.Small {
 		meta, body = object{}, object{"status": object{"message": taint.SparedMessage(p.Message)}}
 	}
-	_, err := w.patchPod(ctx, p, "sparing pod", types.MergePatchType, meta, body)
-	return err
+	return w.patchPod(ctx, &p, "sparing pod", types.MergePatchType, meta, body)
 }
 
 // NudgePod changes an annotation of a held pod, so that its kubelet tries again at once. The time has its fraction:
@@ -75,24 +70,26 @@ func (w Writer) SparePod(ctx context.Context, p action.Pod, token string) error 
 func (w Writer) NudgePod(ctx context.Context, p action.Pod) error {
 	now := w.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
 	meta := object{"annotations": object{taint.NudgedAnnotation: now}}
-	_, err := w.patchPod(ctx, p, "nudging pod", types.MergePatchType, meta, object{})
-	return err
+	return w.patchPod(ctx, &p, "nudging pod", types.MergePatchType, meta, object{})
 }
 
-// patchPod patches that very pod through its status subresource, unless it has changed since it was listed. It returns
-// the pod's new resourceVersion.
+// patchPod patches that very pod through its status subresource, unless it has changed since it was listed. It sets
+// p's new resourceVersion.
 func (w Writer) patchPod(
-	ctx context.Context, p action.Pod, what string, pt types.PatchType, meta, body object,
-) (resourceVersion string, err error) {
+	ctx context.Context, p *action.Pod, what string, pt types.PatchType, meta, body object,
+) error {
 	if p.UID == "" || p.ResourceVersion == "" {
-		return "", fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
+		return fmt.Errorf("%s: no UID or resourceVersion", what) // would write to any pod of that name
 	}
 	meta["uid"] = p.UID
 	meta["resourceVersion"] = p.ResourceVersion
 	body["metadata"] = meta
 	pod := partialObject("Pod", p.Namespace, p.Name)
-	err = w.patchObject(ctx, pod, what, pt, body, "status")
-	return pod.ResourceVersion, err
+	if err := w.patchObject(ctx, pod, what, pt, body, "status"); err != nil {
+		return err
+	}
+	p.ResourceVersion = pod.ResourceVersion
+	return nil
 }
 
 // DeletePod removes a tombstoned pod from the API with grace 0 (KEP step 3, step 11).
