@@ -158,7 +158,7 @@ func (w *world) compare(ctx context.Context, pattern *regexp.Regexp, began time.
 				"the file away", file, i+1, p.Seed, p.Versions, now.Seed, now.Versions)
 		}
 		if p.Row == "none" {
-			w.writes = max(w.writes, p.Writes)
+			w.noteWrites(p.Writes)
 		}
 	}
 	for n, t := range turns(w.system, pattern, w.o.rounds, earlier) {
@@ -255,19 +255,25 @@ func readResults(folder string) (all []result, err error) {
 	return all, nil
 }
 
-// cell says how the runs of one row ended: "harmed 1, good 2"; or why none did.
+// cell says how the runs of one row ended: "harmed 1, good 2"; or why none did. A good run without the row's fault says
+// nothing of it.
 func (r result) cell(t comparedRow) string {
 	if !r.asks(t.need) {
 		return "not asked"
 	}
+	const notMet judge.Verdict = "not met"
 	count := map[judge.Verdict]int{}
 	for _, o := range r.Runs {
-		if o.Row == t.name {
+		switch {
+		case o.Row != t.name:
+		case t.need != "" && o.Faults == 0 && o.Verdict == judge.Good:
+			count[notMet]++
+		default:
 			count[o.Verdict]++
 		}
 	}
 	var parts []string
-	for _, v := range judge.Verdicts {
+	for _, v := range append(slices.Clone(judge.Verdicts), notMet) {
 		if count[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", v, count[v]))
 		}

@@ -199,9 +199,22 @@ func (w *world) playRow(ctx context.Context, n int, t row, i int) (outcome, erro
 	}
 	out.Row, out.Index = t.name, i
 	if t.name == "none" {
-		w.writes = max(w.writes, out.Writes)
+		w.noteWrites(out.Writes)
 	}
 	return out, nil
+}
+
+// noteWrites takes how many writes a fence without faults had. Of several such fences the whole table takes the most,
+// so that no write is left out, and a comparison the least, so that another fence has that many.
+func (w *world) noteWrites(n int) {
+	switch {
+	case w.writes == 0:
+		w.writes = n
+	case w.compares():
+		w.writes = min(w.writes, n)
+	default:
+		w.writes = max(w.writes, n)
+	}
 }
 
 // countWrites plays a run without faults if it is not known yet how many writes there are.

@@ -313,6 +313,19 @@ func TestComparison(t *testing.T) {
 	}
 }
 
+// TestNoteWrites: a comparison takes the least of its fences without faults, and the whole table the most.
+func TestNoteWrites(t *testing.T) {
+	for of, want := range map[string]int{"stock": 5, "": 9} {
+		w := &world{o: options{of: of}}
+		for _, n := range []int{7, 9, 5} {
+			w.noteWrites(n)
+		}
+		if w.writes != want {
+			t.Errorf("OF=%s: got %d writes, want %d", of, w.writes, want)
+		}
+	}
+}
+
 // TestCells: each run of a row counts once, the worst verdict first, and what was not asked is not good.
 func TestCells(t *testing.T) {
 	none := comparedRow{row: row{name: "none"}}
@@ -333,8 +346,16 @@ func TestCells(t *testing.T) {
 		{"all", runs(judge.Good, judge.Stuck, judge.Harmed, judge.Good), none, "harmed 1, stuck 1, good 2"},
 		{"not played", nil, none, "not played"},
 		{"not asked", runs(judge.Good), comparedRow{row{name: "none"}, needDevice}, "not asked"},
+		{"without the fault", []played{{outcome: outcome{Row: "409", Verdict: judge.Good}},
+			{outcome: outcome{Row: "409", Verdict: judge.Stuck}},
+			{outcome: outcome{Row: "409", Verdict: judge.Good, Faults: 1}}},
+			comparedRow{row{name: "409"}, needWrites}, "stuck 1, good 1, not met 1"},
 	} {
-		if got := (result{stock, tt.runs}).cell(tt.row); got != tt.want {
+		of := stock
+		if tt.row.need == needWrites {
+			of = byHand
+		}
+		if got := (result{of, tt.runs}).cell(tt.row); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -53,7 +53,8 @@ func (w *world) rate(p float64, v verdict) func(request) verdict {
 }
 
 // perturbed are the resources whose watches are, in the rows of watches.
-var perturbed = []string{"nodes", "leases", "volumeattachments", "pods", "nodehealthchecks", "fenceagentsremediations"}
+var perturbed = []string{"nodes", "leases", "volumeattachments", "pods", "jobs", "podtemplates", "nodehealthchecks",
+	"fenceagentsremediations"}
 
 func streams(st stream) func(w *world, i int, rng *rand.Rand) *faults {
 	return func(*world, int, *rand.Rand) *faults {
