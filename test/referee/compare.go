@@ -330,9 +330,13 @@ func reliability(all []result) string {
 			}
 		}
 		last := r.Runs[len(r.Runs)-1]
+		dates := last.Date
+		if first := r.Runs[0].Date; first != dates {
+			dates = first + " to " + dates
+		}
 		line(r.title, last.Versions, fmt.Sprintf("%d in %s", len(r.Runs),
 			(time.Duration(seconds)*time.Second).Round(time.Second)), r.harms(),
-			fmt.Sprintf("%s, %s, %d", last.Date, strings.Join(commits, " "), last.Seed),
+			fmt.Sprintf("%s, %s, %d", dates, strings.Join(commits, " "), last.Seed),
 			fmt.Sprintf("`make referee OF=%s SEED=%d`", r.name, last.Seed))
 	}
 	return b.String()
