@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -22,9 +23,9 @@ const (
 )
 
 // loop is the floor: the writes of an eviction and nothing else. It asks no machine, writes no record, reads nothing
-// twice unless a write conflicts, and is sent by hand at a node that is dead. Its requests are forcefence's own:
-// tombstones with UID and resourceVersion, the two volume lists emptied, deletions with grace 0 and both preconditions;
-// no client-side limit, protobuf answers, one connection of its own.
+// twice unless a write conflicts, and is sent by hand at a node that is dead. Its requests are forcefence's own, in the
+// same order: tombstones with UID and resourceVersion, the two volume lists emptied, deletions with grace 0 and both
+// preconditions; no client-side limit, protobuf answers, one connection of its own.
 type loop struct{ client kubernetes.Interface }
 
 // evict clears one node.
@@ -33,13 +34,23 @@ func (l loop) evict(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("listing pods of %s: %w", node, err)
 	}
-	var pods []*corev1.Pod
+	var pods, claimants []*corev1.Pod
 	for i := range list.Items {
-		if p := &list.Items[i]; taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt {
-			pods = append(pods, p)
+		p := &list.Items[i]
+		if taint.ExemptionOf(p, taint.DefaultKey) != taint.NotExempt {
+			continue
+		}
+		if pods = append(pods, p); hasClaim(p) {
+			claimants = append(claimants, p)
 		}
 	}
-	if err := l.forEach(ctx, pods, l.tombstone); err != nil {
+	err = l.forEach(ctx, pods, func(ctx context.Context, p *corev1.Pod) error {
+		if err := l.tombstone(ctx, p); err != nil || hasClaim(p) {
+			return err
+		}
+		return l.delete(ctx, p)
+	})
+	if err != nil {
 		return fmt.Errorf("ending pods of %s: %w", node, err)
 	}
 	err = l.patchNode(ctx, node, func(*corev1.Node) object {
@@ -48,10 +59,15 @@ func (l loop) evict(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("clearing volume lists of %s: %w", node, err)
 	}
-	if err := l.forEach(ctx, pods, l.delete); err != nil {
+	if err := l.forEach(ctx, claimants, l.delete); err != nil {
 		return fmt.Errorf("deleting pods of %s: %w", node, err)
 	}
 	return nil
+}
+
+// hasClaim reports whether volume lists are to be cleared before the pod is deleted.
+func hasClaim(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
 // forEach returns the first error after all have ended. It repeats a write that met another's. A pod that is gone, or

@@ -12,19 +12,20 @@ func TestResults(t *testing.T) {
 	never := outcome{notReadyToBack: math.NaN(), running: 7, volumes: 20, marks: []string{"a", "b"}}
 	r := resultsOf(Run{Date: "2026-03-01", Kubernetes: "v1.37.2", Cores: 2, Load: shop}, []*contender{
 		{system: forcefence, rate: fastRate, outcomes: []outcome{
-			{notReadyToBack: 3, sure: true}, {notReadyToBack: 2.46, sure: true}, {notReadyToBack: 1, sure: true}}},
+			{cutToBack: 8, notReadyToBack: 3, sure: true}, {cutToBack: 7.46, notReadyToBack: 2.46, sure: true},
+			{cutToBack: 5, notReadyToBack: 1, sure: true}}},
 		{system: farTaint, rate: stockRate, versions: "FAR v1.2.3",
-			outcomes: []outcome{{notReadyToBack: 40, deaths: 28, marks: []string{"a"}}, never}},
+			outcomes: []outcome{{cutToBack: 45, notReadyToBack: 40, deaths: 28, marks: []string{"a"}}, never}},
 		{system: bareLoop, rate: stockRate}, // had no turn
 		{system: stockAlone, rate: stockRate, outcomes: []outcome{never}},
 	})
 	want := "All figures are of one run of `make bench RUN=peers`: 2026-03-01, Kubernetes v1.37.2,\n" +
 		"2 cores, simulated kubelets. The node had 110 pods, 20 of them\n" +
 		"with a volume and 10 of a Deployment; five other nodes were free.\n\n" +
-		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- |
-| forcefence | 1000 | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
-| NHC and FAR, OutOfServiceTaint (FAR v1.2.3) | 20 | 40.0 s | 1 of 2 | 0-28 | 0 of 2 | 0-20 | a, b |
-| Kubernetes alone | 20 | never | 0 of 1 | none | 0 of 1 | 20 | a, b |
+		tableHead + `| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| forcefence | 1000 | 7.5 s (5.0-8.0) | 2.5 s (1.0-3.0) | 3 of 3 | none | 3 of 3 | none | none |
+| NHC and FAR, OutOfServiceTaint (FAR v1.2.3) | 20 | 45.0 s | 40.0 s | 1 of 2 | 0-28 | 0 of 2 | 0-20 | a, b |
+| Kubernetes alone | 20 | never | never | 0 of 1 | none | 0 of 1 | 20 | a, b |
 `
 	raw, err := json.Marshal(r)
 	if err != nil {

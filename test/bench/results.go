@@ -51,11 +51,13 @@ type SystemResults struct {
 
 // Turn is what came of one outage.
 type Turn struct {
-	Seconds *float64 // from NotReady until every StatefulSet pod ran; null: they never did
-	Running int      // StatefulSet pods that ran in the end
-	Ended   int      // replacements that ran and were ended
-	Sure    bool     // a device, or its agent, said Off before any pod on the node ended
-	Volumes int      // not detached in the end
+	// from the power cut and from NotReady until every StatefulSet pod ran; null: they never did
+	FromCut *float64
+	Seconds *float64
+	Running int  // StatefulSet pods that ran in the end
+	Ended   int  // replacements that ran and were ended
+	Sure    bool // a device, or its agent, said Off before any pod on the node ended
+	Volumes int  // not detached in the end
 	// Marks are the taints that were left on the node a minute after it was Ready again, or that a person removed.
 	Marks []string `json:",omitempty"`
 }
@@ -64,14 +66,14 @@ type Turn struct {
 func (o outcome) recorded() Turn {
 	t := Turn{Running: o.running, Ended: o.deaths, Sure: o.sure, Volumes: o.volumes, Marks: o.marks}
 	if o.isBack() {
-		seconds := round(o.notReadyToBack)
-		t.Seconds = &seconds
+		cut, seconds := round(o.cutToBack), round(o.notReadyToBack)
+		t.FromCut, t.Seconds = &cut, &seconds
 	}
 	return t
 }
 
-const tableHead = "| system | requests a second | NotReady until all run: median (least-most) | all ran | " +
-	"running replacements ended | sure of off | volumes left | marks left |\n"
+const tableHead = "| system | requests a second | power cut until all run: median (least-most) | " +
+	"NotReady until all run | all ran | running replacements ended | sure of off | volumes left | marks left |\n"
 
 // markdown is the table, with a row for each system that had a turn.
 func (r PeerResults) markdown() string {
@@ -87,12 +89,12 @@ func (r PeerResults) markdown() string {
 		if s.Versions != "" {
 			name += " (" + s.Versions + ")"
 		}
-		var seconds []float64
+		var cut, seconds []float64
 		var marks []string
 		sure, ended, volumes := 0, []float64{}, []float64{}
 		for _, t := range s.Turns {
 			if t.Seconds != nil {
-				seconds = append(seconds, *t.Seconds)
+				cut, seconds = append(cut, *t.FromCut), append(seconds, *t.Seconds)
 			}
 			if t.Sure {
 				sure++
@@ -101,8 +103,8 @@ func (r PeerResults) markdown() string {
 			marks = append(marks, t.Marks...)
 		}
 		slices.Sort(marks)
-		fmt.Fprintf(&b, "| %s | %d | %s | %d of %d | %s | %d of %d | %s | %s |\n", name, s.Rate, typical(seconds),
-			len(seconds), len(s.Turns), span(ended), sure, len(s.Turns), span(volumes),
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d of %d | %s | %d of %d | %s | %s |\n", name, s.Rate,
+			typical(cut), typical(seconds), len(seconds), len(s.Turns), span(ended), sure, len(s.Turns), span(volumes),
 			orNone(strings.Join(slices.Compact(marks), ", ")))
 	}
 	return b.String()
