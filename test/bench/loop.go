@@ -34,14 +34,10 @@ func (l loop) evict(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("listing pods of %s: %w", node, err)
 	}
-	var pods, claimants []*corev1.Pod
+	var pods []*corev1.Pod
 	for i := range list.Items {
-		p := &list.Items[i]
-		if taint.ExemptionOf(p, taint.DefaultKey) != taint.NotExempt {
-			continue
-		}
-		if pods = append(pods, p); hasClaim(p) {
-			claimants = append(claimants, p)
+		if p := &list.Items[i]; taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt {
+			pods = append(pods, p)
 		}
 	}
 	err = l.forEach(ctx, pods, func(ctx context.Context, p *corev1.Pod) error {
@@ -59,7 +55,8 @@ func (l loop) evict(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("clearing volume lists of %s: %w", node, err)
 	}
-	if err := l.forEach(ctx, claimants, l.delete); err != nil {
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !hasClaim(p) }) // these are gone
+	if err := l.forEach(ctx, pods, l.delete); err != nil {
 		return fmt.Errorf("deleting pods of %s: %w", node, err)
 	}
 	return nil

@@ -351,11 +351,7 @@ func TestCells(t *testing.T) {
 			{outcome: outcome{Row: "409", Verdict: judge.Good, Faults: 1}}},
 			comparedRow{row{name: "409"}, needWrites}, "stuck 1, good 1, not met 1"},
 	} {
-		of := stock
-		if tt.row.need == needWrites {
-			of = byHand
-		}
-		if got := (result{of, tt.runs}).cell(tt.row); got != tt.want {
+		if got := (result{byHand, tt.runs}).cell(tt.row); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
