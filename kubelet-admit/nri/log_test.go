@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestLogToFile(t *testing.T) {
@@ -52,7 +54,7 @@ func TestNoLog(t *testing.T) {
 
 // TestJournald checks that a line arrives, and that a journald that reads nothing does not block a writer.
 func TestJournald(t *testing.T) {
-	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "socket"), Net: "unixgram"}
+	address := &net.UnixAddr{Name: filepath.Join(kit.SocketDir(t), "socket"), Net: "unixgram"}
 	journal, err := net.ListenUnixgram("unixgram", address)
 	if err != nil {
 		t.Fatal(err)

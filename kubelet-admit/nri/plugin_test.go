@@ -7,6 +7,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // runtimeOf is NRI's stub with a runtime of that version.
@@ -54,7 +56,7 @@ func TestPluginGuards(t *testing.T) {
 // TestPluginThatDoesNotAnswer checks that a request fails that the plugin does not answer in time, if the runtime's NRI
 // supports that.
 func TestPluginThatDoesNotAnswer(t *testing.T) {
-	dir := t.TempDir()
+	dir := kit.SocketDir(t)
 	l := &lab{t: t, node: "n1", dir: dir, boot: testBoot}
 	l.config = l.ownConfig() // its kubeconfig is not there
 	l.startNRI()

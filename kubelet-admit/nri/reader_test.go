@@ -21,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // server answers the reader's four requests as a test orders, so that a test controls what happens between two of them.
@@ -475,7 +476,7 @@ func TestWatchesEnd(t *testing.T) {
 // TestStopWithHangingCredential checks that the hook ends although its credential program hangs: a runtime that
 // restarts starts another hook.
 func TestStopWithHangingCredential(t *testing.T) {
-	dir := t.TempDir()
+	dir := kit.SocketDir(t)
 	began, kubeconfig, file := filepath.Join(dir, "began"), filepath.Join(dir, "kubeconfig"),
 		filepath.Join(dir, "forcefence.conf")
 	config := clientcmdapi.NewConfig()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // shared is a real API server; nil under -short. Only tests change its objects.
@@ -65,7 +66,8 @@ func newLab(t *testing.T) *lab {
 	if testing.Short() {
 		t.Skip("needs a control plane")
 	}
-	l := &lab{t: t, node: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), dir: t.TempDir(), boot: testBoot}
+	l := &lab{t: t, node: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), dir: kit.SocketDir(t),
+		boot: testBoot}
 	l.cable = newCable(t, "tcp", "127.0.0.1:0", "tcp", strings.TrimPrefix(shared.URL(), "https://"))
 	l.config = l.ownConfig()
 	l.kubeconfig("system:node:" + l.node)
@@ -768,7 +770,7 @@ func TestPluginThatEndedIsNotRegistered(t *testing.T) {
 	var before, after Status
 	p.fillStatus(&before)
 	err := p.serveRuntime(t.Context(), stub.WithPluginName(BaseName), stub.WithPluginIdx(DaemonIndex),
-		stub.WithSocketPath(filepath.Join(t.TempDir(), "no.sock")))
+		stub.WithSocketPath(filepath.Join(kit.SocketDir(t), "no.sock")))
 	p.fillStatus(&after)
 	if err == nil || before.Registered.IsZero() || !after.Registered.IsZero() {
 		t.Errorf("got %v, registered %s before, %s after; want an error, and no registration after", err,

@@ -15,6 +15,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/container"
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 const (
@@ -32,15 +33,14 @@ func answer(replace ...string) string {
 // scripted is an engine that answers so.
 func scripted(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ff")
-	must(t, err)
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	socket := filepath.Join(kit.SocketDir(t), "s")
+	l, err := net.Listen("unix", socket)
 	must(t, err)
 	s := httptest.NewUnstartedServer(h)
 	s.Listener = l
 	s.Start()
-	t.Cleanup(func() { s.Close(); _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	t.Cleanup(s.Close)
+	return socket
 }
 
 func saying(status int, body string) http.HandlerFunc {

@@ -95,9 +95,7 @@ func startEngine(t *testing.T, kind string) *engine {
 		}
 	}
 	kit.Need(t, missing, of.require)
-	dir, err := os.MkdirTemp("", "ff") // a socket's path is short
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := kit.SocketDir(t)
 	e := &engine{kind: kind, dir: dir, socket: dir + "/engine"}
 	e.http = unixClient(e.socket)
 	must(t, os.WriteFile(dir+"/containers.conf", []byte(limits), 0o600))
@@ -315,10 +313,7 @@ func (p *proxy) begin(r *http.Request) (_ *http.Request, end func()) {
 
 func (e *engine) proxy(t *testing.T) *proxy {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ff")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &proxy{socket: filepath.Join(dir, "s"), swapped: make(chan struct{}),
+	p := &proxy{socket: filepath.Join(kit.SocketDir(t), "s"), swapped: make(chan struct{}),
 		under: map[*http.Request]context.CancelFunc{}}
 	l, err := net.Listen("unix", p.socket)
 	must(t, err)

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/forcefence/forcefence/providers/providertest"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // The procedures that tests distinguish.
@@ -100,10 +100,7 @@ func (p *peer) accepted() int {
 
 func newPeer(t testing.TB, serve func(net.Conn)) *peer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "px") // short: a socket's path has 107 bytes at most
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	l, err := net.Listen("unix", filepath.Join(kit.SocketDir(t), "s"))
 	must(t, err)
 	return newPeerOn(t, l, serve)
 }

@@ -53,7 +53,7 @@ func startLXD(t *testing.T) *lxdDaemon {
 		missing = "LXD is tested as root"
 	}
 	kit.Need(t, missing, "FORCEFENCE_REQUIRE_LXD")
-	dir, err := os.MkdirTemp("", "ff") // a socket's path is short
+	dir, err := kit.MakeSocketDir()
 	kit.Must(t, err)
 	l := &lxdDaemon{t: t, dir: dir, address: kit.FreeAddress(t), name: "ff" + strings.ToLower(rand.Text()[:8])}
 	for _, sub := range []string{"lxd", "m"} {

@@ -116,9 +116,7 @@ func ForTest(t testing.TB, c *cluster.Cluster, folder string) *Driver {
 	kit.Must(t, err)
 	d.store, err = store.Open(folder)
 	kit.Must(t, err)
-	dir, err := os.MkdirTemp("", "csi-") // a socket's path has room for 107 bytes
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // logs and a socket in a temporary folder
+	dir := kit.SocketDir(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	kit.Must(t, os.WriteFile(file("objects.yaml"), fmt.Appendf(nil, manifests, d.store.Dir()), 0o600))
 	if out, err := c.Kubectl(t.Context(), "apply", "-f", file("objects.yaml")); err != nil {

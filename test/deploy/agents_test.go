@@ -52,7 +52,7 @@ type container struct {
 func startContainer(ctx context.Context, t *testing.T, archive string, volumes map[string]map[string][]byte,
 	args ...string) *container {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ff") // a socket's path is short
+	dir, err := kit.MakeSocketDir()
 	kit.Must(t, err)
 	c := &container{t: t, ctx: ctx, dir: dir, pod: withAgents(t).Spec.Template.Spec}
 	t.Cleanup(c.remove)

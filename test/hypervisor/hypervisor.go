@@ -2,10 +2,10 @@
 // counterpart of providers/libvirt in tests, in the demonstration and in benchmarks. It imports the standard library,
 // and runs libvirtd, virsh and qemu-system-x86_64, which must be installed (Missing).
 //
-// The daemon runs in session mode, with all its files in a directory of its own under the system's temporary one; as
-// root it runs as nobody, since root's would be the machine's own. Several run side by side. Everything ends with Stop
-// and with the process that started it, however that ends: the daemon by its parent's death signal, the guests, which
-// QEMU puts into the background, by a shell that waits for the process's end.
+// The daemon runs in session mode, with all its files in a directory of its own; as root it runs as nobody, since
+// root's would be the machine's own. Several run side by side. Everything ends with Stop and with the process that
+// started it, however that ends: the daemon by its parent's death signal, the guests, which QEMU puts into the
+// background, by a shell that waits for the process's end.
 package hypervisor
 
 import (
@@ -80,7 +80,7 @@ func Start(ctx context.Context, o Options) (*Hypervisor, error) {
 	if missing := Missing(); missing != "" {
 		return nil, errors.New(missing)
 	}
-	dir, err := os.MkdirTemp("", "hv") // short: a socket's path has 107 bytes at most
+	dir, err := kit.MakeSocketDir()
 	if err != nil {
 		return nil, fmt.Errorf("start hypervisor: %w", err)
 	}

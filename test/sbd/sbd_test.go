@@ -192,7 +192,7 @@ type guest struct {
 
 func startGuest(t *testing.T, kernel, initramfs, device string) *guest {
 	t.Helper()
-	dir := t.TempDir()
+	dir := kit.SocketDir(t)
 	g := &guest{t: t, reset: make(chan time.Time, 1), fired: make(chan time.Time, 1)}
 	socket := func(name string) string { return filepath.Join(dir, name) }
 	cmd := exec.Command("qemu-system-x86_64", "-accel", "tcg", "-m", "256", "-nodefaults",

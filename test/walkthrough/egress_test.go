@@ -27,9 +27,7 @@ type egress struct {
 }
 
 func newEgress(t *testing.T) *egress {
-	dir, err := os.MkdirTemp("", "egress") // a socket's path is short
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := kit.SocketDir(t)
 	e := &egress{t: t, config: filepath.Join(dir, "egress.yaml")}
 	socket := filepath.Join(dir, "socket")
 	kit.Must(t, os.WriteFile(e.config, fmt.Appendf(nil, `apiVersion: apiserver.k8s.io/v1beta1
@@ -38,6 +36,7 @@ egressSelections:
 - name: cluster
   connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %s}}}
 `, socket), 0o600))
+	var err error
 	e.listener, err = net.Listen("unix", socket)
 	kit.Must(t, err)
 	return e

@@ -17,6 +17,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // Every HTTP request to a device names the version of forcefence.
@@ -40,7 +41,7 @@ func TestDevicesAreToldTheVersion(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusForbidden)
 			}))
-			socket := filepath.Join(t.TempDir(), "s")
+			socket := filepath.Join(kit.SocketDir(t), "s")
 			if name == "container" {
 				ln, err := net.Listen("unix", socket)
 				if err != nil {

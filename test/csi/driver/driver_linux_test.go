@@ -46,7 +46,7 @@ func newSAN(t *testing.T) *san {
 		missing = "mounting needs root and loop devices"
 	}
 	kit.Need(t, missing, cluster.RequireNodes)
-	dir, err := os.MkdirTemp("", "csi-") // not TempDir: a socket's path has room for 107 bytes
+	dir, err := kit.MakeSocketDir()
 	if err != nil {
 		t.Fatal(err)
 	}
