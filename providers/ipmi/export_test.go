@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
@@ -15,6 +16,22 @@ func SetIdle(p *Provider, idle time.Duration) { p.pool.Idle = idle }
 // SetDial changes how BMCs are reached.
 func SetDial(p *Provider, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	p.dial = dial
+}
+
+// SetName gives a name to an address, whatever this machine's resolver answers.
+func SetName(p *Provider, name string, ip netip.Addr) {
+	p.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		if host != name {
+			return nil, &net.DNSError{Name: host, IsNotFound: true}
+		}
+		return []netip.Addr{ip}, nil
+	}
+	p.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if host, port, err := net.SplitHostPort(address); err == nil && host == name {
+			address = net.JoinHostPort(ip.String(), port)
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
 }
 
 // SetUnhurried has nothing sent again and no session given up, however slow this machine.
@@ -28,6 +45,9 @@ func SetForget(p *Provider, forget time.Duration) { p.forget = forget }
 
 // SetWarm changes how long an old session may be silent.
 func SetWarm(p *Provider, warm time.Duration) { p.warm = warm }
+
+// Watched is the provider that a Watcher of this package watches with.
+func Watched(w providers.Watcher) *Provider { return w.(trapProvider).Provider }
 
 // BMCs returns how many BMCs the provider remembers.
 func BMCs(p *Provider) int {

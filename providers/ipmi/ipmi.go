@@ -218,6 +218,7 @@ type Provider struct {
 	opts     providers.Options
 	refusals remote.Refusals
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	pool     *remote.Pool[*bmc]
 
 	forget, warm time.Duration
@@ -236,7 +237,7 @@ var (
 // New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
 	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext,
-		forget: forgetAfter, warm: warmFor, timing: defaultTiming}
+		lookup: net.DefaultResolver.LookupNetIP, forget: forgetAfter, warm: warmFor, timing: defaultTiming}
 	p.pool = remote.NewPool(idleAfter, func(a remote.Account) *bmc {
 		return &bmc{Account: a, turn: make(chan struct{}, 1)}
 	}, p.expireBMC)

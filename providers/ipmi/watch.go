@@ -125,7 +125,7 @@ func (w *trapWatch) resolveHosts(ctx context.Context, names bool) {
 			w.addresses[i] = []netip.Addr{ip}
 		} else if names {
 			asking, cancel := context.WithTimeout(ctx, askTime)
-			if found, err := net.DefaultResolver.LookupNetIP(asking, "ip", u.Hostname()); err == nil {
+			if found, err := w.p.lookup(asking, "ip", u.Hostname()); err == nil {
 				w.addresses[i] = found
 			}
 			cancel()

@@ -91,8 +91,9 @@ func TestWatch(t *testing.T) {
 	off.edit(func() { off.on = false })
 	address := kit.FreeAddress(t)
 	p := newTrapper(t, passwordFile(t, right), "fence", address)
+	ipmi.SetName(ipmi.Watched(p), "bmc.test", netip.MustParseAddr("127.0.0.1"))
 	reports, stop := providertest.StartWatch(t, p, providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID},
-		providers.Target{Node: "n2", ID: "ipmi://localhost:" + off.address[strings.LastIndex(off.address, ":")+1:],
+		providers.Target{Node: "n2", ID: "ipmi://bmc.test:" + off.address[strings.LastIndex(off.address, ":")+1:],
 			SystemUUID: machineUUID},
 		providers.Target{Node: "nothing"}, providers.Target{Node: "no BMC", ID: "127.0.0.3:1"})
 	providertest.AwaitReports(t, reports, "n2 Off off") // at the beginning
