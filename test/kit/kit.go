@@ -38,6 +38,20 @@ func Need(t testing.TB, missing, variable string) {
 	}
 }
 
+// RequireIPv6 is the variable that, set to 1, has a test fail where this machine has no IPv6.
+const RequireIPv6 = "FORCEFENCE_REQUIRE_IPV6"
+
+// NeedIPv6 skips a test where this machine has no IPv6: its kernel lacks it, or it is switched off.
+func NeedIPv6(t testing.TB) {
+	t.Helper()
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		Need(t, "this machine has no IPv6: "+err.Error(), RequireIPv6)
+		return
+	}
+	_ = l.Close()
+}
+
 // HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. A test
 // run that reported harm fails, even if the test passes when it runs again (test/verdict).
 const HarmPrefix = "HARM: "

@@ -2,12 +2,10 @@ package line
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -131,6 +129,9 @@ func at(address string) netip.Addr { return netip.MustParseAddr(address) }
 func TestMachinesThatRun(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "::1"} {
 		t.Run(address, func(t *testing.T) {
+			if at(address).Is6() {
+				kit.NeedIPv6(t)
+			}
 			k := listen(t, net.JoinHostPort(address, "0"))
 			l := run(t, nil)
 			l.SetNodes(k.port(), []Node{{"n1", at(address)}})
@@ -258,16 +259,10 @@ func newNetwork(t *testing.T) *network {
 	if err == nil {
 		_, err = exec.LookPath("ip")
 	}
-	if errors.Is(err, unix.EPERM) || errors.Is(err, exec.ErrNotFound) {
-		if os.Getenv(requireNodes) != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("needs root and iproute2 (%v)", err)
-	}
 	if err != nil {
-		t.Fatal(err)
+		kit.Need(t, fmt.Sprintf("needs root, network namespaces and iproute2 (%v)", err), requireNodes)
 	}
-	n.ip(t, "link set lo up")
+	n.setUp(t, "link set lo up")
 	return n
 }
 
@@ -278,16 +273,29 @@ func (n *network) do(f func()) {
 	<-done
 }
 
+// setUp is ip for what a machine may lack: a kernel without veth or bridges.
+func (n *network) setUp(t *testing.T, lines ...string) {
+	t.Helper()
+	if err := n.tryIP(lines...); err != nil {
+		kit.Need(t, err.Error(), requireNodes)
+	}
+}
+
 func (n *network) ip(t *testing.T, lines ...string) {
 	t.Helper()
+	kit.Must(t, n.tryIP(lines...))
+}
+
+func (n *network) tryIP(lines ...string) error {
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	var out []byte
 	var err error
 	n.do(func() { out, err = cmd.CombinedOutput() })
 	if err != nil {
-		t.Fatalf("ip %q: %v: %s", lines, err, out)
+		return fmt.Errorf("ip %q: %w: %s", lines, err, out)
 	}
+	return nil
 }
 
 // A machine that falls silent, by its power or its cable, is told, once; one whose kubelet alone dies is not. A power
@@ -307,7 +315,7 @@ func TestMachineFallsSilent(t *testing.T) {
 			t.Parallel()
 			us, machine := newNetwork(t), newNetwork(t)
 			runsLines := newNetwork(t) // whose thread Run takes for itself
-			us.ip(t, "link add eth0 type veth peer name eth0 netns "+fmt.Sprint(machine.tid),
+			us.setUp(t, "link add eth0 type veth peer name eth0 netns "+fmt.Sprint(machine.tid),
 				"link add eth1 type veth peer name eth1 netns "+fmt.Sprint(runsLines.tid),
 				"link add lan type bridge", "link set lan up", "link set eth0 master lan", "link set eth1 master lan",
 				"link set eth0 up", "link set eth1 up")
