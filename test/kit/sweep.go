@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Sweep starts a shell that, once stop is called or this process has ended, however that ends, kills every process with
@@ -47,7 +48,9 @@ func KillTest(t testing.TB, prepare func() []string, seen func(words []string)) 
 	t.Helper()
 	if os.Getenv(killedRole) != "" {
 		_, _ = os.Stdout.WriteString("\nready " + strings.Join(prepare(), " ") + "\n")
-		select {} // until killed
+		for { // until killed; without a timer the runtime would end a process that only waits
+			time.Sleep(time.Hour)
+		}
 	}
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
 	child.Env = append(os.Environ(), killedRole+"=1")
