@@ -3,6 +3,9 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,13 +19,16 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// previous is the program of the commit before this one, made once. It is "" where there is no such commit: a source
-// without its history.
+// previous is the program of the commit before this one, made once. Without that commit the error is kit.ErrNoHistory.
 var previous = sync.OnceValues(func() (string, error) {
 	const root, commit = "../..", "HEAD~1"
 	ctx := context.Background()
 	if _, err := kit.Git(ctx, root, nil, "rev-parse", "--quiet", "--verify", commit+"^{commit}"); err != nil {
-		return "", nil
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == 1 { // git works, and has no such commit
+			err = fmt.Errorf("%w: it lacks the commit before this one: git fetch --unshallow", kit.ErrNoHistory)
+		}
+		return "", err
 	}
 	dir := filepath.Join(filepath.Dir(binary), "previous")
 	if err := kit.Checkout(ctx, root, commit, dir); err != nil {
@@ -51,10 +57,10 @@ func TestUpgradeInTheMiddle(t *testing.T) {
 		t.Skip("needs a control plane")
 	}
 	old, err := previous()
-	kit.Must(t, err)
-	if old == "" {
-		t.Skip("needs the commit before this one: git fetch --unshallow")
+	if errors.Is(err, kit.ErrNoHistory) {
+		t.Skip("SKIPPED:", err)
 	}
+	kit.Must(t, err)
 	for _, tt := range []struct {
 		name   string
 		leader [3]string

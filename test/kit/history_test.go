@@ -3,6 +3,7 @@ package kit
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,9 +12,15 @@ import (
 // The previous version is the last release before this commit; before the first release, the first commit that has the
 // chart.
 func TestPrevious(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("SKIPPED:", err)
+	}
 	dir := t.TempDir()
-	if _, err := previous(t.Context(), dir); !errors.Is(err, errNoHistory) {
-		t.Errorf("without a repository: got %v, want %v", err, errNoHistory)
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir)) // a repository may hold TMPDIR
+	t.Setenv("GIT_DIR", "/none")                           // a hook of git sets it
+	t.Setenv("LC_ALL", "de_DE.UTF-8")
+	if _, err := previous(t.Context(), dir); !errors.Is(err, ErrNoHistory) {
+		t.Errorf("without a repository: got %v, want %v", err, ErrNoHistory)
 	}
 	git := func(args ...string) string {
 		t.Helper()
@@ -37,6 +44,14 @@ func TestPrevious(t *testing.T) {
 		}
 	}
 	git("init", "--quiet")
+	config := filepath.Join(dir, ".git/config")
+	right, err := os.ReadFile(config)
+	Must(t, err)
+	Must(t, os.WriteFile(config, []byte("["), 0o600))
+	if _, err := previous(t.Context(), dir); err == nil || errors.Is(err, ErrNoHistory) {
+		t.Errorf("with a repository that git cannot read: got %v, want an error that fails a test", err)
+	}
+	Must(t, os.WriteFile(config, right, 0o600))
 	commit("README.md", "no chart")
 	git("tag", "v0.0.1")
 	if _, err := previous(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no commit has the chart") {
