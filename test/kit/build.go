@@ -27,7 +27,7 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 // It builds without C and so without libraries: the program may run in an image that holds nothing else.
 func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
 	t.Helper()
-	args := append([]string{"build", "-trimpath", "-tags", "grpcnotrace", "-o", file}, flags...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-o", file}, flags...)
 	cmd := exec.CommandContext(t.Context(), "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
