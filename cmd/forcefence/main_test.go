@@ -193,6 +193,7 @@ func TestAdvice(t *testing.T) {
 	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer untrusted.Close()
 	t.Setenv("KUBECONFIG", "/dev/null")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // the test itself may run in a pod
 	for args, want := range map[string]string{
 		"status": "Error: no API server is configured: set --kubeconfig or $KUBECONFIG, or write " +
 			"~/.kube/config\n",
@@ -214,7 +215,7 @@ func TestAdvice(t *testing.T) {
 			"forbids that. " + whoAmI + "\n",
 		"status --kubeconfig " + kubeconfigOf(t, untrusted.URL): "or that is for another name: `kubectl config view` " +
 			"shows both\n",
-		"status --kubeconfig " + kubeconfigOf(t, "https://none.invalid"): "The name is that of `server` in your " +
+		"status --kubeconfig " + kubeconfigOf(t, "https://none..invalid"): "The name is that of `server` in your " +
 			"kubeconfig: `kubectl config view` shows it\n",
 	} {
 		status, stdout, stderr := exec(strings.Fields(args)...)

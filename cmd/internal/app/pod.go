@@ -9,14 +9,16 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 )
 
+// namespaceFile is what the kubelet mounts beside the ServiceAccount's token.
+var namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
 // podNamespace returns the namespace of the pod that this process runs in: POD_NAMESPACE if the pod has that variable,
-// as client-go reads it, else what the kubelet mounts beside the ServiceAccount's token. Outside of a pod it returns
-// kube-system.
+// as client-go reads it, else that of namespaceFile. Outside of a pod it returns kube-system.
 func podNamespace() string {
 	if n := os.Getenv("POD_NAMESPACE"); n != "" {
 		return n
 	}
-	if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && len(b) > 0 {
+	if b, err := os.ReadFile(namespaceFile); err == nil && len(b) > 0 {
 		return string(b)
 	}
 	return metav1.NamespaceSystem
