@@ -121,7 +121,11 @@ func FreePodIP() (string, error) {
 			return ip, nil
 		}
 	}
-	return "127.0.0.1", try("127.0.0.1")
+	err := try("127.0.0.1")
+	if err != nil {
+		err = fmt.Errorf("%w: does another program listen at port %d of all addresses?", err, HealthPort)
+	}
+	return "127.0.0.1", err
 }
 
 // Tail hands on a file's lines as they are written, without their ends, until ctx ends. It looks at the file once in a
