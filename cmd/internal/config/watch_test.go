@@ -58,7 +58,7 @@ func (w watching) next() any {
 	select {
 	case v := <-w.told:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute): // without inotify a file is read every 30 s
 		w.t.Fatal("no outcome was reported")
 		return nil
 	}
