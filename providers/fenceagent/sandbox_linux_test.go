@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	landlocksys "github.com/landlock-lsm/go-landlock/landlock/syscall"
+
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
 )
@@ -32,6 +34,9 @@ func outside(t *testing.T) (dir, token string) {
 // sandbox: it succeeds.
 func TestSandbox(t *testing.T) {
 	dir, token := outside(t)
+	// Before Landlock's version 6 (Linux 6.12), a sandbox confines no signals.
+	abi, err := landlocksys.LandlockGetABIVersion()
+	must(t, err)
 	for _, tt := range []struct {
 		name, attempt string
 		allowed       bool
@@ -47,7 +52,7 @@ func TestSandbox(t *testing.T) {
 		{"reads the controller's environment", fmt.Sprintf("cat /proc/%d/environ", os.Getpid()), false},
 		{"reads processes' arguments", fmt.Sprintf("cat /proc/%d/cmdline", os.Getpid()), false},
 		{"looks for settings of the host", "ls /etc", false},
-		{"signals the controller", fmt.Sprintf("kill -0 %d", os.Getpid()), false},
+		{"signals the controller", fmt.Sprintf("kill -0 %d", os.Getpid()), abi < 6},
 		{"reads what it needs", "cat /etc/passwd /dev/null && echo > /dev/null && sh -c true", true},
 		{"speaks on its outputs", "echo said > /dev/stderr", true},
 		{"writes its own files", "mktemp", true},
