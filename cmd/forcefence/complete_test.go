@@ -165,7 +165,7 @@ func TestKubectlComplete(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program")
 	}
-	dir := t.TempDir()
+	dir := kit.SocketDir(t) // scripts contain its path
 	kit.Must(t, os.Symlink(kit.BuildProgram(t, "cmd/forcefence"), filepath.Join(dir, "kubectl-forcefence")))
 	kubectl := "#!/bin/sh\nplugin=kubectl-$1; shift; exec $plugin \"$@\"\n"
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755))

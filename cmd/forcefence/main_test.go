@@ -259,7 +259,7 @@ func TestBundleWithoutAPIServer(t *testing.T) {
 // kubeconfigOf writes a kubeconfig for a server.
 func kubeconfigOf(t *testing.T, server string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
+	file := filepath.Join(kit.SocketDir(t), "kubeconfig") // callers split a command at spaces
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: "+
 		"c, user: u}}]\n"+
 		"clusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {token: t}}]\n", server)

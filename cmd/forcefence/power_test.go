@@ -65,7 +65,7 @@ func newSite(t *testing.T) *site {
 	builder.WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}) // whom no rule knows
 	s.api = builder.Build()
 	kit.Must(t, os.WriteFile(file, fmt.Appendf(nil, "mode: fence\nproviders:\n- name: racks\n  redfish: {username: "+
-		"%s, passwordFile: %s, caFile: %s}\n"+
+		"%s, passwordFile: '%s', caFile: '%s'}\n"+
 		"nodes:\n- name: all\n  provider: racks\n  machine:\n    from: list\n    list:\n%s", s.dc.Username(), password,
 		ca, list), 0o600))
 	s.d, s.file = &sessionFlags{types: all.Types(), client: s.api, file: file}, file
@@ -302,8 +302,9 @@ func TestDrillShowsOwnFiles(t *testing.T) {
 	for _, name := range []string{"n1", "n2"} {
 		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(s.dc.Password()), 0o600))
 	}
-	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + folder +
-		`/n1 +there\nn2 +racks +` + folder + `/n2 +there\nn3 +racks +` + folder + `/n3 +missing\n`)
+	quoted := regexp.QuoteMeta(folder)
+	table := regexp.MustCompile(`(?s)\n\nNODE +PROVIDER +FILE +SECRET\nn1 +racks +` + quoted +
+		`/n1 +there\nn2 +racks +` + quoted + `/n2 +there\nn3 +racks +` + quoted + `/n3 +missing\n`)
 	if out, err := s.run("drill", "n1", "n2", "n3"); err == nil ||
 		err.Error() != "1 of 3 nodes cannot be fenced now" || !table.MatchString(out) ||
 		!strings.Contains(out, "reading secret of node n3: "+folder+"/n3: no such file") ||

@@ -34,7 +34,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	dir := t.TempDir()
+	dir := kit.SocketDir(t) // patterns for files contain its path
 	l := &lab{t: t, dir: dir, version: "v2.4.2"}
 	l.opts = Options{
 		host: Host{Proc: l.path("proc"), Exec: l.exec},

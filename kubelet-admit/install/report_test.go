@@ -249,7 +249,7 @@ func testExecCredential(t *testing.T, c *cluster.Cluster, good nri.Config) {
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "answer.json"), credential, 0o600))
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "get-credential"), fmt.Appendf(nil,
 		"#!/bin/sh\n[ -z \"$LEAKED\" ] || { echo LEAKED is set >&2; exit 1; }\ncat %s\n",
-		filepath.Join(dir, "answer.json")), 0o755))
+		kit.QuoteShell(filepath.Join(dir, "answer.json"))), 0o755))
 
 	cfg, err := clientcmd.LoadFromFile(good.Kubeconfig)
 	kit.Must(t, err)

@@ -484,7 +484,7 @@ func TestStopWithHangingCredential(t *testing.T) {
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		Command: "/bin/sh",
-		Args:    []string{"-c", "echo $$ > " + began + ".new; mv " + began + ".new " + began + "; exec sleep 60"},
+		Args:    []string{"-c", `echo $$ > "$0.new"; mv "$0.new" "$0"; exec sleep 60`, began},
 	}}
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "c"

@@ -216,14 +216,14 @@ echo 'Status: ON'`)
 func TestValuesThatAgentsMisread(t *testing.T) {
 	for _, value := range []string{
 		"x\naction=off", "x\raction=off", "x\x00", "x ", " x", "\u2003x", `"x"`, "x\xff", "x\u0085y"} {
-		c := script(t, "touch $dir/ran")
+		c := script(t, "touch \"$dir/ran\"")
 		c.Options = map[string]string{"word": value}
 		c.Secrets = passwordIn(secret(t, value+"\n"))
 		if got := paths(c.Validate()); got != "options.word secrets[0].file" {
 			t.Errorf("%q: problems at %q", value, got)
 		}
 		// A secret may change after the file was read.
-		c = script(t, "touch $dir/ran")
+		c = script(t, "touch \"$dir/ran\"")
 		c.Secrets = passwordIn(secret(t, "fine"))
 		p := newProvider(t, c, nil)
 		must(t, os.WriteFile(c.Secrets[0].File, []byte(value+"\n"), 0o600))
@@ -239,7 +239,7 @@ func TestValuesThatAgentsMisread(t *testing.T) {
 	c := script(t, "")
 	c.Secrets = passwordIn(secret(t, strings.Repeat("x", 5000)))
 	wants(t, ask(t, newProvider(t, c, nil), n1), providers.PowerUnknown, "", "permanent")
-	c = script(t, "touch $dir/ran")
+	c = script(t, "touch \"$dir/ran\"")
 	c.Secrets = passwordIn(secret(t, "fine"))
 	p := newProvider(t, c, nil)
 	must(t, os.Remove(c.Secrets[0].File))
@@ -336,7 +336,7 @@ func TestRefusedPasswords(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now := time.Now()
-			c := script(t, "echo >> $dir/runs; "+tt.body)
+			c := script(t, "echo >> \"$dir/runs\"; "+tt.body)
 			c.Secrets = passwordIn(secret(t, "old"))
 			p := newProvider(t, c, func() time.Time { return now })
 			wantRuns := func(want int) {
@@ -387,7 +387,7 @@ echo 'Status: ON'`)
 }
 
 func TestNoID(t *testing.T) {
-	c := script(t, "touch $dir/ran")
+	c := script(t, "touch \"$dir/ran\"")
 	p := newProvider(t, c, nil)
 	for _, id := range []string{"", "1,2", "1;reboot", "-oProxyCommand=x"} {
 		wants(t, ask(t, p, providers.Target{Node: "n1", ID: id, SystemUUID: "1-2"}), providers.PowerUnknown, "",

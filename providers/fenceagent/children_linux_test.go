@@ -69,7 +69,7 @@ func TestLeavesChildren(t *testing.T) {
 			length := fmt.Sprintf("8%05d%d.%d", os.Getpid()%100000, i, time.Now().UnixNano()%1000000)
 			start := strings.ReplaceAll(tt.start, "N", length) + "\n"
 			endLeft(t, length)
-			wait := "until [ -e $dir/seen ]; do sleep 0.01; done\n" // a sandbox shows an agent no processes
+			wait := "until [ -e \"$dir/seen\" ]; do sleep 0.01; done\n" // a sandbox shows an agent no processes
 			gone := func() {
 				t.Helper()
 				if pids := left(t, length); len(pids) > 0 {

@@ -32,7 +32,7 @@ func TestMetadata(t *testing.T) {
 		{"another document", "echo '<html><body/></html>'", "cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := agent(t, tt.metadata, "touch $dir/ran")
+			c := agent(t, tt.metadata, "touch \"$dir/ran\"")
 			problems := c.Validate()
 			if (tt.want == "") != (len(problems) == 0) ||
 				tt.want != "" && !strings.Contains(problems[0].Text, tt.want) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/fenceagent"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // outside makes a folder with a token that is not the agents' to read, and leaves agents the test's own folder for
@@ -21,9 +22,7 @@ func outside(t *testing.T) (dir, token string) {
 	if err := fenceagent.Sandboxed(); err != nil {
 		t.Skip(err)
 	}
-	dir, err := os.MkdirTemp("", "outside")
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir = kit.SocketDir(t) // an option that names it takes no quotes
 	token = filepath.Join(dir, "token")
 	must(t, os.WriteFile(token, []byte("on"), 0o600))
 	t.Setenv("TMPDIR", filepath.Dir(t.TempDir()))
@@ -42,13 +41,13 @@ func TestSandbox(t *testing.T) {
 		allowed       bool
 	}{
 		{"reads the token", "cat " + token, false},
-		{"by a link", "ln -sf " + token + " $dir/link && cat $dir/link", false},
-		{"by another name", "ln -f " + token + " $dir/name && cat $dir/name", false},
+		{"by a link", "ln -sf " + token + ` "$dir/link" && cat "$dir/link"`, false},
+		{"by another name", "ln -f " + token + ` "$dir/name" && cat "$dir/name"`, false},
 		{"by the controller's root", fmt.Sprintf("cat /proc/%d/root%s", os.Getpid(), token), false},
 		{"lists its folder", "ls " + dir, false},
 		{"writes into it", "echo off > " + dir + "/new", false},
 		{"opens it to write", "true >> " + token, false},
-		{"removes a file", "touch $dir/x; rm " + dir + "/old", false},
+		{"removes a file", `touch "$dir/x"; rm ` + dir + "/old", false},
 		{"reads the controller's environment", fmt.Sprintf("cat /proc/%d/environ", os.Getpid()), false},
 		{"reads processes' arguments", fmt.Sprintf("cat /proc/%d/cmdline", os.Getpid()), false},
 		{"looks for settings of the host", "ls /etc", false},
@@ -59,9 +58,10 @@ func TestSandbox(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))
-			c := script(t, "if ("+tt.attempt+") >/dev/null 2>$dir/why; then echo 'Status: ON'; else echo 'Status: "+
-				"FAILED'; fi")
-			if out, err := exec.Command("/bin/sh", "-c", "dir="+c.Dir+"; "+tt.attempt).CombinedOutput(); err != nil {
+			c := script(t, "if ("+tt.attempt+") >/dev/null 2>\"$dir/why\"; then echo 'Status: ON'; else "+
+				"echo 'Status: FAILED'; fi")
+			control := exec.Command("/bin/sh", "-c", "dir="+kit.QuoteShell(c.Dir)+"; "+tt.attempt)
+			if out, err := control.CombinedOutput(); err != nil {
 				t.Fatalf("without the sandbox: %v: %s", err, out)
 			}
 			must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))

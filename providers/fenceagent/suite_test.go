@@ -156,7 +156,7 @@ func TestConformance(t *testing.T) {
 func TestClaimedHosts(t *testing.T) {
 	takesIP := `echo '<resource-agent><parameters><parameter name="ip"/><parameter name="port_as_ip"/></parameters>` +
 		`<actions>` + actions + `</actions></resource-agent>'`
-	const on = "touch $dir/ran; echo 'Status: ON'"
+	const on = "touch \"$dir/ran\"; echo 'Status: ON'"
 	for _, tt := range []struct {
 		name    string
 		c       *fenceagent.Config
@@ -185,7 +185,7 @@ func TestClaimedHosts(t *testing.T) {
 
 // TestActAsksLast: an agent that acts is not run if that is refused, without a limiter, too. One that only asks is run.
 func TestActAsksLast(t *testing.T) {
-	c := script(t, "touch $dir/ran; echo 'Status: ON'; exit 0")
+	c := script(t, "touch \"$dir/ran\"; echo 'Status: ON'; exit 0")
 	p, ran := newProvider(t, c, nil), filepath.Join(c.Dir, "ran")
 	refuse := func() error { return errors.New("another process leads") }
 	for name, act := range map[string]func(context.Context, providers.Target, func() error) error{

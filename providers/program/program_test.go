@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // What a program says without end is read, and not kept.
@@ -69,7 +71,8 @@ func TestRunKillsChildren(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := Run(ctx, "/bin/sh", "-c", "sleep 1000 & echo $! >"+file+"; wait"); !errors.Is(err, enough) {
+	script := "sleep 1000 & echo $! >" + kit.QuoteShell(file) + "; wait"
+	if _, err := Run(ctx, "/bin/sh", "-c", script); !errors.Is(err, enough) {
 		t.Errorf("got %v, want the context's cause", err)
 	}
 	b, err := os.ReadFile(file)

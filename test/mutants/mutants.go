@@ -250,7 +250,7 @@ func (h hunter) goTool(ctx context.Context, overlay string, args ...string) (str
 	cmd.Dir = h.root
 	cmd.Env = os.Environ()
 	if overlay != "" {
-		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" '-overlay="+overlay+"'"))
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
