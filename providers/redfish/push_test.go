@@ -73,14 +73,14 @@ func TestPush(t *testing.T) {
 	r := newRack(t, 2, datacenter.Options{}, push(t))
 	brisk(r.p)
 	origin := redfish.PushTo(r.p)
+	const other = "https://127.0.0.1:1/" // the BMC sends events there, too: a name would be looked up
 	r.bmc.Subscribe(
-		datacenter.Subscription{Destination: "https://other.example.net/", Context: "forcefence/rack-a",
-			Protocol: "Redfish"})
+		datacenter.Subscription{Destination: other, Context: "forcefence/rack-a", Protocol: "Redfish"})
 	r.bmc.Subscribe(datacenter.Subscription{Destination: origin + "/x", Context: "someone", Protocol: "Redfish"})
 	// by a process before
 	r.bmc.Subscribe(
 		datacenter.Subscription{Destination: origin + "/left", Context: "forcefence/rack-a", Protocol: "Redfish"})
-	others := []string{"https://other.example.net/", origin + "/x"}
+	others := []string{other, origin + "/x"}
 	r.ms[1].CutPower()
 	reports, stop := providertest.StartWatch(t, redfish.Watcher(r.p), r.targets()...)
 	providertest.AwaitReports(t, reports, "n1 Off Off")
