@@ -277,6 +277,7 @@ func (c *Cluster) controllerManager() *Part {
 		"--root-ca-file=" + c.pki.path("ca.crt"),
 		"--cluster-signing-cert-file=" + c.pki.path("ca.crt"), "--cluster-signing-key-file=" + c.pki.path("ca.key"),
 		"--kube-api-qps=1000", "--kube-api-burst=1000",
+		"--flex-volume-plugin-dir=" + filepath.Join(c.dir, "flex"), // root would create the default on the machine
 	}
 	if g := c.opts.NodeGrace; g > 0 {
 		args = append(args, "--node-monitor-grace-period="+g.String(), "--node-monitor-period="+(g/8).String())
@@ -397,7 +398,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	// Without HOME, kubectl would keep its cache in the working folder.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
