@@ -2,7 +2,7 @@
 // counterpart of providers/libvirt in tests, in the demonstration and in benchmarks. It imports the standard library,
 // and runs libvirtd, virsh and qemu-system-x86_64, which must be installed (Missing).
 //
-// The daemon runs in session mode, with all its files in a directory of its own; as root it runs as nobody, since
+// The daemon runs in session mode, with all its files in a directory of its own; as root it runs as user 65534, since
 // root's would be the machine's own. Several run side by side. Everything ends with Stop and with the process that
 // started it, however that ends: the daemon by its parent's death signal, the guests, which QEMU puts into the
 // background, by a shell that waits for the process's end.
@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -48,6 +47,9 @@ type Hypervisor struct {
 
 	daemon *kit.Part
 }
+
+// overflowUser is the number that Linux gives to users without one. A machine may have no name for it.
+const overflowUser = 65534
 
 // programs are what must be installed.
 var programs = []string{"libvirtd", "virsh", "qemu-system-x86_64"}
@@ -96,13 +98,7 @@ func Start(ctx context.Context, o Options) (*Hypervisor, error) {
 
 func (h *Hypervisor) setUp(ctx context.Context) (err error) {
 	if os.Getuid() == 0 {
-		nobody, err := user.Lookup("nobody")
-		if err != nil {
-			return err
-		}
-		if h.uid, err = strconv.Atoi(nobody.Uid); err != nil {
-			return err
-		}
+		h.uid = overflowUser
 	}
 	h.ca = kit.NewAuthority("hypervisors' CA")
 	for _, d := range []string{"run", "home", "config/libvirt", "cache", "data", "pki"} {
