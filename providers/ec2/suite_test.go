@@ -14,6 +14,7 @@ import (
 	"github.com/forcefence/forcefence/providers/limiter"
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/test/cloud"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestMain(m *testing.M) {
@@ -42,11 +43,7 @@ func newCloud(t testing.TB) *cloud.Cloud {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	setenv := t.(interface{ Setenv(key, value string) }).Setenv
-	for _, unset := range []string{
-		"AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SESSION_TOKEN", "AWS_REGION",
-		"AWS_CA_BUNDLE"} {
-		setenv(unset, "")
-	}
+	kit.DropEnv(t, "AWS_")
 	setenv("AWS_CONFIG_FILE", "/nonexistent")
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
 	setenv("AWS_EC2_METADATA_DISABLED", "true")

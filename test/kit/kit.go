@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +52,18 @@ func NeedIPv6(t testing.TB) {
 		return
 	}
 	_ = l.Close()
+}
+
+// DropEnv removes the variables with these prefixes from a test's environment: a person's shell may have set them.
+func DropEnv(t testing.TB, prefixes ...string) {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			t.Setenv(name, "") // restores it at the end
+			Must(t, os.Unsetenv(name))
+		}
+	}
 }
 
 // HarmPrefix begins the message of each failure that is harm: a second copy, a wrong Off, a violated invariant. A test

@@ -44,6 +44,20 @@ func TestFreePorts(t *testing.T) {
 	l.Close()
 }
 
+func TestDropEnv(t *testing.T) {
+	t.Setenv("KIT_A", "a")
+	t.Setenv("OTHER_KIT_A", "a")
+	t.Run("dropped", func(t *testing.T) {
+		DropEnv(t, "KIT_")
+		if _, ok := os.LookupEnv("KIT_A"); ok || os.Getenv("OTHER_KIT_A") != "a" {
+			t.Errorf("KIT_A is set: %t; OTHER_KIT_A: %q", ok, os.Getenv("OTHER_KIT_A"))
+		}
+	})
+	if got := os.Getenv("KIT_A"); got != "a" {
+		t.Errorf("at the end: got %q, want a", got)
+	}
+}
+
 func TestTail(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	ctx, stop := context.WithCancel(t.Context())

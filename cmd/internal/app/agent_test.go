@@ -23,6 +23,10 @@ import (
 // Every HTTP request to a device names the version of forcefence.
 func TestDevicesAreToldTheVersion(t *testing.T) {
 	t.Setenv("PASSWORD", "x")
+	kit.DropEnv(t, "AWS_")
+	for _, file := range []string{"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"} { // else a person's ~/.aws
+		t.Setenv(file, "/nonexistent")
+	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "x")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
 	for name, tt := range map[string]struct{ config, target string }{

@@ -64,6 +64,7 @@ func newCollector(t *testing.T) *collector {
 		}
 	}))
 	t.Cleanup(c.Close)
+	kit.DropEnv(t, "OTEL_")
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
 	return c
 }
@@ -239,6 +240,7 @@ func TestCollectorThatHangs(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
 	defer s.Close()
 	defer close(hang)
+	kit.DropEnv(t, "OTEL_")
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", s.URL)
 	tr := tracer(t, "a")
 	r := record(taint.PhaseEvicting, "", 1)
@@ -278,6 +280,7 @@ func TestOffAndFaults(t *testing.T) {
 			"OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			kit.DropEnv(t, "OTEL_")
 			for _, name := range []string{
 				endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_EXPORTER",
 				"OTEL_SDK_DISABLED"} {
