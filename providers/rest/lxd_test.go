@@ -47,8 +47,11 @@ const start = "mount --make-rprivate / && mount -t proc proc /proc && exec lxd -
 func startLXD(t *testing.T) *lxdDaemon {
 	t.Helper()
 	missing := ""
-	if _, err := exec.LookPath("lxd"); err != nil {
+	if path, err := exec.LookPath("lxd"); err != nil {
 		missing = "LXD is not installed (apt-get install lxd)"
+	} else if text, _ := os.ReadFile(path); bytes.HasPrefix(text, []byte("#!")) &&
+		bytes.Contains(text, []byte("snap")) {
+		missing = path + " is Ubuntu's script that would install LXD as a snap"
 	} else if os.Geteuid() != 0 {
 		missing = "LXD is tested as root"
 	}
