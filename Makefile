@@ -5,11 +5,11 @@ GO ?= go
 RACEFLAG := $(if $(RACE),-race,)
 racing := $(if $(RACE),CGO_ENABLED=1 GOFLAGS=,)
 # All else is compiled in one way, the control plane and the tools too: what two of them import is compiled once.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+# Without a debugger's data, which costs a tenth of all compiling; stack traces have their lines all the same.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
 export CGO_ENABLED := 0
 # What the programs say of themselves. The linker is told: Go finds it out only where there is a repository.
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
-LDFLAGS := -X github.com/forcefence/forcefence/cmd/internal/version.built=$(VERSION)
 
 # The longest first: most tests wait for much of their time, and so three packages run at a time. make test leaves those
 # to make check that need real nodes or play through manifests and pages, and most of the stories. The simulation and
@@ -24,36 +24,43 @@ tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons t
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all builder fresh demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
-# What OpenTelemetry's exporter brings of gRPC would link html/template for a page that nobody serves, and with it every method of every type: 104 MB, not 55.
-build: ## the controller, in bin/, and its names as a plugin of kubectl: with bin/ in the PATH, kubectl forcefence
-	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/forcefence ./cmd/forcefence
-	ln -sf forcefence bin/kubectl-forcefence
-	install -m 755 cmd/forcefence/kubectl_complete-forcefence bin/
+# What builds all programs with a report of progress: forcefence and demo into bin/, others into the user's cache.
+builder:
+	@[ -e bin/controlplane ] || echo 'compiling what builds the programs, first: some seconds'
+	@$(compiler) $(GO) build -o bin/controlplane ./test/cluster/cmd/build
+# Compilers that collect less garbage take a fifth less time (test/cluster/binaries has the same).
+compiler = GOGC=$(or $(GOGC),1000) GOMEMLIMIT=$(or $(GOMEMLIMIT),3GiB)
+# The names of the program as a plugin of kubectl.
+plugin = ln -sf forcefence bin/kubectl-forcefence && install -m 755 cmd/forcefence/kubectl_complete-forcefence bin/
 
-controlplane: ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others; KUBERNETES=1.35 that version, CONTROLPLANE=folder takes programs that are there
-	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
-	bin/controlplane $(PROGRAMS)
+build: builder ## the controller, in bin/, and its names as a plugin of kubectl: with bin/ in the PATH, kubectl forcefence
+	@VERSION="$(VERSION)" bin/controlplane forcefence
+	@$(plugin)
 
-demo: build controlplane ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI; INTEROP=nhc lets the real NodeHealthCheck ask for power-offs
-	@$(GO) build -o bin/demo ./test/demo # not go run: a signal would end that and leave the demo behind
-	@$(if $(INTEROP),bin/controlplane kubectl $(INTEROP),)
-	bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(INTEROP),-interop $(INTEROP),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
+controlplane: builder ## etcd, kube-apiserver, kube-controller-manager and scheduler from their Go modules, kept in the user's cache; PROGRAMS="helm kubelet runc ..." builds others; KUBERNETES=1.35 that version, CONTROLPLANE=folder takes programs that are there
+	@bin/controlplane $(PROGRAMS)
+
+demo: builder ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI; INTEROP=nhc lets the real NodeHealthCheck ask for power-offs
+	@VERSION="$(VERSION)" bin/controlplane forcefence demo etcd kube-apiserver kube-controller-manager kube-scheduler $(if $(INTEROP),kubectl $(INTEROP),)
+	@$(plugin)
+	@# not go run: a signal would end that and leave the demo behind
+	@bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(INTEROP),-interop $(INTEROP),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
 
 walkthrough: controlplane image ## types all that an operator types, from install to uninstall, on four real nodes with this image, and writes docs/reference/walkthrough.md and its pictures; Linux, as root, with chromium
 	FORCEFENCE_REQUIRE_NODES=1 FORCEFENCE_REQUIRE_CHROMIUM=1 FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" $(GO) test -count=1 -timeout 20m -run '^TestWalkthrough$$' ./test/walkthrough
 
 gotestsum:
-	@$(GO) build -C test/gotestsum -o ../../bin/gotestsum gotest.tools/gotestsum
-	@$(GO) build -o bin/verdict ./test/verdict
+	@$(compiler) $(GO) build -C test/gotestsum -o ../../bin/gotestsum gotest.tools/gotestsum
+	@$(compiler) $(GO) build -o bin/verdict ./test/verdict
 
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane kubectl $(if $(ALL),helm,)
-	@$(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
+	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
 	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
 	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
@@ -61,8 +68,7 @@ test: controlplane gotestsum ## unit tests, simulation, and the main stories on 
 check: ## all that a change must pass; as root it installs what is missing
 	.ci/run
 
-matrix: ## the stories and the admission policies on the four newest minor versions of Kubernetes; VERSIONS="1.34 1.35" these
-	@$(GO) build -o bin/controlplane ./test/cluster/cmd/build
+matrix: builder ## the stories and the admission policies on the four newest minor versions of Kubernetes; VERSIONS="1.34 1.35" these
 	@for v in $(or $(VERSIONS),1.34 1.35 1.36 1.37); do \
 	  export KUBERNETES=$${v%$(newest)}; echo "== Kubernetes $$v"; \
 	  bin/controlplane && bin/controlplane kubectl helm && \

@@ -23,11 +23,12 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 	return file
 }
 
-// GoBuild builds a main package of the module in dir, as `make build` does: so Go has kept what the package imports.
+// GoBuild builds a main package of the module in dir, with the flags of `make build`: so Go has kept what the package imports.
 // It builds without C and so without libraries: the program may run in an image that holds nothing else.
 func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
 	t.Helper()
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-o", file}, flags...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false",
+		"-tags", "grpcnotrace", "-o", file}, flags...)
 	cmd := exec.CommandContext(t.Context(), "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

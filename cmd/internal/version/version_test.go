@@ -11,24 +11,24 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// What the Makefile and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not
+// What test/cluster/binaries and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not
 // there.
 func TestLinkerTellsTheVersion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links both programs")
 	}
 	var flags []string
-	for _, file := range []string{"Makefile", ".ci/image/image.go"} {
+	for _, file := range []string{"test/cluster/binaries/recipes.go", ".ci/image/image.go"} {
 		text, err := os.ReadFile(filepath.Join("../../..", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`-X (\S+)=`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`-X (github.com/forcefence/\S+)=`).FindAllStringSubmatch(string(text), -1) {
 			flags = append(flags, m[1])
 		}
 	}
 	if len(flags) != 2 || flags[0] != flags[1] {
-		t.Fatalf("variables that the linker sets: got %q, want one, for the Makefile and .ci/image", flags)
+		t.Fatalf("variables that the linker sets: got %q, want one, for both files", flags)
 	}
 	for _, program := range []string{"forcefence", "forcefence-node"} {
 		bin := filepath.Join(t.TempDir(), program)

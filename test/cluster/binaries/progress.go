@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -16,32 +17,42 @@ const (
 	tailLines   = 20
 )
 
-// progress turns `go build -v`, which prints a line for each package that it compiles, into a count and the elapsed
-// time.
+// progress turns `go build -v`, which prints a line for each package that it compiles, into a count, the elapsed time,
+// and about how long the rest takes.
 type progress struct {
 	out   io.Writer
-	what  string
+	total int  // packages to compile; 0 if that is not known
 	live  bool // a terminal: one line, rewritten
 	start time.Time
 	stop  chan struct{}
 	ended chan struct{}
 
 	mu    sync.Mutex // guards the rest
+	what  string
 	built int
 	part  []byte   // of a line
 	last  []string // of what go printed
 }
 
-func newProgress(out io.Writer, what string) *progress {
-	p := &progress{
-		out: out, what: what, live: isTerminal(out), start: time.Now(), stop: make(chan struct{}),
-		ended: make(chan struct{}),
+// newProgress reports from begin until finish.
+func newProgress(out io.Writer, total int) *progress {
+	return &progress{out: out, total: total, live: isTerminal(out), start: time.Now()}
+}
+
+// begin says what is built from now on. The first call starts the report.
+func (p *progress) begin(what string) {
+	p.mu.Lock()
+	p.what = what
+	p.mu.Unlock()
+	p.line()
+	if p.stop != nil {
+		return
 	}
 	period := quietPeriod
 	if p.live {
 		period = livePeriod
 	}
-	p.line()
+	p.stop, p.ended = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(p.ended)
 		t := time.NewTicker(period)
@@ -55,7 +66,6 @@ func newProgress(out io.Writer, what string) *progress {
 			}
 		}
 	}()
-	return p
 }
 
 func (p *progress) Write(b []byte) (int, error) {
@@ -78,24 +88,48 @@ func (p *progress) Write(b []byte) (int, error) {
 
 func (p *progress) line() {
 	p.mu.Lock()
-	built := p.built
+	what, built := p.what, p.built
 	p.mu.Unlock()
 	begin, end := "", "\n"
 	if p.live {
 		begin, end = "\r\x1b[K", ""
 	}
-	fmt.Fprintf(p.out, "%s%s: %d packages, %s%s", begin, p.what, built, time.Since(p.start).Round(time.Second), end)
+	fmt.Fprintf(p.out, "%s%s: %s%s", begin, what,
+		describeProgress(built, p.total, time.Since(p.start), runtime.NumCPU()), end)
 }
 
-func (p *progress) done(err error) {
-	close(p.stop)
-	<-p.ended
+// describeProgress says how far a build is. Before a twentieth is compiled, the rest is estimated by what a package took
+// on the cores that it was measured on; later by what the ones before took here.
+func describeProgress(built, total int, elapsed time.Duration, cores int) string {
+	took := elapsed.Round(time.Second)
+	if total == 0 {
+		return fmt.Sprintf("%d packages, %s", built, took)
+	}
+	left := time.Duration(max(0, total-built)) * perPackage / time.Duration(cores)
+	if built >= total/20+1 {
+		left = elapsed / time.Duration(built) * time.Duration(max(0, total-built))
+	}
+	rest := fmt.Sprintf("about %d min left", int((left + 30*time.Second).Minutes()))
+	if left < 30*time.Second {
+		rest = "less than a minute left"
+	}
+	return fmt.Sprintf("%d of %d packages, %s, %s", built, max(built, total), took, rest)
+}
+
+// perPackage is what the median machine's core takes for a package of the control plane or of forcefence.
+const perPackage = 250 * time.Millisecond
+
+func (p *progress) finish(err error) {
+	if p.stop != nil {
+		close(p.stop)
+		<-p.ended
+	}
 	p.line()
 	if p.live {
 		fmt.Fprintln(p.out)
 	}
 	if err == nil {
-		fmt.Fprintf(p.out, "%s: done\n", p.what)
+		fmt.Fprintln(p.out, "built all in", time.Since(p.start).Round(time.Second))
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 
 // What can be built, by the name of its file.
 const (
+	Forcefence = "forcefence" // this repository's own, into bin
+	Demo       = "demo"
+
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
@@ -58,21 +61,33 @@ type kind struct {
 	ldflags  string // after -s -w, with its space; VERSION becomes that version
 	tags     string
 	cgo      bool
+	inPlace  bool              // this repository's own: built into its folder bin
+	versions bool              // Folder and Minor choose others
 	packages map[string]string // by the file's name
 }
 
 const controlPlane = "control plane"
 
+// own is the program in a kind's own folder. It asks by which name it was started.
+const own = "."
+
 // kinds are all there are. A further module, or a further way to build, is a row here.
 var kinds = []kind{
 	{
-		what: controlPlane, module: "test/controlplane", cache: "controlplane",
+		// What OpenTelemetry's exporter brings of gRPC would link html/template for a page that is not served, and with
+		// it every method of every type: 104 MB, not 55.
+		what: "forcefence", module: ".", tags: "grpcnotrace", inPlace: true,
+		ldflags:  " -X github.com/forcefence/forcefence/cmd/internal/version.built=VERSION",
+		packages: map[string]string{Forcefence: "./cmd/forcefence", Demo: "./test/demo"},
+	},
+	{
+		what: controlPlane, module: "test/controlplane", cache: "controlplane", versions: true,
 		version: "k8s.io/kubernetes", ldflags: " -X k8s.io/component-base/version.gitVersion=VERSION",
 		packages: map[string]string{
-			Etcd:              "go.etcd.io/etcd/server/v3",
-			APIServer:         "k8s.io/kubernetes/cmd/kube-apiserver",
-			ControllerManager: "k8s.io/kubernetes/cmd/kube-controller-manager",
-			Scheduler:         "k8s.io/kubernetes/cmd/kube-scheduler",
+			Etcd:              own, // one program for the four: one link instead of four
+			APIServer:         own,
+			ControllerManager: own,
+			Scheduler:         own,
 			Kubectl:           "k8s.io/kubernetes/cmd/kubectl",
 			Kubelet:           "k8s.io/kubernetes/cmd/kubelet",
 		},

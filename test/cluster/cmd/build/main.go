@@ -1,6 +1,6 @@
-// Command build builds the control plane that tests and the demo start, if it is not in the cache yet, and prints its
-// folder. Arguments name what to build instead, such as kubelet or runc; each module's programs have a folder of their
-// own.
+// Command build builds the programs that its arguments name, such as kubelet or runc, if they are not there yet, and
+// prints the folder of each kind; without arguments it builds the control plane that tests and the demo start. The
+// repository's own programs, forcefence and demo, go into bin.
 package main
 
 import (
@@ -22,18 +22,13 @@ func run() int {
 	if len(names) == 0 {
 		names = binaries.ControlPlane
 	}
-	groups, err := binaries.Groups(names)
+	folders, err := binaries.BuildAll(ctx, names, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	for _, group := range groups {
-		dir, err := binaries.Build(ctx, binaries.Options{Names: group})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fmt.Println(dir)
+	for _, folder := range folders {
+		fmt.Println(folder)
 	}
 	return 0
 }
