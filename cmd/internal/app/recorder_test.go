@@ -37,6 +37,7 @@ func wrote(t *testing.T, r *recorder, lines ...string) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop() // what waits is written all the same
 	kit.Must(t, r.Run(ctx))
+	<-r.ended // a busy disk may need longer than Run waits
 	if r.bytes != 0 || r.out != nil {
 		t.Errorf("%d bytes still count as waiting, the file is open: %v", r.bytes, r.out != nil)
 	}
