@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,7 +86,12 @@ func run(m *testing.M) int {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "1000") // a flag that testing always has: stage has the limit
 	if f := flag.Lookup("test.run"); f.Value.String() == "" {
-		_ = f.Value.Set(os.Getenv("STORIES"))
+		stories := os.Getenv("STORIES")
+		if others, ok := strings.CutPrefix(stories, "-"); ok {
+			stories = ""
+			_ = flag.Set("test.skip", others)
+		}
+		_ = f.Value.Set(stories)
 	}
 	if !testing.Short() {
 		dir, err := os.MkdirTemp("", "forcefence-integration-")

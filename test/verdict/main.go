@@ -1,5 +1,5 @@
-// Command verdict judges a run of gotestsum by its events, where gotestsum itself cannot. It fails the run if a test
-// was skipped that -skips does not name. gotestsum runs failed tests once more, each alone; verdict fails the run
+// Command verdict judges runs of gotestsum by their events, where gotestsum itself cannot. It fails if a test was
+// skipped, passed in no run, and -skips does not name it. gotestsum runs failed tests once more, each alone; verdict fails the run
 // unless each was a story that passed then, and its package reported no harm (kit.Harm), no race and no panic, and
 // ended. A story that passed then is flaky: a bug to fix.
 package main
@@ -56,6 +56,8 @@ type history struct {
 	failed      bool
 	failedTests map[string]bool
 	results     map[string]string // the last of each test: run until it ends, then pass, fail or skip
+	skipped     map[string]bool   // in some run, and passed in none
+	passed      map[string]bool   // in some run
 	unsafe      string            // why no test of it may pass by a second run
 }
 
@@ -69,6 +71,8 @@ func (h *history) add(e event) {
 		}
 	case e.Test != "" && slices.Contains([]string{"run", "pass", "fail", "skip"}, e.Action):
 		h.results[e.Test] = e.Action
+		h.passed[e.Test] = h.passed[e.Test] || e.Action == "pass"
+		h.skipped[e.Test] = (h.skipped[e.Test] || e.Action == "skip") && !h.passed[e.Test]
 		if e.Action == "fail" {
 			h.failedTests[e.Test] = true
 		}
@@ -92,16 +96,19 @@ func judge(events io.Reader, skips string) (flaky, faults []string) {
 		}
 		name := strings.TrimPrefix(e.Package, module)
 		if packages[name] == nil {
-			packages[name] = &history{failedTests: map[string]bool{}, results: map[string]string{}}
+			packages[name] = &history{failedTests: map[string]bool{}, results: map[string]string{},
+				skipped: map[string]bool{}, passed: map[string]bool{}}
 		}
 		packages[name].add(e)
-		if test := name + "." + e.Test; e.Test != "" && e.Action == "skip" && skips != "" &&
-			!slices.Contains(strings.Split(skips, ","), test) {
-			faults = append(faults, test+" was skipped")
-		}
 	}
+	allowed := strings.Split(skips, ",")
 	for _, name := range slices.Sorted(maps.Keys(packages)) {
 		h := packages[name]
+		for _, test := range slices.Sorted(maps.Keys(h.skipped)) {
+			if full := name + "." + test; h.skipped[test] && skips != "" && !slices.Contains(allowed, full) {
+				faults = append(faults, full+" was skipped")
+			}
+		}
 		switch {
 		case !h.failed:
 		case !slices.Contains(stories, name):

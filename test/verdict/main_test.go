@@ -23,6 +23,18 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// A test that one machine skips may pass on another: their events are judged together.
+func TestSkipsOfSeveralRuns(t *testing.T) {
+	const (
+		skip = `{"Action":"skip","Package":"MODULE/a","Test":"TestDevice"}` + "\n"
+		pass = `{"Action":"pass","Package":"MODULE/a","Test":"TestDevice"}` + "\n"
+	)
+	for _, events := range []string{skip + pass, pass + skip} {
+		expect(t, events, "-", "", "")
+	}
+	expect(t, skip+skip, "-", "", "a.TestDevice was skipped")
+}
+
 // A story may pass by a second run, and only if nothing that its package printed is harm.
 func TestReruns(t *testing.T) {
 	const (
