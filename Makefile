@@ -6,7 +6,7 @@ RACEFLAG := $(if $(RACE),-race,)
 racing := $(if $(RACE),CGO_ENABLED=1 GOFLAGS=,)
 # All else is compiled in one way, the control plane and the tools too: what two of them import is compiled once.
 # Without a debugger's data, which costs a tenth of all compiling; stack traces have their lines all the same.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false -gcflags=all=-dwarf=false)
 export CGO_ENABLED := 0
 # What the programs say of themselves. The linker is told: Go finds it out only where there is a repository.
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
@@ -16,15 +16,16 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # make interop run in their own way.
 packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/test/sim$$' -e '/test/interop$$' $(if $(ALL),,$(later)))
 later = -e '/test/deploy' -e '/test/e2e' -e '/test/nodes' -e '/test/csi' -e '/test/walkthrough'
-STORIES ?= $(if $(ALL),,^Test(PowerCut|Partition.*|ReturnInTheMiddle|ManualMarks|NooBaa|LonghornNodeDown|LostZone|UpgradeInTheMiddle)$$)
+main_stories = ^Test(PowerCut|Partition.*|ReturnInTheMiddle|ManualMarks|NooBaa|LonghornNodeDown|LostZone|UpgradeInTheMiddle)$$
+STORIES ?= $(if $(ALL),,$(main_stories))
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
-tests = $(CURDIR)/bin/gotestsum --format pkgname-and-test-fails --format-icons text \
-  --jsonfile $(CURDIR)/out/$(1).json --post-run-command '$(CURDIR)/bin/verdict -skips "$(2)"'
+tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons text \
+  --jsonfile "$(CURDIR)/out/$(1).json" --post-run-command '"$(CURDIR)/bin/verdict" -skips "$(2)"'
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder fresh demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all builder compiled fresh race demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -57,13 +58,33 @@ gotestsum:
 	@$(compiler) $(GO) build -C test/gotestsum -o ../../bin/gotestsum gotest.tools/gotestsum
 	@$(compiler) $(GO) build -o bin/verdict ./test/verdict
 
+# Compiles all tests before one runs: some have deadlines, which bear three packages on two cores.
+compiled:
+	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) ./test/sim >/dev/null
+
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
-test: controlplane gotestsum ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
+test: controlplane gotestsum compiled ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane kubectl $(if $(ALL),helm,)
-	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) >/dev/null # compile all first: some tests have deadlines, which bear three packages on two cores
 	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
 	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
+
+# With the race detector: packages that start goroutines, those that make test leaves out, and those whose tests need
+# more than a bare machine has. Of the stories, those that make test leaves out.
+raced = $$($(GO) list ./test/integration ./test/deploy $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
+  grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|olm|alerts|browser|gotestsum|cloud/goaws|csi/attacher))/' | \
+  sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
+bare = ./kubelet-admit/install ./test/ipmisim
+race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
+	@bin/controlplane kubectl helm
+	@CGO_ENABLED=1 GOFLAGS= $(compiler) $(GO) list -race -test -export $(raced) >/dev/null # compile all first, as for test
+	@STORIES='-$(main_stories)' CGO_ENABLED=1 GOFLAGS= $(call tests,race,) $(again) --packages "$(raced)" -- -race -p 3 -timeout 75m $(TESTFLAGS)
+	@cat out/fresh/*.json out/race.json >out/played.json
+	@GOTESTSUM_JSONFILE=out/played.json bin/verdict -skips '$(SKIPS)' # what make fresh played counts, too
+
+fresh: $(if $(COLD),,build controlplane compiled) ## README's two commands in a bare Debian root, as root and as an ordinary user; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
+	@$(compiler) $(GO) build -o bin/fresh ./test/fresh
+	bin/fresh -out out/fresh $(if $(COLD),-cold,) $(if $(RECORD),-record test/fresh/minutes.json,) $(FRESHFLAGS)
 
 check: ## all that a change must pass; as root it installs what is missing
 	.ci/run

@@ -6,7 +6,7 @@
 //	sh run alone       the same; the page begins on a cluster of its own, with forcefence. All other pages share one
 //	sh needs=WHAT      commands that need what a test does not have: one of Needs
 //	sh test=X          commands that something else runs: a test, as test/deploy.TestCleanup, whose folder's tests
-//	                   then have each command's line, or name its verb; or a line of .ci/run, as .ci/run
+//	                   then have each command's line, or name its verb; or fresh: make fresh types them
 //	text out           words that the block of commands before it prints: each line, in this order; ... matches any
 //	                   text within a line
 //	text, go, json     not typed
@@ -103,12 +103,9 @@ func (b Block) Fault(before *Block, source func(test string) string, inCI func(l
 		return "is printed by no commands that run"
 	case b.Lang == "text" && kind == "" && typed.MatchString(b.Text):
 		return fmt.Sprintf("has a command in it: %q", typed.FindString(b.Text))
-	case test == ".ci/run":
-		for line := range strings.Lines(b.Text) {
-			line, _, _ = strings.Cut(strings.TrimSpace(line), "   ")
-			if !inCI(strings.TrimSpace(line)) {
-				return fmt.Sprintf(".ci/run does not run %q", line)
-			}
+	case test == "fresh":
+		if !inCI("make fresh") {
+			return ".ci/run does not run make fresh"
 		}
 	case kind == "test":
 		text := source(test)
