@@ -222,7 +222,11 @@ func (c *Cluster) etcd() *Part {
 		"--heartbeat-interval=20", "--election-timeout=200",
 		"--unsafe-no-fsync",
 	}
-	return c.part(binaries.Etcd, c.answers(client+"/health"), args)
+	p := c.part(binaries.Etcd, c.answers(client+"/health"), args)
+	p.Change = func(cmd *exec.Cmd) { // etcd refuses a flag that a variable of a person's shell sets as well
+		cmd.Env = slices.DeleteFunc(cmd.Environ(), func(v string) bool { return strings.HasPrefix(v, "ETCD_") })
+	}
+	return p
 }
 
 func (c *Cluster) apiServer() *Part {

@@ -1,6 +1,5 @@
 // Command controlplane is etcd, kube-apiserver, kube-controller-manager or kube-scheduler, by the name under which it
-// is started. It runs what the main functions of these four run: one program is linked once, and what the four import is
-// in it once.
+// is started. It runs what the main functions of these four run. One link of one program takes less time than four.
 package main
 
 import (

@@ -23,8 +23,8 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 	return file
 }
 
-// GoBuild builds a main package of the module in dir, with the flags of `make build`: so Go has kept what the package imports.
-// It builds without C and so without libraries: the program may run in an image that holds nothing else.
+// GoBuild builds a main package of the module in dir, with the flags of `make build`: so Go has kept what the package
+// imports. It builds without C and so without libraries: the program may run in an image that holds nothing else.
 func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
 	t.Helper()
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false",

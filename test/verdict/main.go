@@ -1,7 +1,7 @@
 // Command verdict judges runs of gotestsum by their events, where gotestsum itself cannot. It fails if a test was
-// skipped, passed in no run, and -skips does not name it. gotestsum runs failed tests once more, each alone; verdict fails the run
-// unless each was a story that passed then, and its package reported no harm (kit.Harm), no race and no panic, and
-// ended. A story that passed then is flaky: a bug to fix.
+// skipped, passed in no run, and -skips does not name it. gotestsum runs failed tests once more, each alone; verdict
+// fails the run unless each was a story that passed then, and its package reported no harm (kit.Harm), no race and no
+// panic, and ended. A story that passed then is flaky: a bug to fix.
 package main
 
 import (

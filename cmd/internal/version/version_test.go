@@ -11,19 +11,20 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// What test/cluster/binaries and .ci/image tell the linker arrives in both programs: it says nothing of a variable that is not
-// there.
+// What test/cluster/binaries and .ci/image tell the linker arrives in both programs. The linker does not report a
+// variable that does not exist.
 func TestLinkerTellsTheVersion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links both programs")
 	}
 	var flags []string
+	ours := regexp.MustCompile(`-X (github.com/forcefence/\S+)=`)
 	for _, file := range []string{"test/cluster/binaries/recipes.go", ".ci/image/image.go"} {
 		text, err := os.ReadFile(filepath.Join("../../..", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`-X (github.com/forcefence/\S+)=`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range ours.FindAllStringSubmatch(string(text), -1) {
 			flags = append(flags, m[1])
 		}
 	}

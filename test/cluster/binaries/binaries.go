@@ -196,14 +196,15 @@ func (j *job) run(ctx context.Context, p *progress) error {
 	return j.r.buildInto(ctx, j.dir, p)
 }
 
-// stalePackages counts the packages that the jobs will compile; one that two of them import is compiled once. It is 0
-// if go does not know.
+// stalePackages counts the packages that the jobs will compile. One that two of them import in one version counts once,
+// although another version of what it imports makes two of it. It is 0 if go does not know.
 func stalePackages(ctx context.Context, jobs []*job) int {
 	stale := map[string]bool{}
 	for _, j := range jobs {
 		// In the cache is a program that is only not linked yet.
 		args := append([]string{"list", "-deps",
-			"-f", `{{if .Stale}}{{.ImportPath}} {{.StaleReason}}{{end}}`}, j.r.flags()...)
+			"-f", `{{if .Stale}}{{.ImportPath}}@{{with .Module}}{{.Version}}{{end}} {{.StaleReason}}{{end}}`},
+			j.r.flags()...)
 		cmd := goCommand(ctx, j.r.module, append(args, j.r.packages()...)...)
 		cmd.Env = append(cmd.Env, j.r.cgo())
 		out, err := cmd.Output()

@@ -97,6 +97,21 @@ func TestBuildTakesFromCache(t *testing.T) {
 	}
 }
 
+// A home that cannot be written, as a system account has, needs no more than the folder that go needs.
+func TestCacheWithoutHome(t *testing.T) {
+	t.Setenv("HOME", os.DevNull+"/home")
+	t.Setenv("XDG_CACHE_HOME", "")
+	own := filepath.Join(t.TempDir(), "go-build")
+	t.Setenv("GOCACHE", own)
+	if got, err := userCache(t.Context()); err != nil || got != own+"-forcefence" {
+		t.Errorf("got %q, %v; want a folder beside GOCACHE", got, err)
+	}
+	t.Setenv("GOCACHE", "off")
+	if got, err := userCache(t.Context()); err == nil || !strings.Contains(err.Error(), "set HOME") {
+		t.Errorf("got %q, %v; want what to set", got, err)
+	}
+}
+
 func TestBuildFailureLeavesNothing(t *testing.T) {
 	r := testRecipe(t, testMod, "", Kubectl) // does not provide kubectl
 	cache := t.TempDir()
@@ -132,7 +147,8 @@ func TestKindsAreTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, pkg := range k.packages {
-			if ours := strings.HasPrefix(pkg, "."); !ours && !bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) && !bytes.Contains(mod, []byte("\ntool "+pkg+"\n")) {
+			if !strings.HasPrefix(pkg, ".") &&
+				!bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) && !bytes.Contains(mod, []byte("\ntool "+pkg+"\n")) {
 				t.Errorf("%s/go.mod: %s is no tool", k.module, pkg)
 			}
 			if other, ok := seen[name]; ok {
