@@ -61,10 +61,11 @@ gotestsum:
 # Compiles all tests before one runs: some have deadlines, which bear three packages on two cores.
 compiled:
 	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) ./test/sim >/dev/null
+	@$(compiler) $(GO) build -C test/cloud/goaws -o /dev/null . # a test of providers/ec2 builds it
 
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum compiled ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
-	@bin/controlplane kubectl $(if $(ALL),helm,)
+	@bin/controlplane kubectl helm
 	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
 	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
