@@ -232,11 +232,11 @@ func TestRequestOfNodeHealthCheck(t *testing.T) {
 	}
 	w.record(n, taint.Record{ID: "f-1", Phase: taint.PhaseDone, Result: taint.ResultEvicted, At: time.Now()})
 	w.until("the request to be gone", func() bool { return w.get(r) == nil })
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
-	if len(w.c.waits) > 0 {
-		t.Errorf("remembered of nodes without a request: %v", w.c.waits)
-	}
+	w.until("nothing to be remembered of nodes without a request", func() bool {
+		w.c.mu.Lock()
+		defer w.c.mu.Unlock()
+		return len(w.c.waits) == 0
+	})
 }
 
 // What NodeHealthCheck writes on a request is respected, and what others write stays.
