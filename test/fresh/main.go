@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -42,7 +41,7 @@ func run() int {
 	var o options
 	var accounts string
 	flag.StringVar(&o.out, "out", "out/fresh", "folder for the logs")
-	flag.StringVar(&accounts, "as", "root,user", "accounts to run as, at the same time")
+	flag.StringVar(&accounts, "as", "root,user", "accounts to run as, one after another")
 	flag.BoolVar(&o.cold, "cold", false, "begin with an empty build cache")
 	flag.StringVar(&o.record, "record", "", "file to write the minutes to, such as test/fresh/minutes.json")
 	flag.Parse()
@@ -61,7 +60,8 @@ type options struct {
 	record   string
 }
 
-// tryReadme runs README's commands as each account, all accounts at the same time, and prints what they took.
+// tryReadme runs README's commands as one account after another, and prints what they took: a newcomer's machine runs
+// them alone, too.
 func (o options) tryReadme(ctx context.Context) error {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -80,14 +80,10 @@ func (o options) tryReadme(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	runs := make([]accountRun, len(o.accounts))
-	var all sync.WaitGroup
-	for i, account := range o.accounts {
-		all.Go(func() {
-			runs[i] = host.runAs(ctx, account, commands, filepath.Join(o.out, account+".log"), o.cold)
-		})
+	var runs []accountRun
+	for _, account := range o.accounts {
+		runs = append(runs, host.runAs(ctx, account, commands, filepath.Join(o.out, account+".log"), o.cold))
 	}
-	all.Wait()
 	var faults []error
 	for _, r := range runs {
 		for _, c := range r.Commands {
