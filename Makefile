@@ -75,7 +75,7 @@ test: controlplane gotestsum compiled ## unit tests, simulation, and the main st
 raced = $$($(GO) list ./test/integration ./test/deploy $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
   grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|olm|alerts|browser|gotestsum|cloud/goaws|csi/attacher))/' | \
   sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
-bare = ./kubelet-admit/install ./test/ipmisim
+bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
 race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
 	@bin/controlplane kubectl helm
 	@CGO_ENABLED=1 GOFLAGS= $(compiler) $(GO) list -race -test -export $(raced) >/dev/null # compile all first, as for test
