@@ -18,7 +18,7 @@ func SetDial(p *Provider, dial func(ctx context.Context, network, address string
 	p.dial = dial
 }
 
-// SetName gives a name to an address, whatever this machine's resolver answers.
+// SetName gives a name to an address. This machine's resolver is not asked.
 func SetName(p *Provider, name string, ip netip.Addr) {
 	p.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		if host != name {

@@ -64,7 +64,7 @@ func moveToUser(t testing.TB, cmd *exec.Cmd, user *syscall.Credential) {
 	Must(t, err)
 	program, own := filepath.Join(dir, "test"), filepath.Join(dir, "own")
 	Must(t, os.WriteFile(program, text, 0o700))
-	Must(t, os.Chmod(program, 0o755)) // whatever the umask
+	Must(t, os.Chmod(program, 0o755)) // the umask may have taken it away
 	Must(t, os.Mkdir(own, 0o700))
 	// A user namespace may lack that user: then the process does not start either.
 	_ = os.Chown(own, int(user.Uid), int(user.Gid))
