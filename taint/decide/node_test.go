@@ -208,7 +208,10 @@ func claims(p action.Pod) action.Pod { p.Claims = true; return p }
 
 func readsReady(p action.Pod) action.Pod { p.Ready = true; return p }
 
-func exempt(p action.Pod) action.Pod { p.Exempt = taint.ExemptDaemon; return p }
+func exempt(p action.Pod) action.Pod {
+	p.Exempt, p.Deleting, p.Grace = taint.ExemptDaemon, false, 0 // no client deleted it
+	return p
+}
 
 // Each destructive act may be done under a proof that holds at that moment, or not at all (invariant 1).
 func TestHolds(t *testing.T) {
@@ -1608,7 +1611,7 @@ func TestNamesWhatStays(t *testing.T) {
 		t.Errorf("got %s: %s", s.Reason, s.Detail)
 	}
 	for _, n := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		p := running(n)
+		p := exempt(running(n))
 		p.Exempt = taint.ExemptTolerate
 		c.pods = append(c.pods, p)
 	}

@@ -219,8 +219,11 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 		Tolerations: p.Spec.Tolerations,
 		Ready:       isTrue(p, corev1.PodReady), ContainersReady: isTrue(p, corev1.ContainersReady),
 		OtherVolume: taint.OtherVolume(p),
-		Claims: slices.ContainsFunc(p.Spec.Volumes,
-			func(v corev1.Volume) bool { _, has := taint.VolumeClaim(p, v); return has }),
+	}
+	for _, v := range p.Spec.Volumes {
+		if claim, ok := taint.VolumeClaim(p, v); ok {
+			out.ClaimNames, out.Claims = append(out.ClaimNames, claim), true
+		}
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 		out.Owner = action.Owner{Kind: ref.Kind, Name: ref.Name}

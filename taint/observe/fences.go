@@ -57,6 +57,9 @@ func (n *fences) reportAction(s decide.StepDone, o decide.ActionDone) {
 		}
 	case action.EndPods:
 		t.Ended = toAPIPods(madePods(a, o.Writes))
+	case action.DeletePods: // those with a tombstone were reported when they got it
+		t.Ended = toAPIPods(slices.DeleteFunc(madePods(a, o.Writes),
+			func(p action.Pod) bool { return !p.HasUnfinishedDeletion() }))
 	case action.SparePods:
 		t.Spared = toAPIPods(madePods(a, o.Writes))
 	case action.RemoveMark:

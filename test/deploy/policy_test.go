@@ -120,8 +120,9 @@ const (
 		"ContainersReady from True to False"
 
 	byPodDelete = "'forcefence-controller-pod-delete' with binding 'forcefence-controller-pod-delete' denied request: "
-	podAlive    = byPodDelete + "forcefence may delete no pod but those that it has ended"
-	podByName   = byPodDelete + "forcefence may delete a pod only by its UID and resourceVersion"
+	podAlive    = byPodDelete + "forcefence may delete no pod but those that it has ended, or that " +
+		"another client deleted"
+	podByName = byPodDelete + "forcefence may delete a pod only by its UID and resourceVersion"
 )
 
 // request is one attempt of an account. It is sent as a dry run, which passes admission like any other.
@@ -675,6 +676,8 @@ var refusals = []attempt{
 	}), status), podCondition},
 	{"delete a running pod", us, deletePod("runs", asIs), podAlive},
 	{"delete a finished pod", us, deletePod("finished", asIs), podAlive},
+	{"finish the deletion of a running pod", us, deletePod("leaves", asIs), podAlive},
+	{"finish the deletion of a pod that tolerates the mark for a time", us, deletePod("patient", asIs), podAlive},
 	{"delete a pod that failed by itself", us, deletePod("failed", asIs), podAlive},
 	{"delete a running pod with a fenced pod's reason", us, deletePod("odd", asIs), podAlive},
 	{"delete an ended pod by name", us, deletePod("ended", byName), podByName},
@@ -749,6 +752,8 @@ var passes = []attempt{
 		onPod("runs", func(p *corev1.Pod) { p.Annotations[taint.NudgedAnnotation] = "2026-01-02T03:04:05.000006Z" },
 			status), ""},
 	{"delete an ended pod", us, deletePod("ended", asIs), ""},
+	{"finish the deletion of a pod that succeeded", us, deletePod("stopped", asIs), ""},
+	{"finish the deletion of a pod that tolerates everything", us, deletePod("stays", asIs), ""},
 	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", withGrace), ""},
 
 	{"mark by hand", operator, onNode("plain", byHand), ""},
@@ -895,6 +900,7 @@ func (w *world) fixtures() {
 		"runs": nothing, "leaves": func(p *corev1.Pod) { p.Status.Conditions = p.Status.Conditions[2:] },
 		"spared": nothing, "ended": tombstone, "finished": phase(corev1.PodSucceeded),
 		"failed": all(phase(corev1.PodFailed), why("Evicted")), "odd": why(taint.TombstoneReason), "waits": nil,
+		"stays": nothing, "stopped": nothing, "patient": nothing,
 		"unready": setCondition(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady"), "crowded": crowd,
 	} {
 		p := &corev1.Pod{
@@ -904,6 +910,13 @@ func (w *world) fixtures() {
 		}
 		if p.Spec.NodeName = "plain"; edit == nil {
 			p.Spec.NodeName, p.Spec.SchedulerName = "", "nobody"
+		}
+		switch name {
+		case "stays":
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		case "patient":
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(60))}}
 		}
 		if name == "spared" {
 			p.Annotations[taint.SparedAnnotation] = "f-1/t"
@@ -923,8 +936,15 @@ func (w *world) fixtures() {
 		edit(p)
 		_, err = core.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
 		kit.Must(w.t, err)
-		if name == "leaves" {
+		if slices.Contains([]string{"leaves", "stays", "stopped", "patient"}, name) {
 			kit.Must(w.t, core.Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
+		}
+		if name == "stopped" { // its kubelet ended the containers, and cannot unmount the volume
+			p, err = core.Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+			kit.Must(w.t, err)
+			p.Status.Phase = corev1.PodSucceeded
+			_, err = core.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
+			kit.Must(w.t, err)
 		}
 	}
 	kit.Must(w.t, w.grant("node-editor", []rbacv1.PolicyRule{

@@ -380,8 +380,11 @@ func (c *checker) replaceable(g grounds, p action.Pod) {
 
 // sentDelete is invariant 1 for a deletion: with a proof, or on a node that shows life.
 func (c *checker) sentDelete(g grounds, p action.Pod) {
-	if !p.Tombstone {
-		c.w.fail("1", "delete of %s, which has no tombstone", p.Name)
+	if !p.Tombstone && !p.HasUnfinishedDeletion() {
+		c.w.fail("1", "delete of %s, which has no tombstone, and no other client deleted it", p.Name)
+	}
+	if !p.Tombstone && action.NeedsNoProof(g.Action) {
+		c.w.fail("1", "delete of %s without a proof, which only its kubelet may finish", p.Name)
 	}
 	if action.IsByPolicy(g.Action) {
 		return // what was ended cannot start again
@@ -402,7 +405,7 @@ func (c *checker) clear(g grounds) {
 	c.begun(g, "clearing of volumes")
 	c.proof(g, "clearing of volumes")
 	for _, p := range g.pods {
-		if p.Terminal || p.Exempt == taint.NotExempt {
+		if p.Terminal || p.Exempt == taint.NotExempt || p.HasUnfinishedDeletion() {
 			continue
 		}
 		for _, vol := range p.Volumes {
@@ -461,7 +464,7 @@ func (c *checker) work(l taint.Look) {
 	for i := len(w.api.past) - 1; i >= 0; i-- {
 		s := &w.api.past[i]
 		if len(s.attachmentsOf(l.Name)) > 0 || slices.ContainsFunc(s.podsOn(l.Name), func(p *corev1.Pod) bool {
-			return taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt &&
+			return p.DeletionTimestamp != nil || taint.ExemptionOf(p, taint.DefaultKey) == taint.NotExempt &&
 				(!taint.IsTerminal(p) || taint.IsTombstone(p))
 		}) {
 			return

@@ -34,6 +34,7 @@ type Pod struct {
 	Tolerations []corev1.Toleration
 	Volumes     []Volume // of its claims, as far as they resolve
 	Claims      bool     // it has claims, and its Volumes are unknown
+	ClaimNames  []string `json:",omitempty"` // the PersistentVolumeClaims that it uses, in its namespace
 	OtherVolume string   `json:",omitempty"` // the name of a volume that is no claim's and may hold data; "": none
 
 	Small  bool // set by Step: the pod cannot grow, so write the smallest form
@@ -79,6 +80,13 @@ func (p Pod) IsTombstoneHeld() bool { return p.Tombstone && p.IsHeldByFinalizers
 
 // NeedsDelete reports whether the pod is tombstoned and must still be deleted.
 func (p Pod) NeedsDelete() bool { return p.Tombstone && !p.IsHeldByFinalizers() }
+
+// HasUnfinishedDeletion reports whether another client deleted a pod that a fence does not end, and the pod's kubelet has
+// not confirmed that it stopped. Such a pod has finished, or is exempt. With a proof the fence deletes it; its phase
+// stays as it is. No kubelet starts a pod that has a deletionTimestamp, so it needs no tombstone.
+func (p Pod) HasUnfinishedDeletion() bool {
+	return p.Deleting && !p.Tombstone && !p.ShouldMove() && !p.IsHeldByFinalizers()
+}
 
 // Attachment is a VolumeAttachment that names the node.
 type Attachment struct {

@@ -364,13 +364,13 @@ func (v View) decideEviction() action.Decision {
 		case p.ShouldMove() && v.Memory.StockEviction(l).IsAboutToDelete(p, v.Now):
 			waiting = append(waiting, p)
 		case p.ShouldMove() && v.backoffLeft(action.WritesEnd, p) > 0,
-			p.NeedsDelete() && v.backoffLeft(action.WritesDelete, p) > 0:
+			needsProvenDelete(p) && v.backoffLeft(action.WritesDelete, p) > 0:
 			resting = append(resting, p)
 		case p.ShouldMove():
 			p = v.podToWrite(action.WritesEnd, p)
 			p.AtOnce = !hasVolumes(p) && p.OtherVolume == ""
 			ready = append(ready, p)
-		case p.NeedsDelete():
+		case needsProvenDelete(p):
 			tombs = append(tombs, p)
 		}
 	}
@@ -418,6 +418,10 @@ func (v View) decideEviction() action.Decision {
 		return requeueAfter(reason.StockEviction, pollStock)
 	}
 }
+
+// needsProvenDelete reports whether the fence of a machine that is off deletes the pod: it ended the pod, or another
+// client's deletion waits for the dead kubelet.
+func needsProvenDelete(p action.Pod) bool { return p.NeedsDelete() || p.HasUnfinishedDeletion() }
 
 // MayEndPods reports whether pods may be ended and volumes cleared at now. Either the machine is proven off, or a
 // person vouches for it and no device contradicts. No device contradicts if there is none, or if its last answer, not
@@ -569,7 +573,7 @@ func (v View) volumesToKeep() (inUse []corev1.UniqueVolumeName, attached []corev
 	keep := map[corev1.UniqueVolumeName]bool{}
 	keepOther := false
 	for _, p := range v.Pods {
-		if p.Terminal {
+		if p.Terminal || p.HasUnfinishedDeletion() {
 			continue
 		}
 		for _, vol := range p.Volumes {
@@ -692,10 +696,10 @@ func (v View) recordDetaching(wait action.Decision, names []taint.Detaching) act
 	return writeRecord(rec, wait.Reason)
 }
 
-// HasWork reports whether a fence would have work on a node (step 1). That is a pod to move, a tombstoned pod that a
-// fence left behind when its mark was removed, or a volume to detach.
+// HasWork reports whether a fence would have work on a node (step 1). That is a pod to move, a pod whose deletion waits
+// for the kubelet, a tombstoned pod that a fence left behind when its mark was removed, or a volume to detach.
 func HasWork(pods []action.Pod, atts []action.Attachment) bool {
-	return slices.ContainsFunc(pods, action.Pod.ShouldMove) || slices.ContainsFunc(pods, action.Pod.NeedsDelete) ||
+	return slices.ContainsFunc(pods, action.Pod.ShouldMove) || slices.ContainsFunc(pods, needsProvenDelete) ||
 		len(UnusedAttachments(pods, atts, true)) > 0
 }
 

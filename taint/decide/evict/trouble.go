@@ -122,12 +122,12 @@ func (v View) podToWrite(w action.PodWrite, p action.Pod) action.Pod {
 	return p
 }
 
-// waitForRetry waits until the first of the pods may be tried again: a tombstoned pod for its deletion, another for
+// waitForRetry waits until the first of the pods may be tried again: one to be deleted for its deletion, another for
 // write.
 func (v View) waitForRetry(pods []action.Pod, write action.PodWrite) action.Decision {
 	after := backoffMax
 	for _, p := range pods {
-		if p.Tombstone {
+		if needsProvenDelete(p) {
 			after = min(after, v.backoffLeft(action.WritesDelete, p))
 		} else {
 			after = min(after, v.backoffLeft(write, p))
@@ -145,7 +145,7 @@ func (v View) nameStuckPods(d action.Decision) action.Decision {
 	for _, p := range v.Pods {
 		var write action.PodWrite
 		switch {
-		case p.NeedsDelete():
+		case p.NeedsDelete(), p.HasUnfinishedDeletion() && !lives:
 			write = action.WritesDelete
 		case !p.ShouldMove() || v.isSpared(p):
 			continue
