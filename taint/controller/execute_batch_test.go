@@ -66,6 +66,7 @@ type server struct {
 	lease       string // its resourceVersion
 	pods        []corev1.Pod
 	bound       string
+	claim       string // the claim that each volume is bound to; "": none
 	attachments []storagev1.VolumeAttachment
 	pause       map[string]string            // of the ConfigMap that pauses all; nil: it takes for ever to read
 	took        func()                       // what happens while it lists; nil: nothing
@@ -116,9 +117,12 @@ func (s *server) Get(ctx context.Context, k client.ObjectKey, o client.Object, _
 		}
 		o.Data = s.pause
 	case *corev1.PersistentVolumeClaim:
-		o.Spec.VolumeName = s.bound
+		o.Namespace, o.Name, o.Spec.VolumeName = k.Namespace, k.Name, s.bound
 	case *corev1.PersistentVolume:
 		o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "handle of " + k.Name}
+		if s.claim != "" {
+			o.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: s.claim}
+		}
 	default:
 		return fmt.Errorf("no %T", o)
 	}
@@ -514,8 +518,8 @@ func TestPowerOffIsNoError(t *testing.T) {
 func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
 	pv := "pv-1"
 	attached := []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
-		NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
-	}}}
+		NodeName: "n1", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+	}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}}
 	for _, tc := range []struct {
 		name         string
 		phase        taint.Phase
@@ -532,7 +536,10 @@ func TestAttachmentsAreReadWhereTheStepSays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := inMidst(t, &oneMachine{state: providers.PowerOff}, tc.phase)
-			x.live.attachments, x.cached.attachments = tc.live, tc.cached
+			x.live.attachments, x.cached.attachments, x.live.claim = tc.live, tc.cached, "data"
+			if tc.phase == "" { // the pod was deleted by force: attach/detach waits for this entry
+				x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^handle of pv-1"}
+			}
 			if err := x.steps(); err != nil || x.api.patches != tc.writes || x.heard.reason != tc.want {
 				t.Errorf("got %d writes, said %s, error %v, want %d, %s", x.api.patches, x.heard.reason, err, tc.writes,
 					tc.want)
@@ -548,21 +555,24 @@ func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
 	pv, other := "pv-1", "pv-2"
 	attached := func(node, pv string) storagev1.VolumeAttachment {
 		return storagev1.VolumeAttachment{
-			Spec: storagev1.VolumeAttachmentSpec{NodeName: node,
-				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}
+			Spec: storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: "d",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 	}
 	claim := []corev1.Volume{
 		{Name: "v", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	daemon := podsOf("n1", "a")[0]
+	daemon.DeletionTimestamp = nil
 	daemon.OwnerReferences, daemon.Spec.Volumes = []metav1.OwnerReference{
 		{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: &yes}}, claim
 	finished := podsOf("n1", "b")[0]
+	finished.DeletionTimestamp = nil
 	finished.Status.Phase, finished.Spec.Volumes = corev1.PodSucceeded, claim
 	for _, tc := range []struct {
 		name        string
 		pods        []corev1.Pod
-		attachments []storagev1.VolumeAttachment
+		attachments []storagev1.VolumeAttachment // all of them mounted on n1
 		want        bool
 	}{
 		{"the DaemonSet's volume", []corev1.Pod{daemon}, []storagev1.VolumeAttachment{attached("n1", pv)}, false},
@@ -571,13 +581,17 @@ func TestVolumesAreReadOfThePodsNamed(t *testing.T) {
 		{"another volume beside it", []corev1.Pod{daemon},
 			[]storagev1.VolumeAttachment{attached("n1", pv), attached("n1", other)}, true},
 		{"another volume elsewhere", []corev1.Pod{daemon},
-			[]storagev1.VolumeAttachment{attached("n1", pv), attached("n2", other)}, false},
+			[]storagev1.VolumeAttachment{attached("n1", pv), attached("n2", pv)}, false},
 		{"a finished pod's volume alone", []corev1.Pod{finished}, []storagev1.VolumeAttachment{attached("n1", pv)},
 			true},
 	} {
 		x := inMidst(t, &oneMachine{state: providers.PowerOff}, "")
 		x.live.pods, x.live.bound = tc.pods, pv
 		x.live.attachments, x.cached.attachments = tc.attachments, tc.attachments
+		for _, va := range tc.attachments {
+			x.live.node.Status.VolumesInUse = append(x.live.node.Status.VolumesInUse,
+				corev1.UniqueVolumeName("kubernetes.io/csi/d^handle of "+*va.Spec.Source.PersistentVolumeName))
+		}
 		if err := x.steps(); err != nil || (x.heard.reason != reason.NoWork) != tc.want ||
 			(x.api.patches > 0) != tc.want {
 			t.Errorf("%s: got %d writes, said %s, error %v, want work: %v", tc.name, x.api.patches, x.heard.reason, err,
@@ -592,6 +606,7 @@ func TestReadsThatFail(t *testing.T) {
 		{Name: "v", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	exempt := podsOf("n1", "a")[0]
+	exempt.DeletionTimestamp = nil
 	exempt.Spec.Volumes, exempt.Spec.Tolerations = claim, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	broken := errors.New("connection refused")
 	for what, tc := range map[string]struct {

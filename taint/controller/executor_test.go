@@ -100,9 +100,11 @@ func TestFencingIsToldOfEachStep(t *testing.T) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}},
 	}
 	x.live.pods, x.live.bound, x.cached.bound = append(x.live.pods, stays), pv, pv
-	x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}},
+	attached := storagev1.VolumeAttachmentStatus{Attached: true}
+	x.live.attachments = []storagev1.VolumeAttachment{
+		{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}, Status: attached},
 		{Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1",
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}}}
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}}, Status: attached}}
 	x.live.attachments[0].Name, x.live.attachments[1].Name = "va", "va-stay"
 	x.cached.attachments = x.live.attachments
 	x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^handle"}

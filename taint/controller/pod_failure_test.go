@@ -143,7 +143,7 @@ func TestClearingKeepsAndRemembers(t *testing.T) {
 		going := "another"
 		x.live.attachments = []storagev1.VolumeAttachment{{Spec: storagev1.VolumeAttachmentSpec{
 			NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &going},
-		}}}
+		}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}}
 		x.cached.attachments = x.live.attachments
 		x.live.node.Status.VolumesInUse = []corev1.UniqueVolumeName{stays, goes}
 		x.live.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: stays}, {Name: goes}}

@@ -240,7 +240,7 @@ func newWorld(t *testing.T) *world {
 	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "inline"},
 		Spec: storagev1.VolumeAttachmentSpec{
 			NodeName: "n4", Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{}},
-		}})
+		}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
 	return w
 }
 
@@ -476,8 +476,8 @@ func (w *world) volume(node, claim, driver string) string {
 	}})
 	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("csi-%x", w.volumes*7919)},
 		Spec: storagev1.VolumeAttachmentSpec{
-			NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
-		}})
+			NodeName: node, Attacher: driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
+		}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})
 	w.unique[pv] = "kubernetes.io/csi/" + driver + "^" + handle
 	w.change(node, func(n *corev1.Node) {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName(w.unique[pv]))

@@ -150,12 +150,13 @@ func (n *Node) Attachments() (leaving, staying []action.Attachment, listed bool)
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p action.Pod) bool {
 		return p.ShouldMove() && (rec == nil || p.Spared != rec.Token())
 	})
-	leaving = evict.UnusedAttachments(pods, n.atts.list, false)
+	unused := evict.UnusedAttachments(pods, n.atts.list, false)
 	for _, a := range n.atts.list {
-		if !slices.Contains(leaving, a) {
+		if !slices.Contains(unused, a) {
 			staying = append(staying, a)
 		}
 	}
+	leaving, _ = n.evict.HoldingAttachments(unused)
 	return leaving, staying, n.atts.have
 }
 
@@ -305,6 +306,7 @@ func (n *Node) applyBoundClaims(of map[string]string) {
 	for _, pv := range asked.PVs {
 		n.boundClaims[pv] = of[pv]
 	}
+	n.evict.ApplyBoundClaims(n.boundClaims)
 	n.pods.pods, n.workPods = addClaimVolumes(n.pods.pods, of), addClaimVolumes(n.workPods, of)
 }
 
@@ -590,7 +592,7 @@ func (n *Node) findPendingWork(now providers.Instant) (fence.PendingWork, action
 		if read := n.neededClaimRead(n.workPods); read != nil {
 			return fence.WorkNone, read
 		}
-		if n.work = fence.WorkNone; evict.HasWork(n.workPods, n.atts.list) {
+		if n.work = fence.WorkNone; evict.HasWork(n.workPods, n.atts.list, n.look.InUse) {
 			n.work = fence.WorkConfirmed
 		}
 		return n.work, nil
@@ -603,9 +605,9 @@ func (n *Node) findPendingWork(now providers.Instant) (fence.PendingWork, action
 	}
 	n.workPods, n.work = n.pods.pods, fence.WorkNone
 	switch {
-	case evict.HasWork(n.workPods, nil):
+	case evict.HasWork(n.workPods, nil, nil):
 		n.work = fence.WorkConfirmed
-	case evict.HasWork(n.workPods, n.atts.list):
+	case evict.HasWork(n.workPods, n.atts.list, n.look.InUse):
 		n.work = fence.WorkCached
 	}
 	if n.work != fence.WorkNone {
@@ -687,6 +689,9 @@ func (n *Node) neededVolumeRead() action.Action {
 // decideMarked decides for a marked node.
 func (n *Node) decideMarked(now providers.Instant) action.Decision {
 	n.work, n.workPods = fence.WorkNone, nil // this fence does that work; the next one needs its own list
+	if n.kept.have {                         // it may have been listed before the mark
+		n.evict.ApplyPods(n.kept.pods, n.kept.at)
+	}
 	if !n.facts.Mode.MayAct() && !n.look.Record.IsOpen() && n.look.RecordErr == nil {
 		return action.Decision{
 			Action: action.Wait{}, Reason: reason.MarkNotTaken, Detail: n.facts.Mode.String(),

@@ -237,7 +237,7 @@ func (w *world) do(line string) error {
 			w.refuses[f[1]] = v
 		}
 		if pv := value("volume"); pv != "" {
-			p.Volumes = []action.Volume{{PV: pv, Unique: unique(pv)}}
+			p.Volumes, p.ClaimNames = []action.Volume{{PV: pv, Unique: unique(pv)}}, []string{pv}
 			w.atts = append(w.atts, action.Attachment{Name: "va-" + pv, PV: pv})
 			w.node.Status.VolumesInUse = append(w.node.Status.VolumesInUse, unique(pv))
 			w.node.Status.VolumesAttached = append(w.node.Status.VolumesAttached,
@@ -556,7 +556,7 @@ func (w *world) ReadVolumes(_ context.Context, a action.ReadVolumes) Observation
 func (w *world) ReadClaims(_ context.Context, a action.ReadClaims) Observation {
 	of := map[string]string{}
 	for _, pv := range a.PVs {
-		of[pv] = "default/" + pv
+		of[pv] = "ns/" + pv
 	}
 	return ClaimsRead{ByVolume: of}
 }

@@ -362,6 +362,7 @@ func SeeAttachments(list []storagev1.VolumeAttachment) map[string][]action.Attac
 		a := action.Attachment{
 			Name: va.Name, UID: string(va.UID), ResourceVersion: va.ResourceVersion,
 			Attacher: va.Spec.Attacher, Deleting: va.DeletionTimestamp != nil,
+			NeverAttached: !va.Status.Attached && len(va.Finalizers) == 0,
 		}
 		if pv := va.Spec.Source.PersistentVolumeName; pv != nil {
 			a.PV = *pv

@@ -269,6 +269,11 @@ func (n *decisions) reportKept(d action.Decision) {
 		log.Warn("Finalizers keep an ended pod", "pod", p.Namespace+"/"+p.Name, "finalizers", finalizers)
 		n.queuePodEvents([]action.Pod{p}, reason.FinalizersKeep, "{detail}", finalizers)
 	}
+	if left := describeAttachments(kept.LeftAttachments); left != "" {
+		log.Warn("Left attachments of volumes that no pod of the fence used", "attachments", left)
+		n.queueEvent(reason.AttachmentLeft, action.Name(d.Action), "{detail}",
+			"These attachments stay, and no pod of this fence used their volumes: "+left+".")
+	}
 	for _, p := range d.Stuck {
 		log.Warn("Left a pod behind", "pod", p.Namespace+"/"+p.Name, "act", p.Write.String(), "why", p.Why.String())
 		text := leftBehind[p.Write]
@@ -277,6 +282,19 @@ func (n *decisions) reportKept(d action.Decision) {
 		}
 		n.queuePodEvents([]action.Pod{p.Pod}, reason.LeftBehind, "{detail}", fmt.Sprintf(text, p.Why))
 	}
+}
+
+// describeAttachments names attachments with their volumes and drivers.
+func describeAttachments(attachments []action.Attachment) string {
+	const most = 5
+	var names []string
+	for _, a := range attachments {
+		names = append(names, fmt.Sprintf("%s (volume %s, driver %s)", a.Name, cmp.Or(a.PV, "of a pod"), a.Attacher))
+	}
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // protectionLabel returns the label of the metric forcefence_node_protection for the protection that a Node's hook

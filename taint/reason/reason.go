@@ -134,6 +134,7 @@ const (
 	ConfigRejected   Reason = "ConfigurationRejected" // on the leader's Lease
 	WatchesBehind    Reason = "WatchesBehind"         // on the leader's Lease: etcd was restored
 	LeftBehind       Reason = "PodLeftBehind"         // on a pod: the fence ended before it was done with it
+	AttachmentLeft   Reason = "AttachmentLeftBehind"  // no pod of the fence used its volume
 )
 
 // The Events about drains.
@@ -587,6 +588,9 @@ var table = []Row{
 		"Its node came back, but the pod could not be deleted (it was ended, and never starts again) or marked as " +
 			"spared (it lives). Or its node is off, and the pod, which stays there, could not be set not ready. Look " +
 			"at its size and at admission webhooks."},
+	{AttachmentLeft, Warning, "", "{detail}",
+		"No pod of the fence used that volume, so the fence did not wait for it. If its CSI driver is still installed, " +
+			"look at the driver's controller. If the driver is gone, remove the attachment's finalizers and delete it."},
 }
 
 // LimitReasons are the reasons why a power-off of ours is refused or delayed because of other nodes.

@@ -187,7 +187,7 @@ func TestReadingsComeBack(t *testing.T) {
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"},
 		Owner:    action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
-		Volumes: []action.Volume{volume}, Claims: true, OtherVolume: "share",
+		Volumes: []action.Volume{volume}, Claims: true, ClaimNames: []string{"data"}, OtherVolume: "share",
 		Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{
@@ -196,7 +196,8 @@ func TestReadingsComeBack(t *testing.T) {
 		By: "racks", Got: epoch.Add(3), Err: nil,
 	}
 	attachments := []action.Attachment{
-		{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true}}
+		{Name: "va", UID: "va-uid", ResourceVersion: "5", PV: "pv", Attacher: "d", Deleting: true,
+			NeverAttached: true}}
 	for _, want := range []decide.Observation{
 		decide.PodsListed{Pods: []action.Pod{pod}},
 		decide.VolumesRead{ByPod: map[string][]action.Volume{"u": {volume}}},

@@ -503,13 +503,36 @@ func (c *checker) unmark(g grounds) {
 		return
 	}
 	for _, a := range g.atts {
-		if !used[a.PV] {
+		if !used[a.PV] && !a.NeverAttached && c.usedUnderMark(g, a.PV) {
 			w.fail("11", "the mark of %s goes (%s), and attachment %s is still there", g.look.Name, g.Reason, a.Name)
 		}
 	}
 	if g.Reason == reason.Finished && c.proven(g) {
 		c.listed(g)
 	}
+}
+
+// usedUnderMark reports whether a pod on the node used the volume while the node had this mark, or the node reported the
+// volume as mounted then.
+func (c *checker) usedUnderMark(g grounds, pv string) bool {
+	past := c.w.api.past
+	for i := len(past) - 1; i >= 0; i-- {
+		s := &past[i]
+		n := s.node(g.look.Name)
+		if n == nil {
+			continue
+		}
+		if _, marked := taint.FindMark(n, taint.DefaultKey, g.look.Record.ID); !marked {
+			return false
+		}
+		if slices.Contains(n.Status.VolumesInUse, unique(pv)) ||
+			slices.ContainsFunc(s.podsOn(g.look.Name), func(p *corev1.Pod) bool {
+				return slices.Contains(volumesOf(p), pv)
+			}) {
+			return true
+		}
+	}
+	return false
 }
 
 // names is that same moment for the pods that use no volume that the record names: it names all that is still there.
@@ -525,7 +548,8 @@ func (c *checker) names(g grounds) {
 	}
 	used := c.allEnded(g)
 	for _, a := range g.atts {
-		if len(named) > 0 && !named["default/"+a.PV] && (!used[a.PV] || a.Deleting) {
+		if len(named) > 0 && !named["default/"+a.PV] && (!used[a.PV] || a.Deleting) && !a.NeverAttached &&
+			c.usedUnderMark(g, a.PV) {
 			w.fail("11", "the record of %s names %v, and attachment %s is still there", g.look.Name,
 				action.RecordOf(g.Action).Detaching, a.Name)
 		}

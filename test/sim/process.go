@@ -1099,6 +1099,7 @@ func podsOf(list []*corev1.Pod) []action.Pod {
 		}
 		for _, v := range volumesOf(p) {
 			e.Volumes = append(e.Volumes, action.Volume{PV: v, Claim: v, Driver: "sim", Unique: unique(v)})
+			e.ClaimNames = append(e.ClaimNames, v)
 		}
 		out = append(out, e)
 	}
@@ -1179,7 +1180,7 @@ func attachedOf(list []*storagev1.VolumeAttachment) []action.Attachment {
 		out = append(out, action.Attachment{
 			Name: a.Name, UID: string(a.UID), ResourceVersion: a.ResourceVersion,
 			PV: *a.Spec.Source.PersistentVolumeName, Attacher: a.Spec.Attacher,
-			Deleting: a.DeletionTimestamp != nil,
+			Deleting: a.DeletionTimestamp != nil, NeverAttached: !a.Status.Attached && len(a.Finalizers) == 0,
 		})
 	}
 	return out

@@ -92,7 +92,9 @@ type (
 	RemoveMark struct {
 		Record   taint.Record
 		HeldPods []Pod // ended pods that only foreign finalizers keep, for a report
-		Spared   []Pod // unfinished pods that stay, because the node came back; for a report
+		// LeftAttachments are attachments of volumes that no pod of the fence used, for a report.
+		LeftAttachments []Attachment
+		Spared          []Pod // unfinished pods that stay, because the node came back; for a report
 	}
 	// AnnouncePolicy names, in an annotation, the policies that will act without proof.
 	AnnouncePolicy struct {

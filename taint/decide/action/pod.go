@@ -95,6 +95,8 @@ type Attachment struct {
 	PV       string // "" for an inline volume
 	Attacher string // the CSI driver
 	Deleting bool
+	// NeverAttached reports that it reads attached: false and has no finalizer: nothing is to be detached.
+	NeverAttached bool `json:",omitempty"`
 }
 
 // StaysReady reports whether the pod stays on its node, has not finished and reads Ready.

@@ -55,6 +55,9 @@ const (
 
 // ApplyPods folds in what is bound to the node.
 func (m *Memory) ApplyPods(pods []action.Pod, at providers.Instant) {
+	if m.id != "" {
+		m.volumes = m.volumes.withPods(pods)
+	}
 	switch {
 	case len(podsTaintWouldEnd(pods)) > 0:
 		m.emptySince = providers.Instant{}

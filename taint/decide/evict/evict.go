@@ -48,6 +48,7 @@ type Memory struct {
 	// (F5).
 	Cleared int
 
+	volumes    volumes             // of this fence
 	troubles   map[attempt]trouble // failed writes of pods
 	urgentActs int                 // acts since the urgent pods were ended, or maxUrgentActs
 }
@@ -60,7 +61,7 @@ func (m *Memory) ApplyLook(l taint.Look) (newMark bool) {
 		*m = Memory{looks: m.looks}
 		return false
 	case markOf(l) != m.id:
-		*m = Memory{id: markOf(l), looks: m.looks}
+		*m = Memory{id: markOf(l), looks: m.looks, volumes: newVolumes(l)}
 		newMark = true
 	}
 	switch {
@@ -377,7 +378,7 @@ func (v View) decideEviction() action.Decision {
 	sortForEviction(ready)
 	sortForEviction(tombs)
 	inUse, attached := v.volumesToKeep()
-	left := v.unusedAttachments()
+	left, unread := v.Memory.HoldingAttachments(v.unusedAttachments())
 	// While something is to be detached, attach/detach writes its list back, and removes the entry again at the detach.
 	// If its cache is old by then, the entry stays; it can go when nothing is left to detach (F5).
 	again := len(left) == 0 && v.Memory.Cleared < maxClearings
@@ -390,6 +391,9 @@ func (v View) decideEviction() action.Decision {
 		return v.recordOn(reason.ProofLost)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:
 		return v.waitForRetry(resting, action.WritesEnd)
+	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(unread) > 0 && v.ageOf(l.Record.At) > relistEvery:
+		// Most volumes are detached by now. Whose volumes are left costs one read each, once.
+		return action.Decision{Action: action.ReadClaims{PVs: unread}, Reason: reason.WaitingDetach}
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear:
 		return v.waitForDetach(left)
 	case v.MayEndPods(v.Now):
@@ -482,6 +486,7 @@ func (v View) decideReturn() action.Decision {
 	}
 	sortForEviction(tombs)
 	sortForEviction(spare)
+	pending, unread := v.pendingDetachments()
 	switch {
 	case taint.IsOutOfService(v.Look.Taints): // stock controllers would end pods of a machine that runs
 		return action.Decision{Action: action.RemoveOutOfServiceTaint{}, Reason: reason.Returned}
@@ -489,14 +494,16 @@ func (v View) decideReturn() action.Decision {
 		return action.Decision{Action: action.SparePods{Pods: spare}, Reason: reason.Sparing}
 	case len(tombs) > 0:
 		return action.Decision{Action: action.DeletePods{Pods: tombs, Returned: true}, Reason: reason.Returned}
-	case len(resting)+len(v.pendingDetachments()) > 0 && v.mustRecordOn():
+	case len(resting)+len(pending) > 0 && v.mustRecordOn():
 		return v.recordOn(reason.WaitingDetach)
 	case len(resting) > 0:
 		d := v.waitForRetry(resting, action.WritesSpare)
 		d.Action = action.Wait{Returned: true}
 		return d
-	case len(v.pendingDetachments()) > 0:
-		return v.waitForReturnDetach(v.pendingDetachments())
+	case len(unread) > 0:
+		return action.Decision{Action: action.ReadClaims{PVs: unread}, Reason: reason.WaitingDetach}
+	case len(pending) > 0:
+		return v.waitForReturnDetach(pending)
 	// Where boot ids do not tell boots apart, package fence asks which run this is, once the mark is gone.
 	case proof.WasNeverOff(v.Look, v.Look.Record):
 		d := v.removeMark(
@@ -533,6 +540,9 @@ func (v View) endRecord(res taint.Result) taint.Record {
 // person's.
 func (v View) removeMark(rec taint.Record, why reason.Reason) action.Decision {
 	a := action.RemoveMark{Record: rec}
+	if LooksAtPods(v.Look) {
+		a.LeftAttachments = v.leftAttachments()
+	}
 	back := rec.Result == taint.ResultReturned || rec.Result == taint.ResultNeverPoweredOff
 	for _, p := range v.Pods {
 		switch {
@@ -630,14 +640,17 @@ func UnusedAttachments(pods []action.Pod, atts []action.Attachment, movable bool
 // pendingDetachments returns the attachments that must go before the mark of a returned node: those that no pod needs,
 // and those being deleted. A pod that uses such a volume was bound after the detach began, and must not start before it
 // ended.
-func (v View) pendingDetachments() []action.Attachment {
+//
+// Attachments that hold no mark are left out. unread are the PersistentVolumes whose claims tell whether more are.
+func (v View) pendingDetachments() (pending []action.Attachment, unread []string) {
 	left := v.unusedAttachments()
+	pending, unread = v.Memory.HoldingAttachments(left)
 	for _, a := range v.Attachments {
 		if a.Deleting && !slices.Contains(left, a) {
-			left = append(left, a)
+			pending = append(pending, a)
 		}
 	}
-	return left
+	return pending, unread
 }
 
 // waitForReturnDetach waits for volumes on the return path, once nothing else is pending, and records their names. For
@@ -698,9 +711,20 @@ func (v View) recordDetaching(wait action.Decision, names []taint.Detaching) act
 
 // HasWork reports whether a fence would have work on a node (step 1). That is a pod to move, a pod whose deletion waits
 // for the kubelet, a tombstoned pod that a fence left behind when its mark was removed, or a volume to detach.
-func HasWork(pods []action.Pod, atts []action.Attachment) bool {
-	return slices.ContainsFunc(pods, action.Pod.ShouldMove) || slices.ContainsFunc(pods, needsProvenDelete) ||
-		len(UnusedAttachments(pods, atts, true)) > 0
+//
+// An attachment alone is work only if the node reports a volume of its driver as mounted: then attach/detach waits for
+// the entry in volumesInUse, which a fence clears.
+func HasWork(pods []action.Pod, atts []action.Attachment, inUse []corev1.UniqueVolumeName) bool {
+	if slices.ContainsFunc(pods, action.Pod.ShouldMove) || slices.ContainsFunc(pods, needsProvenDelete) {
+		return true
+	}
+	v := View{Pods: pods, Look: taint.Look{InUse: inUse}}
+	keep, _ := v.volumesToKeep()
+	cleared := slices.DeleteFunc(slices.Clone(inUse),
+		func(n corev1.UniqueVolumeName) bool { return slices.Contains(keep, n) })
+	return slices.ContainsFunc(UnusedAttachments(pods, atts, true), func(a action.Attachment) bool {
+		return !a.NeverAttached && reportsDriver(cleared, a.Attacher)
+	})
 }
 
 // sortForEviction sorts pods for eviction (step 8): the configured ones first, then by priority. Then come those whose

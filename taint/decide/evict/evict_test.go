@@ -109,11 +109,23 @@ var unresolved = pods(claiming)
 
 func pods(ps ...action.Pod) with { return func(v *View) { v.Pods = append(v.Pods, ps...) } }
 
+// attached adds attachments of volumes that pods of this fence used.
 func attached(pvs ...string) with {
 	return func(v *View) {
 		for _, pv := range pvs {
-			v.Attachments = append(v.Attachments, action.Attachment{Name: "va-" + pv, PV: pv})
+			v.Attachments = append(v.Attachments, action.Attachment{Name: "va-" + pv, PV: pv, Attacher: "d"})
+			v.Memory.volumes = v.Memory.volumes.withPods([]action.Pod{{Namespace: "a", ClaimNames: []string{pv}}})
+			v.Memory.ApplyBoundClaims(map[string]string{pv: "a/" + pv})
 		}
+	}
+}
+
+// strange adds the attachment of a volume that is bound to that claim, which no pod of this fence uses.
+func strange(pv, claim string) with {
+	return func(v *View) {
+		v.Memory.volumes.fromBegin = true
+		v.Attachments = append(v.Attachments, action.Attachment{Name: "va-" + pv, PV: pv, Attacher: "gone"})
+		v.Memory.ApplyBoundClaims(map[string]string{pv: claim})
 	}
 }
 
@@ -470,6 +482,23 @@ func TestStep(t *testing.T) {
 		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")),
 			finish},
 		{"inline attachment", evicting(proven, attached("")), detach},
+		{"attachment of a volume that is gone", evicting(proven, strange("x", "")), finish},
+		{"attachment of a volume that no pod of this fence used", evicting(proven, strange("x", "a/x")), finish},
+		{"and one that a pod used", evicting(proven, strange("x", "a/x"), attached("a")), detach},
+		{"attachment of a volume that could not be read", evicting(proven, strange("x", action.UnreadClaim)), detach},
+		{"a new leader does not know which pods there were", evicting(proven, strange("x", "a/x"),
+			func(v *View) { v.Memory.volumes.fromBegin = false }), detach},
+		{"the node reports a volume of its driver as mounted", evicting(proven, strange("x", "a/x"),
+			func(v *View) { v.Memory.volumes.inUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/gone^y"} }), detach},
+		{"attachment that was never attached", evicting(proven, attached("a"),
+			func(v *View) { v.Attachments[0].NeverAttached = true }), finish},
+		{"whose volume it is takes a read, after a while", evicting(proven, attached("a"), func(v *View) {
+			v.Look.Record.At, v.Memory.volumes.bound = ago(5001*time.Millisecond).Wall, nil
+		}), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
+		{"back, and a volume is gone", evicting(heartbeat, strange("x", "")),
+			lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"back, and an attachment that was being deleted before is nobody's", evicting(heartbeat, strange("x", "a/x"),
+			func(v *View) { v.Attachments[0].Deleting = true }), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"nothing left", evicting(proven), finish},
 
 		// Step 10: the lists.
@@ -936,27 +965,31 @@ func TestMemory(t *testing.T) {
 }
 
 func TestWork(t *testing.T) {
+	mounted := []corev1.UniqueVolumeName{pvA}
 	for _, tt := range []struct {
-		name string
-		pods []action.Pod
-		pvs  []string
-		want bool
+		name  string
+		pods  []action.Pod
+		pvs   []string
+		want  bool
+		inUse []corev1.UniqueVolumeName
 	}{
-		{"nothing", nil, nil, false},
-		{"a pod to move", []action.Pod{pod("p")}, nil, true},
-		{"exempt and finished", []action.Pod{pod("e", exempt), pod("f", finished)}, nil, false},
-		{"a finished pod that a client deleted", []action.Pod{pod("f", finished, deleting)}, nil, true},
-		{"an exempt pod that a client deleted", []action.Pod{pod("e", exempt, deleting)}, nil, true},
-		{"one that finalizers keep", []action.Pod{pod("e", exempt, forced, held)}, nil, false},
-		{"an attachment without a user", nil, []string{"a"}, true},
-		{"an attachment of a finished pod", []action.Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true},
-		{"an attachment of a pod that stays", []action.Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false},
-		{"a tombstone that an interrupted fence left", []action.Pod{pod("t", tomb)}, nil, true},
-		{"a tombstone that finalizers keep", []action.Pod{pod("t", tomb, forced, held)}, nil, false},
+		{"nothing", nil, nil, false, nil},
+		{"a pod to move", []action.Pod{pod("p")}, nil, true, nil},
+		{"exempt and finished", []action.Pod{pod("e", exempt), pod("f", finished)}, nil, false, nil},
+		{"a finished pod that a client deleted", []action.Pod{pod("f", finished, deleting)}, nil, true, nil},
+		{"an exempt pod that a client deleted", []action.Pod{pod("e", exempt, deleting)}, nil, true, nil},
+		{"one that finalizers keep", []action.Pod{pod("e", exempt, forced, held)}, nil, false, nil},
+		{"an attachment of a mounted volume without a user", nil, []string{"a"}, true, mounted},
+		{"an attachment of a volume that is not mounted", nil, []string{"a"}, false, nil},
+		{"a mounted volume of a pod that stays", []action.Pod{pod("e", exempt, uses("b", pvA))}, []string{"a"}, false, mounted},
+		{"an attachment of a finished pod", []action.Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true, mounted},
+		{"an attachment of a pod that stays", []action.Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false, nil},
+		{"a tombstone that an interrupted fence left", []action.Pod{pod("t", tomb)}, nil, true, nil},
+		{"a tombstone that finalizers keep", []action.Pod{pod("t", tomb, forced, held)}, nil, false, nil},
 	} {
 		v := View{}
 		attached(tt.pvs...)(&v)
-		if got := HasWork(tt.pods, v.Attachments); got != tt.want {
+		if got := HasWork(tt.pods, v.Attachments, tt.inUse); got != tt.want {
 			t.Errorf("%s: Work = %v, want %v", tt.name, got, tt.want)
 		}
 	}

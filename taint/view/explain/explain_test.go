@@ -63,6 +63,11 @@ func world() *Snapshot {
 	s.object("proxy").Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	s.pod("patient", "ReplicaSet", "1").Exempt = taint.ExemptTolerate
 	s.object("patient").Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	for i := range s.Pods {
+		if s.Pods[i].Exempt != taint.NotExempt { // Kubernetes' own eviction leaves it alone, too
+			s.Pods[i].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}
+	}
 	s.pod("job-x", "Job", "1").Terminal = true
 	s.object("job-x").Status.Phase = corev1.PodSucceeded
 	return s

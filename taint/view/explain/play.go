@@ -358,10 +358,21 @@ func (p *play) ListAttachments(_ context.Context, a action.ListAttachments) deci
 	return decide.AttachmentsListed{Attachments: slices.Clone(p.atts), Live: a.Live}
 }
 
-// ReadClaims returns none: it is for a node that came back, and this one does not.
-func (p *play) ReadClaims(context.Context, action.ReadClaims) decide.Observation {
+// ReadClaims returns the claims of the volumes that the snapshot's pods use.
+func (p *play) ReadClaims(_ context.Context, a action.ReadClaims) decide.Observation {
 	p.Now = p.Now.Add(blink)
-	return decide.ClaimsRead{}
+	of := map[string]string{}
+	for _, pv := range a.PVs {
+		of[pv] = action.UnreadClaim
+	}
+	for _, pod := range p.Pods {
+		for _, v := range pod.Volumes {
+			if _, asked := of[v.PV]; asked {
+				of[v.PV] = pod.Namespace + "/" + v.Claim
+			}
+		}
+	}
+	return decide.ClaimsRead{ByVolume: of}
 }
 
 // ReadVolumes returns none: the pods of the snapshot have their volumes already.

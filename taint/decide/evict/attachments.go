@@ -1,0 +1,120 @@
+package evict
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
+)
+
+// maxClaims is how many claims of a fence one process remembers. Whoever creates pods decides how many there are.
+const maxClaims = 10_000
+
+// volumes is what one process knows of the volumes of one fence. An attachment of another volume holds no mark: its
+// driver may be gone, and no controller is going to detach it.
+type volumes struct {
+	// fromBegin reports that this process saw the mark before a pod was ended. Only then are the claims complete.
+	fromBegin bool
+	inUse     []corev1.UniqueVolumeName // volumesInUse at this process's first look at the mark
+	claims    map[string]bool           // as namespace/name, of the pods that the fence ends or deletes
+	inline    bool                      // one of these pods has a volume that is no claim's
+	bound     map[string]string         // the claims of PersistentVolumes, as action.ReadClaims returned them
+}
+
+// newVolumes returns what the first look at a mark shows.
+func newVolumes(l taint.Look) volumes {
+	return volumes{fromBegin: !l.HasOwnMark() || l.Record.Phase != taint.PhaseEvicting, inUse: l.InUse}
+}
+
+// withPods returns the volumes after a list of the node's pods. It does not change a map that a View may hold.
+func (vs volumes) withPods(pods []action.Pod) volumes {
+	var claims map[string]bool
+	for _, p := range pods {
+		if p.Exempt != taint.NotExempt && !p.Terminal && !p.HasUnfinishedDeletion() {
+			continue
+		}
+		vs.inline = vs.inline || p.OtherVolume != ""
+		for _, name := range p.ClaimNames {
+			if claim := p.Namespace + "/" + name; !vs.claims[claim] && len(vs.claims)+len(claims) < maxClaims {
+				if claims == nil {
+					claims = map[string]bool{}
+				}
+				claims[claim] = true
+			}
+		}
+	}
+	if len(claims) > 0 {
+		maps.Copy(claims, vs.claims)
+		vs.claims = claims
+	}
+	return vs
+}
+
+// ApplyBoundClaims folds in the claims that PersistentVolumes are bound to, as action.ReadClaims returned them.
+func (m *Memory) ApplyBoundClaims(of map[string]string) {
+	if m.id == "" {
+		return
+	}
+	bound := maps.Clone(m.volumes.bound)
+	if bound == nil {
+		bound = map[string]string{}
+	}
+	maps.Copy(bound, of)
+	m.volumes.bound = bound
+}
+
+// holds reports whether the attachment of a volume that no pod uses any more holds the mark. known is false while the
+// volume's claim was not read; then the attachment holds the mark.
+func (vs volumes) holds(a action.Attachment) (holds, known bool) {
+	if a.NeverAttached {
+		return false, true
+	}
+	// The node reported a volume of this driver as mounted. It may be this one: its pod was deleted by force before the
+	// fence, and attach/detach waits for the entry that the fence clears.
+	mounted := reportsDriver(vs.inUse, a.Attacher)
+	uncertain := !vs.fromBegin || mounted || len(vs.claims) >= maxClaims
+	if a.PV == "" {
+		return vs.inline || uncertain, true
+	}
+	claim, known := vs.bound[a.PV]
+	switch {
+	case !known:
+		return true, false
+	case claim == "": // no pod can use a volume that is gone, or bound to no claim
+		return false, true
+	default:
+		return claim == action.UnreadClaim || vs.claims[claim] || uncertain, true
+	}
+}
+
+// reportsDriver reports whether one of the entries of a node's list is a volume of the CSI driver.
+func reportsDriver(names []corev1.UniqueVolumeName, driver string) bool {
+	return slices.ContainsFunc(names, func(n corev1.UniqueVolumeName) bool {
+		return strings.HasPrefix(string(n), "kubernetes.io/csi/"+driver+"^")
+	})
+}
+
+// HoldingAttachments returns those attachments that hold the mark, and the PersistentVolumes whose claims tell whether
+// fewer of them do.
+func (m Memory) HoldingAttachments(atts []action.Attachment) (holding []action.Attachment, unread []string) {
+	for _, a := range atts {
+		holds, known := m.volumes.holds(a)
+		if holds {
+			holding = append(holding, a)
+		}
+		if !known {
+			unread = append(unread, a.PV)
+		}
+	}
+	return holding, unread
+}
+
+// leftAttachments returns the attachments that stay although no pod uses their volumes: no controller may ever detach
+// them. One that was never attached is not worth a report.
+func (v View) leftAttachments() []action.Attachment {
+	return slices.DeleteFunc(v.unusedAttachments(), func(a action.Attachment) bool { return a.NeverAttached })
+}
