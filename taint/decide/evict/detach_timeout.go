@@ -57,6 +57,7 @@ const (
 func (m *Memory) ApplyPods(pods []action.Pod, at providers.Instant) {
 	if m.id != "" {
 		m.volumes = m.volumes.withPods(pods)
+		m.notePods(pods)
 	}
 	switch {
 	case len(podsTaintWouldEnd(pods)) > 0:

@@ -49,6 +49,8 @@ type Memory struct {
 	Cleared int
 
 	volumes    volumes             // of this fence
+	firstPods  map[string]bool     // by UID: the first list under the mark; nil: not listed yet
+	sentLate   map[string]bool     // by UID: late pods to which this process sent a tombstone
 	troubles   map[attempt]trouble // failed writes of pods
 	urgentActs int                 // acts since the urgent pods were ended, or maxUrgentActs
 }
@@ -131,8 +133,8 @@ const (
 	pollStock    = 200 * time.Millisecond
 	// relistEvery is the time between two live lists of attachments that a fence waits for: the cache may be behind.
 	relistEvery = 5 * time.Second
-	// maxClearings is how often volumesAttached is cleared at most: a controller that keeps writing entries back does
-	// not keep the mark (invariant 16).
+	// maxClearings is how often the lists are cleared at most: a client that keeps writing entries back does not keep
+	// the mark (invariant 16).
 	maxClearings = 5
 )
 
@@ -382,7 +384,8 @@ func (v View) decideEviction() action.Decision {
 	// While something is to be detached, attach/detach writes its list back, and removes the entry again at the detach.
 	// If its cache is old by then, the entry stays; it can go when nothing is left to detach (F5).
 	again := len(left) == 0 && v.Memory.Cleared < maxClearings
-	clear := len(inUse) < len(l.InUse) || len(attached) < len(l.Attached) && (v.Memory.Cleared == 0 || again)
+	clear := len(inUse) < len(l.InUse) && v.Memory.Cleared < maxClearings ||
+		len(attached) < len(l.Attached) && (v.Memory.Cleared == 0 || again)
 	switch {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.MayEndPods(v.Now)):
 		// Nothing is left that needs a proof: a device that died with its rack does not keep the mark.
@@ -408,6 +411,8 @@ func (v View) decideEviction() action.Decision {
 		}
 		return d
 	}
+	ready, lateReady := v.splitLate(ready)
+	tombs, lateTombs := v.splitLate(tombs)
 	urgent := v.urgentPods(ready)
 	switch {
 	case len(urgent) > 0:
@@ -418,6 +423,10 @@ func (v View) decideEviction() action.Decision {
 		return action.Decision{Action: action.ClearVolumes{InUse: inUse, Attached: attached}, Reason: reason.Clearing}
 	case len(tombs) > 0:
 		return action.Decision{Action: action.DeletePods{Pods: tombs}, Reason: reason.Deleting}
+	case len(lateTombs) > 0:
+		return action.Decision{Action: action.DeletePods{Pods: lateTombs}, Reason: reason.Deleting}
+	case len(lateReady) > 0:
+		return action.Decision{Action: action.EndPods{Pods: lateReady}, Reason: reason.Tombstoning}
 	default:
 		return requeueAfter(reason.StockEviction, pollStock)
 	}
@@ -472,7 +481,7 @@ func (v View) decideReturn() action.Decision {
 	var tombs, spare, resting []action.Pod
 	for _, p := range v.Pods {
 		switch {
-		case p.ShouldMove() && v.isSpared(p):
+		case p.ShouldMove() && (v.isSpared(p) || !v.mayBeTombstoned(p)):
 		case p.ShouldMove() && v.isHopeless(action.WritesSpare, p),
 			p.NeedsDelete() && v.isHopeless(action.WritesDelete, p):
 		case p.ShouldMove() && v.backoffLeft(action.WritesSpare, p) > 0,

@@ -24,7 +24,7 @@ type trouble struct {
 	small bool              // the pod cannot grow: write its small form
 	// before is for SparePods: the pod is spared once its resourceVersion differs from this; "": it is not.
 	before  string
-	written int // SetPodsNotReady: how often it was accepted
+	written int // how often it was accepted; DeletePods: not counted
 }
 
 const (
@@ -43,6 +43,9 @@ func (t trouble) backoffLeft(now providers.Instant) time.Duration {
 	n := t.times
 	if t.why == action.Changed {
 		n -= maxConflicts
+	}
+	if t.written >= maxUndone {
+		n = max(n, t.written-maxUndone+1)
 	}
 	if n <= 0 {
 		return 0
@@ -87,11 +90,12 @@ func (m *Memory) ApplyPodWrites(
 		t := m.troubles[a]
 		switch {
 		case !tried:
-		case why == action.Accepted && write == action.WritesSpare && p.Small:
-			m.troubles[a] = trouble{at: at, small: true, before: p.ResourceVersion}
-		// If the pod reads Ready again, another client set it so.
-		case why == action.Accepted && write == action.WritesNotReady:
-			m.troubles[a] = trouble{why: action.Undone, at: at, written: t.written + 1}
+		// If the write is needed again, another client undid it.
+		case why == action.Accepted && write != action.WritesDelete:
+			m.troubles[a] = trouble{why: action.Undone, at: at, written: t.written + 1, small: p.Small}
+			if write == action.WritesSpare && p.Small {
+				m.troubles[a] = trouble{at: at, small: true, written: t.written + 1, before: p.ResourceVersion}
+			}
 		case why == action.Accepted:
 			delete(m.troubles, a)
 		case why == action.TooLarge && (write == action.WritesEnd || write == action.WritesSpare) && !p.Small:

@@ -45,6 +45,7 @@ func (m Memory) movesUrgentPods() bool { return m.urgentActs > 0 && m.urgentActs
 func (m *Memory) ApplyAct(a action.Action) {
 	switch a := a.(type) {
 	case action.EndPods:
+		m.noteSentTombstones(a.Pods)
 		if m.urgentActs++; !a.Urgent {
 			m.urgentActs = maxUrgentActs
 		}
