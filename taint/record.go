@@ -73,6 +73,9 @@ type Record struct {
 	// Detaching are the last volumes that the mark of a returned node waits for. The hook then holds only pods that use
 	// them; empty: it holds all. See Look.DetachingClaims.
 	Detaching []Detaching `json:"detaching,omitempty"`
+	// Claims identify the claims of the pods that the node had when the mark was set (see EncodeClaims); "": unknown. A
+	// new leader learns from them whose volumes the mark waits for. Only in phase Evicting.
+	Claims string `json:"claims,omitempty"`
 	// FalseOffs are the devices that reported Off while this node's machine was on, in this fence or an earlier one.
 	// Only a node with several devices has them. See DistrustedDevices.
 	FalseOffs []DeviceRef `json:"lied,omitempty"`
@@ -180,6 +183,9 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 // again what it waits for.
 func (r Record) EnterPhase(p Phase, res Result, at time.Time) Record {
 	r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil
+	if p != PhaseEvicting {
+		r.Claims = ""
+	}
 	return r
 }
 

@@ -1016,8 +1016,9 @@ func TestVolumesAreReadWhereTheyMatter(t *testing.T) {
 	}
 	c = midst(t, taint.PhaseArmed)
 	c.pods = pods
-	if s := c.next(); act(s) != "WriteRecord" || !slices.Equal(c.reads, []string{"ReadNode"}) {
-		t.Errorf("before the eviction: got %s (%s) after %v, want no list", act(s), s.Reason, c.reads)
+	if s := c.next(); act(s) != "WriteRecord" || !slices.Equal(c.reads, []string{"ReadNode", "ListPods"}) {
+		t.Errorf("before an eviction whose pods were not listed: got %s (%s) after %v, want one list", act(s), s.Reason,
+			c.reads)
 	}
 	c = midst(t, taint.PhaseEvicting)
 	c.pods = pods

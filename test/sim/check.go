@@ -137,7 +137,9 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 		w.fail("5", "%s writes pod %s without UID and resourceVersion", by, old.Name)
 	}
 	c.untouched(by, old.Spec.NodeName, "pod "+old.Name)
+	finishes := p == nil && old.DeletionTimestamp != nil // the deletion of another client
 	switch exempt, unready := taint.ExemptionOf(old, taint.DefaultKey) != taint.NotExempt, onlyNotReady(old, p); {
+	case finishes:
 	case exempt && !unready:
 		w.fail("9", "%s writes exempt pod %s", by, old.Name)
 	case unready && !exempt:
@@ -147,10 +149,10 @@ func (c *checker) podWrite(by, uid, rv string, old, p *corev1.Pod) {
 		(isTrue(p, corev1.PodReady) || isTrue(p, corev1.ContainersReady)) {
 		w.fail("ready", "%s ends pod %s, and it still reads Ready", by, old.Name)
 	}
-	if taint.IsTerminal(old) && !taint.IsTombstone(old) {
+	if taint.IsTerminal(old) && !taint.IsTombstone(old) && !finishes {
 		w.fail("9", "%s writes finished pod %s", by, old.Name)
 	}
-	if p == nil && !taint.IsTombstone(old) {
+	if p == nil && !taint.IsTombstone(old) && !finishes {
 		w.fail("1", "%s deletes pod %s, which has no tombstone", by, old.Name)
 	}
 }
@@ -512,27 +514,23 @@ func (c *checker) unmark(g grounds) {
 	}
 }
 
-// usedUnderMark reports whether a pod on the node used the volume while the node had this mark, or the node reported the
-// volume as mounted then.
+// usedUnderMark reports whether a pod that the node had when the mark was set used the volume.
 func (c *checker) usedUnderMark(g grounds, pv string) bool {
 	past := c.w.api.past
+	used := false
 	for i := len(past) - 1; i >= 0; i-- {
-		s := &past[i]
-		n := s.node(g.look.Name)
+		n := past[i].node(g.look.Name)
 		if n == nil {
 			continue
 		}
 		if _, marked := taint.FindMark(n, taint.DefaultKey, g.look.Record.ID); !marked {
-			return false
+			return used
 		}
-		if slices.Contains(n.Status.VolumesInUse, unique(pv)) ||
-			slices.ContainsFunc(s.podsOn(g.look.Name), func(p *corev1.Pod) bool {
-				return slices.Contains(volumesOf(p), pv)
-			}) {
-			return true
-		}
+		used = slices.ContainsFunc(past[i].podsOn(g.look.Name), func(p *corev1.Pod) bool {
+			return slices.Contains(volumesOf(p), pv)
+		})
 	}
-	return false
+	return used
 }
 
 // names is that same moment for the pods that use no volume that the record names: it names all that is still there.

@@ -22,6 +22,7 @@ type kubelet struct {
 	pending  bool          // a sync is scheduled
 	starting map[string]bool
 	wanted   []string // volumes it needs mounted
+	hung     []string // UIDs of pods whose unmount hangs
 	hook     hook
 }
 
@@ -206,6 +207,7 @@ func (k *kubelet) syncPods() {
 	for _, p := range k.pods {
 		uid := string(p.UID)
 		switch {
+		case slices.Contains(k.hung, uid):
 		case p.DeletionTimestamp != nil && !m.runs(uid) && !k.starting[uid]:
 			k.confirm(p.Name, uid)
 		case p.DeletionTimestamp == nil && !taint.IsTerminal(p) && !m.runs(uid) && !k.starting[uid] && !isMirror(p):
@@ -265,7 +267,11 @@ func (k *kubelet) stopped(c *container) {
 	w.logf("%s: %s (%s) stopped", k.m.name, c.name, c.uid)
 	k.m.running = slices.DeleteFunc(slices.Clone(k.m.running), func(x *container) bool { return x == c })
 	if p := k.pod(c.uid); p != nil && p.DeletionTimestamp != nil {
-		k.confirm(c.name, c.uid)
+		if w.user.hangsUnmount() {
+			k.finishOnly(c.name, c.uid)
+		} else {
+			k.confirm(c.name, c.uid)
+		}
 	}
 	k.volumes()
 	k.wake(time.Second)
@@ -276,11 +282,28 @@ func (k *kubelet) confirm(name, uid string) {
 	k.send(func() { _ = k.m.w.api.deletePod("kubelet", name, uid, "", 0) })
 }
 
+// finishOnly reports a deleted pod as Succeeded: its containers ended, and a volume cannot be unmounted for a while.
+func (k *kubelet) finishOnly(name, uid string) {
+	w := k.m.w
+	w.count("unmount hangs")
+	k.hung = append(k.hung, uid)
+	k.send(func() {
+		_ = w.api.patchPod("kubelet", name, uid, "", func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodSucceeded
+			setPodReady(p, corev1.ConditionFalse, "PodCompleted")
+		})
+	})
+	k.after(w.user.between(time.Minute, 10*time.Minute), func() {
+		k.hung = slices.DeleteFunc(slices.Clone(k.hung), func(o string) bool { return o == uid })
+		k.confirm(name, uid)
+	})
+}
+
 // volumes unmounts what no pod of the view and no container uses.
 func (k *kubelet) volumes() {
 	used := map[string]bool{}
 	for _, p := range k.pods {
-		if !taint.IsTerminal(p) {
+		if !taint.IsTerminal(p) || slices.Contains(k.hung, string(p.UID)) {
 			for _, v := range volumesOf(p) {
 				used[v] = true
 			}

@@ -533,7 +533,7 @@ func (k *worker) ReadClaims(_ context.Context, a action.ReadClaims) decide.Obser
 	return k.read("claims", func() {}, func() decide.Observation {
 		claims := map[string]string{}
 		for _, pv := range a.PVs {
-			claims[pv] = "default/" + pv
+			claims[pv] = k.w.user.claimOf(pv)
 		}
 		return decide.ClaimsRead{ByVolume: claims}
 	})
@@ -1028,7 +1028,7 @@ func (k *worker) tombstone(g grounds, p action.Pod, then func(error)) {
 			then(err)
 			return
 		}
-		k.delete(g, ended, func(error) { then(nil) })
+		k.delete(k.grounds(), ended, func(error) { then(nil) }) // the device may have been asked again meanwhile
 	})
 }
 

@@ -130,6 +130,7 @@ type World struct {
 	detach     *controller
 	ids        []identity
 	limits     limits
+	user       *namespaceUser          // nil: none
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
 	storm      storm
 	hints      hints
@@ -279,6 +280,9 @@ func (w *World) unrest() string {
 	}
 	for _, m := range w.machines {
 		for _, p := range w.api.podsOn(m.name) {
+			if !m.power && p.DeletionTimestamp != nil && len(p.Finalizers) == 0 {
+				return fmt.Sprintf("the deletion of %s waits for the kubelet of %s, which is off", p.Name, m.name)
+			}
 			if m.runs(string(p.UID)) && setNotReady(p) && !taint.IsTerminal(p) {
 				return fmt.Sprintf("%s runs on %s, and still reads not Ready", p.Name, m.name)
 			}

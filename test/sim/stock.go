@@ -291,7 +291,7 @@ func (w *World) startDetach(a *storagev1.VolumeAttachment, cached *corev1.Node) 
 		d = w.between(time.Second, 2*time.Minute)
 	}
 	w.after(d, func() {
-		if a := w.api.attachment(name); a != nil && a.DeletionTimestamp != nil {
+		if a := w.api.attachment(name); a != nil && a.DeletionTimestamp != nil && a.Spec.Attacher != goneDriver {
 			w.logf("attach/detach: detached %s", name)
 			w.api.dropAttachment(name)
 		}

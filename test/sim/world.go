@@ -95,6 +95,7 @@ func (w *World) build() {
 				TrustPerson: trust},
 		})
 	}
+	w.addUser()
 	w.procs[1].begin()
 	w.procs[0].lead()
 }
@@ -194,7 +195,7 @@ func (w *World) buildObjects() {
 
 // place stores a pod as running on m.
 func (w *World) place(p *corev1.Pod, m *machine) {
-	p.Spec.NodeName = m.name
+	p.Namespace, p.Spec.NodeName = "default", m.name
 	if p.Status.Phase != corev1.PodSucceeded {
 		p.Status.Phase = corev1.PodRunning
 		setPodReady(p, corev1.ConditionTrue, "")

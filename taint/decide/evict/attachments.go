@@ -18,25 +18,29 @@ const maxClaims = 10_000
 // driver may be gone, and no controller is going to detach it.
 type volumes struct {
 	// fromBegin reports that this process saw the mark before a pod was ended. Only then are the claims complete.
-	fromBegin bool
-	inUse     []corev1.UniqueVolumeName // volumesInUse at this process's first look at the mark
-	claims    map[string]bool           // as namespace/name, of the pods that the fence ends or deletes
-	inline    bool                      // one of these pods has a volume that is no claim's
-	bound     map[string]string         // the claims of PersistentVolumes, as action.ReadClaims returned them
+	fromBegin  bool
+	recorded   *taint.Record             // the record of a fence that another process began, if it knows the claims; nil: none
+	podsListed bool                      // the node's pods were listed under the mark, or right before it
+	inUse      []corev1.UniqueVolumeName // volumesInUse at this process's first look at the mark
+	claims     map[string]bool           // as namespace/name, of the pods on the node, also of those that may yet be deleted
+	inline     bool                      // one of these pods has a volume that is no claim's
+	bound      map[string]string         // the claims of PersistentVolumes, as action.ReadClaims returned them
 }
 
 // newVolumes returns what the first look at a mark shows.
 func newVolumes(l taint.Look) volumes {
-	return volumes{fromBegin: !l.HasOwnMark() || l.Record.Phase != taint.PhaseEvicting, inUse: l.InUse}
+	vs := volumes{fromBegin: !l.HasOwnMark() || l.Record.Phase != taint.PhaseEvicting, inUse: l.InUse}
+	if !vs.fromBegin && l.Record.KnowsClaims() {
+		vs.recorded = l.Record
+	}
+	return vs
 }
 
 // withPods returns the volumes after a list of the node's pods. It does not change a map that a View may hold.
 func (vs volumes) withPods(pods []action.Pod) volumes {
+	vs.podsListed = true
 	var claims map[string]bool
 	for _, p := range pods {
-		if p.Exempt != taint.NotExempt && !p.Terminal && !p.HasUnfinishedDeletion() {
-			continue
-		}
 		vs.inline = vs.inline || p.OtherVolume != ""
 		for _, name := range p.ClaimNames {
 			if claim := p.Namespace + "/" + name; !vs.claims[claim] && len(vs.claims)+len(claims) < maxClaims {
@@ -76,9 +80,9 @@ func (vs volumes) holds(a action.Attachment) (holds, known bool) {
 	// The node reported a volume of this driver as mounted. It may be this one: its pod was deleted by force before the
 	// fence, and attach/detach waits for the entry that the fence clears.
 	mounted := reportsDriver(vs.inUse, a.Attacher)
-	uncertain := !vs.fromBegin || mounted || len(vs.claims) >= maxClaims
+	uncertain := !vs.fromBegin && vs.recorded == nil || mounted || len(vs.claims) >= maxClaims
 	if a.PV == "" {
-		return vs.inline || uncertain, true
+		return vs.inline || uncertain || vs.recorded != nil, true
 	}
 	claim, known := vs.bound[a.PV]
 	switch {
@@ -87,7 +91,7 @@ func (vs volumes) holds(a action.Attachment) (holds, known bool) {
 	case claim == "": // no pod can use a volume that is gone, or bound to no claim
 		return false, true
 	default:
-		return claim == action.UnreadClaim || vs.claims[claim] || uncertain, true
+		return claim == action.UnreadClaim || vs.claims[claim] || vs.recorded.HasClaim(claim) || uncertain, true
 	}
 }
 

@@ -333,9 +333,15 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 	return other
 }
 
-// beginEviction writes step 7's record, before the first tombstone.
+// beginEviction writes step 7's record, before the first tombstone. The record identifies the claims of the node's pods:
+// a later leader cannot learn them from pods that are gone.
 func (v View) beginEviction(rec taint.Record, why reason.Reason, e ...taint.Evidence) action.Decision {
-	return writeRecord(rec.WithEvidence(e...).EnterPhase(taint.PhaseEvicting, "", v.Now.Wall), why)
+	if !v.Memory.volumes.podsListed { // a fence of ours listed them before the mark
+		return action.Decision{Action: action.ListPods{}, Reason: why}
+	}
+	rec = rec.WithEvidence(e...).EnterPhase(taint.PhaseEvicting, "", v.Now.Wall)
+	rec.Claims = taint.EncodeClaims(v.Memory.volumes.claims)
+	return writeRecord(rec, why)
 }
 
 // hasComeBack reports whether the eviction is on its return path. Only tombstoned pods may be deleted there, which

@@ -59,7 +59,7 @@ func marked(p taint.Phase, change ...with) View {
 		},
 		Memory: Memory{ProofFrom: ago(10 * time.Second)}, Live: true,
 	}
-	v.Memory.id = markOf(v.Look)
+	v.Memory.id, v.Memory.volumes.podsListed = markOf(v.Look), true
 	for _, c := range change {
 		c(&v)
 	}
@@ -126,6 +126,16 @@ func strange(pv, claim string) with {
 		v.Memory.volumes.fromBegin = true
 		v.Attachments = append(v.Attachments, action.Attachment{Name: "va-" + pv, PV: pv, Attacher: "gone"})
 		v.Memory.ApplyBoundClaims(map[string]string{pv: claim})
+	}
+}
+
+// byRecord has the record of another process identify the claim of the fence's only pod.
+func byRecord(claim string) with {
+	return func(v *View) {
+		v.Look.Record.Claims = taint.EncodeClaims(map[string]bool{claim: true})
+		bound := v.Memory.volumes.bound
+		v.Memory.volumes = newVolumes(v.Look)
+		v.Memory.volumes.bound = bound
 	}
 }
 
@@ -329,6 +339,9 @@ func TestStep(t *testing.T) {
 		{"armed: nothing asked since", armed(), asks(reason.Confirming)},
 		{"armed: off, asked before the mark", armed(saying(off, 10*time.Second)), asks(reason.Confirming)},
 		{"armed: off", armed(proven), records(reason.Confirmed)},
+		{"armed: off, and the pods were not listed", armed(proven,
+			func(v *View) { v.Memory.volumes.podsListed = false }),
+			want{Act: action.ListPods{}, Why: reason.Confirmed}},
 		{"armed: off, just in time", armed(saying(off, proof.TTL-100*time.Millisecond)), records(reason.Confirmed)},
 		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), asks(reason.Confirming)},
 		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
@@ -486,6 +499,8 @@ func TestStep(t *testing.T) {
 		{"attachment of a volume that no pod of this fence used", evicting(proven, strange("x", "a/x")), finish},
 		{"and one that a pod used", evicting(proven, strange("x", "a/x"), attached("a")), detach},
 		{"attachment of a volume that could not be read", evicting(proven, strange("x", action.UnreadClaim)), detach},
+		{"a new leader knows the claims by the record", evicting(proven, strange("x", "a/x"), byRecord("a/y")), finish},
+		{"a new leader waits for a claim of the record", evicting(proven, strange("x", "a/x"), byRecord("a/x")), detach},
 		{"a new leader does not know which pods there were", evicting(proven, strange("x", "a/x"),
 			func(v *View) { v.Memory.volumes.fromBegin = false }), detach},
 		{"the node reports a volume of its driver as mounted", evicting(proven, strange("x", "a/x"),
