@@ -32,6 +32,10 @@ type Look struct {
 
 	Ready      corev1.ConditionStatus // "" if there is no such condition
 	ReadySince time.Time              // the condition's lastTransitionTime
+	// Heartbeat is the condition's lastHeartbeatTime, by the kubelet's clock. Only the kubelet changes it, in each status
+	// that it writes: the node lifecycle controller keeps it when it writes Unknown, and so do we. Zero: no kubelet ever
+	// wrote one.
+	Heartbeat time.Time
 
 	PoweredOn bool // PoweredOnCondition is True
 
@@ -62,6 +66,9 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			l.Ready, l.ReadySince = c.Status, c.LastTransitionTime.Time
+			if c.Reason != neverUpdated {
+				l.Heartbeat = c.LastHeartbeatTime.Time
+			}
 		}
 		l.PoweredOn = l.PoweredOn || c.Type == PoweredOnCondition && c.Status == corev1.ConditionTrue
 	}
@@ -76,6 +83,10 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	}
 	return l
 }
+
+// neverUpdated is the reason of a condition that the node lifecycle controller made for a Node without any status: its
+// lastHeartbeatTime is the Node's creation (kubernetes pkg/controller/nodelifecycle).
+const neverUpdated = "NodeStatusNeverUpdated"
 
 // LeaseDuration returns the duration that a Lease states, without checking it; zero if it states none.
 func LeaseDuration(l *coordinationv1.Lease) time.Duration {
@@ -106,13 +117,15 @@ func (l Look) HasOwnMark() bool {
 // SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in
 // between.
 func (l Look) SameLife(o Look) bool {
-	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV
+	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV &&
+		l.Heartbeat.Equal(o.Heartbeat)
 }
 
 // IsAliveSince reports whether the Node shows a life that the record does not have: recreated, booted again, or a
-// heartbeat after the record's Lease.
+// heartbeat of either kind after those of the record. An older version's record names no status.
 func (l Look) IsAliveSince(r *Record) bool {
-	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV
+	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV ||
+		!r.Heartbeat.IsZero() && !l.Heartbeat.Equal(r.Heartbeat)
 }
 
 // PowerOffDevices returns the devices that the record names: they accepted a power-off of ours, or may have, since the

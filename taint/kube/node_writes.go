@@ -115,13 +115,16 @@ func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
 	return w.setCondition(ctx, l, corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
+		LastHeartbeatTime: metav1.NewTime(l.Heartbeat), // the kubelet's: ours would look like a sign of life
 	})
 }
 
 // setCondition writes one condition of the Node, as of now; the strategic merge keeps the others.
 func (w Writer) setCondition(ctx context.Context, l taint.Look, c corev1.NodeCondition) error {
 	c.LastTransitionTime = metav1.NewTime(w.Now())
-	c.LastHeartbeatTime = c.LastTransitionTime
+	if c.Type != corev1.NodeReady {
+		c.LastHeartbeatTime = c.LastTransitionTime
+	}
 	body := object{"status": object{"conditions": []corev1.NodeCondition{c}}}
 	what := fmt.Sprintf("setting condition %s", c.Type)
 	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{}, body, "status")

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +27,9 @@ type NodeReporter struct {
 	decisions decisions
 	actions   actions
 
-	oddLease bool   // the Lease's duration is out of bounds
-	refused  string // why the machine of the healthy node is not believed
+	oddLease  bool          // the Lease's duration is out of bounds
+	longLease time.Duration // fleet.View.LongLease
+	refused   string        // why the machine of the healthy node is not believed
 }
 
 // NewNodeReporter returns the reporter of one node. It reads the node's state, course, while it reports a step.
@@ -104,6 +106,11 @@ func (n *NodeReporter) ReportCachedNode(node *corev1.Node, v fleet.View) {
 			"{min}", least, "{max}", most, "{default}", fleet.DefaultDuration.String())
 	}
 	n.oddLease = v.OddLease
+	if v.LongLease != n.longLease && v.LongLease != 0 {
+		n.Log.Warn("Lease names a longer duration than those of other nodes", "node", node.Name, "duration", v.LongLease)
+		n.sendEvent(n.at, node, nil, reason.LongLease, "Detect", "{detail}", v.LongLease.String())
+	}
+	n.longLease = v.LongLease
 }
 
 // ReportIdle reports a healthy node that needs nothing. l is a look at the cached Node.

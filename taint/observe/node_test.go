@@ -365,6 +365,13 @@ func TestOddLeaseIsTold(t *testing.T) {
 	if len(got) != 2 || !strings.Contains(got[0], "LeaseDurationOutOfBounds") {
 		t.Errorf("got %q, want it told twice", got)
 	}
+	for range 3 {
+		s.ReportCachedNode(s.object, fleet.View{LongLease: 5 * time.Minute})
+	}
+	if got := s.told(); len(got) != 1 || !strings.Contains(got[0], "LeaseDurationUnusual") ||
+		!strings.Contains(got[0], "5m0s") {
+		t.Errorf("a longer Lease than the others': got %q, want it told once", got)
+	}
 }
 
 // Another client takes the node out of service. An Event names the client as long as no device calls the machine off:

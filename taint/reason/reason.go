@@ -38,6 +38,7 @@ const (
 	VMHost           Reason = "KubeVirtHost"       // not powered off: its virtual machines may still serve
 	KeptOn           Reason = "PowerOffHeldUp"     // not powered off: drained, shut down or cordoned
 	StillBeating     Reason = "KubeletHeartbeats"  // NotReady, but its kubelet renews its Lease
+	OnlyLeaseMissing Reason = "OnlyLeaseMissing"   // its kubelet does not renew its Lease, but writes its Node's status
 	InGrace          Reason = "WaitingForGrace"
 	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
 	CutOff           Reason = "ControllerCutOff"   // reads of the API server fail, or lately did
@@ -115,6 +116,7 @@ const (
 	NoHook       Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
 	PoweredOff   Reason = "PowerOffAccepted"         // after a fence: the devices that accepted a power-off
 	OddLease     Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
+	LongLease    Reason = "LeaseDurationUnusual"     // the Lease names a longer duration than those of other nodes
 	NotBelieved  Reason = "MachineNotBelieved"       // the node's machine is not believed
 	Repinned     Reason = "MachineRepinned"          // a healthy node leads to another machine than before
 	OutByOther   Reason = "OutOfServiceByOther"      // another client's out-of-service taint, and no proof of Off
@@ -329,6 +331,11 @@ var table = []Row{
 	{StillBeating, Info, StateSuspect,
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"No action: the kubelet can stop its pods itself."},
+	{OnlyLeaseMissing, Warning, StateSuspect,
+		"Only the node's Lease is missing: its kubelet does not renew it, but still writes the Node's status. The machine " +
+			"is not powered off.",
+		"Look at the kubelet's log, and at what may refuse or delete the Lease in namespace `kube-node-lease`: an " +
+			"admission policy, a quota, a right. Without renewals Kubernetes declares the node NotReady again and again."},
 	{InGrace, Info, StateSuspect,
 		"The node looks dead ({why}) and its machine is on: it is powered off after the grace period.",
 		""},
@@ -493,6 +500,10 @@ var table = []Row{
 		"The node's Lease names a duration that is not between {min} and {max}: {default} is used instead " +
 			"(nodeLeaseDurationSeconds of its kubelet).",
 		"Correct `nodeLeaseDurationSeconds` of its kubelet."},
+	{LongLease, Warning, "",
+		"The node's Lease names a duration of {detail}, longer than those of other nodes: the silence of this node is " +
+			"noticed as late (nodeLeaseDurationSeconds of its kubelet).",
+		"If you did not want that, correct `nodeLeaseDurationSeconds` of its kubelet."},
 	{NotBelieved, Warning, "", "The node could not be fenced now: {detail}.",
 		"The node's machine, or its system UUID, changed while the node looked dead, or another node has that " +
 			"machine. If the change is right, run `kubectl label node NODE " +

@@ -460,8 +460,11 @@ func slimNode(n *corev1.Node) *corev1.Node {
 	}
 	out.Spec.Unschedulable, out.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
 	for _, c := range n.Status.Conditions {
-		out.Status.Conditions = append(out.Status.Conditions,
-			corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime})
+		slim := corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+		if c.Type == corev1.NodeReady { // the kubelet's last status: a heartbeat
+			slim.LastHeartbeatTime, slim.Reason = c.LastHeartbeatTime, c.Reason
+		}
+		out.Status.Conditions = append(out.Status.Conditions, slim)
 	}
 	out.Status.NodeInfo.BootID, out.Status.NodeInfo.SystemUUID = n.Status.NodeInfo.BootID, n.Status.NodeInfo.SystemUUID
 	out.Status.VolumesInUse, out.Status.VolumesAttached = n.Status.VolumesInUse, n.Status.VolumesAttached

@@ -168,5 +168,6 @@ func closeRecord(l taint.Look, now time.Time) (taint.Record, string) {
 		summary += fmt.Sprintf(", fence %q in phase %s is closed", rec.ID, rec.Phase)
 	}
 	rec.NodeUID, rec.BootID, rec.LeaseRV, rec.FalseOffs = l.UID, l.BootID, l.LeaseRV, nil
+	rec.Heartbeat = l.Heartbeat
 	return rec.EnterPhase(taint.PhaseDone, taint.ResultReleased, now), summary
 }

@@ -305,7 +305,20 @@ func setReady(n *corev1.Node, status corev1.ConditionStatus, now time.Time) {
 	if old != nil && old.Status == status {
 		since = old.LastTransitionTime
 	}
-	setCondition(n, corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: since})
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: since}
+	if old != nil {
+		c.LastHeartbeatTime = old.LastHeartbeatTime // only a kubelet changes it
+	}
+	setCondition(n, c)
+}
+
+// setHeartbeat notes in the Node that its kubelet writes the status now.
+func setHeartbeat(n *corev1.Node, now time.Time) {
+	if c := readyOf(n); c != nil {
+		beat := *c
+		beat.LastHeartbeatTime = metav1.NewTime(now.Truncate(time.Second))
+		setCondition(n, beat)
+	}
 }
 
 func setPoweredOn(n *corev1.Node, on bool, now time.Time) {

@@ -435,7 +435,8 @@ func (c *checker) arm(g grounds) {
 	then := w.api.asOf(a.At.Wall)
 	n, lease := then.node(l.Name), then.lease(l.Name)
 	if n == nil || lease == nil ||
-		string(n.UID) != l.UID || n.Status.NodeInfo.BootID != l.BootID || lease.ResourceVersion != l.LeaseRV {
+		string(n.UID) != l.UID || n.Status.NodeInfo.BootID != l.BootID || lease.ResourceVersion != l.LeaseRV ||
+		!readyOf(n).LastHeartbeatTime.Time.Equal(l.Heartbeat) {
 		w.fail("1", "%s is marked on an answer older than its last sign of life", l.Name)
 	}
 }
@@ -514,7 +515,7 @@ func (c *checker) unmark(g grounds) {
 	}
 }
 
-// usedUnderMark reports whether a pod that the node had when the mark was set used the volume.
+// usedUnderMark reports whether a pod that the node had when its eviction began used the volume.
 func (c *checker) usedUnderMark(g grounds, pv string) bool {
 	past := c.w.api.past
 	used := false
@@ -523,7 +524,7 @@ func (c *checker) usedUnderMark(g grounds, pv string) bool {
 		if n == nil {
 			continue
 		}
-		if _, marked := taint.FindMark(n, taint.DefaultKey, g.look.Record.ID); !marked {
+		if r, _ := taint.RecordOf(n); r == nil || r.ID != g.look.Record.ID || r.Phase != taint.PhaseEvicting {
 			return used
 		}
 		used = slices.ContainsFunc(past[i].podsOn(g.look.Name), func(p *corev1.Pod) bool {
@@ -595,25 +596,24 @@ func (c *checker) listed(g grounds) {
 // powerOff is step 3: the record stands before the power-off is sent.
 func (c *checker) powerOff(l taint.Look, p *Process) {
 	w := c.w
-	beat := func(name string) time.Time {
-		if lease := w.api.lease(name); lease != nil {
-			return lease.Spec.RenewTime.Time
+	if n := w.api.asOf(l.Sent.Wall).node(l.Name); n != nil && readyOf(n) != nil {
+		if quiet := w.now.Sub(readyOf(n).LastHeartbeatTime.Time); quiet < staleAfter {
+			w.fail("15", "%s is powered off %s after its kubelet wrote a status", l.Name, quiet)
 		}
-		return epoch
 	}
 	if lease := w.api.asOf(l.Sent.Wall).lease(l.Name); lease != nil {
 		last := lease.Spec.RenewTime.Time
 		if quiet := w.now.Sub(last); quiet < staleAfter {
 			w.fail("15", "%s is powered off %s after a heartbeat, and only silence counts", l.Name, quiet)
 		}
-		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && m.troubled.Before(last) {
+		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && !m.leaseless && m.troubled.Before(last) {
 			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name,
 				w.now.Sub(last))
 		}
 	}
 	fresh := 0
 	for _, n := range w.api.nodes {
-		if w.now.Sub(beat(n.Name)) < 4*renewEvery {
+		if w.now.Sub(w.lastBeat(n.Name)) < 4*renewEvery {
 			fresh++
 		}
 	}

@@ -73,7 +73,9 @@ func (k *kubelet) heartbeat() {
 		if l := w.api.lease(k.m.name); l != nil {
 			rv = l.ResourceVersion
 		}
-		k.send(func() { _ = w.api.renew(k.m.name, rv) })
+		if !k.m.leaseless {
+			k.send(func() { _ = w.api.renew(k.m.name, rv) })
+		}
 	}
 	k.after(w.between(9*time.Second, 10500*time.Millisecond), k.heartbeat)
 }
@@ -101,6 +103,7 @@ func (k *kubelet) status() {
 		fresh.Status.NodeInfo = corev1.NodeSystemInfo{BootID: k.m.bootID, SystemUUID: k.m.uuid}
 		fresh.Status.VolumesInUse = inUse
 		setReady(fresh, ready, w.now)
+		setHeartbeat(fresh, w.now)
 		k.send(func() {
 			if w.api.createNode(fresh) == nil {
 				w.logf("%s: kubelet registers the node", name)
@@ -116,6 +119,7 @@ func (k *kubelet) status() {
 		return
 	}
 	k.told = w.now
+	now := w.now
 	bootID := k.m.bootID
 	k.send(func() {
 		err := w.api.patchNode("kubelet", name, "", func(n *corev1.Node) {
@@ -125,6 +129,7 @@ func (k *kubelet) status() {
 			if readyDiffers {
 				setReady(n, ready, w.now)
 			}
+			setHeartbeat(n, now)
 			if volumes {
 				n.Status.VolumesInUse = inUse
 			}

@@ -38,6 +38,7 @@ type machine struct {
 	k         *kubelet  // nil while off or booting
 	cut       bool      // no way to the API server
 	hung      bool      // its kubelet does nothing; its containers run on
+	leaseless bool      // the API server refuses the renewals of its Lease
 	troubled  time.Time // when that last changed
 	lies      bool      // one of its devices says Off whatever is true
 	liar      int       // which: 0 is the BMC, 1 the second

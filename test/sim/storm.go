@@ -243,9 +243,8 @@ func (c *checker) floors(l taint.Look) {
 func (w *World) silentTogether(zone string) (most int) {
 	var silent []time.Time
 	for _, n := range w.api.nodes {
-		lease := w.api.lease(n.Name)
-		if n.Labels[zoneLabel] == zone && lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > staleAfter+old {
-			silent = append(silent, lease.Spec.RenewTime.Time)
+		if last := w.lastBeat(n.Name); n.Labels[zoneLabel] == zone && w.now.Sub(last) > staleAfter+old {
+			silent = append(silent, last)
 		}
 	}
 	for _, last := range silent {
@@ -270,7 +269,7 @@ func (c *checker) inStorm(g grounds, what string) {
 	}
 	fresh, size := 0, 0
 	for _, n := range w.api.nodes {
-		if lease := w.api.lease(n.Name); lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) < 4*renewEvery {
+		if w.now.Sub(w.lastBeat(n.Name)) < 4*renewEvery {
 			fresh++
 		}
 		if n.Labels[zoneLabel] == zone {
@@ -324,8 +323,7 @@ func (c *checker) quorum(l taint.Look, turns map[string]bool) {
 // its Lease.
 func (w *World) sickFor(n *corev1.Node, inZone bool) bool {
 	long := func(at time.Time) bool { return w.now.Sub(at) > old }
-	lease := w.api.lease(n.Name)
-	renews := lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) < 15*time.Second+old
+	renews := w.now.Sub(w.lastBeat(n.Name)) < 15*time.Second+old
 	for _, c := range n.Status.Conditions {
 		unready := c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && long(c.LastTransitionTime.Time)
 		if unready && !(inZone && renews) {
@@ -338,5 +336,17 @@ func (w *World) sickFor(n *corev1.Node, inZone bool) bool {
 	if r, err := taint.RecordOf(n); err == nil && r.IsOpen() && long(r.At) {
 		return true
 	}
-	return lease != nil && w.now.Sub(lease.Spec.RenewTime.Time) > 25*time.Second+old
+	return w.now.Sub(w.lastBeat(n.Name)) > 25*time.Second+old
+}
+
+// lastBeat returns when a node's kubelet last renewed its Lease or wrote the Node's status.
+func (w *World) lastBeat(name string) time.Time {
+	last := epoch
+	if lease := w.api.lease(name); lease != nil {
+		last = lease.Spec.RenewTime.Time
+	}
+	if n := w.api.node(name); n != nil && readyOf(n) != nil && readyOf(n).LastHeartbeatTime.After(last) {
+		last = readyOf(n).LastHeartbeatTime.Time
+	}
+	return last
 }

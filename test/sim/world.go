@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -96,6 +97,7 @@ func (w *World) build() {
 		})
 	}
 	w.addUser()
+	w.loseLeases()
 	w.procs[1].begin()
 	w.procs[0].lead()
 }
@@ -138,6 +140,7 @@ func (w *World) buildObjects() {
 				Annotations: map[string]string{noteBMC: m.name}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: m.bootID, SystemUUID: m.uuid}
 		setReady(n, corev1.ConditionTrue, w.now)
+		setHeartbeat(n, w.now)
 		_ = w.api.createNode(n)
 		_ = w.api.renew(m.name, "")
 	}
@@ -277,6 +280,25 @@ func (w *World) scheduleFaults(end time.Time) {
 		w.after(w.between(5*time.Second, end.Sub(w.now)),
 			func() { w.anyFault(w.machines[w.rng.IntN(len(w.machines))]) })
 	}
+}
+
+// loseLeases makes the API server refuse the renewals of one node's Lease for a while, in every seventh history. Its
+// kubelet goes on writing the Node's status.
+func (w *World) loseLeases() {
+	if w.Small != nil || w.Seed%7 != 3 {
+		return
+	}
+	rng := rand.New(rand.NewPCG(w.Seed, 0x6c65617365))
+	m := w.machines[rng.IntN(len(w.machines))]
+	at := 10*time.Second + time.Duration(rng.Int64N(int64(30*time.Second)))
+	w.after(at, func() {
+		if w.calm {
+			return
+		}
+		w.count("Lease alone refused")
+		w.logf("%s: renewals of its Lease are refused", m.name)
+		m.leaseless = true
+	})
 }
 
 // outage is an API server that nobody reaches: no kubelet, no controller, nor we.
@@ -441,7 +463,7 @@ func (w *World) heal(m *machine) {
 	if m.cut || m.hung {
 		w.logf("%s: healed", m.name)
 	}
-	m.cut, m.hung, m.troubled = false, false, w.now
+	m.cut, m.hung, m.leaseless, m.troubled = false, false, false, w.now
 	if m.k != nil {
 		m.k.wake(w.lag())
 		m.k.hook.changed()

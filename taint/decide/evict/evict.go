@@ -226,6 +226,7 @@ func (v View) adoptPersonMark() action.Decision {
 	}
 	r := taint.Record{
 		ID: l.Mark.Value, NodeUID: l.UID, BootID: l.BootID, LeaseRV: l.LeaseRV,
+		Heartbeat: l.Heartbeat,
 		Since:     v.Now.Wall.UTC().Truncate(time.Millisecond),
 		By:        cmp.Or(l.MarkedBy, taint.ByPerson),
 		FalseOffs: l.Record.DistrustedDevices(), PowerOffTo: l.PowerOffDevices(),

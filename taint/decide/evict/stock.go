@@ -95,12 +95,12 @@ func (s StockEviction) IsAboutToDelete(p action.Pod, now taint.Instant) bool {
 	if p.Deleting || s.From.IsZero() {
 		return false
 	}
-	notReady := false // Ready is False, not Unknown: the unreachable taint does not land
+	landed := false // either taint; after not-ready, which is for Ready False, unreachable does not land
 	for _, t := range s.Taints {
 		if t.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
-		notReady = notReady || t.Key == corev1.TaintNodeNotReady
+		landed = landed || t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
 		for _, since := range s.possibleStarts(t, now) {
 			first, ends := StockEnds(p.Tolerations, t, since.first)
 			last, _ := StockEnds(p.Tolerations, t, since.last)
@@ -109,13 +109,22 @@ func (s StockEviction) IsAboutToDelete(p action.Pod, now taint.Instant) bool {
 			}
 		}
 	}
-	if notReady || now.Sub(s.From) > stockTaint {
+	seen := s.Last // the last look; a process that was stopped since does not know what landed meanwhile
+	if seen.IsZero() {
+		seen = now
+	}
+	if landed || seen.Sub(s.From) > stockTaint {
 		return false
 	}
 	// Ready=Unknown makes this taint land within moments. Where it has landed, the loop has found all that this does.
 	coming := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
-	due, ends := StockEnds(p.Tolerations, coming, now.Wall)
-	return ends && s.isDeletionNear(due, due, now)
+	from := asOf(now, seen)
+	if seen.Wall.Before(from) { // the process was suspended: its monotonic clock stood still
+		from = seen.Wall
+	}
+	first, ends := StockEnds(p.Tolerations, coming, from)
+	last, _ := StockEnds(p.Tolerations, coming, now.Wall)
+	return ends && s.isDeletionNear(first, last, now)
 }
 
 // window is the time in which something happened unseen.

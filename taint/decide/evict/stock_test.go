@@ -222,3 +222,23 @@ func TestStockCountsFromTheEndOfAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// A process that was stopped, or suspended, between its look and a write does not know whether the unreachable taint
+// landed meanwhile. A deletion that is due under it by then is waited for.
+func TestStockDueAfterAStop(t *testing.T) {
+	for name, at := range map[string]providers.Instant{
+		"stopped":   now.Add(298 * time.Second),
+		"suspended": {Wall: now.Wall.Add(298 * time.Second), Mono: now.Mono + time.Second},
+	} {
+		var m Memory
+		m.ApplyLook(taint.Look{Exists: true, Sent: now, Got: now, Ready: corev1.ConditionUnknown,
+			Mark: &taint.Mark{Value: "f1"}})
+		stock := m.StockEviction(taint.Look{})
+		if stock.IsAboutToDelete(pod("p"), now.Add(time.Second)) {
+			t.Errorf("%s: due right after the look", name)
+		}
+		if !stock.IsAboutToDelete(pod("p"), at) {
+			t.Errorf("%s: not due, though the taint may have landed right after the look", name)
+		}
+	}
+}

@@ -396,6 +396,8 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 		switch {
 		case no.why == reason.ControlPlane:
 			return v.refusePowerOff(no)
+		case !v.Fleet.Stale && v.Fleet.LeaseMissing:
+			return v.askEvery(pollOn, reason.OnlyLeaseMissing)
 		case !v.Fleet.Stale:
 			return v.askEvery(pollOn, reason.StillBeating)
 		case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
@@ -525,7 +527,7 @@ func (v View) newRecord(powering bool) taint.Record {
 			r.OffBy, r.PostFence = old.OffBy, old.PostFence
 		}
 	}
-	r.NodeUID, r.BootID, r.LeaseRV = v.Look.UID, v.Look.BootID, v.Look.LeaseRV
+	r.NodeUID, r.BootID, r.LeaseRV, r.Heartbeat = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Look.Heartbeat
 	r.Device, r.Machine = proof.RecordedDevice(v.Facts.Devices)
 	if old != nil {
 		r.FalseOffs, r.PowerOns = old.DistrustedDevices(), old.PowerOns

@@ -43,7 +43,7 @@ type Fleet struct {
 	heardSince providers.Instant // since when at least half of all nodes beat; zero: they do not
 	scanned    providers.Instant // when the flags were last compared with the clock
 	due        providers.Instant // before this the clock alone changes no flag
-	longest    time.Duration     // the longest Lease duration; a removed node counts until the next scan
+	usual      time.Duration     // the longest of the usual Lease durations; zero: to be found out (usualDuration)
 	// changed are the nodes whose flag changed since the last Tick, or whose Lease duration left its bounds or returned
 	// to them.
 	changed []string
@@ -61,13 +61,19 @@ type Fleet struct {
 }
 
 type node struct {
-	exists   bool
-	stale    bool // its flags
-	missed   bool
-	rv       string
-	at       providers.Instant // when this process saw the Lease change: never the node's own clock
-	since    providers.Instant // no later than when the node sent that renewal, which may have been delayed for long
-	beat     providers.Instant // as at, but zero after the first sight of a Lease, which is no heartbeat
+	exists  bool
+	stale   bool // its flags
+	missed  bool
+	rv      string
+	leaseAt providers.Instant // when this process saw the Lease change: never the node's own clock
+	at      providers.Instant // the same of the Lease or the kubelet's status, whichever came last
+	since   providers.Instant // no later than when the node sent that heartbeat, which may have been delayed for long
+	beat    providers.Instant // as at, but zero after the first sight of a Lease or a status, which is no heartbeat
+	status  time.Time         // taint.Look.Heartbeat of the last look; zero: its kubelet wrote none
+	added   providers.Instant // when this process first saw the Node
+	// empty reports that the Node shows no trace of a kubelet, and that its first minutes are over. Then it counts
+	// nowhere: a bootstrap token may register any number of such Nodes.
+	empty    bool
 	alive    providers.Instant // when it last became Ready, or changed its boot id or UID; zero: never
 	duration time.Duration
 	odd      bool // its Lease has a duration out of bounds
@@ -101,6 +107,8 @@ type node struct {
 type View struct {
 	Stale  bool // the Lease missed two renewals
 	Missed bool // the Lease missed one renewal
+	// LeaseMissing reports that the Lease alone missed two renewals: the kubelet has written its Node's status since.
+	LeaseMissing bool
 	// Hint is the source of a hint that the machine went off. It is "" once the hint expired or a device answered On
 	// since.
 	Hint   Source
@@ -112,7 +120,7 @@ type View struct {
 	Heard bool
 	// HeardSince is since when Heard has been true without a break, as far as this process knows; zero: it is false.
 	HeardSince providers.Instant
-	Longest    time.Duration // the longest Lease duration of all nodes
+	Longest    time.Duration // the longest of the usual Lease durations (usualDuration)
 	// SilentSince is when this node's silence began to count: it had lasted until a Lease is stale, while most nodes
 	// were heard throughout. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
@@ -126,6 +134,8 @@ type View struct {
 	Busy     string
 	Storm    Storm
 	OddLease bool // the Lease's duration is out of bounds: DefaultDuration applies
+	// LongLease is the Lease's duration if it is longer than usual; zero: it is not. This node's silence is noticed late.
+	LongLease time.Duration
 }
 
 // Source is what makes a node suspect, from a closed set: its own Ready, its Lease, or a hint. It is a metric label.
@@ -331,18 +341,21 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 		f.updateFlags(name, n, now)
 		f.updateHeard(now)
 		v.Fresh = f.fresh
-		if n.exists {
+		if n.exists && !n.empty {
 			v.Others--
 			if !n.stale {
 				v.Fresh--
 			}
 		}
 		v.Stale, v.Missed = n.stale, now.Sub(n.at) > shareOf(n.duration, missedAfter)
+		v.LeaseMissing = n.at.After(n.leaseAt) && now.Sub(n.leaseAt) > shareOf(n.duration, staleAfter)
 		v.OddLease, v.Beat, v.Alive = n.odd, n.beat, n.beat
 		if n.alive.After(n.beat) {
 			v.Alive = n.alive
 		}
-		v.OnAt = n.on
+		if v.OnAt = n.on; n.duration > f.usualDuration() {
+			v.LongLease = n.duration
+		}
 		if n.hasHint(now) {
 			v.Hint, v.HintAt = n.hintBy, n.hint
 		}
@@ -354,7 +367,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			v.SilentSince = from.Add(shareOf(n.duration, staleAfter))
 		}
 	}
-	v.Heard, v.HeardSince, v.Longest = !f.heardSince.IsZero(), f.heardSince, f.longest
+	v.Heard, v.HeardSince, v.Longest = !f.heardSince.IsZero(), f.heardSince, f.usualDuration()
 	v.Storm = f.stormOf(name, n, now)
 	v.Storm.PowerOffs, v.Busy = f.busyNodes(name, now)
 	return v
@@ -372,7 +385,7 @@ func (f *Fleet) ensureNode(name string, now providers.Instant) *node {
 		if f.nodes == nil {
 			f.nodes = map[string]*node{}
 		}
-		n = &node{name: name, at: now, since: now, duration: DefaultDuration}
+		n = &node{name: name, at: now, leaseAt: now, since: now, added: now, duration: DefaultDuration}
 		f.nodes[name] = n
 		f.scheduleFlags(n, now)
 	}
@@ -387,10 +400,11 @@ func (f *Fleet) scheduleScan(at providers.Instant) {
 
 // countNode adds a node to the counts (by 1), or removes it (by -1).
 func (f *Fleet) countNode(n *node, by int) {
-	if !n.exists {
+	if !n.exists || n.empty {
 		return
 	}
 	f.known += by
+	f.usual = 0
 	if !n.stale {
 		f.fresh += by
 	}
@@ -426,12 +440,10 @@ func (f *Fleet) scanIfDue(now providers.Instant) {
 }
 
 func (f *Fleet) scanNodes(now providers.Instant) {
-	f.longest = 0
 	// A device falls silent between scans: one of them sees it before its time is over.
 	f.scanned, f.due = now, now.Add(muteTTL/2)
 	for name, n := range f.nodes {
 		f.updateFlags(name, n, now)
-		f.longest = max(f.longest, n.duration)
 	}
 	f.updateHeard(now)
 }

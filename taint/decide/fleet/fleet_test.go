@@ -195,10 +195,11 @@ func TestProcessStopped(t *testing.T) {
 // stale.
 func TestSettled(t *testing.T) {
 	for _, lease := range []time.Duration{10 * time.Second, DefaultDuration, MaxDuration} {
-		c := newCluster(t, 3)
+		c := newCluster(t, 5)
+		c.f.ApplyLease("n4", "99", lease, c.now)
 		c.f.ApplyLease("n3", "100", lease, c.now)
 		longest := max(lease, DefaultDuration)
-		c.silence("n3")
+		c.silence("n3", "n4")
 		c.pass(shareOf(longest, staleAfter).Truncate(time.Second))
 		if v := c.view("n1"); v.IsSettled(c.now) {
 			t.Errorf("a Lease of %s: settled before it can be stale", lease)
@@ -208,10 +209,98 @@ func TestSettled(t *testing.T) {
 			t.Errorf("a Lease of %s: settled %t, stale %t", lease, v.IsSettled(c.now), v.Stale)
 		}
 		c.f.RemoveNode("n3", c.now)
+		c.f.RemoveNode("n4", c.now)
 		c.pass(time.Minute)
 		if v := c.view("n1"); v.Longest != DefaultDuration {
 			t.Errorf("a Lease of %s: its node is gone, and the longest is %s", lease, v.Longest)
 		}
+	}
+}
+
+// One kubelet's long Lease does not delay what a new leader may know of all others, and is named.
+func TestOneLongLease(t *testing.T) {
+	c := newCluster(t, 4)
+	c.f.ApplyLease("n4", "100", MaxDuration, c.now)
+	c.silence("n4")
+	c.pass(shareOf(DefaultDuration, staleAfter).Truncate(time.Second) + time.Second)
+	if v := c.view("n1"); !v.IsSettled(c.now) || v.LongLease != 0 {
+		t.Errorf("n1: settled %t, long Lease %s, want settled and none", v.IsSettled(c.now), v.LongLease)
+	}
+	if v := c.view("n4"); v.LongLease != MaxDuration {
+		t.Errorf("n4: got a long Lease of %s, want %s", v.LongLease, MaxDuration)
+	}
+}
+
+// Kubernetes has two heartbeats. Silence counts from the last of either kind.
+func TestStatusIsAHeartbeat(t *testing.T) {
+	look := func(rv int, ready corev1.ConditionStatus, at time.Duration) taint.Look {
+		return taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", ResourceVersion: fmt.Sprint(rv), Ready: ready,
+			Heartbeat: start.Add(at).Wall}
+	}
+	c := newCluster(t, 4)
+	c.f.ApplyLook(look(10, corev1.ConditionTrue, 0), c.now)
+	c.silence("n1") // its Lease
+	c.pass(20 * time.Second)
+	c.f.ApplyLook(look(11, corev1.ConditionTrue, 0), c.now) // another client changed the Node
+	if v := c.view("n1"); !v.Alive.Before(c.now) {
+		t.Error("a change that no kubelet made is a sign of life")
+	}
+	c.f.ApplyLook(look(12, corev1.ConditionTrue, 20*time.Second), c.now)
+	if v := c.view("n1"); v.Stale || v.Alive != c.now {
+		t.Errorf("the kubelet wrote a status: got stale %t, alive at %s, want not stale and now", v.Stale, v.Alive)
+	}
+	c.pass(24 * time.Second)
+	if v := c.view("n1"); v.Stale || !v.LeaseMissing || !v.Heard {
+		t.Errorf("24 s after a status: got stale %t, Lease missing %t, heard %t", v.Stale, v.LeaseMissing, v.Heard)
+	}
+	c.pass(2 * time.Second)
+	if v := c.view("n1"); !v.Stale {
+		t.Error("26 s after the last sign of either kind: not stale")
+	}
+	// The node lifecycle controller writes Unknown, and the kubelet Ready, within the second of its last status.
+	c.f.ApplyLook(look(13, corev1.ConditionUnknown, 20*time.Second), c.now)
+	c.f.ApplyLook(look(14, corev1.ConditionTrue, 20*time.Second), c.now)
+	if v := c.view("n1"); v.Stale || v.Alive != c.now {
+		t.Errorf("Ready turned True: got stale %t, alive at %s, want not stale and now", v.Stale, v.Alive)
+	}
+	c.pass(26 * time.Second)
+	if v := c.view("n1"); !v.Stale || v.SilentSince.IsZero() || v.SilentSince.After(c.now) {
+		t.Errorf("26 s later: got stale %t, silent since %s", v.Stale, v.SilentSince)
+	}
+}
+
+// A Node without any trace of a kubelet counts neither way after its first minutes, however many there are. One that
+// had a heartbeat counts as silent for good, also without its Lease.
+func TestEmptyNodes(t *testing.T) {
+	c := newCluster(t, 4)
+	for i := range 6 {
+		name := fmt.Sprintf("empty-%d", i)
+		c.f.ApplyLook(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1"}, c.now)
+	}
+	c.pass(time.Minute)
+	if v := c.view("n1"); v.Heard {
+		t.Error("six of ten new Nodes are silent for a minute: most are heard")
+	}
+	c.pass(90 * time.Second)
+	if v := c.view("n1"); !v.Heard || v.Others != 3 || v.Fresh != 3 {
+		t.Errorf("after their first minutes: got heard %t, %d others, %d fresh, want true, 3 and 3", v.Heard, v.Others,
+			v.Fresh)
+	}
+	c.f.ApplyLook(taint.Look{Exists: true, Name: "empty-0", UID: "empty-0", ResourceVersion: "2",
+		Heartbeat: start.Add(time.Minute).Wall}, c.now)
+	if v := c.view("n1"); v.Others != 4 {
+		t.Errorf("one that had a heartbeat: got %d others, want it counted", v.Others)
+	}
+	// Nodes that had a status, and whose Leases somebody deleted, are silent nodes.
+	c = newCluster(t, 4)
+	for i := range 6 {
+		name := fmt.Sprintf("real-%d", i)
+		c.f.ApplyLook(taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1",
+			Heartbeat: start.Wall}, c.now)
+	}
+	c.pass(10 * time.Minute)
+	if v := c.view("n1"); v.Heard || v.Others != 9 {
+		t.Errorf("six silent nodes of ten: got heard %t, %d others, want false and 9", v.Heard, v.Others)
 	}
 }
 

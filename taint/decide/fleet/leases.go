@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -38,19 +39,58 @@ func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now provider
 	if duration == 0 || n.odd {
 		duration = DefaultDuration
 	}
-	if n.rv != "" {
-		f.countNode(n, -1) // after the first renewal that this process sees, the node counts as one that renews
+	if duration != n.duration {
+		f.usual = 0
+	}
+	first := n.rv == ""
+	n.rv, n.leaseAt, n.duration = rv, now, duration
+	f.applyHeartbeat(n, first, now)
+	return true
+}
+
+// applyHeartbeat folds in a sign of life that the kubelet sends all the time: a renewed Lease, or a status of its Node.
+// The first that this process sees of a kind may be old, so it is no heartbeat; but the silence counts from it.
+func (f *Fleet) applyHeartbeat(n *node, first bool, now providers.Instant) {
+	if !first {
+		f.countNode(n, -1) // after the first heartbeat that this process sees, the node counts as one that sends them
 		n.beat = now
 		f.countNode(n, 1)
 	}
-	if n.since = now; n.at.Age(now) > shareOf(duration, missedAfter) {
+	if n.since = now; n.at.Age(now) > shareOf(n.duration, missedAfter) {
 		n.since = n.at // the gap may be an outage that the node did not outlive
 	}
-	n.rv, n.at, n.duration = rv, now, duration
-	f.longest = max(f.longest, duration)
-	f.updateFlags(name, n, now)
+	n.at = now
+	f.updateFlags(n.name, n, now)
 	f.updateHeard(now)
-	return true
+}
+
+// usualDuration returns the longest of the nodes' Lease durations, but at least DefaultDuration. It leaves out the
+// longest one and, in a large cluster, 5 %: one kubelet alone must not decide for how long a new leader waits until it
+// knows which nodes are silent.
+func (f *Fleet) usualDuration() time.Duration {
+	if f.usual > 0 {
+		return f.usual
+	}
+	durations := make([]time.Duration, 0, len(f.nodes))
+	for _, n := range f.nodes {
+		if n.exists && !n.empty {
+			durations = append(durations, n.duration)
+		}
+	}
+	slices.Sort(durations)
+	f.usual = DefaultDuration
+	if i := len(durations) - 1 - max(1, len(durations)/20); i >= 0 {
+		f.usual = max(f.usual, durations[i])
+	}
+	return f.usual
+}
+
+// firstMinutes is how long a Node may take until its kubelet's first heartbeat.
+const firstMinutes = 2 * time.Minute
+
+// isEmpty reports whether the Node shows no trace of a kubelet after its first minutes.
+func (n *node) isEmpty(now providers.Instant) bool {
+	return n.rv == "" && n.status.IsZero() && now.Sub(n.added) > firstMinutes
 }
 
 // updateFlags compares a node's Lease with the clocks. Its own silence must have lasted while this process ran. That
@@ -58,7 +98,8 @@ func (f *Fleet) ApplyLease(name, rv string, duration time.Duration, now provider
 func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
 	stale, missed := now.Sub(n.at) > shareOf(n.duration, staleAfter), n.at.Age(now) > shareOf(n.duration, missedAfter)
 	broken := !n.mute.IsZero() && now.Sub(n.mute) > muteTTL
-	if stale == n.stale && missed == n.missed && !broken {
+	empty := n.isEmpty(now)
+	if stale == n.stale && missed == n.missed && empty == n.empty && !broken {
 		f.scheduleFlags(n, now)
 		return
 	}
@@ -67,7 +108,7 @@ func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
 	}
 	f.countNode(n, -1)
 	before := n.stale
-	if n.stale, n.missed = stale, missed; broken {
+	if n.stale, n.missed, n.empty = stale, missed, empty; broken {
 		n.spoke, n.mute = false, providers.Instant{}
 	}
 	f.countNode(n, 1)
@@ -84,6 +125,9 @@ func (f *Fleet) scheduleFlags(n *node, now providers.Instant) {
 	}
 	if !n.stale {
 		f.scheduleScan(n.at.Add(shareOf(n.duration, staleAfter)))
+	}
+	if n.rv == "" && n.status.IsZero() && !n.empty {
+		f.scheduleScan(n.added.Add(firstMinutes))
 	}
 	if !n.mute.IsZero() {
 		f.scheduleScan(n.mute.Add(muteTTL))

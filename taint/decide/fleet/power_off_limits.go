@@ -226,9 +226,12 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 		return
 	}
 	f.countNode(n, -1)
-	if n.uid != "" && (n.uid != l.UID || n.boot != l.BootID || n.unready && l.IsReady()) {
+	known, turnedReady := n.uid == l.UID, n.unready && l.IsReady()
+	if n.uid != "" && (!known || n.boot != l.BootID || turnedReady) {
 		n.alive = now
 	}
+	beats := known && (turnedReady || !l.Heartbeat.IsZero() && !l.Heartbeat.Equal(n.status))
+	n.status = l.Heartbeat
 	if n.uid != l.UID {
 		n.domainValues = nil
 	}
@@ -240,6 +243,9 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 	n.fenced = l.Mark != nil || l.Record.IsOpen()
 	f.updateDomains(n, l.Labels)
 	f.countNode(n, 1)
+	if beats {
+		f.applyHeartbeat(n, false, now)
+	}
 	switch plane, etcd := IsControlPlane(l.Labels); {
 	case plane:
 		if f.plane == nil {

@@ -259,7 +259,7 @@ func NeedsExplanation(l taint.Look, r *taint.Record) bool {
 
 func isSameBoot(l taint.Look, r *taint.Record) bool {
 	return !r.IsVouchedFor() && l.IsReady() && r.NodeUID == l.UID && r.BootID != "" && r.BootID == l.BootID &&
-		r.LeaseRV != l.LeaseRV
+		l.IsAliveSince(r)
 }
 
 // evidenceOf returns an answer as a record's evidence.
