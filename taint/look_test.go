@@ -83,3 +83,29 @@ func TestOutOfServiceByOther(t *testing.T) {
 		}
 	}
 }
+
+// A status that the kubelet wrote is a sign of life, as a renewed Lease is. An older version's record names none.
+func TestStatusIsALife(t *testing.T) {
+	at := metav1.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	node := func(c corev1.NodeCondition) Look {
+		c.Type = corev1.NodeReady
+		return NewLook(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{c}}}, nil, DefaultKey,
+			Instant{}, Instant{})
+	}
+	was := node(corev1.NodeCondition{Status: corev1.ConditionTrue, LastHeartbeatTime: at})
+	now := node(corev1.NodeCondition{Status: corev1.ConditionFalse, LastHeartbeatTime: metav1.NewTime(at.Add(time.Second))})
+	if was.SameLife(now) || !was.SameLife(was) {
+		t.Error("another status is the same life, or the same status is another")
+	}
+	if r := (&Record{Heartbeat: was.Heartbeat}); !now.IsAliveSince(r) || was.IsAliveSince(r) {
+		t.Error("a status after the record's is no sign of life, or the same one is")
+	}
+	if now.IsAliveSince(&Record{}) {
+		t.Error("a record that names no status takes any for a sign of life")
+	}
+	never := node(corev1.NodeCondition{Status: corev1.ConditionUnknown, LastHeartbeatTime: at,
+		Reason: "NodeStatusNeverUpdated"})
+	if !never.Heartbeat.IsZero() {
+		t.Errorf("a Node whose kubelet wrote no status: got a heartbeat at %s", never.Heartbeat)
+	}
+}

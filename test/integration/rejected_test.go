@@ -22,7 +22,7 @@ metadata: {name: %[1]s}
 spec:
   matchConstraints:
     %[2]s
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [%[3]s]}]
+    resourceRules: [{apiGroups: ["", coordination.k8s.io], apiVersions: [v1], operations: [UPDATE], resources: [%[3]s]}]
   validations: [{expression: %[4]q, message: %[5]q}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
