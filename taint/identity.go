@@ -105,6 +105,8 @@ func (h holders) remove(node string, hashes ...string) {
 type Clash struct {
 	Refused string // why the node may not have the machine
 	NoPin   string // why the machine may not be pinned, though it may be asked
+	// Sharers are the other nodes that are led to the same machine.
+	Sharers []string
 }
 
 // FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node
@@ -117,6 +119,12 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	}
 	pinnedID, pinnedUUID := mine.splitPin()
 	id, uuid := mine.Machine.idPin(), mine.Machine.uuidPin()
+	var sharers []string
+	for _, h := range c.ids[id] {
+		if h.claims && h.node != mine.Node {
+			sharers = append(sharers, h.node)
+		}
+	}
 	byID := describeRival(c.ids[id], mine, pinnedID == id)
 	byUUID := ""
 	if uuid != noUUID {
@@ -124,13 +132,13 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	}
 	switch {
 	case byID != "":
-		return Clash{Refused: fmt.Sprintf("machine %s is %s", mine.Machine, byID)}
+		return Clash{Refused: fmt.Sprintf("machine %s is %s", mine.Machine, byID), Sharers: sharers}
 	case byUUID != "" && mine.Claimed:
-		return Clash{Refused: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)}
+		return Clash{Refused: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID), Sharers: sharers}
 	case byUUID != "":
-		return Clash{NoPin: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)}
+		return Clash{NoPin: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID), Sharers: sharers}
 	}
-	return Clash{}
+	return Clash{Sharers: sharers}
 }
 
 // describeRival returns which other node prevents mine from having what all holders name; "" if none does.

@@ -2,6 +2,7 @@ package taint
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -134,12 +135,12 @@ func TestClash(t *testing.T) {
 			// What was read a moment ago may hold an older claim of this very node.
 			old := tc.mine
 			old.Machine, old.Pin = bmcX, bmcX.Pin()
-			if again := NewClaims(append(tc.others, old)).FindClash(tc.mine); again != got {
+			if again := NewClaims(append(tc.others, old)).FindClash(tc.mine); !reflect.DeepEqual(again, got) {
 				t.Errorf("against an older look: got %+v, want %+v", again, got)
 			}
 		})
 	}
-	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); got != (Clash{}) {
+	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); !reflect.DeepEqual(got, Clash{}) {
 		t.Errorf("a nil Claims: got %+v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 )
@@ -63,6 +64,7 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			l.Got = w.Now.Instant()
 			elsewhere.StorageFences = facts.StorageFences
 		}
+		w.WithFleet(func(f *fleet.Fleet) { f.ApplySharers(w.name, st.machine.Sharers(), w.Now.Instant()) })
 		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.observeLook(l, status, w.Now())

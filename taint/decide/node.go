@@ -461,7 +461,7 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	case !n.lookIsFresh:
 		return action.Decision{Action: action.ReadNode{}}
 	case n.look.Mark != nil:
-		return n.decideMarked(now)
+		return n.decideMarked(now, f.View(n.look.Name, now).Twin)
 	default:
 		return n.decideUnmarked(now, f)
 	}
@@ -552,7 +552,7 @@ func (n *Node) isByTime(now providers.Instant, f fleet.View) bool {
 	if f.Alive.After(alive) {
 		alive = f.Alive
 	}
-	return f.Stale && n.answers.IsByTime(now, alive)
+	return f.Stale && f.Twin == "" && n.answers.IsByTime(now, alive)
 }
 
 // findStorm returns why policies must wait, as power-offs do: the apparent death of this node is more likely a
@@ -686,8 +686,8 @@ func (n *Node) neededVolumeRead() action.Action {
 	return action.ReadVolumes{Pods: of}
 }
 
-// decideMarked decides for a marked node.
-func (n *Node) decideMarked(now providers.Instant) action.Decision {
+// decideMarked decides for a marked node. twin is fleet.View.Twin.
+func (n *Node) decideMarked(now providers.Instant, twin string) action.Decision {
 	n.work, n.workPods = fence.WorkNone, nil // this fence does that work; the next one needs its own list
 	if n.kept.have {                         // it may have been listed before the mark
 		n.evict.ApplyPods(n.kept.pods, n.kept.at)
@@ -701,7 +701,7 @@ func (n *Node) decideMarked(now providers.Instant) action.Decision {
 	v := evict.View{
 		Now: now, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers, Settings: n.facts.Evict,
 		Reads:   n.readsTook,
-		Devices: n.facts.Devices, By: n.facts.By,
+		Devices: n.facts.Devices, By: n.facts.By, Twin: twin,
 	}
 	if evict.LooksAtPods(n.look) {
 		if d, ok := n.decideByKeptList(v); ok {
@@ -818,6 +818,8 @@ func (n *Node) StillHolds(now taint.Instant, r Recheck) error {
 			n.look.Sent.Age(now).Round(time.Millisecond))
 	case r.Fleet.Alive.After(n.look.Sent), off && !r.Fleet.Stale:
 		return errors.New("the node showed life since the look")
+	case off && r.Fleet.Twin != "":
+		return fmt.Errorf("node %s is heard, and may be the same machine", r.Fleet.Twin)
 	case off && !r.Fleet.Heard:
 		return errors.New("most nodes are silent")
 	case !off && r.Fleet.OnAt.After(n.look.Sent):
@@ -880,7 +882,8 @@ func (n *Node) MaySend(uid string, now providers.Instant, v fleet.View) (within 
 // may be sent (action.NeedsNoProof). A pod that Kubernetes' own eviction is about to delete by name (F2) is left to the
 // next look: the write may have waited since it was decided.
 func (n *Node) HoldsFor(uid string, now providers.Instant, v fleet.View) Hold {
-	if v.Alive.After(n.look.Sent) && !action.NeedsNoProof(n.lastDecision.Action) {
+	if (v.Alive.After(n.look.Sent) || v.Twin != "" && action.PolicyOf(n.lastDecision.Action) == "") &&
+		!action.NeedsNoProof(n.lastDecision.Action) {
 		return HoldNo
 	}
 	if a, ends := n.lastDecision.Action.(action.EndPods); ends {

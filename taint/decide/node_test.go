@@ -531,6 +531,8 @@ func TestStillHolds(t *testing.T) {
 		{"life before", func(c *course, r *Recheck) { r.Fleet.Alive = c.node.Look().Sent }, nothing, nothing},
 		{"not silent for this process", func(_ *course, r *Recheck) { r.Fleet.Stale = false }, "showed life", nothing},
 		{"most are silent", func(_ *course, r *Recheck) { r.Fleet.Heard = false }, "most nodes are silent", nothing},
+		{"a node that may be the same machine is heard", func(_ *course, r *Recheck) { r.Fleet.Twin = "n8" },
+			"n8 is heard", nothing},
 		{"On since, as a power-off expects", func(c *course, r *Recheck) { r.Fleet.OnAt = since(c) }, nothing,
 			"answered On since"},
 		{"On before", func(c *course, r *Recheck) { r.Fleet.OnAt = c.node.Look().Sent }, nothing, nothing},
@@ -1859,5 +1861,20 @@ func TestNoteFieldsNameTheDevices(t *testing.T) {
 	c.see()
 	if got := device(); got != "(none)" {
 		t.Errorf("without a device: got %q, want (none)", got)
+	}
+}
+
+// While a node that may be the same machine is heard, no write that needs a proof is sent any more, whatever was decided
+// before.
+func TestTwinHoldsWrites(t *testing.T) {
+	c := midst(t, taint.PhaseEvicting)
+	c.pods = []action.Pod{running("a")}
+	c.upTo("EndPods", off)
+	v := c.fleet.View("n1", c.now)
+	if got := c.node.HoldsFor("a", c.now, v); got != HoldYes {
+		t.Fatalf("got %v, want the write allowed", got)
+	}
+	if v.Twin = "n8"; c.node.HoldsFor("a", c.now, v) != HoldNo {
+		t.Error("a pod is ended while a node that may be the same machine is heard")
 	}
 }

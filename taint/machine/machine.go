@@ -130,3 +130,12 @@ type Polling struct {
 	Every     time.Duration // each machine
 	PerSecond float64       // calls that the shared limit allows; half of them stay free for fences. 0: any number
 }
+
+// Sharers returns the other nodes that are led to the machine, as any of its devices knows it.
+func (m Machine) Sharers() []string {
+	out := slices.Clone(m.Clash.Sharers)
+	for _, d := range m.Further {
+		out = append(out, d.Clash.Sharers...)
+	}
+	return out
+}

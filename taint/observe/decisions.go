@@ -76,7 +76,9 @@ func (n *decisions) reportAlert(d action.Decision) {
 	}
 	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
 	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
-	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
+	// client-go adds an Event to a series by its action, whatever its text: each cause has a series of its own.
+	cause, _, _ := strings.Cut(alert, ":")
+	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert"+cause, "{node}", n.name, "{detail}", alert)
 }
 
 // reportDecision reports a reason once, when it becomes the node's, and with it what the step did.
@@ -132,6 +134,9 @@ func (n *decisions) reportReason(d action.Decision, id string) {
 		}
 	}
 	n.queueEvent(d.Reason, action.Name(d.Action), n.course.NoteFields(d, n.suspicion)...)
+	if d.Reason == reason.SharedMachine && d.Detail != "" {
+		n.sendEvent(n.at, nodeRef(d.Detail), n.node, reason.MachineOfSilent, action.Name(d.Action), "{detail}", n.name)
+	}
 	if d.Reason == reason.Confirmed || d.Reason == reason.Vouched {
 		n.reportNoHook(id)
 	}

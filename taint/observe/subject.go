@@ -41,6 +41,11 @@ func (n *subject) queuePodEvents(pods []action.Pod, why reason.Reason, words ...
 	})
 }
 
+// nodeRef refers to another Node by its name, as kubelets do.
+func nodeRef(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+}
+
 func podRef(p action.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
 }

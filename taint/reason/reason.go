@@ -38,6 +38,7 @@ const (
 	VMHost           Reason = "KubeVirtHost"       // not powered off: its virtual machines may still serve
 	KeptOn           Reason = "PowerOffHeldUp"     // not powered off: drained, shut down or cordoned
 	StillBeating     Reason = "KubeletHeartbeats"  // NotReady, but its kubelet renews its Lease
+	SharedMachine    Reason = "MachineShared"      // another node that is heard may be the same machine
 	OnlyLeaseMissing Reason = "OnlyLeaseMissing"   // its kubelet does not renew its Lease, but writes its Node's status
 	InGrace          Reason = "WaitingForGrace"
 	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
@@ -111,21 +112,23 @@ const (
 
 // The Events that are no decisions.
 const (
-	NeedsPerson  Reason = "FenceNeedsPerson"         // a mark that does not end by itself
-	Failing      Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
-	NoHook       Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
-	PoweredOff   Reason = "PowerOffAccepted"         // after a fence: the devices that accepted a power-off
-	OddLease     Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
-	LongLease    Reason = "LeaseDurationUnusual"     // the Lease names a longer duration than those of other nodes
-	NotBelieved  Reason = "MachineNotBelieved"       // the node's machine is not believed
-	Repinned     Reason = "MachineRepinned"          // a healthy node leads to another machine than before
-	OutByOther   Reason = "OutOfServiceByOther"      // another client's out-of-service taint, and no proof of Off
-	Answers      Reason = "MachineAnswers"           // a machine that could not be asked answers again
-	NotAnswering Reason = "MachineNotAnswering"      // a healthy node's machine cannot be asked
-	Fenced       Reason = "NodeFenced"               // on a pod: it was ended
-	PolicyYields Reason = "PolicyStandsAside"        // the storage system's own setting does the same
-	PolicyWaits  Reason = "PolicyWaits"              // more nodes than this one look dead
-	PolicyEnded  Reason = "PolicyEndedPod"           // on a pod: it was ended, without proof
+	NeedsPerson Reason = "FenceNeedsPerson"         // a mark that does not end by itself
+	Failing     Reason = "RecoveryStepFails"        // a step of a node's recovery has failed for a minute
+	NoHook      Reason = "NoHookOnNode"             // an eviction begins on a node without a hook
+	PoweredOff  Reason = "PowerOffAccepted"         // after a fence: the devices that accepted a power-off
+	OddLease    Reason = "LeaseDurationOutOfBounds" // the Lease names a duration out of bounds
+	LongLease   Reason = "LeaseDurationUnusual"     // the Lease names a longer duration than those of other nodes
+	// MachineOfSilent is on a node that is heard: a silent node may be the same machine.
+	MachineOfSilent Reason = "MachineSharedWithSilentNode"
+	NotBelieved     Reason = "MachineNotBelieved"  // the node's machine is not believed
+	Repinned        Reason = "MachineRepinned"     // a healthy node leads to another machine than before
+	OutByOther      Reason = "OutOfServiceByOther" // another client's out-of-service taint, and no proof of Off
+	Answers         Reason = "MachineAnswers"      // a machine that could not be asked answers again
+	NotAnswering    Reason = "MachineNotAnswering" // a healthy node's machine cannot be asked
+	Fenced          Reason = "NodeFenced"          // on a pod: it was ended
+	PolicyYields    Reason = "PolicyStandsAside"   // the storage system's own setting does the same
+	PolicyWaits     Reason = "PolicyWaits"         // more nodes than this one look dead
+	PolicyEnded     Reason = "PolicyEndedPod"      // on a pod: it was ended, without proof
 	// The storage has not cut the node off, so a policy waits; it has let the node in again; it may not do so yet.
 	StorageNotFenced Reason = "StorageNotFenced"
 	StorageUnfenced  Reason = "StorageUnfenced"
@@ -331,6 +334,11 @@ var table = []Row{
 	{StillBeating, Info, StateSuspect,
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"No action: the kubelet can stop its pods itself."},
+	{SharedMachine, Warning, StateSuspect,
+		"The node looks dead, but node {detail} is heard and may be the same machine: both report one system UUID, or lead " +
+			"to one machine. The machine is left on, and what its device says proves nothing about this node.",
+		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If two " +
+			"machines report one system UUID, give each its own: guests were cloned."},
 	{OnlyLeaseMissing, Warning, StateSuspect,
 		"Only the node's Lease is missing: its kubelet does not renew it, but still writes the Node's status. The machine " +
 			"is not powered off.",
@@ -504,6 +512,12 @@ var table = []Row{
 		"The node's Lease names a duration of {detail}, longer than those of other nodes: the silence of this node is " +
 			"noticed as late (nodeLeaseDurationSeconds of its kubelet).",
 		"If you did not want that, correct `nodeLeaseDurationSeconds` of its kubelet."},
+	{MachineOfSilent, Warning, "",
+		"Node {detail} is silent and may be the same machine: both report one system UUID, or lead to one machine. While " +
+			"this node is heard, node {detail} is not recovered.",
+		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If two " +
+			"machines report one system UUID, give each its own. If neither is so, this node's kubelet reports another " +
+			"machine's UUID."},
 	{NotBelieved, Warning, "", "The node could not be fenced now: {detail}.",
 		"The node's machine, or its system UUID, changed while the node looked dead, or another node has that " +
 			"machine. If the change is right, run `kubectl label node NODE " +

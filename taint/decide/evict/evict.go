@@ -87,7 +87,7 @@ func markOf(l taint.Look) string {
 // IsProvenOff reports whether the last answer proves, at now, that the machine is off. It must be exactly Off, asked
 // after the mark was known and after Ready stopped being True, at most proof.TTL ago (invariant 1).
 func (v View) IsProvenOff(now providers.Instant) bool {
-	return v.Answers.Answer.State == providers.PowerOff && v.isAskedSinceMark() &&
+	return v.Answers.Answer.State == providers.PowerOff && v.isAskedSinceMark() && v.Twin == "" &&
 		v.Answers.Answer.At.Age(now) <= proof.TTL
 }
 
@@ -123,6 +123,8 @@ type View struct {
 	Claims  map[string]string
 	Devices []proof.Device // the devices that speak for the node
 	By      string         // this controller's identity
+	// Twin is another node that is heard and may be the same machine (fleet.View); "": none. Then no answer is a proof.
+	Twin string
 }
 
 const (
@@ -257,8 +259,15 @@ func askDevices(why reason.Reason) action.Decision {
 func (v View) decideArmed() action.Decision {
 	l, rec := v.Look, v.Look.Record
 	person := rec.IsVouchedFor()
-	if l.IsAliveSince(rec) {
+	switch {
+	case l.IsAliveSince(rec):
 		return v.removeMark(v.endRecord(taint.ResultLifted), reason.Alive)
+	case v.Twin != "" && person:
+		return v.waitForTwin()
+	case v.Twin != "":
+		d := v.removeMark(v.endRecord(taint.ResultLifted), reason.SharedMachine)
+		d.Detail = v.Twin
+		return d
 	}
 	if l.IsReady() {
 		// A crashed node reads Ready until a controller notices. With an Off in hand, this controller notices. Without
@@ -367,6 +376,8 @@ func (v View) decideEviction() action.Decision {
 		return v.decideReturn()
 	case v.isAnswerOn():
 		return askDevices(reason.Returned) // it may have gone off again without a notification
+	case v.Twin != "":
+		return v.waitForTwin()
 	}
 	var ready, waiting, tombs, resting []action.Pod
 	for _, p := range v.Pods {
@@ -437,6 +448,13 @@ func (v View) decideEviction() action.Decision {
 	default:
 		return requeueAfter(reason.StockEviction, pollStock)
 	}
+}
+
+// waitForTwin waits until no other node that may be the same machine is heard.
+func (v View) waitForTwin() action.Decision {
+	d := requeueAfter(reason.SharedMachine, pollUnknown)
+	d.Detail = v.Twin
+	return d
 }
 
 // needsProvenDelete reports whether the fence of a machine that is off deletes the pod: it ended the pod, or another

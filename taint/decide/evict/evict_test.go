@@ -159,6 +159,7 @@ func noExecute(key string, age time.Duration) with {
 	}
 }
 
+func twin(v *View)      { v.Twin = "n8" }
 func person(v *View)    { v.Look.Record.By = taint.ByPerson }
 func noDevice(v *View)  { v.Devices = nil }
 func trust(v *View)     { v.Settings.TrustPerson = true }
@@ -344,6 +345,16 @@ func TestStep(t *testing.T) {
 			want{Act: action.ListPods{}, Why: reason.Confirmed}},
 		{"armed: off, just in time", armed(saying(off, proof.TTL-100*time.Millisecond)), records(reason.Confirmed)},
 		{"armed: off, too long ago", armed(saying(off, proof.TTL-99*time.Millisecond)), asks(reason.Confirming)},
+		{"armed: off, and another node that is heard may be the machine", armed(proven, twin),
+			lift(reason.SharedMachine, taint.ResultLifted)},
+		{"person: off, and another node that is heard may be the machine", armed(person, proven, twin),
+			waits(reason.SharedMachine, pollUnknown)},
+		{"evicting: another node that is heard may be the machine", evicting(proven, twin, pods(pod("p"))),
+			waits(reason.SharedMachine, pollUnknown)},
+		{"evicting: a pod that stays keeps its Ready while that node is heard", evicting(proven, twin,
+			pods(pod("e", exempt, func(p *action.Pod) { p.Ready = true }))), waits(reason.SharedMachine, pollUnknown)},
+		{"evicting and back: another node that is heard may be the machine", evicting(heartbeat, twin,
+			pods(pod("t", tomb))), back("t")},
 		{"armed: on", armed(saying(on, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: changing", armed(saying(changing, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},
 		{"armed: unknown", armed(saying(unknown, time.Second)), lift(reason.NotConfirmed, taint.ResultLifted)},

@@ -61,7 +61,7 @@ func (v View) readyPods() []action.Pod {
 // repeatedly for this act.
 func (v View) mayProve() bool {
 	switch {
-	case v.hasNoDevice():
+	case v.hasNoDevice(), v.Twin != "":
 		return false
 	case !v.isAskedSinceMark():
 		return true

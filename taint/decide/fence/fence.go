@@ -162,6 +162,7 @@ const (
 	pollMax      = 30 * time.Second
 	pollOff      = 250 * time.Millisecond // while a power-off of ours is in progress
 	recheckEvery = 30 * time.Second       // gates that no watch opens
+	recheckTwin  = 5 * time.Second        // the twin's silence wakes no other node
 	rearmDelay   = 5 * time.Second        // between the end of a fence and the next of the same life; doubled with each
 	rearmMax     = 5 * time.Minute
 	armWithin    = 30 * time.Second // maximum age of an Off when the mark is set: another Off is requested afterwards
@@ -224,7 +225,7 @@ func (v View) decideByRecord() action.Decision {
 		d.Detail = detail
 		return d
 	case why == reason.Healthy, why == reason.NoWork, why == reason.StaysDead, why == reason.NoMachine,
-		why == reason.Distrusted:
+		why == reason.Distrusted, why == reason.SharedMachine:
 		// Sent or not: there is no work, or no device whose Off would prove anything
 		return v.closeFence(taint.ResultCancelled, why)
 	case announced && v.Facts.NoPower() != "":
@@ -281,6 +282,8 @@ func (v View) checkGate() (why reason.Reason, detail string, requeueAfter time.D
 		return reason.NoMachine, v.Facts.NoDeviceErr.Error(), recheckEvery
 	case v.DistrustingNode != "":
 		return reason.Distrusted, v.DistrustingNode, recheckEvery
+	case v.Fleet.Twin != "":
+		return reason.SharedMachine, v.Fleet.Twin, recheckTwin
 	case v.isReleased():
 		return reason.Released, "", recheckEvery
 	case v.Fleet.AllSilent():

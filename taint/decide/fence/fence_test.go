@@ -31,6 +31,8 @@ func answer(s providers.PowerState, d time.Duration) providers.Answer {
 }
 
 // dead is a node that looks dead and about which nothing was asked yet, in mode fence with the grace over.
+func twin(v *View) { v.Fleet.Twin = "n8" }
+
 func dead(change ...func(*View)) View {
 	l := taint.Look{
 		Sent: ago(20 * time.Millisecond), Got: ago(10 * time.Millisecond), Exists: true, Name: "n1", UID: "u1",
@@ -137,6 +139,10 @@ func TestStep(t *testing.T) {
 		{"excluded", dead(saying(off, 0), excluded), detailed(waits(reason.Excluded, recheckEvery), "maintenance")},
 		{"no machine", dead(saying(off, 0), noMachine),
 			detailed(waits(reason.NoMachine, recheckEvery), "two providers")},
+		{"off, and another node that is heard may be the machine", dead(saying(off, 0), twin),
+			detailed(waits(reason.SharedMachine, recheckTwin), "n8")},
+		{"on, and another node that is heard may be the machine", dead(saying(on, time.Second), twin),
+			detailed(waits(reason.SharedMachine, recheckTwin), "n8")},
 		{"distrusted", dead(saying(off, 0), distrusted), detailed(waits(reason.Distrusted, recheckEvery), "n7")},
 		{"released by a person", dead(saying(off, 0), recorded(taint.PhaseDone, taint.ResultReleased, time.Minute)),
 			waits(reason.Released, recheckEvery)},

@@ -51,7 +51,8 @@ type Fleet struct {
 	// distrustRecords are keyed by the node whose record says that a device answered Off for a machine that was on.
 	distrustRecords map[string]*taint.Record
 
-	limit  *Limits // nil: defaults
+	byUUID map[string]map[*node]bool // nodes by the system UUID that they report
+	limit  *Limits                   // nil: defaults
 	all    scope
 	scopes map[string]*scope // by name
 	plane  map[string]*node  // control-plane nodes
@@ -90,7 +91,9 @@ type node struct {
 
 	uid          string
 	boot         string
-	seenVersion  string // the Node's resourceVersion when it was last applied
+	systemUUID   string   // in its canonical form; "": it identifies no machine
+	sharers      []string // other nodes that the configuration leads to this node's machine
+	seenVersion  string   // the Node's resourceVersion when it was last applied
 	seenAt       providers.Instant
 	name         string
 	unready      bool     // not Ready
@@ -131,8 +134,11 @@ type View struct {
 	Alive providers.Instant
 	// Busy names the other nodes whose machines are being powered off, or whose fences are not done since. It is ""
 	// unless they are as many as the limit.
-	Busy     string
-	Storm    Storm
+	Busy  string
+	Storm Storm
+	// Twin is another node that is not silent, and that reports the same system UUID or leads to the same machine; "":
+	// none. The machine is that node's, as far as anyone can tell.
+	Twin     string
 	OddLease bool // the Lease's duration is out of bounds: DefaultDuration applies
 	// LongLease is the Lease's duration if it is longer than usual; zero: it is not. This node's silence is noticed late.
 	LongLease time.Duration
@@ -206,6 +212,9 @@ func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 				delete(f.scopes, s.name)
 			}
 		}
+	}
+	if n := f.nodes[name]; n != nil {
+		f.setSystemUUID(n, "")
 	}
 	delete(f.plane, name)
 	delete(f.nodes, name)
@@ -353,6 +362,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 		if n.alive.After(n.beat) {
 			v.Alive = n.alive
 		}
+		v.Twin = f.twinOf(n, now)
 		if v.OnAt = n.on; n.duration > f.usualDuration() {
 			v.LongLease = n.duration
 		}
