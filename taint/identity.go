@@ -107,6 +107,8 @@ type Clash struct {
 	NoPin   string // why the machine may not be pinned, though it may be asked
 	// Sharers are the other nodes that are led to the same machine.
 	Sharers []string
+	// SameUUID are the other nodes that have a machine and report the same system UUID: it does not tell them apart.
+	SameUUID []string
 }
 
 // FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node
@@ -119,11 +121,9 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	}
 	pinnedID, pinnedUUID := mine.splitPin()
 	id, uuid := mine.Machine.idPin(), mine.Machine.uuidPin()
-	var sharers []string
-	for _, h := range c.ids[id] {
-		if h.claims && h.node != mine.Node {
-			sharers = append(sharers, h.node)
-		}
+	out := Clash{Sharers: c.ids.othersClaiming(id, mine.Node)}
+	if uuid != noUUID {
+		out.SameUUID = c.uuids.othersClaiming(uuid, mine.Node)
 	}
 	byID := describeRival(c.ids[id], mine, pinnedID == id)
 	byUUID := ""
@@ -132,13 +132,23 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	}
 	switch {
 	case byID != "":
-		return Clash{Refused: fmt.Sprintf("machine %s is %s", mine.Machine, byID), Sharers: sharers}
+		out.Refused = fmt.Sprintf("machine %s is %s", mine.Machine, byID)
 	case byUUID != "" && mine.Claimed:
-		return Clash{Refused: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID), Sharers: sharers}
+		out.Refused = fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)
 	case byUUID != "":
-		return Clash{NoPin: fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID), Sharers: sharers}
+		out.NoPin = fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)
 	}
-	return Clash{Sharers: sharers}
+	return out
+}
+
+// othersClaiming returns the other nodes that claim what the hash stands for.
+func (h holders) othersClaiming(hash, node string) (others []string) {
+	for _, o := range h[hash] {
+		if o.claims && o.node != node {
+			others = append(others, o.node)
+		}
+	}
+	return others
 }
 
 // describeRival returns which other node prevents mine from having what all holders name; "" if none does.

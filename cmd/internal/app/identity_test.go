@@ -56,7 +56,7 @@ func TestMachines(t *testing.T) {
 	use(`"*.example.net"`)
 	for i, want := range []taint.MachineRef{bmc1, bmc2} {
 		m, err := p.activeConfig().Machines.Led(&nodes[i])
-		if err != nil || m.Identity != want || m.Clash != (taint.Clash{}) || !m.Target.Claimed ||
+		if err != nil || m.Identity != want || m.Clash.Refused+m.Clash.NoPin != "" || !m.Target.Claimed ||
 			m.Target.ID != want.ID || m.Device != "racks/"+want.ID {
 			t.Errorf("got %+v, error %v, want %+v", m, err, want)
 		}

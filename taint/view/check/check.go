@@ -10,6 +10,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
@@ -183,6 +185,30 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 	return parts, out
 }
 
+// checkUUIDs names nodes that report one system UUID.
+func (f Facts) checkUUIDs() (out []Finding) {
+	nodes := map[string][]string{}
+	for _, n := range f.Nodes {
+		if uuid := providers.CanonicalUUID(n.Node.Status.NodeInfo.SystemUUID); uuid != "" {
+			nodes[uuid] = append(nodes[uuid], n.Node.Name)
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(nodes)) {
+		if same := slices.Sorted(slices.Values(nodes[uuid])); len(same) > 1 {
+			const most = 5
+			names := strings.Join(same[:min(len(same), most)], ", ")
+			if more := len(same) - most; more > 0 {
+				names += fmt.Sprintf(" and %d more", more)
+			}
+			out = append(out, Finding{Problem, names, fmt.Sprintf("They report one system UUID, %s. It does not tell these "+
+				"machines apart, so a wrong cable would not be found, and while one of them is heard the others are not "+
+				"recovered.", uuid), "If a host was renamed, delete the Node of the old name. If guests were cloned, " +
+				"give each machine its own UUID."})
+		}
+	}
+	return out
+}
+
 // checkNodes returns how many nodes can be proven off, and what else the sentence says of them.
 func (f Facts) checkNodes() (counts []string, out []Finding) {
 	var counted []*corev1.Node
@@ -212,6 +238,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
 	}
+	out = append(out, f.checkUUIDs()...)
 	excluded := len(f.Nodes) - len(counted)
 	switch {
 	case len(f.Nodes) == 0:

@@ -53,6 +53,11 @@ func TestInstallation(t *testing.T) {
 	stuck.View.State, stuck.View.Next = view.StateNeedsPerson, "A person should look: volume pv-7 does not detach"
 	silent := good("n1")
 	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
+	twin := func(name string) Node {
+		n := good(name)
+		n.Node.Status.NodeInfo.SystemUUID = "11223344-5566-7788-99aa-bbccddeeff01"
+		return n
+	}
 	dark := good("n3")
 	dark.View.Ready = string(corev1.ConditionUnknown)
 
@@ -67,6 +72,9 @@ func TestInstallation(t *testing.T) {
 	}{
 		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
 			summary: "forcefence leads; 2 of 2 nodes can be proven off."},
+		{name: "two nodes report one UUID", facts: Facts{Cluster: leads, Nodes: []Node{twin("n1"), twin("n2")}},
+			summary: "forcefence leads; 2 of 2 nodes can be proven off.",
+			finding: []string{"problem n1, n2: They report one system UUID|guests were cloned"}},
 		{name: "most nodes are silent", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), dark, dark}},
 			summary: "forcefence leads; most nodes are silent; 3 of 3 nodes can be proven off.",
 			finding: []string{"problem storm: 2 of 3 nodes are not Ready|API server"}},

@@ -34,6 +34,7 @@ type Device struct {
 	ByTime   bool             // it never proves Off (providers.TimeAssumer)
 	FalseOff string           // "" or the node whose record says that it answered Off for a machine that was on
 	Answer   providers.Answer // its answer in this drill
+	SameUUID []string         // the other nodes with a machine that report the same system UUID
 	Duration time.Duration
 }
 
@@ -64,6 +65,8 @@ func (d Device) IdentityResult() string {
 		return "not known"
 	case !told:
 		return "not told"
+	case len(d.SameUUID) > 0:
+		return "not unique"
 	}
 	return "confirmed"
 }
@@ -197,6 +200,11 @@ func FindingOf(s Facts) Finding {
 		}
 		f.Detail = strings.Join(answers, " ")
 	}
+	if same := s.sameUUID(); len(same) > 0 {
+		warning = strings.TrimSpace(fmt.Sprintf("%s It reports the same system UUID as node %s: the UUID does not tell these "+
+			"machines apart, so a wrong cable would not be found, and while one is heard the other is not recovered. Give "+
+			"each machine its own.", warning, strings.Join(same, ", ")))
+	}
 	for _, d := range s.Devices {
 		if d.Answer.Doubt != "" {
 			warning = strings.TrimSpace(warning + fmt.Sprintf(" Device %s: %s.", d.Name, d.Answer.Doubt))
@@ -206,6 +214,18 @@ func FindingOf(s Facts) Finding {
 		f.Message += " " + warning
 	}
 	return f
+}
+
+// sameUUID returns the other nodes that report the node's system UUID, at most five.
+func (s Facts) sameUUID() (same []string) {
+	for _, d := range s.Devices {
+		for _, n := range d.SameUUID {
+			if !slices.Contains(same, n) && len(same) < 5 {
+				same = append(same, n)
+			}
+		}
+	}
+	return same
 }
 
 // The message of a node begins so if its devices' combined answer is known: not Unknown.

@@ -161,6 +161,13 @@ func TestIdentity(t *testing.T) {
 	if got := nameless.IdentityResult(); got != "node has none" {
 		t.Errorf("a node that tells nothing, and got no answer for that: got %q", got)
 	}
+	cloned := answered(providers.PowerOn, uuid)
+	cloned.SameUUID = []string{"n2"}
+	if f := FindingOf(Facts{Devices: []Device{cloned}, Verdict: cloned.Answer}); cloned.IdentityResult() != "not unique" ||
+		!strings.Contains(f.Message, "same system UUID as node n2") {
+		t.Errorf("another node reports the same UUID: got %q and %q, want a warning that names it",
+			cloned.IdentityResult(), f.Message)
+	}
 	for want, d := range map[string]Device{
 		"confirmed":       answered(providers.PowerOn, strings.ToUpper(uuid)),
 		"not told":        answered(providers.PowerOn, "00000000-0000-0000-0000-000000000000"),
