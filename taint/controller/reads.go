@@ -140,7 +140,7 @@ func (w reads) AskDevices(ctx context.Context) decide.Observation {
 
 // askDevices asks the machine's devices, live. It returns one answer of each.
 func (w *work) askDevices(ctx context.Context) []providers.Answer {
-	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Beat.Wall).
+	return w.st.machine.WithHeardAt(w.fleetView(w.st.course.Look().Name).Alive.Wall).
 		AskDevices(ctx, machine.DistrustedBy(w.WithFleet), w.Now.Instant)
 }
 

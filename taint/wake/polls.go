@@ -135,7 +135,7 @@ func (p *poller) askUnit(ctx context.Context, key string) time.Duration {
 	targets := make([]providers.Target, len(ms))
 	for i, m := range ms {
 		targets[i] = m.Target
-		targets[i].Heard = p.fleetView(m.Target.Node).Beat.Wall
+		targets[i].Heard = p.fleetView(m.Target.Node).Alive.Wall
 	}
 	answers := providers.AskAll(ctx, provider, p.by, targets, p.Now.Instant)
 	if ctx.Err() != nil {

@@ -86,7 +86,7 @@ func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Ass
 }
 
 // recordedMachine finds the machine that an open fence began with, as long as the provider exists and a rule may name
-// the machine.
+// the machine. It returns an error if it is not known which other nodes claim it.
 func (f machineFinder) recordedMachine(node *corev1.Node, m taint.MachineRef) (machine.Machine, error) {
 	if _, ok := f.open[m.Provider]; !ok {
 		return machine.Machine{},
@@ -104,7 +104,11 @@ func (f machineFinder) recordedMachine(node *corev1.Node, m taint.MachineRef) (m
 		Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.AddressesOf(node), Claimed: true,
 	})
 	out.Identity = m
-	return out, nil
+	var err error
+	out.Clash, err = f.index.findClash(taint.Claim{
+		Node: node.Name, Machine: m, Claimed: true, Pin: node.Labels[taint.PinLabel],
+	})
+	return out, err
 }
 
 func (f machineFinder) deviceMachine(provider string, t providers.Target) machine.Machine {

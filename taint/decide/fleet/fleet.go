@@ -91,9 +91,10 @@ type node struct {
 
 	uid          string
 	boot         string
-	systemUUID   string   // in its canonical form; "": it identifies no machine
-	sharers      []string // other nodes that the configuration leads to this node's machine
-	seenVersion  string   // the Node's resourceVersion when it was last applied
+	systemUUID   string              // in its canonical form; "": it identifies no machine
+	reported     []providers.Instant // when it reported another system UUID, the last maxUUIDs+1 times
+	sharers      []string            // other nodes that the configuration leads to this node's machine
+	seenVersion  string              // the Node's resourceVersion when it was last applied
 	seenAt       providers.Instant
 	name         string
 	unready      bool     // not Ready
@@ -125,19 +126,19 @@ type View struct {
 	HeardSince providers.Instant
 	Longest    time.Duration // the longest of the usual Lease durations (usualDuration)
 	// SilentSince is when this node's silence began to count: it had lasted until a Lease is stale, while most nodes
-	// were heard throughout. It may lie in the future. Zero: it does not count.
+	// were heard throughout, and no twin was. It may lie in the future. Zero: it does not count.
 	SilentSince providers.Instant
 	// Beat is when this process last saw the Lease change; zero: never. The first sight of a Lease is no change.
 	Beat providers.Instant
 	// Alive is when this process last saw a sign of life: a heartbeat, or a Node that became Ready or changed its boot
-	// id or UID. Zero: never. What it sees first is no sign.
+	// id or UID. A twin's counts as well. Zero: never. What it sees first is no sign.
 	Alive providers.Instant
 	// Busy names the other nodes whose machines are being powered off, or whose fences are not done since. It is ""
 	// unless they are as many as the limit.
 	Busy  string
 	Storm Storm
 	// Twin is another node that is not silent, and that reports the same system UUID or leads to the same machine; "":
-	// none. The machine is that node's, as far as anyone can tell.
+	// none. No device tells then which of the two its answer is about.
 	Twin     string
 	OddLease bool // the Lease's duration is out of bounds: DefaultDuration applies
 	// LongLease is the Lease's duration if it is longer than usual; zero: it is not. This node's silence is noticed late.
@@ -214,7 +215,7 @@ func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 		}
 	}
 	if n := f.nodes[name]; n != nil {
-		f.setSystemUUID(n, "")
+		f.setSystemUUID(n, "", now)
 	}
 	delete(f.plane, name)
 	delete(f.nodes, name)
@@ -362,7 +363,6 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 		if n.alive.After(n.beat) {
 			v.Alive = n.alive
 		}
-		v.Twin = f.twinOf(n, now)
 		if v.OnAt = n.on; n.duration > f.usualDuration() {
 			v.LongLease = n.duration
 		}
@@ -376,6 +376,7 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 			}
 			v.SilentSince = from.Add(shareOf(n.duration, staleAfter))
 		}
+		v = f.addTwins(v, n, now)
 	}
 	v.Heard, v.HeardSince, v.Longest = !f.heardSince.IsZero(), f.heardSince, f.usualDuration()
 	v.Storm = f.stormOf(name, n, now)

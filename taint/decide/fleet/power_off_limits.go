@@ -235,7 +235,7 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 	if n.uid != l.UID {
 		n.domainValues = nil
 	}
-	f.setSystemUUID(n, providers.CanonicalUUID(l.SystemUUID))
+	f.setSystemUUID(n, providers.CanonicalUUID(l.SystemUUID), now)
 	n.uid, n.boot, n.seenVersion, n.seenAt = l.UID, l.BootID, l.ResourceVersion, now
 	if l.Exists && !l.IsReady() && !n.unready {
 		n.noteSuspicion(Ready, now)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"slices"
+	"time"
 
 	"github.com/forcefence/forcefence/providers"
 )
@@ -10,8 +11,15 @@ import (
 // stays. What the machine's device says then holds for the node that is heard, and not for the silent one. A kubelet
 // may report any system UUID. So a twin only ever keeps a machine on and a fence from its proof.
 
+// maxUUIDs is how many system UUIDs a node may report within uuidsHold. A kubelet that goes from one to the next would
+// hold up one recovery after the other, so it is no twin any more. No machine changes its UUID so often.
+const (
+	maxUUIDs  = 3
+	uuidsHold = time.Hour
+)
+
 // setSystemUUID notes which machine a node reports to be; "" is none.
-func (f *Fleet) setSystemUUID(n *node, uuid string) {
+func (f *Fleet) setSystemUUID(n *node, uuid string, now providers.Instant) {
 	if uuid == n.systemUUID {
 		return
 	}
@@ -20,6 +28,9 @@ func (f *Fleet) setSystemUUID(n *node, uuid string) {
 	}
 	if n.systemUUID = uuid; uuid == "" {
 		return
+	}
+	if n.reported = append(n.reported, now); len(n.reported) > maxUUIDs+1 {
+		n.reported = n.reported[1:]
 	}
 	if f.byUUID == nil {
 		f.byUUID = map[string]map[*node]bool{}
@@ -30,32 +41,53 @@ func (f *Fleet) setSystemUUID(n *node, uuid string) {
 	f.byUUID[uuid][n] = true
 }
 
+// changesUUIDs reports whether the node reports one system UUID after the other.
+func (n *node) changesUUIDs(now providers.Instant) bool {
+	return len(n.reported) > maxUUIDs && n.reported[0].Age(now) <= uuidsHold
+}
+
 // ApplySharers notes which other nodes the configuration leads to the node's machine, as of a look.
 func (f *Fleet) ApplySharers(name string, others []string, now providers.Instant) {
 	f.ensureNode(name, now).sharers = others
 }
 
-// twinOf returns the first other node, by name, that is not silent and may be the same machine; "" if there is none. A
-// process that has just begun to lead takes each node for heard, and so waits until it knows.
-func (f *Fleet) twinOf(n *node, now providers.Instant) string {
-	var twins []string
+// twinsOf returns the other nodes that may be the same machine. A Node without any trace of a kubelet is none.
+func (f *Fleet) twinsOf(n *node, now providers.Instant) (twins []*node) {
 	add := func(o *node) {
-		if o == nil || o == n || !o.exists || o.empty {
+		if o == nil || o == n || !o.exists || o.rv == "" && o.status.IsZero() || slices.Contains(twins, o) {
 			return
 		}
 		f.updateFlags(o.name, o, now)
-		if !o.stale {
-			twins = append(twins, o.name)
-		}
+		twins = append(twins, o)
 	}
 	for o := range f.byUUID[n.systemUUID] {
-		add(o)
+		if !o.changesUUIDs(now) {
+			add(o)
+		}
 	}
 	for _, name := range n.sharers {
 		add(f.nodes[name])
 	}
-	if len(twins) == 0 {
-		return ""
+	return twins
+}
+
+// addTwins adds to a node's view what its twins tell of the machine: whether one of them is heard, and since when the
+// machine is silent under all of its names. A process that has just begun to lead takes each node for heard, and so
+// waits until it knows.
+func (f *Fleet) addTwins(v View, n *node, now providers.Instant) View {
+	for _, o := range f.twinsOf(n, now) {
+		if !o.stale && (v.Twin == "" || o.name < v.Twin) {
+			v.Twin = o.name
+		}
+		if o.alive.After(v.Alive) {
+			v.Alive = o.alive
+		}
+		if o.beat.After(v.Alive) {
+			v.Alive = o.beat
+		}
+		if silent := o.at.Add(shareOf(o.duration, staleAfter)); !v.SilentSince.IsZero() && silent.After(v.SilentSince) {
+			v.SilentSince = silent
+		}
 	}
-	return slices.Min(twins)
+	return v
 }

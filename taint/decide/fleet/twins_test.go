@@ -56,3 +56,73 @@ func TestTwins(t *testing.T) {
 		t.Errorf("the index has %d UUIDs, want those of present Nodes", n)
 	}
 }
+
+// The silence of a machine counts from the last sign of life under any of its names.
+func TestSilenceOfTwins(t *testing.T) {
+	const uuid = "11223344-5566-7788-99aa-bbccddeeff01"
+	c := newCluster(t, 5)
+	for _, n := range []string{"n1", "n2"} {
+		c.f.ApplyLook(taint.Look{Exists: true, Name: n, UID: n, ResourceVersion: "1", SystemUUID: uuid}, c.now)
+	}
+	c.silence("n1")
+	c.pass(10 * time.Minute)
+	if v := c.view("n1"); v.Twin != "n2" || !v.Alive.After(c.now.Add(-10*time.Second)) {
+		t.Errorf("n1, whose twin is heard: twin %q, alive %s ago", v.Twin, c.now.Sub(v.Alive))
+	}
+	c.silence("n1", "n2")
+	c.pass(30 * time.Second)
+	if v, got := c.view("n1"), c.counts("n1"); v.Twin != "" || got > 10*time.Second {
+		t.Errorf("n1, whose twin fell silent 30 s ago: twin %q, its silence counted for %s", v.Twin, got)
+	}
+	if got, twins := c.counts("n1"), c.counts("n2"); got != twins {
+		t.Errorf("the silence of n1 counted for %s, that of its twin for %s", got, twins)
+	}
+	c.f.ApplySharers("n3", []string{"n2"}, c.now)
+	if c.silence("n1", "n2", "n3"); c.view("n3").Twin != "" {
+		t.Error("a silent node that is led to the machine of n3 is its twin")
+	}
+}
+
+// A kubelet that reports one system UUID after the other holds up the first few machines only.
+func TestTwinOfManyMachines(t *testing.T) {
+	uuid := func(i int) string { return fmt.Sprintf("11223344-5566-7788-99aa-bbccddeeff%02d", i) }
+	c := newCluster(t, 5)
+	says := func(n string, i int) {
+		c.rv++
+		c.f.ApplyLook(taint.Look{Exists: true, Name: n, UID: n, ResourceVersion: fmt.Sprint(c.rv), SystemUUID: uuid(i)},
+			c.now)
+	}
+	says("n1", 1)
+	says("n2", 2)
+	for i := range 3 { // a host, its new mainboard, and a disk that was moved
+		says("n2", i)
+		if want := map[bool]string{true: "n2"}[i == 1]; c.view("n1").Twin != want {
+			t.Errorf("UUID %d: got twin %q, want %q", i, c.view("n1").Twin, want)
+		}
+	}
+	says("n2", 1)
+	if got := c.view("n1").Twin; got != "" {
+		t.Errorf("got twin %q, a node that reports one UUID after the other", got)
+	}
+	c.pass(uuidsHold + time.Minute)
+	if got := c.view("n1").Twin; got != "n2" {
+		t.Errorf("got twin %q, want n2: it has reported one UUID for an hour", got)
+	}
+}
+
+// A Node that no kubelet has written is no twin, however new it is.
+func TestEmptyNodeIsNoTwin(t *testing.T) {
+	const uuid = "11223344-5566-7788-99aa-bbccddeeff01"
+	c := newCluster(t, 5)
+	c.f.ApplyLook(taint.Look{Exists: true, Name: "n1", UID: "n1", ResourceVersion: "1", SystemUUID: uuid}, c.now)
+	empty := taint.Look{Exists: true, Name: "empty", UID: "e", ResourceVersion: "1", SystemUUID: uuid}
+	c.f.ApplyLook(empty, c.now)
+	if got := c.view("n1").Twin; got != "" {
+		t.Errorf("got twin %q, a Node without a heartbeat", got)
+	}
+	empty.ResourceVersion, empty.Heartbeat = "2", c.now.Wall
+	c.f.ApplyLook(empty, c.now)
+	if got := c.view("n1").Twin; got != "empty" {
+		t.Errorf("got twin %q, want the Node that a kubelet has written", got)
+	}
+}
