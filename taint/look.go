@@ -32,9 +32,9 @@ type Look struct {
 
 	Ready      corev1.ConditionStatus // "" if there is no such condition
 	ReadySince time.Time              // the condition's lastTransitionTime
-	// Heartbeat is the condition's lastHeartbeatTime, by the kubelet's clock. Only the kubelet changes it, in each status
-	// that it writes: the node lifecycle controller keeps it when it writes Unknown, and so do we. Zero: no kubelet ever
-	// wrote one.
+	// Heartbeat is the condition's lastHeartbeatTime, by the kubelet's clock. Only the kubelet changes it, in each
+	// status that it writes: the node lifecycle controller keeps it when it writes Unknown, and so do we. Zero: no
+	// kubelet ever wrote one.
 	Heartbeat time.Time
 
 	PoweredOn bool // PoweredOnCondition is True
@@ -66,7 +66,7 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			l.Ready, l.ReadySince = c.Status, c.LastTransitionTime.Time
-			if c.Reason != neverUpdated {
+			if c.Reason != neverUpdated && c.Reason != ExpiredReason {
 				l.Heartbeat = c.LastHeartbeatTime.Time
 			}
 		}
@@ -87,6 +87,10 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 // neverUpdated is the reason of a condition that the node lifecycle controller made for a Node without any status: its
 // lastHeartbeatTime is the Node's creation (kubernetes pkg/controller/nodelifecycle).
 const neverUpdated = "NodeStatusNeverUpdated"
+
+// ExpiredReason is the reason of Ready once a device said that the machine is off (step 5). An older version changed
+// lastHeartbeatTime with it, so the time says nothing then.
+const ExpiredReason = "MachinePoweredOff"
 
 // LeaseDuration returns the duration that a Lease states, without checking it; zero if it states none.
 func LeaseDuration(l *coordinationv1.Lease) time.Duration {
@@ -118,15 +122,18 @@ func (l Look) HasOwnMark() bool {
 // between.
 func (l Look) SameLife(o Look) bool {
 	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV &&
-		l.Heartbeat.Equal(o.Heartbeat)
+		!isOtherHeartbeat(l.Heartbeat, o.Heartbeat)
 }
 
 // IsAliveSince reports whether the Node shows a life that the record does not have: recreated, booted again, or a
 // heartbeat of either kind after those of the record. An older version's record names no status.
 func (l Look) IsAliveSince(r *Record) bool {
 	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV ||
-		!r.Heartbeat.IsZero() && !l.Heartbeat.Equal(r.Heartbeat)
+		isOtherHeartbeat(l.Heartbeat, r.Heartbeat)
 }
+
+// isOtherHeartbeat reports whether two statuses are known, and differ.
+func isOtherHeartbeat(a, b time.Time) bool { return !a.IsZero() && !b.IsZero() && !a.Equal(b) }
 
 // PowerOffDevices returns the devices that the record names: they accepted a power-off of ours, or may have, since the
 // node's last sign of life. It is nil if there is no record, or the node has shown life since.

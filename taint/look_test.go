@@ -93,7 +93,8 @@ func TestStatusIsALife(t *testing.T) {
 			Instant{}, Instant{})
 	}
 	was := node(corev1.NodeCondition{Status: corev1.ConditionTrue, LastHeartbeatTime: at})
-	now := node(corev1.NodeCondition{Status: corev1.ConditionFalse, LastHeartbeatTime: metav1.NewTime(at.Add(time.Second))})
+	now := node(corev1.NodeCondition{Status: corev1.ConditionFalse,
+		LastHeartbeatTime: metav1.NewTime(at.Add(time.Second))})
 	if was.SameLife(now) || !was.SameLife(was) {
 		t.Error("another status is the same life, or the same status is another")
 	}

@@ -59,14 +59,15 @@ type Record struct {
 	NodeUID string `json:"nodeUID"`
 	BootID  string `json:"bootID,omitempty"`  // nodeInfo.bootID when the mark was set
 	LeaseRV string `json:"leaseRV,omitempty"` // the node Lease's resourceVersion then; "" if it had none
-	// Heartbeat is the Node's last status by its kubelet then (Look.Heartbeat); zero: none, or an older version's record.
+	// Heartbeat is the Node's last status by its kubelet then (Look.Heartbeat); zero: none, or a record of an older
+	// version.
 	Heartbeat time.Time   `json:"heartbeat,omitzero"`
 	Since     time.Time   `json:"since"`              // when the fence began
 	At        time.Time   `json:"at"`                 // when the phase was entered
 	By        string      `json:"by"`                 // the controller's identity, or who set the mark instead
 	Device    string      `json:"device,omitempty"`   // the device that is asked, the first of several: provider/device
-	Machine   *MachineRef `json:"machine,omitempty"`  // the machine asked about; nil: none, or an older version's record
-	Run       string      `json:"run,omitempty"`      // the machine's run, reported with the Off; "" if boot ids suffice
+	Machine   *MachineRef `json:"machine,omitempty"`  // the machine asked about; nil: none, or of an older version
+	Run       string      `json:"run,omitempty"`      // the machine's run, told with the Off; "" if boot ids suffice
 	RunBy     string      `json:"runBy,omitempty"`    // the device that reported it
 	Restart   string      `json:"restart,omitempty"`  // another run, once the node was back under the same boot id
 	PowerOff  bool        `json:"powerOff,omitempty"` // the fence began with a power-off of ours

@@ -114,7 +114,7 @@ func (w Writer) SetFenceable(
 func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
 	return w.setCondition(ctx, l, corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
-		Reason: "MachinePoweredOff", Message: "The machine's own device says that it is off.",
+		Reason: taint.ExpiredReason, Message: "The machine's own device says that it is off.",
 		LastHeartbeatTime: metav1.NewTime(l.Heartbeat), // the kubelet's: ours would look like a sign of life
 	})
 }

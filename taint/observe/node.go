@@ -107,7 +107,8 @@ func (n *NodeReporter) ReportCachedNode(node *corev1.Node, v fleet.View) {
 	}
 	n.oddLease = v.OddLease
 	if v.LongLease != n.longLease && v.LongLease != 0 {
-		n.Log.Warn("Lease names a longer duration than those of other nodes", "node", node.Name, "duration", v.LongLease)
+		n.Log.Warn("Lease names a longer duration than those of other nodes", "node", node.Name,
+			"duration", v.LongLease)
 		n.sendEvent(n.at, node, nil, reason.LongLease, "Detect", "{detail}", v.LongLease.String())
 	}
 	n.longLease = v.LongLease

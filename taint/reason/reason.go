@@ -335,15 +335,16 @@ var table = []Row{
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"No action: the kubelet can stop its pods itself."},
 	{SharedMachine, Warning, StateSuspect,
-		"The node looks dead, but node {detail} is heard and may be the same machine: both report one system UUID, or lead " +
-			"to one machine. The machine is left on, and what its device says proves nothing about this node.",
-		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If two " +
-			"machines report one system UUID, give each its own: guests were cloned."},
+		"The node looks dead, but node {detail} is heard and may be the same machine: both report one system UUID, " +
+			"or lead to one machine. The machine is left on, and what its device says proves nothing about this node.",
+		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If " +
+			"two machines report one system UUID, give each its own: guests were cloned."},
 	{OnlyLeaseMissing, Warning, StateSuspect,
-		"Only the node's Lease is missing: its kubelet does not renew it, but still writes the Node's status. The machine " +
-			"is not powered off.",
+		"Only the node's Lease is missing: its kubelet does not renew it, but still writes the Node's status. The " +
+			"machine is not powered off.",
 		"Look at the kubelet's log, and at what may refuse or delete the Lease in namespace `kube-node-lease`: an " +
-			"admission policy, a quota, a right. Without renewals Kubernetes declares the node NotReady again and again."},
+			"admission policy, a quota, a right. Without renewals Kubernetes declares the node NotReady again and " +
+			"again."},
 	{InGrace, Info, StateSuspect,
 		"The node looks dead ({why}) and its machine is on: it is powered off after the grace period.",
 		""},
@@ -509,15 +510,15 @@ var table = []Row{
 			"(nodeLeaseDurationSeconds of its kubelet).",
 		"Correct `nodeLeaseDurationSeconds` of its kubelet."},
 	{LongLease, Warning, "",
-		"The node's Lease names a duration of {detail}, longer than those of other nodes: the silence of this node is " +
-			"noticed as late (nodeLeaseDurationSeconds of its kubelet).",
+		"The node's Lease names a duration of {detail}, longer than those of other nodes: the silence of this node " +
+			"is noticed as late (nodeLeaseDurationSeconds of its kubelet).",
 		"If you did not want that, correct `nodeLeaseDurationSeconds` of its kubelet."},
 	{MachineOfSilent, Warning, "",
-		"Node {detail} is silent and may be the same machine: both report one system UUID, or lead to one machine. While " +
-			"this node is heard, node {detail} is not recovered.",
-		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If two " +
-			"machines report one system UUID, give each its own. If neither is so, this node's kubelet reports another " +
-			"machine's UUID."},
+		"Node {detail} is silent and may be the same machine: both report one system UUID, or lead to one machine. " +
+			"While this node is heard, node {detail} is not recovered.",
+		"If the host was renamed, delete the Node of the old name, and name the new one in the list or template. If " +
+			"two machines report one system UUID, give each its own. If neither is so, this node's kubelet reports " +
+			"another machine's UUID."},
 	{NotBelieved, Warning, "", "The node could not be fenced now: {detail}.",
 		"The node's machine, or its system UUID, changed while the node looked dead, or another node has that " +
 			"machine. If the change is right, run `kubectl label node NODE " +
@@ -614,8 +615,9 @@ var table = []Row{
 			"spared (it lives). Or its node is off, and the pod, which stays there, could not be set not ready. Look " +
 			"at its size and at admission webhooks."},
 	{AttachmentLeft, Warning, "", "{detail}",
-		"No pod of the fence used that volume, so the fence did not wait for it. If its CSI driver is still installed, " +
-			"look at the driver's controller. If the driver is gone, remove the attachment's finalizers and delete it."},
+		"No pod of the fence used that volume, so the fence did not wait for it. If its CSI driver is still " +
+			"installed, look at the driver's controller. If the driver is gone, remove the attachment's finalizers " +
+			"and delete it."},
 }
 
 // LimitReasons are the reasons why a power-off of ours is refused or delayed because of other nodes.

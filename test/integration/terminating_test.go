@@ -16,8 +16,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// finish makes a pod of a dead node what it is while an unmount hangs: a client deleted it, and its kubelet reported the
-// phase and could do no more.
+// finish makes a pod of a dead node what it is while an unmount hangs: a client deleted it, and its kubelet reported
+// the phase and could do no more.
 func (w *world) finish(name string, phase corev1.PodPhase) corev1.Pod {
 	w.t.Helper()
 	w.kubectl("delete", "pod", name, "-n", w.ns, "--wait=false")
@@ -40,8 +40,8 @@ func (w *world) untilElsewhere(h *host, before corev1.Pod) {
 	})
 }
 
-// A StatefulSet's pod that finished and is Terminating, because its kubelet died before the unmount, is removed with the
-// proof. Its volume goes with it. The other pods of the node are recovered as ever.
+// A StatefulSet's pod that finished and is Terminating, because its kubelet died before the unmount, is removed with
+// the proof. Its volume goes with it. The other pods of the node are recovered as ever.
 func TestFinishedPodIsRemoved(t *testing.T) {
 	for name, phase := range map[string]corev1.PodPhase{
 		"succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed,
@@ -104,7 +104,8 @@ func (w *world) strayAttachment(h *host, name, pv string, change func(*storagev1
 	w.t.Helper()
 	api := w.Client().StorageV1().VolumeAttachments()
 	va := &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-" + name, Finalizers: []string{"external-attacher/gone-example-com"}},
+		ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-" + name,
+			Finalizers: []string{"external-attacher/gone-example-com"}},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: "gone.example.com", NodeName: h.Name(),
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		Status: storagev1.VolumeAttachmentStatus{Attached: true},

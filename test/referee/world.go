@@ -385,7 +385,6 @@ func (w *world) silence(ctx context.Context, node string) error {
 	now := metav1.NewTime(time.Now())
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
 		Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", LastTransitionTime: now,
-		LastHeartbeatTime: now,
 	}}}})
 	if err != nil {
 		return err

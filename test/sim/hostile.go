@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 )
 
-// namespaceUser is a user who may edit one namespace, and what else people leave behind: pods that are deleted and never
-// finish, and attachments of a driver that is gone. It has dice of its own, so that the other histories stay what they
+// namespaceUser is a user who may edit one namespace, and what else people leave behind: pods that are deleted and
+// never finish, and attachments of a driver that is gone. It has dice of its own, so that the other histories stay what they
 // were. The zero value does nothing.
 type namespaceUser struct {
 	w       *World
@@ -51,7 +51,8 @@ func (u *namespaceUser) leaveAttachment(i int) {
 	m := u.w.machines[u.rng.IntN(len(u.w.machines))]
 	volume := fmt.Sprintf("left-%d", i)
 	a := &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(volume, m.name), Finalizers: []string{"external-attacher/gone"}},
+		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(volume, m.name),
+			Finalizers: []string{"external-attacher/gone"}},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: goneDriver, NodeName: m.name,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}

@@ -81,9 +81,9 @@ func (p Pod) IsTombstoneHeld() bool { return p.Tombstone && p.IsHeldByFinalizers
 // NeedsDelete reports whether the pod is tombstoned and must still be deleted.
 func (p Pod) NeedsDelete() bool { return p.Tombstone && !p.IsHeldByFinalizers() }
 
-// HasUnfinishedDeletion reports whether another client deleted a pod that a fence does not end, and the pod's kubelet has
-// not confirmed that it stopped. Such a pod has finished, or is exempt. With a proof the fence deletes it; its phase
-// stays as it is. No kubelet starts a pod that has a deletionTimestamp, so it needs no tombstone.
+// HasUnfinishedDeletion reports whether another client deleted a pod that a fence does not end, and the pod's kubelet
+// has not confirmed that it stopped. Such a pod has finished, or is exempt. With a proof the fence deletes it; its
+// phase stays as it is. No kubelet starts a pod that has a deletionTimestamp, so it needs no tombstone.
 func (p Pod) HasUnfinishedDeletion() bool {
 	return p.Deleting && !p.Tombstone && !p.ShouldMove() && !p.IsHeldByFinalizers()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
-// maxClaims is how many claims of a fence one process remembers. Whoever creates pods decides how many there are.
+// maxClaims is how many claims of a fence one process remembers. The users who create pods decide how many there are.
 const maxClaims = 10_000
 
 // volumes is what one process knows of the volumes of one fence. An attachment of another volume holds no mark: its
@@ -19,10 +19,10 @@ const maxClaims = 10_000
 type volumes struct {
 	// fromBegin reports that this process saw the mark before a pod was ended. Only then are the claims complete.
 	fromBegin  bool
-	recorded   *taint.Record             // the record of a fence that another process began, if it knows the claims; nil: none
+	recorded   *taint.Record             // of a fence that another process began, if it knows the claims
 	podsListed bool                      // the node's pods were listed under the mark, or right before it
 	inUse      []corev1.UniqueVolumeName // volumesInUse at this process's first look at the mark
-	claims     map[string]bool           // as namespace/name, of the pods on the node, also of those that may yet be deleted
+	claims     map[string]bool           // as namespace/name, of all pods that the node had
 	inline     bool                      // one of these pods has a volume that is no claim's
 	bound      map[string]string         // the claims of PersistentVolumes, as action.ReadClaims returned them
 }

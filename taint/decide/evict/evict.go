@@ -345,8 +345,8 @@ func (v View) refusedOr(other reason.Reason) reason.Reason {
 	return other
 }
 
-// beginEviction writes step 7's record, before the first tombstone. The record identifies the claims of the node's pods:
-// a later leader cannot learn them from pods that are gone.
+// beginEviction writes step 7's record, before the first tombstone. The record identifies the claims of the node's
+// pods: a later leader cannot learn them from pods that are gone.
 func (v View) beginEviction(rec taint.Record, why reason.Reason, e ...taint.Evidence) action.Decision {
 	if !v.Memory.volumes.podsListed { // a fence of ours listed them before the mark
 		return action.Decision{Action: action.ListPods{}, Reason: why}

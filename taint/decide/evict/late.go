@@ -55,8 +55,8 @@ func (v View) isLate(p action.Pod) bool {
 	return v.Memory.firstPods != nil && !v.Memory.firstPods[p.UID]
 }
 
-// mayBeTombstoned reports whether a tombstone of this fence may still be on its way to the pod. Another process may have
-// sent one to each pod of the first list.
+// mayBeTombstoned reports whether a tombstone of this fence may still be on its way to the pod. Another process may
+// have sent one to each pod of the first list.
 func (v View) mayBeTombstoned(p action.Pod) bool { return !v.isLate(p) || v.Memory.sentLate[p.UID] }
 
 // splitLate moves the late pods out of the list.

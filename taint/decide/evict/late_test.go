@@ -89,7 +89,8 @@ func TestUndoneWritesAreBounded(t *testing.T) {
 	}
 	v = evicting(proven, lists(pvA), func(v *View) { v.Memory.Cleared = maxClearings })
 	if d := Step(v); !action.Is[action.RemoveMark](d) {
-		t.Errorf("another client undoes ClearVolumes: got %s (%s), want the mark removed", action.Name(d.Action), d.Reason)
+		t.Errorf("another client undoes ClearVolumes: got %s (%s), want the mark removed", action.Name(d.Action),
+			d.Reason)
 	}
 }
 

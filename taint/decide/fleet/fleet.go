@@ -141,7 +141,7 @@ type View struct {
 	// none. No device tells then which of the two its answer is about.
 	Twin     string
 	OddLease bool // the Lease's duration is out of bounds: DefaultDuration applies
-	// LongLease is the Lease's duration if it is longer than usual; zero: it is not. This node's silence is noticed late.
+	// LongLease is the Lease's duration if it is longer than usual, so that silence is noticed late; zero: it is not.
 	LongLease time.Duration
 }
 

@@ -234,8 +234,8 @@ func TestOneLongLease(t *testing.T) {
 // Kubernetes has two heartbeats. Silence counts from the last of either kind.
 func TestStatusIsAHeartbeat(t *testing.T) {
 	look := func(rv int, ready corev1.ConditionStatus, at time.Duration) taint.Look {
-		return taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", ResourceVersion: fmt.Sprint(rv), Ready: ready,
-			Heartbeat: start.Add(at).Wall}
+		return taint.Look{Exists: true, Name: "n1", UID: "u", BootID: "b", ResourceVersion: fmt.Sprint(rv),
+			Ready: ready, Heartbeat: start.Add(at).Wall}
 	}
 	c := newCluster(t, 4)
 	c.f.ApplyLook(look(10, corev1.ConditionTrue, 0), c.now)

@@ -231,7 +231,9 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 		n.alive = now
 	}
 	beats := known && (turnedReady || !l.Heartbeat.IsZero() && !l.Heartbeat.Equal(n.status))
-	n.status = l.Heartbeat
+	if !l.Heartbeat.IsZero() {
+		n.status = l.Heartbeat
+	}
 	if n.uid != l.UID {
 		n.domainValues = nil
 	}

@@ -200,10 +200,10 @@ func (f Facts) checkUUIDs() (out []Finding) {
 			if more := len(same) - most; more > 0 {
 				names += fmt.Sprintf(" and %d more", more)
 			}
-			out = append(out, Finding{Problem, names, fmt.Sprintf("They report one system UUID, %s. It does not tell these "+
-				"machines apart, so a wrong cable would not be found, and while one of them is heard the others are not "+
-				"recovered.", uuid), "If a host was renamed, delete the Node of the old name. If guests were cloned, " +
-				"give each machine its own UUID."})
+			text := fmt.Sprintf("They report one system UUID, %s. It does not tell these machines apart, so a wrong "+
+				"cable would not be found, and while one of them is heard the others are not recovered.", uuid)
+			out = append(out, Finding{Problem, names, text, "If a host was renamed, delete the Node of the old name. " +
+				"If guests were cloned, give each machine its own UUID."})
 		}
 	}
 	return out

@@ -201,9 +201,9 @@ func FindingOf(s Facts) Finding {
 		f.Detail = strings.Join(answers, " ")
 	}
 	if same := s.sameUUID(); len(same) > 0 {
-		warning = strings.TrimSpace(fmt.Sprintf("%s It reports the same system UUID as node %s: the UUID does not tell these "+
-			"machines apart, so a wrong cable would not be found, and while one is heard the other is not recovered. Give "+
-			"each machine its own.", warning, strings.Join(same, ", ")))
+		warning = strings.TrimSpace(fmt.Sprintf("%s It reports the same system UUID as node %s: the UUID does not "+
+			"tell these machines apart, so a wrong cable would not be found, and while one is heard the other is not "+
+			"recovered. Give each machine its own.", warning, strings.Join(same, ", ")))
 	}
 	for _, d := range s.Devices {
 		if d.Answer.Doubt != "" {

@@ -163,8 +163,8 @@ func TestIdentity(t *testing.T) {
 	}
 	cloned := answered(providers.PowerOn, uuid)
 	cloned.SameUUID = []string{"n2"}
-	if f := FindingOf(Facts{Devices: []Device{cloned}, Verdict: cloned.Answer}); cloned.IdentityResult() != "not unique" ||
-		!strings.Contains(f.Message, "same system UUID as node n2") {
+	f := FindingOf(Facts{Devices: []Device{cloned}, Verdict: cloned.Answer})
+	if cloned.IdentityResult() != "not unique" || !strings.Contains(f.Message, "same system UUID as node n2") {
 		t.Errorf("another node reports the same UUID: got %q and %q, want a warning that names it",
 			cloned.IdentityResult(), f.Message)
 	}
