@@ -263,9 +263,7 @@ func (v View) decideArmed() action.Decision {
 	case l.IsAliveSince(rec):
 		return v.removeMark(v.endRecord(taint.ResultLifted), reason.Alive)
 	case v.Twin != "" && person:
-		d := requeueAfter(reason.SharedMachine, pollUnknown)
-		d.Detail = v.Twin
-		return d
+		return v.waitForTwin()
 	case v.Twin != "":
 		d := v.removeMark(v.endRecord(taint.ResultLifted), reason.SharedMachine)
 		d.Detail = v.Twin
@@ -357,10 +355,10 @@ func (v View) beginEviction(rec taint.Record, why reason.Reason, e ...taint.Evid
 }
 
 // hasComeBack reports whether the eviction is on its return path. Only tombstoned pods may be deleted there, which
-// needs no proof. A twin that is heard may be the machine, which runs then.
+// needs no proof.
 func (v View) hasComeBack() bool {
 	return LooksAtPods(v.Look) &&
-		(v.Look.IsAliveSince(v.Look.Record) || v.Look.IsReady() || v.hasBegunReturn() || v.Twin != "" ||
+		(v.Look.IsAliveSince(v.Look.Record) || v.Look.IsReady() || v.hasBegunReturn() ||
 			v.isAnswerOn() && !v.mayAskAgain())
 }
 
@@ -378,6 +376,8 @@ func (v View) decideEviction() action.Decision {
 		return v.decideReturn()
 	case v.isAnswerOn():
 		return askDevices(reason.Returned) // it may have gone off again without a notification
+	case v.Twin != "":
+		return v.waitForTwin()
 	}
 	var ready, waiting, tombs, resting []action.Pod
 	for _, p := range v.Pods {
@@ -448,6 +448,13 @@ func (v View) decideEviction() action.Decision {
 	default:
 		return requeueAfter(reason.StockEviction, pollStock)
 	}
+}
+
+// waitForTwin waits until no other node that may be the same machine is heard.
+func (v View) waitForTwin() action.Decision {
+	d := requeueAfter(reason.SharedMachine, pollUnknown)
+	d.Detail = v.Twin
+	return d
 }
 
 // needsProvenDelete reports whether the fence of a machine that is off deletes the pod: it ended the pod, or another
