@@ -369,7 +369,7 @@ func (c *checker) tombstoned(g grounds, p action.Pod, sent time.Time) {
 // replacement there.
 func (c *checker) replaceable(g grounds, p action.Pod) {
 	n := c.w.api.asOf(g.look.Got.Wall).node(g.look.Name)
-	if n == nil || isReady(n) {
+	if n == nil || isReady(n) || g.look.IsReady() { // Ready, when the look was answered
 		return
 	}
 	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
