@@ -30,7 +30,7 @@ func EncodeClaims(claims map[string]bool) string {
 	return all.String()
 }
 
-// hashClaim returns eight hexadecimal digits. Two claims with the same hash cost a wait for a volume of nobody's.
+// hashClaim returns eight hexadecimal digits. Two claims with the same hash cost a wait for the volume of another.
 func hashClaim(claim string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(claim))

@@ -141,7 +141,7 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	return out
 }
 
-// othersClaiming returns the other nodes that claim what the hash stands for.
+// othersClaiming returns the other nodes that claim the ID or UUID of that hash.
 func (h holders) othersClaiming(hash, node string) (others []string) {
 	for _, o := range h[hash] {
 		if o.claims && o.node != node {

@@ -1864,8 +1864,8 @@ func TestNoteFieldsNameTheDevices(t *testing.T) {
 	}
 }
 
-// While a node that may be the same machine is heard, no write that needs a proof is sent any more, whatever was
-// decided before.
+// While a node that may be the same machine is heard, no write that needs a proof is sent any more, although it
+// was decided before.
 func TestTwinHoldsWrites(t *testing.T) {
 	c := midst(t, taint.PhaseEvicting)
 	c.pods = []action.Pod{running("a")}

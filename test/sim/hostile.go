@@ -13,8 +13,8 @@ import (
 )
 
 // namespaceUser is a user who may edit one namespace, and what else people leave behind: pods that are deleted and
-// never finish, and attachments of a driver that is gone. It has dice of its own, so that the other histories stay what they
-// were. The zero value does nothing.
+// never finish, and attachments of a driver that is gone. It has dice of its own, so that the other histories stay what
+// they were. The zero value does nothing.
 type namespaceUser struct {
 	w       *World
 	rng     *rand.Rand

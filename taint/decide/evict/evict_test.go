@@ -524,7 +524,7 @@ func TestStep(t *testing.T) {
 		}), want{Act: action.ReadClaims{PVs: []string{"a"}}, Why: reason.WaitingDetach}},
 		{"back, and a volume is gone", evicting(heartbeat, strange("x", "")),
 			lift(reason.FinishedReturn, taint.ResultReturned)},
-		{"back, and an attachment that was being deleted before is nobody's", evicting(heartbeat, strange("x", "a/x"),
+		{"back, and an attachment that was being deleted before holds nothing", evicting(heartbeat, strange("x", "a/x"),
 			func(v *View) { v.Attachments[0].Deleting = true }), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"nothing left", evicting(proven), finish},
 

@@ -197,7 +197,7 @@ func (f *Fleet) AddNode(name string, now providers.Instant) {
 	f.scanIfDue(now)
 	if n := f.ensureNode(name, now); !n.exists {
 		f.countNode(n, -1)
-		n.exists = true
+		n.exists, f.usual = true, 0
 		f.countNode(n, 1)
 		f.updateHeard(now)
 	}
@@ -216,6 +216,7 @@ func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 	}
 	if n := f.nodes[name]; n != nil {
 		f.setSystemUUID(n, "", now)
+		f.usual = 0
 	}
 	delete(f.plane, name)
 	delete(f.nodes, name)
@@ -415,7 +416,6 @@ func (f *Fleet) countNode(n *node, by int) {
 		return
 	}
 	f.known += by
-	f.usual = 0
 	if !n.stale {
 		f.fresh += by
 	}

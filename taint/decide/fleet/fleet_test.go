@@ -291,7 +291,7 @@ func TestEmptyNodes(t *testing.T) {
 	if v := c.view("n1"); v.Others != 4 {
 		t.Errorf("one that had a heartbeat: got %d others, want it counted", v.Others)
 	}
-	// Nodes that had a status, and whose Leases somebody deleted, are silent nodes.
+	// Nodes that had a status, and whose Leases were deleted, are silent nodes.
 	c = newCluster(t, 4)
 	for i := range 6 {
 		name := fmt.Sprintf("real-%d", i)

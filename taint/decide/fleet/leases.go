@@ -106,6 +106,9 @@ func (f *Fleet) updateFlags(name string, n *node, now providers.Instant) {
 	if stale && !n.stale {
 		n.noteSuspicion(Lease, now)
 	}
+	if empty != n.empty {
+		f.usual = 0
+	}
 	f.countNode(n, -1)
 	before := n.stale
 	if n.stale, n.missed, n.empty = stale, missed, empty; broken {
