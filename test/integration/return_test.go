@@ -56,11 +56,10 @@ func TestReturnInTheMiddle(t *testing.T) {
 	var named []taint.Detaching
 	w.until("the record names the volumes", func() bool {
 		named = w.record(h).Detaching
-		return len(named) > 0 && len(named) == len(w.attachments(h))
+		return len(named) > 0 && len(named) == len(w.bound(w.attachments(h)))
 	})
 	late := w.bare("late", h)
 	w.create(late)
-	// ephemeral volumes went with their pods
 	data := slices.IndexFunc(named, func(d taint.Detaching) bool { return d.Claim != "" })
 	if data < 0 {
 		t.Fatalf("no claim of %v is named", named)

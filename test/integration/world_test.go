@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -474,6 +475,21 @@ func (w *world) attachedTo(h *host) (out []string, err error) {
 		}
 	}
 	return out, err
+}
+
+// bound are those of the PersistentVolumes that are still there: an ephemeral volume goes with its pod, and its
+// attachment holds nothing.
+func (w *world) bound(volumes []string) (out []string) {
+	w.t.Helper()
+	for _, v := range volumes {
+		_, err := w.Client().CoreV1().PersistentVolumes().Get(w.ctx, v, metav1.GetOptions{})
+		if err == nil {
+			out = append(out, v)
+		} else if !apierrors.IsNotFound(err) {
+			w.t.Fatal(err)
+		}
+	}
+	return out
 }
 
 // noDoubles checks invariant 10 against what really ran.
