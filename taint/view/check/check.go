@@ -187,10 +187,11 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 
 // checkUUIDs names nodes that report one system UUID.
 func (f Facts) checkUUIDs() (out []Finding) {
-	nodes := map[string][]string{}
+	nodes, told := map[string][]string{}, map[string]string{}
 	for _, n := range f.Nodes {
 		if uuid := providers.CanonicalUUID(n.Node.Status.NodeInfo.SystemUUID); uuid != "" {
 			nodes[uuid] = append(nodes[uuid], n.Node.Name)
+			told[uuid] = n.Node.Status.NodeInfo.SystemUUID
 		}
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(nodes)) {
@@ -201,7 +202,7 @@ func (f Facts) checkUUIDs() (out []Finding) {
 				names += fmt.Sprintf(" and %d more", more)
 			}
 			text := fmt.Sprintf("They report one system UUID, %s. It does not tell these machines apart, so a wrong "+
-				"cable would not be found, and while one of them is heard the others are not recovered.", uuid)
+				"cable would not be found, and while one of them is heard the others are not recovered.", told[uuid])
 			out = append(out, Finding{Problem, names, text, "If a host was renamed, delete the Node of the old name. " +
 				"If guests were cloned, give each machine its own UUID."})
 		}
