@@ -19,6 +19,20 @@ const (
 	ExemptDaemon   Exemption = "daemonset"  // a DaemonSet's: CNI, CSI and kube-proxy must run for volumes to detach
 )
 
+// Describe says why the pod stays, for a person; "" for no exemption.
+func (e Exemption) Describe() string {
+	switch e {
+	case ExemptStatic:
+		return "static pod: it belongs to the node"
+	case ExemptTolerate:
+		return "tolerates the mark"
+	case ExemptDaemon:
+		return "pod of a DaemonSet"
+	default:
+		return ""
+	}
+}
+
 // Annotations a kubelet writes on static pods and their mirrors (k8s.io/kubernetes/pkg/kubelet/types).
 const (
 	configSourceAnnotation = "kubernetes.io/config.source"

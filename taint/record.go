@@ -79,6 +79,9 @@ type Record struct {
 	// Claims identify the claims of the pods that the node had when the mark was set (see EncodeClaims); "": unknown. A
 	// new leader learns from them whose volumes the mark waits for. Only in phase Evicting.
 	Claims string `json:"claims,omitempty"`
+	// Staying are the pods that the fence left on the node although a user may expect that they move. Only in phase
+	// Done. No decision reads it.
+	Staying Staying `json:"staying,omitzero"`
 	// FalseOffs are the devices that reported Off while this node's machine was on, in this fence or an earlier one.
 	// Only a node with several devices has them. See DistrustedDevices.
 	FalseOffs []DeviceRef `json:"lied,omitempty"`
@@ -186,6 +189,7 @@ func (r Record) WithEvidence(more ...Evidence) Record {
 // again what it waits for.
 func (r Record) EnterPhase(p Phase, res Result, at time.Time) Record {
 	r.Phase, r.Result, r.At, r.Detaching = p, res, at.UTC().Truncate(time.Millisecond), nil
+	r.Staying = Staying{}
 	if p != PhaseEvicting {
 		r.Claims = ""
 	}
@@ -311,6 +315,7 @@ func ParseRecord(s string) (Record, error) {
 	if len(r.Proof) > MaxProof { // the Node's kubelet may have written it
 		r.Proof = ""
 	}
+	r.Staying = r.Staying.limit()
 	r.Newer = newerFields(s)
 	return r, nil
 }

@@ -18,7 +18,12 @@ func (n *Node) NoteFields(d action.Decision, suspicion string) []string {
 	if by == taint.ByPerson {
 		by = "A person"
 	}
+	staying := action.RecordOf(d.Action).Staying.Advice()
+	if staying != "" {
+		staying = ". " + strings.TrimSuffix(staying, ".")
+	}
 	return []string{
+		"{staying}", staying,
 		"{node}", n.look.Name, "{device}", cmp.Or(n.DeviceNames(), "(none)"),
 		"{detail}", cmp.Or(d.Detail, n.LastAnswerText()),
 		"{why}", cmp.Or(suspicion, "its storage is not healthy"), "{raw}", strconv.Quote(n.Answer().Raw),

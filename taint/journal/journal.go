@@ -266,6 +266,12 @@ func (e *Entry) setDerivedFields(t Update) {
 		if after := postFenceTexts[taint.PostFence(s.PostFence)]; after != "" {
 			text += "; " + after
 		}
+		had := meta.FindStatusCondition(s.Conditions, api.Finished)
+		if staying := t.Record.Staying.String(); staying != "" && s.Result == string(taint.ResultEvicted) {
+			text += "; " + staying
+		} else if had != nil && had.Reason == s.Result && t.Record.Phase != taint.PhaseDone {
+			text = had.Message // the update comes late, and its record does not know yet
+		}
 		set(api.Finished, metav1.ConditionTrue, cmp.Or(s.Result, ResultUnknown), text)
 	}
 	off := slices.IndexFunc(s.Evidence, func(a api.Answer) bool { return a.State == "Off" })

@@ -284,6 +284,26 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// The condition Finished names the pods that stay, also after an update that comes late.
+func TestStayingPods(t *testing.T) {
+	evicting := record().EnterPhase(taint.PhaseEvicting, "", after(second))
+	done := evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(2*second))
+	done.Staying = taint.Staying{Pods: []taint.StayingPod{{Pod: "shop/tol-0", Why: taint.ExemptTolerate}}}
+	cameOn := done
+	cameOn.PostFence = taint.PostFenceCameOn
+	for name, updates := range map[string][]Update{
+		"it ends":            {told(evicting, after(second)), told(done, after(2*second))},
+		"a look was late":    {told(done, after(2*second)), told(evicting, after(3*second))},
+		"it came on by then": {told(done, after(2*second)), told(cameOn, after(time.Hour))},
+	} {
+		o := tell(Entry{}, updates...).Object
+		got := meta.FindStatusCondition(o.Status.Conditions, api.Finished).Message
+		if !strings.Contains(got, "shop/tol-0 (tolerates the mark)") {
+			t.Errorf("%s: got %q, want the pod", name, got)
+		}
+	}
+}
+
 // shadow is a shadow decision about two pods, half a minute after the start.
 func shadow(powerOff bool) Update {
 	r, state := record(), "Off"

@@ -277,7 +277,7 @@ func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []
 			return nil, nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
 		} else if of := pv.Spec.ClaimRef; of != nil && (of.Namespace != pvc.Namespace || of.Name != pvc.Name) {
 			continue
-		} else if err == nil && pv.Spec.CSI != nil {
+		} else if vol.OneNode = isForOneNode(pv.Spec.AccessModes); err == nil && pv.Spec.CSI != nil {
 			vol.Driver, vol.Handle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
 			vol.Unique = uniqueName(pv.Spec.CSI)
 		} else if err == nil {
@@ -288,6 +288,13 @@ func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []
 		out = append(out, vol)
 	}
 	return out, unread, nil
+}
+
+// isForOneNode reports whether the attach/detach controller refuses a second node a volume of these access modes, as
+// its isMultiAttachForbidden does.
+func isForOneNode(modes []corev1.PersistentVolumeAccessMode) bool {
+	return len(modes) > 0 && !slices.Contains(modes, corev1.ReadWriteMany) &&
+		!slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
 // uniqueName returns the name that the kubelet and the attach/detach controller give a CSI volume in the node's lists.

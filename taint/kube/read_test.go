@@ -599,3 +599,21 @@ func TestOwners(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// A volume is for one node if its access modes are those for which attach/detach refuses a second one.
+func TestForOneNode(t *testing.T) {
+	const rwo, rwx, rox, rwop = corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadOnlyMany,
+		corev1.ReadWriteOncePod
+	for _, tt := range []struct {
+		modes []corev1.PersistentVolumeAccessMode
+		want  bool
+	}{
+		{nil, false}, {[]corev1.PersistentVolumeAccessMode{rwo}, true},
+		{[]corev1.PersistentVolumeAccessMode{rwop}, true}, {[]corev1.PersistentVolumeAccessMode{rwo, rwx}, false},
+		{[]corev1.PersistentVolumeAccessMode{rox, rwo}, false},
+	} {
+		if got := isForOneNode(tt.modes); got != tt.want {
+			t.Errorf("%v: got %t, want %t", tt.modes, got, tt.want)
+		}
+	}
+}

@@ -62,8 +62,11 @@ func writesRecord(a action.Action) bool {
 // reportAlert alerts a person, once for each reason. The node's state shows the alert as long as it lasts.
 func (n *decisions) reportAlert(d action.Decision) {
 	alert := d.Alert
-	if alert == string(reason.Stuck) {
+	switch {
+	case alert == string(reason.Stuck):
 		alert += ": " + stuckPods(d.Stuck)
+	case alert != "" && d.AlertDetail != "":
+		alert += ": " + d.AlertDetail
 	}
 	if state := reason.RowOf(d.Reason).State; alert != "" && state != "" {
 		n.states.setState(reason.StateStuck)

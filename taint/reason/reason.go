@@ -456,7 +456,7 @@ var table = []Row{
 		"Some pods could not be ended or deleted, and are tried again. All others are done.",
 		"The controller's log has the cause."},
 	{Stuck, Debug, "", "", ""},
-	{WaitingDetach, Info, StateEvicting, "All pods are gone. Waiting until their volumes are detached.", ""},
+	{WaitingDetach, Info, StateEvicting, "The moved pods are gone. Waiting until their volumes are detached.", ""},
 	{ForcingDetach, Warning, StateEvicting,
 		"Volumes of ended pods are still attached after detachTimeout: deleting {attachments} (onDetachTimeout).",
 		"Find out why the attach/detach controller did not detach them."},
@@ -480,7 +480,8 @@ var table = []Row{
 			"Then {pods} are ended.",
 		"The node's volumes of that storage fail until its machine has booted. If an address is another machine's, " +
 			"set `fenceState: Unfenced` in the NetworkFence at once."},
-	{Finished, Warning, "", "All pods are gone and their volumes are detached: the mark is removed.", ""},
+	{Finished, Warning, "",
+		"The moved pods are gone and their volumes are detached: the mark is removed{staying}.", ""},
 	{FinishedReturn, Warning, "",
 		"The node came back. All ended pods are gone and their volumes are detached: the mark is removed.",
 		""},

@@ -355,10 +355,10 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
 		return s.react(reason.Reason(e.Reason), e.Text, StateNotReady)
 	case ended == taint.ResultEvicted && isLeftOff(n, rec):
-		return verdict{state: StateNotReady, next: "Its pods run elsewhere. forcefence powered its machine off, and " +
+		return verdict{state: StateNotReady, next: describeMoved(rec) + " forcefence powered its machine off, and " +
 			"left it off. Once it is repaired, power it on.", first: Command{"To power it on", s.powerOn()}}
 	case ended == taint.ResultEvicted:
-		return verdict{state: StateNotReady, next: "Its pods run elsewhere. Look at its machine."}
+		return verdict{state: StateNotReady, next: describeMoved(rec) + " Look at its machine."}
 	case ended == taint.ResultReleased:
 		return verdict{state: StateNotReady, next: "A person released it: it is left alone until it comes back."}
 	case ended == taint.ResultPowerOffFailed:
@@ -380,6 +380,14 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	default:
 		return verdict{state: StateNotReady, next: "A controller asks its devices."}
 	}
+}
+
+// describeMoved says where the pods are of a node whose fence is over.
+func describeMoved(rec *taint.Record) string {
+	if staying := rec.Staying.Advice(); staying != "" {
+		return "Its other pods run elsewhere. " + staying
+	}
+	return "Its pods run elsewhere."
 }
 
 // isLeftOff reports whether the node's last fence powered its machine off, and nothing powered it on since.

@@ -79,6 +79,8 @@ func TestOf(t *testing.T) {
 	waits.Detaching, again.PostFence = []taint.Detaching{{PV: "pv-7"}}, taint.PostFenceFencedAgain
 	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"),
 		answer(time.Second, "nobody", "None")}
+	stays := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
+	stays.Staying.Pods = []taint.StayingPod{{Pod: "shop/tol-0", Why: taint.ExemptTolerate}}
 	leftOff := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
 	leftOff.PowerOff, leftOff.PowerOffTo = true, []taint.DeviceRef{{Device: "racks/1"}}
 	old := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(4*time.Hour))
@@ -160,6 +162,9 @@ func TestOf(t *testing.T) {
 		{"fenced, and not back",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))},
 			StateNotReady, "run elsewhere. Look at", "Off racks fence"},
+		{"fenced, and a pod stays", NodeFacts{Node: node(silent, record(stays))}, StateNotReady,
+			"Its other pods run elsewhere. 1 pod stays: shop/tol-0 (tolerates the mark). Delete what is to run " +
+				"elsewhere. Look at", "Off racks fence"},
 		{"fenced by a power-off, and not back", NodeFacts{Node: node(silent, record(leftOff)),
 			Event: &Event{At: now, Reason: string(reason.PoweredOff), Text: "These devices accepted a power-off."}},
 			StateNotReady, "left it off", "Off racks fence"},

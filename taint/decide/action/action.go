@@ -23,6 +23,7 @@ type Decision struct {
 
 	// What is reported to people besides the reason.
 	Alert       string      // "" or why a person should look; the mark stays
+	AlertDetail string      // what Alert does not say; may be empty
 	Stuck       []StuckPod  // pods that the API server does not let us end, delete, spare or set not ready
 	Notes       []Note      // what policies leave undone
 	PolicyBlock PolicyBlock // why policies end nothing that they would end otherwise

@@ -59,6 +59,8 @@ type Volume struct {
 	// Migrated is the second name in the node's lists of an in-tree volume that Kubernetes serves by a CSI driver; ""
 	// for any other volume.
 	Migrated corev1.UniqueVolumeName
+	// OneNode reports that no second node can use the volume while it is attached to one (its access modes).
+	OneNode bool `json:",omitempty"`
 	// Unread reports that the claim, or its PersistentVolume, may exist and could not be read. Unique is unknown then,
 	// and PV is known only where another object names it. Such a volume may be any of the node's list entries.
 	Unread bool

@@ -193,7 +193,7 @@ func (v View) decideByPhase() action.Decision {
 	case l.Record.Phase == taint.PhaseArmed:
 		return v.alertOverdue(v.decideArmed())
 	default:
-		return v.notReadyFirst(v.alertOverdue(v.nameStuckPods(v.decideEviction())))
+		return v.detailAlert(v.notReadyFirst(v.alertOverdue(v.nameStuckPods(v.decideEviction()))))
 	}
 }
 
@@ -407,7 +407,9 @@ func (v View) decideEviction() action.Decision {
 	switch {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.MayEndPods(v.Now)):
 		// Nothing is left that needs a proof: a device that died with its rack does not keep the mark.
-		return v.removeMark(v.endRecord(taint.ResultEvicted), reason.Finished)
+		ended := v.endRecord(taint.ResultEvicted)
+		ended.Staying = FindStaying(v.Pods)
+		return v.removeMark(ended, reason.Finished)
 	case v.mustRecordOn():
 		return v.recordOn(reason.ProofLost)
 	case len(ready)+len(waiting)+len(tombs) == 0 && !clear && len(resting) > 0:

@@ -24,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/room"
 )
@@ -114,13 +115,6 @@ type Stay struct {
 	Why string `json:"why"`
 }
 
-// exemptReasons says why a pod stays.
-var exemptReasons = map[taint.Exemption]string{
-	taint.ExemptStatic:   "static pod: it belongs to the node",
-	taint.ExemptTolerate: "tolerates the mark",
-	taint.ExemptDaemon:   "pod of a DaemonSet",
-}
-
 // ReportOf returns the report on a snapshot.
 func ReportOf(s Snapshot) Report {
 	r := Report{Node: s.Node.Name, Scenarios: []Scenario{}, Stay: []Stay{}}
@@ -128,11 +122,13 @@ func ReportOf(s Snapshot) Report {
 		r.Scenarios = append(r.Scenarios, PlayScenario(s, supposed))
 	}
 	for _, p := range s.Pods {
-		switch why, exempt := exemptReasons[p.Exempt]; {
+		switch staying, expected := evict.StayingPodOf(p); {
 		case p.Terminal:
 			r.Stay = append(r.Stay, Stay{podName(p), "finished"})
-		case exempt:
-			r.Stay = append(r.Stay, Stay{podName(p), why})
+		case expected:
+			r.Stay = append(r.Stay, Stay{podName(p), staying.Reason()})
+		case p.Exempt != taint.NotExempt:
+			r.Stay = append(r.Stay, Stay{podName(p), p.Exempt.Describe()})
 		}
 	}
 	slices.SortFunc(r.Stay, func(a, b Stay) int { return cmp.Or(cmp.Compare(a.Why, b.Why), cmp.Compare(a.Pod, b.Pod)) })
