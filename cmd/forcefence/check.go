@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -20,6 +22,8 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
 )
@@ -66,7 +70,7 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 			if err != nil {
 				return err
 			}
-			o := checker{client: c, types: d.types, namespace: d.overrides.Context.Namespace, key: key, now: time.Now}
+			o := &checker{client: c, types: d.types, namespace: d.overrides.Context.Namespace, key: key, now: time.Now}
 			look := o.checkInstallation
 			if before {
 				withRole(cmd, rolePrepare)
@@ -152,10 +156,12 @@ type checker struct {
 	namespace string // of the controller; "": that of its Lease
 	key       string // the mark's
 	now       func() time.Time
+	pods      []action.Pod // what readPods found with podsFirst; nil: it was not read yet
+	podsFirst string
 }
 
 // checkInstallation reads the API server and checks the installation. An error means that the Nodes cannot be read.
-func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
+func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	var f check.Facts
 	reader := statusReader{
 		client: o.client, namespace: o.namespace, key: o.key, all: true, now: o.now,
@@ -166,13 +172,17 @@ func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
 		return check.Report{}, err
 	}
 	f.At, f.Cluster, f.Unknown = fleet.At, fleet.Cluster, fleet.Unknown
-	excluded := labels.Nothing()
+	excluded, first := labels.Nothing(), labels.Nothing()
 	if namespace, err := onlyNamespace(fleet.Controllers, nil); o.namespace != "" || err == nil {
 		if o.namespace != "" {
 			namespace = o.namespace
 		}
-		excluded = o.readConfiguration(ctx, namespace, &f)
+		excluded, first = o.readConfiguration(ctx, namespace, &f)
 	}
+	if err := o.readPods(ctx, first); err != nil {
+		f.NoPods = endSentence(describeUnread(err, roleExplain))
+	}
+	f.Pods = o.pods
 	for i := range f.Nodes {
 		if n := &f.Nodes[i]; excluded.Matches(labels.Set(n.Node.Labels)) {
 			n.Excluded = "excludeSelector " + excluded.String()
@@ -185,8 +195,11 @@ func (o checker) checkInstallation(ctx context.Context) (check.Report, error) {
 }
 
 // readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes
-// that excludes. Without a ConfigMap the controller has a file that cannot be read here.
-func (o checker) readConfiguration(ctx context.Context, namespace string, f *check.Facts) (excluded labels.Selector) {
+// that excludes and which pods it ends first. Without a ConfigMap the controller has a file that cannot be read here.
+func (o *checker) readConfiguration(
+	ctx context.Context, namespace string, f *check.Facts,
+) (excluded, first labels.Selector) {
+	first = labels.Nothing()
 	if excluded, _ = labels.Parse(config.DefaultExclude); excluded == nil {
 		excluded = labels.Nothing()
 	}
@@ -200,7 +213,8 @@ func (o checker) readConfiguration(ctx context.Context, namespace string, f *che
 		}
 	case err == nil:
 		f.ConfigDigest = cfg.Digest()
-		excluded = cfg.Settings(namespace).ExcludeSelector
+		settings := cfg.Settings(namespace)
+		excluded, first, f.EvictFirst = settings.ExcludeSelector, settings.EvictFirst, settings.EvictFirst.String()
 		var names []string
 		for _, n := range f.Nodes {
 			names = append(names, n.Node.Name)
@@ -211,7 +225,41 @@ func (o checker) readConfiguration(ctx context.Context, namespace string, f *che
 	default:
 		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
 	}
-	return excluded
+	return excluded, first
+}
+
+// readPods reads once the unfinished pods of all nodes that first selects, and those that a fence leaves on their node,
+// with the volumes of these. --wait does not list all pods again and again.
+func (o *checker) readPods(ctx context.Context, first labels.Selector) error {
+	if o.pods != nil && o.podsFirst == first.String() {
+		return nil
+	}
+	pods, stay := []action.Pod{}, []corev1.Pod{}
+	err := eachObject(ctx, o.client, func() *corev1.PodList { return &corev1.PodList{} },
+		func(object runtime.Object) error {
+			pod := object.(*corev1.Pod)
+			switch p := kube.SeePod(pod, o.key, first); {
+			case p.Terminal || pod.Spec.NodeName == "":
+			case p.Exempt != taint.NotExempt && p.Claims:
+				stay = append(stay, *pod)
+				fallthrough
+			case p.Exempt != taint.NotExempt || p.First:
+				pods = append(pods, p)
+			}
+			return nil
+		})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	of, unread, err := kube.ReadVolumes(ctx, o.client, stay)
+	if err = cmp.Or(err, unread); err != nil {
+		return err
+	}
+	for i := range pods {
+		pods[i].Volumes = of[pods[i].UID]
+	}
+	o.pods, o.podsFirst = pods, first.String()
+	return nil
 }
 
 // endSentence returns a text with a full stop, unless it ends in another mark.

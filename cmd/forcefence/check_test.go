@@ -133,6 +133,9 @@ func TestCheckOfInstallation(t *testing.T) {
 	}{
 		{name: "well", objects: append(good, settings("mode: observe\n")),
 			want: []string{"forcefence leads; 1 of 1 node can be proven off."}, not: "problem"},
+		{name: "a pod that stays", objects: append(good, settings("mode: observe\nevictFirst: app=tol\n"),
+			tolerantPod("n1")), want: []string{`problem evictFirst: "app=tol" has no effect`,
+			"note pods: On a node that is fenced 1 pod stays: shop/tol-0"}, fails: "found 1 problem"},
 		{name: "a node without a device", objects: append(good, checkedNode("n6", no, reason.NotAnswering)),
 			want: []string{"forcefence leads; 1 of 2 nodes can be proven off; n6: no device answers.",
 				"problem  n6", "Look at the device, and at the network to it."}, fails: "found 1 problem"},

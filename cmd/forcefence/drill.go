@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 			if err != nil {
 				return err
 			}
+			warnOfStaying(cmd.Context(), open, all)
 			text := func(out io.Writer, wide bool) error { return printDrill(out, all, wide) }
 			if err := format.print(cmd.OutOrStdout(), report{all, drillTable(all), text}); err != nil {
 				return err
@@ -158,6 +160,21 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 		}
 	}
 	return out, ctx.Err()
+}
+
+// warnOfStaying adds to each node which pods a fence would leave there, or why that is unknown.
+func warnOfStaying(ctx context.Context, open *app.Session, all []drilledNode) {
+	for i := range all {
+		staying, err := open.FindStaying(ctx, all[i].Node)
+		text := staying.String()
+		if text != "" {
+			text = "If it is fenced, " + text + "."
+		}
+		if err != nil {
+			text = "Which of its pods would stay is unknown: " + endSentence(describeUnread(err, roleExplain))
+		}
+		all[i].Warning = strings.TrimSpace(all[i].Warning + " " + text)
+	}
 }
 
 // drillTable has a row for each device of each node.

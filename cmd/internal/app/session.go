@@ -1,10 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 	"github.com/forcefence/forcefence/taint/drills"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -107,6 +110,22 @@ func (d *Session) DrillNode(ctx context.Context, name string) (drill.Facts, erro
 		}
 	}
 	return drill.Facts{}, errNoNode(name)
+}
+
+// FindStaying reads from the API server which pods a fence of the node would leave there although a user may expect
+// that they move.
+func (d *Session) FindStaying(ctx context.Context, name string) (taint.Staying, error) {
+	list, err := kube.ListPods(ctx, d.client, name)
+	if err != nil {
+		return taint.Staying{}, err
+	}
+	pods := kube.SeePods(list, d.key, d.confs.activeConfig().EvictFirst)
+	list = slices.DeleteFunc(list, func(p corev1.Pod) bool { return taint.ExemptionOf(&p, d.key) == taint.NotExempt })
+	of, unread, err := kube.ReadVolumes(ctx, d.client, list)
+	for i := range pods {
+		pods[i].Volumes = of[pods[i].UID]
+	}
+	return evict.FindStaying(pods), cmp.Or(err, unread)
 }
 
 // NodePower is one node whose machine a person powers off or on.

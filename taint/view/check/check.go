@@ -20,6 +20,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/drill"
@@ -82,8 +84,12 @@ type Facts struct {
 	ConfigDigest  string   // of the ConfigMap with the configuration (view.Leader.ConfigDigest); "": unknown
 	Warnings      []string // about a configuration without faults
 	Nodes         []Node
-	NoFencings    bool     // the cluster does not have the CustomResourceDefinition of Fencings
-	Unknown       []string // what could not be read, and why
+	// Pods are those of all nodes that evictFirst selects, and those that a fence leaves on their node.
+	Pods       []action.Pod
+	EvictFirst string   // the configured selector; "": none, or unknown
+	NoPods     string   // why Pods could not be read; "": they were
+	NoFencings bool     // the cluster does not have the CustomResourceDefinition of Fencings
+	Unknown    []string // what could not be read, and why
 }
 
 // Node is one node.
@@ -131,6 +137,7 @@ func Installation(f Facts) Report {
 	counts, nodes := f.checkNodes()
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
+	out = append(out, f.checkPods()...)
 	return NewReport(out, append(parts, counts...)...)
 }
 
@@ -257,6 +264,26 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 		counts = append(counts, fmt.Sprintf("%d in need of a person", stuck))
 	}
 	return counts, out
+}
+
+// checkPods names pods that a fence would leave on their node although a user may expect that they move.
+func (f Facts) checkPods() (out []Finding) {
+	if f.NoPods != "" {
+		out = append(out, Finding{Note, "pods", "It is unknown which pods would stay on a dead node. " + f.NoPods, ""})
+	}
+	const narrow = "Give each of these workloads the tolerations that it needs, by key, without the mark's."
+	selected := slices.DeleteFunc(slices.Clone(f.Pods), func(p action.Pod) bool { return !p.First })
+	moves := func(p action.Pod) bool { return p.Exempt == taint.NotExempt }
+	if f.EvictFirst != "" && len(selected) > 0 && !slices.ContainsFunc(selected, moves) {
+		p := selected[0]
+		out = append(out, Finding{Problem, "evictFirst", fmt.Sprintf("%q has no effect: every pod that it selects "+
+			"stays on its node, such as %s/%s (%s).", f.EvictFirst, p.Namespace, p.Name, p.Exempt.Describe()),
+			"Select others. " + narrow})
+	}
+	if staying := evict.FindStaying(f.Pods).String(); staying != "" {
+		out = append(out, Finding{Note, "pods", "On a node that is fenced " + staying + ".", narrow})
+	}
+	return out
 }
 
 // askedSoon is what to do about a node whose devices the leader is about to ask.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 )
@@ -61,6 +62,11 @@ func TestInstallation(t *testing.T) {
 	dark := good("n3")
 	dark.View.Ready = string(corev1.ConditionUnknown)
 
+	stays := action.Pod{Namespace: "shop", Name: "tol-0", Exempt: taint.ExemptTolerate,
+		Owner:       action.Owner{Kind: "StatefulSet", Name: "tol"},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}
+	selected := stays
+	selected.First = true
 	for _, tc := range []struct {
 		name    string
 		facts   Facts
@@ -180,6 +186,20 @@ func TestInstallation(t *testing.T) {
 			summary: "forcefence leads; 4 of 4 nodes can be proven off.",
 			finding: []string{"problem n2: It has no hook|DaemonSet", "problem n3: It has no hook|DaemonSet",
 				"note hook: On n4 pods start|ForcefenceGuard"}},
+		{name: "pods stay on their nodes", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, Pods: []action.Pod{
+			stays}, EvictFirst: "app=web"}, ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			finding: []string{"note pods: 1 pod stays: shop/tol-0 (tolerates the mark)|by key"}},
+		{name: "evictFirst selects only pods that stay", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
+			Pods: []action.Pod{selected}, EvictFirst: "app=csi"},
+			summary: "forcefence leads; 1 of 1 node can be proven off.", problems: 1,
+			finding: []string{`problem evictFirst: "app=csi" has no effect: every pod that it selects stays ` +
+				"on its node, such as shop/tol-0 (tolerates the mark)|Select others"}},
+		{name: "evictFirst also selects a pod that moves", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
+			Pods: []action.Pod{selected, {First: true}}, EvictFirst: "app=csi"}, ok: true,
+			summary: "forcefence leads; 1 of 1 node can be proven off."},
+		{name: "pods may not be read", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, NoPods: "You may not."},
+			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			finding: []string{"note pods: unknown which pods would stay on a dead node. You may not."}},
 		{name: "fences are not recorded", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, NoFencings: true},
 			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
 			finding: []string{"note fencings: not recorded|CustomResourceDefinition"}},
