@@ -489,8 +489,11 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 		v.PendingWork = work
 	}
 	d := fence.Step(v)
-	if d.Reason == reason.NoWork {
+	switch d.Reason {
+	case reason.NoWork:
 		d.Detail = describeStayingPods(n.workPods)
+	case reason.Rearming:
+		d.Detail = describeReturnedPods(n.workPods, l.Taints)
 	}
 	if d.Would.Action != nil {
 		if d.Reason != reason.Shadowed {

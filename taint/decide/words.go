@@ -3,12 +3,16 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/evict"
 )
 
 // NoteFields returns the replacements for the braces in the text of a decision's reason (reason.Row.EventNote), pair by
@@ -77,4 +81,35 @@ func podsOf(d action.Decision) []action.Pod {
 		return d.Would.Pods
 	}
 	return action.PodsOf(d.Action)
+}
+
+// describeReturnedPods names pods that the scheduler binds to a dead node, and the taint that they tolerate. A
+// toleration of unreachable or not-ready without an effect does that: such a node is the emptiest once its fence is
+// over.
+func describeReturnedPods(pods []action.Pod, taints []corev1.Taint) string {
+	count, first := 0, ""
+	for _, p := range pods {
+		tolerated := slices.IndexFunc(taints, func(t corev1.Taint) bool {
+			return t.Effect == corev1.TaintEffectNoSchedule &&
+				(t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady) &&
+				slices.ContainsFunc(p.Tolerations, func(tol corev1.Toleration) bool {
+					return evict.StockTolerates(tol, t)
+				})
+		})
+		if !p.ShouldMove() || tolerated < 0 {
+			continue
+		}
+		count++
+		if name := p.Namespace + "/" + p.Name; first == "" || name < first {
+			first = name + " tolerates " + taints[tolerated].Key + ":" + string(taints[tolerated].Effect)
+		}
+	}
+	switch count {
+	case 0:
+		return "there is more to do on the node"
+	case 1:
+		return first
+	default:
+		return fmt.Sprintf("%s, and %s like it", first, FormatCount(count-1, "pod"))
+	}
 }
