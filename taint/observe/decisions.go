@@ -79,9 +79,7 @@ func (n *decisions) reportAlert(d action.Decision) {
 	}
 	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
 	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
-	// client-go adds an Event to a series by its action and not by its text: each cause has a series of its own.
-	cause, _, _ := strings.Cut(alert, ":")
-	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert"+cause, "{node}", n.name, "{detail}", alert)
+	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
 }
 
 // reportDecision reports a reason once, when it becomes the node's, and with it what the step did.

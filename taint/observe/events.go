@@ -18,11 +18,10 @@ import (
 // an annotation, which is removed before the API server sees it.
 //
 // A series keeps the time of its first Event. Its last observation is when the newest repeat was sent. Of two equal
-// Events that are sent at the same instant, either may be the first.
+// Events that are sent at the same instant, either may be the first. A changed text begins a new series (eventSeries).
 type Events struct {
 	broadcaster events.EventBroadcaster
-	recorder    events.AnnotatedEventRecorder
-	now         events.EventRecorder
+	series      *eventSeries
 	cancel      context.CancelFunc
 }
 
@@ -44,8 +43,7 @@ func NewEvents(rc *rest.Config, scheme *runtime.Scheme, controller string) (*Eve
 
 func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string) (*Events, error) {
 	broadcaster := events.NewBroadcaster(timedSink{sink})
-	now := broadcaster.NewRecorder(scheme, controller)
-	recorder, ok := now.(events.AnnotatedEventRecorder)
+	recorder, ok := broadcaster.NewRecorder(scheme, controller).(events.AnnotatedEventRecorder)
 	if !ok {
 		broadcaster.Shutdown()
 		return nil, errors.New("making recorder of Events: it takes no annotations")
@@ -55,13 +53,15 @@ func newEvents(sink events.EventSink, scheme *runtime.Scheme, controller string)
 		cancel()
 		return nil, fmt.Errorf("starting to send Events: %w", err)
 	}
-	return &Events{broadcaster, recorder, now, cancel}, nil
+	series := &eventSeries{recorder: recorder, scheme: scheme, topics: map[topic]*sentTopic{}}
+	return &Events{broadcaster, series, cancel}, nil
 }
 
 // Start blocks until ctx ends. Events are also sent before it, and for 10 s after it.
 func (e *Events) Start(ctx context.Context) error {
 	<-ctx.Done()
 	time.AfterFunc(eventsLinger, func() {
+		e.series.stop()
 		e.broadcaster.Shutdown()
 		e.cancel()
 	})
@@ -77,26 +77,33 @@ func (e *Events) RecorderAt(at time.Time) events.EventRecorder {
 	if now := time.Now(); at.IsZero() || at.After(now) {
 		at = now
 	}
-	return timedRecorder{e.recorder, at}
+	return timedRecorder{e.series, at}
 }
 
 // RecorderNow returns a recorder of what happens when it is called.
-func (e *Events) RecorderNow() events.EventRecorder { return e.now }
+func (e *Events) RecorderNow() events.EventRecorder { return timedRecorder{e.series, time.Time{}} }
 
-// timedRecorder records Events that carry one time.
+// timedRecorder records Events that carry one time. A zero time means the time of each call.
 type timedRecorder struct {
-	events.AnnotatedEventRecorder
-	at time.Time
+	series *eventSeries
+	at     time.Time
 }
 
 func (r timedRecorder) Eventf(
 	regarding, related runtime.Object, eventtype, reason, action, note string, args ...any,
 ) {
-	annotations := map[string]string{happenedAt: r.at.UTC().Format(time.RFC3339Nano)}
-	r.AnnotatedEventf(regarding, related, annotations, eventtype, reason, action, note, args...)
+	at := r.at
+	if at.IsZero() {
+		at = time.Now()
+	}
+	r.series.send(timedEvent{
+		at: at, regarding: regarding, related: related, kind: eventtype, reason: reason, action: action,
+		text: fmt.Sprintf(note, args...),
+	})
 }
 
-// timedSink gives Events the time that they carry. It also sees an Event again that is retried, or that a series
+// timedSink gives Events the time that they carry, and their action. It also sees an Event again that is retried, or that
+// a series
 // creates again after the API server deleted it: the broadcaster's copies keep the annotation, its patches do not name
 // it.
 type timedSink struct{ events.EventSink }
@@ -104,7 +111,7 @@ type timedSink struct{ events.EventSink }
 func (s timedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	if at, err := time.Parse(time.RFC3339Nano, event.Annotations[happenedAt]); err == nil {
 		event = event.DeepCopy() // the broadcaster ends a series by the time that it stamped
-		event.EventTime.Time = at
+		event.EventTime.Time, event.Action = at, actionOf(event.Action)
 		delete(event.Annotations, happenedAt)
 	}
 	return s.EventSink.Create(ctx, event)

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -197,6 +198,110 @@ func (c *createdEvents) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.
 	defer c.mu.Unlock()
 	c.all = append(c.all, e)
 	return e, nil
+}
+
+func (c *createdEvents) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	return e, nil
+}
+
+// notes returns the texts that were created since the last call.
+func (c *createdEvents) notes() (notes []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.all {
+		notes = append(notes, e.Note)
+	}
+	c.all = nil
+	return notes
+}
+
+// playEvents runs a story with Events that are sent to a sink.
+func playEvents(t *testing.T, story func(t *testing.T, e *Events, sink *createdEvents)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var sink createdEvents
+		e, err := newEvents(&sink, clientgoscheme.Scheme, "forcefence")
+		kit.Must(t, err)
+		story(t, e, &sink)
+		e.series.stop()
+		e.broadcaster.Shutdown()
+		e.cancel()
+	})
+}
+
+// TestChangedTextIsReadable: a changed text begins a new series, also one that was sent before. A repeat does not.
+func TestChangedTextIsReadable(t *testing.T) {
+	playEvents(t, func(t *testing.T, e *Events, sink *createdEvents) {
+		for _, text := range []string{"first", "first", "second", "second", "first", "first"} {
+			e.RecorderNow().Eventf(eventNode("n1"), nil, "Warning", "FenceNeedsPerson", "Alert", "%s", text)
+			synctest.Wait()
+		}
+		for _, e := range sink.all {
+			if e.Action != "Alert" {
+				t.Errorf("got action %q, want Alert", e.Action)
+			}
+		}
+		if got, want := sink.notes(), []string{"first", "second", "first"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestChangedTextsAreBounded: a source of ever new texts gets 10 Events at first, and 2 a minute from then on. The
+// newest text is written as soon as there is room. Other objects and reasons have bounds of their own.
+func TestChangedTextsAreBounded(t *testing.T) {
+	playEvents(t, func(t *testing.T, e *Events, sink *createdEvents) {
+		send := func(node, reason, text string) {
+			e.RecorderNow().Eventf(eventNode(node), nil, "Warning", reason, "Alert", "%s", text)
+			synctest.Wait()
+		}
+		const every = 1100 * time.Millisecond // never at the moment at which there is room
+		flood := func(texts int) {
+			for i := range texts {
+				send("n1", "Hostile", fmt.Sprintf("text %d", i))
+				time.Sleep(every)
+			}
+		}
+		began := time.Now()
+		flood(100)
+		want := []string{"text 27", "text 54", "text 81"}
+		for i := range 10 {
+			want = slices.Insert(want, i, fmt.Sprintf("text %d", i))
+		}
+		if got := sink.notes(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		send("n2", "Hostile", "another object")
+		send("n1", "Other", "another reason")
+		if got, want := sink.notes(), []string{"another object", "another reason"}; !slices.Equal(got, want) {
+			t.Errorf("got %q at once, want %q", got, want)
+		}
+		time.Sleep(seriesEvery)
+		synctest.Wait()
+		if len(sink.all) != 1 || sink.all[0].Note != "text 99" ||
+			!sink.all[0].EventTime.Time.Equal(began.Add(99*every)) {
+			t.Errorf("got %v, want the newest text with its time", sink.all)
+		}
+		sink.notes()
+
+		send("n1", "Hostile", "waits")
+		send("n1", "Hostile", "text 99")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := sink.notes(); got != nil {
+			t.Errorf("got %q, want nothing older than the newest text", got)
+		}
+		flood(11)
+		if got := sink.notes(); len(got) != seriesAtFirst {
+			t.Errorf("got %q after an hour, want %d", got, seriesAtFirst)
+		}
+		send("n3", "Last", "forgets the others")
+		time.Sleep(2 * seriesFor)
+		send("n3", "Last", "forgets itself")
+		if got := len(e.series.topics); got != 1 {
+			t.Errorf("got %d topics in memory, want 1", got)
+		}
+	})
 }
 
 // TestEventsWhileStopping: what is told before Start is sent, and so is what others tell while they stop. In the end

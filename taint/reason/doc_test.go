@@ -19,7 +19,8 @@ func TestDoc(t *testing.T) {
 
 forcefence reports these Events on a Node (` + "`kubectl describe node NODE`" + `), on a pod, on a storage object,
 or on the leader's Lease. The log has the same reasons under the key ` + "`why`" + `. Each Event fills in the words in
-braces. This page is generated from the table in ` + "`taint/reason`" + `.
+braces. A changed text is an Event of its own: ten at first for each object and reason, then two a minute, the newest
+text. This page is generated from the table in ` + "`taint/reason`" + `.
 
 | Event | kind | it says | do |
 | --- | --- | --- | --- |

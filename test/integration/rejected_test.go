@@ -3,9 +3,11 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -58,4 +60,42 @@ func TestRejectedMark(t *testing.T) {
 	stop()
 	w.untilDone(h, taint.ResultEvicted)
 	kit.Must(t, w.othersAlone(h))
+}
+
+// A webhook with a dead backend refuses to delete the pods of a fence. The newest FenceNeedsPerson says so, although
+// the fence needed a person for another cause before. Once the webhook is gone, the node is recovered.
+func TestNewestCauseIsReadable(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	w.fill(h, 2, w.volumes("db", 2))
+	w.start(settings{Detach: "30s"})
+	w.untilPinned(w.hosts...)
+	before := w.podsOn(h)
+	webhook := "refusal-" + w.ns
+	w.kubectlApply(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: ` + webhook + `}
+webhooks:
+- name: pods-delete.example.com
+  clientConfig: {url: "https://127.0.0.1:1/check"}
+  failurePolicy: Fail
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ` + w.ns + `}}
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [pods]}]
+`)
+	stop := func() {
+		_ = w.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(context.Background(), webhook,
+			metav1.DeleteOptions{})
+	}
+	t.Cleanup(stop)
+	h.cut()
+	w.until("the newest FenceNeedsPerson to name a pod that cannot be deleted", func() bool {
+		all := w.events("Node", h.Name(), "FenceNeedsPerson")
+		slices.SortFunc(all, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+		return len(all) > 1 && strings.Contains(all[len(all)-1].Note, "cannot be deleted")
+	})
+	stop()
+	w.untilDone(h, taint.ResultEvicted)
+	w.untilReplaced(h, before)
 }
