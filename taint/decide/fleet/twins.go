@@ -91,3 +91,10 @@ func (f *Fleet) addTwins(v View, n *node, now providers.Instant) View {
 	}
 	return v
 }
+
+// TwinOfDeleted returns a node that is heard and may be the machine of a Node that was deleted: it reports the system
+// UUID, or is one of the nodes that the configuration leads to that machine.
+func (f *Fleet) TwinOfDeleted(name, systemUUID string, sharers []string, now providers.Instant) string {
+	n := &node{name: name, systemUUID: providers.CanonicalUUID(systemUUID), sharers: sharers}
+	return f.addTwins(View{}, n, now).Twin
+}
