@@ -43,6 +43,7 @@ type Reconciler struct {
 
 	mu          sync.Mutex            // guards what follows
 	nodes       map[string]*nodeState // by Node name; only Reconcile uses an entry's fields, except where noted
+	gone        map[string]*goneNode  // by Node name; only Reconcile uses an entry's fields
 	fleetLoaded bool                  // the fleet has the nodes and records of when this process began to lead
 	limits      *fleet.Limits         // that the fleet keeps to
 }
@@ -55,7 +56,7 @@ const looksAtOnce = 64
 func New(o Options) *Reconciler {
 	c := newBase(o)
 	return &Reconciler{
-		base: c, nodes: map[string]*nodeState{}, lookSlots: make(chan struct{}, looksAtOnce),
+		base: c, nodes: map[string]*nodeState{}, gone: map[string]*goneNode{}, lookSlots: make(chan struct{}, looksAtOnce),
 		observer: observe.New(observe.Options{
 			Sinks:   o.Sinks,
 			Leading: o.Leading,
@@ -187,8 +188,10 @@ func (r *Reconciler) checkIdle(
 		return false, 0, fmt.Errorf("reading cached node: %w", err)
 	} else if err != nil {
 		r.forgetNode(name, st)
-		return true, 0, nil
+		after, err := r.followGone(ctx, name)
+		return true, after, err
 	}
+	r.forgetGone(name, node.UID)
 	l := taint.NewLook(&node, nil, r.Key, r.Now.Instant(), r.Now.Instant())
 	status, _ := taint.ProtectionOf(&node)
 	st.nudging.observeLook(l, status, r.Now())

@@ -254,6 +254,8 @@ func (s *shut) Get(context.Context, client.ObjectKey, client.Object, ...client.G
 	return apierrors.NewNotFound(schema.GroupResource{}, "n")
 }
 
+func (s *shut) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
 // However many nodes are worked on, so many are looked at at the same time, and the others after them.
 func TestLooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

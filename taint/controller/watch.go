@@ -155,8 +155,9 @@ func (r *Reconciler) onNodeAdded(e event.TypedCreateEvent[*corev1.Node]) bool {
 }
 
 // onNodeDeleted records that a Node is gone.
-func (r *Reconciler) onNodeDeleted(event.TypedDeleteEvent[*corev1.Node]) bool {
+func (r *Reconciler) onNodeDeleted(e event.TypedDeleteEvent[*corev1.Node]) bool {
 	r.moved.NoteMove(r.Now())
+	r.rememberGone(e.Object)
 	return true
 }
 

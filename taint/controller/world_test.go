@@ -51,6 +51,7 @@ type world struct {
 	chosen     func(*corev1.Node) fence.ChosenMode // nil: mode
 	excluded   string                              // a node that is left alone
 	limits     *fleet.Limits
+	onDetach   evict.OnDetachTimeout
 
 	mu  sync.Mutex // guards now and changes
 	now time.Time
@@ -280,7 +281,7 @@ func (w *world) lead() {
 						PowerOffTimeout: cmp.Or(w.offTimeout, 30*time.Second),
 						Retry:           150 * time.Second,
 					},
-					Evict:  evict.Settings{DetachTimeout: 5 * time.Minute},
+					Evict:  evict.Settings{DetachTimeout: 5 * time.Minute, OnDetachTimeout: w.onDetach},
 					Limits: w.limits, ExcludeSelector: w.exclusion(), ExcludedBy: "maintenance", Modes: w.modes(),
 				},
 			}
@@ -474,7 +475,8 @@ func (w *world) volume(node, claim, driver string) string {
 		PersistentVolumeSource: corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}},
 	}})
-	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("csi-%x", w.volumes*7919)},
+	name := fmt.Sprintf("csi-%x", w.volumes*7919)
+	w.create(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)},
 		Spec: storagev1.VolumeAttachmentSpec{
 			NodeName: node, Attacher: driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv},
 		}, Status: storagev1.VolumeAttachmentStatus{Attached: true}})

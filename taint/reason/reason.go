@@ -140,6 +140,8 @@ const (
 	WatchesBehind    Reason = "WatchesBehind"         // on the leader's Lease: etcd was restored
 	LeftBehind       Reason = "PodLeftBehind"         // on a pod: the fence ended before it was done with it
 	AttachmentLeft   Reason = "AttachmentLeftBehind"  // no pod of the fence used its volume
+	GoneAttached     Reason = "DeletedNodeAttached"   // on a Node that was deleted: it has volumes
+	GoneDetached     Reason = "DeletedNodeDetached"   // on the same: it has none any more
 )
 
 // The Events about drains.
@@ -620,6 +622,13 @@ var table = []Row{
 		"No pod of the fence used that volume, so the fence did not wait for it. If its CSI driver is still " +
 			"installed, look at the driver's controller. If the driver is gone, remove the attachment's finalizers " +
 			"and delete it."},
+	{GoneAttached, Warning, "",
+		"The Node was deleted, and volumes are still attached to it: {detail}. Kubernetes detaches a volume six " +
+			"minutes after its pod is gone.",
+		"Wait. Or, if the machine is off, delete the VolumeAttachments that name the Node once its pods are gone. " +
+			"`onDetachTimeout: delete-attachments` does so by itself, with a proof. Next time, let the fence end " +
+			"before the Node is deleted."},
+	{GoneDetached, Info, "", "No volume is attached to this deleted Node any more: {detail}.", ""},
 }
 
 // LimitReasons are the reasons why a power-off of ours is refused or delayed because of other nodes.

@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/fleet"
+)
+
+// deleteNode deletes a Node as a cloud does, and tells the informer.
+func (w *world) deleteNode(name string) {
+	w.t.Helper()
+	n := w.node(name)
+	must(w.t, w.api.Delete(context.Background(), n))
+	slimNode(n)
+	w.r.onNodeDeleted(event.TypedDeleteEvent[*corev1.Node]{Object: n})
+}
+
+// collect deletes a node's pods by force, as Kubernetes' pod garbage collector does.
+func (w *world) collect(node string) {
+	w.t.Helper()
+	for _, name := range w.pods(node) {
+		must(w.t, w.api.Delete(context.Background(),
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: worldNS, Name: name}}))
+	}
+}
+
+// A Node is deleted while its machine is off: an Event says which volumes are attached. Once no pod of its name uses
+// them, their attachments are deleted, and those of other nodes are not.
+func TestGoneNodeIsDetached(t *testing.T) {
+	w := newWorld(t)
+	w.onDetach = evict.ForceDetach
+	w.run(30 * time.Second)
+	w.detaches = false
+	before, others := w.attached("n1"), w.attached("n4")
+	w.cut("n1")
+	w.deleteNode("n1")
+	w.run(40 * time.Second)
+	if !w.told.has("DeletedNodeAttached n1") || !slices.Equal(w.attached("n1"), before) {
+		t.Fatalf("told %q, attached %v; want an Event, and %v while pods use them", w.told.said, w.attached("n1"),
+			before)
+	}
+	w.collect("n1")
+	if !w.until(15*time.Second, func() bool { return len(w.attached("n1")) == 0 }) {
+		t.Fatalf("got %v attached, want none; told %q", w.attached("n1"), w.told.texts)
+	}
+	w.run(5 * time.Second)
+	if !w.told.has("DeletedNodeDetached n1") || !slices.Equal(w.attached("n4"), others) || len(w.r.gone) > 0 {
+		t.Errorf("told %q, attached to another node %v, want %v; remembered %v", w.told.said, w.attached("n4"), others,
+			w.r.gone)
+	}
+}
+
+// What alone keeps a deleted Node's attachments.
+func TestGoneNodeIsLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"it is not switched on":  func(w *world) { w.onDetach = evict.Alert },
+		"its machine is on":      func(w *world) { w.machines["n1"].on = true },
+		"its device is silent":   func(w *world) { w.machines["n1"].deaf = true },
+		"mode shadow":            func(w *world) { w.mode = fence.Shadow },
+		"it is excluded":         func(w *world) { w.excluded = "n1" },
+		"another process leads":  func(w *world) { w.lead() },
+		"its attachments' claim": func(w *world) { w.pod("n1", "late", []string{"data-db-n1"}, []string{}, nil) },
+		"the name is taken again": func(w *world) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID("another")}}
+			setReady(corev1.ConditionUnknown)(n)
+			w.create(n)
+		},
+		"another node is the same machine": func(w *world) {
+			uuid := w.r.gone["n1"].node.Status.NodeInfo.SystemUUID
+			w.change("n2", func(n *corev1.Node) { n.Status.NodeInfo.SystemUUID = uuid })
+		},
+		"attachments of an earlier Node": func(w *world) {
+			w.r.gone["n1"].node.CreationTimestamp = metav1.NewTime(w.Now())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.onDetach = evict.ForceDetach
+			w.run(30 * time.Second)
+			w.detaches = false
+			w.cut("n1")
+			w.deleteNode("n1")
+			w.collect("n1")
+			before := w.attached("n1")
+			change(w)
+			w.run(time.Minute)
+			got := w.attached("n1")
+			if name == "its attachments' claim" { // of this volume alone
+				var claim corev1.PersistentVolumeClaim
+				w.get(&claim, worldNS, "data-db-n1")
+				before = []string{claim.Spec.VolumeName}
+			}
+			if !slices.Equal(got, before) {
+				t.Errorf("got %v, want %v", got, before)
+			}
+		})
+	}
+}
+
+// Attachments may name any node. What is remembered of nodes that never were is bounded.
+func TestGoneNodesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for i := range maxGoneNodes + 1 {
+		w.r.rememberGone(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ghost-%d", i)}})
+	}
+	if len(w.r.gone) != maxGoneNodes {
+		t.Errorf("got %d, want %d", len(w.r.gone), maxGoneNodes)
+	}
+}
+
+// takesName is an API server in which a Node takes the name right before a deletion.
+type takesName struct {
+	client.Reader
+	left int // live reads of the Node before it exists
+}
+
+func (r *takesName) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if n, ok := o.(*corev1.Node); ok && k.Name == "n1" {
+		if r.left--; r.left < 0 {
+			n.Name = "n1"
+			return nil
+		}
+	}
+	return r.Reader.Get(ctx, k, o, opts...)
+}
+
+// A live look precedes each deletion: a Node that registers in between ends them.
+func TestGoneNodeComesBackBetweenDeletions(t *testing.T) {
+	w := newWorld(t)
+	w.onDetach = evict.ForceDetach
+	w.run(30 * time.Second)
+	w.detaches = false
+	w.cut("n1")
+	w.deleteNode("n1")
+	w.collect("n1")
+	before := w.attached("n1")
+	w.r.gone["n1"].since = w.r.gone["n1"].since.Add(-time.Minute)
+	w.r.WithFleet(func(f *fleet.Fleet) { f.RemoveNode("n1", w.r.Now.Instant()) })
+	w.r.Live = &takesName{Reader: w.r.Live, left: 3} // two looks, and the first deletion
+	if _, err := w.r.followGone(t.Context(), "n1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.attached("n1"); len(got) != len(before)-1 {
+		t.Errorf("got %v of %v attached, want one deletion", got, before)
+	}
+}
