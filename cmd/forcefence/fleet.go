@@ -40,6 +40,7 @@ type fleet struct {
 	Counts   map[view.State]int `json:"counts"`
 	Nodes    []view.Node        `json:"nodes"`
 	Storm    []view.Banner      `json:"storm,omitempty"`    // nil if only some of the nodes were read
+	Gone     []view.Banner      `json:"gone,omitempty"`     // deleted nodes with volumes; nil as Storm
 	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
 }
@@ -74,7 +75,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		unknown(err)
 	}
-	records := true
+	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Event: view.NewestOwnEvent(events[n.Name]), Now: f.At,
 			Namespace: namespace}
@@ -85,6 +86,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 			}
 		}
 		one := view.NodeOf(s)
+		exist[n.Name] = true
 		f.Counts[one.State]++
 		f.Nodes = append(f.Nodes, one)
 		if o.visit != nil {
@@ -100,7 +102,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 			cmp.Compare(a.Node, b.Node))
 	})
 	if len(o.nodes) == 0 && o.selector == "" {
-		f.Storm = view.DescribeStorm(f.Nodes)
+		f.Storm, f.Gone = view.DescribeStorm(f.Nodes), view.DescribeGone(events, exist)
 	}
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
@@ -149,7 +151,7 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 				formatAge(l.Renewed, f.At), late)
 		}
 	}
-	for _, b := range append(f.Banners(f.At), f.Storm...) {
+	for _, b := range slices.Concat(f.Banners(f.At), f.Storm, f.Gone) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
 	}
 	var urgent []string

@@ -84,6 +84,7 @@ const (
 	PartPause         Part = "pause"
 	PartConfiguration Part = "configuration"
 	PartStorm         Part = "storm"
+	PartGone          Part = "gone"
 )
 
 // Section returns the section of docs/runbook.md that is about the part.
