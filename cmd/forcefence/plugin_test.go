@@ -202,6 +202,7 @@ func TestStatusByRights(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionUnknown, began, "")}
 	})
 	d.event("mute", "PowerUnknown", "Its device does not tell \x1b[2J.", began.Add(time.Second))
+	d.event("scrapped", "DeletedNodeAttached", "2 volumes wait.", began.Add(time.Second))
 	alert := "volume pv-7 does not detach"
 	d.fencing(journal.Update{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale", Alert: &alert}, nil)
 	pause := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence-pause"},
@@ -215,6 +216,7 @@ func TestStatusByRights(t *testing.T) {
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
 		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
+		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 fine",
 		"A person should look: volume pv-7 does not detach",
 		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.", "calm fine yes On ")
