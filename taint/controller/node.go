@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -66,6 +67,9 @@ func slimPods(list []corev1.Pod) []corev1.Pod {
 		p := &list[i]
 		out[i].Namespace, out[i].Name, out[i].UID = p.Namespace, p.Name, p.UID
 		out[i].Spec.Volumes = p.Spec.Volumes
+		if cut := taint.CutParts(p); cut != "" {
+			out[i].Annotations = map[string]string{taint.CutAnnotation: cut}
+		}
 	}
 	return out
 }

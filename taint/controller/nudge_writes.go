@@ -63,16 +63,14 @@ func (w nudges) listHeld(ctx context.Context) (held []corev1.Pod, open bool, err
 	if _, open = w.st.nudging.nextRound(w.Now()); !open {
 		return nil, false, nil
 	}
-	list, err := kube.ListPods(ctx, w.Live, w.name)
-	if err != nil {
-		return nil, false, err
-	}
-	for i := range list {
-		if taint.IsHeldByHook(&list[i], w.Key) {
-			held = append(held, list[i])
+	err = kube.EachPods(ctx, w.Live, w.name, func(page []corev1.Pod) {
+		for i := range page {
+			if taint.IsHeldByHook(&page[i], w.Key) {
+				held = append(held, page[i])
+			}
 		}
-	}
-	return held, true, nil
+	})
+	return held, err == nil, err
 }
 
 // nudgePods writes the annotations, through the gate of all pod writes, after those of fences.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -74,11 +75,14 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 
 // ListPods lists the pods bound to the node.
 func (w reads) ListPods(ctx context.Context) decide.Observation {
-	objects, err := kube.ListPods(ctx, w.Live, w.name)
+	objects, pods, first := []corev1.Pod{}, []action.Pod{}, w.Config().EvictFirst
+	err := kube.EachPods(ctx, w.Live, w.name, func(page []corev1.Pod) {
+		objects, pods = append(objects, slimPods(page)...), append(pods, kube.SeePods(page, w.Key, first)...)
+	})
 	if err == nil {
-		w.st.objects = slimPods(objects)
+		w.st.objects = objects
 	}
-	return w.finishRead(decide.PodsListed{Pods: kube.SeePods(objects, w.Key, w.Config().EvictFirst)}, err)
+	return w.finishRead(decide.PodsListed{Pods: pods}, err)
 }
 
 // ReadVolumes reads the volumes of pods.

@@ -317,7 +317,9 @@ func addClaimVolumes(pods []action.Pod, of map[string]string) []action.Pod {
 		p := &pods[i]
 		for _, vol := range p.Volumes {
 			for _, pv := range slices.Sorted(maps.Keys(of)) {
-				if vol.Unread && vol.PV == "" && (of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == action.UnreadClaim) {
+				mine := of[pv] == p.Namespace+"/"+vol.Claim || of[pv] == action.UnreadClaim ||
+					vol.Claim == action.UnreadClaim && strings.HasPrefix(of[pv], p.Namespace+"/")
+				if vol.Unread && vol.PV == "" && mine {
 					p.Volumes = append(slices.Clip(p.Volumes), action.Volume{PV: pv, Claim: vol.Claim, Unread: true})
 				}
 			}

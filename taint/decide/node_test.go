@@ -1112,6 +1112,15 @@ func TestAddClaimVolumesKeepsItsInput(t *testing.T) {
 	}
 }
 
+// A pod whose volumes were not kept may use each claim of its namespace.
+func TestAddClaimVolumesOfCutPod(t *testing.T) {
+	pods := addClaimVolumes([]action.Pod{{Namespace: "ns", Volumes: []action.Volume{{Claim: action.UnreadClaim,
+		Unread: true}}}}, map[string]string{"pv-1": "ns/data", "pv-2": "other/data", "pv-3": ""})
+	if got := pods[0].Volumes; len(got) != 2 || got[1].PV != "pv-1" {
+		t.Errorf("got %+v, want pv-1 alone", got)
+	}
+}
+
 // Right after the process began, a list that there never was is not taken for a new one.
 func TestNoKeptList(t *testing.T) {
 	var n Node

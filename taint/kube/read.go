@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,35 +70,37 @@ func ReadNode(
 }
 
 // ListPods lists the pods that are bound to the node.
-func ListPods(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, fmt.Errorf("listing pods live: %w", err)
+func ListPods(ctx context.Context, c client.Reader, node string) (all []corev1.Pod, err error) {
+	if err := EachPods(ctx, c, node, func(page []corev1.Pod) { all = append(all, page...) }); err != nil {
+		return nil, err
 	}
-	return list.Items, nil
+	return all, nil
+}
+
+// EachPods calls visit with the pods that are bound to the node: with all of them, or with page after page where they
+// are too large to be read at once. Each page takes at most Timeout. If it fails, visit may have seen some of them.
+func EachPods(ctx context.Context, c client.Reader, node string, visit func([]corev1.Pod)) error {
+	of := pages{Reader: c, keeps: true, options: []client.ListOption{client.MatchingFields{"spec.nodeName": node}}}
+	return eachPage(ctx, of, "pods live", func(l *corev1.PodList) { visit(l.Items) })
 }
 
 // ListEtcdMembers returns the nodes to which kubeadm's or RKE2's static etcd pods are bound, and whether each pod is
 // Ready. This identifies etcd's members without an etcd credential. A kubelet can write any pod for its node, so a pod
 // counts only on a control-plane node.
 func ListEtcdMembers(ctx context.Context, c client.Reader) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	var list corev1.PodList
-	err := c.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem),
-		client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
-	if err != nil {
-		return nil, fmt.Errorf("listing etcd's pods live: %w", err)
-	}
 	ready := map[string]bool{}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; !static || p.Spec.NodeName == "" {
-			continue
+	of := pages{Reader: c, options: []client.ListOption{client.InNamespace(metav1.NamespaceSystem),
+		client.MatchingLabels{"component": "etcd", "tier": "control-plane"}}}
+	if err := eachPage(ctx, of, "etcd's pods live", func(l *corev1.PodList) {
+		for i := range l.Items {
+			p := &l.Items[i]
+			if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; !static || p.Spec.NodeName == "" {
+				continue
+			}
+			ready[p.Spec.NodeName] = isTrue(p, corev1.PodReady)
 		}
-		ready[p.Spec.NodeName] = isTrue(p, corev1.PodReady)
+	}); err != nil {
+		return nil, err
 	}
 	return ready, nil
 }
@@ -180,26 +183,25 @@ func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[st
 func ListAwaitedClaims(
 	ctx context.Context, c client.Reader, node string, namespaces []string,
 ) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
 	out := map[string]bool{}
 	for _, ns := range namespaces {
-		var list corev1.PodList
-		if err := c.List(ctx, &list, client.InNamespace(ns),
-			client.MatchingFields{"status.phase": string(corev1.PodPending)}); err != nil {
-			return nil, fmt.Errorf("listing pending pods of %s: %w", ns, err)
-		}
-		for i := range list.Items {
-			p := &list.Items[i]
-			ref := metav1.GetControllerOfNoCopy(p)
-			if ref == nil || ref.Kind != "ReplicaSet" || p.DeletionTimestamp != nil || p.Spec.NodeName == node {
-				continue
-			}
-			for _, v := range p.Spec.Volumes {
-				if name, ok := taint.VolumeClaim(p, v); ok {
-					out[ns+"/"+name] = true
+		of := pages{Reader: c, options: []client.ListOption{client.InNamespace(ns),
+			client.MatchingFields{"status.phase": string(corev1.PodPending)}}}
+		if err := eachPage(ctx, of, "pending pods of "+ns, func(l *corev1.PodList) {
+			for i := range l.Items {
+				p := &l.Items[i]
+				ref := metav1.GetControllerOfNoCopy(p)
+				if ref == nil || ref.Kind != "ReplicaSet" || p.DeletionTimestamp != nil || p.Spec.NodeName == node {
+					continue
+				}
+				for _, v := range p.Spec.Volumes {
+					if name, ok := taint.VolumeClaim(p, v); ok {
+						out[ns+"/"+name] = true
+					}
 				}
 			}
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -225,6 +227,9 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 			out.ClaimNames, out.Claims = append(out.ClaimNames, claim), true
 		}
 	}
+	if out.Cut = taint.CutParts(p); out.Cut != "" {
+		seeCut(&out, p)
+	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 		out.Owner = action.Owner{Kind: ref.Kind, Name: ref.Name}
 	}
@@ -240,6 +245,17 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 	return out
 }
 
+// seeCut says of a pod with parts that were too large what is the safe side: it may have any volume, and any finalizer
+// beside those that were kept.
+func seeCut(out *action.Pod, p *corev1.Pod) {
+	if taint.IsCut(p, "spec.volumes") {
+		out.Claims, out.OtherVolume = true, cmp.Or(out.OtherVolume, action.UnreadClaim)
+	}
+	if taint.IsCut(p, "metadata.finalizers") && len(out.Finalizers) == 0 {
+		out.Finalizers = []string{action.UnreadClaim}
+	}
+}
+
 // isTrue reports whether a condition of the pod is True.
 func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -251,6 +267,9 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 // it. It also skips a claim that names another claim's volume, which any user who creates claims can write: kubelets
 // and the attach/detach controller refuse it.
 func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []action.Volume, unread, err error) {
+	if taint.IsCut(p, "spec.volumes") { // volumes that were not kept may be any of its namespace
+		out = append(out, action.Volume{Claim: action.UnreadClaim, Unread: true})
+	}
 	for _, v := range p.Spec.Volumes {
 		claim, ok := taint.VolumeClaim(p, v)
 		if !ok {
@@ -275,6 +294,8 @@ func readPodVolumes(ctx context.Context, c client.Reader, p *corev1.Pod) (out []
 			vol.Unread = true
 		} else if client.IgnoreNotFound(err) != nil {
 			return nil, nil, fmt.Errorf("reading volume %s: %w", vol.PV, err)
+		} else if err == nil && taint.CutParts(&pv) != "" {
+			vol.Unread = true
 		} else if of := pv.Spec.ClaimRef; of != nil && (of.Namespace != pvc.Namespace || of.Name != pvc.Name) {
 			continue
 		} else if vol.OneNode = isForOneNode(pv.Spec.AccessModes); err == nil && pv.Spec.CSI != nil {
@@ -331,6 +352,8 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 				found[i] = action.UnreadClaim
 			} else if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading volume %s: %w", name, err)
+			} else if taint.CutParts(&pv) != "" {
+				found[i] = action.UnreadClaim
 			} else if of := pv.Spec.ClaimRef; of != nil {
 				found[i] = of.Namespace + "/" + of.Name
 			}
@@ -352,13 +375,16 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 func ListAttachments(
 	ctx context.Context, c client.Reader, opts ...client.ListOption,
 ) (map[string][]action.Attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	var list storagev1.VolumeAttachmentList
-	if err := c.List(ctx, &list, opts...); err != nil {
-		return nil, fmt.Errorf("listing volume attachments: %w", err)
+	out := map[string][]action.Attachment{}
+	of := pages{Reader: c, options: opts}
+	if err := eachPage(ctx, of, "volume attachments", func(l *storagev1.VolumeAttachmentList) {
+		for node, list := range SeeAttachments(l.Items) {
+			out[node] = append(out[node], list...)
+		}
+	}); err != nil {
+		return nil, err
 	}
-	return SeeAttachments(list.Items), nil
+	return out, nil
 }
 
 // SeeAttachments reduces attachments to the fields that decisions read, by the nodes that they name.

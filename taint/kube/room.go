@@ -3,21 +3,21 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	csitranslation "k8s.io/csi-translation-lib"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/room"
 )
 
-// roomPage is how many objects one request for a room.Cluster returns at most. A namespace's user can make an object as
-// large as a request to etcd, 1.5 MB, so this bounds memory.
+// roomPage is how many objects one request for a room.Cluster returns at most.
 const roomPage = 100
 
 // ReadRoom reads into a Cluster what decides whether pods find room: nodes, pods, claims, volumes, attachments and CSI
@@ -26,7 +26,7 @@ const roomPage = 100
 func ReadRoom(
 	ctx context.Context, c client.Reader, into *room.Cluster, rest func(time.Duration),
 ) (unread, err error) {
-	p := pages{c, rest}
+	p := pages{Reader: c, rest: rest, size: roomPage, room: true}
 	if err := eachPage(ctx, p, "nodes", func(l *corev1.NodeList) {
 		for i := range l.Items {
 			into.AddNode(&l.Items[i])
@@ -34,7 +34,12 @@ func ReadRoom(
 	}); err != nil {
 		return nil, err
 	}
-	if err := eachPage(ctx, p, "pods", func(l *corev1.PodList) {
+	unfinished := client.MatchingFieldsSelector{Selector: fields.AndSelectors(
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))}
+	pods := p
+	pods.options = []client.ListOption{unfinished}
+	if err := eachPage(ctx, pods, "pods", func(l *corev1.PodList) {
 		for i := range l.Items {
 			into.AddPod(&l.Items[i])
 		}
@@ -54,6 +59,9 @@ func ReadRoom(
 			return eachPage(ctx, p, "volumes", func(l *corev1.PersistentVolumeList) {
 				for i := range l.Items {
 					pv := &l.Items[i]
+					if taint.CutParts(pv) != "" {
+						continue // its pods are unknown
+					}
 					if translator.IsPVMigratable(pv) {
 						translated, err := translator.TranslateInTreePVToCSI(logr.Discard(), pv)
 						if err != nil {
@@ -92,48 +100,4 @@ func ReadRoom(
 		}
 	}
 	return unread, nil
-}
-
-// pages reads lists in pages.
-type pages struct {
-	client.Reader
-	rest func(time.Duration) // called after each page with how long it took
-}
-
-// list is a pointer to a list L of objects.
-type list[L any] interface {
-	*L
-	client.ObjectList
-}
-
-// eachPage calls visit with each page of a list of what it names.
-func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit func(P)) error {
-	for next := ""; ; {
-		list, began := P(new(L)), time.Now()
-		page, cancel := context.WithTimeout(ctx, Timeout)
-		err := p.List(page, list, client.Limit(roomPage), client.Continue(next))
-		cancel()
-		if later := laterContinue(err); later != "" {
-			next = later
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("listing %s: %w", what, err)
-		}
-		visit(list)
-		if next = list.GetContinue(); next == "" {
-			return nil
-		}
-		p.rest(time.Since(began))
-	}
-}
-
-// laterContinue returns the token that continues a list at a later state, if the API server compacted the state that
-// the list began with: after 5 minutes by default. An estimate needs no single state.
-func laterContinue(err error) string {
-	var status apierrors.APIStatus
-	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
-		return ""
-	}
-	return status.Status().Continue
 }

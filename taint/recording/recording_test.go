@@ -188,7 +188,7 @@ func TestReadingsComeBack(t *testing.T) {
 		Owner:    action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
 		Volumes: []action.Volume{volume}, Claims: true, ClaimNames: []string{"data"}, OtherVolume: "share",
-		Ready: true, ContainersReady: true,
+		Cut: "spec.volumes", Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{
 		Observation: providers.Observation{State: providers.PowerChanging, Raw: "PoweringOff", SystemUUID: "su",

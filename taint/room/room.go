@@ -179,6 +179,9 @@ func (c *Cluster) AddPod(o *corev1.Pod) {
 	}
 	p.shape = c.shapeOf(o, p.moves && p.owner != "")
 	c.identify(p, o)
+	if taint.CutParts(o) != "" {
+		p.unknown = append(p.unknown, "too large fields")
+	}
 	for _, v := range o.Spec.Volumes {
 		if name, has := taint.VolumeClaim(o, v); has {
 			p.claims = append(p.claims, podClaim{o.Namespace + "/" + name, v.Ephemeral != nil})

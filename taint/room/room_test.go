@@ -341,6 +341,9 @@ func TestReplacements(t *testing.T) {
 			w.pod("p", "n1", "1", apart("a", host))
 			w.pod("a", "n2", "1").DeletionTimestamp = new(metav1.Now())
 		}, "n3"},
+		"a pod that was cut": {func(w *world) {
+			w.pod("p", "n1", "1").Annotations = map[string]string{taint.CutAnnotation: "spec.affinity"}
+		}, "unknown: too large fields"},
 		"large labels": {func(w *world) {
 			w.pod("p", "n1", "1").Labels = map[string]string{"x": strings.Repeat("x", maxLabels)}
 		}, "unknown: too large labels"},

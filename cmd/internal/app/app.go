@@ -186,5 +186,6 @@ func clientsOf(rc *rest.Config) *rest.Config {
 	rc = rest.CopyConfig(rc)
 	rc.QPS = -1 // workers are the limit (F6)
 	kube.SendWritesOnce(rc)
+	kube.BoundReads(rc)
 	return rc
 }

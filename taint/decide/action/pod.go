@@ -37,6 +37,8 @@ type Pod struct {
 	ClaimNames  []string `json:",omitempty"` // the PersistentVolumeClaims that it uses, in its namespace
 	OtherVolume string   `json:",omitempty"` // the name of a volume that is no claim's and may hold data; "": none
 
+	Cut string `json:",omitempty"` // taint.CutParts: what was too large to be kept; no policy ends such a pod
+
 	Small  bool // set by Step: the pod cannot grow, so write the smallest form
 	AtOnce bool `json:",omitempty"` // set by Step: it has no volumes to clear, so delete it as soon as it is ended
 }

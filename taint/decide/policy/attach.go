@@ -35,7 +35,10 @@ func (p Policy) driverVolumes(pod action.Pod) []action.Volume {
 
 // resolvePods returns those of the pods that the policy matches. read is the read that is needed first; nil: none.
 func (p Policy) resolvePods(pods []action.Pod) (mine []action.Pod, read action.Action) {
-	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool { return !p.matchesPod(pod) })
+	// Of a pod that was cut, what the policy asks about may be what is missing.
+	mine = slices.DeleteFunc(slices.Clone(pods), func(pod action.Pod) bool {
+		return pod.Cut != "" || !p.matchesPod(pod)
+	})
 	if slices.Contains(p.Owners, "Deployment") {
 		unknown := slices.DeleteFunc(slices.Clone(mine), func(pod action.Pod) bool {
 			return pod.Owner.Kind != "ReplicaSet" || pod.Owner.Known

@@ -202,6 +202,8 @@ func TestStep(t *testing.T) {
 			needsFence(FenceAbsent)(v, p, pod)
 			pod.Namespace = "other"
 		}, "wait 30s"},
+		{"a part of the pod was too large to be kept",
+			func(_ *View, _ *Policy, pod *action.Pod) { pod.Cut = "metadata.ownerReferences" }, "wait 30s"},
 		{"node Ready", func(v *View, _ *Policy, _ *action.Pod) { v.Look.Ready = corev1.ConditionTrue }, "leave"},
 		{"the scheduler may bind its replacement to this node",
 			func(v *View, _ *Policy, _ *action.Pod) { v.Look.Taints = nil }, "wait 200ms"},

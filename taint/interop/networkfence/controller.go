@@ -294,10 +294,11 @@ func (c *Controller) readLife(ctx context.Context, f storagefence.Fence) (storag
 	if !life.Ready || life.Marked {
 		return life, node, nil
 	}
-	pods, err := kube.ListPods(ctx, c.Live, f.Node)
-	for i := range pods {
-		life.Ended = life.Ended || taint.IsTombstone(&pods[i])
-	}
+	err = kube.EachPods(ctx, c.Live, f.Node, func(page []corev1.Pod) {
+		for i := range page {
+			life.Ended = life.Ended || taint.IsTombstone(&page[i])
+		}
+	})
 	return life, node, err
 }
 
