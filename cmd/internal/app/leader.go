@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -79,7 +81,15 @@ func newLock(rc *rest.Config, le config.LeaderElection, o Options) (*stampedLock
 		return nil, fmt.Errorf("making client: %w", err)
 	}
 	name := types.NamespacedName{Namespace: o.Namespace, Name: config.LeaseName}
-	return lockOf(cs.CoordinationV1(), name, le, o.Identity, o.Log), nil
+	l := lockOf(cs.CoordinationV1(), name, le, o.Identity, o.Log)
+	// Users of any namespace can label large Leases as a rival's.
+	rc.ContentType = runtime.ContentTypeProtobuf
+	kube.BoundLeases(rc)
+	if cs, err = kubernetes.NewForConfig(rc); err != nil {
+		return nil, fmt.Errorf("making client: %w", err)
+	}
+	l.rivals.client = cs.CoordinationV1()
+	return l, nil
 }
 
 func lockOf(

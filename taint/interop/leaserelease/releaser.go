@@ -32,6 +32,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/interop/leaserelease/rule"
+	"github.com/forcefence/forcefence/taint/kube"
 )
 
 // Options is all that a Releaser is made of. Every field is required.
@@ -76,7 +77,9 @@ func New(o Options) (*Releaser, error) {
 	}
 	mapper := apimeta.NewDefaultRESTMapper(nil) // else a start would wait for the API's discovery
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), apimeta.RESTScopeNamespace)
-	cached, err := cache.New(o.REST, cache.Options{
+	held := rest.CopyConfig(o.REST)
+	kube.BoundLeases(held)
+	cached, err := cache.New(held, cache.Options{
 		Scheme: clientgoscheme.Scheme, Mapper: mapper, DefaultNamespaces: within,
 		DefaultTransform: cache.TransformStripManagedFields(),
 	})
