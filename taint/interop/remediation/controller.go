@@ -42,6 +42,7 @@ import (
 	"github.com/forcefence/forcefence/taint/follow"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 	"github.com/forcefence/forcefence/taint/interop/remediation/request"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -92,6 +93,9 @@ const retryMachine = 15 * time.Second
 // readTimeout bounds the live reads of a request and its Machine at a look.
 const readTimeout = 3 * time.Second
 
+// maxReads is how many requests a look at a node reads.
+const maxReads = 8
+
 // New makes a Controller that follows nothing yet.
 func New(o Options) (*Controller, error) {
 	if o.ServedEvery <= 0 {
@@ -105,6 +109,8 @@ func New(o Options) (*Controller, error) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.Add(api.GroupVersion.WithKind(api.Kind), apimeta.RESTScopeNamespace)
 	mapper.Add(machineVersion.WithKind("Machine"), apimeta.RESTScopeNamespace)
+	o.REST = rest.CopyConfig(o.REST)
+	kube.BoundRequests(o.REST, api.Resource.Resource)
 	live, err := client.New(o.REST, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("making client: %w", err)
@@ -244,9 +250,7 @@ func (c *Controller) lookAt(node *corev1.Node) taint.Look {
 // ReadRequest reads live which request permits to power off the machine of a Node that was just looked at; "": none
 // does.
 func (c *Controller) ReadRequest(ctx context.Context, node *corev1.Node) string {
-	c.mu.Lock()
-	keys := c.keysOf(node.Name)
-	c.mu.Unlock()
+	keys := c.keysToRead(node.Name)
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	for _, key := range keys {
@@ -264,6 +268,24 @@ func (c *Controller) ReadRequest(ctx context.Context, node *corev1.Node) string 
 		}
 	}
 	return ""
+}
+
+// keysToRead returns the requests for a node that are worth a live read: first those that permitted when they were read
+// last, and of the others a few.
+func (c *Controller) keysToRead(node string) []types.NamespacedName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys := c.keysOf(node)
+	slices.SortStableFunc(keys, func(a, b types.NamespacedName) int {
+		switch {
+		case c.targets[a].permits == c.targets[b].permits:
+			return 0
+		case c.targets[a].permits:
+			return -1
+		}
+		return 1
+	})
+	return keys[:min(len(keys), maxReads)]
 }
 
 // describe names a request, for a person.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 	"github.com/forcefence/forcefence/taint/interop/remediation/request"
 )
@@ -28,6 +29,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading cached request: %w", err)
+	}
+	if cut := taint.CutParts(&r); cut != "" { // a write would drop what was not read
+		c.Log.Warn("A request is too large, so it permits nothing", "request", req.String(), "part", cut)
+		c.setTarget(req.NamespacedName, target{})
+		return reconcile.Result{}, nil
 	}
 	machine, err := readMachine(ctx, c.live, &r)
 	if err != nil { // the last answer about its Machine counts no longer

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 )
@@ -86,6 +87,8 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return why
 	}
 	switch {
+	case taint.CutParts(r) != "":
+		return "it is too large: " + taint.CutParts(r)
 	case r.DeletionTimestamp != nil:
 		return "it is being deleted"
 	case IsTimedOut(r):

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
 )
 
@@ -94,6 +95,8 @@ func TestRefusal(t *testing.T) {
 			ownedBy("cluster.x-k8s.io/v1beta1", "Machine", "m1")), owner, nodeOf(), ""},
 		{"both name the node", requested(named("m1"), ownedByMachine, forNode("n1")), owner, nodeOf(), ""},
 
+		{"a part of it was not kept", requested(annotated(taint.CutAnnotation, "metadata.annotations")), none, nodeOf(),
+			"too large: metadata.annotations"},
 		{"no such node", requested(), none, nil, "node n1 does not exist"},
 		{"another node", requested(forNode("n2")), none, nodeOf(), "it is for node n2"},
 		{"an empty annotation", requested(forNode("")), none, nodeOf(), "cannot exist"},
