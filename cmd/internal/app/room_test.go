@@ -40,6 +40,9 @@ func newTestEstimator(list func() error) *roomEstimator {
 			if err := list(); err != nil {
 				return err
 			}
+			if _, pods := l.(*corev1.PodList); pods {
+				o = nil // the fake knows no selector of fields that differ
+			}
 			return c.List(ctx, l, o...)
 		}}).Build()
 	return newRoomEstimator(c, taint.DefaultKey, func() *fleet.Limits { return nil },
