@@ -346,6 +346,24 @@ func TestLargeLists(t *testing.T) {
 	}
 }
 
+// whole is a cache: it refuses to list pages.
+type whole struct{ client.Reader }
+
+func (w whole) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	for _, o := range opts {
+		if _, next := o.(client.Continue); next {
+			return errors.New("continue list option is not supported by the cache")
+		}
+	}
+	return w.Reader.List(ctx, l, opts...)
+}
+
+// A cache is listed at once.
+func TestCacheIsListedWhole(t *testing.T) {
+	_, err := ListAttachments(t.Context(), whole{stored(t)})
+	kit.Must(t, err)
+}
+
 // An answer that ends too early is an error, and no list.
 func TestCutAnswerThatEnds(t *testing.T) {
 	var pods []corev1.Pod

@@ -50,7 +50,10 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 	}
 	for {
 		list, began := P(new(L)), time.Now()
-		options := append(slices.Clip(p.options), client.Limit(size), client.Continue(next))
+		options := slices.Clip(p.options)
+		if size > 0 || next != "" { // a cache has no pages
+			options = append(options, client.Limit(size), client.Continue(next))
+		}
 		page, cancel := context.WithTimeout(context.WithValue(ctx, listKey{}, bound), Timeout)
 		err := p.List(page, list, options...)
 		cancel()
