@@ -51,7 +51,7 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 	for {
 		list, began := P(new(L)), time.Now()
 		options := slices.Clip(p.options)
-		if size > 0 || next != "" { // a cache has no pages
+		if size > 0 {
 			options = append(options, client.Limit(size), client.Continue(next))
 		}
 		page, cancel := context.WithTimeout(context.WithValue(ctx, listKey{}, bound), Timeout)
@@ -75,7 +75,7 @@ func eachPage[L any, P list[L]](ctx context.Context, p pages, what string, visit
 		}
 		visit(list)
 		bound.endPage()
-		if next = list.GetContinue(); next == "" {
+		if next = list.GetContinue(); next == "" || size == 0 { // a cache's list always has a token, of no use
 			return nil
 		}
 		switch {
