@@ -199,6 +199,7 @@ func (c *checker) begun(g grounds, what string) {
 // proof is invariant 1 for one destructive act, or its announcement, at the moment it is sent.
 func (c *checker) proof(g grounds, what string) {
 	w, node, r, a := c.w, g.look.Name, g.look.Record, g.answer
+	c.noTwin(node, what)
 	m := w.machine(node)
 	on := slices.Contains(g.said, providers.PowerOn)
 	gainsaid := g.device && (on && !g.trust || a.State == providers.PowerOff || a.State == providers.PowerChanging)
@@ -596,6 +597,7 @@ func (c *checker) listed(g grounds) {
 // powerOff is step 3: the record stands before the power-off is sent.
 func (c *checker) powerOff(l taint.Look, p *Process) {
 	w := c.w
+	c.noTwin(l.Name, "powered off")
 	if n := w.api.asOf(l.Sent.Wall).node(l.Name); n != nil && readyOf(n) != nil {
 		if quiet := w.now.Sub(readyOf(n).LastHeartbeatTime.Time); quiet < staleAfter {
 			w.fail("15", "%s is powered off %s after its kubelet wrote a status", l.Name, quiet)
@@ -611,14 +613,8 @@ func (c *checker) powerOff(l taint.Look, p *Process) {
 				w.now.Sub(last))
 		}
 	}
-	fresh := 0
-	for _, n := range w.api.nodes {
-		if w.now.Sub(w.lastBeat(n.Name)) < 4*renewEvery {
-			fresh++
-		}
-	}
-	if 2*fresh < len(w.api.nodes) && w.leader == p.index {
-		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, len(w.api.nodes))
+	if fresh, all := w.heard(); 2*fresh < all && w.leader == p.index {
+		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, all)
 	}
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)

@@ -82,6 +82,7 @@ type worker struct {
 
 	heard *corev1.Node // a write makes another one
 	told  taint.Look   // what the watch told of it
+	gone  *goneCourse  // the Node was deleted; nil: it was not
 
 	leaseRV string // the watch on leases
 	pinning bool
@@ -197,6 +198,7 @@ func (p *Process) tick() {
 			k.hear()
 			k.follow()
 		}
+		p.hearTwin()
 		for _, k := range p.workers {
 			k.watch()
 		}
@@ -214,10 +216,14 @@ func (k *worker) hear() {
 	}
 	k.heardAt = w.now
 	if n == nil {
+		if k.heard != nil {
+			k.gone = &goneCourse{GoneNode: decide.GoneNode{Since: k.now()}, node: k.heard}
+		}
 		k.heard = nil
 		k.fleet.RemoveNode(k.m.name, k.now())
 		return
 	}
+	k.gone = nil
 	if n != k.heard {
 		k.heard = n
 		k.told = taint.NewLook(n, nil, taint.DefaultKey, k.now(), k.now())
@@ -234,6 +240,9 @@ func (k *worker) watch() {
 	w := k.w
 	n, lease := w.api.node(k.m.name), w.api.lease(k.m.name)
 	if w.down || w.now.Before(k.deaf) || n == nil || k.busy {
+		if n == nil && !k.busy && w.cloud.deletes {
+			k.followGone()
+		}
 		return
 	}
 	l := k.told // hear made it of this Node
@@ -966,6 +975,7 @@ var counted = map[reason.Reason]bool{
 	reason.Quorum: true, reason.ControlPlane: true, reason.KeptOn: true, reason.Excluded: true,
 	reason.ModeDisabled: true, reason.WouldPowerOff: true,
 	reason.WouldRecover: true, reason.MarkNotTaken: true, reason.LevelDelay: true, reason.NotAccepted: true,
+	reason.SharedMachine: true,
 }
 
 // refusal sorts what a pod's write came to.

@@ -9,8 +9,9 @@
 // every power-off and every start of a container, and that every mark is lifted and every workload runs again once the
 // world calms down. Beside these: that the levels of a machine take their turns in a power-off (levels.go), that a node
 // in mode shadow or disabled is left as it is, and one that somebody wants to be left alone (rules.go), and that the
-// storm guard's limits are kept where several nodes fall silent (storm.go). Beside the devices' own word lines that
-// break and polls begin fences, rightly and falsely (hints.go).
+// storm guard's limits are kept where several nodes fall silent (storm.go). Volumes of a Node that a cloud deleted are
+// detached with a proof alone (cloud.go). Beside the devices' own word lines that break and polls begin fences, rightly
+// and falsely (hints.go).
 //
 // Three searches use this world: seeds, the systematic exploration of a small cluster (explore.go), and changes of the
 // histories that came by decisions in a new order (search.go).
@@ -131,10 +132,12 @@ type World struct {
 	ids        []identity
 	limits     limits
 	user       *namespaceUser          // nil: none
+	twin       *twin                   // nil: each machine has one Node
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
 	storm      storm
 	hints      hints
 	wires      wires
+	cloud      cloud
 	skew       time.Duration // of the controller-manager's clock against ours; positive: it is ahead
 	rules      rules
 	mode       fence.Mode          // what the configuration says of most nodes

@@ -199,7 +199,7 @@ func TestPathsAreTaken(t *testing.T) {
 		"power action held up before its last check", "power action held up on its way", "not sent",
 		"power-off: nothing since the look", "power-off: a heartbeat after the last check",
 		"stale leader acts", "held", "held up", "tombstone held up",
-		"release", "person edits", "node deleted", "by a kept list",
+		"release", "person edits", "node deleted", "attachment of a deleted Node deleted", "by a kept list",
 		"outage", "lost watch events", "live before the mark", "kept a slow look",
 		"NotReady, beating, and its device lies",
 		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",

@@ -213,6 +213,10 @@ func (w *World) runAttachDetach(v *state) {
 			}
 			w.count("forced detach")
 		}
+		if left := w.unmountWait(node, vol); n == nil && left > 0 {
+			w.detach.later(left)
+			continue
+		}
 		w.startDetach(a, v.node(node))
 	}
 	for _, p := range v.pods {

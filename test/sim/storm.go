@@ -222,6 +222,9 @@ func (c *checker) floors(l taint.Look) {
 			here++
 		}
 	}
+	if t := w.twin; t != nil && !t.gone && w.now.Sub(t.last) < 4*renewEvery {
+		healthy++
+	}
 	if floor := w.storm.limits.MinHealthy.Number; healthy < floor {
 		w.fail("6", "%s is powered off while %d others are healthy, and the floor is %d", l.Name, healthy, floor)
 	}
@@ -267,17 +270,14 @@ func (c *checker) inStorm(g grounds, what string) {
 	if w.leader != g.by.index || w.now.Sub(g.by.since) < old {
 		return
 	}
-	fresh, size := 0, 0
+	if fresh, all := w.heard(); 2*fresh < all {
+		w.fail("15", "%s on %s by a policy while %d of %d nodes are heard", what, g.look.Name, fresh, all)
+	}
+	size := 0
 	for _, n := range w.api.nodes {
-		if w.now.Sub(w.lastBeat(n.Name)) < 4*renewEvery {
-			fresh++
-		}
 		if n.Labels[zoneLabel] == zone {
 			size++
 		}
-	}
-	if 2*fresh < len(w.api.nodes) {
-		w.fail("15", "%s on %s by a policy while %d of %d nodes are heard", what, g.look.Name, fresh, len(w.api.nodes))
 	}
 	if together := w.silentTogether(zone); zone != "" && size > 1 && 2*together > size {
 		w.fail("6", "%s on %s by a policy, and %d of %d nodes of %s fell silent together", what, g.look.Name, together,

@@ -32,6 +32,7 @@ func (w *World) build() {
 		drawHints(w.rng.script, w.Seed, w.Scenario),
 		wires{newDice(w.rng.script, w.Seed, 0x7769726573)}
 	w.skew = drawSkew(w.rng.script, w.Seed)
+	w.cloud = drawCloud(w.rng.script, w.Seed, w.Scenario)
 	if w.Scenario == Cut {
 		w.storm.plane, w.storm.limits.MinHealthy.Number, w.limits.jolt = 0, 0, 0.01
 		w.storm.after.PowerOn, w.storm.after.PerDay = true, max(w.storm.after.PerDay, 1)
@@ -97,7 +98,11 @@ func (w *World) build() {
 		})
 	}
 	w.addUser()
+	if w.cloud.deletes && w.Small == nil {
+		w.after(time.Second, w.cloudTick)
+	}
 	w.loseLeases()
+	w.renameHost()
 	w.procs[1].begin()
 	w.procs[0].lead()
 }
@@ -576,6 +581,9 @@ func (w *World) calmDown() {
 	clear(w.hints.apart)
 	w.pool.calm()
 	w.endOutage()
+	if w.twin != nil {
+		w.twin.gone = true
+	}
 	for _, p := range w.procs {
 		p.leading = false
 		p.begin()
