@@ -56,7 +56,8 @@ const looksAtOnce = 64
 func New(o Options) *Reconciler {
 	c := newBase(o)
 	return &Reconciler{
-		base: c, nodes: map[string]*nodeState{}, gone: map[string]*goneNode{}, lookSlots: make(chan struct{}, looksAtOnce),
+		base: c, nodes: map[string]*nodeState{}, gone: map[string]*goneNode{},
+		lookSlots: make(chan struct{}, looksAtOnce),
 		observer: observe.New(observe.Options{
 			Sinks:   o.Sinks,
 			Leading: o.Leading,

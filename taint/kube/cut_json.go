@@ -139,11 +139,11 @@ func (c *jsonCutter) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		event.Object = cutJSON(event.Object)
-		out, err := json.Marshal(event)
-		if err != nil {
+		var err error
+		if c.rest, err = json.Marshal(event); err != nil {
 			return 0, err
 		}
-		c.rest = append(out, '\n')
+		c.rest = append(c.rest, '\n')
 	}
 	n := copy(p, c.rest)
 	c.rest = c.rest[n:]

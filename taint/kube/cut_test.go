@@ -424,11 +424,12 @@ func TestCutWatch(t *testing.T) {
 		in.Write(event)
 	}
 	tr := cutTransport{transport(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: io.NopCloser(&in), Request: r, Header: http.Header{
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(&in), Request: r, Header: http.Header{
 			"Content-Type": {"application/vnd.kubernetes.protobuf;stream=watch"}}}, nil
 	}), shapes}
 	resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/?watch=true", http.NoBody))
 	kit.Must(t, err)
+	defer resp.Body.Close()
 	out, err := io.ReadAll(resp.Body)
 	kit.Must(t, err)
 	if len(out) > 4096 {
@@ -469,7 +470,7 @@ func TestCutJSON(t *testing.T) {
 			one(long, "c") + `}`,
 	} {
 		tr := jsonTransport{transport(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(in)), Request: r,
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(in)), Request: r,
 				Header: http.Header{"Content-Type": {"application/json"}}}, nil
 		}), "things"}
 		path := "/apis/g/v1/things"
@@ -480,6 +481,7 @@ func TestCutJSON(t *testing.T) {
 		kit.Must(t, err)
 		out, err := io.ReadAll(resp.Body)
 		kit.Must(t, err)
+		kit.Must(t, resp.Body.Close())
 		cut := fmt.Sprintf(`{"%s":"metadata.annotations"}`, taint.CutAnnotation)
 		if len(out) > 2048 || !json.Valid(bytes.Split(bytes.TrimSpace(out), []byte("\n"))[0]) ||
 			bytes.Contains(out, []byte(cut)) != (name != "object") || !bytes.Contains(out, []byte(`"a":"b"`)) ||
@@ -490,12 +492,13 @@ func TestCutJSON(t *testing.T) {
 	}
 	endless := `{"items":[{"a":"`
 	tr := jsonTransport{transport(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(io.MultiReader(strings.NewReader(endless), xs{}))}, nil
 	}), "things"}
-	_, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/apis/g/v1/things", http.NoBody))
+	resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/apis/g/v1/things", http.NoBody))
 	if !errors.Is(err, errLarge) {
 		t.Errorf("an endless object: got %v", err)
+		_ = resp.Body.Close()
 	}
 }
 

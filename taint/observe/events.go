@@ -103,8 +103,8 @@ func (r timedRecorder) Eventf(
 }
 
 // timedSink gives Events the time that they carry, and their action. It also sees an Event again that is retried, or
-// that a series creates again after the API server deleted it: the broadcaster's copies keep the annotation, its patches
-// do not name it.
+// that a series creates again after the API server deleted it: the broadcaster's copies keep the annotation, its
+// patches do not name it.
 type timedSink struct{ events.EventSink }
 
 func (s timedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {

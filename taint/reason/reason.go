@@ -394,8 +394,9 @@ var table = []Row{
 	{Recovered, Info, "", "The node shows life: the power-off is cancelled.", ""},
 	{Rearming, Warning, StateSuspect,
 		"The last fence has just ended, and the node has shown no life since. Waiting before the next: {detail}.",
-		"No action: it continues by itself. The wait doubles each time. If the Event names pods that tolerate a taint " +
-			"of a dead node, the scheduler puts them back: let them tolerate it with the effect `NoExecute` alone."},
+		"No action: it continues by itself. The wait doubles each time. If the Event names pods that tolerate a " +
+			"taint of a dead node, the scheduler puts them back: let them tolerate it with the effect `NoExecute` " +
+			"alone."},
 	{PostsNotReady, Info, StateSuspect,
 		"The machine's device says Off ({raw}), but the node's kubelet reports NotReady and has not missed a " +
 			"heartbeat. Waiting until it misses one.",
