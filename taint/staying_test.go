@@ -7,7 +7,8 @@ func TestStayingIsBounded(t *testing.T) {
 	in := Record{ID: "f-1", NodeUID: "u", By: "pod-1"}
 	in = in.EnterPhase(PhaseDone, ResultEvicted, in.At)
 	for range MaxStaying + 2 {
-		in.Staying.Pods = append(in.Staying.Pods, StayingPod{Pod: "a/b", Why: ExemptTolerate, Claims: make([]string, 9)})
+		in.Staying.Pods = append(in.Staying.Pods,
+			StayingPod{Pod: "a/b", Why: ExemptTolerate, Claims: make([]string, 9)})
 	}
 	in.Staying.More = 1
 	got, err := ParseRecord(in.Encode())

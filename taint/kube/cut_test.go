@@ -203,7 +203,8 @@ func TestCutKeepsRoom(t *testing.T) {
 			s.ResourceClaims, s.Containers[0].Resources.Requests, s.Containers[0].Ports[0].HostPort,
 			s.Containers[0].Ports[0].Protocol, s.InitContainers[0].RestartPolicy, s.Resources.Requests}
 	}
-	if got, want := toJSON(t, slim(p.Spec)), toJSON(t, slim(full.Spec)); got != want || p.Spec.Containers[0].Env != nil {
+	got, want := toJSON(t, slim(p.Spec)), toJSON(t, slim(full.Spec))
+	if got != want || p.Spec.Containers[0].Env != nil {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
@@ -492,8 +493,9 @@ func TestCutJSON(t *testing.T) {
 	}
 	endless := `{"items":[{"a":"`
 	tr := jsonTransport{transport(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(io.MultiReader(strings.NewReader(endless), xs{}))}, nil
+		return &http.Response{StatusCode: http.StatusOK, Request: r,
+			Header: http.Header{"Content-Type": {"application/json"}},
+			Body:   io.NopCloser(io.MultiReader(strings.NewReader(endless), xs{}))}, nil
 	}), "things"}
 	resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/apis/g/v1/things", http.NoBody))
 	if !errors.Is(err, errLarge) {

@@ -48,8 +48,8 @@ func TestRenamedHostIsLeftOn(t *testing.T) {
 	w.untilReplaced(old, before)
 }
 
-// Two guests were cloned with their system UUID, and so each device tells the UUID of both. Then the UUID would not show
-// a wrong cable: the drill of each node names the other, and `forcefence check` both.
+// Two guests were cloned with their system UUID, and so each device tells the UUID of both. Then the UUID would not
+// show a wrong cable: the drill of each node names the other, and `forcefence check` both.
 func TestClonedUUIDsAreNamed(t *testing.T) {
 	const cloned = "6f0c8f4e-3c34-4f0b-9a0e-1f7cf1b0a6d5"
 	w := newWorld(t, plan{nodes: 3, node: func(i int, o *cluster.NodeOptions) {

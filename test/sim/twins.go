@@ -81,7 +81,8 @@ func (p *Process) hearTwin() {
 		p.fleet.RemoveNode(t.node.Name, p.now())
 	default:
 		p.fleet.ApplyLook(taint.NewLook(t.node, nil, taint.DefaultKey, p.now(), p.now()), p.now())
-		p.fleet.ApplyLease(t.node.Name, fmt.Sprint("beat-", t.beats), taint.LeaseDuration(&coordinationv1.Lease{}), p.now())
+		p.fleet.ApplyLease(t.node.Name, fmt.Sprint("beat-", t.beats), taint.LeaseDuration(&coordinationv1.Lease{}),
+			p.now())
 	}
 }
 
