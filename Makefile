@@ -18,6 +18,8 @@ packages = $$($(GO) list ./test/integration ./test/deploy ./... | grep -v -e '/t
 later = -e '/test/deploy' -e '/test/e2e' -e '/test/nodes' -e '/test/csi' -e '/test/walkthrough'
 main_stories = ^Test(PowerCut|Partition.*|ReturnInTheMiddle|ManualMarks|NooBaa|LonghornNodeDown|LostZone|UpgradeInTheMiddle)$$
 STORIES ?= $(if $(ALL),,$(main_stories))
+# One that takes all of a small machine: the others' Leases would be lost beside it.
+large_story = ^TestLargePodsEndNoController$$
 
 # gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
 tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons text \
@@ -25,7 +27,7 @@ tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder compiled fresh race demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -79,9 +81,13 @@ bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
 race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
 	@bin/controlplane kubectl helm
 	@CGO_ENABLED=1 GOFLAGS= $(compiler) $(GO) list -race -test -export $(raced) >/dev/null # compile all first, as for test
-	@STORIES='-$(main_stories)' CGO_ENABLED=1 GOFLAGS= $(call tests,race,) $(again) --packages "$(raced)" -- -race -p 3 -timeout 75m $(TESTFLAGS)
+	@STORIES='-$(main_stories)|$(large_story)' CGO_ENABLED=1 GOFLAGS= $(call tests,race,) $(again) --packages "$(raced)" -- -race -p 3 -timeout 75m $(TESTFLAGS)
 	@cat out/fresh/*.json out/race.json >out/played.json
 	@GOTESTSUM_JSONFILE=out/played.json bin/verdict -skips '$(SKIPS)' # what make fresh played counts, too
+
+large: controlplane gotestsum ## the controller beside 500 pods of 1.5 MB, within its own pod's memory limit
+	@bin/controlplane kubectl
+	STORIES='$(large_story)' $(call tests,large,$(SKIPS)) $(again) --packages ./test/integration -- -count=1 -timeout 30m
 
 fresh: $(if $(COLD),,build controlplane compiled) ## README's two commands in a bare Debian root, as root and as an ordinary user; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
 	@$(compiler) $(GO) build -o bin/fresh ./test/fresh
