@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -480,13 +481,23 @@ func TestNudgeWhenTheListFails(t *testing.T) {
 	}
 }
 
+// unattached is an API without attachments. The real one selects none by node, as an index of a cache does.
+type unattached struct{ client.Reader }
+
+func (u unattached) List(ctx context.Context, l client.ObjectList, o ...client.ListOption) error {
+	if _, attachments := l.(*storagev1.VolumeAttachmentList); attachments {
+		return nil
+	}
+	return u.Reader.List(ctx, l, o...)
+}
+
 // TestNodeGuardMetric follows one node's word through the cache.
 func TestNodeGuardMetric(t *testing.T) {
 	c := cluster.Admin(t, shared)
 	n := newNode(t, c)
 	sinks, told := sinksTo(nil)
 	leads := func() error { return nil }
-	r := New(Options{Cache: c, Now: time.Now, Sinks: sinks, Key: taint.DefaultKey, Config: noMachines, Leading: leads})
+	r := New(Options{Cache: unattached{c}, Now: time.Now, Sinks: sinks, Key: taint.DefaultKey, Config: noMachines, Leading: leads})
 	for _, tt := range []struct{ status, reason, want string }{
 		{"", "", "unknown"},
 		{"True", "FailClosed", "fail-closed"},
