@@ -156,8 +156,8 @@ func TestUnreadableRecord(t *testing.T) {
 }
 
 // A person changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
-// device's word. Of another node a person removes the mark. That ends the fence; the node is as dead as before, so
-// another begins.
+// device's word. Of another node a person removes the mark. That ends the fence, and no other begins: its pods are gone,
+// and their attachments alone are no work.
 func TestMarkEditedAndRemoved(t *testing.T) {
 	w := newWorld(t, plan{nodes: 5})
 	edited, removed := w.hosts[0], w.hosts[1]
@@ -178,19 +178,19 @@ func TestMarkEditedAndRemoved(t *testing.T) {
 	if v, _ := w.mark(edited); v != "manual" {
 		t.Errorf("mark: got %q, want the person's", v)
 	}
-	w.until("another fence",
-		func() bool {
-			r := w.record(removed)
-			return r.ID != first[removed].ID && r.Phase == taint.PhaseEvicting
-		})
 	w.untilEvent("Node", removed.Name(), "MarkRemovedByOther")
 	c.untilMetric(`forcefence_fences_total{result="MarkRemoved"}`, 1)
+	w.untilEvent("Node", removed.Name(), "NothingToEvict")
 	w.Attacher().SetDelays(0, 0)
+	rec := w.untilDone(edited, taint.ResultEvicted)
+	if rec.ID == first[edited].ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
+		t.Errorf("record: got %+v, want another fence's with the device's Off", rec)
+	}
 	for h, pods := range before {
-		rec := w.untilDone(h, taint.ResultEvicted)
-		if w.untilReplaced(h, pods); rec.ID == first[h].ID || rec.Evidence[len(rec.Evidence)-1].State != "Off" {
-			t.Errorf("record: got %+v, want another fence's with the device's Off", rec)
-		}
+		w.untilReplaced(h, pods)
+	}
+	if r := w.record(removed); r.ID != first[removed].ID || w.marked(removed) {
+		t.Errorf("record: got %+v, marked %v, want the fence that ended with its mark", r, w.marked(removed))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
@@ -22,6 +23,28 @@ func TestDetachTimeout(t *testing.T) {
 	force, out, back := w.hosts[0], w.hosts[1], w.hosts[2]
 	attach := func(h *host) string {
 		pv := "left-on-" + h.Name()
+		core, once := w.Client().CoreV1(), []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		_, err := core.PersistentVolumes().Create(w.ctx, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: pv},
+			Spec: corev1.PersistentVolumeSpec{AccessModes: once, Capacity: size,
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+				ClaimRef:                      &corev1.ObjectReference{Namespace: w.ns, Name: pv},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: cluster.CSIDriver, VolumeHandle: pv}}},
+		}, metav1.CreateOptions{})
+		kit.Must(t, err)
+		_, err = core.PersistentVolumeClaims(w.ns).Create(w.ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: pv},
+			Spec: corev1.PersistentVolumeClaimSpec{AccessModes: once, VolumeName: pv, StorageClassName: new(""),
+				Resources: corev1.VolumeResourceRequirements{Requests: size}},
+		}, metav1.CreateOptions{})
+		kit.Must(t, err)
+		user := w.bare("user-"+h.Name(), h)
+		user.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pv},
+		}}}
+		w.create(user)
 		va, err := w.Client().StorageV1().VolumeAttachments().Create(w.ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: "va-" + h.Name()},
 			Spec: storagev1.VolumeAttachmentSpec{Attacher: cluster.CSIDriver, NodeName: h.Name(),
