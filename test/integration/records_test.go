@@ -94,6 +94,9 @@ func (w *world) stepsAsTold(h *host, f api.Fencing) {
 	for step, why := range map[string]string{
 		api.StepEndPods: "EndingPods", api.StepClearVolumes: "ClearingVolumes", api.StepDeletePods: "DeletingPods",
 	} {
+		if step == api.StepDeletePods && !slices.Contains(order, step) {
+			continue // on a busy machine the pods may be gone before this step
+		}
 		w.untilEvent("Node", h.Name(), why)
 		if told := w.events("Node", h.Name(), why)[0].EventTime; !told.Equal(new(began[step])) {
 			w.t.Errorf("Event %s: got its time %s, want %s, when the step began", why, told, began[step])
