@@ -497,7 +497,8 @@ func TestNodeGuardMetric(t *testing.T) {
 	n := newNode(t, c)
 	sinks, told := sinksTo(nil)
 	leads := func() error { return nil }
-	r := New(Options{Cache: unattached{c}, Now: time.Now, Sinks: sinks, Key: taint.DefaultKey, Config: noMachines, Leading: leads})
+	r := New(Options{Cache: unattached{c}, Now: time.Now, Sinks: sinks, Key: taint.DefaultKey, Config: noMachines,
+		Leading: leads})
 	for _, tt := range []struct{ status, reason, want string }{
 		{"", "", "unknown"},
 		{"True", "FailClosed", "fail-closed"},

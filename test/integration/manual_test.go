@@ -156,8 +156,8 @@ func TestUnreadableRecord(t *testing.T) {
 }
 
 // A person changes the mark's value in the middle. That makes it a person's: the fence goes on under it, on the
-// device's word. Of another node a person removes the mark. That ends the fence, and no other begins: its pods are gone,
-// and their attachments alone are no work.
+// device's word. Of another node a person removes the mark. That ends the fence, and no other begins: its pods are
+// gone, and their attachments alone are no work.
 func TestMarkEditedAndRemoved(t *testing.T) {
 	w := newWorld(t, plan{nodes: 5})
 	edited, removed := w.hosts[0], w.hosts[1]
