@@ -64,7 +64,7 @@ func TestOverlay(t *testing.T) {
 	out := render(t, dir)
 	wantCounts(t, out, map[string]int{
 		key:                                  0,
-		"'''example.net/off'''":              5, // the policies about nodes
+		"'''example.net/off'''":              6, // the policies about nodes, and about pods that are exempt
 		"- key: example.net/off\n":           1, // the toleration
 		"taintKey: example.net/off\n":        1, // config.yaml; the helper is not rendered
 		"--taint-key=example.net/off\n":      1, // the hook's
@@ -82,7 +82,7 @@ func TestTaintKeyOverlay(t *testing.T) {
 	out := render(t, kit.Overlay(t, []string{"base", "node"}, components, otherTaintKey))
 	wantCounts(t, out, map[string]int{
 		key:                     0,
-		"'''example.net/off'''": 5,
+		"'''example.net/off'''": 6,
 		"name: forcefence-controller-attachment\n":           2, // each policy and its binding
 		"name: forcefence-controller-budget\n":               2,
 		"name: forcefence-controller-storageos-attachment\n": 2,
