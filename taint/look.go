@@ -53,6 +53,17 @@ type Look struct {
 	LeaseDuration time.Duration // as the Lease has it; zero: it has none
 }
 
+// MachineUUID returns the system UUID of the machine that the node is taken for. That is the one that the node reports,
+// until a fence is open: then it is the record's, if the pin names the same machine. A kubelet's credential can change
+// what is reported and what is recorded, but not the pin.
+func (l Look) MachineUUID() string {
+	if r := l.Record; r.IsOpen() && r.Machine != nil && r.Machine.SystemUUID != "" &&
+		r.Machine.Pin() == l.Labels[PinLabel] {
+		return r.Machine.SystemUUID
+	}
+	return l.SystemUUID
+}
+
 // NewLook reduces a Node (nil: not found) and its Lease (nil: none) to a Look. It does not change the objects, and they
 // must not be changed afterwards.
 func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, got Instant) Look {

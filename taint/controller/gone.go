@@ -191,7 +191,7 @@ func (r *Reconciler) lookGone(
 		v.Excluded = exclusions.Excluded
 	}
 	r.WithFleet(func(f *fleet.Fleet) {
-		v.Twin = f.TwinOfDeleted(name, v.Look.SystemUUID, m.Sharers(), r.Now.Instant())
+		v.Twin = f.TwinOfDeleted(name, v.Look.MachineUUID(), m.Sharers(), r.Now.Instant())
 	})
 	v.Now = r.Now.Instant()
 	return nil

@@ -90,8 +90,8 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	})
 }
 
-// A fence under way ends with the machine that it began with, even if its node's annotation changed. (With the system
-// UUID of a node that is heard it would be cancelled: they may be one machine.)
+// A fence under way ends with the machine that it began with, even if its node's annotation and system UUID become those
+// of another node that is heard.
 func TestRedirectedFence(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second})
 	h, victim := w.hosts[0], w.hosts[1]
@@ -101,7 +101,7 @@ func TestRedirectedFence(t *testing.T) {
 	w.untilPinned(h, victim)
 	h.partition()
 	w.untilPhase(h, taint.PhasePoweringOff)
-	w.forge(h, victim.bmc.URL()+"/", h.SystemUUID())
+	w.forge(h, victim.bmc.URL()+"/", victim.SystemUUID())
 	rec := w.untilDone(h, taint.ResultEvicted)
 	w.untilReplaced(h, before)
 	if rec.Machine == nil || rec.Machine.ID != h.bmc.URL() || rec.Machine.Provider != "racks" {

@@ -91,7 +91,8 @@ type node struct {
 
 	uid          string
 	boot         string
-	systemUUID   string              // in its canonical form; "": it identifies no machine
+	systemUUID   string              // as it reports it, in its canonical form; "": it identifies no machine
+	machineUUID  string              // taint.Look.MachineUUID, likewise
 	reported     []providers.Instant // when it reported another system UUID, the last maxUUIDs+1 times
 	sharers      []string            // other nodes that the configuration leads to this node's machine
 	seenVersion  string              // the Node's resourceVersion when it was last applied

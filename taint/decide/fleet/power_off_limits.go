@@ -238,6 +238,7 @@ func (f *Fleet) ApplyLook(l taint.Look, now providers.Instant) {
 		n.domainValues = nil
 	}
 	f.setSystemUUID(n, providers.CanonicalUUID(l.SystemUUID), now)
+	n.machineUUID = providers.CanonicalUUID(l.MachineUUID())
 	n.uid, n.boot, n.seenVersion, n.seenAt = l.UID, l.BootID, l.ResourceVersion, now
 	if l.Exists && !l.IsReady() && !n.unready {
 		n.noteSuspicion(Ready, now)

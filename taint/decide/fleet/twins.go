@@ -60,7 +60,7 @@ func (f *Fleet) twinsOf(n *node, now providers.Instant) (twins []*node) {
 		f.updateFlags(o.name, o, now)
 		twins = append(twins, o)
 	}
-	for o := range f.byUUID[n.systemUUID] {
+	for o := range f.byUUID[n.machineUUID] {
 		if !o.changesUUIDs(now) {
 			add(o)
 		}
@@ -93,8 +93,8 @@ func (f *Fleet) addTwins(v View, n *node, now providers.Instant) View {
 }
 
 // TwinOfDeleted returns a node that is heard and may be the machine of a Node that was deleted: it reports the system
-// UUID, or is one of the nodes that the configuration leads to that machine.
+// UUID (taint.Look.MachineUUID), or is one of the nodes that the configuration leads to that machine.
 func (f *Fleet) TwinOfDeleted(name, systemUUID string, sharers []string, now providers.Instant) string {
-	n := &node{name: name, systemUUID: providers.CanonicalUUID(systemUUID), sharers: sharers}
+	n := &node{name: name, machineUUID: providers.CanonicalUUID(systemUUID), sharers: sharers}
 	return f.addTwins(View{}, n, now).Twin
 }

@@ -110,6 +110,39 @@ func TestTwinOfManyMachines(t *testing.T) {
 	}
 }
 
+// A fence goes on with the machine that it began with: who edits what its Node reports gives it no twin, and takes none
+// from it. An open record alone does not say which machine that is, and nor does a pin without a fence.
+func TestTwinOfFence(t *testing.T) {
+	const uuid, other = "11223344-5566-7788-99aa-bbccddeeff01", "11223344-5566-7788-99aa-bbccddeeff02"
+	machine := taint.MachineRef{Provider: "racks", ID: "bmc-1", SystemUUID: uuid}
+	pinned := map[string]string{taint.PinLabel: machine.Pin()}
+	open := taint.Record{Phase: taint.PhaseEvicting, Machine: &machine}
+	done := open
+	done.Phase = taint.PhaseDone
+	for _, tt := range []struct {
+		name    string
+		labels  map[string]string
+		record  *taint.Record
+		reports string // what the other node reports, which is heard
+		want    string
+	}{
+		{"a fence, the other has the UUID that was edited", pinned, &open, other, ""},
+		{"a fence, the other is its machine", pinned, &open, uuid, "n2"},
+		{"no pin", nil, &open, other, "n2"},
+		{"a pin of another machine", map[string]string{taint.PinLabel: "x.y"}, &open, other, "n2"},
+		{"the fence has ended", pinned, &done, other, "n2"},
+		{"no fence", pinned, nil, other, "n2"},
+	} {
+		c := newCluster(t, 5)
+		c.f.ApplyLook(taint.Look{Exists: true, Name: "n2", UID: "n2", ResourceVersion: "1", SystemUUID: tt.reports}, c.now)
+		c.f.ApplyLook(taint.Look{Exists: true, Name: "n1", UID: "n1", ResourceVersion: "1", SystemUUID: other,
+			Labels: tt.labels, Record: tt.record}, c.now)
+		if got := c.view("n1").Twin; got != tt.want {
+			t.Errorf("%s: got twin %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // A Node that no kubelet has written is no twin, however new it is.
 func TestEmptyNodeIsNoTwin(t *testing.T) {
 	const uuid = "11223344-5566-7788-99aa-bbccddeeff01"
