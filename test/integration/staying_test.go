@@ -10,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // tolerant is a workload of one pod that tolerates every taint. It names its node, because such a pod is not kept off
@@ -78,21 +79,23 @@ func TestTolerantDriverIsNamed(t *testing.T) {
 }
 
 // Pods that tolerate what Kubernetes puts on a dead node, with every effect, are bound to it again once its mark is
-// gone: it is the emptiest. More than one fence may be needed. The Event says which toleration does it.
+// gone, if no other node takes them. The Event says which toleration does it. Once another node does, they move.
 func TestPodsThatComeBackAreNamed(t *testing.T) {
 	w := newWorld(t, plan{nodes: 3})
 	h := w.hosts[0]
-	keep := w.workload("keep", 12)
+	keep := w.workload("keep", 4)
 	keep.Tolerations = []corev1.Toleration{
 		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists},
 		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists},
 	}
-	w.fill(h, 12, keep.StatefulSet())
+	w.fill(h, 4, keep.StatefulSet())
 	before := w.podsOn(h)
+	kit.Must(t, w.Open(w.ctx, h.Name()))
 	w.start(settings{})
 	h.cut()
 	w.untilDone(h, taint.ResultEvicted)
 	w.says("Event", w.untilEvent("Node", h.Name(), "MarkBackOff"), w.ns+"/keep-", " tolerates node.kubernetes.io/",
 		":NoSchedule")
+	kit.Must(t, w.Open(w.ctx))
 	w.untilReplaced(h, before)
 }
