@@ -44,6 +44,8 @@ func run() int {
 	flag.StringVar(&accounts, "as", "root,user", "accounts to run as, one after another")
 	flag.BoolVar(&o.cold, "cold", false, "begin with an empty build cache")
 	flag.StringVar(&o.record, "record", "", "file to write the minutes to, such as test/fresh/minutes.json")
+	flag.Func("env", "ACCOUNT:NAME=VALUE, an environment variable of one account's commands; may be repeated",
+		o.addVariable)
 	flag.Parse()
 	o.accounts = strings.Split(accounts, ",")
 	if err := o.tryReadme(ctx); err != nil {
@@ -54,10 +56,23 @@ func run() int {
 }
 
 type options struct {
-	out      string
-	accounts []string
-	cold     bool
-	record   string
+	out       string
+	accounts  []string
+	cold      bool
+	record    string
+	variables map[string][]string // NAME=VALUE, by account
+}
+
+func (o *options) addVariable(text string) error {
+	account, variable, _ := strings.Cut(text, ":")
+	if account == "" || !strings.Contains(variable, "=") {
+		return errors.New("is not ACCOUNT:NAME=VALUE")
+	}
+	if o.variables == nil {
+		o.variables = map[string][]string{}
+	}
+	o.variables[account] = append(o.variables[account], variable)
+	return nil
 }
 
 // tryReadme runs README's commands as one account after another, and prints what they took: a newcomer's machine runs
@@ -82,7 +97,8 @@ func (o options) tryReadme(ctx context.Context) error {
 	begin := time.Now()
 	var runs []accountRun
 	for _, account := range o.accounts {
-		runs = append(runs, host.runAs(ctx, account, commands, filepath.Join(o.out, account+".log"), o.cold))
+		runs = append(runs, host.runAs(ctx, account, o.variables[account], commands,
+			filepath.Join(o.out, account+".log"), o.cold))
 	}
 	var faults []error
 	for _, r := range runs {
@@ -117,7 +133,8 @@ type commandTime struct {
 
 // runAs runs the commands one after another in a bare root of their own, in new namespaces. What they print goes to
 // logFile; its end is part of the error.
-func (h *host) runAs(ctx context.Context, account string, commands []string, logFile string, cold bool) (r accountRun) {
+func (h *host) runAs(ctx context.Context, account string, variables, commands []string, logFile string, cold bool) (
+	r accountRun) {
 	r.account = account
 	fail := func(err error) accountRun {
 		r.err = fmt.Errorf("as %s: %w", account, err)
@@ -127,7 +144,7 @@ func (h *host) runAs(ctx context.Context, account string, commands []string, log
 	if err != nil {
 		return fail(err)
 	}
-	room.Commands = commands
+	room.Commands, room.Env = commands, append(room.Env, variables...)
 	log, err := os.Create(logFile)
 	if err != nil {
 		return fail(err)
