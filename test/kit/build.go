@@ -4,7 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"github.com/forcefence/forcefence/test/cluster/compile"
 )
 
 // BuildProgram builds a main package of this module, such as cmd/forcefence. It returns the program, named as its
@@ -27,9 +30,9 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 // imports. It builds without C and so without libraries: the program may run in an image that holds nothing else.
 func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
 	t.Helper()
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false",
-		"-tags", "grpcnotrace", "-o", file}, flags...)
-	cmd := exec.CommandContext(t.Context(), "go", append(args, pkg)...)
+	args := slices.Concat([]string{"build"}, compile.Flags, []string{"-tags", "grpcnotrace", "-o", file}, flags,
+		[]string{pkg})
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", pkg, err, out)

@@ -25,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/forcefence/forcefence/test/cluster/compile"
 )
 
 // Variables of the environment that choose another control plane.
@@ -300,8 +302,8 @@ func (k *kind) versionIn(mod []byte) (string, error) {
 }
 
 func (r *recipe) flags() []string {
-	flags := []string{"-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags",
-		"-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)}
+	flags := slices.Concat(compile.Flags,
+		[]string{"-ldflags", "-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)})
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
 	}
