@@ -5,7 +5,7 @@ GO ?= go
 RACEFLAG := $(if $(RACE),-race,)
 racing := $(if $(RACE),CGO_ENABLED=1 GOFLAGS=,)
 # All else is compiled in one way, the control plane and the tools too: what two of them import is compiled once.
-# test/cluster/compile has the same flags, and says why. Stack traces have their lines all the same.
+# test/kit/compile has the same flags, and says why. Stack traces have their lines all the same.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false -gcflags=all=-dwarf=false '-gcflags=github.com/aws/aws-sdk-go-v2/service/ec2=-dwarf=false -l' '-gcflags=github.com/vmware/govmomi/vim25/types=-dwarf=false -l')
 export CGO_ENABLED := 0
 # What the programs say of themselves. The linker is told: Go finds it out only where there is a repository.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/forcefence/forcefence/test/cluster/compile"
+	"github.com/forcefence/forcefence/test/kit/compile"
 )
 
 // BuildProgram builds a main package of this module, such as cmd/forcefence. It returns the program, named as its

@@ -26,7 +26,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/test/cluster/compile"
+	"github.com/forcefence/forcefence/test/kit/compile"
 )
 
 // Variables of the environment that choose another control plane.

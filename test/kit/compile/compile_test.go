@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forcefence/forcefence/test/cluster/compile"
 	"github.com/forcefence/forcefence/test/kit"
+	"github.com/forcefence/forcefence/test/kit/compile"
 )
 
 // With other flags Go would compile all packages once more.
