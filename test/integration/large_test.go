@@ -41,8 +41,8 @@ func TestLargePodsEndNoController(t *testing.T) {
 		})
 	}
 	kit.Must(t, g.Wait())
-	// The writes of such pods can keep a small API server busy for longer than the other stories' Lease.
-	c := w.start(settings{Mortal: true, Lease: "leaseDuration: 60s, renewDeadline: 45s, retryPeriod: 2s",
+	// With the Lease that forcefence has by default: the writes of such pods keep a small API server busy.
+	c := w.start(settings{Mortal: true, Lease: "leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s",
 		Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", goMemory)}})
 	pid := c.PID()
 	w.untilDone(h, taint.ResultEvicted)
