@@ -18,6 +18,16 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
+// newDetachWorld is a world that has run for a while, with the right to detach a deleted Node's volumes. Kubernetes does
+// not.
+func newDetachWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.onDetach = evict.ForceDetach
+	w.run(30 * time.Second)
+	w.detaches = false
+	return w
+}
+
 // deleteNode deletes a Node as a cloud does, and tells the informer.
 func (w *world) deleteNode(name string) {
 	w.t.Helper()
@@ -39,10 +49,7 @@ func (w *world) collect(node string) {
 // A Node is deleted while its machine is off: an Event says which volumes are attached. Once no pod of its name uses
 // them, their attachments are deleted, and those of other nodes are not.
 func TestGoneNodeIsDetached(t *testing.T) {
-	w := newWorld(t)
-	w.onDetach = evict.ForceDetach
-	w.run(30 * time.Second)
-	w.detaches = false
+	w := newDetachWorld(t)
 	before, others := w.attached("n1"), w.attached("n4")
 	w.cut("n1")
 	w.deleteNode("n1")
@@ -86,10 +93,7 @@ func TestGoneNodeIsLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.onDetach = evict.ForceDetach
-			w.run(30 * time.Second)
-			w.detaches = false
+			w := newDetachWorld(t)
 			w.cut("n1")
 			w.deleteNode("n1")
 			w.collect("n1")
@@ -138,10 +142,7 @@ func (r *takesName) Get(ctx context.Context, k client.ObjectKey, o client.Object
 
 // A live look precedes each deletion: a Node that registers in between ends them.
 func TestGoneNodeComesBackBetweenDeletions(t *testing.T) {
-	w := newWorld(t)
-	w.onDetach = evict.ForceDetach
-	w.run(30 * time.Second)
-	w.detaches = false
+	w := newDetachWorld(t)
 	w.cut("n1")
 	w.deleteNode("n1")
 	w.collect("n1")
