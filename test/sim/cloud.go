@@ -159,7 +159,7 @@ func (k *worker) lookGone(g *goneCourse, then func(error)) {
 					g.Used[v] = true
 				}
 			}
-			g.Sent, g.Now, g.Twin = sent, k.now(), k.fleet.TwinOfDeleted(name, g.Look.SystemUUID, nil, k.now())
+			g.Sent, g.Now, g.Twin = sent, k.now(), k.fleet.TwinOfDeleted(name, g.Look.MachineUUID(), nil, k.now())
 			then(err)
 			return
 		}
