@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// newDetachWorld is a world that has run for a while, with the right to detach a deleted Node's volumes. Kubernetes does
-// not.
+// newDetachWorld is a world that has run for a while, with the right to detach a deleted Node's volumes. Kubernetes
+// does not.
 func newDetachWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.onDetach = evict.ForceDetach

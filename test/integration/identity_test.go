@@ -90,8 +90,8 @@ func TestKubeletCannotPowerOffOthers(t *testing.T) {
 	})
 }
 
-// A fence under way ends with the machine that it began with, even if its node's annotation and system UUID become those
-// of another node that is heard.
+// A fence under way ends with the machine that it began with, even if its node's annotation and system UUID become
+// those of another node that is heard.
 func TestRedirectedFence(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, powerOffDelay: 3 * time.Second})
 	h, victim := w.hosts[0], w.hosts[1]

@@ -134,7 +134,8 @@ func TestTwinOfFence(t *testing.T) {
 		{"no fence", pinned, nil, other, "n2"},
 	} {
 		c := newCluster(t, 5)
-		c.f.ApplyLook(taint.Look{Exists: true, Name: "n2", UID: "n2", ResourceVersion: "1", SystemUUID: tt.reports}, c.now)
+		c.f.ApplyLook(taint.Look{Exists: true, Name: "n2", UID: "n2", ResourceVersion: "1", SystemUUID: tt.reports},
+			c.now)
 		c.f.ApplyLook(taint.Look{Exists: true, Name: "n1", UID: "n1", ResourceVersion: "1", SystemUUID: other,
 			Labels: tt.labels, Record: tt.record}, c.now)
 		if got := c.view("n1").Twin; got != tt.want {
