@@ -80,10 +80,14 @@ func TestWatch(t *testing.T) {
 		append(r.targets(), providers.Target{Node: "nowhere"}, providers.Target{Node: "odd", ID: "ftp://x"})...)
 	providertest.AwaitReports(t, reports, "n2 Off Off")
 	r.streams(t, 1) // of one BMC
-	r.ms[0].CutPower()
-	providertest.AwaitReports(t, reports, "n0 Off event: ResourcePoweredOff")
-	r.ms[0].PowerOn()
-	providertest.AwaitReports(t, reports, "n0 On ") // of the event, or of the answer to a question
+	// An event that comes before the first looks are over makes us ask: its origin is not known yet.
+	for off := ""; !strings.HasPrefix(off, "n0 Off event: ResourcePoweredOff"); {
+		r.ms[0].CutPower()
+		seen := providertest.AwaitReports(t, reports, "n0 Off ")
+		off = seen[len(seen)-1]
+		r.ms[0].PowerOn()
+		providertest.AwaitReports(t, reports, "n0 On ") // of the event, or of the answer to a question
+	}
 
 	r.bmc.SetFault(datacenter.Fault{Mute: true})
 	r.ms[1].CutPower()
