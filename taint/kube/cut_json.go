@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -59,6 +60,8 @@ func (t jsonTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+var errNoList = errors.New("items is no list")
+
 // resettingReader fails after longestObject bytes, unless it is reset.
 type resettingReader struct {
 	io.Reader
@@ -101,10 +104,18 @@ func (c *jsonCutter) copyAnswer() ([]byte, error) {
 			fields[name] = value
 			continue
 		}
-		items = []json.RawMessage{}
-		if _, err := c.d.Token(); err != nil {
+		begin, err := c.d.Token()
+		if err != nil {
 			return nil, err
 		}
+		if begin == nil { // of some servers an empty list
+			fields[name] = json.RawMessage("null")
+			continue
+		}
+		if begin != json.Delim('[') {
+			return nil, errNoList
+		}
+		items = []json.RawMessage{}
 		for c.d.More() {
 			c.in.read = 0
 			var item json.RawMessage

@@ -114,13 +114,17 @@ func SeePods(list []corev1.Pod, key string, first labels.Selector) []action.Pod 
 	return out
 }
 
-// resolvers is the number of claims that are read at the same time.
-const resolvers = 16
+const (
+	resolvers = 16 // claims that are read at the same time
+	// maxClaims is how many claims of a namespace one call reads. Users of a namespace can bind any number of pods to a
+	// node, with a hundred claims each, and a look has Timeout for all.
+	maxClaims = 512
+)
 
 // ReadVolumes returns the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. If the
-// API server refuses to return a claim or volume, the result has it as Unread, so that it does not hide the others.
-// unread says why; it is nil if all were read. err means that the API server did not answer, or was overloaded; then
-// nothing is known.
+// API server refuses to return a claim or volume, the result has it as Unread, so that it does not hide the others. Of
+// a namespace with more than maxClaims claims, those of the last pods are Unread. unread says why; it is nil if all
+// were read. err means that the API server did not answer, or was overloaded; then nothing is known.
 func ReadVolumes(
 	ctx context.Context, c client.Reader, pods []corev1.Pod,
 ) (of map[string][]action.Volume, unread, err error) {
@@ -129,7 +133,19 @@ func ReadVolumes(
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(resolvers)
 	found, refused := make([][]action.Volume, len(pods)), make([]error, len(pods))
+	claims := map[string]int{} // by namespace
 	for i := range pods {
+		mine, _ := taint.VolumeClaims(&pods[i])
+		ns := pods[i].Namespace
+		if n := claims[ns]; n+len(mine) > maxClaims {
+			found[i] = []action.Volume{{Claim: action.UnreadClaim, Unread: true}}
+			if n <= maxClaims {
+				refused[i] = fmt.Errorf("pods of namespace %s have more than %d claims", ns, maxClaims)
+			}
+			claims[ns] = maxClaims + 1
+			continue
+		}
+		claims[ns] += len(mine)
 		g.Go(func() (err error) {
 			found[i], refused[i], err = readPodVolumes(ctx, c, &pods[i])
 			return err
