@@ -24,6 +24,8 @@ const (
 	partCost    = 32 << 10  // of one part of an object, such as spec.volumes; more is cut, and CutAnnotation says so
 	answerCost  = 32 << 20  // of one answer to a list that is read by eachPage; more is read in smaller pages
 	listCost    = 128 << 20 // of all pages of a list that is kept
+	shareCost   = 4 << 20   // of a namespace in such a list; of its further objects each part keeps smallPart
+	smallPart   = 1 << 10
 	wholeBytes  = 64 << 20  // on the wire, of a list that is read at once; more is read in pages
 	slowBytes   = 4 << 20   // on the wire, of an answer that was too slow because it is large
 	largeAnswer = 256 << 10 // the cost from which an answer is large
@@ -432,7 +434,7 @@ func (c *cutter) copyField(n int64, s *shape) (kept []byte, ok bool, err error) 
 	case s.text:
 		cost = textCost + n
 	}
-	if n > partCost && !nested && !s.empty || c.cost[s.part]+cost > partCost {
+	if most := c.list.partCost(c.ns); n > most && !nested && !s.empty || c.cost[s.part]+cost > most {
 		c.cut[s.part] = true
 		return nil, false, c.skip(n)
 	}

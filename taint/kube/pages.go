@@ -134,6 +134,15 @@ func (l *boundedList) add(namespace string, cost int64) error {
 		l.by[most]>>20)
 }
 
+// partCost is how much is kept of one part of an object of the namespace: little once the namespace has used up its
+// share, so that its objects do not fill the list.
+func (l *boundedList) partCost(namespace string) int64 {
+	if l != nil && l.by[namespace] > shareCost {
+		return smallPart
+	}
+	return partCost
+}
+
 // forgetPage takes back what the page that failed counted.
 func (l *boundedList) forgetPage() {
 	l.cost, l.page = l.cost-l.page, 0
