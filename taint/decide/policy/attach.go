@@ -71,6 +71,15 @@ func hasUnreadVolume(p action.Pod) bool {
 	return slices.ContainsFunc(p.Volumes, func(v action.Volume) bool { return v.Unread })
 }
 
+// hasCutVolumes reports whether the only volumes of the pod that could not be read are those that it has beyond a
+// bound. Any user can make such a pod. They may be any of its namespace, because another namespace's claims are out of
+// its reach.
+func hasCutVolumes(p action.Pod) bool {
+	return hasUnreadVolume(p) && !slices.ContainsFunc(p.Volumes, func(v action.Volume) bool {
+		return v.Unread && v.Claim != action.UnreadClaim
+	})
+}
+
 // isVolumeAwaited reports whether a pod of a ReplicaSet waits for one of the pod's volumes.
 func (v View) isVolumeAwaited(p Policy, pod action.Pod) bool {
 	return slices.ContainsFunc(p.driverVolumes(pod), func(vol action.Volume) bool {
@@ -85,8 +94,10 @@ func (v View) podsFreeingVolumes(p Policy, end []action.Pod) (all []action.Pod, 
 	if unknown := podsToResolve(users); len(end) > 0 && len(unknown) > 0 {
 		return nil, action.ReadVolumes{Pods: unknown}
 	}
-	if slices.ContainsFunc(users, hasUnreadVolume) {
-		return nil, nil
+	for _, u := range users {
+		if cut := hasCutVolumes(u); cut || hasUnreadVolume(u) {
+			end = slices.DeleteFunc(end, func(e action.Pod) bool { return !cut || e.Namespace == u.Namespace })
+		}
 	}
 	for before := -1; before != len(end); {
 		before = len(end)

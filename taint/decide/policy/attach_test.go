@@ -103,6 +103,12 @@ func TestAttachments(t *testing.T) {
 			nil, "volumes[b]"},
 		{"one that stays has a claim that cannot be read", waits(), []action.Pod{user("a", "v"),
 			{Name: "b", UID: "b", Volumes: []action.Volume{{Claim: "x", Unread: true}}}}, nil, "wait 5s"},
+		{"one that stays has too many claims to be read", waits(), []action.Pod{user("a", "v"),
+			{Namespace: "web", Name: "b", UID: "b",
+				Volumes: []action.Volume{{Claim: action.UnreadClaim, Unread: true}}}}, nil, "wait 5s"},
+		{"one of another namespace has too many", waits(), []action.Pod{user("a", "v"),
+			{Namespace: "elsewhere", Name: "b", UID: "b",
+				Volumes: []action.Volume{{Claim: action.UnreadClaim, Unread: true}}}}, nil, "end[a]"},
 		{"one of its own claims cannot be read", waits(), []action.Pod{func() action.Pod {
 			p := user("a", "v")
 			p.Volumes = append(p.Volumes, action.Volume{Claim: "x", Unread: true})
