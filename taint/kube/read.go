@@ -119,6 +119,8 @@ const (
 	// maxClaims is how many claims of a namespace one call reads. Users of a namespace can bind any number of pods to a
 	// node, with a hundred claims each, and a look has Timeout for all.
 	maxClaims = 512
+	maxOwners = 256             // the same of ReplicaSets that own pods
+	pendTime  = 5 * time.Second // of the list of a namespace's Pending pods
 )
 
 // ReadVolumes returns the volumes that the pods' claims lead to, by the pods' UIDs. Each claim costs two reads. If the
@@ -169,16 +171,20 @@ func IsRefusal(err error) bool {
 }
 
 // ReadOwners returns what controls the pods, by their UIDs: for a pod of a ReplicaSet that a Deployment controls, the
-// Deployment. Each ReplicaSet costs one read. A ReplicaSet that no longer exists still counts as the pod's owner.
+// Deployment. Each ReplicaSet costs one read. A ReplicaSet that no longer exists still counts as the pod's owner, and
+// so do those of a namespace beyond maxOwners.
 func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[string]action.Owner, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	out, sets := map[string]action.Owner{}, map[client.ObjectKey]action.Owner{}
+	out, sets, reads := map[string]action.Owner{}, map[client.ObjectKey]action.Owner{}, map[string]int{}
 	for _, p := range pods {
 		key := client.ObjectKey{Namespace: p.Namespace, Name: p.Owner.Name}
 		owner, known := sets[key]
 		if !known {
 			owner = action.Owner{Kind: p.Owner.Kind, Name: p.Owner.Name, Known: true}
+		}
+		if reads[p.Namespace] < maxOwners && !known {
+			reads[p.Namespace]++
 			set := &metav1.PartialObjectMetadata{}
 			set.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 			if err := c.Get(ctx, key, set); client.IgnoreNotFound(err) != nil {
@@ -195,15 +201,20 @@ func ReadOwners(ctx context.Context, c client.Reader, pods []action.Pod) (map[st
 
 // ListAwaitedClaims returns the claims, as namespace/name, that pods of ReplicaSets wait for on other nodes. It reads
 // the Pending pods in the namespaces that are not bound to the node and not being deleted. Each namespace costs one
-// list.
+// list. Of several namespaces, the claims of one whose list takes longer than pendTime are unknown. It is an error if
+// none was listed.
 func ListAwaitedClaims(
 	ctx context.Context, c client.Reader, node string, namespaces []string,
 ) (map[string]bool, error) {
-	out := map[string]bool{}
+	out, late := map[string]bool{}, []error(nil)
 	for _, ns := range namespaces {
 		of := pages{Reader: c, options: []client.ListOption{client.InNamespace(ns),
 			client.MatchingFields{"status.phase": string(corev1.PodPending)}}}
-		if err := eachPage(ctx, of, "pending pods of "+ns, func(l *corev1.PodList) {
+		within, cancel := ctx, context.CancelFunc(func() {})
+		if len(namespaces) > 1 {
+			within, cancel = context.WithTimeout(ctx, pendTime)
+		}
+		err := eachPage(within, of, "pending pods of "+ns, func(l *corev1.PodList) {
 			for i := range l.Items {
 				p := &l.Items[i]
 				ref := metav1.GetControllerOfNoCopy(p)
@@ -216,9 +227,18 @@ func ListAwaitedClaims(
 					}
 				}
 			}
-		}); err != nil {
+		})
+		tooLate := within.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case err != nil && tooLate:
+			late = append(late, err)
+		case err != nil:
 			return nil, err
 		}
+	}
+	if len(late) > 0 && len(late) == len(namespaces) {
+		return nil, errors.Join(late...)
 	}
 	return out, nil
 }

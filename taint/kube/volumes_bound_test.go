@@ -86,3 +86,82 @@ func TestManyClaimsAreNotAllRead(t *testing.T) {
 		}
 	})
 }
+
+// endlessReader has no end of Pending pods in namespace greedy, in pages of a second each.
+type endlessReader struct {
+	slowReader
+	waits map[string]string // claims that pods wait for, by namespace
+}
+
+func (r endlessReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	pods := l.(*corev1.PodList)
+	if o.Namespace == "greedy" {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+		pods.Continue = "more"
+		if o.Limit == 0 {
+			return errLarge
+		}
+		return nil
+	}
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, OwnerReferences: []metav1.OwnerReference{{
+		Kind: "ReplicaSet", Controller: new(true)}}}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.
+		PersistentVolumeClaimVolumeSource{ClaimName: r.waits[o.Namespace]}}}}
+	pods.Items = []corev1.Pod{p}
+	return nil
+}
+
+// A namespace with too many Pending pods hides its own claims, and no other's.
+func TestOneNamespaceHidesNoAwaitedClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got, err := ListAwaitedClaims(t.Context(), endlessReader{waits: map[string]string{"shop": "data"}}, "n1",
+			[]string{"greedy", "shop"})
+		kit.Must(t, err)
+		if took := time.Since(began); took > 10*time.Second || len(got) != 1 || !got["shop/data"] {
+			t.Errorf("got %v after %v", got, took)
+		}
+	})
+}
+
+// A user's pods that name a thousand owners neither make a look endless, nor hide the owners of others.
+func TestManyOwnersAreNotAllRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pods []action.Pod
+		for i := range 10_000 {
+			pods = append(pods, action.Pod{Namespace: "greedy", UID: fmt.Sprint(i),
+				Owner: action.Owner{Kind: "ReplicaSet", Name: fmt.Sprint(i)}})
+		}
+		pods = append(pods, action.Pod{Namespace: "shop", UID: "web",
+			Owner: action.Owner{Kind: "ReplicaSet", Name: "web-1"}})
+		reads := &atomic.Int64{}
+		got, err := ReadOwners(t.Context(), ownedReader{slowReader{reads: reads}}, pods)
+		kit.Must(t, err)
+		want := action.Owner{Kind: "Deployment", Name: "web", Known: true}
+		if got["web"] != want || reads.Load() > 1000 {
+			t.Errorf("got %+v after %d reads", got["web"], reads.Load())
+		}
+		want = action.Owner{Kind: "ReplicaSet", Name: "9999", Known: true}
+		if got["9999"] != want {
+			t.Errorf("the last: got %+v", got["9999"])
+		}
+	})
+}
+
+// ownedReader has one ReplicaSet, which a Deployment controls.
+type ownedReader struct{ slowReader }
+
+func (r ownedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	err := r.slowReader.Get(ctx, key, o)
+	if set, ok := o.(*metav1.PartialObjectMetadata); ok && key.Name == "web-1" {
+		set.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "web", Controller: new(true)}}
+		return nil
+	}
+	return err
+}
