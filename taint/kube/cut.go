@@ -24,7 +24,7 @@ const (
 	partCost    = 32 << 10  // of one part of an object, such as spec.volumes; more is cut, and CutAnnotation says so
 	answerCost  = 32 << 20  // of one answer to a list that is read by eachPage; more is read in smaller pages
 	listCost    = 128 << 20 // of all pages of a list that is kept
-	shareCost   = 4 << 20   // of a namespace in such a list; of its further objects each part keeps smallPart
+	shareCost   = 16 << 20  // of a namespace in such a list; of its further objects each part keeps smallPart
 	smallPart   = 1 << 10
 	wholeBytes  = 64 << 20  // on the wire, of a list that is read at once; more is read in pages
 	slowBytes   = 4 << 20   // on the wire, of an answer that was too slow because it is large

@@ -350,7 +350,7 @@ func TestLargeLists(t *testing.T) {
 // One namespace's pods neither fill the list of a node, nor cost another namespace's pods what is kept of them.
 func TestNamespaceHasAShare(t *testing.T) {
 	s := &server{t: t}
-	for i := range 80 {
+	for i := range 320 {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i), Namespace: "greedy", UID: "u"}}
 		p.Spec.Tolerations = make([]corev1.Toleration, 300)
 		p.Status.Conditions = make([]corev1.PodCondition, 200)
@@ -368,12 +368,12 @@ func TestNamespaceHasAShare(t *testing.T) {
 	if len(got) != len(s.pods) {
 		t.Fatalf("got %d pods, want %d", len(got), len(s.pods))
 	}
-	if first, late := taint.CutParts(&got[0]), &got[75]; first != "" || !taint.IsCut(late, "spec.tolerations") ||
-		late.Name != "75" || late.UID != "u" {
+	if first, late := taint.CutParts(&got[0]), &got[315]; first != "" || !taint.IsCut(late, "spec.tolerations") ||
+		late.Name != "315" || late.UID != "u" {
 		t.Errorf("the first pod is cut at %q; a late one is %s, %s, cut at %q", first, late.Name, late.UID,
 			taint.CutParts(late))
 	}
-	if p := got[80]; p.Name != "db-0" || taint.CutParts(&p) != "" || len(p.Spec.Volumes) != 20 {
+	if p := got[320]; p.Name != "db-0" || taint.CutParts(&p) != "" || len(p.Spec.Volumes) != 20 {
 		t.Errorf("another namespace's pod is %s with %d volumes, cut at %q", p.Name, len(p.Spec.Volumes),
 			taint.CutParts(&p))
 	}

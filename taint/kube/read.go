@@ -118,7 +118,7 @@ const (
 	resolvers = 16 // claims that are read at the same time
 	// maxClaims is how many claims of a namespace one call reads. Users of a namespace can bind any number of pods to a
 	// node, with a hundred claims each, and a look has Timeout for all.
-	maxClaims = 512
+	maxClaims = 2048
 	maxOwners = 256             // the same of ReplicaSets that own pods
 	pendTime  = 5 * time.Second // of the list of a namespace's Pending pods
 )
