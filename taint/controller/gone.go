@@ -56,9 +56,18 @@ func (r *Reconciler) rememberGone(node *corev1.Node) *goneNode {
 // behind may still have the deleted one.
 func (r *Reconciler) forgetGone(name string, uid types.UID) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if g := r.gone[name]; g != nil && (uid == "" || uid != g.node.UID) {
+	g := r.gone[name]
+	forgets := g != nil && (uid == "" || uid != g.node.UID)
+	if forgets {
 		delete(r.gone, name)
+	}
+	r.mu.Unlock()
+	switch {
+	case !forgets:
+	case uid == "":
+		r.endGone(g, "Kubernetes detached them")
+	default:
+		r.endGone(g, "a Node has its name again")
 	}
 }
 
@@ -71,7 +80,7 @@ func (r *Reconciler) followGone(ctx context.Context, name string) (time.Duration
 		return 0, err
 	}
 	if len(cached[name]) == 0 {
-		r.endGone(name)
+		r.forgetGone(name, "")
 		return 0, nil
 	}
 	g := r.rememberGone(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -81,6 +90,9 @@ func (r *Reconciler) followGone(ctx context.Context, name string) (time.Duration
 	v, m := r.seeGone(g)
 	v.Attachments = cached[name]
 	if s := v.Next(); !s.Ask && s.Detail == "" { // without a live read: most Nodes are drained before they are deleted
+		if s.Over {
+			r.endGone(g, "Kubernetes detached them")
+		}
 		return s.Again, nil
 	}
 	if err := r.lookGone(ctx, g, m, &v); err != nil {
@@ -113,20 +125,17 @@ func (r *Reconciler) followGone(ctx context.Context, name string) (time.Duration
 	return s.Again, nil
 }
 
-// endGone ends what followGone began: no attachment names the Node any more.
-func (r *Reconciler) endGone(name string) {
-	r.mu.Lock()
-	g := r.gone[name]
-	r.mu.Unlock()
-	if g != nil && g.told != "" {
-		by := "Kubernetes detached them"
-		if g.deleted > 0 {
-			by = fmt.Sprintf("its machine was off (%s), and forcefence deleted %s", g.device,
-				decide.FormatCount(g.deleted, "VolumeAttachment"))
-		}
-		r.observer.ReportGoneDetached(g.node, by)
+// endGone reports that no volume is attached to a deleted Node any more, and why, if the Node was reported before.
+func (r *Reconciler) endGone(g *goneNode, why string) {
+	if g.told == "" {
+		return
 	}
-	r.forgetGone(name, "")
+	if g.deleted > 0 {
+		why = fmt.Sprintf("its machine was off (%s), and forcefence deleted %s", g.device,
+			decide.FormatCount(g.deleted, "VolumeAttachment"))
+	}
+	r.observer.ReportGoneDetached(g.node, why)
+	g.told, g.deleted = "", 0
 }
 
 // seeGone returns what is known of a deleted Node without reading anything, and its machine.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -155,5 +156,45 @@ func TestGoneNodeComesBackBetweenDeletions(t *testing.T) {
 	}
 	if got := w.attached("n1"); len(got) != len(before)-1 {
 		t.Errorf("got %v of %v attached, want one deletion", got, before)
+	}
+}
+
+// An attachment that was never attached holds no volume. The report on a deleted Node ends although it stays.
+func TestGoneNodeReportEnds(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"only what was never attached is left": func(w *world) {
+			var list storagev1.VolumeAttachmentList
+			must(w.t, w.api.List(context.Background(), &list))
+			for i := range list.Items {
+				if va := &list.Items[i]; va.Spec.NodeName == "n1" {
+					va.Finalizers = nil
+					must(w.t, w.api.Update(context.Background(), va))
+					va.Status.Attached = false
+					must(w.t, w.api.Status().Update(context.Background(), va))
+				}
+			}
+		},
+		"a Node has the name again": func(w *world) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID("another")}}
+			setReady(corev1.ConditionTrue)(n)
+			w.create(n)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.run(30 * time.Second)
+			w.detaches = false
+			w.cut("n1")
+			w.deleteNode("n1")
+			w.run(20 * time.Second)
+			if !w.told.has("DeletedNodeAttached n1") || w.told.has("DeletedNodeDetached n1") {
+				t.Fatalf("told %q, want that volumes are attached", w.told.said)
+			}
+			end(w)
+			w.run(20 * time.Second)
+			if !w.told.has("DeletedNodeDetached n1") {
+				t.Errorf("told %q, want that the report is over", w.told.said)
+			}
+		})
 	}
 }

@@ -45,6 +45,7 @@ type GoneStep struct {
 	Ask    bool                // ask the devices, then look again
 	Delete []action.Attachment // those of volumes that no pod uses: the machine is proven off
 	Detail string              // of the Event DeletedNodeAttached; "": none
+	Over   bool                // no attachment holds a volume any more
 	Again  time.Duration       // when to look again; 0: no more
 }
 
@@ -61,8 +62,11 @@ const (
 // Next returns the next step.
 func (g GoneNode) Next() GoneStep {
 	held := g.held()
-	if g.Exists || len(held) == 0 {
+	switch {
+	case g.Exists || len(g.Attachments) == 0:
 		return GoneStep{}
+	case len(held) == 0:
+		return GoneStep{Over: true, Again: goneLate}
 	}
 	age := g.Since.Age(g.Now)
 	if age < goneGrace {

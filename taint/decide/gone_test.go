@@ -105,6 +105,11 @@ func TestGoneNode(t *testing.T) {
 	if s := first.Next(); s.Detail != "" || s.Again != 9*time.Second {
 		t.Errorf("got %+v at once, want to wait for 9s", s)
 	}
+	never := first
+	never.Attachments = []action.Attachment{{Name: "a", PV: "pv", NeverAttached: true}}
+	if s := never.Next(); !s.Over || s.Detail != "" || s.Again != goneLate {
+		t.Errorf("got %+v for what was never attached, want that it is over", s)
+	}
 	first.Now = at(time.Hour)
 	if s := first.Next(); s.Detail == "" || s.Again != goneLate {
 		t.Errorf("got %+v after an hour, want a report and %s", s, goneLate)
