@@ -754,6 +754,7 @@ var passes = []attempt{
 	{"delete an ended pod", us, deletePod("ended", asIs), ""},
 	{"finish the deletion of a pod that succeeded", us, deletePod("stopped", asIs), ""},
 	{"finish the deletion of a pod that tolerates everything", us, deletePod("stays", asIs), ""},
+	{"finish the deletion of a pod of a file", us, deletePod("static", asIs), ""},
 	{"delete an ended pod with grace, which it does not get", us, deletePod("ended", withGrace), ""},
 
 	{"mark by hand", operator, onNode("plain", byHand), ""},
@@ -900,7 +901,7 @@ func (w *world) fixtures() {
 		"runs": nothing, "leaves": func(p *corev1.Pod) { p.Status.Conditions = p.Status.Conditions[2:] },
 		"spared": nothing, "ended": tombstone, "finished": phase(corev1.PodSucceeded),
 		"failed": all(phase(corev1.PodFailed), why("Evicted")), "odd": why(taint.TombstoneReason), "waits": nil,
-		"stays": nothing, "stopped": nothing, "patient": nothing,
+		"stays": nothing, "stopped": nothing, "patient": nothing, "static": nothing,
 		"unready": setCondition(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady"), "crowded": crowd,
 	} {
 		p := &corev1.Pod{
@@ -912,6 +913,8 @@ func (w *world) fixtures() {
 			p.Spec.NodeName, p.Spec.SchedulerName = "", "nobody"
 		}
 		switch name {
+		case "static":
+			p.Annotations["kubernetes.io/config.source"] = "file"
 		case "stays":
 			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		case "patient":
@@ -936,7 +939,7 @@ func (w *world) fixtures() {
 		edit(p)
 		_, err = core.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
 		kit.Must(w.t, err)
-		if slices.Contains([]string{"leaves", "stays", "stopped", "patient"}, name) {
+		if slices.Contains([]string{"leaves", "stays", "static", "stopped", "patient"}, name) {
 			kit.Must(w.t, core.Pods("default").Delete(w.ctx, name, metav1.DeleteOptions{}))
 		}
 		if name == "stopped" { // its kubelet ended the containers, and cannot unmount the volume
