@@ -446,21 +446,22 @@ func TestPowerOffIsPermitted(t *testing.T) {
 
 // A disk that hangs is as one that is lost: the others answer, and get the message.
 func TestDiskHangs(t *testing.T) {
+	const answers = 12 * time.Second // also on a busy machine
 	b := newBench(t, 3)
 	b.write(b.disks[0]+".hangs", "")
-	within := func() context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	within := func(limit time.Duration) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		t.Cleanup(cancel)
 		return ctx
 	}
-	if obs, err := b.p.State(within(), n1); obs.State != providers.PowerOn || err != nil {
+	if obs, err := b.p.State(within(answers), n1); obs.State != providers.PowerOn || err != nil {
 		t.Errorf("one of three: got %s (%q), %v; want On", obs.State, obs.Raw, err)
 	}
-	if err := b.p.PowerOff(within(), n1, func() error { return nil }); err != nil || b.sent() != "n1 reset, n1 reset" {
+	if err := b.p.PowerOff(within(answers), n1, func() error { return nil }); err != nil || b.sent() != "n1 reset, n1 reset" {
 		t.Errorf("one of three: got %v and messages %q, want the message on the others", err, b.sent())
 	}
 	b.write(b.disks[1]+".hangs", "")
-	if obs, err := b.p.State(within(), n1); obs.State != providers.PowerUnknown ||
+	if obs, err := b.p.State(within(4*time.Second), n1); obs.State != providers.PowerUnknown ||
 		!errors.Is(err, providers.ErrUnreachable) {
 		t.Errorf("two of three: got %s, %v; want ErrUnreachable", obs.State, err)
 	}
