@@ -457,7 +457,8 @@ func TestDiskHangs(t *testing.T) {
 	if obs, err := b.p.State(within(answers), n1); obs.State != providers.PowerOn || err != nil {
 		t.Errorf("one of three: got %s (%q), %v; want On", obs.State, obs.Raw, err)
 	}
-	if err := b.p.PowerOff(within(answers), n1, func() error { return nil }); err != nil || b.sent() != "n1 reset, n1 reset" {
+	if err := b.p.PowerOff(within(answers), n1, func() error { return nil }); err != nil ||
+		b.sent() != "n1 reset, n1 reset" {
 		t.Errorf("one of three: got %v and messages %q, want the message on the others", err, b.sent())
 	}
 	b.write(b.disks[1]+".hangs", "")

@@ -228,8 +228,8 @@ func FuzzCutDecodes(f *testing.F) {
 // FuzzCutJSONDecodes: client-go reads the same of an object in JSON that was cut and of the whole one.
 func FuzzCutJSONDecodes(f *testing.F) {
 	for _, in := range []string{
-		`{"apiVersion":"g/v1","kind":"Thing","metadata":{"name":"r","labels":{"a":"b"},"annotations":{"a":"\u2028<"}},` +
-			`"spec":{"a":1e3,"A":9007199254740993,"b":null},"Items":[1],"Metadata":{"name":"other"}}`,
+		`{"apiVersion":"g/v1","kind":"Thing","metadata":{"name":"r","labels":{"a":"b"},` +
+			`"annotations":{"a":"\u2028<"}},"spec":{"a":1e3,"A":9007199254740993,"b":null},"Items":[1],"Metadata":{"name":"other"}}`,
 		`{"apiVersion":"g/v1","kind":"Thing","metadata":{"name":"r","annotations":null},"items":[{"a":1}]}`,
 		`{"apiVersion":"g/v1","kind":"Thing","metadata":null,"items":null,"spec":[[[[{}]]]]}`,
 		`{"apiVersion":"g/v1","kind":"Thing","item":"x","metadata":{"name":"\ud800","finalizers":[]}}`,
@@ -248,7 +248,8 @@ func FuzzCutJSONDecodes(f *testing.F) {
 		}
 		get := func(path, body string) []byte {
 			tr := jsonTransport{transport(func(r *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+				return &http.Response{StatusCode: http.StatusOK, Request: r,
+					Body:   io.NopCloser(strings.NewReader(body)),
 					Header: http.Header{"Content-Type": {"application/json"}}}, nil
 			}), "things"}
 			resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/apis/g/v1/things"+path, http.NoBody))
@@ -285,7 +286,8 @@ func FuzzCutJSONDecodes(f *testing.F) {
 		var list struct {
 			Items []json.RawMessage `json:"items"`
 		}
-		out := get("", `{"apiVersion":"g/v1","items":[`+string(text)+`],"kind":"ThingList","metadata":{"continue":"x"}}`)
+		out := get("", `{"apiVersion":"g/v1","items":[`+string(text)+
+			`],"kind":"ThingList","metadata":{"continue":"x"}}`)
 		if err := json.Unmarshal(out, &list); err != nil || len(list.Items) != 1 {
 			t.Fatalf("%d items, %v: %s", len(list.Items), err, out)
 		}
