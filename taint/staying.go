@@ -2,6 +2,7 @@ package taint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,8 @@ type StayingPod struct {
 	Why    Exemption `json:"why"`
 	Claims []string  `json:"claims,omitempty"` // the first few claims whose volumes no other node can use meanwhile
 	First  bool      `json:"first,omitempty"`  // evictFirst selects it, and has no effect on it
+	// Finalizer keeps the pod, which was deleted; "": it was not.
+	Finalizer string `json:"finalizer,omitempty"`
 }
 
 // Bounds of Staying: the users who create pods decide how many there are.
@@ -56,12 +59,20 @@ func (s Staying) String() string {
 	return fmt.Sprintf("%d pods stay: %s%s", len(s.Pods)+s.More, all, more)
 }
 
-// Advice returns one or two sentences for a person about the pods of a node that was fenced; "" for none.
+// Advice returns one to three sentences for a person about the pods of a node that was fenced; "" for none.
 func (s Staying) Advice() string {
 	if len(s.Pods) == 0 {
 		return ""
 	}
-	return s.String() + ". Delete what is to run elsewhere."
+	advice := ""
+	held := func(p StayingPod) bool { return p.Finalizer != "" }
+	if slices.ContainsFunc(s.Pods, func(p StayingPod) bool { return !held(p) }) {
+		advice += " Delete what is to run elsewhere."
+	}
+	if slices.ContainsFunc(s.Pods, held) {
+		advice += " Find out who set the finalizers."
+	}
+	return s.String() + "." + advice
 }
 
 // String names the pod and says why it stays.
@@ -69,6 +80,9 @@ func (p StayingPod) String() string { return p.Pod + " (" + p.Reason() + ")" }
 
 // Reason says why the pod stays, and what that keeps from working.
 func (p StayingPod) Reason() string {
+	if p.Finalizer != "" {
+		return "deleted; finalizer " + p.Finalizer + " keeps it"
+	}
 	text := p.Why.Describe()
 	if len(p.Claims) > 0 {
 		text += "; keeps the volume of claim " + strings.Join(p.Claims, ", ")

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
@@ -247,12 +246,6 @@ func stuckPods(pods []action.StuckPod) string {
 	return strings.Join(names, "; ")
 }
 
-// ownFinalizers are those that stock controllers remove from an ended pod by themselves, moments later. The Job
-// controller does so once it has counted the pod, the garbage collector once dependents are gone or orphaned.
-var ownFinalizers = []string{
-	"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
-}
-
 // leftBehind holds the text about a pod that a fence leaves behind, by what could not be done with it.
 var leftBehind = map[action.PodWrite]string{
 	action.WritesSpare:    "The node came back and the pod keeps running, but it could not be marked as spared (%s).",
@@ -265,9 +258,7 @@ func (n *decisions) reportKept(d action.Decision) {
 	log := n.Log.With("node", n.name, "fence", action.RecordOf(d.Action).ID)
 	kept, _ := d.Action.(action.RemoveMark)
 	for _, p := range kept.HeldPods {
-		theirs := slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
-			return slices.Contains(ownFinalizers, f)
-		})
+		theirs := p.KeepingFinalizers()
 		if len(theirs) == 0 {
 			continue
 		}

@@ -92,7 +92,7 @@ type (
 	// RemoveMark removes the marks of Record.ID and writes the record.
 	RemoveMark struct {
 		Record   taint.Record
-		HeldPods []Pod // ended pods that only foreign finalizers keep, for a report
+		HeldPods []Pod // ended or deleted pods that only foreign finalizers keep, for a report
 		// LeftAttachments are attachments of volumes that no pod of the fence used, for a report.
 		LeftAttachments []Attachment
 		Spared          []Pod // unfinished pods that stay, because the node came back; for a report

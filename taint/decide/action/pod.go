@@ -1,9 +1,11 @@
 package action
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
@@ -77,6 +79,19 @@ func (p Pod) ShouldMove() bool { return p.Exempt == taint.NotExempt && !p.Termin
 // IsHeldByFinalizers reports whether the pod was deleted with grace 0 and only foreign finalizers keep it. It can never
 // start again.
 func (p Pod) IsHeldByFinalizers() bool { return p.Deleting && p.Grace == 0 && len(p.Finalizers) > 0 }
+
+// ownFinalizers are those that stock controllers remove from an ended pod by themselves, moments later. The Job
+// controller does so once it has counted the pod, the garbage collector once dependents are gone or orphaned.
+var ownFinalizers = []string{
+	"batch.kubernetes.io/job-tracking", metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents,
+}
+
+// KeepingFinalizers returns the finalizers that no stock controller removes from an ended pod by itself.
+func (p Pod) KeepingFinalizers() []string {
+	return slices.DeleteFunc(slices.Clone(p.Finalizers), func(f string) bool {
+		return slices.Contains(ownFinalizers, f)
+	})
+}
 
 // IsTombstoneHeld reports whether the pod is tombstoned and only foreign finalizers keep it. A fence does not wait for
 // it, and reports it (step 12).

@@ -408,7 +408,7 @@ func (v View) decideEviction() action.Decision {
 	case len(ready)+len(waiting)+len(tombs)+len(resting)+len(left) == 0 && !(clear && v.MayEndPods(v.Now)):
 		// Nothing is left that needs a proof: a device that died with its rack does not keep the mark.
 		ended := v.endRecord(taint.ResultEvicted)
-		ended.Staying = FindStaying(v.Pods)
+		ended.Staying = findLeft(v.Pods)
 		return v.removeMark(ended, reason.Finished)
 	case v.mustRecordOn():
 		return v.recordOn(reason.ProofLost)
@@ -582,7 +582,8 @@ func (v View) removeMark(rec taint.Record, why reason.Reason) action.Decision {
 	back := rec.Result == taint.ResultReturned || rec.Result == taint.ResultNeverPoweredOff
 	for _, p := range v.Pods {
 		switch {
-		case p.IsTombstoneHeld():
+		case p.IsTombstoneHeld(),
+			rec.Result == taint.ResultEvicted && p.IsHeldByFinalizers() && !p.ShouldMove() && !belongsToNode(p):
 			a.HeldPods = append(a.HeldPods, p)
 		case back && p.ShouldMove():
 			a.Spared = append(a.Spared, p)

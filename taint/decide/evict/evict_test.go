@@ -1111,12 +1111,23 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// The Event at the end of a fence names the pods that only finalizers keep.
+// The Event at the end of a fence names the pods that only finalizers keep: those that it ended, and those whose
+// deletion it finished.
 func TestUnmarkNamesKeptPods(t *testing.T) {
-	kept := pod("kept", tomb, forced, held)
-	d := Step(evicting(proven, pods(pod("e", exempt), kept, pod("f", finished))))
-	if a, ok := d.Action.(action.RemoveMark); !ok || !cmp.Equal(a.HeldPods, []action.Pod{kept}) {
-		t.Errorf("got %s that keeps %v, want RemoveMark and %s", action.Name(d.Action), a.HeldPods, kept.Name)
+	kept, done := pod("kept", tomb, forced, held), pod("done", finished, forced, held, ownedBy("StatefulSet"))
+	stays, daemon := pod("stays", tolerant, forced, held, ownedBy("Job")), pod("cni", exempt, forced, held)
+	all := pods(pod("e", exempt), kept, pod("f", finished), done, stays, daemon)
+	for _, tt := range []struct {
+		view View
+		want []action.Pod
+	}{
+		{evicting(proven, all), []action.Pod{kept, done, stays}},
+		{evicting(heartbeat, all), []action.Pod{kept}},
+	} {
+		d := Step(tt.view)
+		if a, ok := d.Action.(action.RemoveMark); !ok || !cmp.Equal(a.HeldPods, tt.want) {
+			t.Errorf("got %s that keeps %v, want RemoveMark and %v", action.Name(d.Action), a.HeldPods, tt.want)
+		}
 	}
 }
 

@@ -15,10 +15,24 @@ import (
 
 // FindStaying returns, in the order of their names, the pods that a fence of their node leaves there although a user
 // may expect that they move (StayingPodOf).
-func FindStaying(pods []action.Pod) (out taint.Staying) {
+func FindStaying(pods []action.Pod) taint.Staying { return findPods(pods, StayingPodOf) }
+
+// findLeft returns those that a fence left there when it ended. These are also pods whose names stay taken, because
+// finalizers keep them.
+func findLeft(pods []action.Pod) taint.Staying {
+	return findPods(pods, func(p action.Pod) (taint.StayingPod, bool) {
+		theirs := p.KeepingFinalizers()
+		if !p.IsHeldByFinalizers() || len(theirs) == 0 || belongsToNode(p) {
+			return StayingPodOf(p)
+		}
+		return taint.StayingPod{Pod: p.Namespace + "/" + p.Name, Finalizer: theirs[0]}, true
+	})
+}
+
+func findPods(pods []action.Pod, find func(action.Pod) (taint.StayingPod, bool)) (out taint.Staying) {
 	var all []taint.StayingPod
 	for _, p := range pods {
-		if one, stays := StayingPodOf(p); stays {
+		if one, stays := find(p); stays {
 			all = append(all, one)
 		}
 	}
@@ -28,6 +42,11 @@ func FindStaying(pods []action.Pod) (out taint.Staying) {
 	}
 	out.Pods, out.More = all, max(out.More, 0)
 	return out
+}
+
+// belongsToNode reports whether the pod belongs to its node, or no controller creates it elsewhere.
+func belongsToNode(p action.Pod) bool {
+	return slices.Contains([]string{"DaemonSet", "Node", ""}, p.Owner.Kind)
 }
 
 // StayingPodOf reports whether a fence leaves the pod on its node although a user may expect that it moves, and says
@@ -45,8 +64,7 @@ func StayingPodOf(p action.Pod) (out taint.StayingPod, stays bool) {
 			out.Claims = append(out.Claims, vol.Claim)
 		}
 	}
-	switch p.Owner.Kind {
-	case "DaemonSet", "Node", "": // it belongs to the node, or nothing creates it elsewhere
+	if belongsToNode(p) {
 		return out, len(out.Claims) > 0
 	}
 	out.First = p.First

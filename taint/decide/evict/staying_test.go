@@ -80,6 +80,16 @@ func TestStayingIsRecorded(t *testing.T) {
 	if got := end.Record.Staying; len(got.Pods) != 1 || got.Pods[0].Pod != "a/csi" {
 		t.Errorf("record: got %+v, want a/csi", got)
 	}
+	kept := pods(pod("db-0", tomb, forced, held, ownedBy("StatefulSet")),
+		pod("job", finished, forced, ownedBy("Job"),
+			func(p *action.Pod) { p.Finalizers = []string{"batch.kubernetes.io/job-tracking"} }),
+		pod("tol-0", tolerant, forced, held, ownedBy("StatefulSet")), pod("bare", tomb, forced, held),
+		pod("e", exempt, forced, held, ownedBy("DaemonSet")))
+	end, _ = Step(evicting(proven, kept)).Action.(action.RemoveMark)
+	if got, want := end.Record.Staying.Advice(), "2 pods stay: a/db-0 (deleted; finalizer example.com/keep keeps it), "+
+		"a/tol-0 (deleted; finalizer example.com/keep keeps it). Find out who set the finalizers."; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
 	back, _ := Step(evicting(heartbeat, stays)).Action.(action.RemoveMark)
 	if got := back.Record.Staying; len(got.Pods) != 0 {
 		t.Errorf("record of a node that came back: got %+v, want none", got)
