@@ -67,7 +67,7 @@ func (r *Reconciler) forgetGone(name string, uid types.UID) {
 	case uid == "":
 		r.endGone(g, "Kubernetes detached them")
 	default:
-		r.endGone(g, "a Node has its name again")
+		r.endGone(g, "a Node has its name again, and what is attached counts for that one")
 	}
 }
 
