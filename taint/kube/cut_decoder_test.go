@@ -229,7 +229,8 @@ func FuzzCutDecodes(f *testing.F) {
 func FuzzCutJSONDecodes(f *testing.F) {
 	for _, in := range []string{
 		`{"apiVersion":"g/v1","kind":"Thing","metadata":{"name":"r","labels":{"a":"b"},` +
-			`"annotations":{"a":"\u2028<"}},"spec":{"a":1e3,"A":9007199254740993,"b":null},"Items":[1],"Metadata":{"name":"other"}}`,
+			`"annotations":{"a":"\u2028<"}},"spec":{"a":1e3,"A":9007199254740993,"b":null},` +
+			`"Items":[1],"Metadata":{"name":"other"}}`,
 		`{"apiVersion":"g/v1","kind":"Thing","metadata":{"name":"r","annotations":null},"items":[{"a":1}]}`,
 		`{"apiVersion":"g/v1","kind":"Thing","metadata":null,"items":null,"spec":[[[[{}]]]]}`,
 		`{"apiVersion":"g/v1","kind":"Thing","item":"x","metadata":{"name":"\ud800","finalizers":[]}}`,

@@ -7,8 +7,8 @@
 // nothing in them changes). They have no network but loopback, and see no process of the host. A command fails if it
 // exits with another status than 0, if a process outlives it, or if it changes a file that git tracks.
 //
-// It prints the minutes and CPU seconds of each command, and with -record writes them to minutes.json. It needs root and
-// Debian's mmdebstrap.
+// It prints the minutes and CPU seconds of each command, and with -record writes them to minutes.json. It needs root
+// and Debian's mmdebstrap.
 package main
 
 import (
