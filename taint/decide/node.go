@@ -156,7 +156,8 @@ func (n *Node) Attachments() (leaving, staying []action.Attachment, listed bool)
 			staying = append(staying, a)
 		}
 	}
-	leaving, _ = n.evict.HoldingAttachments(unused)
+	leaving, _ = evict.View{Now: n.look.Got, Look: n.look, Seen: n.sights, Memory: n.evict, Answers: n.answers,
+		Settings: n.facts.Evict, Pods: pods}.HoldingAttachments(unused)
 	return leaving, staying, n.atts.have
 }
 

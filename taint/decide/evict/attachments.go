@@ -72,15 +72,14 @@ func (m *Memory) ApplyBoundClaims(of map[string]string) {
 }
 
 // holds reports whether the attachment of a volume that no pod uses any more holds the mark. known is false while the
-// volume's claim was not read; then the attachment holds the mark.
-func (vs volumes) holds(a action.Attachment) (holds, known bool) {
+// volume's claim was not read; then the attachment holds the mark. With mounted, so does the attachment of a driver of
+// which the node reported a volume as mounted.
+func (vs volumes) holds(a action.Attachment, mounted bool) (holds, known bool) {
 	if a.NeverAttached {
 		return false, true
 	}
-	// The node reported a volume of this driver as mounted. It may be this one: its pod was deleted by force before the
-	// fence, and attach/detach waits for the entry that the fence clears.
-	mounted := reportsDriver(vs.inUse, a.Attacher)
-	uncertain := !vs.fromBegin && vs.recorded == nil || mounted || len(vs.claims) >= maxClaims
+	uncertain := !vs.fromBegin && vs.recorded == nil || len(vs.claims) >= maxClaims ||
+		mounted && reportsDriver(vs.inUse, a.Attacher)
 	if a.PV == "" {
 		return vs.inline || uncertain || vs.recorded != nil, true
 	}
@@ -104,9 +103,10 @@ func reportsDriver(names []corev1.UniqueVolumeName, driver string) bool {
 
 // HoldingAttachments returns those attachments that hold the mark, and the PersistentVolumes whose claims tell whether
 // fewer of them do.
-func (m Memory) HoldingAttachments(atts []action.Attachment) (holding []action.Attachment, unread []string) {
+func (v View) HoldingAttachments(atts []action.Attachment) (holding []action.Attachment, unread []string) {
+	mounted := v.waitsForMounted()
 	for _, a := range atts {
-		holds, known := m.volumes.holds(a)
+		holds, known := v.Memory.volumes.holds(a, mounted)
 		if holds {
 			holding = append(holding, a)
 		}
@@ -115,6 +115,18 @@ func (m Memory) HoldingAttachments(atts []action.Attachment) (holding []action.A
 		}
 	}
 	return holding, unread
+}
+
+// waitsForMounted reports whether the fence waits for volumes of drivers of which the node reported one as mounted. The
+// pod of such a volume may have been deleted by force before the fence; then attach/detach waits for the entry that the
+// fence clears, also when the node is back. But the driver may be gone, too. So the wait ends with DetachTimeout. Where
+// the configuration deletes attachments then, they have as long again.
+func (v View) waitsForMounted() bool {
+	limit := v.Settings.DetachTimeout
+	if v.Settings.OnDetachTimeout == ForceDetach {
+		limit *= 2
+	}
+	return v.Look.Record != nil && v.ageOf(v.Look.Record.At) <= limit
 }
 
 // leftAttachments returns the attachments that stay although no pod uses their volumes: no controller may ever detach

@@ -398,7 +398,7 @@ func (v View) decideEviction() action.Decision {
 	sortForEviction(ready)
 	sortForEviction(tombs)
 	inUse, attached := v.volumesToKeep()
-	left, unread := v.Memory.HoldingAttachments(v.unusedAttachments())
+	left, unread := v.HoldingAttachments(v.unusedAttachments())
 	// While something is to be detached, attach/detach writes its list back, and removes the entry again at the detach.
 	// If its cache is old by then, the entry stays; it can go when nothing is left to detach (F5).
 	again := len(left) == 0 && v.Memory.Cleared < maxClearings
@@ -681,7 +681,7 @@ func UnusedAttachments(pods []action.Pod, atts []action.Attachment, movable bool
 // Attachments that hold no mark are left out. unread are the PersistentVolumes whose claims tell whether more are.
 func (v View) pendingDetachments() (pending []action.Attachment, unread []string) {
 	left := v.unusedAttachments()
-	pending, unread = v.Memory.HoldingAttachments(left)
+	pending, unread = v.HoldingAttachments(left)
 	for _, a := range v.Attachments {
 		if a.Deleting && !slices.Contains(left, a) {
 			pending = append(pending, a)

@@ -129,6 +129,9 @@ func strange(pv, claim string) with {
 	}
 }
 
+// mounted has the node report a volume of the strange attachment's driver as mounted when the fence began.
+func mounted(v *View) { v.Memory.volumes.inUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/gone^y"} }
+
 // byRecord has the record of another process identify the claim of the fence's only pod.
 func byRecord(claim string) with {
 	return func(v *View) {
@@ -179,6 +182,7 @@ func saidOn(v *View) {
 
 func recreated(v *View) { v.Look.UID = "u2" }
 func overdue(v *View)   { v.Look.Record.At = ago(7 * time.Minute).Wall }
+func forces(v *View)    { v.Settings.OnDetachTimeout = ForceDetach }
 func cleared(v *View)   { v.Memory.Cleared = 1 }
 func spared(v *View) {
 	for i := range v.Pods {
@@ -515,8 +519,12 @@ func TestStep(t *testing.T) {
 			detach},
 		{"a new leader does not know which pods there were", evicting(proven, strange("x", "a/x"),
 			func(v *View) { v.Memory.volumes.fromBegin = false }), detach},
-		{"the node reports a volume of its driver as mounted", evicting(proven, strange("x", "a/x"),
-			func(v *View) { v.Memory.volumes.inUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/gone^y"} }), detach},
+		{"the node reports a volume of its driver as mounted", evicting(proven, strange("x", "a/x"), mounted), detach},
+		{"and its driver does not detach it in time", evicting(proven, strange("x", "a/x"), mounted, overdue), finish},
+		{"and the configuration deletes it then", evicting(proven, strange("x", "a/x"), mounted, overdue, forces),
+			want{Act: action.DeleteAttachments{}, Why: reason.ForcingDetach, Alert: "WaitingForDetach"}},
+		{"and that did not help in time", evicting(proven, strange("x", "a/x"), mounted, forces,
+			func(v *View) { v.Look.Record.At = ago(13 * time.Minute).Wall }), finish},
 		{"attachment that was never attached", evicting(proven, attached("a"),
 			func(v *View) { v.Attachments[0].NeverAttached = true }), finish},
 		{"whose volume it is takes a read, after a while", evicting(proven, attached("a"), func(v *View) {
@@ -526,6 +534,8 @@ func TestStep(t *testing.T) {
 			lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"back, and an attachment that was being deleted before holds nothing", evicting(heartbeat, strange("x", "a/x"),
 			func(v *View) { v.Attachments[0].Deleting = true }), lift(reason.FinishedReturn, taint.ResultReturned)},
+		{"back, and the node reported a volume of its driver as mounted", evicting(heartbeat, strange("x", "a/x"),
+			mounted, overdue), lift(reason.FinishedReturn, taint.ResultReturned)},
 		{"nothing left", evicting(proven), finish},
 
 		// Step 10: the lists.
@@ -992,7 +1002,7 @@ func TestMemory(t *testing.T) {
 }
 
 func TestWork(t *testing.T) {
-	mounted := []corev1.UniqueVolumeName{pvA}
+	inUse := []corev1.UniqueVolumeName{pvA}
 	for _, tt := range []struct {
 		name  string
 		pods  []action.Pod
@@ -1006,12 +1016,12 @@ func TestWork(t *testing.T) {
 		{"a finished pod that a client deleted", []action.Pod{pod("f", finished, deleting)}, nil, true, nil},
 		{"an exempt pod that a client deleted", []action.Pod{pod("e", exempt, deleting)}, nil, true, nil},
 		{"one that finalizers keep", []action.Pod{pod("e", exempt, forced, held)}, nil, false, nil},
-		{"an attachment of a mounted volume without a user", nil, []string{"a"}, true, mounted},
+		{"an attachment of a mounted volume without a user", nil, []string{"a"}, true, inUse},
 		{"an attachment of a volume that is not mounted", nil, []string{"a"}, false, nil},
 		{"a mounted volume of a pod that stays", []action.Pod{pod("e", exempt, uses("b", pvA))}, []string{"a"}, false,
-			mounted},
+			inUse},
 		{"an attachment of a finished pod", []action.Pod{pod("f", finished, uses("a", pvA))}, []string{"a"}, true,
-			mounted},
+			inUse},
 		{"an attachment of a pod that stays", []action.Pod{pod("e", exempt, uses("a", pvA))}, []string{"a"}, false,
 			nil},
 		{"a tombstone that an interrupted fence left", []action.Pod{pod("t", tomb)}, nil, true, nil},

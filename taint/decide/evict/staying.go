@@ -79,7 +79,7 @@ func (v View) detailAlert(d action.Decision) action.Decision {
 	if d.Alert != string(reason.WaitingDetach) {
 		return d
 	}
-	left, _ := v.Memory.HoldingAttachments(v.unusedAttachments())
+	left, _ := v.HoldingAttachments(v.unusedAttachments())
 	var drivers []string
 	for _, a := range left {
 		if !slices.Contains(drivers, a.Attacher) {
