@@ -373,8 +373,9 @@ func migratedName(pv *corev1.PersistentVolume) (name corev1.UniqueVolumeName, kn
 	return uniqueName(translated.Spec.CSI), true
 }
 
-// ReadClaims returns the claim, as namespace/name, that each volume is bound to. It is "" for a volume that is unbound
-// or does not exist. It is action.UnreadClaim if the API server refuses the read. Each volume costs one read.
+// ReadClaims returns the claim, as namespace/name, that each volume is bound to. It is "" for a volume that is unbound,
+// was released, or does not exist. It is action.UnreadClaim if the API server refuses the read. Each volume costs two
+// reads.
 func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -390,8 +391,10 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 				return fmt.Errorf("reading volume %s: %w", name, err)
 			} else if taint.CutParts(&pv) != "" {
 				found[i] = action.UnreadClaim
-			} else if of := pv.Spec.ClaimRef; of != nil {
-				found[i] = of.Namespace + "/" + of.Name
+			} else if pv.Spec.ClaimRef != nil {
+				var err error
+				found[i], err = readBoundClaim(ctx, c, &pv)
+				return err
 			}
 			return nil
 		})
@@ -404,6 +407,22 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 		out[name] = found[i]
 	}
 	return out, nil
+}
+
+// readBoundClaim returns the claim that the volume names, as namespace/name; "" if there is a claim of that name that has
+// another volume. A StatefulSet's claim that was deleted and made again does, and no pod can use the former volume then.
+func readBoundClaim(ctx context.Context, c client.Reader, pv *corev1.PersistentVolume) (string, error) {
+	of := pv.Spec.ClaimRef
+	var pvc corev1.PersistentVolumeClaim
+	err := c.Get(ctx, client.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &pvc)
+	switch {
+	case err != nil && !IsRefusal(err) && !apierrors.IsNotFound(err):
+		return "", fmt.Errorf("reading claim %s/%s: %w", of.Namespace, of.Name, err)
+	case err == nil && of.UID != "" && of.UID != pvc.UID,
+		err == nil && pvc.Spec.VolumeName != "" && pvc.Spec.VolumeName != pv.Name:
+		return "", nil
+	}
+	return of.Namespace + "/" + of.Name, nil
 }
 
 // ListAttachments returns the VolumeAttachments from c, by the nodes that they name. A list from the API server covers

@@ -211,7 +211,7 @@ func TestReadsThatFail(t *testing.T) {
 					}
 				}
 				claims, err := ReadClaims(t.Context(), live, []string{"pv-5"})
-				if failed = failed && what == "volume"; (err != nil) != failed || failed && claims != nil {
+				if (err != nil) != failed || failed && claims != nil {
 					t.Errorf("claims: got %v, error %v, want an error: %v", claims, err, failed)
 				}
 				if want := what == "volume" && refused; (claims["pv-5"] == action.UnreadClaim) != want {
@@ -424,6 +424,35 @@ func TestClaims(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"pv-6": "shop/own", "pv-5": "bank/stolen", "pv-1": "", "pv-gone": ""},
 		got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A volume that was released names the claim that it was bound to. A StatefulSet's claim that was made again has that
+// name, and another volume.
+func TestClaimThatWasMadeAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		volume string    // of the claim
+		uid    types.UID // of the claim that the volume names; the claim's is "new"
+		want   string
+	}{
+		"bound to it":                  {"pv", "new", "shop/data"},
+		"to be bound to it":            {"", "", "shop/data"},
+		"bound to another volume":      {"other", "old", ""},
+		"waits for another volume":     {"", "old", ""},
+		"names another volume by hand": {"other", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithObjects(
+				&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+					ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: tt.uid}}},
+				&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "new"},
+					Spec: corev1.PersistentVolumeClaimSpec{VolumeName: tt.volume}}).Build()
+			got, err := ReadClaims(t.Context(), c, []string{"pv"})
+			must(t, err)
+			if got["pv"] != tt.want {
+				t.Errorf("got %q, want %q", got["pv"], tt.want)
+			}
+		})
 	}
 }
 
