@@ -262,6 +262,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 		if claim, ok := taint.VolumeClaim(p, v); ok {
 			out.ClaimNames, out.Claims = append(out.ClaimNames, claim), true
 		}
+		out.InlineVolume = out.InlineVolume || csitranslation.New().IsInlineMigratable(&v)
 	}
 	if out.Cut = taint.CutParts(p); out.Cut != "" {
 		seeCut(&out, p)
@@ -285,7 +286,7 @@ func SeePod(p *corev1.Pod, key string, first labels.Selector) action.Pod {
 // beside those that were kept.
 func seeCut(out *action.Pod, p *corev1.Pod) {
 	if taint.IsCut(p, "spec.volumes") {
-		out.Claims, out.OtherVolume = true, cmp.Or(out.OtherVolume, action.UnreadClaim)
+		out.Claims, out.OtherVolume, out.InlineVolume = true, cmp.Or(out.OtherVolume, action.UnreadClaim), true
 	}
 	if taint.IsCut(p, "metadata.finalizers") && len(out.Finalizers) == 0 {
 		out.Finalizers = []string{action.UnreadClaim}
@@ -409,8 +410,8 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 	return out, nil
 }
 
-// readBoundClaim returns the claim that the volume names, as namespace/name; "" if there is a claim of that name that has
-// another volume. A StatefulSet's claim that was deleted and made again does, and no pod can use the former volume then.
+// readBoundClaim returns the claim that the volume names, as namespace/name; "" if the claim of that name has another
+// volume. A StatefulSet's claim that was made again does. Then no pod can use the former volume.
 func readBoundClaim(ctx context.Context, c client.Reader, pv *corev1.PersistentVolume) (string, error) {
 	of := pv.Spec.ClaimRef
 	var pvc corev1.PersistentVolumeClaim

@@ -445,14 +445,32 @@ func TestClaimThatWasMadeAgain(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(
 				&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
 					ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: tt.uid}}},
-				&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "new"},
-					Spec: corev1.PersistentVolumeClaimSpec{VolumeName: tt.volume}}).Build()
+				&corev1.PersistentVolumeClaim{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "new"},
+					Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: tt.volume}}).Build()
 			got, err := ReadClaims(t.Context(), c, []string{"pv"})
 			must(t, err)
 			if got["pv"] != tt.want {
 				t.Errorf("got %q, want %q", got["pv"], tt.want)
 			}
 		})
+	}
+}
+
+// An in-tree volume that a CSI driver serves is attached without a PersistentVolume. A host's folder is not.
+func TestInlineVolume(t *testing.T) {
+	for name, tt := range map[string]struct {
+		source corev1.VolumeSource
+		want   bool
+	}{
+		"in-tree":       {corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}, true},
+		"host's folder": {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}, false},
+		"CSI":           {corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, false},
+	} {
+		p := corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: tt.source}, {}}}}
+		if got := SeePod(&p, taint.DefaultKey, nil).InlineVolume; got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
 	}
 }
 

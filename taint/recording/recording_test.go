@@ -187,7 +187,8 @@ func TestReadingsComeBack(t *testing.T) {
 		Deleting: true, Grace: 30, Finalizers: []string{"f"}, Labels: map[string]string{"a": "b"},
 		Owner:    action.Owner{Kind: "K", Name: "o", Known: true, Direct: "D"},
 		DeleteAt: epoch.Add(1).Wall, Tolerations: []corev1.Toleration{{Key: "k", TolerationSeconds: new(int64(3))}},
-		Volumes: []action.Volume{volume}, Claims: true, ClaimNames: []string{"data"}, OtherVolume: "share",
+		Volumes: []action.Volume{volume}, Claims: true, ClaimNames: []string{"data"},
+		OtherVolume: "share", InlineVolume: true,
 		Cut: "spec.volumes", Ready: true, ContainersReady: true,
 	}
 	answer := providers.Answer{

@@ -39,6 +39,10 @@ type Pod struct {
 	ClaimNames  []string `json:",omitempty"` // the PersistentVolumeClaims that it uses, in its namespace
 	OtherVolume string   `json:",omitempty"` // the name of a volume that is no claim's and may hold data; "": none
 
+	// InlineVolume reports that an OtherVolume is an in-tree volume that a CSI driver serves: it is attached without a
+	// PersistentVolume.
+	InlineVolume bool `json:",omitempty"`
+
 	Cut string `json:",omitempty"` // taint.CutParts: what was too large to be kept; no policy ends such a pod
 
 	Small  bool // set by Step: the pod cannot grow, so write the smallest form

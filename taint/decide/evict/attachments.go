@@ -14,6 +14,9 @@ import (
 // maxClaims is how many claims of a fence one process remembers. The users who create pods decide how many there are.
 const maxClaims = 10_000
 
+// inlineClaim is among the claims if a pod had a volume that is attached without a PersistentVolume.
+const inlineClaim = "*"
+
 // volumes is what one process knows of the volumes of one fence. An attachment of another volume holds no mark: its
 // driver may be gone, and no controller is going to detach it.
 type volumes struct {
@@ -22,8 +25,7 @@ type volumes struct {
 	recorded   *taint.Record             // of a fence that another process began, if it knows the claims
 	podsListed bool                      // the node's pods were listed under the mark, or right before it
 	inUse      []corev1.UniqueVolumeName // volumesInUse at this process's first look at the mark
-	claims     map[string]bool           // as namespace/name, of all pods that the node had
-	inline     bool                      // one of these pods has a volume that is no claim's
+	claims     map[string]bool           // as namespace/name, of all pods that the node had; and inlineClaim
 	bound      map[string]string         // the claims of PersistentVolumes, as action.ReadClaims returned them
 }
 
@@ -40,15 +42,20 @@ func newVolumes(l taint.Look) volumes {
 func (vs volumes) withPods(pods []action.Pod) volumes {
 	vs.podsListed = true
 	var claims map[string]bool
-	for _, p := range pods {
-		vs.inline = vs.inline || p.OtherVolume != ""
-		for _, name := range p.ClaimNames {
-			if claim := p.Namespace + "/" + name; !vs.claims[claim] && len(vs.claims)+len(claims) < maxClaims {
-				if claims == nil {
-					claims = map[string]bool{}
-				}
-				claims[claim] = true
+	add := func(claim string) {
+		if !vs.claims[claim] && len(vs.claims)+len(claims) < maxClaims {
+			if claims == nil {
+				claims = map[string]bool{}
 			}
+			claims[claim] = true
+		}
+	}
+	for _, p := range pods {
+		if p.InlineVolume {
+			add(inlineClaim)
+		}
+		for _, name := range p.ClaimNames {
+			add(p.Namespace + "/" + name)
 		}
 	}
 	if len(claims) > 0 {
@@ -80,10 +87,10 @@ func (vs volumes) holds(a action.Attachment, mounted bool) (holds, known bool) {
 	}
 	uncertain := !vs.fromBegin && vs.recorded == nil || len(vs.claims) >= maxClaims ||
 		mounted && reportsDriver(vs.inUse, a.Attacher)
-	if a.PV == "" {
-		return vs.inline || uncertain || vs.recorded != nil, true
-	}
 	claim, known := vs.bound[a.PV]
+	if a.PV == "" {
+		claim, known = inlineClaim, true
+	}
 	switch {
 	case !known:
 		return true, false

@@ -129,6 +129,24 @@ func strange(pv, claim string) with {
 	}
 }
 
+// inline gives a pod an in-tree volume without a claim, which a CSI driver serves; hostPath one that none serves.
+func inline(p *action.Pod)   { p.OtherVolume, p.InlineVolume = "ebs", true }
+func hostPath(p *action.Pod) { p.OtherVolume = "logs" }
+
+// hadPod has the fence know of a pod that is gone by now.
+func hadPod(p action.Pod) with {
+	return func(v *View) {
+		v.Memory.volumes.fromBegin = true
+		v.Memory.volumes = v.Memory.volumes.withPods([]action.Pod{p})
+	}
+}
+
+// handedOver gives the fence to another process, which knows what its record says.
+func handedOver(v *View) {
+	v.Look.Record.Claims = taint.EncodeClaims(v.Memory.volumes.claims)
+	v.Memory.volumes = newVolumes(v.Look)
+}
+
 // mounted has the node report a volume of the strange attachment's driver as mounted when the fence began.
 func mounted(v *View) { v.Memory.volumes.inUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/gone^y"} }
 
@@ -509,7 +527,14 @@ func TestStep(t *testing.T) {
 			evicting(proven, pods(pod("f", finished, uses("a", pvA))), attached("a")), detach},
 		{"attachment of a pod that stays", evicting(proven, pods(pod("e", exempt, uses("a", pvA))), attached("a")),
 			finish},
-		{"inline attachment", evicting(proven, attached("")), detach},
+		{"inline attachment", evicting(proven, attached(""), pods(pod("t", tomb, inline))), deletes("t")},
+		{"inline attachment of a pod that is gone", evicting(proven, attached(""), hadPod(pod("t", inline))), detach},
+		{"inline attachment, and no pod had such a volume", evicting(proven, attached(""), hadPod(pod("t", hostPath))),
+			finish},
+		{"inline attachment, by the record of a pod that is gone", evicting(proven, attached(""),
+			hadPod(pod("t", inline)), handedOver), detach},
+		{"inline attachment, and the record knows of no such volume", evicting(proven, attached(""),
+			hadPod(pod("t", hostPath)), handedOver), finish},
 		{"attachment of a volume that is gone", evicting(proven, strange("x", "")), finish},
 		{"attachment of a volume that no pod of this fence used", evicting(proven, strange("x", "a/x")), finish},
 		{"and one that a pod used", evicting(proven, strange("x", "a/x"), attached("a")), detach},
