@@ -58,6 +58,12 @@ func (s *site) inhabited() {
 		if name == "huge" {
 			cpu = "40"
 		}
+		if kind == "DaemonSet" { // its controller makes its pods stay on a dead node
+			for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+				p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
+					Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+			}
+		}
 		p.Spec.Containers = []corev1.Container{
 			{Name: "c", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}}

@@ -123,6 +123,7 @@ func ReportOf(s Snapshot) Report {
 	}
 	for _, p := range s.Pods {
 		switch staying, expected := evict.StayingPodOf(p); {
+		case p.HasUnfinishedDeletion(): // a fence deletes it
 		case p.Terminal:
 			r.Stay = append(r.Stay, Stay{podName(p), "finished"})
 		case expected:

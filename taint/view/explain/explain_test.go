@@ -336,6 +336,30 @@ func TestStay(t *testing.T) {
 	}
 }
 
+// A fence finishes the deletion of a pod that has finished, or that tolerates the mark. Neither stays.
+func TestUnfinishedDeletions(t *testing.T) {
+	s := world()
+	var names []string
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.Terminal || p.Exempt == taint.ExemptTolerate {
+			p.Deleting, p.Grace = true, 30
+			names = append(names, podName(*p))
+		}
+	}
+	r := ReportOf(*s)
+	for _, name := range names {
+		if slices.ContainsFunc(r.Stay, func(o Stay) bool { return o.Pod == name }) {
+			t.Errorf("%s stays, want that it is deleted", name)
+		}
+		if off := r.Scenarios[0]; !slices.Contains(off.Moved, name) {
+			t.Errorf("if Off: got %q, want %s in it", off.Moved, name)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("got pods %q, want two", names)
+	}
+}
+
 // A policy ends pods where nobody can say that the machine is off: at once, or once Kubernetes' own eviction deleted
 // them.
 func TestPolicies(t *testing.T) {

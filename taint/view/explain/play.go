@@ -574,6 +574,8 @@ func (p *play) EndPods(_ context.Context, a action.EndPods) decide.Observation {
 }
 
 func (p *play) DeletePods(_ context.Context, a action.DeletePods) decide.Observation {
+	p.out.Moved = append(p.out.Moved, podNames(slices.DeleteFunc(slices.Clone(a.Pods),
+		func(o action.Pod) bool { return !o.HasUnfinishedDeletion() }))...)
 	return p.writePods(a.Pods, func(o *action.Pod) { o.Deleting, o.Grace = true, 0 }, func() {
 		p.pods = slices.DeleteFunc(p.pods, func(o action.Pod) bool {
 			return o.Deleting && o.Grace == 0 && len(o.Finalizers) == 0
