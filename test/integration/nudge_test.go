@@ -34,7 +34,11 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	h := w.hosts[0]
 	w.Attacher().SetDelays(0, forever)
 	w.fill(h, 2, w.volumes("db", 2))
-	// The record cannot name an inline volume. So the mark holds all pods for as long as that is attached.
+	// The record cannot name an inline volume. So the mark holds all pods for as long as that of a pod is attached.
+	disk := w.bare("disk", h)
+	disk.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{
+		GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk"}}}}
+	w.create(disk)
 	attachments := w.Client().StorageV1().VolumeAttachments()
 	inline, err := attachments.Create(w.ctx, inlineAttachment(w.ns, h.Name()), metav1.CreateOptions{})
 	kit.Must(t, err)
