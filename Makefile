@@ -31,7 +31,7 @@ tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts olm interop bundle notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts interop notes e2e sbd sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
 
 all: build
 
@@ -79,7 +79,7 @@ test: controlplane gotestsum compiled ## unit tests, simulation, and the main st
 # With the race detector: packages that start goroutines, those that make test leaves out, and those whose tests need
 # more than a bare machine has. Of the stories, those that make test leaves out.
 raced = $$($(GO) list ./test/integration ./test/deploy $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
-  grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|olm|alerts|browser|gotestsum|cloud/goaws|csi/attacher))/' | \
+  grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|alerts|browser|gotestsum|cloud/goaws|csi/attacher))/' | \
   sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
 bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
 race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
@@ -112,16 +112,9 @@ newest = $(shell sed -n 's,.*k8s.io/kubernetes v\([0-9]*\.[0-9]*\).*,\1,p' test/
 alerts: ## the alerts on histories, and the queries of alerts and dashboard, by Prometheus' own library
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
 
-olm: controlplane gotestsum ## the bundle of deploy/olm by the Operator Lifecycle Manager's own checks and controllers: install, upgrade, removal on the real control plane
-	@bin/controlplane helm olm
-	FORCEFENCE_OLM=1 $(racing) $(call tests,olm,$(SKIPS)) --packages ./test/deploy -- -count=1 -timeout 20m $(RACEFLAG) -run '^TestOLM$$'
-
 interop: controlplane gotestsum ## forcefence beside its neighbours' own controllers on the real control plane; RUN=regexp of tests
 	@bin/controlplane kubectl $(if $(RUN),,nhc capi virt-controller harvester jobset kueue csi-addons csi-driver karpenter cnpg)
 	FORCEFENCE_INTEROP=1 $(racing) $(call tests,interop,$(SKIPS)) $(again) --packages ./test/interop -- -count=1 -timeout 40m $(RACEFLAG) $(if $(RUN),-run '$(RUN)',)
-
-bundle: ## a release's bundle for OLM, in out/olm: VERSION=1.2.3 IMAGE=registry.example.net/forcefence@sha256:..., REPLACES=1.2.2
-	$(GO) run ./test/deploy/cmd/bundle -version "$(VERSION)" -image "$(IMAGE)" $(if $(REPLACES),-replaces "$(REPLACES)",)
 
 notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
 	@$(GO) run ./test/changelog "$(VERSION)"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster/binaries"
-	"github.com/forcefence/forcefence/test/deploy/olm"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -30,7 +28,6 @@ import (
 const (
 	chart     = "../../deploy/helm/forcefence"
 	kustomize = "../../deploy/kustomize"
-	olmFolder = "../../deploy/olm"
 	someImage = "testdata/image.yaml" // values: the chart has no image of its own to begin with
 )
 
@@ -63,8 +60,15 @@ func charted(t *testing.T, values string) string {
 	out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
 		"--values", someImage, "--values", valuesFile(t, values))
 	kit.Must(t, err)
-	return olm.WithoutRelease(out)
+	return withoutRelease(out)
 }
+
+// withoutRelease returns what the chart rendered without the labels that say of which release of Helm's an object is.
+func withoutRelease(rendered string) string { return ofRelease.ReplaceAllString(rendered, "") }
+
+// ofRelease matches these labels in a mapping of labels, and the one of a pod.
+var ofRelease = regexp.MustCompile(`(, app.kubernetes.io/name: forcefence)?, app.kubernetes.io/instance: [^}]*` +
+	`helm.sh/chart: [^,}]*|\n +app.kubernetes.io/instance: "forcefence"`)
 
 func valuesFile(t *testing.T, values string) string {
 	t.Helper()
@@ -287,8 +291,8 @@ func configOf(t *testing.T, cm map[string]any) (config map[string]any) {
 	return config
 }
 
-// TestRendered: kustomize's manifests, install.yaml and the bundle for OLM are what the chart renders, and the chart's
-// files are those of deploy. `go generate ./test/deploy` writes them.
+// TestRendered: kustomize's manifests and install.yaml are what the chart renders, and the chart's files are those of
+// deploy. `go generate ./test/deploy` writes them.
 func TestRendered(t *testing.T) {
 	for from, to := range copies {
 		text, err := os.ReadFile(from)
@@ -311,17 +315,6 @@ func TestRendered(t *testing.T) {
 	keep(t, "../../deploy/install.yaml", "the chart", "# forcefence, as the chart of deploy/helm/forcefence renders "+
 		"it with its own values: go generate ./test/deploy. See deploy/README.md.\n"+
 		string(ns)+charted(t, "crds: {keep: false}"))
-
-	made := bundle(t, "{crds: {keep: false}}", olm.Release{Version: "0.0.0"})
-	for _, file := range slices.Sorted(maps.Keys(made)) {
-		keep(t, filepath.Join(olmFolder, file), "the chart, with "+olmFolder+"/base.yaml,", made[file])
-	}
-	kit.Must(t, filepath.WalkDir(olmFolder+"/bundle", func(file string, e fs.DirEntry, err error) error {
-		if name, _ := filepath.Rel(olmFolder, file); err == nil && !e.IsDir() && made[name] == "" {
-			t.Errorf("%s is made from nothing", file)
-		}
-		return err
-	}))
 }
 
 // defaults are the chart's values by which its templates complete those of an earlier chart: templates cannot read
@@ -344,18 +337,6 @@ func ownValues(t *testing.T) (values map[string]any) {
 	kit.Must(t, err)
 	kit.Must(t, yaml.Unmarshal(text, &values))
 	return values
-}
-
-// bundle is what OLM installs, and the rest, by file.
-func bundle(t *testing.T, values string, r olm.Release) map[string]string {
-	t.Helper()
-	base, err := os.ReadFile(olmFolder + "/base.yaml")
-	kit.Must(t, err)
-	chartFile, err := os.ReadFile(chart + "/Chart.yaml")
-	kit.Must(t, err)
-	files, err := olm.Files(charted(t, values), string(chartFile), string(base), r)
-	kit.Must(t, err)
-	return files
 }
 
 // keep holds a file against what it is made from, or writes it.

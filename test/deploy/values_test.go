@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/forcefence/forcefence/test/deploy/olm"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -275,7 +274,7 @@ func TestNullValues(t *testing.T) {
 		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
 			"--set", strings.Join(paths, ","), "--values", someImage)
 		kit.Must(t, err)
-		if diff := cmp.Diff(own, olm.WithoutRelease(out)); diff != "" {
+		if diff := cmp.Diff(own, withoutRelease(out)); diff != "" {
 			t.Errorf("null: %s: got (+) other objects than (-) by the chart's own values:\n%s", paths, diff)
 		}
 	}
@@ -302,7 +301,7 @@ func TestEarlierValues(t *testing.T) {
 		out, err := helm(t, "", "template", "forcefence", dir, "--namespace", namespace, "--no-hooks",
 			"--values", someImage, "--values", valuesFile(t, values))
 		kit.Must(t, err)
-		return olm.WithoutRelease(out)
+		return withoutRelease(out)
 	}
 	config, err := yaml.Marshal(map[string]any{"config": ownValues(t)["config"]})
 	kit.Must(t, err)

@@ -1,8 +1,8 @@
 // Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a
 // Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet,
-// containerd, runc, CNI plugins, the CSI attacher, Helm, OLM, and the controllers of test/interop. It needs the go
-// command and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads
-// of binaries. recipes.go lists what can be built.
+// containerd, runc, CNI plugins, the CSI attacher, Helm, and the controllers of test/interop. It needs the go command
+// and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads of
+// binaries. recipes.go lists what can be built.
 //
 // It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources, Go
 // version, flags and names: the folder's name is their hash, and it appears by one rename.

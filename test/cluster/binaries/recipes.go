@@ -28,7 +28,6 @@ const (
 	CSIAttacher = "csi-attacher"
 
 	Helm = "helm"
-	OLM  = "olm" // OLM's controllers, a catalogue, and the checks of bundles: test/olm
 
 	NodeHealthCheck = "nhc"             // medik8s' controller
 	FenceAgents     = "far"             // medik8s' fence-agents-remediation
@@ -129,11 +128,6 @@ var kinds = []kind{
 		what: "Helm", module: "test/helm", cache: "helm", version: "helm.sh/helm/v4",
 		ldflags:  " -X helm.sh/helm/v4/internal/version.version=VERSION",
 		packages: map[string]string{Helm: "helm.sh/helm/v4/cmd/helm"},
-	},
-	{
-		what: "Operator Lifecycle Manager", module: "test/olm", cache: "olm",
-		version:  "github.com/operator-framework/operator-lifecycle-manager",
-		packages: map[string]string{OLM: "github.com/forcefence/forcefence/test/olm"},
 	},
 	{
 		what: "NodeHealthCheck", module: "test/interop/nhc", cache: "nhc",
