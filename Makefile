@@ -52,7 +52,7 @@ controlplane: builder ## etcd, kube-apiserver, kube-controller-manager and sched
 	@bin/controlplane $(PROGRAMS)
 
 demo: builder ## a machine loses its power and its workloads come up elsewhere; KEEP=1 stays in the foreground, POWER=libvirt takes QEMU guests, POWER=ipmi QEMUs behind IPMI; INTEROP=nhc lets the real NodeHealthCheck ask for power-offs
-	@VERSION="$(VERSION)" bin/controlplane forcefence demo etcd kube-apiserver kube-controller-manager kube-scheduler $(if $(INTEROP),kubectl $(INTEROP),)
+	@VERSION="$(VERSION)" bin/controlplane forcefence demo etcd kube-apiserver kube-controller-manager kube-scheduler $(if $(INTEROP),helm kubectl $(INTEROP),)
 	@$(plugin)
 	@# not go run: a signal would end that and leave the demo behind
 	@bin/demo -forcefence bin/forcefence -out out/demo $(if $(POWER),-power $(POWER),) $(if $(INTEROP),-interop $(INTEROP),) $(if $(KEEP),-keep,) $(DEMOFLAGS)
@@ -113,7 +113,7 @@ alerts: ## the alerts on histories, and the queries of alerts and dashboard, by 
 	cd test/alerts && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./... # what it reads is outside of its module, where Go looks for no changes
 
 interop: controlplane gotestsum ## forcefence beside its neighbours' own controllers on the real control plane; RUN=regexp of tests
-	@bin/controlplane kubectl $(if $(RUN),,nhc capi virt-controller harvester jobset kueue csi-addons csi-driver karpenter cnpg)
+	@bin/controlplane helm kubectl $(if $(RUN),,nhc capi virt-controller harvester jobset kueue csi-addons csi-driver karpenter cnpg)
 	FORCEFENCE_INTEROP=1 $(racing) $(call tests,interop,$(SKIPS)) $(again) --packages ./test/interop -- -count=1 -timeout 40m $(RACEFLAG) $(if $(RUN),-run '$(RUN)',)
 
 notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3

@@ -53,7 +53,9 @@ func newDesert(t *testing.T) *desert {
 	t.Helper()
 	d := &desert{t: t, admin: cluster.Admin(t, shared), dir: t.TempDir()}
 	d.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: homeSpace}})
-	d.kubectl("apply", "--server-side", "-f", "../../deploy/kustomize/base/people.yaml")
+	people := filepath.Join(d.dir, "people.yaml")
+	kit.Must(t, os.WriteFile(people, []byte(kit.Installed(t, "people.yaml")), 0o600))
+	d.kubectl("apply", "--server-side", "-f", people)
 	d.kubectl("apply", "--server-side", "-f", definitionFile)
 	d.kubectl("wait", "--for=condition=Established", "crd/fencings.forcefence.io")
 	t.Cleanup(func() { d.delete("crd", "fencings.forcefence.io") })

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +17,8 @@ import (
 // requests is the namespace of NodeHealthCheck's requests.
 const requests = "forcefence-requests"
 
-// remediation is the folder with what a user installs for requests. make demo runs where it is.
-const remediation = "deploy/kustomize/components/remediation"
+// chart is the folder of the chart. make demo runs where it is.
+const chart = "deploy/helm/forcefence"
 
 // healthCheck asks for a node that is not Ready for 10 seconds.
 const healthCheck = `apiVersion: remediation.forcefence.io/v1alpha1
@@ -54,18 +54,18 @@ func (w *World) startHealthCheck(ctx context.Context) (err error) {
 	if _, err := w.Kubectl(ctx, "create", "namespace", requests); err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(remediation, "[^k]*.yaml"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("finding the resources of %s, where make demo runs: %v", remediation, err)
-	}
-	own := w.file("healthcheck.yaml")
-	if err := os.WriteFile(own, []byte(healthCheck), 0o644); err != nil {
+	text, err := cluster.RenderChart(ctx, chart, "config: {remediation: {namespaces: ["+requests+"]}}",
+		"crd.yaml", "remediation.yaml")
+	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		if _, err := w.Kubectl(ctx, "create", "-f", file); err != nil {
-			return err
-		}
+	own, installed := w.file("healthcheck.yaml"), w.file("installed.yaml")
+	if err := errors.Join(os.WriteFile(own, []byte(healthCheck), 0o644),
+		os.WriteFile(installed, []byte(text), 0o644)); err != nil {
+		return err
+	}
+	if _, err := w.Kubectl(ctx, "apply", "--server-side", "--force-conflicts", "-f", installed); err != nil {
+		return err
 	}
 	if _, err := w.Kubectl(ctx, "wait", "--for=condition=Established", "--all", "crd"); err != nil {
 		return err

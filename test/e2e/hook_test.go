@@ -11,38 +11,25 @@ import (
 	"syscall"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/nodes"
 )
 
 // hookName is the DaemonSet, its namespace and its program.
 const hookName = "forcefence-node"
 
-// hookDaemonSet is the node's side as deploy has it, required by the runtime. Only the image is the test's own, and
+// hookDaemonSet is the node's side as the chart has it, required by the runtime. Only the image is the test's own, and
 // where its program lies in it.
 func (w *world) hookDaemonSet() {
 	w.t.Helper()
-	folder := filepath.Join(w.dir, "overlay")
-	w.must(os.Mkdir(folder, 0o755))
-	deploy, err := filepath.Abs(filepath.Join("..", "..", "deploy", "kustomize"))
-	w.must(err)
-	if deploy, err = filepath.Rel(folder, deploy); err != nil { // kustomize wants it so
-		w.t.Fatal(err)
-	}
 	name, tag, _ := strings.Cut(nodeImage, ":")
-	w.must(os.WriteFile(filepath.Join(folder, "kustomization.yaml"),
-		fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [%[1]s/node]
-components: [%[1]s/components/required-plugins]
-images: [{name: forcefence, newName: %[2]s, newTag: "%[3]s"}]
-patches:
-- target: {kind: DaemonSet}
-  patch: |
-    - {op: replace, path: /spec/template/spec/initContainers/0/command/0, value: /bin/forcefence-node}
-    - {op: replace, path: /spec/template/spec/containers/0/command/0, value: /bin/forcefence-node}
-    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, value: /bin/forcefence-node}
-`, deploy, name, tag), 0o600))
-	w.kubectl("apply", "--server-side", "-k", folder)
+	text, err := cluster.RenderChart(w.t.Context(), "../../deploy/helm/forcefence",
+		fmt.Sprintf("image: {repository: %s, tag: %q}\nhook: {requiredPlugins: true}\n", name, tag),
+		"node/namespace.yaml", "node/people.yaml", "node/policy-tolerate.yaml", "node/daemonset.yaml")
+	w.must(err)
+	file := filepath.Join(w.dir, "hook.yaml")
+	w.must(os.WriteFile(file, []byte(strings.ReplaceAll(text, "/ko-app/", "/bin/")), 0o600))
+	w.kubectl("apply", "--server-side", "-f", file)
 }
 
 // plugin finds a process of the hook: by its index, 10 the runtime's own, 20 the DaemonSet's.

@@ -353,8 +353,12 @@ drain:
 - {name: disks, storage: disks, policy: %s, identity: [%s]}
 %s`, w.ns, p, podName, strings.Join(more, "\n"))}
 		if ff == nil {
-			ff = w.start(w.installed(set, []string{"drain", "drain-longhorn"},
-				storageRule(copies.Group, copies.Resource, "list, watch, patch")))
+			ff = w.start(w.installed(set, `
+config:
+  storage: [{name: disks, drivers: [disks.example.com]}, {name: longhorn, preset: longhorn}]
+  drain: [{name: disks, storage: disks}, {name: longhorn, storage: longhorn, delegate: true}]
+rbac: {extraRules: [{apiGroups: [disks.example.com], resources: [copies], verbs: [list, watch, patch]}]}
+`))
 			return
 		}
 		const series = `forcefence_config_reloads_total{result="ok"}`

@@ -24,9 +24,8 @@ func (w *world) explainer(c *child) func(h *host) explain.Report {
 	w.t.Helper()
 	person := filepath.Join(w.dir, "person.kubeconfig")
 	kit.Must(w.t, w.WriteKubeconfig(person, w.ns+"-sre"))
-	for _, file := range []string{"namespace.yaml", "people.yaml"} {
-		w.kubectl("apply", "--server-side", "-f", filepath.Join("..", "..", "deploy", "kustomize", "base", file))
-	}
+	w.kubectlApply("{apiVersion: v1, kind: Namespace, metadata: {name: " + installedIn + "}}\n---\n" +
+		kit.Installed(w.t, "people.yaml"))
 	w.kubectl("create", "clusterrolebinding", w.ns+"-sre", "--clusterrole=forcefence-explain", "--user="+w.ns+"-sre")
 	w.t.Cleanup(func() {
 		_ = w.Client().RbacV1().ClusterRoleBindings().Delete(context.Background(), w.ns+"-sre", metav1.DeleteOptions{})

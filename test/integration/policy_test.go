@@ -54,7 +54,7 @@ func TestNooBaa(t *testing.T) {
 	other := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool { return p.Labels["app"] == "noobaa" })
 	early := w.podsOn(before)
 	rules := w.installed(settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], "+
-		"withoutProof: accept-duplicates}]", w.ns)}, nil, "") // no component is needed
+		"withoutProof: accept-duplicates}]", w.ns)}, "") // it needs no right beside those of a plain fence
 
 	before.partition()
 	w.until("NotReady", func() bool { return !w.ready(before) })
@@ -132,8 +132,8 @@ func TestLonghornNodeDown(t *testing.T) {
 		kind, _, _ := strings.Cut(p.Name, "-")
 		before[kind] = p
 	}
-	w.start(w.installed(settings{Top: rules.String()}, []string{"longhorn"}, "",
-		"driver.longhorn.io", cluster.CSIDriver))
+	w.start(w.installed(settings{Top: rules.String()}, "config: {policies: [{name: longhorn, preset: longhorn, "+
+		"drivers: ["+cluster.CSIDriver+"], withoutProof: accept-duplicates}]}"))
 	h.partition()
 	orphaned := w.deletes(lost)
 

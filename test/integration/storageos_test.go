@@ -175,7 +175,8 @@ func TestStorageOS(t *testing.T) {
 			taint.TombstoneReason), "not today")
 	freed, letGo := p.refuses("slow-0"), p.refuses("never-0")
 	ff := w.start(w.installed(p.rules("pollInterval: 1s, expiryInterval: 20s, timeout: 5s, retryInterval: 1s"),
-		[]string{"storageos"}, "", "csi.storageos.com", cluster.CSIDriver))
+		"config: {storage: [{name: pool, preset: storageos, drivers: ["+cluster.CSIDriver+"]}], "+
+			"policies: [{name: pool, preset: storageos, storage: pool, withoutProof: storage-fences}]}"))
 	w.untilPinned(w.hosts...)
 	gone := func(name string) bool { return !slices.Contains(uids(w.pods(), name+"-"), uids(before, name+"-")[0]) }
 	replaced := func(name string, h *host) time.Duration {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -177,15 +176,10 @@ func (d *database) nodeOf(pod string) string {
 	return p.Spec.NodeName
 }
 
-// fence runs forcefence with the rights of its manifests.
+// fence runs forcefence with the rights that the chart gives it.
 func (d *database) fence(program, more string) {
 	d.t.Helper()
-	text, err := d.Kubectl(d.ctx, "kustomize", kit.Overlay(d.t, []string{"base"}, []string{"leases"}, nil))
-	kit.Must(d.t, err)
-	file := filepath.Join(d.dir, "installed.yaml")
-	kit.Must(d.t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "replicas: 2", "replicas: 0")), 0o600))
-	_, err = d.Kubectl(d.ctx, "apply", "--server-side", "-f", file)
-	kit.Must(d.t, err)
+	d.installChart("config: {releaseLeases: [{namespace: cnpg-system, names: [db9c8771.cnpg.io]}]}\n")
 	f := &fleet{world: d.world, hosts: d.hosts}
 	f.run(program, d.dir, fmt.Sprintf(`
 mode: observe

@@ -40,7 +40,7 @@ const standIns = "interop.forcefence.io"
 // story.
 const grace = 2 * cluster.FastNodeGrace
 
-// Namespaces of deploy's manifests.
+// Namespaces of what the chart installs.
 const (
 	installedIn = "forcefence-system"
 	requests    = "forcefence-requests" // whose requests count
@@ -111,15 +111,14 @@ func (w *world) story(t *testing.T, nodes int, describe func(i int, o *cluster.N
 func (w *world) install() {
 	w.t.Helper()
 	w.namespace(requests)
-	text, err := w.Kubectl(w.ctx, "kustomize", kit.Overlay(w.t, []string{"base"},
-		[]string{"karpenter", "network-fence", "out-of-service-guard", "remediation"}, nil))
-	kit.Must(w.t, err)
-	text = strings.ReplaceAll(text, "rook-ceph.rbd.csi.ceph.com", cluster.CSIDriver)
-	file := filepath.Join(w.t.TempDir(), "installed.yaml")
-	kit.Must(w.t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "replicas: 2", "replicas: 0")), 0o600))
-	_, err = w.Kubectl(w.ctx, "apply", "--server-side", "-f", file)
-	kit.Must(w.t, err)
-	_, err = w.Kubectl(w.ctx, "wait", "--for=condition=Established", "--all", "crd")
+	w.installChart(fmt.Sprintf(`
+config:
+  karpenter: handOver
+  policies: [{name: rbd, drivers: [%s], networkFenceClasses: [rbd], withoutProof: storage-fences}]
+  remediation: {namespaces: [%s]}
+admissionPolicies: {outOfServiceGuard: true}
+`, cluster.CSIDriver, requests))
+	_, err := w.Kubectl(w.ctx, "wait", "--for=condition=Established", "--all", "crd")
 	kit.Must(w.t, err)
 	w.create(definition(other, nil), definition(template(other), nil), fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
@@ -128,6 +127,19 @@ metadata: {name: stand-ins, labels: {%s: "true"}}
 rules:
 - {apiGroups: [%s], resources: ["*"], verbs: [get, list, watch, create, update, patch, delete]}
 `, NodeHealthCheckRights, standIns))
+}
+
+// installChart applies what the chart renders with these values, without pods.
+func (w *world) installChart(values string) {
+	w.t.Helper()
+	w.namespace(installedIn)
+	text, err := cluster.RenderChart(w.ctx, "../../deploy/helm/forcefence",
+		"controller: {replicas: 0}\nhook: {enabled: false}\n"+values)
+	kit.Must(w.t, err)
+	file := filepath.Join(w.t.TempDir(), "installed.yaml")
+	kit.Must(w.t, os.WriteFile(file, []byte(text), 0o600))
+	_, err = w.Kubectl(w.ctx, "apply", "--server-side", "-f", file)
+	kit.Must(w.t, err)
 }
 
 func (w *world) namespace(name string) {

@@ -38,8 +38,8 @@ func run1() int {
 	flag.StringVar(&o.command, "command", "bin/forcefence run --config {config} --kubeconfig {kubeconfig}",
 		"the judged command; also {device}, {device-user}, {device-password-file}, {device-ca}")
 	flag.StringVar(&o.config, "config", "", "its configuration, with the same words in braces; empty: forcefence's")
-	flag.StringVar(&o.deploy, "deploy", "deploy/kustomize/base",
-		"manifests that are applied first, without their Deployments")
+	flag.StringVar(&o.deploy, "deploy", "deploy/install.yaml",
+		"manifests that are applied first, without what runs pods")
 	flag.StringVar(&o.out, "out", "out/referee", "folder of results")
 	flag.StringVar(&o.run, "run", ".", "rows: a regexp of their names")
 	flag.StringVar(&o.of, "of", "", "compare: play what all systems are judged by, with this one, into OF.jsonl "+

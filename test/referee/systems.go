@@ -72,10 +72,19 @@ func systemOf(name string) (system, error) {
 
 // installForcefence applies its manifests, and runs the command twice.
 func installForcefence(ctx context.Context, w *world) ([]program, error) {
-	if _, err := w.Kubectl(ctx, "apply", "--server-side", "-k", w.o.deploy); err != nil {
+	text, err := os.ReadFile(w.o.deploy)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Kubectl(ctx, "-n", namespace, "delete", "deployment", "--all"); err != nil { // ours run outside
+	// Without what runs pods: the command's processes run outside of the cluster.
+	objects := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), func(object string) bool {
+		return strings.Contains(object, "\nkind: Deployment\n") || strings.Contains(object, "\nkind: DaemonSet\n")
+	})
+	file := w.path("installed.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(objects, "\n---\n")), 0o600); err != nil {
+		return nil, err
+	}
+	if _, err := w.Kubectl(ctx, "apply", "--server-side", "-f", file); err != nil {
 		return nil, err
 	}
 	identity, err := w.identity(ctx, namespace, "forcefence")

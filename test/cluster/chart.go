@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/forcefence/forcefence/test/cluster/binaries"
+)
+
+// Helm runs Helm with a home of its own and returns what it printed; the error carries what it said. It builds Helm if
+// it is not in the cache. A kubeconfig of "" is no cluster.
+func Helm(ctx context.Context, kubeconfig string, args ...string) (string, error) {
+	bin, err := binaries.Build(ctx, binaries.Options{Names: []string{binaries.Helm}})
+	if err != nil {
+		return "", err
+	}
+	home, err := os.MkdirTemp("", "helm-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(home)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, binaries.Helm), args...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG="+kubeconfig)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out),
+			fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// RenderChart returns what the chart in a folder makes of values over its own, as YAML, for an install as forcefence in
+// namespace forcefence-system: without Helm's hooks and without that namespace. templates limits it to these, such as
+// node/daemonset.yaml. The image is forcefence:dev, unless values name another.
+func RenderChart(ctx context.Context, folder, values string, templates ...string) (string, error) {
+	dir, err := os.MkdirTemp("", "values-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	image, own := filepath.Join(dir, "image.yaml"), filepath.Join(dir, "values.yaml")
+	if err := errors.Join(os.WriteFile(image, []byte("image: {repository: forcefence, tag: dev}\n"), 0o600),
+		os.WriteFile(own, []byte(values), 0o600)); err != nil {
+		return "", err
+	}
+	args := []string{"template", "forcefence", folder, "--namespace", "forcefence-system", "--no-hooks",
+		"--values", image, "--values", own}
+	for _, name := range templates {
+		args = append(args, "--show-only", "templates/"+name)
+	}
+	return Helm(ctx, "", args...)
+}
