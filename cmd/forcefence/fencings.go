@@ -27,7 +27,8 @@ func fencingReadError(c client.Client, err error) error {
 	served, bad := c.RESTMapper().RESTMappings(api.GroupVersion.WithKind(api.Kind).GroupKind())
 	if bad != nil || len(served) == 0 {
 		return fmt.Errorf(
-			"this cluster has no Fencings: install the CustomResourceDefinition %s.%s from deploy/kustomize/base",
+			"this cluster has no Fencings: install the CustomResourceDefinition %s.%s from "+
+				"deploy/helm/forcefence/files",
 			api.Resource.Resource, api.Resource.Group,
 		)
 	}

@@ -46,7 +46,7 @@ type desert struct {
 
 const (
 	homeSpace      = "forcefence-system"
-	definitionFile = "../../deploy/kustomize/base/forcefence.io_fencings.yaml"
+	definitionFile = "../../deploy/helm/forcefence/files/forcefence.io_fencings.yaml"
 )
 
 func newDesert(t *testing.T) *desert {
@@ -397,7 +397,7 @@ func TestTimelineWithoutDefinition(t *testing.T) {
 	d.delete("crd", "fencings.forcefence.io")
 	d.run(shared.Kubeconfig(), 1, []string{"timeline", "n1"},
 		"this cluster has no Fencings: install the CustomResourceDefinition fencings.forcefence.io from "+
-			"deploy/kustomize/base")
+			"deploy/helm/forcefence/files")
 	text, err := os.ReadFile(definitionFile)
 	kit.Must(t, err)
 	file := filepath.Join(d.dir, "crd.yaml")

@@ -2,7 +2,7 @@
 // done. It is for people, and for programs that only read: no decision of forcefence reads a Fencing. The truth is the
 // record on the Node (taint.Record). It imports Kubernetes' API machinery and nothing else.
 //
-// The definition in deploy (crd.yaml) is generated from these types, as are their DeepCopy methods.
+// The definition in the chart is generated from these types, as are their DeepCopy methods.
 //
 // +groupName=forcefence.io
 // +versionName=v1alpha1
@@ -16,7 +16,7 @@ import (
 )
 
 //go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1
-//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy/kustomize/base
+//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy/helm/forcefence/files
 
 // The resource's names.
 var (

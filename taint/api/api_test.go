@@ -15,7 +15,7 @@ import (
 // TestDefinition holds the CustomResourceDefinition against the types that it was generated from: go generate
 // ./taint/api
 func TestDefinition(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/kustomize/base/forcefence.io_fencings.yaml")
+	data, err := os.ReadFile("../../deploy/helm/forcefence/files/forcefence.io_fencings.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

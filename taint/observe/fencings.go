@@ -376,7 +376,7 @@ func (c *FencingWriter) reportMissing(missing bool, now time.Time) {
 	switch {
 	case missing && !c.missing:
 		c.Log.Warn("Fencings are not written: the API server does not have the resource fencings.forcefence.io",
-			"remedy", "apply the CustomResourceDefinition of deploy/kustomize/base")
+			"remedy", "apply the CustomResourceDefinition of deploy/helm/forcefence/files")
 	case !missing && c.missing:
 		c.Log.Info("Fencings are written again")
 	}

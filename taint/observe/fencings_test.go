@@ -102,7 +102,7 @@ func (d *desk) writeAll(t *testing.T) (ended int) {
 // definition is the CustomResourceDefinition of deploy.
 func definition(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	data, err := os.ReadFile("../../deploy/kustomize/base/forcefence.io_fencings.yaml")
+	data, err := os.ReadFile("../../deploy/helm/forcefence/files/forcefence.io_fencings.yaml")
 	kit.Must(t, err)
 	var u unstructured.Unstructured
 	kit.Must(t, yaml.Unmarshal(data, &u.Object))

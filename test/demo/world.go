@@ -122,7 +122,7 @@ func (w *World) startControlPlane(ctx context.Context) (err error) {
 }
 
 // fencings is the definition of the objects that tell what became of each fence.
-const fencings = "deploy/kustomize/base/forcefence.io_fencings.yaml"
+const fencings = chart + "/files/forcefence.io_fencings.yaml"
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
@@ -208,8 +208,7 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	return w.fence.Start(ctx)
 }
 
-// createPageToken creates an account for the status page, as deploy/kustomize/components/status does, and returns a
-// token of it.
+// createPageToken creates an account for the status page, as the chart does, and returns a token of it.
 func (w *World) createPageToken(ctx context.Context) (string, error) {
 	name := metav1.ObjectMeta{Namespace: "default", Name: "forcefence-status"}
 	if err := w.Create(ctx,

@@ -176,19 +176,10 @@ var rendered = []struct {
 	{"storageos", map[string]string{"policy-storage-attachment.yaml": "components/storageos/attachments.yaml"}},
 }
 
-// The definitions of requests and their templates.
-const (
-	requestFile   = "remediation.forcefence.io_forcefenceremediation"
-	requestFolder = kustomize + "/components/remediation/" + requestFile
-)
-
 // copies are files that the chart has to carry with it, by where they come from.
 var copies = map[string]string{
-	"../../deploy/alerts/forcefence.rules.yaml":               chart + "/files/forcefence.rules.yaml",
-	"../../deploy/dashboards/forcefence.json":                 chart + "/files/forcefence.json",
-	"../../deploy/kustomize/base/forcefence.io_fencings.yaml": chart + "/files/forcefence.io_fencings.yaml",
-	requestFolder + "s.yaml":                                  chart + "/files/" + requestFile + "s.yaml",
-	requestFolder + "templates.yaml":                          chart + "/files/" + requestFile + "templates.yaml",
+	"../../deploy/alerts/forcefence.rules.yaml": chart + "/files/forcefence.rules.yaml",
+	"../../deploy/dashboards/forcefence.json":   chart + "/files/forcefence.json",
 }
 
 // TestChartIsKustomize: an install by the chart makes the objects that kustomize gives, in every variant.

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	definitionFile = "../../deploy/kustomize/base/forcefence.io_fencings.yaml"
+	definitionFile = chart + "/files/forcefence.io_fencings.yaml"
 	definitionName = "fencings.forcefence.io"
 )
 

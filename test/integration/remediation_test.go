@@ -29,7 +29,7 @@ type requests struct {
 // requests installs the definitions.
 func (w *world) requests() requests {
 	w.t.Helper()
-	files, err := filepath.Glob("../../deploy/kustomize/components/remediation/*forcefenceremediation*.yaml")
+	files, err := filepath.Glob(chart + "/files/remediation.*.yaml")
 	kit.Must(w.t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -185,7 +185,7 @@ func (s *Source) followResource(
 		case apierrors.IsNotFound(err):
 			why = "the API server does not know " + name + " of version " + api.GroupVersion.Version
 		case apierrors.IsForbidden(err):
-			why = "the controller may not watch " + name + " (kustomize component status)"
+			why = "the controller may not watch " + name + " (the chart grants it by config.listen.status)"
 		default:
 			why = name + " cannot be read: " + view.OneLine(err.Error(), 200)
 		}

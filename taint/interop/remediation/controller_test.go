@@ -46,8 +46,6 @@ type world struct {
 	woken chan string
 }
 
-const folder = "../../../deploy/kustomize/components/remediation"
-
 // newWorld starts a Controller. The test's namespace alone counts. Requests and Machines are in the cluster in, Nodes
 // in the shared one.
 func newWorld(t *testing.T, in *cluster.Cluster, edit func(*Options)) *world {
@@ -90,7 +88,7 @@ func newWorld(t *testing.T, in *cluster.Cluster, edit func(*Options)) *world {
 // serve installs the definitions: those that are shipped, and one of Machines.
 func serve(t *testing.T, admin client.Client) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*forcefenceremediation*.yaml"))
+	files, err := filepath.Glob("../../../deploy/helm/forcefence/files/remediation.*.yaml")
 	if err != nil || len(files) != 2 {
 		t.Fatalf("definitions: got %v, %v, want two", files, err)
 	}

@@ -125,7 +125,7 @@ func Installation(f Facts) Report {
 	}
 	if f.NoFencings {
 		out = append(out, Finding{Note, "fencings", "The cluster has no Fencings, so fences are not recorded.",
-			"Install the CustomResourceDefinition of deploy/kustomize/base."})
+			"Install the CustomResourceDefinition of deploy/helm/forcefence/files."})
 	}
 	for _, u := range f.Unknown {
 		remedy := "The ClusterRole forcefence-look has what this command reads."

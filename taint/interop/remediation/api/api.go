@@ -19,7 +19,7 @@ import (
 )
 
 //go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1
-//go:generate controller-gen object crd paths=. output:crd:dir=../../../../deploy/kustomize/components/remediation
+//go:generate controller-gen object crd paths=. output:crd:dir=../../../../deploy/helm/forcefence/files
 
 // The resources' names.
 var (
