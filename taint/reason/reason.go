@@ -555,8 +555,8 @@ var table = []Row{
 			"successful`."},
 	{PolicyYields, Warning, "", "A policy would end pods of this node, but ends none: {detail}.",
 		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or " +
-			"remove the policy. `Forbidden`: the component `longhorn` of deploy/ grants the right to read the " +
-			"setting."},
+			"remove the policy. `Forbidden`: the chart grants the right to read the setting for a policy with " +
+			"`preset: longhorn`."},
 	{PolicyWaits, Warning, "",
 		"Policies end no pods without proof now: {detail}. This is reported once for all nodes that it concerns.",
 		"Look at the network between the nodes and the API server, and at the site. Policies continue by themselves " +

@@ -6,7 +6,6 @@
 package alerts
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -26,18 +25,14 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
-	"go.yaml.in/yaml/v3"
 )
 
 const (
-	deploy       = "../../deploy/"
-	rulesFile    = deploy + "alerts/forcefence.rules.yaml"
-	operatorFile = deploy + "kustomize/components/monitoring/prometheusrule.yaml"
-	runbook      = "../../docs/runbook.md"
-	runbookURL   = "https://github.com/forcefence/forcefence/blob/main/docs/runbook.md#"
+	deploy     = "../../deploy/"
+	rulesFile  = deploy + "alerts/forcefence.rules.yaml"
+	runbook    = "../../docs/runbook.md"
+	runbookURL = "https://github.com/forcefence/forcefence/blob/main/docs/runbook.md#"
 )
-
-var update = flag.Bool("update", false, "rewrite the PrometheusRule from the rules")
 
 var promQL = parser.NewParser(parser.Options{})
 
@@ -504,56 +499,5 @@ func TestRunbook(t *testing.T) {
 	}
 	for _, title := range slices.Sorted(maps.Keys(sections)) {
 		t.Errorf("%s: section %s is no alert's", runbook, title)
-	}
-}
-
-// The PrometheusRule of the component holds the rules and nothing else.
-func TestPrometheusRule(t *testing.T) {
-	data, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := strings.Index(string(data), "\ngroups:\n") + 1
-	text := `# Made from deploy/alerts/forcefence.rules.yaml by the tests of test/alerts (-update).
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
-metadata:
-  name: forcefence
-  namespace: forcefence-system
-  labels: {app.kubernetes.io/name: forcefence}
-spec:
-`
-	for line := range strings.Lines(string(data[at:])) {
-		text += "  " + line
-	}
-	if *update {
-		if err := os.WriteFile(operatorFile, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(operatorFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(have) != text {
-		t.Errorf("%s is not made from %s: cd test/alerts && go test -run PrometheusRule -update .", operatorFile,
-			rulesFile)
-	}
-	var object struct {
-		Spec yaml.Node
-	}
-	if err := yaml.Unmarshal(have, &object); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := yaml.Marshal(&object.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups, errs := rulefmt.Parse(spec, false, model.UTF8Validation, promQL, slog.New(slog.DiscardHandler))
-	if len(errs) > 0 {
-		t.Fatalf("%s: spec: %v", operatorFile, errs)
-	}
-	if got, want := len(groups.Groups[0].Rules), len(alertRules(t)); got != want {
-		t.Errorf("%s: %d rules, want %d", operatorFile, got, want)
 	}
 }

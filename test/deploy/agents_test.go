@@ -29,11 +29,10 @@ import (
 // sets it.
 const agentsImage = "FORCEFENCE_AGENTS_IMAGE"
 
-// withAgents is the Deployment of an overlay with the component agents.
+// withAgents is the Deployment for a provider of type fenceagent.
 func withAgents(t *testing.T) *appsv1.Deployment {
 	t.Helper()
-	return find[appsv1.Deployment](t, manifests(t, kit.Overlay(t, []string{"base", "node"}, []string{"agents"}, nil)),
-		"Deployment", "forcefence")
+	return find[appsv1.Deployment](t, parse(t, charted(t, features["agents"])), "Deployment", "forcefence")
 }
 
 // container is the controller's, run by Podman as the Deployment runs it.
@@ -183,7 +182,7 @@ func TestAgents(t *testing.T) {
 	bmc := ipmisim.New(t, ipmisim.Options{})
 	kit.Must(t, bmc.SetPower(t.Context(), true))
 	w := newWorld(t, cluster.Options{})
-	w.install(base)
+	w.install(noHook)
 	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"}) // it stays healthy, so no fence begins
 	kit.Must(t, err)
 

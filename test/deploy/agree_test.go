@@ -68,8 +68,7 @@ func policyVariables(t *testing.T, file, policy string) map[string]func(oldObjec
 // The policy lets the controller delete each pod that a fence deletes, and else only pods that another client deleted.
 // A pod that it refused would keep the mark of a dead node.
 func TestPolicyAgreesWithFence(t *testing.T) {
-	variables := policyVariables(t, "../../deploy/kustomize/base/policy-controller.yaml",
-		"forcefence-controller-pod-delete")
+	variables := policyVariables(t, "../../deploy/install.yaml", "forcefence-controller-pod-delete")
 	controls := true
 	owned := func(kind string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {

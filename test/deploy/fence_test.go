@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -68,7 +69,7 @@ func TestFence(t *testing.T) {
 		"--audit-policy-file=" + filepath.Join(dir, "audit.yaml"), "--audit-log-path=" + audit,
 	}})
 	hosts := w.machines(dir, 5) // first: both replicas go to a control-plane node that is the only one yet
-	w.install(base)
+	w.install(someRacks)
 	for _, role := range []string{"forcefence-operator", "forcefence-release"} {
 		kit.Must(t, w.grant(role, nil, person))
 	}
@@ -218,25 +219,29 @@ func (w *world) untilReplicas(but *host) {
 	})
 }
 
-// configuration is the ConfigMap's file with what is different outside a pod: addresses, the password's place, the
-// BMCs' authority.
+// rackKeys are keys of config. A machine that a node names needs the right to pin it.
+const rackKeys = `  providers:
+  - name: racks
+    redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}
+  nodes:
+  - name: all
+    selector: ""
+    provider: racks
+    machine: {from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}
+`
+
+// someRacks are values; further keys of config may follow them.
+const someRacks = noHook + "config:\n  mode: observe\n" + rackKeys
+
+// configuration is the ConfigMap's file with what is different outside a pod: addresses, and the folder of the Secret.
 func (w *world) configuration(dir, metrics string) string {
 	w.t.Helper()
-	text := find[corev1.ConfigMap](w.t, manifests(w.t, base), "ConfigMap", "forcefence").Data["config.yaml"]
-	for from, to := range map[string]string{
-		`listen: {metrics: ":8080"}`: fmt.Sprintf("listen: {metrics: %q, status: %q}", metrics, w.page),
-		"passwordFile: /etc/forcefence-bmc/password": fmt.Sprintf("passwordFile: %s/password\n    caFile: %[1]s/ca.pem",
-			dir),
-		// No DNS here; and a machine that a node names needs the right to pin it.
-		"{from: template, template: 'https://{{ .Name }}.bmc.example.net'}": "{from: annotation, annotation: " +
-			"example.net/bmc, allow: [127.0.0.1]}",
-	} {
-		if strings.Count(text, from) != 1 {
-			w.t.Fatalf("config.yaml: want %q in it once:\n%s", from, text)
-		}
-		text = strings.Replace(text, from, to, 1)
-	}
-	return text
+	var config map[string]any
+	kit.Must(w.t, yaml.Unmarshal([]byte(w.config(w.t)), &config))
+	config["listen"] = map[string]string{"metrics": metrics, "status": w.page}
+	text, err := yaml.Marshal(config)
+	kit.Must(w.t, err)
+	return strings.ReplaceAll(string(text), "/etc/forcefence-bmc/", dir+"/")
 }
 
 // replica runs the binary for a pod of the Deployment, with more keys in its file.
@@ -412,7 +417,7 @@ func (w *world) rights(t *testing.T, audit string) {
 	if people == 0 {
 		t.Error("audit log: got nothing of the person's, want all of them in it")
 	}
-	for _, u := range manifests(t, base) {
+	for _, u := range parse(t, charted(t, someRacks)) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" ||
 			slices.Contains(
 				[]string{"forcefence-operator", "forcefence-release", "forcefence-explain", "forcefence-view",

@@ -22,8 +22,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestChartLints: the chart lints with its own values, and with every one of the README's variants, and names the
-// definition's version for Artifact Hub.
+// TestChartLints: the chart lints with its own values, and with those of every feature, and names the definition's
+// version for Artifact Hub.
 func TestChartLints(t *testing.T) {
 	var about struct{ Annotations map[string]string }
 	text, err := os.ReadFile(chart + "/Chart.yaml")
@@ -40,10 +40,10 @@ func TestChartLints(t *testing.T) {
 		listed[0].Version != version {
 		t.Errorf("artifacthub.io/crds: got %v, want %s, %s", listed, crd.GetName(), version)
 	}
-	for _, c := range components {
-		out, err := helm(t, "", "lint", "--strict", chart, "--values", someImage, "--values", valuesFile(t, c.values))
+	for name, values := range features {
+		out, err := helm(t, "", "lint", "--strict", chart, "--values", someImage, "--values", valuesFile(t, values))
 		if err != nil {
-			t.Errorf("%s: %v\n%s", c.name, err, out)
+			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestValues(t *testing.T) {
 	// What forcefence takes, the chart does.
 	samples, err := filepath.Glob("../../cmd/internal/config/testdata/good/*.yaml")
 	kit.Must(t, err)
-	for _, file := range append(samples, "../../config.example.yaml", kustomize+"/base/config.yaml") {
+	for _, file := range append(samples, "../../config.example.yaml") {
 		var config map[string]any
 		text, err := os.ReadFile(file)
 		kit.Must(t, err)
@@ -430,14 +430,14 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	kit.Must(t, err)
 
 	// What kubectl has applied is not taken over unasked. A field that it set and the chart does not would stay: hence
-	// any-node.
-	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-k",
-		kit.Overlay(t, []string{"base", "node"}, []string{"any-node"}, nil))
+	// the same values.
+	_, err = w.c.Kubectl(w.ctx, "apply", "--server-side", "--force-conflicts", "-f",
+		valuesFile(t, charted(t, features["any node"])))
 	kit.Must(t, err)
 	install := append([]string{"install", "forcefence", chart, "--namespace", namespace}, own...)
 	if _, err := helm(t, w.c.Kubeconfig(), install...); err == nil ||
 		!strings.Contains(err.Error(), "cannot be imported into the current release") {
-		t.Errorf("an install over kustomize's objects: got %v, want it refused", err)
+		t.Errorf("an install over what kubectl applied: got %v, want it refused", err)
 	}
 	run(append(install, "--take-ownership", "--force-conflicts")...)
 	available("after the chart took over")
@@ -445,8 +445,59 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	kit.Must(t, err)
 }
 
-// monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's and kustomize's objects
-// against them: a field that they do not know is refused.
+// TestRenderedFile: install.yaml is applied as it is, then the file that README.md has Helm write by other values; with
+// the values of an uninstall it stops the controller, and deleted it leaves nothing.
+func TestRenderedFile(t *testing.T) {
+	w := newWorld(t, cluster.Options{})
+	_, err := w.c.AddNode(w.ctx, cluster.NodeOptions{Name: "n1"})
+	kit.Must(t, err)
+	kubectl := func(args ...string) {
+		t.Helper()
+		_, err := w.c.Kubectl(w.ctx, args...)
+		kit.Must(t, err)
+	}
+	kubectl("apply", "--server-side", "--warnings-as-errors", "-f", "../../deploy/install.yaml")
+	w.checked()
+	rendered := func(values string) string {
+		t.Helper()
+		text, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks", "--values",
+			someImage, "--values", valuesFile(t, values))
+		kit.Must(t, err)
+		return valuesFile(t, text)
+	}
+	runs := func(when string, replicas int32, container string) {
+		t.Helper()
+		w.until(when, func() (bool, error) {
+			d, ds := w.objects(t)
+			return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == replicas &&
+					d.Status.Replicas == replicas && ds.Status.ObservedGeneration == ds.Generation &&
+					ds.Status.UpdatedNumberScheduled == 1 && ds.Status.NumberReady == 1 &&
+					ds.Spec.Template.Spec.Containers[0].Name == container,
+				fmt.Errorf("the Deployment says %+v, the DaemonSet %+v", d.Status, ds.Status)
+		})
+	}
+	const values = "config: {onDetachTimeout: delete-attachments}\ncontroller: {onControlPlane: false"
+	kubectl("apply", "--server-side", "--warnings-as-errors", "-f", rendered(values+"}\n"))
+	w.checked()
+	runs("the controller and the hook run", 2, "hook")
+	if !w.may(t, "delete", "volumeattachments") {
+		t.Error("the right of the key is not granted")
+	}
+	file := rendered(values + ", replicas: 0}\nhook: {uninstall: true}\n")
+	kubectl("apply", "--server-side", "--warnings-as-errors", "-f", file)
+	runs("the hook is taken off", 0, "uninstalled")
+	kubectl("delete", "-f", file)
+	for _, kinds := range []string{"clusterroles,clusterrolebindings,customresourcedefinitions,flowschemas",
+		"validatingadmissionpolicies,validatingadmissionpolicybindings"} {
+		out, err := w.c.Kubectl(w.ctx, "get", kinds, "-o", "name")
+		if err != nil || strings.Contains(out, "forcefence") {
+			t.Errorf("left: %s %v", out, err)
+		}
+	}
+}
+
+// monitored gives the cluster the Prometheus operator's own definitions, and holds the chart's objects against them: a
+// field that they do not know is refused.
 func (w *world) monitored(t *testing.T) {
 	t.Helper()
 	// as go.mod pins it
@@ -476,8 +527,7 @@ func (w *world) monitored(t *testing.T) {
 	relabel := "relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: drop, regex: go_.*}], " +
 		"scrapeTimeout: 10s, namespace: default, annotations: {a: b}"
 	rendered := charted(t, "metrics: {podMonitor: {enabled: true, "+relabel+"}, serviceMonitor: {enabled: true, "+
-		relabel+"}, prometheusRule: {enabled: true, customRules: {ForcefenceStorm: {for: 5m}}}}") + "\n---\n" +
-		render(t, kit.Overlay(t, []string{"base"}, []string{"monitoring"}, nil))
+		relabel+"}, prometheusRule: {enabled: true, customRules: {ForcefenceStorm: {for: 5m}}}}")
 	checked := 0
 	for _, u := range parse(t, rendered) {
 		if u.GroupVersionKind().Group != "monitoring.coreos.com" {
@@ -494,8 +544,8 @@ func (w *world) monitored(t *testing.T) {
 			valuesFile(t, string(text)))
 		kit.Must(t, err)
 	}
-	if checked != 5 {
-		t.Errorf("%d objects of the Prometheus operator's, want 5", checked)
+	if checked != 3 {
+		t.Errorf("%d objects of the Prometheus operator's, want 3", checked)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,17 +22,6 @@ import (
 )
 
 const image = "registry.example.net/forcefence:v1"
-
-// The image of this test is not that of `make image`, which takes a minute: its program lies elsewhere.
-const elsewhere = `patches:
-- target: {kind: DaemonSet}
-  patch: |
-    - {op: replace, path: /spec/template/spec/initContainers/0/command/0, value: /bin/forcefence-node}
-    - {op: replace, path: /spec/template/spec/containers/0/command/0, value: /bin/forcefence-node}
-`
-
-const probeElsewhere = "    - {op: replace, path: /spec/template/spec/containers/0/readinessProbe/exec/command/0, " +
-	"value: /bin/forcefence-node}\n"
 
 // TestHost applies the DaemonSet to a real node, with containerd and a kubelet: that its few capabilities suffice, its
 // mounts show what they should, and nothing of it stays behind.
@@ -54,7 +42,7 @@ func TestHost(t *testing.T) {
 	})
 	plugin := install.PluginFile
 
-	w.apply(nil, probeElsewhere)
+	w.installHook("")
 	w.rolledOut("hook")
 	w.guard(install.FailOpen, "started before the plugin was installed")
 	if _, err := n.Exec(w.ctx, "test", "-x", nodes.NRIPlugins+"/"+plugin); err != nil {
@@ -94,18 +82,18 @@ func TestHost(t *testing.T) {
 	w.mounted(n, pid, false)
 	w.writesItsOwn(n, pid)
 
-	w.apply([]string{"required-plugins"}, probeElsewhere)
+	w.installHook("hook: {requiredPlugins: true}")
 	w.rolledOut("hook")
 	kit.Must(t, n.RestartContainerd())
 	w.guard(install.FailClosed, "requires the plugin")
 	w.bootsMarked(n)
 
 	// Not required any more, and read so: the uninstall need not restart the runtime, which has no systemd here.
-	w.apply(nil, probeElsewhere)
+	w.installHook("")
 	w.rolledOut("hook")
 	kit.Must(t, n.RestartContainerd())
 	w.guard(install.FailOpen, "does not require the plugin")
-	w.apply([]string{"uninstall"}, "")
+	w.installHook("hook: {uninstall: true}")
 	w.rolledOut("uninstalled")
 	// The kubelet's own logs of the pods are named after them.
 	out, err := n.Exec(w.ctx, "find", "/opt/nri", "/etc/nri", "/etc/containerd", "/var/log", "(", "-path",
@@ -138,7 +126,7 @@ func TestHost(t *testing.T) {
 		t.Fatalf("switching NRI off: %v: %s", err, out)
 	}
 	kit.Must(t, n.RestartContainerd())
-	w.apply(nil, probeElsewhere)
+	w.installHook("")
 	w.guard(install.None, "NRI is switched off")
 }
 
@@ -194,16 +182,15 @@ func (w *world) bootsMarked(n *nodes.Node) {
 	w.ended("second")
 }
 
-// apply applies a variant with this test's image.
-func (w *world) apply(components []string, more string) {
+// installHook applies the hook's objects with these values. The image of this test is not that of `make image`, which
+// takes a minute: its program has another path.
+func (w *world) installHook(values string) {
 	w.t.Helper()
-	folder := kit.Overlay(w.t, []string{"node"}, components, nil)
-	f, err := os.OpenFile(filepath.Join(folder, "kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	text, err := cluster.RenderChart(w.ctx, chart,
+		"image: {repository: registry.example.net/forcefence, tag: v1}\n"+values,
+		"node/namespace.yaml", "node/people.yaml", "node/policy-tolerate.yaml", "node/daemonset.yaml")
 	kit.Must(w.t, err)
-	_, err = f.WriteString(elsewhere + more)
-	kit.Must(w.t, err)
-	kit.Must(w.t, f.Close())
-	w.install(folder)
+	w.apply(strings.ReplaceAll(text, "/ko-app/", "/bin/"))
 }
 
 // rolledOut waits until the DaemonSet's pod is the one of what was applied last, and ready; a container of it has that

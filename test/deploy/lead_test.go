@@ -64,14 +64,14 @@ func led(all []*cluster.Part) map[string]int {
 	return out
 }
 
-// TestOneLeads: three installations in three namespaces, one of them with the manifests' rights and no more, begin at
-// the same moment.
+// TestOneLeads: three installations in three namespaces, one of them with the rights that the chart gives and no more,
+// begin at the same moment.
 func TestOneLeads(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "password"), []byte("x\n"), 0o600))
 	w := newWorld(t, cluster.Options{})
-	w.install(base)
+	w.install(noHook)
 	ours := filepath.Join(dir, "ours.kubeconfig")
 	kit.Must(t, w.tokenKubeconfig(ours))
 	all := []*cluster.Part{w.begin(binary, dir, ours, namespace)}
@@ -166,7 +166,7 @@ func TestCleanup(t *testing.T) {
 	binary := build(t, dir, "forcefence")
 	w := newWorld(t, quiet)
 	w.fixtures()
-	w.install(base)
+	w.install(noHook)
 	now := metav1.NowMicro()
 	holder, seconds := "pod-1", int32(15)
 	_, err := w.c.Client().CoreV1().Namespaces().
@@ -250,7 +250,7 @@ func TestCleanup(t *testing.T) {
 // TestOneControlPlaneNode: both replicas run on it, none on a worker, and a new version takes their place.
 func TestOneControlPlaneNode(t *testing.T) {
 	w := newWorld(t, cluster.Options{})
-	w.install(base)
+	w.install(noHook)
 	nodes, err := w.c.AddNodes(w.ctx, 2,
 		func(i int) cluster.NodeOptions { return cluster.NodeOptions{Name: fmt.Sprintf("n%d", i)} })
 	kit.Must(t, err)

@@ -34,8 +34,6 @@ import (
 )
 
 const (
-	base      = "../../deploy/kustomize/base"
-	node      = "../../deploy/kustomize/node"
 	namespace = "forcefence-system"
 	account   = "system:serviceaccount:" + namespace + ":forcefence"
 	key       = taint.DefaultKey
@@ -83,16 +81,24 @@ func newWorld(t *testing.T, o cluster.Options) *world {
 	return &world{t: t, c: cluster.ForTest(t, o), ctx: ctx}
 }
 
-// install applies manifests as README.md says, and returns once the policies' types were checked without a warning.
-// They are in force a moment later: poll.
-func (w *world) install(folders ...string) {
+// install applies what the chart renders with values, as it is in install.yaml, and returns once the policies' types
+// were checked without a warning. They are in force a moment later: poll.
+func (w *world) install(values string) {
 	w.t.Helper()
-	for _, folder := range folders {
-		_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-k", folder)
-		kit.Must(w.t, err)
-	}
+	w.apply(charted(w.t, values))
+}
+
+// apply is install with objects that are rendered already.
+func (w *world) apply(objects string) {
+	w.t.Helper()
+	_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "--warnings-as-errors", "-f",
+		valuesFile(w.t, ownNamespace+objects))
+	kit.Must(w.t, err)
 	w.checked()
 }
+
+// noHook is the value by which the chart installs the controller alone.
+const noHook = "hook: {enabled: false}\n"
 
 // checked waits until the types of all policies were checked, without a warning.
 func (w *world) checked() {
@@ -142,12 +148,6 @@ func (w *world) until(what string, check func() (bool, error)) {
 	}
 }
 
-// manifests are a folder's as kubectl renders them.
-func manifests(t *testing.T, folder string) []unstructured.Unstructured {
-	t.Helper()
-	return parse(t, render(t, folder))
-}
-
 // find is the object of a kind and a name, with its type.
 func find[T any](t *testing.T, list []unstructured.Unstructured, kind, name string) *T {
 	t.Helper()
@@ -181,15 +181,13 @@ func parse(t *testing.T, rendered string) []unstructured.Unstructured {
 	}
 }
 
-// policies are those of folders, by name.
-func policies(t *testing.T, folders ...string) map[string]*admissionv1.ValidatingAdmissionPolicy {
+// policies are those that the chart renders with values, by name.
+func policies(t *testing.T, values string) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	out := map[string]*admissionv1.ValidatingAdmissionPolicy{}
-	for _, folder := range folders {
-		for _, u := range manifests(t, folder) {
-			if u.GetKind() == "ValidatingAdmissionPolicy" {
-				out[u.GetName()] = typed[admissionv1.ValidatingAdmissionPolicy](t, u.Object)
-			}
+	for _, u := range parse(t, charted(t, values)) {
+		if u.GetKind() == "ValidatingAdmissionPolicy" {
+			out[u.GetName()] = typed[admissionv1.ValidatingAdmissionPolicy](t, u.Object)
 		}
 	}
 	return out

@@ -22,37 +22,36 @@ import (
 
 const nodeNamespace = "forcefence-node"
 
-// variants are the overlays that README.md tells a user to write, and the command lines that they make.
+// variants are what the values make of the hook: its command lines.
 var variants = []struct {
-	name       string
-	components []string
-	names      [2]string // of the init container and of the container
-	args       [2]string
-	limit      string // maxUnavailable
+	values string
+	names  [2]string // of the init container and of the container
+	args   [2]string
+	limit  string // maxUnavailable
 }{
-	{"plain", nil, [2]string{"install", "hook"}, [2]string{
+	{"{}", [2]string{"install", "hook"}, [2]string{
 		"install --root=/host --taint-key=forcefence.io/node-shutdown",
 		"run --root=/host",
 	}, "10%"},
-	{"k3s", []string{"k3s"}, [2]string{"install", "hook"}, [2]string{
+	{"hook: {layout: k3s}", [2]string{"install", "hook"}, [2]string{
 		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
 			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite,
 		"run --root=/host" + k3sSite,
 	}, "10%"},
-	{"k3s, required", []string{"k3s", "required-plugins"}, [2]string{"install", "hook"}, [2]string{
+	{"hook: {layout: k3s, requiredPlugins: true}", [2]string{"install", "hook"}, [2]string{
 		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
 			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --required-plugins",
 		"run --root=/host" + k3sSite,
 	}, "10%"},
-	{"required", []string{"required-plugins"}, [2]string{"install", "hook"}, [2]string{
+	{"hook: {requiredPlugins: true}", [2]string{"install", "hook"}, [2]string{
 		"install --root=/host --taint-key=forcefence.io/node-shutdown --required-plugins",
 		"run --root=/host",
 	}, "10%"},
-	{"uninstall", []string{"uninstall"}, [2]string{"uninstall", "uninstalled"}, [2]string{
+	{"hook: {uninstall: true}", [2]string{"uninstall", "uninstalled"}, [2]string{
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --restart-runtime",
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --wait",
 	}, "100%"},
-	{"k3s, uninstall", []string{"k3s", "uninstall"}, [2]string{"uninstall", "uninstalled"}, [2]string{
+	{"hook: {layout: k3s, uninstall: true}", [2]string{"uninstall", "uninstalled"}, [2]string{
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
 			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --restart-runtime",
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
@@ -77,10 +76,9 @@ func TestNode(t *testing.T) {
 	kit.Must(t, err)
 
 	for _, v := range variants {
-		t.Run(v.name, func(t *testing.T) {
-			folder := kit.Overlay(t, []string{"base", "node"}, v.components, nil)
-			w.install(folder)
-			ds := find[appsv1.DaemonSet](t, manifests(t, folder), "DaemonSet", nodeNamespace)
+		t.Run(v.values, func(t *testing.T) {
+			w.install(v.values)
+			ds := find[appsv1.DaemonSet](t, parse(t, charted(t, v.values)), "DaemonSet", nodeNamespace)
 			pod := ds.Spec.Template.Spec
 			for i, c := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
 				if got := strings.Join(c.Args, " "); got != v.args[i] || c.Name != v.names[i] {
@@ -161,7 +159,7 @@ func (w *world) noRights(t *testing.T) {
 
 // podSecurity checks that no lower level than the namespace's would do: one that did should be taken.
 func (w *world) podSecurity(t *testing.T) {
-	ds, c := find[appsv1.DaemonSet](t, manifests(t, node), "DaemonSet", nodeNamespace), w.as()
+	ds, c := find[appsv1.DaemonSet](t, parse(t, charted(t, "{}")), "DaemonSet", nodeNamespace), w.as()
 	for level, want := range map[string]bool{"restricted": false, "baseline": false, "privileged": true} {
 		ns := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "level-" + level,

@@ -1106,32 +1106,31 @@ func (w attempts) need(rows []attempt, whole map[string]*admissionv1.ValidatingA
 }
 
 // TestPolicies tries every row, then lets one validation of the policies after the other say yes and checks that the
-// rows notice; and so with the components, which change and add policies.
+// rows notice; and so with the features that change and add policies.
 func TestPolicies(t *testing.T) {
 	w := attempts{world: newWorld(t, quiet)}
 	w.fixtures()
-	w.componentFixtures()
+	w.featureFixtures()
 	w.accounts = w.world.accounts()
-	keys := machineKeys(t, "example.net/chassis,example.net/bmc,example.net/rack")
-	w.install(keys, node)
+	w.install(features["machine keys"])
 	kit.Must(t, w.grant("forcefence-operator", nil, operator, forger, grantAlone))
 	w.letBypass(deployer)
 	refused := slices.Concat(refusals, tolerateRefusals)
 	w.hold(slices.Concat(refused, passes, toleratePasses)...)
-	w.need(refused, policies(t, base, node), false)
+	w.need(refused, policies(t, "{}"), false)
 	w.otherKey()
 	for _, s := range suites {
 		_, err := w.c.Kubectl(w.ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--all")
 		kit.Must(t, err)
-		folder := kit.Overlay(t, []string{"base"}, s.components, nil)
-		w.install(folder)
+		values := features[s.feature]
+		w.install(values)
 		w.hold(s.rows...)
-		own := policies(t, folder)
+		own := policies(t, values)
 		maps.DeleteFunc(own, func(name string, _ *admissionv1.ValidatingAdmissionPolicy) bool {
 			return !slices.Contains(s.policies, name)
 		})
 		if w.need(s.rows, own, true); len(own) != len(s.policies) {
-			t.Errorf("components %v: got %d policies, want %v", s.components, len(own), s.policies)
+			t.Errorf("%s: got %d policies, want %v", s.feature, len(own), s.policies)
 		}
 	}
 }

@@ -430,7 +430,7 @@ func TestProvenFence(t *testing.T) {
 	dir := t.TempDir()
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
 	hosts := w.machines(dir, 4)
-	w.install(base)
+	w.install(someRacks)
 	g := newGuarded(t, dir, w)
 	kit.Must(t, g.admin.Create(g.ctx, g.config.DeepCopy()))
 	w.untilReplicas(nil)

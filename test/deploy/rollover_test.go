@@ -113,15 +113,7 @@ const rolloverValues = `image: {repository: registry.example.net/forcefence}
 config:
   mode: fence
   powerOffAfter: 20s
-  providers:
-  - name: racks
-    redfish: {username: forcefence, passwordFile: /etc/forcefence-bmc/password, caFile: /etc/forcefence-bmc/ca.pem}
-  nodes:
-  - name: all
-    selector: ""
-    provider: racks
-    machine: {from: annotation, annotation: example.net/bmc, allow: [127.0.0.1]}
-`
+` + rackKeys
 
 type rollover struct {
 	*world

@@ -22,13 +22,13 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestStatusPage: the page of a controller with the rights that its component gives, and no more, for people with
+// TestStatusPage: the page of a controller with the rights that listen.status gives, and no more, for people with
 // tokens of all sorts, while a machine loses its power.
 func TestStatusPage(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
-	w.install(kit.Overlay(t, []string{"base"}, []string{"status"}, nil))
+	w.install(someRacks + `  listen: {metrics: ":8080", status: "127.0.0.1:8082"}` + "\n")
 	hosts := w.machines(dir, 4)
 	victim := hosts["n3"]
 	w.busy(victim)
@@ -168,7 +168,7 @@ func TestStatusPage(t *testing.T) {
 	log, err := os.ReadFile(replica.LogFile())
 	kit.Must(t, err)
 	if bytes.Contains(bytes.ToLower(log), []byte("forbidden")) || bytes.Contains(log, []byte("may not watch")) {
-		t.Errorf("the component lacks a right:\n%s", log)
+		t.Errorf("the chart lacks a right:\n%s", log)
 	}
 	for _, secret := range []string{viewer, strings.Split(viewer, ".")[2]} {
 		if bytes.Contains(log, []byte(secret)) {

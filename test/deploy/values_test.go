@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -32,6 +34,15 @@ func TestRequestsElsewhere(t *testing.T) {
 		if got := strings.Contains(charted(t, values), "forcefenceremediationtemplates"); got != want {
 			t.Errorf("%s: got rights or definitions: %v, want %v", values, got, want)
 		}
+	}
+	// What a management cluster gets.
+	text, err := cluster.RenderChart(t.Context(), chart, "config: {remediation: {namespaces: [default]}}",
+		"remediation.yaml")
+	kit.Must(t, err)
+	got := slices.Sorted(maps.Keys(byKey(t, text)))
+	if want := []string{"ClusterRole /forcefence-remediation", "ClusterRole /forcefence-remediation-requester",
+		"RoleBinding default/forcefence-remediation"}; !slices.Equal(got, want) {
+		t.Errorf("remediation.yaml: got %q, want %q", got, want)
 	}
 }
 
@@ -380,6 +391,23 @@ func TestAccount(t *testing.T) {
 			}
 		}
 	}
+	const role = "arn:aws:iam::123456789012:role/forcefence"
+	aws := find[corev1.ServiceAccount](t, parse(t, charted(t, features["an account in AWS"])), "ServiceAccount",
+		"forcefence")
+	if got := aws.Annotations["eks.amazonaws.com/role-arn"]; got != role {
+		t.Errorf("the account's role in AWS: got %q, want %s", got, role)
+	}
+}
+
+// TestNooBaaAsksForNothing: the preset noobaa changes the configuration alone.
+func TestNooBaaAsksForNothing(t *testing.T) {
+	own, noobaa := byKey(t, charted(t, "{}")), byKey(t, charted(t, features["noobaa"]))
+	for _, objects := range []map[string]map[string]any{own, noobaa} {
+		delete(objects, "ConfigMap "+namespace+"/forcefence")
+	}
+	if diff := cmp.Diff(own, noobaa); diff != "" {
+		t.Errorf("other objects (-own +noobaa):\n%s", diff)
+	}
 }
 
 // TestHooks: Helm's hooks run as the controller does, with rights to read alone, and the check before an uninstall can
@@ -692,8 +720,22 @@ func TestMonitoring(t *testing.T) {
 		kit.Must(t, yaml.Unmarshal(text, &out))
 		return out
 	}
-	own := byKey(t, charted(t, "metrics: {prometheusRule: {enabled: true}}"))
+	own := byKey(t, charted(t, features["monitoring"]))
 	want := rules(own["PrometheusRule "+namespace+"/forcefence"])
+	text, err := os.ReadFile("../../deploy/alerts/forcefence.rules.yaml")
+	kit.Must(t, err)
+	var shipped alerts
+	kit.Must(t, yaml.Unmarshal(text, &shipped))
+	if diff := cmp.Diff(shipped, want); diff != "" {
+		t.Errorf("the chart's alerts (-deploy/alerts +chart):\n%s", diff)
+	}
+	dashboard := typed[corev1.ConfigMap](t, own["ConfigMap "+namespace+"/forcefence-dashboard"])
+	text, err = os.ReadFile("../../deploy/dashboards/forcefence.json")
+	kit.Must(t, err)
+	if dashboard.Labels["grafana_dashboard"] != "1" || dashboard.Data["forcefence.json"] != string(text) {
+		t.Errorf("the dashboard: got labels %v and %d bytes, want Grafana's label and the %d of deploy/dashboards",
+			dashboard.Labels, len(dashboard.Data["forcefence.json"]), len(text))
+	}
 	got := rules(objects["PrometheusRule monitoring/forcefence"])
 	kept := want.Groups[0].Rules[:0:0]
 	for _, r := range want.Groups[0].Rules {

@@ -1,4 +1,4 @@
-{{/* Labels of an object, as a flow mapping. kustomize's have those of forcefence.pairs alone, without the release's. */}}
+{{/* Labels of an object, as a flow mapping. */}}
 {{- define "forcefence.labels" -}}
 { {{- include "forcefence.named" . -}} }
 {{- end }}
@@ -75,7 +75,7 @@ app.kubernetes.io/part-of: forcefence
 {{- end }}
 
 {{/*
-What the configuration asks of the API server beside a plain fence. Each is a component of deploy/kustomize/components.
+What the configuration asks of the API server beside a plain fence.
 attachers: drivers whose VolumeAttachments policies delete. drivers: of storage systems that vouch for their nodes (StorageUnhealthy).
 */}}
 {{- define "forcefence.rights" -}}

@@ -17,23 +17,24 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// suites are what components let the controller's account do, and the policies about it.
+// suites are what features let the controller's account do, and the policies about it.
 var suites = []struct {
-	components, policies []string
-	rows                 []attempt
+	feature  string
+	policies []string
+	rows     []attempt
 }{
-	{[]string{"longhorn"}, []string{"forcefence-controller-attachment"}, longhornRows},
-	{[]string{"drain"}, []string{"forcefence-controller-budget"}, drainRows},
-	{[]string{"storageos"},
+	{"longhorn", []string{"forcefence-controller-attachment"}, longhornRows},
+	{"drain", []string{"forcefence-controller-budget"}, drainRows},
+	{"drain of Longhorn", nil, longhornDrainRows},
+	{"storageos",
 		[]string{"forcefence-controller-storageos-attachment", "forcefence-controller-node-status"}, storageOSRows},
-	{[]string{"delete-attachments", "out-of-service", "out-of-service-guard"},
-		[]string{"forcefence-controller-overdue-attachment", "forcefence-controller-node", "forcefence-out-of-service"},
-		overtimeRows},
-	{[]string{"remediation"}, nil, remediationRows},
-	{[]string{"leases"}, []string{"forcefence-controller-lease"}, leaseRows},
-	{[]string{"metal3"}, nil, metal3Rows},
-	{[]string{"karpenter"}, nil, karpenterRows},
-	{[]string{"network-fence"}, []string{"forcefence-controller-attachment"}, networkFenceRows},
+	{"delete-attachments", []string{"forcefence-controller-overdue-attachment"}, overdueRows},
+	{"out-of-service", []string{"forcefence-controller-node", "forcefence-out-of-service"}, outOfServiceRows},
+	{"remediation", nil, remediationRows},
+	{"leases", []string{"forcefence-controller-lease"}, leaseRows},
+	{"metal3", nil, metal3Rows},
+	{"handOver", nil, karpenterRows},
+	{"network fence", []string{"forcefence-controller-attachment"}, networkFenceRows},
 }
 
 // A NetworkFence is made, changed and deleted; whose addresses it may have is the storage's and its manager's word.
@@ -127,10 +128,10 @@ func deleteAttachment(name string, how func(*client.DeleteOptions)) request {
 	return remove(&storagev1.VolumeAttachment{ObjectMeta: meta(name)}, how)
 }
 
-// componentFixtures makes attachments and budgets that the rows are about.
-func (w *world) componentFixtures() {
+// featureFixtures makes attachments and budgets that the rows are about.
+func (w *world) featureFixtures() {
 	w.t.Helper()
-	for _, name := range []string{requestNS, leaseNS, "metal3"} {
+	for _, name := range []string{requestNS, leaseNS, settingsNS, "metal3"} {
 		_, err := w.c.Client().CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(name)},
 			metav1.CreateOptions{})
 		kit.Must(w.t, err)
@@ -291,9 +292,19 @@ var drainRows = []attempt{
 	{"say anything else on a node", us, onNode("plain", note("forcefence.io/other", "x")), otherNote},
 	{"say it in another's name", us, onNode("plain", note("example.net/drain", "x")), otherNote},
 	{"cordon", us, onNode("plain", cordon), otherSpec},
+	{"read the nodes' drain policies", us, may("get", "/configmaps", namespace, "forcefence-drain"), ""},
 	{"evict a pod", us, may("create", "/pods/eviction", "default", "runs"), byRBAC},
 	{"patch a budget", us, may("patch", budgets, "default", "ours"), byRBAC},
 	{"anything with one's own budget", admin, updateBudget("theirs", available(intstr.FromInt32(3))), ""},
+}
+
+// With delegate Longhorn itself holds the drain up, by one of its settings.
+var longhornDrainRows = []attempt{
+	{"change Longhorn's drain policy", us, may("patch", settings, settingsNS, "node-drain-policy"), ""},
+	{"change another setting of Longhorn's", us, may("patch", settings, settingsNS, "backup-target"), byRBAC},
+	{"change a setting elsewhere", us, may("patch", settings, "default", "node-drain-policy"), byRBAC},
+	{"read the nodes' drain policies", us, may("get", "/configmaps", namespace, "forcefence-drain"), ""},
+	{"make a budget", us, may("create", budgets, "default", ""), byRBAC},
 }
 
 const listStorage = byStatus + "forcefence may change the volume lists of a marked node only, and volumes in use of " +
@@ -357,12 +368,14 @@ func anyway(reason string) func(*corev1.Node) {
 	return note("forcefence.io/out-of-service-anyway", reason)
 }
 
-var overtimeRows = []attempt{
+var overdueRows = []attempt{
 	{"delete an attachment", us, deleteAttachment("other", asIs), ""},
 	{"delete one by name", us, deleteAttachment("other", byName), overdueByName},
 	{"delete one without resourceVersion", us, deleteAttachment("other", withoutVersion), overdueByName},
 	{"delete one without UID", us, deleteAttachment("other", withoutUID), overdueByName},
+}
 
+var outOfServiceRows = []attempt{
 	{"take a marked node out of service", us, onNode("marked", ourOut), ""},
 	{"take a node out of service", us, onNode("plain", ourOut), outUnmarked},
 	{"mark a node and take it out of service at once", us, onNode("plain", all(byFence, ourOut)), outUnmarked},
