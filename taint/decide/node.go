@@ -532,8 +532,7 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 		Now: now, Look: n.look, Memory: n.policy, Policies: n.facts.Policies, Storm: findStorm(f, now),
 		StorageSetting: n.storageSetting, Listed: n.pods.have, Pods: n.pods.pods,
 		AwaitedClaims: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
-		Storage: n.facts.Storage, ByTime: n.isByTime(now, f), Silent: f.Stale,
-		Fences: n.facts.StorageFences,
+		Storage: n.facts.Storage, Silent: f.Stale, Fences: n.facts.StorageFences,
 	})
 	n.policy.ApplyEffects(effects)
 	n.policyEffects = effects
@@ -549,16 +548,6 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 	}
 	fenced.Notes = d.Notes
 	return fenced
-}
-
-// isByTime reports whether policies may assume that the machine's watchdog has reset it. The node is silent, and the
-// question was sent after its last sign of life. A living node's machine was not reset, no matter how long ago.
-func (n *Node) isByTime(now providers.Instant, f fleet.View) bool {
-	alive := n.fence.FirstLook.Got // of this life
-	if f.Alive.After(alive) {
-		alive = f.Alive
-	}
-	return f.Stale && f.Twin == "" && n.answers.IsByTime(now, alive)
 }
 
 // findStorm returns why policies must wait, as power-offs do: the apparent death of this node is more likely a
@@ -937,9 +926,6 @@ func (n *Node) lastActionHolds(now providers.Instant) Hold {
 	}
 	// A policy needs no proof. But its look may be no older than the reads make it, nor than a few slow reads do.
 	if action.PolicyOf(n.lastDecision.Action) != "" {
-		if n.policyEffects.Policy.WithoutProof == policy.ByTime && !n.answers.IsByTime(now, n.fence.FirstLook.Got) {
-			return HoldNo
-		}
 		if n.lastReadAt.Age(now) > proof.TTL+n.questionDuration() || n.look.Sent.Age(now) > policyLook {
 			return HoldNo
 		}

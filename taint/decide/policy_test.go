@@ -542,12 +542,14 @@ func TestStorageHasItsTurn(t *testing.T) {
 	}
 }
 
-// timed is a node whose power-off was announced and sent to its watchdog's disk, and a policy that accepts time.
-func timed(t *testing.T) *course {
+// cutOffByStorage is a node whose power-off was announced and sent, and a policy whose storage has cut the node off.
+func cutOffByStorage(t *testing.T) *course {
 	c := accepted(t)
 	c.facts.Mode, c.look.PoweredOn = fence.Fence, true
-	c.facts.Devices[0].Feeds = true
-	c.facts.Policies[0].WithoutProof, c.look.Unproven[0].WithoutProof = policy.ByTime, string(policy.ByTime)
+	p := &c.facts.Policies[0]
+	p.WithoutProof, p.FenceClasses = policy.StorageFences, []string{"class"}
+	c.look.Unproven[0].WithoutProof = string(policy.StorageFences)
+	c.facts.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FenceHolds}}
 	rec := taint.Record{ID: "f-n1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: c.now.Wall,
 		PowerOff: true}.EnterPhase(taint.PhasePoweringOff, "", c.now.Wall)
 	c.look.Record = &rec
@@ -557,53 +559,47 @@ func timed(t *testing.T) *course {
 	return c
 }
 
-// A policy that accepts time acts in the middle of its fence, once the device says ByTime, and on nothing else. Time
-// never sets a mark, and ends no fence.
-func TestPolicyByTime(t *testing.T) {
-	byTime := providers.PowerByTime
+// A policy acts in the middle of a fence if its storage has cut the node off, and on nothing else.
+func TestPolicyActsInAFence(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		says   providers.PowerState
 		change func(*course)
 		want   string
 	}{
-		{"time has passed", byTime, nil, "EndPods"},
-		{"no fence is open", byTime, func(c *course) { c.look.Record = nil }, "EndPods"},
-		{"the power-off was not confirmed in time", byTime, func(c *course) {
+		{"the machine goes off", changing, nil, "EndPods"},
+		{"nothing is known", unknown, nil, "EndPods"},
+		{"no fence is open", changing, func(c *course) { c.look.Record = nil }, "EndPods"},
+		{"the power-off was not confirmed in time", changing, func(c *course) {
 			rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultPowerOffFailed, c.now.Wall)
 			c.look.Record = &rec
 		}, "EndPods"},
-		{"the message was not there for long enough", changing, nil, "Wait"},
-		{"nothing is known", unknown, nil, "Wait"},
 		{"off: the fence is faster", off, nil, "SetMark"},
-		{"the policy accepts no time", byTime, func(c *course) {
-			c.facts.Policies[0].WithoutProof = policy.AcceptDuplicates
+		{"the storage has not answered", changing, func(c *course) {
+			c.facts.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FencePending}}
 		}, "Wait"},
-		{"its kubelet renews its Lease", byTime, func(c *course) {
+		{"the storage is not asked", changing, func(c *course) {
+			c.facts.Policies[0].WithoutProof, c.facts.Policies[0].FenceClasses = policy.AcceptDuplicates, nil
+		}, "Wait"},
+		{"its kubelet renews its Lease", changing, func(c *course) {
 			c.look.Record, c.look.LeaseRV = nil, "2"
 			c.fleet.ApplyLease("n1", "2", 0, c.now)
 		}, "Wait"},
-		{"its kubelet says that it is not ready", byTime, func(c *course) {
+		{"its kubelet says that it is not ready", changing, func(c *course) {
 			c.look.Record, c.look.LeaseRV, c.look.Ready = nil, "2", corev1.ConditionFalse
 			c.fleet.ApplyLease("n1", "2", 0, c.now)
 		}, "Wait"},
-		{"its kubelet renewed its Lease, and then the device was asked", byTime, func(c *course) {
-			c.look.Record, c.look.LeaseRV, c.look.Ready = nil, "2", corev1.ConditionFalse
-			c.fleet.ApplyLease("n1", "2", 0, c.now)
-			c.see()
-			c.pass(5 * time.Second)
-		}, "Wait"},
-		{"half of the nodes are silent", byTime, func(c *course) {
+		{"half of the nodes are silent", changing, func(c *course) {
 			c.look.Record, c.heard = nil, nil
 			c.pass(2 * time.Minute)
 		}, "Wait"},
-		{"the policy is for other nodes", byTime, func(c *course) {
+		{"the policy is for other nodes", changing, func(c *course) {
 			c.facts.Policies[0].Nodes = labels.SelectorFromSet(labels.Set{"rack": "z"})
 		}, "Wait"},
-		{"the node is excluded", byTime, func(c *course) { c.look.Record, c.facts.Excluded = nil, "pause" }, "Wait"},
+		{"the node is excluded", changing, func(c *course) { c.look.Record, c.facts.Excluded = nil, "pause" }, "Wait"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := timed(t)
+			c := cutOffByStorage(t)
 			if tt.change != nil {
 				tt.change(c)
 			}
@@ -611,40 +607,34 @@ func TestPolicyByTime(t *testing.T) {
 			if act(s) != tt.want {
 				t.Fatalf("got %s %s, want %s", act(s), s.Reason, tt.want)
 			}
-			if tt.want == "EndPods" && action.PolicyOf(s.Action) != "policy p, without proof: by-time" {
+			if tt.want == "EndPods" && action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {
 				t.Errorf("got it for %q, want it in the policy's name", action.PolicyOf(s.Action))
 			}
 		})
 	}
 }
 
-// What was assumed 15 s ago may be over: the write that waited for so long is not sent.
-func TestByTimeGrowsOld(t *testing.T) {
-	c := timed(t)
-	if s := c.policyStepAfter(providers.PowerByTime); act(s) != "EndPods" {
+// A policy's write is not sent any more once the node showed life.
+func TestPolicyStopsForLife(t *testing.T) {
+	c := cutOffByStorage(t)
+	if s := c.policyStepAfter(changing); act(s) != "EndPods" {
 		t.Fatalf("got %s, want EndPods", act(s))
 	}
-	at := c.node.Answer().At
-	c.node.lastReadAt, c.node.look.Sent = at.Add(14*time.Second), at.Add(14*time.Second) // other rules hold
-	if h := c.node.HoldsFor("mine", at.Add(15*time.Second), c.view()); h != HoldYes {
-		t.Errorf("15 s after the question: got hold %d, want yes", h)
+	if h := c.node.HoldsFor("mine", c.now, c.view()); h != HoldYes {
+		t.Errorf("at once: got hold %d, want yes", h)
 	}
-	if h := c.node.HoldsFor("mine", at.Add(15*time.Second+1), c.view()); h != HoldNo {
-		t.Errorf("later: got hold %d, want no", h)
-	}
-	c.fleet.ApplyLease("n1", "7", 0, at.Add(14*time.Second+1))
-	if h := c.node.HoldsFor("mine", at.Add(14*time.Second+2), c.view()); h != HoldNo {
+	c.fleet.ApplyLease("n1", "7", 0, c.now.Add(time.Second))
+	if h := c.node.HoldsFor("mine", c.now.Add(time.Second), c.view()); h != HoldNo {
 		t.Errorf("after a heartbeat: got hold %d, want no", h)
 	}
 }
 
-// No mark is set, however long a device says ByTime, and however policies act on it. The fence ends as one whose
-// machine did not go off.
-func TestByTimeSetsNoMark(t *testing.T) {
-	c := timed(t)
+// A policy that acts in a fence sets no mark. The fence ends as one whose machine did not go off.
+func TestPolicyInAFenceSetsNoMark(t *testing.T) {
+	c := cutOffByStorage(t)
 	var seen []string
 	for range 400 {
-		s := c.policyStepAfter(providers.PowerByTime)
+		s := c.policyStepAfter(changing)
 		if seen = append(seen, act(s)); act(s) == "WriteRecord" {
 			rec := action.RecordOf(s.Action)
 			c.look.Record = &rec

@@ -64,7 +64,6 @@ func (r *reader) check(c *Config) {
 	for i := range c.Policies {
 		r.checkPolicy(c, i)
 	}
-	r.warnOfTimeAssumers(c)
 	for i := range c.Drain {
 		r.checkDrain(c, i)
 	}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
 )
@@ -246,49 +244,13 @@ func (k *policyCheck) checkProof(rules []policy.Policy) bool {
 			"%s a pod may run twice. If you accept that, write accept-duplicates", unfenced, mayRun)
 		return false
 	}
-	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates,
-		policy.ByTime)
-	k.reportIf(p.WithoutProof == policy.ByTime && !k.hasTimeAssumer(), k.at("withoutProof"),
-		"by-time needs a watchdog: no rule under nodes gives a node of this policy a device of type "+
-			"watchdog. Add a provider of that type, and name it in these nodes' rule (provider: or levels:)")
+	oneOf(k.reader, k.at("withoutProof"), p.WithoutProof, policy.StorageFences, policy.AcceptDuplicates)
 	return true
-}
-
-// hasTimeAssumer reports whether a node of the policy may have a device that reports PowerByTime.
-func (k *policyCheck) hasTimeAssumer() bool {
-	nodes := k.rule.Nodes
-	if nodes == nil {
-		nodes = labels.Everything()
-	}
-	byTime := func(provider string) bool { return assumesByTime(k.config.settings(provider)) }
-	return slices.ContainsFunc(k.config.Nodes, func(n NodeRule) bool {
-		return n.selector != nil && !apart(n.selector, nodes) && (byTime(n.Provider) ||
-			slices.ContainsFunc(n.devices(), func(d *Device) bool { return byTime(d.Provider) }))
-	})
-}
-
-func assumesByTime(settings providers.Config) bool {
-	a, ok := settings.(providers.TimeAssumer)
-	return ok && a.AssumesByTime()
-}
-
-// warnOfTimeAssumers warns of providers that no policy can use: time is no proof.
-func (r *reader) warnOfTimeAssumers(c *Config) {
-	if slices.ContainsFunc(c.Policies, func(p Policy) bool { return p.WithoutProof == policy.ByTime }) {
-		return
-	}
-	for i, p := range c.Providers {
-		if assumesByTime(p.Config) {
-			r.warn(c, item("providers", i), fmt.Sprintf("provider %s proves nothing, and no policy acts by time, so "+
-				"no pod is moved because of it. Add a policy with withoutProof: by-time, or remove the provider",
-				p.Name))
-		}
-	}
 }
 
 // warnOfAttached warns if the volumes of ended pods stay attached for long.
 func (k *policyCheck) warnOfAttached(rules []policy.Policy) {
-	if k.item.WithoutProof != policy.AcceptDuplicates && len(k.rule.Drivers) > 0 &&
+	if k.item.WithoutProof == policy.StorageFences && len(k.rule.Drivers) > 0 &&
 		!slices.ContainsFunc(rules, func(r policy.Policy) bool { return r.Detach }) {
 		k.warn(k.config, k.path, "the volumes of pods that this policy ends stay attached to their node until "+
 			"Kubernetes detaches them, which takes six minutes, and replacements that use them wait for that. "+

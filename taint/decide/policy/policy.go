@@ -1,19 +1,18 @@
 // Package policy decides which pods of a node that looks dead are ended without a proof that its machine is off.
 // Storage systems and operators do that for their own workloads; it is for users who accept the possible cost. A policy
 // says which pods, when, and in whose name it acts without proof. It decides only while no fence of the node is in
-// progress, and a fence that begins replaces it. A policy with WithoutProof ByTime also decides while a fence waits for
-// its machine to go off.
+// progress, and a fence that begins replaces it. A policy with FenceClasses also decides while a fence waits for its
+// machine to go off.
 //
 // It is pure: Step is a function from a View to a decision, and to the Effects of that decision on the node's Memory.
 // The caller looks live before each, and passes the pods listed after that look.
 //
-// It promises: a policy without WithoutProof ends nothing. One with ByTime ends nothing unless the caller reports a
-// fresh PowerByTime of a silent node. One with FenceClasses ends nothing unless the caller reports that its storage has
-// cut a silent node off. No policy ends anything while fewer than half of all nodes
-// are heard, or one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one that was not
-// seen Ready if the trigger is the change. Only ended pods are deleted. Exempt pods are left alone, and so are pods
-// that Kubernetes' own eviction is about to delete by name (F2). Before anything else is written in a policy's name,
-// the Node names that policy.
+// It promises: a policy without WithoutProof ends nothing. One with FenceClasses ends nothing unless the caller reports
+// that its storage has cut a silent node off. No policy ends anything while fewer than half of all nodes are heard, or
+// one of the node's failure domains is lost. A node that is Ready loses no pod, nor does one that was not seen Ready if
+// the trigger is the change. Only ended pods are deleted. Exempt pods are left alone, and so are pods that Kubernetes'
+// own eviction is about to delete by name (F2). Before anything else is written in a policy's name, the Node names that
+// policy.
 package policy
 
 import (
@@ -52,9 +51,6 @@ const (
 	Never WithoutProof = ""
 	// StorageFences means that the storage cuts such a node off by itself, so that a second copy cannot write.
 	StorageFences WithoutProof = "storage-fences"
-	// ByTime means that the machine's watchdog should have reset it by now (providers.PowerByTime). If it has not, a
-	// pod runs twice. Such a policy also acts while its fence waits for a proof.
-	ByTime WithoutProof = "by-time"
 	// AcceptDuplicates means that a pod may run twice for as long as its node is only cut off.
 	AcceptDuplicates WithoutProof = "accept-duplicates"
 )
@@ -276,7 +272,6 @@ type View struct {
 	Attachments   []action.Attachment // all that name the node
 
 	Storage map[string]storage.Health // by adapter: what its storage system reports about the node
-	ByTime  bool                      // the node is silent, and its machine's last answer is a fresh PowerByTime
 	Silent  bool                      // its Lease is not renewed
 	Fences  map[string]StorageFence   // by policy, as read with Look
 }
@@ -446,9 +441,8 @@ func (v View) duePolicies() []Policy {
 	for _, p := range v.Policies {
 		switch {
 		case p.WithoutProof == Never:
-		case p.WithoutProof == ByTime && (!v.ByTime || l.IsReady()):
 		case p.NeedsFence() && !v.Silent:
-		case l.Record.IsOpen() && !((p.WithoutProof == ByTime || p.NeedsFence()) && waits):
+		case l.Record.IsOpen() && !(p.NeedsFence() && waits):
 		case p.Nodes != nil && !p.Nodes.Matches(labels.Set(l.Labels)):
 		case p.When == StorageUnhealthy && !v.hasStorageTurn(p):
 		case p.When != StorageUnhealthy && l.IsReady():

@@ -137,22 +137,6 @@ func TestStep(t *testing.T) {
 		{"no word for doing without proof", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = Never },
 			"leave"},
 		{"the storage fences", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = StorageFences }, "end[a]"},
-		{"time, and the device says ByTime", func(v *View, p *Policy, _ *action.Pod) {
-			v.ByTime, p.WithoutProof = true, ByTime
-		}, "end[a]"},
-		{"time, and it does not", func(_ *View, p *Policy, _ *action.Pod) { p.WithoutProof = ByTime }, "leave"},
-		{"time, node Ready", func(v *View, p *Policy, _ *action.Pod) {
-			v.ByTime, p.WithoutProof, v.Look.Ready = true, ByTime, corev1.ConditionTrue
-		}, "leave"},
-		{"time, a fence waits for Off", func(v *View, p *Policy, _ *action.Pod) {
-			v.ByTime, p.WithoutProof, v.Look.Record = true, ByTime, &taint.Record{Phase: taint.PhasePoweringOff}
-		}, "end[a]"},
-		{"time, a fence whose mark is gone", func(v *View, p *Policy, _ *action.Pod) {
-			v.ByTime, p.WithoutProof, v.Look.Record = true, ByTime, &taint.Record{Phase: taint.PhaseEvicting}
-		}, "leave"},
-		{"time, a storm", func(v *View, p *Policy, _ *action.Pod) {
-			v.ByTime, p.WithoutProof, v.Storm.Detail = true, ByTime, "zone lost"
-		}, "wait 5s: zone lost"},
 		{"the storage has cut the node off", needsFence(FenceHolds), "end[a]"},
 		{"it has not been asked", needsFence(FenceAbsent), "fence[a]"},
 		{"it was asked", needsFence(FencePending), "wait 5s: policy p: 10.0.0.1/32"},

@@ -211,15 +211,6 @@ func (a Answers) deviceEvidence(s deviceAnswer, answer providers.Answer) taint.E
 	return e
 }
 
-// byTimeHolds is how long an answer PowerByTime counts, from when the question was sent.
-const byTimeHolds = 15 * time.Second
-
-// IsByTime reports whether the devices' last answer is PowerByTime, to a question that was sent after alive, the last
-// sign of life of the node, and at most 15 s before now. It is never an Off, and no proof.
-func (a Answers) IsByTime(now, alive providers.Instant) bool {
-	return a.Answer.State == providers.PowerByTime && a.Answer.At.After(alive) && a.Answer.At.Age(now) <= byTimeHolds
-}
-
 // Backoff returns how long to wait after an answer without information: one second, doubled with every miss, at most 30
 // s.
 func (a Answers) Backoff() time.Duration {

@@ -225,11 +225,6 @@ func TestCourses(t *testing.T) {
 		"a watchdog alone": {func(s *Snapshot) {
 			s.Facts.Devices[0].Feeds, s.ByTime = true, []bool{true}
 		}, "nothing ResetAssumedByTime 0", "nothing ResetAssumedByTime 0", "nothing PowerUnknown 0", ""},
-		"a watchdog, and a policy accepts time": {func(s *Snapshot) {
-			s.Facts.Devices[0].Feeds, s.ByTime = true, []bool{true}
-			s.Facts.Policies = []policy.Policy{{Name: "p", When: policy.NotReady, Owners: []string{"StatefulSet"},
-				WithoutProof: policy.ByTime}}
-		}, "nothing ResetAssumedByTime 0", "nothing ResetAssumedByTime 0", "nothing PowerUnknown 0", ""},
 		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0",
 			"nothing PowerUnknown 0", ""},
 		"it is silent already": {func(s *Snapshot) {
