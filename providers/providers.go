@@ -136,9 +136,9 @@ type Closer interface {
 // believed again, and records name it.
 type Grouper interface{ DeviceOf(t Target) string }
 
-// Feeder marks a Provider whose devices only supply power (the outlets of a PDU), or only take a message for a machine
-// (a watchdog's disk). Its Off counts like any other: a machine without power is off. Its On only means that the
-// machine may run. It does not contradict another device's Off, because a machine that was shut down keeps its outlets.
+// Feeder marks a Provider whose devices only supply power (the outlets of a PDU). Its Off counts like any other: a
+// machine without power is off. Its On only means that the machine may run. It does not contradict another device's
+// Off, because a machine that was shut down keeps its outlets.
 type Feeder interface{ Feeds() }
 
 // TimeAssumer is a Provider, or its Config, that may report PowerByTime. Ask turns that answer of any other Provider

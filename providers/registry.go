@@ -79,7 +79,7 @@ type Cautious interface {
 	Cautions() []Problem
 }
 
-// Mute is a Config whose devices never report Off, or can be set so.
+// Mute is a Config whose devices can be set to never report Off. Then they only cause other devices to be asked.
 // NeverOff reports whether they are set so.
 type Mute interface{ NeverOff() bool }
 

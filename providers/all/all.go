@@ -17,7 +17,6 @@ import (
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/providers/vsphere"
-	"github.com/forcefence/forcefence/providers/watchdog"
 )
 
 // Types returns all provider types.
@@ -35,6 +34,5 @@ func Types() providers.Registry {
 		pdu.Type(),
 		redfish.Type(),
 		vsphere.Type(),
-		watchdog.Type(),
 	}...)
 }

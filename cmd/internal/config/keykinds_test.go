@@ -145,7 +145,8 @@ func TestChartSchema(t *testing.T) {
 	}
 	config := schemaOf(reflect.TypeFor[Config](), "")
 	properties := config["properties"].(object)
-	for path := range removedKeys { // the chart's templates refuse these, and say what applies now
+	// The chart's templates refuse these, and say what applies now. The schema itself refuses those in lists.
+	for path := range removedKeys {
 		section, key, nested := strings.Cut(path, ".")
 		switch s, is := properties[section].(object); {
 		case !nested:

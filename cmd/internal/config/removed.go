@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
@@ -9,7 +10,7 @@ import (
 )
 
 // removedKeys maps keys of earlier versions to what applies now. A file or an environment with such a key is refused,
-// because its author may rely on another value.
+// because its author may rely on another value. In a path [] is any item of a list.
 var removedKeys = map[string]string{
 	"leaderElection.name": "the leader's Lease is always called " + LeaseName,
 	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of " +
@@ -17,7 +18,9 @@ var removedKeys = map[string]string{
 	"listen.health": "health is always served on port " + HealthPort,
 	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
 		"pauses the whole cluster",
-	"powerOnDelay":    fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"powerOnDelay": fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"providers[].watchdog": "elapsed time is no proof. Give its nodes another device, or a provider of type " +
+		"confirm, by which a person says that a machine is off",
 	"record.maxBytes": fmt.Sprintf("the recording and FILE.1 together take at most %dMi", MaxTapeBytes>>20),
 	"records":         keptRecords,
 	"records.keep":    keptRecords,
@@ -28,6 +31,11 @@ var removedKeys = map[string]string{
 
 var keptRecords = fmt.Sprintf("the newest %d finished Fencings are kept, each for at most %d days",
 	journal.DefaultRetention.Count, journal.DefaultRetention.Age/(24*time.Hour))
+
+// removedKey returns what applies instead of a key of an earlier version; "" for any other.
+func removedKey(path string) string { return removedKeys[itemNumber.ReplaceAllString(path, "[]")] }
+
+var itemNumber = regexp.MustCompile(`\[\d+\]`)
 
 // removedEnv returns what applies instead of an environment variable of an earlier version; "" for any other.
 func removedEnv(name string) string {

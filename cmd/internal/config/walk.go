@@ -247,6 +247,9 @@ func (r *reader) walkProvider(n *yaml.Node, path string) string {
 		typ, known := r.reg.FindType(k.Value)
 		at := join(path, label(k.Value))
 		switch {
+		case removedKey(at) != "":
+			typeKey = k
+			r.unknownKey(k, path, n, nil)
 		case !known && (v.Kind == yaml.MappingNode || v.ShortTag() == "!!null") && !looksSecret(k.Value):
 			if near := nearest(k.Value, names(fields)); near != "" && nearest(k.Value, r.reg.TypeNames()) == "" {
 				r.unknownKey(k, path, n, names(fields))
@@ -327,7 +330,7 @@ func (r *reader) unknownKey(k *yaml.Node, path string, n *yaml.Node, known []str
 		r.refuseSecret(k, path, known)
 		return
 	}
-	if now := removedKeys[join(path, k.Value)]; now != "" {
+	if now := removedKey(join(path, k.Value)); now != "" {
 		r.fault(k.Line, join(path, k.Value), "this key was removed: %s", now)
 		return
 	}

@@ -178,7 +178,7 @@ and port. A page on loopback is not among them.
 {{- end }}
 
 {{- define "forcefence.providerTypes" -}}
-azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, metal3, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, watchdog, xcpng
+azure, cloudtaint, confirm, container, digitalocean, ec2, fenceagent, gce, hetzner, incus, ipmi, kubevirt, libvirt, lxd, maas, metal3, nutanix, openstack, pdu, pikvm, proxmox, redfish, rest, shelly, tasmota, upcloud, vsphere, xcpng
 {{- end }}
 
 {{/* A pod that runs one command of the program and ends: its spec, without what differs. (list . COMMAND-LINE SERVICE-ACCOUNT) */}}
