@@ -5,8 +5,7 @@
 // The contract promises one thing. A PowerOff that Ask, AskAll or AskEach returns came from the machine's own device,
 // is about that very machine, and answers a question that was sent after the call. Everything else is PowerUnknown: a
 // timeout, a 404, an unknown word, an answer from a cache, another machine's UUID. PowerUnknown never becomes PowerOff
-// by waiting: a type may report PowerByTime then, which no fence acts on. ConfirmIdentity makes the same promise for a
-// power action: it reaches the intended machine, or none.
+// by waiting. ConfirmIdentity makes the same promise for a power action: it reaches the intended machine, or none.
 // providers/limiter keeps that promise for every provider.
 package providers
 
@@ -30,7 +29,6 @@ const (
 	PowerOn                         // suspended and paused count as on: memory may resume
 	PowerOff                        // the only state that proves nothing runs
 	PowerChanging                   // Redfish PoweringOff, EC2 stopping or shutting-down
-	PowerByTime                     // its watchdog should have reset it by now: no proof (TimeAssumer)
 )
 
 // String returns the state's name as Events, records and metrics write it.
@@ -42,8 +40,6 @@ func (s PowerState) String() string {
 		return "Off"
 	case PowerChanging:
 		return "Changing"
-	case PowerByTime:
-		return "ByTime"
 	default:
 		return "Unknown"
 	}
@@ -51,7 +47,7 @@ func (s PowerState) String() string {
 
 // PowerStates returns all states.
 func PowerStates() []PowerState {
-	return []PowerState{PowerUnknown, PowerOn, PowerOff, PowerChanging, PowerByTime}
+	return []PowerState{PowerUnknown, PowerOn, PowerOff, PowerChanging}
 }
 
 // ParsePowerState returns the state that String names so; false if there is none.
@@ -140,18 +136,6 @@ type Grouper interface{ DeviceOf(t Target) string }
 // machine without power is off. Its On only means that the machine may run. It does not contradict another device's
 // Off, because a machine that was shut down keeps its outlets.
 type Feeder interface{ Feeds() }
-
-// TimeAssumer is a Provider, or its Config, that may report PowerByTime. Ask turns that answer of any other Provider
-// into PowerUnknown. No fence acts on it: it serves only policies that accept it by name.
-type TimeAssumer interface {
-	// AssumesByTime reports whether it may. It does not change.
-	AssumesByTime() bool
-}
-
-func assumesByTime(p Provider) bool {
-	a, ok := p.(TimeAssumer)
-	return ok && a.AssumesByTime()
-}
 
 // Quiet marks a Provider that has no answer for a running machine. There, PowerUnknown without an error is not a fault.
 type Quiet interface{ Quiet() }
@@ -293,7 +277,7 @@ type Answer struct {
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
-	return checkAnswer(by, t, sent, now(), obs, err, assumesByTime(p))
+	return checkAnswer(by, t, sent, now(), obs, err)
 }
 
 // AskAll asks for all targets at once if p is a BatchStater, else one after the other. The answers are in the targets'
@@ -316,7 +300,7 @@ func AskAll(ctx context.Context, p Provider, by string, targets []Target, now fu
 		if !answered {
 			cause = missingAnswerError(err, t)
 		}
-		answers[i] = checkAnswer(by, t, sent, got, obs, cause, assumesByTime(p))
+		answers[i] = checkAnswer(by, t, sent, got, obs, cause)
 	}
 	return answers
 }
@@ -409,9 +393,8 @@ func missingAnswerError(err error, t Target) error {
 	return WithClass(ErrNotFound, errors.New("the device left the machine out of its answer"))
 }
 
-// checkAnswer applies the rules of Ask to an observation about t. byTime reports whether the provider may report
-// PowerByTime.
-func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error, byTime bool) Answer {
+// checkAnswer applies the rules of Ask to an observation about t.
+func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
 		a.Raw, a.Err = clipWord(obs.Raw), err
@@ -429,7 +412,7 @@ func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err er
 	if err := t.checkMachine(obs); err != nil && a.Err == nil {
 		a.State, a.Err = PowerUnknown, err
 	}
-	if a.State > PowerByTime || a.State == PowerByTime && !byTime {
+	if a.State > PowerChanging {
 		a.State = PowerUnknown
 	}
 	if a.Run = clipWord(obs.Run); a.Err != nil {

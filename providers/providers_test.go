@@ -19,7 +19,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/limiter"
 )
 
 const (
@@ -70,9 +69,7 @@ func TestAsk(t *testing.T) {
 			after: -start.Sub(time.Time{}), class: providers.ErrStale},
 		{name: "off with an error", node: uuid, obs: providers.Observation{State: providers.PowerOff, Raw: "Off"},
 			err: boom, class: boom},
-		{name: "a state out of range", node: uuid, obs: providers.Observation{State: providers.PowerByTime + 1}},
-		{name: "by time, of a type that may not say so", node: uuid,
-			obs: providers.Observation{State: providers.PowerByTime}},
+		{name: "a state out of range", node: uuid, obs: providers.Observation{State: providers.PowerChanging + 1}},
 		{name: "panic", panic: "nil map", class: providers.ErrPermanent},
 		{name: "changing", node: uuid, obs: providers.Observation{State: providers.PowerChanging},
 			want: providers.PowerChanging},
@@ -128,37 +125,8 @@ func TestAskRun(t *testing.T) {
 	}
 }
 
-// assumer is a provider that says ByTime, and may or may not do so.
-type assumer struct {
-	providers.Provider
-	may bool
-}
-
-func (a assumer) AssumesByTime() bool { return a.may }
-
-// PowerByTime reaches the caller from types that declare it alone, behind a limiter too, and is never Off.
-func TestAskByTime(t *testing.T) {
-	says := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
-		return providers.Observation{State: providers.PowerByTime, Raw: "reset", At: providers.Now()}, nil
-	})
-	for _, tt := range []struct {
-		name string
-		p    providers.Provider
-		want providers.PowerState
-	}{
-		{"declared", assumer{says, true}, providers.PowerByTime},
-		{"denied", assumer{says, false}, providers.PowerUnknown},
-		{"not declared", says, providers.PowerUnknown},
-		{"declared, behind a limiter", limiter.New(assumer{says, true}, limiter.Options{}), providers.PowerByTime},
-		{"denied, behind a limiter", limiter.New(assumer{says, false}, limiter.Options{}), providers.PowerUnknown},
-		{"not declared, behind a limiter", limiter.New(says, limiter.Options{}), providers.PowerUnknown},
-	} {
-		one := providers.Ask(t.Context(), tt.p, "p", providers.Target{ID: "n1"}, providers.Now)
-		all := providers.AskAll(t.Context(), tt.p, "p", []providers.Target{{ID: "n1"}}, providers.Now)
-		if one.State != tt.want || all[0].State != tt.want || one.Raw != "reset" {
-			t.Errorf("%s: got %s (%q), in a batch %s; want %s", tt.name, one.State, one.Raw, all[0].State, tt.want)
-		}
-	}
+// A state's name stands for it alone.
+func TestParsePowerState(t *testing.T) {
 	for _, s := range providers.PowerStates() {
 		if got, ok := providers.ParsePowerState(s.String()); got != s || !ok {
 			t.Errorf("%s: got %s, %t after parsing its name", s, got, ok)

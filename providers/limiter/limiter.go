@@ -81,7 +81,6 @@ var (
 	_ providers.Grouper     = (*Provider)(nil)
 	_ providers.Limiter     = (*Provider)(nil)
 	_ providers.Slow        = (*Provider)(nil)
-	_ providers.TimeAssumer = (*Provider)(nil)
 	_ providers.Placer      = (*Provider)(nil)
 )
 
@@ -179,12 +178,6 @@ func (l *Provider) TimeToOff() time.Duration {
 		return s.TimeToOff()
 	}
 	return 0
-}
-
-// AssumesByTime implements providers.TimeAssumer as the inner provider does.
-func (l *Provider) AssumesByTime() bool {
-	a, ok := l.inner.(providers.TimeAssumer)
-	return ok && a.AssumesByTime()
 }
 
 // Close refuses further calls, waits for those in flight, and closes the inner provider if it is a Closer. It blocks

@@ -241,7 +241,7 @@ type Answer struct {
 	At metav1.MicroTime `json:"at"`
 	// the provider, or provider/device where the node has several
 	From string `json:"from"`
-	// On, Off, Changing, ByTime, Unknown, or None where no device can speak
+	// On, Off, Changing, Unknown, or None where no device can speak
 	State string `json:"state"`
 	// the device's own word, or the error's class
 	// +optional

@@ -32,7 +32,6 @@ func TestGoneNode(t *testing.T) {
 		"on":         {answer(providers.PowerOn), "", "racks/n1: On"},
 		"unknown":    {answer(providers.PowerUnknown), "", "racks/n1: Unknown"},
 		"changing":   {answer(providers.PowerChanging), "", "racks/n1"},
-		"by time":    {answer(providers.PowerByTime), "", "racks/n1"},
 		"no answer": {func(g *GoneNode) {
 			g.Answer.State, g.Answer.Err = providers.PowerUnknown, providers.ErrUnreachable
 		}, "", "unreachable"},

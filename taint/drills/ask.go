@@ -55,8 +55,8 @@ func AskDevices(
 			begun := time.Now() // the protocol's clock does not matter here
 			a := providers.Ask(providers.ForDrill(ctx), d.Provider, d.Name, d.Target, now)
 			s.Devices[i] = drill.Device{
-				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, ByTime: d.ByTime,
-				FalseOff: distrustedBy(d), Answer: a, SameUUID: d.Clash.SameUUID,
+				Name: d.Device, Target: d.Target, NoPower: d.NoPower, Feeds: d.Feeds, FalseOff: distrustedBy(d),
+				Answer: a, SameUUID: d.Clash.SameUUID,
 				Duration: time.Since(begun),
 			}
 			if answers[i] = a; s.Devices[i].FalseOff != "" {

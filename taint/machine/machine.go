@@ -29,7 +29,6 @@ type Machine struct {
 	Clash    taint.Clash      // with what leads other nodes to their machines
 	Feeds    bool             // its device gives the machine power (providers.Feeder)
 	Quiet    bool             // its device gives no answer while the machine runs (providers.Quiet)
-	ByTime   bool             // its device never proves Off (providers.TimeAssumer)
 	NoPower  string           // "" or why its power must not be touched through this device
 	Poll     Polling          // how its device is asked while nothing is wrong; the zero value: not at all
 	Level    int              // the number of its device's level; the node's own device is alone in the first, 0

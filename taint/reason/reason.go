@@ -32,14 +32,13 @@ const (
 	Unknown          Reason = "PowerUnknown"              // no usable answer: waiting never makes it Off
 	Disagree         Reason = "DevicesDisagree"           // one says Off, another On: that proves nothing
 	Changing         Reason = "PowerChanging"
-	ByTime           Reason = "ResetAssumedByTime" // its watchdog should have reset it by now: no proof
-	PoweredOn        Reason = "PoweredOnNotReady"  // observe mode
-	ControlPlane     Reason = "ControlPlaneNode"   // not powered off: the configuration does not allow it
-	VMHost           Reason = "KubeVirtHost"       // not powered off: its virtual machines may still serve
-	KeptOn           Reason = "PowerOffHeldUp"     // not powered off: drained, shut down or cordoned
-	StillBeating     Reason = "KubeletHeartbeats"  // NotReady, but its kubelet renews its Lease
-	SharedMachine    Reason = "MachineShared"      // another node that is heard may be the same machine
-	OnlyLeaseMissing Reason = "OnlyLeaseMissing"   // its kubelet does not renew its Lease, but writes its Node's status
+	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
+	ControlPlane     Reason = "ControlPlaneNode"  // not powered off: the configuration does not allow it
+	VMHost           Reason = "KubeVirtHost"      // not powered off: its virtual machines may still serve
+	KeptOn           Reason = "PowerOffHeldUp"    // not powered off: drained, shut down or cordoned
+	StillBeating     Reason = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease
+	SharedMachine    Reason = "MachineShared"     // another node that is heard may be the same machine
+	OnlyLeaseMissing Reason = "OnlyLeaseMissing"  // its kubelet does not renew its Lease, but writes its Node's status
 	InGrace          Reason = "WaitingForGrace"
 	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
 	CutOff           Reason = "ControllerCutOff"   // reads of the API server fail, or lately did
@@ -311,11 +310,6 @@ var table = []Row{
 		"One device is wrong, or answers for another machine. Look at each, and correct `nodes:` or the device. Or " +
 			"fence by hand."},
 	{Changing, Debug, "", "", ""},
-	{ByTime, Warning, StateUnproven,
-		"The node looks dead ({why}). By time alone its watchdog has reset the machine ({raw}, device {device}). " +
-			"That is no proof: the node is not marked, and only a policy with withoutProof: by-time acts on it.",
-		"No action if such a policy covers its pods. Otherwise look at the machine, and run `forcefence confirm-off` " +
-			"if it is off."},
 	{PoweredOn, Warning, StateSuspect,
 		"The node looks dead ({why}), but its machine is on: nothing is evicted ({detail}).",
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the " +

@@ -308,7 +308,6 @@ func (t *track) estimateRest(now providers.Instant, f replayFleet) *explain.Scen
 	}
 	for _, a := range answered.Answers {
 		s.Quiet = append(s.Quiet, a.State == providers.PowerUnknown && a.Err == nil)
-		s.ByTime = append(s.ByTime, a.State == providers.PowerByTime)
 	}
 	c := explain.PlayScenario(s, t.rerun.Answer().State)
 	return &c

@@ -81,7 +81,6 @@ const (
 	SignStep   Sign = "step"
 	SignOff    Sign = "said Off"
 	SignOn     Sign = "said On"
-	SignByTime Sign = "said ByTime" // an assumption, which is never an Off
 	// Changing, Unknown, None, or a word that this version does not know
 	SignUnsure  Sign = "gave no clear answer"
 	SignEvent   Sign = "Event"
@@ -196,8 +195,6 @@ func answerMoment(a api.Answer, afterMark bool) Moment {
 		m.Sign = SignOff
 	case "On":
 		m.Sign = SignOn
-	case "ByTime":
-		m.Sign = SignByTime
 	case "None":
 		m.Text = a.From + ": no device can say"
 		afterMark = false

@@ -96,7 +96,7 @@ type Command struct {
 
 // MachinePower is the power state of a node's machine as last observed.
 type MachinePower struct {
-	Power string `json:"power"`        // On, Off, Changing, ByTime or Unknown
+	Power string `json:"power"`        // On, Off, Changing or Unknown
 	By    string `json:"by,omitempty"` // the device that reported it, or the answer of each of several
 	// From is "drill" if it was so at that time and in every drill since, "fence" if it was asked at that time.
 	From string     `json:"from,omitempty"`
@@ -447,17 +447,12 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	ready := taint.Condition(node, corev1.NodeReady)
 	since := ready.LastTransitionTime.Add(time.Second) // which has no fractions
 	if ready.Status == corev1.ConditionTrue && last.At.Before(since) &&
-		slices.Contains([]string{
-			providers.PowerOff.String(), providers.PowerChanging.String(), providers.PowerByTime.String(),
-		}, last.Power) {
+		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()) {
 		return MachinePower{Power: providers.PowerUnknown.String()} // it has come on since
 	}
 	last.Power = cmp.Or(last.Power, providers.PowerUnknown.String())
 	return last
 }
-
-// IsByTime reports whether a machine's power, as a word, is the assumption about elapsed time. It never counts as Off.
-func IsByTime(power string) bool { return power == providers.PowerByTime.String() }
 
 // informative returns the evidence of the machine's power. Unknown of one device, such as a person who was not asked,
 // is left out if the last word of another one is not Unknown.

@@ -27,7 +27,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"state"}),
 		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forcefence_polls_total",
-			Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, ByTime, Unknown.",
+			Help: "Answers of devices that are polled, by provider and state: On, Off, Changing, Unknown.",
 		}, []string{"provider", "state"}),
 	}
 	// The series of closed sets start with 0: a counter whose first value is 1 has not increased, and an alert would

@@ -173,7 +173,7 @@ func findOff(answers []providers.Answer) (off []int, known bool) {
 		switch a.State {
 		case providers.PowerOff:
 			off, known = append(off, i), true
-		case providers.PowerOn, providers.PowerChanging, providers.PowerByTime:
+		case providers.PowerOn, providers.PowerChanging:
 			known = true
 		case providers.PowerUnknown:
 		}

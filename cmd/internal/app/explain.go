@@ -47,7 +47,7 @@ func (d *Session) ReadSnapshot(
 		Limits: config.Limits}
 	s.Facts, m = config.FactsOf(node, look, s.Now.Wall)
 	for _, device := range m.Devices() {
-		s.Quiet, s.ByTime = append(s.Quiet, device.Quiet), append(s.ByTime, device.ByTime)
+		s.Quiet = append(s.Quiet, device.Quiet)
 	}
 	r := snapshotReader{d.client, &unknown}
 	if err := r.readLeases(ctx, &s); err != nil {

@@ -123,7 +123,6 @@ func (f machineFinder) deviceMachine(provider string, t providers.Target) machin
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the limiter's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
 	_, m.Quiet = p.inner.(providers.Quiet)
-	m.ByTime = p.limited.AssumesByTime()
 	return m
 }
 

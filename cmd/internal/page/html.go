@@ -562,14 +562,10 @@ func renderState(n view.NodeRow, now time.Time) g.Node {
 // renderPower renders the last seen power state of a node's machine, and when it was seen. It is no proof: a proof is
 // at most five seconds old.
 func renderPower(n view.NodeRow, now time.Time) g.Node {
-	word := g.Text(n.Power)
-	if view.IsByTime(n.Power) {
-		word = html.Span(html.Class("by-time"), html.Title("An assumption about time. It never counts as Off."), word)
-	}
 	if n.PowerAt.IsZero() {
-		return word
+		return g.Text(n.Power)
 	}
-	return html.Span(html.Class("name"), word, g.Text(", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now)))
+	return html.Span(html.Class("name"), g.Text(n.Power+", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now)))
 }
 
 func renderFact(name string, value ...g.Node) g.Node {

@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	g "maragu.dev/gomponents"
 
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/room"
@@ -803,23 +802,6 @@ func TestWrapText(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%q: got %q, want %q", tc.text, got, tc.want)
 		}
-	}
-}
-
-// The assumption about time has a colour and a sign of its own, and no other power has them.
-func TestByTimeIsNotOff(t *testing.T) {
-	for _, state := range providers.PowerStates() {
-		out := render(renderPower(view.NodeRow{Power: state.String()}, now))
-		if got, want := strings.Contains(out, `class="by-time"`), state == providers.PowerByTime; got != want {
-			t.Errorf("%s: got %s, want the colour of an assumption: %t", state, out, want)
-		}
-		if !strings.Contains(out, state.String()) {
-			t.Errorf("%s: got %s, want the word in it", state, out)
-		}
-	}
-	draw := func(s view.Sign) string { return render(renderMoment(view.Moment{Sign: s}, 10, 10)) }
-	if off, byTime := draw(view.SignOff), draw(view.SignByTime); off == byTime || !strings.Contains(byTime, "by-time") {
-		t.Errorf("got %s for ByTime and %s for Off, want another sign", byTime, off)
 	}
 }
 

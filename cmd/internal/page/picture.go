@@ -314,8 +314,7 @@ var signNames = []struct {
 	sign view.Sign
 	name string
 }{
-	{view.SignOff, "said Off"}, {view.SignOn, "said On"}, {view.SignByTime, "by time, not proven"},
-	{view.SignUnsure, "no clear answer"},
+	{view.SignOff, "said Off"}, {view.SignOn, "said On"}, {view.SignUnsure, "no clear answer"},
 	{view.SignPhase, "phase"}, {view.SignStep, "step"}, {view.SignWarning, "warning"}, {view.SignEvent, "Event"},
 	{view.SignEnds, "begin or end"},
 }
@@ -410,8 +409,6 @@ func renderMoment(m view.Moment, x, y int) g.Node {
 		return svgRect(x-7, y-7, 14, 14, "sign off")
 	case view.SignOn:
 		return svgElement("circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "7", "class", "sign on")
-	case view.SignByTime:
-		return svgRect(x-7, y-7, 14, 14, "sign by-time")
 	case view.SignUnsure:
 		return g.Group{svgElement(
 			"circle", "cx", strconv.Itoa(x), "cy", strconv.Itoa(y), "r", "8", "class", "sign unsure",

@@ -330,7 +330,7 @@ func (v View) allowsPerson() bool {
 	if v.Answers.Answer.State == providers.PowerOn || v.Answers.HasDisagreement() {
 		return v.Settings.TrustPerson
 	}
-	return v.Answers.Answer.State == providers.PowerUnknown || v.Answers.Answer.State == providers.PowerByTime
+	return v.Answers.Answer.State == providers.PowerUnknown
 }
 
 func (v View) refusedOr(other reason.Reason) reason.Reason {

@@ -339,11 +339,6 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 			return v.decidePoweredOn(powering)
 		}
 		return v.askEvery(pollChanging, reason.Changing)
-	case providers.PowerByTime: // no proof: only a policy may act on it
-		if powering && v.isLevelOverdue() {
-			return v.decidePoweredOn(powering)
-		}
-		return v.askEvery(pollOn, reason.ByTime)
 	case providers.PowerUnknown:
 		switch {
 		case powering && v.isLevelOverdue():

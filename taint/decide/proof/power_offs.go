@@ -269,11 +269,6 @@ func (l level) placeToSend(a Answers) int {
 	return l.places[0]
 }
 
-// isUnderway reports whether the device at that index has taken a power-off, as far as it shows. Nothing is sent again.
-func (a Answers) isUnderway(device int) bool {
-	return a.State(device) == providers.PowerChanging || a.State(device) == providers.PowerByTime
-}
-
 // endOfTurn returns why and when the turn of a level ended; "" if it did not. A changing device has accepted its
 // power-off; only the deadline ends its turn.
 func (p PowerOffs) endOfTurn(
@@ -288,7 +283,7 @@ func (p PowerOffs) endOfTurn(
 		case t.sent < l.limits.maxAttempts():
 		case t.err != nil:
 			return name + " did not accept it", t.at
-		case now.Sub(t.at) >= EffectAfter && !a.isUnderway(i):
+		case now.Sub(t.at) >= EffectAfter && a.State(i) != providers.PowerChanging:
 			return name + " accepted it, but the machine stayed on", t.at.Add(EffectAfter)
 		}
 	}
@@ -314,7 +309,7 @@ func (p PowerOffs) moveInLevel(now providers.Instant, l level, devices []Device,
 		default:
 			wait = t.at.Add(EffectAfter).Sub(now)
 		}
-		if a.isUnderway(i) && t.sent > 0 || t.err == nil && t.sent >= l.limits.maxAttempts() {
+		if a.State(i) == providers.PowerChanging && t.sent > 0 || t.err == nil && t.sent >= l.limits.maxAttempts() {
 			continue
 		}
 		if wait <= 0 {

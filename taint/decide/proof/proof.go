@@ -229,9 +229,9 @@ func withoutStaleOff(a providers.Answer) providers.Answer {
 // ErrDistrusted replaces an Off of a device that lied once.
 var ErrDistrusted = fmt.Errorf("%w: the device said Off of a machine that was on", providers.ErrPermanent)
 
-// WithoutOff returns the answer of a distrusted device: its Off becomes PowerUnknown, and so does its ByTime.
+// WithoutOff returns the answer of a distrusted device: its Off becomes PowerUnknown.
 func WithoutOff(a providers.Answer) providers.Answer {
-	if a.State == providers.PowerOff || a.State == providers.PowerByTime {
+	if a.State == providers.PowerOff {
 		a.State, a.Err = providers.PowerUnknown, ErrDistrusted
 	}
 	return a

@@ -24,7 +24,6 @@ func answer(s providers.PowerState, took time.Duration) providers.Answer {
 
 const (
 	on, off, changing, unknown = providers.PowerOn, providers.PowerOff, providers.PowerChanging, providers.PowerUnknown
-	byTime                     = providers.PowerByTime
 )
 
 // devices are named a, b, c, and stand in these levels.
@@ -59,7 +58,6 @@ func TestDecided(t *testing.T) {
 		{"off", devices(0, 1), []providers.PowerState{off, none}, true},
 		{"on", devices(0, 1), []providers.PowerState{none, on}, true},
 		{"changing", devices(0, 1), []providers.PowerState{changing, none}, true},
-		{"by time: another device may know more", devices(0, 1), []providers.PowerState{byTime, none}, false},
 		{"a disagreement, and a third is missing", devices(0, 1, 2), []providers.PowerState{off, on, none}, true},
 		{"a level with one missing", devices(0, 0), []providers.PowerState{off, none}, false},
 		{"a level with one missing, and another that is off", devices(0, 0, 1),
@@ -164,23 +162,6 @@ func TestVerdict(t *testing.T) {
 		{name: "outlets that are half off, and a BMC that is silent", of: feeds(devices(0, 1, 1), 1, 2),
 			say: []providers.PowerState{unknown, off, on}, want: on},
 		{name: "a level, on and changing", of: devices(0, 0), say: []providers.PowerState{changing, on}, want: on},
-		{name: "by time", of: devices(0), say: []providers.PowerState{byTime}, want: byTime, by: "a"},
-		{name: "by time and on", of: devices(0, 1), say: []providers.PowerState{byTime, on}, want: on, by: "b"},
-		{name: "by time and off", of: devices(0, 1), say: []providers.PowerState{byTime, off}, want: off, by: "b"},
-		{name: "off and by time", of: devices(0, 1), say: []providers.PowerState{off, byTime}, want: off, by: "a"},
-		{name: "by time and changing", of: devices(0, 1), say: []providers.PowerState{byTime, changing}, want: changing,
-			by: "b"},
-		{name: "by time, off and on", of: devices(0, 1, 2), say: []providers.PowerState{byTime, off, on}, want: unknown,
-			odds: true},
-		{name: "by time, and a BMC that is down", of: devices(0, 1), say: []providers.PowerState{unknown, byTime},
-			want: byTime, by: "b"},
-		{name: "by time, and its feed is on", of: feeds(devices(0, 1), 0), say: []providers.PowerState{on, byTime},
-			want: byTime, by: "b"},
-		{name: "a level, by time and off", of: devices(0, 0), say: []providers.PowerState{off, byTime}, want: byTime},
-		{name: "a level, both by time", of: devices(0, 0), say: []providers.PowerState{byTime, byTime}, want: byTime},
-		{name: "a level, by time and on", of: devices(0, 0), say: []providers.PowerState{byTime, on}, want: on},
-		{name: "a level, by time and unknown", of: devices(0, 0), say: []providers.PowerState{byTime, unknown},
-			want: unknown},
 		{name: "a level, changing and unknown", of: devices(0, 0), say: []providers.PowerState{changing, unknown},
 			want: unknown},
 		{name: "off, and a level after it that is half on", of: devices(0, 1, 1),

@@ -62,9 +62,8 @@ func answerText(a providers.Answer) string {
 }
 
 // verdictOfLevels returns the verdict over levels: the first with information, unless one answers Off and another On,
-// which is a disagreement. If one answers Off and another that the machine is changing, it is changing. ByTime counts
-// only while no other level has information. On of a device that feeds the machine counts only while no other level
-// has information, even ByTime: a machine that was shut down has power.
+// which is a disagreement. If one answers Off and another that the machine is changing, it is changing. On of a device
+// that feeds the machine counts only while no other level has information: a machine that was shut down has power.
 func verdictOfLevels(levels []deviceAnswer) providers.Answer {
 	known := slices.DeleteFunc(slices.Clone(levels), func(s deviceAnswer) bool {
 		return s.answer.State == providers.PowerUnknown
@@ -77,10 +76,6 @@ func verdictOfLevels(levels []deviceAnswer) providers.Answer {
 	})
 	if len(runs) == 0 {
 		return known[0].answer
-	}
-	byTime := func(s deviceAnswer) bool { return s.answer.State == providers.PowerByTime }
-	if sure := slices.DeleteFunc(slices.Clone(runs), byTime); len(sure) > 0 {
-		runs = sure
 	}
 	off, on, changing := indexOfState(runs, providers.PowerOff), indexOfState(runs, providers.PowerOn),
 		indexOfState(runs, providers.PowerChanging)
@@ -143,8 +138,6 @@ func verdictOfLevel(of []deviceAnswer) providers.Answer {
 	switch {
 	case count[providers.PowerOff] == len(of):
 		out.State = providers.PowerOff
-	case count[providers.PowerOff]+count[providers.PowerByTime] == len(of):
-		out.State = providers.PowerByTime // the weaker of both
 	case count[providers.PowerOn] > 0:
 		out.State, out.Err = providers.PowerOn, nil
 	case count[providers.PowerUnknown] == 0:

@@ -31,7 +31,6 @@ type Device struct {
 	Target   providers.Target
 	NoPower  string           // "" or why the machine's power must not be touched through it
 	Feeds    bool             // it only supplies the machine's power (providers.Feeder): Off once it is switched off
-	ByTime   bool             // it never proves Off (providers.TimeAssumer)
 	FalseOff string           // "" or the node whose record says that it answered Off for a machine that was on
 	Answer   providers.Answer // its answer in this drill
 	SameUUID []string         // the other nodes with a machine that report the same system UUID
@@ -177,11 +176,6 @@ func FindingOf(s Facts) Finding {
 			f.Reason = reason.Distrusted
 		}
 		f.Detail = strings.Join(append(broken, cannot), " ")
-	case byTimeOnly(s.Devices):
-		const text = "Only a watchdog's disk answers, which never says Off. At best a policy with withoutProof: " +
-			"by-time acts."
-		f.Fenceable, f.Reason, f.Message, f.Result = not, reason.ByTime, f.Message+" "+text, "by_time"
-		f.Detail = strings.Join(append(broken, text, cannot), " ")
 	case !s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices):
 		text := "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."
 		f.Fenceable, f.Reason, f.Message, f.Result = not, reason.NotAnswering, f.Message+" "+text, "only_outlets"
@@ -292,11 +286,6 @@ func whyNoPowerOff(all []Device) (why string) {
 // fedOnly reports whether all devices that answered only supply the machine's power.
 func fedOnly(all []Device) bool {
 	return !slices.ContainsFunc(all, func(d Device) bool { return d.Result() == "ok" && !d.Feeds })
-}
-
-// byTimeOnly reports whether no device that answered can ever prove Off.
-func byTimeOnly(all []Device) bool {
-	return !slices.ContainsFunc(all, func(d Device) bool { return d.Result() == "ok" && !d.ByTime })
 }
 
 // MaxPerHour is how many nodes are drilled in an hour at most.

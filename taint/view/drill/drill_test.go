@@ -36,9 +36,6 @@ func TestJudge(t *testing.T) {
 	liar, barred, silent := off, on, answered(providers.PowerOn, "")
 	lit, dark := on, off
 	lit.Feeds, dark.Feeds = true, true
-	timed, passed := answered(providers.PowerOn, ""), answered(providers.PowerByTime, "")
-	timed.Feeds, passed.Feeds, timed.ByTime, passed.ByTime = true, true, true, true
-	timed.Target.Claimed, passed.Target.Claimed = false, false
 	liar.FalseOff, barred.NoPower = "n9", "its node was never pinned"
 	listed := failed(providers.ErrDenied) // nothing against it but that it does not answer
 	listed.Target.Claimed = false
@@ -110,14 +107,6 @@ func TestJudge(t *testing.T) {
 		{"only an outlet answers, observe",
 			Facts{Devices: []Device{lit, failed(providers.ErrDenied)}, Verdict: known(providers.PowerOn)},
 			no, reason.NotAnswering, "only_outlets", "(denied: dial"},
-		{"a watchdog is all there is",
-			Facts{Devices: []Device{timed}, Verdict: known(providers.PowerOn), PowerOff: true}, no, reason.ByTime,
-			"by_time", "never says Off"},
-		{"a watchdog said that time has passed",
-			Facts{Devices: []Device{passed}, Verdict: known(providers.PowerByTime), PowerOff: true}, no, reason.ByTime,
-			"by_time", "never says Off"},
-		{"a watchdog and a BMC answer", Facts{Devices: []Device{on, timed}, Verdict: known(providers.PowerOn),
-			PowerOff: true}, yes, reason.Answers, "ok", ""},
 		{"an outlet is all there is, observe",
 			Facts{Devices: []Device{lit}, Verdict: known(providers.PowerOn), Before: yes},
 			no, reason.NotAnswering, "only_outlets", "Only outlets answer."},

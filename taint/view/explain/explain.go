@@ -36,8 +36,6 @@ type Snapshot struct {
 	Node  *corev1.Node // that falls silent
 	Facts decide.Facts // the node's configuration
 	Quiet []bool       // for each of Facts.Devices: it does not answer for a machine that runs
-	// ByTime is, for each of Facts.Devices, that it never answers Off: after a power-off through it, it answers ByTime.
-	ByTime []bool
 
 	Nodes    []corev1.Node                    // all, this one too
 	Leases   map[string]*coordinationv1.Lease // by node; one that is not there was never renewed

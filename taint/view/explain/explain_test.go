@@ -222,9 +222,6 @@ func TestCourses(t *testing.T) {
 			s.Facts.Devices = []proof.Device{{Name: "pdu/a", Feeds: true}, {Name: "pdu/b", Feeds: true}}
 			s.Quiet = []bool{false, false}
 		}, moves, moves, "nothing PowerUnknown 0", ""},
-		"a watchdog alone": {func(s *Snapshot) {
-			s.Facts.Devices[0].Feeds, s.ByTime = true, []bool{true}
-		}, "nothing ResetAssumedByTime 0", "nothing ResetAssumedByTime 0", "nothing PowerUnknown 0", ""},
 		"a person alone speaks": {func(s *Snapshot) { s.Quiet = []bool{true} }, moves, "nothing PowerUnknown 0",
 			"nothing PowerUnknown 0", ""},
 		"it is silent already": {func(s *Snapshot) {

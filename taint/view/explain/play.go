@@ -420,13 +420,9 @@ func (p *play) deviceAnswers() []providers.Answer {
 }
 
 // deviceState returns the answer of one device. A machine that we powered off is Off for all devices but those that
-// feed it: each of these reports its own outlet. A watchdog never answers Off.
+// feed it: each of these reports its own outlet.
 func (p *play) deviceState(i int) providers.PowerState {
 	switch {
-	case p.isByTime(i) && p.off[i]:
-		return providers.PowerByTime
-	case p.isByTime(i) && p.supposed == providers.PowerOff: // no message was sent
-		return providers.PowerOn
 	case p.off[i], p.isMachineOff() && !p.Facts.Devices[i].Feeds && !p.isQuiet(i):
 		return providers.PowerOff
 	case p.isQuiet(i) && p.supposed == providers.PowerOn:
@@ -438,13 +434,11 @@ func (p *play) deviceState(i int) providers.PowerState {
 
 func (p *play) isQuiet(i int) bool { return i < len(p.Quiet) && p.Quiet[i] }
 
-func (p *play) isByTime(i int) bool { return i < len(p.ByTime) && p.ByTime[i] }
-
 // isMachineOff reports whether our power-offs ended the machine: one through a device that is no feed, or those of all
 // outlets of a level.
 func (p *play) isMachineOff() bool {
 	for i, d := range p.Facts.Devices {
-		if !p.off[i] || p.isByTime(i) {
+		if !p.off[i] {
 			continue
 		}
 		if !d.Feeds {
