@@ -13,13 +13,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/providers/program"
 	"github.com/forcefence/forcefence/providers/remote"
 )
 
 const (
 	// maxInput fits into every pipe at once, however small the system made it.
 	maxInput = 4096
+	// maxOutput is how much is kept of each of an agent's outputs; the rest is read and dropped.
+	maxOutput = 64 << 10
 	// killAfter is how long a keeper may take to end its agent before the keeper itself is killed.
 	killAfter = 1500 * time.Millisecond
 )
@@ -111,10 +112,10 @@ func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 	defer theirs.Close()
 
 	cmd := exec.CommandContext(ctx, keeperPath)
-	cmd.Args, cmd.Env, cmd.SysProcAttr = append([]string{keeperName, agent}, in.files...), program.Environ(), keeperAttr
+	cmd.Args, cmd.Env, cmd.SysProcAttr = append([]string{keeperName, agent}, in.files...), agentEnv(), keeperAttr
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Cancel, cmd.WaitDelay = ours.Close, killAfter
-	var stdout, stderr program.Output
+	var stdout, stderr boundedOutput
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	if in.acts {
 		if err := remote.MaySend(ctx); err != nil {
@@ -134,4 +135,27 @@ func runAgent(ctx context.Context, agent string, in *input) (result, error) {
 			providers.Errorf(providers.ErrPermanent, "the agent does not start: %s", strings.TrimSpace(stderr.String()))
 	}
 	return result{cmd.ProcessState.ExitCode() - codeBase, stdout.String(), stderr.String(), in.secrets}, nil
+}
+
+// boundedOutput keeps the first maxOutput bytes written to it. It embeds no buffer: io.Copy would call the buffer's
+// ReadFrom, which has no bound.
+type boundedOutput struct{ kept bytes.Buffer }
+
+func (o *boundedOutput) Write(p []byte) (int, error) {
+	o.kept.Write(p[:min(len(p), maxOutput-o.kept.Len())])
+	return len(p), nil
+}
+
+// String returns what was kept.
+func (o *boundedOutput) String() string { return o.kept.String() }
+
+// agentEnv is the only part of this process' environment that agents get: passwords may be in the rest.
+func agentEnv() []string {
+	env := []string{"LC_ALL=C.UTF-8"}
+	for _, key := range []string{"PATH", "HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(key); ok {
+			env = append(env, key+"="+v)
+		}
+	}
+	return env
 }
