@@ -48,7 +48,7 @@ func TestCompletions(t *testing.T) {
 		{"explain --kubeconfig " + file + " --cluster d", ""},
 		{"status --kubeconfig " + file + " n", ""}, // no API server answers
 		{"cleanup ", ""},
-		{"repl", "replay\tRepeat the decisions of a recording, with its own or another configuration"},
+		{"repl", "replay\tRepeat the decisions of a recording"},
 	} {
 		if got := strings.Join(words(t, strings.Split(tc.args, " ")...), " "); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.args, got, tc.want)

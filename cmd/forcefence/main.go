@@ -90,7 +90,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 				newVerify(),
 				newExplain(devices()),
 				newRoom(devices()),
-				newReplay(types),
+				newReplay(),
 				newDrill(devices()),
 				newDrainStatus(),
 				newSupportBundle(),

@@ -11,53 +11,33 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/forcefence/forcefence/cmd/internal/app"
-	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/replay"
-	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // newReplay returns the command that repeats the decisions of a recording.
-func newReplay(types providers.Registry) *cobra.Command {
+func newReplay() *cobra.Command {
 	var format outputFormat
-	var file string
 	cmd := &cobra.Command{
 		Use:   "replay FILE...",
-		Short: "Repeat the decisions of a recording, with its own or another configuration",
+		Short: "Repeat the decisions of a recording",
 		Long: `Repeat the decisions of a recording that the controller wrote (record.file),
 and print the recorded and the new decisions side by side. Name the oldest file
 first: FILE.1 FILE. The command asks neither an API server nor a device.
 
-With --config, the nodes get another configuration: its mode, limits,
-exclusions and policies, but the devices that answered then. Once only one of
-the two configurations acts, the recording cannot tell what would have followed.
-From there on the result is an estimate, as explain makes it, and the rest of
-that incident is left out.
-
-Exits with 1 if a line cannot be read or another error occurs and, without
---config, if a decision differs: either this version decides differently, or
-the recording was changed.`,
+Exits with 1 if a line cannot be read, if another error occurs, or if a decision
+differs: either this version decides differently, or the recording was changed.`,
 		Example: `  # Do today's rules decide as the controller did?
-  forcefence replay recording.1 recording
-  # What would another configuration have done?
-  forcefence replay --config other.yaml recording`,
+  forcefence replay recording.1 recording`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var other *replay.OtherConfig
-			if file != "" {
-				var err error
-				if other, err = app.LoadForReplay(file, types); err != nil {
-					return err
-				}
-			}
 			var r replay.Report
 			played := make(chan error, 1)
 			go func() {
 				var err error
-				r, err = playFiles(args, other)
+				r, err = playFiles(args)
 				played <- err
 			}()
 			select {
@@ -71,7 +51,7 @@ the recording was changed.`,
 			}
 			out := cmd.OutOrStdout()
 			if err := format.print(out, report{r, replayTable(r), func(out io.Writer, wide bool) error {
-				return printReplay(out, r, other != nil, wide)
+				return printReplay(out, r, wide)
 			}}); err != nil {
 				return err
 			}
@@ -81,21 +61,18 @@ the recording was changed.`,
 					"could not read or replay %s, so the rest of their incidents is left out; the first: %s",
 					decide.FormatCount(r.Broken, "line"), r.First,
 				)
-			case other == nil && r.Differ > 0:
+			case r.Differ > 0:
 				return errors.New("decisions differ from those that were recorded")
 			}
 			return nil
 		},
 	}
-	f := cmd.Flags()
 	format.addFlag(cmd)
-	f.StringVar(&file, "config", "", "another configuration file (default: the recorded configuration)")
-	completeFlag(cmd, "config", completeFiles)
 	return cmd
 }
 
 // playFiles replays files.
-func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error) {
+func playFiles(names []string) (replay.Report, error) {
 	var in []io.Reader
 	for _, name := range names {
 		f, err := os.Open(name)
@@ -105,13 +82,12 @@ func playFiles(names []string, other *replay.OtherConfig) (replay.Report, error)
 		defer f.Close()
 		in = append(in, f)
 	}
-	return replay.PlayRecordings(in, other)
+	return replay.PlayRecordings(in)
 }
 
-// replayTable has a row for each decision. A number in brackets refers to the estimates that printReplay prints.
+// replayTable has a row for each decision.
 func replayTable(r replay.Report) *metav1.Table {
 	t := newTable("Time", "Node", "Then", "Now", "+Line")
-	estimates := 0
 	for _, d := range r.Decisions {
 		now := "the same"
 		if d.Differs {
@@ -120,13 +96,6 @@ func replayTable(r replay.Report) *metav1.Table {
 		if now == d.Then.String() {
 			now += ", with other " + recording.CleanText(strings.Join(d.In, ", "))
 		}
-		switch {
-		case d.Unknown != "":
-			now = "unknown: " + recording.CleanText(d.Unknown)
-		case d.Estimate != nil:
-			estimates++
-			now += fmt.Sprintf(" [%d]", estimates)
-		}
 		addRow(t, nodeNamed(recording.CleanText(d.Node)), d.At.UTC().Format(time.DateTime), recording.CleanText(d.Node),
 			d.Then, now, d.Line)
 	}
@@ -134,7 +103,7 @@ func replayTable(r replay.Report) *metav1.Table {
 }
 
 // printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
-func printReplay(out io.Writer, r replay.Report, other, wide bool) error {
+func printReplay(out io.Writer, r replay.Report, wide bool) error {
 	for i, h := range r.Headers {
 		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
 			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
@@ -143,29 +112,6 @@ func printReplay(out io.Writer, r replay.Report, other, wide bool) error {
 	}
 	if err := printTable(out, replayTable(r), wide); err != nil {
 		return err
-	}
-	var estimates []replay.Decision
-	for _, d := range r.Decisions {
-		if d.Estimate != nil && d.Unknown == "" {
-			estimates = append(estimates, d)
-		}
-	}
-	for i, d := range estimates {
-		fmt.Fprintln(out)
-		printText(out, fmt.Sprintf("[%d] ", i+1), "Node %s: what follows was not recorded. Estimate, if its devices "+
-			"keep saying %s and it stays silent: %s.",
-			recording.CleanText(d.Node), d.Estimate.DeviceState, outcomeWords[d.Estimate.Outcome])
-		for _, e := range d.Estimate.Steps {
-			printText(out, fmt.Sprintf("    %8s  ", formatSeconds(e.Seconds)), "%s: %s", e.Reason,
-				recording.CleanText(e.Text))
-		}
-		if n := len(d.Estimate.Moved); n > 0 {
-			printText(out, "    ", "Pods moved: %d: %s", n, recording.CleanText(strings.Join(d.Estimate.Moved, ", ")))
-		}
-		for _, p := range d.Estimate.Policy {
-			printText(out, "    ", "Pods ended without proof by policy %s: %s", recording.CleanText(p.Policy),
-				recording.CleanText(strings.Join(p.Pods, ", ")))
-		}
 	}
 	if len(r.Decisions) > 0 {
 		fmt.Fprintln(out)
@@ -194,16 +140,5 @@ func printReplay(out io.Writer, r replay.Report, other, wide bool) error {
 	if r.Torn {
 		printText(out, "", "The last line is incomplete and left out.")
 	}
-	if other && r.Differ > 0 && len(estimates) == 0 {
-		printText(out, "", "The actions are the same: only reports differ.")
-	}
 	return nil
-}
-
-// outcomeWords are explain's outcomes in the conditional.
-var outcomeWords = map[explain.Outcome]string{
-	explain.Moves:      "its pods would have been moved",
-	explain.ShadowOnly: "it would have been reported",
-	explain.Nothing:    "nothing would have happened",
-	explain.Hangs:      "a fence would have begun and not ended by itself",
 }

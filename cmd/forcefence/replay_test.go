@@ -29,9 +29,6 @@ func TestReplay(t *testing.T) {
 	whole := string(text)
 	half := strings.Index(whole[len(whole)/2:], "\n") + len(whole)/2 + 1
 	header := whole[:strings.Index(whole, "\n")+1]
-	const observe = "mode: observe\nproviders:\n- {name: racks, redfish: {username: u, passwordFile: " +
-		"/not/here}}\nnodes:\n" +
-		"- {name: all, selector: '', provider: racks, machine: {from: list, list: [{node: n1, id: 'https://bmc'}]}}\n"
 	for name, tt := range map[string]struct {
 		args   []string
 		status int
@@ -59,13 +56,8 @@ func TestReplay(t *testing.T) {
 				fmt.Sprintf("/broken: line %d", 1+strings.Count(whole[:half], "\n"))}},
 		"the wrong order": {[]string{file("new", strings.Replace(header, "T12:", "T13:", 1)), recorded}, 1,
 			[]string{"recording-1.jsonl begins at 2026-03-01 12:00:00", "name the oldest file first"}},
-		"in mode observe": {[]string{"--config", file("observe.yaml", observe), recorded}, 0,
-			[]string{"Wait (PoweredOnNotReady) [1]", "what follows was not recorded",
-				"nothing would have happened"}},
 		"not there": {[]string{filepath.Join(dir, "none")}, 1,
 			[]string{"opening recording: open", "no such file"}},
-		"no configuration": {[]string{"--config", file("bad.yaml", "mode: x\n"), recorded}, 1,
-			[]string{"bad.yaml:1: mode: must be"}},
 		"another format": {[]string{"-o", "xml", recorded}, 2,
 			[]string{`--output" flag: use json, name, wide, yaml`}},
 		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1,

@@ -31,7 +31,7 @@ func TestErrorsOfAnyForm(t *testing.T) {
 			w := newWorld(fence.Fence)
 			set(w)
 			w.run(2 * time.Minute)
-			if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Compared < 5 || r.Broken > 0 {
+			if r := play(t, w.tape.String()); r.Differ != 0 || r.Compared < 5 || r.Broken > 0 {
 				t.Errorf("%s %.20q: %d of %d differ: %+v", name, text, r.Differ, r.Compared,
 					r.Decisions[len(r.Decisions)-1])
 			}

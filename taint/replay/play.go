@@ -1,6 +1,5 @@
 // Package replay plays a recording (package recording). It feeds the recording to the same course of the node
-// (taint/decide), which must decide the same, or plays it with another configuration. It is pure: it calls no API and
-// no device.
+// (taint/decide), which must decide the same. It is pure: it calls no API and no device.
 package replay
 
 import (
@@ -17,9 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/recording"
-	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // Report is the result of playing recordings.
@@ -41,20 +38,15 @@ type Decision struct {
 	Then    recording.Step `json:"then"`
 	Now     recording.Step `json:"now"`
 	Differs bool           `json:"differs"`
-	// In lists what differs, by the names of Step's JSON. It is empty with another configuration.
-	In []string `json:"in,omitempty"`
-	// Estimate, with another configuration, is what would have become of the node from here on, by explain's model: the
-	// recording ends there.
-	Estimate *explain.Scenario `json:"estimate,omitempty"`
-	Unknown  string            `json:"unknown,omitempty"` // why the decision of now is unknown
+	In      []string       `json:"in,omitempty"` // what differs, by the names of Step's JSON
 }
 
-// PlayRecordings plays recordings, the oldest first. If other is nil each decision is made again as it was. A decision
-// that differs is reported, and the rest of its course is skipped unless only Detail differs. A line that cannot be
-// read or played is counted and named, and the rest of its course is skipped. It returns an error if a recording cannot
-// be read at all: another file, a newer version, the wrong order.
-func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
-	p := player{other: other, tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
+// PlayRecordings plays recordings, the oldest first. It makes each decision again. A decision that differs is reported,
+// and the rest of its course is skipped unless only Detail differs. A line that cannot be read or played is counted and
+// named, and the rest of its course is skipped. It returns an error if a recording cannot be read at all: another file,
+// a newer version, the wrong order.
+func PlayRecordings(in []io.Reader) (Report, error) {
+	p := player{tracks: map[string]*track{}, out: Report{Decisions: []Decision{}}}
 	var first time.Time // when the file before began
 	for i, r := range in {
 		name := fmt.Sprintf("recording %d", i+1)
@@ -73,11 +65,6 @@ func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 		}
 		first = begun
 	}
-	for _, t := range p.tracks {
-		if err := p.runSafely(t, func() error { return p.playPass(t) }); err != nil {
-			p.out.AddBroken("the end", p.out.Lines, err)
-		}
-	}
 	slices.SortStableFunc(p.out.Decisions, func(a, b Decision) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Node, b.Node))
 	})
@@ -85,7 +72,6 @@ func PlayRecordings(in []io.Reader, other *OtherConfig) (Report, error) {
 }
 
 type player struct {
-	other  *OtherConfig
 	tracks map[string]*track
 	out    Report
 }
@@ -100,18 +86,12 @@ type track struct {
 	last   map[recording.Kind]json.RawMessage
 	view   fleet.View
 	shown  [2]string // the decisions that were reported last, then and now
-	otherRun
 }
 
 // playLine plays one line.
 func (p *player) playLine(n int, l recording.Line) error {
 	t := p.tracks[l.Node]
 	if l.Kind == recording.Begins {
-		if t != nil { // another process wrote it, or it is of another Node
-			if err := p.runSafely(t, func() error { return p.playPass(t) }); err != nil {
-				return err
-			}
-		}
 		t = &track{node: l.Node, began: l.Course, last: map[recording.Kind]json.RawMessage{}}
 		p.tracks[l.Node] = t
 	}
@@ -135,18 +115,18 @@ func (p *player) playLine(n int, l recording.Line) error {
 	if l.Fleet != nil && l.Fleet.View != nil {
 		t.view = *l.Fleet.View
 	}
-	return p.runSafely(t, func() error { return p.applyLine(n, t, l) })
+	return t.runSafely(func() error { return p.applyLine(n, t, l) })
 }
 
 // runSafely runs code of the deciding packages, and turns a panic into an error. These packages trust their caller, and
 // a recording may come from anybody. After an error the rest of the track is skipped.
-func (p *player) runSafely(t *track, do func() error) (err error) {
+func (t *track) runSafely(do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be played: %s", recording.CleanText(fmt.Sprint(r)))
 		}
 		if err != nil {
-			t.lost, t.over, t.events, t.fleets = true, true, nil, nil
+			t.lost = true
 		}
 	}()
 	return do()
@@ -158,58 +138,37 @@ func (p *player) applyLine(n int, t *track, l recording.Line) error {
 	if l.Fleet != nil {
 		f.FleetFacts = *l.Fleet
 	}
-	e, err := p.decodeEvent(n, l)
-	switch {
-	case err != nil:
-		return err
-	case l.Kind == recording.Begins:
-		t.course = decide.NewIdleNode(e.memory)
-		t.rerun = t.course
-		return nil
-	case l.Kind == recording.Truncated:
-		p.out.Truncated++
-	case p.other != nil:
-		return p.collectPass(t, e, f)
-	case l.Kind == recording.Rests:
-		delete(p.tracks, t.node)
-	case l.Kind == recording.Next:
-		d := t.course.Next(l.At, f)
-		s := recording.StepOf(d, t.course.Devices())
-		p.out.Compared++
-		in := diffSteps(e.step, s)
-		t.lost = in != nil && !slices.Equal(in, []string{"detail"}) // other words for the same decision
-		p.addDecision(
-			t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: e.step, Now: s, Differs: in != nil, In: in},
-		)
-	default:
-		t.course.Apply(e.At, f, e.seen)
-	}
-	return nil
-}
-
-// event is one decoded line.
-type event struct {
-	recording.Line
-	n      int
-	key    string
-	memory policy.Memory      // Begins
-	step   recording.Step     // Next
-	seen   decide.Observation // all others but Truncated
-}
-
-// decodeEvent decodes a line.
-func (p *player) decodeEvent(n int, l recording.Line) (e event, err error) {
-	e = event{Line: l, n: n, key: p.out.Headers[len(p.out.Headers)-1].Key}
 	switch l.Kind {
 	case recording.Begins:
-		e.memory, err = l.DecodeMemory()
+		memory, err := l.DecodeMemory()
+		if err != nil {
+			return err
+		}
+		t.course = decide.NewIdleNode(memory)
 	case recording.Truncated:
+		p.out.Truncated++
+	case recording.Rests:
+		delete(p.tracks, t.node)
 	case recording.Next:
-		e.step, err = l.DecodeStep()
+		then, err := l.DecodeStep()
+		if err != nil {
+			return err
+		}
+		now := recording.StepOf(t.course.Next(l.At, f), t.course.Devices())
+		p.out.Compared++
+		in := diffSteps(then, now)
+		t.lost = in != nil && !slices.Equal(in, []string{"detail"}) // other words for the same decision
+		p.addDecision(
+			t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: then, Now: now, Differs: in != nil, In: in},
+		)
 	default:
-		e.seen, err = l.DecodeObservation(e.key)
+		seen, err := l.DecodeObservation(p.out.Headers[len(p.out.Headers)-1].Key)
+		if err != nil {
+			return err
+		}
+		t.course.Apply(l.At, f, seen)
 	}
-	return e, err
+	return nil
 }
 
 // slack is by how much a wait may differ: a recording of an older version has one clock, and its process used another.
@@ -247,7 +206,7 @@ func diffSteps(a, b recording.Step) (in []string) {
 // addDecision adds a decision to the report, unless it equals the node's last one.
 func (p *player) addDecision(t *track, d Decision) {
 	words := [2]string{d.Then.String(), d.Now.String()}
-	if over := t.over || d.In != nil; !over && words == t.shown || !d.Differs && !d.Now.IsDecision() {
+	if !d.Differs && (words == t.shown || !d.Now.IsDecision()) {
 		return
 	}
 	t.shown = words

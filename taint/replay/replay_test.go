@@ -22,7 +22,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -31,7 +30,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -211,17 +209,9 @@ func (w *world) DeletePods(context.Context, action.DeletePods) decide.Observatio
 	return decide.ActionDone{SentAt: w.now, Results: map[string]action.WriteResult{"db-0-uid": action.Accepted}}
 }
 
-// other is another configuration: that of the world, changed.
-func (w *world) other(change func(*decide.Facts)) *OtherConfig {
-	facts := w.facts
-	change(&facts)
-	return &OtherConfig{Facts: func(*corev1.Node, taint.Look, time.Time) decide.Facts { return facts },
-		EvictFirst: labels.Nothing()}
-}
-
-func play(t *testing.T, text string, o *OtherConfig) Report {
+func play(t *testing.T, text string) Report {
 	t.Helper()
-	r, err := PlayRecordings([]io.Reader{strings.NewReader(text)}, o)
+	r, err := PlayRecordings([]io.Reader{strings.NewReader(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,10 +224,10 @@ func TestSameDecisions(t *testing.T) {
 	if did[len(did)-1] != "RemoveMark" {
 		t.Fatalf("did %q, want a whole fence", did)
 	}
-	r := play(t, w.tape.String(), nil)
+	r := play(t, w.tape.String())
 	var now []string
 	for _, d := range r.Decisions {
-		if d.Now.HasEffect() {
+		if d.Now.Do != "Wait" && d.Now.Do != "NoAction" && d.Now.Do != "SetPoweredOnCondition" {
 			now = append(now, d.Now.Do)
 		}
 	}
@@ -255,7 +245,7 @@ func TestSameDecisions(t *testing.T) {
 func TestChangedRecordingDiffers(t *testing.T) {
 	w := newWorld(fence.Fence)
 	w.run(10 * time.Minute)
-	r := play(t, strings.Replace(w.tape.String(), `"state":"Off"`, `"state":"On"`, 1), nil)
+	r := play(t, strings.Replace(w.tape.String(), `"state":"Off"`, `"state":"On"`, 1))
 	if r.Differ != 1 || r.Skipped == 0 {
 		t.Errorf("got %d that differ and %d lines left out, want 1, and the rest", r.Differ, r.Skipped)
 	}
@@ -293,7 +283,7 @@ func TestEveryDifferenceCounts(t *testing.T) {
 			l.Body = recording.EncodeJSON(now)
 			all := slices.Clone(lines)
 			all[i] = string(recording.EncodeJSON(l)) + "\n"
-			r := play(t, strings.Join(all, ""), nil)
+			r := play(t, strings.Join(all, ""))
 			if last := len(r.Decisions) - 1; r.Differ != 1 ||
 				!slices.ContainsFunc(r.Decisions,
 					func(d Decision) bool { return d.Line == i+1 && slices.Equal(d.In, []string{name}) }) {
@@ -314,9 +304,9 @@ func TestDetailAlone(t *testing.T) {
 	for _, mode := range []fence.Mode{fence.Observe, fence.Shadow} {
 		w := newWorld(mode)
 		w.run(10 * time.Minute)
-		same := play(t, w.tape.String(), nil)
+		same := play(t, w.tape.String())
 		text := strings.ReplaceAll(w.tape.String(), `"detail":"`, `"detail":"In other words: `)
-		r := play(t, text, nil)
+		r := play(t, text)
 		if r.Differ < 1 || r.Compared != same.Compared || r.Skipped != same.Skipped {
 			t.Errorf("%s: got %d of %d decisions that differ, %d lines left out, want more than none of %d, %d",
 				mode, r.Differ, r.Compared, r.Skipped, same.Compared, same.Skipped)
@@ -353,95 +343,9 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	if w.run(time.Minute); w.given != before {
 		t.Errorf("%d lines came after it", w.given-before)
 	}
-	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Skipped != 0 {
+	if r := play(t, w.tape.String()); r.Differ != 0 || r.Skipped != 0 {
 		t.Errorf("got %d that differ, %d lines left out, want none", r.Differ, r.Skipped)
 	}
-}
-
-func TestOtherConfiguration(t *testing.T) {
-	for name, tt := range map[string]struct {
-		mode    fence.Mode
-		change  func(*decide.Facts)
-		then    string // of the decision at which the worlds part; "": they do not
-		now     string
-		outcome explain.Outcome
-		moved   int
-		differs int
-	}{
-		"the same": {mode: fence.Fence, change: func(*decide.Facts) {}},
-		"shadow, and fence": {fence.Shadow, func(f *decide.Facts) { f.Mode = fence.Fence }, "WouldPowerOff",
-			"PoweringOff", explain.Moves, 1, 1},
-		"observe, and fence": {fence.Observe, func(f *decide.Facts) { f.Mode = fence.Fence }, "PoweredOnNotReady",
-			"PoweringOff", explain.Moves, 1, 3},
-		"observe, and shadow": {mode: fence.Observe, change: func(f *decide.Facts) { f.Mode = fence.Shadow },
-			differs: 4},
-		"fence, and observe": {fence.Fence, func(f *decide.Facts) { f.Mode = fence.Observe }, "PoweringOff",
-			"PoweredOnNotReady", explain.Nothing, 0, 3},
-		"fence, and paused": {fence.Fence, func(f *decide.Facts) { f.Excluded = "new disk" }, "PoweringOff",
-			"NodeExcluded", explain.Nothing, 0, 3},
-		"a longer grace": {fence.Fence, func(f *decide.Facts) { f.PowerOffAfter = 2 * time.Minute }, "PoweringOff",
-			"WaitingForGrace", explain.Moves, 1, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(tt.mode)
-			w.run(3 * time.Minute)
-			if same := play(t, w.tape.String(), nil); same.Differ != 0 {
-				t.Fatalf("the recording itself: %d differ", same.Differ)
-			}
-			r := play(t, w.tape.String(), w.other(tt.change))
-			var parted *Decision
-			for i, d := range r.Decisions {
-				t.Logf("%s %s | %s %v", d.At.Format(time.TimeOnly), d.Then, d.Now, d.Differs)
-				if d.Unknown != "" {
-					t.Errorf("unknown: %s", d.Unknown)
-				}
-				if d.Estimate != nil {
-					parted = &r.Decisions[i]
-				}
-			}
-			if r.Differ != tt.differs {
-				t.Errorf("%d decisions differ, want %d", r.Differ, tt.differs)
-			}
-			switch {
-			case tt.then == "" && parted == nil:
-			case tt.then == "" || parted == nil:
-				t.Fatalf("the worlds part at %+v, want %q", parted, tt.then)
-			case parted.Then.Why != tt.then || parted.Now.Why != tt.now || parted.Estimate.Outcome != tt.outcome ||
-				len(parted.Estimate.Moved) != tt.moved:
-				t.Errorf("got %s, now %s, estimate %+v; want %s, %s, %s", parted.Then, parted.Now, parted.Estimate,
-					tt.then, tt.now, tt.outcome)
-			}
-		})
-	}
-}
-
-// A node whose pods were not listed has none to report: mode disabled reads nothing.
-func TestWhatWasNotRecordedIsUnknown(t *testing.T) {
-	w := newWorld(fence.Disabled)
-	w.run(3 * time.Minute)
-	r := play(t, w.tape.String(), w.other(func(f *decide.Facts) { f.Mode = fence.Fence }))
-	if len(r.Decisions) != 1 || !r.Decisions[0].Differs ||
-		!strings.Contains(r.Decisions[0].Unknown, "was not recorded") {
-		t.Errorf("got %+v, want unknown", r.Decisions)
-	}
-}
-
-// Floors and the number of power-offs are counted again for other limits.
-func TestOtherLimits(t *testing.T) {
-	w := newWorld(fence.Fence)
-	w.run(3 * time.Minute)
-	o := w.other(func(*decide.Facts) {})
-	o.Limits = &fleet.Limits{MaxPowerOffs: fleet.Amount{Number: 1}, MinHealthy: fleet.Amount{Number: 4}}
-	for _, d := range play(t, w.tape.String(), o).Decisions {
-		if d.Estimate != nil {
-			if d.Then.Why != "PoweringOff" || d.Now.Why != "TooFewHealthy" || d.Estimate.Outcome != explain.Nothing {
-				t.Errorf("got %s, %s and %s, want that the floor keeps the machine on", d.Then, d.Now,
-					d.Estimate.Outcome)
-			}
-			return
-		}
-	}
-	t.Error("the floor keeps nothing on")
 }
 
 // A line that has no room ends what is written of the node until it is idle; the rest of the recording is good.
@@ -466,14 +370,14 @@ func TestGap(t *testing.T) {
 		t.Error("nothing is written of the node after it was idle")
 	}
 	text := w.tape.String()
-	if r := play(t, text, nil); r.Differ != 0 || r.Skipped != 0 {
+	if r := play(t, text); r.Differ != 0 || r.Skipped != 0 {
 		t.Errorf("got %d that differ, %d left out, want none", r.Differ, r.Skipped)
 	}
 	lines := strings.SplitAfter(text, "\n")
-	if r := play(t, strings.Join(append(lines[:5:5], lines[6:]...), ""), nil); r.Differ != 0 || r.Skipped != 20-5 {
+	if r := play(t, strings.Join(append(lines[:5:5], lines[6:]...), "")); r.Differ != 0 || r.Skipped != 20-5 {
 		t.Errorf("one line is missing: got %d that differ, %d left out, want 0 and 15", r.Differ, r.Skipped)
 	}
-	if r := play(t, lines[0]+strings.Join(lines[6:], ""), nil); r.Differ != 0 || r.Skipped != 20-5 {
+	if r := play(t, lines[0]+strings.Join(lines[6:], "")); r.Differ != 0 || r.Skipped != 20-5 {
 		t.Errorf("the beginning is missing: got %d that differ, %d left out, want 0 and 15", r.Differ, r.Skipped)
 	}
 }
@@ -500,11 +404,11 @@ func TestCoursesAreNotMixed(t *testing.T) {
 	for n := 2; n < 40; n++ {
 		beside := strings.Join(a[:n], "") + strings.Join(b[:n+1], "") + strings.Join(a[n:], "") +
 			strings.Join(b[n+1:], "")
-		if r := play(t, beside, nil); r.Differ != 0 || r.Skipped != len(a)-1-n || r.Compared < 50 {
+		if r := play(t, beside); r.Differ != 0 || r.Skipped != len(a)-1-n || r.Compared < 50 {
 			t.Errorf("two processes, from line %d on: %d differ, %d lines left out, %d compared; want 0, those of "+
 				"the first and all of the second", n, r.Differ, r.Skipped, r.Compared)
 		}
-		if r := play(t, strings.Join(a[:n], "")+strings.Join(b[n:], ""), nil); r.Differ != 0 ||
+		if r := play(t, strings.Join(a[:n], "")+strings.Join(b[n:], "")); r.Differ != 0 ||
 			r.Skipped != len(b)-1-n {
 			t.Errorf("a full disk after line %d: %d differ, %d lines left out, want 0 and the rest", n, r.Differ,
 				r.Skipped)
@@ -519,7 +423,7 @@ func TestLongCourseIsCut(t *testing.T) {
 	if size := w.tape.Len(); size > 9<<20 || size < 8<<20 {
 		t.Errorf("%d bytes, want about 8 MiB", size)
 	}
-	if r := play(t, w.tape.String(), nil); r.Differ != 0 || r.Skipped != 0 || r.Truncated != 1 {
+	if r := play(t, w.tape.String()); r.Differ != 0 || r.Skipped != 0 || r.Truncated != 1 {
 		t.Errorf("got %d that differ, %d left out, %d cut; want 0, 0, 1", r.Differ, r.Skipped, r.Truncated)
 	}
 	w.course.Apply(w.now, nil, decide.NodeIdle{Look: taint.Look{Got: w.now}})
@@ -586,7 +490,7 @@ func TestBadRecordings(t *testing.T) {
 			"line 3: life of node n: parsing time"},
 		"a long line": {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
 	} {
-		r, err := PlayRecordings([]io.Reader{strings.NewReader(tt.text)}, nil)
+		r, err := PlayRecordings([]io.Reader{strings.NewReader(tt.text)})
 		got := r.First
 		if (err == nil) != (r.Broken > 0) {
 			t.Errorf("%s: got %v and %d broken lines, want either", name, err, r.Broken)
@@ -601,24 +505,15 @@ func TestBadRecordings(t *testing.T) {
 			t.Errorf("%s: %q is not fit for a terminal", name, got)
 		}
 	}
-	r := play(t, header+`{"node":"n","n":0,"is":"begin"}`+"\n"+`{"node":"n","n":1,"is":"ne`, nil)
+	r := play(t, header+`{"node":"n","n":0,"is":"begin"}`+"\n"+`{"node":"n","n":1,"is":"ne`)
 	if !r.Torn || r.Lines != 2 {
 		t.Errorf("a torn line: got %+v", r.Tally)
 	}
-	lines, same := header+begun+`{"node":"n","n":1,"is":"pods","body":[{}`+strings.Repeat(",{}", recording.MaxValues/2)+
-		"]}\n", newWorld(fence.Fence).other(func(*decide.Facts) {})
-	for n := range 100 { // each a few bytes, most of which would be kept until the next look
-		lines += fmt.Sprintf(`{"node":"n","n":%d,"is":"pods","same":true}`+"\n", n+2)
-	}
-	if r = play(t, lines, same); r.Broken != 1 || !strings.Contains(r.First, "too many values follow") ||
-		r.Skipped < 90 {
-		t.Errorf("much of the same: got %+v", r.Tally)
-	}
-	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n", nil)
+	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n")
 	if r.Broken != 1 || r.Lines != 5 || r.Skipped != 0 {
 		t.Errorf("a broken line between two courses: got %+v, %d left out", r.Tally, r.Skipped)
 	}
-	r = play(t, header+string(recording.DroppedLine(3))+"\n", nil)
+	r = play(t, header+string(recording.DroppedLine(3))+"\n")
 	if r.Dropped != 3 {
 		t.Errorf("dropped lines: got %+v", r.Tally)
 	}
@@ -639,7 +534,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := play(t, string(text), nil)
+	r := play(t, string(text))
 	if last := r.Decisions[len(r.Decisions)-1]; r.Differ != 0 || last.Now.Do != "RemoveMark" || r.Skipped != 0 {
 		t.Errorf("got %d that differ, the last is %s; want a whole fence", r.Differ, last.Now)
 	}
@@ -656,21 +551,18 @@ func FuzzPlay(f *testing.F) {
 	}
 	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" +
 		`{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
-	other := newWorld(fence.Shadow).other(func(f *decide.Facts) { f.Mode = fence.Fence })
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, o := range []*OtherConfig{nil, other} {
-			r, err := PlayRecordings([]io.Reader{bytes.NewReader(text)}, o)
-			told := []string{r.First}
-			if err != nil {
-				told = append(told, err.Error())
-			}
-			for _, d := range r.Decisions {
-				told = append(told, d.Then.String(), d.Now.String(), recording.CleanText(d.Node))
-			}
-			for _, s := range told {
-				if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
-					t.Errorf("%q is not fit for a terminal", s)
-				}
+		r, err := PlayRecordings([]io.Reader{bytes.NewReader(text)})
+		told := []string{r.First}
+		if err != nil {
+			told = append(told, err.Error())
+		}
+		for _, d := range r.Decisions {
+			told = append(told, d.Then.String(), d.Now.String(), recording.CleanText(d.Node))
+		}
+		for _, s := range told {
+			if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
+				t.Errorf("%q is not fit for a terminal", s)
 			}
 		}
 	})
@@ -694,7 +586,6 @@ func TestForgedOrder(t *testing.T) {
 		}
 	}
 	header := string(recording.Header{By: "x", Key: taint.DefaultKey}.EncodeLine()) + "\n"
-	other := newWorld(fence.Fence).other(func(*decide.Facts) {})
 	played := 0
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -711,16 +602,14 @@ func TestForgedOrder(t *testing.T) {
 			}
 			text.Write(append(line, '\n'))
 		}
-		for _, o := range []*OtherConfig{nil, other} {
-			r, err := PlayRecordings([]io.Reader{strings.NewReader(text.String())}, o)
-			if err == nil {
-				played += r.Compared
-			} else {
-				t.Errorf("seed %d: %v", seed, err)
-			}
-			if r.Broken > 0 && !strings.Contains(r.First, "it cannot be played") {
-				t.Errorf("seed %d: %s", seed, r.First)
-			}
+		r, err := PlayRecordings([]io.Reader{strings.NewReader(text.String())})
+		if err == nil {
+			played += r.Compared
+		} else {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		if r.Broken > 0 && !strings.Contains(r.First, "it cannot be played") {
+			t.Errorf("seed %d: %s", seed, r.First)
 		}
 	}
 	if played == 0 {

@@ -41,7 +41,7 @@ func TestReplay(t *testing.T) {
 			kinds[string(lineKind.Find(line))]++
 		}})
 		for _, process := range slices.Sorted(maps.Keys(tapes)) {
-			r, err := replay.PlayRecordings([]io.Reader{tapes[process]}, nil)
+			r, err := replay.PlayRecordings([]io.Reader{tapes[process]})
 			if err != nil {
 				t.Fatalf("seed %d (%s), %s: %v", seed, scenario, process, err)
 			}
