@@ -38,7 +38,6 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 		return w.finishRead(nil, err)
 	}
 	var facts decide.Facts
-	var elsewhere decide.ExternalFacts
 	st.node, st.objects, st.machine = node, nil, machine.Machine{}
 	if l.Exists {
 		config := w.Config()
@@ -53,24 +52,21 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			facts.Excluded, facts.KeptOn = exclusions.Excluded, cmp.Or(facts.KeptOn, exclusions.KeptOn)
 			// This is part of the look: if it alone lasted longer than a look holds, no power-off could ever be sent.
 			l.Got = w.Now.Instant()
-			elsewhere = decide.ExternalFacts{Excluded: exclusions.Excluded, KeptOn: exclusions.KeptOn}
 		}
 		if w.Requests != nil && facts.Mode == fence.OnRequest && l.Mark == nil {
 			facts.RequestedBy = w.Requests.ReadRequest(ctx, node)
 			l.Got = w.Now.Instant()
-			elsewhere.RequestedBy = facts.RequestedBy
 		}
 		if w.StorageFences != nil && l.Mark == nil && !l.IsReady() && facts.Mode.MayAct() {
 			facts.StorageFences = w.StorageFences.ReadFences(ctx, node, facts.Policies)
 			l.Got = w.Now.Instant()
-			elsewhere.StorageFences = facts.StorageFences
 		}
 		w.WithFleet(func(f *fleet.Fleet) { f.ApplySharers(w.name, st.machine.Sharers(), w.Now.Instant()) })
 		st.beginsNothing = !facts.Mode.MayAct()
 		status, _ := taint.ProtectionOf(node)
 		st.nudging.observeLook(l, status, w.Now())
 	}
-	return w.finishRead(decide.NodeRead{Look: l, Facts: facts, Node: node, External: elsewhere}, nil)
+	return w.finishRead(decide.NodeRead{Look: l, Facts: facts, Node: node}, nil)
 }
 
 // ListPods lists the pods bound to the node.

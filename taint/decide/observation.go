@@ -14,25 +14,14 @@ import (
 // is closed; Node.Apply folds one in.
 type Observation interface{ isObservation() }
 
-// ExternalFacts is what other objects than the Node say about it. It is part of Facts.
-type ExternalFacts struct {
-	Excluded string `json:"excluded,omitempty"`
-	KeptOn   string `json:"keptOn,omitempty"`
-	// RequestedBy is Facts.RequestedBy.
-	RequestedBy string `json:"requestedBy,omitempty"`
-	// StorageFences is Facts.StorageFences.
-	StorageFences map[string]policy.StorageFence `json:"storageFences,omitempty"`
-}
-
 // Results of reads. Their lists and maps are not changed afterwards.
 type (
 	// NodeRead is a live look at the Node and its Lease, and what the configuration says about the node now.
 	NodeRead struct {
 		Look  taint.Look
 		Facts Facts
-		// Node and External are the sources of Look and Facts, for a recording. No decision uses them.
-		Node     *corev1.Node // nil: it does not exist
-		External ExternalFacts
+		// Node is the source of Look, for a recording. No decision uses it. nil: it does not exist.
+		Node *corev1.Node
 	}
 	// PodsListed has the pods bound to the node, without the volumes of pods that have claims.
 	PodsListed struct{ Pods []action.Pod }

@@ -123,7 +123,7 @@ func toLine(o decide.Observation) (l Line, body any) {
 	switch o := o.(type) {
 	case decide.NodeRead:
 		l.Kind, l.Sent, l.NewID = NodeRead, o.Look.Sent, o.Facts.NewID
-		body = nodeBody{slimNode(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts, o.External)}
+		body = nodeBody{slimNode(o.Node), o.Look.LeaseRV, o.Look.LeaseDuration, factsOf(o.Facts)}
 	case decide.PodsListed:
 		l.Kind, body = Pods, podsOf(o.Pods)
 	case decide.VolumesRead:

@@ -101,9 +101,9 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	if err == nil && in.Node != nil && in.Node.Name != l.Node {
 		err = fmt.Errorf("a line of node %s has another Node", CleanText(l.Node))
 	}
-	look := LookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
+	look := lookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
 		key)
-	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node, External: in.Facts.Elsewhere}, err
+	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node}, err
 }
 
 func (l Line) storageHeard() (decide.Observation, error) {

@@ -16,13 +16,13 @@ const maxLine = 8 << 20
 // tenth. Empty values need a hundred times as much memory as space in a file.
 const MaxValues = 1 << 16
 
-// CountValues returns how many values a text has, or more.
-func CountValues(text []byte) int {
+// countValues returns how many values a text has, or more.
+func countValues(text []byte) int {
 	return bytes.Count(text, []byte("{")) + bytes.Count(text, []byte("["))
 }
 
 func checkDensity(text []byte) error {
-	if n := CountValues(text); n > MaxValues {
+	if n := countValues(text); n > MaxValues {
 		return fmt.Errorf("it has %d values; a line of a recording has fewer", n)
 	}
 	return nil

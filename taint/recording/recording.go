@@ -132,7 +132,8 @@ type facts struct {
 	Evict       evict.Settings            `json:"evict"`
 	Policies    []rule                    `json:"policies,omitempty"`
 	Storage     map[string]storage.Health `json:"storage,omitempty"`
-	Elsewhere   decide.ExternalFacts      `json:"elsewhere,omitzero"`
+	// StorageFences is decide.Facts.StorageFences.
+	StorageFences map[string]policy.StorageFence `json:"storageFences,omitempty"`
 }
 
 // rule is a policy with its selectors as text. A nil selector selects all.
@@ -265,22 +266,8 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 	return out
 }
 
-// HasEffect reports whether a decision changes anything in the world. Writing the condition of a machine that is on
-// does not count: it moves nothing.
-func (s Step) HasEffect() bool {
-	return !slices.Contains([]string{"NoAction", "Wait", "Read", "AskDevices", "SetPoweredOnCondition"}, s.Do)
-}
-
 // IsDecision reports whether the step is more than a question: it neither reads nor asks devices.
 func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "AskDevices" }
-
-// SameAs reports whether two decisions do the same to the world, whatever their reasons.
-func (s Step) SameAs(o Step) bool {
-	return s.Do == o.Do && s.Phase == o.Phase && s.On == o.On && s.Policy == o.Policy &&
-		slices.Equal(s.Pods, o.Pods) && slices.Equal(s.Through, o.Through) &&
-		slices.Equal(s.InUse, o.InUse) && slices.Equal(s.Attached, o.Attached) &&
-		slices.Equal(s.Attachments, o.Attachments)
-}
 
 // String returns the step for a person, on one line.
 func (s Step) String() string {
@@ -335,10 +322,10 @@ func (f *fault) toError() error {
 	return errors.New(f.Text)
 }
 
-func factsOf(f decide.Facts, elsewhere decide.ExternalFacts) facts {
+func factsOf(f decide.Facts) facts {
 	out := facts{
 		Fence: f.Facts, Mode: f.Mode.String(), Evict: f.Evict, Policies: rulesOf(f.Policies), Storage: f.Storage,
-		Elsewhere: elsewhere,
+		StorageFences: f.StorageFences,
 	}
 	if f.NoDeviceErr != nil { // its whole text, because decisions quote it
 		out.NoDeviceErr = &fault{providers.ErrorClass(f.NoDeviceErr), CleanText(f.NoDeviceErr.Error())}
@@ -348,7 +335,7 @@ func factsOf(f decide.Facts, elsewhere decide.ExternalFacts) facts {
 }
 
 func (f facts) toFacts(id string) (decide.Facts, error) {
-	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage, StorageFences: f.Elsewhere.StorageFences}
+	out := decide.Facts{Facts: f.Fence, Evict: f.Evict, Storage: f.Storage, StorageFences: f.StorageFences}
 	mode, known := fence.ParseMode(f.Mode)
 	if !known {
 		return out, fmt.Errorf("%q is not a mode", f.Mode)
@@ -436,7 +423,7 @@ func podsOf(all []action.Pod) []action.Pod {
 	return out
 }
 
-// slimNode returns the part of a Node that decisions and configurations read.
+// slimNode returns the part of a Node that decisions read.
 func slimNode(n *corev1.Node) *corev1.Node {
 	if n == nil {
 		return nil
@@ -473,8 +460,8 @@ func slimNode(n *corev1.Node) *corev1.Node {
 
 const taintsField = `"f:taints"`
 
-// LookAt returns what taint.NewLook makes of a Node, with the times and the Lease of the given look.
-func LookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
+// lookAt returns what taint.NewLook makes of a Node, with the times and the Lease of the given look.
+func lookAt(node *corev1.Node, lease taint.Look, key string) taint.Look {
 	look := taint.NewLook(node, nil, key, lease.Sent, lease.Got)
 	if node != nil {
 		look.LeaseRV, look.LeaseDuration = lease.LeaseRV, lease.LeaseDuration

@@ -146,7 +146,7 @@ func TestFactsComeBack(t *testing.T) {
 	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
 	var back facts
 	f.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FencePending, Detail: "d"}}
-	text := EncodeJSON(factsOf(f, decide.ExternalFacts{StorageFences: f.StorageFences}))
+	text := EncodeJSON(factsOf(f))
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}

@@ -630,9 +630,7 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		if len(k.led.to) == 0 {
 			facts.NoDeviceErr = errors.New(k.led.why)
 		}
-		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{
-			Look: l, Facts: facts, Node: node, External: decide.ExternalFacts{Excluded: elsewhere},
-		})
+		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{Look: l, Facts: facts, Node: node})
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.advance()
 	}

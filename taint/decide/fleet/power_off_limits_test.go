@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -593,55 +592,5 @@ func BenchmarkGuard(b *testing.B) {
 	}
 	for b.Loop() {
 		f.View("4000", start)
-	}
-}
-
-// What a view becomes while its node stays silent: stale at its time, and what had yet to last for a while has.
-func TestViewLater(t *testing.T) {
-	at := providers.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	v := View{Beat: at, Heard: true,
-		Storm: Storm{Failed: 4, Back: 10 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 30 * time.Second}}}}
-	for after, want := range map[time.Duration]View{
-		20 * time.Second: {Beat: at, Heard: true,
-			Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 10 * time.Second}}}},
-		26 * time.Second: {Beat: at, Heard: true, Stale: true, Missed: true, SilentSince: at.Add(25 * time.Second),
-			Storm: Storm{Parts: []Part{{Of: wholeCluster, Cool: 4 * time.Second}}}},
-		5 * time.Second: {Beat: at, Heard: true,
-			Storm: Storm{Failed: 4, Back: 5 * time.Second, Parts: []Part{{Of: wholeCluster, Cool: 25 * time.Second}}}},
-	} {
-		if got := v.AdvanceTo(at, at.Add(after)); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s later: got %+v, want %+v", after, got, want)
-		}
-	}
-	v.SilentSince = at.Add(time.Second)
-	if got := v.AdvanceTo(at, at.Add(time.Minute)).SilentSince; !got.Equal(v.SilentSince) {
-		t.Errorf("silent since before: got %s", got.Wall)
-	}
-	v.SilentSince = providers.Instant{}
-	if v.Heard = false; !v.AdvanceTo(at, at.Add(time.Minute)).SilentSince.IsZero() {
-		t.Error("silence counts although most nodes are silent")
-	}
-	if v.Storm.Parts[0].Cool != 30*time.Second {
-		t.Error("the view itself was changed")
-	}
-}
-
-func TestViewUnderOtherLimits(t *testing.T) {
-	v := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 3, Parts: []Part{
-		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 20}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 5},
-		{Of: "rack=1", Nodes: 2, Floor: 1},
-	}}, Busy: "n1, n2, n3"}
-	got := v.WithLimits(
-		&Limits{MaxPowerOffs: Amount{Number: 1, Percent: 10}, MinHealthy: Amount{Percent: 90},
-			Domains: []Domain{{Label: "zone", MinHealthy: Amount{Number: 3}}}})
-	want := View{Others: 39, Storm: Storm{PowerOffs: 3, Max: 5, Parts: []Part{
-		{Of: wholeCluster, Nodes: 40, Healthy: 30, Floor: 36}, {Of: "zone=a", Nodes: 10, Healthy: 4, Floor: 3},
-	}}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := got.WithLimits(&Limits{}); got.Storm.Max != 1 || got.Busy != "other nodes" || len(got.Storm.Parts) != 1 ||
-		got.Storm.Parts[0].Floor != 0 {
-		t.Errorf("no limits: got %+v, want that one power-off is allowed at once, and three are under way", got)
 	}
 }

@@ -42,12 +42,6 @@ type Snapshot struct {
 	LeaseAge map[string]time.Duration         // by node: how long ago it renewed its Lease
 	Limits   *fleet.Limits                    // the storm guard's; nil: the defaults
 
-	// Fleet is used instead of Nodes, Leases and Limits: it is the fleet's view of the node, now and later. Distrusted
-	// has the distrusted devices, each with the node whose record says so. LeaseRV is the resourceVersion of the Lease.
-	Fleet      *fleet.View
-	Distrusted map[string]string
-	LeaseRV    string
-
 	Pods        []action.Pod            // the pods bound to the node, with their volumes
 	Attachments []action.Attachment     // the attachments that name the node
 	Members     map[string]bool         // as decide.Node.SawMembers has them
@@ -117,7 +111,7 @@ type Stay struct {
 func ReportOf(s Snapshot) Report {
 	r := Report{Node: s.Node.Name, Scenarios: []Scenario{}, Stay: []Stay{}}
 	for _, supposed := range []providers.PowerState{providers.PowerOff, providers.PowerOn, providers.PowerUnknown} {
-		r.Scenarios = append(r.Scenarios, PlayScenario(s, supposed))
+		r.Scenarios = append(r.Scenarios, playScenario(s, supposed))
 	}
 	for _, p := range s.Pods {
 		switch staying, expected := evict.StayingPodOf(p); {

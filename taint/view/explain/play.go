@@ -47,10 +47,9 @@ type play struct {
 	pods     []action.Pod
 	atts     []action.Attachment
 
-	course      decide.Node
-	fleet       fleet.Fleet
-	activeFleet decide.Fleet // fleet, or a frozen one
-	livePeers   []peer
+	course    decide.Node
+	fleet     fleet.Fleet
+	livePeers []peer
 
 	lastReason reason.Reason
 	out        Scenario
@@ -63,27 +62,9 @@ type peer struct {
 	next     providers.Instant
 }
 
-// frozen is a fleet of which only its answers at one moment are known.
-type frozen struct {
-	view       fleet.View
-	at         providers.Instant
-	distrusted map[string]string
-}
-
-func (frozen) ApplyLease(string, string, time.Duration, providers.Instant) bool { return false }
-func (frozen) ApplyLook(taint.Look, providers.Instant)                          {}
-func (frozen) ApplyAnswer(string, providers.Answer)                             {}
-func (frozen) ReleaseTurn(string)                                               {}
-func (f frozen) ReserveTurn(string, providers.Instant) bool                     { return f.view.Busy == "" }
-func (f frozen) DistrustingNode(_ taint.MachineRef, device, _ string) string {
-	return f.distrusted[device]
-}
-
-func (f frozen) View(_ string, now providers.Instant) fleet.View { return f.view.AdvanceTo(f.at, now) }
-
-// PlayScenario returns what would happen if all devices of the node gave that answer from now on, and the node stayed
+// playScenario returns what would happen if all devices of the node gave that answer from now on, and the node stayed
 // silent.
-func PlayScenario(s Snapshot, supposed providers.PowerState) Scenario {
+func playScenario(s Snapshot, supposed providers.PowerState) Scenario {
 	p := play{
 		Snapshot: s, supposed: supposed, off: make([]bool, len(s.Facts.Devices)),
 		node: s.Node.DeepCopy(), pods: slices.Clone(s.Pods), atts: slices.Clone(s.Attachments),
@@ -94,11 +75,7 @@ func PlayScenario(s Snapshot, supposed providers.PowerState) Scenario {
 	}
 	p.Facts.NewID = cmp.Or(p.Facts.NewID, "f-explain")
 	p.Facts.By = "explain"
-	if p.activeFleet = &p.fleet; s.Fleet != nil {
-		p.activeFleet, p.began = frozen{*s.Fleet, s.Now, s.Distrusted}, s.Now.Add(-s.LeaseAge[s.Node.Name])
-	} else {
-		p.loadFleet()
-	}
+	p.loadFleet()
 	p.runToEnd()
 	switch l := p.readLook(); {
 	case p.out.Outcome != Nothing:
@@ -150,11 +127,7 @@ func (p *play) loadFleet() {
 
 // readLook returns a live look at the node.
 func (p *play) readLook() taint.Look {
-	l := taint.NewLook(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
-	if p.Snapshot.Fleet != nil {
-		l.LeaseRV = p.LeaseRV
-	}
-	return l
+	return taint.NewLook(p.node, p.Leases[p.node.Name], p.Key, p.Now, p.Now)
 }
 
 func (p *play) bumpVersion() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.rv) }
@@ -163,20 +136,16 @@ func (p *play) bumpVersion() { p.rv++; p.node.ResourceVersion = strconv.Itoa(p.r
 func (p *play) runToEnd() {
 	p.bumpVersion()
 	p.until = p.Now.Add(p.Facts.PowerOffAfter + p.Facts.PowerOffTimeout + p.Facts.Evict.DetachTimeout + longest)
-	steps := maxSteps
-	if p.Snapshot.Fleet != nil { // there may be one for each incident of a month
-		steps /= 10
-	}
 	by := decide.Driver{
-		World: p, WithFleet: func(do func(decide.Fleet)) { do(p.activeFleet) },
+		World: p, WithFleet: func(do func(decide.Fleet)) { do(&p.fleet) },
 		Now: func() providers.Instant { return p.Now }, OnStep: p.reportStep,
 	}
-	for range steps {
+	for range maxSteps {
 		if p.Now.After(p.until) {
 			return
 		}
-		if l := p.readLook(); p.course.IsIdle(l, p.activeFleet.View(p.node.Name, p.Now)) {
-			p.course.Apply(l.Got, p.activeFleet, decide.NodeIdle{Look: l})
+		if l := p.readLook(); p.course.IsIdle(l, p.fleet.View(p.node.Name, p.Now)) {
+			p.course.Apply(l.Got, &p.fleet, decide.NodeIdle{Look: l})
 			p.advanceTime(tick)
 			continue // a controller does not look
 		}
@@ -202,7 +171,7 @@ func (p *play) reportStep(s decide.StepDone) {
 		return
 	}
 	p.lastReason = d.Reason
-	suspicion := p.activeFleet.View(p.node.Name, p.Now).Suspicion(s.Look)
+	suspicion := p.fleet.View(p.node.Name, p.Now).Suspicion(s.Look)
 	text := reason.RowOf(d.Reason).EventNote(p.course.NoteFields(d, suspicion)...)
 	if text == "" {
 		return
@@ -310,7 +279,7 @@ func (p *play) advanceAfter(s decide.StepDone) (over bool) {
 // checkStillHolds is a controller's last check before a power action.
 func (p *play) checkStillHolds() error {
 	return p.course.StillHolds(p.Now, decide.Recheck{
-		Seen: p.readLook(), Facts: p.Facts.Facts, Fleet: p.activeFleet.View(p.node.Name, p.Now),
+		Seen: p.readLook(), Facts: p.Facts.Facts, Fleet: p.fleet.View(p.node.Name, p.Now),
 	})
 }
 
