@@ -26,9 +26,8 @@ import (
 // programs are what the image holds, in /ko-app. The last one is its entrypoint.
 var programs = []string{"forcefence-node", "forcefence"}
 
-// buildFlags are those of all programs: the Makefile says why of tags, and a clone without Git's tags is the same
-// sources, so Go must not look for them.
-var buildFlags = []string{"-trimpath", "-buildvcs=false", "-tags=grpcnotrace"}
+// buildFlags are those of all programs: a clone without Git's tags is the same sources, so Go must not look for them.
+var buildFlags = []string{"-trimpath", "-buildvcs=false"}
 
 func (b *builder) ldflags() string {
 	return "-s -w -X github.com/forcefence/forcefence/cmd/internal/version.built=" + b.version

@@ -38,7 +38,7 @@ type Options struct {
 	Live    client.Reader // reads from the API server, not from a cache
 	Cache   client.Reader // the informers; VolumeAttachments are indexed by nodeNameIndex
 	Client  client.Client // writes; no client-side rate limit
-	Sinks   observe.Sinks // the log, Events, metrics, Fencing objects and traces
+	Sinks   observe.Sinks // the log, Events, metrics and Fencing objects
 	Wakes   *wake.Metrics // of what wakes nodes
 	Config  func() *Config
 	Leading func() error // nil while this process is sure to be the leader

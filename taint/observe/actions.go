@@ -21,7 +21,6 @@ type actions struct {
 func (n *actions) reportActionDone(ctx context.Context, s decide.StepDone, o decide.ActionDone) {
 	d := s.Decision
 	n.reportDone(s, o)
-	n.reportSpan(s, o.Err)
 	n.fences.reportAction(s, o)
 	switch {
 	case action.Is[action.PowerOff](d) || action.Is[action.PowerOn](d):
@@ -116,30 +115,4 @@ func (n *actions) reportPods(log *slog.Logger, a action.Action, pods []action.Po
 		n.queuePodEvents(pods, reason.Fenced,
 			"{node}", n.name, "{detail}", n.course.LastAnswerText(), "{fence}", n.course.Look().Record.IDOr(""))
 	}
-}
-
-// parts are the names of the other actions that Sinks.Parts takes.
-var parts = map[string]string{
-	"PowerOff": "power_off", "PowerOn": "power_on", "RemoveMark": "unmark", "SparePods": "spare",
-	"DeleteAttachments": "delete_attachments", "SetPodsNotReady": "set_not_ready",
-}
-
-// reportSpan reports an action of a fence as a Part. It reports no action of a policy.
-func (n *actions) reportSpan(s decide.StepDone, err error) {
-	d := s.Decision
-	name := phases[action.Name(d.Action)]
-	if name == "" {
-		name = parts[action.Name(d.Action)]
-	}
-	if n.Parts == nil || name == "" || action.IsByPolicy(d.Action) {
-		return
-	}
-	rec := s.Look.Record
-	if a, arms := d.Action.(action.SetMark); arms {
-		rec = &a.Record
-	}
-	n.Parts(Part{
-		Node: n.name, Record: rec, Name: name, Begun: s.Began.Wall, Ended: s.Ended.Wall,
-		Pods: len(action.PodsOf(d.Action)), Err: err,
-	})
 }

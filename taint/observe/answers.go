@@ -23,17 +23,6 @@ type answers struct {
 func (n *answers) reportAnswers(all []providers.Answer) {
 	n.reportChanges(all)
 	n.reportFirstSignal()
-	if n.Parts == nil {
-		return
-	}
-	rec := n.course.Look().Record
-	for i, d := range n.course.Devices() {
-		a := all[i]
-		n.Parts(Part{
-			Node: n.name, Record: rec, Name: "ask", Begun: a.At.Wall, Ended: a.Got.Wall, Device: d.Name, State: a.State,
-			Err: a.Err,
-		})
-	}
 }
 
 // reportChanges reports answers that differ from those before.

@@ -641,42 +641,41 @@ func TestStepsAreTold(t *testing.T) {
 	}
 }
 
-// TestActionNames compares what metrics, spans and Fencing objects call each action. Users select by these names.
+// TestActionNames compares what metrics and Fencing objects call each action. Users select by these names.
 func TestActionNames(t *testing.T) {
 	named := map[string]int{}
 	for _, tc := range []struct {
 		action.Action
-		phase, part, shadow string
-		step                bool // under the action's own name
+		phase, shadow string
+		step          bool // under the action's own name
 	}{
 		{Action: action.SetMark{}, phase: "mark", shadow: "recover", step: true},
 		{Action: action.EndPods{}, phase: "tombstone", step: true},
 		{Action: action.ClearVolumes{}, phase: "clear", step: true},
 		{Action: action.DeletePods{}, phase: "delete", step: true},
 		{Action: action.WriteRecord{}, shadow: "power_off"},
-		{Action: action.PowerOff{}, part: "power_off", step: true},
-		{Action: action.PowerOn{}, part: "power_on", step: true},
-		{Action: action.RemoveMark{}, part: "unmark", step: true},
-		{Action: action.SparePods{}, part: "spare", step: true},
-		{Action: action.DeleteAttachments{}, part: "delete_attachments", step: true},
-		{Action: action.SetPodsNotReady{}, part: "set_not_ready", step: true},
+		{Action: action.PowerOff{}, step: true},
+		{Action: action.PowerOn{}, step: true},
+		{Action: action.RemoveMark{}, step: true},
+		{Action: action.SparePods{}, step: true},
+		{Action: action.DeleteAttachments{}, step: true},
+		{Action: action.SetPodsNotReady{}, step: true},
 	} {
 		name := action.Name(tc.Action)
 		step := stepOf(decide.StepDone{Decision: action.Decision{Action: tc.Action}}, decide.ActionDone{})
-		if phases[name] != tc.phase || parts[name] != tc.part || shadowed[name] != tc.shadow ||
+		if phases[name] != tc.phase || shadowed[name] != tc.shadow ||
 			(step != nil) != tc.step || step != nil && step.Step != name {
-			t.Errorf("%s: got phase %q, part %q, shadow %q, step %v", name, phases[name], parts[name], shadowed[name],
-				step)
+			t.Errorf("%s: got phase %q, shadow %q, step %v", name, phases[name], shadowed[name], step)
 		}
 		for table, has := range map[string]bool{
-			"phases": tc.phase != "", "parts": tc.part != "", "shadowed": tc.shadow != "", "steps": tc.step,
+			"phases": tc.phase != "", "shadowed": tc.shadow != "", "steps": tc.step,
 		} {
 			if has {
 				named[table]++
 			}
 		}
 	}
-	want := map[string]int{"phases": len(phases), "parts": len(parts), "shadowed": len(shadowed), "steps": len(steps)}
+	want := map[string]int{"phases": len(phases), "shadowed": len(shadowed), "steps": len(steps)}
 	if !maps.Equal(named, want) {
 		t.Errorf("the tables name %v actions, and this test %v", want, named)
 	}

@@ -1,5 +1,5 @@
-// Package observe reports what the kernel did: in the log, Events, metrics, Fencing objects and traces. The loop passes
-// each step to it once the step is over. No decision reads what it writes.
+// Package observe reports what the kernel did: in the log, Events, metrics and Fencing objects. The loop passes each
+// step to it once the step is over. No decision reads what it writes.
 package observe
 
 import (
@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -25,19 +24,6 @@ type Sinks struct {
 	Log     *slog.Logger
 	Metrics *Metrics
 	Fences  func(journal.Update) // receives updates of fences: FencingWriter.AddUpdate; nil: not reported
-	Parts   func(Part)           // receives each part of a fence once it is over, for traces; nil: not reported
-}
-
-// Part is a part of a fence that has a duration: a question to a device, or an action.
-type Part struct {
-	Node         string
-	Record       *taint.Record // the fence's; nil, or the record of an ended fence: there is none yet
-	Name         string        // ask, power_off, power_on, or what the metric of phases calls it
-	Begun, Ended time.Time
-	Device       string               // that was asked: provider/device
-	State        providers.PowerState // what it answered
-	Pods         int                  // that were to be written
-	Err          error                // why the device gave no answer, or the action failed
 }
 
 // Options is what an Observer is made of. All fields are required.

@@ -115,7 +115,7 @@ func run(m *testing.M) int {
 
 // build makes the program from the source in a folder; "" is this one.
 func build(out, source string) error {
-	args := []string{"build", "-buildvcs=false", "-tags", "grpcnotrace", "-o", out}
+	args := []string{"build", "-buildvcs=false", "-o", out}
 	if raceDetector {
 		args = append(args, "-race")
 	}

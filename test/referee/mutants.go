@@ -52,7 +52,7 @@ func (m *mutant) build(ctx context.Context, dir string) (string, error) {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-overlay", list, "-o", binary,
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", list, "-o", binary,
 		"./cmd/forcefence")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/cmd/internal/trace"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
@@ -64,9 +63,9 @@ func Run(ctx context.Context, o Options) error {
 func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
-		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addTraces, p.addRecording, p.addRemediation,
-		p.addLeases, p.addNetworkFences, p.addReconciler, p.addKarpenter, p.addElection, p.addDrainGuards, p.addDrills,
-		p.addRoom, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
+		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addRecording, p.addRemediation, p.addLeases,
+		p.addNetworkFences, p.addReconciler, p.addKarpenter, p.addElection, p.addDrainGuards, p.addDrills, p.addRoom,
+		p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -99,7 +98,6 @@ type process struct {
 	confs      *configs
 	metrics    *observe.Metrics
 	records    *observe.FencingWriter
-	tracer     *trace.Tracer
 	putLine    func([]byte) bool // nil: nothing is recorded
 	reconciler *controller.Reconciler
 	room       *roomEstimator

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +61,20 @@ nodes: [{name: all, provider: one, machine: {from: systemUUID}}]
 	for _, i := range made {
 		if closed, _ := i.state(); closed != 1 {
 			t.Errorf("provider %s was closed %d times, want once", i.name, closed)
+		}
+	}
+}
+
+// The programs that are shipped do not link golang.org/x/net/trace, which gRPC brings: with it the linker keeps every
+// method of every type.
+func TestSmall(t *testing.T) {
+	for _, program := range []string{"forcefence", "forcefence-node"} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../../"+program).CombinedOutput()
+		if err != nil {
+			t.Fatalf("go list: %v\n%s", err, out)
+		}
+		if slices.Contains(strings.Fields(string(out)), "golang.org/x/net/trace") {
+			t.Errorf("%s links golang.org/x/net/trace", program)
 		}
 	}
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/page"
-	"github.com/forcefence/forcefence/cmd/internal/trace"
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -110,24 +109,6 @@ func (p *process) addFencings(context.Context) error {
 	return p.addRunnables(p.records)
 }
 
-// traceTimeout is how long a process that ends waits for the collector, so that it does not delay the next leader.
-const traceTimeout = time.Second
-
-// addTraces sends traces, if the environment names a collector. A fault in tracing does not stop fencing.
-func (p *process) addTraces(ctx context.Context) (err error) {
-	if p.tracer, err = trace.New(p.Identity, version.String(), p.Log); err != nil {
-		p.Log.Error("Could not start tracing; fencing continues", "error", err)
-	}
-	p.closers = append(p.closers, func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
-		defer cancel()
-		if err := p.tracer.Close(stop); err != nil {
-			p.Log.Warn("Could not send the last traces", "error", err)
-		}
-	})
-	return nil
-}
-
 // addRecording writes the recording, if the file names one.
 func (p *process) addRecording(context.Context) error {
 	if p.cfg.Tape.File == "" {
@@ -210,12 +191,7 @@ func (p *process) addReconciler(ctx context.Context) error {
 	options := controller.Options{
 		Live: p.mgr.GetAPIReader(), Cache: p.mgr.GetCache(), Client: p.mgr.GetClient(),
 		Sinks: observe.Sinks{
-			Events: p.events.RecorderAt, Log: p.Log, Metrics: p.metrics,
-			Fences: func(t journal.Update) {
-				p.records.AddUpdate(t)
-				p.tracer.ReportFence(t)
-			},
-			Parts: p.tracer.ObserveSpan,
+			Events: p.events.RecorderAt, Log: p.Log, Metrics: p.metrics, Fences: p.records.AddUpdate,
 		},
 		Wakes:  wake.NewMetrics(p.registry),
 		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,

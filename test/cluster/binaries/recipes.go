@@ -73,9 +73,7 @@ const own = "."
 // kinds are all there are. A further module, or a further way to build, is a row here.
 var kinds = []kind{
 	{
-		// What OpenTelemetry's exporter brings of gRPC would link html/template for a page that is not served, and with
-		// it every method of every type: 104 MB, not 55.
-		what: "forcefence", module: ".", tags: "grpcnotrace", inPlace: true,
+		what: "forcefence", module: ".", inPlace: true,
 		ldflags:  " -X github.com/forcefence/forcefence/cmd/internal/version.built=VERSION",
 		packages: map[string]string{Forcefence: "./cmd/forcefence", Demo: "./test/demo"},
 	},
