@@ -7,7 +7,6 @@
 //	  ipmi:
 //	    username: forcefence
 //	    passwordFile: /etc/forcefence-bmc/password
-//	    traps: :162 # of the BMCs, which make it ask
 //
 // A target's ID is its BMC's address: 10.0.0.7, bmc7.example.net:623 or ipmi://10.0.0.7.
 //
@@ -54,8 +53,6 @@ type Config struct {
 	IgnoreGUID bool `yaml:"ignoreGUID"`
 	// for BMCs whose ACPI power state stays at sleeping; then a hibernated machine counts as off
 	IgnoreACPIState bool `yaml:"ignoreACPIState"`
-
-	Traps string `yaml:"traps"` // IP:port or :port that receives the BMCs' traps (PET); "": BMCs are only polled
 }
 
 // privileges are the values of Config.Privilege.
@@ -103,9 +100,6 @@ func (c *Config) Validate() (out []providers.Problem) {
 	if len(c.CipherSuites) == 0 {
 		problem("cipherSuites", "is empty: use 17, 3 or both")
 	}
-	if wrong := checkTraps(c.Traps); c.Traps != "" && wrong != "" {
-		problem("traps", "%s", wrong)
-	}
 	for i, id := range c.CipherSuites {
 		if _, ok := suites[id]; !ok {
 			problem(fmt.Sprintf("cipherSuites[%d]", i),
@@ -146,14 +140,8 @@ func parseKg(text string) (key []byte, err error) {
 	return key, nil
 }
 
-// New returns the provider. It contacts no BMC. Only with traps it is a providers.Watcher.
-func (c *Config) New(o providers.Options) (providers.Provider, error) {
-	p, err := New(*c, o)
-	if err != nil || c.Traps == "" {
-		return p, err
-	}
-	return trapProvider{p}, nil
-}
+// New returns the provider. It contacts no BMC.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
 // SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
 func (c *Config) SharesPower() {}
@@ -218,7 +206,6 @@ type Provider struct {
 	opts     providers.Options
 	refusals remote.Refusals
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	pool     *remote.Pool[*bmc]
 
 	forget, warm time.Duration
@@ -236,8 +223,8 @@ var (
 
 // New returns the provider for a valid Config. It contacts no BMC.
 func New(c Config, o providers.Options) (*Provider, error) {
-	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext,
-		lookup: net.DefaultResolver.LookupNetIP, forget: forgetAfter, warm: warmFor, timing: defaultTiming}
+	p := &Provider{cfg: c, opts: o.WithDefaults(), dial: new(net.Dialer).DialContext, forget: forgetAfter,
+		warm: warmFor, timing: defaultTiming}
 	p.pool = remote.NewPool(idleAfter, func(a remote.Account) *bmc {
 		return &bmc{Account: a, turn: make(chan struct{}, 1)}
 	}, p.expireBMC)

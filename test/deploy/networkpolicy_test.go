@@ -35,8 +35,6 @@ func TestNetworkPolicy(t *testing.T) {
 			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
 		`config: {listen: {status: "[::]:8443", ` + certificate + `}}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
-		`config: {providers: [{name: a, ipmi: {` + login + `, traps: ":1162"}}]}`: "[" + prometheus +
-			`,{"ports":[{"protocol":"UDP","port":1162}]}]`,
 		`config: {providers: [{name: a, ipmi: {` + login + `}}, ` +
 			`{name: b, redfish: {` + login + `, events: stream}}]}`: "[" + prometheus + "]",
 		`config: {providers: [{name: a, redfish: {` + login + `, events: push, push: {listen: ":8443"}}}, ` +

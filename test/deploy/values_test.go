@@ -491,7 +491,6 @@ config:
   providers:
   - {name: racks, redfish: {`+login+`, push: {listen: ":8444"}}}
   - {name: more, redfish: {`+login+`, push: {listen: ":8444"}}}
-  - {name: old, ipmi: {`+login+`, traps: ":1162"}}
   nodes: []
 service: {status: {enabled: true}, events: {enabled: true}}
 `))
@@ -504,7 +503,7 @@ service: {status: {enabled: true}, events: {enabled: true}}
 	}
 	for name, want := range map[string][]string{
 		"forcefence-status": {"TCP status", "ClusterIP", "", "ClientIP"},
-		"forcefence-events": {"TCP events-8444", "UDP traps-1162", "LoadBalancer", "Local", ""},
+		"forcefence-events": {"TCP events-8444", "LoadBalancer", "Local", ""},
 	} {
 		if got := ports(name); !slices.Equal(got, want) {
 			t.Errorf("Service %s: got %v, want %v", name, got, want)

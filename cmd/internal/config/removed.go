@@ -18,7 +18,8 @@ var removedKeys = map[string]string{
 	"listen.health": "health is always served on port " + HealthPort,
 	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
 		"pauses the whole cluster",
-	"powerOnDelay": fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"powerOnDelay":           fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"providers[].ipmi.traps": "BMCs that speak IPMI are only asked",
 	"providers[].watchdog": "elapsed time is no proof. Give its nodes another device, or a provider of type " +
 		"confirm, by which a person says that a machine is off",
 	"record.maxBytes": fmt.Sprintf("the recording and FILE.1 together take at most %dMi", MaxTapeBytes>>20),

@@ -318,7 +318,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
   {{- print "\nconfig.listen.status: would send users' tokens over the network unencrypted: set statusCertFile and statusKeyFile, or listen on 127.0.0.1 (for kubectl port-forward)" -}}
 {{- end -}}
 {{- if and $values.service.events.enabled (not $listeners.events) -}}
-  {{- print "\nservice.events.enabled: no provider listens for events: set push of redfish, or traps of ipmi" -}}
+  {{- print "\nservice.events.enabled: no provider listens for events: set push of redfish" -}}
 {{- end -}}
 {{- if and $values.ingress.enabled (not $values.service.status.enabled) -}}
   {{- print "\ningress.enabled: leads to the page's Service: set service.status.enabled, too" -}}

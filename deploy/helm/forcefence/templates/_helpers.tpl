@@ -163,16 +163,11 @@ and port. A page on loopback is not among them.
 {{- end -}}
 {{- range .Values.config.providers -}}
   {{- with ((.redfish).push).listen -}}
-    {{- $seen = append $seen (printf "TCP %s" (include "forcefence.port" .)) -}}
-  {{- end -}}
-  {{- with (.ipmi).traps -}}
-    {{- $seen = append $seen (printf "UDP %s" (include "forcefence.port" .)) -}}
+    {{- $seen = append $seen (include "forcefence.port" .) -}}
   {{- end -}}
 {{- end -}}
 {{- range uniq $seen -}}
-  {{- $protocol := splitList " " . | first -}}{{- $port := splitList " " . | last -}}
-  {{- $name := printf "%s-%s" ($protocol | eq "TCP" | ternary "events" "traps") $port -}}
-  {{- $events = append $events (dict "name" $name "protocol" $protocol "port" (atoi $port)) -}}
+  {{- $events = append $events (dict "name" (printf "events-%s" .) "protocol" "TCP" "port" (atoi .)) -}}
 {{- end -}}
 {{ dict "status" $status "events" $events | toJson }}
 {{- end }}
