@@ -67,7 +67,6 @@ gotestsum:
 # Compiles all tests before one runs: some have deadlines, which bear three packages on two cores.
 compiled:
 	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) ./test/sim >/dev/null
-	@$(compiler) $(GO) build -C test/cloud/goaws -o /dev/null . # a test of providers/ec2 builds it
 
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum compiled ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
@@ -79,7 +78,7 @@ test: controlplane gotestsum compiled ## unit tests, simulation, and the main st
 # With the race detector: packages that start goroutines, those that make test leaves out, and those whose tests need
 # more than a bare machine has. Of the stories, those that make test leaves out.
 raced = $$($(GO) list ./test/integration ./test/deploy $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
-  grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|alerts|browser|gotestsum|cloud/goaws|csi/attacher))/' | \
+  grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|alerts|browser|gotestsum|csi/attacher))/' | \
   sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
 bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
 race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test

@@ -323,8 +323,7 @@ func explainError(err error) error {
 // classOf returns the class of an error's code; for an unknown code, of the status beside it.
 func classOf(code string, err error) error {
 	switch code {
-	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "QueueDoesNotExist",
-		"AWS.SimpleQueueService.NonExistentQueue", "InvalidAddress":
+	case "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
 		return providers.ErrNotFound
 	case "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId",
 		"UnrecognizedClientException", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException",

@@ -10,7 +10,6 @@
 //	    endpoint: ""   # instead of the public one: a VPC endpoint
 //	    agree: 3s      # between two answers of stopped, before it counts
 //	    spot: ""       # or terminate: what cannot be stopped, and has terminateTag
-//	    queues: []     # of SQS, to which EventBridge sends what becomes of instances
 //
 // A target's ID is the node's whole providerID: aws:///eu-west-1a/i-0123456789abcdef0. Credentials come from the SDK's
 // standard chain: environment, web identity (IRSA), shared files, container, instance profile.
@@ -67,9 +66,6 @@ type Config struct {
 	Spot string `yaml:"spot"`
 	// KEY=VALUE of instances that may be terminated; with spot: terminate
 	TerminateTag string `yaml:"terminateTag"`
-	// URLs of SQS queues that are forcefence's own, to which EventBridge sends instances' state changes; none: it only
-	// asks
-	Queues []string `yaml:"queues"`
 }
 
 const (
@@ -143,7 +139,6 @@ func (c *Config) Validate() (out []providers.Problem) {
 	case c.Spot == "" && c.TerminateTag != "":
 		problem("terminateTag", "has no effect without spot: terminate")
 	}
-	out = append(out, c.checkQueues()...)
 	if c.Agree < leastAgree || c.Agree > mostAgree {
 		problem("agree", "must be from %s to %s: an answer older than 5s proves nothing", leastAgree, mostAgree)
 	}
@@ -194,14 +189,8 @@ func parseID(id string) (instance, error) {
 }
 
 // New returns the provider. It reads what the SDK's chain of settings reads (environment, shared files) and contacts no
-// service. Only with queues it is a providers.Watcher.
-func (c *Config) New(o providers.Options) (providers.Provider, error) {
-	p, err := New(*c, o)
-	if err != nil || len(c.Queues) == 0 {
-		return p, err
-	}
-	return queueProvider{p}, nil
-}
+// service.
+func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
 // New returns a provider. It reads the environment and the SDK's shared files, and contacts no service.
 func New(c Config, o providers.Options) (*Provider, error) {
@@ -213,8 +202,6 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		looking:      make(chan struct{}, 1),
 		lastLaunches: map[string]time.Time{},
 		firsts:       map[string]instanceAnswer{},
-		timing:       defaultTiming,
-		watches:      map[*watch]bool{},
 	}
 	cfg, err := config.LoadDefaultConfig(context.Background(),
 		config.WithRegion(c.Regions[0]), config.WithLogger(logging.Nop{}),
@@ -263,7 +250,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 			}
 		})
 	}
-	return p, p.openQueues(cfg)
+	return p, nil
 }
 
 func boundHeader(t *http.Transport) { t.MaxResponseHeaderBytes = remote.MaxHeader }
@@ -313,15 +300,12 @@ type Provider struct {
 	transport *http.Transport
 	regions   map[string]*ec2.Client
 	looking   chan struct{} // holds a token of the call that looks for zones
-	queues    []*queue
-	timing    watchTiming
 
 	credentials aws.CredentialsProvider // of all clients; it keeps them while they are good
 
-	mu      sync.Mutex        // guards what follows
-	zones   map[string]string // the region of each zone that is known
-	looked  time.Time         // when all regions last listed their zones; zero: never
-	watches map[*watch]bool
+	mu     sync.Mutex        // guards what follows
+	zones  map[string]string // the region of each zone that is known
+	looked time.Time         // when all regions last listed their zones; zero: never
 	// by instance: the last launch under which this process saw it run, start or stop
 	lastLaunches map[string]time.Time
 	firsts       map[string]instanceAnswer // by instance: an answer of stopped of a call that had no time for another

@@ -32,29 +32,6 @@ func SlowRetries(t interface{ Cleanup(func()) }) {
 	t.Cleanup(func() { maxBackoff = before })
 }
 
-// Hasten makes a watch try again sooner.
-func Hasten(p any) {
-	p.(queueProvider).
-		timing = watchTiming{time.Second, 20 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond,
-		50 * time.Millisecond}
-}
-
-// LongestEvent is a message's.
-const LongestEvent = longestEvent
-
-// ParseEvent reads a message.
-func ParseEvent(body string) (id, state string, err error) {
-	e, err := parseEvent(body)
-	return e.Detail.ID, string(e.Detail.State), err
-}
-
-// ShortAnswers makes a queue's answer end much earlier.
-func ShortAnswers(t interface{ Cleanup(func()) }) {
-	before := longestAnswer
-	longestAnswer = 200 << 10
-	t.Cleanup(func() { longestAnswer = before })
-}
-
 // At gives the provider another clock.
 func At(p *Provider, now func() time.Time) *Provider {
 	p.opts.Now = now

@@ -1,8 +1,7 @@
 // Package cloud is the part of Amazon EC2 that providers/ec2 speaks to, as its public API reference describes it: the
 // query protocol with XML answers, states and how long they take, reasons and times of transitions, errors, throttling,
-// zones, an impaired one, answers that are behind; of STS the two calls that give credentials; and of SQS queues what a
-// receiver needs, with EventBridge's words about instances in them. It imports the standard library and the SDK's
-// signer.
+// zones, an impaired one, answers that are behind; and of STS the two calls that give credentials. It imports the
+// standard library and the SDK's signer.
 //
 // It promises: a request counts only with a right signature, of credentials that are in force. One missing id, or one
 // id in an impaired zone, fails a whole call. An instance runs until the moment at which its state becomes stopped or
@@ -60,8 +59,6 @@ type Cloud struct {
 	keys      map[string]Key   // in force, by ID
 	roles     map[string]trust // by ARN
 	calls     []string         // region and action of each, as they came
-	queues    []*Queue
-	rules     []rule
 	made      int
 }
 
@@ -154,10 +151,6 @@ func (c *Cloud) Actions() (of []string) {
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
-		return
-	}
-	if action, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS."); ok {
-		c.serveQueue(w, r, action, body)
 		return
 	}
 	form, err := url.ParseQuery(string(body))

@@ -158,7 +158,6 @@ func (i *Instance) at(now time.Time) Told {
 // follow makes a state come after those that began before it. The lock is held.
 func (i *Instance) follow(t Told) {
 	i.history = append(slices.DeleteFunc(i.history, func(h Told) bool { return h.At.After(t.At) }), t)
-	i.changes(t)
 }
 
 func (i *Instance) vanished(now time.Time) bool {

@@ -19,6 +19,7 @@ var removedKeys = map[string]string{
 	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
 		"pauses the whole cluster",
 	"powerOnDelay":           fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"providers[].ec2.queues": "EC2 is only asked",
 	"providers[].ipmi.traps": "BMCs that speak IPMI are only asked",
 	"providers[].watchdog": "elapsed time is no proof. Give its nodes another device, or a provider of type " +
 		"confirm, by which a person says that a machine is off",
