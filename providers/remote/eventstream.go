@@ -67,16 +67,6 @@ func (s *EventStream) Next() ([]byte, error) {
 	}
 }
 
-// NextLine returns the next line that is not empty, for streams that are no server-sent events. Its data is valid until
-// the next call. It blocks.
-func (s *EventStream) NextLine() ([]byte, error) {
-	for {
-		if err := s.readLine(); err != nil || len(s.line) > 0 {
-			return s.line, err
-		}
-	}
-}
-
 // readLine reads one line without its end.
 func (s *EventStream) readLine() error {
 	for s.line = s.line[:0]; ; {

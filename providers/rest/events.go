@@ -9,11 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,8 +24,7 @@ import (
 // Events says how a device reports by itself that something happened to a machine. Such a report proves nothing: the
 // machine is asked then.
 type Events struct {
-	Request Request `yaml:"request"` // send and header: its answer is the stream
-	Format  string  `yaml:"format"`  // one of eventFormats
+	Request Request `yaml:"request"` // send and header: its answer opens a WebSocket, whose messages are JSON
 	// CEL, a text: the ID of the machine that `event.body` is about, "" for none, "*" for any
 	About string `yaml:"about"`
 }
@@ -36,18 +32,8 @@ type Events struct {
 // events is a compiled Events.
 type events struct {
 	request *request
-	format  string
 	about   cel.Program
 }
-
-// The formats of a stream: server-sent events, lines of JSON, and messages of a WebSocket.
-const (
-	formatSSE       = "sse"
-	formatLines     = "lines"
-	formatWebSocket = "websocket"
-)
-
-var eventFormats = []string{formatSSE, formatLines, formatWebSocket}
 
 // anyMachine is what Events.About gives for an event that may be about any machine.
 const anyMachine = "*"
@@ -69,12 +55,9 @@ func (c *compiler) events(d Description, f *Family) *events {
 	if q.Name != "" || q.JSON != nil || q.Form != nil || q.Expect != nil || q.Require != "" || q.Set != nil {
 		c.fault("events.request", "has only send and header")
 	}
-	out := &events{format: d.Events.Format}
+	out := &events{}
 	out.request = part.request("events.request", Request{Name: "event", Send: q.Send, Header: q.Header}, false,
 		func(name string) bool { return part.vars[name] })
-	if !slices.Contains(eventFormats, out.format) {
-		c.fault("events.format", "is %q: use one of %s", out.format, strings.Join(eventFormats, ", "))
-	}
 	out.about = part.expression("events.about", d.Events.About, cel.StringType, true)
 	c.bad = append(c.bad, part.bad...)
 	return out
@@ -266,66 +249,19 @@ func (f *Family) aboutOf(ctx context.Context, values map[string]string, body any
 	return id
 }
 
-// openEvents opens the device's stream, with the log-in of every other request. next returns the next event, until done
-// is called. around wraps the stream.
+// openEvents opens the device's WebSocket, with the log-in of every other request. next returns the next event, until
+// done is called. around wraps the connection.
 func (d *device) openEvents(ctx context.Context, around func(io.ReadCloser) io.ReadCloser) (
 	next func() ([]byte, error), done func(), _ error) {
 	r, err := d.family.events.request.render(d.values())
 	if err != nil {
 		return nil, nil, err
 	}
-	r.header["Accept-Encoding"] = "identity" // else net/http unpacks it without a limit
-	if d.family.events.format == formatWebSocket {
-		return d.openWebSocket(ctx, r, around)
-	}
-	kind := "text/event-stream"
-	if d.family.events.format == formatSSE {
-		r.header["Accept"] = kind
-	}
-	resp, err := d.openStream(ctx, r, http.StatusOK)
-	if err != nil {
-		return nil, nil, err
-	}
-	done = sync.OnceFunc(func() { _ = resp.Body.Close() })
-	got, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" ||
-		d.family.events.format == formatSSE && got != kind {
-		done()
-		return nil, nil, providers.Errorf(providers.ErrPermanent, "the answer is no stream of events")
-	}
-	stream := remote.NewEventStream(around(resp.Body))
-	if d.family.events.format == formatLines {
-		return stream.NextLine, done, nil
-	}
-	return stream.Next, done, nil
-}
-
-// openStream sends a request whose answer, with that status, is a stream.
-func (d *device) openStream(ctx context.Context, r rendered, status int) (stream *http.Response, _ error) {
-	r.take = func(resp *http.Response) bool {
-		if resp.StatusCode == status {
-			stream = resp
-		}
-		return stream != nil
-	}
-	a, err := d.sendRequest(ctx, r)
-	switch {
-	case stream != nil:
-		return stream, nil
-	case err != nil:
-		return nil, err
-	}
-	return nil, statusError(a.status)
-}
-
-// openWebSocket is openEvents for a WebSocket.
-func (d *device) openWebSocket(ctx context.Context, r rendered, around func(io.ReadCloser) io.ReadCloser) (
-	next func() ([]byte, error), done func(), _ error) {
 	h := &handshake{open: func(header http.Header) (*http.Response, error) {
 		for _, name := range []string{"Upgrade", "Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version"} {
 			r.header[name] = header.Get(name)
 		}
-		return d.openStream(ctx, r, http.StatusSwitchingProtocols)
+		return d.openStream(ctx, r)
 	}, around: around}
 	at := &url.URL{Scheme: "http", Host: "device", Path: "/"} // of the library's own request, which is not sent
 	conn, err := websocket.NewClient(&websocket.Config{
@@ -341,6 +277,24 @@ func (d *device) openWebSocket(ctx context.Context, r rendered, around func(io.R
 		err = websocket.Message.Receive(conn, &text)
 		return text, err
 	}, sync.OnceFunc(func() { _ = h.Close() }), nil
+}
+
+// openStream sends a request whose answer switches to another protocol.
+func (d *device) openStream(ctx context.Context, r rendered) (stream *http.Response, _ error) {
+	r.take = func(resp *http.Response) bool {
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			stream = resp
+		}
+		return stream != nil
+	}
+	a, err := d.sendRequest(ctx, r)
+	switch {
+	case stream != nil:
+		return stream, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, statusError(a.status)
 }
 
 // handshake lets the WebSocket library make its handshake by a request that has the device's log-in and transport. What

@@ -23,10 +23,10 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// withEvents is outlets, whose strip has a stream of that format.
-func withEvents(format string) string {
-	with := strings.Replace(outlets, "powerOff:", "events:\n  request: {send: GET /events}\n  format: "+format+
-		"\n  about: event.body.outlet\npowerOff:", 1)
+// withEvents is outlets, whose strip has events.
+func withEvents() string {
+	with := strings.Replace(outlets, "powerOff:",
+		"events:\n  request: {send: GET /events}\n  about: event.body.outlet\npowerOff:", 1)
 	return with + `- name: event
   like: "on"
   answers: {event: {body: {outlet: "1"}}}
@@ -44,7 +44,7 @@ func TestEventCases(t *testing.T) {
 		{"no machine", `{outlet: "1"}}}` + "\n  want: {state: \"On\", word: \"on\", about: \"1\"}",
 			`{outlet: ""}}}` + "\n  want: {state: \"On\", word: \"on\"}", "cases: no case has an answer to event"},
 	} {
-		_, bad := rest.CheckCases([]byte(strings.Replace(withEvents("sse"), tc.old, tc.new, 1)))
+		_, bad := rest.CheckCases([]byte(strings.Replace(withEvents(), tc.old, tc.new, 1)))
 		if got := bad.Error(); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
@@ -54,7 +54,6 @@ func TestEventCases(t *testing.T) {
 // strip is a power strip whose outlets report their state if they are asked, and otherwise by events. Its user is fence
 // with the password right.
 type strip struct {
-	format string
 	// answers a request for events itself, and returns false; nil: the strip has events
 	answer func(w http.ResponseWriter) bool
 	stop   chan struct{} // ends all that waits
@@ -67,10 +66,9 @@ type strip struct {
 	send    chan string    // into the present stream; closed: the stream ends
 }
 
-func newStrip(t *testing.T, format string) (*strip, string) {
+func newStrip(t *testing.T) (*strip, string) {
 	s := &strip{
-		format: format, stop: make(chan struct{}), states: map[string]string{"1": "off", "2": "off"},
-		asked: map[string]int{},
+		stop: make(chan struct{}), states: map[string]string{"1": "off", "2": "off"}, asked: map[string]int{},
 	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
@@ -96,35 +94,17 @@ func (s *strip) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send = events
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	switch {
-	case s.answer != nil && !s.answer(w):
-	case s.format == "websocket":
-		websocket.Server{Handler: func(c *websocket.Conn) {
-			s.forward(events, func(e string) error { return websocket.Message.Send(c, e) })
-		}}.ServeHTTP(w, r)
-	default:
-		kind, form := "application/x-ndjson", "%s\n"
-		if s.format == "sse" {
-			kind, form = "text/event-stream; charset=utf-8", ": comment\nevent: x\ndata: %s\n\n"
-		}
-		w.Header().Set("Content-Type", kind)
-		flush := http.NewResponseController(w).Flush
-		_ = flush()
-		s.forward(events, func(e string) error {
-			if _, err := fmt.Fprintf(w, form, e); err != nil {
-				return err
-			}
-			return flush()
-		})
+	if s.answer == nil || s.answer(w) {
+		websocket.Server{Handler: func(c *websocket.Conn) { s.forward(events, c) }}.ServeHTTP(w, r)
 	}
 }
 
 // forward sends events until there are no more, or sending fails.
-func (s *strip) forward(events chan string, send func(string) error) {
+func (s *strip) forward(events chan string, to *websocket.Conn) {
 	for {
 		select {
 		case e, open := <-events:
-			if !open || send(e) != nil {
+			if !open || websocket.Message.Send(to, e) != nil {
 				return
 			}
 		case <-s.stop:
@@ -152,10 +132,10 @@ func (s *strip) count(of func(s *strip) int) int {
 }
 
 // newStripProvider returns the provider of a strip, with short times of a watch.
-func newStripProvider(t *testing.T, format, address, password string, open, quiet time.Duration) providers.Provider {
+func newStripProvider(t *testing.T, address, password string, open, quiet time.Duration) providers.Provider {
 	t.Helper()
 	dir := t.TempDir()
-	kit.Must(t, os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(withEvents(format)), 0o600))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(withEvents()), 0o600))
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "password"), []byte(password), 0o600))
 	c := &rest.Config{Description: filepath.Join(dir, "d.yaml"), Settings: rest.Settings{Address: address}}
 	c.Username, c.PasswordFile = "fence", filepath.Join(dir, "password")
@@ -174,75 +154,60 @@ var stripTargets = []providers.Target{{Node: "n1", ID: "1"}, {Node: "n2", ID: "2
 // An event makes the machine that it names be asked, or all if it names none, or cannot be read. A new stream does so,
 // too.
 func TestEvents(t *testing.T) {
-	for _, format := range []string{"sse", "lines", "websocket"} {
-		t.Run(format, func(t *testing.T) {
-			t.Parallel()
-			s, address := newStrip(t, format)
-			p := newStripProvider(t, format, address, "right", time.Minute, time.Minute)
-			reports, stop := providertest.StartWatch(t, p.(providers.Watcher), stripTargets...)
-			providertest.AwaitReports(t, reports, "n1 Off off", "n2 Off off")
-			two := func() int { return s.count(func(s *strip) int { return s.asked["2"] }) }
-			before := two()
-			s.set("on", "on", `{"outlet": "1"}`)
-			providertest.AwaitReports(t, reports, "n1 On on")
-			s.set("on", "on", `{"outlet": ""}`)
-			s.set("on", "on", `{"outlet": "7"}`)
-			s.set("off", "on", `{"outlet": "1"}`)
-			providertest.AwaitReports(t, reports, "n1 Off off")
-			if after := two(); after != before {
-				t.Errorf("outlet 2: asked %d times because of events about others", after-before)
-			}
-			for _, step := range []struct{ state, event, want string }{
-				{"on", `{"outlet": "*"}`, "On on"},
-				{"off", `{"outlet": "1`, "Off off"}, // no JSON
-				{"on", `{"outlet": 1}`, "On on"},    // no text
-				{"off", `{}`, "Off off"},            // the expression fails
-				{"on", "", "On on"},                 // a new stream
-			} {
-				s.set(step.state, step.state, step.event)
-				providertest.AwaitReports(t, reports, "n1 "+step.want, "n2 "+step.want)
-			}
-			if n := s.count(func(s *strip) int { return s.streams }); n != 2 {
-				t.Errorf("got %d streams, want 2", n)
-			}
-			stop()
-		})
+	s, address := newStrip(t)
+	p := newStripProvider(t, address, "right", time.Minute, time.Minute)
+	reports, stop := providertest.StartWatch(t, p.(providers.Watcher), stripTargets...)
+	providertest.AwaitReports(t, reports, "n1 Off off", "n2 Off off")
+	two := func() int { return s.count(func(s *strip) int { return s.asked["2"] }) }
+	before := two()
+	s.set("on", "on", `{"outlet": "1"}`)
+	providertest.AwaitReports(t, reports, "n1 On on")
+	s.set("on", "on", `{"outlet": ""}`)
+	s.set("on", "on", `{"outlet": "7"}`)
+	s.set("off", "on", `{"outlet": "1"}`)
+	providertest.AwaitReports(t, reports, "n1 Off off")
+	if after := two(); after != before {
+		t.Errorf("outlet 2: asked %d times because of events about others", after-before)
 	}
+	for _, step := range []struct{ state, event, want string }{
+		{"on", `{"outlet": "*"}`, "On on"},
+		{"off", `{"outlet": "1`, "Off off"}, // no JSON
+		{"on", `{"outlet": 1}`, "On on"},    // no text
+		{"off", `{}`, "Off off"},            // the expression fails
+		{"on", "", "On on"},                 // a new stream
+	} {
+		s.set(step.state, step.state, step.event)
+		providertest.AwaitReports(t, reports, "n1 "+step.want, "n2 "+step.want)
+	}
+	if n := s.count(func(s *strip) int { return s.streams }); n != 2 {
+		t.Errorf("got %d streams, want 2", n)
+	}
+	stop()
 }
 
 // A stream that is silent, dead or has an event that is too large is replaced. A flood of events is not evaluated, and
 // causes few questions.
 func TestEventsAreReplaced(t *testing.T) {
 	for _, tc := range []struct {
-		name, format string
-		answer       func(s *strip, w http.ResponseWriter) bool
+		name   string
+		answer func(s *strip, w http.ResponseWriter) bool
 	}{
-		{"no answer", "sse", func(s *strip, _ http.ResponseWriter) bool { <-s.stop; return false }},
-		{"no answer, WebSocket", "websocket", func(s *strip, _ http.ResponseWriter) bool { <-s.stop; return false }},
-		{"no event", "lines", func(*strip, http.ResponseWriter) bool { return true }},
-		{"no message", "websocket", func(*strip, http.ResponseWriter) bool { return true }},
-		{"a line without an end", "lines", func(_ *strip, w http.ResponseWriter) bool {
-			_, _ = io.WriteString(w, strings.Repeat("x", 300<<10))
-			return false
-		}},
-		{"a message that is too large", "websocket", func(s *strip, _ http.ResponseWriter) bool {
+		{"no answer", func(s *strip, _ http.ResponseWriter) bool { <-s.stop; return false }},
+		{"no message", func(*strip, http.ResponseWriter) bool { return true }},
+		{"a message that is too large", func(s *strip, _ http.ResponseWriter) bool {
 			s.set("off", "off", `"`+strings.Repeat("x", 300<<10)+`"`)
 			return true
 		}},
-		{"an error", "lines", func(_ *strip, w http.ResponseWriter) bool {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return false
-		}},
-		{"an error, WebSocket", "websocket", func(_ *strip, w http.ResponseWriter) bool {
+		{"an error", func(_ *strip, w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return false
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s, address := newStrip(t, tc.format)
+			s, address := newStrip(t)
 			s.answer = func(w http.ResponseWriter) bool { return tc.answer(s, w) }
-			p := newStripProvider(t, tc.format, address, "right", 300*time.Millisecond, 300*time.Millisecond)
+			p := newStripProvider(t, address, "right", 300*time.Millisecond, 300*time.Millisecond)
 			_, stop := providertest.StartWatch(t, p.(providers.Watcher), stripTargets...)
 			kit.Until(t, "a third stream", func() bool { return s.count(func(s *strip) int { return s.streams }) >= 3 })
 			stop()
@@ -262,33 +227,32 @@ func TestEventsRefused(t *testing.T) {
 		return false
 	}
 	for _, tc := range []struct {
-		name, format, password string
-		answer                 func(w http.ResponseWriter) bool
-		ends                   bool
+		name, password string
+		answer         func(w http.ResponseWriter) bool
+		ends           bool
 	}{
-		{"no stream", "sse", "right", html, true},
-		{"no upgrade", "websocket", "right", html, true},
-		{"an upgrade to something else", "websocket", "right", func(w http.ResponseWriter) bool {
+		{"no upgrade", "right", html, true},
+		{"an upgrade to something else", "right", func(w http.ResponseWriter) bool {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "tea")
 			w.WriteHeader(http.StatusSwitchingProtocols)
 			return false
 		}, true},
-		{"a redirect", "lines", "right", func(w http.ResponseWriter) bool {
+		{"a redirect", "right", func(w http.ResponseWriter) bool {
 			w.Header().Set("Location", other.URL)
 			w.WriteHeader(http.StatusFound)
 			return false
 		}, true},
-		{"no such path", "lines", "right", func(w http.ResponseWriter) bool {
+		{"no such path", "right", func(w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusNotFound)
 			return false
 		}, false},
-		{"a refused password", "websocket", "wrong", nil, false},
+		{"a refused password", "wrong", nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, address := newStrip(t, tc.format)
+			s, address := newStrip(t)
 			s.answer = tc.answer
-			p := newStripProvider(t, tc.format, address, tc.password, time.Minute, time.Minute)
+			p := newStripProvider(t, address, tc.password, time.Minute, time.Minute)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if !tc.ends {
 				cancel()
@@ -311,8 +275,8 @@ func TestEventsRefused(t *testing.T) {
 
 // A flood of events causes few questions, and ends in one.
 func TestEventsFlood(t *testing.T) {
-	s, address := newStrip(t, "lines")
-	p := newStripProvider(t, "lines", address, "right", time.Minute, time.Minute)
+	s, address := newStrip(t)
+	p := newStripProvider(t, address, "right", time.Minute, time.Minute)
 	reports, stop := providertest.StartWatch(t, p.(providers.Watcher), stripTargets...)
 	begun := time.Now()
 	providertest.AwaitReports(t, reports, "n1 Off off", "n2 Off off")
