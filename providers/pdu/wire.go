@@ -1,7 +1,5 @@
 package pdu
 
-import "github.com/forcefence/forcefence/providers/remote"
-
 // header is what a message states about itself before it is decrypted or verified.
 type header struct {
 	version  int64  // 3, or 1 for v2c
@@ -21,46 +19,46 @@ const (
 // parseHeader parses the header of a message from any sender. The result only decides which messages are skipped, never
 // which are believed.
 func parseHeader(message []byte) (h header, ok bool) {
-	m := remote.BER{Rest: message}
-	body := m.Enter(remote.BERSequence)
-	h.version = body.TakeInteger()
+	m := ber{rest: message}
+	body := m.enter(berSequence)
+	h.version = body.takeInteger()
 	if h.version != 3 {
-		body.Take(remote.BEROctets)
-		h.pdu = body.Tag()
-		pdu := body.Enter(h.pdu)
-		h.id = pdu.TakeInteger()
-		return h, !pdu.Bad && len(m.Rest) == 0
+		body.take(berOctets)
+		h.pdu = body.tag()
+		pdu := body.enter(h.pdu)
+		h.id = pdu.takeInteger()
+		return h, !pdu.bad && len(m.rest) == 0
 	}
-	global := body.Enter(remote.BERSequence)
-	h.id = global.TakeInteger()
-	global.TakeInteger()
-	flags := global.Take(remote.BEROctets)
+	global := body.enter(berSequence)
+	h.id = global.takeInteger()
+	global.takeInteger()
+	flags := global.take(berOctets)
 	if len(flags) != 1 {
 		return h, false
 	}
 	h.flags = flags[0]
-	octets := body.Enter(remote.BEROctets)
-	usm := octets.Enter(remote.BERSequence)
-	h.engine = string(usm.Take(remote.BEROctets))
-	if usm.Bad || len(m.Rest) > 0 {
+	octets := body.enter(berOctets)
+	usm := octets.enter(berSequence)
+	h.engine = string(usm.take(berOctets))
+	if usm.bad || len(m.rest) > 0 {
 		return h, false
 	}
-	if body.Tag() != remote.BERSequence {
+	if body.tag() != berSequence {
 		return h, true
 	}
-	scoped := body.Enter(remote.BERSequence)
-	scoped.Take(remote.BEROctets)
-	scoped.Take(remote.BEROctets)
-	h.pdu = scoped.Tag()
+	scoped := body.enter(berSequence)
+	scoped.take(berOctets)
+	scoped.take(berOctets)
+	h.pdu = scoped.tag()
 	if h.pdu != tagReport {
-		return h, !scoped.Bad
+		return h, !scoped.bad
 	}
-	pdu := scoped.Enter(tagReport)
-	pdu.TakeInteger()
-	pdu.TakeInteger()
-	pdu.TakeInteger()
-	list := pdu.Enter(remote.BERSequence)
-	first := list.Enter(remote.BERSequence)
-	h.reported = string(first.Take(remote.BEROID))
-	return h, !first.Bad
+	pdu := scoped.enter(tagReport)
+	pdu.takeInteger()
+	pdu.takeInteger()
+	pdu.takeInteger()
+	list := pdu.enter(berSequence)
+	first := list.enter(berSequence)
+	h.reported = string(first.take(berOID))
+	return h, !first.bad
 }

@@ -28,7 +28,7 @@ type Asker struct {
 	ask      AskFunc
 	report   providers.ReportFunc
 	targets  []providers.Target
-	throttle *Throttle
+	throttle *throttle
 
 	mu    sync.Mutex // guards what follows
 	about []askState // by the target's index
@@ -48,7 +48,7 @@ type askState struct {
 // report is the Watch's function; several goroutines call it.
 func NewAsker(ctx context.Context, targets []providers.Target, ask AskFunc, report providers.ReportFunc) *Asker {
 	a := &Asker{ask: ask, report: report, targets: targets, about: make([]askState, len(targets))}
-	a.throttle = NewThrottle(ctx, len(targets), maxAsking, askEvery, a.askAndReport)
+	a.throttle = newThrottle(ctx, len(targets), maxAsking, askEvery, a.askAndReport)
 	return a
 }
 
@@ -58,7 +58,7 @@ func (a *Asker) AskSoon(which ...int) {
 		a.mu.Lock()
 		a.about[i].questionsLeft = askCount - 1
 		a.mu.Unlock()
-		a.throttle.RunSoon(i)
+		a.throttle.runSoon(i)
 	}
 }
 
@@ -79,7 +79,7 @@ func (a *Asker) ReportState(i int, o providers.Observation) {
 }
 
 // Wait returns once ctx has ended and no question is under way.
-func (a *Asker) Wait() { a.throttle.Wait() }
+func (a *Asker) Wait() { a.throttle.wait() }
 
 // askAndReport asks about one machine and reports a change.
 func (a *Asker) askAndReport(ctx context.Context, i int) {
@@ -91,7 +91,7 @@ func (a *Asker) askAndReport(ctx context.Context, i int) {
 	r := &a.about[i]
 	if (err != nil || runs) && r.questionsLeft > 0 {
 		r.questionsLeft--
-		time.AfterFunc(askAgain, func() { a.throttle.RunSoon(i) }) // has no effect after ctx has ended
+		time.AfterFunc(askAgain, func() { a.throttle.runSoon(i) }) // has no effect after ctx has ended
 	}
 	changed := err == nil && ctx.Err() == nil && (!runs || r.reportedDown)
 	if err == nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Throttle calls a function for each of n things on request, at most once per interval for each. Requests come from
+// throttle calls a function for each of n things on request, at most once per interval for each. Requests come from
 // what devices push, which anybody may forge. No request is lost: the function is called after the last one, if
-// necessary once the interval is over. Throttle is safe for concurrent use.
-type Throttle struct {
+// necessary once the interval is over. throttle is safe for concurrent use.
+type throttle struct {
 	ctx   context.Context
 	every time.Duration
 	slots chan struct{} // as many as functions may run at once
@@ -27,14 +27,14 @@ type throttled struct {
 	last         time.Time // when f was begun
 }
 
-// NewThrottle returns a Throttle for the things 0 to n-1. f starts at most once per every for each thing, runs for at
+// newThrottle returns a throttle for the things 0 to n-1. f starts at most once per every for each thing, runs for at
 // most atOnce things at a time, and never twice at once for the same thing. f must return when ctx ends.
-func NewThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(context.Context, int)) *Throttle {
-	return &Throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
+func newThrottle(ctx context.Context, n, atOnce int, every time.Duration, f func(context.Context, int)) *throttle {
+	return &throttle{ctx: ctx, every: every, slots: make(chan struct{}, atOnce), f: f, things: make([]throttled, n)}
 }
 
-// RunSoon requests a call of f for thing i. It does not block.
-func (p *Throttle) RunSoon(i int) {
+// runSoon requests a call of f for thing i. It does not block.
+func (p *throttle) runSoon(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.ctx.Err() != nil {
@@ -44,12 +44,12 @@ func (p *Throttle) RunSoon(i int) {
 	t.wanted = true
 	if !t.busy {
 		t.busy = true
-		p.work.Go(func() { p.runWanted(i) }) // its owner is Wait
+		p.work.Go(func() { p.runWanted(i) }) // its owner is wait
 	}
 }
 
-// Wait blocks until ctx has ended and no f runs any more.
-func (p *Throttle) Wait() {
+// wait blocks until ctx has ended and no f runs any more.
+func (p *throttle) wait() {
 	<-p.ctx.Done()
 	p.mu.Lock()
 	p.closed = true
@@ -58,7 +58,7 @@ func (p *Throttle) Wait() {
 }
 
 // runWanted calls f for one thing until no request is left.
-func (p *Throttle) runWanted(i int) {
+func (p *throttle) runWanted(i int) {
 	for {
 		p.mu.Lock()
 		t := &p.things[i]

@@ -1,4 +1,4 @@
-package remote_test
+package remote
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/forcefence/forcefence/providers/remote"
 )
 
 // One want is answered at once, a flood once in a while, and the last want of it never lost.
@@ -16,14 +14,14 @@ func TestPace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		var calls []time.Duration // of thing 1
-		p := remote.NewThrottle(ctx, 3, 1, time.Second, func(_ context.Context, i int) {
+		p := newThrottle(ctx, 3, 1, time.Second, func(_ context.Context, i int) {
 			if i != 1 {
 				t.Errorf("called for %d", i)
 			}
 			calls = append(calls, time.Since(start))
 		})
 		for range 10_000 {
-			p.RunSoon(1)
+			p.runSoon(1)
 		}
 		synctest.Wait()
 		if len(calls) < 1 || len(calls) > 1 {
@@ -31,7 +29,7 @@ func TestPace(t *testing.T) {
 		}
 		for range 35 { // 3.5 s
 			time.Sleep(100 * time.Millisecond)
-			p.RunSoon(1)
+			p.runSoon(1)
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -43,15 +41,15 @@ func TestPace(t *testing.T) {
 				t.Errorf("call %d at %s, want %s", i, at, want)
 			}
 		}
-		p.RunSoon(1)
+		p.runSoon(1)
 		synctest.Wait()
 		if len(calls) != 6 {
 			t.Error("a want after a rest is not answered at once")
 		}
-		p.RunSoon(1) // is waiting when all ends
+		p.runSoon(1) // is waiting when all ends
 		cancel()
-		p.Wait()
-		p.RunSoon(1)
+		p.wait()
+		p.runSoon(1)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if len(calls) != 6 {
@@ -65,7 +63,7 @@ func TestPaceOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running, most, calls atomic.Int32
-		p := remote.NewThrottle(ctx, 10, 2, time.Second, func(ctx context.Context, i int) {
+		p := newThrottle(ctx, 10, 2, time.Second, func(ctx context.Context, i int) {
 			calls.Add(1)
 			most.Store(max(most.Load(), running.Add(1)))
 			select {
@@ -74,9 +72,9 @@ func TestPaceOneAtATime(t *testing.T) {
 			}
 			running.Add(-1)
 		})
-		p.RunSoon(0)
+		p.runSoon(0)
 		synctest.Wait()
-		p.RunSoon(0)
+		p.runSoon(0)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if calls.Load() != 1 {
@@ -88,17 +86,17 @@ func TestPaceOneAtATime(t *testing.T) {
 			t.Errorf("%d calls, want a second one after the first", calls.Load())
 		}
 		for i := range 10 {
-			p.RunSoon(i)
+			p.runSoon(i)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if calls.Load() != 12 || most.Load() != 2 {
 			t.Errorf("%d calls, %d at once; want 12, 2", calls.Load(), most.Load())
 		}
-		p.RunSoon(3)
+		p.runSoon(3)
 		synctest.Wait()
 		cancel()
-		p.Wait()
+		p.wait()
 		if running.Load() != 0 {
 			t.Error("f runs after Wait")
 		}
@@ -111,13 +109,13 @@ func TestSleep(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		start := time.Now()
-		if !remote.SleepContext(ctx, 7*time.Second) || time.Since(start) != 7*time.Second {
+		if !SleepContext(ctx, 7*time.Second) || time.Since(start) != 7*time.Second {
 			t.Errorf("the first: %s", time.Since(start))
 		}
-		if remote.SleepContext(ctx, 7*time.Second) || time.Since(start) != 10*time.Second {
+		if SleepContext(ctx, 7*time.Second) || time.Since(start) != 10*time.Second {
 			t.Errorf("beyond the end: %s", time.Since(start))
 		}
-		if remote.SleepContext(ctx, time.Hour) || time.Since(start) != 10*time.Second {
+		if SleepContext(ctx, time.Hour) || time.Since(start) != 10*time.Second {
 			t.Errorf("after the end: %s", time.Since(start))
 		}
 	})
