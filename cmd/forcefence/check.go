@@ -153,7 +153,7 @@ func reportOf(r check.Report) report {
 type checker struct {
 	client    client.Client
 	types     providers.Registry
-	namespace string // of the controller; "": that of its Lease
+	namespace string // of the controller; "": the one that its Lease names
 	key       string // the mark's
 	now       func() time.Time
 	pods      []action.Pod // what readPods found with podsFirst; nil: it was not read yet
@@ -171,12 +171,13 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	if err != nil {
 		return check.Report{}, err
 	}
-	f.At, f.Cluster, f.Unknown = fleet.At, fleet.Cluster, fleet.Unknown
+	f.At, f.Cluster, f.Unknown, f.Namespace = fleet.At, fleet.Cluster, fleet.Unknown, o.namespace
 	excluded, first := labels.Nothing(), labels.Nothing()
-	if namespace, err := onlyNamespace(fleet.Controllers, nil); o.namespace != "" || err == nil {
-		if o.namespace != "" {
-			namespace = o.namespace
-		}
+	namespace := o.namespace
+	if namespace == "" && fleet.Controller != nil {
+		namespace = fleet.Controller.Namespace
+	}
+	if namespace != "" {
 		excluded, first = o.readConfiguration(ctx, namespace, &f)
 	}
 	if err := o.readPods(ctx, first); err != nil {

@@ -72,10 +72,11 @@ func (d *sessionFlags) checkBeforeInstall(ctx context.Context, cmd *cobra.Comman
 		return check.Report{}, fmt.Errorf("asking the API server for its version: %w", err)
 	}
 	findings := checkVersion(info)
-	leaders, err := app.ListLeaders(ctx, c, time.Now())
-	findings = append(findings, checkNoOther(leaders, err)...)
+	namespace := cmp.Or(d.overrides.Context.Namespace, defaultNamespace)
+	leader, err := app.ReadLeader(ctx, c, time.Now())
+	findings = append(findings, checkNoOther(leader, err, namespace)...)
 	findings = append(findings, checkKinds(c.RESTMapper())...)
-	missing, err := missingRights(ctx, c, cmp.Or(d.overrides.Context.Namespace, defaultNamespace))
+	missing, err := missingRights(ctx, c, namespace)
 	if err != nil {
 		return check.Report{}, err
 	}
@@ -143,22 +144,28 @@ func checkVersion(info *apiversion.Info) []check.Finding {
 	return nil
 }
 
-// checkNoOther reports a controller that is there already: one forcefence leads in a cluster.
-func checkNoOther(leaders []view.Leader, err error) (out []check.Finding) {
-	if err != nil {
+// checkNoOther reports a controller that is there already: one forcefence leads in a cluster. namespace is that of the
+// installation to come.
+func checkNoOther(l *view.Leader, err error, namespace string) []check.Finding {
+	switch {
+	case err != nil:
 		return []check.Finding{{Level: check.Problem, About: "rights",
 			Text:   endSentence(describeUnread(err, rolePrepare)),
 			Remedy: "It shows whether forcefence is installed already."}}
+	case l.Lease == "":
+		return nil
 	}
-	for _, l := range leaders {
-		text := fmt.Sprintf("forcefence is installed in namespace %s: Lease %s.", l.Namespace, l.Lease)
-		level, remedy := check.Note, "Its controller is gone. Install into that namespace, or delete the Lease."
-		if l.Leads {
-			level, remedy = check.Problem, "One forcefence leads in a cluster: upgrade that one, or uninstall it first."
-		}
-		out = append(out, check.Finding{Level: level, About: "controller", Text: text, Remedy: remedy})
+	found := check.Finding{Level: check.Problem, About: "controller",
+		Text: fmt.Sprintf("forcefence is installed in namespace %s: Lease %s.", cmp.Or(l.Namespace, "?"), l.Lease)}
+	switch {
+	case l.Leads:
+		found.Remedy = "One forcefence leads in a cluster: upgrade that one, or uninstall it first."
+	case l.Namespace == namespace:
+		found.Level, found.Remedy = check.Note, "Its controller is gone, and a new one takes the Lease."
+	default:
+		found.Remedy = "Its controller is gone. Install into that namespace, or delete the Lease."
 	}
-	return out
+	return []check.Finding{found}
 }
 
 // checkKinds reports the kinds of objects that the API server does not serve.

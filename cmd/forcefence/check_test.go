@@ -91,9 +91,14 @@ func runCommand(t *testing.T, cmd *cobra.Command, args ...string) (string, error
 	return b.String(), err
 }
 
+// leaseOf returns the leader's Lease, of the installation in that namespace.
+func leaseOf(namespace string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence",
+		Annotations: map[string]string{app.NamespaceAnnotation: namespace}}}
+}
+
 func leaderLease(renewed time.Time) *coordinationv1.Lease {
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence",
-		Labels: map[string]string{app.LeaderLabel: "true"}}}
+	l := leaseOf(homeSpace)
 	l.Spec.HolderIdentity, l.Spec.RenewTime = new("ff-1"), new(metav1.NewMicroTime(renewed))
 	return l
 }
@@ -242,6 +247,13 @@ func TestCheckBeforeInstall(t *testing.T) {
 	out, err = before(append(nodes, leaderLease(time.Now())), nil)
 	expect("another one leads", out, err, "found 1 problem", "forcefence is installed in namespace "+homeSpace,
 		"upgrade that one")
+	gone := leaderLease(time.Now().Add(-time.Hour))
+	out, err = before(append(nodes, gone), nil)
+	expect("its controller is gone", out, err, "", "note controller: forcefence is installed in namespace "+homeSpace,
+		"a new one takes the Lease")
+	out, err = before(append(nodes, gone), nil, "-n", "ours")
+	expect("the Lease of another one", out, err, "found 1 problem", "forcefence is installed in namespace "+homeSpace,
+		"Install into that namespace, or delete the Lease.")
 	kit.Must(t, os.WriteFile(s.file, []byte("mode: fenc\n"), 0o600))
 	out, err = before(nodes, nil, "--config", s.file)
 	expect("a broken file", out, err, "found 1 problem", "c", ":1: mode: must be")

@@ -82,7 +82,7 @@ type cleanup struct {
 }
 
 func (o cleanup) removeLeftovers(ctx context.Context) error {
-	leaders, err := app.ListLeaders(ctx, o.client, time.Now())
+	leader, err := app.ReadLeader(ctx, o.client, time.Now())
 	if err != nil {
 		return err
 	}
@@ -112,14 +112,10 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
 			b.Labels[taint.DrainGuardLabel])
 	}
-	var objections, lead []string
-	for _, l := range leaders {
-		if l.Leads {
-			lead = append(lead, fmt.Sprintf("Lease %s/%s held by %s", l.Namespace, l.Lease, l.Holder))
-		}
-	}
-	if len(lead) > 0 {
-		objections = append(objections, "a controller leads ("+strings.Join(lead, ", ")+"): stop it first")
+	var objections []string
+	if leader.Leads {
+		objections = append(objections,
+			fmt.Sprintf("a controller leads (Lease %s held by %s): stop it first", leader.Lease, leader.Holder))
 	}
 	if len(open) > 0 {
 		objections = append(objections, decide.FormatCount(len(open), "fence")+

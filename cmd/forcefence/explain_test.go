@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/test/kit"
@@ -118,9 +117,7 @@ func TestExplain(t *testing.T) {
 		kit.Must(t, s.api.Delete(t.Context(), pause))
 	}
 	pauseIn("kube-system") // without a controller: where one outside of a pod has its Lease
-	kit.Must(t, s.api.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"},
-	}}))
+	kit.Must(t, s.api.Create(t.Context(), leaseOf("home")))
 	pauseIn("home")
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"} })
 	s.expect("", "node n9 does not exist", "explain", "n9")
@@ -152,9 +149,7 @@ func TestExplainDeployedConfig(t *testing.T) {
 	s := newSite(t)
 	s.inhabited()
 	s.file = ""
-	kit.Must(t, s.api.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: "true"},
-	}}))
+	kit.Must(t, s.api.Create(t.Context(), leaseOf("home")))
 	s.expect("", "exec deploy/forcefence -- /ko-app/forcefence drill n1", "drill", "n1")
 	kit.Must(t, s.api.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "home", Name: "my-fence", Labels: map[string]string{

@@ -57,14 +57,12 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	if f.Controllers, err = app.ListLeaders(ctx, o.client, f.At); err != nil {
+	if f.Controller, err = app.ReadLeader(ctx, o.client, f.At); err != nil {
 		unknown(err)
 	}
 	namespace := o.namespace
-	if namespace == "" {
-		if namespace, err = onlyNamespace(f.Controllers, err); err != nil && len(f.Controllers) > 0 {
-			unknown(err)
-		}
+	if namespace == "" && f.Controller != nil {
+		namespace = f.Controller.Namespace
 	}
 	if namespace != "" {
 		if f.Paused, err = app.ReadPause(ctx, o.client, namespace, f.At); err != nil {
@@ -141,15 +139,13 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 
 // printFleet prints what is true of all nodes, then the table of nodes.
 func (f *fleet) printFleet(out io.Writer, wide bool) error {
-	for _, l := range f.Controllers {
-		if l.Leads {
-			late := ""
-			if l.Late {
-				late = ": late, it may be gone"
-			}
-			printText(out, "", "Controller %s leads (Lease %s/%s, renewed %s ago%s).", l.Holder, l.Namespace, l.Lease,
-				formatAge(l.Renewed, f.At), late)
+	if l := f.Controller; f.Leads() {
+		late := ""
+		if l.Late {
+			late = ": late, it may be gone"
 		}
+		printText(out, "", "Controller %s leads (Lease %s, renewed %s ago%s).", l.Holder, l.Lease,
+			formatAge(l.Renewed, f.At), late)
 	}
 	for _, b := range slices.Concat(f.Banners(f.At), f.Storm, f.Gone) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
@@ -225,10 +221,9 @@ func stateWord(n view.Node) string {
 
 func (f *fleet) table() *metav1.Table {
 	t := newTable("Node", "State", "Ready", "+Machine", "Power", "Guard", "Room", "Fence", "+Fence-ID", "Next")
-	leads := slices.ContainsFunc(f.Controllers, func(l view.Leader) bool { return l.Leads })
 	for _, n := range f.Nodes {
 		id, next := "", n.Next
-		if stateWord(n) == notAsked && f.Controllers != nil && !leads {
+		if stateWord(n) == notAsked && f.Controller != nil && !f.Leads() {
 			next = "" // the banner says why
 		}
 		if n.Fence != nil {

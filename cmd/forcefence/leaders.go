@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,33 +15,24 @@ import (
 // errNoNamespace reports that the controller's namespace cannot be determined.
 var errNoNamespace = errors.New("the controller's namespace is unknown (use -n)")
 
-// controllerNamespace returns the controller's namespace: named, or that of its Lease if named is "".
+// controllerNamespace returns the controller's namespace: named, or the one that the leader's Lease names if named is
+// "".
 func controllerNamespace(ctx context.Context, c client.Reader, named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	all, err := app.ListLeaders(ctx, c, time.Now())
-	return onlyNamespace(all, err)
+	return namespaceOf(app.ReadLeader(ctx, c, time.Now()))
 }
 
-// namespacesOf returns the namespaces of the Leases, each once.
-func namespacesOf(all []view.Leader) (out []string) {
-	for _, l := range all {
-		out = append(out, l.Namespace)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func onlyNamespace(all []view.Leader, err error) (string, error) {
-	found := namespacesOf(all)
+// namespaceOf returns the controller's namespace by its Lease.
+func namespaceOf(l *view.Leader, err error) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
-	case len(found) == 0:
+	case l.Lease == "":
 		return "", fmt.Errorf("%w: no controller has created its Lease in this cluster", errNoNamespace)
-	case len(found) > 1:
-		return "", fmt.Errorf("%w: controllers have Leases in %s", errNoNamespace, strings.Join(found, ", "))
+	case l.Namespace == "":
+		return "", fmt.Errorf("%w: Lease %s does not name it", errNoNamespace, l.Lease)
 	}
-	return found[0], nil
+	return l.Namespace, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/test/kit"
@@ -52,8 +50,7 @@ func changing(objects []client.Object, kind client.Object, f func(client.Client)
 // one while it runs.
 func TestResumeEndsThePauseThatItRead(t *testing.T) {
 	ctx := t.Context()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "home", Name: "forcefence", Labels: map[string]string{app.LeaderLabel: ""}}}
+	lease := leaseOf("home")
 	pause := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: "forcefence-pause"},
 		Data:       map[string]string{"reason": "old"}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/view"
 )
 
 // forever is the flag value of a pause that never expires.
@@ -281,24 +279,23 @@ func (o pauser) stillLeftAlone(n *corev1.Node) string {
 	return ""
 }
 
-// configMap returns the ConfigMap that pauses the cluster. Controllers read it only in the namespace of their Lease, so
+// configMap returns the ConfigMap that pauses the cluster. The controller reads it only in its own namespace, so
 // another namespace is an error: a pause there would have no effect.
 func (o pauser) configMap(ctx context.Context) (client.ObjectKey, error) {
-	all, err := app.ListLeaders(ctx, o.client, o.now())
+	leader, err := app.ReadLeader(ctx, o.client, o.now())
 	namespace := o.namespace
 	if namespace == "" {
-		namespace, err = onlyNamespace(all, err)
+		namespace, err = namespaceOf(leader, err)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return client.ObjectKey{}, err
-	}
-	if !slices.ContainsFunc(all, func(l view.Leader) bool { return l.Namespace == namespace }) {
-		if len(all) == 0 {
-			return client.ObjectKey{},
-				errors.New("no controller has created its Lease in this cluster: there is nothing to pause")
-		}
+	case leader.Lease == "":
+		return client.ObjectKey{},
+			errors.New("no controller has created its Lease in this cluster: there is nothing to pause")
+	case leader.Namespace != namespace:
 		return client.ObjectKey{}, fmt.Errorf("no controller runs in namespace %s: "+
-			"a pause there has no effect. Use -n %s", namespace, strings.Join(namespacesOf(all), ", or -n "))
+			"a pause there has no effect. Use -n %s", namespace, leader.Namespace)
 	}
 	return app.PauseKey(namespace), nil
 }

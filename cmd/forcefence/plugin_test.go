@@ -59,9 +59,7 @@ func newDesert(t *testing.T) *desert {
 	d.kubectl("apply", "--server-side", "-f", definitionFile)
 	d.kubectl("wait", "--for=condition=Established", "crd/fencings.forcefence.io")
 	t.Cleanup(func() { d.delete("crd", "fencings.forcefence.io") })
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: "forcefence",
-			Labels: map[string]string{app.LeaderLabel: "true"}}}
+	lease := leaseOf(homeSpace)
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("ff-1"), new(metav1.NowMicro())
 	d.make(lease)
 	return d
@@ -211,8 +209,8 @@ func TestStatusByRights(t *testing.T) {
 		Data: map[string]string{"reason": "new switches"}}
 	d.make(pause)
 	lease := &coordinationv1.Lease{}
-	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKey{Namespace: homeSpace, Name: "forcefence"}, lease))
-	lease.Annotations = map[string]string{app.ConfigRejectedAnnotation: "config.yaml:3: mode: missing"}
+	kit.Must(t, d.admin.Get(t.Context(), client.ObjectKeyFromObject(leaseOf(homeSpace)), lease))
+	lease.Annotations[app.ConfigRejectedAnnotation] = "config.yaml:3: mode: missing"
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
@@ -234,14 +232,15 @@ func TestStatusByRights(t *testing.T) {
 	kit.Must(t, json.Unmarshal(
 		[]byte(d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status", "calm", "-o", "json"}, "calm")), &f))
 	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine ||
-		!f.Controllers[0].Leads {
+		!f.Leads() {
 		t.Errorf("got %+v", f)
 	}
 
 	lease.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-5 * time.Minute)))
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 	all = d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status"},
-		"! No controller leads: Lease forcefence-system/forcefence was renewed 5 min ago, by ff-1. Nothing is fenced")
+		"! No controller leads: Lease kube-system/forcefence was renewed 5 min ago, by ff-1. It belongs to the "+
+			"installation in namespace forcefence-system. Nothing is fenced")
 	if strings.Contains(all, "The changed configuration is rejected") {
 		t.Errorf("with a rejection by a leader that is gone: got\n%s", all)
 	}
@@ -250,7 +249,8 @@ func TestStatusByRights(t *testing.T) {
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
 	few := d.person("few", "nodes-alone")
-	d.run(few, 0, []string{"status", "-n", homeSpace}, "you lack the right: list leases.coordination.k8s.io",
+	d.run(few, 0, []string{"status", "-n", homeSpace}, "you lack the right: get leases.coordination.k8s.io -n "+
+		"kube-system",
 		"you lack the right: list events -n default",
 		"you lack the right: get configmaps -n forcefence-system", "you lack the right: get fencings.forcefence.io",
 		"1 fencing, 1 not ready, 1 fine")
@@ -480,12 +480,6 @@ func TestPauseByRights(t *testing.T) {
 		{"--for", "2h", "--reason", strings.Repeat("x", maxPauseReason+1)}} {
 		d.run(pauser, 2, append([]string{"pause"}, args...), "--")
 	}
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "forcefence",
-			Labels: map[string]string{app.LeaderLabel: "true"}}}
-	d.make(lease)
-	d.run(pauser, 1, []string{"pause", "--for", "2h", "--reason", "x"},
-		"the controller's namespace is unknown (use -n): controllers have Leases in default, forcefence-system")
 }
 
 // secrets are what people put where they should not, and the places where such things stand by right.

@@ -89,7 +89,7 @@ func (d *denial) roleWith(needs string) (role, bind string) {
 		return "ClusterRole " + roleLook, fmt.Sprintf(
 			"kubectl create clusterrole %[1]s --verb=%[2]s --resource=%[3]s\n"+
 				"kubectl create clusterrolebinding %[1]s-%[4]s --clusterrole=%[1]s --user=%[4]s",
-			needs, strings.Join(listWith([]string{"list"}, d.verb), ","),
+			needs, strings.Join(listWith([]string{"get", "list"}, d.verb), ","),
 			strings.Join(listWith([]string{"nodes", "leases.coordination.k8s.io"}, d.resource), ","), d.user)
 	case d.resource == "leases.coordination.k8s.io" && needs == rolePauser:
 		name = roleLook

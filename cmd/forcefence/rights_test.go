@@ -56,9 +56,9 @@ func TestDescribeDenial(t *testing.T) {
 			"patch nodes (the ClusterRole forcefence-pauser has it)|clusterrolebinding forcefence-pauser-alice " +
 				"--clusterrole=forcefence-pauser --user=alice"},
 		{"who leads, for a pause", "pause",
-			`list resource "leases" in API group "coordination.k8s.io" at the cluster scope`,
-			"list leases.coordination.k8s.io (the ClusterRole forcefence-look has it)|clusterrolebinding " +
-				"forcefence-look-alice --clusterrole=forcefence-look --user=alice"},
+			`get resource "leases" in API group "coordination.k8s.io" in the namespace "kube-system"`,
+			"get leases.coordination.k8s.io -n kube-system (the ClusterRole forcefence-look has it)|" +
+				"clusterrolebinding forcefence-look-alice --clusterrole=forcefence-look --user=alice"},
 		{"a log", "support-bundle", `get resource "pods/log" in API group "" in the namespace "ns"`,
 			"get pods/log -n ns (the ClusterRole forcefence-logs has it)|rolebinding -n ns forcefence-logs-alice " +
 				"--clusterrole=forcefence-logs --user=alice"},
@@ -87,13 +87,13 @@ func TestDescribeDenial(t *testing.T) {
 	for text, want := range map[string]string{
 		`list resource "nodes" in API group "" at the cluster scope`: "reading it: you lack the right: list nodes " +
 			"(the ClusterRole forcefence-look has it, once forcefence is installed). Before that an administrator " +
-			"gives it to you with:\nkubectl create clusterrole forcefence-prepare --verb=list " +
+			"gives it to you with:\nkubectl create clusterrole forcefence-prepare --verb=get,list " +
 			"--resource=nodes,leases.coordination.k8s.io\nkubectl create clusterrolebinding forcefence-prepare-alice " +
 			"--clusterrole=forcefence-prepare --user=alice",
 		`list resource "baremetalhosts" in API group "metal3.io" at the cluster scope`: "reading it: you lack the " +
 			"right: list baremetalhosts.metal3.io (the ClusterRole forcefence-look has it, once forcefence is " +
 			"installed). Before that an administrator gives it to you with:\nkubectl create clusterrole " +
-			"forcefence-prepare --verb=list --resource=nodes,leases.coordination.k8s.io,baremetalhosts.metal3.io\n" +
+			"forcefence-prepare --verb=get,list --resource=nodes,leases.coordination.k8s.io,baremetalhosts.metal3.io\n" +
 			"kubectl create clusterrolebinding forcefence-prepare-alice --clusterrole=forcefence-prepare --user=alice",
 	} {
 		if got := describeError(found, denied(text)); got != want {

@@ -39,11 +39,11 @@ func sampleFleet() *fleet {
 	return &fleet{
 		At: noon,
 		Cluster: view.Cluster{
-			Controllers: []view.Leader{{Namespace: "forcefence-system", Lease: "forcefence",
+			Controller: &view.Leader{Namespace: "forcefence-system", Lease: "kube-system/forcefence",
 				Holder: "forcefence-5d8-x2x-1", Renewed: at(2 * time.Second), Leads: true,
 				ConfigRejected: "config.yaml:14: providers[1].redfish.address: missing",
 				Room: room.Summarize(*at(time.Minute), []room.Failure{
-					{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n3", Pods: 20}})}},
+					{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n3", Pods: 20}})},
 			Paused: `ConfigMap forcefence-system/forcefence-pause: "new switches (alice)" until ` +
 				"2026-03-01T14:00:00Z",
 		},
@@ -213,7 +213,7 @@ func TestNextTable(t *testing.T) {
 
 // Before a controller leads, no node is blamed for what no controller has asked.
 func TestStatusBeforeInstallation(t *testing.T) {
-	f := &fleet{At: noon, Cluster: view.Cluster{Controllers: []view.Leader{}},
+	f := &fleet{At: noon, Cluster: view.Cluster{Controller: &view.Leader{}},
 		Counts: map[view.State]int{view.StateUnfenceable: 3}}
 	for _, name := range []string{"n1", "n2", "n3"} {
 		f.Nodes = append(f.Nodes, view.Node{Node: name, State: view.StateUnfenceable, Ready: "True",
@@ -228,7 +228,7 @@ func TestStatusBeforeInstallation(t *testing.T) {
 		strings.Contains(got, "asked its devices") || !strings.Contains(got, "Give it a device.") {
 		t.Errorf("got\n%s", got)
 	}
-	f.Controllers = []view.Leader{{Holder: "ff", Leads: true, Late: true, Renewed: at(21 * time.Second)}}
+	f.Controller = &view.Leader{Holder: "ff", Leads: true, Late: true, Renewed: at(21 * time.Second)}
 	out.Reset()
 	kit.Must(t, f.printFleet(&out, false))
 	if got := out.String(); !strings.Contains(got, "renewed 21s ago: late, it may be gone") ||

@@ -11,15 +11,15 @@ import (
 
 // Cluster is what concerns all nodes at once, as JSON has it. The zero value claims nothing.
 type Cluster struct {
-	Controllers []Leader `json:"controllers"`      // nil: not read
-	Paused      string   `json:"paused,omitempty"` // what pauses fencing for all nodes; "": nothing, or not read
+	Controller *Leader `json:"controller"`       // nil: not read
+	Paused     string  `json:"paused,omitempty"` // what pauses fencing for all nodes; "": nothing, or not read
 }
 
-// Leader is a Lease by which controllers elect their leader.
+// Leader is the Lease by which controllers elect their leader. The zero value: there is none.
 type Leader struct {
-	Namespace string     `json:"namespace"`
-	Lease     string     `json:"lease"`
-	Holder    string     `json:"holder,omitempty"` // "": no controller
+	Lease     string     `json:"lease,omitempty"`     // its namespace and name
+	Namespace string     `json:"namespace,omitempty"` // of the installation that it belongs to; "": not known
+	Holder    string     `json:"holder,omitempty"`    // "": no controller
 	Renewed   *time.Time `json:"renewed,omitempty"`
 	Leads     bool       `json:"leads"` // a controller holds it, or held it a moment ago
 	// Late: it leads by the rule above, and the Lease's own duration is over. It may be gone, or clocks differ.
@@ -34,35 +34,32 @@ type Leader struct {
 	Room *room.Summary `json:"room,omitempty"`
 }
 
+// Leads reports whether a controller leads.
+func (c Cluster) Leads() bool { return c.Controller != nil && c.Controller.Leads }
+
 // Room returns the leader's last estimate whether pods find room elsewhere; nil if it is not known.
 func (c Cluster) Room() *room.Summary {
-	for _, l := range c.Controllers {
-		if l.Leads {
-			return l.Room
-		}
+	if !c.Leads() {
+		return nil
 	}
-	return nil
+	return c.Controller.Room
 }
 
 // ConfigSince returns when the leader's configuration was put in force; zero if that is unknown. Answers that are older
 // may come from devices of the configuration before.
 func (c Cluster) ConfigSince() (since time.Time) {
-	for _, l := range c.Controllers {
-		if l.Leads && l.ConfigSince != nil && l.ConfigSince.After(since) {
-			since = *l.ConfigSince
-		}
+	if c.Leads() && c.Controller.ConfigSince != nil {
+		since = *c.Controller.ConfigSince
 	}
 	return since
 }
 
 // namespace returns the leader's namespace; "" if it is not known.
 func (c Cluster) namespace() string {
-	for _, l := range c.Controllers {
-		if l.Leads {
-			return l.Namespace
-		}
+	if !c.Leads() {
+		return ""
 	}
-	return ""
+	return c.Controller.Namespace
 }
 
 // Banner is a reason why forcefence does not act on any node, or not as configured. Its texts may come from any writer.
@@ -114,54 +111,42 @@ func (b Banner) Details() string { return b.Text + " " + b.Advice() }
 
 // Banners returns what a person must know of the whole cluster before anything else, the gravest first.
 func (c Cluster) Banners(now time.Time) (out []Banner) {
-	var leases []string // those that a controller holds now
-	for _, l := range c.Controllers {
-		if l.Leads {
-			leases = append(leases, l.Namespace+"/"+l.Lease)
-		}
-	}
-	switch {
-	case c.Controllers != nil && len(leases) == 0:
-		out = append(out, describeMissingLeader(c.Controllers, now))
-	case len(leases) > 1:
-		out = append(out, Banner{About: PartController, Title: "More than one controller leads",
-			Text: "Their Leases are " + strings.Join(leases, " and ") +
-				". Each takes the other's marks for a person's.", Remedy: "Uninstall all but one."})
+	if c.Controller != nil && !c.Controller.Leads {
+		out = append(out, c.Controller.describeMissing(now))
 	}
 	if c.Paused != "" {
 		out = append(out, Banner{About: PartPause, Title: "Fencing is paused for all nodes",
 			Text:   "by " + c.Paused + ". No power-off, mark or policy action begins; a fence in progress continues.",
 			Remedy: "To end the pause:", Command: "forcefence resume"})
 	}
-	for _, l := range c.Controllers {
-		if l.Leads && l.ConfigRejected != "" {
-			out = append(out, Banner{About: PartConfiguration, Title: "The changed configuration is rejected",
-				Text:   strings.TrimSuffix(l.ConfigRejected, ".") + ". The previous file stays in force.",
-				Remedy: PlainRemedy(reason.ConfigRejected)})
-		}
+	if c.Leads() && c.Controller.ConfigRejected != "" {
+		out = append(out, Banner{About: PartConfiguration, Title: "The changed configuration is rejected",
+			Text:   strings.TrimSuffix(c.Controller.ConfigRejected, ".") + ". The previous file stays in force.",
+			Remedy: PlainRemedy(reason.ConfigRejected)})
 	}
 	return out
 }
 
-// describeMissingLeader describes the Leases, none of which a controller holds now.
-func describeMissingLeader(all []Leader, now time.Time) Banner {
+// describeMissing describes the Lease, which no controller holds now.
+func (l *Leader) describeMissing(now time.Time) Banner {
 	b := Banner{About: PartController, Title: "No controller leads"}
-	if len(all) == 0 {
+	if l.Lease == "" {
 		b.Text = "No controller has created its Lease in this cluster: forcefence is not installed, or its pods do " +
 			"not start. Nothing is fenced."
 		b.Remedy = "Look at the pods in its namespace. Before an installation: forcefence check --before-install."
 		return b
 	}
-	for _, l := range all {
-		state := "has no holder"
-		if l.Renewed != nil {
-			state = fmt.Sprintf("was renewed %s, by %s", FormatAge(*l.Renewed, now), l.Holder)
-		}
-		b.Text += fmt.Sprintf("Lease %s/%s %s. ", l.Namespace, l.Lease, state)
+	state, pods := "has no holder", "describe pods -A"
+	if l.Renewed != nil {
+		state = fmt.Sprintf("was renewed %s, by %s", FormatAge(*l.Renewed, now), l.Holder)
 	}
-	b.Text += "Nothing is fenced, and what is shown may be stale."
+	if l.Namespace != "" {
+		state += ". It belongs to the installation in namespace " + l.Namespace
+		pods = "-n " + l.Namespace + " describe pods"
+	}
+	b.Text = fmt.Sprintf("Lease %s %s. Nothing is fenced, and what is shown may be stale.", l.Lease, state)
 	b.Remedy = "Look at the controller's pods:"
-	b.Command = "kubectl -n " + all[0].Namespace + " describe pods -l app.kubernetes.io/name=forcefence"
+	b.Command = "kubectl " + pods + " -l app.kubernetes.io/name=forcefence"
 	return b
 }
 

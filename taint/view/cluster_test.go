@@ -9,9 +9,14 @@ import (
 
 func TestBanners(t *testing.T) {
 	ago := func(d time.Duration) *time.Time { return new(now.Add(-d)) }
-	leads := Leader{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(time.Second), Leads: true}
-	other := leads
-	other.Namespace = "old"
+	leads := Leader{
+		Lease: "kube-system/forcefence", Namespace: "home", Holder: "ff-1", Renewed: ago(time.Second), Leads: true,
+	}
+	gone, stopped := leads, leads
+	gone.Leads, gone.Renewed, gone.ConfigRejected = false, ago(3*time.Minute), "mode: missing"
+	stopped.Leads, stopped.Holder, stopped.Renewed, stopped.Namespace = false, "", nil, ""
+	rejects := leads
+	rejects.ConfigRejected = "config.yaml:3: mode: missing."
 	const away = "Nothing is fenced, and what is shown may be stale."
 	const pods = "Look at the controller's pods:"
 	const describe = "kubectl -n home describe pods -l app.kubernetes.io/name=forcefence"
@@ -21,34 +26,20 @@ func TestBanners(t *testing.T) {
 		want []Banner
 	}{
 		{"nothing was read", Cluster{}, nil},
-		{"all is well", Cluster{Controllers: []Leader{leads}}, nil},
-		{"no controller was installed", Cluster{Controllers: []Leader{}},
+		{"all is well", Cluster{Controller: &leads}, nil},
+		{"no controller was installed", Cluster{Controller: &Leader{}},
 			[]Banner{{PartController, "No controller leads", "No controller has created its Lease in this cluster: " +
 				"forcefence is not installed, or its pods do not start. Nothing is fenced.",
 				"Look at the pods in its namespace. Before an installation: forcefence check --before-install.", ""}}},
-		{
-			"the leader is gone", Cluster{Controllers: []Leader{
-				{Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: ago(3 * time.Minute)}}},
-			[]Banner{{PartController, "No controller leads",
-				"Lease home/forcefence was renewed 3 min ago, by ff-1. " + away, pods, describe}},
-		},
-		{
-			"the leader has stopped", Cluster{Controllers: []Leader{{Namespace: "home", Lease: "forcefence"}}},
-			[]Banner{{PartController, "No controller leads", "Lease home/forcefence has no holder. " + away, pods,
-				describe}},
-		},
-		{"two lead", Cluster{Controllers: []Leader{leads, other}},
-			[]Banner{{PartController, "More than one controller leads", "Their Leases are home/forcefence and " +
-				"old/forcefence. Each takes the other's marks for a person's.", "Uninstall all but one.", ""}}},
-		{"one of two leads", Cluster{Controllers: []Leader{{Namespace: "old", Lease: "x"}, leads}}, nil},
-		{
-			"a rejection by a leader that is gone", Cluster{Controllers: []Leader{leads,
-				{Namespace: "old", Lease: "x", ConfigRejected: "mode: missing"}}}, nil,
-		},
+		{"the leader is gone, and with it what it rejected", Cluster{Controller: &gone},
+			[]Banner{{PartController, "No controller leads", "Lease kube-system/forcefence was renewed 3 min ago, by " +
+				"ff-1. It belongs to the installation in namespace home. " + away, pods, describe}}},
+		{"the leader has stopped, in an unknown namespace", Cluster{Controller: &stopped},
+			[]Banner{{PartController, "No controller leads", "Lease kube-system/forcefence has no holder. " + away,
+				pods, "kubectl describe pods -A -l app.kubernetes.io/name=forcefence"}}},
 		{
 			"paused, with a rejected configuration", Cluster{
-				Controllers: []Leader{{Leads: true, ConfigRejected: "config.yaml:3: mode: missing."}},
-				Paused:      `ConfigMap home/forcefence-pause: "switches"`,
+				Controller: &rejects, Paused: `ConfigMap home/forcefence-pause: "switches"`,
 			},
 			[]Banner{
 				{PartPause, "Fencing is paused for all nodes", `by ConfigMap home/forcefence-pause: "switches". ` +

@@ -12,8 +12,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// Forcefence is its program over dir/config.yaml, which must say that it answers at health and has its Lease in
-// kube-system. It logs JSON to dir/forcefence.log, and has started once it is ready and a process holds the Lease.
+// Forcefence is its program over dir/config.yaml, which must say that it answers at health. It logs JSON to
+// dir/forcefence.log, and has started once it is ready and a process holds the Lease.
 func (c *Cluster) Forcefence(bin, dir, kubeconfig, podIP string) *Part {
 	args := []string{"run", "--config", filepath.Join(dir, "config.yaml"), "--kubeconfig", kubeconfig, "--log-format",
 		"json"}

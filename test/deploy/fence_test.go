@@ -54,6 +54,8 @@ var justified = map[string]string{
 	"list persistentvolumeclaims":    "the estimate of room, a minute after a process begins to lead",
 	"list persistentvolumes":         "likewise",
 	"list storage.k8s.io/csinodes":   "likewise",
+	"list coordination.k8s.io/leases": "the kubelets' heartbeats, live while none is fresh; and where the API server " +
+		"does not stream lists",
 	"list nodes": "how informers begin where the API server does not stream lists (before " +
 		"Kubernetes 1.34)",
 }
@@ -298,7 +300,8 @@ func (w *world) leader(but string) string {
 	w.t.Helper()
 	var who string
 	w.until("a leader", func() (bool, error) {
-		l, err := w.c.Client().CoordinationV1().Leases(namespace).Get(w.ctx, "forcefence", metav1.GetOptions{})
+		l, err := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).
+			Get(w.ctx, "forcefence", metav1.GetOptions{})
 		if err == nil && l.Spec.HolderIdentity != nil {
 			who = *l.Spec.HolderIdentity
 		}
@@ -461,8 +464,7 @@ func (w *world) queues(t *testing.T) {
 	kit.Must(t, err)
 	for path, want := range map[string]string{
 		"/api/v1/nodes?limit=1": "forcefence",
-		"/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/forcefence": "forcefence-leader-election",
-		"/apis/coordination.k8s.io/v1/leases?labelSelector=forcefence.io/leader":      "forcefence-leader-election",
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/forcefence": "forcefence-leader-election",
 	} {
 		fs, err := w.c.Client().FlowcontrolV1().FlowSchemas().Get(w.ctx, want, metav1.GetOptions{})
 		kit.Must(t, err)

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -23,7 +24,7 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// begin starts a controller that leads by a Lease in that namespace, and does not wait.
+// begin starts a controller of the installation in that namespace, and does not wait.
 func (w *world) begin(binary, dir, kubeconfig, ns string) *cluster.Part {
 	w.t.Helper()
 	config := filepath.Join(dir, ns+".yaml")
@@ -36,8 +37,9 @@ nodes:
 `, dir), 0o600))
 	ip, err := kit.FreePodIP()
 	kit.Must(w.t, err)
+	identity := fmt.Sprintf("%s-%d", ns, time.Now().UnixNano())
 	p := cluster.NewPart(ns, binary, []string{"run", "--config=" + config, "--kubeconfig=" + kubeconfig,
-		"--identity=" + ns + "-pod", "--log-format=json"}, filepath.Join(dir, ns+".log"), nil, nil)
+		"--identity=" + identity, "--log-format=json"}, filepath.Join(dir, identity+".log"), nil, nil)
 	p.Env = []string{"POD_NAMESPACE=" + ns, "POD_IP=" + ip}
 	w.endsWithTest(p)
 	kit.Must(w.t, p.Launch())
@@ -53,19 +55,8 @@ func logOf(p *cluster.Part) string {
 	return string(b)
 }
 
-// led counts how often one has begun to lead.
-func led(all []*cluster.Part) map[string]int {
-	out := map[string]int{}
-	for _, p := range all {
-		if n := strings.Count(logOf(p), "Successfully acquired lease"); n > 0 {
-			out[p.Name()] = n
-		}
-	}
-	return out
-}
-
-// TestOneLeads: three installations in three namespaces, one of them with the rights that the chart gives and no more,
-// begin at the same moment.
+// TestOneLeads: of two installations in two namespaces, the one with the chart's rights and no more leads. Each
+// process of the other one says whose the Lease is and ends, also while no process leads.
 func TestOneLeads(t *testing.T) {
 	dir := t.TempDir()
 	binary := build(t, dir, "forcefence")
@@ -74,88 +65,45 @@ func TestOneLeads(t *testing.T) {
 	w.install(noHook)
 	ours := filepath.Join(dir, "ours.kubeconfig")
 	kit.Must(t, w.tokenKubeconfig(ours))
-	all := []*cluster.Part{w.begin(binary, dir, ours, namespace)}
-	for _, ns := range []string{"second", "third"} {
-		_, err := w.c.Client().CoreV1().Namespaces().
-			Create(w.ctx, &corev1.Namespace{ObjectMeta: meta(ns)}, metav1.CreateOptions{})
-		kit.Must(t, err)
-		all = append(all, w.begin(binary, dir, w.c.Kubeconfig(), ns))
-	}
-	leading := func(n int) *cluster.Part { // the n-th one to lead, once the others say that they do not
+	first := w.begin(binary, dir, ours, namespace)
+	leader := w.leader("")
+	refused := func(when string) {
 		t.Helper()
-		var who *cluster.Part
-		w.until(fmt.Sprintf("leader %d, and the others wait for it", n), func() (bool, error) {
-			now := led(all)
-			sum := 0
-			for _, c := range now {
-				sum += c
-			}
-			if sum > n {
-				t.Fatalf("leaders: got %v, want %d in turn", now, n)
-			}
-			if sum < n {
-				return false, fmt.Errorf("led so far: %v", now)
-			}
-			leases, err := w.c.Client().CoordinationV1().Leases("").
-				List(w.ctx, metav1.ListOptions{LabelSelector: "forcefence.io/leader"})
-			if err != nil {
-				return false, err
-			}
-			var held []string
-			for _, l := range leases.Items {
-				if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
-					held = append(held, l.Namespace)
-				}
-			}
-			for _, i := range all {
-				if i.PID() == 0 {
-					continue
-				}
-				switch {
-				case slices.Equal(held, []string{i.Name()}):
-					who = i
-				case len(held) == 1 && !strings.Contains(logOf(i), fmt.Sprintf(
-					`"msg":"Not leading while another forcefence leads this cluster",`+
-						`"lease":"%s/forcefence held by %[1]s-pod"`, held[0])):
-					return false, fmt.Errorf("the one in %s does not say who leads", i.Name())
-				}
-			}
-			return who != nil, fmt.Errorf("Leases held: %v", held)
+		second := w.begin(binary, dir, w.c.Kubeconfig(), "second")
+		w.until("the second installation ends "+when, func() (bool, error) {
+			return second.ExitCode() > 0, errors.New(logOf(second))
 		})
-		return who
+		if said := logOf(second); !strings.Contains(said, "another forcefence is installed in this cluster: Lease "+
+			"kube-system/forcefence belongs to the one in namespace "+namespace+", and this one is in second.") ||
+			strings.Contains(said, "Successfully acquired lease") {
+			t.Errorf("%s: the second installation said\n%s\nwant that it does not lead, and why", when, said)
+		}
 	}
-	first := leading(1)
-	// A while later it is still the only one.
-	renewals := func() string {
-		l, err := w.c.Client().CoordinationV1().Leases(first.Name()).Get(w.ctx, "forcefence", metav1.GetOptions{})
-		kit.Must(t, err)
-		return l.ResourceVersion
-	}
-	for range 3 {
-		before := renewals()
-		w.until("its Lease is renewed", func() (bool, error) { return renewals() != before, nil })
-	}
-	if leading(1) != first {
-		t.Error("another one leads")
+	refused("beside the leader")
+	if now := w.leader(""); now != leader {
+		t.Errorf("leader: got %s, want %s as before", now, leader)
 	}
 
-	// Told to stop it says nothing of an error, and the next one begins at once. An error of before is not meant: of
-	// those that begin at the same moment, the elector says so of who has to withdraw.
+	// Told to stop, the leader says nothing of an error.
 	said := len(logOf(first))
 	first.Stop()
-	if code, last := first.ExitCode(), logOf(first)[said:]; code != 0 ||
-		strings.Contains(last, `"level":"ERROR"`) {
+	if code, last := first.ExitCode(), logOf(first)[said:]; code != 0 || strings.Contains(last, `"level":"ERROR"`) {
 		t.Errorf("after SIGTERM: got exit status %d, want 0 and no ERROR in\n%s", code, last)
 	}
-	second := leading(2)
-	// One that dies is waited for as long as its Lease lasts.
+	refused("while no process leads")
+
+	// A replica begins at once after a release, and waits for the Lease of one that dies.
+	second := w.begin(binary, dir, ours, namespace)
+	w.leader("")
 	second.Kill()
 	died := time.Now()
-	leading3 := func() bool { return len(led(all)) == 3 }
-	w.until("the third leads", func() (bool, error) { return leading3(), fmt.Errorf("led so far: %v", led(all)) })
+	third := w.begin(binary, dir, ours, namespace)
+	w.until("the next replica leads", func() (bool, error) {
+		return strings.Contains(logOf(third), "Successfully acquired lease"), errors.New(logOf(third))
+	})
 	// 6 s since its last renewal, which was up to 4 s ago where the machine is busy
 	if waited := time.Since(died); waited < 2*time.Second {
-		t.Errorf("the third leads %s after the second was killed, want its Lease to run out first", waited)
+		t.Errorf("the next replica leads %s after the one before was killed, want the Lease to run out first", waited)
 	}
 }
 
@@ -169,13 +117,11 @@ func TestCleanup(t *testing.T) {
 	w.install(noHook)
 	now := metav1.NowMicro()
 	holder, seconds := "pod-1", int32(15)
-	_, err := w.c.Client().CoreV1().Namespaces().
-		Create(w.ctx, &corev1.Namespace{ObjectMeta: meta("elsewhere")}, metav1.CreateOptions{})
+	leases := w.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
+	l, err := leases.Get(w.ctx, "forcefence", metav1.GetOptions{}) // of fixtures
 	kit.Must(t, err)
-	l := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "fences", Labels: map[string]string{"forcefence.io/leader": "true"}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}
-	l, err = w.c.Client().CoordinationV1().Leases("elsewhere").Create(w.ctx, l, metav1.CreateOptions{})
+	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	l, err = leases.Update(w.ctx, l, metav1.UpdateOptions{})
 	kit.Must(t, err)
 
 	nodes := func() map[string]corev1.Node {
@@ -215,7 +161,7 @@ func TestCleanup(t *testing.T) {
 			}
 		}
 	}
-	leads, open := "Lease elsewhere/fences held by pod-1", "6 fences not done: "
+	leads, open := "Lease kube-system/forcefence held by pod-1", "6 fences not done: "
 	run(1, []string{leads, open, `node marked: annotation forcefence.io/fence, mark "f-1"`,
 		"node broken: annotation forcefence.io/fence, the fence's record is unreadable",
 		"node open: annotation forcefence.io/fence, label " + taint.PinLabel + `, fence "f-1" is in phase Evicting`,
@@ -224,7 +170,7 @@ func TestCleanup(t *testing.T) {
 	untouched("a controller leads")
 	old := metav1.NewMicroTime(now.Add(-2 * time.Minute))
 	l.Spec.RenewTime = &old
-	_, err = w.c.Client().CoordinationV1().Leases("elsewhere").Update(w.ctx, l, metav1.UpdateOptions{})
+	_, err = leases.Update(w.ctx, l, metav1.UpdateOptions{})
 	kit.Must(t, err)
 	run(1, []string{open}, "--yes")
 	untouched("fences not done")

@@ -92,8 +92,10 @@ const (
 	kubeletTaint     = byKubelet + "a kubelet may not write taints of forcefence"
 	kubeletCondition = byKubelet + "a kubelet may not write conditions of forcefence"
 
-	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: a leader's Lease may be " +
-		"written only by whoever may taint nodefences.forcefence.io"
+	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: the leader's Lease may be " +
+		"written and deleted only by whoever may taint nodefences.forcefence.io"
+	otherLease = "'forcefence-controller-leader' with binding 'forcefence-controller-leader' denied request: " +
+		"forcefence may make no Lease but its leader's"
 	otherMeta  = byNode + "forcefence may change no finalizers or owners of a node"
 	otherLabel = byNode + "forcefence may change no label of a node but the pin of its machine, and take none off"
 	pinMarked  = byNode + "forcefence may not pin the machine of a marked node"
@@ -312,19 +314,20 @@ func noTaint(k string) func(*corev1.Node) {
 	}
 }
 
-// leaderOf writes a Lease with forcefence's label, or without for "off"; it makes one where it has no name.
-func leaderOf(ns, name, value string) request {
-	labels := map[string]string{"forcefence.io/leader": value}
-	if value == "off" {
-		labels = nil
-	}
-	if name == "" {
-		l := &coordinationv1.Lease{ObjectMeta: meta("fresh")}
-		l.Namespace, l.Labels = ns, labels
-		return create(l)
-	}
+// makeLease makes a Lease.
+func makeLease(ns, name string) request {
+	return create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+}
+
+// touchLease writes a Lease.
+func touchLease(ns, name string) request {
 	return rewrite(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}},
-		func(l *coordinationv1.Lease) { l.Labels, l.Annotations = labels, map[string]string{"touched": ""} })
+		func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"touched": ""} })
+}
+
+// deleteLease deletes a Lease.
+func deleteLease(ns, name string) request {
+	return remove(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}, asPeopleDo)
 }
 
 // confirms is a person's word that the machine is off.
@@ -500,10 +503,10 @@ var refusals = []attempt{
 
 	{"its node deleted, to register it again", kubelet, deleteNode("plain"), byRBAC},
 
-	{"a leader's Lease", editor, leaderOf("default", "", "true"), leaderLease},
-	{"a leader's Lease with an empty label", editor, leaderOf("default", "", ""), leaderLease},
-	{"making a Lease a leader's", editor, leaderOf("default", "idle", "true"), leaderLease},
-	{"taking the label off a leader's Lease", editor, leaderOf("default", "leads", "off"), leaderLease},
+	{"make the leader's Lease", editor, makeLease(metav1.NamespaceSystem, "forcefence"), leaderLease},
+	{"write the leader's Lease", editor, touchLease(metav1.NamespaceSystem, "forcefence"), leaderLease},
+	{"delete the leader's Lease", editor, deleteLease(metav1.NamespaceSystem, "forcefence"), leaderLease},
+	{"make another's Lease in kube-system", us, makeLease(metav1.NamespaceSystem, "kube-scheduler"), otherLease},
 	{"mark with the grant alone", grantAlone, onNode("plain", byHand), byRBAC},
 	{"mark with NoExecute", operator, onNode("plain", setMark("manual", corev1.TaintEffectNoExecute)), effect},
 	{"mark with PreferNoSchedule", operator, onNode("plain", setMark("manual", corev1.TaintEffectPreferNoSchedule)),
@@ -695,8 +698,11 @@ var refusals = []attempt{
 	{"delete pods by the dozen", us, may("deletecollection", "/pods", "default", ""), byRBAC},
 	{"evict a pod", us, may("create", "/pods/eviction", "default", "runs"), byRBAC},
 	{"renew a kubelet's Lease", us, may("update", leases, corev1.NamespaceNodeLease, "plain"), byRBAC},
-	{"take another Lease of its namespace", us, may("update", leases, namespace, "other"), byRBAC},
-	{"lead in kube-system", us, may("update", leases, metav1.NamespaceSystem, "kube-scheduler"), byRBAC},
+	{"write a Lease of its own namespace", us, may("update", leases, namespace, "forcefence"), byRBAC},
+	{"write another's Lease in kube-system", us, may("update", leases, metav1.NamespaceSystem, "kube-scheduler"),
+		byRBAC},
+	{"delete the leader's Lease", us, may("delete", leases, metav1.NamespaceSystem, "forcefence"), byRBAC},
+	{"list all Leases", us, may("list", leases, "", ""), byRBAC},
 	{"delete a VolumeAttachment", us, may("delete", "storage.k8s.io/volumeattachments", "", "va"), byRBAC},
 	{"loosen a policy", us, may("delete", admissionPolicies, "", "forcefence-mark"), byRBAC},
 	{"grant itself more", us, may("patch", "rbac.authorization.k8s.io/clusterroles", "", "forcefence-controller"),
@@ -809,9 +815,12 @@ var passes = []attempt{
 	{"a person changes a machine's annotation", editor, onNode("plain", otherBMC), ""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
 	{"pin a node's machine", us, onNode("plain", setLabel(taint.PinLabel, "m1")), ""},
-	{"lead", us, leaderOf(namespace, "", "true"), ""},
-	{"any other Lease", editor, leaderOf("default", "", "off"), ""},
-	{"change any other Lease", editor, leaderOf("default", "idle", "off"), ""},
+	{"lead", us, touchLease(metav1.NamespaceSystem, "forcefence"), ""},
+	{"make the leader's Lease", us, may("create", leases, metav1.NamespaceSystem, ""), ""},
+	{"delete the leader's Lease, as admin", admin, deleteLease(metav1.NamespaceSystem, "forcefence"), ""},
+	{"make a Lease of that name elsewhere", editor, makeLease("default", "forcefence"), ""},
+	{"make any other Lease", editor, makeLease(metav1.NamespaceSystem, "other"), ""},
+	{"change any other Lease", editor, touchLease("default", "idle"), ""},
 	{"a kubelet registers", newKubelet, createNode(func(*corev1.Node) {}), ""},
 	{"a kubelet registers with another taint", newKubelet, createNode(addTaint("example.net/broken")), ""},
 	{"the node controller's taints", nodeController, onNode("marked", addTaint(corev1.TaintNodeUnreachable)), ""},
@@ -955,9 +964,9 @@ func (w *world) fixtures() {
 			Verbs: []string{"*"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
 	}, editor, operator, forger, oddKubelet))
-	for name, labels := range map[string]map[string]string{"idle": nil, "leads": {"forcefence.io/leader": "true"}} {
-		_, err := w.c.Client().CoordinationV1().Leases("default").Create(w.ctx,
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	for namespace, name := range map[string]string{"default": "idle", metav1.NamespaceSystem: "forcefence"} {
+		_, err := w.c.Client().CoordinationV1().Leases(namespace).Create(w.ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
 	w.workloads()

@@ -26,7 +26,6 @@ import (
 // version is a program and its chart.
 type version struct {
 	name, binary, chart string
-	keys                bool // its file has listen.health and leaderElection.namespace
 }
 
 // TestRollover upgrades the release in the middle of a fence, and rolls it back in the middle of another: from the
@@ -38,11 +37,8 @@ func TestRollover(t *testing.T) {
 	source := filepath.Join(dir, "source")
 	commit := kit.Previous(t, source)
 	t.Logf("the previous version is %s", commit)
-	values, err := os.ReadFile(filepath.Join(source, "deploy/helm/forcefence/values.yaml"))
-	kit.Must(t, err)
 	before := version{name: "previous", binary: filepath.Join(dir, "previous"),
-		chart: filepath.Join(source, "deploy/helm/forcefence"),
-		keys:  strings.Contains(string(values), "health:")}
+		chart: filepath.Join(source, "deploy/helm/forcefence")}
 	kit.GoBuild(t, source, "./cmd/forcefence", before.binary)
 
 	w := newWorld(t, cluster.Options{NodeGrace: cluster.FastNodeGrace})
@@ -194,14 +190,10 @@ func (r *rollover) release(verb string, to version, more ...string) {
 func (r *rollover) starts(v version) *cluster.Part {
 	r.t.Helper()
 	return r.process(v.binary, r.dir, fmt.Sprintf("%s-%d", v.name, time.Now().UnixMilli()),
-		func(metrics, health string) string {
+		func(metrics, _ string) string {
 			var config map[string]any
 			kit.Must(r.t, yaml.Unmarshal([]byte(r.world.config(r.t)), &config))
 			config["listen"] = map[string]string{"metrics": metrics}
-			if v.keys {
-				config["listen"] = map[string]string{"metrics": metrics, "health": health}
-				config["leaderElection"] = map[string]any{"namespace": namespace}
-			}
 			text, err := yaml.Marshal(config)
 			kit.Must(r.t, err)
 			return strings.ReplaceAll(string(text), "/etc/forcefence-bmc/", r.dir+"/")
@@ -258,7 +250,7 @@ func (r *rollover) goesOn(h *host, p *cluster.Part, v version) {
 			List(r.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		return err == nil && len(list.Items) == 0, err
 	})
-	l, err := r.c.Client().CoordinationV1().Leases(namespace).Get(r.ctx, "forcefence", metav1.GetOptions{})
+	l, err := r.c.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(r.ctx, "forcefence", metav1.GetOptions{})
 	kit.Must(r.t, err)
 	if who := *l.Spec.HolderIdentity; who != p.Name() || !strings.HasPrefix(who, v.name) {
 		r.t.Errorf("leader: got %s, want %s", who, p.Name())

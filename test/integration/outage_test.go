@@ -117,11 +117,9 @@ func (w *world) containers() []string {
 // leader is the identity in the leader's Lease, and when that was renewed last.
 func (w *world) leader() (identity string, renewed time.Time) {
 	w.t.Helper()
-	for _, ns := range []string{w.ns, installedIn} {
-		l, err := w.Client().CoordinationV1().Leases(ns).Get(w.ctx, "forcefence", metav1.GetOptions{})
-		if err == nil && l.Spec.HolderIdentity != nil && l.Spec.RenewTime != nil {
-			identity, renewed = *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
-		}
+	l, err := w.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, "forcefence", metav1.GetOptions{})
+	if err == nil && l.Spec.HolderIdentity != nil && l.Spec.RenewTime != nil {
+		identity, renewed = *l.Spec.HolderIdentity, l.Spec.RenewTime.Time
 	}
 	return identity, renewed
 }

@@ -162,8 +162,8 @@ func (w *world) clear() {
 	_ = api.CoreV1().Pods(w.ns).
 		DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
-	// Of a process that was killed: until it runs out, no process of the next test leads.
-	_ = api.CoordinationV1().Leases(w.ns).Delete(ctx, "forcefence", metav1.DeleteOptions{})
+	// It belongs to this world: until it is gone, no process of the next test leads.
+	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, "forcefence", metav1.DeleteOptions{})
 }
 
 func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }

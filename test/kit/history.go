@@ -49,9 +49,9 @@ func Checkout(ctx context.Context, root, commit, dir string) error {
 var ErrNoHistory = errors.New("this source has no history to take the previous version from")
 
 // Previous writes the files of the version that people upgrade from below dir, as Checkout does, and returns its tag or
-// commit: the last release before this commit or, as long as there is none, the first commit that has the chart, which
-// differs most from this one, and is this one in a history that begins with it. The test is skipped where there is no
-// history, and fails where it was cut off.
+// commit: the last release before this commit or, as long as there is none, the first commit whose chart has the leader's
+// Lease in kube-system. That commit differs most from this one: versions before it led by other Leases, so none of them
+// leads in turn with this one. The test is skipped where there is no history, and fails where it was cut off.
 func Previous(t testing.TB, dir string) (commit string) {
 	t.Helper()
 	root := Root(t)
@@ -65,7 +65,7 @@ func Previous(t testing.TB, dir string) (commit string) {
 }
 
 func previous(ctx context.Context, root string) (commit string, err error) {
-	const chart = "deploy/helm/forcefence/Chart.yaml"
+	const chart = "deploy/helm/forcefence/templates/rbac.yaml"
 	switch shallow, err := Git(ctx, root, nil, "rev-parse", "--is-shallow-repository"); {
 	case err != nil:
 		return "", err
@@ -79,9 +79,10 @@ func previous(ctx context.Context, root string) (commit string, err error) {
 			return tag, nil
 		}
 	}
-	with, err := Git(ctx, root, nil, "log", "--reverse", "--diff-filter=A", "--format=%H", "HEAD", "--", chart)
+	with, err := Git(ctx, root, nil, "log", "--reverse", "--format=%H", "-Sforcefence-leader, namespace: kube-system",
+		"HEAD", "--", chart)
 	if first, _, _ := strings.Cut(with, "\n"); first != "" || err != nil {
 		return first, err
 	}
-	return "", errors.New("no commit has the chart")
+	return "", errors.New("no commit has a chart with the leader's Lease in kube-system")
 }

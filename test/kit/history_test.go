@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The previous version is the last release before this commit; before the first release, the first commit that has the
-// chart.
+// The previous version is the last release before this commit; before the first release, the first commit whose chart
+// has the leader's Lease in kube-system.
 func TestPrevious(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("SKIPPED:", err)
@@ -54,18 +54,20 @@ func TestPrevious(t *testing.T) {
 	Must(t, os.WriteFile(config, right, 0o600))
 	commit("README.md", "no chart")
 	git("tag", "v0.0.1")
-	if _, err := previous(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no commit has the chart") {
+	if _, err := previous(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no commit has a chart") {
 		t.Errorf("before there was a chart: got %v, want an error", err)
 	}
+	const chart, lease = "deploy/helm/forcefence/templates/rbac.yaml", "forcefence-leader, namespace: kube-system"
+	commit(chart, "forcefence-leader, namespace: another")
 	git("branch", "old")
-	first := commit("deploy/helm/forcefence/Chart.yaml", "chart")
-	is("at the first commit with the chart", first)
+	first := commit(chart, lease)
+	is("at the first commit with the Lease", first)
 	git("branch", "new")
 	git("checkout", "--quiet", "old")
 	git("merge", "--quiet", "--no-ff", "--message", "merged", "new")
-	is("at a merge that brings the chart", first)
+	is("at a merge that brings the Lease", first)
 	git("checkout", "--quiet", "new")
-	commit("deploy/helm/forcefence/Chart.yaml", "another chart")
+	commit(chart, lease+", more")
 	is("with a release that has no chart", first)
 	git("tag", "v0.1.0")
 	git("tag", "not-a-release")
@@ -75,7 +77,7 @@ func TestPrevious(t *testing.T) {
 
 	out := filepath.Join(t.TempDir(), "source")
 	Must(t, Checkout(t.Context(), dir, first, out))
-	if text, err := os.ReadFile(filepath.Join(out, "deploy/helm/forcefence/Chart.yaml")); string(text) != "chart" {
+	if text, err := os.ReadFile(filepath.Join(out, chart)); string(text) != lease {
 		t.Errorf("the first chart: got %q, %v", text, err)
 	}
 	if got := git("status", "--porcelain"); got != "" {

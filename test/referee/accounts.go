@@ -29,7 +29,7 @@ rules:
   - {group: storage.k8s.io, resources: [volumeattachments]}
 - level: Request
   verbs: [create, update]
-  namespaces: [forcefence-system]
+  namespaces: [forcefence-system, kube-system]
   resources: [{group: coordination.k8s.io, resources: [leases]}]
 - level: None
 `

@@ -256,9 +256,14 @@ func (r *run) repairs() func() {
 // compares reports whether this is a comparison of systems, not forcefence's own table.
 func (w *world) compares() bool { return w.o.of != "" }
 
-// leads reports whether the leader's Lease has a holder, if the system has one.
+// leads reports whether the leader's Lease has a holder, if the system has one. Systems other than forcefence have theirs
+// in their own namespace.
 func (w *world) leads(ctx context.Context) (bool, error) {
-	list, err := w.Client().CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
+	of, only := namespace, metav1.ListOptions{}
+	if w.system.ours {
+		of, only.FieldSelector = metav1.NamespaceSystem, "metadata.name=forcefence"
+	}
+	list, err := w.Client().CoordinationV1().Leases(of).List(ctx, only)
 	if err != nil {
 		return false, err
 	}

@@ -354,6 +354,7 @@ func (r *run) clean(ctx context.Context) error {
 	}
 	// who led is dead
 	_ = c.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all)
+	_ = c.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, "forcefence", metav1.DeleteOptions{})
 	h := w.Host(r.victim)
 	w.Hosts = slices.DeleteFunc(w.Hosts, func(o *testworld.Host) bool { return o == h })
 	r.machine.CutPower()

@@ -42,7 +42,7 @@ type Options struct {
 	Registry   providers.Registry
 	Log        *slog.Logger
 	Identity   string // "": the host's name and the process id
-	Namespace  string // the controller's own: of the leader's Lease and of the pause; "": see podNamespace
+	Namespace  string // the controller's own, which names the installation; "": see podNamespace
 }
 
 // Run reads the configuration and runs the controller until ctx ends or the leadership is lost. A faulty configuration

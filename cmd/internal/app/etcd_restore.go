@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 )
@@ -41,10 +42,9 @@ type rewind struct {
 
 // newRewind returns a rewind over the Lease of the lock.
 func newRewind(l *stampedLock, report func(detail string)) *rewind {
-	lease := l.rivals.self
 	read := func(ctx context.Context) (string, error) {
 		// Without a resourceVersion it is a quorum read.
-		got, err := l.rivals.client.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+		got, err := l.leases.Get(ctx, config.LeaseName, metav1.GetOptions{})
 		if err != nil {
 			return "", fmt.Errorf("reading the leader's Lease live: %w", err)
 		}

@@ -118,7 +118,7 @@ func TestRestoredEtcdEndsTheProcess(t *testing.T) {
 		var all []process
 		for _, l := range []*stampedLock{leader, standby} {
 			p := process{events: events.NewFakeRecorder(10), ended: make(chan error, 1)}
-			tell := newLeaseReporter(p.events, "Restart", func() error { return nil }, "a")
+			tell := newLeaseReporter(p.events, "Restart", func() error { return nil })
 			p.rewind = newRewind(l, func(detail string) { tell(reason.WatchesBehind, "{detail}", detail) })
 			go func() { p.ended <- p.watchLease(ctx) }()
 			all = append(all, p)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/test/kit"
@@ -111,18 +112,6 @@ func (l leases) Update(ctx context.Context, in *coordinationv1.Lease,
 	})
 }
 
-func (l leases) List(ctx context.Context, o metav1.ListOptions) (out *coordinationv1.LeaseList, _ error) {
-	return out, l.do(ctx, "list", func(s *store) error {
-		out = &coordinationv1.LeaseList{}
-		for _, have := range s.leases {
-			if _, ok := have.Labels[o.LabelSelector]; ok {
-				out.Items = append(out.Items, *have.DeepCopy())
-			}
-		}
-		return nil
-	})
-}
-
 // put stores a Lease; mu is held.
 func (s *store) put(verb string, in *coordinationv1.Lease) *coordinationv1.Lease {
 	s.rv++
@@ -148,14 +137,21 @@ type clock struct{ t time.Time }
 func newClock() *clock                { return &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} }
 func (c *clock) now() time.Time       { return c.t }
 func (c *clock) pass(d time.Duration) { c.t = c.t.Add(d) }
-func (l *stampedLock) use(c *clock)   { l.now, l.rivals.now = c.now, c.now }
-func lease(ns string) types.NamespacedName {
-	return types.NamespacedName{Namespace: ns, Name: "forcefence"}
-}
+func (l *stampedLock) use(c *clock)   { l.now = c.now }
+
+var theLease = types.NamespacedName{Namespace: "kube-system", Name: "forcefence"}
 
 // lockIn is the lock of an installation in that namespace.
-func lockIn(s *session, ns string) *stampedLock {
-	return lockOf(s, lease(ns), election, "pod-in-"+ns, slog.New(slog.DiscardHandler))
+func lockIn(s *session, ns string) *stampedLock { return lockOf(s, election, "pod-in-"+ns, ns) }
+
+// replica is the lock of one of several replicas of an installation.
+func replica(s *session, identity string) *stampedLock { return lockOf(s, election, identity, "a") }
+
+// holder is who holds the Lease.
+func (s *store) holder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ptr.Deref(s.leases[theLease].Spec.HolderIdentity, "")
 }
 
 func record(l *stampedLock) resourcelock.LeaderElectionRecord {
@@ -292,192 +288,140 @@ func TestElectorsRequestsEnd(t *testing.T) {
 	}
 }
 
-func TestOneLeadsWhateverItsLease(t *testing.T) {
-	hour := int32(3600)
-	years := int32(2000000000)
-	for _, tc := range []struct {
+// One installation leads in a cluster, wherever others are: the Lease belongs to the one that wrote it first, also when
+// no process of it holds the Lease, and until a person deletes it.
+func TestOneInstallationLeads(t *testing.T) {
+	c, st := newClock(), &store{}
+	ours, theirs := lockIn(&session{store: st}, "ours"), lockIn(&session{store: st}, "theirs")
+	ours.use(c)
+	theirs.use(c)
+	kit.Must(t, claim(theirs))
+	for _, step := range []struct {
 		name string
-		edit func(*coordinationv1.Lease) // of the other's Lease
-		wait time.Duration               // after it was first seen
-		want bool                        // we may lead
+		do   func()
 	}{
-		{"it leads", nil, 0, false},
-		{"not renewed for nearly as long as it lasts", nil, 14 * time.Second, false},
-		{"not renewed for as long as it lasts", nil, 15 * time.Second, true},
-		{"it lasts for less than ours", func(l *coordinationv1.Lease) { *l.Spec.LeaseDurationSeconds = 1 },
-			14 * time.Second, false},
-		{"it lasts for more than ours", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour },
-			59 * time.Minute, false},
-		{"it lasts for more than ours, and is over",
-			func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &hour }, time.Hour, true},
-		{"it claims to last for ever", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &years },
-			time.Hour, true},
-		{"its clock is far behind", func(l *coordinationv1.Lease) { l.Spec.RenewTime = &metav1.MicroTime{} }, 0, false},
-		{"it tells no duration", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = nil }, 14 * time.Second,
-			false},
-		{"it was released", func(l *coordinationv1.Lease) { *l.Spec.HolderIdentity = "" }, 0, true},
-		{"nobody ever held it", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }, 0, true},
-		{"another program's", func(l *coordinationv1.Lease) { l.Labels = nil }, 0, true},
-		{"another name in our namespace", func(l *coordinationv1.Lease) { l.Namespace, l.Name = "ours", "second" }, 0,
-			false},
+		{"it leads", func() {}},
+		{"it was released", func() { kit.Must(t, theirs.Update(t.Context(), resourcelock.LeaderElectionRecord{})) }},
+		{"its process died an hour ago", func() {
+			kit.Must(t, claim(theirs))
+			c.pass(time.Hour)
+		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c, s := newClock(), &session{store: &store{}}
-			other, ours := lockIn(s, "theirs"), lockIn(s, "ours")
-			other.use(c)
-			ours.use(c)
-			kit.Must(t, claim(other))
-			held := s.store.leases[lease("theirs")]
-			delete(s.store.leases, lease("theirs"))
-			if tc.edit != nil {
-				tc.edit(held)
-			}
-			s.store.put("edit", held)
-			s.store.writes = nil
-			_ = claim(ours)
-			if wrote := len(s.store.writes) > 0; wrote && tc.wait > 0 {
-				t.Errorf("at once: got writes %v, want none", s.store.writes)
-			}
-			if tc.wait > 0 {
-				c.pass(tc.wait)
-				_ = claim(ours)
-			}
-			wantLeading(t, "ours", ours, tc.want)
-			if got := len(s.store.writes) > 0; got != tc.want {
-				t.Errorf("writes: got %v, want some: %v", s.store.writes, tc.want)
-			}
-		})
+		step.do()
+		before := len(st.writes)
+		err := claim(ours)
+		if !errors.Is(err, errOtherInstall) || !strings.Contains(err.Error(), "Lease kube-system/forcefence belongs to "+
+			"the one in namespace theirs, and this one is in ours.") {
+			t.Errorf("%s: got %v, want errOtherInstall with the Lease and both namespaces", step.name, err)
+		}
+		wantLeading(t, step.name, ours, false)
+		if got := st.writes[before:]; len(got) > 0 {
+			t.Errorf("%s: writes of ours: got %v, want none", step.name, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := ours.watchInstall(ctx); !errors.Is(err, errOtherInstall) {
+		t.Errorf("the process: got %v, want that it ends with errOtherInstall", err)
+	}
+	cancel()
+	if err := theirs.watchInstall(ctx); err != nil {
+		t.Errorf("the process that leads, told to stop: got %v, want no error", err)
+	}
+	kit.Must(t, claim(theirs))
+	delete(st.leases, theLease)
+	kit.Must(t, claim(ours))
+	wantLeading(t, "a person deleted the Lease", ours, true)
+	if err := renew(theirs); err == nil {
+		t.Error("the installation before renews the Lease that was deleted")
+	}
+	if err := claim(theirs); !errors.Is(err, errOtherInstall) {
+		t.Errorf("the installation before: got %v, want errOtherInstall", err)
+	}
+	wantLeading(t, "the installation before, at once", theirs, false)
+}
+
+// A Lease that names no installation is taken by the first that may.
+func TestLeaseWithoutInstallation(t *testing.T) {
+	st := &store{}
+	st.put("made", &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: theLease.Namespace, Name: theLease.Name}})
+	kit.Must(t, claim(lockIn(&session{store: st}, "a")))
+	if err := claim(lockIn(&session{store: st}, "b")); !errors.Is(err, errOtherInstall) {
+		t.Errorf("got %v, want errOtherInstall", err)
 	}
 }
 
-// A process that is stopped while it begins to lead releases its Lease, so the next leader need not wait.
-func TestEndWhileBeginningToLead(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	s := &session{store: &store{}}
-	s.call = func(verb string, do func()) error {
-		if verb == "list" && len(s.store.writes) > 0 {
-			end()
-			return ctx.Err()
-		}
-		do()
-		return nil
-	}
-	l := lockIn(s, "a")
-	if _, _, err := l.Get(ctx); !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-	if err := l.Create(ctx, record(l)); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that its context ended", err)
-	}
-	wantLeading(t, "told to end", l, false)
-	if held := s.store.leases[lease("a")]; held == nil || holderOf(held) != "" {
-		t.Errorf("got %+v, want a Lease that was released", held)
-	}
-}
-
-// What cannot be looked for may be there.
-func TestNobodyLeadsBlind(t *testing.T) {
-	for _, list := range []int{1, 2} { // before the write, and after
-		s := &session{store: &store{}}
-		n := 0
-		s.call = func(verb string, do func()) error {
-			if verb == "list" {
-				if n++; n == list {
-					return apierrors.NewForbidden(leaseResource, "", errors.New("no right"))
-				}
-			}
-			do()
-			return nil
-		}
-		l := lockIn(s, "a")
-		if err := claim(l); err == nil || !strings.Contains(err.Error(), "right to list leases") {
-			t.Errorf("look %d refused: got %v, want it to name the right", list, err)
-		}
-		wantLeading(t, fmt.Sprintf("look %d refused", list), l, false)
-		if held := s.store.leases[lease("a")]; held != nil && holderOf(held) != "" {
-			t.Errorf("look %d refused: got a Lease held by %s, want it released", list, holderOf(held))
-		}
-		kit.Must(t, claim(l))
-		wantLeading(t, "the next look passed", l, true)
-	}
-}
-
-// Two begin at the same moment: in every order of their requests at most one leads.
+// Two begin at the same moment: in every order of their requests exactly one leads, of one installation and of two.
 func TestTwoBeginAtOnce(t *testing.T) {
 	type actor struct {
 		lock        *stampedLock
 		turn, acted chan struct{}
 		done        chan struct{}
 	}
-	led := map[string]int{}
-	const requests = 6 // of one: look at its own, list, write, list, perhaps withdraw; one more to end by
-	for order := range 1 << (2 * requests) {
-		st := &store{}
-		var actors [2]*actor
-		for i := range actors {
-			a := &actor{turn: make(chan struct{}), acted: make(chan struct{}), done: make(chan struct{})}
-			s := &session{store: st, call: func(_ string, do func()) error {
-				<-a.turn
-				do()
-				a.acted <- struct{}{}
-				return nil
-			}}
-			a.lock = lockIn(s, string(rune('a'+i)))
-			actors[i] = a
-			go func() {
-				defer close(a.done)
-				_ = claim(a.lock)
-			}()
-		}
-		step := func(a *actor) {
-			select {
-			case a.turn <- struct{}{}:
-				<-a.acted
-			case <-a.done:
+	const requests = 2 // of one: look, write
+	for _, namespaces := range [][2]string{{"a", "a"}, {"a", "b"}} {
+		led := map[string]int{}
+		for order := range 1 << (2 * requests) {
+			st := &store{}
+			var actors [2]*actor
+			for i := range actors {
+				a := &actor{turn: make(chan struct{}), acted: make(chan struct{}), done: make(chan struct{})}
+				s := &session{store: st, call: func(_ string, do func()) error {
+					<-a.turn
+					do()
+					a.acted <- struct{}{}
+					return nil
+				}}
+				a.lock = lockOf(s, election, fmt.Sprint("pod-", i), namespaces[i])
+				actors[i] = a
+				go func() {
+					defer close(a.done)
+					_ = claim(a.lock)
+				}()
 			}
-		}
-		for i := range 2 * requests {
-			step(actors[order>>i&1])
-		}
-		for _, a := range actors {
-			for range requests {
-				step(a)
+			step := func(a *actor) {
+				select {
+				case a.turn <- struct{}{}:
+					<-a.acted
+				case <-a.done:
+				}
 			}
-			<-a.done
-		}
-		a, b := actors[0].lock.checkLeading() == nil, actors[1].lock.checkLeading() == nil
-		if a && b {
-			t.Fatalf("order %0*b: both lead", 2*requests, order)
-		}
-		for i, leads := range []bool{a, b} {
-			if held := st.leases[lease(string(rune('a'+i)))]; !leads && held != nil && holderOf(held) != "" {
-				t.Fatalf("order %0*b: %s does not lead and holds its Lease", 2*requests, order, holderOf(held))
+			for i := range 2 * requests {
+				step(actors[order>>i&1])
 			}
+			for _, a := range actors {
+				for range requests {
+					step(a)
+				}
+				<-a.done
+			}
+			a, b := actors[0].lock.checkLeading() == nil, actors[1].lock.checkLeading() == nil
+			if a == b {
+				t.Fatalf("%v, order %0*b: leading: got %t and %t, want one", namespaces, 2*requests, order, a, b)
+			}
+			led[fmt.Sprint(a)]++
 		}
-		led[fmt.Sprint(a, b)]++
-	}
-	if len(led) != 3 {
-		t.Errorf("who led: got %v, want orders in which either leads, and some in which none does", led)
+		if len(led) != 2 {
+			t.Errorf("%v: who led: got %v, want orders in which either leads", namespaces, led)
+		}
 	}
 }
 
-// A leader that stood still for longer than its Lease lasts begins anew, and finds who began meanwhile before it
-// writes.
-func TestLapsedLeaderLooksFirst(t *testing.T) {
+// A leader that stood still for longer than its Lease lasts has lost it to the next one, and writes nothing.
+func TestLapsedLeaderWritesNothing(t *testing.T) {
 	c, s := newClock(), &session{store: &store{}}
-	old, next := lockIn(s, "old"), lockIn(s, "next")
+	old, next := replica(s, "old"), replica(s, "next")
 	old.use(c)
 	next.use(c)
 	kit.Must(t, claim(old))
-	_ = claim(next)
 	c.pass(15 * time.Second)
-	kit.Must(t, claim(next))
+	take(t, next)
 	s.store.writes = nil
-	if err := renew(old); !errors.Is(err, errNotLeading) { // the elector's short way, by a clock that stood still
-		t.Errorf("renewal of a lapsed leader: got %v, want errNotLeading", err)
+	if err := renew(old); !apierrors.IsConflict(err) { // the elector's short way, by a clock that stood still
+		t.Errorf("renewal of a lapsed leader: got %v, want a conflict", err)
 	}
-	if err := claim(old); err == nil || !strings.Contains(err.Error(), "next/forcefence") {
-		t.Errorf("lapsed leader: got %v, want it to name the other's Lease", err)
+	if err := claim(old); err == nil || err.Error() != "held by next" {
+		t.Errorf("lapsed leader: got %v, want that the other holds the Lease", err)
 	}
 	if len(s.store.writes) > 0 {
 		t.Errorf("writes of the lapsed leader: got %v, want none", s.store.writes)
@@ -486,25 +430,30 @@ func TestLapsedLeaderLooksFirst(t *testing.T) {
 	wantLeading(t, "next", next, true)
 }
 
+// take does what an elector does with a Lease that has expired.
+func take(t *testing.T, l *stampedLock) {
+	t.Helper()
+	_, _, err := l.Get(t.Context())
+	kit.Must(t, err)
+	kit.Must(t, renew(l))
+}
+
 // A leader that was frozen wakes up after another took over, and gives up: what it releases is not its own any more.
 // The elector reads the Lease first, and then releases it whosever it is.
 func TestFrozenLeaderReleasesNothing(t *testing.T) {
 	c, s := newClock(), &session{store: &store{}}
-	frozen := lockOf(s, lease("a"), election, "pod-1", slog.New(slog.DiscardHandler))
-	next := lockOf(s, lease("a"), election, "pod-2", slog.New(slog.DiscardHandler))
+	frozen, next := replica(s, "pod-1"), replica(s, "pod-2")
 	frozen.use(c)
 	next.use(c)
 	kit.Must(t, claim(frozen))
 	c.pass(15 * time.Second)
-	_, _, err := next.Get(t.Context())
-	kit.Must(t, err)
-	kit.Must(t, next.Update(t.Context(), record(next)))
+	take(t, next)
 	release := func(l *stampedLock, want string) {
 		t.Helper()
 		_, _, err := l.Get(t.Context())
 		kit.Must(t, err)
 		kit.Must(t, l.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}))
-		if got := holderOf(s.store.leases[lease("a")]); got != want {
+		if got := s.store.holder(); got != want {
 			t.Errorf("after the release by %s: the Lease is held by %q, want %q", l.Identity(), got, want)
 		}
 	}
@@ -518,69 +467,32 @@ func TestFrozenLeaderReleasesNothing(t *testing.T) {
 func TestRenewalThatTakesTooLong(t *testing.T) {
 	c, st := newClock(), &store{}
 	slow := &session{store: st}
-	old, next := lockIn(slow, "old"), lockIn(&session{store: st}, "next")
+	old, next := replica(slow, "old"), replica(&session{store: st}, "next")
 	old.use(c)
 	next.use(c)
 	kit.Must(t, claim(old))
-	_ = claim(next)
 	c.pass(9 * time.Second)
 	slow.call = func(verb string, do func()) error {
 		if verb == "update" {
 			slow.call = nil
 			c.pass(6 * time.Second)
-			kit.Must(t, claim(next))
+			take(t, next)
 		}
 		do()
 		return nil
 	}
-	if err := renew(old); !errors.Is(err, errRival) {
-		t.Errorf("renewal that took 6 s: got %v, want errRival", err)
+	if err := renew(old); !apierrors.IsConflict(err) {
+		t.Errorf("renewal that took 6 s: got %v, want a conflict", err)
 	}
 	wantLeading(t, "old", old, false)
 	wantLeading(t, "next", next, true)
-	if who := holderOf(st.leases[lease("old")]); who != "" {
-		t.Errorf("Lease of old: got held by %s, want released", who)
+	if who := st.holder(); who != "next" {
+		t.Errorf("Lease: got held by %s, want next", who)
 	}
 }
 
-// A rival that begins all the same is seen, and ends the leadership at once.
-func TestLeaderWatchesForRivals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &session{store: &store{}}
-		l := lockIn(s, "a")
-		kit.Must(t, claim(l))
-		ended := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { ended <- l.watchRivals(ctx, election.RetryPeriod) }()
-		time.Sleep(5 * time.Second) // the bubble's
-		synctest.Wait()
-		wantLeading(t, "alone", l, true)
-		holder := "somebody"
-		s.store.mu.Lock()
-		s.store.put("forged", &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "x", Labels: map[string]string{LeaderLabel: ""}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
-		})
-		s.store.mu.Unlock()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, errRival) || !strings.Contains(err.Error(), "b/x held by somebody") {
-				t.Errorf("got %v, want errRival with the Lease and its holder", err)
-			}
-		case <-time.After(2 * election.RetryPeriod):
-			t.Error("the leader goes on beside a rival")
-		}
-		wantLeading(t, "with a rival", l, false)
-		cancel()
-		if err := l.watchRivals(ctx, election.RetryPeriod); err != nil {
-			t.Errorf("told to stop: got %v, want no error", err)
-		}
-	})
-}
-
-// Installations in three namespaces, with the real elector, for an hour: processes end and come back, requests take
-// their time.
-func TestElectionsOfThreeInstallations(t *testing.T) {
+// Three replicas with the real elector, for an hour: processes end and come back, requests take their time.
+func TestElectionsOfThreeReplicas(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
@@ -604,9 +516,7 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 							time.Sleep(upTo(200 * time.Millisecond))
 							return nil
 						}}
-						ns := string(rune('a' + i))
-						l := lockOf(s, lease(ns), election, fmt.Sprint(ns, time.Now().UnixNano()),
-							slog.New(slog.DiscardHandler))
+						l := replica(s, fmt.Sprint("pod-", i, "-", time.Now().UnixNano()))
 						who.Lock()
 						locks[i] = l
 						who.Unlock()
@@ -658,56 +568,6 @@ func TestElectionsOfThreeInstallations(t *testing.T) {
 	}
 }
 
-// A renewal that is under way while the watch meets a rival does not undo what the watch has done.
-func TestRenewalBesideARival(t *testing.T) {
-	s := &session{store: &store{}}
-	l := lockIn(s, "a")
-	kit.Must(t, claim(l))
-	s.call = func(verb string, do func()) error {
-		do()
-		if verb == "update" {
-			other := l.now() // a stamp that is not the one of before, as after the watch has taken that away
-			l.sent.Store(&other)
-		}
-		return nil
-	}
-	if err := renew(l); !errors.Is(err, errNotLeading) {
-		t.Errorf("renewal: got %v, want errNotLeading", err)
-	}
-}
-
-// The API server's memory may still show a rival that has withdrawn.
-func TestWatchAsksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &session{store: &store{}}
-		l := lockIn(s, "a")
-		kit.Must(t, claim(l))
-		holder, looks := "gone", 0
-		s.call = func(_ string, do func()) error {
-			looks++
-			if looks%2 == 1 { // from its memory
-				s.store.mu.Lock()
-				s.store.put("old", &coordinationv1.Lease{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "x",
-						Labels: map[string]string{LeaderLabel: ""}},
-					Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
-				})
-				s.store.mu.Unlock()
-			}
-			do()
-			s.store.mu.Lock()
-			delete(s.store.leases, types.NamespacedName{Namespace: "b", Name: "x"})
-			s.store.mu.Unlock()
-			return nil
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
-		defer cancel()
-		if err := l.watchRivals(ctx, election.RetryPeriod); err != nil || looks != 8 {
-			t.Errorf("got %v after %d looks, want no error and 8", err, looks)
-		}
-	})
-}
-
 // The leader's Lease says why the changed configuration file is rejected, with the next renewal, and only so long.
 func TestLeaseNamesRejectedConfig(t *testing.T) {
 	s := &session{store: &store{}}
@@ -718,7 +578,7 @@ func TestLeaseNamesRejectedConfig(t *testing.T) {
 	for _, want := range []string{"", "mode: missing", "mode: unknown", ""} {
 		why = want
 		kit.Must(t, renew(l))
-		if got := s.store.leases[lease("a")].Annotations[ConfigRejectedAnnotation]; got != want {
+		if got := s.store.leases[theLease].Annotations[ConfigRejectedAnnotation]; got != want {
 			t.Errorf("after a renewal: got %q, want %q", got, want)
 		}
 	}

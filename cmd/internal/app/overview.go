@@ -8,7 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -16,34 +16,34 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// ListLeaders returns the Leases of all controllers, as they are at now. Without an error it never returns nil.
-func ListLeaders(
-	ctx context.Context,
-	c client.Reader,
-	now time.Time,
-	opts ...client.ListOption,
-) ([]view.Leader, error) {
-	var list coordinationv1.LeaseList
-	if err := c.List(ctx, &list, append(opts, client.HasLabels{LeaderLabel})...); err != nil {
-		return nil, fmt.Errorf("looking for the leader's Lease: %w", err)
+// longestLease is the longest leaseDuration that the configuration allows. A Lease that claims more counts for this
+// long.
+const longestLease = time.Hour
+
+// ReadLeader returns the leader's Lease as it is at now; the zero value if there is none. It returns nil with an error.
+func ReadLeader(ctx context.Context, c client.Reader, now time.Time) (*view.Leader, error) {
+	var l coordinationv1.Lease
+	at := client.ObjectKey{Namespace: config.LeaseNamespace, Name: config.LeaseName}
+	switch err := c.Get(ctx, at, &l); {
+	case apierrors.IsNotFound(err):
+		return &view.Leader{}, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the leader's Lease %s: %w", at, err)
 	}
-	out := []view.Leader{}
-	for i := range list.Items {
-		l := &list.Items[i]
-		one := view.Leader{
-			Namespace: l.Namespace, Lease: l.Name, ConfigRejected: l.Annotations[ConfigRejectedAnnotation],
-			ConfigDigest: l.Annotations[ConfigDigestAnnotation], Room: parseRoom(l.Annotations[RoomAnnotation]),
-		}
-		if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
-			one.ConfigSince = &since
-		}
-		if holder := holderOf(l); holder != "" && l.Spec.RenewTime != nil {
-			one.Holder, one.Renewed = holder, new(l.Spec.RenewTime.UTC())
-			age, lasts := now.Sub(*one.Renewed), leaseDuration(l)
-			one.Leads = age < max(time.Minute, lasts) // this machine's clock may differ from the controller's
-			one.Late = one.Leads && lasts > 0 && age > lasts
-		}
-		out = append(out, one)
+	out := &view.Leader{
+		Lease: at.String(), Namespace: l.Annotations[NamespaceAnnotation],
+		ConfigRejected: l.Annotations[ConfigRejectedAnnotation], ConfigDigest: l.Annotations[ConfigDigestAnnotation],
+		Room: parseRoom(l.Annotations[RoomAnnotation]),
+	}
+	if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
+		out.ConfigSince = &since
+	}
+	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" && l.Spec.RenewTime != nil {
+		out.Holder, out.Renewed = holder, new(l.Spec.RenewTime.UTC())
+		lasts := min(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, longestLease)
+		age := now.Sub(*out.Renewed)
+		out.Leads = age < max(time.Minute, lasts) // this machine's clock may differ from the controller's
+		out.Late = out.Leads && lasts > 0 && age > lasts
 	}
 	return out, nil
 }
@@ -77,15 +77,13 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		return view.Cluster{}, err
 	}
 	if !p.cfg.LeaderElection.Enabled {
-		self := view.Leader{
+		self := &view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
 			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
 			Room: p.room.last.Load(),
 		}
-		return view.Cluster{Controllers: []view.Leader{self}, Paused: paused}, nil
+		return view.Cluster{Controller: self, Paused: paused}, nil
 	}
-	// From the API server's memory: the Leases of all nodes are beside the leaders'.
-	leaders, err := ListLeaders(ctx, p.mgr.GetAPIReader(), now,
-		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: fromMemory}})
-	return view.Cluster{Controllers: leaders, Paused: paused}, err
+	leader, err := ReadLeader(ctx, p.mgr.GetAPIReader(), now)
+	return view.Cluster{Controller: leader, Paused: paused}, err
 }

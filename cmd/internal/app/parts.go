@@ -15,7 +15,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -50,7 +49,7 @@ func (p *process) addEvents(context.Context) (err error) {
 	if p.events, err = observe.NewEvents(p.restConfig, clientgoscheme.Scheme, "forcefence"); err != nil {
 		return err
 	}
-	report := newLeaseReporter(p.events.RecorderNow(), "Restart", alwaysLeading, p.Namespace)
+	report := newLeaseReporter(p.events.RecorderNow(), "Restart", alwaysLeading)
 	p.rewind.report = func(detail string) { report(reason.WatchesBehind, "{detail}", detail) }
 	return p.addRunnables(p.events)
 }
@@ -85,7 +84,7 @@ func (p *process) addConfig(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	p.confs.providers.live, p.confs.storage = p.mgr.GetAPIReader(), p.storage
-	p.confs.report = newLeaseReporter(p.events.RecorderNow(), "Reload", p.leading, p.Namespace)
+	p.confs.report = newLeaseReporter(p.events.RecorderNow(), "Reload", p.leading)
 	p.lock.annotate = p.confs.annotateLease
 	if err := p.confs.applyConfig(p.cfg); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (p *process) addKarpenter(context.Context) error {
 	}))
 }
 
-// addElection watches what may end the leadership, and reports whether this process leads.
+// addElection watches what keeps this process from leading, and reports whether it leads.
 func (p *process) addElection(context.Context) error {
 	p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "forcefence_leading",
@@ -249,9 +248,7 @@ func (p *process) addElection(context.Context) error {
 	if !p.cfg.LeaderElection.Enabled {
 		return nil
 	}
-	return p.addRunnables(manager.RunnableFunc(func(ctx context.Context) error {
-		return p.lock.watchRivals(ctx, p.cfg.LeaderElection.RetryPeriod)
-	}), onEveryReplica(p.rewind.watchLease))
+	return p.addRunnables(onEveryReplica(p.lock.watchInstall), onEveryReplica(p.rewind.watchLease))
 }
 
 // addDrainGuards guards drains.

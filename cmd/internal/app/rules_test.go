@@ -25,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // device is a provider type whose instances note what happens to them.
@@ -527,7 +528,7 @@ func TestLeaseNamesConfig(t *testing.T) {
 	})
 }
 
-func TestListLeaders(t *testing.T) {
+func TestReadLeader(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name        string
@@ -542,15 +543,18 @@ func TestListLeaders(t *testing.T) {
 		{"no duration", 30 * time.Second, 0, true, false},
 		{"its clock is ahead", -30 * time.Second, 15, true, false},
 	} {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "forcefence",
-			Labels: map[string]string{LeaderLabel: "true"}, Annotations: map[string]string{
-				ConfigDigestAnnotation: "d", ConfigSinceAnnotation: now.Format(time.RFC3339)}}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence",
+			Annotations: map[string]string{NamespaceAnnotation: "ns", ConfigDigestAnnotation: "d",
+				ConfigSinceAnnotation: now.Format(time.RFC3339)}}}
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("ff-1"), &tt.lasts
 		lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-tt.ago)))
-		got, err := ListLeaders(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
-		if err != nil || len(got) != 1 || got[0].Leads != tt.leads || got[0].Late != tt.late ||
-			got[0].ConfigDigest != "d" || got[0].ConfigSince == nil || !got[0].ConfigSince.Equal(now) {
+		got, err := ReadLeader(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
+		if err != nil || got.Leads != tt.leads || got.Late != tt.late || got.Namespace != "ns" ||
+			got.ConfigDigest != "d" || got.ConfigSince == nil || !got.ConfigSince.Equal(now) {
 			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
 		}
+	}
+	if got, err := ReadLeader(t.Context(), fake.NewClientBuilder().Build(), now); err != nil || *got != (view.Leader{}) {
+		t.Errorf("no Lease: got %+v, %v, want the zero value", got, err)
 	}
 }

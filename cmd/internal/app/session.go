@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,12 +53,10 @@ func OpenSession(ctx context.Context, cfg *config.Config, c client.Client, log *
 	return d, d.confs.applyConfig(cfg)
 }
 
-// leaderNamespace returns the namespace of the controller, by its Lease, or this process's own if there is not one
-// Lease that may be read.
+// leaderNamespace returns the controller's namespace, by its Lease, or this process's own if that names none.
 func leaderNamespace(ctx context.Context, c client.Reader) string {
-	var list coordinationv1.LeaseList
-	if err := c.List(ctx, &list, client.HasLabels{LeaderLabel}); err == nil && len(list.Items) == 1 {
-		return list.Items[0].Namespace
+	if l, err := ReadLeader(ctx, c, time.Now()); err == nil && l.Namespace != "" {
+		return l.Namespace
 	}
 	return podNamespace()
 }

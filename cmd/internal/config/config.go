@@ -168,8 +168,10 @@ type Provider struct {
 
 // These values are no settings.
 const (
-	LeaseName      = "forcefence"       // of the leader's Lease
-	PauseConfigMap = "forcefence-pause" // in the namespace of that Lease; while it exists the whole cluster is paused
+	// The leader's Lease. It is the same one wherever the controller runs, so that one forcefence leads in a cluster.
+	LeaseNamespace = "kube-system"
+	LeaseName      = "forcefence"
+	PauseConfigMap = "forcefence-pause" // in the controller's namespace; while it exists the whole cluster is paused
 	DrainConfigMap = "forcefence-drain" // beside it: drain policies for nodes, each until a time (drain.Overrides)
 	// SigningSecret and KeysConfigMap are beside it, too: the key that signs records, and the public keys of all that
 	// did. Both have one entry, KeysEntry.

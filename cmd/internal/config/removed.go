@@ -12,13 +12,13 @@ import (
 // removedKeys maps keys of earlier versions to what applies now. A file or an environment with such a key is refused,
 // because its author may rely on another value. In a path [] is any item of a list.
 var removedKeys = map[string]string{
-	"leaderElection.name": "the leader's Lease is always called " + LeaseName,
-	"leaderElection.namespace": "the leader's Lease lives in the pod's own namespace, or in kube-system outside of " +
-		"a pod",
-	"listen.health": "health is always served on port " + HealthPort,
-	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the namespace of the leader's Lease " +
-		"pauses the whole cluster",
-	"powerOnDelay":           fmt.Sprintf("machines are powered on %s after their fence has ended", short(PowerOnDelay)),
+	"leaderElection.name":      "the leader's Lease is always " + LeaseNamespace + "/" + LeaseName,
+	"leaderElection.namespace": "the leader's Lease is always " + LeaseNamespace + "/" + LeaseName,
+	"listen.health":            "health is always served on port " + HealthPort,
+	"pauseConfigMap": "the ConfigMap " + PauseConfigMap + " in the controller's namespace pauses " +
+		"the whole cluster",
+	"powerOnDelay": fmt.Sprintf("machines are powered on %s after their fence has ended",
+		short(PowerOnDelay)),
 	"providers[].ec2.queues": "EC2 is only asked",
 	"providers[].ipmi.traps": "BMCs that speak IPMI are only asked",
 	"providers[].watchdog": "elapsed time is no proof. Give its nodes another device, or a provider of type " +

@@ -144,11 +144,11 @@ func snapshot() view.Snapshot {
 			return view.NodeConfig{Devices: []string{"racks/" + n.Name}, Mode: "observe"}
 		},
 		Fences: []view.ParsedFencing{{Fencing: done}, {Fencing: shadow}, newer()},
-		Cluster: view.Cluster{Controllers: []view.Leader{{Leads: true, Room: room.Summarize(now, []room.Failure{
+		Cluster: view.Cluster{Controller: &view.Leader{Leads: true, Room: room.Summarize(now, []room.Failure{
 			{Kind: room.Node, Name: "n1", Pods: 20, Lacking: 3}, {Kind: room.Node, Name: "n2", Pods: 5},
 			{Kind: room.Domain, Name: hostile, Pods: 25, Lacking: 1},
 			{Kind: room.Pair, Name: "a, b", Pods: 40, Unknown: 1},
-		})}}},
+		})}},
 		Events: map[string][]view.Event{"n1": {
 			{At: now.Add(-time.Hour - 2*time.Second), From: "node-controller", Reason: "NodeNotReady",
 				Text: "Node n1 status is now: NodeNotReady", Warning: true, Count: 2},
@@ -624,7 +624,7 @@ func TestBanners(t *testing.T) {
 		}
 	})
 	lease := view.Leader{
-		Namespace: "home", Lease: "forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute)),
+		Namespace: "home", Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute)),
 	}
 	leads := lease
 	leads.Leads, leads.ConfigRejected = true, "config.yaml:3: mode: missing"
@@ -636,8 +636,8 @@ func TestBanners(t *testing.T) {
 	}{
 		{"nothing was read", view.Cluster{}, false, nil},
 		{"a storm", view.Cluster{}, true, []string{"Power-offs are held back: "}},
-		{"no leader", view.Cluster{Controllers: []view.Leader{lease}}, false, []string{"No controller leads: "}},
-		{"a rejected configuration", view.Cluster{Controllers: []view.Leader{leads}}, false,
+		{"no leader", view.Cluster{Controller: &lease}, false, []string{"No controller leads: "}},
+		{"a rejected configuration", view.Cluster{Controller: &leads}, false,
 			[]string{"The changed configuration is rejected: "}},
 		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, false, []string{"Fencing is paused for all " +
 			"nodes: "}},

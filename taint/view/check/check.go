@@ -80,6 +80,7 @@ func (r Report) Problems() (n int) {
 type Facts struct {
 	At            time.Time // when it was read
 	Cluster       view.Cluster
+	Namespace     string   // in which the user looks for the controller; "": in no certain one
 	Configuration []string // the faults of the controller's configuration
 	ConfigDigest  string   // of the ConfigMap with the configuration (view.Leader.ConfigDigest); "": unknown
 	Warnings      []string // about a configuration without faults
@@ -144,24 +145,28 @@ func Installation(f Facts) Report {
 // checkCluster returns the beginning of the sentence: who leads, and what the banners of the status page say.
 func (f Facts) checkCluster() (parts []string, out []Finding) {
 	parts = []string{"forcefence leads"}
-	leads, unread := false, len(f.Configuration) == 0
-	if f.Cluster.Controllers == nil {
+	l := f.Cluster.Controller
+	if l == nil {
 		parts = []string{"the leader is unknown"}
 		out = append(out, Finding{Problem, string(view.PartController), "It is unknown whether a controller leads.",
-			"Find out why the Leases cannot be read."})
+			"Find out why the Lease cannot be read."})
+		l = &view.Leader{}
 	}
-	for _, l := range f.Cluster.Controllers {
-		leads = leads || l.Leads
-		if l.Late {
-			parts[0] += fmt.Sprintf(" (renewed %s ago: late)", duration.HumanDuration(f.At.Sub(*l.Renewed)))
-			out = append(out, Finding{Note, string(view.PartController), fmt.Sprintf(
-				"%s has not renewed its Lease %s/%s in time: it may be gone, or clocks differ.", l.Holder, l.Namespace,
-				l.Lease), "Check again: after a minute without a renewal no controller leads."})
-		}
-		unread = unread && f.ConfigDigest != "" && l.Leads && l.ConfigRejected == "" && l.ConfigDigest != "" &&
-			l.ConfigDigest != f.ConfigDigest
+	if l.Late {
+		parts[0] += fmt.Sprintf(" (renewed %s ago: late)", duration.HumanDuration(f.At.Sub(*l.Renewed)))
+		out = append(out, Finding{Note, string(view.PartController), fmt.Sprintf(
+			"%s has not renewed its Lease %s in time: it may be gone, or clocks differ.", l.Holder, l.Lease),
+			"Check again: after a minute without a renewal no controller leads."})
 	}
-	if leads && unread {
+	if f.Namespace != "" && l.Namespace != "" && l.Namespace != f.Namespace {
+		parts = append(parts, "not the one in namespace "+f.Namespace)
+		out = append(out, Finding{Problem, string(view.PartController), fmt.Sprintf(
+			"A controller in namespace %s cannot lead: Lease %s belongs to the installation in namespace %s.",
+			f.Namespace, l.Lease, l.Namespace), "Uninstall one of them. If the one in " + l.Namespace +
+			" is gone, delete the Lease."})
+	}
+	if l.Leads && len(f.Configuration) == 0 && l.ConfigRejected == "" && f.ConfigDigest != "" && l.ConfigDigest != "" &&
+		l.ConfigDigest != f.ConfigDigest {
 		parts = append(parts, "its changed configuration is not in force yet")
 		out = append(out, Finding{Problem, string(view.PartConfiguration),
 			"The controller has not read the changed ConfigMap yet. What follows is of the configuration before.",
@@ -221,8 +226,7 @@ func (f Facts) checkUUIDs() (out []Finding) {
 func (f Facts) checkNodes() (counts []string, out []Finding) {
 	var counted []*corev1.Node
 	stuck := 0
-	leads := func(l view.Leader) bool { return l.Leads }
-	leaderless := f.Cluster.Controllers != nil && !slices.ContainsFunc(f.Cluster.Controllers, leads)
+	leaderless := f.Cluster.Controller != nil && !f.Cluster.Leads()
 	for _, n := range f.Nodes {
 		v := n.View
 		if why := f.excludedBy(n); why != "" {

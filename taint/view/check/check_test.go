@@ -33,14 +33,13 @@ func nodeWith(name string, drill corev1.ConditionStatus, why reason.Reason, hook
 func TestInstallation(t *testing.T) {
 	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	lease := view.Leader{Namespace: "ff", Lease: "forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
-	cluster := func(leaders ...view.Leader) view.Cluster { return view.Cluster{Controllers: leaders} }
-	leads, held, rejecting, other, late, configured := cluster(lease), lease, lease, lease, lease, lease
+	lease := view.Leader{Namespace: "ff", Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
+	cluster := func(l view.Leader) view.Cluster { return view.Cluster{Controller: &l} }
+	leads, held, rejecting, late, configured := cluster(lease), lease, lease, lease, lease
 	held.Leads = false
 	late.Late = true
 	configured.ConfigDigest, configured.ConfigSince = "old", &at
 	rejecting.ConfigRejected = "config.yaml:3: mode: missing"
-	other.Namespace = "old"
 	const fault = "ConfigMap ff/forcefence: config.yaml:3: mode: must be fence."
 	good := func(name string) Node { return nodeWith(name, yes, reason.Answers, taint.ProtectionFailClosed) }
 	bad := func(name string, why reason.Reason) Node { return nodeWith(name, no, why, taint.ProtectionFailClosed) }
@@ -119,7 +118,7 @@ func TestInstallation(t *testing.T) {
 		{name: "the leader renews late", ok: true,
 			facts:   Facts{At: at.Add(21 * time.Second), Cluster: cluster(late), Nodes: []Node{good("n1")}},
 			summary: "forcefence leads (renewed 21s ago: late); 1 of 1 node can be proven off.",
-			finding: []string{"note controller: ff-1 has not renewed its Lease ff/forcefence in time|a minute"}},
+			finding: []string{"note controller: ff-1 has not renewed its Lease kube-system/forcefence in time|a minute"}},
 		{name: "an Unknown drill proves nothing",
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
@@ -134,7 +133,7 @@ func TestInstallation(t *testing.T) {
 			summary: "forcefence leads; every node is excluded.",
 			finding: []string{"problem nodes: Every node is excluded|excludeSelector"}},
 		{name: "no controller is installed",
-			facts: Facts{Cluster: cluster([]view.Leader{}...), Nodes: []Node{nodeWith("n1", "", "", "")}},
+			facts: Facts{Cluster: cluster(view.Leader{}), Nodes: []Node{nodeWith("n1", "", "", "")}},
 			summary: "no controller leads; 0 of 1 node can be proven off; " +
 				"no controller has asked the devices of n1 yet.",
 			finding:  []string{"problem controller: No controller has created its Lease|--before-install"},
@@ -142,14 +141,16 @@ func TestInstallation(t *testing.T) {
 		{name: "the leader is gone",
 			facts:   Facts{At: at.Add(3 * time.Minute), Cluster: cluster(held), Nodes: []Node{good("n1")}},
 			summary: "no controller leads; 1 of 1 node can be proven off.",
-			finding: []string{"problem controller: No controller leads: Lease ff/forcefence was renewed 3 min ago|" +
-				"-n ff describe pods"}},
-		{name: "two lead", facts: Facts{Cluster: cluster(lease, other), Nodes: []Node{good("n1")}},
-			summary: "more than one controller leads; 1 of 1 node can be proven off.",
-			finding: []string{"problem controller: More than one|Uninstall"}},
+			finding: []string{"problem controller: No controller leads: Lease kube-system/forcefence was renewed 3 min " +
+				"ago, by ff-1. It belongs to the installation in namespace ff.|-n ff describe pods"}},
+		{name: "the user's installation is another one",
+			facts:   Facts{Cluster: leads, Namespace: "second", Nodes: []Node{good("n1")}},
+			summary: "forcefence leads; not the one in namespace second; 1 of 1 node can be proven off.",
+			finding: []string{"problem controller: A controller in namespace second cannot lead: Lease " +
+				"kube-system/forcefence belongs to the installation in namespace ff.|Uninstall one of them"}},
 		{name: "a pause, and faults of the configuration",
 			facts: Facts{Nodes: []Node{good("n1")}, Configuration: []string{fault},
-				Cluster: view.Cluster{Controllers: leads.Controllers,
+				Cluster: view.Cluster{Controller: leads.Controller,
 					Paused: `ConfigMap ff/forcefence-pause: "switches"`}},
 			summary: "forcefence leads; fencing is paused for all nodes; its configuration has faults; " +
 				"1 of 1 node can be proven off.",
@@ -162,7 +163,7 @@ func TestInstallation(t *testing.T) {
 			problems: 1},
 		{name: "an unread Lease is a problem", facts: Facts{Nodes: []Node{good("n1")}},
 			summary: "the leader is unknown; 1 of 1 node can be proven off.",
-			finding: []string{"problem controller: unknown|Leases"}},
+			finding: []string{"problem controller: unknown|Lease"}},
 		{name: "a missing right is a problem",
 			facts:   Facts{Nodes: []Node{good("n1")}, Unknown: []string{"You lack the right: list leases"}},
 			summary: "the leader is unknown; 1 of 1 node can be proven off.",

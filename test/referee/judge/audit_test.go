@@ -21,9 +21,9 @@ func TestAudit(t *testing.T) {
 	text := fmt.Sprintf(line, "id-1", "patch", "judged-a.1", "pods", "r", "db-0", "status", 200, "{}") +
 		fmt.Sprintf(line, "id-2", "patch", "judged-a.1", "pods", "r", "db-1", "status", 409, "{}") +
 		fmt.Sprintf(line, "id-3", "patch", "kubelet", "nodes", "", "n1", "status", 200, "{}") +
-		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
+		fmt.Sprintf(line, "id-4", "update", "judged-b.2", "leases", "kube-system", "forcefence", "", 200,
 			`{"spec":{"holderIdentity":"me"}}`) +
-		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "forcefence-system", "forcefence", "", 200,
+		fmt.Sprintf(line, "id-5", "update", "judged-b.2", "leases", "kube-system", "forcefence", "", 200,
 			`{"spec":{"holderIdentity":""}}`)
 	kit.Must(t, os.WriteFile(file, []byte(text+`{"auditID":"half a li`), 0o600))
 	var a Account

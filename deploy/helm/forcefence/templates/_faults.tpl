@@ -206,10 +206,10 @@ is no address: write https://host[:port]
 
 {{/* Keys of earlier configurations, and what applies now, in the words of check-config. */}}
 {{- define "forcefence.removedKeys" -}}
-leaderElection.name: the leader's Lease is always called forcefence
-leaderElection.namespace: the leader's Lease lives in the pod's own namespace, or in kube-system outside of a pod
+leaderElection.name: the leader's Lease is always kube-system/forcefence
+leaderElection.namespace: the leader's Lease is always kube-system/forcefence
 listen.health: health is always served on port 8081
-pauseConfigMap: the ConfigMap forcefence-pause in the namespace of the leader's Lease pauses the whole cluster
+pauseConfigMap: the ConfigMap forcefence-pause in the controller's namespace pauses the whole cluster
 powerOnDelay: machines are powered on 1m after their fence has ended
 record.maxBytes: the recording and FILE.1 together take at most 64Mi
 records: the newest 100 finished Fencings are kept, each for at most 90 days
