@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/release"
@@ -32,8 +35,9 @@ func newCleanup() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove everything that the controller wrote on Nodes, before you uninstall it",
 		Long: `Remove everything that the controller wrote: on Nodes the records of fences, the
-machines' pins, conditions and marks; and the PodDisruptionBudgets of its drain
-guards, which would block drains forever. Labels that users set
+machines' pins, conditions and marks; the PodDisruptionBudgets of its drain
+guards, which would block drains forever; and its Lease, which would keep an
+installation in another namespace from leading. Labels that users set
 (forcefence.io/exclude) stay. The hook removes its own condition.
 
 The command refuses while a controller leads, a node is marked, or a fence is
@@ -112,6 +116,9 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
 			b.Labels[taint.DrainGuardLabel])
 	}
+	if leader.Lease != "" {
+		fmt.Fprintf(o.out, "Lease %s\n", leader.Lease)
+	}
 	var objections []string
 	if leader.Leads {
 		objections = append(objections,
@@ -124,11 +131,11 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	switch {
 	case len(objections) > 0 && !o.force:
 		return fmt.Errorf("nothing was changed: %s; --force overrides this", strings.Join(objections, "; "))
-	case len(dirty)+len(budgets.Items) == 0:
+	case len(dirty)+len(budgets.Items) == 0 && leader.Lease == "":
 		fmt.Fprintln(o.out, "there is nothing to remove")
 		return nil
 	case !o.yes:
-		return fmt.Errorf("nothing was changed: add --yes to clean %s and delete %s",
+		return fmt.Errorf("nothing was changed: add --yes to clean %s and delete %s and the Lease",
 			decide.FormatCount(len(dirty), "node"), decide.FormatCount(len(budgets.Items), "PodDisruptionBudget"))
 	}
 	for i := range budgets.Items {
@@ -150,7 +157,27 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		}
 		fmt.Fprintf(o.out, "node %s is clean\n", name)
 	}
-	return nil
+	return o.deleteLease(ctx)
+}
+
+// deleteLease deletes the leader's Lease, unless a controller leads by it.
+func (o cleanup) deleteLease(ctx context.Context) error {
+	l := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.LeaseNamespace, Name: config.LeaseName},
+	}
+	if err := o.client.Get(ctx, client.ObjectKeyFromObject(l), l); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	switch leader, err := app.ReadLeader(ctx, o.client, time.Now()); {
+	case err != nil || leader.Leads:
+		return err
+	default:
+		err := o.client.Delete(ctx, l, client.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("run the command again: deleting Lease %s: %w", leader.Lease, err)
+		}
+		return nil
+	}
 }
 
 // leftover lists what forcefence left on one Node.
