@@ -129,22 +129,12 @@ func (l Look) HasOwnMark() bool {
 	return l.Mark != nil && l.Record.IsOpen() && l.Record.ID == l.Mark.Value
 }
 
-// SameLife reports whether two looks saw the same Node object, the same boot of its machine and no heartbeat in
-// between.
-func (l Look) SameLife(o Look) bool {
-	return l.Exists && o.Exists && l.UID == o.UID && l.BootID == o.BootID && l.LeaseRV == o.LeaseRV &&
-		!isOtherHeartbeat(l.Heartbeat, o.Heartbeat)
-}
+// SameLife reports whether two looks saw the same life of a Node.
+func (l Look) SameLife(o Look) bool { return o.Exists && o.Life().StillHolds(l) }
 
 // IsAliveSince reports whether the Node shows a life that the record does not have: recreated, booted again, or a
 // heartbeat of either kind after those of the record. An older version's record names no status.
-func (l Look) IsAliveSince(r *Record) bool {
-	return l.UID != r.NodeUID || l.BootID != r.BootID || l.LeaseRV != r.LeaseRV ||
-		isOtherHeartbeat(l.Heartbeat, r.Heartbeat)
-}
-
-// isOtherHeartbeat reports whether two statuses are known, and differ.
-func isOtherHeartbeat(a, b time.Time) bool { return !a.IsZero() && !b.IsZero() && !a.Equal(b) }
+func (l Look) IsAliveSince(r *Record) bool { return !r.Life().StillHolds(l) }
 
 // PowerOffDevices returns the devices that the record names: they accepted a power-off of ours, or may have, since the
 // node's last sign of life. It is nil if there is no record, or the node has shown life since.

@@ -89,7 +89,7 @@ func TestStatusIsALife(t *testing.T) {
 	at := metav1.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	node := func(c corev1.NodeCondition) Look {
 		c.Type = corev1.NodeReady
-		return NewLook(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{c}}}, nil, DefaultKey,
+		return NewLook(&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{c}}}, nil, DefaultKey,
 			Instant{}, Instant{})
 	}
 	was := node(corev1.NodeCondition{Status: corev1.ConditionTrue, LastHeartbeatTime: at})
@@ -98,10 +98,10 @@ func TestStatusIsALife(t *testing.T) {
 	if was.SameLife(now) || !was.SameLife(was) {
 		t.Error("another status is the same life, or the same status is another")
 	}
-	if r := (&Record{Heartbeat: was.Heartbeat}); !now.IsAliveSince(r) || was.IsAliveSince(r) {
+	if r := (&Record{NodeUID: "u1", Heartbeat: was.Heartbeat}); !now.IsAliveSince(r) || was.IsAliveSince(r) {
 		t.Error("a status after the record's is no sign of life, or the same one is")
 	}
-	if now.IsAliveSince(&Record{}) {
+	if now.IsAliveSince(&Record{NodeUID: "u1"}) {
 		t.Error("a record that names no status takes any for a sign of life")
 	}
 	never := node(corev1.NodeCondition{Status: corev1.ConditionUnknown, LastHeartbeatTime: at,

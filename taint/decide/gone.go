@@ -102,10 +102,21 @@ func (g GoneNode) free() []action.Attachment {
 	})
 }
 
+// isReleased reports whether a person released the node in its last life. The Lease went with the Node: whether it was
+// renewed after the release is not known, and doubt leaves the attachments alone.
+func (g GoneNode) isReleased() bool {
+	rec := g.Look.Record
+	if rec == nil || rec.Result != taint.ResultReleased {
+		return false
+	}
+	life := rec.Life()
+	life.LeaseRV = g.Look.LeaseRV
+	return life.StillHolds(g.Look)
+}
+
 // whyKept returns why no attachment may be deleted even if the devices answer Off; "" if there is no reason. It is the
 // gate of a fence (step 1).
 func (g GoneNode) whyKept() string {
-	rec := g.Look.Record
 	switch {
 	case !g.Look.Exists:
 		return "no controller that runs knew its machine"
@@ -117,7 +128,7 @@ func (g GoneNode) whyKept() string {
 		return "its machine is not known: " + providers.ErrorText(g.NoMachineErr)
 	case g.Twin != "":
 		return "node " + g.Twin + " is heard, and may be the same machine"
-	case rec != nil && rec.Result == taint.ResultReleased && !g.Look.IsAliveSince(rec):
+	case g.isReleased():
 		return "a person released it"
 	case !g.MayDetach:
 		return "onDetachTimeout is not delete-attachments"

@@ -51,15 +51,19 @@ func TestGoneNode(t *testing.T) {
 		"claims not read": {func(g *GoneNode) { g.Unread = true }, "", "cannot be read"},
 		"another life's":  {func(g *GoneNode) { g.Older["u-free"] = true }, "delete other", ""},
 		"released": {func(g *GoneNode) {
-			g.Look.Record = &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased}
+			g.Look.Record = &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased, NodeUID: "u1", BootID: "b1",
+				LeaseRV: "7"}
 		}, "", "a person released it"},
+		"released on the boot before": {func(g *GoneNode) {
+			g.Look.Record = &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased, NodeUID: "u1", BootID: "b0"}
+		}, "delete free, other", ""},
 		"all used": {func(g *GoneNode) {
 			g.Used["pv-free"], g.Used["pv-other"], g.Answer = true, true, providers.Answer{}
 		}, "", "its pods still use them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := GoneNode{
-				Now: at(60 * time.Second), Since: at(0), Sent: at(59 * time.Second), Look: taint.Look{Exists: true},
+				Now: at(60 * time.Second), Since: at(0), Sent: at(59 * time.Second), Look: taint.Look{Exists: true, UID: "u1", BootID: "b1"},
 				Mode: fence.Observe, MayDetach: true, Device: "racks/n1",
 				Answer: providers.Answer{Observation: providers.Observation{
 					State: providers.PowerOff, At: at(58 * time.Second)}, Got: at(58500 * time.Millisecond)},
