@@ -77,9 +77,9 @@ type Requests interface {
 type StorageFences interface {
 	// ReadFences reads live how far the storage of each policy that needs it has cut a node off, by the policies'
 	// names. It blocks for the API server. What cannot be read is refused.
-	ReadFences(ctx context.Context, node *corev1.Node, policies []policy.Policy) map[string]policy.StorageFence
+	ReadFences(ctx context.Context, look taint.Look, policies []policy.Policy) map[string]policy.StorageFence
 	// MakeFence has the storage of a policy cut the node off. It sends the write by the time in ctx (kube.SendBy).
-	MakeFence(ctx context.Context, node *corev1.Node, p policy.Policy) error
+	MakeFence(ctx context.Context, look taint.Look, p policy.Policy) error
 }
 
 // FactsOf returns what the configuration and the Node itself state about a node that was looked at, at now, and the

@@ -58,7 +58,7 @@ func (w reads) ReadNode(ctx context.Context) decide.Observation {
 			l.Got = w.Now.Instant()
 		}
 		if w.StorageFences != nil && l.Mark == nil && !l.IsReady() && facts.Mode.MayAct() {
-			facts.StorageFences = w.StorageFences.ReadFences(ctx, node, facts.Policies)
+			facts.StorageFences = w.StorageFences.ReadFences(ctx, l, facts.Policies)
 			l.Got = w.Now.Instant()
 		}
 		w.WithFleet(func(f *fleet.Fleet) { f.ApplySharers(w.name, st.machine.Sharers(), w.Now.Instant()) })

@@ -86,7 +86,7 @@ func (w nodeWrites) FenceStorage(ctx context.Context, a action.FenceStorage) dec
 	if hold != decide.HoldYes || w.StorageFences == nil || i < 0 {
 		return decide.ActionDone{Err: kube.ErrLate, Withheld: true}
 	}
-	return writeResult(w.StorageFences.MakeFence(kube.SendBy(ctx, by), w.st.node, policies[i]))
+	return writeResult(w.StorageFences.MakeFence(kube.SendBy(ctx, by), w.st.course.Look(), policies[i]))
 }
 
 // ClearVolumes clears the volume lists.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -198,7 +199,8 @@ func (r snapshotReader) readForPolicies(ctx context.Context, s *explain.Snapshot
 	}
 	if s.Facts.Policies != nil {
 		var err error
-		s.Facts.StorageFences, err = networkfence.FindFences(ctx, r, r, s.Node, s.Facts.Policies)
+		look := taint.NewLook(s.Node, s.Leases[s.Node.Name], s.Key, s.Now, s.Now)
+		s.Facts.StorageFences, err = networkfence.FindFences(ctx, r, r, look, s.Facts.Policies)
 		if apierrors.IsForbidden(err) {
 			*r.unknown = append(*r.unknown, fmt.Sprintf("whom storage would cut off, for policies: %v", err))
 		}

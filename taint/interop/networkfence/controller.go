@@ -102,22 +102,22 @@ func mapper() apimeta.RESTMapper {
 // ReadFences reads live how far the storage of each policy that needs it has cut a node off, by the policies' names. It
 // blocks for the API server. What cannot be read is refused.
 func (c *Controller) ReadFences(
-	ctx context.Context, node *corev1.Node, policies []policy.Policy,
+	ctx context.Context, look taint.Look, policies []policy.Policy,
 ) map[string]policy.StorageFence {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	out, err := FindFences(ctx, c.client, c.Nodes, node, policies)
+	out, err := FindFences(ctx, c.client, c.Nodes, look, policies)
 	if err != nil {
-		c.Log.Warn("The storage's fences cannot be read, so no policy ends pods by them", "node", node.Name,
+		c.Log.Warn("The storage's fences cannot be read, so no policy ends pods by them", "node", look.Name,
 			"error", err)
 	}
 	return out
 }
 
-// MakeFence makes what is missing of the policy's fence of a node. The error is a kube.ErrAgain if nothing is missing
-// any more.
-func (c *Controller) MakeFence(ctx context.Context, node *corev1.Node, p policy.Policy) error {
-	cluster, err := readCluster(ctx, c.client, c.Live, node, []policy.Policy{p})
+// MakeFence makes what is missing of the policy's fence of a node, for the life that the look saw. The error is a
+// kube.ErrAgain if nothing is missing any more.
+func (c *Controller) MakeFence(ctx context.Context, look taint.Look, p policy.Policy) error {
+	cluster, err := readCluster(ctx, c.client, c.Live, look, []policy.Policy{p})
 	if err != nil {
 		return err
 	}
@@ -126,20 +126,23 @@ func (c *Controller) MakeFence(ctx context.Context, node *corev1.Node, p policy.
 		return fmt.Errorf("%w: the storage's fence is %s: %s", kube.ErrAgain, state.State, state.Detail)
 	}
 	for _, t := range targets {
-		o := c.newFence(node, p, t)
+		if err := c.Leading(); err != nil {
+			return fmt.Errorf("creating no NetworkFence: %w", err)
+		}
+		o := c.newFence(look, p, t)
 		if err := c.client.Create(ctx, o); err != nil {
 			return fmt.Errorf("creating NetworkFence: %w", err)
 		}
-		c.Log.Warn("The storage is asked to cut a node off", "node", node.Name, "policy", p.Name,
+		c.Log.Warn("The storage is asked to cut a node off", "node", look.Name, "policy", p.Name,
 			"networkFence", o.GetName(), "class", t.Class, "cidrs", t.CIDRs)
 	}
 	return nil
 }
 
 // newFence returns the object of a new fence. Its name is never used again.
-func (c *Controller) newFence(node *corev1.Node, p policy.Policy, t storagefence.Target) *unstructured.Unstructured {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s", node.UID, node.Status.NodeInfo.BootID, t.Class,
-		c.Now().UTC().Format(time.RFC3339Nano)))
+func (c *Controller) newFence(look taint.Look, p policy.Policy, t storagefence.Target) *unstructured.Unstructured {
+	life := look.Life().Encode()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", life, t.Class, c.Now().UTC().Format(time.RFC3339Nano)))
 	id := hex.EncodeToString(sum[:8])
 	var cidrs []any
 	for _, s := range t.CIDRs {
@@ -150,10 +153,9 @@ func (c *Controller) newFence(node *corev1.Node, p policy.Policy, t storagefence
 	}}}
 	o.SetGroupVersionKind(kind)
 	o.SetName("forcefence-" + id)
-	o.SetLabels(map[string]string{nodeUIDLabel: string(node.UID)})
+	o.SetLabels(map[string]string{nodeUIDLabel: look.UID})
 	o.SetAnnotations(map[string]string{
-		nodeName: node.Name, bootID: node.Status.NodeInfo.BootID, policyName: p.Name, fenceID: id,
-		madeWith: strings.Join(t.CIDRs, ","),
+		nodeName: look.Name, nodeLife: life, policyName: p.Name, fenceID: id, madeWith: strings.Join(t.CIDRs, ","),
 	})
 	return o
 }
@@ -227,11 +229,14 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	c.Add(f.Node)
-	life, node, err := c.readLife(ctx, f)
+	state, node, err := c.readState(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	step, why := f.Next(life)
+	step, why, err := c.decide(ctx, f, state)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if why != "" && c.isNew(f.Name, why) {
 		c.Log.Warn("A node stays cut off from its storage", "node", f.Node, "why", why)
 		if node != nil {
@@ -281,25 +286,39 @@ func (c *Controller) carryOut(ctx context.Context, step storagefence.Step, o *un
 	return nil
 }
 
-// readLife reads live the Node of a fence, and its pods once it may be back. node is nil if it does not exist.
-func (c *Controller) readLife(ctx context.Context, f storagefence.Fence) (storagefence.Life, *corev1.Node, error) {
-	node, look, err := kube.ReadNode(ctx, c.Live, f.Node, c.Key, c.Now)
-	if err != nil || node == nil {
-		return storagefence.Life{}, nil, err
+// decide decides the fence's next step. It reads the other fences only if the node could be let in.
+func (c *Controller) decide(ctx context.Context, f storagefence.Fence, s storagefence.State) (
+	step storagefence.Step, why string, err error) {
+	if step, why = f.Next(s, nil, nil); step != storagefence.Unfence {
+		return step, why, nil
 	}
-	life := storagefence.Life{
-		Exists: true, Node: nodeOf(node), Ready: look.IsReady(),
-		Marked: look.Mark != nil || look.Record.IsOpen() || look.RecordErr != nil,
+	all, err := listFences(ctx, c.client)
+	if err != nil {
+		return step, "", err
 	}
-	if !life.Ready || life.Marked {
-		return life, node, nil
+	states := map[string]storagefence.State{}
+	for _, o := range f.Overlapping(all) {
+		if states[o.Name], _, err = c.readState(ctx, o); err != nil {
+			return step, "", err
+		}
+	}
+	step, why = f.Next(s, all, states)
+	return step, why, nil
+}
+
+// readState reads live the Node of a fence, and its pods if it may be back. node is nil if it does not exist.
+func (c *Controller) readState(ctx context.Context, f storagefence.Fence) (
+	s storagefence.State, node *corev1.Node, err error) {
+	node, s.Look, err = kube.ReadNode(ctx, c.Live, f.Node, c.Key, c.Now)
+	if err != nil || !s.Look.IsReady() {
+		return s, node, err
 	}
 	err = kube.EachPods(ctx, c.Live, f.Node, func(page []corev1.Pod) {
 		for i := range page {
-			life.Ended = life.Ended || taint.IsTombstone(&page[i])
+			s.Ended = s.Ended || taint.IsTombstone(&page[i])
 		}
 	})
-	return life, node, err
+	return s, node, err
 }
 
 // isNew reports whether this was not reported of the fence last.

@@ -19,6 +19,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/follow"
@@ -83,6 +84,17 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 	}, said
 }
 
+// lookAt returns a look at the Node beside the Lease of the cluster.
+func lookAt(t *testing.T, c *Controller, node *corev1.Node) taint.Look {
+	t.Helper()
+	var lease coordinationv1.Lease
+	key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: node.Name}
+	if err := c.Live.Get(t.Context(), key, &lease); err != nil {
+		t.Fatal(err)
+	}
+	return taint.NewLook(node, &lease, taint.DefaultKey, providers.Instant{}, providers.Instant{})
+}
+
 // fences returns all NetworkFences.
 func fences(t *testing.T, c *Controller) []unstructured.Unstructured {
 	t.Helper()
@@ -112,7 +124,8 @@ func TestMakeFence(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, _ := newController(t, append(tt.objects, n1.DeepCopy())...)
 			c.Nodes = fake.NewClientBuilder().Build() // a cache without Nodes: what is read live decides
-			err := c.MakeFence(t.Context(), n1, rule)
+			look := lookAt(t, c, n1)
+			err := c.MakeFence(t.Context(), look, rule)
 			made := fences(t, c)
 			if len(made) != tt.want || (tt.want == 0) != errors.Is(err, kube.ErrAgain) {
 				t.Fatalf("got %d NetworkFences and %v, want %d", len(made), err, tt.want)
@@ -125,12 +138,12 @@ func TestMakeFence(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := n.fence()
-			if !f.Owned || f.NodeUID != "uid-n1" || f.BootID != "b1" || f.Confirmed || f.State != "Fenced" ||
+			if !f.Owned || !f.Life.StillHolds(look) || f.Confirmed || f.State != "Fenced" ||
 				len(f.CIDRs) != 1 || f.CIDRs[0] != "10.0.0.1/32" || f.Made[0] != f.CIDRs[0] ||
 				n.Name != "forcefence-"+n.Annotations[fenceID] {
 				t.Errorf("got %+v", n)
 			}
-			if err := c.MakeFence(t.Context(), n1, rule); !errors.Is(err, kube.ErrAgain) || len(fences(t, c)) != 1 {
+			if err := c.MakeFence(t.Context(), look, rule); !errors.Is(err, kube.ErrAgain) || len(fences(t, c)) != 1 {
 				t.Errorf("again: got %v and %d NetworkFences, want one", err, len(fences(t, c)))
 			}
 		})
@@ -165,7 +178,7 @@ func TestReconcile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
 			c, said := newController(t, append(tt.pods, tt.node.DeepCopy(), addonsNode("n1", "10.0.0.1/32"))...)
-			if err := c.MakeFence(t.Context(), before, rule); err != nil {
+			if err := c.MakeFence(t.Context(), lookAt(t, c, before), rule); err != nil {
 				t.Fatal(err)
 			}
 			o := fences(t, c)[0]

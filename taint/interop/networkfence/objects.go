@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
 )
@@ -28,7 +29,7 @@ var (
 const (
 	nodeUIDLabel = "forcefence.io/node-uid"
 	nodeName     = "forcefence.io/node"
-	bootID       = "forcefence.io/boot-id"
+	nodeLife     = "forcefence.io/life" // the taint.Life in which it was made
 	policyName   = "forcefence.io/policy"
 	fenceID      = "forcefence.io/fence"
 	madeWith     = "forcefence.io/cidrs"     // the CIDRs, with commas between them
@@ -55,7 +56,7 @@ func (n *networkFence) fence() storagefence.Fence {
 		State: n.Spec.FenceState, Result: n.Status.Result, Message: n.Status.Message,
 		Deleting: n.DeletionTimestamp != nil,
 		Owned:    n.Labels[nodeUIDLabel] != "" && n.Annotations[nodeName] != "",
-		Node:     n.Annotations[nodeName], NodeUID: n.Labels[nodeUIDLabel], BootID: n.Annotations[bootID],
+		Node:     n.Annotations[nodeName], Life: taint.ParseLife(n.Annotations[nodeLife]),
 		Made:      strings.Split(n.Annotations[madeWith], ","),
 		Confirmed: n.Annotations[confirmedAt] != "",
 	}
@@ -117,9 +118,9 @@ func listInto(ctx context.Context, from client.Reader, kind string, add func(*un
 
 // readCluster reads from objects what decides about the fences of a node, and the Nodes from nodes.
 func readCluster(
-	ctx context.Context, objects, nodes client.Reader, node *corev1.Node, policies []policy.Policy,
+	ctx context.Context, objects, nodes client.Reader, look taint.Look, policies []policy.Policy,
 ) (c storagefence.Cluster, err error) {
-	c.Node = nodeOf(node)
+	c.Look = look
 	for _, p := range policies {
 		for _, name := range p.FenceClasses {
 			o := &unstructured.Unstructured{}
@@ -142,12 +143,7 @@ func readCluster(
 	}); err != nil {
 		return c, err
 	}
-	if err := listInto(ctx, objects, "NetworkFence", func(o *unstructured.Unstructured) error {
-		var n networkFence
-		err := decode(o, &n)
-		c.Fences = append(c.Fences, n.fence())
-		return err
-	}); err != nil {
+	if c.Fences, err = listFences(ctx, objects); err != nil {
 		return c, err
 	}
 	var list corev1.NodeList
@@ -160,10 +156,19 @@ func readCluster(
 	return c, nil
 }
 
+// listFences returns all NetworkFences, others' too.
+func listFences(ctx context.Context, from client.Reader) (all []storagefence.Fence, err error) {
+	err = listInto(ctx, from, "NetworkFence", func(o *unstructured.Unstructured) error {
+		var n networkFence
+		err := decode(o, &n)
+		all = append(all, n.fence())
+		return err
+	})
+	return all, err
+}
+
 func nodeOf(n *corev1.Node) storagefence.Node {
-	out := storagefence.Node{
-		Name: n.Name, UID: string(n.UID), BootID: n.Status.NodeInfo.BootID, PodCIDRs: n.Spec.PodCIDRs,
-	}
+	out := storagefence.Node{Name: n.Name, PodCIDRs: n.Spec.PodCIDRs}
 	for _, a := range n.Status.Addresses {
 		out.Addresses = append(out.Addresses, a.Address)
 	}
@@ -173,14 +178,14 @@ func nodeOf(n *corev1.Node) storagefence.Node {
 // FindFences reads how far the storage of each policy that needs it has cut a node off, by the policies' names. What
 // cannot be read is refused. It blocks for the API server.
 func FindFences(
-	ctx context.Context, objects, nodes client.Reader, node *corev1.Node, policies []policy.Policy,
+	ctx context.Context, objects, nodes client.Reader, look taint.Look, policies []policy.Policy,
 ) (map[string]policy.StorageFence, error) {
 	needed := neededBy(policies)
 	if len(needed) == 0 {
 		return nil, nil
 	}
 	out := map[string]policy.StorageFence{}
-	c, err := readCluster(ctx, objects, nodes, node, needed)
+	c, err := readCluster(ctx, objects, nodes, look, needed)
 	for _, p := range needed {
 		if err != nil {
 			out[p.Name] = policy.StorageFence{State: policy.FenceRefused, Detail: err.Error()}

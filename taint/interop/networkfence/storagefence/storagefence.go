@@ -2,19 +2,22 @@
 // again. It has no client, clock or log.
 //
 // It promises: nothing is cut off unless each address is one host's, is reported for this node by its CSI driver, and
-// is of no other node. A fence holds only if the storage reported success for an object that was never changed since
-// forcefence made it. A node that was cut off is let in again only after its machine has booted.
+// is of no other node. A fence holds only for the life in which it was made, and only if the storage reported success
+// for an object that was never changed since. A node that was cut off is let in again only after its machine has
+// booted, and only if no other fence shuts out one of its addresses: storage has one list of addresses, whatever the
+// class.
 //
 // The contract is that of kubernetes-csi-addons v0.14.0 (docs/networkfence.md).
 package storagefence
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
@@ -29,11 +32,11 @@ type Clients struct {
 // Class is a NetworkFenceClass.
 type Class struct{ Name, Driver string }
 
-// Node is what counts of a Node.
+// Node is what counts of another Node. A kubelet's credential can write all of it.
 type Node struct {
-	Name, UID, BootID string
-	Addresses         []string // all of its status
-	PodCIDRs          []string
+	Name      string
+	Addresses []string // all of its status
+	PodCIDRs  []string
 }
 
 // Fence is a NetworkFence.
@@ -50,9 +53,8 @@ type Fence struct {
 	Owned     bool     // forcefence made it; the rest is known only then
 	Made      []string // the CIDRs that it was made with
 	Node      string
-	NodeUID   string
-	BootID    string // of the node, when it was made
-	Confirmed bool   // forcefence has seen the storage's success, and may have moved pods since
+	Life      taint.Life // of the node, when it was made
+	Confirmed bool       // forcefence has seen the storage's success, and may have moved pods since
 }
 
 // The values of NetworkFences (api/csiaddons/v1alpha1/networkfence_types.go). No status names the state that it is
@@ -94,8 +96,8 @@ type Target struct {
 
 // Cluster is what was read live.
 type Cluster struct {
-	Node    Node
-	Others  []Node // all Nodes; that of Node does not matter
+	Look    taint.Look // at the node that is to be cut off
+	Others  []Node     // all Nodes; the node's own does not matter
 	Classes []Class
 	Clients []Clients
 	Fences  []Fence // all, others' too
@@ -149,12 +151,12 @@ func (f Fence) describe() string {
 	return fmt.Sprintf("NetworkFence %s: %s, %q", f.Name, f.Result, f.Message)
 }
 
-// fenceOf returns our fence of that class for the node's present boot; nil: there is none.
+// fenceOf returns our fence of that class for the node's present life; nil: there is none. One of an earlier life says
+// nothing: its success may be that of another outage, and the node may have been let in since.
 func (c Cluster) fenceOf(class string) *Fence {
 	for i := range c.Fences {
 		f := &c.Fences[i]
-		if f.Owned && f.NodeUID == c.Node.UID && f.BootID == c.Node.BootID && f.Class == class && f.State == Fenced &&
-			!f.Deleting {
+		if f.Owned && f.Life.StillHolds(c.Look) && f.Class == class && f.State == Fenced && !f.Deleting {
 			return f
 		}
 	}
@@ -165,9 +167,7 @@ func (c Cluster) fenceOf(class string) *Fence {
 // of two fences the storage obeys last is unknown.
 func (c Cluster) unfencing(cidrs []string) string {
 	for _, f := range c.Fences {
-		if f.State == Unfenced && slices.ContainsFunc(f.CIDRs, func(a string) bool {
-			return slices.ContainsFunc(cidrs, func(b string) bool { return overlap(a, b) })
-		}) {
+		if f.State == Unfenced && f.overlaps(Fence{CIDRs: cidrs}) {
 			return f.Name
 		}
 	}
@@ -179,7 +179,7 @@ func (c Cluster) plan(name string, drivers []string) (t Target, refusal string) 
 	t.Class = name
 	i := slices.IndexFunc(c.Classes, func(k Class) bool { return k.Name == name })
 	switch {
-	case c.Node.BootID == "":
+	case c.Look.BootID == "":
 		return t, "the node has no boot id, by which forcefence would know that its machine has booted"
 	case i < 0:
 		return t, fmt.Sprintf("there is no NetworkFenceClass %s", name)
@@ -194,7 +194,7 @@ func (c Cluster) plan(name string, drivers []string) (t Target, refusal string) 
 	}
 	driver, known := c.Classes[i].Driver, false
 	for _, k := range c.Clients {
-		if k.Driver != driver || k.NodeID != c.Node.Name {
+		if k.Driver != driver || k.NodeID != c.Look.Name {
 			continue
 		}
 		known = true
@@ -209,7 +209,7 @@ func (c Cluster) plan(name string, drivers []string) (t Target, refusal string) 
 	t.CIDRs = slices.Compact(t.CIDRs)
 	switch {
 	case !known:
-		return t, fmt.Sprintf("no CSIAddonsNode of driver %s has the nodeID %s", driver, c.Node.Name)
+		return t, fmt.Sprintf("no CSIAddonsNode of driver %s has the nodeID %s", driver, c.Look.Name)
 	case len(t.CIDRs) == 0:
 		return t, fmt.Sprintf("the CSIAddonsNode of driver %s reports no client of class %s", driver, name)
 	}
@@ -229,27 +229,54 @@ func (c Cluster) refuse(cidr string) string {
 	case !a.IsGlobalUnicast():
 		return fmt.Sprintf("%s is no address of one machine", cidr)
 	}
+	if why := c.whyOthers(p.Addr()); why != "" {
+		return cidr + " " + why
+	}
+	return ""
+}
+
+// whyOthers says which other node has an address, or a pod with it; "" if none has. A node and its driver's pod say
+// this of themselves, and may be hostile. So a node that says it of the addresses of two others, or more, is the fault,
+// and does not count. It cannot keep every other node from being cut off.
+func (c Cluster) whyOthers(a netip.Addr) string {
 	for _, k := range c.Clients {
-		if k.NodeID == c.Node.Name {
-			continue
-		}
-		for _, of := range k.ByClass {
-			if slices.ContainsFunc(of, func(o string) bool { return overlap(o, cidr) }) {
-				return fmt.Sprintf("%s is also an address of node %s (CSIAddonsNode %s)", cidr, k.NodeID, k.Name)
-			}
+		if k.NodeID != c.Look.Name && claims(k.all(), a) && c.sharers(k.NodeID, k.all()) < 2 {
+			return fmt.Sprintf("is also an address of node %s (CSIAddonsNode %s)", k.NodeID, k.Name)
 		}
 	}
 	for _, n := range c.Others {
-		if n.Name == c.Node.Name {
-			continue
-		}
-		own := func(o string) bool { return overlap(o, cidr) }
-		if slices.ContainsFunc(n.Addresses, own) || slices.ContainsFunc(n.PodCIDRs, own) {
-			return fmt.Sprintf("%s is an address of node %s, or of its pods", cidr, n.Name)
+		if n.Name != c.Look.Name && claims(n.all(), a) && c.sharers(n.Name, n.all()) < 2 {
+			return fmt.Sprintf("is an address of node %s, or of its pods", n.Name)
 		}
 	}
 	return ""
 }
+
+// sharers returns of how many other nodes' clients a node says that it has an address.
+func (c Cluster) sharers(node string, all []string) int {
+	of := map[string]bool{}
+	for _, k := range c.Clients {
+		if k.NodeID != node && slices.ContainsFunc(k.all(), func(text string) bool {
+			p, ok := prefixOf(text)
+			return ok && p.IsSingleIP() && claims(all, p.Addr())
+		}) {
+			of[k.NodeID] = true
+		}
+	}
+	return len(of)
+}
+
+// claims reports whether one of these addresses and CIDRs has the address.
+func claims(all []string, a netip.Addr) bool {
+	return slices.ContainsFunc(all, func(text string) bool {
+		p, ok := prefixOf(text)
+		return ok && p.Contains(a)
+	})
+}
+
+func (k Clients) all() []string { return slices.Concat(slices.Collect(maps.Values(k.ByClass))...) }
+
+func (n Node) all() []string { return slices.Concat(n.Addresses, n.PodCIDRs) }
 
 // overlap reports whether two addresses or CIDRs share an address. What cannot be read overlaps with nothing.
 func overlap(a, b string) bool {
@@ -277,13 +304,10 @@ func covers(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// Life is what counts of the node of a fence, as it was just read.
-type Life struct {
-	Exists bool
-	Node   Node
-	Ready  bool
-	Marked bool // it has the mark, or a fence of it is open
-	Ended  bool // a pod that forcefence ended is still bound to it
+// State is what counts of the node of a fence, as it was just read.
+type State struct {
+	Look  taint.Look
+	Ended bool // a pod that forcefence ended is still bound to it
 }
 
 // Step is what to do with a fence.
@@ -297,8 +321,9 @@ const (
 	Delete  Step = "delete"  // the storage has done so
 )
 
-// Next returns what to do with a fence of ours now. why says, for Keep, what a person should do; "" if nothing.
-func (f Fence) Next(l Life) (s Step, why string) {
+// Next returns what to do with a fence of ours now. others are all other fences, and states the nodes of those of ours,
+// by fence. why says, for Keep, what a person should do; "" if nothing.
+func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step, why string) {
 	switch {
 	case !f.Owned || f.Deleting:
 		return Keep, ""
@@ -306,23 +331,47 @@ func (f Fence) Next(l Life) (s Step, why string) {
 		return Delete, ""
 	case f.State != Fenced:
 		return Keep, ""
-	case !l.Exists || l.Node.UID != f.NodeUID:
+	case !s.Look.Exists || s.Look.UID != f.Life.NodeUID:
 		return Keep, fmt.Sprintf("NetworkFence %s: its Node was deleted, so nothing shows whether its machine is off",
 			f.Name)
-	case f.IsAnswered() && !f.Confirmed && !l.isBack():
+	case f.IsAnswered() && !f.Confirmed && f.Life.StillHolds(s.Look):
 		return Confirm, ""
-	case !l.isBack():
+	case !s.isBack():
 		return Keep, ""
-	case l.Node.BootID != "" && f.BootID != "" && l.Node.BootID != f.BootID, !f.Confirmed:
-		return Unfence, ""
+	case !f.mayEnd(s):
+		return Keep, fmt.Sprintf("NetworkFence %s: the node is Ready on the boot on which it was cut off", f.Name)
 	}
-	return Keep, fmt.Sprintf("NetworkFence %s: the node is Ready on the boot on which it was cut off", f.Name)
+	for _, o := range others {
+		if o.Name != f.Name && o.State == Fenced && f.overlaps(o) && !(o.Owned && o.mayEnd(states[o.Name])) {
+			return Keep, fmt.Sprintf("NetworkFence %s: NetworkFence %s shuts out one of its addresses, too", f.Name,
+				o.Name)
+		}
+	}
+	return Unfence, ""
+}
+
+// mayEnd reports whether the fence need not stay: its node is back in another life, and its machine has booted, unless
+// the storage never shut it out.
+func (f Fence) mayEnd(s State) bool {
+	booted := s.Look.BootID != "" && f.Life.BootID != "" && s.Look.BootID != f.Life.BootID
+	return s.isBack() && s.Look.UID == f.Life.NodeUID && !f.Life.StillHolds(s.Look) && (booted || !f.Confirmed)
+}
+
+// Overlapping returns those of our other fences that shut out one of the fence's addresses.
+func (f Fence) Overlapping(all []Fence) []Fence {
+	return slices.DeleteFunc(slices.Clone(all), func(o Fence) bool {
+		return o.Name == f.Name || !o.Owned || o.State != Fenced || !f.overlaps(o)
+	})
+}
+
+func (f Fence) overlaps(o Fence) bool {
+	return slices.ContainsFunc(f.CIDRs, func(a string) bool {
+		return slices.ContainsFunc(o.CIDRs, func(b string) bool { return overlap(a, b) })
+	})
 }
 
 // isBack reports whether the node is Ready and nothing of forcefence is left on it.
-func (l Life) isBack() bool { return l.Ready && !l.Marked && !l.Ended }
-
-// Sort puts fences in the order of their names.
-func Sort(all []Fence) {
-	slices.SortFunc(all, func(a, b Fence) int { return cmp.Compare(a.Name, b.Name) })
+func (s State) isBack() bool {
+	l := s.Look
+	return l.Exists && l.IsReady() && l.Mark == nil && !l.Record.IsOpen() && l.RecordErr == nil && !s.Ended
 }

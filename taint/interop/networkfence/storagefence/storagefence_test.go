@@ -1,14 +1,29 @@
 package storagefence
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 )
 
-var dead = Node{Name: "n1", UID: "u1", BootID: "b1", Addresses: []string{"10.0.0.1"}, PodCIDRs: []string{"10.9.1.0/24"}}
+var dead = Node{Name: "n1", Addresses: []string{"10.0.0.1"}, PodCIDRs: []string{"10.9.1.0/24"}}
+
+// look saw node n1 on that boot, with that Lease.
+func look(boot, lease string, ready corev1.ConditionStatus) taint.Look {
+	return taint.Look{Exists: true, Name: "n1", UID: "u1", BootID: boot, LeaseRV: lease, Ready: ready}
+}
+
+// silent is node n1 when its fence was made, and back after a boot.
+var (
+	silent = look("b1", "7", corev1.ConditionUnknown)
+	back   = look("b2", "9", corev1.ConditionTrue)
+)
 
 var rule = policy.Policy{Name: "p", Drivers: []string{"rbd"}, FenceClasses: []string{"c"}}
 
@@ -18,9 +33,9 @@ func example() Cluster {
 		return Clients{Name: "ceph/" + node, Driver: "rbd", NodeID: node, ByClass: map[string][]string{"c": {cidr}}}
 	}
 	return Cluster{
-		Node: dead,
+		Look: silent,
 		Others: []Node{dead, {
-			Name: "n2", UID: "u2", BootID: "b2", Addresses: []string{"n2", "10.0.0.2", "fd00::2"},
+			Name: "n2", Addresses: []string{"n2", "10.0.0.2", "fd00::2"},
 			PodCIDRs: []string{"10.9.2.0/24"},
 		}},
 		Classes: []Class{{"c", "rbd"}},
@@ -33,7 +48,7 @@ func holding() Fence {
 	return Fence{
 		Name: "f", Generation: 2, Class: "c", CIDRs: []string{"10.0.0.1/32"}, Made: []string{"10.0.0.1/32"},
 		State: Fenced, Result: succeeded,
-		Message: fencedMessage, Owned: true, Node: "n1", NodeUID: "u1", BootID: "b1", Confirmed: true,
+		Message: fencedMessage, Owned: true, Node: "n1", Life: silent.Life(), Confirmed: true,
 	}
 }
 
@@ -82,13 +97,21 @@ func TestDecide(t *testing.T) {
 		{"another node's subnet has it", func(c *Cluster, p *policy.Policy) {
 			c.Clients[1].ByClass["c"] = []string{"10.0.0.0/24"}
 		}, "is also an address of node n2"},
+		{"another node says that it has every address", func(c *Cluster, p *policy.Policy) {
+			c.Others[1].Addresses, c.Others[1].PodCIDRs = nil, []string{"0.0.0.0/0"}
+			c.Clients = append(c.Clients, Clients{"ceph/n3", "rbd", "n3", map[string][]string{"c": {"10.0.0.3/32"}}})
+		}, "absent: 10.0.0.1/32"},
+		{"its driver's pod says so", func(c *Cluster, p *policy.Policy) {
+			c.Clients[1].ByClass["c"] = []string{"0.0.0.0/0"}
+			c.Clients = append(c.Clients, Clients{"ceph/n3", "rbd", "n3", map[string][]string{"c": {"10.0.0.3/32"}}})
+		}, "absent: 10.0.0.1/32"},
 		{"the address of another Node", func(c *Cluster, p *policy.Policy) {
 			address("10.0.0.2/32")(c, p)
 			c.Clients = c.Clients[:1]
 		}, "10.0.0.2/32 is an address of node n2"},
 		{"the same of IPv6", address("fd00::2/128"), "fd00::2/128 is an address of node n2"},
 		{"a pod's of another node", address("10.9.2.5/32"), "10.9.2.5/32 is an address of node n2"},
-		{"no boot id", func(c *Cluster, _ *policy.Policy) { c.Node.BootID = "" }, "refused: the node has no boot id"},
+		{"no boot id", func(c *Cluster, _ *policy.Policy) { c.Look.BootID = "" }, "refused: the node has no boot id"},
 		{"no class", func(c *Cluster, _ *policy.Policy) { c.Classes = nil },
 			"refused: there is no NetworkFenceClass c"},
 		{"a class of another driver", func(c *Cluster, _ *policy.Policy) { c.Classes[0].Driver = "nfs" },
@@ -116,8 +139,10 @@ func TestDecide(t *testing.T) {
 			made(func(f *Fence) { f.CIDRs, f.Made = []string{"10.0.0.7/32"}, []string{"10.0.0.7/32"} }),
 			"refused: NetworkFence f has other addresses than the driver reports now (10.0.0.1/32)"},
 		{"it is another author's", made(func(f *Fence) { f.Owned = false }), "absent: "},
-		{"it is of the boot before", made(func(f *Fence) { f.BootID = "b0" }), "absent: "},
-		{"it is of a Node that was deleted", made(func(f *Fence) { f.NodeUID = "u0" }), "absent: "},
+		{"it is of the boot before", made(func(f *Fence) { f.Life.BootID = "b0" }), "absent: "},
+		{"it is of a Node that was deleted", made(func(f *Fence) { f.Life.NodeUID = "u0" }), "absent: "},
+		{"it is of an earlier outage of this boot", made(func(f *Fence) { f.Life.LeaseRV = "6" }), "absent: "},
+		{"it names no life", made(func(f *Fence) { f.Life = taint.Life{} }), "absent: "},
 		{"it is of another class", made(func(f *Fence) { f.Class = "d" }), "absent: "},
 		{"it is being deleted", made(func(f *Fence) { f.Deleting = true }), "absent: "},
 		{"it lets the node in", made(func(f *Fence) { f.State = Unfenced }), "pending: NetworkFence f lets one of"},
@@ -156,56 +181,105 @@ func TestDecide(t *testing.T) {
 
 // A node is let in only on another boot, or if the storage's success was never confirmed.
 func TestNext(t *testing.T) {
-	back := Life{Exists: true, Node: Node{Name: "n1", UID: "u1", BootID: "b2"}, Ready: true}
-	type change = func(f *Fence, l *Life)
+	on := func(boot string) func(*Fence, *State) { return func(_ *Fence, s *State) { s.Look.BootID = boot } }
 	for _, tt := range []struct {
 		name   string
-		change change
+		change func(f *Fence, s *State)
 		want   Step
 		why    string
 	}{
-		{"it has booted", func(*Fence, *Life) {}, Unfence, ""},
-		{"the fence is another author's", func(f *Fence, _ *Life) { f.Owned = false }, Keep, ""},
-		{"the fence is being deleted", func(f *Fence, _ *Life) { f.Deleting = true }, Keep, ""},
-		{"it is not Ready", func(_ *Fence, l *Life) { l.Ready = false }, Keep, ""},
-		{"it has a mark", func(_ *Fence, l *Life) { l.Marked = true }, Keep, ""},
-		{"an ended pod is still there", func(_ *Fence, l *Life) { l.Ended = true }, Keep, ""},
-		{"its Node was deleted", func(_ *Fence, l *Life) { l.Exists = false }, Keep, "its Node was deleted"},
-		{"it is another Node of that name", func(_ *Fence, l *Life) { l.Node.UID = "u9" }, Keep,
+		{"it has booted", func(*Fence, *State) {}, Unfence, ""},
+		{"the fence is another author's", func(f *Fence, _ *State) { f.Owned = false }, Keep, ""},
+		{"the fence is being deleted", func(f *Fence, _ *State) { f.Deleting = true }, Keep, ""},
+		{"it is not Ready", func(_ *Fence, s *State) { s.Look.Ready = corev1.ConditionUnknown }, Keep, ""},
+		{"it has a mark", func(_ *Fence, s *State) { s.Look.Mark = &taint.Mark{} }, Keep, ""},
+		{"a fence is open", func(_ *Fence, s *State) { s.Look.Record = &taint.Record{Phase: taint.PhaseArmed} }, Keep,
+			""},
+		{"its record cannot be read", func(_ *Fence, s *State) { s.Look.RecordErr = errors.New("cut off") }, Keep, ""},
+		{"an ended pod is still there", func(_ *Fence, s *State) { s.Ended = true }, Keep, ""},
+		{"its Node was deleted", func(_ *Fence, s *State) { s.Look = taint.Look{} }, Keep, "its Node was deleted"},
+		{"it is another Node of that name", func(_ *Fence, s *State) { s.Look.UID = "u9" }, Keep,
 			"its Node was deleted"},
-		{"it is on the same boot", func(_ *Fence, l *Life) { l.Node.BootID = "b1" }, Keep, "on the boot on which"},
-		{"it reports no boot", func(_ *Fence, l *Life) { l.Node.BootID = "" }, Keep, "on the boot on which"},
-		{"on the same boot, the storage never answered", func(f *Fence, l *Life) {
-			l.Node.BootID, f.Confirmed, f.Result, f.Message = "b1", false, "", ""
+		{"it is on the same boot", on("b1"), Keep, "on the boot on which"},
+		{"it reports no boot", on(""), Keep, "on the boot on which"},
+		{"on the same boot, the storage never answered", func(f *Fence, s *State) {
+			s.Look.BootID, f.Confirmed, f.Result, f.Message = "b1", false, "", ""
 		}, Unfence, ""},
-		{"on the same boot, its success was not seen", func(f *Fence, l *Life) {
-			l.Node.BootID, f.Confirmed = "b1", false
+		{"on the same boot, its success was not seen", func(f *Fence, s *State) {
+			s.Look.BootID, f.Confirmed = "b1", false
 		}, Unfence, ""},
-		{"on the same boot, an answer after the success failed", func(f *Fence, l *Life) {
-			l.Node.BootID, f.Result, f.Message = "b1", "Failed", "no"
+		{"Ready without a sign of life", func(f *Fence, s *State) {
+			f.Confirmed, f.Result, s.Look = false, "Failed", silent
+			s.Look.Ready = corev1.ConditionTrue
 		}, Keep, "on the boot on which"},
-		{"the storage has answered a silent node's", func(f *Fence, l *Life) { l.Ready, f.Confirmed = false, false },
+		{"on the same boot, an answer after the success failed", func(f *Fence, s *State) {
+			s.Look.BootID, f.Result, f.Message = "b1", "Failed", "no"
+		}, Keep, "on the boot on which"},
+		{"the storage has answered a silent node's", func(f *Fence, s *State) { s.Look, f.Confirmed = silent, false },
 			Confirm, ""},
-		{"it failed for a silent node", func(f *Fence, l *Life) {
-			l.Ready, f.Confirmed, f.Result = false, false, "Failed"
+		{"it answers after a sign of life", func(f *Fence, s *State) {
+			s.Look, f.Confirmed = look("b1", "8", corev1.ConditionUnknown), false
 		}, Keep, ""},
-		{"it was changed, for a silent node", func(f *Fence, l *Life) {
-			l.Ready, f.Confirmed, f.Generation = false, false, 3
+		{"it failed for a silent node", func(f *Fence, s *State) {
+			s.Look, f.Confirmed, f.Result = silent, false, "Failed"
 		}, Keep, ""},
-		{"it is being let in", func(f *Fence, _ *Life) { f.State, f.Generation = Unfenced, 3 }, Keep, ""},
-		{"letting it in failed", func(f *Fence, _ *Life) {
+		{"it was changed, for a silent node", func(f *Fence, s *State) {
+			s.Look, f.Confirmed, f.Generation = silent, false, 3
+		}, Keep, ""},
+		{"it is being let in", func(f *Fence, _ *State) { f.State, f.Generation = Unfenced, 3 }, Keep, ""},
+		{"letting it in failed", func(f *Fence, _ *State) {
 			f.State, f.Result, f.Message = Unfenced, "Failed", unfencedMessage
 		}, Keep, ""},
-		{"it was let in", func(f *Fence, _ *Life) {
+		{"it was let in", func(f *Fence, _ *State) {
 			f.State, f.Generation, f.Message = Unfenced, 3, unfencedMessage
 		}, Delete, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, l := holding(), back
-			tt.change(&f, &l)
-			got, why := f.Next(l)
+			f, s := holding(), State{Look: back}
+			tt.change(&f, &s)
+			got, why := f.Next(s, nil, nil)
 			if got != tt.want || !strings.Contains(why, tt.why) || (why == "") != (tt.why == "") {
 				t.Errorf("got %q, %q, want %q, %q", got, why, tt.want, tt.why)
+			}
+		})
+	}
+}
+
+// Storage has one list of addresses for all its classes. So no address is let in that another fence shuts out and that
+// must stay.
+func TestNextBesideOthers(t *testing.T) {
+	const stays = "NetworkFence g shuts out one of its addresses"
+	for _, tt := range []struct {
+		name  string
+		other func(*Fence)
+		state State // of the other's node
+		want  Step
+	}{
+		{"ours, of the same node", func(*Fence) {}, State{Look: back}, Unfence},
+		{"of another node that is back", func(f *Fence) { f.Node = "n2" }, State{Look: back}, Unfence},
+		{"of another node that is silent", func(f *Fence) { f.Node = "n2" }, State{Look: silent}, Keep},
+		{"of another class, on the boot that was cut off", func(f *Fence) { f.Class, f.Life.BootID = "d", "b2" },
+			State{Look: back}, Keep},
+		{"of another author", func(f *Fence) { f.Owned, f.Life = false, taint.Life{} }, State{}, Keep},
+		{"of another author, by a subnet", func(f *Fence) { f.Owned, f.CIDRs = false, []string{"10.0.0.0/24"} },
+			State{}, Keep},
+		{"of another author, about another address", func(f *Fence) {
+			f.Owned, f.CIDRs = false, []string{"10.0.0.2/32"}
+		}, State{}, Unfence},
+		{"of another author, and it is let in", func(f *Fence) { f.Owned, f.State = false, Unfenced }, State{}, Unfence},
+		{"its Node was deleted", func(f *Fence) { f.Node = "n2" }, State{}, Keep},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			other := holding()
+			other.Name = "g"
+			tt.other(&other)
+			all, states := []Fence{holding(), other}, map[string]State{"g": tt.state}
+			got, why := holding().Next(State{Look: back}, all, states)
+			if got != tt.want || got == Keep && !strings.Contains(why, stays) {
+				t.Errorf("got %q, %q, want %q", got, why, tt.want)
+			}
+			if want := other.Owned; (len(holding().Overlapping(all)) == 1) != want {
+				t.Errorf("its node is read: %t, want %t", !want, want)
 			}
 		})
 	}
