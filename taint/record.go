@@ -125,11 +125,12 @@ func (s DeviceRef) IsSame(o DeviceRef) bool {
 // PostFence is what happened to the machine after its fence was Done. It is empty until something does.
 type PostFence string
 
-// What may happen to a machine that we turned off. A value of a newer version leaves it off.
+// What may happen to a machine after its fence. A value of a newer version leaves it as it is.
 const (
 	PostFencePowerOn     PostFence = "PowerOn"     // a power-on was or will be sent
 	PostFencePoweredOn   PostFence = "PoweredOn"   // it was on after that
 	PostFenceCameOn      PostFence = "CameOn"      // it was on before any was sent: someone else turned it on
+	PostFenceHandedOver  PostFence = "HandedOver"  // Karpenter was, or will be, told to replace it
 	PostFenceFencedAgain PostFence = "FencedAgain" // it stays off: this fence came too soon after an earlier power-on
 )
 

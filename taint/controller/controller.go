@@ -140,6 +140,7 @@ func (r *Reconciler) advanceNode(ctx context.Context, req reconcile.Request, st 
 		if !st.course.Look().Exists {
 			r.forgetNode(req.Name, st)
 		}
+		r.noteRefusal(st)
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil

@@ -34,6 +34,8 @@ type nodeState struct {
 	unbelieved    time.Time // since when the machine is not believed; zero: it is believed
 	pinAgain      time.Time // when a pin that was refused is tried again
 
+	refusal atomic.Pointer[powerOffRefusal] // after a power-off that failed; nil: there was none
+
 	run atomic.Pointer[atomic.Bool] // stops the run of pod writes that is under way; nil: there is none
 }
 

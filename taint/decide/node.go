@@ -474,8 +474,8 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 // out-of-service taint relies on the condition that follows.
 var leftOn = []reason.Reason{reason.PoweredOn, reason.ControlPlane, reason.VMHost, reason.KeptOn}
 
-// decideUnmarked decides before the mark is set.
-func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
+// fenceView returns what a fence without a mark is decided on.
+func (n *Node) fenceView(now providers.Instant, f Fleet) fence.View {
 	l := n.look
 	v := fence.View{
 		Facts: n.facts.Facts, Now: now, Look: l, Seen: n.sights, Memory: n.fence, Answers: n.answers,
@@ -484,6 +484,18 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 	}
 	v.ControlPlane, _ = fleet.IsControlPlane(l.Labels)
 	v.VMHost = fence.IsVMHost(l.Labels)
+	return v
+}
+
+// PowerOffRefusal is fence.View.PowerOffRefusal at the last look, as a text; "" if the machine may be powered off.
+func (n *Node) PowerOffRefusal(now providers.Instant, f Fleet) string {
+	why, detail := n.fenceView(now, f).PowerOffRefusal()
+	return strings.TrimSuffix(string(why)+": "+detail, ": ")
+}
+
+// decideUnmarked decides before the mark is set.
+func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
+	l, v := n.look, n.fenceView(now, f)
 	if l.Exists && v.Fleet.Suspicion(l) != "" && (v.Facts.Mode != fence.Disabled || l.Record.IsOpen()) {
 		work, read := n.findPendingWork(now)
 		if read != nil {

@@ -321,6 +321,7 @@ var postFenceTexts = map[taint.PostFence]string{
 	taint.PostFencePowerOn:     "then the machine was powered on",
 	taint.PostFencePoweredOn:   "then the machine was powered on, and was on",
 	taint.PostFenceCameOn:      "then the machine was powered on, but not by forcefence",
+	taint.PostFenceHandedOver:  "then Karpenter was told to replace the machine",
 	taint.PostFenceFencedAgain: "the machine stays off, because the node needed this fence soon after a power-on",
 }
 

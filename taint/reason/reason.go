@@ -132,6 +132,7 @@ const (
 	StorageNotFenced Reason = "StorageNotFenced"
 	StorageUnfenced  Reason = "StorageUnfenced"
 	StorageFenceKept Reason = "StorageFenceKept"
+	HandedOver       Reason = "NodeHandedOver"
 	PolicySkipped    Reason = "PolicySkippedPods"     // they tolerate the mark, or their volumes may be bad
 	PolicyTimedOut   Reason = "PolicyTimedOut"        // the API server refused its writes for too long
 	FinalizersKeep   Reason = "FinalizersKeepPod"     // on a pod: it was ended and deleted, but remains
@@ -544,9 +545,12 @@ var table = []Row{
 	{StorageUnfenced, Info, "", "The storage lets this node in again ({detail}): its machine has booted since it was " +
 		"cut off, or it never was.", ""},
 	{StorageFenceKept, Warning, "", "The storage keeps this node cut off ({detail}).",
-		"Reboot the machine: what it had mounted cannot be used any more. If it is gone for good, set " +
+		"Reboot the machine: what it had mounted cannot be used any more. If another NetworkFence is named, end that " +
+			"one first. If the machine is gone for good, set " +
 			"`fenceState: Unfenced` in the NetworkFence, and delete it when its message is `unfencing operation " +
 			"successful`."},
+	{HandedOver, Warning, "", "Karpenter is told to replace the machine of this node ({detail}): its fence has ended, " +
+		"and the node has shown no life since.", ""},
 	{PolicyYields, Warning, "", "A policy would end pods of this node, but ends none: {detail}.",
 		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or " +
 			"remove the policy. `Forbidden`: the chart grants the right to read the setting for a policy with " +

@@ -216,7 +216,9 @@ func (p *process) addKarpenter(context.Context) error {
 	}
 	return p.addRunnables(karpenter.New(karpenter.Options{
 		Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Dynamic: p.dynamic, Key: p.cfg.TaintKey,
-		Leading: p.leading, LeftAlone: p.reconciler.LeftAlone, Log: p.Log, Now: time.Now,
+		Leading: p.leading, LeftAlone: p.reconciler.LeftAlone, NoPower: p.reconciler.PowerOffRefusal,
+		Writer: kube.Writer{Client: p.mgr.GetClient(), Key: p.cfg.TaintKey, Leading: p.leading, Now: time.Now},
+		Events: kube.Events{To: p.events.RecorderNow(), Leading: p.leading}, Log: p.Log, Now: time.Now,
 		MayAct: func(n *corev1.Node) bool {
 			return p.confs.activeFile().Karpenter == config.HandOver && p.confs.activeConfig().Mode(n).Mode.MayAct()
 		},

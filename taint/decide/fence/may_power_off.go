@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,6 +70,32 @@ func (v View) checkPowerOffLimits() refusal {
 			s.PowerOffs, s.Max, v.Fleet.Busy), "", time.Second}
 	}
 	return refusal{}
+}
+
+// PowerOffRefusal returns why the node's machine must not be powered off now, no matter what its devices report; "" if
+// it may be. It is for those who end the machine in another way. It needs no PendingWork.
+func (v View) PowerOffRefusal() (why reason.Reason, detail string) {
+	v.PendingWork = WorkConfirmed
+	if v.Facts.NoPower() != "" {
+		v.Facts.Mode = SaferMode(v.Facts.Mode, Observe)
+	}
+	gate, detail, _ := v.checkGate()
+	no := v.checkPowerOffLimits()
+	switch {
+	case gate != "":
+		return gate, detail
+	case v.Facts.EffectiveMode() != Fence:
+		return reason.ModeObserve, cmp.Or(v.Facts.NoPower(), v.Facts.whyObserved())
+	case !v.Fleet.Stale:
+		return reason.StillBeating, ""
+	case !v.Fleet.Heard, v.Fleet.SilentSince.IsZero():
+		return reason.MostStale, ""
+	case v.Now.Sub(v.Fleet.SilentSince) < v.Facts.PowerOffAfter:
+		return reason.InGrace, ""
+	case v.needsEtcdPods():
+		return reason.Quorum, "etcd's pods were not read"
+	}
+	return no.why, no.detail
 }
 
 // describeFloor says which floor the healthy nodes are below, and whether any power-off could keep it.

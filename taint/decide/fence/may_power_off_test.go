@@ -237,3 +237,39 @@ func TestMembersAreRead(t *testing.T) {
 		}
 	}
 }
+
+// What refuses a power-off refuses every other end of the machine, whatever its devices say. Each condition alone does.
+func TestPowerOffRefusal(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*View)
+		want   reason.Reason
+	}{
+		"nothing refuses":          {func(*View) {}, ""},
+		"no device answers":        {saying(providers.PowerUnknown, time.Second), ""},
+		"no work is known":         {noWork, ""},
+		"a healthy node":           {healthy, reason.Healthy},
+		"a kubelet that beats":     {func(v *View) { v.Fleet.Stale = false }, reason.StillBeating},
+		"most nodes are silent":    {mostStale, reason.MostStale},
+		"its grace":                {justNow, reason.InGrace},
+		"mode observe":             {observe, reason.ModeObserve},
+		"mode disabled":            {func(v *View) { v.Facts.Mode = Disabled }, reason.ModeDisabled},
+		"no request":               {func(v *View) { v.Facts.Mode = OnRequest }, reason.ModeObserve},
+		"a device without power":   {noPower, reason.ModeObserve},
+		"excluded":                 {excluded, reason.Excluded},
+		"no device":                {noMachine, reason.NoMachine},
+		"a device not trusted":     {distrusted, reason.Distrusted},
+		"a twin":                   {twin, reason.SharedMachine},
+		"a control plane":          {controlPlane, reason.ControlPlane},
+		"members of etcd not read": {func(v *View) { v.ControlPlane, v.Facts.Quorum = true, true }, reason.Quorum},
+		"a host of KubeVirt":       {vmHost, reason.VMHost},
+		"drained by another":       {func(v *View) { v.Facts.KeptOn = "drained" }, reason.KeptOn},
+		"below the floor": {parts(func(_ *fleet.Storm, p *fleet.Part) { p.Healthy = 1 }),
+			reason.TooFewHealthy},
+		"another's turn": {busy, reason.PowerOffLimit},
+	} {
+		v := dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Minute), saying(providers.PowerOn, 0), tt.change)
+		if got, detail := v.PowerOffRefusal(); got != tt.want {
+			t.Errorf("%s: got %q (%s), want %q", name, got, detail, tt.want)
+		}
+	}
+}

@@ -2,8 +2,9 @@
 // Karpenter is deleting is left alone. If configured, it hands nodes over once their fence has ended: it deletes the
 // NodeClaim, and Karpenter deletes the machine and the Node. Package claim decides.
 //
-// It promises: it deletes a NodeClaim only right after a live look at the machine, the Node and the NodeClaim, and only
-// the very version of the NodeClaim that it read. It never deletes a Node.
+// It promises: it deletes a NodeClaim only right after a live look at the machine, the Node with its Lease, and the
+// NodeClaim. It first announces that on the Node as it read it, and then deletes the very version of the NodeClaim that
+// it read. It never deletes a Node.
 package karpenter
 
 import (
@@ -31,8 +32,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/interop/karpenter/claim"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // readTimeout bounds the live read of a NodeClaim at a look.
@@ -86,6 +89,10 @@ type Options struct {
 	MayAct  func(*corev1.Node) bool
 	// LeftAlone returns why nothing may be begun on a node; "" if something may.
 	LeftAlone func(ctx context.Context, node string) (string, error)
+	// NoPower returns why the machine must not be powered off now, once a power-off failed; "" if it may be.
+	NoPower func(taint.Look) string
+	Writer  kube.Writer // writes the announcement
+	Events  kube.Events
 	// Ask asks the node's devices about its power, all at the same time. It blocks for them.
 	Ask func(ctx context.Context, node *corev1.Node) providers.Answer
 	Log *slog.Logger
@@ -143,7 +150,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := c.Leading(); err != nil {
 		return reconcile.Result{}, fmt.Errorf("not handing node %s over: %w", req.Name, err)
 	}
-	return reconcile.Result{}, c.handOver(ctx, facts.Claim, req.Name)
+	return reconcile.Result{}, c.handOver(ctx, facts)
 }
 
 // look asks the machine, and then reads everything else live.
@@ -173,17 +180,28 @@ func (c *Controller) look(ctx context.Context, cached *corev1.Node) (f claim.Fac
 	default:
 		f.Claim = claimOf(o)
 	}
-	f.Node = &corev1.Node{}
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(cached), f.Node); err != nil {
-		return f, fmt.Errorf("reading node %s live: %w", cached.Name, err)
+	if f.Node, f.Look, err = kube.ReadNode(ctx, c.Live, cached.Name, c.Key, c.Now); err != nil {
+		return f, err
 	}
-	f.MayAct = c.MayAct(f.Node)
+	if f.Node == nil {
+		return f, fmt.Errorf("node %s is gone", cached.Name)
+	}
+	f.MayAct, f.NoPower = c.MayAct(f.Node), c.NoPower(f.Look)
 	return f, nil
 }
 
-// handOver deletes the NodeClaim as it was read, and then asks Karpenter not to wait. The other order could leave the
-// annotation on a NodeClaim that lives on: a later drain of its node would not wait for pods.
-func (c *Controller) handOver(ctx context.Context, of claim.Claim, node string) error {
+// handOver announces on the Node that its machine goes, deletes the NodeClaim as it was read, and then asks Karpenter not
+// to wait. Another order could leave the annotation on a NodeClaim that lives on: a later drain of its node would not
+// wait for pods.
+func (c *Controller) handOver(ctx context.Context, f claim.Facts) error {
+	of, node, rec := f.Claim, f.Node.Name, *f.Look.Record
+	if rec.PostFence != taint.PostFenceHandedOver { // else the announcement succeeded, and the deletion did not
+		rec.PostFence = taint.PostFenceHandedOver
+		if err := c.Writer.WriteRecord(ctx, f.Look, rec); err != nil {
+			return fmt.Errorf("announcing that node %s is handed over: %w", node, err)
+		}
+	}
+	c.Events.Send(f.Node, nil, reason.HandedOver, "HandOver", "{detail}", "NodeClaim "+of.Name)
 	uid := types.UID(of.UID)
 	err := c.claims().Delete(ctx, of.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &of.ResourceVersion},

@@ -1,6 +1,7 @@
 package karpenter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,6 +32,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/interop/karpenter/claim"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -36,10 +40,10 @@ import (
 func dead(t *testing.T) *corev1.Node {
 	t.Helper()
 	rec, err := json.Marshal(taint.Record{ID: "f1", Phase: taint.PhaseDone, Result: taint.ResultEvicted, NodeUID: "u1",
-		By: "p", Since: time.Unix(1, 0).UTC(), At: time.Unix(2, 0).UTC()})
+		LeaseRV: "7", By: "p", Since: time.Unix(1, 0).UTC(), At: time.Unix(2, 0).UTC()})
 	kit.Must(t, err)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1",
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "5",
 			Annotations: map[string]string{taint.RecordAnnotation: string(rec)},
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "karpenter.sh/v1", Kind: claim.Kind, Name: "c1", UID: "c-uid"}}},
@@ -83,8 +87,11 @@ type world struct {
 	cached, live *corev1.Node
 	claim        *unstructured.Unstructured
 	power        providers.PowerState
+	lease        string // the Lease's resourceVersion
 	asked        func() // while the devices are asked
 	options      func(*Options)
+	refuses      error  // the API server's answer to the announcement
+	announced    string // what was written on the Node
 }
 
 func TestReconcile(t *testing.T) {
@@ -99,6 +106,9 @@ func TestReconcile(t *testing.T) {
 		{"the Node is Ready by now", func(w *world) {
 			w.asked = func() { w.live.Status.Conditions[0].Status = corev1.ConditionTrue }
 		}, []string{"get"}, ""},
+		{"its Lease was renewed by now", func(w *world) { w.asked = func() { w.lease = "8" } }, []string{"get"}, ""},
+		{"the Node has changed since", func(w *world) { w.refuses = errors.New("conflict") }, []string{"get"},
+			"conflict"},
 		{"another Node by now", func(w *world) { w.asked = func() { w.live.UID = "u2" } }, []string{"get"}, ""},
 		{"its NodeClaim is being deleted", func(w *world) { w.claim = nodeClaim(true) }, []string{"get"}, ""},
 		{"its NodeClaim is gone", func(w *world) { w.claim = nil }, []string{"get"}, ""},
@@ -124,7 +134,7 @@ func TestReconcile(t *testing.T) {
 		}, []string{"get"}, "not the leader"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &world{cached: dead(t), live: dead(t), claim: nodeClaim(false), power: providers.PowerOff}
+			w := &world{cached: dead(t), live: dead(t), claim: nodeClaim(false), power: providers.PowerOff, lease: "7"}
 			if tt.edit != nil {
 				tt.edit(w)
 			}
@@ -135,6 +145,9 @@ func TestReconcile(t *testing.T) {
 			}
 			if got := verbs(claims); !slices.Equal(got, tt.want) {
 				t.Errorf("calls about NodeClaims: got %q, want %q", got, tt.want)
+			}
+			if deleted := len(tt.want) > 1; deleted && !strings.Contains(w.announced, `\"after\":\"HandedOver\"`) {
+				t.Errorf("announced %s before the deletion", w.announced)
 			}
 		})
 	}
@@ -150,15 +163,29 @@ func (w *world) controller() (*Controller, *dynamicfake.FakeDynamicClient) {
 		map[schema.GroupVersionResource]string{gvr: "NodeClaimList"}, objects...)
 	get := func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object,
 		_ ...client.GetOption) error {
-		w.live.DeepCopyInto(o.(*corev1.Node))
+		switch o := o.(type) {
+		case *corev1.Node:
+			w.live.DeepCopyInto(o)
+		case *coordinationv1.Lease:
+			o.ResourceVersion = w.lease
+		}
 		return nil
 	}
+	patch := func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
+		text, err := p.Data(o)
+		w.announced = string(text)
+		return cmp.Or(err, w.refuses)
+	}
 	live := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).
-		WithInterceptorFuncs(interceptor.Funcs{Get: get}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{Get: get, Patch: patch}).Build()
+	leads := func() error { return nil }
 	o := Options{
 		Live: live, Dynamic: claims, Key: taint.DefaultKey, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		Nodes:     nodes{from: fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(w.cached).Build()},
-		Leading:   func() error { return nil },
+		Leading:   leads,
+		Writer:    kube.Writer{Client: live, Key: taint.DefaultKey, Leading: leads, Now: time.Now},
+		Events:    kube.Events{To: events.NewFakeRecorder(10), Leading: leads},
+		NoPower:   func(taint.Look) string { return "" },
 		MayAct:    func(*corev1.Node) bool { return true },
 		LeftAlone: func(context.Context, string) (string, error) { return "", nil },
 		Ask: func(context.Context, *corev1.Node) providers.Answer {
@@ -185,7 +212,10 @@ func verbs(c *dynamicfake.FakeDynamicClient) (out []string) {
 func TestHandOver(t *testing.T) {
 	c, claims := (&world{cached: dead(t), live: dead(t), claim: nodeClaim(false)}).controller()
 	c.Now = func() time.Time { return time.Unix(3, 0) }
-	kit.Must(t, c.handOver(t.Context(), claim.Claim{Name: "c1", UID: "c-uid", ResourceVersion: "7"}, "n1"))
+	node := dead(t)
+	kit.Must(t, c.handOver(t.Context(), claim.Facts{
+		Node: node, Look: taint.NewLook(node, nil, taint.DefaultKey, providers.Instant{}, providers.Instant{}),
+		Claim: claim.Claim{Name: "c1", UID: "c-uid", ResourceVersion: "7"}}))
 	all := claims.Actions()
 	if got, want := verbs(claims), []string{"delete", "patch"}; !slices.Equal(got, want) {
 		t.Fatalf("calls: got %q, want %q", got, want)

@@ -4,7 +4,8 @@
 // It is pure: a function of the Node, of the NodeClaim, and of what was read about them.
 //
 // It promises: a NodeClaim counts as a node's only if both name each other. A node's own kubelet, which may write parts
-// of its Node, cannot make the NodeClaim of another node count.
+// of its Node, cannot make the NodeClaim of another node count. No NodeClaim is deleted whose node has shown life since
+// its fence.
 package claim
 
 import (
@@ -87,10 +88,12 @@ func IsEnded(node *corev1.Node, key string) bool {
 // Facts is what a hand-over is decided from. All of it was read live.
 type Facts struct {
 	Node      *corev1.Node
+	Look      taint.Look // at the Node and its Lease
 	Claim     Claim
 	Key       string           // the mark's key
 	MayAct    bool             // the node's mode lets forcefence act
 	LeftAlone string           // "" or why nothing may be begun on the node
+	NoPower   string           // "" or why the machine must not be powered off now; after PowerOffFailed
 	Power     providers.Answer // of the node's devices together, asked before Node and Claim were read
 	Pool      []*corev1.Node   // the nodes of the node's NodePool, itself included
 }
@@ -106,6 +109,8 @@ func Refusal(f Facts) string {
 		return "it is being deleted already"
 	case err != nil || !IsEnded(f.Node, f.Key):
 		return "the node shows no fence that has ended, or is Ready"
+	case !rec.Life().StillHolds(f.Look):
+		return "the node has shown life since its fence"
 	case !f.MayAct:
 		return "the node's mode forbids it"
 	case f.LeftAlone != "":
@@ -115,10 +120,10 @@ func Refusal(f Facts) string {
 	switch {
 	case rec.Result == taint.ResultEvicted && !off:
 		return "no device says that the machine is still off"
-	case rec.Result == taint.ResultEvicted && f.Node.Status.NodeInfo.BootID != rec.BootID:
-		return "the machine has booted since its fence"
 	case rec.Result == taint.ResultPowerOffFailed && off:
 		return "the machine went off, so its pods are moved first"
+	case rec.Result == taint.ResultPowerOffFailed && f.NoPower != "":
+		return "the machine must not be powered off: " + f.NoPower
 	}
 	return tooManyUnhealthy(f.Pool)
 }

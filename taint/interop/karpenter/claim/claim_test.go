@@ -18,8 +18,8 @@ import (
 // deadNode is a Node of Karpenter's whose fence ended so.
 func deadNode(t *testing.T, result taint.Result, edit func(*taint.Record)) *corev1.Node {
 	t.Helper()
-	rec := taint.Record{ID: "f1", Phase: taint.PhaseDone, Result: result, NodeUID: "u1", BootID: "b1", By: "p",
-		Since: time.Unix(1, 0).UTC(), At: time.Unix(2, 0).UTC()}
+	rec := taint.Record{ID: "f1", Phase: taint.PhaseDone, Result: result, NodeUID: "u1", BootID: "b1", LeaseRV: "7",
+		By: "p", Since: time.Unix(1, 0).UTC(), At: time.Unix(2, 0).UTC()}
 	if edit != nil {
 		edit(&rec)
 	}
@@ -64,7 +64,8 @@ func pool(t *testing.T, of, dead int) (out []*corev1.Node) {
 func TestRefusal(t *testing.T) {
 	evicted := func(edit func(*Facts)) Facts {
 		f := Facts{Node: deadNode(t, taint.ResultEvicted, nil), Claim: itsClaim, Key: taint.DefaultKey, MayAct: true,
-			Power: answer(providers.PowerOff), Pool: pool(t, 1, 1)}
+			Power: answer(providers.PowerOff), Pool: pool(t, 1, 1),
+			Look: taint.Look{Exists: true, UID: "u1", BootID: "b1", LeaseRV: "7"}}
 		if edit != nil {
 			edit(&f)
 		}
@@ -118,8 +119,19 @@ func TestRefusal(t *testing.T) {
 		{"on again", evicted(func(f *Facts) { f.Power = answer(providers.PowerOn) }), "still off"},
 		{"unknown is never off", evicted(func(f *Facts) { f.Power = answer(providers.PowerUnknown) }), "still off"},
 		{"an error is never off", evicted(func(f *Facts) { f.Power.Err = errors.New("stale") }), "still off"},
-		{"booted since", evicted(func(f *Facts) { f.Node.Status.NodeInfo.BootID = "b2" }), "booted since"},
+		{"booted since", evicted(func(f *Facts) { f.Look.BootID = "b2" }), "shown life"},
+		{"its Lease was renewed since", evicted(func(f *Facts) { f.Look.LeaseRV = "8" }), "shown life"},
 		{"went off after all", failed(answer(providers.PowerOff)), "moved first"},
+		{"its kubelet posts NotReady", evicted(func(f *Facts) {
+			f.Node = deadNode(t, taint.ResultPowerOffFailed, func(r *taint.Record) { r.Heartbeat = time.Unix(2, 0) })
+			setReady(f.Node, corev1.ConditionFalse)
+			f.Power, f.Look.Heartbeat = answer(providers.PowerOn), time.Unix(1e6, 0)
+		}), "shown life"},
+		{"on, and the limits refuse a power-off", evicted(func(f *Facts) {
+			f.Node, f.Power = deadNode(t, taint.ResultPowerOffFailed, nil), answer(providers.PowerOn)
+			f.NoPower = "TooFewHealthy"
+		}), "must not be powered off: TooFewHealthy"},
+		{"off, and the limits refuse a power-off", evicted(func(f *Facts) { f.NoPower = "TooFewHealthy" }), ""},
 
 		{"one of five", evicted(func(f *Facts) { f.Pool = pool(t, 5, 1) }), ""},
 		{"two of five", evicted(func(f *Facts) { f.Pool = pool(t, 5, 2) }), "2 of 5 nodes"},
