@@ -30,8 +30,8 @@ func uids(list []corev1.Pod, prefix string) []string {
 	return out
 }
 
-// NooBaa's pods on a node that becomes not Ready are ended at once, with any owner; no other pod is, and a controller
-// that begins later replays nothing. With a proof the node is recovered as any other, volumes included.
+// NooBaa's pods on a node that becomes not Ready are ended at once, with any owner, except its database. No other pod is,
+// and a controller that begins later replays nothing. With a proof the node is recovered as any other, with the database.
 func TestNooBaa(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, doubles: true, own: &options})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
@@ -39,6 +39,9 @@ func TestNooBaa(t *testing.T) {
 		selector *metav1.LabelSelector) any {
 		selector.MatchLabels = map[string]string{"part": name}
 		template.Labels = map[string]string{"part": name, "app": "noobaa"}
+		if name == "pg" || name == "db" {
+			template.Labels["noobaa-db"] = "postgres"
+		}
 		return o
 	}
 	set := func(name string) any {
@@ -46,12 +49,15 @@ func TestNooBaa(t *testing.T) {
 		return noobaa(name, s, &s.Spec.Template, s.Spec.Selector)
 	}
 	endpoint := w.plain("endpoint", 1)
-	w.fill(cut, 3, set("core"), noobaa("endpoint", endpoint, &endpoint.Spec.Template, endpoint.Spec.Selector),
-		w.volumes("other", 1))
-	w.fill(before, 4, set("early"))
-	w.fill(dead, 5, set("db"))
+	pg := w.volumes("pg", 1)
+	w.fill(cut, 4, set("core"), noobaa("endpoint", endpoint, &endpoint.Spec.Template, endpoint.Spec.Selector),
+		w.volumes("other", 1), noobaa("pg", pg, &pg.Spec.Template, pg.Spec.Selector))
+	w.fill(before, 5, set("early"))
+	w.fill(dead, 6, set("db"))
 	list := w.podsOn(cut)
-	other := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool { return p.Labels["app"] == "noobaa" })
+	other := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool {
+		return p.Labels["app"] == "noobaa" && p.Labels["noobaa-db"] == ""
+	})
 	early := w.podsOn(before)
 	rules := w.installed(settings{Top: fmt.Sprintf("policies: [{name: noobaa, preset: noobaa, namespaces: [%s], "+
 		"withoutProof: accept-duplicates}]", w.ns)}, "") // it needs no right beside those of a plain fence
@@ -76,7 +82,7 @@ func TestNooBaa(t *testing.T) {
 		"policy noobaa, without proof: accept-duplicates") {
 		t.Errorf("Event of an ended pod: got %q, want the policy and its word", note)
 	}
-	w.during(2*time.Second, "pods that are not NooBaa's, and those of a node that fell before the controller began",
+	w.during(2*time.Second, "pods that are not NooBaa's, its database, and those of a node that fell before the controller began",
 		func() error {
 			return untouched(append(slices.Clone(other), early...), w.pods())
 		})

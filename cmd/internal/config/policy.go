@@ -34,6 +34,9 @@ type Policy struct {
 	NetworkFenceClasses []string `yaml:"networkFenceClasses"`
 	// only with networkFenceClasses: how long the node must be not Ready before; at least 10s; default 1m
 	FenceDelay time.Duration `yaml:"fenceDelay"`
+	// only with networkFenceClasses of CephFS, whose driver may answer a fence by evicting clients: you state that it
+	// blocks their addresses; default false
+	BlocksAddresses bool `yaml:"blocksAddresses"`
 
 	// only with preset longhorn: Longhorn's setting of that name; default do-nothing
 	NodeDownPodDeletionPolicy string `yaml:"nodeDownPodDeletionPolicy"`
@@ -172,6 +175,7 @@ func (k *policyCheck) checkNetworkFence() {
 	p, at := k.item, k.at(key)
 	if !k.has(key) {
 		k.reportIf(k.has("fenceDelay"), k.at("fenceDelay"), "belongs to networkFenceClasses")
+		k.reportIf(k.has("blocksAddresses"), k.at("blocksAddresses"), "belongs to networkFenceClasses")
 		return
 	}
 	k.reportIf(len(p.NetworkFenceClasses) == 0, at, "must name at least one NetworkFenceClass, or be left out")
@@ -185,6 +189,11 @@ func (k *policyCheck) checkNetworkFence() {
 	k.reportIf(k.has("preset"), at, "does not go with a preset")
 	k.reportIf(k.rule.When != policy.NotReady, at, "goes with \"when: NotReady\" alone")
 	k.reportIf(len(p.Drivers) == 0, at, "needs drivers: name those whose storage the classes cut a node off from")
+	evicts := policy.EvictingDriver(p.Drivers)
+	k.reportIf(evicts != "" && !p.BlocksAddresses, at, "driver %s answers a fence by evicting the clients that it sees, "+
+		"and does not block their addresses: the machine may mount again and write. If yours blocks them, write "+
+		"\"blocksAddresses: true\"", evicts)
+	k.reportIf(evicts == "" && k.has("blocksAddresses"), k.at("blocksAddresses"), "belongs to drivers of CephFS")
 	k.reportIf(k.has("volumes") && p.Volumes != "all", at, "needs \"volumes: all\", which is the default beside it: "+
 		"the machine may go on writing to volumes of other drivers")
 	k.reportIf(k.has("volumeAttachmentRecoveryPolicy"), at, "does not go with volumeAttachmentRecoveryPolicy")

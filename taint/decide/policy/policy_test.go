@@ -574,8 +574,17 @@ func TestPresets(t *testing.T) {
 		t.Error("longhorn: does not stand aside for Longhorn's own setting")
 	}
 	noobaa, _ := PresetOf("noobaa")
-	if !noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa"}) ||
-		noobaa.Policy.Pods.Matches(labels.Set{"app": "noobaa-2"}) {
-		t.Error("noobaa: got another selector than app=noobaa")
+	for _, tt := range []struct {
+		of   labels.Set
+		want bool
+	}{
+		{labels.Set{"app": "noobaa"}, true},
+		{labels.Set{"app": "noobaa-2"}, false},
+		{labels.Set{"app": "noobaa", "noobaa-db": "postgres"}, false},
+		{labels.Set{"app": "noobaa", "cnpg.io/cluster": "noobaa-db-pg-cluster"}, false},
+	} {
+		if got := noobaa.Policy.Pods.Matches(tt.of); got != tt.want {
+			t.Errorf("noobaa: selects a pod with labels %v: %t, want %t", tt.of, got, tt.want)
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Preset is a policy that a document describes, without the user's choices.
 type Preset struct {
@@ -27,10 +30,14 @@ var Presets = []Preset{
 			"not cut it off",
 	},
 	{
-		Name:   "noobaa",
-		Policy: Policy{When: BecameNotReady, Pods: mustParseSelector("app=noobaa")},
-		Own:    true,
-		Does:   "ends NooBaa's pods (`app=noobaa`, of any owner) on a node as soon as it becomes not Ready",
+		Name: "noobaa",
+		// The document's selector is app=noobaa alone. NooBaa's own controller has left its database alone since 2026:
+		// two Postgres that write one volume destroy it.
+		Policy: Policy{When: BecameNotReady,
+			Pods: mustParseSelector("app=noobaa,!noobaa-db,!cnpg.io/cluster,!cnpg.noobaa.io/cluster")},
+		Own: true,
+		Does: "ends NooBaa's pods (`app=noobaa`, of any owner) on a node as soon as it becomes not Ready, except those " +
+			"of its database; `pods: app=noobaa` beside it selects these, too",
 		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside " +
 			"the new one",
 	},
@@ -68,6 +75,16 @@ func UnfencedDriver(drivers []string) string {
 		}
 	}
 	return ""
+}
+
+// EvictingDriver returns the first driver of CephFS; "" if there is none. ceph-csi answers its fence with success once it
+// has evicted the clients that it sees. It does not block their addresses (ceph-csi internal/csi-addons/networkfence).
+func EvictingDriver(drivers []string) string {
+	i := slices.IndexFunc(drivers, func(d string) bool { return strings.HasSuffix(d, "cephfs.csi.ceph.com") })
+	if i < 0 {
+		return ""
+	}
+	return drivers[i]
 }
 
 // DeletionValues are the values of Longhorn's setting nodeDownPodDeletionPolicy, with the kinds of owners whose pods
