@@ -289,13 +289,14 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		seen, err := p.askStrips(ctx, outlets)
 		state, raw := machineState(seen)
 		if err != nil || state != providers.PowerOff {
-			p.offRuns.End(t.ID, p.opts.Now())
+			p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
 		}
 		if err != nil {
 			return err
 		}
 		if state == providers.PowerOff {
-			if off := p.offRuns.Extend(t.ID, asked, p.opts.Now()); off < p.cfg.OffDelay {
+			now := providers.InstantOf(p.opts.Now())
+			if off := p.offRuns.Extend(t.ID, providers.InstantOf(asked), now); off < p.cfg.OffDelay {
 				state, raw = providers.PowerChanging, fmt.Sprintf("%s for %s of %s", raw,
 					off.Round(100*time.Millisecond), p.cfg.OffDelay)
 			}
@@ -318,7 +319,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	ctx = remote.WithStill(ctx, still)
 	return p.runCall(ctx, "power on", t, func(ctx context.Context, outlets []outlet) error {
-		p.offRuns.End(t.ID, p.opts.Now())
+		p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
 		return p.commandOutlets(ctx, outlets, p.mib.setOn)
 	})
 }

@@ -176,7 +176,7 @@ func (l lister) States(ctx context.Context, targets []providers.Target) (map[str
 		id, _, _ := l.family.parseID(t.ID)
 		if one := wanted[id]; one != nil {
 			if obs, enough := l.family.observation(one, at); enough {
-				l.offRuns.End(t.ID, l.opts.Now())
+				l.offRuns.End(t.ID, providers.InstantOf(l.opts.Now()))
 				mu.Lock()
 				out[t.Key()] = obs
 				mu.Unlock()

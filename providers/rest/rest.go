@@ -520,10 +520,11 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 // awaitEmptySupply makes an Off PowerChanging until the outlet was off for OffDelay, in this process's answers.
 func (p *Provider) awaitEmptySupply(t providers.Target, obs *providers.Observation, asked time.Time, err error) {
 	if err != nil || obs.State != providers.PowerOff {
-		p.offRuns.End(t.ID, p.opts.Now())
+		p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
 		return
 	}
-	if off := p.offRuns.Extend(t.ID, asked, p.opts.Now()); off < p.cfg.OffDelay {
+	now := providers.InstantOf(p.opts.Now())
+	if off := p.offRuns.Extend(t.ID, providers.InstantOf(asked), now); off < p.cfg.OffDelay {
 		obs.State = providers.PowerChanging
 		obs.Raw = fmt.Sprintf("%s for %s of %s", obs.Raw, off.Round(100*time.Millisecond), p.cfg.OffDelay)
 	}
@@ -536,7 +537,7 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 
 // PowerOn sends the description's requests for it.
 func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	p.offRuns.End(t.ID, p.opts.Now())
+	p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
 	return p.switchPower(remote.WithStill(ctx, still), "power on", t, p.family.on)
 }
 
