@@ -142,7 +142,13 @@ type Evidence struct {
 	Raw   string    `json:"raw,omitempty"` // the device's own word, or the error's class
 	// SystemUUID is that of the machine that the device answered for; "" if the device does not know it.
 	SystemUUID string `json:"systemUUID,omitempty"`
+	// Fed reports that the device only gives the machine power, while another one knew the machine's own state.
+	Fed bool `json:"fed,omitempty"`
 }
+
+// ContradictsOff reports whether the answer contradicts an Off of the machine. The On of a device that only gives it
+// power does not, once another device knows more: a machine that was shut down has power.
+func (e Evidence) ContradictsOff() bool { return e.State == "On" && !e.Fed }
 
 // Bounds of a record: an annotation is not a log.
 const (

@@ -136,6 +136,9 @@ func (l Link) hashAfter(before []byte) []byte {
 	}, machine...)
 	for _, a := range l.Answers {
 		words = append(words, formatTime(a.At), a.From, a.State, a.Raw, a.SystemUUID)
+		if a.Fed {
+			words = append(words, "fed")
+		}
 	}
 	return hashOf(words...)
 }
@@ -212,7 +215,7 @@ func isOff(e taint.Evidence) bool { return e.State == "Off" }
 func (p Proof) lastOn() (at time.Time) {
 	for _, l := range p.Links {
 		for _, e := range l.Answers {
-			if e.State == "On" && e.At.After(at) {
+			if e.ContradictsOff() && e.At.After(at) {
 				at = e.At
 			}
 		}
@@ -225,9 +228,7 @@ func (p Proof) lastOn() (at time.Time) {
 func (p Proof) LastOff() (taint.Evidence, Link, bool) {
 	for _, l := range slices.Backward(p.Links) {
 		switch {
-		case l.Phase != taint.PhaseEvicting || slices.ContainsFunc(l.Answers, func(e taint.Evidence) bool {
-			return e.State == "On"
-		}):
+		case l.Phase != taint.PhaseEvicting || slices.ContainsFunc(l.Answers, taint.Evidence.ContradictsOff):
 			return taint.Evidence{}, Link{}, false
 		case !l.Proven:
 			continue

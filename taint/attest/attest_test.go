@@ -208,6 +208,12 @@ func TestLastOff(t *testing.T) {
 			f.evict(s)
 			f.write(s, taint.PhaseEvicting, "", false, answer(3*time.Second, "On"))
 		}, -1},
+		"then On of what only feeds it": {func(f *fence) {
+			f.evict(s)
+			on := answer(3*time.Second, "On")
+			on.Fed = true
+			f.write(s, taint.PhaseEvicting, "", true, answer(2*time.Second, "Off"), on)
+		}, 2 * time.Second},
 		"then no answer": {func(f *fence) {
 			f.evict(s)
 			f.write(s, taint.PhaseEvicting, "", false, answer(3*time.Second, "Unknown"))

@@ -555,7 +555,7 @@ func (v View) decideReturn() action.Decision {
 // record's proof, such as the proof guard, must learn that it is no proof any more.
 func (v View) mustRecordOn() bool {
 	isOn := func(e taint.Evidence) bool {
-		return e.State == providers.PowerOn.String() && !e.At.Before(v.Look.Record.At)
+		return e.ContradictsOff() && !e.At.Before(v.Look.Record.At)
 	}
 	return v.isAskedSinceMark() && !(v.Settings.TrustPerson && v.Look.Record.IsVouchedFor()) &&
 		slices.ContainsFunc(v.Answers.Evidence(), isOn) && !slices.ContainsFunc(v.Look.Record.Evidence, isOn)

@@ -455,6 +455,8 @@ func TestStep(t *testing.T) {
 			waits(reason.ProofLost, 200*time.Millisecond)},
 		{"one of two says on: the record says so, once",
 			evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond)), records(reason.ProofLost)},
+		{"the outlet of a dead server is on", evicting(two, feeds, pods(pod("t", tomb)),
+			both(off, on, 300*time.Millisecond)), deletes("t")},
 		{"proof lost, they disagree", evicting(two, pods(pod("p")), both(off, on, 300*time.Millisecond), saidOn),
 			want{Act: action.Wait{}, Why: reason.ProofLost, After: 700 * time.Millisecond, Alert: "DevicesDisagree"}},
 		{"the second proves", evicting(two, pods(pod("p")), both(unknown, off, time.Second)), ends("p")},
@@ -860,6 +862,9 @@ func two(v *View) {
 	v.Devices = append(v.Devices,
 		proof.Device{Name: "rack-b/7", Level: 1, Machine: taint.MachineRef{Provider: "rack-b", ID: "7"}})
 }
+
+// feeds makes the second device one that only gives the machine power.
+func feeds(v *View) { v.Devices[1].Feeds = true }
 
 func both(first, second providers.PowerState, d time.Duration) with {
 	return func(v *View) { heard(v, answer(first, d), answer(second, d)) }

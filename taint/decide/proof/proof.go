@@ -181,12 +181,18 @@ func (a Answers) RunNow(r *taint.Record) string {
 
 // Evidence returns the answers as a record's evidence, one of each device.
 func (a Answers) Evidence() []taint.Evidence {
+	knows := slices.ContainsFunc(a.lastAnswers, deviceAnswer.knowsMachine)
 	var out []taint.Evidence
 	for _, s := range a.lastAnswers {
-		out = append(out, a.deviceEvidence(s, s.answer))
+		e := a.deviceEvidence(s, s.answer)
+		e.Fed = knows && s.device.Feeds
+		out = append(out, e)
 	}
 	return out
 }
+
+// knowsMachine reports whether the device knows the state of the machine itself, and not only whether it has power.
+func (s deviceAnswer) knowsMachine() bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
 
 // OffEvidence returns the devices' last Off answers as a record's evidence, without devices whose Off the record
 // already has. The proof in the middle of an eviction may differ from that at its beginning. It returns nil for a

@@ -490,6 +490,31 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// The On of a device that only feeds the machine contradicts an Off, unless another device knows the machine's state.
+func TestWhatContradictsAnOff(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		bmc, outlet providers.PowerState
+		want        []bool // by device
+	}{
+		{"a dead server whose outlet is on", providers.PowerOff, providers.PowerOn, []bool{false, false}},
+		{"the BMC lost its power, and the outlet was switched on", providers.PowerUnknown, providers.PowerOn,
+			[]bool{false, true}},
+		{"both are on", providers.PowerOn, providers.PowerOn, []bool{true, false}},
+		{"both are off", providers.PowerOff, providers.PowerOff, []bool{false, false}},
+	} {
+		var a Answers
+		a.SetDevices(Device{Name: "bmc"}, Device{Name: "outlet", Level: 1, Feeds: true})
+		a.ApplyAnswers(providers.Answer{Observation: providers.Observation{State: tt.bmc, At: now}, Got: now},
+			providers.Answer{Observation: providers.Observation{State: tt.outlet, At: now}, Got: now})
+		for i, e := range a.Evidence() {
+			if e.ContradictsOff() != tt.want[i] {
+				t.Errorf("%s: %s contradicts: %t, want %t", tt.name, e.From, e.ContradictsOff(), tt.want[i])
+			}
+		}
+	}
+}
+
 // A device that leads to no machine is recorded by its name alone.
 func TestSpeakersOf(t *testing.T) {
 	m := taint.MachineRef{Provider: "racks", ID: "7"}

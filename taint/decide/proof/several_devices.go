@@ -100,12 +100,11 @@ func IsDecided(devices []Device, answers []providers.Answer) bool {
 	var a Answers
 	a.SetDevices(devices...)
 	a.ApplyAnswers(answers...)
-	knows := func(s deviceAnswer) bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
 	switch a.Answer.State {
 	case providers.PowerOff:
 		return true
 	case providers.PowerOn, providers.PowerChanging:
-		return slices.ContainsFunc(a.lastAnswers, knows)
+		return slices.ContainsFunc(a.lastAnswers, deviceAnswer.knowsMachine)
 	default:
 		return a.HasDisagreement()
 	}
