@@ -211,16 +211,17 @@ func heard(before *taint.Record, rec taint.Record) []taint.Evidence {
 
 func isOff(e taint.Evidence) bool { return e.State == "Off" }
 
-// lastOn returns when a device last said On; zero: none did.
-func (p Proof) lastOn() (at time.Time) {
-	for _, l := range p.Links {
-		for _, e := range l.Answers {
-			if e.ContradictsOff() && e.At.After(at) {
-				at = e.At
-			}
+// saysOn reports whether a device said On, and none proved the machine off since.
+func (p Proof) saysOn() bool {
+	for _, l := range slices.Backward(p.Links) {
+		if slices.ContainsFunc(l.Answers, taint.Evidence.ContradictsOff) {
+			return true
+		}
+		if l.Proven {
+			return false
 		}
 	}
-	return at
+	return false
 }
 
 // LastOff returns the newest answer Off that proved the machine off when the eviction began or later, and the link that

@@ -325,9 +325,10 @@ func TestFindOff(t *testing.T) {
 			want: "no valid confirmation: the node has renewed"},
 		{name: "confirmed before a device said On", lease: lease, change: saysOn,
 			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 2*time.Second) },
-			want: "no valid confirmation: a device said On since"},
+			want: "no valid confirmation: a device says On"},
 		{name: "confirmed after a device said On", lease: lease, change: saysOn,
-			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 4*time.Second) }},
+			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 4*time.Second) },
+			want: "no valid confirmation: a device says On"},
 	}
 	for _, tt := range tests {
 		f := newFence()
