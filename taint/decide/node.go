@@ -14,6 +14,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -124,6 +125,7 @@ type Fleet interface {
 	View(name string, now providers.Instant) fleet.View
 	ReserveTurn(name string, now providers.Instant) bool
 	ReleaseTurn(name string)
+	ApplyStorageFences(name string, shutOut bool, now providers.Instant)
 	DistrustingNode(m taint.MachineRef, device, of string) (node string)
 }
 
@@ -254,6 +256,7 @@ func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	f.ApplyLease(l.Name, l.LeaseRV, l.LeaseDuration, now)
 	if l.Exists {
 		f.ApplyLook(l, now)
+		f.ApplyStorageFences(l.Name, policy.IsShutOut(facts.StorageFences), now)
 	}
 	if n.fence.ApplyLook(l) {
 		n.answers.ResetHistory()
@@ -381,6 +384,9 @@ func (n *Node) distrustingNode(f Fleet) (by string) {
 // applyActionDone folds in how the last act that Next returned ended. In any case the node is looked at again.
 func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	n.lookIsFresh = false
+	if action.Is[action.FenceStorage](n.lastDecision) && (o.Err != nil || o.Withheld) {
+		f.ReleaseTurn(n.look.Name)
+	}
 	if o.Withheld {
 		return
 	}
@@ -530,13 +536,14 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 			return action.Decision{Action: action.Wait{}, Reason: reason.PowerOffLimit, RequeueAfter: time.Second}
 		}
 	case action.Wait, action.NoAction:
-		return n.decideByPolicy(now, v.Fleet, d)
+		return n.decideByPolicy(now, v, f, d)
 	}
 	return d
 }
 
 // decideByPolicy lets the policies decide while a fence only waits, or leaves the node.
-func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action.Decision) action.Decision {
+func (n *Node) decideByPolicy(now providers.Instant, v fence.View, all Fleet, fenced action.Decision) action.Decision {
+	f := v.Fleet
 	if n.facts.Excluded != "" || !n.facts.Mode.MayAct() {
 		return fenced
 	}
@@ -546,6 +553,11 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 		AwaitedClaims: n.awaitedClaims, Attached: n.atts.have && n.atts.live, Attachments: n.atts.list,
 		Storage: n.facts.Storage, Silent: f.Stale, Fences: n.facts.StorageFences,
 	})
+	if action.Is[action.FenceStorage](d) {
+		if block, refused := limitStorageFence(now, v, all); refused {
+			d, effects = action.Decision{Action: action.Wait{}, PolicyBlock: block, RequeueAfter: pollLimits}, policy.Effects{}
+		}
+	}
 	n.policy.ApplyEffects(effects)
 	n.policyEffects = effects
 	switch d.Action.(type) {
@@ -560,6 +572,21 @@ func (n *Node) decideByPolicy(now providers.Instant, f fleet.View, fenced action
 	}
 	fenced.Notes = d.Notes
 	return fenced
+}
+
+// pollLimits is how often a policy that the limits refuse is decided on again.
+const pollLimits = 5 * time.Second
+
+// limitStorageFence returns why storage must not shut the node out now. That is bound by the limits of power-offs: the
+// machine runs on, and nothing on it can use its volumes until it boots. Else it reserves a turn.
+func limitStorageFence(now providers.Instant, v fence.View, f Fleet) (b action.PolicyBlock, refused bool) {
+	if why, detail, once := v.StorageFenceRefusal(); why != "" {
+		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: cmp.Or(detail, string(why)), ReportOnceKey: once}, true
+	}
+	if !f.ReserveTurn(v.Look.Name, now) {
+		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: string(reason.PowerOffLimit)}, true
+	}
+	return action.PolicyBlock{}, false
 }
 
 // findStorm returns why policies must wait, as power-offs do: the apparent death of this node is more likely a

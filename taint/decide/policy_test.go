@@ -667,3 +667,42 @@ func TestPolicyInAFenceSetsNoMark(t *testing.T) {
 		t.Errorf("once it is proven off: got %s %s, want the mark, or its turn", act(s), s.Reason)
 	}
 }
+
+// Storage shuts out no more nodes at once than machines may be powered off, and none that a limit protects.
+func TestStorageFencesAreLimited(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*course)
+		want   string
+		why    string
+	}{
+		"nothing else is under way": {func(*course) {}, "FenceStorage", ""},
+		"another's power-off is": {func(c *course) { c.fleet.ReserveTurn("n9", c.now) }, "Wait",
+			"1 of at most 1: n9"},
+		"another node is shut out": {func(c *course) { c.fleet.ApplyStorageFences("n9", true, c.now) }, "Wait",
+			"1 of at most 1: n9"},
+		"it runs virtual machines": {func(c *course) {
+			c.look.Labels = map[string]string{"kubevirt.io/schedulable": "true"}
+		}, "Wait", string(reason.VMHost)},
+	} {
+		c := accepted(t)
+		c.look.PoweredOn = true
+		c.facts.Policies[0].FenceClasses, c.facts.Policies[0].WithoutProof = []string{"class"}, policy.StorageFences
+		c.look.Unproven[0].WithoutProof = string(policy.StorageFences)
+		c.facts.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FenceAbsent}}
+		tt.change(c)
+		s := c.policyStep()
+		if act(s) != tt.want || !strings.Contains(s.PolicyBlock.Detail, tt.why) {
+			t.Errorf("%s: got %s (%s), want %s (%s)", name, act(s), s.PolicyBlock.Detail, tt.want, tt.why)
+		}
+		if busy := c.fleet.View("n8", c.now).Busy == "n1"; busy != (tt.want == "FenceStorage") {
+			t.Errorf("%s: the node has a turn: %t", name, busy)
+		}
+		if tt.want != "FenceStorage" {
+			continue
+		}
+		c.node.Apply(c.now, c.fleet, ActionDone{Withheld: true})
+		if got := c.fleet.View("n8", c.now).Busy; got != "" {
+			t.Errorf("%s: it was not asked for, and %q has a turn", name, got)
+		}
+	}
+}

@@ -228,6 +228,7 @@ func (replayFleet) ApplyAnswer(string, providers.Answer)                        
 func (e replayFleet) View(string, providers.Instant) fleet.View                      { return e.view }
 func (e replayFleet) ReserveTurn(string, providers.Instant) bool                     { return e.Reserved }
 func (replayFleet) ReleaseTurn(string)                                               {}
+func (replayFleet) ApplyStorageFences(string, bool, providers.Instant)               {}
 func (e replayFleet) DistrustingNode(_ taint.MachineRef, device, _ string) string {
 	return e.DistrustedBy[device]
 }

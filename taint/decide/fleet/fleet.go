@@ -48,6 +48,7 @@ type Fleet struct {
 	// to them.
 	changed []string
 	turns   map[string]providers.Instant // nodes with a power-off of ours -> when its turn ends; zero: with its fence
+	shutOut map[string]providers.Instant // nodes that storage shuts out -> when their turn ends
 	// distrustRecords are keyed by the node whose record says that a device answered Off for a machine that was on.
 	distrustRecords map[string]*taint.Record
 
@@ -222,6 +223,7 @@ func (f *Fleet) RemoveNode(name string, now providers.Instant) {
 	delete(f.plane, name)
 	delete(f.nodes, name)
 	delete(f.turns, name)
+	delete(f.shutOut, name)
 	delete(f.distrustRecords, name)
 	f.updateHeard(now)
 }
@@ -321,6 +323,22 @@ func (f *Fleet) ReleaseTurn(name string) {
 	if n := f.nodes[name]; n != nil && n.reserved {
 		n.reserved = false
 		delete(f.turns, name)
+	}
+}
+
+// ApplyStorageFences folds in whether storage shuts the node out in its present life, or was asked to. As a machine that
+// is powered off, such a node keeps a turn, for turnTTL from when this process first saw it.
+func (f *Fleet) ApplyStorageFences(name string, shutOut bool, now providers.Instant) {
+	_, known := f.shutOut[name]
+	switch {
+	case !shutOut:
+		delete(f.shutOut, name)
+	case !known:
+		f.ReleaseTurn(name)
+		if f.shutOut == nil {
+			f.shutOut = map[string]providers.Instant{}
+		}
+		f.shutOut[name] = now.Add(turnTTL)
 	}
 }
 
@@ -470,7 +488,13 @@ func (f *Fleet) setTurn(name string, ends providers.Instant) {
 // busyNodes counts the other nodes that have a turn, and names them if they have all turns.
 func (f *Fleet) busyNodes(name string, now providers.Instant) (n int, names string) {
 	var few []string // the first of them, by name
-	for other := range f.turns {
+	all := slices.Collect(maps.Keys(f.turns))
+	for other := range f.shutOut {
+		if _, too := f.turns[other]; !too {
+			all = append(all, other)
+		}
+	}
+	for _, other := range all {
 		if other == name || !f.hasTurn(other, now) {
 			continue
 		}

@@ -886,3 +886,25 @@ func TestAlive(t *testing.T) {
 		t.Errorf("the last sign was at %v, got %v", last, got)
 	}
 }
+
+// A node that storage shuts out keeps a turn for a while, and none once it is let in.
+func TestShutOutNodesHaveATurn(t *testing.T) {
+	c := newCluster(t, 3)
+	busy := func(want string) {
+		t.Helper()
+		if got := c.view("n3").Busy; got != want {
+			t.Errorf("n3 waits for %q, want %q", got, want)
+		}
+	}
+	c.f.ReserveTurn("n1", c.now)
+	c.f.ApplyStorageFences("n1", true, c.now)
+	busy("n1")
+	c.f.ApplyRecord("n1", "10", nil, c.now) // no fence of ours: the storage's own
+	busy("n1")
+	c.f.ApplyStorageFences("n1", false, c.now)
+	busy("")
+	c.f.ApplyStorageFences("n1", true, c.now)
+	c.now = c.now.Add(turnTTL + time.Second)
+	c.f.ApplyStorageFences("n1", true, c.now) // it hangs
+	busy("")
+}

@@ -479,7 +479,7 @@ func (f *Fleet) updateLost(s *scope, now providers.Instant) {
 // not hang.
 func (f *Fleet) hasTurn(name string, now providers.Instant) bool {
 	ends, ok := f.turns[name]
-	return ok && (ends.IsZero() || !now.After(ends))
+	return ok && (ends.IsZero() || !now.After(ends)) || !now.After(f.shutOut[name])
 }
 
 // IsControlPlane reports whether the labels are those of a control-plane or etcd node. They are those of kubeadm and

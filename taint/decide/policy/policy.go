@@ -105,6 +105,16 @@ const (
 	FenceHolds   StorageFenceState = "holds"   // the storage reported that it has cut the node off
 )
 
+// IsShutOut reports whether the storage of one of the policies shuts the node out, or was asked to.
+func IsShutOut(of map[string]StorageFence) bool {
+	for _, f := range of {
+		if f.State == FencePending || f.State == FenceHolds {
+			return true
+		}
+	}
+	return false
+}
+
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing, so a process that
 // just became leader replays nothing.
 type Memory struct {
