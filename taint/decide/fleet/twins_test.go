@@ -77,6 +77,13 @@ func TestSilenceOfTwins(t *testing.T) {
 	if got, twins := c.counts("n1"), c.counts("n2"); got != twins {
 		t.Errorf("the silence of n1 counted for %s, that of its twin for %s", got, twins)
 	}
+	twin := taint.Look{Exists: true, Name: "n2", UID: "n2", ResourceVersion: "2", BootID: "b1", SystemUUID: uuid}
+	c.f.ApplyLook(twin, c.now)
+	twin.ResourceVersion, twin.BootID = "3", "b2"
+	c.f.ApplyLook(twin, c.now)
+	if v := c.view("n1"); v.Alive != c.now {
+		t.Errorf("n1, whose twin has booted: alive %s ago", v.Alive.Age(c.now))
+	}
 	c.f.ApplySharers("n3", []string{"n2"}, c.now)
 	if c.silence("n1", "n2", "n3"); c.view("n3").Twin != "" {
 		t.Error("a silent node that is led to the machine of n3 is its twin")
