@@ -126,6 +126,9 @@ func (c *Controller) write(ctx context.Context, r *api.ForcefenceRemediation, ou
 	}
 	status := r.DeepCopy().Status
 	status.Node = out.Node
+	if status.NodeUID == "" {
+		status.NodeUID, status.BootID = out.NodeUID, out.BootID
+	}
 	setCondition(&status.Conditions, out.Processing)
 	setCondition(&status.Conditions, out.Succeeded)
 	if equality.Semantic.DeepEqual(status, r.Status) {

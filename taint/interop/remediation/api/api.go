@@ -91,6 +91,13 @@ type ForcefenceRemediationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
+	// the node's UID and boot id when forcefence saw the request first: it permits no power-off in another life
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	NodeUID string `json:"nodeUID,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	BootID string `json:"bootID,omitempty"`
 	// Processing, Succeeded
 	// +optional
 	// +listType=map

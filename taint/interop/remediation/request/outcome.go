@@ -40,7 +40,8 @@ type Node struct {
 
 // Outcome is what a request should show.
 type Outcome struct {
-	Node       string
+	Node            string
+	NodeUID, BootID string // the life that the node has; "" if a part is too long to be stored
 	Processing metav1.Condition
 	Succeeded  metav1.Condition
 	// Finalizer says whether our finalizer must keep the request. Only a request that is not being deleted gets it.
@@ -65,6 +66,9 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 	out := Outcome{}
 	if node != nil {
 		out.Node, out.Finalizer = node.Look.Name, node.Look.HasOwnMark()
+		if l := node.Look; len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID {
+			out.NodeUID, out.BootID = l.UID, l.BootID
+		}
 		if r.DeletionTimestamp != nil {
 			out.Finalizer = out.Finalizer && HasFinalizer(r)
 		}
@@ -143,7 +147,8 @@ func hasRecovered(r *api.ForcefenceRemediation, node *Node, answered bool) bool 
 }
 
 // cannotFence returns why forcefence will not fence the node, however long the request waits; "" if it may. A person's
-// exclusion is no such reason: it means that no one touches the node.
+// exclusion or release is no such reason: it means that no one touches the node, and NodeHealthCheck would go on with a
+// reboot.
 func (n *Node) cannotFence(r *api.ForcefenceRemediation) (why, text string) {
 	rec := n.Look.Record
 	failed := rec != nil && !rec.At.Before(r.CreationTimestamp.Time)
@@ -152,8 +157,7 @@ func (n *Node) cannotFence(r *api.ForcefenceRemediation) (why, text string) {
 		return "Mode", fmt.Sprintf("the node's mode is %s: forcefence does nothing about it", n.Mode)
 	case n.Waits == reason.PoweredOn && !n.Mode.MayPowerOff():
 		return string(n.Waits), fmt.Sprintf("its machine is on, and in mode %s forcefence powers none off", n.Mode)
-	case slices.Contains([]reason.Reason{reason.NoMachine, reason.Distrusted, reason.Released, reason.NoWork},
-		n.Waits):
+	case slices.Contains([]reason.Reason{reason.NoMachine, reason.Distrusted, reason.NoWork}, n.Waits):
 		return string(n.Waits), describeWait(n)
 	case failed && rec.Result == taint.ResultPowerOffFailed:
 		return string(rec.Result), fmt.Sprintf("fence %s: no device reported Off after the power-off", rec.ID)

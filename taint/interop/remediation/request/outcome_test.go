@@ -89,6 +89,8 @@ func TestOutcome(t *testing.T) {
 		{"a quorum", requested(), "", waits(reason.Quorum), yes, unknown, "EtcdQuorum", "", false},
 		{"a control-plane node", requested(), "", waits(reason.ControlPlane), yes, unknown, "ControlPlaneNode", "",
 			false},
+		{"released by a person", requested(), "", waits(reason.Released), yes, unknown, string(reason.Released), "",
+			false},
 		{"excluded by a person", requested(), "", waits(reason.Excluded), yes, unknown, string(reason.Excluded), "",
 			false},
 		{"devices are silent", requested(), "", waits(reason.Unknown), yes, unknown, "PowerUnknown", "", false},

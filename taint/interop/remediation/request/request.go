@@ -93,12 +93,36 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return "it is being deleted"
 	case IsTimedOut(r):
 		return "NodeHealthCheck's time for it is over (annotation " + timedOutAnnotation + ")"
+	case node.CreationTimestamp.After(r.CreationTimestamp.Time):
+		return "it is older than its Node"
+	case isOfAnotherLife(r, node):
+		return "its node's machine has booted since it was made, or it is another Node"
+	case isUnwatched(r, node):
+		return "the node became not Ready after it was made, and no controller watched: delete it"
 	case isAnsweredAs(r, recovered):
 		return "its node was Ready again since it was made"
 	case machine.Excluded != "":
 		return fmt.Sprintf("Machine %s: %s", machine.Name, machine.Excluded)
 	}
 	return fence.ClusterAPIExclusion(r.Annotations, false)
+}
+
+// maxLifeID is how long the UID or boot id of a node may be that a request's status names.
+const maxLifeID = 128
+
+// isOfAnotherLife reports whether the node has another life than when forcefence saw the request first. No heartbeat
+// counts here: a kubelet that beats may be the reason for the request.
+func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
+	return r.Status.NodeUID != "" &&
+		(r.Status.NodeUID != string(node.UID) || r.Status.BootID != node.Status.NodeInfo.BootID)
+}
+
+// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it: the node
+// became not Ready, or changed how, after that.
+func isUnwatched(r *api.ForcefenceRemediation, node *corev1.Node) bool {
+	ready := taint.Condition(node, corev1.NodeReady)
+	return meta.FindStatusCondition(r.Status.Conditions, api.Processing) == nil &&
+		ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.After(r.CreationTimestamp.Time)
 }
 
 // mismatch returns why the request is not for that node; "" if it is.

@@ -56,13 +56,27 @@ func machine(edits ...func(*Machine)) Machine {
 	return m
 }
 
+// seenIn has forcefence have seen the request first in that life of the node.
+func seenIn(uid, boot string) edit {
+	return func(r *api.ForcefenceRemediation) { r.Status.NodeUID, r.Status.BootID = uid, boot }
+}
+
+// notReadySince makes the node not Ready that long after the request was made.
+func notReadySince(after time.Duration) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Minute + after))}}
+	}
+}
+
 // nodeOf returns the Node n1, which Cluster API's Machine m1 has, changed by edits.
 func nodeOf(edits ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", Annotations: map[string]string{
 			"cluster.x-k8s.io/cluster-namespace": "ns", "cluster.x-k8s.io/machine": "m1",
 		}},
-		Spec: corev1.NodeSpec{ProviderID: "fake://1"},
+		Spec:   corev1.NodeSpec{ProviderID: "fake://1"},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "b1"}},
 	}
 	for _, edit := range edits {
 		edit(n)
@@ -123,6 +137,16 @@ func TestRefusal(t *testing.T) {
 		{"a node that claims another's Machine", requested(ownedByMachine), owner,
 			nodeOf(func(n *corev1.Node) { n.Name = "n2" }), "it is for node n1"},
 
+		{"older than its Node", requested(), none, nodeOf(func(n *corev1.Node) {
+			n.CreationTimestamp = metav1.NewTime(now.Add(-time.Second))
+		}), "older than its Node"},
+		{"seen in this life", requested(seenIn("u1", "b1")), none, nodeOf(), ""},
+		{"seen on the boot before", requested(seenIn("u1", "b0")), none, nodeOf(), "has booted since"},
+		{"seen for a Node that was deleted", requested(seenIn("u0", "b1")), none, nodeOf(), "it is another Node"},
+		{"an outage that began before it", requested(), none, nodeOf(notReadySince(-time.Minute)), ""},
+		{"an outage that began after it", requested(), none, nodeOf(notReadySince(time.Second)), "no controller watched"},
+		{"another kind of the outage, watched", requested(waited("PowerUnknown")), none, nodeOf(notReadySince(time.Second)),
+			""},
 		{"being deleted", requested(deleted), none, nodeOf(), "being deleted"},
 		{"answered", requested(shown(metav1.ConditionTrue)), none, nodeOf(), ""},
 		{"for an earlier outage", requested(shown(metav1.ConditionTrue), answeredAs(recovered)), none, nodeOf(),
