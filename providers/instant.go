@@ -53,9 +53,11 @@ func (i Instant) Sub(o Instant) time.Duration { return i.Mono - o.Mono }
 // After a suspension, or once a clock was set, a thing then counts as too old rather than too new.
 func (i Instant) Age(now Instant) time.Duration { return max(now.Sub(i), now.Wall.Sub(i.Wall), 0) }
 
-// Lasted returns for how long something has lasted at now that began at i: by the clock that shows less, never negative.
-// Use it for what must have lasted. A suspension of the process, or a clock that was set, adds nothing.
-func (i Instant) Lasted(now Instant) time.Duration { return max(min(now.Sub(i), now.Wall.Sub(i.Wall)), 0) }
+// Lasted returns for how long something has lasted at now that began at i. It takes the clock that shows less, and is
+// never negative. Use it for what must have lasted. A suspension of the process, or a clock that was set, adds nothing.
+func (i Instant) Lasted(now Instant) time.Duration {
+	return max(min(now.Sub(i), now.Wall.Sub(i.Wall)), 0)
+}
 
 // Before reports whether i was before o.
 func (i Instant) Before(o Instant) bool { return i.Mono < o.Mono }

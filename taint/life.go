@@ -30,8 +30,9 @@ func (r *Record) Life() Life {
 	return Life{NodeUID: r.NodeUID, BootID: r.BootID, LeaseRV: r.LeaseRV, Heartbeat: r.Heartbeat}
 }
 
-// StillHolds reports whether a look shows that life: the same Node, on the same boot, without a heartbeat of either kind
-// since. The zero value is no life, so it never holds. A status that one of the two does not know counts as the same.
+// StillHolds reports whether a look shows that life: the same Node, on the same boot, without a heartbeat of either
+// kind since. The zero value is no life, so it never holds. A status that one of the two does not know counts as the
+// same.
 func (f Life) StillHolds(l Look) bool {
 	return l.Exists && f.NodeUID != "" && l.UID == f.NodeUID && l.BootID == f.BootID && l.LeaseRV == f.LeaseRV &&
 		!isOtherHeartbeat(l.Heartbeat, f.Heartbeat)

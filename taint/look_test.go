@@ -89,8 +89,9 @@ func TestStatusIsALife(t *testing.T) {
 	at := metav1.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	node := func(c corev1.NodeCondition) Look {
 		c.Type = corev1.NodeReady
-		return NewLook(&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{c}}}, nil, DefaultKey,
-			Instant{}, Instant{})
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}
+		n.Status.Conditions = []corev1.NodeCondition{c}
+		return NewLook(n, nil, DefaultKey, Instant{}, Instant{})
 	}
 	was := node(corev1.NodeCondition{Status: corev1.ConditionTrue, LastHeartbeatTime: at})
 	now := node(corev1.NodeCondition{Status: corev1.ConditionFalse,

@@ -93,7 +93,8 @@ func TestDescribeDenial(t *testing.T) {
 		`list resource "baremetalhosts" in API group "metal3.io" at the cluster scope`: "reading it: you lack the " +
 			"right: list baremetalhosts.metal3.io (the ClusterRole forcefence-look has it, once forcefence is " +
 			"installed). Before that an administrator gives it to you with:\nkubectl create clusterrole " +
-			"forcefence-prepare --verb=get,list --resource=nodes,leases.coordination.k8s.io,baremetalhosts.metal3.io\n" +
+			"forcefence-prepare --verb=get,list " +
+			"--resource=nodes,leases.coordination.k8s.io,baremetalhosts.metal3.io\n" +
 			"kubectl create clusterrolebinding forcefence-prepare-alice --clusterrole=forcefence-prepare --user=alice",
 	} {
 		if got := describeError(found, denied(text)); got != want {

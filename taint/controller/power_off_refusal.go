@@ -31,9 +31,9 @@ func (r *Reconciler) noteRefusal(st *nodeState) {
 	st.refusal.Store(note)
 }
 
-// PowerOffRefusal returns why the machine of a node, whose power-off failed, must not be ended in another way either; ""
-// if it may. l is a live look. All that a power-off requires must have held at a look of the last minute at the same
-// life. It does not block.
+// PowerOffRefusal returns why the machine of a node, whose power-off failed, must not be ended in another way either.
+// It is "" if it may. l is a live look. All that a power-off requires must have held at a look of the last minute at
+// the same life. It does not block.
 func (r *Reconciler) PowerOffRefusal(l taint.Look) string {
 	r.mu.Lock()
 	st := r.nodes[l.Name]

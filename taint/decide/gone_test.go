@@ -22,6 +22,10 @@ func TestGoneNode(t *testing.T) {
 	answer := func(state providers.PowerState) func(*GoneNode) {
 		return func(g *GoneNode) { g.Answer.State = state }
 	}
+	released := func(boot string) *taint.Record {
+		return &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased, NodeUID: "u1", BootID: boot,
+			LeaseRV: "7"}
+	}
 	for name, tc := range map[string]struct {
 		change func(*GoneNode)
 		want   string // what is asked or deleted
@@ -51,11 +55,10 @@ func TestGoneNode(t *testing.T) {
 		"claims not read": {func(g *GoneNode) { g.Unread = true }, "", "cannot be read"},
 		"another life's":  {func(g *GoneNode) { g.Older["u-free"] = true }, "delete other", ""},
 		"released": {func(g *GoneNode) {
-			g.Look.Record = &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased, NodeUID: "u1", BootID: "b1",
-				LeaseRV: "7"}
+			g.Look.Record = released("b1")
 		}, "", "a person released it"},
 		"released on the boot before": {func(g *GoneNode) {
-			g.Look.Record = &taint.Record{Phase: taint.PhaseDone, Result: taint.ResultReleased, NodeUID: "u1", BootID: "b0"}
+			g.Look.Record = released("b0")
 		}, "delete free, other", ""},
 		"all used": {func(g *GoneNode) {
 			g.Used["pv-free"], g.Used["pv-other"], g.Answer = true, true, providers.Answer{}
@@ -63,7 +66,8 @@ func TestGoneNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := GoneNode{
-				Now: at(60 * time.Second), Since: at(0), Sent: at(59 * time.Second), Look: taint.Look{Exists: true, UID: "u1", BootID: "b1"},
+				Now: at(60 * time.Second), Since: at(0), Sent: at(59 * time.Second),
+				Look: taint.Look{Exists: true, UID: "u1", BootID: "b1"},
 				Mode: fence.Observe, MayDetach: true, Device: "racks/n1",
 				Answer: providers.Answer{Observation: providers.Observation{
 					State: providers.PowerOff, At: at(58 * time.Second)}, Got: at(58500 * time.Millisecond)},

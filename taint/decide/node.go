@@ -555,7 +555,8 @@ func (n *Node) decideByPolicy(now providers.Instant, v fence.View, all Fleet, fe
 	})
 	if action.Is[action.FenceStorage](d) {
 		if block, refused := limitStorageFence(now, v, all); refused {
-			d, effects = action.Decision{Action: action.Wait{}, PolicyBlock: block, RequeueAfter: pollLimits}, policy.Effects{}
+			d = action.Decision{Action: action.Wait{}, PolicyBlock: block, RequeueAfter: pollLimits}
+			effects = policy.Effects{}
 		}
 	}
 	n.policy.ApplyEffects(effects)
@@ -581,7 +582,8 @@ const pollLimits = 5 * time.Second
 // machine runs on, and nothing on it can use its volumes until it boots. Else it reserves a turn.
 func limitStorageFence(now providers.Instant, v fence.View, f Fleet) (b action.PolicyBlock, refused bool) {
 	if why, detail, once := v.StorageFenceRefusal(); why != "" {
-		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: cmp.Or(detail, string(why)), ReportOnceKey: once}, true
+		return action.PolicyBlock{
+			Why: reason.PolicyWaits, Detail: cmp.Or(detail, string(why)), ReportOnceKey: once}, true
 	}
 	if !f.ReserveTurn(v.Look.Name, now) {
 		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: string(reason.PowerOffLimit)}, true

@@ -549,8 +549,8 @@ var table = []Row{
 			"one first. If the machine is gone for good, set " +
 			"`fenceState: Unfenced` in the NetworkFence, and delete it when its message is `unfencing operation " +
 			"successful`."},
-	{HandedOver, Warning, "", "Karpenter is told to replace the machine of this node ({detail}): its fence has ended, " +
-		"and the node has shown no life since.", ""},
+	{HandedOver, Warning, "", "Karpenter is told to replace the machine of this node ({detail}): its fence has " +
+		"ended, and the node has shown no life since.", ""},
 	{PolicyYields, Warning, "", "A policy would end pods of this node, but ends none: {detail}.",
 		"Two that end the same pods hide from each other what happened. Set Longhorn's setting to `do-nothing`, or " +
 			"remove the policy. `Forbidden`: the chart grants the right to read the setting for a policy with " +

@@ -30,8 +30,9 @@ func uids(list []corev1.Pod, prefix string) []string {
 	return out
 }
 
-// NooBaa's pods on a node that becomes not Ready are ended at once, with any owner, except its database. No other pod is,
-// and a controller that begins later replays nothing. With a proof the node is recovered as any other, with the database.
+// NooBaa's pods on a node that becomes not Ready are ended at once, with any owner, except its database. No other pod
+// is, and a controller that begins later replays nothing. With a proof the node is recovered as any other, and its
+// database with it.
 func TestNooBaa(t *testing.T) {
 	w := newWorld(t, plan{nodes: 4, doubles: true, own: &options})
 	cut, before, dead := w.hosts[0], w.hosts[1], w.hosts[2]
@@ -82,7 +83,7 @@ func TestNooBaa(t *testing.T) {
 		"policy noobaa, without proof: accept-duplicates") {
 		t.Errorf("Event of an ended pod: got %q, want the policy and its word", note)
 	}
-	w.during(2*time.Second, "pods that are not NooBaa's, its database, and those of a node that fell before the controller began",
+	w.during(2*time.Second, "its database, other pods, and those of a node that fell before the controller began",
 		func() error {
 			return untouched(append(slices.Clone(other), early...), w.pods())
 		})

@@ -13,8 +13,8 @@ const (
 )
 
 // installed applies what the chart renders with these values, without pods. The settings make a process run with the
-// rights that they grant: start fails the test if it is refused anything. The policies stay in the cluster, so it is one
-// of the test's own.
+// rights that they grant: start fails the test if it is refused anything. The policies stay in the cluster, so it is
+// one of the test's own.
 func (w *world) installed(set settings, values string) settings {
 	w.t.Helper()
 	text, err := cluster.RenderChart(w.ctx, chart, "controller: {replicas: 0}\nhook: {enabled: false}\n"+values)

@@ -49,9 +49,10 @@ func Checkout(ctx context.Context, root, commit, dir string) error {
 var ErrNoHistory = errors.New("this source has no history to take the previous version from")
 
 // Previous writes the files of the version that people upgrade from below dir, as Checkout does, and returns its tag or
-// commit: the last release before this commit or, as long as there is none, the first commit whose chart has the leader's
-// Lease in kube-system. That commit differs most from this one: versions before it led by other Leases, so none of them
-// leads in turn with this one. The test is skipped where there is no history, and fails where it was cut off.
+// commit: the last release before this commit or, as long as there is none, the first commit whose chart has the
+// leader's Lease in kube-system. That commit differs most from this one: versions before it led by other Leases, so
+// none of them leads in turn with this one. The test is skipped where there is no history, and fails where it was cut
+// off.
 func Previous(t testing.TB, dir string) (commit string) {
 	t.Helper()
 	root := Root(t)

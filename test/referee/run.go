@@ -256,8 +256,8 @@ func (r *run) repairs() func() {
 // compares reports whether this is a comparison of systems, not forcefence's own table.
 func (w *world) compares() bool { return w.o.of != "" }
 
-// leads reports whether the leader's Lease has a holder, if the system has one. Systems other than forcefence have theirs
-// in their own namespace.
+// leads reports whether the leader's Lease has a holder, if the system has one. Systems other than forcefence have
+// theirs in their own namespace.
 func (w *world) leads(ctx context.Context) (bool, error) {
 	of, only := namespace, metav1.ListOptions{}
 	if w.system.ours {

@@ -310,8 +310,8 @@ func TestOneInstallationLeads(t *testing.T) {
 		step.do()
 		before := len(st.writes)
 		err := claim(ours)
-		if !errors.Is(err, errOtherInstall) || !strings.Contains(err.Error(), "Lease kube-system/forcefence belongs to "+
-			"the one in namespace theirs, and this one is in ours.") {
+		const whose = "Lease kube-system/forcefence belongs to the one in namespace theirs, and this one is in ours."
+		if !errors.Is(err, errOtherInstall) || !strings.Contains(err.Error(), whose) {
 			t.Errorf("%s: got %v, want errOtherInstall with the Lease and both namespaces", step.name, err)
 		}
 		wantLeading(t, step.name, ours, false)

@@ -554,7 +554,8 @@ func TestReadLeader(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
 		}
 	}
-	if got, err := ReadLeader(t.Context(), fake.NewClientBuilder().Build(), now); err != nil || *got != (view.Leader{}) {
+	got, err := ReadLeader(t.Context(), fake.NewClientBuilder().Build(), now)
+	if err != nil || *got != (view.Leader{}) {
 		t.Errorf("no Lease: got %+v, %v, want the zero value", got, err)
 	}
 }

@@ -419,7 +419,8 @@ func TestRules(t *testing.T) {
 		"policy longhorn, without proof: accept-duplicates: NotReady, nodes any, in [], pods any, of [ReplicaSet], " +
 			"with [driver.longhorn.io], all false, terminating true, releases",
 		"policy noobaa, without proof: accept-duplicates: BecameNotReady, nodes any, in [home], pods " +
-			"app=noobaa,!cnpg.io/cluster,!cnpg.noobaa.io/cluster,!noobaa-db, of [], with [], all false, terminating false, deletes",
+			"app=noobaa,!cnpg.io/cluster,!cnpg.noobaa.io/cluster,!noobaa-db, of [], with [], all false, " +
+			"terminating false, deletes",
 		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [StatefulSet], " +
 			"with [csi.example.net], all true, terminating true, deletes",
 		"policy own, without proof: storage-fences: NotReady, nodes rack=a, in [db], pods app=db, of [ReplicaSet], " +

@@ -190,8 +190,8 @@ func (k *policyCheck) checkNetworkFence() {
 	k.reportIf(k.rule.When != policy.NotReady, at, "goes with \"when: NotReady\" alone")
 	k.reportIf(len(p.Drivers) == 0, at, "needs drivers: name those whose storage the classes cut a node off from")
 	evicts := policy.EvictingDriver(p.Drivers)
-	k.reportIf(evicts != "" && !p.BlocksAddresses, at, "driver %s answers a fence by evicting the clients that it sees, "+
-		"and does not block their addresses: the machine may mount again and write. If yours blocks them, write "+
+	k.reportIf(evicts != "" && !p.BlocksAddresses, at, "driver %s answers a fence by evicting the clients that it "+
+		"sees, and does not block their addresses: the machine may mount again and write. If yours blocks them, write "+
 		"\"blocksAddresses: true\"", evicts)
 	k.reportIf(evicts == "" && k.has("blocksAddresses"), k.at("blocksAddresses"), "belongs to drivers of CephFS")
 	k.reportIf(k.has("volumes") && p.Volumes != "all", at, "needs \"volumes: all\", which is the default beside it: "+

@@ -14,8 +14,8 @@ func TestRemovedSettings(t *testing.T) {
 	for setting, want := range map[string]string{
 		"ec2: {regions: [eu-west-1], queues: ['https://sqs.eu-west-1.amazonaws.com/123456789012/q']}": "f:1: " +
 			"providers[0].ec2.queues: this key was removed: EC2 is only asked",
-		"ipmi: {username: u, passwordEnv: BMC_PASSWORD, traps: ':1162'}": "f:1: providers[0].ipmi.traps: this key was " +
-			"removed: BMCs that speak IPMI are only asked",
+		"ipmi: {username: u, passwordEnv: BMC_PASSWORD, traps: ':1162'}": "f:1: providers[0].ipmi.traps: this key " +
+			"was removed: BMCs that speak IPMI are only asked",
 	} {
 		_, err := config.Parse("f", []byte("providers: [{name: a, "+setting+"}]\n"), all.Types())
 		if got := fmt.Sprint(err); got != want {

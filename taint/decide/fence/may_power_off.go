@@ -98,8 +98,8 @@ func (v View) PowerOffRefusal() (why reason.Reason, detail string) {
 	return no.why, no.detail
 }
 
-// StorageFenceRefusal returns why storage must not shut the node out now, by the limits of power-offs; "" if it may. once
-// identifies what many nodes share. etcd writes to no such storage, so its quorum does not matter.
+// StorageFenceRefusal returns why storage must not shut the node out now, by the limits of power-offs; "" if it may.
+// once identifies what many nodes share. etcd writes to no such storage, so its quorum does not matter.
 func (v View) StorageFenceRefusal() (why reason.Reason, detail, once string) {
 	v.ControlPlane = false
 	no := v.checkPowerOffLimits()

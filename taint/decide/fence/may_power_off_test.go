@@ -238,7 +238,8 @@ func TestMembersAreRead(t *testing.T) {
 	}
 }
 
-// What refuses a power-off refuses every other end of the machine, whatever its devices say. Each condition alone does.
+// What refuses a power-off refuses every other end of the machine, no matter what its devices say. Each condition alone
+// does.
 func TestPowerOffRefusal(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*View)
@@ -267,7 +268,8 @@ func TestPowerOffRefusal(t *testing.T) {
 			reason.TooFewHealthy},
 		"another's turn": {busy, reason.PowerOffLimit},
 	} {
-		v := dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Minute), saying(providers.PowerOn, 0), tt.change)
+		v := dead(recorded(taint.PhaseDone, taint.ResultPowerOffFailed, time.Minute), saying(providers.PowerOn, 0),
+			tt.change)
 		if got, detail := v.PowerOffRefusal(); got != tt.want {
 			t.Errorf("%s: got %q (%s), want %q", name, got, detail, tt.want)
 		}

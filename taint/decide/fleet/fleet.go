@@ -326,8 +326,8 @@ func (f *Fleet) ReleaseTurn(name string) {
 	}
 }
 
-// ApplyStorageFences folds in whether storage shuts the node out in its present life, or was asked to. As a machine that
-// is powered off, such a node keeps a turn, for turnTTL from when this process first saw it.
+// ApplyStorageFences folds in whether storage shuts the node out in its present life, or was asked to. As one whose
+// machine is powered off, such a node keeps a turn, for turnTTL from when this process first saw it.
 func (f *Fleet) ApplyStorageFences(name string, shutOut bool, now providers.Instant) {
 	_, known := f.shutOut[name]
 	switch {

@@ -36,8 +36,8 @@ var Presets = []Preset{
 		Policy: Policy{When: BecameNotReady,
 			Pods: mustParseSelector("app=noobaa,!noobaa-db,!cnpg.io/cluster,!cnpg.noobaa.io/cluster")},
 		Own: true,
-		Does: "ends NooBaa's pods (`app=noobaa`, of any owner) on a node as soon as it becomes not Ready, except those " +
-			"of its database; `pods: app=noobaa` beside it selects these, too",
+		Does: "ends NooBaa's pods (`app=noobaa`, of any owner) on a node as soon as it becomes not Ready, except " +
+			"those of its database; `pods: app=noobaa` beside it selects these, too",
 		Trusts: "that a node that does not answer does not run: a node that is only cut off runs the old pod beside " +
 			"the new one",
 	},
@@ -77,8 +77,9 @@ func UnfencedDriver(drivers []string) string {
 	return ""
 }
 
-// EvictingDriver returns the first driver of CephFS; "" if there is none. ceph-csi answers its fence with success once it
-// has evicted the clients that it sees. It does not block their addresses (ceph-csi internal/csi-addons/networkfence).
+// EvictingDriver returns the first driver of CephFS; "" if there is none. ceph-csi answers its fence with success once
+// it has evicted the clients that it sees. It does not block their addresses (ceph-csi
+// internal/csi-addons/networkfence).
 func EvictingDriver(drivers []string) string {
 	i := slices.IndexFunc(drivers, func(d string) bool { return strings.HasSuffix(d, "cephfs.csi.ceph.com") })
 	if i < 0 {

@@ -192,7 +192,9 @@ func (a Answers) Evidence() []taint.Evidence {
 }
 
 // knowsMachine reports whether the device knows the state of the machine itself, and not only whether it has power.
-func (s deviceAnswer) knowsMachine() bool { return !s.device.Feeds && s.answer.State != providers.PowerUnknown }
+func (s deviceAnswer) knowsMachine() bool {
+	return !s.device.Feeds && s.answer.State != providers.PowerUnknown
+}
 
 // OffEvidence returns the devices' last Off answers as a record's evidence, without devices whose Off the record
 // already has. The proof in the middle of an eviction may differ from that at its beginning. It returns nil for a

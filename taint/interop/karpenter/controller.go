@@ -190,9 +190,9 @@ func (c *Controller) look(ctx context.Context, cached *corev1.Node) (f claim.Fac
 	return f, nil
 }
 
-// handOver announces on the Node that its machine goes, deletes the NodeClaim as it was read, and then asks Karpenter not
-// to wait. Another order could leave the annotation on a NodeClaim that lives on: a later drain of its node would not
-// wait for pods.
+// handOver announces on the Node that its machine goes, deletes the NodeClaim as it was read, and then asks Karpenter
+// not to wait. Another order could leave the annotation on a NodeClaim that lives on: a later drain of its node would
+// not wait for pods.
 func (c *Controller) handOver(ctx context.Context, f claim.Facts) error {
 	of, node, rec := f.Claim, f.Node.Name, *f.Look.Record
 	if rec.PostFence != taint.PostFenceHandedOver { // else the announcement succeeded, and the deletion did not

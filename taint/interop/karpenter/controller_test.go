@@ -171,7 +171,8 @@ func (w *world) controller() (*Controller, *dynamicfake.FakeDynamicClient) {
 		}
 		return nil
 	}
-	patch := func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
+	patch := func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch,
+		_ ...client.PatchOption) error {
 		text, err := p.Data(o)
 		w.announced = string(text)
 		return cmp.Or(err, w.refuses)

@@ -118,7 +118,8 @@ func TestInstallation(t *testing.T) {
 		{name: "the leader renews late", ok: true,
 			facts:   Facts{At: at.Add(21 * time.Second), Cluster: cluster(late), Nodes: []Node{good("n1")}},
 			summary: "forcefence leads (renewed 21s ago: late); 1 of 1 node can be proven off.",
-			finding: []string{"note controller: ff-1 has not renewed its Lease kube-system/forcefence in time|a minute"}},
+			finding: []string{
+				"note controller: ff-1 has not renewed its Lease kube-system/forcefence in time|a minute"}},
 		{name: "an Unknown drill proves nothing",
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
@@ -141,8 +142,8 @@ func TestInstallation(t *testing.T) {
 		{name: "the leader is gone",
 			facts:   Facts{At: at.Add(3 * time.Minute), Cluster: cluster(held), Nodes: []Node{good("n1")}},
 			summary: "no controller leads; 1 of 1 node can be proven off.",
-			finding: []string{"problem controller: No controller leads: Lease kube-system/forcefence was renewed 3 min " +
-				"ago, by ff-1. It belongs to the installation in namespace ff.|-n ff describe pods"}},
+			finding: []string{"problem controller: No controller leads: Lease kube-system/forcefence was renewed " +
+				"3 min ago, by ff-1. It belongs to the installation in namespace ff.|-n ff describe pods"}},
 		{name: "the user's installation is another one",
 			facts:   Facts{Cluster: leads, Namespace: "second", Nodes: []Node{good("n1")}},
 			summary: "forcefence leads; not the one in namespace second; 1 of 1 node can be proven off.",

@@ -4,8 +4,7 @@
 // It promises: nothing is cut off unless each address is one host's, is reported for this node by its CSI driver, and
 // is of no other node. A fence holds only for the life in which it was made, and only if the storage reported success
 // for an object that was never changed since. A node that was cut off is let in again only after its machine has
-// booted, and only if no other fence shuts out one of its addresses: storage has one list of addresses, whatever the
-// class.
+// booted, and only if no other fence shuts out one of its addresses: storage has one list of addresses for all classes.
 //
 // The contract is that of kubernetes-csi-addons v0.14.0 (docs/networkfence.md).
 package storagefence

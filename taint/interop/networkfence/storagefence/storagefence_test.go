@@ -266,7 +266,8 @@ func TestNextBesideOthers(t *testing.T) {
 		{"of another author, about another address", func(f *Fence) {
 			f.Owned, f.CIDRs = false, []string{"10.0.0.2/32"}
 		}, State{}, Unfence},
-		{"of another author, and it is let in", func(f *Fence) { f.Owned, f.State = false, Unfenced }, State{}, Unfence},
+		{"of another author, and it is let in", func(f *Fence) { f.Owned, f.State = false, Unfenced }, State{},
+			Unfence},
 		{"its Node was deleted", func(f *Fence) { f.Node = "n2" }, State{}, Keep},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -42,8 +42,8 @@ type Node struct {
 type Outcome struct {
 	Node            string
 	NodeUID, BootID string // the life that the node has; "" if a part is too long to be stored
-	Processing metav1.Condition
-	Succeeded  metav1.Condition
+	Processing      metav1.Condition
+	Succeeded       metav1.Condition
 	// Finalizer says whether our finalizer must keep the request. Only a request that is not being deleted gets it.
 	Finalizer bool
 }

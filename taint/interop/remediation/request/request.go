@@ -117,8 +117,8 @@ func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 		(r.Status.NodeUID != string(node.UID) || r.Status.BootID != node.Status.NodeInfo.BootID)
 }
 
-// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it: the node
-// became not Ready, or changed how, after that.
+// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. The
+// node became not Ready, or changed how, after that.
 func isUnwatched(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 	ready := taint.Condition(node, corev1.NodeReady)
 	return meta.FindStatusCondition(r.Status.Conditions, api.Processing) == nil &&
