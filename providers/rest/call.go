@@ -59,6 +59,11 @@ func (f *Family) newEvaluation(texts map[string]string, send sender) *evaluation
 	return e
 }
 
+// fork returns an evaluation that knows the same, and keeps to itself what it learns from now on.
+func (e *evaluation) fork() *evaluation {
+	return &evaluation{family: e.family, send: e.send, texts: maps.Clone(e.texts), vars: maps.Clone(e.vars)}
+}
+
 // run sends requests in their order. An answer with another status than expected ends the call.
 func (e *evaluation) run(ctx context.Context, all []*request) error {
 	for _, q := range all {
@@ -97,15 +102,8 @@ func (e *evaluation) ask(ctx context.Context, q *request) (map[string]any, error
 
 // askFor is ask for an answer that cases know by another name.
 func (e *evaluation) askFor(ctx context.Context, q *request, name string) (map[string]any, error) {
-	if q.require != nil {
-		v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
-		if err != nil {
-			return nil, err
-		}
-		if v.Value() != true {
-			return nil, providers.Errorf(providers.ErrPermanent, "%s is not sent: the description requires %s", q.Name,
-				expr.OneLine(q.Require))
-		}
+	if err := e.checkRequire(ctx, q); err != nil {
+		return nil, err
 	}
 	e.texts[requestUUID] = uuid.NewString()
 	r, err := q.render(e.texts)
@@ -120,6 +118,22 @@ func (e *evaluation) askFor(ctx context.Context, q *request, name string) (map[s
 		return nil, fmt.Errorf("%s: %w", q.Name, err)
 	}
 	return map[string]any{"status": int64(a.status), "header": a.header, "body": a.body}, nil
+}
+
+// checkRequire returns an error if the description refuses the request now.
+func (e *evaluation) checkRequire(ctx context.Context, q *request) error {
+	if q.require == nil {
+		return nil
+	}
+	v, err := e.evaluate(ctx, "require of "+q.Name, q.require)
+	if err != nil {
+		return err
+	}
+	if v.Value() != true {
+		return providers.Errorf(providers.ErrPermanent, "%s is not sent: the description requires %s", q.Name,
+			expr.OneLine(q.Require))
+	}
+	return nil
 }
 
 // evaluate returns an expression's value. An error's class is ErrUnreachable: another answer may have what this lacks.
@@ -199,6 +213,14 @@ func decodeJSON(body []byte) (v any) {
 		return nil
 	}
 	return v
+}
+
+// askPower sends the questions about the state, and reads the machine's identity and power from their answers.
+func (e *evaluation) askPower(ctx context.Context, obs *providers.Observation) error {
+	if err := e.run(ctx, e.family.state); err != nil {
+		return err
+	}
+	return e.observe(ctx, obs)
 }
 
 // observe reads the machine's identity and power from the answers. The identity is valid beside an error, too.
@@ -281,6 +303,20 @@ func (e *evaluation) readPower(ctx context.Context) (_ providers.PowerState, wor
 			"state.power gives the state %q: the description must give On, Off, Changing or Unknown",
 			expr.OneLine(result["state"]))
 	}
+}
+
+// runReads sends an action's requests up to the first that acts, and not that one. It returns an error if the
+// description refuses to send one of them.
+func (e *evaluation) runReads(ctx context.Context, a *action) error {
+	for _, q := range a.requests {
+		if q.method != http.MethodGet {
+			return e.checkRequire(ctx, q)
+		}
+		if err := e.runOne(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // act sends an action's requests, and returns an error unless the device accepted it.

@@ -506,10 +506,7 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 		if err := e.run(ctx, p.family.find); err != nil {
 			return err
 		}
-		if err := e.run(ctx, p.family.state); err != nil {
-			return err
-		}
-		return e.observe(ctx, &obs)
+		return e.askPower(ctx, &obs)
 	})
 	if p.family.Feeds {
 		p.awaitEmptySupply(t, &obs, asked, err)
@@ -532,21 +529,33 @@ func (p *Provider) awaitEmptySupply(t providers.Target, obs *providers.Observati
 
 // PowerOff sends the description's requests for it.
 func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func() error) error {
-	return p.switchPower(remote.WithStill(ctx, still), "power off", t, p.family.off)
-}
-
-// PowerOn sends the description's requests for it.
-func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
-	p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
-	return p.switchPower(remote.WithStill(ctx, still), "power on", t, p.family.on)
-}
-
-func (p *Provider) switchPower(ctx context.Context, act string, t providers.Target, a *action) error {
-	return p.runCall(ctx, act, t, func(ctx context.Context, e *evaluation) error {
+	return p.runCall(remote.WithStill(ctx, still), "power off", t, func(ctx context.Context, e *evaluation) error {
 		if err := e.run(ctx, p.family.find); err != nil {
 			return err
 		}
-		return e.act(ctx, a)
+		return e.act(ctx, p.family.off)
+	})
+}
+
+// PowerOn asks for the state, then sends the description's requests. It sends none that acts to a machine that says On:
+// MAAS power-cycles such a machine. If the state is unknown, PowerOn returns an error and sends none either.
+func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
+	p.offRuns.End(t.ID, providers.InstantOf(p.opts.Now()))
+	return p.runCall(remote.WithStill(ctx, still), "power on", t, func(ctx context.Context, e *evaluation) error {
+		if err := e.run(ctx, p.family.find); err != nil {
+			return err
+		}
+		var obs providers.Observation
+		if err := e.fork().askPower(ctx, &obs); err != nil {
+			return fmt.Errorf("asking state before: %w", err)
+		}
+		switch obs.State {
+		case providers.PowerOn: // maybe because its memory is saved, which the description refuses
+			return e.runReads(ctx, p.family.on)
+		case providers.PowerOff, providers.PowerChanging:
+			return e.act(ctx, p.family.on)
+		}
+		return providers.Errorf(providers.ErrUnreachable, "nothing is sent while the state is unknown: %s", obs.Raw)
 	})
 }
 
