@@ -74,8 +74,15 @@ func (e *evaluation) run(ctx context.Context, all []*request) error {
 	return nil
 }
 
-// runOne sends one request, and sets its answer and the variables that it gives.
+// runOne sends one request, and sets its answer and the variables that it gives. A request that the description leaves
+// out now has no answer: an expression that needs it fails.
 func (e *evaluation) runOne(ctx context.Context, q *request) error {
+	if q.when != nil {
+		v, err := e.evaluate(ctx, "when of "+q.Name, q.when)
+		if err != nil || v.Value() != true {
+			return err
+		}
+	}
 	a, err := e.ask(ctx, q)
 	if err != nil {
 		return err

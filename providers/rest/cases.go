@@ -182,7 +182,9 @@ func (f *Family) runCase(c *compiler, tc *testCase) {
 	}
 	if err == nil {
 		c.requireUse(tc.recording, func(name string) bool {
-			return slices.ContainsFunc(slices.Concat(f.find, f.state), func(q *request) bool { return q.Name == name })
+			return slices.ContainsFunc(slices.Concat(f.find, f.state), func(q *request) bool {
+				return q.Name == name && q.when == nil
+			})
 		})
 	}
 }

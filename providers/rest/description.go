@@ -79,6 +79,8 @@ type Request struct {
 	Form    map[string]string `yaml:"form"`    // the body, as of an HTML form; templates
 	Expect  []int             `yaml:"expect"`  // statuses; default 200, and for requests that act 201, 202 and 204 too
 	Require string            `yaml:"require"` // CEL, a bool: false refuses the call before this request is sent
+	// of State, CEL, a bool: false leaves the request out, and then it has no answer
+	When string `yaml:"when"`
 	// CEL, texts: variables that this answer gives. An empty text means that there is no such machine.
 	Set map[string]string `yaml:"set"`
 }

@@ -78,6 +78,16 @@ func TestParse(t *testing.T) {
 			"16: powerOff.requests: has no request that acts"},
 		{"an expected 401", "    send: GET", "    expect: [200, 401]\n    send: GET", "9: state.requests[0].expect: " +
 			"401 cannot"},
+		{"a question that is left out sometimes", "    send: GET", "    when: outlet != \"1\"\n    send: GET", ""},
+		{"a question that is left out by a number", "    send: GET", "    when: \"1\"\n    send: GET",
+			"9: state.requests[0].when: gives int, must give bool"},
+		{"a question that is left out by its own answer", "    send: GET", "    when: got.status == 200\n    send: GET",
+			"9: state.requests[0].when: not a CEL expression"},
+		{"a variable that may be left out", "    send: GET", "    when: outlet != \"1\"\n    set: {x: string(got.body)}\n" +
+			"    send: GET", "9: state.requests[0].when: has no effect"},
+		{"a power-off that is left out", `name: sent, send: "PUT /outlets/{outlet}", json: {state: "off"}`,
+			`name: sent, when: outlet != "1", send: "PUT /outlets/{outlet}", json: {state: "off"}`,
+			"17: powerOff.requests[0].when: has no effect"},
 		{"an unknown login", "kind: basic", "kind: ntlm", `5: login.kind: is "ntlm"`},
 		{"half a login", "kind: basic", "kind: header, header: X-Token", "5: login.value: missing"},
 		{"a login's setting without effect", "kind: basic", "kind: basic, token: x", "5: login.token: has no effect"},
@@ -165,6 +175,27 @@ func TestParse(t *testing.T) {
 			}
 			if tc.want != "" && len(bad) < len(wants) {
 				t.Errorf("got %d faults (%v), want %q", len(bad), bad, tc.want)
+			}
+		})
+	}
+}
+
+// A question with `when` is asked if that is true. Without its answer an expression that needs it fails.
+func TestLeftOutQuestions(t *testing.T) {
+	for _, tc := range []struct{ name, when, want string }{
+		{"asked of what is off", `'got.body.state == "off"'`, ""},
+		{"asked of what is on", `'got.body.state == "on"'`, `error "unreachable" (evaluating state.power`},
+		{"asked of nothing", `"false"`, `error "unreachable" (evaluating state.power`},
+		{"asked by a value that is missing", `got.body.idle`, `error "unreachable" (evaluating when of more`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, bad := rest.CheckCases([]byte(strings.NewReplacer(
+				"  power: >-", "  - {name: more, send: GET /more, when: "+tc.when+"}\n  power: >-",
+				`got.body.state == "off" ?`, `got.body.state == "off" && more.body.idle == true ?`,
+				"sent: {body: {}}}", "sent: {body: {}}, more: {body: {idle: true}}}",
+			).Replace(outlets)))
+			if got := bad.Error(); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}

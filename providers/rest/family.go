@@ -45,6 +45,7 @@ type request struct {
 	Request
 	method, path string
 	require      cel.Program            // nil: none
+	when         cel.Program            // nil: always
 	set          map[string]cel.Program // by variable
 }
 
@@ -239,6 +240,10 @@ func (c *compiler) request(path string, r Request, acts bool, known func(string)
 		}
 	}
 	q.require = c.expression(path+".require", r.Require, cel.BoolType, false)
+	q.when = c.expression(path+".when", r.When, cel.BoolType, false)
+	if r.When != "" && (len(r.Set) > 0 || !strings.HasPrefix(path, "state.requests")) {
+		c.fault(path+".when", "has no effect: only a request of state that sets no variable may be left out")
+	}
 	if path == "login.request" || path == "login.metadata" {
 		return q
 	}
