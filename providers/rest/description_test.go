@@ -83,8 +83,9 @@ func TestParse(t *testing.T) {
 			"9: state.requests[0].when: gives int, must give bool"},
 		{"a question that is left out by its own answer", "    send: GET", "    when: got.status == 200\n    send: GET",
 			"9: state.requests[0].when: not a CEL expression"},
-		{"a variable that may be left out", "    send: GET", "    when: outlet != \"1\"\n    set: {x: string(got.body)}\n" +
-			"    send: GET", "9: state.requests[0].when: has no effect"},
+		{"a variable that may be left out", "    send: GET",
+			"    when: outlet != \"1\"\n    set: {x: string(got.body)}\n    send: GET",
+			"9: state.requests[0].when: has no effect"},
 		{"a power-off that is left out", `name: sent, send: "PUT /outlets/{outlet}", json: {state: "off"}`,
 			`name: sent, when: outlet != "1", send: "PUT /outlets/{outlet}", json: {state: "off"}`,
 			"17: powerOff.requests[0].when: has no effect"},

@@ -48,8 +48,10 @@ func lxd() *fake {
 					return fails(http.StatusServiceUnavailable, "member is offline")
 				case "single container":
 					machine["type"] = "container"
-				case "single, host crashed":
+				case "single, host crashed", "crashed, its processes end":
 					config["volatile.last_state.power"] = "RUNNING"
+				case "never started", "single, never started":
+					delete(config, "volatile.last_state.power")
 				case "healed":
 					config["volatile.last_state.power"], config["volatile.evacuate.origin"] = "RUNNING", "m3"
 				case "moved from a dead member":
@@ -60,7 +62,8 @@ func lxd() *fake {
 					if reads%2 == 0 {
 						location = "m2"
 					}
-				case "", "single", "starting", "migrating", "evacuating", "other operations", "offline", "evacuated":
+				case "", "single", "starting", "migrating", "evacuating", "other operations", "offline", "evacuated",
+					"a process is left", "a process ends", "starts now":
 				default:
 					status, code = f.word, 199
 				}
@@ -74,6 +77,15 @@ func lxd() *fake {
 				machine["status"], machine["status_code"] = status, code
 				machine["config"], machine["location"] = config, location
 				return result(machine)
+			case "GET " + path + "/state?project=default":
+				if f.on { // the guest's agent is asked, and its guest hangs
+					return fails(http.StatusGatewayTimeout, "the agent does not answer")
+				}
+				pid := map[string]int{"a process is left": 4711, "a process ends": -1}[f.word]
+				if f.word == "starts now" {
+					return result(object{"status": "Running", "status_code": 103, "pid": 4711})
+				}
+				return result(object{"status": "Stopped", "status_code": 102, "pid": pid})
 			case "GET /1.0/cluster/members/none":
 				return fails(http.StatusInternalServerError, "Server is not clustered")
 			case "GET /1.0/cluster/members/m1":
@@ -154,7 +166,13 @@ func TestLXDPitfalls(t *testing.T) {
 		{"Error", `Unknown "Error"`},
 		{"single", `Off "Stopped"`},
 		{"single container", `Off "Stopped"`},
-		{"single, host crashed", `Off "Stopped"`},
+		{"single, host crashed", `Unknown "Stopped, but no stop is recorded"`},
+		{"crashed, its processes end", `Unknown "Stopped, but no stop is recorded"`},
+		{"never started", `Unknown "Stopped, but no stop is recorded"`},
+		{"single, never started", `Unknown "Stopped, but no stop is recorded"`},
+		{"a process is left", `Unknown "Stopped, but a process may be left"`},
+		{"a process ends", `Unknown "Stopped, but a process may be left"`},
+		{"starts now", `Unknown "Stopped, but a process may be left"`},
 	} {
 		if got := lxdPreset("lxd").ask(t, func(f *fake) { f.on, f.word = false, tc.word }); got != tc.want {
 			t.Errorf("%q: got %s, want %s", tc.word, got, tc.want)
