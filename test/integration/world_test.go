@@ -164,6 +164,8 @@ func (w *world) clear() {
 	_ = api.CoreV1().Namespaces().Delete(ctx, w.ns, metav1.DeleteOptions{})
 	// It belongs to this world: until it is gone, no process of the next test leads.
 	_ = api.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, "forcefence", metav1.DeleteOptions{})
+	_ = api.CoreV1().Events(metav1.NamespaceSystem).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=Lease"})
 }
 
 func (w *world) selector() map[string]string { return map[string]string{"world": w.ns} }
@@ -510,7 +512,7 @@ func (w *world) events(kind, prefix, reason string) []eventsv1.Event {
 	kit.Must(w.t, err)
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
 		return e.Regarding.Kind != kind || !strings.HasPrefix(e.Regarding.Name, prefix) || e.Reason != reason ||
-			(kind == "Pod" || kind == "Lease") && e.Regarding.Namespace != w.ns
+			kind == "Pod" && e.Regarding.Namespace != w.ns
 	})
 }
 
