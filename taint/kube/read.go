@@ -386,14 +386,14 @@ func ReadClaims(ctx context.Context, c client.Reader, pvs []string) (map[string]
 	for i, name := range pvs {
 		g.Go(func() error {
 			var pv corev1.PersistentVolume
-			if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); IsRefusal(err) {
+			switch err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); {
+			case IsRefusal(err):
 				found[i] = action.UnreadClaim
-			} else if client.IgnoreNotFound(err) != nil {
+			case client.IgnoreNotFound(err) != nil:
 				return fmt.Errorf("reading volume %s: %w", name, err)
-			} else if taint.CutParts(&pv) != "" {
+			case taint.CutParts(&pv) != "":
 				found[i] = action.UnreadClaim
-			} else if pv.Spec.ClaimRef != nil {
-				var err error
+			case pv.Spec.ClaimRef != nil:
 				found[i], err = readBoundClaim(ctx, c, &pv)
 				return err
 			}
