@@ -177,7 +177,7 @@ func (h *host) runAs(ctx context.Context, account string, variables, commands []
 		if results.Decode(&c) != nil { // the child ended
 			break
 		}
-		fmt.Printf("fresh: as %s: %s took %.1f min\n", account, c.Command, c.Minutes)
+		fmt.Printf("fresh: as %s: %s took %.1f min, %.0f s of CPU\n", account, c.Command, c.Minutes, c.CPUSeconds)
 		r.Commands = append(r.Commands, c)
 	}
 	err = cmd.Wait()

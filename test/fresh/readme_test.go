@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,5 +47,43 @@ func TestRecordKeepsTheOtherRun(t *testing.T) {
 	kit.Must(t, json.Unmarshal(text, &got))
 	if got.Cold.minutesOf("make demo") != 8 || got.Warm.minutesOf("make demo") != 2 {
 		t.Errorf("got %s", text)
+	}
+}
+
+// The minutes that pages promise differ by half at most from what the last recorded runs took.
+func TestMinutesOnPages(t *testing.T) {
+	var recorded record
+	text, err := os.ReadFile("minutes.json")
+	kit.Must(t, err)
+	kit.Must(t, json.Unmarshal(text, &recorded))
+	demo, test := recorded.Warm.minutesOf("make demo"), recorded.Warm.minutesOf("make test")
+	builds := recorded.Cold.minutesOf("make demo") - demo
+	for _, tt := range []struct {
+		page, text string // each # of the text is a number
+		took       []float64
+	}{
+		{"README.md", "The demo takes # minutes and `make test` #, on two cores.", []float64{demo, test}},
+		{"README.md", "Kubernetes from their Go modules: # minutes more.", []float64{builds}},
+		{"CONTRIBUTING.md", "`STORIES=regexp` others | # minutes, compiling included; # more the first time |",
+			[]float64{test, builds}},
+		{"CONTRIBUTING.md", "`INTEROP=nhc` with NodeHealthCheck | # minutes; # more the first time,",
+			[]float64{demo, builds}},
+	} {
+		page, err := os.ReadFile("../../" + tt.page)
+		kit.Must(t, err)
+		pattern := regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(tt.text), "#", `(\d+)`))
+		said := pattern.FindStringSubmatch(strings.Join(strings.Fields(string(page)), " "))
+		if said == nil {
+			t.Errorf("%s does not say %q", tt.page, tt.text)
+			continue
+		}
+		for i, took := range tt.took {
+			minutes, err := strconv.ParseFloat(said[i+1], 64)
+			kit.Must(t, err)
+			if minutes > 1.5*took || took > 1.5*minutes {
+				t.Errorf("%s: %q: number %d is %s, but the last recorded run took %.1f minutes",
+					tt.page, tt.text, i+1, said[i+1], took)
+			}
+		}
 	}
 }
