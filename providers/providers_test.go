@@ -125,7 +125,7 @@ func TestAskRun(t *testing.T) {
 	}
 }
 
-// A state's name stands for it alone.
+// No two states have one name.
 func TestParsePowerState(t *testing.T) {
 	for _, s := range providers.PowerStates() {
 		if got, ok := providers.ParsePowerState(s.String()); got != s || !ok {

@@ -126,7 +126,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestTaintKey: another key for the mark is in all objects, whatever else is asked for.
+// TestTaintKey: another key for the mark is in all objects, no matter what else is asked for.
 func TestTaintKey(t *testing.T) {
 	out := charted(t, `
 config:
