@@ -330,6 +330,9 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 		return Delete, ""
 	case f.State != Fenced:
 		return Keep, ""
+	case f.Life.NodeUID == "":
+		return Keep, fmt.Sprintf("NetworkFence %s names no life of its node: an earlier version made it, or it was "+
+			"edited", f.Name)
 	case !s.Look.Exists || s.Look.UID != f.Life.NodeUID:
 		return Keep, fmt.Sprintf("NetworkFence %s: its Node was deleted, so nothing shows whether its machine is off",
 			f.Name)

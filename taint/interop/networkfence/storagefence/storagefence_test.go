@@ -200,6 +200,7 @@ func TestNext(t *testing.T) {
 		{"its Node was deleted", func(_ *Fence, s *State) { s.Look = taint.Look{} }, Keep, "its Node was deleted"},
 		{"it is another Node of that name", func(_ *Fence, s *State) { s.Look.UID = "u9" }, Keep,
 			"its Node was deleted"},
+		{"it names no life", func(f *Fence, _ *State) { f.Life = taint.Life{} }, Keep, "names no life"},
 		{"it is on the same boot", on("b1"), Keep, "on the boot on which"},
 		{"it reports no boot", on(""), Keep, "on the boot on which"},
 		{"on the same boot, the storage never answered", func(f *Fence, s *State) {
