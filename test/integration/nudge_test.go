@@ -42,6 +42,9 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 	attachments := w.Client().StorageV1().VolumeAttachments()
 	inline, err := attachments.Create(w.ctx, inlineAttachment(w.ns, h.Name()), metav1.CreateOptions{})
 	kit.Must(t, err)
+	inline.Status.Attached = true // one that was never attached holds nothing
+	inline, err = attachments.UpdateStatus(w.ctx, inline, metav1.UpdateOptions{})
+	kit.Must(t, err)
 	c := w.start(settings{})
 	h.cut()
 	w.untilPhase(h, taint.PhaseEvicting)
@@ -61,7 +64,8 @@ func TestNudgeWhenTheMarkGoes(t *testing.T) {
 		w.create(w.bare(name, h))
 		w.untilEvent("Pod", name, "FailedCreatePodSandBox")
 	}
-	w.during(2*time.Second, "held under the mark", func() error {
+	// Five seconds after the mark the controller reads which claims hold it, and could name the volumes.
+	w.during(6*time.Second, "held under the mark", func() error {
 		for _, p := range w.podsOn(h) {
 			if note := p.Annotations[taint.NudgedAnnotation]; note != "" {
 				return fmt.Errorf("pod %s was nudged under the mark, at %s", p.Name, note)
