@@ -114,8 +114,9 @@ type Clash struct {
 // FindClash compares a node's claim as it is now with those of all others. A machine that an operator gave to a node
 // belongs to that node. Among the other nodes, the one that is pinned to it keeps it. If none or several are pinned, no
 // node has it: powering it off would kill another node. System UUIDs are compared only among nodes whose kubelets
-// choose them, since they make a device's identity match.
-func (c *Claims) FindClash(mine Claim) Clash {
+// choose them, since they make a device's identity match. A deleted Node's machine belongs to no node that was heard
+// beside it, unless an operator gave it to that node.
+func (c *Claims) FindClash(mine Claim, former *FormerMachines) Clash {
 	if c == nil || !mine.hasMachine() {
 		return Clash{}
 	}
@@ -130,11 +131,15 @@ func (c *Claims) FindClash(mine Claim) Clash {
 	if uuid != noUUID {
 		byUUID = describeRival(c.uuids[uuid], Claim{Node: mine.Node, Claimed: true}, pinnedUUID == uuid)
 	}
+	was := former.findFormer(mine)
 	switch {
 	case byID != "":
 		out.Refused = fmt.Sprintf("machine %s is %s", mine.Machine, byID)
 	case byUUID != "" && mine.Claimed:
 		out.Refused = fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)
+	case mine.Claimed && pinnedID != id && was != "":
+		out.Refused = fmt.Sprintf("machine %s was pinned to node %s until that Node was deleted, and both nodes were "+
+			"heard at once; if it is this node's machine, name it in a list", mine.Machine, was)
 	case byUUID != "":
 		out.NoPin = fmt.Sprintf("system UUID %s is %s", mine.Machine.SystemUUID, byUUID)
 	}

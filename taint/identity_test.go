@@ -127,7 +127,7 @@ func TestClash(t *testing.T) {
 			[]Claim{kubelet("n2", bmc2, bmc2)}, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := NewClaims(append(tc.others, tc.mine)).FindClash(tc.mine)
+			got := NewClaims(append(tc.others, tc.mine)).FindClash(tc.mine, nil)
 			if (got.Refused == "") != (tc.want == "") || !strings.Contains(got.Refused, tc.want) ||
 				(got.NoPin != "") != tc.noPin {
 				t.Errorf("got %+v, want refused %q, no pin %v", got, tc.want, tc.noPin)
@@ -135,12 +135,12 @@ func TestClash(t *testing.T) {
 			// What was read a moment ago may hold an older claim of this very node.
 			old := tc.mine
 			old.Machine, old.Pin = bmcX, bmcX.Pin()
-			if again := NewClaims(append(tc.others, old)).FindClash(tc.mine); !reflect.DeepEqual(again, got) {
+			if again := NewClaims(append(tc.others, old)).FindClash(tc.mine, nil); !reflect.DeepEqual(again, got) {
 				t.Errorf("against an older look: got %+v, want %+v", again, got)
 			}
 		})
 	}
-	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1)); !reflect.DeepEqual(got, Clash{}) {
+	if got := (*Claims)(nil).FindClash(kubelet("n1", bmc1), nil); !reflect.DeepEqual(got, Clash{}) {
 		t.Errorf("a nil Claims: got %+v", got)
 	}
 }
@@ -192,7 +192,8 @@ func TestReplaceClaims(t *testing.T) {
 			}
 			want := NewClaims(all)
 			for _, mine := range all {
-				if got, want := claims.FindClash(mine), want.FindClash(mine); !slices.Equal(words(got), words(want)) {
+				got, want := claims.FindClash(mine, nil), want.FindClash(mine, nil)
+				if !slices.Equal(words(got), words(want)) {
 					t.Fatalf("seed %d: claim %+v: got %+v, want %+v", seed, mine, got, want)
 				}
 			}

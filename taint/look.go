@@ -76,10 +76,7 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 	l.BootID, l.SystemUUID = node.Status.NodeInfo.BootID, node.Status.NodeInfo.SystemUUID
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			l.Ready, l.ReadySince = c.Status, c.LastTransitionTime.Time
-			if c.Reason != neverUpdated && c.Reason != ExpiredReason {
-				l.Heartbeat = c.LastHeartbeatTime.Time
-			}
+			l.Ready, l.ReadySince, l.Heartbeat = c.Status, c.LastTransitionTime.Time, heartbeatOf(c)
 		}
 		l.PoweredOn = l.PoweredOn || c.Type == PoweredOnCondition && c.Status == corev1.ConditionTrue
 	}
@@ -93,6 +90,14 @@ func NewLook(node *corev1.Node, lease *coordinationv1.Lease, key string, sent, g
 		l.LeaseRV, l.LeaseDuration = lease.ResourceVersion, LeaseDuration(lease)
 	}
 	return l
+}
+
+// heartbeatOf returns when the kubelet wrote the Ready condition, by its clock; zero: not known.
+func heartbeatOf(ready corev1.NodeCondition) time.Time {
+	if ready.Reason == neverUpdated || ready.Reason == ExpiredReason {
+		return time.Time{}
+	}
+	return ready.LastHeartbeatTime.Time
 }
 
 // neverUpdated is the reason of a condition that the node lifecycle controller made for a Node without any status: its

@@ -36,8 +36,8 @@ func (p *Process) believe(n *corev1.Node, rec *taint.Record, healthy bool) taint
 		all = append(all, w.claimOf(o))
 	}
 	mine := w.claimOf(n)
-	return taint.DecideMachine(
-		taint.Identity{Claim: mine, Clash: taint.NewClaims(all).FindClash(mine), Record: rec, Healthy: healthy})
+	clash := taint.NewClaims(all).FindClash(mine, p.former)
+	return taint.DecideMachine(taint.Identity{Claim: mine, Clash: clash, Record: rec, Healthy: healthy})
 }
 
 // speaker is a device that a worker asks about its node.

@@ -46,6 +46,7 @@ type Process struct {
 	heldUp  time.Duration // how much longer the next request is on its way
 	workers []*worker
 	fleet   fleet.Fleet
+	former  *taint.FormerMachines
 	cacheAt time.Time // how old its cache of attachments is
 	stuck   time.Time // until when that cache misses every event
 
@@ -80,9 +81,10 @@ type worker struct {
 	listed bool         // since the last look
 	atts   []action.Attachment
 
-	heard *corev1.Node // a write makes another one
-	told  taint.Look   // what the watch told of it
-	gone  *goneCourse  // the Node was deleted; nil: it was not
+	heard        *corev1.Node // a write makes another one
+	heardMachine *corev1.Node // the same, also while another process leads
+	told         taint.Look   // what the watch told of it
+	gone         *goneCourse  // the Node was deleted; nil: it was not
 
 	leaseRV string // the watch on leases
 	pinning bool
@@ -100,6 +102,7 @@ func (p *Process) begin() {
 	p.wake()
 	p.fleet, p.stuck, p.deaf, p.unanswered = fleet.Fleet{}, time.Time{}, time.Time{}, 0
 	p.fleet.SetLimits(&p.w.storm.limits)
+	p.former = &taint.FormerMachines{}
 	for _, m := range p.w.machines {
 		k := &worker{Process: p, m: m}
 		if k.course.Name = m.name; p.w.Tape != nil {
@@ -193,6 +196,9 @@ func (p *Process) call(do func() error, then func(error)) {
 
 // tick looks at what the watches say, and starts the workers that have something to look at.
 func (p *Process) tick() {
+	for _, k := range p.workers {
+		k.hearMachine()
+	}
 	if p.leading {
 		for _, k := range p.workers {
 			k.hear()
@@ -204,6 +210,18 @@ func (p *Process) tick() {
 		}
 	}
 	p.after(p.w.between(300*time.Millisecond, 1200*time.Millisecond), p.tick)
+}
+
+// hearMachine notes whose machine a deleted Node had. Each process does, whether it leads or not.
+func (k *worker) hearMachine() {
+	switch n := k.w.api.node(k.m.name); {
+	case k.w.down || k.w.now.Before(k.deaf):
+	case n == nil:
+		k.former.ApplyDeletion(k.m.name)
+	case n != k.heardMachine:
+		k.former.ApplyNode(n)
+		k.heardMachine = n
+	}
 }
 
 // hear folds what the watches bring into the fleet.
@@ -1199,7 +1217,10 @@ func (p *Process) lead() {
 	p.w.leader = p.index
 	p.leading, p.since = true, p.w.now
 	p.w.logf("%s: leads", p.name)
-	p.begin()
+	former := p.former
+	if p.begin(); former != nil { // it followed the Nodes before
+		p.former = former
+	}
 }
 
 // crash loses all memory; somebody leads again soon.

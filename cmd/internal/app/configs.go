@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/limiter"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
@@ -39,6 +41,8 @@ type configs struct {
 	// report sends an Event about the leader's Lease, if this process leads; nil: no Events are sent.
 	report  func(reason.Reason, ...string)
 	changed func() // called after a changed file was put in force; nil: nothing
+
+	former taint.FormerMachines
 
 	first    *config.Config // the file at the process's start
 	inForce  atomic.Pointer[appliedConfig]
@@ -94,7 +98,7 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	index := &nodeIndex{cfg: cfg, nodes: p.nodes}
+	index := &nodeIndex{cfg: cfg, nodes: p.nodes, former: &p.former}
 	finder := machineFinder{cfg: cfg, open: open, hosts: makeHosts(cfg, open), index: index}
 	now := configOf(cfg, p.namespace)
 	now.Machines = machine.Finder{Led: finder.claimedMachine, Recorded: finder.recordedMachine}
@@ -140,6 +144,11 @@ func (p *configs) refreshNode(o any) {
 	p.mu.Lock()
 	indexes := p.indexes
 	p.mu.Unlock()
+	if o, there, _ := p.nodes.GetByKey(name); there {
+		p.former.ApplyNode(o.(*corev1.Node))
+	} else {
+		p.former.ApplyDeletion(name)
+	}
 	for _, x := range indexes {
 		x.refresh(name)
 	}

@@ -32,8 +32,9 @@ func listedNodes(nodes []corev1.Node) nodeStore {
 // claims reads all Nodes. Afterwards each event of the informer reads one Node again, from the informer's store. So a
 // late event brings back nothing older, and the index is never behind the event that was handled last.
 type nodeIndex struct {
-	cfg   *config.Config
-	nodes nodeStore
+	cfg    *config.Config
+	nodes  nodeStore
+	former *taint.FormerMachines // nil: of a store whose Nodes were read once
 
 	mu       sync.Mutex           // guards the rest
 	entries  map[string]nodeEntry // by the Nodes' names; nil: not read yet
@@ -88,7 +89,7 @@ func (x *nodeIndex) findClash(mine taint.Claim) (taint.Clash, error) {
 			x.setEntry(n.Name, n)
 		}
 	}
-	return x.claims.FindClash(mine), nil
+	return x.claims.FindClash(mine, x.former), nil
 }
 
 // refresh reads a Node from the store again. The caller has registered the index for events before its first question.

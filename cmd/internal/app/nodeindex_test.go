@@ -15,11 +15,13 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
@@ -140,6 +142,33 @@ func TestIndexAndLateEvents(t *testing.T) {
 	}
 	p.refreshNode(&n2) // the event of the version before
 	checkMachine(t, "after the other's late event", find, n1, "b1", "node n2")
+}
+
+// A deleted Node's machine is remembered beside those that were there, also by the next configuration.
+func TestIndexRemembersDeletedNodes(t *testing.T) {
+	t.Setenv("BMC", "x")
+	p := newIndexed(t)
+	defer p.providers.closeAll()
+	n1, n2 := bmcNode("n1", "b1", "u1", "1"), bmcNode("n2", "b2", "u2", "1")
+	m, err := p.activeConfig().Machines.Led(&n2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n2.Labels = map[string]string{taint.PinLabel: m.Identity.Pin()}
+	for i := range 2 {
+		n2.ResourceVersion = fmt.Sprint(i)
+		n2.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady,
+			LastHeartbeatTime: metav1.Unix(int64(i+1), 0)}}
+		feedNodes(p, n1, n2)
+	}
+	moved := bmcNode("n1", "b2", "u1", "2")
+	feedNodes(p, moved)
+	const why = "was pinned to node n2 until that Node was deleted"
+	checkMachine(t, "deleted", p.activeConfig().Machines, moved, "b2", why)
+	if err := p.applyConfig(bmcFile(t, "fence")); err != nil {
+		t.Fatal(err)
+	}
+	checkMachine(t, "by the next configuration", p.activeConfig().Machines, moved, "b2", why)
 }
 
 // Until all Nodes are read, nothing is known of who else has a machine.

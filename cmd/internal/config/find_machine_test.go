@@ -209,7 +209,7 @@ func TestClashes(t *testing.T) {
 	all := taint.NewClaims(claims)
 	want := map[string]string{"c1": "c2", "c2": "c1", "u1": "u2", "u2": "u1"}
 	for _, c := range claims {
-		switch other, got := want[c.Node], all.FindClash(c); {
+		switch other, got := want[c.Node], all.FindClash(c, nil); {
 		case other == "" && got.Refused+got.NoPin != "":
 			t.Errorf("%s: got %+v, want no clash", c.Node, got)
 		case other != "" && !strings.Contains(got.Refused, "also claimed by node "+other):
@@ -226,8 +226,9 @@ func TestClashIsCanonical(t *testing.T) {
 			[]*corev1.Node{with(node(name), func(n *corev1.Node) { n.Annotations = map[string]string{"bmc": id} })})[0]
 	}
 	a, b := claim("n1", "https://bmc2.example.net/"), claim("n2", "https://BMC2.example.net")
-	if all := taint.NewClaims([]taint.Claim{a, b}); all.FindClash(a).Refused == "" || all.FindClash(b).Refused == "" {
-		t.Errorf("got %+v and %+v, want both refused", all.FindClash(a), all.FindClash(b))
+	all := taint.NewClaims([]taint.Claim{a, b})
+	if all.FindClash(a, nil).Refused == "" || all.FindClash(b, nil).Refused == "" {
+		t.Errorf("got %+v and %+v, want both refused", all.FindClash(a, nil), all.FindClash(b, nil))
 	}
 }
 
@@ -417,15 +418,15 @@ nodes:
 	all := taint.NewClaims(
 		cfg.MachineClaims([]*corev1.Node{with(node("n1"), bmc("b1")), with(node("n2"), bmc("")), forged}))
 	mine := taint.Claim{Node: "n9", Machine: taint.MachineRef{Provider: "pdus", ID: "a1"}, Claimed: true}
-	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+	if c := all.FindClash(mine, nil); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("a kubelet claims another node's further device: got %+v", c)
 	}
 	mine.Claimed = false
-	if c := all.FindClash(mine); !strings.Contains(c.Refused, "also claimed by node n1") {
+	if c := all.FindClash(mine, nil); !strings.Contains(c.Refused, "also claimed by node n1") {
 		t.Errorf("the operator gave it to two: got %+v", c)
 	}
 	mine.Node = "n1"
-	if c := all.FindClash(mine); c.Refused != "" {
+	if c := all.FindClash(mine, nil); c.Refused != "" {
 		t.Errorf("its own node: got %+v", c)
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {

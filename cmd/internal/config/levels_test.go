@@ -122,7 +122,7 @@ nodes:
 	}
 	claims := taint.NewClaims(cfg.MachineClaims([]*corev1.Node{node("n1"), node("n2")}))
 	thief := taint.Claim{Node: "n3", Machine: taint.MachineRef{Provider: "strips", ID: "b/n1"}, Claimed: true}
-	if c := claims.FindClash(thief); !strings.Contains(c.Refused, "node n1") {
+	if c := claims.FindClash(thief, nil); !strings.Contains(c.Refused, "node n1") {
 		t.Errorf("another node takes an outlet: got %+v", c)
 	}
 }
