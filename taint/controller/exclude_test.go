@@ -203,6 +203,7 @@ type clusterAPI struct {
 	client.Reader
 	objects map[string]map[string]any
 	err     error
+	failing string // the kind that err is about; "": all
 }
 
 func (a clusterAPI) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -212,7 +213,7 @@ func (a clusterAPI) Get(ctx context.Context, k client.ObjectKey, o client.Object
 	}
 	is, there := a.objects[u.GetKind()+" "+k.String()]
 	switch {
-	case a.err != nil:
+	case a.err != nil && (a.failing == "" || a.failing == u.GetKind()):
 		return a.err
 	case u.GroupVersionKind().Version != "v1beta7" || !there:
 		return apierrors.NewNotFound(schema.GroupResource{Group: fence.ClusterAPI, Resource: u.GetKind()}, k.Name)
@@ -259,6 +260,7 @@ func TestClusterAPI(t *testing.T) {
 		objects map[string]map[string]any
 		mapper  meta.RESTMapper
 		err     error
+		failing string // the kind that err is about; "": all
 		told    string // "" and not kept on: it is fenced
 		kept    string // why its machine stays on
 	}{
@@ -295,13 +297,17 @@ func TestClusterAPI(t *testing.T) {
 			kept: "Machine infra/m1 cannot be read"},
 		"a Machine that nobody answers for": {on: named("infra", "m1"),
 			err: apierrors.NewInternalError(errors.New("etcd")), kept: "Machine infra/m1 cannot be read"},
+		"a Cluster alone that may not be read": {on: named("infra", "m1"), err: forbidden, failing: "Cluster",
+			objects: map[string]map[string]any{machine: plain}, kept: "Cluster infra/prod cannot be read"},
+		"a Machine alone that may not be read": {on: named("infra", "m1"), err: forbidden, failing: "Machine",
+			objects: map[string]map[string]any{cluster: plain}, kept: "Machine infra/m1 cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			if tc.mapper == nil {
 				tc.mapper = served
 			}
-			w.r.Live, w.r.Client = clusterAPI{w.api, tc.objects, tc.err}, mapping{w.api, tc.mapper}
+			w.r.Live, w.r.Client = clusterAPI{w.api, tc.objects, tc.err, tc.failing}, mapping{w.api, tc.mapper}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: tc.on}}
 			got, err := w.r.readExclusions(t.Context(), ExclusionSources{}, node)
 			must(t, err)
@@ -353,4 +359,27 @@ func TestClusterAPICannotBeRead(t *testing.T) {
 	if w.machines["n1"].offs() != 0 || !w.told.has("PowerOffHeldUp n1") {
 		t.Errorf("n1: got %d power-offs, told %q", w.machines["n1"].offs(), w.told.said)
 	}
+}
+
+// LeftAlone keeps hand-overs from a node that a person or another controller excluded: on the Node itself, by the
+// configuration, or by the pause of all.
+func TestLeftAloneSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	pause := w.elsewhere()
+	w.change("n1", paused("new disk"))
+	w.change("n2", setCondition("MaintenanceInProgress", corev1.ConditionTrue))
+	w.excluded = "n3"
+	want := map[string]bool{"n1": true, "n2": true, "n3": true, "n4": false, "gone": false, "": false}
+	check := func(when string) {
+		t.Helper()
+		for node, left := range want {
+			if why, err := w.r.LeftAlone(t.Context(), node); err != nil || (why != "") != left {
+				t.Errorf("%s, node %q: got %q, %v; want it left alone: %v", when, node, why, err, left)
+			}
+		}
+	}
+	check("nothing is paused")
+	w.create(pause)
+	want["n4"], want[""] = true, true
+	check("all is paused")
 }

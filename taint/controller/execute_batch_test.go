@@ -28,6 +28,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -682,6 +683,45 @@ func TestClearingNeedsTheProof(t *testing.T) {
 		if want := map[bool]int{false: 1, true: 0}[stands]; x.api.patches != want ||
 			errors.Is(o.Err, kube.ErrAgain) != stands || o.Withheld != stands {
 			t.Errorf("stopped %v: got %d writes, %+v, want %d", stands, x.api.patches, o, want)
+		}
+	}
+}
+
+// fencesMade counts the fences that storage was asked for.
+type fencesMade struct {
+	StorageFences
+	made []string
+}
+
+func (f *fencesMade) MakeFence(_ context.Context, l taint.Look, p policy.Policy) error {
+	f.made = append(f.made, l.Name+" "+p.Name)
+	return nil
+}
+
+// A process that was stopped between decision and write has no storage cut the node off: it looks again. Nor does a
+// policy that is gone, or that needs no fence.
+func TestStorageIsCutOffWhileTheDecisionHolds(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		stands  time.Duration
+		classes []string
+		policy  string
+		want    []string
+	}{
+		{"the decision holds", 0, []string{"ceph"}, "p", []string{"n1 p"}},
+		{"the process was stopped", time.Minute, []string{"ceph"}, "p", nil},
+		{"the policy needs no fence any more", 0, nil, "p", nil},
+		{"the policy is gone", 0, []string{"ceph"}, "other", nil},
+	} {
+		x, _ := aboutToWrite(t, true, 0)
+		storage, config := &fencesMade{}, x.Config()
+		config.Policies = []policy.Policy{{Name: "p", FenceClasses: tc.classes}}
+		x.Config, x.StorageFences = func() *Config { return config }, storage
+		x.c.now = x.c.now.Add(tc.stands)
+		o := x.act(t.Context(), action.Decision{Action: action.FenceStorage{Name: tc.policy}})
+		if !slices.Equal(storage.made, tc.want) || o.Withheld != (tc.want == nil) ||
+			errors.Is(o.Err, kube.ErrLate) != (tc.want == nil) {
+			t.Errorf("%s: got fences %q, %+v; want %q", tc.name, storage.made, o, tc.want)
 		}
 	}
 }

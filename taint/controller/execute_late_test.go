@@ -11,8 +11,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,6 +93,49 @@ func TestWritesDoNotWaitForAConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// undeletable is an API server that takes patches, while no connection for a deletion is made.
+type undeletable struct {
+	*answers
+	never client.Client
+}
+
+func (u undeletable) SubResource(sub string) client.SubResourceClient {
+	return versioned{u.answers.SubResource(sub)}
+}
+
+// versioned gives what it patches a resourceVersion, as an API server does.
+type versioned struct{ client.SubResourceClient }
+
+func (v versioned) Patch(
+	ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+) error {
+	o.SetResourceVersion("2")
+	return v.SubResourceClient.Patch(ctx, o, p, opts...)
+}
+
+func (u undeletable) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	return u.never.Delete(ctx, o, opts...)
+}
+
+// A pod without volumes is deleted as soon as it is ended: the deletion, too, is sent by the proof's end or not at all
+// (invariant 1).
+func TestDeletionAfterTheEndIsSentInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, s := aboutToWrite(t, false, 0)
+		never, dialed := neverConnected(t)
+		x.writer.Client = undeletable{x.api, never}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		o := x.act(ctx, s)
+		took := time.Since(begun)
+		if took > 2*proof.Sending || dialed.Load() == 0 || x.api.patches != 2 || len(o.Writes.Made) != 2 {
+			t.Errorf("over after %s, want %s at most; %d connections for deletions, %d pods ended, %+v", took,
+				2*proof.Sending, dialed.Load(), x.api.patches, o)
+		}
+	})
 }
 
 // A process that stands still between its last check and the write does not send it: the time to send counts from
@@ -253,6 +299,14 @@ func TestLastCheck(t *testing.T) {
 		}), false},
 		{"the cluster is paused", func(x *midst) { x.live.pause = map[string]string{"reason": "upgrade"} }, false},
 		{"the pause cannot be read", func(x *midst) { x.live.pause = nil }, true},
+		{"the pause may not be read any more", func(x *midst) {
+			x.live.fails = func(o runtime.Object) error {
+				if _, is := o.(*corev1.ConfigMap); is {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "pause", nil)
+				}
+				return nil
+			}
+		}, false},
 		{"another mode by a new configuration", observe, false},
 		{"the same, and a cache that is behind the look", func(x *midst) { behind(x); observe(x) }, false},
 		{"a cache that is behind the look, and was paused", func(x *midst) {
