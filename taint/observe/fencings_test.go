@@ -418,6 +418,73 @@ func TestRecordsHang(t *testing.T) {
 	})
 }
 
+// TestUnwrittenFencesAreKept: if there are too many fences, one that is written goes first, whatever its age.
+func TestUnwrittenFencesAreKept(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	d := newDesk(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build())
+	at := func(i int) func(*journal.Update) {
+		return func(x *journal.Update) { x.At = fenceStart.Add(time.Duration(i) * time.Millisecond) }
+	}
+	name := func(i int) string { return "n1." + fenceRecord(i, taint.PhaseArmed, "", 0).ID }
+	for i := range maxTrackedFences {
+		d.told(fenceRecord(i, taint.PhaseArmed, "", 0), at(i))
+	}
+	const written = maxTrackedFences - 1
+	d.writeFencing(t.Context(), name(written))
+	d.told(fenceRecord(maxTrackedFences, taint.PhaseArmed, "", 0), at(maxTrackedFences))
+	for i := range maxTrackedFences + 1 {
+		if kept := d.fences[name(i)] != nil; kept == (i == written) {
+			t.Errorf("fence %d, which is written: %v; got it kept: %v", i, i == written, kept)
+		}
+	}
+	if n := testutil.ToFloat64(d.Metrics.fencingWrites.WithLabelValues("dropped")); n != 0 {
+		t.Errorf("dropped: got %v unwritten ones, want 0", n)
+	}
+}
+
+// TestEndDuringAWrite: a fence ends while its object is being written. The end is written next, with what the object
+// held.
+func TestEndDuringAWrite(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	const one = "n1.f-000000000001"
+	for _, there := range []bool{false, true} { // another process wrote the object before
+		var meanwhile func()
+		store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build()
+		d := newDesk(interceptor.NewClient(store, interceptor.Funcs{SubResourcePatch: func(ctx context.Context,
+			c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if do := meanwhile; do != nil {
+				meanwhile = nil
+				do()
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}}))
+		if there {
+			d.told(fenceRecord(1, taint.PhaseArmed, "", 0),
+				func(x *journal.Update) { x.Ended = []api.Pod{{Namespace: "shop", Name: "db-0", UID: "u0"}} })
+			d.writeAll(t)
+			d.again(d.Client)
+		}
+		d.told(fenceRecord(1, taint.PhaseEvicting, "", 1))
+		meanwhile = func() { d.told(fenceRecord(1, taint.PhaseDone, taint.ResultEvicted, 2)) }
+		if ended := d.writeAll(t); ended != 0 || len(d.fences) != 1 {
+			t.Errorf("written before: %v: got %d ended and %d in memory, want the end to be unwritten", there, ended,
+				len(d.fences))
+		}
+		if ended := d.writeAll(t); ended != 1 || len(d.fences) != 0 {
+			t.Errorf("written before: %v: got %d ended and %d in memory, want the end to be written", there, ended,
+				len(d.fences))
+		}
+		var f api.Fencing
+		kit.Must(t, store.Get(t.Context(), client.ObjectKey{Name: one}, &f))
+		if want := map[bool]int32{true: 1}[there]; f.Status.Phase != "Done" || f.Status.Result != "Evicted" ||
+			f.Status.Pods.Ended != want {
+			t.Errorf("written before: %v: got %+v, want the end and %d pods", there, f.Status, want)
+		}
+	}
+}
+
 // TestRecordsSpacing: an open fence is written once a second at most, its end at once.
 func TestRecordsSpacing(t *testing.T) {
 	scheme := runtime.NewScheme()

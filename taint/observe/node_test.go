@@ -545,6 +545,43 @@ func TestAlertNamesPods(t *testing.T) {
 	}
 }
 
+// A person is called again if the same trouble comes back in the fence.
+func TestAlertIsSentAgain(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	var got []int
+	for _, alert := range []string{"a disk", "a disk", "", "a disk"} {
+		s.decisions.reportAlert(action.Decision{Action: action.Wait{}, Reason: reason.Retrying, Alert: alert})
+		got = append(got, len(s.told()))
+	}
+	if want := []int{1, 0, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("Events: got %v, want %v", got, want)
+	}
+}
+
+// The next outage of a node is reported, although it is as the last one: the node was healthy in between.
+func TestNextOutageIsTold(t *testing.T) {
+	for want, d := range map[reason.Reason]action.Decision{
+		reason.ProofLost:   {Action: action.Wait{}, Reason: reason.ProofLost},
+		reason.NeedsPerson: {Action: action.Wait{}, Reason: reason.Retrying, Alert: "a disk"},
+		reason.PolicyYields: {Action: action.Wait{}, Reason: reason.Retrying,
+			PolicyBlock: action.PolicyBlock{Why: reason.PolicyYields, Detail: "on"}},
+	} {
+		s := newScene(t, taint.PhaseEvicting)
+		s.does(d)
+		s.does(d)
+		first := s.reasons()
+		s.ReportIdle(s.object, s.course.Look(), fence.Fence)
+		s.look()
+		s.does(d)
+		for when, told := range map[string][]string{"the first outage": first, "the next": s.reasons()} {
+			is := func(r string) bool { return r == string(want) }
+			if i := slices.IndexFunc(told, is); i < 0 || slices.ContainsFunc(told[i+1:], is) {
+				t.Errorf("%s: got %q, want one %s", when, told, want)
+			}
+		}
+	}
+}
+
 // Nodes are counted by their state, each once, and not at all once they are gone.
 func TestNodesAreCounted(t *testing.T) {
 	s := newScene(t, "")
@@ -570,7 +607,8 @@ func TestNodesAreCounted(t *testing.T) {
 	want("gone")
 }
 
-// A Fencing gets the pods that a fence leaves when it ends: those that are held, and those of a node that came back.
+// A Fencing gets the pods that a fence leaves when it ends: those that are held, those that could not be deleted, and
+// those of a node that came back.
 func TestFencingGetsPodsThatStay(t *testing.T) {
 	s := newScene(t, taint.PhaseEvicting)
 	var got journal.Update
@@ -578,8 +616,9 @@ func TestFencingGetsPodsThatStay(t *testing.T) {
 	rec := s.course.Look().Record.EnterPhase(taint.PhaseDone, taint.ResultReturned, newYear)
 	s.does(action.Decision{Reason: reason.FinishedReturn, Action: action.RemoveMark{
 		Record: rec, HeldPods: []action.Pod{{UID: "held"}}, Spared: []action.Pod{{UID: "spared"}},
-	}})
-	if len(got.Left) != 1 || got.Left[0].UID != "held" || len(got.Spared) != 1 || got.Spared[0].UID != "spared" {
+	}, Stuck: []action.StuckPod{{Pod: action.Pod{UID: "stuck"}}}})
+	if len(got.Left) != 2 || got.Left[0].UID != "held" || got.Left[1].UID != "stuck" || len(got.Spared) != 1 ||
+		got.Spared[0].UID != "spared" {
 		t.Errorf("got %v left and %v spared, want the pods of the decision", got.Left, got.Spared)
 	}
 }
