@@ -115,6 +115,20 @@ func TestWatchDevices(t *testing.T) {
 		if at := o.fleetView("a").OnAt; !at.Equal(o.Now.Instant()) {
 			t.Errorf("a says On: got On at %s, want now", at.Wall)
 		}
+		// A machine that the device does not call On may be off: its node is looked at.
+		for node, state := range map[string]providers.PowerState{
+			"changing": providers.PowerChanging, "unknown": providers.PowerUnknown,
+		} {
+			o.Fleet(func(f *fleet.Fleet) { f.AddNode(node, o.Now.Instant()) })
+			p.f(providers.Target{Node: node}, providers.Observation{State: state})
+			if v := o.fleetView(node); len(wake) != 1 || v.Hint != fleet.Push || !v.OnAt.IsZero() {
+				t.Fatalf("%s: got %d nodes woken, hint %q, On at %s; want it woken by a push", node, len(wake), v.Hint,
+					v.OnAt.Wall)
+			}
+			if e := <-wake; e.Object.GetName() != node {
+				t.Errorf("woken: got %s, want %s", e.Object.GetName(), node)
+			}
+		}
 		p.f(providers.Target{Node: "b"}, providers.Observation{State: providers.PowerOff})
 		if len(wake) != 1 {
 			t.Fatalf("woken: got %d nodes, want one", len(wake))

@@ -145,8 +145,8 @@ func poll(t *testing.T, p providers.Provider, nodes int, per float64, change fun
 			Machines: machine.Finder{Led: func(n *corev1.Node) (machine.Machine, error) {
 				return machine.Machine{
 					Provider: p, Name: "racks", Device: "racks/" + n.Name,
-					Target: providers.Target{Node: n.Name, ID: n.Name},
-					Poll:   machine.Polling{Every: 5 * time.Second, PerSecond: per},
+					Target: providers.Target{Node: n.Name, ID: n.Name}, Feeds: n.Labels["feeds"] != "",
+					Poll: machine.Polling{Every: 5 * time.Second, PerSecond: per},
 				}, nil
 			}},
 			Excluded: func(n *corev1.Node) string { return n.Labels["excluded"] },
@@ -239,6 +239,26 @@ func TestPollHints(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := len(k.times("n0")); n != before {
 			t.Errorf("asked %d times after the leadership ended", n-before)
+		}
+	})
+}
+
+// An outlet that gives power says nothing of its machine: its On is no sign that the machine runs.
+func TestPollOfAnOutlet(t *testing.T) {
+	k := newRack()
+	poll(t, k, 2, 10, func(n *corev1.Node) {
+		if n.Name == "n1" {
+			n.Labels = map[string]string{"feeds": "true"}
+		}
+	}, func(x *polling) {
+		for _, n := range []string{"n0", "n1"} {
+			x.Fleet(func(f *fleet.Fleet) { f.AddNode(n, x.Now.Instant()) })
+		}
+		time.Sleep(11 * time.Second)
+		for n, want := range map[string]bool{"n0": true, "n1": false} {
+			if on := !x.fleetView(n).OnAt.IsZero(); on != want || len(k.times(n)) == 0 {
+				t.Errorf("%s: asked %d times, got On: %v, want %v", n, len(k.times(n)), on, want)
+			}
 		}
 	})
 }

@@ -181,6 +181,46 @@ func TestWant(t *testing.T) {
 	}
 }
 
+// A node that goes while its first line is attempted gives its place back, so that a new node still gets a line.
+func TestNodeThatGoesGivesItsPlaceBack(t *testing.T) {
+	w, err := newWorker(New(Options{Log: slog.New(slog.DiscardHandler)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	now, wanted := time.Now(), map[string]netip.Addr{"n1": at("127.0.0.1")}
+	for range 2 * maxAttempts {
+		w.applyWanted(1, wanted, now)
+		w.lines["n1"].state = attempting
+		w.began++
+		w.applyWanted(1, nil, now)
+		if w.began != 0 || len(w.queue) != 0 || len(w.lines) != 0 {
+			t.Fatalf("an attempt: got %d places taken, %d in the queue, %d lines, want none", w.began, len(w.queue),
+				len(w.lines))
+		}
+	}
+	for name, change := range map[string]func(*conn){
+		"a line that was open":  func(c *conn) { c.state, c.wasOpen = attempting, true },
+		"a line that waits":     func(c *conn) { c.state = resting },
+		"an attempt that stays": nil,
+	} {
+		w.applyWanted(1, wanted, now)
+		w.began = 1
+		if change != nil {
+			change(w.lines["n1"])
+			w.applyWanted(1, nil, now)
+		} else {
+			w.lines["n1"].state = attempting
+			w.applyWanted(1, wanted, now)
+		}
+		if w.began != 1 {
+			t.Errorf("%s: got %d places taken, want the one of another line", name, w.began)
+		}
+		w.lines = map[string]*conn{}
+		w.queue = nil
+	}
+}
+
 // There is no line to an address of this machine, unless a test asks.
 func TestNoLineToOurselves(t *testing.T) {
 	k := listen(t, "127.0.0.1:0")
