@@ -27,9 +27,10 @@ import (
 
 // nodeWrites are all writes to a Node.
 var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
-	"record": func(ctx context.Context, w Writer, l taint.Look) error { return w.WriteRecord(ctx, l, aRecord(l)) },
-	"arm":    func(ctx context.Context, w Writer, l taint.Look) error { return w.SetMark(ctx, l, aRecord(l)) },
-	"unmark": func(ctx context.Context, w Writer, l taint.Look) error { return w.RemoveMark(ctx, l, aRecord(l)) },
+	"record":  func(ctx context.Context, w Writer, l taint.Look) error { return w.WriteRecord(ctx, l, aRecord(l)) },
+	"arm":     func(ctx context.Context, w Writer, l taint.Look) error { return w.SetMark(ctx, l, aRecord(l)) },
+	"unmark":  func(ctx context.Context, w Writer, l taint.Look) error { return w.RemoveMark(ctx, l, aRecord(l)) },
+	"release": func(ctx context.Context, w Writer, l taint.Look) error { return w.ReleaseNode(ctx, l, aRecord(l)) },
 	"clear": func(ctx context.Context, w Writer, l taint.Look) error {
 		return w.ClearVolumes(ctx, l, nil, []corev1.AttachedVolume{{Name: "stays"}})
 	},
@@ -429,7 +430,8 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 			n.Spec.Taints = append(n.Spec.Taints,
 				corev1.Taint{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule})
 		},
-		"unmark": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"unmark":  func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"release": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
 		"clear": func(l taint.Look, n *corev1.Node) {
 			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
 		},
@@ -461,11 +463,19 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if name == "unmark" { // a person's mark stays
+			if name == "unmark" || name == "release" { // our taint out-of-service goes, too, and another's stays
+				n.Spec.Taints = append(n.Spec.Taints,
+					corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "kim", Effect: corev1.TaintEffectNoSchedule})
 				theirs := corev1.Taint{Key: taint.DefaultKey, Value: "kim", Effect: corev1.TaintEffectPreferNoSchedule}
-				n.Spec.Taints = append(n.Spec.Taints, theirs)
+				if name == "unmark" { // a person's mark stays
+					n.Spec.Taints = append(n.Spec.Taints, theirs)
+				}
 				marked := n.DeepCopy()
-				marked.Spec.Taints = taint.WithMark(marked.Spec.Taints, taint.DefaultKey, "f-1", time.Now())
+				marked.Spec.Taints = append(taint.WithMark(marked.Spec.Taints, taint.DefaultKey, "f-1", time.Now()),
+					taint.OutOfService(time.Now()))
+				if name == "release" {
+					marked.Spec.Taints = append(marked.Spec.Taints, theirs)
+				}
 				if err := c.Update(t.Context(), marked); err != nil {
 					t.Fatal(err)
 				}
