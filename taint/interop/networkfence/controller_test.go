@@ -1,6 +1,7 @@
 package networkfence
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,10 +152,21 @@ func TestMakeFence(t *testing.T) {
 	}
 }
 
+// withRecord returns a copy of a Node with a fence's record.
+func withRecord(n *corev1.Node, record string) *corev1.Node {
+	n = n.DeepCopy()
+	n.Annotations = map[string]string{taint.RecordAnnotation: record}
+	return n
+}
+
 // A fence is confirmed, and its node let in, by the leader alone, and not while a pod that was ended is on the node.
 func TestReconcile(t *testing.T) {
 	ended := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1"},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason}}
+	booted := nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue)
+	open := taint.Record{ID: "f-1", NodeUID: "uid-n1"}.EnterPhase(taint.PhaseEvicting, "", time.Now()).Encode()
+	marked := booted.DeepCopy()
+	marked.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "kim", time.Now())
 	for _, tt := range []struct {
 		name             string
 		node             *corev1.Node
@@ -172,6 +185,9 @@ func TestReconcile(t *testing.T) {
 			confirmed: true, want: true, follower: true},
 		{name: "nor with an ended pod", node: nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
 			confirmed: true, want: true, pods: []client.Object{ended}},
+		{name: "nor with an open fence", node: withRecord(booted, open), confirmed: true, want: true},
+		{name: "nor with a record that cannot be read", node: withRecord(booted, "{"), confirmed: true, want: true},
+		{name: "nor with a mark", node: marked, confirmed: true, want: true},
 		{name: "nor on the same boot", node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionTrue),
 			confirmed: true, want: true, event: true},
 	} {
@@ -211,5 +227,46 @@ func TestReconcile(t *testing.T) {
 				t.Errorf("got an Event: %t, want %t", got, tt.event)
 			}
 		})
+	}
+}
+
+// A node is not let in while its Node, its Lease, its pods or the other fences cannot be read.
+func TestUnreadableIsNotLetIn(t *testing.T) {
+	broken := errors.New("etcd")
+	for name, fails := range map[string]func(o runtime.Object) bool{
+		"Node":   func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is },
+		"Lease":  func(o runtime.Object) bool { _, is := o.(*coordinationv1.Lease); return is },
+		"pods":   func(o runtime.Object) bool { _, is := o.(*corev1.PodList); return is },
+		"fences": func(o runtime.Object) bool { _, is := o.(*unstructured.UnstructuredList); return is },
+	} {
+		before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
+		c, _ := newController(t, nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
+			addonsNode("n1", "10.0.0.1/32"))
+		if err := c.MakeFence(t.Context(), lookAt(t, c, before), rule); err != nil {
+			t.Fatal(err)
+		}
+		o := fences(t, c)[0]
+		plain := c.client
+		unreadable := interceptor.NewClient(plain.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if fails(o) {
+					return broken
+				}
+				return c.Get(ctx, k, o, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if fails(l) {
+					return broken
+				}
+				return c.List(ctx, l, opts...)
+			},
+		})
+		c.client, c.Live = unreadable, unreadable
+		_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&o)})
+		c.client = plain
+		if after := fences(t, c)[0]; !errors.Is(err, broken) || after.GetResourceVersion() != o.GetResourceVersion() {
+			t.Errorf("%s: got error %v and %v, want no write", name, err, after.Object)
+		}
 	}
 }
