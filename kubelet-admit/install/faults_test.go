@@ -2,6 +2,7 @@ package install
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,43 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	}
 	if f := l.facts(); !f.Plugin || !f.NRI.requiresUs() {
 		t.Errorf("got %+v, want the plugin and its requirement", f)
+	}
+}
+
+// TestStagedIsSyncedFirst checks that a file is on the disk before it gets its place, and its folder after that: a power
+// cut leaves no empty plugin.
+func TestStagedIsSyncedFirst(t *testing.T) {
+	l := newLab(t)
+	synced, renamed := map[string]bool{}, 0
+	last := map[string]string{} // the last change of a path
+	l.opts.host.before = func(op, path string) error {
+		if strings.HasPrefix(path, l.path("run")) { // in memory: what it says ends with the boot
+			return nil
+		}
+		switch op {
+		case "write":
+			synced[filepath.Base(path)] = false
+		case "sync":
+			synced[filepath.Base(path)] = true
+		case "rename":
+			if renamed++; !synced[filepath.Base(path)] {
+				t.Errorf("%s gets its place before it was synced", path)
+			}
+			last[filepath.Dir(path)] = op
+		}
+		if _, waits := last[path]; waits && op == "sync" {
+			last[path] = op
+		}
+		return nil
+	}
+	l.mustInstall()
+	if renamed < 2 {
+		t.Errorf("got %d files put in place, want the plugin and its configuration at least", renamed)
+	}
+	for dir, op := range last {
+		if op != "sync" {
+			t.Errorf("%s: its last change is a %s, want it synced after that", dir, op)
+		}
 	}
 }
 

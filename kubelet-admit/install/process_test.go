@@ -1,7 +1,10 @@
 package install
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +100,54 @@ func TestPendingByTime(t *testing.T) {
 	}
 	if p := assessProtection(f); p.Level != FailOpen {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// TestPendingByTheOldest checks that of two processes of the runtime the older one decides: it has not read what the
+// newer one has.
+func TestPendingByTheOldest(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins = true
+	l.mustInstall()
+	kit.Must(t, os.RemoveAll(l.path("run")))
+	l.write("proc/stat", "cpu 0\nbtime 1\n")
+	for _, pid := range []int{50, 200} { // listed before the newer process, and after it
+		file := fmt.Sprintf("proc/%d/stat", pid)
+		l.write(file, fmt.Sprintf("%d (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n", pid))
+		if f := l.facts(); !f.PluginPending || !f.ConfigPending {
+			t.Errorf("an older process with pid %d has not read the files: %+v", pid, f)
+		}
+		kit.Must(t, os.RemoveAll(filepath.Dir(l.path(file))))
+	}
+	if f := l.facts(); f.PluginPending || f.ConfigPending {
+		t.Errorf("the newer process alone has read them: %+v", f)
+	}
+}
+
+// TestPluginThatCannotRun checks that a plugin that the runtime cannot start counts as missing.
+func TestPluginThatCannotRun(t *testing.T) {
+	for name, change := range map[string]func(plugin, config string) error{
+		"not executable":   func(plugin, _ string) error { return os.Chmod(plugin, 0o644) },
+		"an empty file":    func(plugin, _ string) error { return os.Truncate(plugin, 0) },
+		"gone":             func(plugin, _ string) error { return os.Remove(plugin) },
+		"no configuration": func(_, config string) error { return os.Remove(config) },
+		"a configuration that does not parse": func(_, config string) error {
+			return os.WriteFile(config, []byte("{"), 0o600)
+		},
+		"a folder": func(plugin, _ string) error { return errors.Join(os.Remove(plugin), os.Mkdir(plugin, 0o755)) },
+	} {
+		l := newLab(t)
+		l.opts.RequiredPlugins = true
+		l.mustInstall()
+		l.start(200)
+		if p := assessProtection(l.facts()); p.Level != FailClosed {
+			t.Fatalf("%s: before: got %+v, want %s", name, p, FailClosed)
+		}
+		kit.Must(t, change(l.path("opt/nri/plugins/"+PluginFile), l.path("etc/nri/conf.d/"+ConfigFile)))
+		f := l.facts()
+		if p := assessProtection(f); f.Plugin || p.Level == FailClosed {
+			t.Errorf("%s: got %+v, %+v; want no plugin, and not %s", name, f, p, FailClosed)
+		}
 	}
 }
 

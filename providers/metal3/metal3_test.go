@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -270,6 +271,17 @@ func TestDetach(t *testing.T) {
 		t.Errorf("got %s, %v; want On", a.State, a.Err)
 	}
 
+	for key, value := range ours { // another client detached it since, in its own words
+		s.edit(value, "metadata", "annotations", key)
+	}
+	const theirs = `{"deleteAction":"delete"}`
+	s.edit(theirs, "metadata", "annotations", detached)
+	must(t, p.PowerOn(t.Context(), s.target(), providertest.AllowSend))
+	if got := s.annotations(); !maps.Equal(got, map[string]string{detached: theirs}) {
+		t.Errorf("got annotations %v, want the other client's", got)
+	}
+	s.edit(nil, "metadata", "annotations", detached)
+
 	s.edit(ours[detached], "metadata", "annotations", detached) // by another, in the same words
 	must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
 	must(t, p.PowerOn(t.Context(), s.target(), providertest.AllowSend))
@@ -289,6 +301,47 @@ func TestNotDetached(t *testing.T) {
 	if !errors.Is(err, providers.ErrUnreachable) || !strings.Contains(err.Error(), "not detached yet") ||
 		s.resets() > 0 {
 		t.Errorf("got %v, %d resets; want %v, none", err, s.resets(), providers.ErrUnreachable)
+	}
+}
+
+// While PowerOff waits for the detachment the host becomes another one, gets another BMC, or must be kept on: no power-off
+// is sent, to neither BMC.
+func TestChangedWhileDetached(t *testing.T) {
+	for name, tt := range map[string]struct {
+		value any
+		path  []string
+		err   error
+	}{
+		"another BMC":              {"", []string{"spec", "bmc", "address"}, providers.ErrUnreachable},
+		"another Secret":           {"host-2-bmc", []string{"spec", "bmc", "credentialsName"}, providers.ErrUnreachable},
+		"another host of the name": {"uid-2", []string{"metadata", "uid"}, providers.ErrUnreachable},
+		"kept on":                  {true, []string{"spec", "disablePowerOff"}, providers.ErrPermanent},
+		"paused":                   {"", []string{"metadata", "annotations", paused}, providers.ErrPermanent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, datacenter.Options{})
+			other := s.dc.AddBMC(s.dc.AddMachine("m2"))
+			if name == "another BMC" {
+				tt.value = strings.Replace(other.URL(), "https", "redfish", 1)
+			}
+			still := func() error { // the next read is the first of the wait
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.onRead = func(h map[string]any) { set(h, tt.value, tt.path...) }
+				return nil
+			}
+			s.runs = false
+			p := s.open(t, func(c *metal3.Config) { c.PowerOff = metal3.PowerOffDetach })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := p.PowerOff(ctx, s.target(), still)
+			if !errors.Is(err, tt.err) || s.writes() != 1 || s.resets() > 0 {
+				t.Errorf("got %v, %d writes, %d resets; want %v, the detachment, none", err, s.writes(), s.resets(), tt.err)
+			}
+			if n := other.Count(http.MethodPost, "/redfish/v1/Systems/m2/Actions/ComputerSystem.Reset"); n > 0 {
+				t.Errorf("the other BMC got %d resets", n)
+			}
+		})
 	}
 }
 

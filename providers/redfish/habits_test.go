@@ -528,6 +528,25 @@ func TestOffIsContradicted(t *testing.T) {
 	}
 }
 
+// A system that was moved into another chassis has that chassis' power, and not the one's that was read beside it.
+func TestChassisOfAMovedSystem(t *testing.T) {
+	r := newRack(t, 3, datacenter.Options{}, nil)
+	const off, on = "/redfish/v1/Chassis/m1", "/redfish/v1/Chassis/m2"
+	r.bmc.SetFault(datacenter.Fault{Chassis: "true"})
+	r.ms[0].CutPower()
+	r.ms[1].CutPower()
+	for range 2 {
+		r.ms[0].SetFault(datacenter.Fault{Chassis: "true", ChassisLinks: off})
+		for range 2 { // the second question reads the chassis beside the system
+			r.want(t, r.target(), providers.PowerOff)
+		}
+		r.ms[0].SetFault(datacenter.Fault{Chassis: "true", ChassisLinks: on})
+		for range 2 {
+			r.want(t, r.target(), providers.PowerOn)
+		}
+	}
+}
+
 // While a slow machine goes off, the chassis' GET costs no time but once.
 func TestChassisIsReadBeside(t *testing.T) {
 	bubble(t, 1, nil, func(t *testing.T, r *rack, g *limiter.Provider) {

@@ -159,8 +159,12 @@ func TestPushPowerButton(t *testing.T) {
 		if err := on(); !errors.Is(err, providers.ErrUnreachable) || pushes(r) != 1 || !r.ms[0].Running() {
 			t.Errorf("pushed just now: %v, %d pushes", err, pushes(r))
 		}
+		time.Sleep(time.Minute)
+		if err := on(); !errors.Is(err, providers.ErrUnreachable) || pushes(r) != 1 || !r.ms[0].Running() {
+			t.Errorf("pushed a minute ago: %v, %d pushes", err, pushes(r))
+		}
 		r.ms[0].CutPower()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(time.Minute)
 		if err := on(); err != nil || pushes(r) != 2 {
 			t.Errorf("two minutes later: %v, %d pushes", err, pushes(r))
 		}

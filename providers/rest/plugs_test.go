@@ -238,7 +238,8 @@ func TestOutletStaysOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.edit(func(f *fake) { f.on = false })
-	if obs, err := p.State(t.Context(), target); err != nil || obs.State != providers.PowerChanging {
-		t.Errorf("after a power-on: got %s, %v, want Changing", obs.State, err)
+	obs, err := p.State(t.Context(), target) // the Offs from before the power-on count no longer
+	if want := "off, 0 W for 0s of 5s"; err != nil || obs.State != providers.PowerChanging || obs.Raw != want {
+		t.Errorf("after a power-on: got %s %q, %v, want Changing %q", obs.State, obs.Raw, err, want)
 	}
 }

@@ -271,6 +271,14 @@ func TestClaimedBySelector(t *testing.T) {
 		"node.kubernetes.io/pool":                         true,
 		"topology.kubernetes.io/zone":                     true,
 		"node-role.kubernetes.io/worker,rack in (r1, r2)": true,
+		// domains that only look like one of Kubernetes' own
+		"xkubernetes.io/a":                             true,
+		"xk8s.io/a":                                    true,
+		"xnode-restriction.kubernetes.io/a":            false,
+		"node-restriction.kubernetes.io/a":             false,
+		"node-restriction.kubernetes.io.example.net/a": true,
+		"a.kubelet.kubernetes.io/a":                    true,
+		"a.k8s.io/a":                                   false,
 	} {
 		for source, always := range map[string]bool{
 			"{from: template, template: '{{ .Name }}'}": want, "{from: list, list: [{node: n1, id: m1}]}": false} {
@@ -279,7 +287,9 @@ func TestClaimedBySelector(t *testing.T) {
 					", machine: "+source+"}]\n")
 			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=",
 				"role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=",
-				"topology.kubernetes.io/zone=a")
+				"topology.kubernetes.io/zone=a", "xkubernetes.io/a=", "xk8s.io/a=", "xnode-restriction.kubernetes.io/a=",
+				"node-restriction.kubernetes.io/a=", "node-restriction.kubernetes.io.example.net/a=",
+				"a.kubelet.kubernetes.io/a=", "a.k8s.io/a=")
 			if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != always {
 				t.Errorf("%q, %s: got claimed %v, error %v, want %v", selector, source, m.Target.Claimed, err, always)
 			}

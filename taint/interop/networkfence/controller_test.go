@@ -167,6 +167,7 @@ func TestReconcile(t *testing.T) {
 	open := taint.Record{ID: "f-1", NodeUID: "uid-n1"}.EnterPhase(taint.PhaseEvicting, "", time.Now()).Encode()
 	marked := booted.DeepCopy()
 	marked.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "kim", time.Now())
+	runs := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.PodSpec{NodeName: "n1"}}
 	for _, tt := range []struct {
 		name             string
 		node             *corev1.Node
@@ -185,6 +186,10 @@ func TestReconcile(t *testing.T) {
 			confirmed: true, want: true, follower: true},
 		{name: "nor with an ended pod", node: nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
 			confirmed: true, want: true, pods: []client.Object{ended}},
+		{name: "nor with one beside pods that run", node: booted, confirmed: true, want: true,
+			pods: []client.Object{ended, runs}},
+		{name: "with pods that run it is let in", node: booted, confirmed: true, want: true, unfed: true,
+			pods: []client.Object{runs}},
 		{name: "nor with an open fence", node: withRecord(booted, open), confirmed: true, want: true},
 		{name: "nor with a record that cannot be read", node: withRecord(booted, "{"), confirmed: true, want: true},
 		{name: "nor with a mark", node: marked, confirmed: true, want: true},
