@@ -62,16 +62,27 @@ func TestVerdictWithoutLiars(t *testing.T) {
 	}
 }
 
-// The Off of a device that is known to lie does not end the wait for another device, which has more to say.
+// The Off of a device that is known to lie does not end the wait for another device, which has more to say. The Off of
+// another device does.
 func TestLiarDoesNotEndTheWait(t *testing.T) {
 	for _, tc := range []struct {
-		liar string
-		want providers.PowerState // of the second device's answer
-	}{{"bmc", providers.PowerOn}, {"pdu", providers.PowerUnknown}, {"", providers.PowerUnknown}} {
+		liar, slow string
+		want       providers.PowerState // the slow device's answer
+	}{
+		{"bmc", "pdu", providers.PowerOn}, {"pdu", "pdu", providers.PowerUnknown}, {"", "pdu", providers.PowerUnknown},
+		{"pdu", "bmc", providers.PowerOn}, {"bmc", "bmc", providers.PowerUnknown}, {"", "bmc", providers.PowerUnknown},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			m := Machine{Provider: answering{state: providers.PowerOff}, Name: "bmc", Device: "bmc/n1",
-				Further: []Machine{{Provider: answering{state: providers.PowerOn, after: 2 * providers.Patience}, Name: "pdu",
-					Device: "pdu/n1", Level: 1}}}
+			device := func(name string) Machine {
+				d := answering{state: providers.PowerOff}
+				if name == tc.slow {
+					d = answering{state: providers.PowerOn, after: 2 * providers.Patience}
+				}
+				return Machine{Provider: d, Name: name, Device: name + "/n1"}
+			}
+			m, pdu := device("bmc"), device("pdu")
+			pdu.Level = 1
+			m.Further = []Machine{pdu}
 			now := func() providers.Instant { return providers.InstantOf(time.Now()) }
 			all := m.AskDevices(t.Context(), func(d Machine) string {
 				if d.Name == tc.liar {
@@ -79,8 +90,13 @@ func TestLiarDoesNotEndTheWait(t *testing.T) {
 				}
 				return ""
 			}, now)
-			if all[0].State != providers.PowerOff || all[1].State != tc.want {
-				t.Errorf("liar %q: got %s and %s, want Off and %s", tc.liar, all[0].State, all[1].State, tc.want)
+			fast, slow := all[0], all[1]
+			if tc.slow == "bmc" {
+				fast, slow = slow, fast
+			}
+			if fast.State != providers.PowerOff || slow.State != tc.want {
+				t.Errorf("%q lies, %q is slow: got %s of it, and %s; want %s, and Off", tc.liar, tc.slow, slow.State,
+					fast.State, tc.want)
 			}
 			time.Sleep(2 * providers.Patience) // a question goes on until its device answers
 		})
