@@ -327,7 +327,10 @@ func TestChangedWhileDetached(t *testing.T) {
 			still := func() error { // the next read is the first of the wait
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.onRead = func(h map[string]any) { set(h, tt.value, tt.path...) }
+				s.onRead = func(h map[string]any) {
+					set(h, "detached", "status", "operationalStatus")
+					set(h, tt.value, tt.path...)
+				}
 				return nil
 			}
 			s.runs = false
