@@ -435,7 +435,8 @@ func (p *Provider) takeFirst(id string, now time.Time) (s instanceAnswer, ok boo
 	defer p.mu.Unlock()
 	s, ok = p.firsts[id]
 	delete(p.firsts, id)
-	return s, ok && now.Sub(s.at) >= p.cfg.Agree && providers.InstantOf(s.at).Age(providers.InstantOf(now)) <= firstFor
+	first, second := providers.InstantOf(s.at), providers.InstantOf(now)
+	return s, ok && first.Lasted(second) >= p.cfg.Agree && first.Age(second) <= firstFor
 }
 
 // waitAgree waits for Config.Agree between two answers.

@@ -382,7 +382,7 @@ func (b *bmc) mayPush(ctx context.Context, w systemQuery, t providers.Target) (*
 	b.p.pool.Lock()
 	defer b.p.pool.Unlock()
 	now := b.p.opts.Now()
-	if at, pushed := b.pushed[s.path]; pushed && now.Sub(at) < pushPause {
+	if at, pushed := b.pushed[s.path]; pushed && providers.InstantOf(at).Lasted(providers.InstantOf(now)) < pushPause {
 		return nil, providers.WithClass(providers.ErrUnreachable,
 			fmt.Errorf("the power button was pushed less than %s ago: the machine may be starting", pushPause))
 	}
