@@ -485,6 +485,83 @@ func TestEndDuringAWrite(t *testing.T) {
 	}
 }
 
+// TestLostFencesEnd: a fence that no update comes about ends once its Node is gone, or has no such fence any more. For a
+// minute the cache may be behind, and what cannot be read ends nothing.
+func TestLostFencesEnd(t *testing.T) {
+	node := func(name, record string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid",
+			Annotations: map[string]string{taint.RecordAnnotation: record}}}
+	}
+	goes := fenceRecord(1, taint.PhaseEvicting, "", 1)
+	over := fenceRecord(1, taint.PhaseDone, taint.ResultReturned, 1)
+	for name, tc := range map[string]struct {
+		node          *corev1.Node // nil: there is none
+		fails         bool         // the cache
+		early, result string       // at once, and after a minute
+	}{
+		"the Node is gone":                 {result: "NodeGone"},
+		"it has another fence":             {node: node("n1", fenceRecord(2, taint.PhaseArmed, "", 1).Encode()), result: "Unknown"},
+		"its record says the end":          {node: node("n1", over.Encode()), early: "Returned", result: "Returned"},
+		"its record says that it goes on":  {node: node("n1", goes.Encode())},
+		"its record does not parse":        {node: node("n1", "{")},
+		"the cache cannot be read for now": {fails: true},
+	} {
+		var nodes []client.Object
+		if tc.node != nil {
+			nodes = append(nodes, tc.node)
+		}
+		d := newDesk(fake.NewClientBuilder().Build(), nodes...)
+		if tc.fails {
+			d.Cache = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(context.Context,
+				client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errors.New("not in sync")
+			}})
+		}
+		d.told(goes)
+		for after, want := range map[time.Duration]string{0: tc.early, lostAfter: tc.early, lostAfter + 1: tc.result} {
+			copied := *d.fences["n1."+goes.ID]
+			d.checkOpenFences(t.Context(), fenceStart.Add(after))
+			if got := d.fences["n1."+goes.ID].entry.Object.Status.Result; got != want {
+				t.Errorf("%s, after %s: got result %q, want %q", name, after, got, want)
+			}
+			d.fences["n1."+goes.ID] = &copied
+		}
+	}
+}
+
+// TestSweepDeletesByTheLeader: expired objects are deleted by the leader alone, each by its UID: an object that was made
+// again under its name stays.
+func TestSweepDeletesByTheLeader(t *testing.T) {
+	scheme := runtime.NewScheme()
+	kit.Must(t, api.AddToScheme(scheme))
+	var deleted []types.UID
+	store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&api.Fencing{}).Build()
+	d := newDesk(interceptor.NewClient(store, interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch,
+		o client.Object, opts ...client.DeleteOption) error {
+		var by client.DeleteOptions
+		if by.ApplyOptions(opts); by.Preconditions == nil || by.Preconditions.UID == nil {
+			t.Errorf("%s is deleted by its name alone", o.GetName())
+			return nil
+		}
+		deleted = append(deleted, *by.Preconditions.UID)
+		return apierrors.NewConflict(schema.GroupResource{Resource: "fencings"}, o.GetName(), errors.New("another UID"))
+	}}))
+	old := &api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: "n1.f-000000000001", UID: "old"}}
+	ended := metav1.NewMicroTime(fenceStart)
+	old.Status.Result, old.Status.Phase, old.Status.FinishedAt = "Evicted", "Done", &ended
+	kit.Must(t, store.Create(t.Context(), old))
+	d.now = fenceStart.Add(2 * d.Retention.Age)
+	d.leading = errStale
+	if err := d.sweepFencings(t.Context(), d.now); !errors.Is(err, errStale) || len(deleted) != 0 {
+		t.Errorf("not the leader: got %v, deleted %q; want none", err, deleted)
+	}
+	d.leading = nil
+	if err := d.sweepFencings(t.Context(), d.now); err != nil || !slices.Equal(deleted, []types.UID{"old"}) {
+		t.Errorf("the leader: got %v, deleted %q; want the old one, and that it is another by now is no error", err,
+			deleted)
+	}
+}
+
 // TestRecordsSpacing: an open fence is written once a second at most, its end at once.
 func TestRecordsSpacing(t *testing.T) {
 	scheme := runtime.NewScheme()
