@@ -317,6 +317,7 @@ func TestChangedWhileDetached(t *testing.T) {
 		"another host of the name": {"uid-2", []string{"metadata", "uid"}, providers.ErrUnreachable},
 		"kept on":                  {true, []string{"spec", "disablePowerOff"}, providers.ErrPermanent},
 		"paused":                   {"", []string{"metadata", "annotations", paused}, providers.ErrPermanent},
+		"attached again":           {nil, []string{"metadata", "annotations", detached}, providers.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, datacenter.Options{})
@@ -335,7 +336,11 @@ func TestChangedWhileDetached(t *testing.T) {
 			}
 			s.runs = false
 			p := s.open(t, func(c *metal3.Config) { c.PowerOff = metal3.PowerOffDetach })
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			limit := time.Minute
+			if name == "attached again" { // the wait goes on
+				limit = 3 * time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			err := p.PowerOff(ctx, s.target(), still)
 			if !errors.Is(err, tt.err) || s.writes() != 1 || s.resets() > 0 {
@@ -366,6 +371,7 @@ func TestKeptOn(t *testing.T) {
 		{"provisioning", "provisioning", []string{"status", "provisioning", "state"}, `"provisioning"`,
 			providers.ErrPermanent},
 		{"available", "available", []string{"status", "provisioning", "state"}, `"available"`, providers.ErrPermanent},
+		{"another kind's by now", "HostClaim", []string{"spec", "consumerRef", "kind"}, "HostClaim", providers.ErrIdentity},
 		{"another's by now", "worker-2", []string{"spec", "consumerRef", "name"}, "worker-2", providers.ErrIdentity},
 	}
 	for _, tt := range tests {

@@ -4,19 +4,25 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // newDetachWorld is a world that has run for a while, with the right to detach a deleted Node's volumes. Kubernetes
@@ -73,11 +79,32 @@ func TestGoneNodeIsDetached(t *testing.T) {
 // What alone keeps a deleted Node's attachments.
 func TestGoneNodeIsLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*world){
-		"it is not switched on":  func(w *world) { w.onDetach = evict.Alert },
-		"its machine is on":      func(w *world) { w.machines["n1"].on = true },
-		"its device is silent":   func(w *world) { w.machines["n1"].deaf = true },
-		"mode shadow":            func(w *world) { w.mode = fence.Shadow },
-		"it is excluded":         func(w *world) { w.excluded = "n1" },
+		"it is not switched on": func(w *world) { w.onDetach = evict.Alert },
+		"its machine is on":     func(w *world) { w.machines["n1"].on = true },
+		"its device is silent":  func(w *world) { w.machines["n1"].deaf = true },
+		"mode shadow":           func(w *world) { w.mode = fence.Shadow },
+		"it is excluded":        func(w *world) { w.excluded = "n1" },
+		"all is paused":         func(w *world) { w.create(w.elsewhere()) },
+		"its device lied in its last fence": func(w *world) {
+			n := w.r.gone["n1"].node
+			device := worldDevices["n1"]
+			rec := taint.Record{ID: "f-1", NodeUID: string(n.UID), BootID: n.Status.NodeInfo.BootID,
+				Device: device[0] + "/" + device[1], By: "test", Since: w.Now()}.
+				EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, w.Now())
+			n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
+		},
+		"a pod whose claim may not be read": func(w *world) {
+			w.pod("n1", "late", nil, nil, func(p *corev1.Pod) {
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "secret"}}})
+			})
+			w.r.Live = refusing{w.r.Live, func(k client.ObjectKey) error {
+				if k.Name == "secret" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "claims"}, k.Name, nil)
+				}
+				return nil
+			}}
+		},
 		"another process leads":  func(w *world) { w.lead() },
 		"its attachments' claim": func(w *world) { w.pod("n1", "late", []string{"data-db-n1"}, []string{}, nil) },
 		"the name is taken again": func(w *world) {
@@ -157,6 +184,29 @@ func TestGoneNodeComesBackBetweenDeletions(t *testing.T) {
 	if got := w.attached("n1"); len(got) != len(before)-1 {
 		t.Errorf("got %v of %v attached, want one deletion", got, before)
 	}
+}
+
+// The deletion of a deleted Node's attachment is sent while the proof holds, or not at all: it does not wait for a
+// connection.
+func TestGoneNodeIsDetachedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetachWorld(t)
+		w.cut("n1")
+		w.deleteNode("n1")
+		w.collect("n1")
+		before := w.attached("n1")
+		w.r.gone["n1"].since = w.r.gone["n1"].since.Add(-time.Minute)
+		w.r.WithFleet(func(f *fleet.Fleet) { f.RemoveNode("n1", w.r.Now.Instant()) })
+		var dialed *atomic.Int32
+		w.r.writer.Client, dialed = neverConnected(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		_, err := w.r.followGone(ctx, "n1")
+		if took := time.Since(begun); took > proof.TTL || dialed.Load() == 0 || len(w.attached("n1")) != len(before) {
+			t.Errorf("over after %s, want %s at most; %d connections, %v", took, proof.TTL, dialed.Load(), err)
+		}
+	})
 }
 
 // An attachment that was never attached holds no volume. The report on a deleted Node ends although it stays.
