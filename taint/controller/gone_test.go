@@ -93,6 +93,9 @@ func TestGoneNodeIsLeftAlone(t *testing.T) {
 				EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, w.Now())
 			n.Annotations = map[string]string{taint.RecordAnnotation: rec.Encode()}
 		},
+		"its record cannot be read": func(w *world) {
+			w.r.gone["n1"].node.Annotations = map[string]string{taint.RecordAnnotation: "{"}
+		},
 		"a pod whose claim may not be read": func(w *world) {
 			w.pod("n1", "late", nil, nil, func(p *corev1.Pod) {
 				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{

@@ -128,6 +128,8 @@ func (g GoneNode) whyKept() string {
 		return "its machine is not known: " + providers.ErrorText(g.NoMachineErr)
 	case g.Twin != "":
 		return "node " + g.Twin + " is heard, and may be the same machine"
+	case g.Look.RecordErr != nil: // it may say that a person released the node, or that its device lied
+		return "its last fence is not known: " + g.Look.RecordErr.Error()
 	case g.isReleased():
 		return "a person released it"
 	case !g.MayDetach:

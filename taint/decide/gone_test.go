@@ -60,6 +60,9 @@ func TestGoneNode(t *testing.T) {
 		"released on the boot before": {func(g *GoneNode) {
 			g.Look.Record = released("b0")
 		}, "delete free, other", ""},
+		"a record that cannot be read": {func(g *GoneNode) {
+			g.Look.RecordErr = errors.New("fence record does not parse")
+		}, "", "does not parse"},
 		"all used": {func(g *GoneNode) {
 			g.Used["pv-free"], g.Used["pv-other"], g.Answer = true, true, providers.Answer{}
 		}, "", "its pods still use them"},
