@@ -308,6 +308,11 @@ func TestStaleAnswers(t *testing.T) {
 	if a := ask(t, p, tg); a.State != providers.PowerOn {
 		t.Fatalf("got %s, %v", a.State, a.Err)
 	}
+	i.Say(func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Minute) }) // an old answer that it runs takes no launch back
+	if a := ask(t, p, tg); a.State != providers.PowerOn {
+		t.Fatalf("an old answer: got %s, %v", a.State, a.Err)
+	}
+	i.Say(nil)
 	// What was once seen to run under its new launch was not stopped by an old answer.
 	i.Say(func(t *cloud.Told) {
 		t.State, t.Launch, t.Transition = "stopped", t.Launch.Add(-time.Minute), "User initiated"

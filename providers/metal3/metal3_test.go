@@ -214,6 +214,35 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// A host that asks for its BMC's certificate to be checked again is believed at once: no earlier connection counts.
+func TestCertificateIsCheckedAgain(t *testing.T) {
+	s := newSite(t, datacenter.Options{})
+	s.edit(true, "spec", "bmc", "disableCertificateVerification")
+	p := s.open(t, func(c *metal3.Config) { c.CAFile, c.AllowUnverified = "", true })
+	if a := ask(t, p, s.target()); a.State != providers.PowerOn {
+		t.Fatalf("not checked: got %s, %v; want On", a.State, a.Err)
+	}
+	s.edit(false, "spec", "bmc", "disableCertificateVerification")
+	if a := ask(t, p, s.target()); !errors.Is(a.Err, providers.ErrUntrusted) {
+		t.Errorf("checked again: got %s, %v; want %v", a.State, a.Err, providers.ErrUntrusted)
+	}
+}
+
+// An answer about another host than the one that was asked for counts for nothing.
+func TestAnswerAboutAnotherHost(t *testing.T) {
+	for field, value := range map[string]any{"name": "host-2", "namespace": "other", "uid": ""} {
+		s := newSite(t, datacenter.Options{})
+		s.edit(value, "metadata", field)
+		p := s.open(t, nil)
+		if a := ask(t, p, s.target()); a.State != providers.PowerUnknown || !errors.Is(a.Err, providers.ErrPermanent) {
+			t.Errorf("%s: got %s, %v; want %v", field, a.State, a.Err, providers.ErrPermanent)
+		}
+		if err := p.PowerOff(t.Context(), s.target(), providertest.AllowSend); err == nil || s.writes()+s.resets() > 0 {
+			t.Errorf("%s: PowerOff: got %v, %d writes, %d resets; want none", field, err, s.writes(), s.resets())
+		}
+	}
+}
+
 // By request the baremetal-operator powers the host off and keeps it off, and PowerOn takes back nothing but ours.
 func TestRequest(t *testing.T) {
 	s := newSite(t, datacenter.Options{})
@@ -397,6 +426,18 @@ func TestWrites(t *testing.T) {
 	t.Run("the host changed", func(t *testing.T) {
 		s := newSite(t, datacenter.Options{})
 		s.onRead = func(h map[string]any) { set(h, true, "spec", "disablePowerOff") }
+		err := s.open(t, nil).PowerOff(t.Context(), s.target(), providertest.AllowSend)
+		if !errors.Is(err, providers.ErrUnreachable) || s.writes() > 0 {
+			t.Errorf("got %v, %d writes; want %v, none", err, s.writes(), providers.ErrUnreachable)
+		}
+	})
+	t.Run("another host has the annotation", func(t *testing.T) {
+		s := newSite(t, datacenter.Options{})
+		s.runs = false
+		s.onRead = func(h map[string]any) {
+			set(h, "uid-2", "metadata", "uid")
+			set(h, `{"mode":"hard"}`, "metadata", "annotations", reboot)
+		}
 		err := s.open(t, nil).PowerOff(t.Context(), s.target(), providertest.AllowSend)
 		if !errors.Is(err, providers.ErrUnreachable) || s.writes() > 0 {
 			t.Errorf("got %v, %d writes; want %v, none", err, s.writes(), providers.ErrUnreachable)
