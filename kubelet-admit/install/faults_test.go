@@ -40,8 +40,8 @@ func TestUninstallKeepsWhatIsRequired(t *testing.T) {
 	}
 }
 
-// TestStagedIsSyncedFirst checks that a file is on the disk before it gets its place, and its folder after that: a power
-// cut leaves no empty plugin.
+// TestStagedIsSyncedFirst checks that a file is synced before it gets its place, and its folder after that: a power cut
+// leaves no empty plugin.
 func TestStagedIsSyncedFirst(t *testing.T) {
 	l := newLab(t)
 	synced, renamed := map[string]bool{}, 0

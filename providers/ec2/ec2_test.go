@@ -308,7 +308,8 @@ func TestStaleAnswers(t *testing.T) {
 	if a := ask(t, p, tg); a.State != providers.PowerOn {
 		t.Fatalf("got %s, %v", a.State, a.Err)
 	}
-	i.Say(func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Minute) }) // an old answer that it runs takes no launch back
+	// An old answer that it runs takes no launch back.
+	i.Say(func(t *cloud.Told) { t.Launch = t.Launch.Add(-time.Minute) })
 	if a := ask(t, p, tg); a.State != providers.PowerOn {
 		t.Fatalf("an old answer: got %s, %v", a.State, a.Err)
 	}

@@ -333,16 +333,17 @@ func TestNotDetached(t *testing.T) {
 	}
 }
 
-// While PowerOff waits for the detachment the host becomes another one, gets another BMC, or must be kept on: no power-off
-// is sent, to neither BMC.
+// While PowerOff waits for the detachment the host becomes another one, gets another BMC, or must be kept on. Then
+// neither BMC gets a power-off.
 func TestChangedWhileDetached(t *testing.T) {
 	for name, tt := range map[string]struct {
 		value any
 		path  []string
 		err   error
 	}{
-		"another BMC":              {"", []string{"spec", "bmc", "address"}, providers.ErrUnreachable},
-		"another Secret":           {"host-2-bmc", []string{"spec", "bmc", "credentialsName"}, providers.ErrUnreachable},
+		"another BMC": {"", []string{"spec", "bmc", "address"}, providers.ErrUnreachable},
+		"another Secret": {"host-2-bmc", []string{"spec", "bmc", "credentialsName"},
+			providers.ErrUnreachable},
 		"another host of the name": {"uid-2", []string{"metadata", "uid"}, providers.ErrUnreachable},
 		"kept on":                  {true, []string{"spec", "disablePowerOff"}, providers.ErrPermanent},
 		"paused":                   {"", []string{"metadata", "annotations", paused}, providers.ErrPermanent},
@@ -373,7 +374,8 @@ func TestChangedWhileDetached(t *testing.T) {
 			defer cancel()
 			err := p.PowerOff(ctx, s.target(), still)
 			if !errors.Is(err, tt.err) || s.writes() != 1 || s.resets() > 0 {
-				t.Errorf("got %v, %d writes, %d resets; want %v, the detachment, none", err, s.writes(), s.resets(), tt.err)
+				t.Errorf("got %v, %d writes, %d resets; want %v, the detachment, none", err, s.writes(), s.resets(),
+					tt.err)
 			}
 			if n := other.Count(http.MethodPost, "/redfish/v1/Systems/m2/Actions/ComputerSystem.Reset"); n > 0 {
 				t.Errorf("the other BMC got %d resets", n)
@@ -400,7 +402,8 @@ func TestKeptOn(t *testing.T) {
 		{"provisioning", "provisioning", []string{"status", "provisioning", "state"}, `"provisioning"`,
 			providers.ErrPermanent},
 		{"available", "available", []string{"status", "provisioning", "state"}, `"available"`, providers.ErrPermanent},
-		{"another kind's by now", "HostClaim", []string{"spec", "consumerRef", "kind"}, "HostClaim", providers.ErrIdentity},
+		{"another kind's by now", "HostClaim", []string{"spec", "consumerRef", "kind"}, "HostClaim",
+			providers.ErrIdentity},
 		{"another's by now", "worker-2", []string{"spec", "consumerRef", "name"}, "worker-2", providers.ErrIdentity},
 	}
 	for _, tt := range tests {

@@ -703,7 +703,7 @@ func (f *fencesMade) MakeFence(_ context.Context, l taint.Look, p policy.Policy)
 func TestStorageIsCutOffWhileTheDecisionHolds(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		stands  time.Duration
+		stopped time.Duration
 		classes []string
 		policy  string
 		want    []string
@@ -717,7 +717,7 @@ func TestStorageIsCutOffWhileTheDecisionHolds(t *testing.T) {
 		storage, config := &fencesMade{}, x.Config()
 		config.Policies = []policy.Policy{{Name: "p", FenceClasses: tc.classes}}
 		x.Config, x.StorageFences = func() *Config { return config }, storage
-		x.c.now = x.c.now.Add(tc.stands)
+		x.c.now = x.c.now.Add(tc.stopped)
 		o := x.act(t.Context(), action.Decision{Action: action.FenceStorage{Name: tc.policy}})
 		if !slices.Equal(storage.made, tc.want) || o.Withheld != (tc.want == nil) ||
 			errors.Is(o.Err, kube.ErrLate) != (tc.want == nil) {

@@ -430,8 +430,10 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 			n.Spec.Taints = append(n.Spec.Taints,
 				corev1.Taint{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule})
 		},
-		"unmark":  func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
-		"release": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"unmark": func(l taint.Look, n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: "R"} },
+		"release": func(l taint.Look, n *corev1.Node) {
+			n.Annotations = map[string]string{taint.RecordAnnotation: "R"}
+		},
 		"clear": func(l taint.Look, n *corev1.Node) {
 			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
 		},

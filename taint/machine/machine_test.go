@@ -21,8 +21,7 @@ func (a answering) State(context.Context, providers.Target) (providers.Observati
 	return providers.Observation{State: a.state, At: providers.Now()}, nil
 }
 
-// The Off of a device that is known to lie is no verdict, alone or beside another device. What it says of a machine that
-// runs counts.
+// The Off of a device that is known to lie is no verdict, alone or beside another device. Its On counts.
 func TestVerdictWithoutLiars(t *testing.T) {
 	const (
 		off, on  = providers.PowerOff, providers.PowerOn

@@ -418,7 +418,7 @@ func TestRecordsHang(t *testing.T) {
 	})
 }
 
-// TestUnwrittenFencesAreKept: if there are too many fences, one that is written goes first, whatever its age.
+// TestUnwrittenFencesAreKept: if there are too many fences, one that is written goes first, old or new.
 func TestUnwrittenFencesAreKept(t *testing.T) {
 	scheme := runtime.NewScheme()
 	kit.Must(t, api.AddToScheme(scheme))
@@ -485,22 +485,22 @@ func TestEndDuringAWrite(t *testing.T) {
 	}
 }
 
-// TestLostFencesEnd: a fence that no update comes about ends once its Node is gone, or has no such fence any more. For a
-// minute the cache may be behind, and what cannot be read ends nothing.
+// TestLostFencesEnd: a fence without updates ends once its Node is gone, or has no such fence any more. For a minute the
+// cache may be behind, and what cannot be read ends nothing.
 func TestLostFencesEnd(t *testing.T) {
 	node := func(name, record string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid",
 			Annotations: map[string]string{taint.RecordAnnotation: record}}}
 	}
 	goes := fenceRecord(1, taint.PhaseEvicting, "", 1)
-	over := fenceRecord(1, taint.PhaseDone, taint.ResultReturned, 1)
+	over, other := fenceRecord(1, taint.PhaseDone, taint.ResultReturned, 1), fenceRecord(2, taint.PhaseArmed, "", 1)
 	for name, tc := range map[string]struct {
 		node          *corev1.Node // nil: there is none
 		fails         bool         // the cache
 		early, result string       // at once, and after a minute
 	}{
 		"the Node is gone":                 {result: "NodeGone"},
-		"it has another fence":             {node: node("n1", fenceRecord(2, taint.PhaseArmed, "", 1).Encode()), result: "Unknown"},
+		"it has another fence":             {node: node("n1", other.Encode()), result: "Unknown"},
 		"its record says the end":          {node: node("n1", over.Encode()), early: "Returned", result: "Returned"},
 		"its record says that it goes on":  {node: node("n1", goes.Encode())},
 		"its record does not parse":        {node: node("n1", "{")},
@@ -512,10 +512,11 @@ func TestLostFencesEnd(t *testing.T) {
 		}
 		d := newDesk(fake.NewClientBuilder().Build(), nodes...)
 		if tc.fails {
-			d.Cache = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(context.Context,
-				client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-				return errors.New("not in sync")
-			}})
+			d.Cache = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object,
+					...client.GetOption) error {
+					return errors.New("not in sync")
+				}})
 		}
 		d.told(goes)
 		for after, want := range map[time.Duration]string{0: tc.early, lostAfter: tc.early, lostAfter + 1: tc.result} {
@@ -529,8 +530,8 @@ func TestLostFencesEnd(t *testing.T) {
 	}
 }
 
-// TestSweepDeletesByTheLeader: expired objects are deleted by the leader alone, each by its UID: an object that was made
-// again under its name stays.
+// TestSweepDeletesByTheLeader: the leader alone deletes expired objects, each by its UID: an object that was made again
+// under its name stays.
 func TestSweepDeletesByTheLeader(t *testing.T) {
 	scheme := runtime.NewScheme()
 	kit.Must(t, api.AddToScheme(scheme))

@@ -287,9 +287,9 @@ func TestClaimedBySelector(t *testing.T) {
 					", machine: "+source+"}]\n")
 			n := node("n1", "rack=r1", "example.net/rack=", "node-role.kubernetes.io/worker=",
 				"role.node-restriction.kubernetes.io/worker=", "kubernetes.io/os=linux", "node.kubernetes.io/pool=",
-				"topology.kubernetes.io/zone=a", "xkubernetes.io/a=", "xk8s.io/a=", "xnode-restriction.kubernetes.io/a=",
-				"node-restriction.kubernetes.io/a=", "node-restriction.kubernetes.io.example.net/a=",
-				"a.kubelet.kubernetes.io/a=", "a.k8s.io/a=")
+				"topology.kubernetes.io/zone=a", "xkubernetes.io/a=", "xk8s.io/a=", "a.k8s.io/a=",
+				"a.kubelet.kubernetes.io/a=", "xnode-restriction.kubernetes.io/a=",
+				"node-restriction.kubernetes.io/a=", "node-restriction.kubernetes.io.example.net/a=")
 			if m, err := cfg.FindMachine(n); err != nil || m.Target.Claimed != always {
 				t.Errorf("%q, %s: got claimed %v, error %v, want %v", selector, source, m.Target.Claimed, err, always)
 			}

@@ -98,8 +98,8 @@ func TestCachedRequestIsTakenBack(t *testing.T) {
 
 // A request whose Machine cannot be read permits nothing any more, although it did when it was read last.
 func TestUnreadMachinePermitsNothing(t *testing.T) {
-	c := newRequested(t, &api.ForcefenceRemediation{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
-		{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m1", UID: "m"}}}})
+	owned := []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m1", UID: "m"}}
+	c := newRequested(t, &api.ForcefenceRemediation{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned}})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}}
 	if c.CachedRequest(node) == "" {
 		t.Fatal("before: the request permits nothing")
