@@ -152,6 +152,47 @@ func TestMakeFence(t *testing.T) {
 	}
 }
 
+// A node is not let in while its Node, its Lease, its pods or the other fences cannot be read.
+func TestUnreadableIsNotLetIn(t *testing.T) {
+	broken := errors.New("etcd")
+	for name, fails := range map[string]func(o runtime.Object) bool{
+		"Node":   func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is },
+		"Lease":  func(o runtime.Object) bool { _, is := o.(*coordinationv1.Lease); return is },
+		"pods":   func(o runtime.Object) bool { _, is := o.(*corev1.PodList); return is },
+		"fences": func(o runtime.Object) bool { _, is := o.(*unstructured.UnstructuredList); return is },
+	} {
+		before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
+		c, _ := newController(t, nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
+			addonsNode("n1", "10.0.0.1/32"))
+		if err := c.MakeFence(t.Context(), lookAt(t, c, before), rule); err != nil {
+			t.Fatal(err)
+		}
+		o := fences(t, c)[0]
+		plain := c.client
+		unreadable := interceptor.NewClient(plain.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
+				if fails(o) {
+					return broken
+				}
+				return c.Get(ctx, k, o, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if fails(l) {
+					return broken
+				}
+				return c.List(ctx, l, opts...)
+			},
+		})
+		c.client, c.Live = unreadable, unreadable
+		_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&o)})
+		c.client = plain
+		if after := fences(t, c)[0]; !errors.Is(err, broken) || after.GetResourceVersion() != o.GetResourceVersion() {
+			t.Errorf("%s: got error %v and %v, want no write", name, err, after.Object)
+		}
+	}
+}
+
 // withRecord returns a copy of a Node with a fence's record.
 func withRecord(n *corev1.Node, record string) *corev1.Node {
 	n = n.DeepCopy()
@@ -232,46 +273,5 @@ func TestReconcile(t *testing.T) {
 				t.Errorf("got an Event: %t, want %t", got, tt.event)
 			}
 		})
-	}
-}
-
-// A node is not let in while its Node, its Lease, its pods or the other fences cannot be read.
-func TestUnreadableIsNotLetIn(t *testing.T) {
-	broken := errors.New("etcd")
-	for name, fails := range map[string]func(o runtime.Object) bool{
-		"Node":   func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is },
-		"Lease":  func(o runtime.Object) bool { _, is := o.(*coordinationv1.Lease); return is },
-		"pods":   func(o runtime.Object) bool { _, is := o.(*corev1.PodList); return is },
-		"fences": func(o runtime.Object) bool { _, is := o.(*unstructured.UnstructuredList); return is },
-	} {
-		before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
-		c, _ := newController(t, nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
-			addonsNode("n1", "10.0.0.1/32"))
-		if err := c.MakeFence(t.Context(), lookAt(t, c, before), rule); err != nil {
-			t.Fatal(err)
-		}
-		o := fences(t, c)[0]
-		plain := c.client
-		unreadable := interceptor.NewClient(plain.(client.WithWatch), interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
-				opts ...client.GetOption) error {
-				if fails(o) {
-					return broken
-				}
-				return c.Get(ctx, k, o, opts...)
-			},
-			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-				if fails(l) {
-					return broken
-				}
-				return c.List(ctx, l, opts...)
-			},
-		})
-		c.client, c.Live = unreadable, unreadable
-		_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&o)})
-		c.client = plain
-		if after := fences(t, c)[0]; !errors.Is(err, broken) || after.GetResourceVersion() != o.GetResourceVersion() {
-			t.Errorf("%s: got error %v and %v, want no write", name, err, after.Object)
-		}
 	}
 }
