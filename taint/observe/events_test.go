@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -337,4 +338,25 @@ func TestEventsWhileStopping(t *testing.T) {
 			t.Errorf("got Events about %v, want %v", got, want)
 		}
 	})
+}
+
+// discardedEvents takes Events and keeps none.
+type discardedEvents struct{ events.AnnotatedEventRecorder }
+
+func (discardedEvents) AnnotatedEventf(
+	_, _ runtime.Object, _ map[string]string, _, _, _, _ string, _ ...any,
+) {
+}
+
+// What is remembered of the series of one object and reason is bounded: others choose the objects that they name.
+func TestSeriesOfATopicAreBounded(t *testing.T) {
+	s, topic := &eventSeries{recorder: discardedEvents{}}, &sentTopic{newest: map[seriesKey]sentSeries{}}
+	now := time.Now()
+	for i := range 3 * maxSeries {
+		topic.waiting = &timedEvent{key: seriesKey{action: fmt.Sprint(i)}}
+		s.beginSeries(topic, now.Add(time.Duration(i)*seriesEvery))
+		if n := len(topic.newest); topic.waiting != nil || n > maxSeries {
+			t.Fatalf("after %d series: got %d remembered, want %d at most", i+1, n, maxSeries)
+		}
+	}
 }

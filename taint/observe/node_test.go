@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -542,6 +544,39 @@ func TestAlertNamesPods(t *testing.T) {
 	if !strings.Contains(got, "pod a/p3 cannot") || strings.Contains(got, "p4") ||
 		!strings.Contains(got, "; and 2 more)") {
 		t.Errorf("got %s, want three of five", got)
+	}
+}
+
+// Steps that fail for a minute make a node stuck, but not in a process that does not lead, that ends, or whose write was
+// late or met another's.
+func TestWhichFailuresMakeANodeStuck(t *testing.T) {
+	refused := errors.New("admission says no")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tc := range map[string]struct {
+		ctx     context.Context
+		leading error
+		err     error
+		want    bool
+	}{
+		"a refusal":             {t.Context(), nil, refused, true},
+		"by one that leads not": {t.Context(), errStale, refused, false},
+		"the process ends":      {over, nil, refused, false},
+		"another's write":       {t.Context(), nil, kube.ErrAgain, false},
+		"a write that was late": {t.Context(), nil, kube.ErrLate, false},
+	} {
+		s := newScene(t, taint.PhaseEvicting)
+		s.leading = tc.leading
+		for range 2 {
+			s.states.stepFailed(tc.ctx, action.Decision{Action: action.EndPods{}}, tc.err)
+			s.now = s.now.Add(stuckAfter)
+		}
+		if s.states.failing.stuck != tc.want {
+			t.Errorf("%s: got stuck %v, want %v", name, s.states.failing.stuck, tc.want)
+		}
+		if s.states.stepSucceeded(); s.states.shown == reason.StateStuck {
+			t.Errorf("%s: stuck although a step succeeded", name)
+		}
 	}
 }
 
