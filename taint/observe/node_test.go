@@ -21,6 +21,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -547,6 +548,37 @@ func TestAlertNamesPods(t *testing.T) {
 	}
 }
 
+// The fence of a Node that was deleted is over: its Events wait for nothing any more, and its Fencing says so.
+func TestDeletedNodeIsTold(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	var got journal.Update
+	s.Fences = func(told journal.Update) { got = told }
+	s.writing = true
+	s.queueEvent(reason.NoHook, "Evict")
+	s.ReportGone()
+	if told := s.reasons(); !slices.Equal(told, []string{"NoHookOnNode"}) {
+		t.Errorf("got Events %q, want the one that waited", told)
+	}
+	if !got.Gone || got.Record.ID != "f-1" {
+		t.Errorf("got %+v, want that the fence's Node is gone", got)
+	}
+}
+
+// Only the pods that this fence ended before are its own: another fence's tombstones, and pods that run, are not.
+func TestPodsEndedBeforeAreOfTheFence(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	var got []api.Pod
+	s.Fences = func(told journal.Update) { got = append(got, told.Ended...) }
+	s.fences.reportEndedBefore([]action.Pod{
+		{UID: "ours", Tombstone: true, Message: taint.FenceMessage("f-1")},
+		{UID: "another fence's", Tombstone: true, Message: taint.FenceMessage("f-0")},
+		{UID: "runs", Message: taint.FenceMessage("f-1")},
+	})
+	if len(got) != 1 || got[0].UID != "ours" {
+		t.Errorf("got %v, want ours alone", got)
+	}
+}
+
 // Steps that fail for a minute make a node stuck, but not in a process that does not lead, that ends, or whose write was
 // late or met another's.
 func TestWhichFailuresMakeANodeStuck(t *testing.T) {
@@ -571,8 +603,9 @@ func TestWhichFailuresMakeANodeStuck(t *testing.T) {
 			s.states.stepFailed(tc.ctx, action.Decision{Action: action.EndPods{}}, tc.err)
 			s.now = s.now.Add(stuckAfter)
 		}
-		if s.states.failing.stuck != tc.want {
-			t.Errorf("%s: got stuck %v, want %v", name, s.states.failing.stuck, tc.want)
+		s.states.setState(reason.StateEvicting) // what is decided next does not hide it
+		if s.states.failing.stuck != tc.want || (s.states.shown == reason.StateStuck) != tc.want {
+			t.Errorf("%s: got stuck %v, shown %s; want it stuck: %v", name, s.states.failing.stuck, s.states.shown, tc.want)
 		}
 		if s.states.stepSucceeded(); s.states.shown == reason.StateStuck {
 			t.Errorf("%s: stuck although a step succeeded", name)
