@@ -77,6 +77,9 @@ type Target struct {
 	// Named reports that the Node's name leads to the machine. A client that may register a Node chooses its name. So
 	// if the device reports a system UUID, the node must have reported the same one.
 	Named bool
+	// Identified reports that the device has named this machine before: it reported the node's system UUID. An answer
+	// that does not name the machine is then about another one (NamedLabel).
+	Identified bool
 }
 
 // Key returns what distinguishes a target from others of its provider: its ID, else its system UUID, else its node.

@@ -255,6 +255,52 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// Once a device has named the machine, an answer that does not name it is about another one: it proves nothing, and the
+// machine's power is not touched. That holds for an operator's list, too.
+func TestAnswerWithoutTheName(t *testing.T) {
+	const zeros, ones = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	for _, tt := range []struct {
+		name, node string
+		identified bool
+		obs        providers.Observation
+		want       bool
+	}{
+		{"named again", uuid, true, providers.Observation{SystemUUID: uuid}, true},
+		{"named again, the other byte order", uuid, true, providers.Observation{SystemUUID: swapped}, true},
+		{"never named, names none", uuid, false, providers.Observation{}, true},
+		{"never named, zeros", uuid, false, providers.Observation{SystemUUID: zeros}, true},
+		{"names none", uuid, true, providers.Observation{}, false},
+		{"zeros", uuid, true, providers.Observation{SystemUUID: zeros}, false},
+		{"ones", uuid, true, providers.Observation{SystemUUID: ones}, false},
+		{"no UUID", uuid, true, providers.Observation{SystemUUID: "null"}, false},
+		{"an address alone", uuid, true, providers.Observation{Addresses: "10.0.0.1"}, false},
+		{"another machine's", uuid, true, providers.Observation{SystemUUID: other}, false},
+		{"the node's is gone", "", true, providers.Observation{SystemUUID: other}, false},
+		{"the node's are zeros", zeros, true, providers.Observation{SystemUUID: zeros}, false},
+	} {
+		for _, state := range []providers.PowerState{providers.PowerOff, providers.PowerOn} {
+			target := providers.Target{Node: "n1", ID: "m1", SystemUUID: tt.node, Addresses: "10.0.0.1",
+				Identified: tt.identified}
+			p := scripted(func(context.Context, providers.Target) (providers.Observation, error) {
+				o := tt.obs
+				o.State, o.At = state, providers.Now()
+				return o, nil
+			})
+			a := providers.Ask(t.Context(), p, "p", target, providers.Now)
+			act := providers.ConfirmIdentity(t.Context(), p, target, providers.Now)
+			if (a.State == state) != tt.want || !tt.want && a.State != providers.PowerUnknown ||
+				errors.Is(a.Err, providers.ErrIdentity) == tt.want || (act == nil) != tt.want {
+				t.Errorf("%s, %s: got %s, %v, power action %v; want an answer: %t", tt.name, state, a.State, a.Err,
+					act, tt.want)
+			}
+		}
+	}
+	err := providers.Target{Node: "n1", SystemUUID: uuid, Identified: true}.VerifyIdentity(providers.Observation{})
+	if text := providers.ErrorText(err); !strings.HasSuffix(text, "remove the Node's label "+providers.NamedLabel) {
+		t.Errorf("a person does not see what to do: %q", text)
+	}
+}
+
 // A node that is called after another machine gets neither a proof of that machine nor its power. Its system UUID must
 // be the device's, if the device reports one. A list is the operator's word, and a device that reports none cannot be
 // compared.

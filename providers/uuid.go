@@ -20,9 +20,19 @@ func SameMachine(node, device string) error {
 	return fmt.Errorf("%w: the node's system UUID is %s, the device reported %s", ErrIdentity, node, device)
 }
 
+// NamedLabel is the Node label that names the devices that have named the node's machine (Identified).
+const NamedLabel = "forcefence.node-restriction.kubernetes.io/named"
+
+// IsNamedBy reports whether the device named the machine: node and device report the same usable system UUID.
+func (t Target) IsNamedBy(o Observation) bool {
+	_, has := ParseUUID(t.SystemUUID)
+	_, tells := ParseUUID(o.SystemUUID)
+	return has && tells && SameMachine(t.SystemUUID, o.SystemUUID) == nil
+}
+
 // checkMachine returns an ErrIdentity if the device reported another machine than t. Addresses that a device reports
-// must include one of the node's. A system UUID must match as well if the node's name led to the machine and the device
-// reports no address.
+// must include one of the node's. A device that has named the machine must name it again. A system UUID must match as
+// well if the node's name led to the machine and the device reports no address.
 func (t Target) checkMachine(obs Observation) error {
 	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil {
 		return err
@@ -32,7 +42,15 @@ func (t Target) checkMachine(obs Observation) error {
 			t.Addresses, obs.Addresses)
 	}
 	_, has := ParseUUID(t.SystemUUID)
-	if _, tells := ParseUUID(obs.SystemUUID); tells && !has && obs.Addresses == "" && t.Named {
+	_, tells := ParseUUID(obs.SystemUUID)
+	switch {
+	case t.Identified && !tells:
+		return fmt.Errorf("%w: the device named this machine's system UUID before, and now names none; "+
+			"if that is right, remove the Node's label %s", ErrIdentity, NamedLabel)
+	case t.Identified && !has:
+		return fmt.Errorf("%w: the device named this machine's system UUID before, and the node's is now %q, which "+
+			"identifies no machine", ErrIdentity, t.SystemUUID)
+	case tells && !has && obs.Addresses == "" && t.Named:
 		return fmt.Errorf("%w: the device reported %s, but only the node's name leads to it, "+
 			"and the node's system UUID %q identifies no machine",
 			ErrIdentity, obs.SystemUUID, t.SystemUUID)

@@ -215,6 +215,7 @@ var checks = []Check{
 	{"missing machine", nil, missingMachine},
 	{"identity", []Fault{OtherMachine}, rejectsOtherMachine},
 	{"addresses", nil, comparesAddresses},
+	{"named in every state", nil, namesInEveryState},
 	{"both byte orders", nil, byteOrders},
 	{"time of the question", []Fault{Slow}, timeOfQuestion},
 	{"deadline", []Fault{Silent}, keepsDeadline},
@@ -476,6 +477,24 @@ func comparesAddresses(ctx context.Context, b *Bench, o Options) error {
 		}
 		if err := runPower(ctx, o, confirmed, t); !errors.Is(err, want) {
 			return fmt.Errorf("confirming a node with addresses %q: got %v, want %v", other, err, want)
+		}
+	}
+	return nil
+}
+
+// namesInEveryState checks that a device which names the machine while it is on does so while it is off, too: otherwise
+// its Off would count for nothing (providers.Target.Identified).
+func namesInEveryState(ctx context.Context, b *Bench, o Options) error {
+	t := b.Target
+	if a := askState(ctx, b, o, t); a.Err != nil || !t.IsNamedBy(a.Observation) {
+		return a.Err
+	}
+	t.Identified = true
+	for _, on := range []bool{true, false} {
+		want := map[bool]providers.PowerState{true: providers.PowerOn, false: providers.PowerOff}[on]
+		b.SetPower(on)
+		if a := askState(ctx, b, o, t); a.State != want || a.Err != nil {
+			return fmt.Errorf("State: got %s, %v; want %s of a named machine", a.State, a.Err, want)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package ipmi_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -72,6 +73,31 @@ func TestSleepIsNotOff(t *testing.T) {
 	}
 	s.edit(func() { s.codes[types.CommandGetACPIPowerState.ID] = types.CodeInvalidCommandForLUN })
 	expect(t, p, of, providers.PowerOff, "off")
+}
+
+// A BMC that has named the machine, and then reports its power without the GUID, says nothing of the machine.
+func TestGUIDThatVanishes(t *testing.T) {
+	s := newSoft(t, "secret")
+	p, _ := newProvider(t, passwordFile(t, "secret"), nil)
+	identified := providers.Target{Node: "n1", ID: s.address, SystemUUID: machineUUID, Identified: true}
+	for name, guid := range map[string][]byte{
+		"none": nil, "zeros": make([]byte, 16), "ones": bytes.Repeat([]byte{0xff}, 16),
+	} {
+		for _, named := range []bool{true, false} {
+			s.edit(func() {
+				if s.on, s.guid = false, guid; named {
+					s.guid = unhex(t, "33221100554477668899aabbccddeeff")
+				}
+			})
+			want, class := providers.PowerOff, error(nil)
+			if !named {
+				want, class = providers.PowerUnknown, providers.ErrIdentity
+			}
+			if a := ask(t, p, identified); a.State != want || !errors.Is(a.Err, class) {
+				t.Errorf("%s, named %t: got %s, %v; want %s, %v", name, named, a.State, a.Err, want, class)
+			}
+		}
+	}
 }
 
 // TestSystemGUID: the GUID is the node's UUID as SMBIOS writes it, or in reverse as IPMI does. ipmitool 1.8.19 prints

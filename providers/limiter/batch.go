@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -90,12 +91,18 @@ func (l *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 		func(ctx context.Context) (map[string]providers.Observation, error) {
 			sent := providers.Now()
 			all, err := inner.States(ctx, targets)
+			answers, refused := maps.Clone(all), providers.Unanswered{}
 			for _, t := range targets {
-				if obs, answered := all[t.Key()]; answered {
-					l.identities.learnIdentity(t, sent, obs, nil)
+				obs, answered := all[t.Key()]
+				if !answered {
+					continue
+				}
+				if wrong := l.identities.learnIdentity(t, sent, obs, nil); wrong != nil {
+					delete(answers, t.Key())
+					refused[t.Key()] = wrong
 				}
 			}
-			return all, err
+			return answers, joinRefused(err, refused)
 		})
 	left := c.addAnswers(all, targets)
 	switch {
@@ -106,6 +113,21 @@ func (l *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 	default:
 		c.addErrors(left, err)
 	}
+}
+
+// joinRefused adds the refused answers of a batch to its error. The error of a whole call remains: it is every missing
+// target's.
+func joinRefused(err error, refused providers.Unanswered) error {
+	var each providers.Unanswered
+	switch {
+	case len(refused) == 0:
+		return err
+	case errors.As(err, &each):
+		maps.Copy(refused, each)
+	case err != nil:
+		return err
+	}
+	return refused
 }
 
 // mayBeOneTarget reports whether an error of a whole batch may concern a single target. A device that is silent or

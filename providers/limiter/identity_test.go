@@ -133,3 +133,60 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 		}
 	})
 }
+
+// Once a device has named the machine, this process takes no answer without the name, alone or in a batch, and sends
+// nothing to that device. When the Node's label remembers it as well, a person who removes the label is believed.
+func TestDeviceThatNamedTheMachine(t *testing.T) {
+	const zeros, ones = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+	for _, nameless := range []string{"", "null", zeros, ones} {
+		reports, acted := nameless, 0
+		report := func() providers.Observation {
+			return providers.Observation{State: providers.PowerOff, SystemUUID: reports, At: providers.Now()}
+		}
+		inner := &cloud{most: 10,
+			fake: &fake{
+				state: func(context.Context, providers.Target) (providers.Observation, error) { return report(), nil },
+				power: func(context.Context, providers.Target) error { acted++; return nil },
+			},
+			states: func(_ context.Context, ids []string) (map[string]providers.Observation, error) {
+				out := map[string]providers.Observation{}
+				for _, id := range ids {
+					out[id] = report()
+				}
+				return out, nil
+			},
+		}
+		g := inner.limit(limiter.Options{})
+		machine := providers.Target{Node: "n1", ID: "m1", SystemUUID: uuid}
+		expect := func(when string, want bool) {
+			t.Helper()
+			alone := providers.Ask(t.Context(), g, "rack-a", machine, providers.Now)
+			batch := providers.AskAll(t.Context(), g, "rack-a", []providers.Target{machine,
+				{Node: "n2", ID: "m2", SystemUUID: other}}, providers.Now)
+			acted = 0
+			err := g.PowerOff(t.Context(), machine, providertest.AllowSend)
+			for _, a := range []providers.Answer{alone, batch[0]} {
+				if (a.State == providers.PowerOff) != want || errors.Is(a.Err, providers.ErrIdentity) == want {
+					t.Errorf("%q, %s: got %s, %v; want Off: %t", nameless, when, a.State, a.Err, want)
+				}
+			}
+			if (err == nil) != want || (acted == 1) != want {
+				t.Errorf("%q, %s: power-off: got %v, acted %d times; want one: %t", nameless, when, err, acted, want)
+			}
+			if b := batch[1]; reports != uuid && (b.State != providers.PowerOff || b.Err != nil) {
+				t.Errorf("%q, %s: another machine of the batch: got %s, %v", nameless, when, b.State, b.Err)
+			}
+		}
+		expect("never named", true)
+		reports = uuid
+		expect("named", true)
+		reports = nameless
+		expect("named before", false)
+		machine.Claimed = true
+		expect("named before, claimed", false)
+		machine.Claimed, machine.Identified = false, true
+		expect("the label has it", false)
+		machine.Identified = false
+		expect("a person removed the label", true)
+	}
+}

@@ -95,8 +95,7 @@ func (l *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 	obs, err := callTarget(ctx, l, callState, t, func(ctx context.Context) (providers.Observation, error) {
 		sent := providers.Now()
 		obs, err := l.inner.State(ctx, t)
-		l.identities.learnIdentity(t, sent, obs, err)
-		return obs, err
+		return obs, l.identities.learnIdentity(t, sent, obs, err)
 	})
 	if err != nil {
 		obs.State = providers.PowerUnknown

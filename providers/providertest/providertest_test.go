@@ -474,6 +474,15 @@ func TestLiarsAreCaught(t *testing.T) {
 				return o, err
 			}
 		}},
+		{"hides the identity of a machine that is off", "named in every state", func(l *liar) {
+			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {
+				o, err := honest()
+				if o.State == providers.PowerOff && o.SystemUUID == machineUUID {
+					o.SystemUUID = ""
+				}
+				return o, err
+			}
+		}},
 		{"hides the machine's addresses", "addresses", func(l *liar) {
 			l.tells = providers.NewAddresses("10.0.7.7")
 			l.state = func(_ context.Context, _ providers.Target, honest func() (obs, error)) (obs, error) {

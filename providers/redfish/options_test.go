@@ -51,6 +51,36 @@ func TestIgnoreUUID(t *testing.T) {
 	r.want(t, target, providers.PowerOn)
 }
 
+// A BMC that has named the machine, and then reports its power without the UUID, says nothing of the machine.
+func TestUUIDThatVanishes(t *testing.T) {
+	for name, fault := range map[string]datacenter.Fault{
+		"absent": {NoUUID: true},
+		"null":   {Body: `{"PowerState":"Off","UUID":null}`},
+		"empty":  {Body: `{"PowerState":"Off","UUID":""}`},
+		"zeros":  {SystemUUID: "00000000-0000-0000-0000-000000000000"},
+		"ones":   {SystemUUID: "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"},
+	} {
+		r := newRack(t, 1, datacenter.Options{}, nil)
+		limited := limiter.New(r.p, limiter.Options{Name: "rack-a", Type: "redfish"})
+		ask := func(p providers.Provider, target providers.Target, want providers.PowerState, class error) {
+			t.Helper()
+			a := providers.Ask(t.Context(), p, "rack-a", target, providers.Now)
+			if a.State != want || !errors.Is(a.Err, class) {
+				t.Errorf("%s: got %s (%q), %v; want %s, %v", name, a.State, a.Raw, a.Err, want, class)
+			}
+		}
+		r.ms[0].CutPower()
+		identified := r.target()
+		identified.Identified = true
+		ask(r.p, identified, providers.PowerOff, nil)
+		ask(limited, r.target(), providers.PowerOff, nil)
+		r.ms[0].SetFault(fault)
+		ask(r.p, identified, providers.PowerUnknown, providers.ErrIdentity)     // as the Node's label says
+		ask(limited, r.target(), providers.PowerUnknown, providers.ErrIdentity) // as this process remembers
+		ask(r.p, r.target(), providers.PowerOff, nil)                           // without either
+	}
+}
+
 // A vendor's property that reports suspended for something else is named, and can be ignored. What says that the
 // machine sleeps still counts.
 func TestIgnoreStates(t *testing.T) {
