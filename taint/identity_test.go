@@ -1,6 +1,7 @@
 package taint
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -50,6 +51,65 @@ func TestPin(t *testing.T) {
 	}
 	if id, uuid := (Claim{Pin: bmc1.Pin()}).splitPin(); id != bmc1.idPin() || uuid != bmc1.uuidPin() {
 		t.Errorf("the pin does not read back: %q and %q", id, uuid)
+	}
+}
+
+// The label names each device that named the machine, and forgets none that the node still has. Machines that the node
+// was led to before go first.
+func TestNamedLabel(t *testing.T) {
+	all := func(from, to int) (out []MachineRef) {
+		for i := from; i < to; i++ {
+			out = append(out, MachineRef{Provider: "racks", ID: fmt.Sprintf("https://bmc%d", i), SystemUUID: uuid1})
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name            string
+		before          []MachineRef // named one after the other
+		machines, named []MachineRef
+		want, not       []MachineRef
+	}{
+		{"none", nil, all(0, 2), nil, nil, all(0, 2)},
+		{"the first", nil, all(0, 2), all(0, 1), all(0, 1), all(1, 2)},
+		{"the second, too", all(0, 1), all(0, 2), all(1, 2), all(0, 2), nil},
+		{"again", all(0, 2), all(0, 2), all(0, 1), all(0, 2), nil},
+		{"none any more", all(0, 2), all(0, 2), nil, all(0, 2), nil},
+		{"led elsewhere", all(0, 2), all(2, 3), all(2, 3), all(0, 3), nil},
+		{"as many as there may be", all(0, 5), all(0, MaxDevices), all(0, MaxDevices), all(0, MaxDevices), nil},
+		{"more than fit", all(0, 20), all(30, 30+MaxDevices), all(30, 30+MaxDevices), all(30, 30+MaxDevices),
+			all(0, 13)},
+		{"one of the node's own is silent", all(0, maxNamed), all(0, 3), nil, all(0, 3), nil},
+		{"a silent one stays where others go", all(0, maxNamed), append(all(0, 2), all(30, 30+4)...),
+			all(30, 30+4), append(all(0, 2), all(30, 30+4)...), nil},
+	} {
+		label := ""
+		for _, m := range tt.before {
+			label = AddNamed(label, []MachineRef{m}, []MachineRef{m})
+		}
+		label = AddNamed(label, tt.machines, tt.named)
+		if errs := validation.IsValidLabelValue(label); len(errs) > 0 {
+			t.Errorf("%s: %q is no label's value: %v", tt.name, label, errs)
+		}
+		for _, m := range tt.want {
+			if other := (MachineRef{"racks", m.ID, uuid2}); !m.IsNamed(label) || !other.IsNamed(label) {
+				t.Errorf("%s: %q lacks %s", tt.name, label, m)
+			}
+		}
+		for _, m := range tt.not {
+			if m.IsNamed(label) {
+				t.Errorf("%s: %q has %s", tt.name, label, m)
+			}
+		}
+		if again := AddNamed(label, tt.machines, tt.named); again != label {
+			t.Errorf("%s: named again, %q becomes %q", tt.name, label, again)
+		}
+	}
+	if got, want := AddNamed("by.a-person", all(0, 1), all(0, 1)), all(0, 1)[0].namedHash(); got != want {
+		t.Errorf("over a person's words: got %q", got)
+	}
+	if errs := validation.IsQualifiedName(NamedLabel); len(errs) > 0 ||
+		!strings.HasSuffix(strings.Split(NamedLabel, "/")[0], ".node-restriction.kubernetes.io") {
+		t.Errorf("%s: kubelets are not kept from it: %v", NamedLabel, errs)
 	}
 }
 

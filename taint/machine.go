@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/forcefence/forcefence/providers"
 )
 
 // PinLabel is the Node label that pins which machine a node is, written while the node is healthy. The API server's
@@ -47,6 +50,51 @@ func hashWords(words ...string) string {
 // isSame reports whether both name the same machine to the provider.
 func (m MachineRef) isSame(o MachineRef) bool {
 	return m.Provider == o.Provider && m.idPin() == o.idPin()
+}
+
+// NamedLabel is the Node label that holds which devices have named the node's machine, each by a short hash. Kubelets
+// cannot write it, nor PinLabel. An answer of such a device that does not name the machine is Unknown
+// (providers.Target.Identified). Only a person removes the label.
+const NamedLabel = providers.NamedLabel
+
+const (
+	namedSize = 8              // of a device's part of NamedLabel, in bytes
+	maxNamed  = MaxDevices + 1 // devices that NamedLabel holds; a label's value has at most 63 bytes
+)
+
+// namedHash is the machine's part of NamedLabel. If two of a node's machines have one hash, both count as named, which
+// only forbids.
+func (m MachineRef) namedHash() string { return m.idPin()[:namedSize] }
+
+// IsNamed reports whether the value of NamedLabel says that the machine's device has named it.
+func (m MachineRef) IsNamed(label string) bool {
+	return slices.Contains(strings.Split(label, "."), m.namedHash())
+}
+
+// AddNamed returns the value of NamedLabel with those of the node's machines that their devices named just now. Other
+// machines remain while there is room: the node may be led to them again.
+func AddNamed(label string, machines, named []MachineRef) string {
+	missing := func(m MachineRef) bool { return !m.IsNamed(label) }
+	if !slices.ContainsFunc(named, missing) {
+		return label
+	}
+	var parts []string
+	add := func(part string) {
+		if !slices.Contains(parts, part) && len(parts) < maxNamed {
+			parts = append(parts, part)
+		}
+	}
+	for _, m := range machines {
+		if m.IsNamed(label) || slices.Contains(named, m) {
+			add(m.namedHash())
+		}
+	}
+	for _, part := range strings.Split(label, ".") {
+		if len(part) == namedSize && strings.Trim(part, "0123456789abcdef") == "" {
+			add(part)
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 // OrNil returns the machine for a Record: nil for none.

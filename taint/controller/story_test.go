@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -309,6 +310,31 @@ func TestNewLeaderKnowsWhoIsPoweredOff(t *testing.T) {
 		t.Errorf("n3 while n1 (%s) is being powered off: got %d power-offs; told %q", w.record("n1").Phase,
 			w.machines["n3"].offs(), w.told.said)
 	}
+}
+
+// A device that named the machine, and now says Off without its name, proves nothing to a new leader either, until a
+// person removes the label. The Off of a device that never named it counts.
+func TestNewLeaderKnowsWhoNamedTheMachine(t *testing.T) {
+	w := newWorld(t)
+	w.run(15 * time.Second)
+	w.change("n1", func(n *corev1.Node) { // as a drill does
+		m := []taint.MachineRef{{Provider: "racks", ID: "enclosure-7/n1"}}
+		metav1.SetMetaDataLabel(&n.ObjectMeta, taint.NamedLabel, taint.AddNamed("", m, m))
+	})
+	w.lead()
+	w.run(30 * time.Second)
+	for _, n := range []string{"n1", "n3"} {
+		w.machines[n].uuid = ""
+		w.cut(n)
+	}
+	before := w.pods("n1")
+	w.untilDone("n3", taint.ResultEvicted)
+	w.run(2 * time.Minute)
+	if got := w.pods("n1"); w.marked("n1") || !slices.Equal(got, before) {
+		t.Fatalf("n1, whose device names no machine any more: marked %t, pods %v, want %v", w.marked("n1"), got, before)
+	}
+	w.change("n1", func(n *corev1.Node) { delete(n.Labels, taint.NamedLabel) })
+	w.untilDone("n1", taint.ResultEvicted)
 }
 
 // Nodes that were deleted are no silent ones: most of those that are left are heard.

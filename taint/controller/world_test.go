@@ -342,9 +342,11 @@ func modeOfAll(m fence.Mode) []fence.ModeRule {
 
 func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	d := worldDevices[n.Name]
+	ref := taint.MachineRef{Provider: d[0], ID: d[1] + "/" + n.Name}
 	m := machine.Machine{
 		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1],
-		Target: providers.Target{Node: n.Name, ID: d[1] + "/" + n.Name, SystemUUID: n.Status.NodeInfo.SystemUUID},
+		Target: providers.Target{Node: n.Name, ID: ref.ID, SystemUUID: n.Status.NodeInfo.SystemUUID,
+			Identified: ref.IsNamed(n.Labels[taint.NamedLabel])},
 	}
 	if w.machines[n.Name].two {
 		m.Further = []machine.Machine{{

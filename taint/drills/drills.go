@@ -1,7 +1,7 @@
 // Package drills asks every node's devices regularly while nothing is wrong, and reports what changed. So a BMC that is
 // down, a password that expired and a node without a machine are known before they matter. Package taint/view/drill
-// decides who is asked when, and what an answer is worth. Drills write one condition of healthy Nodes. Their answers
-// prove nothing.
+// decides who is asked when, and what an answer is worth. Drills write one condition of healthy Nodes, and which devices
+// named a node's machine (taint.NamedLabel). Their answers prove nothing.
 package drills
 
 import (
@@ -204,11 +204,11 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	d.reportFinding(&node, before, f)
 	conflicts := func(err error) bool { return errors.Is(err, kube.ErrAgain) }
 	if err := retry.OnError(retry.DefaultRetry, conflicts, func() error {
-		return d.writeCondition(ctx, &node, f)
+		return errors.Join(d.writeNamed(ctx, &node, seen), d.writeCondition(ctx, &node, f))
 	}); err != nil {
 		ok = false
 		if !conflicts(err) && ctx.Err() == nil {
-			d.Log.Warn("Cannot write whether a node can be fenced", "node", name, "error", err)
+			d.Log.Warn("Cannot write what a drill of a node found", "node", name, "error", err)
 		}
 	}
 }
@@ -266,6 +266,40 @@ func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.
 		return nil
 	}
 	if err := d.writer.SetFenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {
+		return fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// writeNamed adds the devices that named the node's machine just now to its label, so that every later leader knows. It
+// reads and writes only if one is missing there, and not while the node is fenced. A device that names no machine any
+// more is not taken off: a person decides that.
+func (d *Drills) writeNamed(ctx context.Context, node *corev1.Node, seen drill.Facts) error {
+	var machines, named []taint.MachineRef
+	for _, device := range seen.Devices {
+		m := taint.MachineRef{Provider: device.Answer.By, ID: device.Target.ID,
+			SystemUUID: providers.CanonicalUUID(device.Target.SystemUUID)}
+		machines = append(machines, m)
+		if device.Answer.Err == nil && device.Target.IsNamedBy(device.Answer.Observation) {
+			named = append(named, m)
+		}
+	}
+	missing := func(n *corev1.Node) bool {
+		label := n.Labels[taint.NamedLabel]
+		return taint.AddNamed(label, machines, named) != label
+	}
+	if !missing(node) {
+		return nil
+	}
+	live, l, err := kube.ReadNode(ctx, d.Live, node.Name, d.Key, d.Now)
+	switch {
+	case err != nil:
+		return err
+	case !l.Exists, live.UID != node.UID, taint.IsFenced(live, d.Key), !missing(live):
+		return nil
+	}
+	label := taint.AddNamed(live.Labels[taint.NamedLabel], machines, named)
+	if err := d.writer.NameMachine(ctx, l, label); err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)
 	}
 	return nil

@@ -93,7 +93,7 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		told   string // an Event that came
 		metric string // of forcefence_drill_devices: its result is 1
 	}{
-		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 1, "", "ok"},
+		{"all is well", func() {}, corev1.ConditionTrue, "MachineAnswers", 2, "", "ok"}, // its device named it, too
 		{"still", func() {}, corev1.ConditionTrue, "MachineAnswers", 0, "", "ok"},
 		{"off is an answer", func() { w.machines["n4"].on = false }, corev1.ConditionTrue, "MachineAnswers", 1, "",
 			"ok"},
@@ -139,6 +139,68 @@ func TestDrillWritesTheCondition(t *testing.T) {
 		if ok, want := testutil.ToFloat64(m.machines.WithLabelValues("ok")), map[bool]float64{
 			true: 1}[tt.metric == "ok"]; ok != want {
 			t.Errorf("%s: got %v nodes that are ok, want %v", tt.name, ok, want)
+		}
+	}
+}
+
+// A drill notes on the Node which device named its machine. From then on an answer of that device without the name is
+// no answer. A person who removes the label lets the device answer without it.
+func TestDrillNotesWhoNamedTheMachine(t *testing.T) {
+	w := newWorld(t)
+	d := w.drills(0)
+	label := func() string { return w.node("n4").Labels[taint.NamedLabel] }
+	uuid := w.machines["n4"].uuid
+	for _, tt := range []struct {
+		name   string
+		change func()
+		named  bool
+		status corev1.ConditionStatus
+	}{
+		{"names none", func() { w.machines["n4"].uuid = "" }, false, corev1.ConditionTrue},
+		{"names another machine", func() { w.machines["n4"].uuid = "99999999-7742-3448-3784-823347823834" }, false,
+			corev1.ConditionFalse},
+		{"does not answer", func() { w.machines["n4"].uuid, w.machines["n4"].deaf = uuid, true }, false,
+			corev1.ConditionFalse},
+		{"names it", func() { w.machines["n4"].deaf = false }, true, corev1.ConditionTrue},
+		{"names none any more", func() { w.machines["n4"].uuid = "" }, true, corev1.ConditionFalse},
+		{"nor when it is off", func() { w.machines["n4"].on = false }, true, corev1.ConditionFalse},
+		{"a person removed the label", func() {
+			w.change("n4", func(n *corev1.Node) { delete(n.Labels, taint.NamedLabel) })
+		}, false, corev1.ConditionTrue},
+	} {
+		tt.change()
+		c := w.drilled(d, "n4")
+		m := taint.MachineRef{Provider: "racks", ID: "bmc-9/n4"}
+		if m.IsNamed(label()) != tt.named || (label() != "") != tt.named || c.Status != tt.status {
+			t.Errorf("%s: got label %q, condition %+v; want %s, named: %t", tt.name, label(), c, tt.status, tt.named)
+		}
+	}
+}
+
+// What a drill heard of a machine is not written to a Node that was created again meanwhile, nor to one that is fenced.
+func TestDrillNotesNothingOfAnotherLife(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"created again": func(w *world) {
+			n := w.node("n4")
+			must(w.t, w.api.Delete(w.t.Context(), n))
+			n.UID, n.ResourceVersion = "uid-of-a-later-n4", ""
+			must(w.t, w.api.Create(w.t.Context(), n))
+		},
+		"marked": func(w *world) {
+			w.change("n4", func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1",
+					Effect: corev1.TaintEffectNoSchedule}}
+			})
+		},
+		"": func(*world) {},
+	} {
+		w := newWorld(t)
+		d, cached := w.drills(0), w.node("n4")
+		seen := AskDevices(t.Context(), d.Config(), cached, nobodyLies, d.Now.Instant)
+		change(w)
+		err := d.writeNamed(t.Context(), cached, seen)
+		if label := w.node("n4").Labels[taint.NamedLabel]; err != nil || (label != "") != (name == "") {
+			t.Errorf("%q: got label %q, error %v", name, label, err)
 		}
 	}
 }

@@ -134,9 +134,11 @@ func (w *world) addNode(name string, i int) {
 // machine is what the configuration says of a node.
 func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	d := worldDevices[n.Name]
+	m := taint.MachineRef{Provider: d[0], ID: d[1] + "/" + n.Name}
 	return machine.Machine{
 		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1],
-		Target: providers.Target{Node: n.Name, ID: d[1] + "/" + n.Name, SystemUUID: n.Status.NodeInfo.SystemUUID},
+		Target: providers.Target{Node: n.Name, ID: m.ID, SystemUUID: n.Status.NodeInfo.SystemUUID,
+			Identified: m.IsNamed(n.Labels[taint.NamedLabel])},
 	}, nil
 }
 

@@ -67,6 +67,12 @@ func (w Writer) PinMachine(ctx context.Context, l taint.Look, pin string) error 
 	return w.mergePatchNode(ctx, l, "pinning machine", object{"labels": object{taint.PinLabel: pin}}, object{})
 }
 
+// NameMachine writes which devices have named the node's machine. Only NamedLabel changes.
+func (w Writer) NameMachine(ctx context.Context, l taint.Look, named string) error {
+	return w.mergePatchNode(ctx, l, "noting who named the machine", object{"labels": object{taint.NamedLabel: named}},
+		object{})
+}
+
 // AnnotateNode writes annotations of a Node that was read live; an empty text removes its annotation.
 func (w Writer) AnnotateNode(ctx context.Context, n *corev1.Node, notes map[string]string) error {
 	texts := object{}

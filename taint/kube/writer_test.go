@@ -40,6 +40,7 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 		return w.AnnotateNode(ctx, n, map[string]string{"forcefence.io/new": "text", "forcefence.io/old": ""})
 	},
 	"pin":         func(ctx context.Context, w Writer, l taint.Look) error { return w.PinMachine(ctx, l, "a.b") },
+	"named":       func(ctx context.Context, w Writer, l taint.Look) error { return w.NameMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
 		return w.setCondition(ctx, l, corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
@@ -437,7 +438,8 @@ func TestNodeWritesTouchNothingElse(t *testing.T) {
 		"clear": func(l taint.Look, n *corev1.Node) {
 			n.Status.VolumesInUse, n.Status.VolumesAttached = nil, []corev1.AttachedVolume{{Name: "stays"}}
 		},
-		"pin": func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.PinLabel: "a.b"} },
+		"pin":   func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.PinLabel: "a.b"} },
+		"named": func(l taint.Look, n *corev1.Node) { n.Labels = map[string]string{taint.NamedLabel: "a.b"} },
 		"annotate": func(l taint.Look, n *corev1.Node) {
 			n.Annotations = map[string]string{"forcefence.io/new": "text", "example.com/other": "text"}
 		},

@@ -183,6 +183,7 @@ func TestCleanup(t *testing.T) {
 		want := before[name]
 		maps.DeleteFunc(want.Annotations, func(k, _ string) bool { return strings.Contains(k, "forcefence") })
 		delete(want.Labels, taint.PinLabel)
+		delete(want.Labels, taint.NamedLabel)
 		want.Spec.Taints = slices.DeleteFunc(want.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 		want.Status.Conditions = slices.DeleteFunc(want.Status.Conditions,
 			func(c corev1.NodeCondition) bool { return strings.HasPrefix(string(c.Type), "forcefence.io/") })

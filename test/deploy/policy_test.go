@@ -61,7 +61,8 @@ const (
 	byRestrictedLabel = "is not allowed to modify labels"
 	byPolicy          = "denied request: " // either of two policies that both refuse it
 	// the labels that NodeRestriction does not let a kubelet change, in its answer
-	pinByKubelet = taint.PinLabel
+	pinByKubelet   = taint.PinLabel
+	namedByKubelet = taint.NamedLabel
 
 	byMark = "'forcefence-mark' with binding 'forcefence-mark' denied request: "
 	mark1  = byMark + "the node's mark may be set, changed or taken off only by whoever may taint " +
@@ -97,8 +98,9 @@ const (
 	otherLease = "'forcefence-controller-leader' with binding 'forcefence-controller-leader' denied request: " +
 		"forcefence may make no Lease but its leader's"
 	otherMeta  = byNode + "forcefence may change no finalizers or owners of a node"
-	otherLabel = byNode + "forcefence may change no label of a node but the pin of its machine, and take none off"
-	pinMarked  = byNode + "forcefence may not pin the machine of a marked node"
+	otherLabel = byNode + "forcefence may change no label of a node but the pin of its machine and who named it, " +
+		"and take none off"
+	pinMarked = byNode + "forcefence may not pin the machine of a marked node"
 
 	byStatus = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied " +
 		"request: "
@@ -486,6 +488,10 @@ var refusals = []attempt{
 		onNode("plain", setLabel(taint.PinLabel, "m2")), kubeletLabel},
 	{"its machine's pin taken off where NodeRestriction does not look", oddKubelet,
 		onNode("dead", noLabel(taint.PinLabel)), kubeletLabel},
+	{"who named its machine, where NodeRestriction does not look", oddKubelet,
+		onNode("plain", setLabel(taint.NamedLabel, "a")), kubeletLabel},
+	{"who named its machine taken off where NodeRestriction does not look", oddKubelet,
+		onNode("dead", noLabel(taint.NamedLabel)), kubeletLabel},
 	{"registering with a taint of forcefence", newKubelet, createNode(addTaint("forcefence.io/x")), kubeletTaint},
 	{"a taint of forcefence taken off where NodeRestriction does not look", oddKubelet,
 		onNode("dead", noTaint("forcefence.io/x")), kubeletTaint},
@@ -538,10 +544,15 @@ var refusals = []attempt{
 	{"label a node beside the pin", us, onNode("plain", all(label, pin("a.b"))), otherLabel},
 	{"take the pin off a node", us, onNode("open", noPin), otherLabel},
 	{"pin a marked node", us, onNode("marked", pin("a.b")), pinMarked},
+	{"forget who named a machine", us, onNode("named", noLabel(taint.NamedLabel)), otherLabel},
+	{"note who named the machine of a marked node", us, onNode("marked", setLabel(taint.NamedLabel, "a")), pinMarked},
 	{"a pin through a node's status", us, onNode("plain", pin("a.b"), status), statusMeta},
 	{"a kubelet pins its node", kubelet, onNode("plain", pin("a.b")), pinByKubelet},
 	{"a kubelet pins its node through its status", kubelet, onNode("plain", pin("a.b"), status), pinByKubelet},
 	{"register a pinned node", newKubelet, createNode(pin("a.b")), pinByKubelet},
+	{"a kubelet notes who named its machine", kubelet, onNode("plain", setLabel(taint.NamedLabel, "a")),
+		namedByKubelet},
+	{"register a node whose machine is named", newKubelet, createNode(setLabel(taint.NamedLabel, "a")), namedByKubelet},
 	{"finalizer on a node", us, onNode("plain", hold), otherMeta},
 	{"strip a node's finalizers", us, onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }), otherMeta},
 	{"another annotation of a node", us, onNode("plain", note("example.net/bmc", "https://192.0.2.1")), otherNote},
@@ -815,6 +826,9 @@ var passes = []attempt{
 	{"a person changes a machine's annotation", editor, onNode("plain", otherBMC), ""},
 	{"a person excludes a node", editor, onNode("plain", setLabel("forcefence.io/exclude", "maintenance")), ""},
 	{"pin a node's machine", us, onNode("plain", setLabel(taint.PinLabel, "m1")), ""},
+	{"note who named a machine", us, onNode("plain", setLabel(taint.NamedLabel, "a")), ""},
+	{"note that another device named it", us, onNode("named", setLabel(taint.NamedLabel, "b.a")), ""},
+	{"a person removes who named a machine", editor, onNode("named", noLabel(taint.NamedLabel)), ""},
 	{"lead", us, touchLease(metav1.NamespaceSystem, "forcefence"), ""},
 	{"make the leader's Lease", us, may("create", leases, metav1.NamespaceSystem, ""), ""},
 	{"delete the leader's Lease, as admin", admin, deleteLease(metav1.NamespaceSystem, "forcefence"), ""},
@@ -862,8 +876,10 @@ func (w *world) fixtures() {
 		{"plain", outOfReach, "True"},
 		{"marked", all(byFence, opened, cordon, func(n *corev1.Node) { n.Finalizers = []string{"example.net/hold"} }),
 			"True"},
-		{"dead", all(byFence, opened, pin("m1"), setLabel("forcefence.io/exclude", "maintenance"),
-			setLabel("example.net/rack", "r1"), addTaint("forcefence.io/x")), "Unknown"},
+		{"named", setLabel(taint.NamedLabel, "a"), "True"},
+		{"dead", all(byFence, opened, pin("m1"), setLabel(taint.NamedLabel, "a"),
+			setLabel("forcefence.io/exclude", "maintenance"), setLabel("example.net/rack", "r1"),
+			addTaint("forcefence.io/x")), "Unknown"},
 		{"manual", byHand, "True"},
 		{"wrong", setMark("manual", corev1.TaintEffectNoExecute), "True"},
 		{"open", all(pin("of.another"), note(taint.RecordAnnotation, trickyOpen)), "True"},

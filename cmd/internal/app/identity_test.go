@@ -75,6 +75,22 @@ func TestMachines(t *testing.T) {
 		!strings.Contains(err.Error(), "no such provider") {
 		t.Errorf("a provider that is gone: got error %v", err)
 	}
+	// What the Node's label says of its devices goes with each question.
+	forged.Labels[taint.NamedLabel] = taint.AddNamed("", []taint.MachineRef{bmc1}, []taint.MachineRef{bmc1})
+	for _, n := range []*corev1.Node{&nodes[0], &forged} {
+		led, err := p.activeConfig().Machines.Led(n)
+		if err != nil || led.Target.Identified {
+			t.Errorf("%s: a device that has named no machine: got %+v, error %v", led.Device, led.Target, err)
+		}
+	}
+	if m, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err != nil || !m.Target.Identified {
+		t.Errorf("the machine of its fence, which its device has named: got %+v, error %v", m.Target, err)
+	}
+	back := annotated("n1", "https://bmc1.example.net", uuid1, bmc1.Pin())
+	back.Labels[taint.NamedLabel] = forged.Labels[taint.NamedLabel]
+	if m, err := p.activeConfig().Machines.Led(&back); err != nil || !m.Target.Identified {
+		t.Errorf("a machine that its device has named: got %+v, error %v", m.Target, err)
+	}
 	use("bmc2.example.net")
 	if _, err := p.activeConfig().Machines.Recorded(&forged, bmc1); err == nil ||
 		!strings.Contains(err.Error(), "no rule") {

@@ -75,6 +75,7 @@ func (f machineFinder) buildMachine(node *corev1.Node, rule string, m config.Ass
 		out = f.deviceMachine(m.Provider, m.Target)
 	}
 	out.Identity, out.Fixed, out.Level, out.Limits = m.Identity(), m.Fixed, m.Level, m.Limits
+	out.Target.Identified = out.Identity.IsNamed(node.Labels[taint.NamedLabel])
 	var err error
 	out.Clash, err = f.index.findClash(taint.Claim{
 		Node:    node.Name,
@@ -104,6 +105,7 @@ func (f machineFinder) recordedMachine(node *corev1.Node, m taint.MachineRef) (m
 		Node: node.Name, ID: m.ID, SystemUUID: uuid, Addresses: config.AddressesOf(node), Claimed: true,
 	})
 	out.Identity = m
+	out.Target.Identified = m.IsNamed(node.Labels[taint.NamedLabel])
 	var err error
 	out.Clash, err = f.index.findClash(taint.Claim{
 		Node: node.Name, Machine: m, Claimed: true, Pin: node.Labels[taint.PinLabel],
