@@ -111,3 +111,67 @@ func TestStatusIsALife(t *testing.T) {
 		t.Errorf("a Node whose kubelet wrote no status: got a heartbeat at %s", never.Heartbeat)
 	}
 }
+
+// An order to power off ends with the life and the fence that it is about. One remains: that by which the machine went
+// off, after a fence that moved everything.
+func TestOrdersToWithdraw(t *testing.T) {
+	hosts, others := DeviceRef{Device: "hosts/a"}, DeviceRef{Device: "hosts/b"}
+	since := time.Unix(1000, 0)
+	record := func(p Phase, res Result) Record {
+		r := Record{ID: "f1", NodeUID: "u", BootID: "b1", LeaseRV: "1", By: "test", Since: since, Phase: p, Result: res}
+		return r.WithOrders(hosts)
+	}
+	done := func(res Result) func(*Record, *Look) {
+		return func(r *Record, _ *Look) { r.Phase, r.Result = PhaseDone, res }
+	}
+	for name, tt := range map[string]struct {
+		edit func(*Record, *Look)
+		want bool
+	}{
+		"the fence is open":    {func(*Record, *Look) {}, false},
+		"the machine is off":   {func(r *Record, _ *Look) { r.Phase = PhaseEvicting }, false},
+		"a heartbeat":          {func(_ *Record, l *Look) { l.LeaseRV = "2" }, true},
+		"another boot":         {func(r *Record, l *Look) { r.Phase, l.BootID = PhaseEvicting, "b2" }, true},
+		"another Node":         {func(_ *Record, l *Look) { l.UID = "v" }, true},
+		"cancelled":            {done(ResultCancelled), true},
+		"the power-off failed": {done(ResultPowerOffFailed), true},
+		"released":             {done(ResultReleased), true},
+		"lifted":               {done(ResultLifted), true},
+		"the mark was removed": {done(ResultMarkRemoved), true},
+		"returned":             {done(ResultReturned), true},
+		"never off":            {done(ResultNeverPoweredOff), true},
+		"evicted, off by another": {func(r *Record, l *Look) {
+			done(ResultEvicted)(r, l)
+			r.OffBy = []DeviceRef{others}
+		}, true},
+		"evicted, and it is off by that": {func(r *Record, l *Look) {
+			done(ResultEvicted)(r, l)
+			r.OffBy = []DeviceRef{hosts}
+		}, false},
+		"evicted, and it is back": {func(r *Record, l *Look) {
+			done(ResultEvicted)(r, l)
+			r.OffBy, l.LeaseRV = []DeviceRef{hosts}, "2"
+		}, true},
+		"another fence is open": {func(r *Record, _ *Look) { r.ID = "f2" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, l := record(PhasePoweringOff, ""), Look{Exists: true, UID: "u", BootID: "b1", LeaseRV: "1"}
+			l.Record = &r
+			tt.edit(&r, &l)
+			if got := l.OrdersToWithdraw(); len(got) > 0 != tt.want {
+				t.Fatalf("got %v, want any: %v", got, tt.want)
+			}
+			next := l.HandOverOrders(Record{ID: "f3", NodeUID: "u", BootID: l.BootID, LeaseRV: l.LeaseRV, Since: since})
+			l.Record = &next
+			if got := l.OrdersToWithdraw(); len(next.Orders) != 1 || len(got) > 0 != tt.want {
+				t.Errorf("got %v in a new fence, want any: %v", got, tt.want)
+			}
+			if left := next.WithoutOrders(next.Orders).Orders; len(left) > 0 {
+				t.Errorf("got %v after they were taken back", left)
+			}
+		})
+	}
+	if (Look{}).OrdersToWithdraw() != nil {
+		t.Error("got orders without a record")
+	}
+}

@@ -3,6 +3,7 @@ package taint
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -424,5 +425,20 @@ func TestProofIsBounded(t *testing.T) {
 		if err != nil || (got.Proof != "") != kept {
 			t.Errorf("%d bytes: kept %t, want %t (%v)", n, got.Proof != "", kept, err)
 		}
+	}
+}
+
+// A kubelet may write a record, so it may name only so many orders.
+func TestOrdersAreBounded(t *testing.T) {
+	r := Record{ID: "f1", NodeUID: "u", By: "test", Since: time.Unix(0, 0)}.EnterPhase(PhaseArmed, "", time.Time{})
+	for i := range 3 * MaxOrders {
+		r = r.WithOrders(DeviceRef{Device: fmt.Sprint(i)}).WithOrders(DeviceRef{Device: fmt.Sprint(i)})
+	}
+	if n := len(r.Orders); n != MaxOrders || r.Orders[n-1].Device != fmt.Sprint(3*MaxOrders-1) {
+		t.Errorf("got %d orders, the last %+v, want the newest %d", n, r.Orders[n-1], MaxOrders)
+	}
+	r.Orders = append(r.Orders, r.Orders...)
+	if back, err := ParseRecord(r.Encode()); err != nil || len(back.Orders) != MaxOrders {
+		t.Errorf("read back %d orders, %v, want %d", len(back.Orders), err, MaxOrders)
 	}
 }

@@ -224,6 +224,7 @@ func (v View) adoptPersonMark() action.Decision {
 		r := *l.Record
 		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
 		r.Device, _ = proof.RecordedDevice(v.Devices)
+		r = l.HandOverOrders(r)
 		return writeRecord(r.EnterPhase(taint.PhaseEvicting, "", v.Now.Wall), reason.Adopting)
 	}
 	r := taint.Record{
@@ -237,6 +238,7 @@ func (v View) adoptPersonMark() action.Decision {
 		r.PowerOns = l.Record.PowerOns
 	}
 	r.Device, r.Machine = proof.RecordedDevice(v.Devices)
+	r = l.HandOverOrders(r)
 	return writeRecord(r.EnterPhase(taint.PhaseArmed, "", v.Now.Wall), reason.Adopting)
 }
 

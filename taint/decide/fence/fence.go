@@ -530,6 +530,7 @@ func (v View) newRecord(powering bool) taint.Record {
 	if old != nil {
 		r.FalseOffs, r.PowerOns = old.DistrustedDevices(), old.PowerOns
 	}
+	r = v.Look.HandOverOrders(r)
 	r.Run, r.RunBy = v.Answers.MachineRun()
 	return r
 }
