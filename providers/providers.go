@@ -74,12 +74,21 @@ type Target struct {
 	// Claimed reports that the node's own kubelet can write what leads to the machine: an annotation, a label, the
 	// providerID, the system UUID. VerifyIdentity then requires that the device reports the machine's identity.
 	Claimed bool
+	// Life is what a power action is about. Only a Withdrawer needs it.
+	Life Life
 	// Named reports that the Node's name leads to the machine. A client that may register a Node chooses its name. So
 	// if the device reports a system UUID, the node must have reported the same one.
 	Named bool
 	// Identified reports that the device has named this machine before: it reported the node's system UUID. An answer
 	// that does not name the machine is then about another one (NamedLabel).
 	Identified bool
+}
+
+// Life names the life of a node, and the fence in it, that a stored power-off is about.
+type Life struct {
+	NodeUID string `json:"nodeUID"`
+	BootID  string `json:"bootID,omitempty"`
+	Fence   string `json:"fence,omitempty"` // "" if a person sent it
 }
 
 // Key returns what distinguishes a target from others of its provider: its ID, else its system UUID, else its node.
@@ -148,6 +157,15 @@ type Quiet interface{ Quiet() }
 type Slow interface {
 	// TimeToOff returns that time; it does not change. Zero means no delay.
 	TimeToOff() time.Duration
+}
+
+// Withdrawer is a Provider whose PowerOff leaves an order behind that others may carry out later, without asking again.
+// Its order names the target's Life.
+type Withdrawer interface {
+	// Withdraw takes back each order to power off t, except those that name another Node. It needs no answer of the
+	// machine's own device, and no identity: only orders of this provider end by it. Nil means that none is left. It
+	// may be repeated.
+	Withdraw(ctx context.Context, t Target) error
 }
 
 // Limiter is a Provider whose targets share limits beyond one device: a cloud's account and region, a chassis of many

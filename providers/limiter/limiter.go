@@ -82,6 +82,7 @@ var (
 	_ providers.Limiter     = (*Provider)(nil)
 	_ providers.Slow        = (*Provider)(nil)
 	_ providers.Placer      = (*Provider)(nil)
+	_ providers.Withdrawer  = (*Provider)(nil)
 )
 
 // New puts a limiter before p. It starts nothing.
@@ -125,6 +126,18 @@ func (l *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 // PowerOn follows the same rules as PowerOff.
 func (l *Provider) PowerOn(ctx context.Context, t providers.Target, still func() error) error {
 	return l.runPowerAction(ctx, callPowerOn, t, still, l.inner.PowerOn)
+}
+
+// Withdraw implements providers.Withdrawer if the inner provider does; otherwise there is nothing to take back.
+func (l *Provider) Withdraw(ctx context.Context, t providers.Target) error {
+	w, ok := l.inner.(providers.Withdrawer)
+	if !ok {
+		return nil
+	}
+	_, err := callTarget(ctx, l, callWithdraw, t, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.Withdraw(ctx, t)
+	})
+	return err
 }
 
 // runPowerAction is the only way to the inner provider's power actions. It confirms the identity, then waits for a
@@ -221,6 +234,7 @@ var (
 	callPlace    = call{label: "place", verb: "look on a hypervisor for"}
 	callPowerOff = call{label: "power_off", verb: "power off", skipsRate: true}
 	callPowerOn  = call{label: "power_on", verb: "power on", skipsRate: true}
+	callWithdraw = call{label: "withdraw", verb: "withdraw the power-off of"}
 )
 
 // wrapError returns an error of the limiter's own.

@@ -462,3 +462,34 @@ func TestPlace(t *testing.T) {
 
 const callsHelp = "# HELP forcefence_provider_calls_total Calls to providers. The result is the power state of an " +
 	"answered question, ok for an accepted request or a batch, or the error's class."
+
+// storing is a provider whose power-offs others carry out.
+type storing struct {
+	fake
+	withdrawn func(context.Context) error
+}
+
+func (s *storing) Withdraw(ctx context.Context, _ providers.Target) error { return s.withdrawn(ctx) }
+
+// A withdrawal asks no identity, ends by the deadline, and survives a panic. Other types have nothing to take back.
+func TestWithdraw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			withdrawn func(context.Context) error
+			want      error
+		}{
+			"done":   {func(context.Context) error { return nil }, nil},
+			"fails":  {func(context.Context) error { return providers.ErrDenied }, providers.ErrDenied},
+			"hangs":  {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, providers.ErrUnreachable},
+			"panics": {func(context.Context) error { panic("oops") }, providers.ErrPermanent},
+		} {
+			g := limiter.New(&storing{withdrawn: tt.withdrawn}, options(limiter.Options{}))
+			if err := g.Withdraw(t.Context(), n1); !errors.Is(err, tt.want) {
+				t.Errorf("%s: got %v, want %v", name, err, tt.want)
+			}
+		}
+		if err := limiter.New(&fake{}, options(limiter.Options{})).Withdraw(t.Context(), n1); err != nil {
+			t.Errorf("a type without orders: got %v", err)
+		}
+	})
+}

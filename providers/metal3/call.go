@@ -34,8 +34,8 @@ type call struct {
 	target providers.Target // as the BMC's type knows it
 }
 
-// runCall reads the target's BareMetalHost and Secret, and runs one call with their BMC.
-func (p *Provider) runCall(
+// runHostCall reads the target's BareMetalHost, and runs one call without its BMC.
+func (p *Provider) runHostCall(
 	ctx context.Context, act string, t providers.Target, f func(context.Context, call) error,
 ) error {
 	return remote.RunCall(ctx, act, t, "metal3 "+p.opts.Name+" "+p.DeviceOf(t), func(ctx context.Context) error {
@@ -50,14 +50,23 @@ func (p *Provider) runCall(
 		if c.host, err = c.readHost(ctx); err != nil {
 			return err
 		}
-		if err := c.host.checkConsumer(ref.machine); err != nil {
+		return f(ctx, c)
+	})
+}
+
+// runCall reads the target's BareMetalHost and Secret, and runs one call with their BMC.
+func (p *Provider) runCall(
+	ctx context.Context, act string, t providers.Target, f func(context.Context, call) error,
+) error {
+	return p.runHostCall(ctx, act, t, func(ctx context.Context, c call) error {
+		if err := c.host.checkConsumer(c.ref.machine); err != nil {
 			return err
 		}
 		a, err := p.readAccess(ctx, c)
 		if err != nil {
 			return err
 		}
-		s, release, err := p.pool.Acquire(a.account(ref))
+		s, release, err := p.pool.Acquire(a.account(c.ref))
 		if err != nil {
 			return err
 		}

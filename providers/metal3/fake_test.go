@@ -42,6 +42,9 @@ const (
 	paused   = "baremetalhost.metal3.io/paused"
 	detached = "baremetalhost.metal3.io/detached"
 	reboot   = "reboot.metal3.io/forcefence"
+
+	offLife, detachedLife = "forcefence.io/power-off", "forcefence.io/detached"
+	life                  = `{"nodeUID":"u1","bootID":"b1","fence":"f1"}` // of target
 )
 
 // site is an API server in memory with one BareMetalHost and its Secret, the machine with its BMC, and Metal3.
@@ -144,7 +147,8 @@ func (s *site) open(t *testing.T, edit func(*metal3.Config)) *metal3.Provider {
 
 func (s *site) target() providers.Target {
 	return providers.Target{Node: "n1", ID: "metal3://metal3/host-1/worker-1",
-		SystemUUID: s.m.SystemUUID(), Claimed: true}
+		SystemUUID: s.m.SystemUUID(), Claimed: true,
+		Life: providers.Life{NodeUID: "u1", BootID: "b1", Fence: "f1"}}
 }
 
 // edit changes the host, as another client does.

@@ -1,6 +1,7 @@
 package metal3
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,11 +40,14 @@ const (
 	detachedAnnotation = "baremetalhost.metal3.io/detached"
 	rebootAnnotation   = "reboot.metal3.io"
 
-	// offAnnotation keeps the host off while it exists. Without mode hard the host is asked to shut down.
+	// offAnnotation keeps the host off while it exists. Without mode hard the host is asked to shut down. offLife is
+	// beside it, with the life that it is about.
 	offAnnotation, offValue = rebootAnnotation + "/forcefence", `{"mode":"hard"}`
-	// detachedBy is beside the detached annotation where that is ours: its key is the same for all clients. With delay
-	// a host that is deleted meanwhile is not forgotten before it is attached again.
-	detachedBy, detachedValue = "forcefence.io/detached", `{"deleteAction":"delay"}`
+	offLife                 = "forcefence.io/power-off"
+	// detachedLife is beside the detached annotation where that is ours, with the life that it is about: the key of the
+	// detached annotation is the same for all clients. With delay a host that is deleted meanwhile is not forgotten
+	// before it is attached again.
+	detachedLife, detachedValue = "forcefence.io/detached", `{"deleteAction":"delay"}`
 )
 
 // String returns the host's name in messages.
@@ -151,35 +155,67 @@ func (h *host) whoRestores() string {
 type annotations map[string]*string
 
 // requestOff returns the change by which the baremetal-operator powers the host off, and keeps it off.
-func (h *host) requestOff() annotations {
-	value := offValue
-	if h.Metadata.Annotations[offAnnotation] == value {
+func (h *host) requestOff(of providers.Life) annotations {
+	value, life := offValue, encodeLife(of)
+	if h.Metadata.Annotations[offAnnotation] == value && h.Metadata.Annotations[offLife] == life {
 		return nil
 	}
-	return annotations{offAnnotation: &value}
+	return annotations{offAnnotation: &value, offLife: &life}
 }
 
 // detach returns the change by which the baremetal-operator lets go of the host. A host that another client detached
 // stays that client's.
-func (h *host) detach() annotations {
-	if h.isAskedToDetach() {
-		return nil
+func (h *host) detach(of providers.Life) annotations {
+	value, life := detachedValue, encodeLife(of)
+	before, ours := h.Metadata.Annotations[detachedLife]
+	switch {
+	case !h.isAskedToDetach():
+		return annotations{detachedAnnotation: &value, detachedLife: &life}
+	case ours && before != life:
+		return annotations{detachedLife: &life}
 	}
-	value, by := detachedValue, "true"
-	return annotations{detachedAnnotation: &value, detachedBy: &by}
+	return nil
 }
 
 // release returns the change that takes back what requestOff and detach wrote, and nothing of other clients.
 func (h *host) release() annotations {
+	return h.releaseIf(func(providers.Life) bool { return true })
+}
+
+// releaseIf is release for the orders whose life is void. An order that names no life has the zero value.
+func (h *host) releaseIf(void func(providers.Life) bool) annotations {
 	out := annotations{}
-	if _, ours := h.Metadata.Annotations[offAnnotation]; ours {
+	if _, ours := h.Metadata.Annotations[offAnnotation]; ours && void(h.lifeOf(offLife)) {
 		out[offAnnotation] = nil
+		if _, has := h.Metadata.Annotations[offLife]; has {
+			out[offLife] = nil
+		}
 	}
-	if _, ours := h.Metadata.Annotations[detachedBy]; ours {
-		out[detachedBy] = nil
+	if _, ours := h.Metadata.Annotations[detachedLife]; ours && void(h.lifeOf(detachedLife)) {
+		out[detachedLife] = nil
 		if h.Metadata.Annotations[detachedAnnotation] == detachedValue {
 			out[detachedAnnotation] = nil
 		}
 	}
 	return out
+}
+
+// lifeOf returns the life that an order of ours is about, by the annotation beside it.
+func (h *host) lifeOf(key string) (life providers.Life) {
+	if json.Unmarshal([]byte(h.Metadata.Annotations[key]), &life) != nil {
+		return providers.Life{}
+	}
+	return life
+}
+
+// maxBootID bounds what is stored of a boot id, in bytes: a kubelet chooses it.
+const maxBootID = 128
+
+func clipBootID(id string) string { return strings.ToValidUTF8(id[:min(len(id), maxBootID)], "") }
+
+// encodeLife returns the value of offLife and detachedLife.
+func encodeLife(of providers.Life) string {
+	of.BootID = clipBootID(of.BootID)
+	text, _ := json.Marshal(of) // strings alone
+	return string(text)
 }

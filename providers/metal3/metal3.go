@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -218,6 +219,7 @@ var (
 	_ providers.ReadOnly    = (*Config)(nil)
 	_ providers.Cautious    = (*Config)(nil)
 	_ providers.SharesPower = (*Config)(nil)
+	_ providers.Withdrawer  = (*Provider)(nil)
 )
 
 // New returns the provider for a valid Config. It contacts no API server and no BMC.
@@ -261,39 +263,63 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 			obs.Raw += c.host.whoRestores()
 		}
 		if err == nil && obs.State == providers.PowerOn {
-			p.withdraw(ctx, c)
+			p.withdrawLeftOver(ctx, c)
 		}
 		return err
 	})
 	return obs, err
 }
 
-// withdraw takes back annotations that outlived their fence: the machine is on, and its node has been Ready at two
-// looks with withdrawAfter between them. The baremetal-operator, which did not act so far, would power it off later.
-func (p *Provider) withdraw(ctx context.Context, c call) {
+// withdrawLeftOver takes back annotations that no fence takes back, and whose machine is on. They are about another life
+// of the node, or the node has been Ready at two looks with withdrawAfter between them. The baremetal-operator, which
+// did not act so far, would power the machine off later.
+func (p *Provider) withdrawLeftOver(ctx context.Context, c call) {
 	key := c.ref.namespace + "/" + c.ref.name
 	ours := p.cfg.PowerOff != PowerOffNone && p.opts.Node != nil && len(c.host.release()) > 0
+	var n providers.Node
 	if ours {
-		n, err := p.opts.Node(ctx, c.target.Node)
-		ours = err == nil && n.Ready == "True"
+		var err error
+		n, err = p.opts.Node(ctx, c.target.Node)
+		ours = err == nil
 	}
+	ready := ours && n.Ready == "True"
 	p.mu.Lock()
 	since, known := p.leftOver[key]
 	switch {
-	case !ours:
+	case !ready:
 		delete(p.leftOver, key)
 	case !known:
 		p.leftOver[key] = p.opts.Now()
 	}
 	p.mu.Unlock()
-	if !ours || !known || p.opts.Now().Sub(since) < withdrawAfter {
+	void := func(life providers.Life) bool {
+		return life.NodeUID != "" && (life.NodeUID != n.UID || life.BootID != clipBootID(n.BootID)) ||
+			ready && known && p.opts.Now().Sub(since) >= withdrawAfter
+	}
+	if !ours || len(c.host.releaseIf(void)) == 0 {
 		return
 	}
-	if err := c.annotate(ctx, (*host).release); err != nil {
+	if err := c.annotate(ctx, func(h *host) annotations { return h.releaseIf(void) }); err != nil {
 		p.opts.Log.Warn("Could not withdraw a power-off that was not carried out", "host", key, "error", err)
 		return
 	}
-	p.opts.Log.Info("Withdrew a power-off that was not carried out: the node is Ready", "host", key)
+	p.opts.Log.Info("Withdrew a power-off that was not carried out", "host", key)
+}
+
+// Withdraw removes the annotations that PowerOff wrote for the target's Node, and those of ours that name no Node. It
+// asks no BMC, so it works although the BMC is silent, or Metal3 gave the host to another machine by now.
+func (p *Provider) Withdraw(ctx context.Context, t providers.Target) error {
+	err := p.runHostCall(ctx, "withdraw the power-off of", t, func(ctx context.Context, c call) error {
+		return c.annotate(ctx, func(h *host) annotations {
+			return h.releaseIf(func(life providers.Life) bool {
+				return life.NodeUID == "" || life.NodeUID == t.Life.NodeUID
+			})
+		})
+	})
+	if kubeapi.IsStatus(err, http.StatusNotFound) { // an order ends with its host
+		return nil
+	}
+	return err
 }
 
 // PowerOff asks the BMC which machine it controls, and then either writes the annotation by which the
@@ -313,10 +339,11 @@ func (p *Provider) PowerOff(ctx context.Context, t providers.Target, still func(
 		}
 		p.noteCutting(c.ref)
 		if p.cfg.PowerOff == PowerOffRequest {
-			return c.annotate(ctx, (*host).requestOff)
+			return c.annotate(ctx, func(h *host) annotations { return h.requestOff(t.Life) })
 		}
-		wrote := len(c.host.detach()) > 0
-		if err := c.annotate(ctx, (*host).detach); err != nil {
+		detach := func(h *host) annotations { return h.detach(t.Life) }
+		wrote := len(detach(c.host)) > 0
+		if err := c.annotate(ctx, detach); err != nil {
 			return err
 		}
 		if err := c.awaitDetached(ctx, p.poll); err != nil {

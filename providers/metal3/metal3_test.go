@@ -249,7 +249,7 @@ func TestRequest(t *testing.T) {
 	const stranger = "reboot.metal3.io/metal3-remediation-1"
 	p := s.open(t, nil)
 	must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
-	if got := s.annotations(); !maps.Equal(got, map[string]string{reboot: `{"mode":"hard"}`}) {
+	if got := s.annotations(); !maps.Equal(got, map[string]string{reboot: `{"mode":"hard"}`, offLife: life}) {
 		t.Errorf("annotations: got %v", got)
 	}
 	if a := ask(t, p, s.target()); a.State != providers.PowerOff || s.resets() > 0 {
@@ -285,7 +285,7 @@ func TestDetach(t *testing.T) {
 	s := newSite(t, datacenter.Options{})
 	p := s.open(t, func(c *metal3.Config) { c.PowerOff = metal3.PowerOffDetach })
 	must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
-	ours := map[string]string{detached: `{"deleteAction":"delay"}`, "forcefence.io/detached": "true"}
+	ours := map[string]string{detached: `{"deleteAction":"delay"}`, detachedLife: life}
 	if got := s.annotations(); !maps.Equal(got, ours) || s.resets() != 1 {
 		t.Errorf("got annotations %v, %d resets; want %v, 1", got, s.resets(), ours)
 	}
@@ -517,27 +517,114 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// A request that Metal3 did not carry out is taken back once its node has been Ready for a while, and not before.
+// A power-off that Metal3 stores is taken back: all that is ours, nothing of other clients or of another Node.
 func TestWithdraw(t *testing.T) {
+	const other = `{"nodeUID":"u2","bootID":"b1","fence":"f1"}`
+	keep := func(*site) {}
 	tests := []struct {
-		name  string
-		by    metal3.PowerOff
-		ready string // the node's condition
-		after time.Duration
-		want  bool
+		name      string
+		by        metal3.PowerOff
+		edit      func(*site)
+		withdrawn bool
 	}{
-		{"Ready", metal3.PowerOffRequest, "True", 6 * time.Minute, true},
-		{"Ready, detached", metal3.PowerOffDetach, "True", 6 * time.Minute, true},
-		{"Ready for a moment", metal3.PowerOffRequest, "True", time.Minute, false},
-		{"not Ready", metal3.PowerOffRequest, "Unknown", 6 * time.Minute, false},
-		{"may not write", metal3.PowerOffNone, "True", 6 * time.Minute, false},
+		{"request", metal3.PowerOffRequest, keep, true},
+		{"detach", metal3.PowerOffDetach, keep, true},
+		{"of an earlier boot and fence", metal3.PowerOffRequest, func(s *site) {
+			s.edit(`{"nodeUID":"u1","bootID":"b0","fence":"f0"}`, "metadata", "annotations", offLife)
+		}, true},
+		{"of no life", metal3.PowerOffRequest, func(s *site) { s.edit(nil, "metadata", "annotations", offLife) }, true},
+		{"of an odd life", metal3.PowerOffRequest, func(s *site) { s.edit("{", "metadata", "annotations", offLife) },
+			true},
+		{"of another Node", metal3.PowerOffRequest, func(s *site) {
+			s.edit(other, "metadata", "annotations", offLife)
+		}, false},
+		{"of another Node, detached", metal3.PowerOffDetach, func(s *site) {
+			s.edit(other, "metadata", "annotations", detachedLife)
+		}, false},
+		{"the BMC is silent", metal3.PowerOffRequest, func(s *site) { s.bmc.SetFault(datacenter.Fault{Drop: true}) },
+			true},
+		{"the host serves another machine by now", metal3.PowerOffRequest, func(s *site) {
+			s.edit("worker-2", "spec", "consumerRef", "name")
+		}, true},
+		{"Metal3 works on the host", metal3.PowerOffRequest, func(s *site) {
+			s.edit("servicing", "status", "operationalStatus")
+		}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t, datacenter.Options{})
+			p := s.open(t, func(c *metal3.Config) { c.PowerOff = tt.by })
+			must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
+			const stranger = "reboot.metal3.io/stranger"
+			s.edit("", "metadata", "annotations", stranger)
+			tt.edit(s)
+			before := s.annotations()
+			for range 2 {
+				must(t, p.Withdraw(t.Context(), s.target()))
+			}
+			s.bmc.SetFault(datacenter.Fault{})
+			if tt.withdrawn {
+				before = map[string]string{stranger: ""}
+			}
+			if got := s.annotations(); !maps.Equal(got, before) {
+				t.Errorf("annotations: got %v, want %v", got, before)
+			}
+		})
+	}
+}
+
+// An order that cannot be taken back is an error, unless its host is gone.
+func TestWithdrawFails(t *testing.T) {
+	s := newSite(t, datacenter.Options{})
+	p := s.open(t, nil)
+	must(t, p.PowerOff(t.Context(), s.target(), providertest.AllowSend))
+	gone, elsewhere := s.target(), s.target()
+	gone.ID, elsewhere.ID = "metal3/host-2", "elsewhere/host-1"
+	must(t, p.Withdraw(t.Context(), gone))
+	if err := p.Withdraw(t.Context(), elsewhere); !errors.Is(err, providers.ErrNotFound) {
+		t.Errorf("a namespace that is not configured: got %v, want %v", err, providers.ErrNotFound)
+	}
+	s.onRead = func(h map[string]any) { set(h, true, "spec", "disablePowerOff") } // the write comes too late
+	if err := p.Withdraw(t.Context(), s.target()); err == nil {
+		t.Error("the host changed meanwhile: got no error")
+	}
+	s.mu.Lock()
+	s.onRead = nil
+	s.mu.Unlock()
+	s.api.Close()
+	if err := p.Withdraw(t.Context(), s.target()); !errors.Is(err, providers.ErrUnreachable) {
+		t.Errorf("no API server: got %v, want %v", err, providers.ErrUnreachable)
+	}
+	if _, stands := s.annotations()[reboot]; !stands {
+		t.Error("an order that could not be taken back is gone")
+	}
+}
+
+// An order that no fence takes back goes once its node has been Ready for a while, or lives another life.
+func TestLeftOver(t *testing.T) {
+	tests := []struct {
+		name      string
+		by        metal3.PowerOff
+		ready     string // the node's condition
+		uid, boot string
+		after     time.Duration
+		want      bool
+	}{
+		{"Ready", metal3.PowerOffRequest, "True", "u1", "b1", 6 * time.Minute, true},
+		{"Ready, detached", metal3.PowerOffDetach, "True", "u1", "b1", 6 * time.Minute, true},
+		{"Ready for a moment", metal3.PowerOffRequest, "True", "u1", "b1", time.Minute, false},
+		{"not Ready", metal3.PowerOffRequest, "Unknown", "u1", "b1", 6 * time.Minute, false},
+		{"may not write", metal3.PowerOffNone, "True", "u1", "b1", 6 * time.Minute, false},
+		{"another boot", metal3.PowerOffRequest, "False", "u1", "b2", 0, true},
+		{"another Node", metal3.PowerOffRequest, "Unknown", "u2", "b1", 0, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t, datacenter.Options{})
 			s.runs = false
 			s.edit(`{"mode":"hard"}`, "metadata", "annotations", reboot)
-			s.edit("true", "metadata", "annotations", "forcefence.io/detached")
+			s.edit(life, "metadata", "annotations", offLife)
+			s.edit(life, "metadata", "annotations", detachedLife)
 			s.edit(`{"deleteAction":"delay"}`, "metadata", "annotations", detached)
 			s.edit("", "metadata", "annotations", paused)
 			c := s.cfg
@@ -546,7 +633,7 @@ func TestWithdraw(t *testing.T) {
 			p := metal3.New(c, providers.Options{Name: "hosts", Log: slog.New(slog.DiscardHandler),
 				Now: func() time.Time { return now },
 				Node: func(context.Context, string) (providers.Node, error) {
-					return providers.Node{Ready: tt.ready}, nil
+					return providers.Node{UID: tt.uid, BootID: tt.boot, Ready: tt.ready}, nil
 				}})
 			t.Cleanup(func() { must(t, p.Close(context.Background())) })
 			for range 2 {
@@ -556,7 +643,7 @@ func TestWithdraw(t *testing.T) {
 				now = now.Add(tt.after)
 			}
 			got := s.annotations()
-			if _, left := got[reboot]; left == tt.want || len(got) != map[bool]int{true: 1, false: 4}[tt.want] {
+			if _, left := got[reboot]; left == tt.want || len(got) != map[bool]int{true: 1, false: 5}[tt.want] {
 				t.Errorf("annotations: got %v, want ours withdrawn: %t", got, tt.want)
 			}
 		})
