@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,9 +56,48 @@ func (w powerActions) sendPower(
 	if err != nil {
 		err = providers.WithClass(providers.ErrNotSent, err)
 	} else {
-		err = act(ctx, by.Target, check.stillHolds)
+		err = act(ctx, w.withLife(by.Target), check.stillHolds)
 	}
 	return decide.ActionDone{Err: err, SentAt: check.lastAllowed(), Withheld: errors.Is(err, providers.ErrNotSent)}
+}
+
+// withLife returns the target with the life and the fence of the look, for a device that stores them with its order.
+func (w powerActions) withLife(t providers.Target) providers.Target {
+	l := w.st.course.Look()
+	t.Life = providers.Life{NodeUID: l.UID, BootID: l.BootID, Fence: l.Record.IDOr("")}
+	return t
+}
+
+// WithdrawOrders takes orders back at their devices, one after the other, and then writes the record without them. After
+// a failure all are tried again later: that does no harm. It blocks for the devices.
+func (w powerActions) WithdrawOrders(ctx context.Context, a action.WithdrawOrders) decide.Observation {
+	for _, o := range a.Orders {
+		if err := w.Leading(); err != nil {
+			return decide.ActionDone{Err: err}
+		}
+		by, err := w.findOrdered(o)
+		if err != nil {
+			return decide.ActionDone{Err: fmt.Errorf("withdrawing the power-off at %s: %w", o.Device, err)}
+		}
+		if err := by.Withdraw(ctx, w.withLife(by.Target)); err != nil {
+			return decide.ActionDone{Err: err}
+		}
+	}
+	return nodeWrites{w.work}.writeSigned(ctx, a.Record, w.writer.WriteRecord)
+}
+
+// findOrdered returns the device of an order: one that speaks for the node now, or one that the configuration still
+// allows for it.
+func (w powerActions) findOrdered(o taint.Order) (machine.Machine, error) {
+	for _, d := range w.st.machine.Devices() {
+		if o.DeviceRef.IsSame(taint.DeviceRef{Device: d.Device, Machine: d.Identity.OrNil()}) {
+			return d, nil
+		}
+	}
+	if o.Machine == nil {
+		return machine.Machine{}, errors.New("the record names no machine")
+	}
+	return w.Config().Machines.Recorded(w.st.node, *o.Machine)
 }
 
 // errCallOver refuses a request that a provider would send after its call has returned.

@@ -112,6 +112,7 @@ type World interface {
 
 	PowerOff(context.Context, action.PowerOff) Observation
 	PowerOn(context.Context, action.PowerOn) Observation
+	WithdrawOrders(context.Context, action.WithdrawOrders) Observation
 
 	EndPods(context.Context, action.EndPods) Observation
 	DeletePods(context.Context, action.DeletePods) Observation
@@ -166,6 +167,8 @@ func Do(ctx context.Context, a action.Action, w World) Observation {
 		return w.PowerOff(ctx, a)
 	case action.PowerOn:
 		return w.PowerOn(ctx, a)
+	case action.WithdrawOrders:
+		return w.WithdrawOrders(ctx, a)
 	case action.EndPods:
 		return w.EndPods(ctx, a)
 	case action.DeletePods:

@@ -189,7 +189,8 @@ func (n *Node) IsIdle(l taint.Look, v fleet.View) bool {
 	r := l.Record
 	done := r == nil || r.Phase == taint.PhaseDone && (r.BootID != l.BootID || r.Restart != "" || !l.IsReady() ||
 		r.Result != taint.ResultEvicted && r.Result != taint.ResultReturned)
-	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn
+	return v.Suspicion(l) == "" && l.Mark == nil && l.RecordErr == nil && done && !l.PoweredOn &&
+		len(l.OrdersToWithdraw()) == 0
 }
 
 // Apply folds in what was observed at now. It never blocks. It does not use f for StorageReported and NodeIdle.
@@ -470,9 +471,26 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	case !n.lookIsFresh:
 		return action.Decision{Action: action.ReadNode{}}
 	case n.look.Mark != nil:
-		return n.decideMarked(now, f.View(n.look.Name, now).Twin)
+		return n.withdrawFirst(n.decideMarked(now, f.View(n.look.Name, now).Twin))
 	default:
 		return n.decideUnmarked(now, f)
+	}
+}
+
+// withdrawFirst returns the decision to take back the orders that must not be carried out any more, if the decision would
+// let the node rest. So a device that cannot be reached delays nothing that the node's fence has to do.
+func (n *Node) withdrawFirst(d action.Decision) action.Decision {
+	void := n.look.OrdersToWithdraw()
+	if len(void) == 0 || !action.LetsRest(d.Action) {
+		return d
+	}
+	var names []string
+	for _, o := range void {
+		names = append(names, o.Device)
+	}
+	return action.Decision{
+		Action: action.WithdrawOrders{Orders: void, Record: n.look.Record.WithoutOrders(void)},
+		Reason: reason.OrderWithdrawn, Detail: strings.Join(names, ", "),
 	}
 }
 
@@ -509,7 +527,7 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 		}
 		v.PendingWork = work
 	}
-	d := fence.Step(v)
+	d := n.withdrawFirst(fence.Step(v))
 	switch d.Reason {
 	case reason.NoWork:
 		d.Detail = describeStayingPods(n.workPods)

@@ -70,7 +70,8 @@ func TestHistories(t *testing.T) {
 		"mark manual", "mark", "unmark", "release", "label", "mode fence", "mode observe", "exclude maintenance",
 		"exclude",
 		"device latency=100ms", "device latency=6s", "device power-off=ok", "device power-off=ignored",
-		"device power-off=refused",
+		"device power-off=refused", "device power-off=stored", "device power-off=stored", "operator",
+		"device withdraw=fails", "device withdraw=ok",
 		"sleep 1s", "sleep 10s", "sleep 1m", "trust", "pod l volume=l refuses=large", "pod h volume=h refuses=huge",
 		"refuses p fails", "refuses q denied", "refuses a changes", "refuses b huge", "refuses p nothing",
 		"refuses a nothing",
@@ -113,6 +114,7 @@ func TestHistories(t *testing.T) {
 			}
 		}
 		clear(w.before)
+		happens("device withdraw=ok")
 		switch rnd.IntN(3) { // how it ends: off for good, alive, or a device that never answers
 		case 0:
 			happens("machine off")
@@ -123,6 +125,9 @@ func TestHistories(t *testing.T) {
 			for range 240 {
 				happens("beat")
 				happens("run 10s")
+			}
+			if w.stored && w.course.Look().RecordErr == nil {
+				w.breaks("an order to power the machine off stands on a node that lives: %s", w)
 			}
 		default:
 			happens("machine dead")

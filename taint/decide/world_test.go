@@ -53,8 +53,11 @@ type world struct {
 
 	power   providers.PowerState // what the device says
 	latency time.Duration        // how long it takes
-	obeys   string               // what a power-off does: "ok", "ignored", "refused"
-	boots   int
+	obeys   string               // what a power-off does: "ok", "ignored", "refused", "stored"
+	// stored: an operator has an order to power the machine off, and carries it out when it comes to that
+	stored      bool
+	withdrawErr error // why the order cannot be taken back now
+	boots       int
 	// contained: the node reads its host's boot id, and the device tells the machine's runs
 	contained bool
 
@@ -288,8 +291,18 @@ func (w *world) do(line string) error {
 		if v := value("power-off"); v != "" {
 			w.obeys = v
 		}
+		switch value("withdraw") {
+		case "fails":
+			w.withdrawErr = providers.ErrUnreachable
+		case "ok":
+			w.withdrawErr = nil
+		}
 		if flag("none") {
 			w.device = ""
+		}
+	case "operator": // it carries out what is stored
+		if w.stored {
+			w.power = off
 		}
 	case "beat":
 		w.beat()
@@ -523,7 +536,7 @@ func (w *world) ReadNode(context.Context) Observation {
 	w.pass(10 * time.Millisecond)
 	facts := Facts{
 		Facts: fence.Facts{
-			Mode: w.mode, Devices: []proof.Device{{Name: w.device}}, Excluded: w.excluded,
+			Mode: w.mode, Devices: []proof.Device{{Name: w.device, Orders: w.obeys == "stored"}}, Excluded: w.excluded,
 			NewID: fmt.Sprintf("f%d", w.fences+1), By: "me",
 			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
 				Retry: 2 * time.Minute},
@@ -627,8 +640,11 @@ func (w *world) PowerOff(context.Context, action.PowerOff) Observation {
 	w.checkPowerOff(w.course.Look())
 	o := ActionDone{SentAt: w.now,
 		Err: map[string]error{"refused": providers.ErrUnreachable, "impossible": providers.ErrPermanent}[w.obeys]}
-	if w.obeys == "ok" {
+	switch w.obeys {
+	case "ok":
 		w.power = off
+	case "stored":
+		w.stored = true
 	}
 	w.pass(50 * time.Millisecond)
 	return o
@@ -747,6 +763,15 @@ func (w *world) writeRecord(r taint.Record, first func()) Observation {
 }
 
 func (w *world) WriteRecord(_ context.Context, a action.WriteRecord) Observation {
+	return w.writeRecord(a.Record, func() {})
+}
+
+// WithdrawOrders takes the orders back, unless their device does not answer.
+func (w *world) WithdrawOrders(_ context.Context, a action.WithdrawOrders) Observation {
+	if w.withdrawErr != nil {
+		return ActionDone{Err: w.withdrawErr}
+	}
+	w.stored = false
 	return w.writeRecord(a.Record, func() {})
 }
 

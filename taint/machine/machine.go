@@ -28,6 +28,7 @@ type Machine struct {
 	Fixed    bool             // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash      // with what leads other nodes to their machines
 	Feeds    bool             // its device gives the machine power (providers.Feeder)
+	Orders   bool             // its power-off stands until it is taken back (providers.Withdrawer)
 	Quiet    bool             // its device gives no answer while the machine runs (providers.Quiet)
 	NoPower  string           // "" or why its power must not be touched through this device
 	Poll     Polling          // how its device is asked while nothing is wrong; the zero value: not at all
@@ -51,9 +52,18 @@ func (m Machine) ProofDevices() []proof.Device {
 	for _, d := range m.Devices() {
 		out = append(out, proof.Device{
 			Name: d.Device, Machine: d.Identity, Level: d.Level, Limits: d.Limits, NoPower: d.NoPower, Feeds: d.Feeds,
+			Orders: d.Orders,
 		})
 	}
 	return out
+}
+
+// Withdraw takes back what this device may still do to power the machine off. Nil: nothing. It blocks for the device.
+func (m Machine) Withdraw(ctx context.Context, t providers.Target) error {
+	if w, ok := m.Provider.(providers.Withdrawer); ok {
+		return w.Withdraw(ctx, t)
+	}
+	return nil
 }
 
 // WithHeardAt returns a copy whose devices know when this process last heard from the node.

@@ -52,7 +52,7 @@ func (n *decisions) reportStep(s decide.StepDone) {
 // writesRecord reports whether an action is one write of the Node that is worth a report.
 func writesRecord(a action.Action) bool {
 	switch a.(type) {
-	case action.WriteRecord, action.AnnouncePolicy, action.SetMark, action.RemoveMark:
+	case action.WriteRecord, action.AnnouncePolicy, action.SetMark, action.RemoveMark, action.WithdrawOrders:
 		return true
 	}
 	return false

@@ -103,6 +103,7 @@ const (
 	PowerOnRefused   Reason = "PowerOnNotAccepted"        // a device did not accept it
 	CameUp           Reason = "MachinePoweredOn"          // the machine was on after that
 	CameOn           Reason = "MachineTurnedOnByOther"    // it was on before
+	OrderWithdrawn   Reason = "PowerOffWithdrawn"         // an order that others may still have carried out
 	NotBack          Reason = "PoweredOnNotBack"          // powered on, but its node has shown no life since
 	FencedAgain      Reason = "FencedAgainStaysOff"       // too soon after a power-on of ours
 	Finished         Reason = "NodeEvicted"
@@ -293,6 +294,8 @@ var table = []Row{
 	{CameUp, Info, StateSuspect, "The machine is on after its fence. Waiting until its node is back.", ""},
 	{CameOn, Info, StateSuspect, "The machine is on, and forcefence did not turn it on: forcefence leaves it as it is.",
 		""},
+	{OrderWithdrawn, Info, "",
+		"The order to power the machine off is taken back ({detail}): its fence has ended, or the node shows life.", ""},
 	{NotBack, Warning, StateSuspect, "The machine was powered on after its fence, but its node has not come back.",
 		"Look at the machine's console: it may have booted without network, or not at all."},
 	{FencedAgain, Warning, StateSuspect,

@@ -249,6 +249,10 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 		for _, i := range a.Devices {
 			out.Through = append(out.Through, nameOf(devices, i))
 		}
+	case action.WithdrawOrders:
+		for _, o := range a.Orders {
+			out.Through = append(out.Through, o.Device)
+		}
 	case action.Wait:
 		if w := d.Would; w.Action != nil {
 			rec, pods, out.Would = action.RecordOf(w.Action), w.Pods, action.Name(w.Action)

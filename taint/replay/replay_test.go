@@ -176,6 +176,10 @@ func (w *world) WriteRecord(_ context.Context, a action.WriteRecord) decide.Obse
 	return w.write(a.Record)
 }
 
+func (w *world) WithdrawOrders(_ context.Context, a action.WithdrawOrders) decide.Observation {
+	return w.write(a.Record)
+}
+
 func (w *world) SetMark(_ context.Context, a action.SetMark) decide.Observation {
 	w.node.Spec.Taints = taint.WithMark(w.node.Spec.Taints, taint.DefaultKey, a.Record.ID,
 		w.now.Wall.Truncate(time.Second))

@@ -589,6 +589,11 @@ func (k *worker) FenceStorage(context.Context, action.FenceStorage) decide.Obser
 	panic("no policy of a history needs a storage's fence")
 }
 
+// WithdrawOrders is asked for by no device of a history.
+func (k *worker) WithdrawOrders(context.Context, action.WithdrawOrders) decide.Observation {
+	panic("no device of a history has its power-offs carried out by others")
+}
+
 // get puts a read on its way: do runs at the server.
 func (k *worker) get(what string, do func(), then func(error)) {
 	k.call(func() error {

@@ -124,6 +124,7 @@ func (f machineFinder) deviceMachine(provider string, t providers.Target) machin
 	}
 	m.Watcher, _ = p.inner.(providers.Watcher) // a Watch lasts: the limiter's limits are for questions
 	_, m.Feeds = p.inner.(providers.Feeder)
+	_, m.Orders = p.inner.(providers.Withdrawer)
 	_, m.Quiet = p.inner.(providers.Quiet)
 	return m
 }

@@ -125,6 +125,12 @@ type (
 	PowerOff struct{ Move proof.Move }
 	// PowerOn powers the machine on, through the devices at these indexes of Facts.Devices, one after the other.
 	PowerOn struct{ Devices []int }
+	// WithdrawOrders takes orders to power the machine off back, and then writes the record, which lacks them. It
+	// needs no last check: nothing is powered off by it.
+	WithdrawOrders struct {
+		Orders []taint.Order
+		Record taint.Record
+	}
 )
 
 // Writes of pods and attachments. Each write has the object's UID and resourceVersion. It may be sent only while
@@ -187,6 +193,7 @@ func (DeletePods) isAction()              {}
 func (SparePods) isAction()               {}
 func (SetPodsNotReady) isAction()         {}
 func (DeleteAttachments) isAction()       {}
+func (WithdrawOrders) isAction()          {}
 
 // RecordOf returns the record that an action writes; the zero Record if it writes none.
 func RecordOf(a Action) taint.Record {
@@ -199,6 +206,8 @@ func RecordOf(a Action) taint.Record {
 func (a WriteRecord) writtenRecord() taint.Record { return a.Record }
 func (a SetMark) writtenRecord() taint.Record     { return a.Record }
 func (a RemoveMark) writtenRecord() taint.Record  { return a.Record }
+
+func (a WithdrawOrders) writtenRecord() taint.Record { return a.Record }
 
 // PodsOf returns the pods that an action writes, or reports.
 func PodsOf(a Action) []Pod {
@@ -269,6 +278,15 @@ func NeedsNoProof(a Action) bool {
 		return a.Returned
 	case Wait:
 		return a.Returned
+	}
+	return false
+}
+
+// LetsRest reports whether the action leaves the node as it is until the next look.
+func LetsRest(a Action) bool {
+	switch a.(type) {
+	case Wait, NoAction:
+		return true
 	}
 	return false
 }

@@ -212,6 +212,7 @@ func (v View) decideByRecord() action.Decision {
 	}
 	why, detail, requeueAfter := v.checkGate()
 	announced := powering && v.Memory.PowerOffs.LastSent.IsZero()
+	revocable := announced || powering && v.isOrderPending()
 	switch {
 	case why == reason.StaysDead && !powering:
 		return v.decideAfterFence()
@@ -219,8 +220,9 @@ func (v View) decideByRecord() action.Decision {
 		return action.Decision{Action: action.NoAction{}, Reason: why, Detail: detail}
 	case why != "" && !powering:
 		return action.Decision{Action: action.Wait{}, Reason: why, Detail: detail, RequeueAfter: requeueAfter}
-	case why != "" && announced:
-		// Until the power-off itself is sent, every gate wins over it (invariant 8)
+	case why != "" && revocable:
+		// Until the power-off itself is sent, every gate wins over it (invariant 8). An order that others carry out is
+		// not sent before they do.
 		d := v.closeFence(taint.ResultCancelled, why)
 		d.Detail = detail
 		return d
@@ -228,11 +230,11 @@ func (v View) decideByRecord() action.Decision {
 		why == reason.Distrusted, why == reason.SharedMachine:
 		// Sent or not: there is no work, or no device whose Off would prove anything
 		return v.closeFence(taint.ResultCancelled, why)
-	case announced && v.Facts.NoPower() != "":
+	case revocable && v.Facts.NoPower() != "":
 		d := v.closeFence(taint.ResultCancelled, reason.PoweredOn)
 		d.Detail = v.Facts.NoPower()
 		return d
-	case announced && v.Facts.EffectiveMode() != Fence:
+	case revocable && v.Facts.EffectiveMode() != Fence:
 		d := v.closeFence(taint.ResultCancelled, reason.ModeObserve)
 		if v.Facts.Mode == OnRequest {
 			d.Reason = reason.RequestGone
@@ -264,6 +266,13 @@ func (v View) decideByRecord() action.Decision {
 		}
 	}
 	return v.decideByAnswer(powering)
+}
+
+// isOrderPending reports whether an order of this fence may still be carried out: the machine is not proven off.
+func (v View) isOrderPending() bool {
+	rec := v.Look.Record
+	return v.powerState() != providers.PowerOff &&
+		slices.ContainsFunc(rec.Orders, func(o taint.Order) bool { return o.Fence == rec.Token() })
 }
 
 // checkGate is step 1. It returns the first reason to leave the node alone; "" if there is none. after zero means that
@@ -423,7 +432,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 		rec := v.newRecord(false).WithEvidence(v.Answers.Evidence()...)
 		rec.PowerOff, rec.OffBy, rec.PostFence = true, nil, ""
 		if m := v.Memory.PowerOffs.NextMove(v.Now, v.Now, v.Facts.Devices, v.Answers); m.Wait == 0 {
-			rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Facts.Devices, m.Device))
+			rec = v.nameDevices(rec, m.Device)
 		}
 		rec = rec.EnterPhase(taint.PhasePoweringOff, "", v.Now.Wall)
 		return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: reason.Announcing}
@@ -463,13 +472,35 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	}
 	// The record names the device first: a leader that dies right after the power-off must not leave the machine off
 	// unnamed.
-	rec, level := *v.Look.Record, proof.SameLevel(v.Facts.Devices, next.Device)
-	unnamed := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.IsSame) }
-	if slices.ContainsFunc(level, unnamed) {
-		rec.PowerOffTo = withDevices(rec.PowerOffTo, level)
-		d.Action = action.WriteRecord{Record: rec}
+	if rec := *v.Look.Record; !v.namesDevices(rec, next.Device) {
+		d.Action = action.WriteRecord{Record: v.nameDevices(rec, next.Device)}
 	}
 	return d
+}
+
+// nameDevices returns the record with the devices of the level of that place named, to which a power-off is about to be
+// sent, and the orders that it will be.
+func (v View) nameDevices(rec taint.Record, place int) taint.Record {
+	rec.PowerOffTo = withDevices(rec.PowerOffTo, proof.SameLevel(v.Facts.Devices, place))
+	return rec.WithOrders(v.ordersOf(place)...)
+}
+
+// namesDevices reports whether the record names what nameDevices would add.
+func (v View) namesDevices(rec taint.Record, place int) bool {
+	unnamed := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.IsSame) }
+	unordered := func(d taint.DeviceRef) bool {
+		return !slices.ContainsFunc(rec.Orders, taint.Order{DeviceRef: d, Fence: rec.Token()}.IsSame)
+	}
+	return !slices.ContainsFunc(proof.SameLevel(v.Facts.Devices, place), unnamed) &&
+		!slices.ContainsFunc(v.ordersOf(place), unordered)
+}
+
+// ordersOf returns the devices of the level of that place whose power-off is an order.
+func (v View) ordersOf(place int) []taint.DeviceRef {
+	level := v.Facts.Devices[place].Level
+	return proof.SpeakersOf(slices.DeleteFunc(slices.Clone(v.Facts.Devices), func(d proof.Device) bool {
+		return d.Level != level || !d.Orders
+	}))
 }
 
 // isIdentityFresh reports whether the look was sent at most identityHolds after the question to the devices. Then the

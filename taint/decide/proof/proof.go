@@ -51,6 +51,8 @@ type Device struct {
 	Limits  Limits // of its level
 	NoPower string // "" or why the machine's power must not be touched through it
 	Feeds   bool   // it feeds the machine (providers.Feeder): its On does not mean that the machine runs
+	// Orders reports that its power-off is an order that stands until it is taken back (providers.Withdrawer).
+	Orders bool `json:",omitempty"`
 }
 
 // RecordedDevice returns the first device's name and machine, for a record; "" and nil if there is no device.

@@ -496,6 +496,11 @@ func (p *play) PowerOn(context.Context, action.PowerOn) decide.Observation {
 	return p.sendPower(func() {})
 }
 
+// WithdrawOrders does nothing to the model but what it writes.
+func (p *play) WithdrawOrders(_ context.Context, a action.WithdrawOrders) decide.Observation {
+	return p.changeCluster(func() { p.writeRecord(a.Record) })
+}
+
 func (p *play) SetPoweredOnCondition(_ context.Context, a action.SetPoweredOnCondition) decide.Observation {
 	return p.changeCluster(func() {
 		status := corev1.ConditionFalse
