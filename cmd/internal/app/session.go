@@ -132,6 +132,7 @@ type NodePower struct {
 	Fence   string // why the node's fence is not over: its mark, its record; "" if it has none
 	Machine machine.Machine
 	Timeout time.Duration // powerOffTimeout of the configuration
+	life    providers.Life
 	session *Session
 }
 
@@ -142,7 +143,8 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 	if err != nil {
 		return nil, err
 	}
-	p := &NodePower{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait, session: d}
+	p := &NodePower{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait,
+		life: providers.Life{NodeUID: l.UID, BootID: l.BootID}, session: d}
 	switch {
 	case l.RecordErr != nil:
 		p.Fence = "the record of its fence cannot be read"
@@ -226,6 +228,7 @@ func (p *NodePower) SendPower(ctx context.Context, on bool) (sent []Sent, _ erro
 		}
 		err := fmt.Errorf("%w: %s", providers.ErrIdentity, d.NoPower)
 		if d.NoPower == "" {
+			d.Target.Life = now.life
 			err = act(ctx, d.Target, func() error { return p.recheckFence(ctx, on) })
 		}
 		sent = append(sent, Sent{d.Device, err})
