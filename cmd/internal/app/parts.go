@@ -177,6 +177,9 @@ func (p *process) addNetworkFences(context.Context) (err error) {
 	p.fences, err = networkfence.New(networkfence.Options{
 		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Key: p.cfg.TaintKey,
 		Leading: p.leading, Log: p.Log, Now: time.Now,
+		LeftAlone: func(ctx context.Context, node string) (string, error) { // there is a reconciler once it is asked
+			return p.reconciler.LeftAlone(ctx, node)
+		},
 		Events: kube.Events{To: p.events.RecorderNow(), Leading: p.leading},
 	})
 	if err != nil {

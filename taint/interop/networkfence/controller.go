@@ -51,10 +51,12 @@ type Options struct {
 	Nodes   client.Reader // reads Nodes from a cache
 	Key     string        // the mark's key
 	Leading func() error  // nil while this process is sure to be the leader
-	Events  kube.Events
-	Log     *slog.Logger
-	Now     func() time.Time
-	Every   time.Duration // between two looks at the node of a fence; 0: 5 s
+	// LeftAlone returns the pause or exclusion that forbids to begin anything on a node; "" if there is none.
+	LeftAlone func(ctx context.Context, node string) (string, error)
+	Events    kube.Events
+	Log       *slog.Logger
+	Now       func() time.Time
+	Every     time.Duration // between two looks at the node of a fence; 0: 5 s
 }
 
 // Controller makes and ends fences. It is safe for concurrent use.
@@ -309,6 +311,11 @@ func (c *Controller) decide(ctx context.Context, f storagefence.Fence, s storage
 // readState reads live the Node of a fence, and its pods if it may be back. node is nil if it does not exist.
 func (c *Controller) readState(ctx context.Context, f storagefence.Fence) (
 	s storagefence.State, node *corev1.Node, err error) {
+	if !f.Confirmed { // it is withdrawn then
+		if s.LeftAlone, err = c.LeftAlone(ctx, f.Node); err != nil {
+			return s, nil, err
+		}
+	}
 	node, s.Look, err = kube.ReadNode(ctx, c.Live, f.Node, c.Key, c.Now)
 	if err != nil || !s.Look.IsReady() {
 		return s, node, err

@@ -81,6 +81,7 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 		Options: Options{
 			Live: c, Nodes: c, Key: taint.DefaultKey, Leading: leads, Log: slog.New(slog.DiscardHandler),
 			Events: kube.Events{To: said, Leading: leads}, Now: time.Now, Every: time.Minute,
+			LeftAlone: func(context.Context, string) (string, error) { return "", nil },
 		},
 		client: c, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
 	}, said
@@ -217,6 +218,8 @@ func TestReconcile(t *testing.T) {
 		confirmed, unfed bool // before; after
 		want             bool // Confirmed after
 		event            bool // a person is asked to reboot the node
+		paused           bool
+		unread           error // why it is not known whether it is paused
 	}{
 		{name: "a silent node's is confirmed", node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown),
 			want: true},
@@ -236,6 +239,12 @@ func TestReconcile(t *testing.T) {
 		{name: "nor with a mark", node: marked, confirmed: true, want: true},
 		{name: "nor on the same boot", node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionTrue),
 			confirmed: true, want: true, event: true},
+		{name: "a paused node is let in, if nothing relies on the fence", paused: true, unfed: true,
+			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
+		{name: "not if a policy may rely on it", paused: true, confirmed: true, want: true,
+			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
+		{name: "nothing is confirmed while a pause cannot be read", unread: errors.New("cut off"),
+			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
@@ -253,12 +262,15 @@ func TestReconcile(t *testing.T) {
 			if err := c.client.Update(t.Context(), &o); err != nil {
 				t.Fatal(err)
 			}
+			c.LeftAlone = func(context.Context, string) (string, error) {
+				return map[bool]string{true: "paused"}[tt.paused], tt.unread
+			}
 			if tt.follower {
 				c.Leading = func() error { return errors.New("another leads") }
 			}
 			key := reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetName()}}
 			_, err := c.Reconcile(t.Context(), key)
-			if (err != nil) != tt.follower {
+			if (err != nil) != (tt.follower || tt.unread != nil) {
 				t.Errorf("got error %v", err)
 			}
 			var n networkFence

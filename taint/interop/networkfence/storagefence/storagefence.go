@@ -307,6 +307,8 @@ func covers(all, some []string) bool {
 type State struct {
 	Look  taint.Look
 	Ended bool // a pod that forcefence ended is still bound to it
+	// LeftAlone is "" or the pause or exclusion that forbids to begin anything on it.
+	LeftAlone string
 }
 
 // Step is what to do with a fence.
@@ -336,6 +338,7 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 	case !s.Look.Exists || s.Look.UID != f.Life.NodeUID:
 		return Keep, fmt.Sprintf("NetworkFence %s: its Node was deleted, so nothing shows whether its machine is off",
 			f.Name)
+	case f.isVoid(s): // it ends now, as far as the other fences allow
 	case f.IsAnswered() && !f.Confirmed && f.Life.StillHolds(s.Look):
 		return Confirm, ""
 	case !s.isBack():
@@ -352,11 +355,19 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 	return Unfence, ""
 }
 
-// mayEnd reports whether the fence need not stay: its node is back in another life, and its machine has booted, unless
-// the storage never shut it out.
+// isVoid reports whether the storage may still carry out a fence that must not be: the node shows life, or is left alone.
+// No pod was moved on its word, so it need not stay.
+func (f Fence) isVoid(s State) bool {
+	return !f.Confirmed && s.Look.Exists && s.Look.UID == f.Life.NodeUID &&
+		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "")
+}
+
+// mayEnd reports whether the fence need not stay: it is void, or its node is back in another life and its machine has
+// booted.
 func (f Fence) mayEnd(s State) bool {
 	booted := s.Look.BootID != "" && f.Life.BootID != "" && s.Look.BootID != f.Life.BootID
-	return s.isBack() && s.Look.UID == f.Life.NodeUID && !f.Life.StillHolds(s.Look) && (booted || !f.Confirmed)
+	return f.isVoid(s) ||
+		s.isBack() && s.Look.UID == f.Life.NodeUID && !f.Life.StillHolds(s.Look) && booted
 }
 
 // Overlapping returns those of our other fences that shut out one of the fence's addresses.

@@ -220,7 +220,25 @@ func TestNext(t *testing.T) {
 			Confirm, ""},
 		{"it answers after a sign of life", func(f *Fence, s *State) {
 			s.Look, f.Confirmed = look("b1", "8", corev1.ConditionUnknown), false
+		}, Unfence, ""},
+		{"it has no answer when a sign of life comes", func(f *Fence, s *State) {
+			s.Look, f.Confirmed, f.Result, f.Message = look("b1", "8", corev1.ConditionFalse), false, "", ""
+		}, Unfence, ""},
+		{"a sign of life comes after its success was seen", func(_ *Fence, s *State) {
+			s.Look = look("b1", "8", corev1.ConditionFalse)
 		}, Keep, ""},
+		{"it has no answer when the node is paused", func(f *Fence, s *State) {
+			s.Look, s.LeftAlone, f.Confirmed, f.Result, f.Message = silent, "paused", false, "", ""
+		}, Unfence, ""},
+		{"it is answered while the node is paused", func(f *Fence, s *State) {
+			s.Look, s.LeftAlone, f.Confirmed = silent, "paused", false
+		}, Unfence, ""},
+		{"the node is paused after its success was seen", func(_ *Fence, s *State) {
+			s.Look, s.LeftAlone = silent, "paused"
+		}, Keep, ""},
+		{"it has no answer, and its Node was deleted", func(f *Fence, s *State) {
+			s.Look, f.Confirmed, f.Result = taint.Look{}, false, ""
+		}, Keep, "its Node was deleted"},
 		{"it failed for a silent node", func(f *Fence, s *State) {
 			s.Look, f.Confirmed, f.Result = silent, false, "Failed"
 		}, Keep, ""},
