@@ -150,31 +150,23 @@ func (l Look) PowerOffDevices() []DeviceRef {
 	return l.Record.PowerOffTo
 }
 
-// OrdersToWithdraw returns the power-offs that others may still carry out, and must not any more. A node that shows life
-// since the record voids all of its orders, and so does the end of their fence. One remains: the order by which the
-// machine went off, after a fence that moved everything. It keeps the machine off until a power-on, or a sign of life.
-func (l Look) OrdersToWithdraw() []Order {
-	r := l.Record
-	if r == nil || len(r.Orders) == 0 || l.IsAliveSince(r) {
-		return r.StandingOrders()
+// OrdersToWithdraw returns the devices that may still carry out a power-off, and must not any more. A node that shows life
+// since the record voids all orders, and so does the end of their fence. One remains: that by which the machine went
+// off, after a fence that moved everything. It keeps the machine off until a power-on, or a sign of life. An open fence
+// of a dead node takes nothing back: its machine might be powered on in the middle.
+func (l Look) OrdersToWithdraw() []DeviceRef {
+	switch r := l.Record; {
+	case r == nil:
+		return nil
+	case l.IsAliveSince(r):
+		return r.Orders
+	case r.IsOpen():
+		return nil
+	case r.Result == ResultEvicted:
+		return r.WithoutOrders(r.OffBy).Orders
+	default:
+		return r.Orders
 	}
-	return slices.DeleteFunc(slices.Clone(r.Orders), func(o Order) bool {
-		keepsOff := r.Result == ResultEvicted && slices.ContainsFunc(r.OffBy, o.DeviceRef.IsSame)
-		return o.Fence == r.Token() && (r.IsOpen() || keepsOff)
-	})
-}
-
-// HandOverOrders returns the record of a new fence of the node with the orders of the look's record. Those that may stand
-// are about the new fence from then on; the others remain to be withdrawn.
-func (l Look) HandOverOrders(to Record) Record {
-	void := l.OrdersToWithdraw()
-	to.Orders = slices.Clone(l.Record.StandingOrders())
-	for i, o := range to.Orders {
-		if !slices.ContainsFunc(void, o.IsSame) {
-			to.Orders[i].Fence = to.Token()
-		}
-	}
-	return to
 }
 
 // IsOlder reports whether a resourceVersion is known to come before another.

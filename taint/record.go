@@ -91,9 +91,9 @@ type Record struct {
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
 	// a device is named here before a power-off is sent through it.
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
-	// Orders are power-offs that a device's operator stores, and may carry out later, until they are taken back. Each is
-	// named here before it is given. See Look.OrdersToWithdraw.
-	Orders    []Order     `json:"orders,omitempty"`
+	// Orders are the devices that may still carry out a power-off of this fence, or of an earlier one, because they store
+	// it until it is taken back. Each is named here before it is given. See Look.OrdersToWithdraw.
+	Orders    []DeviceRef `json:"orders,omitempty"`
 	PowerOns  []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
 	PostFence PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done
 	// Proof is the signed chain of what devices answered (package attest); "": nothing was signed. No decision reads
@@ -125,47 +125,27 @@ func (s DeviceRef) IsSame(o DeviceRef) bool {
 	return s.Device == o.Device && *s.Machine == *o.Machine
 }
 
-// Order is a power-off that stands until it is taken back, and the fence that it is about.
-type Order struct {
-	DeviceRef
-
-	Fence string `json:"fence"` // the Token of that fence's record
-}
-
-// IsSame reports whether both are about the same fence, through the same device.
-func (o Order) IsSame(other Order) bool {
-	return o.Fence == other.Fence && o.DeviceRef.IsSame(other.DeviceRef)
-}
-
 // MaxOrders is how many orders a record may name. If there are more, the newest remain.
 const MaxOrders = 2 * MaxDevices
 
-// WithOrders returns the record with orders of its fence to these devices added.
+// WithOrders returns the record with orders to these devices added.
 func (r Record) WithOrders(devices ...DeviceRef) Record {
 	list := slices.Clone(r.Orders)
 	for _, d := range devices {
-		if o := (Order{d, r.Token()}); !slices.ContainsFunc(list, o.IsSame) {
-			list = append(list, o)
+		if !slices.ContainsFunc(list, d.IsSame) {
+			list = append(list, d)
 		}
 	}
 	r.Orders = list[max(len(list)-MaxOrders, 0):]
 	return r
 }
 
-// WithoutOrders returns the record without these orders.
-func (r Record) WithoutOrders(taken []Order) Record {
-	r.Orders = slices.DeleteFunc(slices.Clone(r.Orders), func(o Order) bool {
+// WithoutOrders returns the record without the orders to these devices.
+func (r Record) WithoutOrders(taken []DeviceRef) Record {
+	r.Orders = slices.DeleteFunc(slices.Clone(r.Orders), func(o DeviceRef) bool {
 		return slices.ContainsFunc(taken, o.IsSame)
 	})
 	return r
-}
-
-// StandingOrders returns the orders that the record names; nil if there is no record.
-func (r *Record) StandingOrders() []Order {
-	if r == nil {
-		return nil
-	}
-	return r.Orders
 }
 
 // PostFence is what happened to the machine after its fence was Done. It is empty until something does.

@@ -88,9 +88,9 @@ func (w powerActions) WithdrawOrders(ctx context.Context, a action.WithdrawOrder
 
 // findOrdered returns the device of an order: one that speaks for the node now, or one that the configuration still
 // allows for it.
-func (w powerActions) findOrdered(o taint.Order) (machine.Machine, error) {
+func (w powerActions) findOrdered(o taint.DeviceRef) (machine.Machine, error) {
 	for _, d := range w.st.machine.Devices() {
-		if o.DeviceRef.IsSame(taint.DeviceRef{Device: d.Device, Machine: d.Identity.OrNil()}) {
+		if o.IsSame(taint.DeviceRef{Device: d.Device, Machine: d.Identity.OrNil()}) {
 			return d, nil
 		}
 	}

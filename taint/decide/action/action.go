@@ -128,7 +128,7 @@ type (
 	// WithdrawOrders takes orders to power the machine off back, and then writes the record, which lacks them. It
 	// needs no last check: nothing is powered off by it.
 	WithdrawOrders struct {
-		Orders []taint.Order
+		Orders []taint.DeviceRef
 		Record taint.Record
 	}
 )

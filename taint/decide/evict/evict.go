@@ -224,7 +224,6 @@ func (v View) adoptPersonMark() action.Decision {
 		r := *l.Record
 		r.ID, r.By = l.Mark.Value, cmp.Or(l.MarkedBy, taint.ByPerson)
 		r.Device, _ = proof.RecordedDevice(v.Devices)
-		r = l.HandOverOrders(r)
 		return writeRecord(r.EnterPhase(taint.PhaseEvicting, "", v.Now.Wall), reason.Adopting)
 	}
 	r := taint.Record{
@@ -235,10 +234,9 @@ func (v View) adoptPersonMark() action.Decision {
 		FalseOffs: l.Record.DistrustedDevices(), PowerOffTo: l.PowerOffDevices(),
 	}
 	if l.Record != nil {
-		r.PowerOns = l.Record.PowerOns
+		r.PowerOns, r.Orders = l.Record.PowerOns, l.Record.Orders
 	}
 	r.Device, r.Machine = proof.RecordedDevice(v.Devices)
-	r = l.HandOverOrders(r)
 	return writeRecord(r.EnterPhase(taint.PhaseArmed, "", v.Now.Wall), reason.Adopting)
 }
 

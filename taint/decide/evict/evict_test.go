@@ -1344,7 +1344,7 @@ func TestConfirmRecordsTheRun(t *testing.T) {
 }
 
 // A person's mark in the middle of a power-off ends that fence. The record of the person's fence still names what
-// accepted the power-off, as long as the node shows no life.
+// accepted the power-off, as long as the node shows no life, and in any case the orders that are to be taken back.
 func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		phase taint.Phase
@@ -1358,8 +1358,12 @@ func TestPersonsMarkKeepsPowerOffTo(t *testing.T) {
 		v := marked(tc.phase, func(v *View) {
 			v.Look.Mark.Value, v.Look.LeaseRV = "manual", tc.lease
 			v.Look.Record.PowerOffTo = []taint.DeviceRef{{Device: "strip/7"}}
+			v.Look.Record.Orders = []taint.DeviceRef{{Device: "hosts/7"}}
 		})
 		d := Step(v)
+		if n := len(action.RecordOf(d.Action).Orders); n != 1 {
+			t.Errorf("%s: got %d orders in the record, want 1", name, n)
+		}
 		if to := action.RecordOf(d.Action).PowerOffTo; d.Reason != reason.Adopting || len(to) != tc.want {
 			t.Errorf("%s: got %s (%s) naming %v, want %d devices", name, action.Name(d.Action), d.Reason, to, tc.want)
 		}

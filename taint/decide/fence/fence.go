@@ -268,11 +268,9 @@ func (v View) decideByRecord() action.Decision {
 	return v.decideByAnswer(powering)
 }
 
-// isOrderPending reports whether an order of this fence may still be carried out: the machine is not proven off.
+// isOrderPending reports whether an order may still be carried out: the machine is not proven off.
 func (v View) isOrderPending() bool {
-	rec := v.Look.Record
-	return v.powerState() != providers.PowerOff &&
-		slices.ContainsFunc(rec.Orders, func(o taint.Order) bool { return o.Fence == rec.Token() })
+	return v.powerState() != providers.PowerOff && len(v.Look.Record.Orders) > 0
 }
 
 // checkGate is step 1. It returns the first reason to leave the node alone; "" if there is none. after zero means that
@@ -488,9 +486,7 @@ func (v View) nameDevices(rec taint.Record, place int) taint.Record {
 // namesDevices reports whether the record names what nameDevices would add.
 func (v View) namesDevices(rec taint.Record, place int) bool {
 	unnamed := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.PowerOffTo, d.IsSame) }
-	unordered := func(d taint.DeviceRef) bool {
-		return !slices.ContainsFunc(rec.Orders, taint.Order{DeviceRef: d, Fence: rec.Token()}.IsSame)
-	}
+	unordered := func(d taint.DeviceRef) bool { return !slices.ContainsFunc(rec.Orders, d.IsSame) }
 	return !slices.ContainsFunc(proof.SameLevel(v.Facts.Devices, place), unnamed) &&
 		!slices.ContainsFunc(v.ordersOf(place), unordered)
 }
@@ -559,9 +555,8 @@ func (v View) newRecord(powering bool) taint.Record {
 	r.NodeUID, r.BootID, r.LeaseRV, r.Heartbeat = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Look.Heartbeat
 	r.Device, r.Machine = proof.RecordedDevice(v.Facts.Devices)
 	if old != nil {
-		r.FalseOffs, r.PowerOns = old.DistrustedDevices(), old.PowerOns
+		r.FalseOffs, r.PowerOns, r.Orders = old.DistrustedDevices(), old.PowerOns, old.Orders
 	}
-	r = v.Look.HandOverOrders(r)
 	r.Run, r.RunBy = v.Answers.MachineRun()
 	return r
 }
