@@ -150,10 +150,10 @@ func (l Look) PowerOffDevices() []DeviceRef {
 	return l.Record.PowerOffTo
 }
 
-// OrdersToWithdraw returns the devices that may still carry out a power-off, and must not any more. A node that shows life
-// since the record voids all orders, and so does the end of their fence. One remains: that by which the machine went
-// off, after a fence that moved everything. It keeps the machine off until a power-on, or a sign of life. An open fence
-// of a dead node takes nothing back: its machine might be powered on in the middle.
+// OrdersToWithdraw returns the devices that may still carry out a power-off, and must not any more. A node that shows
+// life since the record voids all orders, and so does the end of their fence. One remains: that by which the machine
+// went off, after a fence that moved everything. It keeps the machine off until a power-on, or a sign of life. An open
+// fence of a dead node takes nothing back: its machine might be powered on in the middle.
 func (l Look) OrdersToWithdraw() []DeviceRef {
 	switch r := l.Record; {
 	case r == nil:

@@ -270,9 +270,9 @@ func (p *Provider) State(ctx context.Context, t providers.Target) (obs providers
 	return obs, err
 }
 
-// withdrawLeftOver takes back annotations that no fence takes back, and whose machine is on. They are about another life
-// of the node, or the node has been Ready at two looks with withdrawAfter between them. The baremetal-operator, which
-// did not act so far, would power the machine off later.
+// withdrawLeftOver takes back annotations that no fence takes back, and whose machine is on. They are about another
+// life of the node, or the node has been Ready at two looks with withdrawAfter between them. The baremetal-operator,
+// which did not act so far, would power the machine off later.
 func (p *Provider) withdrawLeftOver(ctx context.Context, c call) {
 	key := c.ref.namespace + "/" + c.ref.name
 	ours := p.cfg.PowerOff != PowerOffNone && p.opts.Node != nil && len(c.host.release()) > 0

@@ -595,7 +595,7 @@ func TestWithdrawFails(t *testing.T) {
 	if err := p.Withdraw(t.Context(), s.target()); !errors.Is(err, providers.ErrUnreachable) {
 		t.Errorf("no API server: got %v, want %v", err, providers.ErrUnreachable)
 	}
-	if _, stands := s.annotations()[reboot]; !stands {
+	if _, kept := s.annotations()[reboot]; !kept {
 		t.Error("an order that could not be taken back is gone")
 	}
 }

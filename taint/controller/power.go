@@ -68,8 +68,8 @@ func (w powerActions) withLife(t providers.Target) providers.Target {
 	return t
 }
 
-// WithdrawOrders takes orders back at their devices, one after the other, and then writes the record without them. After
-// a failure all are tried again later: that does no harm. It blocks for the devices.
+// WithdrawOrders takes orders back at their devices, one after the other, and then writes the record without them.
+// After a failure all are tried again later: that does no harm. It blocks for the devices.
 func (w powerActions) WithdrawOrders(ctx context.Context, a action.WithdrawOrders) decide.Observation {
 	for _, o := range a.Orders {
 		if err := w.Leading(); err != nil {

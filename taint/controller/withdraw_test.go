@@ -82,7 +82,7 @@ func TestOrdersAreWithdrawn(t *testing.T) {
 			}
 			x.write(action.RecordOf(d.Action))
 		} else if x.api.patches > before {
-			t.Error("the record was written although the order stands")
+			t.Error("the record was written although the order remains")
 		}
 		o.err = nil
 		x.work().applyObservation(done)

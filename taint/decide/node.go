@@ -477,8 +477,8 @@ func (n *Node) decideNext(now providers.Instant, f Fleet) action.Decision {
 	}
 }
 
-// withdrawFirst returns the decision to take back the orders that must not be carried out any more, if the decision would
-// let the node rest. So a device that cannot be reached delays nothing that the node's fence has to do.
+// withdrawFirst returns the decision to take back the orders that must not be carried out any more, if the decision
+// would let the node rest. So a device that cannot be reached delays nothing that the node's fence has to do.
 func (n *Node) withdrawFirst(d action.Decision) action.Decision {
 	void := n.look.OrdersToWithdraw()
 	if len(void) == 0 || !action.LetsRest(d.Action) {

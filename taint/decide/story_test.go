@@ -127,7 +127,7 @@ func TestHistories(t *testing.T) {
 				happens("run 10s")
 			}
 			if w.stored && w.course.Look().RecordErr == nil {
-				w.breaks("an order to power the machine off stands on a node that lives: %s", w)
+				w.breaks("an order to power the machine off remains on a node that lives: %s", w)
 			}
 		default:
 			happens("machine dead")

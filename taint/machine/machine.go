@@ -28,7 +28,7 @@ type Machine struct {
 	Fixed    bool             // the node gets no other machine as long as it exists (providers.ProviderIDs)
 	Clash    taint.Clash      // with what leads other nodes to their machines
 	Feeds    bool             // its device gives the machine power (providers.Feeder)
-	Orders   bool             // its power-off stands until it is taken back (providers.Withdrawer)
+	Orders   bool             // its power-off remains until it is taken back (providers.Withdrawer)
 	Quiet    bool             // its device gives no answer while the machine runs (providers.Quiet)
 	NoPower  string           // "" or why its power must not be touched through this device
 	Poll     Polling          // how its device is asked while nothing is wrong; the zero value: not at all

@@ -19,7 +19,8 @@ func TestOrdersOfMachines(t *testing.T) {
 		f := machineFinder{open: map[string]openProvider{
 			"p": {inner: inner, limited: limiter.New(inner, limiter.Options{})},
 		}}
-		if m := f.deviceMachine("p", providers.Target{ID: "m"}); m.Orders != want || m.ProofDevices()[0].Orders != want {
+		m := f.deviceMachine("p", providers.Target{ID: "m"})
+		if m.Orders != want || m.ProofDevices()[0].Orders != want {
 			t.Errorf("%T: got %+v, want orders %v", inner, m, want)
 		}
 	}

@@ -37,8 +37,8 @@ func TestOrderIsNamedFirst(t *testing.T) {
 	}
 }
 
-// Until others carry an order out, a pause, an exclusion and another mode are in time. Once the machine is off, or after
-// a power-off that was really sent, they are too late.
+// Until others carry an order out, a pause, an exclusion and another mode are in time. Once the machine is off, or
+// after a power-off that was really sent, they are too late.
 func TestPendingOrderYields(t *testing.T) {
 	const on, off = providers.PowerOn, providers.PowerOff
 	observes := func(v *View) { v.Facts.Mode = Observe }

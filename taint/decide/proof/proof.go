@@ -51,7 +51,7 @@ type Device struct {
 	Limits  Limits // of its level
 	NoPower string // "" or why the machine's power must not be touched through it
 	Feeds   bool   // it feeds the machine (providers.Feeder): its On does not mean that the machine runs
-	// Orders reports that its power-off is an order that stands until it is taken back (providers.Withdrawer).
+	// Orders reports that its power-off is an order that remains until it is taken back (providers.Withdrawer).
 	Orders bool `json:",omitempty"`
 }
 

@@ -355,8 +355,8 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 	return Unfence, ""
 }
 
-// isVoid reports whether the storage may still carry out a fence that must not be: the node shows life, or is left alone.
-// No pod was moved on its word, so it need not stay.
+// isVoid reports whether the storage may still carry out a fence that must not be: the node shows life, or is left
+// alone. No pod was moved on its word, so it need not stay.
 func (f Fence) isVoid(s State) bool {
 	return !f.Confirmed && s.Look.Exists && s.Look.UID == f.Life.NodeUID &&
 		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "")
