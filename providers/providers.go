@@ -75,7 +75,7 @@ type Target struct {
 	// providerID, the system UUID. VerifyIdentity then requires that the device reports the machine's identity.
 	Claimed bool
 	// Life is what a power action is about. Only a Withdrawer needs it.
-	Life Life
+	Life Life `json:",omitzero"`
 	// Named reports that the Node's name leads to the machine. A client that may register a Node chooses its name. So
 	// if the device reports a system UUID, the node must have reported the same one.
 	Named bool
