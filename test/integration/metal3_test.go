@@ -103,6 +103,13 @@ bmc: {address: %q, credentialsName: bmc}, consumerRef: {kind: Metal3Machine, nam
 	w.kubectl("-n", w.ns, "annotate", "bmh", "host-0", strangers+"-")
 	w.until("the machine runs", dies.machine.Running)
 	w.until("its node is back", func() bool { return w.ready(dies) })
+	if len(rec.Orders) != 1 {
+		t.Errorf("orders: got %+v in the record, want the request", rec.Orders)
+	}
+	w.until("its record names no order", func() bool {
+		rec, err := taint.RecordOf(w.node(dies))
+		return err == nil && rec != nil && len(rec.Orders) == 0
+	})
 
 	kept.partition()
 	if note := w.untilEvent("Node", kept.Name(), "PowerOffRefused"); !strings.Contains(note,
