@@ -93,6 +93,9 @@ const (
 	kubeletTaint     = byKubelet + "a kubelet may not write taints of forcefence"
 	kubeletCondition = byKubelet + "a kubelet may not write conditions of forcefence"
 
+	kubeletPod = "'forcefence-kubelet-pod' with binding 'forcefence-kubelet-pod' denied request: " +
+		"a kubelet may give no pod the labels of forcefence"
+
 	leaderLease = "'forcefence-leader' with binding 'forcefence-leader' denied request: the leader's Lease may be " +
 		"written and deleted only by whoever may taint nodefences.forcefence.io"
 	otherLease = "'forcefence-controller-leader' with binding 'forcefence-controller-leader' denied request: " +
@@ -506,6 +509,9 @@ var refusals = []attempt{
 		onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
 	{"registering with a condition of forcefence", newKubelet,
 		createNode(condition(taint.PoweredOnCondition, corev1.ConditionTrue)), kubeletCondition},
+	{"a kubelet's pod behind the proof guard's Service", kubelet, mirror(namespace, "forcefence-proof-guard"), kubeletPod},
+	{"a kubelet's pod behind the status page's Service", kubelet, mirror(namespace, "forcefence"), kubeletPod},
+	{"a kubelet's pod as the hook's", kubelet, mirror("forcefence-node", "forcefence-node"), kubeletPod},
 
 	{"its node deleted, to register it again", kubelet, deleteNode("plain"), byRBAC},
 

@@ -50,16 +50,26 @@ func createPod(ns string, notes map[string]string) request {
 		Spec: podSpec()})
 }
 
-// mirror creates the mirror of a static pod on node plain.
-func mirror(ctx context.Context, admin, c client.Client) error {
-	n, p := &corev1.Node{}, &corev1.Pod{ObjectMeta: inDefault("static-plain"), Spec: podSpec()}
-	if err := admin.Get(ctx, client.ObjectKey{Name: "plain"}, n); err != nil {
-		return err
+// mirror creates the mirror of a static pod on node plain, with this label app.kubernetes.io/name.
+func mirror(ns, name string) request {
+	return func(ctx context.Context, admin, c client.Client) error {
+		n, p := &corev1.Node{}, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "static-plain", Annotations: mirrorOf}, Spec: podSpec()}
+		if err := admin.Get(ctx, client.ObjectKey{Name: "plain"}, n); err != nil {
+			return err
+		}
+		if p.Spec.NodeName = n.Name; name != "" {
+			p.Labels = map[string]string{"app.kubernetes.io/name": name}
+		}
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID, Controller: new(true)}}
+		// Pod Security passes it in every namespace
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		return c.Create(ctx, p, client.DryRunAll)
 	}
-	p.Annotations, p.Spec.NodeName = mirrorOf, n.Name
-	p.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID, Controller: new(true)}}
-	return c.Create(ctx, p, client.DryRunAll)
 }
 
 // bind binds the pod that waits to a node, with annotations that the pod gets, by either of the two ways.
@@ -153,7 +163,7 @@ var tolerateRefusals = append(ofEachKind(), []attempt{
 		createPod("default", map[string]string{install.TolerateAnnotation: "false"}), tolerates},
 	{"create a tolerant pod with a controller's name elsewhere", lookalike, createPod("default", tolerant),
 		tolerates},
-	{"create a mirror pod that is no kubelet's", editor, mirror, tolerates},
+	{"create a mirror pod that is no kubelet's", editor, mirror("default", ""), tolerates},
 	{"make a pod tolerant", editor, onPod("runs", notes(tolerant)), tolerates},
 	{"make a pod tolerant through its status", editor, onPod("runs", notes(tolerant), status), tolerates},
 	{"change the annotation", editor, onPod(carriesIt, notes(map[string]string{install.TolerateAnnotation: "1"})),
@@ -192,7 +202,9 @@ var toleratePasses = []attempt{
 	{"a tolerant Job's pod", jobs, createPod("default", tolerant), ""},
 	{"a tolerant Deployment's ReplicaSet", deployments, createOf("ReplicaSet", "default", tolerant), ""},
 	{"a tolerant CronJob's Job", cronJobs, createOf("Job", "default", tolerant), ""},
-	{"a tolerant static pod's mirror", kubelet, mirror, ""},
+	{"a tolerant static pod's mirror", kubelet, mirror("default", ""), ""},
+	{"a static pod's mirror with the guard's label elsewhere", kubelet, mirror("default", "forcefence-proof-guard"), ""},
+	{"another static pod's mirror in forcefence's namespace", kubelet, mirror(namespace, "kube-vip"), ""},
 	{"a tolerant pod's status", kubelet, onPod(carriesIt, func(p *corev1.Pod) { p.Status.Message = "x" }, status), ""},
 
 	{"create a pod", editor, createPod("default", nil), ""},
