@@ -98,6 +98,7 @@ var features = map[string]string{
 	"noobaa":           "config: {policies: [{name: noobaa, preset: noobaa, withoutProof: accept-duplicates}]}",
 	"out-of-service":   "{config: {onDetachTimeout: out-of-service}, admissionPolicies: {outOfServiceGuard: true}}",
 	"remediation":      "config: {remediation: {namespaces: [forcefence-requests]}}",
+	"replaceMachine":   "config: {remediation: {namespaces: [forcefence-requests], onGiveUp: replaceMachine}}",
 	"required plugins": "hook: {requiredPlugins: true}",
 	"status page":      `config: {listen: {metrics: ":8080", status: "127.0.0.1:8082"}}`,
 	"storageos": "config: {policies: [{name: storageos, preset: storageos, storage: pool, withoutProof: " +

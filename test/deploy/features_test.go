@@ -30,11 +30,14 @@ var suites = []struct {
 		[]string{"forcefence-controller-storageos-attachment", "forcefence-controller-node-status"}, storageOSRows},
 	{"delete-attachments", []string{"forcefence-controller-overdue-attachment"}, overdueRows},
 	{"out-of-service", []string{"forcefence-controller-node", "forcefence-out-of-service"}, outOfServiceRows},
-	{"remediation", nil, remediationRows},
+	{"remediation", []string{"forcefence-controller-machine", "forcefence-controller-request"},
+		slices.Concat(remediationRows, requestRows, keepRows)},
+	{"replaceMachine", []string{"forcefence-controller-machine"}, replaceRows},
 	{"leases", []string{"forcefence-controller-lease"}, leaseRows},
-	{"metal3", nil, metal3Rows},
-	{"handOver", nil, karpenterRows},
-	{"network fence", []string{"forcefence-controller-attachment"}, networkFenceRows},
+	{"metal3", []string{"forcefence-controller-host"}, slices.Concat(metal3Rows, hostRows)},
+	{"handOver", []string{"forcefence-controller-nodeclaim"}, slices.Concat(karpenterRows, claimRows)},
+	{"network fence", []string{"forcefence-controller-attachment", "forcefence-controller-networkfence"},
+		slices.Concat(networkFenceRows, fenceRows)},
 }
 
 // A NetworkFence is made, changed and deleted; whose addresses it may have is the storage's and its manager's word.
@@ -136,6 +139,7 @@ func (w *world) featureFixtures() {
 			metav1.CreateOptions{})
 		kit.Must(w.t, err)
 	}
+	w.neighbourFixtures()
 	_, err := w.c.Client().CoordinationV1().Leases(leaseNS).Create(w.ctx, heldLease, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 	for name, attacher := range map[string]string{"longhorn": "driver.longhorn.io", "inline": "driver.longhorn.io",

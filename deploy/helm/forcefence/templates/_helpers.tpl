@@ -83,7 +83,7 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
 {{- $storage := dict -}}
 {{- $presets := dict "longhorn" (list "driver.longhorn.io") "storageos" (list "csi.storageos.com") "linstor" (list "linstor.csi.linbit.com") -}}
 {{- range $config.storage }}{{ $_ := set $storage .name (.drivers | default (get $presets (.preset | default "")) | default list) }}{{ end -}}
-{{- $attachers := list -}}{{- $drivers := list -}}{{- $owners := false -}}{{- $longhorn := false -}}{{- $networkFence := false -}}
+{{- $attachers := list -}}{{- $drivers := list -}}{{- $owners := false -}}{{- $longhorn := false -}}{{- $networkFence := false -}}{{- $fenceClasses := list -}}
 {{- range $config.policies -}}
   {{- $own := .drivers | default (get $storage (.storage | default "") | default list) -}}
   {{- $preset := .preset | default "" -}}
@@ -98,6 +98,7 @@ attachers: drivers whose VolumeAttachments policies delete. drivers: of storage 
   {{- end -}}
   {{- if .networkFenceClasses -}}
     {{- $networkFence = true -}}
+    {{- $fenceClasses = concat $fenceClasses .networkFenceClasses -}}
     {{- $attachers = concat $attachers $own -}}
   {{- end -}}
   {{- if has "Deployment" (.owners | default list) }}{{ $owners = true }}{{ end -}}
@@ -116,6 +117,7 @@ drivers: {{ uniq $drivers | toJson }}
 owners: {{ $owners }}
 longhorn: {{ $longhorn }}
 networkFence: {{ $networkFence }}
+fenceClasses: {{ uniq $fenceClasses | toJson }}
 drain: {{ $drain }}
 drainLonghorn: {{ $delegate }}
 deleteAttachments: {{ eq ($config.onDetachTimeout | default "") "delete-attachments" }}
