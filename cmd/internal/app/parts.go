@@ -171,12 +171,13 @@ func (p *process) addLeases(context.Context) error {
 
 // addNetworkFences has storage cut nodes off, if a policy of the file needs that.
 func (p *process) addNetworkFences(context.Context) (err error) {
+	metrics := networkfence.NewMetrics(p.registry, time.Now)
 	if !p.cfg.FencesStorage() {
 		return nil
 	}
 	p.fences, err = networkfence.New(networkfence.Options{
 		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Key: p.cfg.TaintKey,
-		Leading: p.leading, Log: p.Log, Now: time.Now,
+		Leading: p.leading, Metrics: metrics, Log: p.Log, Now: time.Now,
 		LeftAlone: func(ctx context.Context, node string) (string, error) { // there is a reconciler once it is asked
 			return p.reconciler.LeftAlone(ctx, node)
 		},

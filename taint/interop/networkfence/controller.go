@@ -54,6 +54,7 @@ type Options struct {
 	// LeftAlone returns the pause or exclusion that forbids to begin anything on a node; "" if there is none.
 	LeftAlone func(ctx context.Context, node string) (string, error)
 	Events    kube.Events
+	Metrics   *Metrics
 	Log       *slog.Logger
 	Now       func() time.Time
 	Every     time.Duration // between two looks at the node of a fence; 0: 5 s
@@ -235,6 +236,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	c.Metrics.note(f.Name, f.Standing(state.Look), o.GetCreationTimestamp().Time)
 	step, why, err := c.decide(ctx, f, state)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -294,7 +296,7 @@ func (c *Controller) decide(ctx context.Context, f storagefence.Fence, s storage
 	if step, why = f.Next(s, nil, nil); step != storagefence.Unfence {
 		return step, why, nil
 	}
-	all, err := listFences(ctx, c.client)
+	all, err := ListFences(ctx, c.client)
 	if err != nil {
 		return step, "", err
 	}
@@ -343,4 +345,5 @@ func (c *Controller) forget(fence string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.reported, fence)
+	c.Metrics.forget(fence)
 }

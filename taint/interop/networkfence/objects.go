@@ -143,7 +143,7 @@ func readCluster(
 	}); err != nil {
 		return c, err
 	}
-	if c.Fences, err = listFences(ctx, objects); err != nil {
+	if c.Fences, err = ListFences(ctx, objects); err != nil {
 		return c, err
 	}
 	var list corev1.NodeList
@@ -156,8 +156,8 @@ func readCluster(
 	return c, nil
 }
 
-// listFences returns all NetworkFences, others' too.
-func listFences(ctx context.Context, from client.Reader) (all []storagefence.Fence, err error) {
+// ListFences returns all NetworkFences, others' too. It blocks for the API server.
+func ListFences(ctx context.Context, from client.Reader) (all []storagefence.Fence, err error) {
 	err = listInto(ctx, from, "NetworkFence", func(o *unstructured.Unstructured) error {
 		var n networkFence
 		err := decode(o, &n)
@@ -165,6 +165,29 @@ func listFences(ctx context.Context, from client.Reader) (all []storagefence.Fen
 		return err
 	})
 	return all, err
+}
+
+// DeleteEnded deletes a NetworkFence that lets its addresses in, by the storage's own word. It blocks for the API server.
+// One that shuts out is left, with an error: without it nothing would name the addresses.
+func DeleteEnded(ctx context.Context, c client.Client, name string) error {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, o); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	var n networkFence
+	if err := decode(o, &n); err != nil {
+		return err
+	}
+	if !n.fence().IsEnded() {
+		return fmt.Errorf("NetworkFence %s: it may shut out its addresses still", name)
+	}
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	err := c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting NetworkFence %s: %w", name, err)
+	}
+	return nil
 }
 
 func nodeOf(n *corev1.Node) storagefence.Node {

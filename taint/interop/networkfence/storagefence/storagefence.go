@@ -85,6 +85,9 @@ func (f Fence) IsAnswered() bool {
 	}
 }
 
+// IsEnded reports whether the storage has let the addresses in.
+func (f Fence) IsEnded() bool { return f.State == Unfenced && f.IsAnswered() }
+
 func (f Fence) isAsMade() bool { return f.Generation <= asMade && slices.Equal(f.CIDRs, f.Made) }
 
 // Target is a fence to make.
@@ -328,7 +331,7 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 	switch {
 	case !f.Owned || f.Deleting:
 		return Keep, ""
-	case f.State == Unfenced && f.IsAnswered():
+	case f.IsEnded():
 		return Delete, ""
 	case f.State != Fenced:
 		return Keep, ""
@@ -360,6 +363,33 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 func (f Fence) isVoid(s State) bool {
 	return !f.Confirmed && s.Look.Exists && s.Look.UID == f.Life.NodeUID &&
 		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "")
+}
+
+// Standing is what becomes of a fence of ours, from a closed set.
+type Standing string
+
+// The states. All but the first need a person if they last.
+const (
+	Holds     Standing = "holds"     // its node is not Ready
+	Kept      Standing = "kept"      // its node is Ready, and is still shut out
+	Unfencing Standing = "unfencing" // the storage is asked to let the node in, and has not said that it did
+	NodeGone  Standing = "node_gone" // its Node was deleted: another machine may have its addresses by now
+)
+
+// Standings are all states.
+var Standings = []Standing{Holds, Kept, Unfencing, NodeGone}
+
+// Standing returns what becomes of a fence of ours, by a look at its node.
+func (f Fence) Standing(l taint.Look) Standing {
+	switch {
+	case f.State != Fenced || f.Deleting:
+		return Unfencing
+	case !l.Exists || l.UID != f.Life.NodeUID:
+		return NodeGone
+	case l.IsReady():
+		return Kept
+	}
+	return Holds
 }
 
 // mayEnd reports whether the fence need not stay: it is void, or its node is back in another life and its machine has

@@ -304,3 +304,27 @@ func TestNextBesideOthers(t *testing.T) {
 		})
 	}
 }
+
+func TestStanding(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(f *Fence, l *taint.Look)
+		want   Standing
+	}{
+		{"its node is silent", func(_ *Fence, l *taint.Look) { *l = silent }, Holds},
+		{"its node is Ready", func(*Fence, *taint.Look) {}, Kept},
+		{"its Node was deleted", func(_ *Fence, l *taint.Look) { *l = taint.Look{} }, NodeGone},
+		{"another Node has its name", func(_ *Fence, l *taint.Look) { l.UID = "u9" }, NodeGone},
+		{"it names no life", func(f *Fence, _ *taint.Look) { f.Life = taint.Life{} }, NodeGone},
+		{"it is being taken back", func(f *Fence, _ *taint.Look) { f.State = Unfenced }, Unfencing},
+		{"the same, of a Node that was deleted", func(f *Fence, l *taint.Look) { f.State, *l = Unfenced, taint.Look{} },
+			Unfencing},
+		{"it is being deleted", func(f *Fence, l *taint.Look) { f.Deleting, *l = true, silent }, Unfencing},
+	} {
+		f, l := holding(), back
+		tt.change(&f, &l)
+		if got := f.Standing(l); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
