@@ -23,6 +23,7 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
@@ -156,8 +157,10 @@ type checker struct {
 	namespace string // of the controller; "": the one that its Lease names
 	key       string // the mark's
 	now       func() time.Time
-	pods      []action.Pod // what readPods found with podsFirst; nil: it was not read yet
-	podsFirst string
+	// fencesStorage says that a policy of the deployed configuration has storage cut nodes off.
+	fencesStorage bool
+	pods          []action.Pod // what readPods found with podsFirst; nil: it was not read yet
+	podsFirst     string
 }
 
 // checkInstallation reads the API server and checks the installation. An error means that the Nodes cannot be read.
@@ -189,10 +192,36 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 			n.Excluded = "excludeSelector " + excluded.String()
 		}
 	}
+	o.readStorageFences(ctx, &f)
 	kind := api.GroupVersion.WithKind(api.Kind)
 	_, err = o.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	f.NoFencings = meta.IsNoMatchError(err)
 	return check.Installation(f), nil
+}
+
+// readStorageFences adds to f the NetworkFences of forcefence. A cluster may have none of that kind. The right to list
+// them is missing where no policy needs them.
+func (o *checker) readStorageFences(ctx context.Context, f *check.Facts) {
+	fences, err := networkfence.ListFences(ctx, o.client)
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsForbidden(err) && !o.fencesStorage:
+		return
+	case err != nil:
+		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
+	}
+	for _, s := range fences {
+		if !s.Owned {
+			continue
+		}
+		var l taint.Look
+		for _, n := range f.Nodes {
+			if n.Node.Name == s.Node {
+				l = taint.NewLook(n.Node, nil, o.key, providers.Instant{}, providers.Instant{})
+			}
+		}
+		f.StorageFences = append(f.StorageFences,
+			check.StorageFence{Name: s.Name, Node: s.Node, State: string(s.Standing(l))})
+	}
 }
 
 // readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes
@@ -213,7 +242,7 @@ func (o *checker) readConfiguration(
 			f.Configuration = append(f.Configuration, endSentence("ConfigMap "+at.String()+": "+fault.Error()))
 		}
 	case err == nil:
-		f.ConfigDigest = cfg.Digest()
+		f.ConfigDigest, o.fencesStorage = cfg.Digest(), cfg.FencesStorage()
 		settings := cfg.Settings(namespace)
 		excluded, first, f.EvictFirst = settings.ExcludeSelector, settings.EvictFirst, settings.EvictFirst.String()
 		var names []string

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
+	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/release"
 )
 
@@ -36,13 +38,15 @@ func newCleanup() *cobra.Command {
 		Short: "Remove everything that the controller wrote on Nodes, before you uninstall it",
 		Long: `Remove everything that the controller wrote: on Nodes the records of fences, the
 machines' pins, conditions and marks; the PodDisruptionBudgets of its drain
-guards, which would block drains forever; and its Lease, which would keep an
-installation in another namespace from leading. Labels that users set
-(forcefence.io/exclude) stay. The hook removes its own condition.
+guards, which would block drains forever; NetworkFences that have let their
+addresses in; and its Lease, which would keep an installation in another
+namespace from leading. Labels that users set (forcefence.io/exclude) stay. The
+hook removes its own condition.
 
-The command refuses while a controller leads, a node is marked, or a fence is
-not done. --force ends each such fence as forcefence release does. Without --yes
-the command only prints what it would do.
+The command refuses while a controller leads, a node is marked, a fence is not
+done, or a NetworkFence shuts addresses out. --force ends each such fence as
+forcefence release does, and leaves such a NetworkFence. Without --yes the
+command only prints what it would do.
 
 With --check it only lists Nodes. It exits with 1 while a node is marked, has a
 fence that is not done, or has the hook, and prints what to run before an
@@ -116,10 +120,18 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintf(o.out, "PodDisruptionBudget %s/%s of drain guard %s\n", b.Namespace, b.Name,
 			b.Labels[taint.DrainGuardLabel])
 	}
+	ended, holding, err := o.storageFences(ctx)
+	if err != nil {
+		return err
+	}
 	if leader.Lease != "" {
 		fmt.Fprintf(o.out, "Lease %s\n", leader.Lease)
 	}
 	var objections []string
+	if holding > 0 {
+		objections = append(objections, decide.FormatCount(holding, "NetworkFence")+" shut addresses out of storage: "+
+			"let them in first, as the alert ForcefenceStorageFenceKept says in the runbook")
+	}
 	if leader.Leads {
 		objections = append(objections,
 			fmt.Sprintf("a controller leads (Lease %s held by %s): stop it first", leader.Lease, leader.Holder))
@@ -131,7 +143,7 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	switch {
 	case len(objections) > 0 && !o.force:
 		return fmt.Errorf("nothing was changed: %s; --force overrides this", strings.Join(objections, "; "))
-	case len(dirty)+len(budgets.Items) == 0 && leader.Lease == "":
+	case len(dirty)+len(budgets.Items)+len(ended) == 0 && leader.Lease == "":
 		fmt.Fprintln(o.out, "there is nothing to remove")
 		return nil
 	case !o.yes:
@@ -142,6 +154,11 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		b := &budgets.Items[i]
 		if err := o.client.Delete(ctx, b, client.Preconditions{UID: &b.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("run the command again: deleting PodDisruptionBudget %s/%s: %w", b.Namespace, b.Name, err)
+		}
+	}
+	for _, name := range ended {
+		if err := networkfence.DeleteEnded(ctx, o.client, name); err != nil {
+			return fmt.Errorf("run the command again: %w", err)
 		}
 	}
 	for _, name := range dirty {
@@ -158,6 +175,29 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 		fmt.Fprintf(o.out, "node %s is clean\n", name)
 	}
 	return o.deleteLease(ctx)
+}
+
+// storageFences prints the NetworkFences of forcefence. It returns the names of those that have let their addresses in,
+// and how many may shut them out still. Without those nothing would name the addresses, so they stay even with --force.
+func (o cleanup) storageFences(ctx context.Context) (ended []string, holding int, _ error) {
+	all, err := networkfence.ListFences(ctx, o.client)
+	if meta.IsNoMatchError(err) {
+		return nil, 0, nil
+	} else if err != nil {
+		return nil, 0, err
+	}
+	for _, f := range all {
+		switch {
+		case !f.Owned:
+		case f.IsEnded():
+			ended = append(ended, f.Name)
+			fmt.Fprintf(o.out, "NetworkFence %s of node %s, which was let in\n", f.Name, f.Node)
+		default:
+			holding++
+			fmt.Fprintf(o.out, "NetworkFence %s of node %s stays: it is %s\n", f.Name, f.Node, f.State)
+		}
+	}
+	return ended, holding, nil
 }
 
 // deleteLease deletes the leader's Lease, unless a controller leads by it.

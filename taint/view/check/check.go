@@ -91,6 +91,14 @@ type Facts struct {
 	NoPods     string   // why Pods could not be read; "": they were
 	NoFencings bool     // the cluster does not have the CustomResourceDefinition of Fencings
 	Unknown    []string // what could not be read, and why
+	// StorageFences are the NetworkFences of forcefence.
+	StorageFences []StorageFence
+}
+
+// StorageFence is a NetworkFence of forcefence.
+type StorageFence struct {
+	Name, Node string
+	State      string // storagefence.Standing
 }
 
 // Node is one node.
@@ -135,6 +143,7 @@ func Installation(f Facts) Report {
 		}
 		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".", remedy})
 	}
+	out = append(out, f.checkStorageFences()...)
 	counts, nodes := f.checkNodes()
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
@@ -195,6 +204,28 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 		parts = append(parts, "its configuration has faults")
 	}
 	return parts, out
+}
+
+// checkStorageFences reports the NetworkFences that shut out addresses. One whose node is silent is a note, each other
+// one a problem.
+func (f Facts) checkStorageFences() (out []Finding) {
+	for _, s := range f.StorageFences {
+		found := Finding{Problem, s.Node, "NetworkFence " + s.Name, "Alert ForcefenceStorageFenceKept in the runbook " +
+			"says what to do."}
+		switch s.State {
+		case "holds":
+			found.Level, found.Remedy = Note, ""
+			found.Text += " shuts the node out of its storage."
+		case "kept":
+			found.Text += " shuts the node out of its storage, and the node is Ready."
+		case "unfencing":
+			found.Text += " is to let the node in, and the storage has not said that it did."
+		default:
+			found.Text += " stays, and its Node was deleted: another machine may have the address by now."
+		}
+		out = append(out, found)
+	}
+	return out
 }
 
 // checkUUIDs names nodes that report one system UUID.

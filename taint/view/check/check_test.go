@@ -232,3 +232,24 @@ func TestInstallation(t *testing.T) {
 		})
 	}
 }
+
+// A NetworkFence that should have ended is a problem, one of a silent node is a note.
+func TestStorageFences(t *testing.T) {
+	for state, want := range map[string]struct {
+		level Level
+		text  string
+	}{
+		"holds":     {Note, "NetworkFence f shuts the node out of its storage."},
+		"kept":      {Problem, "NetworkFence f shuts the node out of its storage, and the node is Ready."},
+		"unfencing": {Problem, "NetworkFence f is to let the node in, and the storage has not said that it did."},
+		"node_gone": {Problem, "NetworkFence f stays, and its Node was deleted: another machine may have the address " +
+			"by now."},
+	} {
+		r := Installation(Facts{StorageFences: []StorageFence{{"f", "n1", state}}})
+		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.About == "n1" })
+		if i < 0 || r.Findings[i].Level != want.level || r.Findings[i].Text != want.text ||
+			(r.Findings[i].Remedy != "") != (want.level == Problem) {
+			t.Errorf("%s: got %+v, want %s: %s", state, r.Findings, want.level, want.text)
+		}
+	}
+}
