@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,6 +130,37 @@ func TestProofGuardPath(t *testing.T) {
 		}
 		if want := fmt.Sprintf("--path-hash=%x", sha256.Sum256([]byte(path))); !slices.Contains(args, want) {
 			t.Errorf("%s: got arguments %q, want %s", values, args, want)
+		}
+	}
+}
+
+// TestProofGuardPlace: the proof guard runs where the controller does, on control-plane nodes by default, and its pods
+// on different ones where there are two.
+func TestProofGuardPlace(t *testing.T) {
+	for values, want := range map[string]struct {
+		affine   bool
+		selector map[string]string
+		keys     []string // of the tolerations
+	}{
+		"": {true, map[string]string{corev1.LabelOSStable: "linux"}, []string{"node-role.kubernetes.io/control-plane"}},
+		"\ncontroller: {onControlPlane: false, nodeSelector: {pool: forcefence}, tolerations: [{key: pool}]}": {false,
+			map[string]string{corev1.LabelOSStable: "linux", "pool": "forcefence"},
+			[]string{"node-role.kubernetes.io/control-plane", "pool"}},
+	} {
+		pod := find[appsv1.Deployment](t, parse(t, charted(t, "proofGuard: {enabled: true}"+values)), "Deployment",
+			guardName).Spec.Template.Spec
+		var keys []string
+		for _, each := range pod.Tolerations {
+			keys = append(keys, each.Key)
+		}
+		affine := pod.Affinity != nil && pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.
+			NodeSelectorTerms[0].MatchExpressions[0].Key == "node-role.kubernetes.io/control-plane"
+		if affine != want.affine || !maps.Equal(pod.NodeSelector, want.selector) || !slices.Equal(keys, want.keys) {
+			t.Errorf("%q: got %+v, %v, %v, want %+v", values, pod.Affinity, pod.NodeSelector, keys, want)
+		}
+		if s := pod.TopologySpreadConstraints; len(s) != 1 || s[0].WhenUnsatisfiable != corev1.DoNotSchedule ||
+			s[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] != guardName {
+			t.Errorf("%q: got %+v, want the pods on different nodes", values, s)
 		}
 	}
 }
