@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // newKeys returns the command that makes, lists and revokes the keys that sign records.
@@ -90,14 +93,44 @@ func (k signingKeys) add(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	others, err := k.describeOthers(before, secret)
+	if err != nil {
+		return "", err
+	}
 	all := slices.Concat(before, attest.EncodeKey(public, k.now()))
 	cm.Data = map[string]string{config.KeysEntry: string(all)}
 	secret.Data = map[string][]byte{config.KeysEntry: attest.EncodeSigner(private)}
 	if err := k.write(ctx, cm, secret); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.",
-		attest.KeyID(public)), nil
+	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.%s",
+		attest.KeyID(public), others), nil
+}
+
+// describeOthers names the keys that stay valid beside a new one; "" if there are none. Any client that may write the
+// ConfigMap can have added one.
+func (k signingKeys) describeOthers(before []byte, secret *corev1.Secret) (string, error) {
+	if len(before) == 0 {
+		return "", nil
+	}
+	listed, err := attest.ListKeys(before)
+	if err != nil {
+		return "", fmt.Errorf("reading ConfigMap %s: %w", config.KeysConfigMap, err)
+	}
+	signed := ""
+	if signer, err := attest.ParseSigner(secret.Data[config.KeysEntry]); err == nil {
+		signed = attest.KeyID(signer.Key.Public().(ed25519.PublicKey))
+	}
+	var all []string
+	for _, one := range listed {
+		text := one.ID + " (in the ConfigMap since " + cmp.Or(view.OneLine(one.Since, 40), "an unknown day")
+		if one.ID == signed {
+			text += ", signed until now"
+		}
+		all = append(all, text+")")
+	}
+	return fmt.Sprintf("\nThese keys stay valid: %s.\nIf you did not make one of them, another client added it, and can "+
+		"sign proofs: forcefence keys --revoke ID", strings.Join(all, ", ")), nil
 }
 
 // revoke removes a public key: no reader then accepts what that key signed.

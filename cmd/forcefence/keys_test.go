@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
@@ -18,6 +20,7 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // TestKeys makes, replaces and revokes keys as an administrator does. What the first key signed verifies until it is
@@ -50,8 +53,8 @@ func TestKeys(t *testing.T) {
 		Spec:     api.FencingSpec{Node: "n1", NodeUID: "u", ID: "f-1", StartedAt: metav1.NewMicroTime(now)},
 		Status:   api.FencingStatus{Phase: "Armed"},
 	}
-	if _, err := k.add(ctx); err != nil {
-		t.Fatal(err)
+	if said, err := k.add(ctx); err != nil || strings.Contains(said, "--revoke") {
+		t.Fatalf("the first key: got %q, %v, want no word of other keys", said, err)
 	}
 	first := signer()
 	f.Status.Proof = first.Sign(taint.Look{Name: "n1"}, rec, true)
@@ -68,8 +71,12 @@ func TestKeys(t *testing.T) {
 		t.Errorf("revoking the key that signs: got %v, want what to do first", err)
 	}
 	k.random = strings.NewReader(strings.Repeat("fedcba9876543210", 100))
-	if _, err := k.add(ctx); err != nil {
+	said, err := k.add(ctx)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if want := p.Key + " (in the ConfigMap since 2026-12-01T14:00:00Z, signed until now)"; !strings.Contains(said, want) {
+		t.Errorf("beside a key that stays valid: got %q, want %q", said, want)
 	}
 	if signer().Key.Equal(first.Key) {
 		t.Error("the first key signs still")
@@ -85,6 +92,27 @@ func TestKeys(t *testing.T) {
 	}
 	if out, err := verify(); err == nil || !strings.Contains(err.Error(), "not among the 1 public keys") {
 		t.Errorf("after it was revoked: %v\n%s", err, out)
+	}
+}
+
+// TestPlantedKey: whoever may write the ConfigMap can plant a public key. keys --new names it before anything is signed
+// beside it, and what is no key is refused.
+func TestPlantedKey(t *testing.T) {
+	public, _, err := ed25519.GenerateKey(strings.NewReader(strings.Repeat("planted!", 100)))
+	kit.Must(t, err)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "keys", Name: config.KeysConfigMap},
+		Data: map[string]string{config.KeysEntry: string(attest.EncodeKey(public, time.Unix(0, 0)))}}
+	add := func() (string, error) {
+		return signingKeys{fake.NewClientBuilder().WithObjects(cm.DeepCopy()).Build(), "keys",
+			strings.NewReader(strings.Repeat("0123456789abcdef", 100)), time.Now}.add(t.Context())
+	}
+	want := "These keys stay valid: " + attest.KeyID(public) + " (in the ConfigMap since 1970-01-01T00:00:00Z)."
+	if said, err := add(); err != nil || !strings.Contains(said, want) || !strings.Contains(said, "--revoke ID") {
+		t.Errorf("got %q, %v, want %q and how to revoke it", said, err, want)
+	}
+	cm.Data[config.KeysEntry] = "no key"
+	if said, err := add(); err == nil {
+		t.Errorf("beside what is no key: got %q, want an error", said)
 	}
 }
 
