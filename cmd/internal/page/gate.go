@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ const (
 	reviewTimeout  = 5 * time.Second  // the API server's time for one review
 	maxLogins      = 256              // concurrent logins
 	maxTokenBytes  = 16 << 10         // of one token
+	maxSources     = 1024             // addresses whose unknown tokens are counted
 )
 
 // Why a user may not see the page. Other errors are the API server's.
@@ -86,10 +88,11 @@ func NewReviewer(c kubernetes.Interface) Reviewer {
 type gate struct {
 	review Reviewer
 	now    func() time.Time
-	tries  *rate.Limiter // of unknown tokens
+	all    *rate.Limiter // of unknown tokens, from all addresses
 
-	mu    sync.Mutex // guards known
+	mu    sync.Mutex // guards known and each
 	known map[key]*login
+	each  map[netip.Prefix]*rate.Limiter // of unknown tokens, by where they come from
 }
 
 type key [sha256.Size]byte
@@ -104,7 +107,8 @@ type login struct {
 }
 
 func newGate(review Reviewer, now func() time.Time) *gate {
-	return &gate{review: review, now: now, tries: rate.NewLimiter(5, 20), known: map[key]*login{}}
+	return &gate{review: review, now: now, all: rate.NewLimiter(25, 100), known: map[key]*login{},
+		each: map[netip.Prefix]*rate.Limiter{}}
 }
 
 // keyOf returns the gate's key for a presented secret. The kind is part of the hash, so a cookie never passes for a
@@ -119,9 +123,9 @@ const (
 
 // openLogin reviews a token, and returns the cookie that the browser presents from now on. It blocks for the API
 // server.
-func (g *gate) openLogin(ctx context.Context, token string) (shown, who string, err error) {
+func (g *gate) openLogin(ctx context.Context, from netip.Addr, token string) (shown, who string, err error) {
 	shown = rand.Text() + rand.Text()
-	who, err = g.admitToken(ctx, keyOf(kindCookie, shown), token)
+	who, err = g.admitToken(ctx, keyOf(kindCookie, shown), from, token)
 	return shown, who, err
 }
 
@@ -138,20 +142,20 @@ func (g *gate) reviewCookie(ctx context.Context, shown string) (string, error) {
 }
 
 // reviewBearer returns the user of a request's token. It may block for the API server.
-func (g *gate) reviewBearer(ctx context.Context, token string) (string, error) {
+func (g *gate) reviewBearer(ctx context.Context, from netip.Addr, token string) (string, error) {
 	k := keyOf(kindBearer, token)
 	if who, err := g.reviewKnown(ctx, k); !errors.Is(err, errUnknownToken) {
 		return who, err
 	}
-	return g.admitToken(ctx, k, token)
+	return g.admitToken(ctx, k, from, token)
 }
 
 // admitToken reviews an unknown token, and keeps it if it is valid.
-func (g *gate) admitToken(ctx context.Context, k key, token string) (string, error) {
+func (g *gate) admitToken(ctx context.Context, k key, from netip.Addr, token string) (string, error) {
 	if token == "" || len(token) > maxTokenBytes {
 		return "", errUnknownToken
 	}
-	if !g.tries.AllowN(g.now(), 1) {
+	if now := g.now(); !g.triesOf(from).AllowN(now, 1) || !g.all.AllowN(now, 1) {
 		return "", errTooMany
 	}
 	who, err := g.reviewToken(ctx, token)
@@ -164,6 +168,30 @@ func (g *gate) admitToken(ctx context.Context, k key, token string) (string, err
 	g.makeRoom(now)
 	g.known[k] = &login{token: token, ends: now.Add(maxLoginTime), who: who, last: now}
 	return who, nil
+}
+
+// triesOf returns the limit of unknown tokens from an address. So a stranger who tries many keeps no one else out. A
+// whole IPv6 subnet counts as one address.
+func (g *gate) triesOf(from netip.Addr) *rate.Limiter {
+	bits := from.BitLen()
+	if from.Is6() {
+		bits = 64
+	}
+	source, _ := from.Prefix(bits) // the zero address has the zero prefix
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.each[source]; l != nil {
+		return l
+	}
+	for old := range g.each { // any one: the limit of all addresses holds in any case
+		if len(g.each) < maxSources {
+			break
+		}
+		delete(g.each, old)
+	}
+	l := rate.NewLimiter(5, 20)
+	g.each[source] = l
+	return l
 }
 
 // makeRoom forgets expired logins, and the oldest login if there are maxLogins. The caller holds mu.

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,7 +270,7 @@ func pageNumber(text string) int {
 func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who string, ok bool) {
 	var err error
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
-		who, err = s.gate.reviewBearer(r.Context(), token)
+		who, err = s.gate.reviewBearer(r.Context(), sourceOf(r), token)
 	} else if c, none := r.Cookie(cookieName); none == nil {
 		who, err = s.gate.reviewCookie(r.Context(), c.Value)
 		if errors.Is(err, errUnknownToken) {
@@ -284,6 +285,12 @@ func (s *server) identifyUser(w http.ResponseWriter, r *http.Request) (who strin
 		s.refuseUser(w, r, who, err)
 	}
 	return who, err == nil
+}
+
+// sourceOf returns the address that a request comes from: a proxy's, if one is between.
+func sourceOf(r *http.Request) netip.Addr {
+	at, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return at.Addr().Unmap().WithZone("")
 }
 
 // refuseUser answers why the user may not see the page.
@@ -340,7 +347,7 @@ func (s *server) handleLogin(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The form cannot be read.", http.StatusBadRequest)
 		return
 	}
-	shown, who, err := s.gate.openLogin(r.Context(), strings.TrimSpace(r.PostFormValue("token")))
+	shown, who, err := s.gate.openLogin(r.Context(), sourceOf(r), strings.TrimSpace(r.PostFormValue("token")))
 	if err != nil {
 		s.refuseUser(w, r, who, err)
 		return
@@ -467,7 +474,7 @@ func (s *server) streamPage(w http.ResponseWriter, r *http.Request, v pageFunc) 
 func (s *server) mayStillSee(r *http.Request) bool {
 	err := errUnknownToken
 	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
-		_, err = s.gate.reviewBearer(r.Context(), token)
+		_, err = s.gate.reviewBearer(r.Context(), sourceOf(r), token)
 	} else if c, none := r.Cookie(cookieName); none == nil {
 		_, err = s.gate.reviewCookie(r.Context(), c.Value)
 	}

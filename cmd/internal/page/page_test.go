@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -404,8 +406,9 @@ func TestGate(t *testing.T) {
 	at := now
 	p := &people{}
 	g := newGate(p.review, func() time.Time { return at })
+	home := netip.MustParseAddr("192.0.2.1")
 	ctx := t.Context()
-	shown, _, err := g.openLogin(ctx, "ann")
+	shown, _, err := g.openLogin(ctx, home, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +431,7 @@ func TestGate(t *testing.T) {
 	see(errUnknownToken) // the token was taken back half a minute ago
 	p.gone = false
 	see(errUnknownToken) // and its cookie with it
-	shown, _, err = g.openLogin(ctx, "ann")
+	shown, _, err = g.openLogin(ctx, home, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,19 +447,19 @@ func TestGate(t *testing.T) {
 	p.asked = 0
 	refused := 0
 	for i := range 500 {
-		if _, err := g.reviewBearer(ctx, fmt.Sprintf("guess-%d", i)); errors.Is(err, errTooMany) {
+		if _, err := g.reviewBearer(ctx, home, fmt.Sprintf("guess-%d", i)); errors.Is(err, errTooMany) {
 			refused++
 		}
 	}
 	if p.asked > 25 || refused < 475 {
 		t.Errorf("of 500 guesses: got %d reviews and %d refused, want 25 reviews at most", p.asked, refused)
 	}
-	if _, err := g.reviewBearer(ctx, strings.Repeat("x", maxTokenBytes+1)); !errors.Is(err, errUnknownToken) {
+	if _, err := g.reviewBearer(ctx, home, strings.Repeat("x", maxTokenBytes+1)); !errors.Is(err, errUnknownToken) {
 		t.Errorf("a long token: got %v", err)
 	}
 	for range 2 * maxLogins {
 		at = at.Add(time.Second)
-		if shown, _, err = g.openLogin(ctx, "bob"); err != nil {
+		if shown, _, err = g.openLogin(ctx, home, "bob"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -464,6 +467,39 @@ func TestGate(t *testing.T) {
 		t.Errorf("keeps %d, want %d at most", len(g.known), maxLogins)
 	}
 	see(nil) // the newest
+}
+
+// A stranger who tries tokens keeps no user from another address out. All addresses together have a limit, and so has
+// the number of those that are counted.
+func TestStrangersTokens(t *testing.T) {
+	at := time.Now()
+	p := &people{}
+	g := newGate(p.review, func() time.Time { return at })
+	ctx := t.Context()
+	try := func(from string) error {
+		_, err := g.reviewBearer(ctx, netip.MustParseAddr(from), rand.Text())
+		return err
+	}
+	for i := range 500 {
+		_ = try("192.0.2.66")
+		_ = try(fmt.Sprintf("2001:db8::%x", i))
+	}
+	if p.asked > 50 {
+		t.Errorf("of 1,000 guesses from two places: got %d reviews, want 40", p.asked)
+	}
+	if _, _, err := g.openLogin(ctx, netip.MustParseAddr("192.0.2.1"), "ann"); err != nil {
+		t.Errorf("a user meanwhile: got %v, want a log-in", err)
+	}
+	if _, _, err := g.openLogin(ctx, netip.MustParseAddr("192.0.2.66"), "ann"); !errors.Is(err, errTooMany) {
+		t.Errorf("from the stranger's address: got %v, want %v", err, errTooMany)
+	}
+	p.asked = 0
+	for i := range 3 * maxSources {
+		_ = try(fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+	}
+	if p.asked > 110 || len(g.each) > maxSources {
+		t.Errorf("from %d addresses: got %d reviews, and %d addresses counted", 3*maxSources, p.asked, len(g.each))
+	}
 }
 
 // A followed page is sent when it changes, until its reader may not see it any more; and readers are not too many.
