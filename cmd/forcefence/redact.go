@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +19,7 @@ var (
 	secretName = regexp.MustCompile(`(?i)passw|passphrase|passcode|pwd|secret|token|community|credential|cookie|` +
 		`authori[sz]ation|(api|access|account|auth|client|encryption|master|private|session|shared|signing)[_.-]?key|` +
 		`session[_.-]?id|` +
-		`(^|[^a-z])(pass|pw|jwt)($|[^a-z])`)
+		`(^|[^a-z])(pass|pw|jwt|psk)($|[^a-z])|(^|[_.-])kg$`)
 	camelPass = regexp.MustCompile(`[a-z]P(ass|w)($|[^a-z])|^pass[A-Z]`) // bmcPass
 	// placeName matches names whose values say where a secret is.
 	placeName = regexp.MustCompile(`(?i)(file|env|path|name|ref|option)$`)
@@ -36,6 +38,53 @@ func isSecretOption(name string) bool {
 	return name == "-p" || name == "-P" || strings.HasPrefix(name, "-") && isSecret(name)
 }
 
+// programPattern matches programs whose short options take secrets that the same options of other programs do not.
+var programPattern = regexp.MustCompile(`^(?:.*[/.])?(curl|ipmitool|snmp)(?:[a-z]*)$`)
+
+// programOf returns the program that a name calls; "" if it calls none of those.
+func programOf(name string) string {
+	if m := programPattern.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// secretOptions are the options of programs that take secrets, beside those of every program. The letters of one
+// argument are several options, of which the last may take a value: -sku USER:PASSWORD, -uUSER:PASSWORD.
+var secretOptions = map[string]struct {
+	letters string // that take a secret
+	flags   string // that take no value
+	long    string // matches names
+}{
+	"curl":     {"uUEb", "sSkvfLiIgGNOjanqR0123#", "--user --proxy-user --cert --cookie --oauth2-bearer"},
+	"ipmitool": {"kyPp", "v", ""},
+	"snmp":     {"AXcZ", "", ""},
+}
+
+// programSecret returns where in a program's argument a secret begins: len(name) if it is the next argument, 0 if there
+// is none.
+func programSecret(program, name string) int {
+	o, known := secretOptions[program]
+	switch {
+	case !known || len(name) < 2 || name[0] != '-':
+		return 0
+	case name[1] == '-':
+		if slices.Contains(strings.Fields(o.long), name) {
+			return len(name)
+		}
+		return 0
+	}
+	for i := 1; i < len(name); i++ {
+		if strings.IndexByte(o.letters, name[i]) >= 0 {
+			return i + 1
+		}
+		if strings.IndexByte(o.flags, name[i]) < 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
 // textPatterns matches text that looks like a secret anywhere, with its replacement.
 var textPatterns = []struct {
 	find *regexp.Regexp
@@ -43,6 +92,8 @@ var textPatterns = []struct {
 }{
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
 		redacted},
+	{regexp.MustCompile(`((?:[?&;]|\\u0026)(?i:x-amz-signature|x-goog-signature|signature|sig)=)[^\s"'&;<>\\]+`),
+		"${1}" + redacted}, // a signed address
 	{regexp.MustCompile(`(://)[^/\s"'<>]*@`), "${1}" + redacted + "@"}, // a user, and perhaps a password, in an address
 	// HTTP's Authorization.
 	{regexp.MustCompile(`(?i)\b(bearer|basic|digest)\s+[^\s"',;]{6,}`), "${1} " + redacted},
@@ -67,7 +118,8 @@ var (
 	// rest matches.
 	valuePattern = regexp.MustCompile(`^(\\+"([^"\\]|\\+[^"\\])*(\\+"|$)|"([^"\\]|\\.)*("|\\?$)|'[^']*('|$)|` +
 		`\[[^\]]*(\]|$)|\{[^}]*(\}|$)|[^\s,;&}\])"']+)`)
-	linePattern = regexp.MustCompile(`^\\*["']?[^\r\n"'\\]+`)
+	// A line goes on behind a quotation that is the value of a cookie, or that another cookie follows.
+	linePattern = regexp.MustCompile(`^\\*["']?(=\\*["'][^\r\n"'\\]*\\*["']|\\*["'];|[^\r\n"'\\])+`)
 )
 
 // redactText removes from a text what looks like a secret. Its time is proportional to the text's length.
@@ -76,6 +128,7 @@ func redactText(text string) string {
 		text = r.find.ReplaceAllString(text, r.with)
 	}
 	var out strings.Builder
+	program := "" // on this line, before here
 	for {
 		begin := strings.IndexFunc(text, inName)
 		if begin < 0 {
@@ -86,9 +139,26 @@ func redactText(text string) string {
 		if n := strings.IndexFunc(text[begin:], notInName); n >= 0 {
 			end = begin + n
 		}
-		name, rest := text[begin:end], text[end:]
+		if strings.ContainsAny(text[:begin], "\r\n") {
+			program = ""
+		}
+		name := text[begin:end]
+		inside := programSecret(program, name)
+		if inside > 0 && inside < len(name) {
+			end = begin + inside
+		}
+		program = cmp.Or(programOf(name), program)
+		rest := text[end:]
 		out.WriteString(text[:end])
-		between, secret := secretAfter(name, rest)
+		between, secret := 0, 0
+		if inside > 0 && inside < len(name) {
+			secret = len(valuePattern.FindString(rest))
+		} else {
+			between, secret = secretAfter(name, rest, inside > 0)
+		}
+		if strings.ContainsAny(rest[:between], "\r\n") {
+			program = ""
+		}
 		out.WriteString(rest[:between])
 		if secret > 0 {
 			out.WriteString(redacted)
@@ -98,9 +168,9 @@ func redactText(text string) string {
 }
 
 // secretAfter returns two lengths in what follows a name: the text before the value, and the value. secret is 0 if
-// nothing secret follows.
-func secretAfter(name, rest string) (between, secret int) {
-	option := isSecretOption(name)
+// nothing secret follows. option says that the name is an option of a program that takes a secret.
+func secretAfter(name, rest string, option bool) (between, secret int) {
+	option = option || isSecretOption(name)
 	if !option && !isSecret(name) {
 		return 0, 0
 	}
@@ -156,11 +226,16 @@ func redactValue(v any, secret bool) any {
 		}
 		return v
 	case []any:
-		argument := false // of the option before it
+		argument, program := false, "" // of the option before it; called before it
 		for i := range v {
 			option, _ := v[i].(string)
 			v[i] = redactValue(v[i], secret || argument && !strings.HasPrefix(option, "-"))
-			argument = isSecretOption(option)
+			inside := programSecret(program, option)
+			if inside > 0 && inside < len(option) {
+				v[i] = option[:inside] + redacted
+			}
+			argument = isSecretOption(option) || inside > 0 && inside == len(option)
+			program = cmp.Or(programOf(option), program)
 		}
 		return v
 	}

@@ -20,7 +20,17 @@ func TestScrubs(t *testing.T) {
 		`args: ["-P","§"]`, `args: ["-P", "§"]`, "[fence_x -P § -o status]",
 		"-P '§'", `-P "a §"`, "-P=§", "-p -P §", "--passwd §", "--password=§", `"--snmp-priv-passwd","§"`,
 		`{\"args\":[\"--password\",\"§\"]}`,
+		"ipmitool -k § power status", "kg=§", "kg: §", `args: ["--kg","§"]`, "psk=§", "wifi_psk: §", `"psk":"§"`,
+		"snmpget -v3 -u me -a SHA -A § -x AES -X § bmc", "snmpget -v2c -c § bmc", `["snmpset","-c","§"]`,
+		"snmpget -v 3 -A '§ §' bmc", "/usr/bin/snmpwalk -A § bmc", "snmpget -A§ bmc", "snmpget -v3 -u me -l authPriv -X § bmc",
+		"curl -u me:§ https://bmc", "curl -sk -u me:§ https://bmc", "curl --user me:§ https://bmc", "curl -ume:§ https://bmc",
+		"curl -U me:§ https://bmc", "curl --proxy-user me:§ https://bmc", `["curl","-u","me:§"]`,
+		// Signed addresses.
+		"https://a/b?X-Amz-Signature=§", "https://a/b?X-Amz-Credential=§&X-Amz-Date=1", "https://a/b?sv=1&sig=§",
+		"https://a/b?Signature=§&Expires=1", "https://a/b?X-Goog-Signature=§", "https://a/b?a=b&signature=§",
 		// HTTP.
+		"Cookie: a=1\\r\\nSet-Cookie: b=§", "Set-Cookie: a=1, b=§", `Cookie: "a=1"; b=§`, `Cookie: a="1"; b="§"`,
+		`Cookie: a='1'; b=§`,
 		"Negotiate §", "Authorization: Negotiate §", "WWW-Authenticate: Negotiate §",
 		"NTLM §", "Bearer §", "Basic §", "Digest §",
 		"Authorization: Custom a §", "Proxy-Authorization: x §", "Cookie: a=1; session=§",
@@ -51,6 +61,8 @@ func TestScrubs(t *testing.T) {
 		"node gluster-worker-1.internalcluster1.example.net", "glusterd-heketi-pod",
 		"disk-east-worker-pool-0123456789", "-o status", "tokens were refused", "negotiate a version", "digest=",
 		"PASSED: 3", "--password-file /etc/p",
+		"-u me", "user -u root", "-c 3 -A 4", "ping -c 3 n1", "ssh -A n1", "task-1: sig 9", "signature is wrong",
+		"ipmitool -k", "signal=9", "kgs=4", "5kg: ok",
 		"--tokenless", "password", "-p", "pwd:", "f-0123456789ab", "n1.f-0123456789ab",
 	} {
 		if got := redactText(plain); got != plain {
@@ -65,7 +77,7 @@ func TestScrubHostile(t *testing.T) {
 	for _, part := range []string{
 		"a=", `"a=`, `a="`, `\"a=`, "token=", `token="`, `token=\"`, "token='", "-p ", "-P -", "://a@", "://", "eyJ",
 		"eyJa.", "a ", "a:[", "token:[", "token:{", "-----BEGIN PRIVATE KEY-----", "Basic ", "$6$", "pwd   ", "\\",
-		"cookie=", "ghp_",
+		"cookie=", "ghp_", "curl -u", "snmp -A ", "curl -sS", `cookie="a";`, `="a"`, "?sig=", "&sig",
 	} {
 		text := strings.Repeat(part, (64<<10)/len(part))
 		if got := redactText(text); len(got) > len(text)*8 {
@@ -104,6 +116,14 @@ func TestScrubArguments(t *testing.T) {
 		"fence_x", "-P", "hunter2", "--password", "hunter2", "-p", "-o", "status",
 		"--passwd", map[string]any{"a": "hunter2", "file": "/etc/p"},
 	})
+	if got, want := redactAll([]any{"snmpget", "-v3", "-A", "hunter2", "-X", "hunter2", "-c", "hunter2", "bmc"}),
+		[]any{"snmpget", "-v3", "-A", redacted, "-X", redacted, "-c", redacted, "bmc"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := redactAll([]any{"curl", "-s", "-u", "me:hunter2", "https://bmc"}),
+		[]any{"curl", "-s", "-u", redacted, "https://bmc"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 	want := []any{
 		"fence_x", "-P", redacted, "--password", redacted, "-p", "-o", "status",
 		"--passwd", map[string]any{"a": redacted, "file": "/etc/p"},
