@@ -69,6 +69,7 @@ func (r *reader) check(c *Config) {
 	}
 	r.listedTwice(c)
 	r.checkSecrets()
+	r.checkOwnSecrets()
 	r.checkModes(c)
 	r.warnOfShortLease(c)
 	r.checkPostFence(c)

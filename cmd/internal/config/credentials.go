@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ func (r *reader) noteText(path, text string) {
 		(key == "file" || strings.HasSuffix(key, "File") && key != "caFile" && key != "certFile")
 	if secret || path == "listen.statusKeyFile" || path == "signing.keyFile" {
 		r.secrets[path] = text
+	}
+	if key == "kubeconfig" {
+		r.clusters[path] = text
 	}
 	if inSettings(path) && strings.HasSuffix(key, "Env") {
 		r.named[text] = true
@@ -108,6 +112,53 @@ func (r *reader) checkSecrets() {
 			}
 		}
 	}
+}
+
+// ownFolders have secrets of forcefence itself: its API token, its signing key, and all that a process knows of itself.
+var ownFolders = []string{"/var/run/secrets/kubernetes.io", "/run/secrets/kubernetes.io", "/etc/forcefence-signing",
+	"/proc"}
+
+// checkOwnSecrets refuses forcefence's own secrets as those of a device or a storage system. A client that may write
+// the configuration, and no Secret, could have them sent to a host of its own.
+func (r *reader) checkOwnSecrets() {
+	for _, file := range slices.Sorted(maps.Keys(r.secrets)) {
+		text := r.secrets[file]
+		if !inSettings(file) {
+			continue
+		}
+		own := slices.ContainsFunc(ownFolders, func(folder string) bool { return mayBeIn(text, folder) })
+		for _, key := range []string{"signing.keyFile", "listen.statusKeyFile"} {
+			own = own || isSameFile(text, r.secrets[key])
+		}
+		if own {
+			r.report(file, "is a secret of forcefence itself, which the device would get: use a file of its own")
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(r.clusters)) {
+		if mayBeIn(r.clusters[file], configFolder) {
+			r.report(file, "is in the ConfigMap: its tokenFile may send forcefence's own token to any server. Put it "+
+				"into a Secret")
+		}
+	}
+}
+
+// configFolder is where the chart mounts the ConfigMap, with all of its entries.
+const configFolder = "/etc/forcefence"
+
+// mayBeIn reports whether a file, or a template's for some Node, is in a folder or below.
+func mayBeIn(file, folder string) bool {
+	parts, of := strings.Split(path.Join("/", file), "/"), strings.Split(folder, "/")
+	return len(parts) > len(of) && slices.EqualFunc(parts[:len(of)], of, partsMeet)
+}
+
+// isSameFile reports whether two names are of one file. Links are followed where the files exist.
+func isSameFile(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return path.Clean(a) == path.Clean(b) || err == nil && err2 == nil && os.SameFile(one, other)
 }
 
 // mayBeOne reports whether a template can give, for some Node, another file, or another Node's file by a second

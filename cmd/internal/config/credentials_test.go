@@ -27,6 +27,58 @@ func secretsIn(t *testing.T, names ...string) string {
 	return dir
 }
 
+// The API token of the controller and the key that signs its records are no passwords: a device that the file names
+// would get them.
+func TestOwnSecrets(t *testing.T) {
+	dir := secretsIn(t, "key.pem", "password")
+	if err := os.Symlink("key.pem", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	const refused = "f:2: providers[0].redfish.passwordFile: is a secret of forcefence itself"
+	for file, says := range map[string]string{
+		"DIR/password": "", "DIR/key.pem": refused, "DIR/./key.pem": refused, "DIR/link": refused,
+		"DIR/{{ .Name }}": "can turn this into the file on line 8", // n1's own file, and one of a Node key.pem
+		"/var/run/secrets/kubernetes.io/serviceaccount/token":                refused,
+		"/run/secrets/kubernetes.io/serviceaccount/..data/token":             refused,
+		"/etc/x/../../var/run/secrets/kubernetes.io/serviceaccount/token":    refused,
+		"var/run/secrets/kubernetes.io/serviceaccount/token":                 refused,
+		"/var/run/secrets/kubernetes.io/serviceaccount/{{ .Name }}":          refused,
+		"/var/run/secrets/kubernetes.io/{{ .Name }}/token":                   refused,
+		"/etc/forcefence-signing/key.pem":                                    refused,
+		"/etc/forcefence-signing/..data/key.pem":                             refused,
+		"/proc/self/environ":                                                 refused,
+		"/proc/self/root/var/run/secrets/kubernetes.io/serviceaccount/token": refused,
+		"/etc/forcefence-bmc/password":                                       "",
+		"/var/run/secrets/eks.amazonaws.com/token":                           "",
+	} {
+		text := strings.ReplaceAll("providers:\n- {name: a, redfish: {username: fence, passwordFile: '"+file+"'}}\n"+
+			"nodes:\n- name: n\n  provider: a\n  machine: {from: list, list: [{node: n1, id: 'https://10.0.0.1'}]}\n"+
+			"mode: observe\nsigning: {keyFile: DIR/key.pem}\n", "DIR", dir)
+		_, err := config.Parse("f", []byte(text), all.Types(), config.SkipFiles())
+		if got := fmt.Sprint(err); err == nil && says != "" || err != nil && (says == "" || !strings.Contains(got, says)) {
+			t.Errorf("%s: got %v, want %q", file, err, says)
+		}
+	}
+}
+
+// A kubeconfig may name the file of a token, and a server that gets it. So it is none of the ConfigMap's entries.
+func TestKubeconfigInConfigMap(t *testing.T) {
+	for file, says := range map[string]string{
+		"/etc/forcefence/k": "is in the ConfigMap", "/etc/forcefence-bmc/../forcefence/..data/k": "is in the ConfigMap",
+		"/etc/forcefence-bmc/k": "", "/etc/k/c": "",
+	} {
+		for _, text := range []string{
+			"remediation: {namespaces: [a], kubeconfig: '" + file + "'}\n",
+			"providers: [{name: a, metal3: {namespaces: [a], kubeconfig: '" + file + "'}}]\n",
+		} {
+			_, err := config.Parse("f", []byte(text), all.Types(), config.SkipFiles())
+			if got := fmt.Sprint(err); strings.Contains(got, "is in the ConfigMap") != (says != "") {
+				t.Errorf("%s: got %v, want %q", text, err, says)
+			}
+		}
+	}
+}
+
 // Who chooses the device does not choose whose password it gets: both come from one name, by a list or by a template
 // over it.
 func TestOwnCredentials(t *testing.T) {

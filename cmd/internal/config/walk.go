@@ -26,6 +26,7 @@ type reader struct {
 	known     []string            // the variables of all scalars, without their prefix
 	named     map[string]bool     // environment variables that the settings name
 	secrets   map[string]string   // path -> the file of a secret
+	clusters  map[string]string   // path -> a kubeconfig
 	own       map[string]string   // path -> a template of a user name or of a file, for each machine's own credentials
 	skipFiles bool                // see SkipFiles
 	strayType bool                // the file has a type of provider at its top, and not in an item
@@ -40,6 +41,7 @@ func newReader(file string, reg providers.Registry) *reader {
 		reg:       reg,
 		providers: map[string]Provider{},
 		named:     map[string]bool{},
+		clusters:  map[string]string{},
 		secrets:   map[string]string{},
 		own:       map[string]string{},
 		listed:    map[string]int{},
