@@ -41,6 +41,7 @@ func storageFence(name, state, answer string) *unstructured.Unstructured {
 // while another one may shut them out.
 func TestCleanupStorageFences(t *testing.T) {
 	const in, out = "unfencing operation successful", "fencing operation successful"
+	const refused = "1 NetworkFence shut"
 	theirs := storageFence("theirs", "Fenced", out)
 	theirs.SetLabels(nil)
 	for _, tc := range []struct {
@@ -52,8 +53,8 @@ func TestCleanupStorageFences(t *testing.T) {
 	}{
 		{"let in", []client.Object{storageFence("f", "Unfenced", in)}, false, "", nil},
 		{"another author's", []client.Object{theirs}, false, "", []string{"theirs"}},
-		{"it shuts out", []client.Object{storageFence("f", "Fenced", out)}, false, "1 NetworkFence shut", []string{"f"}},
-		{"the storage has not answered", []client.Object{storageFence("f", "Unfenced", out)}, false, "1 NetworkFence shut",
+		{"it shuts out", []client.Object{storageFence("f", "Fenced", out)}, false, refused, []string{"f"}},
+		{"the storage has not answered", []client.Object{storageFence("f", "Unfenced", out)}, false, refused,
 			[]string{"f"}},
 		{"by force", []client.Object{storageFence("e", "Unfenced", in), storageFence("f", "Fenced", out)}, true, "",
 			[]string{"f"}},
@@ -110,7 +111,8 @@ func TestCheckStorageFences(t *testing.T) {
 func TestCheckStorageFencesForbidden(t *testing.T) {
 	denied := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-			return apierrors.NewForbidden(schema.GroupResource{Group: fenceKind.Group, Resource: "networkfences"}, "", nil)
+			of := schema.GroupResource{Group: fenceKind.Group, Resource: "networkfences"}
+			return apierrors.NewForbidden(of, "", nil)
 		}})
 	for needed, want := range map[bool]int{false: 0, true: 1} {
 		var f check.Facts

@@ -103,8 +103,8 @@ func (k signingKeys) add(ctx context.Context) (string, error) {
 	if err := k.write(ctx, cm, secret); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.%s",
-		attest.KeyID(public), others), nil
+	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.",
+		attest.KeyID(public)) + others, nil
 }
 
 // describeOthers names the keys that stay valid beside a new one; "" if there are none. Any client that may write the
@@ -129,8 +129,8 @@ func (k signingKeys) describeOthers(before []byte, secret *corev1.Secret) (strin
 		}
 		all = append(all, text+")")
 	}
-	return fmt.Sprintf("\nThese keys stay valid: %s.\nIf you did not make one of them, another client added it, and can "+
-		"sign proofs: forcefence keys --revoke ID", strings.Join(all, ", ")), nil
+	return "\nThese keys stay valid: " + strings.Join(all, ", ") + ".\nIf you did not make one of them, another " +
+		"client added it, and can sign proofs: forcefence keys --revoke ID", nil
 }
 
 // revoke removes a public key: no reader then accepts what that key signed.

@@ -75,7 +75,8 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := p.Key + " (in the ConfigMap since 2026-12-01T14:00:00Z, signed until now)"; !strings.Contains(said, want) {
+	want := p.Key + " (in the ConfigMap since 2026-12-01T14:00:00Z, signed until now)"
+	if !strings.Contains(said, want) {
 		t.Errorf("beside a key that stays valid: got %q, want %q", said, want)
 	}
 	if signer().Key.Equal(first.Key) {

@@ -22,8 +22,10 @@ func TestScrubs(t *testing.T) {
 		`{\"args\":[\"--password\",\"§\"]}`,
 		"ipmitool -k § power status", "kg=§", "kg: §", `args: ["--kg","§"]`, "psk=§", "wifi_psk: §", `"psk":"§"`,
 		"snmpget -v3 -u me -a SHA -A § -x AES -X § bmc", "snmpget -v2c -c § bmc", `["snmpset","-c","§"]`,
-		"snmpget -v 3 -A '§ §' bmc", "/usr/bin/snmpwalk -A § bmc", "snmpget -A§ bmc", "snmpget -v3 -u me -l authPriv -X § bmc",
-		"curl -u me:§ https://bmc", "curl -sk -u me:§ https://bmc", "curl --user me:§ https://bmc", "curl -ume:§ https://bmc",
+		"snmpget -v 3 -A '§ §' bmc", "/usr/bin/snmpwalk -A § bmc", "snmpget -A§ bmc",
+		"snmpget -v3 -u me -l authPriv -X § bmc",
+		"curl -u me:§ https://bmc", "curl -sk -u me:§ https://bmc", "curl --user me:§ https://bmc",
+		"curl -ume:§ https://bmc",
 		"curl -U me:§ https://bmc", "curl --proxy-user me:§ https://bmc", `["curl","-u","me:§"]`,
 		// Signed addresses.
 		"https://a/b?X-Amz-Signature=§", "https://a/b?X-Amz-Credential=§&X-Amz-Date=1", "https://a/b?sv=1&sig=§",

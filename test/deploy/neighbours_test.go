@@ -54,7 +54,8 @@ func machine(name, healthy string) *unstructured.Unstructured {
 func seenBy(healthy string) string { return ofMachine("HealthCheckSucceeded", healthy, "Checked") }
 
 func ofMachine(of, status, why string) string {
-	return fmt.Sprintf(`{"type":%q,"status":%q,"reason":%q,"lastTransitionTime":"2026-03-01T12:00:00Z"}`, of, status, why)
+	return fmt.Sprintf(`{"type":%q,"status":%q,"reason":%q,"lastTransitionTime":"2026-03-01T12:00:00Z"}`, of, status,
+		why)
 }
 
 func aRequest(name string) *unstructured.Unstructured {
@@ -71,7 +72,7 @@ func networkFence(name, state string, edit func(*unstructured.Unstructured)) *un
 	return u
 }
 
-func nobodys(u *unstructured.Unstructured) { u.SetLabels(nil) }
+func unowned(u *unstructured.Unstructured) { u.SetLabels(nil) }
 func asBuilt(*unstructured.Unstructured)   {}
 func inSpec(k string, v any) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { must(unstructured.SetNestedField(u.Object, v, "spec", k)) }
@@ -105,10 +106,11 @@ func (w *world) neighbourFixtures() {
 	admin := w.as()
 	detached := `{"baremetalhost.metal3.io/detached":"{\"deleteAction\":\"delay\"}"`
 	for _, o := range []*unstructured.Unstructured{
-		bmHost("plain", `{"a":"b"}`), bmHost("theirs", detached+`}`), bmHost("ours", detached+`,"forcefence.io/detached":"true"}`),
+		bmHost("plain", `{"a":"b"}`), bmHost("theirs", detached+`}`),
+		bmHost("ours", detached+`,"forcefence.io/detached":"true"}`),
 		nodeClaim("plain"), nodeClaim("going"), machine("ill", "False"), machine("well", "True"), aRequest("new"),
 		aRequest("seen"), networkFence("holds", "Fenced", asBuilt), networkFence("over", "Unfenced", asBuilt),
-		networkFence("theirs", "Unfenced", nobodys),
+		networkFence("theirs", "Unfenced", unowned),
 	} {
 		made := o.DeepCopy()
 		w.until("there is "+o.GetKind()+" "+o.GetName(), func() (bool, error) {
@@ -141,10 +143,11 @@ func annotate(o client.Object, notes map[string]any) request {
 const owned = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"}]}}`
 
 const (
-	byHost     = "'forcefence-controller-host' with binding 'forcefence-controller-host' denied request: "
-	otherHost  = byHost + "forcefence may change nothing of a BareMetalHost but annotations"
-	hostMeta   = byHost + "forcefence may change no labels, finalizers or owners of a BareMetalHost"
-	hostNote   = byHost + "forcefence may change no annotation of a BareMetalHost but those by which it powers off and detaches"
+	byHost    = "'forcefence-controller-host' with binding 'forcefence-controller-host' denied request: "
+	otherHost = byHost + "forcefence may change nothing of a BareMetalHost but annotations"
+	hostMeta  = byHost + "forcefence may change no labels, finalizers or owners of a BareMetalHost"
+	hostNote  = byHost + "forcefence may change no annotation of a BareMetalHost but those by which it powers off " +
+		"and detaches"
 	hostOff    = byHost + "forcefence may ask for no other power-off of a BareMetalHost than its own"
 	hostDetach = byHost + "forcefence may detach a BareMetalHost in its own way only, and attach none that another " +
 		"client detached"
@@ -155,29 +158,31 @@ const (
 	offHard, detachDelay = `{"mode":"hard"}`, `{"deleteAction":"delay"}`
 )
 
+var plainHost, theirHost, ourHost = bmHost("plain", "{}"), bmHost("theirs", "{}"), bmHost("ours", "{}")
+
 // hostRows bound what a BareMetalHost is told.
 var hostRows = []attempt{
-	{"power a host off", us, annotate(bmHost("plain", "{}"), map[string]any{offNote: offHard}), ""},
-	{"detach a host", us, annotate(bmHost("plain", "{}"), map[string]any{detachNote: detachDelay, detachBy: "true"}), ""},
-	{"attach it again", us, annotate(bmHost("ours", "{}"), map[string]any{detachNote: nil, detachBy: nil, offNote: nil}), ""},
-	{"remove a host's image", us, merge(bmHost("plain", "{}"), `{"spec":{"image":null}}`), otherHost},
-	{"change its BMC's address", us, merge(bmHost("plain", "{}"), `{"spec":{"bmc":{"address":"redfish://192.0.2.9"}}}`),
+	{"power a host off", us, annotate(plainHost, map[string]any{offNote: offHard}), ""},
+	{"detach a host", us, annotate(plainHost, map[string]any{detachNote: detachDelay, detachBy: "true"}), ""},
+	{"attach it again", us, annotate(ourHost, map[string]any{detachNote: nil, detachBy: nil, offNote: nil}), ""},
+	{"remove a host's image", us, merge(plainHost, `{"spec":{"image":null}}`), otherHost},
+	{"change its BMC's address", us, merge(plainHost, `{"spec":{"bmc":{"address":"redfish://192.0.2.9"}}}`),
 		otherHost},
-	{"add a field to a host", us, merge(bmHost("plain", "{}"), `{"spec":{"rootDeviceHints":{"a":"b"}}}`), otherHost},
-	{"switch a host off by its spec", us, merge(bmHost("plain", "{}"), `{"spec":{"online":false}}`), otherHost},
-	{"label a host", us, merge(bmHost("plain", "{}"), `{"metadata":{"labels":{"a":"c"}}}`), hostMeta},
-	{"strip a host's finalizers", us, merge(bmHost("plain", "{}"), `{"metadata":{"finalizers":null}}`), hostMeta},
-	{"give a host an owner", us, merge(bmHost("plain", "{}"), owned), hostMeta},
-	{"annotate a host otherwise", us, annotate(bmHost("plain", "{}"), map[string]any{"baremetalhost.metal3.io/paused": ""}),
+	{"add a field to a host", us, merge(plainHost, `{"spec":{"rootDeviceHints":{"a":"b"}}}`), otherHost},
+	{"switch a host off by its spec", us, merge(plainHost, `{"spec":{"online":false}}`), otherHost},
+	{"label a host", us, merge(plainHost, `{"metadata":{"labels":{"a":"c"}}}`), hostMeta},
+	{"strip a host's finalizers", us, merge(plainHost, `{"metadata":{"finalizers":null}}`), hostMeta},
+	{"give a host an owner", us, merge(plainHost, owned), hostMeta},
+	{"annotate a host otherwise", us, annotate(plainHost, map[string]any{"baremetalhost.metal3.io/paused": ""}),
 		hostNote},
-	{"take an annotation off a host", us, annotate(bmHost("plain", "{}"), map[string]any{"a": nil}), hostNote},
-	{"reboot a host", us, annotate(bmHost("plain", "{}"), map[string]any{offNote: ""}), hostOff},
-	{"detach a host for good", us, annotate(bmHost("plain", "{}"), map[string]any{
+	{"take an annotation off a host", us, annotate(plainHost, map[string]any{"a": nil}), hostNote},
+	{"reboot a host", us, annotate(plainHost, map[string]any{offNote: ""}), hostOff},
+	{"detach a host for good", us, annotate(plainHost, map[string]any{
 		detachNote: `{"deleteAction":"delete"}`, detachBy: "true"}), hostDetach},
-	{"detach a host in no name", us, annotate(bmHost("plain", "{}"), map[string]any{detachNote: detachDelay}), hostDetach},
-	{"attach a host of another client's", us, annotate(bmHost("theirs", "{}"), map[string]any{detachNote: nil}), hostDetach},
-	{"take another client's host over", us, annotate(bmHost("theirs", "{}"), map[string]any{detachBy: "true"}), hostClaim},
-	{"anything with one's own host", admin, merge(bmHost("plain", "{}"), `{"spec":{"image":null}}`), ""},
+	{"detach a host in no name", us, annotate(plainHost, map[string]any{detachNote: detachDelay}), hostDetach},
+	{"attach a host of another client's", us, annotate(theirHost, map[string]any{detachNote: nil}), hostDetach},
+	{"take another client's host over", us, annotate(theirHost, map[string]any{detachBy: "true"}), hostClaim},
+	{"anything with one's own host", admin, merge(plainHost, `{"spec":{"image":null}}`), ""},
 }
 
 const (
@@ -214,12 +219,14 @@ const (
 	requestHold  = byRequest + "forcefence may change no finalizer of a request but its own"
 	requestLife  = byRequest + "forcefence may not let a request be about another life of the node"
 
-	byMachine     = "'forcefence-controller-machine' with binding 'forcefence-controller-machine' denied request: "
-	machineOther  = byMachine + "forcefence may change nothing of a Machine but conditions"
-	machineOld    = byMachine + "forcefence may write a Machine in version v1beta2 only, where conditions are told apart"
+	byMachine    = "'forcefence-controller-machine' with binding 'forcefence-controller-machine' denied request: "
+	machineOther = byMachine + "forcefence may change nothing of a Machine but conditions"
+	machineOld   = byMachine + "forcefence may write a Machine in version v1beta2 only, where conditions are told " +
+		"apart"
 	machineCond   = byMachine + "forcefence may change no condition of a Machine but those by which it reports"
 	machineGone   = byMachine + "forcefence may remove no condition of a Machine"
-	machineHealth = byMachine + "forcefence may have no Machine replaced that its MachineHealthCheck does not call unhealthy"
+	machineHealth = byMachine + "forcefence may have no Machine replaced that its MachineHealthCheck does not call " +
+		"unhealthy"
 )
 
 // setConditions sets a Machine's conditions in both lists.
@@ -246,7 +253,8 @@ var requestRows = []attempt{
 		`{"metadata":{"finalizers":["example.net/a","`+api.Finalizer+`"]}}`), ""},
 	{"note a request's life", us, merge(aRequest("new"), `{"status":{"nodeUID":"u","bootID":"b"}}`, status), ""},
 	{"answer a request", us, merge(aRequest("seen"), `{"status":{"node":"n1"}}`, status), ""},
-	{"let a request be about another boot", us, merge(aRequest("seen"), `{"status":{"bootID":"c"}}`, status), requestLife},
+	{"let a request be about another boot", us, merge(aRequest("seen"), `{"status":{"bootID":"c"}}`, status),
+		requestLife},
 	{"let a request begin anew", us, merge(aRequest("seen"), `{"status":{"nodeUID":null,"bootID":null}}`, status),
 		requestLife},
 	{"strip a request's finalizers", us, merge(aRequest("new"), `{"metadata":{"finalizers":null}}`), requestHold},
@@ -288,14 +296,16 @@ var replaceRows = []attempt{
 }
 
 const (
-	byFencing   = "'forcefence-controller-networkfence' with binding 'forcefence-controller-networkfence' denied request: "
+	byFencing = "'forcefence-controller-networkfence' with binding 'forcefence-controller-networkfence' denied " +
+		"request: "
 	fenceTheirs = byFencing + "forcefence may make no NetworkFence without its own label, and change and delete none " +
 		"but its own"
-	fenceShape = byFencing + "forcefence may make a NetworkFence of its policies' classes only, that shuts out and says " +
-		"nothing else"
-	fenceWide    = byFencing + "forcefence may shut out single addresses only"
-	fenceChange  = byFencing + "forcefence may change nothing of a NetworkFence but that it lets in"
-	fenceNote    = byFencing + "forcefence may note nothing on a NetworkFence but that it has seen the storage's success"
+	fenceShape = byFencing + "forcefence may make a NetworkFence of its policies' classes only, that shuts out and " +
+		"says nothing else"
+	fenceWide   = byFencing + "forcefence may shut out single addresses only"
+	fenceChange = byFencing + "forcefence may change nothing of a NetworkFence but that it lets in"
+	fenceNote   = byFencing + "forcefence may note nothing on a NetworkFence but that it has seen the storage's " +
+		"success"
 	fenceHolding = byFencing + "forcefence may delete no NetworkFence that shuts out"
 	fenceByName  = byFencing + "forcefence may delete a NetworkFence only by its UID and resourceVersion"
 )
@@ -305,7 +315,7 @@ func makeFence(edit func(*unstructured.Unstructured)) request {
 }
 
 var holds, over, foreign = networkFence("holds", "Fenced", asBuilt), networkFence("over", "Unfenced", asBuilt),
-	networkFence("theirs", "Unfenced", nobodys)
+	networkFence("theirs", "Unfenced", unowned)
 
 // fenceRows bound what a NetworkFence may say.
 var fenceRows = []attempt{
@@ -313,7 +323,7 @@ var fenceRows = []attempt{
 	{"let it in", us, merge(holds, `{"spec":{"fenceState":"Unfenced"}}`), ""},
 	{"note the storage's success", us, annotate(holds, map[string]any{"forcefence.io/confirmed": "x"}), ""},
 	{"delete one that is over", us, remove(over, asIs), ""},
-	{"shut out in no name", us, makeFence(nobodys), fenceTheirs},
+	{"shut out in no name", us, makeFence(unowned), fenceTheirs},
 	{"change another client's", us, merge(foreign, `{"spec":{"fenceState":"Fenced"}}`), fenceTheirs},
 	{"make another client's its own", us, merge(foreign, `{"metadata":{"labels":{"forcefence.io/node-uid":"u"}}}`),
 		fenceTheirs},
@@ -328,7 +338,8 @@ var fenceRows = []attempt{
 	{"change the addresses", us, merge(holds, `{"spec":{"cidrs":["192.0.2.8/32"]}}`), fenceChange},
 	{"name a driver", us, merge(holds, `{"spec":{"driver":"x"}}`), fenceChange},
 	{"move it to another node", us, annotate(holds, map[string]any{"forcefence.io/node": "n2"}), fenceNote},
-	{"move it to another Node object", us, merge(holds, `{"metadata":{"labels":{"forcefence.io/node-uid":"v"}}}`), fenceNote},
+	{"move it to another Node object", us, merge(holds, `{"metadata":{"labels":{"forcefence.io/node-uid":"v"}}}`),
+		fenceNote},
 	{"keep it by a finalizer", us, merge(holds, `{"metadata":{"finalizers":["example.net/a"]}}`), fenceNote},
 	{"delete one that holds", us, remove(holds, asIs), fenceHolding},
 	{"delete one by name", us, remove(over, byName), fenceByName},

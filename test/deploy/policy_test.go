@@ -509,7 +509,8 @@ var refusals = []attempt{
 		onNode("dead", noCondition("forcefence.io/PoweredOnNotReady"), status), kubeletCondition},
 	{"registering with a condition of forcefence", newKubelet,
 		createNode(condition(taint.PoweredOnCondition, corev1.ConditionTrue)), kubeletCondition},
-	{"a kubelet's pod behind the proof guard's Service", kubelet, mirror(namespace, "forcefence-proof-guard"), kubeletPod},
+	{"a kubelet's pod behind the proof guard's Service", kubelet, mirror(namespace, "forcefence-proof-guard"),
+		kubeletPod},
 	{"a kubelet's pod behind the status page's Service", kubelet, mirror(namespace, "forcefence"), kubeletPod},
 	{"a kubelet's pod as the hook's", kubelet, mirror("forcefence-node", "forcefence-node"), kubeletPod},
 

@@ -203,7 +203,8 @@ var toleratePasses = []attempt{
 	{"a tolerant Deployment's ReplicaSet", deployments, createOf("ReplicaSet", "default", tolerant), ""},
 	{"a tolerant CronJob's Job", cronJobs, createOf("Job", "default", tolerant), ""},
 	{"a tolerant static pod's mirror", kubelet, mirror("default", ""), ""},
-	{"a static pod's mirror with the guard's label elsewhere", kubelet, mirror("default", "forcefence-proof-guard"), ""},
+	{"a static pod's mirror with the guard's label elsewhere", kubelet, mirror("default", "forcefence-proof-guard"),
+		""},
 	{"another static pod's mirror in forcefence's namespace", kubelet, mirror(namespace, "kube-vip"), ""},
 	{"a tolerant pod's status", kubelet, onPod(carriesIt, func(p *corev1.Pod) { p.Status.Message = "x" }, status), ""},
 

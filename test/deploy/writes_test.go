@@ -38,7 +38,7 @@ var operationOf = map[string]admissionv1.OperationType{"create": admissionv1.Cre
 	"patch": admissionv1.Update, "delete": admissionv1.Delete}
 
 // TestEveryRightToWriteIsListed: what an account of the chart may write is in the table of taint/writes, and the policy
-// that the table names bounds it. Whatever the table names is a right.
+// that the table names bounds it. The table lists no other right.
 func TestEveryRightToWriteIsListed(t *testing.T) {
 	unused := map[string]bool{}
 	for _, w := range writes.All {

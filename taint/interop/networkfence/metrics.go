@@ -29,8 +29,8 @@ func NewMetrics(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	for _, state := range storagefence.Standings {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "forcefence_network_fence_age_seconds",
-			Help: "Age of the oldest NetworkFence of forcefence in each state, 0 without one: holds, kept (its node is " +
-				"Ready), unfencing (the storage does not let it in), node_gone.",
+			Help: "Age of the oldest NetworkFence of forcefence in each state, 0 without one: holds, kept (its node " +
+				"is Ready), unfencing (the storage does not let it in), node_gone.",
 			ConstLabels: prometheus.Labels{"state": string(state)},
 		}, func() float64 { return m.oldest(state).Seconds() }))
 	}

@@ -167,8 +167,8 @@ func ListFences(ctx context.Context, from client.Reader) (all []storagefence.Fen
 	return all, err
 }
 
-// DeleteEnded deletes a NetworkFence that lets its addresses in, by the storage's own word. It blocks for the API server.
-// One that shuts out is left, with an error: without it nothing would name the addresses.
+// DeleteEnded deletes a NetworkFence that lets its addresses in, by the storage's own word. One that shuts out is left,
+// with an error: without it nothing would name the addresses. It blocks for the API server.
 func DeleteEnded(ctx context.Context, c client.Client, name string) error {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
