@@ -114,8 +114,8 @@ func (w *world) install() {
 	w.installChart(fmt.Sprintf(`
 config:
   karpenter: handOver
-  policies: [{name: rbd, drivers: [%s], networkFenceClasses: [rbd], withoutProof: storage-fences}]
-  remediation: {namespaces: [%s]}
+  policies: [{name: rbd, drivers: [%s], networkFenceClasses: [sim], withoutProof: storage-fences}]
+  remediation: {namespaces: [%s], onGiveUp: replaceMachine}
 admissionPolicies: {outOfServiceGuard: true}
 `, cluster.CSIDriver, requests))
 	_, err := w.Kubectl(w.ctx, "wait", "--for=condition=Established", "--all", "crd")
