@@ -1,5 +1,6 @@
 // Package writes lists all that forcefence writes on the API server: which right it has for that, what bounds it, and
-// how each thing that it leaves behind ends. It is a table, and imports nothing.
+// how each thing that it leaves behind ends. It is a table, and imports nothing. The rights that rbac.extraRules of the
+// chart adds, for a storage system's own resources, are the user's and not here.
 //
 // It promises: test/deploy.TestEveryRightToWriteIsListed fails for a right of the chart that has no entry here, and for
 // one that no admission policy bounds although the entry names one.
