@@ -129,8 +129,8 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	}
 	var objections []string
 	if holding > 0 {
-		objections = append(objections, decide.FormatCount(holding, "NetworkFence")+" shut addresses out of storage: "+
-			"let them in first, as the alert ForcefenceStorageFenceKept says in the runbook")
+		objections = append(objections, decide.FormatCount(holding, "NetworkFence")+" may shut addresses out of "+
+			"storage: let them in first, as the alert ForcefenceStorageFenceKept says in the runbook")
 	}
 	if leader.Leads {
 		objections = append(objections,

@@ -41,7 +41,7 @@ func storageFence(name, state, answer string) *unstructured.Unstructured {
 // while another one may shut them out.
 func TestCleanupStorageFences(t *testing.T) {
 	const in, out = "unfencing operation successful", "fencing operation successful"
-	const refused = "1 NetworkFence shut"
+	const refused = "1 NetworkFence may shut"
 	theirs := storageFence("theirs", "Fenced", out)
 	theirs.SetLabels(nil)
 	for _, tc := range []struct {
