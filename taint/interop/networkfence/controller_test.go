@@ -83,7 +83,7 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 			Live: c, Nodes: c, Key: taint.DefaultKey, Leading: leads, Log: slog.New(slog.DiscardHandler),
 			Events: kube.Events{To: said, Leading: leads}, Now: time.Now, Every: time.Minute,
 			LeftAlone: func(context.Context, string) (string, error) { return "", nil },
-			Metrics: NewMetrics(prometheus.NewRegistry(), time.Now),
+			Metrics:   NewMetrics(prometheus.NewRegistry(), time.Now),
 		},
 		client: c, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
 	}, said
