@@ -65,7 +65,7 @@ var All = []Write{
 		Standing: &Standing{Alert: "ForcefenceStorageFenceKept", Check: "each that stays",
 			Cleanup: "refuses while one shuts a node out; deletes the others"}},
 	{Resource: "baremetalhosts.metal3.io", Verbs: []string{"patch"}, Owner: "providers.metal3.powerOff",
-		Policy: "forcefence-controller-host", Ends: "once the node has been Ready for five minutes, or by a person",
+		Policy: "forcefence-controller-host", Ends: "with the fence, or once the node shows life or is left alone",
 		Standing: &Standing{Unalerted: "Metal3's own view of the host, which stays off",
 			Cleanup: "leaves it: without it the host powers on; the uninstall page has the command"}},
 	{Resource: "nodeclaims.karpenter.sh", Verbs: []string{"patch", "delete"}, Owner: "karpenter: handOver",

@@ -107,7 +107,7 @@ func (w *world) neighbourFixtures() {
 	detached := `{"baremetalhost.metal3.io/detached":"{\"deleteAction\":\"delay\"}"`
 	for _, o := range []*unstructured.Unstructured{
 		bmHost("plain", `{"a":"b"}`), bmHost("theirs", detached+`}`),
-		bmHost("ours", detached+`,"forcefence.io/detached":"true"}`),
+		bmHost("ours", detached+`,"forcefence.io/detached":"{}"}`),
 		nodeClaim("plain"), nodeClaim("going"), machine("ill", "False"), machine("well", "True"), aRequest("new"),
 		aRequest("seen"), networkFence("holds", "Fenced", asBuilt), networkFence("over", "Unfenced", asBuilt),
 		networkFence("theirs", "Unfenced", unowned),
@@ -149,12 +149,13 @@ const (
 	hostNote  = byHost + "forcefence may change no annotation of a BareMetalHost but those by which it powers off " +
 		"and detaches"
 	hostOff    = byHost + "forcefence may ask for no other power-off of a BareMetalHost than its own"
+	hostLife   = byHost + "forcefence may ask for no power-off of a BareMetalHost without the life that it is about"
 	hostDetach = byHost + "forcefence may detach a BareMetalHost in its own way only, and attach none that another " +
 		"client detached"
 	hostClaim = byHost + "forcefence may not say that it detached a BareMetalHost that another client detached"
 
-	offNote, detachNote, detachBy = "reboot.metal3.io/forcefence", "baremetalhost.metal3.io/detached",
-		"forcefence.io/detached"
+	offNote, detachNote  = "reboot.metal3.io/forcefence", "baremetalhost.metal3.io/detached"
+	offLife, detachLife  = "forcefence.io/power-off", "forcefence.io/detached"
 	offHard, detachDelay = `{"mode":"hard"}`, `{"deleteAction":"delay"}`
 )
 
@@ -162,9 +163,10 @@ var plainHost, theirHost, ourHost = bmHost("plain", "{}"), bmHost("theirs", "{}"
 
 // hostRows bound what a BareMetalHost is told.
 var hostRows = []attempt{
-	{"power a host off", us, annotate(plainHost, map[string]any{offNote: offHard}), ""},
-	{"detach a host", us, annotate(plainHost, map[string]any{detachNote: detachDelay, detachBy: "true"}), ""},
-	{"attach it again", us, annotate(ourHost, map[string]any{detachNote: nil, detachBy: nil, offNote: nil}), ""},
+	{"power a host off", us, annotate(plainHost, map[string]any{offNote: offHard, offLife: "{}"}), ""},
+	{"power a host off in no life", us, annotate(plainHost, map[string]any{offNote: offHard}), hostLife},
+	{"detach a host", us, annotate(plainHost, map[string]any{detachNote: detachDelay, detachLife: "{}"}), ""},
+	{"attach it again", us, annotate(ourHost, map[string]any{detachNote: nil, detachLife: nil, offNote: nil, offLife: nil}), ""},
 	{"remove a host's image", us, merge(plainHost, `{"spec":{"image":null}}`), otherHost},
 	{"change its BMC's address", us, merge(plainHost, `{"spec":{"bmc":{"address":"redfish://192.0.2.9"}}}`),
 		otherHost},
@@ -178,10 +180,10 @@ var hostRows = []attempt{
 	{"take an annotation off a host", us, annotate(plainHost, map[string]any{"a": nil}), hostNote},
 	{"reboot a host", us, annotate(plainHost, map[string]any{offNote: ""}), hostOff},
 	{"detach a host for good", us, annotate(plainHost, map[string]any{
-		detachNote: `{"deleteAction":"delete"}`, detachBy: "true"}), hostDetach},
+		detachNote: `{"deleteAction":"delete"}`, detachLife: "{}"}), hostDetach},
 	{"detach a host in no name", us, annotate(plainHost, map[string]any{detachNote: detachDelay}), hostDetach},
 	{"attach a host of another client's", us, annotate(theirHost, map[string]any{detachNote: nil}), hostDetach},
-	{"take another client's host over", us, annotate(theirHost, map[string]any{detachBy: "true"}), hostClaim},
+	{"take another client's host over", us, annotate(theirHost, map[string]any{detachLife: "{}"}), hostClaim},
 	{"anything with one's own host", admin, merge(plainHost, `{"spec":{"image":null}}`), ""},
 }
 
