@@ -178,7 +178,7 @@ var hostRows = []attempt{
 	{"annotate a host otherwise", us, annotate(plainHost, map[string]any{"baremetalhost.metal3.io/paused": ""}),
 		hostNote},
 	{"take an annotation off a host", us, annotate(plainHost, map[string]any{"a": nil}), hostNote},
-	{"reboot a host", us, annotate(plainHost, map[string]any{offNote: ""}), hostOff},
+	{"reboot a host", us, annotate(plainHost, map[string]any{offNote: "", offLife: "{}"}), hostOff},
 	{"detach a host for good", us, annotate(plainHost, map[string]any{
 		detachNote: `{"deleteAction":"delete"}`, detachLife: "{}"}), hostDetach},
 	{"detach a host in no name", us, annotate(plainHost, map[string]any{detachNote: detachDelay}), hostDetach},
