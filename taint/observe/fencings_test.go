@@ -485,8 +485,8 @@ func TestEndDuringAWrite(t *testing.T) {
 	}
 }
 
-// TestLostFencesEnd: a fence without updates ends once its Node is gone, or has no such fence any more. For a minute the
-// cache may be behind, and what cannot be read ends nothing.
+// TestLostFencesEnd: a fence without updates ends once its Node is gone, or has no such fence any more. For a minute
+// the cache may be behind, and what cannot be read ends nothing.
 func TestLostFencesEnd(t *testing.T) {
 	node := func(name, record string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid",

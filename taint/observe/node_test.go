@@ -579,8 +579,8 @@ func TestPodsEndedBeforeAreOfTheFence(t *testing.T) {
 	}
 }
 
-// Steps that fail for a minute make a node stuck, but not in a process that does not lead, that ends, or whose write was
-// late or met another's.
+// Steps that fail for a minute make a node stuck, but not in a process that does not lead or ends, and not if a write
+// was late or met another's.
 func TestWhichFailuresMakeANodeStuck(t *testing.T) {
 	refused := errors.New("admission says no")
 	over, cancel := context.WithCancel(t.Context())
@@ -605,7 +605,8 @@ func TestWhichFailuresMakeANodeStuck(t *testing.T) {
 		}
 		s.states.setState(reason.StateEvicting) // what is decided next does not hide it
 		if s.states.failing.stuck != tc.want || (s.states.shown == reason.StateStuck) != tc.want {
-			t.Errorf("%s: got stuck %v, shown %s; want it stuck: %v", name, s.states.failing.stuck, s.states.shown, tc.want)
+			t.Errorf("%s: got stuck %v, shown %s; want it stuck: %v", name, s.states.failing.stuck, s.states.shown,
+				tc.want)
 		}
 		if s.states.stepSucceeded(); s.states.shown == reason.StateStuck {
 			t.Errorf("%s: stuck although a step succeeded", name)
