@@ -93,7 +93,7 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 		return set(yes, unknown, fencing, fmt.Sprintf("fence %s is in phase %s", rec.ID, rec.Phase))
 	case IsTimedOut(r):
 		return set(no, no, timedOut, "NodeHealthCheck's time for it is over: forcefence begins no power-off")
-	case node != nil && fencedFor(r, node.Look):
+	case node != nil && !answered && fencedFor(r, node.Look): // answered: the node is Ready since
 		rec := node.Look.Record
 		return set(no, yes, fenceDone, fmt.Sprintf("fence %s is done (%s), and its mark is off", rec.ID, rec.Result))
 	case hasRecovered(r, node, answered):

@@ -146,6 +146,10 @@ func TestOutcome(t *testing.T) {
 		{"timed out, and back", requested(over), "over", waits("", readySince(time.Second)), no, no, timedOut, "",
 			false},
 		{"answered, and back", requested(shown(yes)), "", waits("", ready), no, yes, recovered, "no further", false},
+		{"answered after its fence, and back on the same boot", requested(shown(yes)), "",
+			waits("", recorded(taint.PhaseDone, taint.ResultEvicted, time.Second), ready, func(n *Node) {
+				n.Look.BootID = "b1" // a container's is its host's
+			}), no, yes, recovered, "no further", false},
 		{"answered, and back in its healthyDelay", requested(shown(yes), annotated(healthyDelayAnnotation, "1m")), "",
 			waits("", ready), no, yes, fenceDone, "", false},
 		{"answered, back, and dead again", requested(shown(yes), answeredAs(recovered)), "",
