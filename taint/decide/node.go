@@ -257,7 +257,9 @@ func (n *Node) applyNodeRead(l taint.Look, facts Facts, f Fleet) {
 	f.ApplyLease(l.Name, l.LeaseRV, l.LeaseDuration, now)
 	if l.Exists {
 		f.ApplyLook(l, now)
-		f.ApplyStorageFences(l.Name, policy.IsShutOut(facts.StorageFences), now)
+		if out, known := policy.IsShutOut(facts.StorageFences); known {
+			f.ApplyStorageFences(l.Name, out, now)
+		}
 	}
 	if n.fence.ApplyLook(l) {
 		n.answers.ResetHistory()
@@ -385,10 +387,10 @@ func (n *Node) distrustingNode(f Fleet) (by string) {
 // applyActionDone folds in how the last act that Next returned ended. In any case the node is looked at again.
 func (n *Node) applyActionDone(o ActionDone, now providers.Instant, f Fleet) {
 	n.lookIsFresh = false
-	if action.Is[action.FenceStorage](n.lastDecision) && (o.Err != nil || o.Withheld) {
-		f.ReleaseTurn(n.look.Name)
-	}
 	if o.Withheld {
+		if action.Is[action.FenceStorage](n.lastDecision) {
+			f.ApplyStorageFences(n.look.Name, false, now)
+		}
 		return
 	}
 	n.evict.ApplyAct(n.lastDecision.Action)
@@ -597,7 +599,8 @@ func (n *Node) decideByPolicy(now providers.Instant, v fence.View, all Fleet, fe
 const pollLimits = 5 * time.Second
 
 // limitStorageFence returns why storage must not shut the node out now. That is bound by the limits of power-offs: the
-// machine runs on, and nothing on it can use its volumes until it boots. Else it reserves a turn.
+// machine runs on, and nothing on it can use its volumes until it boots. Else it takes a turn: the storage may do it
+// even if no answer arrives, so only the next look releases the turn.
 func limitStorageFence(now providers.Instant, v fence.View, f Fleet) (b action.PolicyBlock, refused bool) {
 	if why, detail, once := v.StorageFenceRefusal(); why != "" {
 		return action.PolicyBlock{
@@ -606,6 +609,7 @@ func limitStorageFence(now providers.Instant, v fence.View, f Fleet) (b action.P
 	if !f.ReserveTurn(v.Look.Name, now) {
 		return action.PolicyBlock{Why: reason.PolicyWaits, Detail: string(reason.PowerOffLimit)}, true
 	}
+	f.ApplyStorageFences(v.Look.Name, true, now)
 	return action.PolicyBlock{}, false
 }
 

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -703,6 +704,40 @@ func TestStorageFencesAreLimited(t *testing.T) {
 		c.node.Apply(c.now, c.fleet, ActionDone{Withheld: true})
 		if got := c.fleet.View("n8", c.now).Busy; got != "" {
 			t.Errorf("%s: it was not asked for, and %q has a turn", name, got)
+		}
+	}
+}
+
+// A node that its storage was asked to shut out keeps its turn until a look shows that it is not shut out.
+func TestStorageFenceKeepsItsTurn(t *testing.T) {
+	c := accepted(t)
+	c.look.PoweredOn = true
+	c.facts.Policies[0].FenceClasses, c.facts.Policies[0].WithoutProof = []string{"class"}, policy.StorageFences
+	c.look.Unproven[0].WithoutProof = string(policy.StorageFences)
+	fence := func(s policy.StorageFenceState) {
+		c.facts.StorageFences = map[string]policy.StorageFence{"p": {State: s}}
+	}
+	fence(policy.FenceAbsent)
+	if s := c.policyStep(); act(s) != "FenceStorage" {
+		t.Fatalf("got %s, want FenceStorage", act(s))
+	}
+	for _, tt := range []struct {
+		name string
+		do   func()
+		turn bool
+	}{
+		{"another client writes the Node", func() { c.fleet.ApplyRecord("n1", "999", nil, c.now) }, true},
+		{"no answer came", func() {
+			c.node.Apply(c.now, c.fleet, ActionDone{Err: errors.New("time-out")})
+		}, true},
+		{"it cannot be read", func() { fence(policy.FenceRefused); c.see() }, true},
+		{"it was made", func() { fence(policy.FencePending); c.see() }, true},
+		{"it cannot be read once more", func() { fence(policy.FenceRefused); c.see() }, true},
+		{"there is none", func() { fence(policy.FenceAbsent); c.see() }, false},
+	} {
+		tt.do()
+		if turn := c.fleet.View("n8", c.now).Busy == "n1"; turn != tt.turn {
+			t.Errorf("%s: the node has a turn: got %t, want %t", tt.name, turn, tt.turn)
 		}
 	}
 }

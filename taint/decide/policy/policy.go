@@ -105,14 +105,20 @@ const (
 	FenceHolds   StorageFenceState = "holds"   // the storage reported that it has cut the node off
 )
 
-// IsShutOut reports whether the storage of one of the policies shuts the node out, or was asked to.
-func IsShutOut(of map[string]StorageFence) bool {
+// IsShutOut reports whether the storage of one of the policies shuts the node out, or was asked to. known is false if
+// that is not known: a fence could not be read, or does not have the addresses that the node has now.
+func IsShutOut(of map[string]StorageFence) (out, known bool) {
+	known = true
 	for _, f := range of {
-		if f.State == FencePending || f.State == FenceHolds {
-			return true
+		switch f.State {
+		case FencePending, FenceHolds:
+			return true, true
+		case FenceAbsent:
+		default:
+			known = false
 		}
 	}
-	return false
+	return false, known
 }
 
 // Memory is what one process remembers of one node for its policies. The zero value has seen nothing, so a process that
