@@ -40,8 +40,10 @@ type Node struct {
 
 // Outcome is what a request should show.
 type Outcome struct {
-	Node            string
-	NodeUID, BootID string // the life that the node has; "" if a part is too long to be stored
+	Node string
+	// NodeUID and BootID are the life that the node has; "" if a part is too long to be stored, or if the outage of the
+	// request may have ended before.
+	NodeUID, BootID string
 	Processing      metav1.Condition
 	Succeeded       metav1.Condition
 	// Finalizer says whether our finalizer must keep the request. Only a request that is not being deleted gets it.
@@ -66,7 +68,8 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 	out := Outcome{}
 	if node != nil {
 		out.Node, out.Finalizer = node.Look.Name, node.Look.HasOwnMark()
-		if l := node.Look; len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID {
+		l := node.Look
+		if len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID && !isUnwatched(r, l.Ready, l.ReadySince) {
 			out.NodeUID, out.BootID = l.UID, l.BootID
 		}
 		if r.DeletionTimestamp != nil {

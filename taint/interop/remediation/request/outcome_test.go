@@ -214,3 +214,14 @@ func TestConditionIsShort(t *testing.T) {
 		t.Errorf("got %d bytes, want %d of valid text at most", len(got), maxText)
 	}
 }
+
+// A request whose outage no controller watched gets no life, so it permits nothing until it is deleted.
+func TestUnwatchedGetsNoLife(t *testing.T) {
+	for after, want := range map[time.Duration]string{-time.Second: "u1", time.Second: ""} {
+		n := waits("")
+		n.Look.ReadySince = now.Add(-time.Minute + after)
+		if out := OutcomeOf(requested(), "", n, now); out.NodeUID != want {
+			t.Errorf("not Ready %s after the request: got the Node %q, want %q", after, out.NodeUID, want)
+		}
+	}
+}

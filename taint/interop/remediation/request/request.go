@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -86,6 +87,7 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 	if why := mismatch(r, machine, node); why != "" {
 		return why
 	}
+	ready := taint.Condition(node, corev1.NodeReady)
 	switch {
 	case taint.CutParts(r) != "":
 		return "it is too large: " + taint.CutParts(r)
@@ -97,7 +99,7 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return "it is older than its Node"
 	case isOfAnotherLife(r, node):
 		return "its node's machine has booted since it was made, or it is another Node"
-	case isUnwatched(r, node):
+	case isUnwatched(r, ready.Status, ready.LastTransitionTime.Time):
 		return "the node became not Ready after it was made, and no controller watched: delete it"
 	case isAnsweredAs(r, recovered):
 		return "its node was Ready again since it was made"
@@ -117,12 +119,10 @@ func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 		(r.Status.NodeUID != string(node.UID) || r.Status.BootID != node.Status.NodeInfo.BootID)
 }
 
-// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. The
-// node became not Ready, or changed how, after that.
-func isUnwatched(r *api.ForcefenceRemediation, node *corev1.Node) bool {
-	ready := taint.Condition(node, corev1.NodeReady)
-	return meta.FindStatusCondition(r.Status.Conditions, api.Processing) == nil &&
-		ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.After(r.CreationTimestamp.Time)
+// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it: the node
+// became not Ready, or changed how, after that. Such a request gets no life, so it stays so.
+func isUnwatched(r *api.ForcefenceRemediation, ready corev1.ConditionStatus, since time.Time) bool {
+	return r.Status.NodeUID == "" && ready != corev1.ConditionTrue && since.After(r.CreationTimestamp.Time)
 }
 
 // mismatch returns why the request is not for that node; "" if it is.
