@@ -163,6 +163,7 @@ func (s *server) createNode(n *corev1.Node) error {
 		return errExists
 	}
 	n.UID = types.UID(s.w.id("node-"))
+	s.w.near.register(n)
 	put(s, &s.nodes, nodes, n)
 	return nil
 }

@@ -38,6 +38,8 @@ type checker struct {
 	alerts   map[string][]string
 	freed    map[string]map[corev1.UniqueVolumeName]bool // node -> volumes of pods that a policy ended there
 	powered  map[string]bool                             // fences whose power-off was sent
+	cutOff   map[string]cutOff                           // by node: whom a process had its storage cut off
+	recorded map[string]time.Time                        // when a fence was first on its Node
 	accepted map[string][]taint.DeviceRef                // the devices that accepted one, by the fence's id
 	offs     map[string]offSent                          // by node
 	sends    map[[2]string]*sends                        // by process and node
@@ -61,6 +63,7 @@ func (c *checker) begin() {
 	c.freed = map[string]map[corev1.UniqueVolumeName]bool{}
 	c.accepted = map[string][]taint.DeviceRef{}
 	c.powered, c.offs, c.sends = map[string]bool{}, map[string]offSent{}, map[[2]string]*sends{}
+	c.cutOff, c.recorded = map[string]cutOff{}, map[string]time.Time{}
 	c.announced, c.sentOn = map[string]bool{}, map[string][]time.Time{}
 }
 
@@ -112,6 +115,9 @@ func (c *checker) nodeWrite(by, rv string, old, n *corev1.Node) {
 	}
 	if r, err := taint.RecordOf(n); err == nil && r != nil {
 		c.phases[r.ID+"/"+string(r.Phase)] = true
+		if c.recorded[r.ID].IsZero() {
+			c.recorded[r.ID] = w.now
+		}
 		c.announced[string(n.UID)+"/"+r.LastPowerOn().String()] = true
 		c.namesAccepted(*r, n.Name)
 	}
@@ -303,9 +309,10 @@ func (c *checker) byPolicy(g grounds, what string) {
 	c.begins(l, what)
 	c.inStorm(g, what)
 	switch {
-	case w.Scenario != Accepting:
+	case w.Scenario != Accepting && w.near == nil:
 		w.fail("1", "%s on %s by a policy, and none is in force", what, l.Name)
-	case l.IsReady() && w.pool == nil || l.Mark != nil || l.Record.IsOpen():
+	case l.IsReady() && w.pool == nil || l.Mark != nil ||
+		l.Record.IsOpen() && (w.near == nil || l.Record.Phase != taint.PhasePoweringOff):
 		w.fail("1", "%s on %s by a policy, and the node is Ready, marked or being fenced", what, l.Name)
 	case !slices.ContainsFunc(l.Unproven, func(u taint.Unproven) bool {
 		return "policy "+u.Policy+", without proof: "+u.WithoutProof == action.PolicyOf(g.Action) &&
@@ -317,6 +324,9 @@ func (c *checker) byPolicy(g grounds, what string) {
 	}
 	if w.pool != nil {
 		c.byStorage(g, what)
+	}
+	if w.near != nil {
+		c.isShutOut(g, what)
 	}
 	w.count("ended by a policy")
 }
@@ -598,29 +608,36 @@ func (c *checker) listed(g grounds) {
 func (c *checker) powerOff(l taint.Look, p *Process) {
 	w := c.w
 	c.noTwin(l.Name, "powered off")
-	if n := w.api.asOf(l.Sent.Wall).node(l.Name); n != nil && readyOf(n) != nil {
-		if quiet := w.now.Sub(readyOf(n).LastHeartbeatTime.Time); quiet < staleAfter {
-			w.fail("15", "%s is powered off %s after its kubelet wrote a status", l.Name, quiet)
-		}
-	}
-	if lease := w.api.asOf(l.Sent.Wall).lease(l.Name); lease != nil {
-		last := lease.Spec.RenewTime.Time
-		if quiet := w.now.Sub(last); quiet < staleAfter {
-			w.fail("15", "%s is powered off %s after a heartbeat, and only silence counts", l.Name, quiet)
-		}
-		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && !m.leaseless && m.troubled.Before(last) {
-			w.fail("15", "%s is powered off, and its kubelet beats as ever: nobody heard it for %s", l.Name,
-				w.now.Sub(last))
-		}
-	}
-	if fresh, all := w.heard(); 2*fresh < all && w.leader == p.index {
-		w.fail("15", "%s is powered off while %d of %d nodes are heard", l.Name, fresh, all)
-	}
+	c.silent(l, p, "powered off")
 	if l.Record == nil || !c.phases[l.Record.ID+"/"+string(taint.PhasePoweringOff)] {
 		c.w.fail("record", "%s is powered off before the record says so", l.Name)
 	}
 	if l.IsAliveSince(l.Record) {
 		w.fail("6", "%s is powered off, which shows life", l.Name)
+	}
+}
+
+// silent holds that a node which is powered off, or ended in another way, was silent by its look, and most others were
+// not.
+func (c *checker) silent(l taint.Look, p *Process, what string) {
+	w := c.w
+	if n := w.api.asOf(l.Sent.Wall).node(l.Name); n != nil && readyOf(n) != nil {
+		if quiet := w.now.Sub(readyOf(n).LastHeartbeatTime.Time); quiet < staleAfter {
+			w.fail("15", "%s is %s %s after its kubelet wrote a status", l.Name, what, quiet)
+		}
+	}
+	if lease := w.api.asOf(l.Sent.Wall).lease(l.Name); lease != nil {
+		last := lease.Spec.RenewTime.Time
+		if quiet := w.now.Sub(last); quiet < staleAfter {
+			w.fail("15", "%s is %s %s after a heartbeat, and only silence counts", l.Name, what, quiet)
+		}
+		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && !m.leaseless && m.troubled.Before(last) {
+			w.fail("15", "%s is %s, and its kubelet beats as ever: nobody heard it for %s", l.Name, what,
+				w.now.Sub(last))
+		}
+	}
+	if fresh, all := w.heard(); 2*fresh < all && w.leader == p.index {
+		w.fail("15", "%s is %s while %d of %d nodes are heard", l.Name, what, fresh, all)
 	}
 }
 
@@ -733,6 +750,10 @@ func (c *checker) started(m *machine, p *corev1.Pod) {
 				w.count("accepted double")
 				continue
 			}
+			if w.near != nil && len(r.volumes) > 0 { // writers holds that one of the two writes
+				w.count("double of a node that is shut out")
+				continue
+			}
 			w.fail("10", "%s runs on %s (%s) and now on %s (%s) too", p.Name, o.name, r.uid, m.name, p.UID)
 		}
 	}
@@ -756,7 +777,7 @@ func (c *checker) writers() {
 			}
 		}
 		for _, v := range vols {
-			if w.pool.keeps(m, v) {
+			if w.pool.keeps(m, v) || w.near.keeps(m) {
 				kept = append(kept, v)
 				continue
 			}

@@ -362,7 +362,7 @@ func (k *kubelet) prepare(p *corev1.Pod) {
 			listed := slices.ContainsFunc(n.Status.VolumesAttached,
 				func(x corev1.AttachedVolume) bool { return x.Name == unique(v) })
 			told := slices.Contains(n.Status.VolumesInUse, unique(v))
-			if !told || !listed || a == nil || !a.Status.Attached || a.DeletionTimestamp != nil {
+			if !told || !listed || a == nil || !a.Status.Attached || a.DeletionTimestamp != nil || w.near.keeps(m) {
 				k.status()
 				again(w.between(500*time.Millisecond, 3*time.Second))
 				return

@@ -50,6 +50,8 @@ type Process struct {
 	cacheAt time.Time // how old its cache of attachments is
 	stuck   time.Time // until when that cache misses every event
 
+	work work
+
 	poolAt, poolRead time.Time // how old its cache of the storage system is, and since when it is there
 
 	unanswered int // requests in a row that got no answer
@@ -88,6 +90,7 @@ type worker struct {
 
 	leaseRV string // the watch on leases
 	pinning bool
+	refusal refusalNote
 	pinSeen string // the Node's resourceVersion at which there was nothing to pin
 
 	line     bool      // somebody accepted the line to the node, and it was not told as broken since
@@ -103,6 +106,7 @@ func (p *Process) begin() {
 	p.fleet, p.stuck, p.deaf, p.unanswered = fleet.Fleet{}, time.Time{}, time.Time{}, 0
 	p.fleet.SetLimits(&p.w.storm.limits)
 	p.former = &taint.FormerMachines{}
+	p.work = work{busy: map[string]bool{}, due: map[string]time.Time{}}
 	for _, m := range p.w.machines {
 		k := &worker{Process: p, m: m}
 		if k.course.Name = m.name; p.w.Tape != nil {
@@ -208,6 +212,7 @@ func (p *Process) tick() {
 		for _, k := range p.workers {
 			k.watch()
 		}
+		p.tendNeighbours()
 	}
 	p.after(p.w.between(300*time.Millisecond, 1200*time.Millisecond), p.tick)
 }
@@ -339,6 +344,7 @@ func (k *worker) advance() {
 		w.fail("look", "%s of %s after a wait, on the look before it", action.Name(d.Action), k.m.name)
 	}
 	k.cover(d)
+	k.noteRefusal()
 	w.logf("%s: %s: %s %s %s", k.name, k.m.name, action.Name(d.Action), d.Reason, d.Detail)
 	for _, n := range d.Notes {
 		w.count(string(n.Why))
@@ -584,11 +590,6 @@ func (k *worker) ReadStorageSetting(context.Context) decide.Observation {
 	panic("no policy of a history yields")
 }
 
-// FenceStorage is asked for by no policy of a history.
-func (k *worker) FenceStorage(context.Context, action.FenceStorage) decide.Observation {
-	panic("no policy of a history needs a storage's fence")
-}
-
 // WithdrawOrders is asked for by no device of a history.
 func (k *worker) WithdrawOrders(context.Context, action.WithdrawOrders) decide.Observation {
 	panic("no device of a history has its power-offs carried out by others")
@@ -638,17 +639,17 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		_ = json.Unmarshal(text, node) // of what was written just now
 	}
 	l := taint.NewLook(node, lease, taint.DefaultKey, sent, k.now())
-	saw := func(elsewhere string) {
+	look := func(elsewhere string, storage map[string]policy.StorageFence) {
 		k.listed, k.spent, k.led, k.looked, k.polled = false, false, led{}, node, w.now
 		facts := decide.Facts{
 			Facts: fence.Facts{Settings: k.Process.fence, NewID: w.id("f"), By: k.name}, Evict: k.evict,
-			Policies: w.policies(), Storage: k.storage(name),
+			Policies: w.policies(), Storage: k.storage(name), StorageFences: storage,
 		}
 		if l.Exists {
 			k.led = k.ledBy(node, l)
-			facts.Mode, facts.RequestedBy, facts.Devices = k.led.mode, k.m.requestedBy(), k.led.devices()
+			facts.Mode, facts.RequestedBy, facts.Devices = k.led.mode, k.m.requestedBy(node), k.led.devices()
 			facts.Excluded, facts.KeptOn = cmp.Or(fence.ExclusionReason(node, w.now), elsewhere),
-				fence.KeepOnReason(node, w.rules.cordoned)
+				cmp.Or(fence.KeepOnReason(node, w.rules.cordoned), w.near.keptOn(node))
 		}
 		if len(k.led.to) == 0 {
 			facts.NoDeviceErr = errors.New(k.led.why)
@@ -656,6 +657,14 @@ func (k *worker) readElsewhere(node *corev1.Node, lease *coordinationv1.Lease, s
 		k.course.Apply(l.Got, &k.fleet, decide.NodeRead{Look: l, Facts: facts, Node: node})
 		k.seen = l.ResourceVersion + l.LeaseRV + k.fleet.View(name, k.now()).Suspicion(l)
 		k.advance()
+	}
+	saw := func(elsewhere string) {
+		k.readFences(l, node, func(storage map[string]policy.StorageFence) {
+			if storage != nil {
+				l.Got = k.now()
+			}
+			look(elsewhere, storage)
+		})
 	}
 	if !w.rules.words || !l.Exists || l.Mark != nil || fence.ExclusionReason(node, w.now) != "" {
 		saw("")
@@ -831,7 +840,7 @@ func (k *worker) still() error {
 		}
 		r.Facts = fence.Facts{
 			Mode:        fence.ChosenMode{Mode: k.m.mode}.LoweredBy(newer.Annotations).Mode,
-			RequestedBy: k.m.requestedBy(),
+			RequestedBy: k.m.requestedBy(newer),
 			Excluded:    fence.ExclusionReason(newer, w.now), KeptOn: fence.KeepOnReason(newer, w.rules.cordoned),
 		}
 	}
@@ -1157,6 +1166,9 @@ const (
 // policies are those of the scenario: one that acts at once, or one that waits for the deletionTimestamp; without and
 // with what deletes attachments, and that alone; or one that asks the storage.
 func (w *World) policies() []policy.Policy {
+	if w.near != nil {
+		return []policy.Policy{w.near.storage.rule}
+	}
 	if w.Scenario != Accepting {
 		return nil
 	}

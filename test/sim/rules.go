@@ -32,8 +32,12 @@ func (w *World) drawRules() {
 	if w.Small != nil {
 		w.mode, w.rules = w.Small.Mode, rules{words: true}
 	}
-	for _, m := range w.machines {
-		m.mode = w.mode
+	if w.near != nil {
+		w.mode = []fence.Mode{fence.Observe, fence.Fence, fence.Fence, fence.OnRequest, fence.OnRequest}[w.rng.IntN(5)]
+		w.rules.modes = w.chance(0.4)
+	}
+	for i, m := range w.machines {
+		m.mode, m.metal3 = w.mode, w.near != nil && !m.split && i%3 == 1
 		if w.rules.modes {
 			m.mode = []fence.Mode{
 				w.mode, fence.Observe, fence.OnRequest, fence.Fence, fence.Shadow, fence.Disabled,
@@ -254,7 +258,7 @@ func (m *machine) moded() {
 	least := []fence.Mode{fence.Disabled, fence.Shadow, fence.Observe, fence.OnRequest, fence.Fence}
 	said := map[string]int{"": 4, "fence": 4, "onRequest": 3, "observe": 2, "shadow": 1}[m.lowered]
 	now := least[min(said, slices.Index(least, m.mode))]
-	if now == fence.OnRequest {
+	if now == fence.OnRequest && m.w.near == nil {
 		now = map[bool]fence.Mode{false: fence.Observe, true: fence.Fence}[m.requested]
 	}
 	m.modes = append(m.modes, moded{m.w.now, now})
@@ -268,9 +272,12 @@ func (m *machine) request() {
 	m.moded()
 }
 
-// requestedBy is the request that counts, as a look sees it.
-func (m *machine) requestedBy() string {
-	if m.requested {
+// requestedBy is the request that counts, as a look at the Node sees it.
+func (m *machine) requestedBy(node *corev1.Node) string {
+	switch {
+	case m.w.near != nil && node != nil:
+		return m.w.near.permittedBy(node)
+	case m.requested && m.w.near == nil:
 		return "a request"
 	}
 	return ""
@@ -332,11 +339,27 @@ func (c *checker) begins(l taint.Look, what string) {
 
 // keptOn is what else than the storm guard keeps a machine on when a power-off is sent, or announced.
 func (c *checker) keptOn(l taint.Look, what string) {
-	w, m := c.w, c.w.machine(l.Name)
+	w := c.w
 	if by := c.leftAlone(l.Name, l.Sent.Wall, true); by != "" {
 		w.fail("8", "%s of %s, which %s keeps on", what, l.Name, by)
 	}
-	if modes := m.modesSince(l.Sent.Wall); !slices.Contains(modes, fence.Fence) {
+	c.mayPowerOff(l, l.Sent.Wall, what)
+	if w.near != nil {
+		if at, deleted := w.near.deleted[w.near.claims[l.Name].UID]; deleted && at.Before(l.Sent.Wall) {
+			w.fail("8", "%s of %s, whose machine Karpenter is deleting", what, l.Name)
+		}
+	}
+}
+
+// mayPowerOff holds that the node's mode, or a request for it, allowed a power-off at some time since then.
+func (c *checker) mayPowerOff(l taint.Look, since time.Time, what string) {
+	w, m := c.w, c.w.machine(l.Name)
+	modes := m.modesSince(since)
+	switch {
+	case slices.Contains(modes, fence.Fence):
+	case w.near != nil && slices.Contains(modes, fence.OnRequest):
+		c.requested(l, what)
+	default:
 		w.fail("mode", "%s of %s, whose mode is %s", what, l.Name, modes[0])
 	}
 }

@@ -11,7 +11,8 @@
 // in mode shadow or disabled is left as it is, and one that somebody wants to be left alone (rules.go), and that the
 // storm guard's limits are kept where several nodes fall silent (storm.go). Volumes of a Node that a cloud deleted are
 // detached with a proof alone (cloud.go). Beside the devices' own word lines that break and polls begin fences, rightly
-// and falsely (hints.go).
+// and falsely (hints.go). Beside other projects' controllers a volume keeps one writer, and no permission of an earlier
+// outage counts (neighbours.go).
 //
 // Three searches use this world: seeds, the systematic exploration of a small cluster (explore.go), and changes of the
 // histories that came by decisions in a new order (search.go).
@@ -49,15 +50,20 @@ const (
 	// hooked, with policies that end pods without proof: duplicates that one accepts are counted, all else holds
 	Accepting
 	Cut // hooked, in mode fence, with power-ons after it: nodes are cut off again and again, and some boot so
+	// hooked, beside other projects' controllers (neighbours.go), with a policy that has storage shut nodes out
+	Neighbours
 )
 
 // String names the scenario in a history.
 func (s Scenario) String() string { return scenarioNames[s] }
 
-var scenarioNames = []string{"hooked", "held", "lying", "bare", "accepting", "cut"}
+var scenarioNames = []string{"hooked", "held", "lying", "bare", "accepting", "cut", "neighbours"}
 
 // ScenarioOf spreads the seeds over the scenarios that must hold.
 func ScenarioOf(seed uint64) Scenario {
+	if seed%20 == 6 {
+		return Neighbours
+	}
 	switch seed % 10 {
 	case 7, 8:
 		return Held
@@ -144,6 +150,7 @@ type World struct {
 	words      []*word             // all that was said of who is to be left alone
 	saying     map[[2]string]*word // by node and means: what stands
 	pool       *pool               // the storage system that policies ask; nil: none
+	near       *neighbours         // nil: none
 	truth      map[proofKey]bool   // every Off that a device said: was the machine off then
 	check      checker
 
@@ -216,7 +223,7 @@ func (w *World) play() {
 	if w.storm.many {
 		end = w.now.Add(w.between(150*time.Second, 240*time.Second))
 	}
-	if w.Scenario == Cut {
+	if w.Scenario == Cut || w.near != nil {
 		end = end.Add(6 * time.Minute)
 	}
 	if w.Small != nil {
@@ -275,6 +282,9 @@ func (w *World) unrest() string {
 			return fmt.Sprintf("%s still carries the mark %q (%s)", n.Name, m.Value,
 				n.Annotations[taint.RecordAnnotation])
 		}
+	}
+	if why := w.near.unrest(); why != "" {
+		return why
 	}
 	for _, id := range w.ids {
 		if w.runningOf(id.name) == 0 {

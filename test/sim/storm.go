@@ -168,6 +168,13 @@ func (c *checker) turns(node string, p *Process) map[string]bool {
 			out[name] = true
 		}
 	}
+	for name, s := range c.cutOff { // whose life has not ended since, and that are not proven off
+		l := taint.NewLook(c.w.api.node(name), c.w.api.lease(name), taint.DefaultKey, p.now(), p.now())
+		mine := s.by == p && s.life == p.life && c.w.now.Sub(s.at) < turnOver
+		if name != node && mine && s.of.StillHolds(l) && l.Mark == nil {
+			out[name] = true
+		}
+	}
 	return out
 }
 
@@ -177,14 +184,7 @@ func (c *checker) turns(node string, p *Process) map[string]bool {
 func (c *checker) guards(l taint.Look, p *Process) {
 	w := c.w
 	most := w.storm.limits.MaxPowerOffs.Number
-	turns := c.turns(l.Name, p)
-	if len(turns) >= most {
-		w.fail("6", "%s is powered off while %d others are by the same process, and %d may be at once", l.Name,
-			len(turns), most)
-	}
-	if p.unanswered >= 3 {
-		w.fail("6", "%s is powered off, and %d requests in a row got no answer", l.Name, p.unanswered)
-	}
+	turns := c.takesTurn(l, p, "powered off")
 	if len(turns) > 0 {
 		w.count("PowerOff beside another")
 	}
@@ -204,6 +204,20 @@ func (c *checker) guards(l taint.Look, p *Process) {
 	}
 	c.floors(l)
 	c.quorum(l, turns)
+}
+
+// takesTurn holds that the process has fewer nodes powered off, or shut out by their storage, than may be at once. It
+// returns them.
+func (c *checker) takesTurn(l taint.Look, p *Process, what string) map[string]bool {
+	turns, most := c.turns(l.Name, p), c.w.storm.limits.MaxPowerOffs.Number
+	if len(turns) >= most {
+		c.w.fail("6", "%s is %s while %d others are by the same process, and %d may be at once", l.Name, what,
+			len(turns), most)
+	}
+	if p.unanswered >= 3 {
+		c.w.fail("6", "%s is %s, and %d requests in a row got no answer", l.Name, what, p.unanswered)
+	}
+	return turns
 }
 
 // floors is the floor of all nodes, and that of the node's zone, which must not be lost, either.

@@ -54,6 +54,7 @@ func (w *World) build() {
 	w.check.begin()
 	w.api = &server{w: w, maintenance: map[string]*coordinationv1.Lease{}}
 	w.api.past = []state{{at: w.now.Add(-time.Hour)}}
+	w.addNeighbours()
 	for i := range w.storm.nodes {
 		w.machines = append(w.machines, &machine{
 			w: w, name: fmt.Sprintf("n%d", i+1), uuid: fmt.Sprintf("4c4c4544-0000-4000-8000-%012d", i+1),
@@ -70,6 +71,7 @@ func (w *World) build() {
 	w.logf("%s, seed %d, limits %+v", w.Scenario, w.Seed, w.limits)
 	w.buildObjects()
 	w.addPool()
+	w.near.start()
 
 	w.addStock(w.runSets, pods)
 	w.addStock(w.runScheduler, pods, nodes)
@@ -274,6 +276,10 @@ func (w *World) scheduleFaults(end time.Time) {
 	}
 	w.changeModes(end)
 	w.partitions(end)
+	if w.near != nil {
+		n /= 8
+		w.near.schedule(end)
+	}
 	if w.Scenario == Cut {
 		n /= 8
 		for i := range 4 { // in turns, so that there is something to move again
@@ -580,6 +586,7 @@ func (w *World) calmDown() {
 	w.calm = true
 	clear(w.hints.apart)
 	w.pool.calm()
+	w.near.calm()
 	w.endOutage()
 	if w.twin != nil {
 		w.twin.gone = true
@@ -626,6 +633,7 @@ func (w *World) calmDown() {
 func (w *World) people() {
 	w.after(5*time.Minute, func() {
 		w.check.hung()
+		w.near.people()
 		for i, m := range w.machines {
 			distrusted, released := false, false
 			if n := w.api.node(m.name); n != nil {
