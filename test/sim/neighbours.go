@@ -153,9 +153,15 @@ func (n *neighbours) schedule(end time.Time) {
 func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	w := n.w
 	work := w.rng.IntN(3)
+	switch {
+	case w.mode == fence.Fence && w.chance(0.6):
+		work = 2
+	case w.mode == fence.OnRequest:
+		work = w.rng.IntN(2)
+	}
 	begins := w.between(70*time.Second, 100*time.Second)
-	first := begins + w.between(8*time.Second, 30*time.Second)
-	gap, second := w.between(25*time.Second, 80*time.Second), w.between(2*time.Minute, 3*time.Minute)
+	first := begins + w.between(8*time.Second, 45*time.Second)
+	gap, second := w.between(30*time.Second, 100*time.Second), w.between(2*time.Minute, 3*time.Minute)
 	n.configured = w.now.Add(at + first + gap + second)
 	then := func(d time.Duration, do func()) {
 		w.after(at+d, func() {
@@ -168,7 +174,7 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 		m.cut, m.deaf, m.stubborn = true, [3]bool{deaf, deaf, deaf}, stubborn
 		w.logf("%s: silent in maintenance: devices deaf %v, stubborn %v", m.name, deaf, stubborn)
 	}
-	then(0, func() { silent(false, w.chance(0.6)) })
+	then(0, func() { m.configure(w.mode); silent(work < 2 && w.chance(0.3), work == 2 || w.chance(0.3)) })
 	if work == 1 { // for a moment it is back
 		then(begins-30*time.Second, func() { w.heal(m) })
 		then(begins-14*time.Second, func() { silent(false, false) })
@@ -176,10 +182,14 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	then(begins, func() {
 		switch work {
 		case 0:
-			n.paused = true
+			if n.paused = true; w.chance(0.5) {
+				n.configured = w.now
+				return
+			}
 			n.configured = w.now.Add(first - begins + gap + w.between(0, time.Minute))
 		case 1:
 			n.deleteNode(m)
+			n.delay = max(n.delay, 2*time.Minute)
 			n.configured = w.now.Add(w.between(0, 4*time.Second))
 		default:
 			n.lowerAfterFailure(m)
@@ -187,7 +197,9 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	})
 	if work < 2 {
 		then(first, func() { m.stubborn = false; w.heal(m); m.powerOn("maintenance") })
-		then(first+gap, func() { silent(w.chance(0.4), false) })
+		then(first+gap/3, n.restartSets)
+		then(first+gap-3*time.Second, func() { n.storage.letIn(m) })
+		then(first+gap, func() { silent(work == 0 && w.chance(0.4), false) })
 	}
 	then(first+gap+second, func() {
 		m.deaf, m.stubborn = [3]bool{}, false
@@ -196,6 +208,15 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 		m.powerOn("maintenance")
 	})
 	return first + gap + second
+}
+
+// restartSets is a person who restarts the pods with volumes: some come to another node.
+func (n *neighbours) restartSets() {
+	for _, id := range n.w.ids {
+		if id.volume != "" {
+			_ = n.w.api.deletePod("user", id.name, "", "", 30)
+		}
+	}
 }
 
 // lowerAfterFailure is a person who lets a machine on once a power-off of it has failed.

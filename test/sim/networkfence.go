@@ -161,6 +161,13 @@ func (s *storageSystem) set(address string, out bool, by string) {
 	s.w.check.writers()
 }
 
+// isAsked reports whether an object of ours asks to shut out the node in its present life: people delete some.
+func (s *storageSystem) isAsked(l taint.Look) bool {
+	return slices.ContainsFunc(s.objects, func(o networkFence) bool {
+		return o.Owned && o.State == storagefence.Fenced && o.Life.StillHolds(l)
+	})
+}
+
 // edit is a person who edits or deletes one of our objects of the node. An object is let go in such a way only where
 // the node is well.
 func (s *storageSystem) edit(m *machine) {
