@@ -161,10 +161,13 @@ func (s *storageSystem) set(address string, out bool, by string) {
 	s.w.check.writers()
 }
 
-// isAsked reports whether an object of ours asks to shut out the node in its present life: people delete some.
+// isAsked reports whether an object of ours of each class asks to shut out the node in its present life: people delete
+// some, and then the product knows of no fence.
 func (s *storageSystem) isAsked(l taint.Look) bool {
-	return slices.ContainsFunc(s.objects, func(o networkFence) bool {
-		return o.Owned && o.State == storagefence.Fenced && o.Life.StillHolds(l)
+	return !slices.ContainsFunc(s.rule.FenceClasses, func(class string) bool {
+		return !slices.ContainsFunc(s.objects, func(o networkFence) bool {
+			return o.Owned && o.Class == class && o.State == storagefence.Fenced && o.Life.StillHolds(l)
+		})
 	})
 }
 
