@@ -67,8 +67,9 @@ func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	case b.Machine.Provider == "bmc":
 		m := k.w.machine(b.Machine.ID)
 		s := speaker{
-			Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower, Limits: k.m.limits[0]},
-			of:     m}
+			Device: proof.Device{Name: "bmc/" + m.name, Machine: b.Machine, NoPower: b.NoPower, Limits: k.m.limits[0],
+				Orders: m.metal3},
+			of: m}
 		s.target = providers.Target{Node: k.m.name, ID: b.Machine.ID, SystemUUID: l.SystemUUID, Claimed: b.Claimed}
 		if providers.CanonicalUUID(l.SystemUUID) != b.Machine.SystemUUID {
 			s.target.SystemUUID = b.Machine.SystemUUID

@@ -365,7 +365,8 @@ func (n *neighbours) unrest() string {
 }
 
 // orderLate leaves a power-off with Metal3's operator, which carries it out late: whatever life the node has by then.
-// A power-on takes the order back. Nothing else does: a machine that goes off so under a living node is counted.
+// A power-on takes the order back, and WithdrawOrders. A machine that goes off so under a living node is counted: no
+// withdrawal arrives while no controller leads.
 func (m *machine) orderLate() {
 	w := m.w
 	w.made++

@@ -590,9 +590,25 @@ func (k *worker) ReadStorageSetting(context.Context) decide.Observation {
 	panic("no policy of a history yields")
 }
 
-// WithdrawOrders is asked for by no device of a history.
-func (k *worker) WithdrawOrders(context.Context, action.WithdrawOrders) decide.Observation {
-	panic("no device of a history has its power-offs carried out by others")
+// WithdrawOrders takes back what Metal3's operator has not carried out, and then writes the record without it.
+func (k *worker) WithdrawOrders(ctx context.Context, a action.WithdrawOrders) decide.Observation {
+	if !k.may() {
+		return nil
+	}
+	k.call(func() error {
+		k.w.count("order withdrawn")
+		for _, o := range a.Orders {
+			k.w.machine(o.Machine.ID).order = 0
+		}
+		return nil
+	}, func(err error) {
+		if err != nil {
+			k.did(decide.ActionDone{Err: err})
+			return
+		}
+		k.WriteRecord(ctx, action.WriteRecord{Record: a.Record})
+	})
+	return nil
 }
 
 // get puts a read on its way: do runs at the server.
