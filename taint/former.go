@@ -1,7 +1,6 @@
 package taint
 
 import (
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +15,8 @@ const maxFormer = 1000
 // renamed was never heard under both names.
 //
 // It knows what this process has seen: a Node is heard when its heartbeat is later than in the version before. The zero
-// value is ready for use, and nil knows nothing. Its methods may be called concurrently.
+// value is ready for use, and nil knows nothing. Its methods must not be called concurrently.
 type FormerMachines struct {
-	mu      sync.Mutex // guards the rest
 	events  uint64
 	present map[string]presence
 	former  map[string]formerMachine // by the hash of the machine's ID
@@ -41,11 +39,9 @@ type formerMachine struct {
 
 // ApplyNode notes a Node that came or changed.
 func (f *FormerMachines) ApplyNode(n *corev1.Node) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	old, known := f.present[n.Name]
 	if known && old.uid != n.UID {
-		f.applyDeletion(n.Name)
+		f.ApplyDeletion(n.Name)
 		known = false
 	}
 	f.events++
@@ -70,12 +66,6 @@ func (f *FormerMachines) ApplyNode(n *corev1.Node) {
 
 // ApplyDeletion notes that a Node is gone. It may be called repeatedly.
 func (f *FormerMachines) ApplyDeletion(node string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.applyDeletion(node)
-}
-
-func (f *FormerMachines) applyDeletion(node string) {
 	gone := f.present[node]
 	delete(f.present, node)
 	if gone.machine == "" || gone.heard <= f.former[gone.machine].heard {
@@ -96,8 +86,6 @@ func (f *FormerMachines) findFormer(mine Claim) string {
 	if f == nil {
 		return ""
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	id, _ := mine.machinePins()
 	node, known := f.present[mine.Node]
 	if was, ok := f.former[id]; ok && known && was.heard > node.since {

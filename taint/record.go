@@ -91,8 +91,8 @@ type Record struct {
 	// In phase PoweringOff it also names those that one is about to be sent through. No decision reads it, except that
 	// a device is named here before a power-off is sent through it.
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
-	// Orders are the devices that may still carry out a power-off of this fence, or of an earlier one, because they store
-	// it until it is taken back. Each is named here before it is given. See Look.OrdersToWithdraw.
+	// Orders are the devices that may still carry out a power-off of this fence, or of an earlier one. They store it
+	// until it is taken back. Each is named here before it is given. See Look.OrdersToWithdraw.
 	Orders    []DeviceRef `json:"orders,omitempty"`
 	PowerOns  []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
 	PostFence PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done

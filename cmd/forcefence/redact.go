@@ -150,7 +150,7 @@ func redactText(text string) string {
 		program = cmp.Or(programOf(name), program)
 		rest := text[end:]
 		out.WriteString(text[:end])
-		between, secret := 0, 0
+		var between, secret int
 		if inside > 0 && inside < len(name) {
 			secret = len(valuePattern.FindString(rest))
 		} else {

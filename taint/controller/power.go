@@ -83,7 +83,7 @@ func (w powerActions) WithdrawOrders(ctx context.Context, a action.WithdrawOrder
 			return decide.ActionDone{Err: err}
 		}
 	}
-	return nodeWrites{w.work}.writeSigned(ctx, a.Record, w.writer.WriteRecord)
+	return nodeWrites(w).writeSigned(ctx, a.Record, w.writer.WriteRecord)
 }
 
 // findOrdered returns the device of an order: one that speaks for the node now, or one that the configuration still

@@ -1,7 +1,7 @@
 // Package drills asks every node's devices regularly while nothing is wrong, and reports what changed. So a BMC that is
 // down, a password that expired and a node without a machine are known before they matter. Package taint/view/drill
-// decides who is asked when, and what an answer is worth. Drills write one condition of healthy Nodes, and which devices
-// named a node's machine (taint.NamedLabel). Their answers prove nothing.
+// decides who is asked when, and what an answer is worth. Drills write one condition of healthy Nodes. They also write
+// which devices named a node's machine (taint.NamedLabel). Their answers prove nothing.
 package drills
 
 import (

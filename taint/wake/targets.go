@@ -48,7 +48,7 @@ func (o *Options) findTargets(ctx context.Context, config *Config) (targets, err
 		for _, d := range m.Devices() {
 			if d.Watcher != nil {
 				t := d.Target
-				t.Identified = false // a push proves nothing, and a Watch need not begin anew for that
+				t.Identified = false // a push proves nothing, and a Watch need not begin again for that
 				out.pushes[d.Watcher] = append(out.pushes[d.Watcher], t)
 			}
 			if asks && d.Poll.Every > 0 && o.mayPoll(config, n) {

@@ -336,6 +336,9 @@ func (n *neighbours) calm() {
 		return
 	}
 	n.paused, n.configured = false, n.w.now
+	for _, o := range n.storage.objects { // the manager goes through all objects again, now and then
+		n.storage.obey(o.Name)
+	}
 	for _, m := range n.w.machines {
 		m.stubborn, m.order, m.deaf = false, 0, [3]bool{}
 	}

@@ -260,7 +260,7 @@ func (s *storageSystem) endForeign(name string) {
 func (s *storageSystem) mend(m *machine) {
 	w, n := s.w, s.w.api.node(m.name)
 	ours := false
-	for _, o := range s.objects {
+	for _, o := range slices.Clone(s.objects) {
 		switch {
 		case !slices.Contains(o.CIDRs, m.address()):
 		case !o.Owned:

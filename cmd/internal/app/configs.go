@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/limiter"
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/drainguard"
 	"github.com/forcefence/forcefence/taint/drainguard/storage"
@@ -42,7 +40,7 @@ type configs struct {
 	report  func(reason.Reason, ...string)
 	changed func() // called after a changed file was put in force; nil: nothing
 
-	former taint.FormerMachines
+	former formerMachines
 
 	first    *config.Config // the file at the process's start
 	inForce  atomic.Pointer[appliedConfig]
@@ -144,11 +142,7 @@ func (p *configs) refreshNode(o any) {
 	p.mu.Lock()
 	indexes := p.indexes
 	p.mu.Unlock()
-	if o, there, _ := p.nodes.GetByKey(name); there {
-		p.former.ApplyNode(o.(*corev1.Node))
-	} else {
-		p.former.ApplyDeletion(name)
-	}
+	p.former.refresh(p.nodes, name)
 	for _, x := range indexes {
 		x.refresh(name)
 	}

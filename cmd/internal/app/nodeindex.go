@@ -34,7 +34,7 @@ func listedNodes(nodes []corev1.Node) nodeStore {
 type nodeIndex struct {
 	cfg    *config.Config
 	nodes  nodeStore
-	former *taint.FormerMachines // nil: of a store whose Nodes were read once
+	former *formerMachines
 
 	mu       sync.Mutex           // guards the rest
 	entries  map[string]nodeEntry // by the Nodes' names; nil: not read yet
@@ -54,6 +54,30 @@ type nodeEntry struct {
 // matches reports whether the entry was computed for this version of this Node. A Node without a version never matches.
 func (e nodeEntry) matches(n *corev1.Node) bool {
 	return e.version != "" && e.version == n.ResourceVersion && e.uid == n.UID
+}
+
+// formerMachines shares taint.FormerMachines among goroutines. Events feed it, so it knows nothing of Nodes that were
+// read once.
+type formerMachines struct {
+	mu       sync.Mutex // guards machines
+	machines taint.FormerMachines
+}
+
+func (f *formerMachines) findClash(of *taint.Claims, mine taint.Claim) taint.Clash {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return of.FindClash(mine, &f.machines)
+}
+
+// refresh reads a Node from the store again.
+func (f *formerMachines) refresh(nodes nodeStore, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o, there, _ := nodes.GetByKey(name); there {
+		f.machines.ApplyNode(o.(*corev1.Node))
+	} else {
+		f.machines.ApplyDeletion(name)
+	}
 }
 
 var (
@@ -89,7 +113,7 @@ func (x *nodeIndex) findClash(mine taint.Claim) (taint.Clash, error) {
 			x.setEntry(n.Name, n)
 		}
 	}
-	return x.claims.FindClash(mine, x.former), nil
+	return x.former.findClash(x.claims, mine), nil
 }
 
 // refresh reads a Node from the store again. The caller has registered the index for events before its first question.
