@@ -119,8 +119,8 @@ func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 		(r.Status.NodeUID != string(node.UID) || r.Status.BootID != node.Status.NodeInfo.BootID)
 }
 
-// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. Then the
-// node became not Ready, or changed how, after that. Such a request gets no life, so it stays so.
+// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. Then
+// the node became not Ready, or changed how, after that. Such a request gets no life, so it stays so.
 func isUnwatched(r *api.ForcefenceRemediation, ready corev1.ConditionStatus, since time.Time) bool {
 	return r.Status.NodeUID == "" && ready != corev1.ConditionTrue && since.After(r.CreationTimestamp.Time)
 }
