@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +38,14 @@ func storageFence(name, state, answer string) *unstructured.Unstructured {
 	return o
 }
 
+// ownScheme returns a scheme that the fake client may add kinds to: clients of other tests read the shared one.
+func ownScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	kit.Must(t, scheme.AddToScheme(s))
+	return s
+}
+
 // TestCleanupStorageFences: cleanup deletes NetworkFences of forcefence that have let their addresses in, and refuses
 // while another one may shut them out.
 func TestCleanupStorageFences(t *testing.T) {
@@ -60,7 +69,7 @@ func TestCleanupStorageFences(t *testing.T) {
 			[]string{"f"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(tc.objects...).Build()
+			c := fake.NewClientBuilder().WithScheme(ownScheme(t)).WithObjects(tc.objects...).Build()
 			var printed bytes.Buffer
 			o := cleanup{client: c, out: &printed, key: taint.DefaultKey, yes: true, force: tc.force}
 			err := o.removeLeftovers(t.Context())
@@ -83,7 +92,7 @@ func TestCleanupStorageFences(t *testing.T) {
 
 // TestNoStorageFences: a cluster without CSI-Addons has none of them to clean.
 func TestNoStorageFences(t *testing.T) {
-	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), interceptor.Funcs{
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(ownScheme(t)).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			if _, is := list.(*unstructured.UnstructuredList); is {
 				return fmt.Errorf("reading: %w", &meta.NoKindMatchError{GroupKind: fenceKind.GroupKind()})
@@ -109,7 +118,7 @@ func TestCheckStorageFences(t *testing.T) {
 
 // A user who may not list NetworkFences is told so only where a policy needs them.
 func TestCheckStorageFencesForbidden(t *testing.T) {
-	denied := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), interceptor.Funcs{
+	denied := interceptor.NewClient(fake.NewClientBuilder().WithScheme(ownScheme(t)).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			of := schema.GroupResource{Group: fenceKind.Group, Resource: "networkfences"}
 			return apierrors.NewForbidden(of, "", nil)
