@@ -116,7 +116,7 @@ func TestCheckStorageFences(t *testing.T) {
 	}
 }
 
-// A user who may not list NetworkFences is told so only where a policy needs them.
+// A user who may not list NetworkFences learns so only where a policy needs them.
 func TestCheckStorageFencesForbidden(t *testing.T) {
 	denied := interceptor.NewClient(fake.NewClientBuilder().WithScheme(ownScheme(t)).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {

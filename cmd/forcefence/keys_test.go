@@ -96,8 +96,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestPlantedKey: whoever may write the ConfigMap can plant a public key. keys --new names it before anything is signed
-// beside it, and what is no key is refused.
+// TestPlantedKey: those who may write the ConfigMap can plant a public key. keys --new names it before anything is
+// signed beside it, and what is no key is refused.
 func TestPlantedKey(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(strings.NewReader(strings.Repeat("planted!", 100)))
 	kit.Must(t, err)

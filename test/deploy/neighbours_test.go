@@ -161,12 +161,13 @@ const (
 
 var plainHost, theirHost, ourHost = bmHost("plain", "{}"), bmHost("theirs", "{}"), bmHost("ours", "{}")
 
-// hostRows bound what a BareMetalHost is told.
+// hostRows bound what may be written on a BareMetalHost.
 var hostRows = []attempt{
 	{"power a host off", us, annotate(plainHost, map[string]any{offNote: offHard, offLife: "{}"}), ""},
 	{"power a host off in no life", us, annotate(plainHost, map[string]any{offNote: offHard}), hostLife},
 	{"detach a host", us, annotate(plainHost, map[string]any{detachNote: detachDelay, detachLife: "{}"}), ""},
-	{"attach it again", us, annotate(ourHost, map[string]any{detachNote: nil, detachLife: nil, offNote: nil, offLife: nil}), ""},
+	{"attach it again", us, annotate(ourHost, map[string]any{detachNote: nil, detachLife: nil, offNote: nil,
+		offLife: nil}), ""},
 	{"remove a host's image", us, merge(plainHost, `{"spec":{"image":null}}`), otherHost},
 	{"change its BMC's address", us, merge(plainHost, `{"spec":{"bmc":{"address":"redfish://192.0.2.9"}}}`),
 		otherHost},
@@ -223,8 +224,8 @@ const (
 
 	byMachine    = "'forcefence-controller-machine' with binding 'forcefence-controller-machine' denied request: "
 	machineOther = byMachine + "forcefence may change nothing of a Machine but conditions"
-	machineOld   = byMachine + "forcefence may write a Machine in version v1beta2 only, where conditions are told " +
-		"apart"
+	machineOld   = byMachine + "forcefence may write a Machine in version v1beta2 only, where conditions have " +
+		"keys"
 	machineCond   = byMachine + "forcefence may change no condition of a Machine but those by which it reports"
 	machineGone   = byMachine + "forcefence may remove no condition of a Machine"
 	machineHealth = byMachine + "forcefence may have no Machine replaced that its MachineHealthCheck does not call " +
@@ -257,7 +258,7 @@ var requestRows = []attempt{
 	{"answer a request", us, merge(aRequest("seen"), `{"status":{"node":"n1"}}`, status), ""},
 	{"let a request be about another boot", us, merge(aRequest("seen"), `{"status":{"bootID":"c"}}`, status),
 		requestLife},
-	{"let a request begin anew", us, merge(aRequest("seen"), `{"status":{"nodeUID":null,"bootID":null}}`, status),
+	{"let a request begin again", us, merge(aRequest("seen"), `{"status":{"nodeUID":null,"bootID":null}}`, status),
 		requestLife},
 	{"strip a request's finalizers", us, merge(aRequest("new"), `{"metadata":{"finalizers":null}}`), requestHold},
 	{"redirect a request", us, merge(aRequest("new"), owned), otherRequest},

@@ -632,7 +632,7 @@ func (c *checker) silent(l taint.Look, p *Process, what string) {
 			w.fail("15", "%s is %s %s after a heartbeat, and only silence counts", l.Name, what, quiet)
 		}
 		if m := w.machine(l.Name); m.k != nil && !m.hung && !m.cut && !m.leaseless && m.troubled.Before(last) {
-			w.fail("15", "%s is %s, and its kubelet beats as ever: nobody heard it for %s", l.Name, what,
+			w.fail("15", "%s is %s, and its kubelet beats as ever: it was not heard for %s", l.Name, what,
 				w.now.Sub(last))
 		}
 	}

@@ -75,7 +75,7 @@ func (n *neighbours) keptOn(node *corev1.Node) string {
 	return nodeclaim.KeptOn(node, *n.claims[node.Name])
 }
 
-// refusalNote is what the last look at a node said of one more power-off, as taint/controller notes it.
+// refusalNote is what the last look at a node said about one more power-off, as taint/controller notes it.
 type refusalNote struct {
 	life taint.Life
 	at   providers.Instant

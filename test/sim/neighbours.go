@@ -147,9 +147,9 @@ func (n *neighbours) schedule(end time.Time) {
 	}
 }
 
-// maintenance is an outage that begins after a time, in which people work. They pause NodeHealthCheck or delete the Node,
-// which comes back and is silent once more; or they lower its mode once a power-off has failed. In the middle of it they
-// configure forcefence to work with the neighbours. It returns how long all takes.
+// maintenance is an outage that begins after a time, in which people work. They pause NodeHealthCheck, or delete the
+// Node, which comes back and is silent once more. Or they lower its mode once a power-off has failed. In the middle of
+// it they configure forcefence to work with the neighbours. It returns how long all takes.
 func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	w := n.w
 	work := w.rng.IntN(3)
@@ -291,7 +291,7 @@ func (n *neighbours) fail(m *machine) {
 	})
 }
 
-// person is somebody who edits the neighbours' objects.
+// person edits the neighbours' objects.
 func (n *neighbours) person() {
 	w := n.w
 	if w.calm || w.down {
@@ -367,7 +367,7 @@ func (n *neighbours) unrest() string {
 	return ""
 }
 
-// orderLate leaves a power-off with Metal3's operator, which carries it out late: whatever life the node has by then.
+// orderLate leaves a power-off with Metal3's operator, which carries it out late, also in another life of the node.
 // A power-on takes the order back, and WithdrawOrders. A machine that goes off so under a living node is counted: no
 // withdrawal arrives while no controller leads.
 func (m *machine) orderLate() {

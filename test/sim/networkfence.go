@@ -112,8 +112,8 @@ func (s *storageSystem) takes() time.Duration {
 	return s.w.between(20*time.Millisecond, 2*time.Second)
 }
 
-// obey is the manager: it does what the object asks for when it gets to it, and reports that later, whatever the object
-// asks for by then.
+// obey is the manager: it does what the object asks for when it gets to it, and reports that later. By then the object
+// may ask for something else.
 func (s *storageSystem) obey(name string) {
 	w := s.w
 	w.after(s.takes(), func() {
@@ -215,7 +215,7 @@ func (s *storageSystem) isWell(m *machine) bool {
 	return !slices.ContainsFunc(m.mounted, func(v string) bool { return !slices.Contains(used, v) })
 }
 
-// letIn is a person who takes an address off the storage's own list. No object tells of it.
+// letIn is a person who takes an address off the storage's own list. No object shows it.
 func (s *storageSystem) letIn(m *machine) {
 	if s.shut[m.address()] && s.isWell(m) && !slices.ContainsFunc(s.objects, func(o networkFence) bool {
 		return !o.Owned && slices.Contains(o.CIDRs, m.address())
@@ -465,7 +465,7 @@ type cutOff struct {
 	at   time.Time
 }
 
-// shutsOut is what holds when the storage is asked to shut a node out: all that a power-off requires, but for the mode.
+// shutsOut is what holds when the storage is asked to shut a node out: all that a power-off requires, except the mode.
 func (c *checker) shutsOut(k *worker) {
 	l := k.course.Look()
 	c.begins(l, "cut off from its storage")
