@@ -103,10 +103,10 @@ func Problemf(path, format string, args ...any) Problem {
 
 // Options are the arguments of every provider beside its own configuration.
 type Options struct {
-	Name  string           // the provider's name in the file
-	Agent string           // the User-Agent for devices that speak HTTP; "": forcefence
-	Log   *slog.Logger     // nil: slog.Default()
-	Now   func() time.Time // nil: time.Now
+	Name  string       // the provider's name in the file
+	Agent string       // the User-Agent for devices that speak HTTP; "": forcefence
+	Log   *slog.Logger // nil: slog.Default()
+	Now   Clock        // nil: time.Now
 	// Node reads a Node live, for types whose evidence is on it. Its errors are ErrNotFound, ErrDenied and
 	// ErrUnreachable. Nil means that there is no API server.
 	Node func(ctx context.Context, name string) (Node, error)

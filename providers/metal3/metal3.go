@@ -208,8 +208,8 @@ type Provider struct {
 	poll time.Duration       // between two looks for a detached host
 
 	mu       sync.Mutex           // guards what follows, which is by BareMetalHost
-	cutting  map[string]time.Time // when power-offs were sent
-	leftOver map[string]time.Time // since when our annotations are on a host that is on, and whose node is Ready
+	cutting  map[string]providers.Instant // when power-offs were sent
+	leftOver map[string]providers.Instant // since when our annotations are on a host that is on, and whose node is Ready
 }
 
 var (
@@ -226,7 +226,7 @@ var (
 func New(c Config, o providers.Options) *Provider {
 	o = o.WithDefaults()
 	p := &Provider{cfg: c, opts: o, api: kubeapi.NewConnection(c.Kubeconfig, o.Agent), poll: 200 * time.Millisecond,
-		cutting: map[string]time.Time{}, leftOver: map[string]time.Time{}}
+		cutting: map[string]providers.Instant{}, leftOver: map[string]providers.Instant{}}
 	p.pool = remote.NewPool(idleAfter, func(remote.Account) *slot { return &slot{} }, func(s *slot) time.Duration {
 		p.pool.Work.Go(func() { _ = s.close(p.pool.Ending) })
 		return 0
@@ -289,12 +289,12 @@ func (p *Provider) withdrawLeftOver(ctx context.Context, c call) {
 	case !ready:
 		delete(p.leftOver, key)
 	case !known:
-		p.leftOver[key] = p.opts.Now()
+		p.leftOver[key] = p.opts.Now.Instant()
 	}
 	p.mu.Unlock()
 	void := func(life providers.Life) bool {
 		return life.NodeUID != "" && (life.NodeUID != n.UID || life.BootID != clipBootID(n.BootID)) ||
-			ready && known && p.opts.Now().Sub(since) >= withdrawAfter
+			ready && known && since.Lasted(p.opts.Now.Instant()) >= withdrawAfter
 	}
 	if !ours || len(c.host.releaseIf(void)) == 0 {
 		return
@@ -390,7 +390,7 @@ func (p *Provider) PowerOn(ctx context.Context, t providers.Target, still func()
 func (p *Provider) noteCutting(r hostRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cutting[r.namespace+"/"+r.name] = p.opts.Now()
+	p.cutting[r.namespace+"/"+r.name] = p.opts.Now.Instant()
 }
 
 // isCutting reports whether this process sent a power-off of the host within restoredFor, and no power-on since.
@@ -398,7 +398,7 @@ func (p *Provider) isCutting(r hostRef) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, sent := p.cutting[r.namespace+"/"+r.name]
-	if sent && p.opts.Now().Sub(at) > restoredFor {
+	if sent && at.Age(p.opts.Now.Instant()) > restoredFor {
 		delete(p.cutting, r.namespace+"/"+r.name)
 		sent = false
 	}
