@@ -6,7 +6,8 @@ RACEFLAG := $(if $(RACE),-race,)
 racing := $(if $(RACE),CGO_ENABLED=1 GOFLAGS=,)
 # All else is compiled in one way, the control plane and the tools too: what two of them import is compiled once.
 # test/kit/compile has the same flags, and says why. Stack traces have their lines all the same.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false -gcflags=all=-dwarf=false '-gcflags=github.com/aws/aws-sdk-go-v2/service/ec2=-dwarf=false -l' '-gcflags=github.com/vmware/govmomi/vim25/types=-dwarf=false -l')
+NOT_INLINED := github.com/aws/... github.com/google/gnostic-models/... github.com/stmcginnis/gofish/... github.com/vmware/govmomi/... k8s.io/api/... k8s.io/client-go/applyconfigurations/... k8s.io/client-go/informers/... k8s.io/client-go/kubernetes/... k8s.io/client-go/listers/... k8s.io/kubernetes/...
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=false -gcflags=all=-dwarf=false $(foreach p,$(NOT_INLINED),'-gcflags=$(p)=-dwarf=false -l'))
 export CGO_ENABLED := 0
 # What the programs say of themselves. The linker is told: Go finds it out only where there is a repository.
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)

@@ -30,7 +30,7 @@ func BuildProgramOf(t testing.TB, root, version, pkg string) string {
 // imports. It builds without C and so without libraries: the program may run in an image that holds nothing else.
 func GoBuild(t testing.TB, dir, pkg, file string, flags ...string) {
 	t.Helper()
-	args := slices.Concat([]string{"build"}, compile.Flags, []string{"-o", file}, flags,
+	args := slices.Concat([]string{"build"}, compile.Flags(), []string{"-o", file}, flags,
 		[]string{pkg})
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")

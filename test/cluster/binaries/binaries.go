@@ -302,7 +302,7 @@ func (k *kind) versionIn(mod []byte) (string, error) {
 }
 
 func (r *recipe) flags() []string {
-	flags := slices.Concat(compile.Flags,
+	flags := slices.Concat(compile.Flags(),
 		[]string{"-ldflags", "-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)})
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
