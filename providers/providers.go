@@ -119,8 +119,9 @@ func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 // Provider controls one family of devices. It is safe for concurrent use, and every call returns by its context's
 // deadline. No call repeats anything but transport errors within that deadline: the caller's workqueue retries.
 type Provider interface {
-	// State asks the device, never a cache. An error of any class means unknown. The observation beside an error may
-	// still have At and the identity that the device reported in that call, so that the machine can be powered off.
+	// State asks the device, never a cache. An error of any class means unknown, as far as StateBeside says no more. The
+	// observation beside an error may still have At and the identity that the device reported in that call, so that the
+	// machine can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff requests a hard power-off. Nil means accepted but not yet off, or off already. It may be repeated. The
 	// caller has confirmed the machine's identity (ConfirmIdentity).
@@ -287,14 +288,17 @@ type Answer struct {
 	Observation
 	By  string  // the provider's name in the configuration
 	Got Instant // when the answer was there
-	Err error   // why the state is unknown; nil for a word the provider does not know
+	// Err is why the state is unknown, or what the device left out (ErrUnnamed). It is nil for a word that the provider
+	// does not know.
+	Err error
 }
 
 // Ask asks p for t's power. Only Ask, AskAll and AskEach turn a Provider's State into a proof. Ask checks that the
 // device was asked during this call (ErrStale) and that its answer is about t (ErrIdentity): different system UUIDs
-// refuse the answer, and so do addresses none of which is the node's. A device without a usable UUID cannot be checked
-// and passes. So does a node without one, unless only its name led to the machine (Named). Ask blocks until p answers
-// or ctx ends. A panic is no answer. The device's word is clipped, because a record on the Node stores it.
+// refuse the answer, and so do addresses none of which is the node's. An answer that lacks the name refuses its Off
+// alone (ErrUnnamed). A device without a usable UUID cannot be checked and passes. So does a node without one, unless
+// only its name led to the machine (Named). Ask blocks until p answers or ctx ends. A panic is no answer. The device's
+// word is clipped, because a record on the Node stores it.
 func Ask(ctx context.Context, p Provider, by string, t Target, now func() Instant) Answer {
 	sent := now()
 	obs, err := recoverPanic(by, func() (Observation, error) { return p.State(ctx, t) })
@@ -418,7 +422,7 @@ func missingAnswerError(err error, t Target) error {
 func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err error) Answer {
 	a := Answer{By: by, Observation: Observation{At: sent}, Got: got}
 	if err != nil {
-		a.Raw, a.Err = clipWord(obs.Raw), err
+		a.Raw, a.State, a.Err = clipWord(obs.Raw), StateBeside(obs.State, err), err
 		return a
 	}
 	a.Observation = obs
@@ -431,7 +435,7 @@ func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err er
 		a.At = sent
 	}
 	if err := t.checkMachine(obs); err != nil && a.Err == nil {
-		a.State, a.Err = PowerUnknown, err
+		a.State, a.Err = StateBeside(a.State, err), err
 	}
 	if a.State > PowerChanging {
 		a.State = PowerUnknown
@@ -440,6 +444,16 @@ func checkAnswer(by string, t Target, sent, got Instant, obs Observation, err er
 		a.Run = ""
 	}
 	return a
+}
+
+// StateBeside returns the state that counts beside an error: PowerUnknown, or beside ErrUnnamed the device's PowerOn or
+// PowerChanging. Neither proves anything, and the machine may be this one. So both still contradict another device's
+// Off.
+func StateBeside(state PowerState, err error) PowerState {
+	if errors.Is(err, ErrUnnamed) && (state == PowerOn || state == PowerChanging) {
+		return state
+	}
+	return PowerUnknown
 }
 
 func staleError(sent, at Instant) error {
@@ -460,7 +474,7 @@ func ConfirmIdentity(ctx context.Context, p Provider, t Target, now func() Insta
 // Nil means that the device is the intended machine's.
 func CheckIdentity(t Target, sent Instant, obs Observation, err error) error {
 	_, identified := ParseUUID(obs.SystemUUID)
-	if identified = identified || obs.Addresses != ""; err != nil && !identified {
+	if identified = identified || obs.Addresses != ""; err != nil && !identified || errors.Is(err, ErrUnnamed) {
 		return err
 	}
 	if obs.At.Before(sent) {

@@ -30,9 +30,12 @@ func (t Target) IsNamedBy(o Observation) bool {
 	return has && tells && SameMachine(t.SystemUUID, o.SystemUUID) == nil
 }
 
+// ErrUnnamed is the ErrIdentity of a device that named the machine before, and does not in this answer.
+var ErrUnnamed = fmt.Errorf("%w: the device named this machine's system UUID before", ErrIdentity)
+
 // checkMachine returns an ErrIdentity if the device reported another machine than t. Addresses that a device reports
-// must include one of the node's. A device that has named the machine must name it again. A system UUID must match as
-// well if the node's name led to the machine and the device reports no address.
+// must include one of the node's. A device that has named the machine must name it again (ErrUnnamed). A system UUID
+// must match as well if the node's name led to the machine and the device reports no address.
 func (t Target) checkMachine(obs Observation) error {
 	if err := SameMachine(t.SystemUUID, obs.SystemUUID); err != nil {
 		return err
@@ -45,11 +48,9 @@ func (t Target) checkMachine(obs Observation) error {
 	_, tells := ParseUUID(obs.SystemUUID)
 	switch {
 	case t.Identified && !tells:
-		return fmt.Errorf("%w: the device named this machine's system UUID before, and now names none; "+
-			"if that is right, remove the Node's label %s", ErrIdentity, NamedLabel)
+		return fmt.Errorf("%w, and now names none; if that is right, remove the Node's label %s", ErrUnnamed, NamedLabel)
 	case t.Identified && !has:
-		return fmt.Errorf("%w: the device named this machine's system UUID before, and the node's is now %q, which "+
-			"identifies no machine", ErrIdentity, t.SystemUUID)
+		return fmt.Errorf("%w, and the node's is now %q, which identifies no machine", ErrUnnamed, t.SystemUUID)
 	case tells && !has && obs.Addresses == "" && t.Named:
 		return fmt.Errorf("%w: the device reported %s, but only the node's name leads to it, "+
 			"and the node's system UUID %q identifies no machine",

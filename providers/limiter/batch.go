@@ -97,7 +97,8 @@ func (l *Provider) askBatch(ctx context.Context, inner providers.BatchStater, un
 				if !answered {
 					continue
 				}
-				if wrong := l.identities.learnIdentity(t, sent, obs, nil); wrong != nil {
+				wrong := l.identities.learnIdentity(t, sent, obs, nil)
+				if wrong != nil && providers.StateBeside(obs.State, wrong) == providers.PowerUnknown {
 					delete(answers, t.Key())
 					refused[t.Key()] = wrong
 				}

@@ -35,7 +35,7 @@ type identity struct {
 }
 
 // learnIdentity evaluates State's answer for t to a question sent at sent. Another machine's revokes the confirmation.
-// It returns err, or why the answer counts as none: the device named the machine before, and does not in this answer.
+// It returns err, or why the answer proves nothing: the device named the machine before, and does not in this answer.
 func (i *identities) learnIdentity(t providers.Target, sent providers.Instant, obs providers.Observation,
 	err error) error {
 	t.Heard = time.Time{}

@@ -134,14 +134,20 @@ func TestPowerActionOfASlowDevice(t *testing.T) {
 	})
 }
 
-// Once a device has named the machine, this process takes no answer without the name, alone or in a batch, and sends
-// nothing to that device. When the Node's label remembers it as well, a person who removes the label is believed.
+// Once a device has named the machine, this process takes no Off without the name, alone or in a batch, and sends
+// nothing to that device. An On without the name remains, because it may contradict another device's Off. When the
+// Node's label remembers the name as well, a person who removes the label is believed.
 func TestDeviceThatNamedTheMachine(t *testing.T) {
 	const zeros, ones = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
-	for _, nameless := range []string{"", "null", zeros, ones} {
-		reports, acted := nameless, 0
+	for i, nameless := range []string{"", "null", zeros, ones, "", zeros} {
+		reports, acted, state, address := nameless, 0, providers.PowerOff, providers.Addresses("")
+		if i > 3 {
+			state, address = providers.PowerOn, "10.0.0.1"
+		}
 		report := func() providers.Observation {
-			return providers.Observation{State: providers.PowerOff, SystemUUID: reports, At: providers.Now()}
+			return providers.Observation{
+				State: state, SystemUUID: reports, Addresses: address, At: providers.Now(),
+			}
 		}
 		inner := &cloud{most: 10,
 			fake: &fake{
@@ -157,23 +163,25 @@ func TestDeviceThatNamedTheMachine(t *testing.T) {
 			},
 		}
 		g := inner.limit(limiter.Options{})
-		machine := providers.Target{Node: "n1", ID: "m1", SystemUUID: uuid}
+		machine := providers.Target{Node: "n1", ID: "m1", SystemUUID: uuid, Addresses: "10.0.0.1"}
 		expect := func(when string, want bool) {
 			t.Helper()
 			alone := providers.Ask(t.Context(), g, "rack-a", machine, providers.Now)
 			batch := providers.AskAll(t.Context(), g, "rack-a", []providers.Target{machine,
-				{Node: "n2", ID: "m2", SystemUUID: other}}, providers.Now)
+				{Node: "n2", ID: "m2", SystemUUID: other, Addresses: "10.0.0.1"}}, providers.Now)
 			acted = 0
 			err := g.PowerOff(t.Context(), machine, providertest.AllowSend)
 			for _, a := range []providers.Answer{alone, batch[0]} {
-				if (a.State == providers.PowerOff) != want || errors.Is(a.Err, providers.ErrIdentity) == want {
-					t.Errorf("%q, %s: got %s, %v; want Off: %t", nameless, when, a.State, a.Err, want)
+				taken := want || state == providers.PowerOn
+				if (a.State == state) != taken || !taken && a.State != providers.PowerUnknown ||
+					(a == alone || !taken) && errors.Is(a.Err, providers.ErrIdentity) == want {
+					t.Errorf("%q, %s: got %s, %v; want %s: %t", nameless, when, a.State, a.Err, state, taken)
 				}
 			}
 			if (err == nil) != want || (acted == 1) != want {
 				t.Errorf("%q, %s: power-off: got %v, acted %d times; want one: %t", nameless, when, err, acted, want)
 			}
-			if b := batch[1]; reports != uuid && (b.State != providers.PowerOff || b.Err != nil) {
+			if b := batch[1]; reports != uuid && (b.State != state || b.Err != nil) {
 				t.Errorf("%q, %s: another machine of the batch: got %s, %v", nameless, when, b.State, b.Err)
 			}
 		}

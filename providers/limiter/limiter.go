@@ -99,7 +99,7 @@ func (l *Provider) State(ctx context.Context, t providers.Target) (providers.Obs
 		return obs, l.identities.learnIdentity(t, sent, obs, err)
 	})
 	if err != nil {
-		obs.State = providers.PowerUnknown
+		obs.State = providers.StateBeside(obs.State, err)
 	}
 	return obs, err
 }

@@ -515,6 +515,52 @@ func TestWhatContradictsAnOff(t *testing.T) {
 	}
 }
 
+// namelessDevice answers with a state, and does not say of which machine.
+type namelessDevice struct{ state providers.PowerState }
+
+func (d namelessDevice) State(context.Context, providers.Target) (providers.Observation, error) {
+	return providers.Observation{State: d.state, At: now}, nil
+}
+
+func (namelessDevice) PowerOff(context.Context, providers.Target, func() error) error { return nil }
+
+func (namelessDevice) PowerOn(context.Context, providers.Target, func() error) error { return nil }
+
+// A device that has named the machine says On or Changing, and names no machine any more. It may still be this one. So
+// another device's Off is no proof, and the record says that an On contradicts it.
+func TestOffBesideAnOnWithoutTheName(t *testing.T) {
+	for _, tt := range []struct {
+		nameless providers.PowerState
+		want     providers.PowerState // the verdict beside another device's Off
+		disagree bool
+	}{
+		{providers.PowerOn, providers.PowerUnknown, true},
+		{providers.PowerChanging, providers.PowerChanging, false},
+		{providers.PowerOff, providers.PowerOff, false}, // by the other device alone
+	} {
+		target := providers.Target{Node: "n1", SystemUUID: "4c4c4544-0042-3510-8052-b4c04f4d3732", Identified: true}
+		clock := func() providers.Instant { return now }
+		nameless := providers.Ask(t.Context(), namelessDevice{tt.nameless}, "bmc", target, clock)
+		if !errors.Is(nameless.Err, providers.ErrIdentity) || nameless.State == providers.PowerOff {
+			t.Errorf("%s without a name: got %s, %v, want an identity error and no Off", tt.nameless, nameless.State,
+				nameless.Err)
+		}
+		off := answer(providers.PowerOff, 0)
+		for i, answers := range [][]providers.Answer{{nameless, off}, {off, nameless}} {
+			var a Answers
+			a.SetDevices(devices(0, 1)...)
+			a.ApplyAnswers(answers...)
+			if a.Answer.State != tt.want || a.HasDisagreement() != tt.disagree {
+				t.Errorf("%s without a name beside an Off: got %s, %v, want %s", tt.nameless, a.Answer.State,
+					a.Answer.Err, tt.want)
+			}
+			if on := a.Evidence()[i]; on.ContradictsOff() != tt.disagree {
+				t.Errorf("%s without a name: %+v contradicts: %t, want %t", tt.nameless, on, !tt.disagree, tt.disagree)
+			}
+		}
+	}
+}
+
 // A device that leads to no machine is recorded by its name alone.
 func TestSpeakersOf(t *testing.T) {
 	m := taint.MachineRef{Provider: "racks", ID: "7"}
