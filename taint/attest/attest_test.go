@@ -350,6 +350,31 @@ func TestFindOff(t *testing.T) {
 	}
 }
 
+// TestNeedsProof: a detach needs a proof while the node is not Ready and reports the volume in use.
+func TestNeedsProof(t *testing.T) {
+	for _, tt := range []struct {
+		name, volume string
+		ready        corev1.ConditionStatus
+		want         bool
+	}{
+		{"in use", "kubernetes.io/csi/d^1", corev1.ConditionUnknown, true},
+		{"in use, and the kubelet posts NotReady", "kubernetes.io/csi/d^1", corev1.ConditionFalse, true},
+		{"in use, of a node without conditions", "kubernetes.io/csi/d^1", "", true},
+		{"of a node that is Ready", "kubernetes.io/csi/d^1", corev1.ConditionTrue, false},
+		{"another volume", "kubernetes.io/csi/d^2", corev1.ConditionUnknown, false},
+		{"a volume whose name begins so", "kubernetes.io/csi/d^", corev1.ConditionUnknown, true},
+		{"another driver", "kubernetes.io/csi/e^", corev1.ConditionUnknown, false},
+	} {
+		n := &corev1.Node{Status: corev1.NodeStatus{VolumesInUse: []corev1.UniqueVolumeName{"kubernetes.io/csi/d^1"}}}
+		if tt.ready != "" {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tt.ready}}
+		}
+		if got := NeedsProof(n, tt.volume); got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	old, next := signer(1), signer(2)
 	public := EncodeKey(old.Key.Public().(ed25519.PublicKey), start)

@@ -3,6 +3,8 @@ package attest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,7 +23,8 @@ const maxSkew = time.Minute
 func FindOff(
 	node *corev1.Node, lease *coordinationv1.Lease, keys Keys, now time.Time, maxAge time.Duration,
 ) (string, error) {
-	p, err := findProof(node, lease, keys)
+	leaseRV := leaseVersion(lease)
+	p, err := findProof(node, leaseRV, keys)
 	off, _, _ := p.LastOff()
 	if err == nil {
 		err = checkAge("the device was asked", off.At, now, maxAge)
@@ -30,12 +33,9 @@ func FindOff(
 		return fmt.Sprintf("%s said %s at %s, signed by key %s", off.From, off.State, off.At.Format(time.RFC3339),
 			p.Key), nil
 	}
-	c, missing := findConfirmation(node, lease)
+	c, missing := findConfirmation(node, leaseRV, p)
 	if missing == nil {
 		missing = checkAge("it was given", c.At, now, maxAge)
-	}
-	if missing == nil && p.saysOn() { // a person may be at the wrong machine
-		missing = errors.New("a device says On")
 	}
 	if missing == nil {
 		return fmt.Sprintf("%s confirmed it at %s", c.By, c.At.Format(time.RFC3339)), nil
@@ -43,19 +43,29 @@ func FindOff(
 	return "", fmt.Errorf("no valid proof: %w; no valid confirmation: %w", err, missing)
 }
 
+// NeedsProof reports whether the proof guard lets a volume of a node be detached only by FindOff: the node is not
+// Ready, and reports the volume in use. What it does not report it has unmounted, or the fence has cleared. volume is a
+// name of the Node's lists. One that ends with ^ means all volumes whose names begin so.
+func NeedsProof(node *corev1.Node, volume string) bool {
+	return !IsReady(node) && slices.ContainsFunc(node.Status.VolumesInUse, func(n corev1.UniqueVolumeName) bool {
+		return string(n) == volume || strings.HasSuffix(volume, "^") && strings.HasPrefix(string(n), volume)
+	})
+}
+
+// IsReady reports whether the Node's Ready condition is True. The proof guard then asks for no proof about its pods and
+// volumes.
+func IsReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // findProof returns the signed proof of the fence that is under way. Without an error it has an Off that counts. With
 // one it is the zero value, or valid without such an Off.
-func findProof(node *corev1.Node, lease *coordinationv1.Lease, keys Keys) (Proof, error) {
-	rec, err := taint.RecordOf(node)
-	switch {
-	case err != nil:
+func findProof(node *corev1.Node, leaseRV string, keys Keys) (Proof, error) {
+	rec, err := findSigned(node)
+	if err != nil {
 		return Proof{}, err
-	case rec == nil:
-		return Proof{}, errors.New("forcefence has no fence of the node")
-	case rec.Phase != taint.PhaseEvicting:
-		return Proof{}, fmt.Errorf("fence %s is in phase %s", rec.ID, rec.Phase)
-	case rec.Proof == "":
-		return Proof{}, fmt.Errorf("the record of fence %s is not signed", rec.ID)
 	}
 	p, err := Parse(rec.Proof)
 	if err == nil {
@@ -64,16 +74,37 @@ func findProof(node *corev1.Node, lease *coordinationv1.Lease, keys Keys) (Proof
 	if err != nil {
 		return Proof{}, err
 	}
+	return p, p.checkOff(rec, node, leaseRV)
+}
+
+// findSigned returns the record of the fence that is under way, if it has a proof.
+func findSigned(node *corev1.Node) (*taint.Record, error) {
+	rec, err := taint.RecordOf(node)
+	switch {
+	case err != nil:
+		return nil, err
+	case rec == nil:
+		return nil, errors.New("forcefence has no fence of the node")
+	case rec.Phase != taint.PhaseEvicting:
+		return nil, fmt.Errorf("fence %s is in phase %s", rec.ID, rec.Phase)
+	case rec.Proof == "":
+		return nil, fmt.Errorf("the record of fence %s is not signed", rec.ID)
+	}
+	return rec, nil
+}
+
+// checkOff returns why a valid proof of a node's record has no Off that counts.
+func (p Proof) checkOff(rec *taint.Record, node *corev1.Node, leaseRV string) error {
 	_, link, ok := p.LastOff()
 	switch {
 	case !ok:
-		return p, fmt.Errorf("no device proved the machine off in fence %s, or one said On since", rec.ID)
+		return fmt.Errorf("no device proved the machine off in fence %s, or one said On since", rec.ID)
 	case link.BootID != node.Status.NodeInfo.BootID:
-		return p, errors.New("the machine has booted since")
-	case link.LeaseRV != leaseVersion(lease):
-		return p, errors.New("the node has renewed its Lease since")
+		return errors.New("the machine has booted since")
+	case link.LeaseRV != leaseRV:
+		return errors.New("the node has renewed its Lease since")
 	}
-	return p, nil
+	return nil
 }
 
 func leaseVersion(l *coordinationv1.Lease) string {
@@ -83,16 +114,19 @@ func leaseVersion(l *coordinationv1.Lease) string {
 	return l.ResourceVersion
 }
 
-// findConfirmation returns the confirmation on a node that has renewed no Lease since.
-func findConfirmation(node *corev1.Node, lease *coordinationv1.Lease) (*taint.Confirmation, error) {
+// findConfirmation returns the confirmation on a node that has renewed no Lease since. p is the proof of its fence, or
+// the zero value.
+func findConfirmation(node *corev1.Node, leaseRV string, p Proof) (*taint.Confirmation, error) {
 	c, err := taint.ConfirmationOf(node)
 	switch {
 	case err != nil:
 		return nil, err
 	case c == nil:
 		return nil, errors.New("a person gives one with `forcefence confirm-off`")
-	case c.LeaseRV != leaseVersion(lease):
+	case c.LeaseRV != leaseRV:
 		return nil, errors.New("the node has renewed its Lease since")
+	case p.saysOn(): // a person may be at the wrong machine
+		return nil, errors.New("a device says On")
 	}
 	return c, nil
 }

@@ -3,7 +3,7 @@
 // StatefulSet's pod, and the deletion of a VolumeAttachment. It does not matter who sends them.
 //
 // It reads the Node, its Lease and the public keys live at each request, and keeps nothing: so it needs no memory for
-// large clusters, and no cache of its is ever behind. It writes nothing. attest.FindOff decides.
+// large clusters, and no cache of its is ever behind. It writes nothing. attest.NeedsProof and attest.FindOff decide.
 //
 // The webhook's configuration in deploy selects the requests. In an ordinary fence it is not asked about pods, because
 // these are Failed by then. So a fence ends pods in the same time if the webhook is down.
@@ -105,17 +105,14 @@ func isStateful(pod *corev1.Pod) bool {
 	return pod.Spec.Hostname == pod.Name || slices.ContainsFunc(pod.OwnerReferences, isOwner)
 }
 
-// decideAttachment decides about a detachment. What the kubelet does not report as in use it has unmounted, or the
-// fence has cleared.
+// decideAttachment decides about a detachment.
 func (g guard) decideAttachment(ctx context.Context, a *storagev1.VolumeAttachment) (string, error) {
 	node, err := g.readNotReady(ctx, a.Spec.NodeName)
 	if err != nil || node == nil {
 		return "", err
 	}
 	volume, err := g.volumeOf(ctx, a)
-	if err != nil || !slices.ContainsFunc(node.Status.VolumesInUse, func(n corev1.UniqueVolumeName) bool {
-		return string(n) == volume || strings.HasSuffix(volume, "^") && strings.HasPrefix(string(n), volume)
-	}) {
+	if err != nil || !attest.NeedsProof(node, volume) {
 		return "", err
 	}
 	return g.requireOff(ctx, node, "the node may still write to the volume")
@@ -153,9 +150,7 @@ func (g guard) readNotReady(ctx context.Context, name string) (*corev1.Node, err
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	if slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}) {
+	if attest.IsReady(&node) {
 		return nil, nil
 	}
 	return &node, nil
