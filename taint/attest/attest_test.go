@@ -3,6 +3,7 @@ package attest
 import (
 	"bytes"
 	"crypto/ed25519"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -330,6 +331,10 @@ func TestFindOff(t *testing.T) {
 			node: func(n *corev1.Node) { confirmed(n, newFence().rec.ID, 4*time.Second) },
 			want: "no valid confirmation: a device says On"},
 	}
+	// What neither a key nor a younger answer would change. A proof that is not there, or not valid, says nothing.
+	certain := []string{"a heartbeat since", "no Lease any more", "booted", "the phase taken back",
+		"vouched for by a person", "a device said On since", "confirmed before a device said On",
+		"confirmed after a device said On"}
 	for _, tt := range tests {
 		f := newFence()
 		f.evict(s)
@@ -346,6 +351,12 @@ func TestFindOff(t *testing.T) {
 			t.Errorf("%s: refused: %v", tt.name, err)
 		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("%s: got %q, %v, want an error with %q", tt.name, by, err, tt.want)
+		}
+		refusal := FindRefusal(n, leaseVersion(tt.lease))
+		if got, want := refusal != nil, slices.Contains(certain, tt.name); got != want || got && err == nil {
+			t.Errorf("%s: refused for certain: %v, want that: %t; FindOff says %v", tt.name, refusal, want, err)
+		} else if got && refusal.Error() != err.Error() {
+			t.Errorf("%s: refused for certain: got %q, want FindOff's %q", tt.name, refusal, err)
 		}
 	}
 }

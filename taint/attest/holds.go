@@ -40,7 +40,31 @@ func FindOff(
 	if missing == nil {
 		return fmt.Sprintf("%s confirmed it at %s", c.By, c.At.Format(time.RFC3339)), nil
 	}
-	return "", fmt.Errorf("no valid proof: %w; no valid confirmation: %w", err, missing)
+	return "", noneHolds(err, missing)
+}
+
+// FindRefusal returns FindOff's error where it is certain without keys, clock and maxAge: a signed proof and a
+// confirmation were valid at best, and neither holds any more. It returns nil otherwise, also for a record without a
+// proof. leaseRV is the resourceVersion of the node's Lease, "" if it has none. The caller trusts the record.
+func FindRefusal(node *corev1.Node, leaseRV string) error {
+	rec, err := findSigned(node)
+	if err != nil {
+		return nil
+	}
+	p, err := Parse(rec.Proof)
+	if err != nil || p.Fence != rec.Token() || p.Node != node.Name || p.NodeUID != string(node.UID) {
+		return nil
+	}
+	err = p.checkOff(rec, node, leaseRV)
+	_, missing := findConfirmation(node, leaseRV, p)
+	if err == nil || missing == nil {
+		return nil
+	}
+	return noneHolds(err, missing)
+}
+
+func noneHolds(proof, confirmation error) error {
+	return fmt.Errorf("no valid proof: %w; no valid confirmation: %w", proof, confirmation)
 }
 
 // NeedsProof reports whether the proof guard lets a volume of a node be detached only by FindOff: the node is not

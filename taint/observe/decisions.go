@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/journal"
@@ -67,6 +68,9 @@ func (n *decisions) reportAlert(d action.Decision) {
 	case alert != "" && d.AlertDetail != "":
 		alert += ": " + d.AlertDetail
 	}
+	if d.Alert == string(reason.WaitingDetach) {
+		alert += n.refusedDetach()
+	}
 	if state := reason.RowOf(d.Reason).State; alert != "" && state != "" {
 		n.states.setState(reason.StateStuck)
 	} else {
@@ -79,6 +83,23 @@ func (n *decisions) reportAlert(d action.Decision) {
 	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
 	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
 	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
+}
+
+// refusedDetach returns why the proof guard refuses to detach volumes that the fence waits for; "" if it is not certain
+// that it does. The attach/detach controller, which is refused, says so in its log alone. Whether the guard runs is not
+// known here.
+func (n *decisions) refusedDetach() string {
+	leaving, _, _ := n.course.Attachments()
+	if n.node == nil || !slices.ContainsFunc(leaving, func(a action.Attachment) bool {
+		return !a.Deleting && attest.NeedsProof(n.node, "kubernetes.io/csi/"+a.Attacher+"^")
+	}) {
+		return ""
+	}
+	why := attest.FindRefusal(n.node, n.course.Look().LeaseRV)
+	if why == nil {
+		return ""
+	}
+	return fmt.Sprintf("; where the proof guard runs, it refuses to detach those in use (%v)", why)
 }
 
 // reportDecision reports a reason once, when it becomes the node's, and with it what the step did.

@@ -1,7 +1,9 @@
 package observe
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +24,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -545,6 +548,49 @@ func TestAlertNamesPods(t *testing.T) {
 	if !strings.Contains(got, "pod a/p3 cannot") || strings.Contains(got, "p4") ||
 		!strings.Contains(got, "; and 2 more)") {
 		t.Errorf("got %s, want three of five", got)
+	}
+}
+
+// An alert about volumes that do not detach says why the proof guard refuses that. They are volumes that a node reports
+// in use while it is not Ready, and that are not being detached.
+func TestAlertNamesTheRefusedDetach(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		ready      corev1.ConditionStatus
+		inUse      corev1.UniqueVolumeName
+		attachment action.Attachment
+		want       bool
+	}{
+		{"in use", corev1.ConditionUnknown, "kubernetes.io/csi/d^1", action.Attachment{PV: "pv", Attacher: "d"}, true},
+		{"the node is Ready", corev1.ConditionTrue, "kubernetes.io/csi/d^1", action.Attachment{PV: "pv", Attacher: "d"},
+			false},
+		{"not in use", corev1.ConditionUnknown, "kubernetes.io/csi/e^1", action.Attachment{PV: "pv", Attacher: "d"},
+			false},
+		{"being detached", corev1.ConditionUnknown, "kubernetes.io/csi/d^1",
+			action.Attachment{PV: "pv", Attacher: "d", Deleting: true}, false},
+	} {
+		s := newScene(t, taint.PhaseEvicting)
+		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+		rec := taint.Record{ID: "f-1", NodeUID: "u", LeaseRV: "1", By: "test", Since: newYear}.
+			EnterPhase(taint.PhaseEvicting, "", newYear).
+			WithEvidence(taint.Evidence{At: newYear, From: "bmc", State: "Off", Raw: "Off"})
+		rec.Proof = attest.Signer{Key: key, By: "test"}.Sign(taint.Look{Name: "n1"}, rec, true)
+		s.object.Annotations[taint.RecordAnnotation] = rec.Encode() // and the node has no Lease any more
+		s.object.Status.Conditions[0].Status = tc.ready
+		s.object.Status.VolumesInUse = []corev1.UniqueVolumeName{tc.inUse}
+		s.look()
+		s.observes(action.Decision{Action: action.ListPods{}}, decide.PodsListed{})
+		s.observes(action.Decision{Action: action.ListAttachments{}},
+			decide.AttachmentsListed{Attachments: []action.Attachment{tc.attachment}})
+		s.told()
+		d := action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach, Alert: string(reason.WaitingDetach),
+			AlertDetail: "volumes of d are still attached"}
+		s.decisions.reportAlert(d)
+		s.decisions.reportAlert(d)
+		got := s.told()
+		if len(got) != 1 || strings.Contains(got[0], "refuses to detach those in use") != tc.want {
+			t.Errorf("%s: got %q, want one alert, and that the guard refuses: %t", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -296,8 +296,8 @@ func refusedWith(err error, want string) bool {
 }
 
 // TestProofGuard: of nodes that are not Ready, the three requests pass with a proof or a confirmation, and otherwise
-// not, even for an administrator. Nothing else is affected. While the webhook is down they are refused, and pass once
-// its configuration is deleted.
+// not, even for an administrator. Nothing else is affected. What the controller says of a refusal is what the webhook
+// says. While the webhook is down they are refused, and pass once its configuration is deleted.
 func TestProofGuard(t *testing.T) {
 	dir := t.TempDir()
 	// The pods' owner does not exist, so the garbage collector would delete them.
@@ -315,6 +315,7 @@ func TestProofGuard(t *testing.T) {
 			}.Encode()
 		}
 	}
+	said := map[string]string{} // by node, why the webhook refuses as the controller knows it
 	for _, tc := range []struct {
 		node string
 		edit func(*corev1.Node)
@@ -349,17 +350,39 @@ func TestProofGuard(t *testing.T) {
 			kit.Must(t, err)
 		}, "the node has renewed its Lease since"},
 		{"confirmed-long-ago", confirm(now.Add(-time.Hour)), "it was given 1h0m"},
+		{"said-on", func(n *corev1.Node) {
+			sign(g.signer, n, now, func(r *taint.Record) {
+				next := r.WithEvidence(taint.Evidence{At: now.UTC(), From: "racks/7", State: "On", Raw: "On"})
+				next.Proof = g.signer.Sign(taint.Look{Name: n.Name, Record: r}, next, false)
+				*r = next
+			})
+		}, "or one said On since"},
 	} {
-		g.node(tc.node, tc.edit)
+		n, leaseRV := g.node(tc.node, tc.edit), ""
+		if tc.node == "alive" {
+			lease, err := g.c.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(g.ctx, n.Name,
+				metav1.GetOptions{})
+			kit.Must(t, err)
+			leaseRV = lease.ResourceVersion
+		}
+		if why := attest.FindRefusal(n, leaseRV); why != nil {
+			said[tc.node] = why.Error()
+		}
+		if !attest.NeedsProof(n, "kubernetes.io/csi/csi.example.net^") {
+			t.Errorf("%s: the controller does not know that a detach needs a proof", tc.node)
+		}
 		for what, err := range map[string]error{
 			"the taint":         g.taintOut(tc.node),
 			"a forced deletion": g.force(g.admin, g.bound(tc.node+"-0", tc.node, nil)),
 			"an attachment":     g.admin.Delete(g.ctx, g.attachment("va-"+tc.node, tc.node, tc.node)),
 		} {
-			if !refusedWith(err, tc.want) {
-				t.Errorf("%s: %s: got %v, want %q", tc.node, what, err, tc.want)
+			if !refusedWith(err, tc.want) || !strings.Contains(fmt.Sprint(err), said[tc.node]) {
+				t.Errorf("%s: %s: got %v, want %q; the controller says %q", tc.node, what, err, tc.want, said[tc.node])
 			}
 		}
+	}
+	if got := slices.Sorted(maps.Keys(said)); !slices.Equal(got, []string{"alive", "said-on"}) {
+		t.Errorf("the controller says for certain that the webhook refuses %q, want alive and said-on", got)
 	}
 
 	evict := func(p *corev1.Pod) error {
