@@ -207,9 +207,20 @@ func LooksAtPods(l taint.Look) bool {
 // answer, or an act that fails each time (invariants 11, 13).
 func (v View) alertOverdue(d action.Decision) action.Decision {
 	if !action.Is[action.RemoveMark](d) && d.Alert == "" && v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
-		d.Alert = string(d.Reason)
+		d.Alert = string(v.waitingReason(d))
 	}
 	return d
+}
+
+// waitingReason returns the reason of a decision. A question whether a machine that is on has gone off again comes
+// between two waits, and has the reason of these.
+func (v View) waitingReason(d action.Decision) reason.Reason {
+	if action.Is[action.AskDevices](d) && d.Reason == reason.Returned {
+		if wait := v.decideReturn(); action.Is[action.Wait](wait) {
+			return wait.Reason
+		}
+	}
+	return d.Reason
 }
 
 // ageOf returns how long ago a time of the record was.

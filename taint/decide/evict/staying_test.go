@@ -110,4 +110,11 @@ func TestStayingIsRecorded(t *testing.T) {
 				other.AlertDetail)
 		}
 	}
+	waits := Step(onOvertime(Alert, stays, saidOn, saying(on, 1e8)))
+	asks := Step(onOvertime(Alert, stays, saidOn, saying(on, 2e9)))
+	if !action.Is[action.Wait](waits) || !action.Is[action.AskDevices](asks) || waits.Alert != d.Alert ||
+		asks.Alert != waits.Alert || asks.AlertDetail != waits.AlertDetail {
+		t.Errorf("the machine is on: got %q %q while it waits, %q %q while it asks again, want the same text",
+			waits.Alert, waits.AlertDetail, asks.Alert, asks.AlertDetail)
+	}
 }
