@@ -141,6 +141,12 @@ func (l Look) SameLife(o Look) bool { return o.Exists && o.Life().StillHolds(l) 
 // heartbeat of either kind after those of the record. An older version's record names no status.
 func (l Look) IsAliveSince(r *Record) bool { return !r.Life().StillHolds(l) }
 
+// IsReleased reports whether a person ended the fence of this life of the node. A heartbeat or a boot begins another
+// life.
+func (l Look) IsReleased() bool {
+	return l.Record != nil && l.Record.Result == ResultReleased && !l.IsAliveSince(l.Record)
+}
+
 // PowerOffDevices returns the devices that the record names: they accepted a power-off of ours, or may have, since the
 // node's last sign of life. It is nil if there is no record, or the node has shown life since.
 func (l Look) PowerOffDevices() []DeviceRef {

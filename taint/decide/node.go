@@ -564,7 +564,7 @@ func (n *Node) decideUnmarked(now providers.Instant, f Fleet) action.Decision {
 // decideByPolicy lets the policies decide while a fence only waits, or leaves the node.
 func (n *Node) decideByPolicy(now providers.Instant, v fence.View, all Fleet, fenced action.Decision) action.Decision {
 	f := v.Fleet
-	if n.facts.Excluded != "" || !n.facts.Mode.MayAct() {
+	if n.facts.Excluded != "" || !n.facts.Mode.MayAct() || n.look.IsReleased() {
 		return fenced
 	}
 	d, effects := policy.Step(policy.View{

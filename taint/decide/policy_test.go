@@ -597,6 +597,15 @@ func TestPolicyActsInAFence(t *testing.T) {
 		{"the policy is for other nodes", changing, func(c *course) {
 			c.facts.Policies[0].Nodes = labels.SelectorFromSet(labels.Set{"rack": "z"})
 		}, "Wait"},
+		{"a person released it", changing, func(c *course) {
+			rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultReleased, c.now.Wall)
+			c.look.Record = &rec
+		}, "Wait"},
+		{"a person released an earlier life of it", changing, func(c *course) {
+			rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultReleased, c.now.Wall)
+			rec.LeaseRV = "0"
+			c.look.Record = &rec
+		}, "EndPods"},
 		{"the node is excluded", changing, func(c *course) { c.look.Record, c.facts.Excluded = nil, "pause" }, "Wait"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
 )
@@ -388,6 +390,9 @@ func (p *Process) stepFence(name string) {
 		}
 		p.readAll(func(err error) {
 			step, _ := o.Next(states[name], nil, nil)
+			if err == nil && step == storagefence.Confirm { // policies rely on it
+				p.w.check.begins(states[name].Look, "the note of the storage's success")
+			}
 			if err != nil || step != storagefence.Unfence {
 				p.writeFence(o, step, err, end)
 				return
@@ -410,13 +415,20 @@ func (p *Process) stepFence(name string) {
 	}, func() { o, found = s.object(name) })
 }
 
-// stateReads are the reads of a fence's node: the Node with its Lease, and its pods.
+// stateReads are the reads of a fence's node: what leaves it alone and the Node with its Lease, and its pods.
 func (p *Process) stateReads(f storagefence.Fence, into map[string]storagefence.State) []func() {
 	w := p.w
 	return []func(){func() {
-		sent := p.now()
-		into[f.Name] = storagefence.State{
-			Look: taint.NewLook(w.api.node(f.Node), w.api.lease(f.Node), taint.DefaultKey, sent, sent)}
+		sent, n := p.now(), w.api.node(f.Node)
+		st := storagefence.State{Look: taint.NewLook(n, w.api.lease(f.Node), taint.DefaultKey, sent, sent)}
+		switch {
+		case n == nil:
+		case !w.machine(f.Node).chosenMode(n).MayAct():
+			st.LeftAlone = "mode"
+		default:
+			st.LeftAlone = cmp.Or(fence.ExclusionReason(n, w.now), w.excluded(f.Node))
+		}
+		into[f.Name] = st
 	}, func() {
 		st := into[f.Name]
 		for _, pod := range w.api.podsOn(f.Node) {

@@ -335,6 +335,9 @@ func (c *checker) begins(l taint.Look, what string) {
 	if !slices.ContainsFunc(m.modesSince(l.Sent.Wall), fence.Mode.MayAct) {
 		w.fail("mode", "%s of %s, whose mode is %s", what, l.Name, m.modes[len(m.modes)-1].mode)
 	}
+	if l.IsReleased() {
+		w.fail("8", "%s of %s, which a person released in this life", what, l.Name)
+	}
 }
 
 // keptOn is what else than the storm guard keeps a machine on when a power-off is sent, or announced.

@@ -181,6 +181,7 @@ func (p *process) addNetworkFences(context.Context) (err error) {
 		LeftAlone: func(ctx context.Context, node string) (string, error) { // there is a reconciler once it is asked
 			return p.reconciler.LeftAlone(ctx, node)
 		},
+		MayAct: func(n *corev1.Node) bool { return p.confs.activeConfig().Mode(n).Mode.MayAct() },
 		Events: kube.Events{To: p.events.RecorderNow(), Leading: p.leading},
 	})
 	if err != nil {

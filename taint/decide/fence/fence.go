@@ -291,7 +291,7 @@ func (v View) checkGate() (why reason.Reason, detail string, requeueAfter time.D
 		return reason.Distrusted, v.DistrustingNode, recheckEvery
 	case v.Fleet.Twin != "":
 		return reason.SharedMachine, v.Fleet.Twin, recheckTwin
-	case v.isReleased():
+	case v.Look.IsReleased():
 		return reason.Released, "", recheckEvery
 	case v.Fleet.AllSilent():
 		return reason.AllStale, "", time.Second
@@ -615,13 +615,6 @@ func (v View) explainReturn() action.Decision {
 func movedPods(r *taint.Record) bool {
 	return r != nil && r.Phase == taint.PhaseDone &&
 		(r.Result == taint.ResultEvicted || r.Result == taint.ResultReturned)
-}
-
-// isReleased reports whether a person ended the fence of this life of the node. A heartbeat or a boot begins another
-// life.
-func (v View) isReleased() bool {
-	r := v.Look.Record
-	return r != nil && r.Result == taint.ResultReleased && !v.Look.IsAliveSince(r)
 }
 
 // rearmDelayLeft returns how long to wait before the mark is set again on a node whose last fence ended without a sign

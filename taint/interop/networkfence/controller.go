@@ -53,6 +53,7 @@ type Options struct {
 	Leading func() error  // nil while this process is sure to be the leader
 	// LeftAlone returns the pause or exclusion that forbids to begin anything on a node; "" if there is none.
 	LeftAlone func(ctx context.Context, node string) (string, error)
+	MayAct    func(*corev1.Node) bool // the mode of a node lets a policy begin something
 	Events    kube.Events
 	Metrics   *Metrics
 	Log       *slog.Logger
@@ -319,6 +320,9 @@ func (c *Controller) readState(ctx context.Context, f storagefence.Fence) (
 		}
 	}
 	node, s.Look, err = kube.ReadNode(ctx, c.Live, f.Node, c.Key, c.Now)
+	if err == nil && s.Look.Exists && s.LeftAlone == "" && !c.MayAct(node) {
+		s.LeftAlone = "its mode"
+	}
 	if err != nil || !s.Look.IsReady() {
 		return s, node, err
 	}

@@ -83,6 +83,7 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 			Live: c, Nodes: c, Key: taint.DefaultKey, Leading: leads, Log: slog.New(slog.DiscardHandler),
 			Events: kube.Events{To: said, Leading: leads}, Now: time.Now, Every: time.Minute,
 			LeftAlone: func(context.Context, string) (string, error) { return "", nil },
+			MayAct:    func(*corev1.Node) bool { return true },
 			Metrics:   NewMetrics(prometheus.NewRegistry(), time.Now),
 		},
 		client: c, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
@@ -220,7 +221,7 @@ func TestReconcile(t *testing.T) {
 		confirmed, unfed bool // before; after
 		want             bool // Confirmed after
 		event            bool // a person is asked to reboot the node
-		paused           bool
+		paused, disabled bool
 		unread           error // why it is not known whether it is paused
 	}{
 		{name: "a silent node's is confirmed", node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown),
@@ -245,6 +246,10 @@ func TestReconcile(t *testing.T) {
 			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
 		{name: "not if a policy may rely on it", paused: true, confirmed: true, want: true,
 			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
+		{name: "one whose mode begins nothing is let in, too", disabled: true, unfed: true,
+			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
+		{name: "and not if a policy may rely on it", disabled: true, confirmed: true, want: true,
+			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
 		{name: "nothing is confirmed while a pause cannot be read", unread: errors.New("cut off"),
 			node: nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)},
 	} {
@@ -267,6 +272,7 @@ func TestReconcile(t *testing.T) {
 			c.LeftAlone = func(context.Context, string) (string, error) {
 				return map[bool]string{true: "paused"}[tt.paused], tt.unread
 			}
+			c.MayAct = func(n *corev1.Node) bool { return !tt.disabled || n.Name != "n1" }
 			if tt.follower {
 				c.Leading = func() error { return errors.New("another leads") }
 			}

@@ -310,7 +310,7 @@ func covers(all, some []string) bool {
 type State struct {
 	Look  taint.Look
 	Ended bool // a pod that forcefence ended is still bound to it
-	// LeftAlone is "" or the pause or exclusion that forbids to begin anything on it.
+	// LeftAlone is "" or the pause, exclusion or mode that forbids to begin anything on it. A release is in Look.
 	LeftAlone string
 }
 
@@ -358,11 +358,11 @@ func (f Fence) Next(s State, others []Fence, states map[string]State) (step Step
 	return Unfence, ""
 }
 
-// isVoid reports whether the storage may still carry out a fence that must not be: the node shows life, or is left
-// alone. No pod was moved on its word, so it need not stay.
+// isVoid reports whether the storage may still carry out a fence that must not be: the node shows life, is left alone,
+// or was released. No pod was moved on its word, so it need not stay.
 func (f Fence) isVoid(s State) bool {
 	return !f.Confirmed && s.Look.Exists && s.Look.UID == f.Life.NodeUID &&
-		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "")
+		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "" || s.Look.IsReleased())
 }
 
 // Standing is what becomes of a fence of ours, from a closed set.

@@ -19,6 +19,14 @@ func look(boot, lease string, ready corev1.ConditionStatus) taint.Look {
 	return taint.Look{Exists: true, Name: "n1", UID: "u1", BootID: boot, LeaseRV: lease, Ready: ready}
 }
 
+// released is the silent node n1, whose life with that Lease a person released.
+func released(lease string) taint.Look {
+	l := silent
+	l.Record = &taint.Record{NodeUID: l.UID, BootID: l.BootID, LeaseRV: lease, Phase: taint.PhaseDone,
+		Result: taint.ResultReleased}
+	return l
+}
+
 // silent is node n1 when its fence was made, and back after a boot.
 var (
 	silent = look("b1", "7", corev1.ConditionUnknown)
@@ -236,6 +244,17 @@ func TestNext(t *testing.T) {
 		{"the node is paused after its success was seen", func(_ *Fence, s *State) {
 			s.Look, s.LeftAlone = silent, "paused"
 		}, Keep, ""},
+		{"it has no answer when the node is released", func(f *Fence, s *State) {
+			s.Look, f.Confirmed, f.Result = released("7"), false, ""
+		}, Unfence, ""},
+		{"it is answered after the node was released", func(f *Fence, s *State) {
+			s.Look, f.Confirmed = released("7"), false
+		}, Unfence, ""},
+		{"a person released an earlier life of the node", func(f *Fence, s *State) {
+			s.Look, f.Confirmed = released("6"), false
+		}, Confirm, ""},
+		{"the node is released after its success was seen", func(_ *Fence, s *State) { s.Look = released("7") }, Keep,
+			""},
 		{"it has no answer, and its Node was deleted", func(f *Fence, s *State) {
 			s.Look, f.Confirmed, f.Result = taint.Look{}, false, ""
 		}, Keep, "its Node was deleted"},
