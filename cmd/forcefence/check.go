@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
-	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
@@ -192,35 +194,28 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 			n.Excluded = "excludeSelector " + excluded.String()
 		}
 	}
-	o.readStorageFences(ctx, &f)
+	o.readOrders(ctx, &f)
 	kind := api.GroupVersion.WithKind(api.Kind)
 	_, err = o.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	f.NoFencings = meta.IsNoMatchError(err)
 	return check.Installation(f), nil
 }
 
-// readStorageFences adds to f the NetworkFences of forcefence. A cluster may have none of that kind. The right to list
-// them is missing where no policy needs them.
-func (o *checker) readStorageFences(ctx context.Context, f *check.Facts) {
-	fences, err := networkfence.ListFences(ctx, o.client)
-	switch {
-	case meta.IsNoMatchError(err), apierrors.IsForbidden(err) && !o.fencesStorage:
-		return
-	case err != nil:
-		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
+// readOrders adds to f what others obey while forcefence does not look. The right to list NetworkFences is missing
+// where no policy needs them.
+func (o *checker) readOrders(ctx context.Context, f *check.Facts) {
+	var nodes []corev1.Node
+	for _, n := range f.Nodes {
+		nodes = append(nodes, *n.Node)
 	}
-	for _, s := range fences {
-		if !s.Owned {
+	orders, unread := app.ListOrders(o.client).Read(ctx, nodes, o.key)
+	f.Orders = orders
+	for _, resource := range slices.Sorted(maps.Keys(unread)) {
+		err := unread[resource]
+		if err == nil || apierrors.IsForbidden(err) && resource == app.FencesResource && !o.fencesStorage {
 			continue
 		}
-		var l taint.Look
-		for _, n := range f.Nodes {
-			if n.Node.Name == s.Node {
-				l = taint.NewLook(n.Node, nil, o.key, providers.Instant{}, providers.Instant{})
-			}
-		}
-		f.StorageFences = append(f.StorageFences,
-			check.StorageFence{Name: s.Name, Node: s.Node, State: string(s.Standing(l))})
+		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
 	}
 }
 

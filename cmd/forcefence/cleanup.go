@@ -26,6 +26,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/interop/networkfence"
 	"github.com/forcefence/forcefence/taint/release"
+	"github.com/forcefence/forcefence/taint/writes"
 )
 
 // newCleanup returns the command that removes everything that the controller wrote on Nodes.
@@ -48,9 +49,10 @@ done, or a NetworkFence shuts addresses out. --force ends each such fence as
 forcefence release does, and leaves such a NetworkFence. Without --yes the
 command only prints what it would do.
 
-With --check it only lists Nodes. It exits with 1 while a node is marked, has a
-fence that is not done, or has the hook, and prints what to run before an
-uninstall. The Helm chart runs it before helm uninstall deletes anything.`,
+With --check it only lists. It exits with 1 while a node is marked, has a fence
+that is not done, or has the hook, and while a NetworkFence shuts addresses out.
+It prints what to run before an uninstall, and what others go on to obey. The
+Helm chart runs it before helm uninstall deletes anything.`,
 		Example: `  # What it would remove
   forcefence cleanup
   # Remove it, once no controller leads
@@ -124,13 +126,22 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	orders, err := o.readOrders(ctx, list.Items)
+	if err != nil {
+		return err
+	}
+	for _, order := range orders {
+		if order.Resource != app.FencesResource {
+			fmt.Fprintf(o.out, "%s, and stays: the page about upgrades says how to end it\n", order.Text())
+		}
+	}
 	if leader.Lease != "" {
 		fmt.Fprintf(o.out, "Lease %s\n", leader.Lease)
 	}
 	var objections []string
 	if holding > 0 {
 		objections = append(objections, decide.FormatCount(holding, "NetworkFence")+" may shut addresses out of "+
-			"storage: let them in first, as the alert ForcefenceStorageFenceKept says in the runbook")
+			"storage: let them in first, as the alert ForcefenceOrderKept says in the runbook")
 	}
 	if leader.Leads {
 		objections = append(objections,
@@ -198,6 +209,19 @@ func (o cleanup) storageFences(ctx context.Context) (ended []string, holding int
 		}
 	}
 	return ended, holding, nil
+}
+
+// readOrders returns what others go on to obey after a cleanup. What this user may not list, no feature uses.
+func (o cleanup) readOrders(ctx context.Context, nodes []corev1.Node) ([]writes.Order, error) {
+	lists := app.ListOrders(o.client)
+	lists.Budgets = nil // cleanup deletes them
+	orders, unread := lists.Read(ctx, nodes, o.key)
+	for _, err := range unread {
+		if err != nil && !apierrors.IsForbidden(err) {
+			return nil, err
+		}
+	}
+	return orders, nil
 }
 
 // deleteLease deletes the leader's Lease, unless a controller leads by it.

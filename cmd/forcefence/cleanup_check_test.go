@@ -10,21 +10,25 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
 )
 
-// nodeLister lists these Nodes, and panics on any other call.
+// nodeLister lists these Nodes, knows no other kind, and panics on any other call.
 type nodeLister struct {
 	client.Client
 	nodes []corev1.Node
 }
 
 func (l nodeLister) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*corev1.NodeList).Items = l.nodes
-	return nil
+	if list, is := list.(*corev1.NodeList); is {
+		list.Items = l.nodes
+		return nil
+	}
+	return &meta.NoKindMatchError{}
 }
 
 // TestCleanupCheck: an uninstall is refused while a node is marked, has an open fence or the hook; the two commands to

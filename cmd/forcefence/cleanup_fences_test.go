@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,14 +106,30 @@ func TestNoStorageFences(t *testing.T) {
 	}
 }
 
-// TestCheckStorageFences: check names a NetworkFence whose node is Ready or gone, and another author's not.
+// TestCheckStorageFences: check and cleanup --check name a NetworkFence whose Node is gone, and another author's not.
+// An uninstall is refused while one may shut out.
 func TestCheckStorageFences(t *testing.T) {
 	theirs := storageFence("theirs", "Fenced", "")
 	theirs.SetLabels(nil)
 	gone := storageFence("f", "Fenced", "")
+	const want = "networkfences.csiaddons.openshift.io f of node n1 is in force, and its Node was deleted"
 	got, _ := checkIn(t, []client.Object{theirs, gone}, nil)
-	if !strings.Contains(got, "NetworkFence f stays, and its Node was deleted") || strings.Contains(got, "theirs") {
+	if !strings.Contains(got, want) || strings.Contains(got, "theirs") {
 		t.Errorf("got:\n%s", got)
+	}
+	for _, refused := range []bool{true, false} {
+		objects := []client.Object{theirs.DeepCopy()}
+		if refused {
+			objects = append(objects, gone.DeepCopy())
+		}
+		var out bytes.Buffer
+		o := cleanup{client: fake.NewClientBuilder().WithScheme(ownScheme(t)).WithObjects(objects...).Build(),
+			out: &out, key: taint.DefaultKey}
+		err := o.checkUninstall(t.Context(), "somewhere")
+		if errors.Is(err, errStillNeeded) != refused || strings.Contains(out.String(), want) != refused ||
+			strings.Contains(out.String(), "theirs") {
+			t.Errorf("refused %t: got %v:\n%s", refused, err, &out)
+		}
 	}
 }
 
@@ -120,13 +137,16 @@ func TestCheckStorageFences(t *testing.T) {
 func TestCheckStorageFencesForbidden(t *testing.T) {
 	denied := interceptor.NewClient(fake.NewClientBuilder().WithScheme(ownScheme(t)).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
-			of := schema.GroupResource{Group: fenceKind.Group, Resource: "networkfences"}
-			return apierrors.NewForbidden(of, "", nil)
+			if list.GetObjectKind().GroupVersionKind().Group == fenceKind.Group {
+				of := schema.GroupResource{Group: fenceKind.Group, Resource: "networkfences"}
+				return apierrors.NewForbidden(of, "", nil)
+			}
+			return c.List(ctx, list, o...)
 		}})
 	for needed, want := range map[bool]int{false: 0, true: 1} {
 		var f check.Facts
 		o := checker{client: denied, key: taint.DefaultKey, fencesStorage: needed}
-		if o.readStorageFences(t.Context(), &f); len(f.Unknown) != want {
+		if o.readOrders(t.Context(), &f); len(f.Unknown) != want {
 			t.Errorf("a policy needs them: %t: got %v, want %d", needed, f.Unknown, want)
 		}
 	}

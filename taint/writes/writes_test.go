@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEntries: each entry says how what is written ends. An order that stays in force has an alert that exists, or says
-// who notices; and `cleanup` or the uninstall page ends it.
+// TestEntries: each entry says how what is written ends. An order that stays in force has a metric, an alert by it or a
+// person who notices, a line in `check`, and what `cleanup` and `release` do. The uninstall page names what stays.
 func TestEntries(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -18,27 +18,48 @@ func TestEntries(t *testing.T) {
 		return string(text)
 	}
 	rules, upgrade := read("deploy/alerts/forcefence.rules.yaml"), read("docs/upgrade.md")
+	metrics := read("docs/reference/metrics.md")
 	_, uninstall, _ := strings.Cut(upgrade, "\n## Uninstall\n")
 	for _, w := range All {
 		s := w.Standing
-		if w.Resource == "" || len(w.Verbs) == 0 || w.Ends == "" {
-			t.Errorf("%+v: an entry needs a resource, verbs, and how it ends", w)
+		if lacks := w.Lacks(); lacks != "" {
+			t.Errorf("%+v: it lacks %s", w, lacks)
 		}
 		if s == nil {
 			continue
 		}
-		if (s.Alert == "") == (s.Unalerted == "") {
-			t.Errorf("%s: it needs an alert, or who notices without one", w.Resource)
+		_, alert, found := strings.Cut(rules, "- alert: "+s.Alert+"\n")
+		alert, _, _ = strings.Cut(alert, "- alert: ")
+		if s.Alert != "" && (!found || !strings.Contains(alert, s.Metric+"{")) {
+			t.Errorf("%s: there is no alert %s by metric %s", w.Resource, s.Alert, s.Metric)
 		}
-		if s.Alert != "" && !strings.Contains(rules, "- alert: "+s.Alert+"\n") {
-			t.Errorf("%s: there is no alert %s", w.Resource, s.Alert)
-		}
-		if s.Alert != "" && s.Check == "" {
-			t.Errorf("%s: forcefence check shows nothing of it", w.Resource)
+		if !strings.Contains(metrics, "| `"+s.Metric+"` |") {
+			t.Errorf("%s: the page of metrics has no %q", w.Resource, s.Metric)
 		}
 		removes := strings.HasPrefix(s.Cleanup, "removes") || strings.HasPrefix(s.Cleanup, "deletes")
-		if s.Cleanup == "" || !removes && !strings.Contains(uninstall, "`"+w.Resource+"`") {
+		if !removes && !strings.Contains(uninstall, "`"+w.Resource+"`") {
 			t.Errorf("%s: neither cleanup nor the uninstall page ends it", w.Resource)
+		}
+	}
+}
+
+// TestLacks: an entry that leaves out one of what an order needs is found.
+func TestLacks(t *testing.T) {
+	whole := func() Write {
+		return Write{Resource: "r", Verbs: []string{"patch"}, Ends: "soon", Standing: order("deletes it", "leaves it")}
+	}
+	if got := whole().Lacks(); got != "" {
+		t.Errorf("the whole entry lacks %s", got)
+	}
+	for name, leaveOut := range map[string]func(*Write){
+		"resource": func(w *Write) { w.Resource = "" }, "verbs": func(w *Write) { w.Verbs = nil },
+		"end": func(w *Write) { w.Ends = "" }, "metric": func(w *Write) { w.Standing.Metric = "" },
+		"alert": func(w *Write) { w.Standing.Alert = "" }, "check": func(w *Write) { w.Standing.Check = "" },
+		"cleanup": func(w *Write) { w.Standing.Cleanup = "" }, "release": func(w *Write) { w.Standing.Release = "" },
+	} {
+		w := whole()
+		if leaveOut(&w); w.Lacks() == "" {
+			t.Errorf("an entry without %s lacks nothing", name)
 		}
 	}
 }

@@ -107,9 +107,16 @@ func nodes(state, values string) string {
 	return fmt.Sprintf("forcefence_nodes{instance=%q,state=%q} %s", "a", state, values)
 }
 
-func fenceAge(state, values string) string {
-	return fmt.Sprintf("forcefence_network_fence_age_seconds{instance=%q,state=%q} %s", "a", state, values)
+func orderAge(resource, state, values string) string {
+	return fmt.Sprintf("forcefence_order_age_seconds{instance=%q,resource=%q,state=%q} %s", "a", resource, state,
+		values)
 }
+
+// The resources of orders.
+const (
+	fences = "networkfences.csiaddons.openshift.io"
+	hosts  = "baremetalhosts.metal3.io"
+)
 
 func room(values string) string {
 	return `forcefence_room_failures{instance="a",of="node",result="lacks"} ` + values
@@ -129,15 +136,20 @@ var histories = []history{
 	{name: "a key comes within five minutes", steps: 10,
 		series: []string{`forcefence_signing_key_usable{instance="b"} 1 0x19`}},
 
-	{name: "a node is back, and its storage still shuts it out", steps: 31, series: []string{fenceAge("kept", "0 1x40"),
-		strings.Replace(fenceAge("kept", "0x41"), `"a"`, `"b"`, 1)},
-		want: []string{"ForcefenceStorageFenceKept state=kept"}},
-	{name: "the storage does not let a node in", steps: 31, series: []string{fenceAge("unfencing", "0 60+30x40")},
-		want: []string{"ForcefenceStorageFenceKept state=unfencing"}},
-	{name: "the Node of a fence was deleted", steps: 31, series: []string{fenceAge("node_gone", "0 60+30x40")},
-		want: []string{"ForcefenceStorageFenceKept state=node_gone"}},
-	{name: "a node is let in within fifteen minutes", steps: 30, series: []string{fenceAge("kept", "0 60+30x40")}},
-	{name: "a silent node is shut out for hours", steps: 600, series: []string{fenceAge("holds", "0 60+30x700")}},
+	{name: "a node is back, and its storage still shuts it out", steps: 31, series: []string{
+		orderAge(fences, "kept", "0 1x40"),
+		strings.Replace(orderAge(fences, "kept", "0x41"), `"a"`, `"b"`, 1)},
+		want: []string{"ForcefenceOrderKept resource=" + fences + " state=kept"}},
+	{name: "the storage does not let a node in", steps: 31, series: []string{orderAge(fences, "ending", "0 60+30x40")},
+		want: []string{"ForcefenceOrderKept resource=" + fences + " state=ending"}},
+	{name: "the Node of a fence was deleted", steps: 31, series: []string{orderAge(fences, "node_gone", "0 60+30x40")},
+		want: []string{"ForcefenceOrderKept resource=" + fences + " state=node_gone"}},
+	{name: "Metal3 keeps a power-off", steps: 31, series: []string{orderAge(hosts, "kept", "0 60+30x40")},
+		want: []string{"ForcefenceOrderKept resource=" + hosts + " state=kept"}},
+	{name: "a node is let in within fifteen minutes", steps: 30,
+		series: []string{orderAge(fences, "kept", "0 60+30x40")}},
+	{name: "a silent node is shut out for hours", steps: 600,
+		series: []string{orderAge(fences, "holds", "0 60+30x700")}},
 
 	{name: "no room for a node's pods", steps: 61, series: []string{room("0 1x70")},
 		want: []string{"ForcefenceNoRoom"}},

@@ -38,7 +38,8 @@ var operationOf = map[string]admissionv1.OperationType{"create": admissionv1.Cre
 	"patch": admissionv1.Update, "delete": admissionv1.Delete}
 
 // TestEveryRightToWriteIsListed: what an account of the chart may write is in the table of taint/writes, and the policy
-// that the table names bounds it. The table lists no other right.
+// that the table names bounds it. The table lists no other right, and says of each order how it ends and who learns of
+// it.
 func TestEveryRightToWriteIsListed(t *testing.T) {
 	unused := map[string]bool{}
 	for _, w := range writes.All {
@@ -60,6 +61,8 @@ func TestEveryRightToWriteIsListed(t *testing.T) {
 			t.Errorf("%s: its entry needs a policy, or a reason for none", right)
 		case writes.All[i].Policy != "" && !bounds(of[writes.All[i].Policy], verb, resource):
 			t.Errorf("%s: the chart has no policy %s that bounds it", right, writes.All[i].Policy)
+		case writes.All[i].Lacks() != "":
+			t.Errorf("%s: its entry lacks %s", right, writes.All[i].Lacks())
 		}
 	}
 	for right := range unused {

@@ -27,7 +27,7 @@ var closed = map[string]string{
 	"forcefence_config_reloads_total": "result", "forcefence_device_events_total": "state",
 	"forcefence_fences_total":         "result",
 	"forcefence_guard_refusals_total": "rule", "forcefence_lines": "state", "forcefence_node_mode": "mode",
-	"forcefence_network_fence_age_seconds": "state", "forcefence_node_protection": "protection",
+	"forcefence_node_protection": "protection", "forcefence_order_age_seconds": "state",
 	"forcefence_nodes": "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result",
 	"forcefence_phase_seconds":      "phase",
 	"forcefence_record_lines_total": "result", "forcefence_records_total": "result",

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -171,13 +173,12 @@ func (p *process) addLeases(context.Context) error {
 
 // addNetworkFences has storage cut nodes off, if a policy of the file needs that.
 func (p *process) addNetworkFences(context.Context) (err error) {
-	metrics := networkfence.NewMetrics(p.registry, time.Now)
 	if !p.cfg.FencesStorage() {
 		return nil
 	}
 	p.fences, err = networkfence.New(networkfence.Options{
 		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Key: p.cfg.TaintKey,
-		Leading: p.leading, Metrics: metrics, Log: p.Log, Now: time.Now,
+		Leading: p.leading, Log: p.Log, Now: time.Now,
 		LeftAlone: func(ctx context.Context, node string) (string, error) { // there is a reconciler once it is asked
 			return p.reconciler.LeftAlone(ctx, node)
 		},
@@ -277,6 +278,26 @@ func (p *process) addDrainGuards(context.Context) error {
 		Now:       time.Now,
 		MayBegin:  func(n *corev1.Node) bool { return p.confs.activeConfig().Mode(n).Mode.MayAct() },
 	}))
+}
+
+// addOrders exports how old the orders are that others obey, of what the configuration uses.
+func (p *process) addOrders(context.Context) error {
+	all, lists := ListOrders(p.mgr.GetAPIReader()), OrderLists{}
+	if p.fences != nil {
+		lists.Fences = all.Fences
+	}
+	if p.requests != nil {
+		lists.Requests = p.requests.ListRequests
+	}
+	lists.Budgets = func(ctx context.Context) ([]policyv1.PodDisruptionBudget, error) {
+		if !slices.ContainsFunc(p.confs.inForce.Load().drainGuards, func(g drainguard.Guarded) bool {
+			return g.Setting == nil
+		}) {
+			return nil, nil
+		}
+		return all.Budgets(ctx)
+	}
+	return p.addRunnables(newOrderGauge(lists, p.mgr.GetCache(), p.cfg.TaintKey, p.Log, time.Now, p.registry))
 }
 
 // readDrainPolicies reads the operators' drain policies for nodes live; nil: there are none.

@@ -55,7 +55,6 @@ type Options struct {
 	LeftAlone func(ctx context.Context, node string) (string, error)
 	MayAct    func(*corev1.Node) bool // the mode of a node lets a policy begin something
 	Events    kube.Events
-	Metrics   *Metrics
 	Log       *slog.Logger
 	Now       func() time.Time
 	Every     time.Duration // between two looks at the node of a fence; 0: 5 s
@@ -237,7 +236,6 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	c.Metrics.note(f.Name, f.Standing(state.Look), o.GetCreationTimestamp().Time)
 	step, why, err := c.decide(ctx, f, state)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -349,5 +347,4 @@ func (c *Controller) forget(fence string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.reported, fence)
-	c.Metrics.forget(fence)
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,7 +83,6 @@ func newController(t *testing.T, objects ...client.Object) (*Controller, *events
 			Events: kube.Events{To: said, Leading: leads}, Now: time.Now, Every: time.Minute,
 			LeftAlone: func(context.Context, string) (string, error) { return "", nil },
 			MayAct:    func(*corev1.Node) bool { return true },
-			Metrics:   NewMetrics(prometheus.NewRegistry(), time.Now),
 		},
 		client: c, ChangedNodes: follow.NewChangedNodes(), reported: map[string]string{},
 	}, said
@@ -293,47 +291,5 @@ func TestReconcile(t *testing.T) {
 				t.Errorf("got an Event: %t, want %t", got, tt.event)
 			}
 		})
-	}
-}
-
-// The metric shows the age of a fence that is not lifted, and nothing once it is gone.
-func TestMetrics(t *testing.T) {
-	ended := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}, Spec: corev1.PodSpec{NodeName: "n1"},
-		Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: taint.TombstoneReason}}
-	c, _ := newController(t, ended, nodeObject("n1", "10.0.0.1", "b2", corev1.ConditionTrue),
-		addonsNode("n1", "10.0.0.1/32"))
-	registry := prometheus.NewRegistry()
-	c.Metrics = NewMetrics(registry, time.Now)
-	before := nodeObject("n1", "10.0.0.1", "b1", corev1.ConditionUnknown)
-	if err := c.MakeFence(t.Context(), lookAt(t, c, before), rule); err != nil {
-		t.Fatal(err)
-	}
-	o := fences(t, c)[0]
-	reconciled := func() map[string]float64 {
-		t.Helper()
-		key := reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetName()}}
-		if _, err := c.Reconcile(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-		all, err := registry.Gather()
-		if err != nil || len(all) != 1 || len(all[0].Metric) != 4 {
-			t.Fatalf("got %v, %v, want one metric of four states", all, err)
-		}
-		out := map[string]float64{}
-		for _, m := range all[0].Metric {
-			if age := m.GetGauge().GetValue(); age > 0 {
-				out[m.Label[0].GetValue()] = age
-			}
-		}
-		return out
-	}
-	if got := reconciled(); len(got) != 1 || got["kept"] < 1 {
-		t.Errorf("of a node that is Ready, with a pod that a finalizer keeps: got %v, want kept alone", got)
-	}
-	if err := c.client.Delete(t.Context(), &o); err != nil {
-		t.Fatal(err)
-	}
-	if got := reconciled(); len(got) != 0 {
-		t.Errorf("after it was deleted: got %v, want none", got)
 	}
 }

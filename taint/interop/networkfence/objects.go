@@ -54,9 +54,9 @@ func (n *networkFence) fence() storagefence.Fence {
 	return storagefence.Fence{
 		Name: n.Name, Generation: n.Generation, Class: n.Spec.NetworkFenceClassName, CIDRs: n.Spec.CIDRs,
 		State: n.Spec.FenceState, Result: n.Status.Result, Message: n.Status.Message,
-		Deleting: n.DeletionTimestamp != nil,
-		Owned:    n.Labels[nodeUIDLabel] != "" && n.Annotations[nodeName] != "",
-		Node:     n.Annotations[nodeName], Life: taint.ParseLife(n.Annotations[nodeLife]),
+		Deleting: n.DeletionTimestamp != nil, CreatedAt: n.CreationTimestamp.Time,
+		Owned: n.Labels[nodeUIDLabel] != "" && n.Annotations[nodeName] != "",
+		Node:  n.Annotations[nodeName], Life: taint.ParseLife(n.Annotations[nodeLife]),
 		Made:      strings.Split(n.Annotations[madeWith], ","),
 		Confirmed: n.Annotations[confirmedAt] != "",
 	}

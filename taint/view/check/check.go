@@ -25,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/drill"
+	"github.com/forcefence/forcefence/taint/writes"
 )
 
 // Level is how much a finding matters, from a closed set.
@@ -91,14 +92,7 @@ type Facts struct {
 	NoPods     string   // why Pods could not be read; "": they were
 	NoFencings bool     // the cluster does not have the CustomResourceDefinition of Fencings
 	Unknown    []string // what could not be read, and why
-	// StorageFences are the NetworkFences of forcefence.
-	StorageFences []StorageFence
-}
-
-// StorageFence is a NetworkFence of forcefence.
-type StorageFence struct {
-	Name, Node string
-	State      string // storagefence.Standing
+	Orders     []writes.Order
 }
 
 // Node is one node.
@@ -143,7 +137,7 @@ func Installation(f Facts) Report {
 		}
 		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".", remedy})
 	}
-	out = append(out, f.checkStorageFences()...)
+	out = append(out, f.checkOrders()...)
 	counts, nodes := f.checkNodes()
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
@@ -206,22 +200,15 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 	return parts, out
 }
 
-// checkStorageFences reports the NetworkFences that shut out addresses. One whose node is silent is a note, each other
-// one a problem.
-func (f Facts) checkStorageFences() (out []Finding) {
-	for _, s := range f.StorageFences {
-		found := Finding{Problem, s.Node, "NetworkFence " + s.Name, "Alert ForcefenceStorageFenceKept in the runbook " +
-			"says what to do."}
-		switch s.State {
-		case "holds":
-			found.Level, found.Remedy = Note, ""
-			found.Text += " shuts the node out of its storage."
-		case "kept":
-			found.Text += " shuts the node out of its storage, and the node is Ready."
-		case "unfencing":
-			found.Text += " is to let the node in, and the storage has not said that it did."
-		default:
-			found.Text += " stays, and its Node was deleted: another machine may have the address by now."
+// checkOrders reports what others obey while forcefence does not look. An order that should have ended is a problem,
+// each other one a note. Budgets that hold drains are many, and drain-status shows them.
+func (f Facts) checkOrders() (out []Finding) {
+	for _, o := range f.Orders {
+		found := Finding{Note, o.Node, o.Text() + ".", ""}
+		if o.IsOverdue() {
+			found.Level, found.Remedy = Problem, "Alert ForcefenceOrderKept in the runbook says what to do."
+		} else if o.Resource == "poddisruptionbudgets.policy" {
+			continue
 		}
 		out = append(out, found)
 	}

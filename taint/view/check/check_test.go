@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/writes"
 )
 
 // nodeWith returns a Ready node whose last drill and hook reported that; "": neither did.
@@ -233,23 +234,30 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// A NetworkFence that should have ended is a problem, one of a silent node is a note.
-func TestStorageFences(t *testing.T) {
-	for state, want := range map[string]struct {
-		level Level
-		text  string
+// An order that should have ended is a problem, another one a note. A budget that holds a drain is neither.
+func TestOrders(t *testing.T) {
+	const fences, budgets = "networkfences.csiaddons.openshift.io", "poddisruptionbudgets.policy"
+	for _, tt := range []struct {
+		resource string
+		state    writes.State
+		level    Level
+		text     string
 	}{
-		"holds":     {Note, "NetworkFence f shuts the node out of its storage."},
-		"kept":      {Problem, "NetworkFence f shuts the node out of its storage, and the node is Ready."},
-		"unfencing": {Problem, "NetworkFence f is to let the node in, and the storage has not said that it did."},
-		"node_gone": {Problem, "NetworkFence f stays, and its Node was deleted: another machine may have the address " +
-			"by now."},
+		{fences, writes.Holds, Note, fences + " f of node n1 is in force."},
+		{fences, writes.Kept, Problem, fences + " f of node n1 is in force, and should have ended."},
+		{fences, writes.Ending, Problem, fences + " f of node n1 was taken back, and nothing confirms that yet."},
+		{fences, writes.NodeGone, Problem, fences + " f of node n1 is in force, and its Node was deleted."},
+		{budgets, writes.NodeGone, Problem, budgets + " f of node n1 is in force, and its Node was deleted."},
+		{budgets, writes.Holds, "", ""},
 	} {
-		r := Installation(Facts{StorageFences: []StorageFence{{"f", "n1", state}}})
-		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.About == "n1" })
-		if i < 0 || r.Findings[i].Level != want.level || r.Findings[i].Text != want.text ||
-			(r.Findings[i].Remedy != "") != (want.level == Problem) {
-			t.Errorf("%s: got %+v, want %s: %s", state, r.Findings, want.level, want.text)
+		r := Installation(Facts{Orders: []writes.Order{
+			{Resource: tt.resource, Name: "f", Node: "n1", State: tt.state}}})
+		var found Finding
+		if i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.About == "n1" }); i >= 0 {
+			found = r.Findings[i]
+		}
+		if found.Level != tt.level || found.Text != tt.text || (found.Remedy != "") != (tt.level == Problem) {
+			t.Errorf("%s %s: got %+v, want %s: %s", tt.resource, tt.state, found, tt.level, tt.text)
 		}
 	}
 }

@@ -15,9 +15,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/writes"
 )
 
 // Clients is a CSIAddonsNode: which addresses a driver's clients on a node have.
@@ -48,6 +50,7 @@ type Fence struct {
 	Result     string
 	Message    string
 	Deleting   bool
+	CreatedAt  time.Time
 
 	Owned     bool     // forcefence made it; the rest is known only then
 	Made      []string // the CIDRs that it was made with
@@ -365,31 +368,17 @@ func (f Fence) isVoid(s State) bool {
 		(!f.Life.StillHolds(s.Look) || s.LeftAlone != "" || s.Look.IsReleased())
 }
 
-// Standing is what becomes of a fence of ours, from a closed set.
-type Standing string
-
-// The states. All but the first need a person if they last.
-const (
-	Holds     Standing = "holds"     // its node is not Ready
-	Kept      Standing = "kept"      // its node is Ready, and is still shut out
-	Unfencing Standing = "unfencing" // the storage is asked to let the node in, and has not said that it did
-	NodeGone  Standing = "node_gone" // its Node was deleted: another machine may have its addresses by now
-)
-
-// Standings are all states.
-var Standings = []Standing{Holds, Kept, Unfencing, NodeGone}
-
 // Standing returns what becomes of a fence of ours, by a look at its node.
-func (f Fence) Standing(l taint.Look) Standing {
+func (f Fence) Standing(l taint.Look) writes.State {
 	switch {
 	case f.State != Fenced || f.Deleting:
-		return Unfencing
+		return writes.Ending
 	case !l.Exists || l.UID != f.Life.NodeUID:
-		return NodeGone
+		return writes.NodeGone
 	case l.IsReady():
-		return Kept
+		return writes.Kept
 	}
-	return Holds
+	return writes.Holds
 }
 
 // mayEnd reports whether the fence need not stay: it is void, or its node is back in another life and its machine has

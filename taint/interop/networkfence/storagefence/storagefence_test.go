@@ -10,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/writes"
 )
 
 var dead = Node{Name: "n1", Addresses: []string{"10.0.0.1"}, PodCIDRs: []string{"10.9.1.0/24"}}
@@ -328,17 +329,17 @@ func TestStanding(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(f *Fence, l *taint.Look)
-		want   Standing
+		want   writes.State
 	}{
-		{"its node is silent", func(_ *Fence, l *taint.Look) { *l = silent }, Holds},
-		{"its node is Ready", func(*Fence, *taint.Look) {}, Kept},
-		{"its Node was deleted", func(_ *Fence, l *taint.Look) { *l = taint.Look{} }, NodeGone},
-		{"another Node has its name", func(_ *Fence, l *taint.Look) { l.UID = "u9" }, NodeGone},
-		{"it names no life", func(f *Fence, _ *taint.Look) { f.Life = taint.Life{} }, NodeGone},
-		{"it is being taken back", func(f *Fence, _ *taint.Look) { f.State = Unfenced }, Unfencing},
+		{"its node is silent", func(_ *Fence, l *taint.Look) { *l = silent }, writes.Holds},
+		{"its node is Ready", func(*Fence, *taint.Look) {}, writes.Kept},
+		{"its Node was deleted", func(_ *Fence, l *taint.Look) { *l = taint.Look{} }, writes.NodeGone},
+		{"another Node has its name", func(_ *Fence, l *taint.Look) { l.UID = "u9" }, writes.NodeGone},
+		{"it names no life", func(f *Fence, _ *taint.Look) { f.Life = taint.Life{} }, writes.NodeGone},
+		{"it is being taken back", func(f *Fence, _ *taint.Look) { f.State = Unfenced }, writes.Ending},
 		{"the same, of a Node that was deleted", func(f *Fence, l *taint.Look) { f.State, *l = Unfenced, taint.Look{} },
-			Unfencing},
-		{"it is being deleted", func(f *Fence, l *taint.Look) { f.Deleting, *l = true, silent }, Unfencing},
+			writes.Ending},
+		{"it is being deleted", func(f *Fence, l *taint.Look) { f.Deleting, *l = true, silent }, writes.Ending},
 	} {
 		f, l := holding(), back
 		tt.change(&f, &l)
