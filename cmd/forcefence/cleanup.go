@@ -174,7 +174,7 @@ func (o cleanup) removeLeftovers(ctx context.Context) error {
 	}
 	for _, name := range dirty {
 		if open[name] {
-			message, err := release.ReleaseNode(ctx, o.client, name, o.key, true, time.Now)
+			message, err := release.ReleaseNode(ctx, o.client, name, o.key, nil, true, time.Now)
 			if err != nil {
 				return err
 			}

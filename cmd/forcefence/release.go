@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint/release"
 )
 
@@ -20,8 +22,11 @@ func newRelease() *cobra.Command {
 		Short: "End a node's fence: remove the mark and close the record",
 		Long: `End a node's fence: remove every mark and close the record. The hook then starts
 held pods, so make sure that none of the node's pods is about to start elsewhere.
-The controller does not fence the node again until it has come back, and trusts
-its devices again. Without --yes the command only prints what it would do.`,
+The controller does not fence the node again until it has come back, its policies
+end none of its pods, and it trusts its devices again. It takes back power-offs
+that others have not carried out, and NetworkFences without a noted success; one
+with it stays until the machine has booted. Without --yes the command only
+prints what it would do.`,
 		Example: `  # What it would end
   forcefence release n3
   # End it
@@ -29,9 +34,13 @@ its devices again. Without --yes the command only prints what it would do.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
-			message, err := release.ReleaseNode(cmd.Context(), c, args[0], key, yes, time.Now)
+			fences, unread := app.ListOrders(c).Fences(cmd.Context())
+			message, err := release.ReleaseNode(cmd.Context(), c, args[0], key, fences, yes, time.Now)
 			if err != nil {
 				return err
+			}
+			if unread != nil && !apierrors.IsForbidden(unread) { // else no policy makes them
+				message += fmt.Sprintf("; what becomes of NetworkFences is not known: %v", unread)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), message)
 			if !yes {

@@ -17,22 +17,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// errNothingToRelease means that the node carries neither a mark nor a record that holds anything up.
+// errNothingToRelease means that the node carries neither a mark nor a record that holds anything up, and no storage
+// was asked to shut it out.
 var errNothingToRelease = errors.New("nothing to release")
 
 // ReleaseNode ends the fence of a node on a person's word, in any state: it removes every mark and closes the record as
 // Released, in one write. The node is then left alone until it comes back (another boot or a heartbeat), and its device
 // is trusted again. If the node itself has nothing to release, but another node's record makes the machine that it is
 // pinned to untrusted, that record is closed. Without confirm it only reports what it would do. It may be repeated; it
-// blocks for the API server only.
+// blocks for the API server only. fences are all NetworkFences: one of this life of the node can be released, too.
 func ReleaseNode(
-	ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time,
+	ctx context.Context, c client.Client, name, key string, fences []storagefence.Fence, confirm bool,
+	now func() time.Time,
 ) (summary string, err error) {
 	for range tries { // a live node is written by others
-		if summary, err = tryRelease(ctx, c, name, key, confirm, now); !errors.Is(err, kube.ErrAgain) {
+		if summary, err = tryRelease(ctx, c, name, key, fences, confirm, now); !errors.Is(err, kube.ErrAgain) {
 			break
 		}
 	}
@@ -43,7 +46,8 @@ func ReleaseNode(
 const tries = 5
 
 func tryRelease(
-	ctx context.Context, c client.Client, name, key string, confirm bool, now func() time.Time,
+	ctx context.Context, c client.Client, name, key string, fences []storagefence.Fence, confirm bool,
+	now func() time.Time,
 ) (string, error) {
 	node, l, err := kube.ReadNode(ctx, c, name, key, now)
 	switch {
@@ -53,7 +57,9 @@ func tryRelease(
 		return "", fmt.Errorf("node %s does not exist", name)
 	}
 	rec, summary := closeRecord(l, now())
-	if l.Mark == nil && l.RecordErr == nil && !l.Record.IsOpen() && len(l.Record.DistrustedDevices()) == 0 {
+	shutOut := describeFences(l, fences)
+	if l.Mark == nil && l.RecordErr == nil && !l.Record.IsOpen() && len(l.Record.DistrustedDevices()) == 0 &&
+		(shutOut == "" || l.IsReleased()) {
 		other, err := findDistrustingNode(ctx, c, node)
 		switch {
 		case err != nil:
@@ -63,9 +69,10 @@ func tryRelease(
 				"machine distrusted",
 				name, errNothingToRelease)
 		}
-		summary, err := ReleaseNode(ctx, c, other, key, confirm, now)
+		summary, err := ReleaseNode(ctx, c, other, key, fences, confirm, now)
 		return summary + fmt.Sprintf(" (its record made the machine of node %s distrusted)", name), err
 	}
+	summary += describeOrders(l) + shutOut
 	if !confirm {
 		return "would release node " + name + ": " + summary, nil
 	}
@@ -88,6 +95,27 @@ func tryRelease(
 		return "", err
 	}
 	return "released node " + name + ": " + summary, nil
+}
+
+// describeFences says what becomes of the NetworkFences of a node's present life; "": it has none.
+func describeFences(l taint.Look, fences []storagefence.Fence) (text string) {
+	for _, f := range fences {
+		if what := f.OnRelease(l); what != "" {
+			text += "; " + what
+		}
+	}
+	return text
+}
+
+// describeOrders names the devices that may still carry out a power-off; "": there are none.
+func describeOrders(l taint.Look) (text string) {
+	if l.Record == nil {
+		return ""
+	}
+	for _, d := range l.Record.Orders {
+		text += fmt.Sprintf("; the power-off by %s is taken back", d.Device)
+	}
+	return text
 }
 
 // findDistrustingNode returns the node whose record states that the device of the machine to which this node is pinned

@@ -21,6 +21,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/test/cluster"
 )
@@ -132,7 +133,8 @@ func TestRelease(t *testing.T) {
 						return c.Patch(ctx, o, p)
 					},
 				}).Build()
-			told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, !tc.dry, func() time.Time { return now })
+			told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, nil, !tc.dry,
+				func() time.Time { return now })
 			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) || !strings.Contains(told, tc.told) {
 				t.Fatalf("got %q, error %v, want %q, error %v", told, err, tc.told, tc.err)
 			}
@@ -171,6 +173,51 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// A node without a mark and an open fence can be released from a NetworkFence of its present life: that is taken back,
+// and no policy ends further pods. One whose success was noted stays.
+func TestReleaseOfAStorageFence(t *testing.T) {
+	life := taint.Life{NodeUID: "u1", BootID: "b1"}
+	for _, tc := range []struct {
+		name   string
+		change func(*storagefence.Fence)
+		told   string // "": there is nothing to release
+	}{
+		{"no success was noted", func(*storagefence.Fence) {}, "NetworkFence f is taken back"},
+		{"a success was noted", func(f *storagefence.Fence) { f.Confirmed = true }, "NetworkFence f stays until the"},
+		{"another author's", func(f *storagefence.Fence) { f.Owned = false }, ""},
+		{"another node's", func(f *storagefence.Fence) { f.Node = "n2" }, ""},
+		{"of an earlier life", func(f *storagefence.Fence) { f.Life.BootID = "b0" }, ""},
+		{"it is being let in", func(f *storagefence.Fence) { f.State = storagefence.Unfenced }, ""},
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+		node.Status.NodeInfo.BootID = "b1"
+		c := fake.NewClientBuilder().WithObjects(node).Build()
+		f := storagefence.Fence{Name: "f", Owned: true, Node: "n1", Life: life, State: storagefence.Fenced}
+		tc.change(&f)
+		for _, confirm := range []bool{false, true, true} {
+			told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, []storagefence.Fence{f}, confirm, time.Now)
+			var is corev1.Node
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), &is); err != nil {
+				t.Fatal(err)
+			}
+			l := taint.NewLook(&is, nil, taint.DefaultKey, taint.Instant{}, taint.Instant{})
+			switch {
+			case tc.told == "":
+				if !errors.Is(err, errNothingToRelease) {
+					t.Errorf("%s: got %q, %v, want %v", tc.name, told, err, errNothingToRelease)
+				}
+			case !confirm:
+				if err != nil || !strings.Contains(told, tc.told) || l.IsReleased() {
+					t.Errorf("%s, not confirmed: got %q, %v, want %q", tc.name, told, err, tc.told)
+				}
+			case err == nil && !strings.Contains(told, tc.told), err != nil && !errors.Is(err, errNothingToRelease),
+				!l.IsReleased():
+				t.Errorf("%s: got %q, %v, want %q and a record", tc.name, told, err, tc.told)
+			}
+		}
+	}
+}
+
 // busy is a Node that another client writes just before each of our first writes.
 type busy struct {
 	client.Client
@@ -199,7 +246,7 @@ func TestReleaseOfAnUnreadableNode(t *testing.T) {
 			return refused
 		},
 	}).Build()
-	told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, true, time.Now)
+	told, err := ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, nil, true, time.Now)
 	if told != "" || !errors.Is(err, refused) {
 		t.Errorf("got %q, error %v, want the API server's error", told, err)
 	}
@@ -212,7 +259,7 @@ func TestReleaseOfAnUnreadableNode(t *testing.T) {
 			return c.List(ctx, l, opts...)
 		},
 	}).Build()
-	told, err = ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, true, time.Now)
+	told, err = ReleaseNode(t.Context(), c, "n1", taint.DefaultKey, nil, true, time.Now)
 	if told != "" || !errors.Is(err, refused) {
 		t.Errorf("a pinned node: got %q, error %v, want the API server's error", told, err)
 	}
@@ -242,7 +289,7 @@ func TestReleaseWithoutThePods(t *testing.T) {
 	if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
 		t.Fatal(err)
 	}
-	said, err := ReleaseNode(t.Context(), unlisted{c}, n.Name, taint.DefaultKey, true, time.Now)
+	said, err := ReleaseNode(t.Context(), unlisted{c}, n.Name, taint.DefaultKey, nil, true, time.Now)
 	if !errors.Is(err, errNoList) {
 		t.Errorf("got %q, error %v, want the list's", said, err)
 	}
@@ -268,7 +315,7 @@ func TestReleaseOfABusyNode(t *testing.T) {
 		if err := writer(c).SetMark(t.Context(), l, rec); err != nil {
 			t.Fatal(err)
 		}
-		told, err := ReleaseNode(t.Context(), &busy{c, tc.times}, n.Name, taint.DefaultKey, true, time.Now)
+		told, err := ReleaseNode(t.Context(), &busy{c, tc.times}, n.Name, taint.DefaultKey, nil, true, time.Now)
 		if (err != nil) != tc.fails {
 			t.Errorf("changed %d times: got %q, error %v", tc.times, told, err)
 		}
@@ -334,7 +381,7 @@ func TestReleaseGoesOn(t *testing.T) {
 			bad, good := newPod(t, c, n.Name, full), newPod(t, c, n.Name)
 			names := map[string]string{bad.Name: "bad", good.Name: "good"}
 			out, err := ReleaseNode(t.Context(), refusing{c, func(pod string) error { return tc.refuse(names[pod]) }},
-				n.Name, taint.DefaultKey, true, time.Now)
+				n.Name, taint.DefaultKey, nil, true, time.Now)
 			if (err != nil) != tc.fails {
 				t.Fatalf("got %q, error %v, want an error: %v", out, err, tc.fails)
 			}
@@ -440,7 +487,7 @@ func TestReleaseFromEitherNode(t *testing.T) {
 		}
 	}
 	release := func(n *corev1.Node, confirm bool) (string, error) {
-		return ReleaseNode(t.Context(), c, n.Name, taint.DefaultKey, confirm, time.Now)
+		return ReleaseNode(t.Context(), c, n.Name, taint.DefaultKey, nil, confirm, time.Now)
 	}
 	distrusted(holder.Name)
 	if told, err := release(other, true); !errors.Is(err, errNothingToRelease) {

@@ -381,6 +381,18 @@ func (f Fence) Standing(l taint.Look) writes.State {
 	return writes.Holds
 }
 
+// OnRelease says what becomes of a fence of ours once a person releases its node, by a look before; "": nothing new.
+func (f Fence) OnRelease(l taint.Look) string {
+	switch {
+	case !f.Owned || f.Node != l.Name || f.State != Fenced || f.Deleting || !f.Life.StillHolds(l):
+		return ""
+	case f.Confirmed:
+		return fmt.Sprintf("NetworkFence %s stays until the machine has booted: pods may have moved on its word",
+			f.Name)
+	}
+	return fmt.Sprintf("NetworkFence %s is taken back: the storage lets the node in again", f.Name)
+}
+
 // mayEnd reports whether the fence need not stay: it is void, or its node is back in another life and its machine has
 // booted.
 func (f Fence) mayEnd(s State) bool {
