@@ -69,7 +69,7 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 	if node != nil {
 		out.Node, out.Finalizer = node.Look.Name, node.Look.HasOwnMark()
 		l := node.Look
-		if len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID && !isUnwatched(r, l.Ready, l.ReadySince) {
+		if len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID && !isUnwatched(r, l.ReadySince) {
 			out.NodeUID, out.BootID = l.UID, l.BootID
 		}
 		if r.DeletionTimestamp != nil {

@@ -215,13 +215,17 @@ func TestConditionIsShort(t *testing.T) {
 	}
 }
 
-// A request whose outage no controller watched gets no life, so it permits nothing until it is deleted.
+// A request whose outage no controller watched gets no life, so it permits nothing until it is deleted. That is also so
+// where its node is Ready when it is first seen, and waits for its healthyDelay.
 func TestUnwatchedGetsNoLife(t *testing.T) {
-	for after, want := range map[time.Duration]string{-time.Second: "u1", time.Second: ""} {
-		n := waits("")
-		n.Look.ReadySince = now.Add(-time.Minute + after)
-		if out := OutcomeOf(requested(), "", n, now); out.NodeUID != want {
-			t.Errorf("not Ready %s after the request: got the Node %q, want %q", after, out.NodeUID, want)
+	for _, ready := range []corev1.ConditionStatus{corev1.ConditionUnknown, corev1.ConditionTrue} {
+		for after, want := range map[time.Duration]string{-time.Second: "u1", time.Second: ""} {
+			n := waits("")
+			n.Look.Ready, n.Look.ReadySince = ready, now.Add(-time.Minute+after)
+			if out := OutcomeOf(requested(annotated(healthyDelayAnnotation, "1m")), "", n, now); out.NodeUID != want {
+				t.Errorf("Ready %s since %s after the request: got the Node %q, want %q", ready, after, out.NodeUID,
+					want)
+			}
 		}
 	}
 }

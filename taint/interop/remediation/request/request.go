@@ -87,7 +87,6 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 	if why := mismatch(r, machine, node); why != "" {
 		return why
 	}
-	ready := taint.Condition(node, corev1.NodeReady)
 	switch {
 	case taint.CutParts(r) != "":
 		return "it is too large: " + taint.CutParts(r)
@@ -99,8 +98,8 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return "it is older than its Node"
 	case isOfAnotherLife(r, node):
 		return "its node's machine has booted since it was made, or it is another Node"
-	case isUnwatched(r, ready.Status, ready.LastTransitionTime.Time):
-		return "the node became not Ready after it was made, and no controller watched: delete it"
+	case isUnwatched(r, taint.Condition(node, corev1.NodeReady).LastTransitionTime.Time):
+		return "its node's Ready changed after it was made, and no controller watched: delete it"
 	case isAnsweredAs(r, recovered):
 		return "its node was Ready again since it was made"
 	case machine.Excluded != "":
@@ -120,9 +119,9 @@ func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 }
 
 // isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. Then
-// the node became not Ready, or changed how, after that. Such a request gets no life, so it stays so.
-func isUnwatched(r *api.ForcefenceRemediation, ready corev1.ConditionStatus, since time.Time) bool {
-	return r.Status.NodeUID == "" && ready != corev1.ConditionTrue && since.After(r.CreationTimestamp.Time)
+// the status of the node's Ready changed after that. Such a request gets no life, so it stays so.
+func isUnwatched(r *api.ForcefenceRemediation, readySince time.Time) bool {
+	return r.Status.NodeUID == "" && readySince.After(r.CreationTimestamp.Time)
 }
 
 // mismatch returns why the request is not for that node; "" if it is.

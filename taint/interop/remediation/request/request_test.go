@@ -146,6 +146,10 @@ func TestRefusal(t *testing.T) {
 		{"an outage that began before it", requested(), none, nodeOf(notReadySince(-time.Minute)), ""},
 		{"an outage that began after it", requested(), none, nodeOf(notReadySince(time.Second)),
 			"no controller watched"},
+		{"Ready again, and seen too late", requested(annotated(healthyDelayAnnotation, "1m")), none,
+			nodeOf(notReadySince(time.Second), func(n *corev1.Node) {
+				n.Status.Conditions[0].Status = corev1.ConditionTrue
+			}), "no controller watched"},
 		{"an outage that began after it, and that was shown", requested(waited(refused)), none,
 			nodeOf(notReadySince(time.Second)), "no controller watched"},
 		{"another kind of the outage, watched", requested(waited("PowerUnknown"), seenIn("u1", "b1")), none,
