@@ -46,7 +46,7 @@ type machine struct {
 	lodged    *lodging  // it is a guest, and the hosts that it may be on speak for it beside its BMC; nil: it is none
 	stubborn  bool      // its device accepts a power-off, and nothing comes of it
 	metal3    bool      // its BMC is Metal3's: it carries out a power-off late
-	order     int       // the power-off that Metal3's operator has not carried out; 0: none
+	order     *order    // the power-off that Metal3's operator has not carried out; nil: none
 	forged    bool      // its kubelet's credential said that it is another machine, or none
 	// why invariant 10 is not ours to hold here: a person vouched wrongly, or went round the admission policy
 	excused string
@@ -374,11 +374,11 @@ func (m *machine) orderOff(t providers.Target, which int) error {
 	}
 	outlet := m.split && which >= 1
 	m.ordered, m.orderedIn = w.now, m.run
-	if m.stubborn {
+	if m.metal3 && which == 0 {
+		m.orderLate(false)
 		return nil
 	}
-	if m.metal3 && which == 0 {
-		m.orderLate()
+	if m.stubborn {
 		return nil
 	}
 	if ignored := !w.calm && w.chance(0.15); ignored || !m.power && !outlet {
@@ -421,7 +421,7 @@ func (m *machine) orderOn(t providers.Target, which int) error {
 		return err
 	}
 	run, outlet := m.run, m.split && which >= 1
-	m.order = 0
+	m.order = nil
 	if w.calm || !w.chance(0.15) {
 		w.after(w.between(10*time.Millisecond, 5*time.Second), func() {
 			if m.run != run {

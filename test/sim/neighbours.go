@@ -104,7 +104,19 @@ func (n *neighbours) start() {
 		return
 	}
 	n.healthCheck()
-	n.watchOutages()
+	n.watch()
+}
+
+// tick is how often watch looks.
+const tick = time.Second
+
+// watch notes what a leader could have seen, and done.
+func (n *neighbours) watch() {
+	w := n.w
+	w.after(tick, n.watch)
+	led := !w.down && w.leader >= 0 && w.procs[w.leader].watches()
+	n.watchOutages(led)
+	n.watchOrders(led)
 }
 
 // address is that of the machine's clients of the storage.
@@ -186,7 +198,8 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 				n.configured = w.now
 				return
 			}
-			n.configured = w.now.Add(first - begins + gap + w.between(0, time.Minute))
+			// once the node is NotReady again: the request was made in another outage, which forcefence did not watch
+			n.configured = w.now.Add(first - begins + gap + w.between(50*time.Second, 75*time.Second))
 		case 1:
 			n.deleteNode(m)
 			n.delay = max(n.delay, 2*time.Minute)
@@ -298,7 +311,7 @@ func (n *neighbours) person() {
 		return
 	}
 	m := w.machines[w.rng.IntN(min(4, len(w.machines)))]
-	switch w.rng.IntN(9) {
+	switch w.rng.IntN(10) {
 	case 0, 1:
 		n.storage.edit(m)
 	case 2, 3:
@@ -312,6 +325,8 @@ func (n *neighbours) person() {
 		n.editRequest(m)
 	case 7:
 		n.editClaim(m)
+	case 8:
+		n.editOrder(m)
 	default:
 		n.deleteNode(m)
 	}
@@ -340,7 +355,7 @@ func (n *neighbours) calm() {
 		n.storage.obey(o.Name)
 	}
 	for _, m := range n.w.machines {
-		m.stubborn, m.order, m.deaf = false, 0, [3]bool{}
+		m.stubborn, m.order, m.deaf = false, nil, [3]bool{}
 	}
 	n.people()
 }
@@ -367,29 +382,85 @@ func (n *neighbours) unrest() string {
 	return ""
 }
 
+// order is a power-off that Metal3's operator has not carried out: an annotation of the BareMetalHost.
+type order struct {
+	node     types.UID // of its Node when it was given
+	at       time.Time
+	byPerson bool          // a person gave it, or broke the record that names it
+	aliveFor time.Duration // for how long its node has shown life since, while one leader ran without a break
+}
+
+// withdrawTime is the most that a leader needs to take an order back once the node shows life. It ends the step under
+// way, looks, and writes. Each of these is up to three requests. A request without an answer ends after 10 s.
+func (w *World) withdrawTime() time.Duration { return 3 * 3 * (10*time.Second + w.limits.api) }
+
 // orderLate leaves a power-off with Metal3's operator, which carries it out late, also in another life of the node.
-// A power-on takes the order back, and WithdrawOrders. A machine that goes off so under a living node is counted: no
-// withdrawal arrives while no controller leads.
-func (m *machine) orderLate() {
+// A power-on takes the order back, WithdrawOrders does, and people do. An order that a leader had the time to take back
+// must not be carried out.
+func (m *machine) orderLate(byPerson bool) {
 	w := m.w
-	w.made++
-	order := w.made
-	m.order = order
+	o := &order{at: w.now, byPerson: byPerson}
+	if n := w.api.node(m.name); n != nil {
+		o.node = n.UID
+	}
+	m.order = o
 	d := w.between(time.Second, 10*time.Second)
-	if !w.calm && w.chance(0.5) {
+	switch {
+	case w.calm:
+	case m.stubborn:
+		d = w.between(time.Minute, 6*time.Minute)
+	case w.chance(0.5):
 		d = w.between(10*time.Second, 4*time.Minute)
 	}
 	w.after(d, func() {
-		if m.order != order || !m.power {
+		if m.order != o || !m.power {
 			return
 		}
-		m.order = 0
-		if n := w.api.node(m.name); n != nil && isReady(n) {
+		m.order = nil
+		switch n := w.api.node(m.name); {
+		case o.byPerson:
+			w.count("an order of Metal3's is a person's")
+		case o.aliveFor > w.withdrawTime():
+			w.fail("order", "the machine of %s goes off by an order that a leader could have taken back for %s", m.name,
+				o.aliveFor)
+		case n != nil && isReady(n):
 			w.count("an order of Metal3's is carried out on a living node")
 		}
 		w.count("an order of Metal3's is carried out late")
 		m.cutPower("Metal3's operator")
 	})
+}
+
+// editOrder is a person who takes an order of Metal3's back. If there is none, the person gives one.
+func (n *neighbours) editOrder(m *machine) {
+	for _, o := range n.w.machines {
+		if o.order != nil {
+			n.w.count("an order of Metal3's is taken back by a person")
+			o.order = nil
+			return
+		}
+	}
+	if m.metal3 && n.w.chance(0.5) {
+		m.orderLate(true)
+	}
+}
+
+// watchOrders notes for how long orders could have been taken back. led says that a leader could do so now.
+func (n *neighbours) watchOrders(led bool) {
+	w := n.w
+	for _, m := range w.machines {
+		o, node := m.order, w.api.node(m.name)
+		if o == nil {
+			continue
+		}
+		if !led || node == nil || node.UID != o.node || !w.lastBeat(m.name).After(o.at) {
+			o.aliveFor = 0
+			continue
+		}
+		o.aliveFor += tick
+		_, err := taint.RecordOf(node)
+		o.byPerson = o.byPerson || err != nil
+	}
 }
 
 // chosenMode is the node's mode by the configuration and the Node's annotation.

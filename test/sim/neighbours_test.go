@@ -23,6 +23,7 @@ func TestNeighbours(t *testing.T) {
 		"mode lowered after a power-off that failed",
 		"request FenceDone", "request NodeRecovered", "request RequestRefused", "node deleted beside a request",
 		"an order of Metal3's is carried out late", "an order of Metal3's is carried out on a living node",
+		"an order of Metal3's is a person's", "an order of Metal3's is taken back by a person",
 	} {
 		if tally.Stats[path] == 0 {
 			t.Errorf("no history came by %q", path)

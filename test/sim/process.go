@@ -598,7 +598,7 @@ func (k *worker) WithdrawOrders(ctx context.Context, a action.WithdrawOrders) de
 	k.call(func() error {
 		k.w.count("order withdrawn")
 		for _, o := range a.Orders {
-			k.w.machine(o.Machine.ID).order = 0
+			k.w.machine(o.Machine.ID).order = nil
 		}
 		return nil
 	}, func(err error) {

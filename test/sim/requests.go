@@ -116,11 +116,9 @@ func (n *neighbours) editRequest(m *machine) {
 
 // watchOutages notes of each request whether its outage has ended. It counts the time of Ready in which forcefence
 // could see it: where it follows requests, its leader runs.
-func (n *neighbours) watchOutages() {
+func (n *neighbours) watchOutages(led bool) {
 	w := n.w
-	const every = time.Second
-	w.after(every, n.watchOutages)
-	if w.now.After(n.configured) && (w.down || w.leader < 0 || !w.procs[w.leader].watches()) {
+	if w.now.After(n.configured) && !led {
 		return
 	}
 	for _, r := range n.requests {
@@ -129,7 +127,7 @@ func (n *neighbours) watchOutages() {
 		case o == nil || !isReady(o):
 			r.down, r.readyFor = true, 0
 		case r.down && r.Annotations[healthyDelay] == "":
-			if r.readyFor += every; r.readyFor > 20*time.Second && !r.over {
+			if r.readyFor += tick; r.readyFor > 20*time.Second && !r.over {
 				r.over = true
 				w.logf("%s: its outage is over", r)
 			}
