@@ -26,6 +26,7 @@ const (
 	fenceDone = "FenceDone"
 	broken    = "RecordUnreadable"
 	isReady   = "NodeReady"
+	isBack    = "NodeReadyInFence"
 	recovered = "NodeRecovered"
 )
 
@@ -92,8 +93,16 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 	case node != nil && node.Look.RecordErr != nil:
 		return set(yes, unknown, broken, "the record of the node's fence cannot be read: see forcefence status")
 	case node != nil && node.Look.Record.IsOpen():
-		rec := node.Look.Record
-		return set(yes, unknown, fencing, fmt.Sprintf("fence %s is in phase %s", rec.ID, rec.Phase))
+		rec, why := node.Look.Record, fencing
+		// Ready may be stale under a young fence, but not if it has changed since the request was made.
+		if wasBack(r) ||
+			hasRecovered(r, node, answered) && node.Look.ReadySince.After(r.CreationTimestamp.Time) {
+			why = isBack
+		}
+		return set(yes, unknown, why, fmt.Sprintf("fence %s is in phase %s", rec.ID, rec.Phase))
+	case wasBack(r):
+		return set(no, yes, recovered, "the node was Ready again in the middle of its fence: the request permits no "+
+			"further power-off")
 	case IsTimedOut(r):
 		return set(no, no, timedOut, "NodeHealthCheck's time for it is over: forcefence begins no power-off")
 	case node != nil && !answered && fencedFor(r, node.Look): // answered: the node is Ready since
@@ -147,6 +156,12 @@ func hasRecovered(r *api.ForcefenceRemediation, node *Node, answered bool) bool 
 	waited := shown != nil && shown.Status == metav1.ConditionTrue && shown.Reason != isReady
 	// The kubelet's clock wrote the one time, the API server's the other.
 	return answered || waited || node.Look.ReadySince.After(r.CreationTimestamp.Time)
+}
+
+// wasBack reports whether the request shows that the outage that it is for ended in the middle of a fence.
+func wasBack(r *api.ForcefenceRemediation) bool {
+	shown := meta.FindStatusCondition(r.Status.Conditions, api.Processing)
+	return shown != nil && shown.Reason == isBack
 }
 
 // cannotFence returns why forcefence will not fence the node, however long the request waits; "" if it may. A person's

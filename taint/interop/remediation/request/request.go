@@ -100,7 +100,7 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 		return "its node's machine has booted since it was made, or it is another Node"
 	case isUnwatched(r, taint.Condition(node, corev1.NodeReady).LastTransitionTime.Time):
 		return "its node's Ready changed after it was made, and no controller watched: delete it"
-	case isAnsweredAs(r, recovered):
+	case isAnsweredAs(r, recovered), wasBack(r):
 		return "its node was Ready again since it was made"
 	case machine.Excluded != "":
 		return fmt.Sprintf("Machine %s: %s", machine.Name, machine.Excluded)

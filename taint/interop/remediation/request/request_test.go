@@ -154,6 +154,8 @@ func TestRefusal(t *testing.T) {
 			nodeOf(notReadySince(time.Second)), "no controller watched"},
 		{"another kind of the outage, watched", requested(waited("PowerUnknown"), seenIn("u1", "b1")), none,
 			nodeOf(notReadySince(time.Second)), ""},
+		{"back in its fence", requested(waited(isBack), seenIn("u1", "b1")), none, nodeOf(notReadySince(0)),
+			"Ready again since"},
 		{"being deleted", requested(deleted), none, nodeOf(), "being deleted"},
 		{"answered", requested(shown(metav1.ConditionTrue)), none, nodeOf(), ""},
 		{"for an earlier outage", requested(shown(metav1.ConditionTrue), answeredAs(recovered)), none, nodeOf(),
