@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -90,7 +89,7 @@ func (k *worker) followGone() {
 	if g == nil || w.now.Before(g.due) || len(k.cachedAttachments(k.m.name)) == 0 {
 		return
 	}
-	l := taint.NewLook(g.node, nil, taint.DefaultKey, k.now(), k.now())
+	l := k.lookAt(g.node, nil)
 	to := k.ledBy(g.node, l)
 	g.GoneNode = decide.GoneNode{
 		Now: k.now(), Since: g.Since, Look: l, Mode: to.mode, MayDetach: true,

@@ -59,7 +59,7 @@ type led struct {
 // ledBy is whom a look leads to.
 func (k *worker) ledBy(node *corev1.Node, l taint.Look) led {
 	b := k.believe(node, l.Record, false)
-	out := led{mode: fence.ChosenMode{Mode: k.m.mode}.LoweredBy(node.Annotations).Mode, why: "no provider"}
+	out := led{mode: k.m.chosenMode(node), why: "no provider"}
 	switch {
 	case b.Refused != "":
 		k.w.count("machine not believed")
@@ -122,7 +122,7 @@ func (l led) devices() []proof.Device {
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
 	if k.pinning || k.pinSeen == n.ResourceVersion ||
-		(fence.ChosenMode{Mode: k.m.mode}).LoweredBy(n.Annotations).Mode == fence.Disabled {
+		k.m.chosenMode(n) == fence.Disabled {
 		return
 	}
 	k.pinSeen = n.ResourceVersion

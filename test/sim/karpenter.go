@@ -43,9 +43,7 @@ func (n *neighbours) replace(m *machine) {
 		return
 	}
 	if w.api.node(m.name) != nil {
-		m.excused = cmp.Or(m.excused, "its Node was deleted: a kubelet's list of pods may be older")
-		w.api.deleteNode(m.name)
-		w.after(w.between(20*time.Second, time.Minute), func() { w.collect(m.name) })
+		n.removeNode(m)
 	}
 	n.launchInstance(m.name)
 	w.after(w.between(15*time.Second, time.Minute), func() { m.cut = false; m.powerOn("Karpenter") })
@@ -154,9 +152,8 @@ func (k *worker) readClaim(f nodeclaim.Facts, end func(error)) {
 	}, func() {
 		f.Claim = *w.near.claims[name]
 	}, func() {
-		sent := k.now()
 		f.Node = w.api.node(name)
-		f.Look = taint.NewLook(f.Node, w.api.lease(name), taint.DefaultKey, sent, k.now())
+		f.Look = k.lookAt(f.Node, w.api.lease(name))
 	})
 }
 

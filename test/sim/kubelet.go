@@ -550,3 +550,11 @@ func (h *hook) knows(uid string) bool {
 	}
 	return false
 }
+
+// becomeReady ends a kubelet's own word that it is not Ready.
+func (m *machine) becomeReady() {
+	if m.k != nil && !m.k.ready {
+		m.k.ready = true
+		m.k.status()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -147,7 +148,7 @@ func (n *neighbours) register(o *corev1.Node) {
 func (n *neighbours) schedule(end time.Time) {
 	w := n.w
 	at := w.between(5*time.Second, 30*time.Second)
-	if w.chance(0.5) {
+	if w.mode == fence.OnRequest || w.chance(0.5) {
 		at += n.maintenance(w.machines[w.rng.IntN(3)], at)
 	}
 	for at < end.Sub(w.now) {
@@ -186,7 +187,7 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 		m.cut, m.deaf, m.stubborn = true, [3]bool{deaf, deaf, deaf}, stubborn
 		w.logf("%s: silent in maintenance: devices deaf %v, stubborn %v", m.name, deaf, stubborn)
 	}
-	then(0, func() { m.configure(w.mode); silent(work < 2 && w.chance(0.3), work == 2 || w.chance(0.3)) })
+	then(0, func() { m.configure(w.mode); silent(work < 2 && w.chance(0.2), work == 2 || w.chance(0.3)) })
 	if work == 1 { // for a moment it is back
 		then(begins-30*time.Second, func() { w.heal(m) })
 		then(begins-14*time.Second, func() { silent(false, false) })
@@ -209,17 +210,12 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 		}
 	})
 	if work < 2 {
-		then(first, func() { m.stubborn = false; w.heal(m); m.powerOn("maintenance") })
+		then(first, func() { m.recover("maintenance") })
 		then(first+gap/3, n.restartSets)
 		then(first+gap-3*time.Second, func() { n.storage.letIn(m) })
-		then(first+gap, func() { silent(work == 0 && w.chance(0.4), false) })
+		then(first+gap, func() { silent(work == 0 && w.chance(0.2), false) })
 	}
-	then(first+gap+second, func() {
-		m.deaf, m.stubborn = [3]bool{}, false
-		m.configure(w.mode)
-		w.heal(m)
-		m.powerOn("maintenance")
-	})
+	then(first+gap+second, func() { m.configure(w.mode); m.recover("maintenance") })
 	return first + gap + second
 }
 
@@ -294,14 +290,16 @@ func (n *neighbours) fail(m *machine) {
 		if w.chance(0.2) {
 			w.reboot(m)
 		}
-		w.heal(m)
-		m.powerOn("an outage ends")
-		m.deaf, m.stubborn = [3]bool{}, false
-		if m.k != nil && !m.k.ready {
-			m.k.ready = true
-			m.k.status()
-		}
+		m.recover("an outage ends")
 	})
+}
+
+// recover ends all that is wrong with a machine.
+func (m *machine) recover(why string) {
+	m.deaf, m.stubborn = [3]bool{}, false
+	m.w.heal(m)
+	m.powerOn(why)
+	m.becomeReady()
 }
 
 // person edits the neighbours' objects.
@@ -340,9 +338,15 @@ func (n *neighbours) deleteNode(m *machine) {
 	}
 	w.count("node deleted beside a request")
 	w.logf("person: deletes node %s", m.name)
+	n.removeNode(m)
+}
+
+// removeNode deletes a Node. Its pods go later.
+func (n *neighbours) removeNode(m *machine) {
+	w := n.w
 	m.excused = cmp.Or(m.excused, "its Node was deleted, and its pods with it")
 	w.api.deleteNode(m.name)
-	w.after(w.between(40*time.Second, time.Minute), func() { w.collect(m.name) })
+	w.after(w.between(20*time.Second, time.Minute), func() { w.collect(m.name) })
 }
 
 // calm is the end of all faults.
@@ -468,7 +472,7 @@ func (m *machine) chosenMode(n *corev1.Node) fence.Mode {
 	return fence.ChosenMode{Mode: m.mode}.LoweredBy(n.Annotations).Mode
 }
 
-// lookAt is a look at a cached Node, without a Lease.
-func (p *Process) lookAt(n *corev1.Node) taint.Look {
-	return taint.NewLook(n, nil, taint.DefaultKey, p.now(), p.now())
+// lookAt is a look at a Node, and at its Lease; nil: without it.
+func (p *Process) lookAt(n *corev1.Node, lease *coordinationv1.Lease) taint.Look {
+	return taint.NewLook(n, lease, taint.DefaultKey, p.now(), p.now())
 }

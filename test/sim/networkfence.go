@@ -89,11 +89,10 @@ func (s *storageSystem) write(o networkFence) {
 	s.w.made++
 	o.rv = s.w.made
 	old, known := s.object(o.Name)
-	s.objects = slices.DeleteFunc(slices.Clone(s.objects), func(x networkFence) bool { return x.Name == o.Name })
 	if known && old.State != o.State {
 		o.Generation++
 	}
-	s.objects = append(s.objects, o)
+	s.objects = append(s.others(o.Name), o)
 	s.w.logf("storage: NetworkFence %s of %v: %s, generation %d, %q, confirmed %v", o.Name, o.CIDRs, o.State,
 		o.Generation, o.Message, o.Confirmed)
 	if !known || old.State != o.State {
@@ -103,7 +102,12 @@ func (s *storageSystem) write(o networkFence) {
 
 func (s *storageSystem) drop(name string) {
 	s.w.logf("storage: NetworkFence %s is deleted", name)
-	s.objects = slices.DeleteFunc(slices.Clone(s.objects), func(x networkFence) bool { return x.Name == name })
+	s.objects = s.others(name)
+}
+
+// others are all objects but that one.
+func (s *storageSystem) others(name string) []networkFence {
+	return slices.DeleteFunc(slices.Clone(s.objects), func(o networkFence) bool { return o.Name == name })
 }
 
 // takes is how long the manager needs for one step.
@@ -243,13 +247,10 @@ func (s *storageSystem) endForeign(name string) {
 	if !found {
 		return
 	}
-	if slices.ContainsFunc(s.objects, func(x networkFence) bool {
-		return x.Name != name && slices.Contains(x.CIDRs, o.CIDRs[0])
-	}) {
-		s.drop(name)
-		return
-	}
-	if o.State == storagefence.Unfenced && o.IsAnswered() {
+	shared := slices.ContainsFunc(s.others(name), func(x networkFence) bool {
+		return slices.Contains(x.CIDRs, o.CIDRs[0])
+	})
+	if shared || o.State == storagefence.Unfenced && o.IsAnswered() {
 		s.drop(name)
 		return
 	}
@@ -380,71 +381,58 @@ func (p *Process) followFences() {
 func (p *Process) stepFence(name string) {
 	s := p.w.near.storage
 	var o networkFence
-	var found bool
+	var all, overlapping []storagefence.Fence
 	states := map[string]storagefence.State{}
 	end := func(error) { p.putDown(name, 5*time.Second) }
+	reads := []func(){func() { o, _ = s.object(name) }}
+	reads = append(reads, p.stateReads(func() []storagefence.Fence { return []storagefence.Fence{o.Fence} }, states)...)
+	reads = append(reads, func() { all = s.fences(); overlapping = o.Overlapping(all) })
+	reads = append(reads, p.stateReads(func() []storagefence.Fence { return overlapping }, states)...)
 	p.readAll(func(err error) {
-		if err != nil || !found {
+		step, _ := o.Next(states[name], all, states)
+		if err != nil || step == storagefence.Keep {
 			end(err)
 			return
 		}
-		p.readAll(func(err error) {
-			step, _ := o.Next(states[name], nil, nil)
-			if err == nil && step == storagefence.Confirm { // policies rely on it
-				p.w.check.begins(states[name].Look, "the note of the storage's success")
-			}
-			if err != nil || step != storagefence.Unfence {
-				p.writeFence(o, step, err, end)
-				return
-			}
-			var all []storagefence.Fence
-			p.readAll(func(err error) {
-				var reads []func()
-				for _, f := range o.Overlapping(all) {
-					reads = append(reads, p.stateReads(f, states)...)
-				}
-				p.readAll(func(err error) {
-					step, _ := o.Next(states[name], all, states)
-					if err == nil && step == storagefence.Unfence {
-						p.w.check.letsIn(o.Fence, all)
-					}
-					p.writeFence(o, step, err, end)
-				}, reads...)
-			}, func() { all = s.fences() })
-		}, p.stateReads(o.Fence, states)...)
-	}, func() { o, found = s.object(name) })
+		switch step {
+		case storagefence.Confirm: // policies rely on it
+			p.w.check.begins(states[name].Look, "the note of the storage's success")
+		case storagefence.Unfence:
+			p.w.check.letsIn(o.Fence, all)
+		}
+		p.writeFence(o, step, end)
+	}, reads...)
 }
 
-// stateReads are the reads of a fence's node: what leaves it alone and the Node with its Lease, and its pods.
-func (p *Process) stateReads(f storagefence.Fence, into map[string]storagefence.State) []func() {
+// stateReads are the reads of the fences' nodes: what leaves them alone and the Nodes with their Leases, and their
+// pods.
+func (p *Process) stateReads(of func() []storagefence.Fence, into map[string]storagefence.State) []func() {
 	w := p.w
 	return []func(){func() {
-		sent, n := p.now(), w.api.node(f.Node)
-		st := storagefence.State{Look: taint.NewLook(n, w.api.lease(f.Node), taint.DefaultKey, sent, sent)}
-		switch {
-		case n == nil:
-		case !w.machine(f.Node).chosenMode(n).MayAct():
-			st.LeftAlone = "mode"
-		default:
-			st.LeftAlone = cmp.Or(fence.ExclusionReason(n, w.now), w.excluded(f.Node))
+		for _, f := range of() {
+			n := w.api.node(f.Node)
+			st := storagefence.State{Look: p.lookAt(n, w.api.lease(f.Node))}
+			switch {
+			case n == nil:
+			case !w.machine(f.Node).chosenMode(n).MayAct():
+				st.LeftAlone = "mode"
+			default:
+				st.LeftAlone = cmp.Or(fence.ExclusionReason(n, w.now), w.excluded(f.Node))
+			}
+			into[f.Name] = st
 		}
-		into[f.Name] = st
 	}, func() {
-		st := into[f.Name]
-		for _, pod := range w.api.podsOn(f.Node) {
-			st.Ended = st.Ended || taint.IsTombstone(pod)
+		for _, f := range of() {
+			st := into[f.Name]
+			st.Ended = slices.ContainsFunc(w.api.podsOn(f.Node), taint.IsTombstone)
+			into[f.Name] = st
 		}
-		into[f.Name] = st
 	}}
 }
 
 // writeFence writes one step of a NetworkFence in the version that was read.
-func (p *Process) writeFence(o networkFence, step storagefence.Step, err error, end func(error)) {
+func (p *Process) writeFence(o networkFence, step storagefence.Step, end func(error)) {
 	w, s := p.w, p.w.near.storage
-	if err != nil || step == storagefence.Keep {
-		end(err)
-		return
-	}
 	p.call(func() error {
 		w.receive(p.name, string(step), "networkfences/"+o.Name, o.rv)
 		now, found := s.object(o.Name)
@@ -458,13 +446,13 @@ func (p *Process) writeFence(o networkFence, step storagefence.Step, err error, 
 		switch step {
 		case storagefence.Confirm:
 			now.Confirmed = true
-			s.write(now)
 		case storagefence.Unfence:
 			now.State = storagefence.Unfenced
-			s.write(now)
 		case storagefence.Delete:
 			s.drop(o.Name)
+			return nil
 		}
+		s.write(now)
 		return nil
 	}, end)
 }

@@ -249,7 +249,7 @@ func (k *worker) hear() {
 	k.gone = nil
 	if n != k.heard {
 		k.heard = n
-		k.told = taint.NewLook(n, nil, taint.DefaultKey, k.now(), k.now())
+		k.told = k.lookAt(n, nil)
 	}
 	k.fleet.ApplyLook(k.told, k.now())
 	if lease != nil {
@@ -855,7 +855,7 @@ func (k *worker) still() error {
 			newer = k.looked
 		}
 		r.Facts = fence.Facts{
-			Mode:        fence.ChosenMode{Mode: k.m.mode}.LoweredBy(newer.Annotations).Mode,
+			Mode:        k.m.chosenMode(newer),
 			RequestedBy: k.m.requestedBy(newer),
 			Excluded:    fence.ExclusionReason(newer, w.now), KeptOn: fence.KeepOnReason(newer, w.rules.cordoned),
 		}

@@ -165,7 +165,7 @@ func (k *worker) showRequest(r *healthRequest) {
 	var node *request.Node
 	o := w.api.asOf(w.now.Add(-w.lag())).node(k.m.name)
 	if o != nil {
-		node = &request.Node{Look: k.lookAt(o), Mode: k.m.chosenMode(o), Waits: k.decided.reason}
+		node = &request.Node{Look: k.lookAt(o, nil), Mode: k.m.chosenMode(o), Waits: k.decided.reason}
 	}
 	was := &r.ForcefenceRemediation
 	out := request.OutcomeOf(was, request.Refusal(was, request.Machine{}, o), node, w.now)

@@ -169,7 +169,7 @@ func (c *checker) turns(node string, p *Process) map[string]bool {
 		}
 	}
 	for name, s := range c.cutOff { // whose life has not ended since, and that are not proven off
-		l := taint.NewLook(c.w.api.node(name), c.w.api.lease(name), taint.DefaultKey, p.now(), p.now())
+		l := p.lookAt(c.w.api.node(name), c.w.api.lease(name))
 		mine := s.by == p && s.life == p.life && c.w.now.Sub(s.at) < turnOver
 		if name != node && mine && s.of.StillHolds(l) && l.Mark == nil && c.w.near.storage.isAsked(l) {
 			out[name] = true

@@ -80,7 +80,7 @@ func (p *Process) hearTwin() {
 	case t.gone:
 		p.fleet.RemoveNode(t.node.Name, p.now())
 	default:
-		p.fleet.ApplyLook(taint.NewLook(t.node, nil, taint.DefaultKey, p.now(), p.now()), p.now())
+		p.fleet.ApplyLook(p.lookAt(t.node, nil), p.now())
 		p.fleet.ApplyLease(t.node.Name, fmt.Sprint("beat-", t.beats), taint.LeaseDuration(&coordinationv1.Lease{}),
 			p.now())
 	}

@@ -609,10 +609,7 @@ func (w *World) calmDown() {
 		}
 		w.heal(m)
 		w.mend(m)
-		if m.k != nil && !m.k.ready {
-			m.k.ready = true
-			m.k.status()
-		}
+		m.becomeReady()
 		if i == 2 || w.chance(0.5) {
 			w.after(w.between(0, 20*time.Second), func() { m.powerOn("calm") })
 		}
