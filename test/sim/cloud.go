@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
@@ -83,6 +84,26 @@ type goneCourse struct {
 	pods []*corev1.Pod // of the last look
 }
 
+// askAll asks all devices, and brings what they say together. The Off of a device that this process, or the record, has
+// found to lie does not count.
+func (k *worker) askAll(to led, rec *taint.Record, then func(providers.Answer)) {
+	life := k.life
+	k.w.ask(k.m, to.to, k.now, func(all []providers.Answer) {
+		k.within(life, 0, func() {
+			for i, d := range to.devices() {
+				if k.fleet.DistrustingNode(d.Machine, d.Name, k.m.name) != "" ||
+					rec != nil && rec.DistrustsDevice(d.Machine, d.Name, true) {
+					all[i] = proof.WithoutOff(all[i])
+				}
+			}
+			var a proof.Answers
+			a.SetDevices(to.devices()...)
+			a.ApplyAnswers(all...)
+			then(a.Answer)
+		})
+	})
+}
+
 // followGone goes on with a Node that was deleted.
 func (k *worker) followGone() {
 	w, g := k.w, k.gone
@@ -111,26 +132,15 @@ func (k *worker) followGone() {
 			return
 		}
 		life := k.life
-		w.ask(k.m, to.to, k.now, func(all []providers.Answer) {
-			k.within(life, 0, func() {
-				for i, d := range to.devices() {
-					if k.fleet.DistrustingNode(d.Machine, d.Name, k.m.name) != "" ||
-						l.Record != nil && l.Record.DistrustsDevice(d.Machine, d.Name, true) {
-						all[i] = proof.WithoutOff(all[i])
+		k.askAll(to, l.Record, func(a providers.Answer) {
+			g.Answer = a
+			k.within(life, time.Millisecond, func() {
+				k.lookGone(g, func(err error) {
+					if err != nil {
+						end(time.Second)
+						return
 					}
-				}
-				var a proof.Answers
-				a.SetDevices(to.devices()...)
-				a.ApplyAnswers(all...)
-				g.Answer = a.Answer
-				k.within(life, time.Millisecond, func() {
-					k.lookGone(g, func(err error) {
-						if err != nil {
-							end(time.Second)
-							return
-						}
-						k.deleteGone(g, g.Next().Delete, end)
-					})
+					k.deleteGone(g, g.Next().Delete, end)
 				})
 			})
 		})
@@ -141,32 +151,26 @@ func (k *worker) followGone() {
 func (k *worker) lookGone(g *goneCourse, then func(error)) {
 	w, name := k.w, k.m.name
 	sent := k.now()
-	reads := []func(){
-		func() {
-			g.Exists = w.api.node(name) != nil
-			g.Excluded = cmp.Or(fence.ExclusionReason(g.node, w.now), w.excluded(name))
-		},
-		func() { g.Attachments = attachedOf(w.api.attachmentsOf(name)) },
-		func() { g.pods = w.api.podsOn(name) },
+	noted := func(read func()) func() {
+		return func() { w.receive(k.name, "get", "gone of "+name, nil); read() }
 	}
-	var next func(error)
-	next = func(err error) {
-		if err != nil || len(reads) == 0 {
-			g.Used = map[string]bool{}
-			for _, p := range g.pods {
-				for _, v := range volumesOf(p) {
-					g.Used[v] = true
-				}
+	k.readAll(func(err error) {
+		g.Used = map[string]bool{}
+		for _, p := range g.pods {
+			for _, v := range volumesOf(p) {
+				g.Used[v] = true
 			}
-			g.Sent, g.Now, g.Twin = sent, k.now(), k.fleet.TwinOfDeleted(name, g.Look.MachineUUID(), nil, k.now())
-			then(err)
-			return
 		}
-		do := reads[0]
-		reads = reads[1:]
-		k.get("gone", do, next)
-	}
-	next(nil)
+		g.Sent, g.Now, g.Twin = sent, k.now(), k.fleet.TwinOfDeleted(name, g.Look.MachineUUID(), nil, k.now())
+		then(err)
+	}, noted(func() {
+		g.Exists = w.api.node(name) != nil
+		g.Excluded = cmp.Or(fence.ExclusionReason(g.node, w.now), w.excluded(name))
+	}), noted(func() {
+		g.Attachments = attachedOf(w.api.attachmentsOf(name))
+	}), noted(func() {
+		g.pods = w.api.podsOn(name)
+	}))
 }
 
 // deleteGone deletes attachments, each after another look at the Node.

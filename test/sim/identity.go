@@ -121,8 +121,7 @@ func (l led) devices() []proof.Device {
 
 // pin writes the pin of a healthy node.
 func (k *worker) pin(n *corev1.Node) {
-	if k.pinning || k.pinSeen == n.ResourceVersion ||
-		k.m.chosenMode(n) == fence.Disabled {
+	if k.pinning || k.pinSeen == n.ResourceVersion || k.m.chosenMode(n) == fence.Disabled {
 		return
 	}
 	k.pinSeen = n.ResourceVersion

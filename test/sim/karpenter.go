@@ -9,7 +9,6 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/decide/proof"
 	nodeclaim "github.com/forcefence/forcefence/taint/interop/karpenter/claim"
 )
 
@@ -99,28 +98,13 @@ func (k *worker) noPower(l taint.Look) string {
 
 // handOver hands the node over to Karpenter, if its fence has ended, as package karpenter does.
 func (k *worker) handOver() {
-	w, n := k.w, k.heard
+	n := k.heard
 	if n == nil || !nodeclaim.IsEnded(n, taint.DefaultKey) || !k.takeUp("claim of "+k.m.name) {
 		return
 	}
 	end := func(error) { k.putDown("claim of "+k.m.name, 15*time.Second) }
-	to, life := k.ledBy(n, k.told), k.life
-	w.ask(k.m, to.to, k.now, func(all []providers.Answer) {
-		k.within(life, 0, func() {
-			f := nodeclaim.Facts{Key: taint.DefaultKey}
-			if len(to.to) > 0 {
-				for i, d := range to.devices() {
-					if k.fleet.DistrustingNode(d.Machine, d.Name, k.m.name) != "" {
-						all[i] = proof.WithoutOff(all[i])
-					}
-				}
-				var a proof.Answers
-				a.SetDevices(to.devices()...)
-				a.ApplyAnswers(all...)
-				f.Power = a.Answer
-			}
-			k.readClaim(f, end)
-		})
+	k.askAll(k.ledBy(n, k.told), nil, func(a providers.Answer) {
+		k.readClaim(nodeclaim.Facts{Key: taint.DefaultKey, Power: a}, end)
 	})
 }
 

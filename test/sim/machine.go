@@ -44,7 +44,7 @@ type machine struct {
 	liar      int       // which: 0 is the BMC, 1 the second
 	lied      bool      // and it has done so
 	lodged    *lodging  // it is a guest, and the hosts that it may be on speak for it beside its BMC; nil: it is none
-	stubborn  bool      // its device accepts a power-off, and nothing comes of it
+	stubborn  bool      // its device accepts a power-off, and nothing comes of it, or with metal3 minutes later
 	metal3    bool      // its BMC is Metal3's: it carries out a power-off late
 	order     *order    // the power-off that Metal3's operator has not carried out; nil: none
 	forged    bool      // its kubelet's credential said that it is another machine, or none

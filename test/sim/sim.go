@@ -11,8 +11,8 @@
 // in mode shadow or disabled is left as it is, and one that somebody wants to be left alone (rules.go), and that the
 // storm guard's limits are kept where several nodes fall silent (storm.go). Volumes of a Node that a cloud deleted are
 // detached with a proof alone (cloud.go). Beside the devices' own word lines that break and polls begin fences, rightly
-// and falsely (hints.go). Beside other projects' controllers a volume keeps one writer, and no permission of an earlier
-// outage counts (neighbours.go).
+// and falsely (hints.go). Beside other projects' controllers a volume keeps one writer, no permission of an earlier
+// outage counts, and no order is carried out that a leader had the time to take back (neighbours.go).
 //
 // Three searches use this world: seeds, the systematic exploration of a small cluster (explore.go), and changes of the
 // histories that came by decisions in a new order (search.go).
