@@ -58,3 +58,21 @@ func RenderChart(ctx context.Context, folder, values string, templates ...string
 	}
 	return Helm(ctx, "", args...)
 }
+
+// Definition returns a CustomResourceDefinition as JSON: of a neighbour's kind whose objects may have any fields, and
+// have a status of their own. scope is Cluster or Namespaced. The first version is the one that is stored.
+func Definition(group, kind, scope string, versions ...string) string {
+	var all []string
+	for i, v := range versions {
+		all = append(all, fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"subresources":{"status":{}},"schema":
+{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`, v, i == 0))
+	}
+	singular := strings.ToLower(kind)
+	plural := singular + "s"
+	if strings.HasSuffix(singular, "s") {
+		plural = singular + "es"
+	}
+	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+"metadata":{"name":"%s.%s"},"spec":{"group":%[2]q,"scope":%[3]q,"names":{"plural":%[1]q,"singular":%[4]q,"kind":%[5]q},
+"versions":[%[6]s]}}`, plural, group, scope, singular, kind, strings.Join(all, ","))
+}

@@ -3,7 +3,6 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint/interop/karpenter/claim"
 	"github.com/forcefence/forcefence/taint/interop/remediation/api"
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/metal3"
 )
@@ -78,25 +78,12 @@ func inSpec(k string, v any) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { must(unstructured.SetNestedField(u.Object, v, "spec", k)) }
 }
 
-// definition defines a kind whose objects may have any fields.
-func definition(group, kind, scope string, versions ...string) string {
-	var all []string
-	for i, v := range versions {
-		all = append(all, fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"subresources":{"status":{}},"schema":
-{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`, v, i == 0))
-	}
-	plural := strings.ToLower(kind) + "s"
-	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
-"metadata":{"name":"%s.%s"},"spec":{"group":%[2]q,"scope":%[3]q,"names":{"plural":%[1]q,"singular":%[4]q,"kind":%[5]q},
-"versions":[%[6]s]}}`, plural, group, scope, strings.ToLower(kind), kind, strings.Join(all, ","))
-}
-
 // neighbourFixtures makes the objects that these rows are about.
 func (w *world) neighbourFixtures() {
 	w.t.Helper()
-	for _, text := range []string{metal3.CRD, definition(claim.Group, claim.Kind, "Cluster", claim.Version),
-		definition("cluster.x-k8s.io", "Machine", "Namespaced", "v1beta2", "v1beta1"),
-		definition("csiaddons.openshift.io", "NetworkFence", "Cluster", "v1alpha1")} {
+	for _, text := range []string{metal3.CRD, cluster.Definition(claim.Group, claim.Kind, "Cluster", claim.Version),
+		cluster.Definition("cluster.x-k8s.io", "Machine", "Namespaced", "v1beta2", "v1beta1"),
+		cluster.Definition("csiaddons.openshift.io", "NetworkFence", "Cluster", "v1alpha1")} {
 		_, err := w.c.Kubectl(w.ctx, "apply", "--server-side", "-f", valuesFile(w.t, text))
 		kit.Must(w.t, err)
 	}
