@@ -36,6 +36,8 @@ const (
 	CheckExempt  = "exempt"
 	CheckPower   = "power"
 	CheckEnd     = "end"
+	CheckStorage = "storage"
+	CheckClaim   = "claim"
 	CheckTaken   = "taken"   // of Harm
 	CheckForeign = "foreign" // of Harm
 	CheckAccount = "account" // the accounts do not fit each other: nothing that follows from them is worth much
@@ -71,10 +73,14 @@ type Write struct {
 	Life                          string // of a judged process; "": of another client
 	Verb, Resource, Sub, Key, UID string
 	RV                            string    // of the object after it; of a deletion as the answer had it
-	Node                          string    // of a deleted pod or attachment
+	Node                          string    // of a pod, an attachment, a NetworkFence or a NodeClaim
+	Order                         Order     // of a NetworkFence
 	Sent                          time.Time // when a judged process's came to its proxy
 	Received, Done                time.Time // by the API server
 }
+
+// Order is what a NetworkFence asks of the storage, and what its status says.
+type Order struct{ State, Result, Message string }
 
 // Version is one state of an object.
 type Version struct {

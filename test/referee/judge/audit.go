@@ -3,6 +3,7 @@ package judge
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +22,13 @@ type auditEvent struct {
 		Spec struct{ HolderIdentity *string }
 	}
 	ResponseObject *struct {
-		Metadata struct{ Name, UID, ResourceVersion string }
-		Spec     struct{ NodeName string }
-		Details  struct{ UID string }
+		Metadata struct {
+			Name, UID, ResourceVersion string
+			Annotations                map[string]string
+		}
+		Spec    struct{ NodeName, FenceState string }
+		Status  json.RawMessage // an object, or the word of a Status
+		Details struct{ UID string }
 	}
 	RequestReceivedTimestamp, StageTimestamp time.Time
 }
@@ -87,11 +92,16 @@ func (l *AuditLog) line(line []byte, a *Account, proxied map[string]Sent) error 
 	if e.ResponseObject == nil || e.Verb == "deletecollection" { // which names no object
 		return nil
 	}
+	var status struct{ NodeName, Result, Message string }
+	_ = json.Unmarshal(e.ResponseObject.Status, &status) // of other kinds it is something else
 	w := Write{
 		Life: life, Verb: e.Verb, Resource: e.ObjectRef.Resource, Sub: e.ObjectRef.Subresource, Key: e.ObjectRef.Name,
 		UID: e.ResponseObject.Metadata.UID, RV: e.ResponseObject.Metadata.ResourceVersion,
-		Node: e.ResponseObject.Spec.NodeName,
+		Node: cmp.Or(e.ResponseObject.Spec.NodeName, status.NodeName, e.ResponseObject.Metadata.Annotations[nodeKey]),
 		Sent: e.RequestReceivedTimestamp, Received: e.RequestReceivedTimestamp, Done: e.StageTimestamp,
+	}
+	if w.Resource == networkFences {
+		w.Order = Order{e.ResponseObject.Spec.FenceState, status.Result, status.Message}
 	}
 	if w.UID == "" {
 		w.UID = e.ResponseObject.Details.UID

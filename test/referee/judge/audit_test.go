@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/forcefence/forcefence/test/kit"
@@ -43,5 +44,28 @@ func TestAudit(t *testing.T) {
 	}
 	if l.offset != int64(len(text)) {
 		t.Errorf("read %d bytes, want %d: half a line is read the next time", l.offset, len(text))
+	}
+}
+
+// TestAuditOfNeighbours: a NetworkFence has its node, what it asks and what its status says, and a NodeClaim its node.
+func TestAuditOfNeighbours(t *testing.T) {
+	const line = `{"stage":"ResponseComplete","verb":"%s","userAgent":"judged-a.1","objectRef":{"resource":"%s",` +
+		`"name":"x"},"responseStatus":{"code":200},"responseObject":%s}` + "\n"
+	file := filepath.Join(t.TempDir(), "audit.log")
+	kit.Must(t, os.WriteFile(file, []byte(fmt.Sprintf(line, "patch", "networkfences",
+		`{"metadata":{"annotations":{"forcefence.io/node":"v"}},"spec":{"fenceState":"Fenced"},`+
+			`"status":{"result":"Failed","message":"no"}}`)+
+		fmt.Sprintf(line, "delete", "networkfences", `{"kind":"Status","status":"Success","details":{"uid":"u"}}`)+
+		fmt.Sprintf(line, "delete", "nodeclaims", `{"status":{"nodeName":"v"}}`)), 0o600))
+	var a Account
+	kit.Must(t, (&AuditLog{File: file}).Read(&a, nil))
+	want := []Write{
+		{Life: "judged-a.1", Verb: "patch", Resource: networkFences, Key: "x", Node: "v",
+			Order: Order{fenced, "Failed", "no"}},
+		{Life: "judged-a.1", Verb: "delete", Resource: networkFences, Key: "x", UID: "u"},
+		{Life: "judged-a.1", Verb: "delete", Resource: nodeClaims, Key: "x", Node: "v"},
+	}
+	if !slices.Equal(a.Writes, want) {
+		t.Errorf("got writes\n%+v\nwant\n%+v", a.Writes, want)
 	}
 }

@@ -48,6 +48,16 @@ func Findings(a Account) []Finding {
 		if w.Life == "" {
 			continue
 		}
+		switch w.Resource {
+		case networkFences:
+			c.deposed(effect{Write: w})
+			c.order(w)
+			continue
+		case nodeClaims:
+			c.deposed(effect{Write: w})
+			c.handOver(w)
+			continue
+		}
 		if e, ok := c.effect(w); ok {
 			c.deposed(e)
 			switch w.Resource {
@@ -56,7 +66,7 @@ func Findings(a Account) []Finding {
 			case "nodes":
 				c.node(e)
 			case "volumeattachments":
-				c.proof(e.Write, e.Node, "deletes attachment "+e.Key)
+				c.permit(e.Write, e.Node, "deletes attachment "+e.Key)
 			}
 		}
 	}
@@ -146,15 +156,19 @@ func (c *court) pod(e effect) {
 			p.Spec.NodeName)
 		return
 	}
+	permit := c.proof
+	if role == RoleVolume {
+		permit = c.permit
+	}
 	switch {
 	case e.Verb == "delete" && over(p):
 		if !c.life(e.Write) {
-			c.proof(e.Write, c.Victim, "deletes "+e.Key)
+			permit(e.Write, c.Victim, "deletes "+e.Key)
 		}
 	case e.Verb == "delete":
-		c.proof(e.Write, c.Victim, "deletes "+e.Key+", which had not ended")
+		permit(e.Write, c.Victim, "deletes "+e.Key+", which had not ended")
 	case !over(p) && over(e.after.Pod):
-		c.proof(e.Write, c.Victim, "ends "+e.Key)
+		permit(e.Write, c.Victim, "ends "+e.Key)
 	}
 }
 
@@ -231,7 +245,19 @@ func (c *court) proof(w Write, node, what string) {
 		c.found(CheckProof, "%s %s of %s, which has no mark", w.Life, what, node)
 		return
 	}
-	var newest Question
+	newest := c.newestOff(w, node, mark)
+	switch age := w.Sent.Sub(newest.At); {
+	case newest.At.IsZero():
+		c.found(CheckProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life,
+			what, w.Received.Sub(mark).Round(time.Millisecond), node)
+	case age > proofAge+slackFor(newest.At, w.Sent, c.Stalls):
+		c.found(CheckProof, "%s %s by an Off of %s ago", w.Life, what, age.Round(time.Millisecond))
+	}
+}
+
+// newestOff is the last question about a machine that was asked after the mark, and whose answer Off came before the
+// write; the zero value: there is none.
+func (c *court) newestOff(w Write, node string, mark time.Time) (newest Question) {
 	for _, q := range c.Log {
 		if q.System != node || q.Method != http.MethodGet || q.Word != "Off" || q.Delivered.IsZero() ||
 			q.Delivered.After(w.Received) || q.At.Before(mark) {
@@ -241,13 +267,7 @@ func (c *court) proof(w Write, node, what string) {
 			newest = q
 		}
 	}
-	switch age := w.Sent.Sub(newest.At); {
-	case newest.At.IsZero():
-		c.found(CheckProof, "%s %s, %s after %s was marked, and its device was not heard to say Off since", w.Life,
-			what, w.Received.Sub(mark).Round(time.Millisecond), node)
-	case age > proofAge+slackFor(newest.At, w.Sent, c.Stalls):
-		c.found(CheckProof, "%s %s by an Off of %s ago", w.Life, what, age.Round(time.Millisecond))
-	}
+	return newest
 }
 
 // slackFor is what is forgiven of an age.
@@ -308,7 +328,7 @@ func (c *court) node(e effect) {
 		}
 	}
 	if len(cut) > 0 {
-		c.proof(e.Write, was.Name, "cuts volume lists")
+		c.permit(e.Write, was.Name, "cuts volume lists")
 	}
 }
 

@@ -1,10 +1,8 @@
 package judge
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -291,17 +289,7 @@ func TestJudge(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := story()
 			tt.doctor(&a)
-			var got []string
-			for _, f := range Findings(a) {
-				got = append(got, fmt.Sprintf("%s: %s", f.Check, f.Text))
-			}
-			ok := len(got) == len(tt.want)
-			for i := range min(len(got), len(tt.want)) {
-				ok = ok && strings.HasPrefix(got[i], tt.want[i])
-			}
-			if !ok {
-				t.Errorf("got findings\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"))
-			}
+			holds(t, a, tt.want)
 		})
 	}
 }
