@@ -41,6 +41,17 @@ func onWrite(k int, do func(request) verdict) func(request) verdict {
 	}
 }
 
+// onResource is a fault of the k-th request about a resource by a method.
+func onResource(resource, method string, k int, do func(request) verdict) func(request) verdict {
+	var n atomic.Int64
+	return func(q request) verdict {
+		if q.Resource != resource || q.Method != method || n.Add(1) != int64(k) {
+			return verdict{}
+		}
+		return do(q)
+	}
+}
+
 // rate draws for each request of the protocol, reads included; Leases and watches are left alone, so that there is a
 // leader.
 func (w *world) rate(p float64, v verdict) func(request) verdict {
@@ -168,20 +179,11 @@ func stoppedAtDevice(k int) *faults {
 // late holds the k-th write to pods for a while, and kills who sent it: another takes over meanwhile, and then it
 // arrives.
 func late(k int, method string, d time.Duration) *faults {
-	n, held := make(chan int, 1), make(chan struct{})
-	n <- 0
-	return &faults{request: func(q request) verdict {
-		if !q.Write || q.Resource != "pods" || q.Method != method {
-			return verdict{}
-		}
-		i := <-n + 1
-		n <- i
-		if i != k {
-			return verdict{}
-		}
+	held := make(chan struct{})
+	return &faults{request: onResource("pods", method, k, func(q request) verdict {
 		close(held)
 		return verdict{Hold: d, Before: func() { go q.Slot.process().Crash() }}
-	}, during: func(ctx context.Context, r *run) {
+	}), during: func(ctx context.Context, r *run) {
 		select {
 		case <-held:
 			cluster.Sleep(r.w.ctx, d+2*time.Second) // not ctx: the fence ends before
@@ -230,10 +232,10 @@ var table = []row{
 	// Intermediate states.
 	{name: "killed-before", what: "the leader is killed right before its k-th write", runs: each,
 		brief: []int{1, 14, 32},
-		make:  onWriteOf(func(q request) verdict { return verdict{Before: q.Slot.process().Crash, Drop: true} })},
+		make:  onWriteOf(killed(false))},
 	{name: "killed-after", what: "the leader is killed right after its k-th write", runs: each,
 		brief: []int{0, 15, 40},
-		make:  onWriteOf(func(q request) verdict { return verdict{After: q.Slot.process().Crash, Lose: true} })},
+		make:  onWriteOf(killed(true))},
 
 	// What is not observed.
 	{name: "watch-ends", what: "watches end cleanly every 0.3 s", runs: fixed(3),
@@ -347,6 +349,16 @@ var table = []row{
 	// All at once.
 	{name: "mixed", what: "kills, lost and refused answers, late watches and a flapping device, at random",
 		runs: fixed(10), make: mixed},
+}
+
+// killed kills who sends a request, before it arrives or after.
+func killed(after bool) func(request) verdict {
+	return func(q request) verdict {
+		if after {
+			return verdict{After: q.Slot.process().Crash, Lose: true}
+		}
+		return verdict{Before: q.Slot.process().Crash, Drop: true}
+	}
 }
 
 func mixed(w *world, _ int, rng *rand.Rand) *faults {

@@ -169,22 +169,7 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if f.during != nil {
 		wg.Go(func() { f.during(during, r) })
 	}
-	not := r.victim
-	if f.back {
-		not = ""
-	}
-	if err := untilWithin(ctx, limit, "the pods have moved", func() (bool, error) {
-		if f.cut {
-			return w.moved(r.moves, r.victim)
-		}
-		if ok, err := w.runOnce(r.moves, not); !ok {
-			return false, err
-		}
-		if n := w.history.node(r.victim); n == nil || judge.IsMarked(n) {
-			return false, fmt.Errorf("%s is marked", r.victim)
-		}
-		return true, nil
-	}); err != nil {
+	if err := untilWithin(ctx, limit, "the pods have moved", r.hasMoved); err != nil {
 		a.Ends = append(a.Ends, err.Error())
 	}
 	end()

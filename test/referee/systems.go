@@ -76,15 +76,7 @@ func installForcefence(ctx context.Context, w *world) ([]program, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without what runs pods: the command's processes run outside of the cluster.
-	objects := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), func(object string) bool {
-		return strings.Contains(object, "\nkind: Deployment\n") || strings.Contains(object, "\nkind: DaemonSet\n")
-	})
-	file := w.path("installed.yaml")
-	if err := os.WriteFile(file, []byte(strings.Join(objects, "\n---\n")), 0o600); err != nil {
-		return nil, err
-	}
-	if _, err := w.Kubectl(ctx, "apply", "--server-side", "-f", file); err != nil {
+	if err := w.apply(ctx, string(text)); err != nil {
 		return nil, err
 	}
 	identity, err := w.identity(ctx, namespace, "forcefence")
@@ -105,6 +97,19 @@ func installForcefence(ctx context.Context, w *world) ([]program, error) {
 			}})
 	}
 	return all, nil
+}
+
+// apply applies manifests without what runs pods: the command's processes run outside of the cluster.
+func (w *world) apply(ctx context.Context, text string) error {
+	objects := slices.DeleteFunc(strings.Split(text, "\n---\n"), func(object string) bool {
+		return strings.Contains(object, "\nkind: Deployment\n") || strings.Contains(object, "\nkind: DaemonSet\n")
+	})
+	file := w.path("installed.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(objects, "\n---\n")), 0o600); err != nil {
+		return err
+	}
+	_, err := w.Kubectl(ctx, "apply", "--server-side", "-f", file)
+	return err
 }
 
 // installHand has this very program play the person who trusts NotReady.

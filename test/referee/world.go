@@ -310,6 +310,24 @@ func (w *world) bindClaims(ctx context.Context, set *appsv1.StatefulSet) error {
 	})
 }
 
+// hasMoved is what a run waits for before the repair.
+func (r *run) hasMoved() (bool, error) {
+	w, not := r.w, r.victim
+	if r.f.cut {
+		return w.moved(r.moves, r.victim)
+	}
+	if r.f.back {
+		not = ""
+	}
+	if ok, err := w.runOnce(r.moves, not); !ok {
+		return false, err
+	}
+	if n := w.history.node(r.victim); n == nil || judge.IsMarked(n) {
+		return false, fmt.Errorf("%s is marked", r.victim)
+	}
+	return true, nil
+}
+
 // runOnce reports whether each of the pods runs in exactly one place, and not on the node not.
 func (w *world) runOnce(pods []string, not string) (bool, error) {
 	on := map[string][]string{}
