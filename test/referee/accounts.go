@@ -27,6 +27,8 @@ rules:
   resources:
   - {group: "", resources: [pods, pods/status, pods/eviction, nodes, nodes/status]}
   - {group: storage.k8s.io, resources: [volumeattachments]}
+  - {group: csiaddons.openshift.io, resources: [networkfences, networkfences/status]}
+  - {group: karpenter.sh, resources: [nodeclaims]}
 - level: Request
   verbs: [create, update]
   namespaces: [forcefence-system, kube-system]
@@ -62,7 +64,8 @@ func (w *world) collect(ctx context.Context, a *judge.Account) error {
 	slices.SortFunc(a.Leads, func(x, y judge.Lead) int { return x.Done.Compare(y.Done) })
 	if err := until(ctx, "the referee has seen all writes", func() (bool, error) {
 		for _, x := range a.Writes {
-			if x.Life != "" && x.Verb != "delete" && x.Resource != "volumeattachments" && !w.history.saw(x) {
+			if x.Life != "" && x.Verb != "delete" && slices.Contains([]string{"pods", "nodes"}, x.Resource) &&
+				!w.history.saw(x) {
 				return false, fmt.Errorf("%s %s at %s", x.Resource, x.Key, x.RV)
 			}
 		}

@@ -27,6 +27,9 @@
 // that arrive late, a stopped leader, a device that flaps, a machine that comes back. A row's runs follow from the seed
 // alone, as far as a real cluster lets them.
 //
+// Some rows have neighbours (neighbours.go): CSI-Addons, whose manager the referee plays, and Karpenter, which does
+// nothing. forcefence has another configuration there, and a fence ends in another way.
+//
 // What must hold is judge.Findings, a pure function of the accounts; docs/promises.md lists its checks.
 //
 // The writes' effects are read from a watch that is never perturbed, by resourceVersion, not from what the requests

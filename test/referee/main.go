@@ -141,7 +141,7 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 	}
 	rows = append(rows, table...)
 	for _, t := range rows {
-		if !pattern.MatchString(t.name) {
+		if !pattern.MatchString(t.name) || t.config != "" && o.config != "" {
 			continue
 		}
 		w.command = o.command
@@ -156,6 +156,11 @@ func referee(ctx context.Context, o options) (bad bool, err error) {
 		}
 		if o.bound > 0 {
 			indices = t.brief
+		}
+		if t.config != "" && len(indices) > 0 {
+			if err := w.addNeighbours(ctx); err != nil {
+				return false, err
+			}
 		}
 		if t.mutant != nil && len(indices) > 0 {
 			binary, err := t.mutant.build(ctx, dir)
@@ -193,7 +198,9 @@ func (w *world) playRow(ctx context.Context, n int, t row, i int) (outcome, erro
 	seed := fnv.New64()
 	fmt.Fprint(seed, t.name, i)
 	rng := rand.New(rand.NewPCG(w.o.seed, seed.Sum64()))
-	out, err := w.play(ctx, fmt.Sprintf("r%d", n), rng, t.make(w, i, rng))
+	f := t.make(w, i, rng)
+	f.config = t.config
+	out, err := w.play(ctx, fmt.Sprintf("r%d", n), rng, f)
 	if err != nil {
 		return out, fmt.Errorf("row %s, run %d: %w", t.name, i, err)
 	}

@@ -218,7 +218,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestTable checks that each row can be chosen, played and understood, and that the bounded part has the mutants.
+// TestTable checks that each row can be chosen, played and understood, and that the bounded part has the mutants that
+// need no neighbours.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	w := &world{ctx: context.Background(), rng: rand.New(rand.NewPCG(1, 1))}
@@ -238,8 +239,11 @@ func TestTable(t *testing.T) {
 				t.Errorf("row %s: its bounded part has run %d of %d", r.name, i, n)
 			}
 		}
-		if r.mutant != nil && (len(r.brief) == 0 || r.check == "") {
-			t.Errorf("row %s: a mutant's is in the bounded part, with its check", r.name)
+		if r.mutant != nil && r.check == "" {
+			t.Errorf("row %s: want the check that must find the mutant", r.name)
+		}
+		if beside := r.config != ""; beside && len(r.brief) > 0 || !beside && r.mutant != nil && len(r.brief) == 0 {
+			t.Errorf("row %s: the bounded part has each mutant, and no row with neighbours", r.name)
 		}
 	}
 }

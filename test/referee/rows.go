@@ -24,6 +24,9 @@ type row struct {
 	runs  func(writes int) int // in the whole table, where a fence without faults has so many writes
 	brief []int                // which of them are in the bounded part
 	make  func(w *world, i int, rng *rand.Rand) *faults
+	// config is forcefence's in this row, which needs neighbours then; "": the world's. The row is left out where the
+	// world's is not forcefence's own.
+	config string
 	// tests of the referee itself: the row is of these alone
 	mutant *mutant
 	check  string // that must find it
@@ -349,6 +352,36 @@ var table = []row{
 	// All at once.
 	{name: "mixed", what: "kills, lost and refused answers, late watches and a flapping device, at random",
 		runs: fixed(10), make: mixed},
+
+	// Neighbours. These rows take long, and are not in the bounded part.
+	{name: "storage-late", config: storageConfig, runs: fixed(1), make: shutOut(nil, answer{after: 8 * time.Second}),
+		what: "the device is silent, and the storage shuts the node out 8 s after it was asked"},
+	{name: "storage-fails", config: storageConfig, runs: fixed(1), make: shutOut(nil, answer{2 * time.Second, "no"},
+		answer{4 * time.Second, "no"}, answer{after: 4 * time.Second}),
+		what: "the storage fails twice, and shuts the node out then"},
+	{name: "storage-never", config: storageConfig, runs: fixed(1), make: neverShutOut,
+		what: "the storage does not answer; the machine boots"},
+	{name: "storage-killed", config: storageConfig, runs: fixed(4),
+		what: "the leader is killed right before or after it asks the storage, or notes the success",
+		make: func(w *world, i int, rng *rand.Rand) *faults {
+			kill := onResource("networkfences", []string{http.MethodPost, http.MethodPatch}[i/2], 1, killed(i%2 == 1))
+			return shutOut(kill, answer{after: 3 * time.Second})(w, i, rng)
+		}},
+	{name: "storage-again", config: storageConfig, runs: fixed(1), make: shutOutAgain,
+		what: "the node is shut out, shows life before it loses a pod, and loses its power on the same boot"},
+	{name: "hand-over", config: handOverConfig, runs: fixed(1), make: handsOver(nil),
+		what: "no fault; the NodeClaim of the fenced node is to go"},
+	{name: "hand-over-failed", config: handOverConfig, runs: fixed(1), make: handsOverFailed,
+		what: "a silent machine does not go off; its NodeClaim is to go"},
+	{name: "hand-over-killed", config: handOverConfig, runs: fixed(2),
+		what: "the leader is killed right before or after it deletes the NodeClaim",
+		make: func(w *world, i int, rng *rand.Rand) *faults {
+			return handsOver(onResource("nodeclaims", http.MethodDelete, 1, killed(i == 1)))(w, i, rng)
+		}},
+	{name: "hand-over-back", config: handOverConfig, runs: fixed(1), make: handsOverBack,
+		what: "the machine boots right before the hand-over is announced, 8 s late"},
+	{name: "hand-over-again", config: handOverConfig, runs: fixed(1), make: handsOverAgain,
+		what: "the leader is killed right before it deletes the NodeClaim; the machine boots, and loses its power"},
 }
 
 // killed kills who sends a request, before it arrives or after.
@@ -411,4 +444,8 @@ var mutantRows = []row{
 	{name: "mutant-no-preconditions", what: noPreconditions.what + ", 20 s late", mutant: noPreconditions,
 		check: judge.CheckExempt, runs: fixed(1), brief: []int{0},
 		make: func(*world, int, *rand.Rand) *faults { return late(5, http.MethodPatch, 20*time.Second) }},
+	{name: "mutant-old-success", what: oldSuccess.what, mutant: oldSuccess, check: judge.CheckStorage,
+		config: storageConfig, runs: fixed(1), make: shutOutAgain},
+	{name: "mutant-old-record", what: oldRecord.what, mutant: oldRecord, check: judge.CheckClaim,
+		config: handOverConfig, runs: fixed(1), make: handsOverAgain},
 }

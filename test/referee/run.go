@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -34,6 +35,11 @@ type faults struct {
 	during  func(ctx context.Context, r *run) // plays beside, and must end when ctx does
 	back    bool                              // the machine comes back by itself: pods need not move
 	cut     bool                              // it keeps its power: its kubelet loses the API server instead
+
+	config  string                             // forcefence's in this run; "": the world's
+	begin   func(*run, context.Context) error  // makes what neighbours need, before the power cut
+	storage func(n int, state string) []answer // what the storage answers to the n-th change of a NetworkFence
+	until   func(*run) (bool, error)           // what is waited for before the repair; nil: run.hasMoved
 
 	w      *world
 	writes atomic.Int64
@@ -117,6 +123,11 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 		}
 		out.Seconds = time.Since(began).Seconds()
 	}()
+	if w.system.ours {
+		if err := w.writeConfig(f); err != nil {
+			return out, err
+		}
+	}
 	if w.system.begin == nil {
 		for _, s := range w.slots {
 			if err := s.start(ctx, name); err != nil {
@@ -138,6 +149,16 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 
 	if w.compares() {
 		cluster.Sleep(ctx, 3*time.Second) // its caches are filled
+	}
+	if f.begin != nil {
+		if err := f.begin(r, ctx); err != nil {
+			return out, err
+		}
+		managed, end := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { r.manage(managed) })
+		defer wg.Wait()
+		defer end()
 	}
 
 	// The fault, and its end.
@@ -169,7 +190,11 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 	if f.during != nil {
 		wg.Go(func() { f.during(during, r) })
 	}
-	if err := untilWithin(ctx, limit, "the pods have moved", r.hasMoved); err != nil {
+	ended := f.until
+	if ended == nil {
+		ended = (*run).hasMoved
+	}
+	if err := untilWithin(ctx, limit, "the pods have moved", func() (bool, error) { return ended(r) }); err != nil {
 		a.Ends = append(a.Ends, err.Error())
 	}
 	end()
@@ -195,6 +220,9 @@ func (w *world) play(ctx context.Context, name string, rng *rand.Rand, f *faults
 			if n := w.history.node(r.victim); n == nil || !cluster.IsReady(n) || judge.IsMarked(n) ||
 				w.compares() && !asBefore(n) {
 				return false, fmt.Errorf("%s is not Ready, or is marked", r.victim)
+			}
+			if orders, err := w.orders(ctx); err != nil || f.storage != nil && len(orders) > 0 {
+				return false, errors.Join(err, fmt.Errorf("%d NetworkFences are left", len(orders)))
 			}
 			return w.runOnce(slices.Concat(r.moves, r.stays), "")
 		}); err != nil {

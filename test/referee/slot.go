@@ -10,8 +10,9 @@ import (
 )
 
 // defaultConfig is forcefence's. The words in braces are what a command line may hold, too.
-const defaultConfig = `mode: fence
-powerOffAfter: 20s
+const defaultConfig = "mode: fence\n" + commonConfig
+
+const commonConfig = `powerOffAfter: 20s
 listen: {metrics: ""}
 leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 providers:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/datacenter"
@@ -34,6 +36,8 @@ type world struct {
 	o       options
 	system  system
 	command string // of forcefence, or of its mutant
+	config  string // of rows that have none of their own
+	dynamic dynamic.Interface
 	say     func(string, ...any)
 	power   *testworld.Redfish
 	peers   *peers.Peers      // of a peer
@@ -41,6 +45,7 @@ type world struct {
 	slots   []*slot
 	writes  int // of a fence without faults; 0: not known yet
 	lagging lagging
+	beside  bool // there are the neighbours' kinds, and forcefence's rights on them
 	wg      sync.WaitGroup
 	faults  atomic.Pointer[faults] // nil: none
 	accounts
@@ -79,7 +84,7 @@ var bystanders = []string{"n1", "n2", "n3"}
 func startWorld(ctx context.Context, dir, config string, s system, o options, say func(string, ...any)) (
 	*world, error,
 ) {
-	w := &world{ctx: ctx, dir: dir, o: o, system: s, systems: map[string]string{}, command: o.command,
+	w := &world{ctx: ctx, dir: dir, o: o, system: s, systems: map[string]string{}, command: o.command, config: config,
 		say: say, rng: rand.New(rand.NewPCG(0, 0))}
 	w.history.last = map[string]judge.Version{}
 	if err := os.WriteFile(w.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
@@ -106,13 +111,16 @@ func startWorld(ctx context.Context, dir, config string, s system, o options, sa
 	if _, _, err := w.power.Prepare(dir); err != nil {
 		return w, err
 	}
-	if err := w.addSlots(ctx); err != nil {
+	if w.dynamic, err = dynamic.NewForConfig(c.RESTConfig()); err != nil {
 		return w, err
 	}
-	if !s.ours {
-		return w, nil
-	}
-	return w, os.WriteFile(w.path("config.yaml"), []byte(w.words(w.slots[0]).Replace(config)), 0o600)
+	return w, w.addSlots(ctx)
+}
+
+// writeConfig writes forcefence's configuration of a run.
+func (w *world) writeConfig(f *faults) error {
+	text := w.words(w.slots[0]).Replace(cmp.Or(f.config, w.config))
+	return os.WriteFile(w.path("config.yaml"), []byte(text), 0o600)
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
@@ -310,7 +318,7 @@ func (w *world) bindClaims(ctx context.Context, set *appsv1.StatefulSet) error {
 	})
 }
 
-// hasMoved is what a run waits for before the repair.
+// hasMoved is what a run waits for whose faults name nothing else.
 func (r *run) hasMoved() (bool, error) {
 	w, not := r.w, r.victim
 	if r.f.cut {
@@ -365,6 +373,9 @@ func (r *run) clean(ctx context.Context) error {
 		return err
 	}
 	_ = c.CoreV1().Namespaces().Delete(ctx, r.name, metav1.DeleteOptions{}) // with its claims
+	if err := r.cleanNeighbours(ctx); err != nil {
+		return err
+	}
 	if w.system.end != nil {
 		if err := w.system.end(ctx, r); err != nil {
 			return err
