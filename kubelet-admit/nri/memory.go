@@ -45,7 +45,8 @@ func hasLastingExemption(pod *corev1.Pod, key string) bool {
 	return taint.ExemptionOf(&firm, key) != taint.NotExempt
 }
 
-// readMemory returns the UIDs that were written for this node and this mark. Any other content of the file is an error.
+// readMemory returns the UIDs that were written for this node and this mark, of any node for a hook without a
+// configuration. Any other content of the file is an error.
 func readMemory(c Config) ([]string, error) {
 	file := filepath.Join(c.DataDir, MemoryFile)
 	f, err := os.Open(file)
@@ -58,7 +59,7 @@ func readMemory(c Config) ([]string, error) {
 		return nil, err
 	}
 	m, err := parseMemory(text)
-	if err == nil && (m.Node != c.NodeName || m.TaintKey != c.TaintKey) {
+	if err == nil && c.NodeName != "" && (m.Node != c.NodeName || m.TaintKey != c.TaintKey) {
 		err = fmt.Errorf("it belongs to node %q and mark %q", m.Node, m.TaintKey)
 	}
 	if err != nil {

@@ -22,9 +22,14 @@ import (
 
 const (
 	reconnectEvery = time.Second
-	endTimeout     = 5 * time.Second        // how long to wait for goroutines to end
-	writeEvery     = 200 * time.Millisecond // at most one status file in that time
-	bootIDFile     = "/proc/sys/kernel/random/boot_id"
+	// bareHold is for how long a hook without a configuration holds ordinary pods: long enough for a fence that waits for
+	// this boot to go on, and short enough for a node that nobody repairs.
+	bareHold = 2 * time.Minute
+	// recallWait is for how long a registration waits for the host's disks: less than NRI's limit of 2 s for a request.
+	recallWait = time.Second
+	endTimeout = 5 * time.Second        // how long to wait for goroutines to end
+	writeEvery = 200 * time.Millisecond // at most one status file in that time
+	bootIDFile = "/proc/sys/kernel/random/boot_id"
 )
 
 // Options of Run.
@@ -38,7 +43,11 @@ type Options struct {
 	// Registered is called after each registration, in a goroutine of its own that Run waits for.
 	Registered func(ctx context.Context, c Config, log *slog.Logger)
 
-	bootIDFile string // for tests
+	// for tests
+	bootIDFile string
+	program    string        // the path of the program; "": this process's
+	bare       Config        // of a hook without a configuration
+	bareHold   time.Duration // 0: bareHold
 }
 
 // StartedByRuntime reports whether the runtime started this process as a pre-installed plugin.
@@ -48,9 +57,7 @@ func StartedByRuntime() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 // reconnects once a second until ctx ends. It returns an error if only a new process can help: the configuration has
 // faults, or the runtime does not answer.
 func Run(ctx context.Context, o Options) error {
-	if o.bootIDFile == "" {
-		o.bootIDFile = bootIDFile
-	}
+	o.bootIDFile, o.bareHold = cmp.Or(o.bootIDFile, bootIDFile), cmp.Or(o.bareHold, bareHold)
 	h := &hook{opts: o, started: time.Now(), name: DaemonIndex + "-" + BaseName}
 	if StartedByRuntime() {
 		h.name = os.Getenv(api.PluginIdxEnvVar) + "-" + os.Getenv(api.PluginNameEnvVar)
@@ -116,52 +123,102 @@ func (h *hook) serveConnections() error {
 	return nil
 }
 
-// configureOnce starts to read the API server at the first call. It does not wait for it: the runtime gives a plugin
-// five seconds to register, and every other plugin waits meanwhile.
+// configureOnce starts to read the API server, and its own files, at the first call. It waits for neither: the runtime
+// gives a plugin five seconds to register, and every other plugin waits meanwhile. An old runtime does not even start if
+// a plugin takes longer, or refuses its configuration (F26), so a plugin that the runtime started refuses none: text that
+// is missing or has faults is replaced by the copy beside the program. Without that, too, the hook reads nothing, and
+// holds ordinary pods for bareHold.
 func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.config != nil { // a reconnect; a new configuration needs a new process
 		return h.view, nil
 	}
-	c, err := ParseConfig(text)
-	if err != nil {
+	c, from, err := h.findConfig(text)
+	if err != nil && !StartedByRuntime() {
 		return nil, err
 	}
+	bootID, bad := os.ReadFile(h.opts.bootIDFile)
+	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
+	if err != nil {
+		v.holdUntil = h.started.Add(h.opts.bareHold)
+		h.readErr = err.Error()
+	}
+	h.config, h.view = &c, v
 	h.log, h.closeLog = newLog(c.LogFile, h.opts.Log)
 	h.log = h.log.With("plugin", h.name)
+	// NRI gives a plugin no environment, and a container's environment does not fit the host's programs.
+	home := cmp.Or(os.Getenv("HOME"), "/root")
+	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", home)); err != nil {
+		h.log.Error("Cannot set the environment for the kubeconfig's credential", "err", err)
+	}
+	recalled := make(chan struct{})
+	h.work.Go(func() {
+		if bad != nil {
+			h.log.Error("Cannot read the machine's boot id: every ordinary pod is held", "err", bad)
+		}
+		h.recall(c, v)
+		close(recalled)
+		if err != nil {
+			h.log.Error("No configuration was found: ordinary pods are held for a while, then they start",
+				"err", err, "hold", h.opts.bareHold)
+		}
+		h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID, "configuration", from)
+		h.work.Go(func() { h.writeChanges(h.ctx) })
+		if err == nil {
+			r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v,
+				reportResult: h.reportReading}
+			r.runReader(h.ctx)
+		}
+	})
+	select {
+	case <-recalled:
+	case <-time.After(recallWait): // until then it holds every ordinary pod
+	}
+	return v, nil
+}
+
+// findConfig returns the configuration, and where it is from. text is what the runtime passed, or the file's. With an
+// error it returns the defaults.
+func (h *hook) findConfig(text string) (c Config, from string, err error) {
+	if c, err = ParseConfig(text); err == nil {
+		return c, "the runtime", nil
+	}
+	program := h.opts.program
+	if program == "" {
+		program, _ = os.Executable() // "": then there is no such copy
+	}
+	file := filepath.Join(filepath.Dir(program), ConfigFile)
+	beside, bad := os.ReadFile(file)
+	if bad == nil {
+		if c, bad = ParseConfig(string(beside)); bad == nil {
+			return c, file, nil
+		}
+	}
+	c = h.opts.bare
+	c.setDefaults()
+	return c, "", errors.Join(err, fmt.Errorf("the copy beside the program: %w", bad))
+}
+
+// recall reads what earlier processes left on the host's disks, which may be slow.
+func (h *hook) recall(c Config, v *view) {
 	for _, dir := range []string{c.StateDir, c.DataDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			h.log.Error("Cannot create the hook's folder", "err", err)
 		}
 	}
-	// NRI gives a plugin no environment, and a container's environment does not fit the host's programs.
-	home := cmp.Or(os.Getenv("HOME"), "/root")
-	if err := errors.Join(os.Setenv("PATH", c.Path), os.Setenv("HOME", home)); err != nil {
-		return nil, err
-	}
-	bootID, err := os.ReadFile(h.opts.bootIDFile)
-	if err != nil {
-		h.log.Error("Cannot read the machine's boot id: every ordinary pod is held", "err", err)
-	}
-	v := newView(c.NodeName, c.TaintKey, strings.TrimSpace(string(bootID)))
 	if before, err := readStatus(h.statusFile(c)); err == nil && v.restoreStatus(before) {
 		h.log.Info("Restored the previous plugin's state", "at", before.Node.At, "mark", before.Node.Mark)
 	}
-	if h.exempt, err = readMemory(c); err == nil {
-		v.recallExempt(h.exempt)
-		h.log.Info("Restored the list of exempt pods", "pods", len(h.exempt))
+	exempt, err := readMemory(c)
+	if err == nil {
+		h.exempt = exempt
+		v.recallExempt(exempt)
+		h.log.Info("Restored the list of exempt pods", "pods", len(exempt))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		h.log.Warn("Cannot read the list of exempt pods; after a boot they are held until the API server answers",
 			"err", err)
 	}
-	h.config, h.view = &c, v
-	h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID)
-	r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v,
-		reportResult: h.reportReading}
-	h.work.Go(func() { r.runReader(h.ctx) })
-	h.work.Go(func() { h.writeChanges(h.ctx) })
-	return v, nil
 }
 
 // callRegistered calls Options.Registered.

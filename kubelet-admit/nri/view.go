@@ -27,6 +27,8 @@ type request struct {
 type view struct {
 	key    string // the mark's
 	bootID string // the machine's own; "": cannot be read, and then Ready is never believed
+	// A hook without a configuration reads nothing, and holds ordinary pods until then. Zero: it has one.
+	holdUntil time.Time
 
 	mu     sync.Mutex // guards what follows
 	node   NodeView
@@ -126,6 +128,9 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 		Exempt: pod.exempt != taint.NotExempt, WasExempt: v.before[r.uid], Known: known,
 		Unaffected: v.node.Detaching && taint.FreeOf(pod.claims, pod.sure, v.claims),
 	})
+	if !allow && !v.holdUntil.IsZero() && now().After(v.holdUntil) {
+		allow, why = true, unconfigured
+	}
 	h := v.held[r.uid]
 	switch {
 	case allow && h == nil:
@@ -146,6 +151,10 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 	v.signalChange()
 	return v.holdErrors[why]
 }
+
+// unconfigured is why pods start on a node whose hook has no configuration, in the end. A node whose network and storage
+// never start helps nobody, and the fence that this boot could disturb has gone on meanwhile.
+const unconfigured admit.Reason = "the hook has no configuration, and has held pods for long enough"
 
 // staticExemption returns whether the pod is static. Only the kubelet's annotations show that: the API server does not
 // bind static pods, and their UID is the hash of their file.
