@@ -5,10 +5,11 @@ import corev1 "k8s.io/api/core/v1"
 // ProtectionCondition is the Node condition by which the node's side reports what protection its hook gives.
 const ProtectionCondition corev1.NodeConditionType = "ForcefenceGuard"
 
-// The reasons of ProtectionCondition. The first two come with status True, the last with False.
+// The reasons of ProtectionCondition. The last comes with status False, the others with True.
 const (
 	ProtectionFailClosed = "FailClosed" // a pod does not start while the hook cannot be asked
 	ProtectionFailOpen   = "FailOpen"   // a pod starts while the hook cannot be asked
+	ProtectionNotAtBoot  = "NotAtBoot"  // a pod starts while the hook cannot be asked, and also right after a boot
 	ProtectionNone       = "None"       // there is no hook
 )
 

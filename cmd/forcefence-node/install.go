@@ -19,6 +19,7 @@ Node (condition ForcefenceGuard):
 
   fail-closed  the runtime requires the hook: without it, ordinary containers do not start
   fail-open    the hook holds pods while it runs; without it they start
+  not-at-boot  the same, but pods of a boot may start before the hook: it runs in the DaemonSet's pod alone
   none         the runtime has no NRI, or it is switched off: nothing was installed
 
 A runtime starts plugins, and reads its configuration, only when it starts. After an upgrade it runs the previous plugin

@@ -17,6 +17,7 @@ type Level string
 const (
 	FailClosed Level = "fail-closed" // without the hook, ordinary containers do not start
 	FailOpen   Level = "fail-open"   // the hook holds pods while it runs; without it they start
+	NotAtBoot  Level = "not-at-boot" // the DaemonSet's hook holds pods, but those of a boot may start before it
 	None       Level = "none"        // nothing holds pods
 )
 
@@ -32,7 +33,8 @@ type facts struct {
 	Runtime RuntimeName
 	Version *version.Version // nil only without a runtime
 	NRI     NRI              // as configured on disk
-	Plugin  bool             // the pre-installed plugin and its configuration are in place
+	Config  bool             // the configuration is in place, for the DaemonSet's plugin as well
+	Plugin  bool             // the pre-installed plugin is in place, too
 
 	Running        bool // the runtime's process was seen
 	PluginPending  bool // the running runtime started before the plugin came
@@ -40,6 +42,7 @@ type facts struct {
 	UpgradePending bool // it runs the plugin from before the last upgrade
 	StillRequired  bool // it requires the plugin, but its configuration no longer does
 	WhyNotRequired string
+	WhyAlone       string // why the last install left the plugin out
 	RestartCommand string
 
 	requiredLater bool // by the pending state, the running runtime started before any file required the plugin
@@ -59,8 +62,15 @@ func assessProtection(f facts) Protection {
 	case !f.NRI.Enabled:
 		return Protection{None, "NRI is switched off in the configuration of " + name + ".",
 			"Enable NRI there and " + f.RestartCommand + "."}
-	case !f.Plugin:
+	case !f.Config && !f.Plugin:
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
+	case !f.Plugin:
+		advice := "Run forcefence-node install."
+		if f.whyNeverAtBoot() != "" {
+			advice = "Upgrade to " + runtimes.UpgradeToBoot + "."
+		}
+		return Protection{NotAtBoot, "Only the DaemonSet's plugin holds pods: after a boot, pods may start before it. " +
+			toSentence(cmp.Or(f.whyNeverAtBoot(), f.WhyAlone, name+" finds no plugin of its own")), advice}
 	case !f.Running:
 		return Protection{FailOpen, "No process of " + name + " was found, so it is unknown what it has read.",
 			"Start it, or mount the host's /proc."}
@@ -84,6 +94,17 @@ func assessProtection(f facts) Protection {
 	}
 	return p
 }
+
+// whyNeverAtBoot returns why the runtime must not start a plugin, or "".
+func (f facts) whyNeverAtBoot() string {
+	if f.Version.AtLeast(kinds[f.Runtime].skips) {
+		return ""
+	}
+	return fmt.Sprintf("%s %s would not start beside a plugin that fails", f.Runtime, f.Version)
+}
+
+// toSentence returns the text as a sentence.
+func toSentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // Sentence returns the reason with the advice.
 func (p Protection) Sentence() string { return strings.TrimSpace(p.Reason + " " + p.Advice) }

@@ -21,7 +21,7 @@ const (
 	// PluginFile is the name of the pre-installed plugin in NRI's folder.
 	PluginFile = nri.PreInstalledIndex + "-" + nri.BaseName
 	// ConfigFile is the name of its configuration in NRI's other folder. The DaemonSet's plugin gets it as well.
-	ConfigFile = nri.BaseName + ".conf"
+	ConfigFile = nri.ConfigFile
 )
 
 // Site names the host's runtime and where its files are. The zero value is a runtime as its own packages install it.
@@ -108,7 +108,7 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 		return f, err
 	}
 	f.NRI = d.nri
-	if f.Plugin, err = inPlace(f.NRI); err != nil {
+	if f.Plugin, f.Config, err = inPlace(f.NRI); err != nil {
 		return f, err
 	}
 
@@ -117,7 +117,7 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	f.Running = len(ps) > 0
 	r := h.readPending(s.StateDir, ps)
 	f.PluginPending, f.UpgradePending, f.ConfigPending, f.StillRequired = r.Plugin, r.Upgrade, r.Config, r.Released
-	f.WhyNotRequired, f.requiredLater = r.WhyNotRequired, r.Config
+	f.WhyNotRequired, f.WhyAlone, f.requiredLater = r.WhyNotRequired, r.WhyAlone, r.Config
 	if len(r.Processes) == 0 { // none was written, or it was lost: then the files' times decide
 		if f.PluginPending, err = hasChangedSince(start, filepath.Join(f.NRI.PluginDir, PluginFile)); err != nil {
 			return f, err
@@ -129,13 +129,29 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	return f, err
 }
 
-// inPlace reports whether the runtime would start the plugin, and pass it a valid configuration.
-func inPlace(n NRI) (bool, error) {
-	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(filepath.Join(n.ConfigDir, ConfigFile))
+// inPlace reports whether the runtime would start the plugin, which then finds a valid configuration, and whether there
+// is one for the DaemonSet's plugin.
+func inPlace(n NRI) (plugin, config bool, err error) {
+	if config, err = isConfig(filepath.Join(n.ConfigDir, ConfigFile)); err != nil {
+		return false, false, err
 	}
+	beside, err := isConfig(filepath.Join(n.PluginDir, ConfigFile))
+	if err != nil {
+		return false, false, err
+	}
+	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, config, nil
+	}
+	if err != nil {
+		return false, false, err
+	}
+	return (config || beside) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, config, nil
+}
+
+// isConfig reports whether the file is there and a valid configuration.
+func isConfig(file string) (bool, error) {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -143,7 +159,7 @@ func inPlace(n NRI) (bool, error) {
 		return false, err
 	}
 	_, bad := nri.ParseConfig(string(text))
-	return bad == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, nil
+	return bad == nil, nil
 }
 
 // runtimeConfig is a runtime's whole configuration, merged from all its files.

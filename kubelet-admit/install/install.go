@@ -136,12 +136,15 @@ func (in *installer) installHook(ctx context.Context) error {
 			_, _ = in.host.removePath(stageDir(dir), os.RemoveAll)
 		}
 	}()
-	if err := in.putPlugin(config); err != nil {
+	alone, err := in.putPlugin(ctx, config)
+	if err != nil {
 		return fmt.Errorf("installing the plugin: %w", err)
 	}
-	if in.RequiredPlugins {
+	switch {
+	case alone != "": // nothing may be required
+	case in.RequiredPlugins:
 		err = in.requirePlugin(ctx)
-	} else {
+	default:
 		err = in.removeDropIn(in.Site, "removed: --required-plugins is no longer set")
 	}
 	var no refusal
@@ -152,68 +155,114 @@ func (in *installer) installHook(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("requiring the plugin: %w", err)
 	}
-	if why != in.facts.WhyNotRequired {
-		if err := in.host.updatePending(in.Site, func(r *pendingState) { r.WhyNotRequired = why }); err != nil {
+	if why != in.facts.WhyNotRequired || alone != in.facts.WhyAlone {
+		if err := in.host.updatePending(in.Site, func(r *pendingState) {
+			r.WhyNotRequired, r.WhyAlone = why, alone
+		}); err != nil {
 			return err
 		}
 	}
 	return in.assessAndRestart(ctx)
 }
 
-func (in *installer) putPlugin(config []byte) error {
+// putPlugin puts the plugin and its configuration in place. Where the runtime may not or cannot start the plugin, it
+// leaves the configuration alone, for the DaemonSet's plugin, and returns why.
+func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string, err error) {
 	n, h := in.facts.NRI, in.host
 	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
+	copyFile := filepath.Join(n.PluginDir, ConfigFile)
 
-	// The larger one first: it finds a full disk or a read-only folder before anything has changed.
-	plugin, err := h.stageFile(pluginFile, 0o755, in.Binary)
-	if err != nil {
-		return err
+	var plugin, beside *staged
+	if alone = in.facts.whyNeverAtBoot(); alone == "" {
+		// The larger one first: it finds a full disk or a read-only folder before anything has changed.
+		if plugin, err = h.stageFile(pluginFile, 0o755, in.Binary); err != nil {
+			return "", err
+		}
+		if beside, err = h.stageFile(copyFile, 0o644, bytes.NewReader(config)); err != nil {
+			return "", err
+		}
+		alone = in.tryProgram(ctx, plugin, pluginFile)
 	}
 	conf, err := h.stageFile(configFile, 0o644, bytes.NewReader(config))
 	if err != nil {
-		return err
+		return "", err
 	}
 	strays, err := listMatching(n.ConfigDir, oursConfig)
 	if err != nil {
-		return err
+		return "", err
 	}
 	old, err := listMatching(n.PluginDir, ours)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
+	if alone != "" {
+		if err := in.removePlugin(append(old, copyFile), "removed: "+alone); err != nil {
+			return "", err
+		}
+		old, plugin, beside = nil, nil, nil
+	} else if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
 		first := !in.facts.Plugin && len(old) == 0
 		if err := h.updatePending(in.Site, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
 		}); err != nil {
-			return err
+			return "", err
 		}
 	}
-	// The configuration before the plugin: a plugin without one holds nothing. NRI would prefer a configuration with an
-	// index to ours, so those are removed.
-	if err := h.commitFile(conf); err != nil {
-		return err
+	// The configuration before the plugin: a plugin without one holds pods for a while only. NRI would prefer a
+	// configuration with an index to ours, so those are removed.
+	for _, s := range []*staged{beside, conf} {
+		if err := h.commitFile(s); err != nil {
+			return "", err
+		}
 	}
 	in.reportDone(configFile, describeStaged(conf))
 	for _, file := range strays {
 		if err := in.remove(file, os.Remove, "removed"); err != nil {
-			return err
+			return "", err
 		}
 	}
-	if err := h.commitFile(plugin); err != nil {
-		return err
+	if alone == "" {
+		if err := h.commitFile(plugin); err != nil {
+			return "", err
+		}
+		in.reportDone(pluginFile, describeStaged(plugin))
 	}
-	in.reportDone(pluginFile, describeStaged(plugin))
 	// Remove another version only after ours is in place: two plugins that hold are safe, none is not.
 	for _, file := range old {
 		if filepath.Base(file) == PluginFile {
 			continue
 		}
 		if err := in.remove(file, os.Remove, "removed: another version of the plugin"); err != nil {
+			return "", err
+		}
+	}
+	return alone, in.warnOfStrayFiles()
+}
+
+// tryProgram runs the plugin's program on the host, before the runtime does. It returns why it does not run there: a file
+// system that forbids programs, or another kind of machine.
+func (in *installer) tryProgram(ctx context.Context, s *staged, file string) string {
+	if s != nil {
+		file = s.from
+	}
+	if _, err := in.host.runCommand(ctx, file, "--version"); err != nil {
+		return fmt.Sprintf("the plugin does not run in %s: %v", in.facts.NRI.PluginDir, err)
+	}
+	return ""
+}
+
+// removePlugin removes the plugin's files. A runtime that required them would refuse ordinary containers, so it removes
+// the requirement first.
+func (in *installer) removePlugin(files []string, why string) error {
+	if err := in.removeDropIn(in.Site, why); err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := in.remove(file, os.Remove, why); err != nil {
 			return err
 		}
 	}
-	return in.warnOfStrayFiles()
+	return nil
 }
 
 func describeStaged(s *staged) string {
@@ -245,7 +294,7 @@ func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
 // begin with an index.
 func (in *installer) warnOfStrayFiles() error {
 	entries, err := os.ReadDir(in.facts.NRI.PluginDir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {

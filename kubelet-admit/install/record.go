@@ -30,6 +30,7 @@ type pendingState struct {
 	// WhyNotRequired is why the last install did not make the runtime require the plugin, though it was asked to. It
 	// outlives the processes.
 	WhyNotRequired string `json:"whyNotRequired,omitempty"`
+	WhyAlone       string `json:"whyAlone,omitempty"` // why it left the plugin out; this outlives them, too
 }
 
 // readPending returns the part of the pending state that is valid now. A file that cannot be read counts as empty: then
@@ -45,7 +46,7 @@ func (h Host) readPending(stateDir string, now []process) pendingState {
 		return pendingState{}
 	}
 	if !slices.ContainsFunc(r.Processes, func(p process) bool { return slices.Contains(now, p) }) {
-		return pendingState{WhyNotRequired: r.WhyNotRequired}
+		return pendingState{WhyNotRequired: r.WhyNotRequired, WhyAlone: r.WhyAlone}
 	}
 	return r
 }

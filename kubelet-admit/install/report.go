@@ -107,6 +107,8 @@ func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {
 		c.Status, c.Reason = corev1.ConditionTrue, taint.ProtectionFailClosed
 	case FailOpen:
 		c.Status, c.Reason = corev1.ConditionTrue, taint.ProtectionFailOpen
+	case NotAtBoot:
+		c.Status, c.Reason = corev1.ConditionTrue, taint.ProtectionNotAtBoot
 	}
 	return c
 }

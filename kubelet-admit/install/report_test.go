@@ -77,6 +77,8 @@ func TestAPI(t *testing.T) {
 			{closed, corev1.ConditionTrue, "FailClosed", ""},
 			{Protection{FailOpen, "It may not hold.", "Do this."}, corev1.ConditionTrue, "FailOpen",
 				corev1.EventTypeWarning},
+			{Protection{NotAtBoot, "Not at a boot.", "Do this."}, corev1.ConditionTrue, "NotAtBoot",
+				corev1.EventTypeWarning},
 			{Protection{Level: None, Reason: "Nothing does."}, corev1.ConditionFalse, "None", corev1.EventTypeWarning},
 		} {
 			before, events := guard(t, admin.Nodes().Get), len(guardEvents(t, c))

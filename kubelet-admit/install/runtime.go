@@ -26,7 +26,7 @@ const (
 // kind is what differs between the runtimes.
 type kind struct {
 	process                      string           // the kernel's name for its process, and its default systemd unit
-	nri, validator               *version.Version // see runtimes.Runtime
+	nri, skips, validator        *version.Version // see runtimes.Runtime
 	config, confDir              string           // default paths
 	extension                    string           // of a drop-in's name
 	table                        string           // of the validator's settings in a drop-in, and their keys:
@@ -36,14 +36,16 @@ type kind struct {
 
 var kinds = map[RuntimeName]kind{
 	containerd: {
-		process: "containerd", nri: runtimes.Containerd.NRI, validator: runtimes.Containerd.Validator,
+		process: "containerd", nri: runtimes.Containerd.NRI,
+		skips: runtimes.Containerd.Skips, validator: runtimes.Containerd.Validator,
 		config: "/etc/containerd/config.toml", confDir: "/etc/containerd/conf.d", extension: ".toml",
 		table:  "plugins.'" + nriPlugin + "'.default_validator",
 		enable: "enable", required: "required_plugins", annotation: "tolerate_missing_plugins_annotation",
 		parse: parseContainerd,
 	},
 	crio: {
-		process: "crio", nri: runtimes.CRIO.NRI, validator: runtimes.CRIO.Validator,
+		process: "crio", nri: runtimes.CRIO.NRI,
+		skips: runtimes.CRIO.Skips, validator: runtimes.CRIO.Validator,
 		config: "/etc/crio/crio.conf", confDir: "/etc/crio/crio.conf.d", extension: ".conf",
 		table: "crio.nri.default_validator", enable: "nri_enable_default_validator",
 		required: "nri_validator_required_plugins", annotation: "nri_validator_tolerate_missing_plugins_annotation",

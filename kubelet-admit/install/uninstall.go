@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
@@ -15,7 +14,8 @@ import (
 // Uninstall removes everything that Install and the plugin left on the host, also after an interrupted install, and the
 // Node's condition. It may be repeated. It goes on after an error and returns all errors.
 //
-// It removes the requirement first, then the plugin, its configuration, and its traces. Until its restart the runtime
+// It removes the requirement first, then the program, its configuration, and its traces. A program without a
+// configuration would keep an old runtime from starting (F26), so the configuration stays while the program does. Until its restart the runtime
 // goes on to run and to require the plugin that it started. That process lets ordinary pods start meanwhile, so
 // Uninstall does not end it, and the DaemonSet must not be deleted before the restart.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
@@ -52,7 +52,13 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	collect(err)
 	configFile := filepath.Join(folders.ConfigDir, ConfigFile)
 	config := in.installedConfig(configFile)
-	for _, file := range slices.Concat(plugins, configs, []string{configFile}) {
+	for _, file := range plugins {
+		collect(in.remove(file, os.Remove, "removed"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, file := range append(configs, configFile, filepath.Join(folders.PluginDir, ConfigFile)) {
 		collect(in.remove(file, os.Remove, "removed"))
 	}
 	stages := []string{stageDir(folders.PluginDir), stageDir(folders.ConfigDir)}

@@ -166,10 +166,10 @@ func (n *decisions) reportReason(d action.Decision, id string) {
 // reportNoHook warns, when an eviction begins, that nothing on the node would hold its pods if its machine came up now.
 func (n *decisions) reportNoHook(id string) {
 	status, why := taint.ProtectionOf(n.node)
-	if status == corev1.ConditionTrue {
+	if status == corev1.ConditionTrue && why != taint.ProtectionNotAtBoot {
 		return
 	}
-	n.Log.Warn("Evicting a node without a hook",
+	n.Log.Warn("Evicting a node without a hook that holds pods at a boot",
 		"node", n.name, "fence", id, "protection", protectionLabel(status, why))
 	n.queueEvent(reason.NoHook, "Evict")
 }
@@ -323,6 +323,8 @@ func protectionLabel(status corev1.ConditionStatus, why string) string {
 		return "fail-closed"
 	case status == corev1.ConditionTrue && why == taint.ProtectionFailOpen:
 		return "fail-open"
+	case status == corev1.ConditionTrue && why == taint.ProtectionNotAtBoot:
+		return "not-at-boot"
 	case status == corev1.ConditionFalse && why == taint.ProtectionNone:
 		return "none"
 	default:

@@ -47,7 +47,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		refusals: counter("forcefence_guard_refusals_total", "rule",
 			"Power-offs that were refused or delayed because of other nodes, by rule, which is the Event's reason."),
 		protections: gauge("forcefence_node_protection", "protection",
-			"Nodes by the protection that their hook gives: fail-closed, fail-open, none, unknown."),
+			"Nodes by the protection that their hook gives: fail-closed, fail-open, not-at-boot, none, unknown."),
 		modes: gauge("forcefence_node_mode", "mode",
 			"Nodes by the mode that holds for them: fence, onRequest, observe, shadow, disabled."),
 		shadowed: counter("forcefence_shadow_decisions_total", "decision",
@@ -103,7 +103,7 @@ func (m *Metrics) beginSeries() {
 	for _, mode := range fence.Modes() {
 		begin(m.modes.MetricVec, mode.String())
 	}
-	begin(m.protections.MetricVec, "fail-closed", "fail-open", "none", "unknown")
+	begin(m.protections.MetricVec, "fail-closed", "fail-open", "not-at-boot", "none", "unknown")
 	begin(m.nudges.MetricVec, NudgeSent, NudgeChanged, NudgeFailed)
 	begin(m.fencingWrites.MetricVec, "written", "failed", "dropped")
 	for _, d := range shadowed {

@@ -162,6 +162,8 @@ func TestNodeWithoutHookIsTold(t *testing.T) {
 			[]action.Decision{begins, goesOn, over}, 0},
 		"fail-open": {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionFailOpen},
 			[]action.Decision{begins, goesOn, over}, 0},
+		"not at a boot": {corev1.NodeCondition{Status: "True", Reason: taint.ProtectionNotAtBoot},
+			[]action.Decision{begins, goesOn, over}, 1},
 		"lifted before it was begun": {corev1.NodeCondition{}, []action.Decision{lifted}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

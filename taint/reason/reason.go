@@ -499,8 +499,8 @@ var table = []Row{
 			"rejects the write, or forcefence lacks a right. Repair or delete what rejects it: the recovery " +
 			"continues by itself."},
 	{NoHook, Warning, "",
-		"This node has no hook that holds its pods: if its machine boots before the mark is removed, they start " +
-			"again beside their replacements. Disable automatic power-on until then (the BMC's power restore " +
+		"This node has no hook that holds its pods at a boot: if its machine boots before the mark is removed, they " +
+			"start again beside their replacements. Disable automatic power-on until then (the BMC's power restore " +
 			"policy). For the next time, install the hook.",
 		"Disable automatic power-on until the mark is removed (the BMC's power restore policy). Install the hook."},
 	{PoweredOff, Warning, "",

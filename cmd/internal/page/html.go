@@ -156,6 +156,7 @@ func renderSign(look, text string) g.Node {
 var protectionNames = map[string]string{
 	taint.ProtectionFailClosed: "holds pods",
 	taint.ProtectionFailOpen:   "can be bypassed",
+	taint.ProtectionNotAtBoot:  "not at a boot",
 	taint.ProtectionNone:       "none",
 	view.ProtectionNeverTold:   view.ProtectionNeverTold,
 }
@@ -726,8 +727,9 @@ var protectionMeanings = map[string]string{
 		"run.",
 	taint.ProtectionFailOpen: "FailOpen: the hook holds pods, but while it is killed or hangs, the runtime starts " +
 		"pods without asking it.",
-	taint.ProtectionNone:     "There is no hook: a machine that boots in the middle of its fence runs its old pods.",
-	view.ProtectionNeverTold: "The node never reported a hook: probably there is none.",
+	taint.ProtectionNotAtBoot: "NotAtBoot: the hook holds pods once its own pod runs; those of a boot may start before it.",
+	taint.ProtectionNone:      "There is no hook: a machine that boots in the middle of its fence runs its old pods.",
+	view.ProtectionNeverTold:  "The node never reported a hook: probably there is none.",
 }
 
 // hookPage renders which nodes hold their pods when they come back.
@@ -740,7 +742,8 @@ func hookPage(f *view.Fleet) g.Node {
 		}
 		body = append(body, row{renderProtection(word), cell, g.Text(protectionMeanings[word])})
 	}
-	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen]
+	covered := f.Protections[taint.ProtectionFailClosed] + f.Protections[taint.ProtectionFailOpen] +
+		f.Protections[taint.ProtectionNotAtBoot]
 	return g.Group{
 		html.P(
 			html.Class("sum"), g.Text("The hook, which holds the pods of a node that comes back, is on "),

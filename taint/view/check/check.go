@@ -336,12 +336,14 @@ func (f Facts) checkHooks() (out []Finding) {
 			"No node has the hook: a machine that boots during its fence may start a second copy of a pod.",
 			"Install it (hook.enabled=true), or disable automatic power-on in the BMCs."}}
 	}
-	var open []string
+	var open, late []string
 	for _, n := range f.Nodes {
 		switch n.View.Protection {
 		case taint.ProtectionFailClosed:
 		case taint.ProtectionFailOpen:
 			open = append(open, n.View.Node)
+		case taint.ProtectionNotAtBoot:
+			late = append(late, n.View.Node)
 		default:
 			if f.excludedBy(n) == "" {
 				out = append(out, Finding{Problem, n.View.Node,
@@ -349,6 +351,11 @@ func (f Facts) checkHooks() (out []Finding) {
 					"Look at its pod of the DaemonSet forcefence-node, and at the Node's condition ForcefenceGuard."})
 			}
 		}
+	}
+	if len(late) > 0 {
+		out = append(out, Finding{Note, "hook",
+			fmt.Sprintf("On %s pods of a boot may start before the hook.", view.FormatNames(late)),
+			"Disable automatic power-on in the BMCs. The condition ForcefenceGuard of each Node says why."})
 	}
 	if len(open) > 0 {
 		out = append(out, Finding{Note, "hook",

@@ -1,0 +1,108 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"github.com/forcefence/forcefence/test/kit"
+)
+
+// programs returns the files of NRI's folder that a runtime would start.
+func (l *lab) programs() (names []string) {
+	for name := range l.tree(false) {
+		if strings.HasPrefix(name, "opt/nri/plugins/") && strings.HasPrefix(l.tree(false)[name], "-rwx") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestOldRuntime installs on runtimes that do not start if a plugin of theirs fails (F26): the DaemonSet's plugin runs
+// alone, also after an upgrade from a version that put one there.
+func TestOldRuntime(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins = true
+	l.mustInstall()
+	if len(l.programs()) != 1 {
+		t.Fatalf("containerd 2.4 has %q, want the plugin", l.programs())
+	}
+	l.version = "1.7.24~ds1"
+	l.opts.Binary = strings.NewReader("version 2")
+	for range 2 {
+		r := l.mustInstall()
+		if len(l.programs()) != 0 {
+			t.Fatalf("the folder holds %q, want no program", l.programs())
+		}
+		if r.Protection.Level != NotAtBoot || !strings.Contains(r.Protection.Sentence(), "1.7.24 would not start beside") {
+			t.Errorf("got %+v, want %s and why", r.Protection, NotAtBoot)
+		}
+		if l.facts().NRI.requiresUs() {
+			t.Error("the plugin is required, and there is none")
+		}
+		if _, err := nri.ParseConfig(l.read("etc/nri/conf.d/forcefence.conf")); err != nil {
+			t.Errorf("the DaemonSet's plugin has no configuration: %v", err)
+		}
+	}
+	l.version = "1.7.26"
+	if r := l.mustInstall(); len(l.programs()) != 1 || r.Protection.Level != FailOpen {
+		t.Errorf("after the runtime's upgrade: %q, %+v; want the plugin, and %s", l.programs(), r.Protection, FailOpen)
+	}
+}
+
+// TestProgramThatDoesNotRun installs where the program does not start, as on a file system that is mounted noexec.
+func TestProgramThatDoesNotRun(t *testing.T) {
+	l := newLab(t)
+	l.opts.RequiredPlugins = true
+	l.broken = errors.New("permission denied")
+	for range 2 { // also where an earlier install put one
+		r := l.mustInstall()
+		if len(l.programs()) != 0 || l.facts().NRI.requiresUs() {
+			t.Errorf("the folder holds %q, required: %v; want nothing", l.programs(), l.facts().NRI.requiresUs())
+		}
+		if p := assessProtection(l.facts()); p != r.Protection || p.Level != NotAtBoot ||
+			!strings.Contains(p.Sentence(), "permission denied") {
+			t.Errorf("got %+v, later %+v; want %s and why", r.Protection, p, NotAtBoot)
+		}
+		l.broken = nil
+		l.mustInstall()
+		l.broken = errors.New("permission denied")
+	}
+	l.broken = nil
+	if r := l.mustInstall(); len(l.programs()) != 1 || !l.facts().NRI.requiresUs() {
+		t.Errorf("once it runs: %q, %+v; want the plugin, required", l.programs(), r.Protection)
+	}
+}
+
+// TestUninstallKeepsTheConfiguration lets the removal of the program fail: a program without a configuration keeps an old
+// runtime from starting.
+func TestUninstallKeepsTheConfiguration(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	l.opts.host.before = func(op, path string) error {
+		if op == "remove" && strings.HasSuffix(path, PluginFile) {
+			return errFault
+		}
+		return nil
+	}
+	if _, err := Uninstall(t.Context(), l.opts); !errors.Is(err, errFault) {
+		t.Errorf("got %v, want the fault", err)
+	}
+	for _, file := range []string{"etc/nri/conf.d/forcefence.conf", "opt/nri/plugins/forcefence.conf"} {
+		_, err := os.Stat(l.path(file))
+		kit.Must(t, err)
+	}
+}
+
+// TestConfigurationIsLost removes what a volatile /etc loses with a boot: the copy beside the program serves.
+func TestConfigurationIsLost(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	kit.Must(t, os.RemoveAll(l.path("etc/nri")))
+	l.start(200)
+	if f := l.facts(); !f.Plugin || f.Config {
+		t.Errorf("got %+v, want the plugin with its copy", f)
+	}
+}
