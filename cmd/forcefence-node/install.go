@@ -64,6 +64,9 @@ func newInstall() *cobra.Command {
 
 // printResult prints what was done, also before an error.
 func printResult(cmd *cobra.Command, r install.Result) {
+	if r.AfterBoot != "" {
+		fmt.Fprintln(cmd.OutOrStdout(), "after a boot: "+r.AfterBoot)
+	}
 	for _, line := range r.Done {
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}

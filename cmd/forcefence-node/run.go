@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,10 +37,13 @@ func newRun() *cobra.Command {
 				return err
 			}
 			keepHeapSmall()
+			var latest atomic.Int64 // the registration that is valid
 			return nri.Run(cmd.Context(), nri.Options{
 				Version: version.String(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
 				Registered: func(ctx context.Context, c nri.Config, log *slog.Logger) {
-					reportProtection(ctx, host.site, c, log)
+					site, mine := host.site, latest.Add(1)
+					site.StateDir = c.StateDir
+					keepReporting(ctx, site, c, log, func() bool { return latest.Load() == mine })
 				},
 			})
 		},
@@ -51,8 +55,24 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// reportProtection writes the node's protection on the Node. What the runtime has read depends on when its processes
-// started, so it is determined again at each registration. It blocks until the Node is written or ctx ends.
+// keepReporting reports the node's protection when the plugin has registered, and again whenever the plugin that the
+// runtime started comes or goes. What the runtime has read depends on when its processes started, so each registration
+// begins this anew, and ends the former. It blocks until then, or until ctx ends.
+func keepReporting(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger, valid func() bool) {
+	registered, reported, was := time.Now(), false, false
+	// The plugin of the runtime registers first, and writes its status a moment later.
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		connected := install.IsConnected(c.StateDir)
+		if !reported && !connected && time.Since(registered) < connectWait || reported && connected == was {
+			return !valid(), nil
+		}
+		reported, was = true, connected
+		reportProtection(ctx, site, c, log)
+		return !valid(), nil
+	})
+}
+
+// reportProtection writes the node's protection on the Node. It blocks until the Node is written or ctx ends.
 func reportProtection(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger) {
 	p, err := install.ReadProtection(ctx, site)
 	if err != nil {
@@ -79,7 +99,10 @@ func reportToNode(ctx context.Context, c nri.Config, p install.Protection) error
 	return install.ReportProtection(ctx, client, c.NodeName, p)
 }
 
-const reportEvery = 15 * time.Second
+const (
+	reportEvery = 15 * time.Second
+	connectWait = 10 * time.Second
+)
 
 // keepHeapSmall keeps the heap small. The hook runs on every node, twice. Only its answers are urgent, and these
 // allocate nothing.

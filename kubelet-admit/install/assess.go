@@ -38,6 +38,10 @@ type facts struct {
 
 	Running        bool // the runtime's process was seen
 	PluginPending  bool // the running runtime started before the plugin came
+	PluginDropped  bool // the running runtime started the plugin, which is not connected, or has no configuration
+	PluginLost     bool // the plugin's folder is lost with each boot
+	ConfigLost     bool // so is the configuration's, and the copy beside the program serves
+	RequiredLost   bool // so is that of the drop-in that requires the plugin
 	ConfigPending  bool // the running runtime started before its configuration last changed
 	UpgradePending bool // it runs the plugin from before the last upgrade
 	StillRequired  bool // it requires the plugin, but its configuration no longer does
@@ -71,18 +75,28 @@ func assessProtection(f facts) Protection {
 		}
 		return Protection{NotAtBoot, "Only the DaemonSet's plugin holds pods: after a boot, pods may start before it. " +
 			toSentence(cmp.Or(f.whyNeverAtBoot(), f.WhyAlone, name+" finds no plugin of its own")), advice}
+	case f.PluginLost:
+		return Protection{NotAtBoot, f.NRI.PluginDir + " is lost with each boot: pods may start before the DaemonSet's " +
+			"plugin.", "Let plugin_path of the runtime's NRI name a folder that lasts."}
 	case !f.Running:
 		return Protection{FailOpen, "No process of " + name + " was found, so it is unknown what it has read.",
 			"Start it, or mount the host's /proc."}
 	case f.PluginPending:
 		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the " +
 			"DaemonSet's plugin holds pods.", "It starts at the next boot; to start it now: " + f.RestartCommand + "."}
+	case f.PluginDropped:
+		return Protection{FailOpen, name + " has started the plugin, but is not connected to it: until its next start " +
+			"only the DaemonSet's plugin holds pods.", "Look at the plugin's log; to start it now: " + f.RestartCommand +
+			"."}
 	case !f.Version.AtLeast(k.validator):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to " + upgrade}
 	case !f.NRI.requiresUs():
 		return Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.",
 			cmp.Or(f.WhyNotRequired, "Install with --required-plugins.")}
+	case f.RequiredLost:
+		return Protection{FailOpen, "The file that requires the plugin is lost with each boot: until " + name + " has read " +
+			"it, pods start if the plugin stops.", "Let the runtime's configuration require it."}
 	case f.ConfigPending:
 		return Protection{FailOpen, name + " started before it was configured to require the plugin.",
 			"To apply it now: " + f.RestartCommand + "."}
@@ -93,6 +107,20 @@ func assessProtection(f facts) Protection {
 		p.Advice = "The runtime starts the installed version of the plugin at its next start."
 	}
 	return p
+}
+
+// afterBoot returns whether the hook survives a boot of the host, and by what.
+func (f facts) afterBoot() string {
+	switch {
+	case f.whyNeverAtBoot() != "":
+		return "only the DaemonSet's plugin holds pods, from its start on"
+	case f.PluginLost:
+		return "only the DaemonSet's plugin holds pods, from its start on: " + f.NRI.PluginDir + " is lost"
+	case f.ConfigLost:
+		return "the runtime starts the plugin, which uses the copy of its configuration: " + f.NRI.ConfigDir + " is lost"
+	default:
+		return "the runtime starts the plugin"
+	}
 }
 
 // whyNeverAtBoot returns why the runtime must not start a plugin, or "".

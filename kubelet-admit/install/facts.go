@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -112,6 +113,9 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 		return f, err
 	}
 
+	mounts := h.readMounts()
+	f.PluginLost, f.ConfigLost = isLost(mounts, f.NRI.PluginDir), isLost(mounts, f.NRI.ConfigDir)
+	f.RequiredLost = isLost(mounts, s.ConfDir) && fileExists(s.dropIn())
 	ps := h.findProcesses(s.Runtime)
 	start := h.startTime(ps)
 	f.Running = len(ps) > 0
@@ -123,11 +127,32 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 			return f, err
 		}
 	}
+	f.PluginDropped = f.Plugin && f.Running && !f.PluginPending && !h.isConnected(s.StateDir)
 	root, _ := readRoot(s) // the runtime has just dumped it
 	changed, err := hasChangedSince(start, append(root.imports, s.Config, s.dropIn())...)
 	f.ConfigPending = f.ConfigPending || changed
 	return f, err
 }
+
+func fileExists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+// isConnected reports whether the plugin that the runtime started on this boot runs, is registered with it, and has a
+// configuration. The status that it wrote says so; a status that cannot be read does not.
+func (h Host) isConnected(stateDir string) bool {
+	all, err := nri.ReadStatuses(stateDir)
+	boot, bad := h.bootID()
+	return err == nil && bad == nil && slices.ContainsFunc(all, func(s nri.Status) bool {
+		return s.Plugin == PluginFile && s.BootID == boot && !s.Registered.IsZero() && s.Node.Name != "" &&
+			fileExists(h.procFile(strconv.Itoa(s.PID)))
+	})
+}
+
+// IsConnected is a cheap part of ReadProtection that changes while the runtime runs: whether the plugin that it started
+// is connected to it.
+func IsConnected(stateDir string) bool { return Host{}.isConnected(stateDir) }
 
 // inPlace reports whether the runtime would start the plugin, which then finds a valid configuration, and whether there
 // is one for the DaemonSet's plugin.

@@ -38,6 +38,7 @@ type Options struct {
 
 // Result lists what was done, line by line, for people.
 type Result struct {
+	AfterBoot  string // whether the hook survives a boot of the host, and by what; "" if nothing is installed
 	Done       []string
 	Warnings   []string
 	Protection Protection
@@ -130,6 +131,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	if err := in.sameBoot(ctx, node); err != nil {
 		return err
 	}
+	in.result.AfterBoot = in.facts.afterBoot()
 	stages := []string{in.facts.NRI.PluginDir, in.facts.NRI.ConfigDir, in.Site.ConfDir}
 	defer func() { // also after an error: the staging folders hold nothing that is needed
 		for _, dir := range stages {
@@ -357,6 +359,7 @@ func (f facts) restartReasons() string {
 		}
 	}
 	add(f.PluginPending, "it has not started the plugin yet")
+	add(f.PluginDropped, "it is not connected to the plugin that it started")
 	add(f.UpgradePending, "it still runs the previous version of the plugin")
 	add(f.ConfigPending && f.NRI.requiresUs(), "it does not require the plugin yet")
 	add(f.StillRequired && !f.NRI.requiresUs(),

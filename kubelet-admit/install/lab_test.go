@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -97,6 +99,24 @@ func (l *lab) start(pid int) {
 	l.write(fmt.Sprintf("proc/%d/stat", pid),
 		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, kinds[l.opts.Site.Runtime].process,
 			decades+pid))
+	if _, err := os.Stat(l.path("opt/nri/plugins/" + PluginFile)); err == nil {
+		l.connect(pid + 1)
+	}
+}
+
+// connect writes the status of a plugin that the runtime has started, with its process.
+func (l *lab) connect(pid int) {
+	l.t.Helper()
+	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (10-forcefence) S 1\n", pid))
+	l.writeStatus(nri.Status{Plugin: PluginFile, PID: pid, BootID: "boot-1", Registered: time.Unix(1, 0),
+		Node: nri.NodeView{Name: "n1"}})
+}
+
+func (l *lab) writeStatus(s nri.Status) {
+	l.t.Helper()
+	text, err := json.Marshal(s)
+	kit.Must(l.t, err)
+	l.write("run/forcefence/10.json", string(text))
 }
 
 // exec answers as containerd 2.4.2 does: sections of plugins are merged key by key, a list replaces, imports are read

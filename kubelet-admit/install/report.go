@@ -1,10 +1,12 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +23,8 @@ import (
 // kubelet's own credential (client speaks core/v1), which may do so for its own Node. It may be repeated: it does not
 // write a condition that is unchanged.
 func ReportProtection(ctx context.Context, client rest.Interface, node string, p Protection) error {
-	want := conditionOf(p, metav1.Now())
+	boot, _ := Host{}.bootID() // "": unknown
+	want := conditionOf(p, boot, metav1.Now())
 	var changed *corev1.Node
 	err := patchStatus(ctx, client, node, func(n *corev1.Node) any {
 		changed = nil
@@ -30,6 +33,9 @@ func ReportProtection(ctx context.Context, client rest.Interface, node string, p
 				return nil
 			}
 			want.LastTransitionTime = c.LastTransitionTime
+			if c.Reason == want.Reason && strings.HasPrefix(c.Message, p.Sentence()+aboutBoot) {
+				return want // the same on another boot
+			}
 		}
 		changed = n
 		return want
@@ -96,10 +102,10 @@ func findCondition(n *corev1.Node) *corev1.NodeCondition {
 	return &n.Status.Conditions[i]
 }
 
-func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {
+func conditionOf(p Protection, boot string, now metav1.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
 		Type: taint.ProtectionCondition, Status: corev1.ConditionFalse, Reason: taint.ProtectionNone,
-		Message:           p.Sentence(),
+		Message:           p.Sentence() + aboutBoot + cmp.Or(boot, "unknown") + ".",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	switch p.Level {
@@ -112,6 +118,9 @@ func conditionOf(p Protection, now metav1.Time) corev1.NodeCondition {
 	}
 	return c
 }
+
+// aboutBoot begins the part of the message that names the boot: the condition outlives it.
+const aboutBoot = " Seen on boot "
 
 func newEvent(n *corev1.Node, c corev1.NodeCondition) *corev1.Event {
 	kind := corev1.EventTypeNormal

@@ -66,6 +66,8 @@ func TestAPI(t *testing.T) {
 	})
 
 	t.Run("report", func(t *testing.T) {
+		boot, err := Host{}.bootID()
+		kit.Must(t, err)
 		closed := Protection{Level: FailClosed, Reason: "It holds."}
 		for _, step := range []struct {
 			p      Protection
@@ -85,7 +87,7 @@ func TestAPI(t *testing.T) {
 			kit.Must(t, ReportProtection(t.Context(), client, "n1", step.p))
 			after := guard(t, admin.Nodes().Get)
 			if after == nil || after.Status != step.status || after.Reason != step.reason ||
-				after.Message != step.p.Sentence() {
+				after.Message != step.p.Sentence()+" Seen on boot "+boot+"." {
 				t.Errorf("%+v: got %+v", step.p, after)
 			}
 			all := guardEvents(t, c)
@@ -99,7 +101,7 @@ func TestAPI(t *testing.T) {
 				t.Errorf("%+v: got %d Events, want one more than %d", step.p, len(all), events)
 				continue
 			}
-			if e := find(all, "ForcefenceGuard"+step.reason); e.Type != step.kind || e.Message != step.p.Sentence() ||
+			if e := find(all, "ForcefenceGuard"+step.reason); e.Type != step.kind || e.Message != after.Message ||
 				e.InvolvedObject.UID != "n1" {
 				t.Errorf("%+v: got Event %+v", step.p, e)
 			}
@@ -130,7 +132,7 @@ func TestAPI(t *testing.T) {
 			if times++; times == 1 {
 				n.ResourceVersion = "1"
 			}
-			return conditionOf(Protection{Level: FailOpen, Reason: "x"}, metav1.Now())
+			return conditionOf(Protection{Level: FailOpen, Reason: "x"}, "boot", metav1.Now())
 		}))
 		if times < 2 || guard(t, admin.Nodes().Get) == nil { // more if others really wrote
 			t.Errorf("tried %d times", times)
