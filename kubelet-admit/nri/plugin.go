@@ -35,6 +35,8 @@ type plugin struct {
 	nri      string
 	requests []string
 	since    time.Time // when it registered; zero: not registered
+
+	configured bool // on this connection
 }
 
 // Configure is the runtime's first call: it names the runtime, and the answer is what to subscribe to.
@@ -45,6 +47,7 @@ func (p *plugin) Configure(_ context.Context, config, runtime, version string) (
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.configured = true
 	p.view, p.runtime, p.nri = v, runtime+" "+version, p.stub.RuntimeNRIVersion()
 	p.requests = requestsCreating
 	if knowsValidators(p.nri) {
@@ -97,10 +100,12 @@ func (p *plugin) markDisconnected() {
 	}
 }
 
-func (p *plugin) isRegistered() bool {
+// isConfigured reports whether the runtime has configured the plugin on this connection. NRI before 0.7 does no more for
+// a plugin that it started itself, and asks it nevertheless.
+func (p *plugin) isConfigured() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.since.IsZero()
+	return p.configured
 }
 
 func (p *plugin) fillStatus(s *Status) {
@@ -129,7 +134,7 @@ func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 		return fmt.Errorf("creating the NRI plugin: %w", err)
 	}
 	p.mu.Lock()
-	p.stub = s
+	p.stub, p.configured = s, false
 	p.mu.Unlock()
 	defer p.markDisconnected()
 	done := make(chan error, 1)
@@ -139,7 +144,7 @@ func (p *plugin) serveRuntime(ctx context.Context, opts ...stub.Option) error {
 		return err
 	case <-time.After(registrationTimeout):
 	}
-	if !p.isRegistered() {
+	if !p.isConfigured() {
 		// The stub waits for the runtime under a lock, without a deadline: it cannot be stopped, only abandoned.
 		return errStuck
 	}

@@ -165,6 +165,7 @@ func (h *hook) configureOnce(text string) (*view, error) {
 		}
 		h.log.Info("Started", "version", h.opts.Version, "node", c.NodeName, "boot_id", v.bootID, "configuration", from)
 		h.work.Go(func() { h.writeChanges(h.ctx) })
+		v.signalChange()
 		if err == nil {
 			r := &reader{kubeconfig: c.Kubeconfig, version: h.opts.Version, node: c.NodeName, view: v,
 				reportResult: h.reportReading}

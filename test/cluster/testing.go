@@ -39,14 +39,25 @@ const RequireNodes = "FORCEFENCE_REQUIRE_NODES"
 // unless RequireNodes is set.
 func Containerd(t testing.TB) string {
 	t.Helper()
+	return buildRuntime(t, binaries.Containerd, binaries.Runtime)
+}
+
+// Containerd17 is Containerd of the version that does not start beside a plugin that fails.
+func Containerd17(t testing.TB) string {
+	t.Helper()
+	return buildRuntime(t, binaries.Containerd17, []string{binaries.Containerd17})
+}
+
+func buildRuntime(t testing.TB, name string, names []string) string {
+	t.Helper()
 	if os.Getenv(RequireNodes) != "1" {
 		t.Skipf("SKIPPED: builds a containerd where %s=1", RequireNodes)
 	}
-	dir, err := binaries.Build(t.Context(), binaries.Options{Names: binaries.Runtime})
+	dir, err := binaries.Build(t.Context(), binaries.Options{Names: names})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, binaries.Containerd)
+	return filepath.Join(dir, name)
 }
 
 // Main is a TestMain's body: one cluster for all tests of a package, which keep apart by names of nodes and namespaces.

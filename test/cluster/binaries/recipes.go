@@ -17,13 +17,14 @@ const (
 	Kubectl           = "kubectl"
 	Kubelet           = "kubelet"
 
-	Containerd = "containerd"
-	Shim       = "containerd-shim-runc-v2"
-	Ctr        = "ctr"
-	Runc       = "runc"
-	PTP        = "ptp" // the CNI plugins
-	HostLocal  = "host-local"
-	Loopback   = "loopback"
+	Containerd   = "containerd"
+	Shim         = "containerd-shim-runc-v2"
+	Ctr          = "ctr"
+	Runc         = "runc"
+	Containerd17 = "containerd-1.7" // the last that does not start beside a plugin that fails, as Debian 13 has it
+	PTP          = "ptp"            // the CNI plugins
+	HostLocal    = "host-local"
+	Loopback     = "loopback"
 
 	CSIAttacher = "csi-attacher"
 
@@ -100,6 +101,13 @@ var kinds = []kind{
 			Shim:       "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 			Ctr:        "github.com/containerd/containerd/v2/cmd/ctr",
 		},
+	},
+	{
+		what: "containerd 1.7", module: "test/containerd/1.7", cache: "containerd-1.7",
+		version:  "github.com/containerd/containerd",
+		ldflags:  " -X github.com/containerd/containerd/version.Version=VERSION",
+		tags:     "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs,no_aufs",
+		packages: map[string]string{Containerd17: "github.com/containerd/containerd/cmd/containerd"},
 	},
 	{
 		// It enters namespaces in C, before Go's runtime starts. Every sandbox of a kubelet wants seccomp, so it takes
