@@ -119,9 +119,9 @@ func IsDrill(ctx context.Context) bool { return ctx.Value(drillKey{}) != nil }
 // Provider controls one family of devices. It is safe for concurrent use, and every call returns by its context's
 // deadline. No call repeats anything but transport errors within that deadline: the caller's workqueue retries.
 type Provider interface {
-	// State asks the device, never a cache. An error of any class means unknown, as far as StateBeside says no more. The
-	// observation beside an error may still have At and the identity that the device reported in that call, so that the
-	// machine can be powered off.
+	// State asks the device, never a cache. An error of any class means unknown, as far as StateBeside says no more.
+	// The observation beside an error may still have At and the identity that the device reported in that call, so that
+	// the machine can be powered off.
 	State(ctx context.Context, t Target) (Observation, error)
 	// PowerOff requests a hard power-off. Nil means accepted but not yet off, or off already. It may be repeated. The
 	// caller has confirmed the machine's identity (ConfirmIdentity).

@@ -48,7 +48,8 @@ func (t Target) checkMachine(obs Observation) error {
 	_, tells := ParseUUID(obs.SystemUUID)
 	switch {
 	case t.Identified && !tells:
-		return fmt.Errorf("%w, and now names none; if that is right, remove the Node's label %s", ErrUnnamed, NamedLabel)
+		return fmt.Errorf("%w, and now names none; if that is right, remove the Node's label %s", ErrUnnamed,
+			NamedLabel)
 	case t.Identified && !has:
 		return fmt.Errorf("%w, and the node's is now %q, which identifies no machine", ErrUnnamed, t.SystemUUID)
 	case tells && !has && obs.Addresses == "" && t.Named:

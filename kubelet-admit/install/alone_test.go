@@ -36,7 +36,8 @@ func TestOldRuntime(t *testing.T) {
 		if len(l.programs()) != 0 {
 			t.Fatalf("the folder holds %q, want no program", l.programs())
 		}
-		if r.Protection.Level != NotAtBoot || !strings.Contains(r.Protection.Sentence(), "1.7.24 would not start beside") {
+		if r.Protection.Level != NotAtBoot ||
+			!strings.Contains(r.Protection.Sentence(), "1.7.24 would not start beside") {
 			t.Errorf("got %+v, want %s and why", r.Protection, NotAtBoot)
 		}
 		if l.facts().NRI.requiresUs() {
@@ -76,8 +77,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestUninstallKeepsTheConfiguration lets the removal of the program fail: a program without a configuration keeps an old
-// runtime from starting.
+// TestUninstallKeepsTheConfiguration lets the removal of the program fail: a program without a configuration keeps an
+// old runtime from starting.
 func TestUninstallKeepsTheConfiguration(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()

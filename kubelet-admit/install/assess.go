@@ -73,11 +73,11 @@ func assessProtection(f facts) Protection {
 		if f.whyNeverAtBoot() != "" {
 			advice = "Upgrade to " + runtimes.UpgradeToBoot + "."
 		}
-		return Protection{NotAtBoot, "Only the DaemonSet's plugin holds pods: after a boot, pods may start before it. " +
-			toSentence(cmp.Or(f.whyNeverAtBoot(), f.WhyAlone, name+" finds no plugin of its own")), advice}
+		return Protection{NotAtBoot, "Only the DaemonSet's plugin holds pods: after a boot, pods may start before " +
+			"it. " + toSentence(cmp.Or(f.whyNeverAtBoot(), f.WhyAlone, name+" finds no plugin of its own")), advice}
 	case f.PluginLost:
-		return Protection{NotAtBoot, f.NRI.PluginDir + " is lost with each boot: pods may start before the DaemonSet's " +
-			"plugin.", "Let plugin_path of the runtime's NRI name a folder that lasts."}
+		return Protection{NotAtBoot, f.NRI.PluginDir + " is lost with each boot: pods may start before the " +
+			"DaemonSet's plugin.", "Let plugin_path of the runtime's NRI name a folder that lasts."}
 	case !f.Running:
 		return Protection{FailOpen, "No process of " + name + " was found, so it is unknown what it has read.",
 			"Start it, or mount the host's /proc."}
@@ -85,9 +85,9 @@ func assessProtection(f facts) Protection {
 		return Protection{FailOpen, name + " started before the plugin was installed: until its next start only the " +
 			"DaemonSet's plugin holds pods.", "It starts at the next boot; to start it now: " + f.RestartCommand + "."}
 	case f.PluginDropped:
-		return Protection{FailOpen, name + " has started the plugin, but is not connected to it: until its next start " +
-			"only the DaemonSet's plugin holds pods.", "Look at the plugin's log; to start it now: " + f.RestartCommand +
-			"."}
+		return Protection{FailOpen, name + " has started the plugin, but is not connected to it: until its next " +
+			"start only the DaemonSet's plugin holds pods.",
+			"Look at the plugin's log; to start it now: " + f.RestartCommand + "."}
 	case !f.Version.AtLeast(k.validator):
 		return Protection{FailOpen, name + " cannot require a plugin: if the plugin stops, pods start.",
 			"Upgrade to " + upgrade}
@@ -95,8 +95,8 @@ func assessProtection(f facts) Protection {
 		return Protection{FailOpen, name + " does not require the plugin: if it stops, pods start.",
 			cmp.Or(f.WhyNotRequired, "Install with --required-plugins.")}
 	case f.RequiredLost:
-		return Protection{FailOpen, "The file that requires the plugin is lost with each boot: until " + name + " has read " +
-			"it, pods start if the plugin stops.", "Let the runtime's configuration require it."}
+		return Protection{FailOpen, "The file that requires the plugin is lost with each boot: until " + name +
+			" has read it, pods start if the plugin stops.", "Let the runtime's configuration require it."}
 	case f.ConfigPending:
 		return Protection{FailOpen, name + " started before it was configured to require the plugin.",
 			"To apply it now: " + f.RestartCommand + "."}
@@ -117,7 +117,8 @@ func (f facts) afterBoot() string {
 	case f.PluginLost:
 		return "only the DaemonSet's plugin holds pods, from its start on: " + f.NRI.PluginDir + " is lost"
 	case f.ConfigLost:
-		return "the runtime starts the plugin, which uses the copy of its configuration: " + f.NRI.ConfigDir + " is lost"
+		return "the runtime starts the plugin, which uses the copy of its configuration: " + f.NRI.ConfigDir +
+			" is lost"
 	default:
 		return "the runtime starts the plugin"
 	}

@@ -241,8 +241,8 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 	return alone, in.warnOfStrayFiles()
 }
 
-// tryProgram runs the plugin's program on the host, before the runtime does. It returns why it does not run there: a file
-// system that forbids programs, or another kind of machine.
+// tryProgram runs the plugin's program on the host, before the runtime does. It returns why it does not run there: a
+// file system that forbids programs, or another kind of machine.
 func (in *installer) tryProgram(ctx context.Context, s *staged, file string) string {
 	if s != nil {
 		file = s.from

@@ -27,8 +27,10 @@ func TestIsLost(t *testing.T) {
 			"31 22 8:2 /opt /opt rw - ext4 /dev/sda2 rw\n", true, false},
 		{"Talos: /opt is an overlay that writes to a disk", root + run +
 			"32 22 8:6 / /var rw - xfs /dev/sda6 rw\n" +
-			"31 22 0:41 / /opt rw - overlay overlay rw,lowerdir=/opt,upperdir=/var/system/overlays/opt\n", false, false},
-		{"an overlay that is only read", root + "30 22 0:40 / /etc ro - overlay overlay ro,lowerdir=/a:/b\n", false, false},
+			"31 22 0:41 / /opt rw - overlay overlay rw,lowerdir=/opt,upperdir=/var/system/overlays/opt\n",
+			false, false},
+		{"an overlay that is only read", root +
+			"30 22 0:40 / /etc ro - overlay overlay ro,lowerdir=/a:/b\n", false, false},
 		{"a live system", "22 1 0:2 / / rw - rootfs rootfs rw\n23 22 0:30 / / rw - tmpfs tmpfs rw\n", true, true},
 		{"a mount over a mount", root + "30 22 0:30 / /etc rw - tmpfs tmpfs rw\n31 30 8:3 / /etc rw - ext4 /dev/b rw\n",
 			false, false},
@@ -43,8 +45,8 @@ func TestIsLost(t *testing.T) {
 			kit.Must(t, os.Mkdir(h.procFile("self"), 0o700))
 			kit.Must(t, os.WriteFile(h.procFile("self/mountinfo"), []byte(tc.mounts), 0o600))
 			mounts := h.readMounts()
-			if etc, opt := isLost(mounts, "/etc/no-such-folder/conf.d"), isLost(mounts, "/opt/no-such-folder"); etc != tc.etc ||
-				opt != tc.opt {
+			etc, opt := isLost(mounts, "/etc/no-such-folder/conf.d"), isLost(mounts, "/opt/no-such-folder")
+			if etc != tc.etc || opt != tc.opt {
 				t.Errorf("/etc lost: %v, /opt lost: %v; want %v, %v", etc, opt, tc.etc, tc.opt)
 			}
 		})
@@ -72,7 +74,7 @@ func TestFoldersThatABootEmpties(t *testing.T) {
 	}{
 		{nil, "the runtime starts the plugin", FailClosed, "requires"},
 		{[]string{"etc/nri"}, "uses the copy", FailClosed, "requires"},
-		{[]string{"etc/containerd"}, "the runtime starts the plugin", FailOpen, "requires the plugin is lost with each boot"},
+		{[]string{"etc/containerd"}, "the runtime starts the plugin", FailOpen, "requires the plugin is lost"},
 		{[]string{"opt"}, "only the DaemonSet's plugin", NotAtBoot, "opt/nri/plugins is lost with each boot"},
 	} {
 		l := newLab(t)
@@ -113,8 +115,8 @@ func TestDroppedPlugin(t *testing.T) {
 		}
 		drop(l)
 		f := l.facts()
-		if p := assessProtection(f); !f.PluginDropped || p.Level != FailOpen || !strings.Contains(p.Reason, "not connected") ||
-			f.restartReasons() == "" {
+		if p := assessProtection(f); !f.PluginDropped || p.Level != FailOpen ||
+			!strings.Contains(p.Reason, "not connected") || f.restartReasons() == "" {
 			t.Errorf("%s: got %+v, restart %q; want that it is not connected", name, p, f.restartReasons())
 		}
 	}

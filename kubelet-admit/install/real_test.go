@@ -48,7 +48,8 @@ func TestRealRuntimes(t *testing.T) {
 		}{
 			{"no plugin", func(*runtimeLab) {}, true, "", false},
 			{"the hook", func(r *runtimeLab) { r.putHook(hook, r.conf()) }, true, "n1", true},
-			{"the hook with the copy beside it", func(r *runtimeLab) { r.putHook(hook, r.plugins()) }, true, "n1", true},
+			{"the hook with the copy beside it", func(r *runtimeLab) { r.putHook(hook, r.plugins()) }, true, "n1",
+				true},
 			{"the hook without a configuration", func(r *runtimeLab) { r.putHook(hook, "") }, true, "", true},
 			{"the hook with half a configuration", func(r *runtimeLab) {
 				r.putHook(hook, "")
@@ -56,7 +57,8 @@ func TestRealRuntimes(t *testing.T) {
 			}, true, "", true},
 			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skips, "", false},
 			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skips, "", false},
-			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") }, rt.skips, "", false},
+			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") }, rt.skips, "",
+				false},
 		} {
 			t.Run(rt.name+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
@@ -64,8 +66,8 @@ func TestRealRuntimes(t *testing.T) {
 				tc.put(r)
 				got := r.start(program, tc.runs && rt.skips)
 				if got.starts != tc.starts || got.runs != tc.runs || got.node != tc.node {
-					t.Errorf("started: %v, with the hook: %v, of node %q; want %v, %v, %q\n%s", got.starts, got.runs, got.node,
-						tc.starts, tc.runs, tc.node, got.log)
+					t.Errorf("started: %v, with the hook: %v, of node %q; want %v, %v, %q\n%s", got.starts, got.runs,
+						got.node, tc.starts, tc.runs, tc.node, got.log)
 				}
 			})
 		}
@@ -128,8 +130,8 @@ type started struct {
 }
 
 // start runs the runtime in a mount namespace of its own, where the host's state folders are empty. It waits until the
-// hook is registered, if that is awaited, or the runtime has ended, and ends the runtime. A runtime that ends does so in
-// 7 s (F26), and a hook that gives up in 10 s.
+// hook is registered, if that is awaited, or the runtime has ended, and ends the runtime. A runtime that ends does so
+// in 7 s (F26), and a hook that gives up in 10 s.
 func (r *runtimeLab) start(program string, awaited bool) (out started) {
 	r.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", `for d in /run /var/log /var/lib; do mount -t tmpfs tmpfs $d || exit 9; done

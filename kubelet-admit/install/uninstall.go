@@ -15,9 +15,9 @@ import (
 // Node's condition. It may be repeated. It goes on after an error and returns all errors.
 //
 // It removes the requirement first, then the program, its configuration, and its traces. A program without a
-// configuration would keep an old runtime from starting (F26), so the configuration stays while the program does. Until its restart the runtime
-// goes on to run and to require the plugin that it started. That process lets ordinary pods start meanwhile, so
-// Uninstall does not end it, and the DaemonSet must not be deleted before the restart.
+// configuration would keep an old runtime from starting (F26), so the configuration stays while the program does. Until
+// its restart the runtime goes on to run and to require the plugin that it started. That process lets ordinary pods
+// start meanwhile, so Uninstall does not end it, and the DaemonSet must not be deleted before the restart.
 func Uninstall(ctx context.Context, o Options) (Result, error) {
 	return runLocked(o, func(in *installer) error { return in.uninstallHook(ctx) })
 }

@@ -100,8 +100,8 @@ func (p *plugin) markDisconnected() {
 	}
 }
 
-// isConfigured reports whether the runtime has configured the plugin on this connection. NRI before 0.7 does no more for
-// a plugin that it started itself, and asks it nevertheless.
+// isConfigured reports whether the runtime has configured the plugin on this connection. NRI before 0.7 does no more
+// for a plugin that it started itself, and asks it nevertheless.
 func (p *plugin) isConfigured() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

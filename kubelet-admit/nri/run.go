@@ -22,8 +22,8 @@ import (
 
 const (
 	reconnectEvery = time.Second
-	// bareHold is for how long a hook without a configuration holds ordinary pods: long enough for a fence that waits for
-	// this boot to go on, and short enough for a node that nobody repairs.
+	// bareHold is for how long a hook without a configuration holds ordinary pods: long enough for a fence that waits
+	// for this boot to go on, and short enough for a node that no one repairs.
 	bareHold = 2 * time.Minute
 	// recallWait is for how long a registration waits for the host's disks: less than NRI's limit of 2 s for a request.
 	recallWait = time.Second
@@ -124,10 +124,10 @@ func (h *hook) serveConnections() error {
 }
 
 // configureOnce starts to read the API server, and its own files, at the first call. It waits for neither: the runtime
-// gives a plugin five seconds to register, and every other plugin waits meanwhile. An old runtime does not even start if
-// a plugin takes longer, or refuses its configuration (F26), so a plugin that the runtime started refuses none: text that
-// is missing or has faults is replaced by the copy beside the program. Without that, too, the hook reads nothing, and
-// holds ordinary pods for bareHold.
+// gives a plugin five seconds to register, and every other plugin waits meanwhile. An old runtime does not even start
+// if a plugin takes longer, or refuses its configuration (F26), so a plugin that the runtime started refuses none: text
+// that is missing or has faults is replaced by the copy beside the program. Without that, too, the hook reads nothing,
+// and holds ordinary pods for bareHold.
 func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

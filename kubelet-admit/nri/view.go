@@ -152,8 +152,8 @@ func (v *view) admitPod(r request, now func() time.Time) error {
 	return v.holdErrors[why]
 }
 
-// unconfigured is why pods start on a node whose hook has no configuration, in the end. A node whose network and storage
-// never start helps nobody, and the fence that this boot could disturb has gone on meanwhile.
+// unconfigured is why pods start on a node whose hook has no configuration, in the end. A node whose network and
+// storage never start is as good as dead, and the fence that this boot could disturb has gone on meanwhile.
 const unconfigured admit.Reason = "the hook has no configuration, and has held pods for long enough"
 
 // staticExemption returns whether the pod is static. Only the kubelet's annotations show that: the API server does not

@@ -45,7 +45,7 @@ type Hook string
 const (
 	NoHook    Hook = "none"        // the runtime has no NRI, or is not known
 	NRIOff    Hook = "off"         // it has NRI, which is off unless it is configured
-	NotAtBoot Hook = "not at boot" // only the DaemonSet's hook holds pods: the runtime would not start beside a broken one
+	NotAtBoot Hook = "not at boot" // only the DaemonSet's holds pods: the runtime would not start beside a broken one
 	FailsOpen Hook = "fails open"  // the hook holds pods while it runs
 	Required  Hook = "can require" // the runtime can require the hook
 )

@@ -207,9 +207,9 @@ type Provider struct {
 	pool *remote.Pool[*slot] // by access.account, so that a changed BareMetalHost or Secret has a new one
 	poll time.Duration       // between two looks for a detached host
 
-	mu       sync.Mutex           // guards what follows, which is by BareMetalHost
+	mu       sync.Mutex                   // guards what follows, which is by BareMetalHost
 	cutting  map[string]providers.Instant // when power-offs were sent
-	leftOver map[string]providers.Instant // since when our annotations are on a host that is on, and whose node is Ready
+	leftOver map[string]providers.Instant // since when our annotations are on a host that is on, with a Ready node
 }
 
 var (

@@ -51,7 +51,8 @@ var DrillAnswers = []DrillAnswer{CannotBeFenced, NotReached, NotAsked, CanBePart
 // Protections lists the reasons of the node's own condition about its hook, the weakest first. ProtectionNeverTold is
 // for a missing condition.
 var Protections = []string{
-	ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionNotAtBoot, taint.ProtectionFailOpen, taint.ProtectionFailClosed,
+	ProtectionNeverTold, taint.ProtectionNone, taint.ProtectionNotAtBoot, taint.ProtectionFailOpen,
+	taint.ProtectionFailClosed,
 }
 
 // ProtectionNeverTold is the protection of a node whose hook never reported one.

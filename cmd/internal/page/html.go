@@ -727,9 +727,10 @@ var protectionMeanings = map[string]string{
 		"run.",
 	taint.ProtectionFailOpen: "FailOpen: the hook holds pods, but while it is killed or hangs, the runtime starts " +
 		"pods without asking it.",
-	taint.ProtectionNotAtBoot: "NotAtBoot: the hook holds pods once its own pod runs; those of a boot may start before it.",
-	taint.ProtectionNone:      "There is no hook: a machine that boots in the middle of its fence runs its old pods.",
-	view.ProtectionNeverTold:  "The node never reported a hook: probably there is none.",
+	taint.ProtectionNotAtBoot: "NotAtBoot: the hook holds pods once its own pod runs; those of a boot may start " +
+		"before it.",
+	taint.ProtectionNone:     "There is no hook: a machine that boots in the middle of its fence runs its old pods.",
+	view.ProtectionNeverTold: "The node never reported a hook: probably there is none.",
 }
 
 // hookPage renders which nodes hold their pods when they come back.
