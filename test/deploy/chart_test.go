@@ -265,3 +265,37 @@ func keep(t *testing.T, file, source, want string) {
 	}
 	kit.Must(t, os.WriteFile(file, []byte(want), 0o644))
 }
+
+// TestOpenShift renders for an API server that has OpenShift's SecurityContextConstraints: no pod but the hook's names a
+// user, which restricted-v2 would refuse, and the hook may use the SCC privileged. Elsewhere neither is so.
+func TestOpenShift(t *testing.T) {
+	const values = "image: {repository: registry.example.net/forcefence, tag: v1}\nproofGuard: {enabled: true}\n" +
+		"config: {signing: {keyFile: /etc/forcefence-signing/key}}\n"
+	const binding = "name: system:openshift:scc:privileged"
+	for _, tc := range []struct {
+		args                  []string
+		users, groups, scopes int
+	}{{nil, 4, 2, 0}, {[]string{"--api-versions", "security.openshift.io/v1"}, 0, 0, 1}} {
+		out, err := helm(t, "", append([]string{"template", "forcefence", chart, "-n", "forcefence-system", "-f",
+			valuesFile(t, values)}, tc.args...)...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", tc.args, err, out)
+		}
+		wantCounts(t, out, map[string]int{
+			"runAsUser: 65532": tc.users, "fsGroup: 65532": tc.groups, binding: tc.scopes, "runAsUser: 0 ": 1,
+		})
+	}
+}
+
+// TestTolerationsOfThePlane holds that what must run on control-plane nodes tolerates the taints that distributions put
+// there (docs/platforms.md).
+func TestTolerationsOfThePlane(t *testing.T) {
+	out := charted(t, "image: {repository: registry.example.net/forcefence, tag: v1}\nproofGuard: {enabled: true}\n"+
+		"config: {signing: {keyFile: /etc/forcefence-signing/key}}\n")
+	for _, key := range []string{
+		"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd",
+		"CriticalAddonsOnly",
+	} { // of the controller and of the proof guard
+		wantCounts(t, out, map[string]int{"- {key: " + key + ", operator: Exists}": 2})
+	}
+}

@@ -188,15 +188,17 @@ imagePullSecrets: {{- nindent 2 . }}
 {{- end }}
 nodeSelector: {kubernetes.io/os: linux}
 tolerations: # no more than the controller's: it runs where that may run, and on a marked node
-- {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
+{{ include "forcefence.planeTolerations" $root }}
 - {key: {{ include "forcefence.taintKey" $root }}, operator: Exists}
 {{- with $root.Values.controller.tolerations }}
 {{ toYaml . }}
 {{- end }}
 securityContext:
   runAsNonRoot: true
+  {{- if not (include "forcefence.openShift" $root) }}
   runAsUser: 65532
   runAsGroup: 65532
+  {{- end }}
   seccompProfile: {type: RuntimeDefault}
 containers:
 - name: forcefence
@@ -212,6 +214,25 @@ containers:
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/*
+What keeps other pods off control-plane nodes, by any distribution: OpenShift's and old kubeadm's master, Rancher's etcd, and
+CriticalAddonsOnly, which k3s and RKE2 advise.
+*/}}
+{{- define "forcefence.planeTolerations" -}}
+- {key: node-role.kubernetes.io/control-plane, operator: Exists}
+- {key: node-role.kubernetes.io/master, operator: Exists}
+- {key: node-role.kubernetes.io/etcd, operator: Exists}
+- {key: CriticalAddonsOnly, operator: Exists}
+{{- end }}
+
+{{/*
+Whether the API server is OpenShift's; "" if not. There each namespace has users of its own, and the SCC restricted-v2 refuses others:
+the chart names no user, and runAsNonRoot holds.
+*/}}
+{{- define "forcefence.openShift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}true{{ end -}}
 {{- end }}
 
 {{/*
