@@ -57,7 +57,7 @@ func newRun() *cobra.Command {
 
 // keepReporting reports the node's protection when the plugin has registered, and again whenever the plugin that the
 // runtime started comes or goes. What the runtime has read depends on when its processes started, so each registration
-// begins this anew, and ends the former. It blocks until then, or until ctx ends.
+// begins it again, and ends the former. It blocks until then, or until ctx ends.
 func keepReporting(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger, valid func() bool) {
 	registered, reported, was := time.Now(), false, false
 	// The plugin of the runtime registers first, and writes its status a moment later.
