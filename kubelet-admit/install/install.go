@@ -247,7 +247,7 @@ func (in *installer) tryProgram(ctx context.Context, s *staged, file string) str
 	if s != nil {
 		file = s.from
 	}
-	if _, err := in.host.runCommand(ctx, file, "--version"); err != nil {
+	if _, err := in.host.runCommand(ctx, file, "version"); err != nil {
 		return fmt.Sprintf("the plugin does not run in %s: %v", in.facts.NRI.PluginDir, err)
 	}
 	return ""

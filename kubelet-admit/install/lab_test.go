@@ -137,7 +137,7 @@ func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, erro
 		return []byte("crio version 1.34.2\nVersion:        1.34.2\nGoVersion:      go1.24.6\n"), nil
 	case name == "crio" && len(args) == 5 && args[4] == "config":
 		return l.crioConfig(args[1], args[3])
-	case filepath.Base(name) == PluginFile && slices.Equal(args, []string{"--version"}):
+	case filepath.Base(name) == PluginFile && slices.Equal(args, []string{"version"}):
 		return nil, l.broken
 	case name == "systemctl":
 		l.calls = append(l.calls, name+" "+strings.Join(args, " "))
