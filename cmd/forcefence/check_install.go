@@ -259,7 +259,8 @@ func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
 		"Upgrade to "+runtimes.Upgrade+". Or install with hook.enabled=false, and disable automatic power-on in the "+
 			"BMCs.")
 	add(check.Note, runtimes.NotAtBoot, "only the DaemonSet's hook holds pods: after a boot, pods may start before it.",
-		"To prevent that, upgrade to "+runtimes.UpgradeToBoot+". Or disable automatic power-on in the BMCs.")
+		"To prevent that, upgrade to "+runtimes.UpgradeToBoot+". Or disable automatic power-on in the BMCs. In "+
+			"containerd 1.7 also enable NRI in its configuration, or the hook does nothing there.")
 	add(check.Note, runtimes.NRIOff, "NRI is off by default in this version.",
 		"Enable it in the runtime's configuration, or the hook does nothing there.")
 	add(check.Note, runtimes.FailsOpen, "the runtime cannot require the hook: if the hook stops, pods start.",

@@ -313,10 +313,13 @@ func TestCheckRuntimes(t *testing.T) {
 	}
 	summary, got := checkRuntimes([]*corev1.Node{
 		node("a", "linux", "containerd://2.2.1"), node("b", "linux", "cri-o://1.33.1"),
-		node("c", "linux", "containerd://1.7.20"), node("d", "windows", "containerd://2.2.1"), node("e", "linux", "")})
+		node("c", "linux", "containerd://1.7.27"), node("d", "windows", "containerd://2.2.1"), node("e", "linux", ""),
+		node("f", "linux", "containerd://1.7.24~ds1")})
 	want := []check.Finding{
 		{Level: check.Note, About: "d", Text: "It runs windows: forcefence fences nodes with Linux."},
 		{Level: check.Problem, About: "hook", Text: "e (?): the container runtime cannot run the hook."},
+		{Level: check.Note, About: "hook",
+			Text: "f: only the DaemonSet's hook holds pods: after a boot, pods may start before it."},
 		{Level: check.Note, About: "hook", Text: "c: NRI is off by default in this version."},
 		{Level: check.Note, About: "hook",
 			Text: "b: the runtime cannot require the hook: if the hook stops, pods start."},
@@ -327,7 +330,7 @@ func TestCheckRuntimes(t *testing.T) {
 		}
 		got[i].Remedy = ""
 	}
-	if diff := cmp.Diff(want, got); diff != "" || summary != "3 of 4 nodes can run the hook, 1 can require it" {
+	if diff := cmp.Diff(want, got); diff != "" || summary != "4 of 5 nodes can run the hook, 1 can require it" {
 		t.Errorf("got %q; -want +got:\n%s", summary, diff)
 	}
 }

@@ -137,15 +137,17 @@ func TestProofGuardPath(t *testing.T) {
 // TestProofGuardPlace: the proof guard runs where the controller does, on control-plane nodes by default, and its pods
 // on different ones where there are two.
 func TestProofGuardPlace(t *testing.T) {
+	plane := []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master",
+		"node-role.kubernetes.io/etcd", "CriticalAddonsOnly"}
 	for values, want := range map[string]struct {
 		affine   bool
 		selector map[string]string
 		keys     []string // of the tolerations
 	}{
-		"": {true, map[string]string{corev1.LabelOSStable: "linux"}, []string{"node-role.kubernetes.io/control-plane"}},
+		"": {true, map[string]string{corev1.LabelOSStable: "linux"}, plane},
 		"\ncontroller: {onControlPlane: false, nodeSelector: {pool: forcefence}, tolerations: [{key: pool}]}": {false,
 			map[string]string{corev1.LabelOSStable: "linux", "pool": "forcefence"},
-			[]string{"node-role.kubernetes.io/control-plane", "pool"}},
+			append(plane, "pool")},
 	} {
 		pod := find[appsv1.Deployment](t, parse(t, charted(t, "proofGuard: {enabled: true}"+values)), "Deployment",
 			guardName).Spec.Template.Spec
