@@ -193,6 +193,7 @@ func deep(to, from map[string]any) {
 func (l *lab) useReal() {
 	l.t.Helper()
 	l.opts.host.Exec = nil
+	l.opts.Binary = strings.NewReader("#!/bin/sh\n") // install tries it
 	l.opts.Site.Containerd = cluster.Containerd(l.t)
 }
 

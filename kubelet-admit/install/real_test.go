@@ -150,7 +150,7 @@ exec "$0" --config "$1"`, program, r.path("config.toml"))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	deadline := time.After(2 * time.Minute)
-	settled := time.Now().Add(15 * time.Second) // a machine may be busy
+	booted := time.Time{}
 	for end := false; !end; {
 		select {
 		case <-ended:
@@ -166,7 +166,14 @@ exec "$0" --config "$1"`, program, r.path("config.toml"))
 			for _, s := range all {
 				out.runs, out.node = !awaited || !s.Registered.IsZero(), s.Node.Name
 			}
-			end = out.runs && awaited || !awaited && time.Now().After(settled)
+			if booted.IsZero() && strings.Contains(readLog(), "successfully booted") {
+				booted = time.Now()
+			}
+			wait := time.Second
+			if out.runs { // it would give up after ten
+				wait = 12 * time.Second
+			}
+			end = out.runs && awaited || !awaited && !booted.IsZero() && time.Since(booted) > wait
 		}
 	}
 	out.starts, out.log = true, readLog()
