@@ -10,8 +10,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// programs returns the files of NRI's folder that a runtime would start.
-func (l *lab) programs() (names []string) {
+// listPrograms returns the files of NRI's folder that a runtime would start.
+func (l *lab) listPrograms() (names []string) {
 	for name := range l.tree(false) {
 		if strings.HasPrefix(name, "opt/nri/plugins/") && strings.HasPrefix(l.tree(false)[name], "-rwx") {
 			names = append(names, name)
@@ -26,15 +26,15 @@ func TestOldRuntime(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
 	l.mustInstall()
-	if len(l.programs()) != 1 {
-		t.Fatalf("containerd 2.4 has %q, want the plugin", l.programs())
+	if len(l.listPrograms()) != 1 {
+		t.Fatalf("containerd 2.4 has %q, want the plugin", l.listPrograms())
 	}
 	l.version = "1.7.24~ds1"
 	l.opts.Binary = strings.NewReader("version 2")
 	for range 2 {
 		r := l.mustInstall()
-		if len(l.programs()) != 0 {
-			t.Fatalf("the folder holds %q, want no program", l.programs())
+		if len(l.listPrograms()) != 0 {
+			t.Fatalf("the folder holds %q, want no program", l.listPrograms())
 		}
 		if r.Protection.Level != NotAtBoot ||
 			!strings.Contains(r.Protection.Sentence(), "1.7.24 would not start beside") {
@@ -48,8 +48,9 @@ func TestOldRuntime(t *testing.T) {
 		}
 	}
 	l.version = "1.7.26"
-	if r := l.mustInstall(); len(l.programs()) != 1 || r.Protection.Level != FailOpen {
-		t.Errorf("after the runtime's upgrade: %q, %+v; want the plugin, and %s", l.programs(), r.Protection, FailOpen)
+	if r := l.mustInstall(); len(l.listPrograms()) != 1 || r.Protection.Level != FailOpen {
+		t.Errorf("after the runtime's upgrade: %q, %+v; want the plugin, and %s", l.listPrograms(), r.Protection,
+			FailOpen)
 	}
 }
 
@@ -60,8 +61,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	l.broken = errors.New("permission denied")
 	for range 2 { // also where an earlier install put one
 		r := l.mustInstall()
-		if len(l.programs()) != 0 || l.facts().NRI.requiresUs() {
-			t.Errorf("the folder holds %q, required: %v; want nothing", l.programs(), l.facts().NRI.requiresUs())
+		if len(l.listPrograms()) != 0 || l.facts().NRI.requiresUs() {
+			t.Errorf("the folder holds %q, required: %v; want nothing", l.listPrograms(), l.facts().NRI.requiresUs())
 		}
 		if p := assessProtection(l.facts()); p != r.Protection || p.Level != NotAtBoot ||
 			!strings.Contains(p.Sentence(), "permission denied") {
@@ -72,8 +73,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 		l.broken = errors.New("permission denied")
 	}
 	l.broken = nil
-	if r := l.mustInstall(); len(l.programs()) != 1 || !l.facts().NRI.requiresUs() {
-		t.Errorf("once it runs: %q, %+v; want the plugin, required", l.programs(), r.Protection)
+	if r := l.mustInstall(); len(l.listPrograms()) != 1 || !l.facts().NRI.requiresUs() {
+		t.Errorf("once it runs: %q, %+v; want the plugin, required", l.listPrograms(), r.Protection)
 	}
 }
 

@@ -100,12 +100,12 @@ func (l *lab) start(pid int) {
 		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, kinds[l.opts.Site.Runtime].process,
 			decades+pid))
 	if _, err := os.Stat(l.path("opt/nri/plugins/" + PluginFile)); err == nil {
-		l.connect(pid + 1)
+		l.writeConnected(pid + 1)
 	}
 }
 
-// connect writes the status of a plugin that the runtime has started, with its process.
-func (l *lab) connect(pid int) {
+// writeConnected writes the status of a plugin that the runtime has started, with its process.
+func (l *lab) writeConnected(pid int) {
 	l.t.Helper()
 	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (10-forcefence) S 1\n", pid))
 	l.writeStatus(nri.Status{Plugin: PluginFile, PID: pid, BootID: "boot-1", Registered: time.Unix(1, 0),

@@ -53,8 +53,8 @@ func TestIsLost(t *testing.T) {
 	}
 }
 
-// lose lets the host lose folders at a boot.
-func (l *lab) lose(folders ...string) {
+// loseFolders lets the host lose folders at a boot.
+func (l *lab) loseFolders(folders ...string) {
 	l.t.Helper()
 	text := "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
 	for i, folder := range folders {
@@ -79,7 +79,7 @@ func TestFoldersThatABootEmpties(t *testing.T) {
 	} {
 		l := newLab(t)
 		l.opts.RequiredPlugins = true
-		l.lose(tc.lost...)
+		l.loseFolders(tc.lost...)
 		if r := l.mustInstall(); !strings.Contains(r.AfterBoot, tc.after) {
 			t.Errorf("%q: after a boot: %q, want %q", tc.lost, r.AfterBoot, tc.after)
 		}

@@ -16,8 +16,8 @@ import (
 )
 
 // TestRealRuntimes starts the oldest and the newest runtime beside what may be in NRI's folder. The hook's own program
-// never keeps one from starting, whatever became of its configuration. Others' programs show what F26 says: why nothing
-// is installed for an old runtime.
+// never keeps one from starting, also where its configuration is gone or broken. Others' programs show what F26 says:
+// why nothing is installed for an old runtime.
 func TestRealRuntimes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: a runtime needs root")
@@ -37,7 +37,7 @@ func TestRealRuntimes(t *testing.T) {
 			hook = kit.BuildProgram(t, "cmd/forcefence-node")
 		}
 		script := func(r *runtimeLab, text string) {
-			kit.Must(t, os.WriteFile(filepath.Join(r.plugins(), PluginFile), []byte(text), 0o755))
+			kit.Must(t, os.WriteFile(filepath.Join(r.pluginDir(), PluginFile), []byte(text), 0o755))
 		}
 		for _, tc := range []struct {
 			name   string
@@ -47,13 +47,13 @@ func TestRealRuntimes(t *testing.T) {
 			runs   bool   // the hook does
 		}{
 			{"no plugin", func(*runtimeLab) {}, true, "", false},
-			{"the hook", func(r *runtimeLab) { r.putHook(hook, r.conf()) }, true, "n1", true},
-			{"the hook with the copy beside it", func(r *runtimeLab) { r.putHook(hook, r.plugins()) }, true, "n1",
+			{"the hook", func(r *runtimeLab) { r.putHook(hook, r.configDir()) }, true, "n1", true},
+			{"the hook with the copy beside it", func(r *runtimeLab) { r.putHook(hook, r.pluginDir()) }, true, "n1",
 				true},
 			{"the hook without a configuration", func(r *runtimeLab) { r.putHook(hook, "") }, true, "", true},
 			{"the hook with half a configuration", func(r *runtimeLab) {
 				r.putHook(hook, "")
-				kit.Must(t, os.WriteFile(filepath.Join(r.conf(), ConfigFile), []byte("nodeName: n1\n"), 0o600))
+				kit.Must(t, os.WriteFile(filepath.Join(r.configDir(), ConfigFile), []byte("nodeName: n1\n"), 0o600))
 			}, true, "", true},
 			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skips, "", false},
 			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skips, "", false},
@@ -64,7 +64,7 @@ func TestRealRuntimes(t *testing.T) {
 				t.Parallel()
 				r := newRuntimeLab(t, rt.config)
 				tc.put(r)
-				got := r.start(program, tc.runs && rt.skips)
+				got := r.startRuntime(program, tc.runs && rt.skips)
 				if got.starts != tc.starts || got.runs != tc.runs || got.node != tc.node {
 					t.Errorf("started: %v, with the hook: %v, of node %q; want %v, %v, %q\n%s", got.starts, got.runs,
 						got.node, tc.starts, tc.runs, tc.node, got.log)
@@ -83,7 +83,7 @@ type runtimeLab struct {
 func newRuntimeLab(t *testing.T, config string) *runtimeLab {
 	t.Helper()
 	r := &runtimeLab{t, kit.SocketDir(t)}
-	for _, dir := range []string{r.plugins(), r.conf(), r.path("state")} {
+	for _, dir := range []string{r.pluginDir(), r.configDir(), r.path("state")} {
 		kit.Must(t, os.MkdirAll(dir, 0o755))
 	}
 	config += fmt.Sprintf(`root = %[1]q
@@ -98,21 +98,22 @@ state = %[2]q
   plugin_path = %[5]q
   plugin_config_path = %[6]q
   socket_path = %[7]q
-`, r.path("root"), r.path("state"), r.path("g.sock"), r.path("t.sock"), r.plugins(), r.conf(), r.path("nri.sock"))
+`, r.path("root"), r.path("state"), r.path("g.sock"), r.path("t.sock"), r.pluginDir(), r.configDir(),
+		r.path("nri.sock"))
 	kit.Must(t, os.WriteFile(r.path("config.toml"), []byte(config), 0o600))
 	return r
 }
 
 func (r *runtimeLab) path(name string) string { return filepath.Join(r.dir, name) }
-func (r *runtimeLab) plugins() string         { return r.path("plugins") }
-func (r *runtimeLab) conf() string            { return r.path("conf") }
+func (r *runtimeLab) pluginDir() string       { return r.path("plugins") }
+func (r *runtimeLab) configDir() string       { return r.path("conf") }
 
 // putHook puts the program into NRI's folder, and a configuration into a folder, if it names one.
 func (r *runtimeLab) putHook(program, folder string) {
 	r.t.Helper()
 	text, err := os.ReadFile(program)
 	kit.Must(r.t, err)
-	kit.Must(r.t, os.WriteFile(filepath.Join(r.plugins(), PluginFile), text, 0o755))
+	kit.Must(r.t, os.WriteFile(filepath.Join(r.pluginDir(), PluginFile), text, 0o755))
 	if folder == "" {
 		return
 	}
@@ -129,10 +130,10 @@ type started struct {
 	log    string
 }
 
-// start runs the runtime in a mount namespace of its own, where the host's state folders are empty. It waits until the
-// hook is registered, if that is awaited, or the runtime has ended, and ends the runtime. A runtime that ends does so
-// in 7 s (F26), and a hook that gives up in 10 s.
-func (r *runtimeLab) start(program string, awaited bool) (out started) {
+// startRuntime runs the runtime in a mount namespace of its own, where the host's state folders are empty. It waits
+// until the hook is registered, if that is awaited, or the runtime has ended, and ends the runtime. A runtime that ends
+// does so in 7 s (F26), and a hook that gives up in 10 s.
+func (r *runtimeLab) startRuntime(program string, awaited bool) (out started) {
 	r.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", `for d in /run /var/log /var/lib; do mount -t tmpfs tmpfs $d || exit 9; done
 exec "$0" --config "$1"`, program, r.path("config.toml"))

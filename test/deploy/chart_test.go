@@ -266,8 +266,8 @@ func keep(t *testing.T, file, source, want string) {
 	kit.Must(t, os.WriteFile(file, []byte(want), 0o644))
 }
 
-// TestOpenShift renders for an API server that has OpenShift's SecurityContextConstraints: no pod but the hook's names a
-// user, which restricted-v2 would refuse, and the hook may use the SCC privileged. Elsewhere neither is so.
+// TestOpenShift renders for an API server that has OpenShift's SecurityContextConstraints: no pod but the hook's names
+// a user, which restricted-v2 would refuse, and the hook may use the SCC privileged. Elsewhere neither is so.
 func TestOpenShift(t *testing.T) {
 	const values = "image: {repository: registry.example.net/forcefence, tag: v1}\nproofGuard: {enabled: true}\n" +
 		"config: {signing: {keyFile: /etc/forcefence-signing/key}}\n"
