@@ -220,6 +220,9 @@ var histories = []history{
 	{name: "a hook is missing where the others are fail-open", steps: 61, series: []string{
 		hooks("none", "0 1x70"), hooks("fail-closed", "0x70"), hooks("fail-open", "1x70"),
 	}, want: []string{"ForcefenceHookMissing"}},
+	{name: "a hook is missing where the others' runtimes are old", steps: 61, series: []string{
+		hooks("none", "0 1x70"), hooks("fail-closed", "0x70"), hooks("fail-open", "0x70"), hooks("not-at-boot", "1x70"),
+	}, want: []string{"ForcefenceHookMissing"}},
 	{name: "the hook is not installed", steps: 100,
 		series: []string{hooks("unknown", "65x100"), hooks("fail-closed", "0x100"), hooks("fail-open", "0x100")}},
 	{name: "all hooks stop", steps: 47, step: 30 * time.Minute, series: []string{
