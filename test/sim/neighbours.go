@@ -116,7 +116,7 @@ func (n *neighbours) watch() {
 	w := n.w
 	w.after(tick, n.watch)
 	led := !w.down && w.leader >= 0 && w.procs[w.leader].watches()
-	n.watchOutages(led)
+	n.watchOutages()
 	n.watchOrders(led)
 }
 
@@ -162,7 +162,8 @@ func (n *neighbours) schedule(end time.Time) {
 
 // maintenance is an outage that begins after a time, in which people work. They pause NodeHealthCheck, or delete the
 // Node, which comes back and is silent once more. Or they lower its mode once a power-off has failed. In the middle of
-// it they configure forcefence to work with the neighbours. It returns how long all takes.
+// it they configure forcefence to work with the neighbours, or they stop forcefence for a while. It returns how long all
+// takes.
 func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	w := n.w
 	work := w.rng.IntN(3)
@@ -176,6 +177,10 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	first := begins + w.between(8*time.Second, 45*time.Second)
 	gap, second := w.between(30*time.Second, 100*time.Second), w.between(2*time.Minute, 3*time.Minute)
 	n.configured = w.now.Add(at + first + gap + second)
+	stops := work == 0 && w.chance(0.3)
+	if stops {
+		n.configured = w.now.Add(at)
+	}
 	then := func(d time.Duration, do func()) {
 		w.after(at+d, func() {
 			if !w.calm {
@@ -187,7 +192,7 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 		m.cut, m.deaf, m.stubborn = true, [3]bool{deaf, deaf, deaf}, stubborn
 		w.logf("%s: silent in maintenance: devices deaf %v, stubborn %v", m.name, deaf, stubborn)
 	}
-	then(0, func() { m.configure(w.mode); silent(work < 2 && w.chance(0.2), work == 2 || w.chance(0.3)) })
+	then(0, func() { m.configure(w.mode); silent(stops || work < 2 && w.chance(0.2), work == 2 || w.chance(0.3)) })
 	if work == 1 { // for a moment it is back
 		then(begins-30*time.Second, func() { w.heal(m) })
 		then(begins-14*time.Second, func() { silent(false, false) })
@@ -195,12 +200,16 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	then(begins, func() {
 		switch work {
 		case 0:
-			if n.paused = true; w.chance(0.5) {
+			// once the node is NotReady again: the request was made in another outage, whose end forcefence did not watch
+			late := first - begins + gap + w.between(50*time.Second, 75*time.Second)
+			switch n.paused = true; {
+			case stops:
+				w.stopProcesses(late)
+			case w.chance(0.5):
 				n.configured = w.now
-				return
+			default:
+				n.configured = w.now.Add(late)
 			}
-			// once the node is NotReady again: the request was made in another outage, which forcefence did not watch
-			n.configured = w.now.Add(first - begins + gap + w.between(50*time.Second, 75*time.Second))
 		case 1:
 			n.deleteNode(m)
 			n.delay = max(n.delay, 2*time.Minute)

@@ -22,6 +22,7 @@ func TestNeighbours(t *testing.T) {
 		"handed over Evicted", "handed over PowerOffFailed", "NodeClaim deleted by others",
 		"mode lowered after a power-off that failed",
 		"request FenceDone", "request NodeRecovered", "request RequestRefused", "node deleted beside a request",
+		"no process runs",
 		"an order of Metal3's is carried out late", "an order of Metal3's is carried out on a living node",
 		"an order of Metal3's is a person's", "an order of Metal3's is taken back by a person",
 	} {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
@@ -24,6 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/interop/remediation/request"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -69,6 +71,7 @@ type worker struct {
 	decided decision        // the one before
 	led     led             // whom the last look leads to
 	looked  *corev1.Node
+	watched map[types.UID]request.Watched // by request
 
 	busy   bool                   // in the middle of a step
 	spent  bool                   // the last look: a wait or a failed read came after it
@@ -108,7 +111,7 @@ func (p *Process) begin() {
 	p.former = &taint.FormerMachines{}
 	p.work = work{busy: map[string]bool{}, due: map[string]time.Time{}}
 	for _, m := range p.w.machines {
-		k := &worker{Process: p, m: m}
+		k := &worker{Process: p, m: m, watched: map[types.UID]request.Watched{}}
 		if k.course.Name = m.name; p.w.Tape != nil {
 			k.course.Tape = func(line []byte) bool {
 				p.w.Tape(p.name, line)
@@ -1304,6 +1307,15 @@ func (p *Process) wake() {
 	}
 }
 
+// stopProcesses is a person who stops all processes for that long.
+func (w *World) stopProcesses(d time.Duration) {
+	w.count("no process runs")
+	w.noneUntil = w.now.Add(d)
+	for _, p := range w.procs {
+		p.crash()
+	}
+}
+
 // elect makes another process the leader, after the old one's lease has run out, or the same one where there is no
 // other.
 func (w *World) elect(old *Process) {
@@ -1311,8 +1323,16 @@ func (w *World) elect(old *Process) {
 		return
 	}
 	w.leader, w.deposed = -1, w.now
-	w.after(w.between(500*time.Millisecond, 6*time.Second), func() {
-		if w.leader >= 0 {
+	w.electIn(old, w.between(500*time.Millisecond, 6*time.Second))
+}
+
+func (w *World) electIn(old *Process, d time.Duration) {
+	w.after(d, func() {
+		switch {
+		case w.leader >= 0:
+			return
+		case w.now.Before(w.noneUntil):
+			w.electIn(old, w.noneUntil.Sub(w.now))
 			return
 		}
 		standby := slices.DeleteFunc(slices.Clone(w.procs), func(p *Process) bool { return p.paused })

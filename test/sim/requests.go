@@ -25,7 +25,7 @@ type healthRequest struct {
 	api.ForcefenceRemediation
 	uid      string        // of its Node when it was made; "": it had none
 	down     bool          // its node was not Ready at some time since
-	readyFor time.Duration // for how long that node has been Ready again, as forcefence could see
+	readyFor time.Duration // for how long that node has been Ready again
 	over     bool          // so the outage that it was made for has ended
 	gone     time.Time     // when it was deleted; zero: it exists
 }
@@ -114,13 +114,9 @@ func (n *neighbours) editRequest(m *machine) {
 	}
 }
 
-// watchOutages notes of each request whether its outage has ended. It counts the time of Ready in which forcefence
-// could see it: where it follows requests, its leader runs.
-func (n *neighbours) watchOutages(led bool) {
+// watchOutages notes of each request whether its outage has ended, also while no forcefence runs.
+func (n *neighbours) watchOutages() {
 	w := n.w
-	if w.now.After(n.configured) && !led {
-		return
-	}
 	for _, r := range n.requests {
 		o := w.api.node(r.Name)
 		switch {
@@ -168,7 +164,12 @@ func (k *worker) showRequest(r *healthRequest) {
 		node = &request.Node{Look: k.lookAt(o, nil), Mode: k.m.chosenMode(o), Waits: k.decided.reason}
 	}
 	was := &r.ForcefenceRemediation
-	out := request.OutcomeOf(was, request.Refusal(was, request.Machine{}, o), node, w.now)
+	seen := was
+	if node != nil {
+		k.watched[r.UID] = k.watched[r.UID].Next(was, node.Look)
+		seen = k.watched[r.UID].Note(was)
+	}
+	out := request.OutcomeOf(seen, request.Refusal(seen, request.Machine{}, o), node, w.now)
 	now := was.DeepCopy()
 	if has := request.HasFinalizer(was); has != out.Finalizer && (has || was.DeletionTimestamp == nil) {
 		now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool { return f == api.Finalizer })
@@ -178,6 +179,9 @@ func (k *worker) showRequest(r *healthRequest) {
 	}
 	if now.Status.Node = out.Node; now.Status.NodeUID == "" {
 		now.Status.NodeUID, now.Status.BootID = out.NodeUID, out.BootID
+	}
+	if out.ReadySince != nil {
+		now.Status.ReadySince = out.ReadySince
 	}
 	meta.SetStatusCondition(&now.Status.Conditions, out.Processing)
 	meta.SetStatusCondition(&now.Status.Conditions, out.Succeeded)

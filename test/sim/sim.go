@@ -133,6 +133,7 @@ type World struct {
 	procs      []*Process
 	leader     int       // index of the process that holds the leader's lease; -1 none
 	deposed    time.Time // when the last one lost it
+	noneUntil  time.Time // until when no process runs
 	stock      []*controller
 	detach     *controller
 	ids        []identity

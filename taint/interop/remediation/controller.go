@@ -72,6 +72,7 @@ type Controller struct {
 	mu      sync.Mutex                                              // guards what follows
 	targets map[types.NamespacedName]target                         // of all requests
 	waits   map[string]decision                                     // by node
+	watched map[types.NamespacedName]request.Watched                // of all requests
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request] // of Start; nil: it does not run
 }
 
@@ -133,6 +134,7 @@ func New(o Options) (*Controller, error) {
 	return &Controller{
 		Options: o, live: live, cached: cached, server: server, ChangedNodes: follow.NewChangedNodes(),
 		targets: map[types.NamespacedName]target{}, waits: map[string]decision{},
+		watched: map[types.NamespacedName]request.Watched{},
 	}, nil
 }
 
@@ -238,7 +240,8 @@ func (c *Controller) requestsOf(_ context.Context, node *corev1.Node) (out []rec
 // nodeChanged reports whether a Node changed in what a request shows.
 func (c *Controller) nodeChanged(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	o, n := c.lookAt(e.ObjectOld), c.lookAt(e.ObjectNew)
-	return o.UID != n.UID || o.BootID != n.BootID || o.Ready != n.Ready || o.HasOwnMark() != n.HasOwnMark() ||
+	return o.UID != n.UID || o.BootID != n.BootID || o.Ready != n.Ready || !o.ReadySince.Equal(n.ReadySince) ||
+		o.HasOwnMark() != n.HasOwnMark() ||
 		e.ObjectOld.Spec.ProviderID != e.ObjectNew.Spec.ProviderID ||
 		!maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations)
 }

@@ -385,3 +385,47 @@ func TestRequestOfClusterAPI(t *testing.T) {
 		})
 	}
 }
+
+// A request goes on where its node's outage changes its kind before the eyes of a controller. It permits nothing more
+// where that happened while none ran.
+func TestRequestBetweenControllers(t *testing.T) {
+	w := newWorld(t, shared, nil)
+	serve(t, w.admin)
+	hours := 3
+	n := w.node(nil)
+	become := func(status corev1.ConditionStatus) {
+		t.Helper()
+		kit.Must(t, w.nodes.Get(t.Context(), client.ObjectKeyFromObject(n), n))
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
+			LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Duration(hours) * time.Hour))}}
+		hours--
+		kit.Must(t, w.nodes.Status().Update(t.Context(), n))
+	}
+	become(corev1.ConditionFalse)
+	r := w.request(w.ns, n.Name, nil)
+	noted := func() bool {
+		since := w.get(r).Status.ReadySince
+		return since != nil && since.Time.Equal(n.Status.Conditions[0].LastTransitionTime.Rfc3339Copy().Time)
+	}
+	w.until("the outage to be noted", noted)
+	become(corev1.ConditionUnknown)
+	w.until("its other kind to be noted", noted)
+	if w.permits(n) == "" {
+		t.Error("the request permits nothing, although a controller watched its outage")
+	}
+
+	w.c.mu.Lock()
+	clear(w.c.watched) // another leader
+	w.c.mu.Unlock()
+	become(corev1.ConditionFalse)
+	w.untilShown(r, metav1.ConditionUnknown, "RequestRefused")
+	if got := w.permits(n) + w.c.CachedRequest(n); got != "" || noted() {
+		t.Errorf("permitted by %q, noted %v: want neither", got, noted())
+	}
+	kit.Must(t, w.admin.Delete(t.Context(), r))
+	w.until("nothing to be remembered of the request", func() bool {
+		w.c.mu.Lock()
+		defer w.c.mu.Unlock()
+		return len(w.c.watched) == 0
+	})
+}

@@ -26,6 +26,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch err := c.cached.Get(ctx, req.NamespacedName, &r); {
 	case apierrors.IsNotFound(err):
 		c.setTarget(req.NamespacedName, target{})
+		c.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading cached request: %w", err)
@@ -45,9 +46,10 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	refusal := request.Refusal(&r, machine.Machine, node)
+	seen := c.watch(req.NamespacedName, &r, node)
+	refusal := request.Refusal(seen, machine.Machine, node)
 	c.setTarget(req.NamespacedName, target{node: name, permits: refusal == ""})
-	out := request.OutcomeOf(&r, refusal, c.observe(node), c.Now())
+	out := request.OutcomeOf(seen, refusal, c.observe(node), c.Now())
 	if err := c.Leading(); err != nil {
 		return reconcile.Result{}, fmt.Errorf("not writing request %s: %w", req, err)
 	}
@@ -76,6 +78,25 @@ func (c *Controller) readNode(ctx context.Context, name string) (*corev1.Node, e
 		return nil, fmt.Errorf("reading cached node: %w", err)
 	}
 	return &node, nil
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.watched, key)
+}
+
+// watch notes what the Node of a request shows, and returns the request with that.
+func (c *Controller) watch(
+	key types.NamespacedName, r *api.ForcefenceRemediation, node *corev1.Node,
+) *api.ForcefenceRemediation {
+	if node == nil {
+		return r
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched[key] = c.watched[key].Next(r, c.lookAt(node))
+	return c.watched[key].Note(r)
 }
 
 // observe returns what is known of a node; nil: it does not exist.
@@ -128,6 +149,9 @@ func (c *Controller) write(ctx context.Context, r *api.ForcefenceRemediation, ou
 	status.Node = out.Node
 	if status.NodeUID == "" {
 		status.NodeUID, status.BootID = out.NodeUID, out.BootID
+	}
+	if out.ReadySince != nil {
+		status.ReadySince = out.ReadySince
 	}
 	setCondition(&status.Conditions, out.Processing)
 	setCondition(&status.Conditions, out.Succeeded)

@@ -98,6 +98,10 @@ type ForcefenceRemediationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	BootID string `json:"bootID,omitempty"`
+	// since when the node's Ready has had its status, as forcefence saw it last: the request permits no power-off in an
+	// outage that began while no controller watched
+	// +optional
+	ReadySince *metav1.Time `json:"readySince,omitempty"`
 	// Processing, Succeeded
 	// +optional
 	// +listType=map

@@ -42,9 +42,10 @@ type Node struct {
 // Outcome is what a request should show.
 type Outcome struct {
 	Node string
-	// NodeUID and BootID are the life that the node has; "" if a part is too long to be stored, or if the outage of the
-	// request may have ended before.
+	// NodeUID, BootID and ReadySince are the life that the node has, and its outage; empty if a part is too long to be
+	// stored, or if the outage of the request may have ended before.
 	NodeUID, BootID string
+	ReadySince      *metav1.Time
 	Processing      metav1.Condition
 	Succeeded       metav1.Condition
 	// Finalizer says whether our finalizer must keep the request. Only a request that is not being deleted gets it.
@@ -72,6 +73,9 @@ func OutcomeOf(r *api.ForcefenceRemediation, refusal string, node *Node, now tim
 		l := node.Look
 		if len(l.UID) <= maxLifeID && len(l.BootID) <= maxLifeID && !isUnwatched(r, l.ReadySince) {
 			out.NodeUID, out.BootID = l.UID, l.BootID
+			if !l.ReadySince.IsZero() {
+				out.ReadySince = &metav1.Time{Time: l.ReadySince}
+			}
 		}
 		if r.DeletionTimestamp != nil {
 			out.Finalizer = out.Finalizer && HasFinalizer(r)

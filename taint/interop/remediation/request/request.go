@@ -99,7 +99,7 @@ func Refusal(r *api.ForcefenceRemediation, machine Machine, node *corev1.Node) s
 	case isOfAnotherLife(r, node):
 		return "its node's machine has booted since it was made, or it is another Node"
 	case isUnwatched(r, taint.Condition(node, corev1.NodeReady).LastTransitionTime.Time):
-		return "its node's Ready changed after it was made, and no controller watched: delete it"
+		return "its node's Ready changed while no controller watched: delete it"
 	case isAnsweredAs(r, recovered), wasBack(r):
 		return "its node was Ready again since it was made"
 	case machine.Excluded != "":
@@ -118,10 +118,52 @@ func isOfAnotherLife(r *api.ForcefenceRemediation, node *corev1.Node) bool {
 		(r.Status.NodeUID != string(node.UID) || r.Status.BootID != node.Status.NodeInfo.BootID)
 }
 
-// isUnwatched reports whether the outage that the request was made for may have ended before forcefence saw it. Then
-// the status of the node's Ready changed after that. Such a request gets no life, so it stays so.
+// isUnwatched reports whether the outage that the request was made for may have ended while no controller watched. Then
+// the status of the node's Ready changed after the request was made, or after forcefence saw it last. Such a request
+// stays so: it gets no life, or keeps its time.
 func isUnwatched(r *api.ForcefenceRemediation, readySince time.Time) bool {
-	return r.Status.NodeUID == "" && readySince.After(r.CreationTimestamp.Time)
+	if r.Status.NodeUID == "" {
+		return readySince.After(r.CreationTimestamp.Time)
+	}
+	return !readySince.Equal(notedSince(r))
+}
+
+// notedSince is since when the node's Ready had its status when forcefence saw the request last.
+func notedSince(r *api.ForcefenceRemediation) time.Time {
+	if r.Status.ReadySince == nil {
+		return time.Time{}
+	}
+	return r.Status.ReadySince.Time
+}
+
+// Watched is what a process has seen of a request's node without a gap. The zero value has seen nothing.
+type Watched struct {
+	from, since time.Time // of the node's Ready: what the request noted, and what was seen last
+	ready       corev1.ConditionStatus
+}
+
+// Next returns what the process has seen once it has looked at the node again. A Ready that changed, and has the status
+// that it had, had another one meanwhile, which was not seen.
+func (w Watched) Next(r *api.ForcefenceRemediation, l taint.Look) Watched {
+	from := notedSince(r)
+	switch {
+	case r.Status.NodeUID == "": // it notes this look
+		from = l.ReadySince
+	case l.ReadySince.Equal(from):
+	case from.IsZero(), !w.from.Equal(from), !w.since.Equal(l.ReadySince) && w.ready == l.Ready:
+		return Watched{}
+	}
+	return Watched{from: from, since: l.ReadySince, ready: l.Ready}
+}
+
+// Note returns the request with the time of Ready that was seen last; the request itself, if that is noted.
+func (w Watched) Note(r *api.ForcefenceRemediation) *api.ForcefenceRemediation {
+	if r.Status.NodeUID == "" || w.since.IsZero() || w.since.Equal(notedSince(r)) {
+		return r
+	}
+	r = r.DeepCopy()
+	r.Status.ReadySince = &metav1.Time{Time: w.since}
+	return r
 }
 
 // mismatch returns why the request is not for that node; "" if it is.

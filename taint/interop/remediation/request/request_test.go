@@ -61,6 +61,13 @@ func seenIn(uid, boot string) edit {
 	return func(r *api.ForcefenceRemediation) { r.Status.NodeUID, r.Status.BootID = uid, boot }
 }
 
+// notedSinceAfter notes a Ready that changed that long after the request was made.
+func notedSinceAfter(after time.Duration) edit {
+	return func(r *api.ForcefenceRemediation) {
+		r.Status.ReadySince = &metav1.Time{Time: now.Add(-time.Minute + after)}
+	}
+}
+
 // notReadySince makes the node not Ready that long after the request was made.
 func notReadySince(after time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
@@ -152,10 +159,14 @@ func TestRefusal(t *testing.T) {
 			}), "no controller watched"},
 		{"an outage that began after it, and that was shown", requested(waited(refused)), none,
 			nodeOf(notReadySince(time.Second)), "no controller watched"},
-		{"another kind of the outage, watched", requested(waited("PowerUnknown"), seenIn("u1", "b1")), none,
+		{"another kind of the outage, watched", requested(seenIn("u1", "b1"), notedSinceAfter(time.Second)), none,
 			nodeOf(notReadySince(time.Second)), ""},
-		{"back in its fence", requested(waited(isBack), seenIn("u1", "b1")), none, nodeOf(notReadySince(0)),
-			"Ready again since"},
+		{"an outage that began while no controller ran", requested(seenIn("u1", "b1"), notedSinceAfter(0)), none,
+			nodeOf(notReadySince(time.Second)), "no controller watched"},
+		{"noted without the time of Ready", requested(seenIn("u1", "b1")), none, nodeOf(notReadySince(0)),
+			"no controller watched"},
+		{"back in its fence", requested(waited(isBack), seenIn("u1", "b1"), notedSinceAfter(0)), none,
+			nodeOf(notReadySince(0)), "Ready again since"},
 		{"being deleted", requested(deleted), none, nodeOf(), "being deleted"},
 		{"answered", requested(shown(metav1.ConditionTrue)), none, nodeOf(), ""},
 		{"for an earlier outage", requested(shown(metav1.ConditionTrue), answeredAs(recovered)), none, nodeOf(),
@@ -174,3 +185,46 @@ func TestRefusal(t *testing.T) {
 		}
 	}
 }
+
+// A request goes on in another kind of the outage only if its process saw each change of Ready.
+func TestWatched(t *testing.T) {
+	const off, unknown, on = corev1.ConditionFalse, corev1.ConditionUnknown, corev1.ConditionTrue
+	look := func(status corev1.ConditionStatus, after time.Duration) taint.Look {
+		return taint.Look{Exists: true, Name: "n1", UID: "u1", BootID: "b1", Ready: status,
+			ReadySince: now.Add(-time.Minute + after)}
+	}
+	noted := func(after time.Duration) *api.ForcefenceRemediation {
+		return requested(seenIn("u1", "b1"), notedSinceAfter(after))
+	}
+	for _, tc := range []struct {
+		name  string
+		noted *api.ForcefenceRemediation
+		looks []taint.Look
+		goes  bool // the last look is noted
+	}{
+		{"the outage goes on", noted(0), []taint.Look{look(off, 0), look(off, 0)}, true},
+		{"a kubelet that says it is sick falls silent", noted(0), []taint.Look{look(off, 0), look(unknown, 1)}, true},
+		{"noted, and changed before it was read again", requested(), []taint.Look{look(off, 0), look(unknown, 1)}, true},
+		{"changed twice before it was noted", noted(0), []taint.Look{look(off, 0), look(unknown, 1), look(off, 2)}, true},
+		{"Ready meanwhile, unseen", noted(0), []taint.Look{look(unknown, 0), look(unknown, 1)}, false},
+		{"another process saw the change", noted(0), []taint.Look{look(unknown, 1)}, false},
+		{"a gap is not made good", noted(0), []taint.Look{look(off, 0), look(off, 1), look(unknown, 2)}, false},
+		{"Ready, and silent again, while NodeHealthCheck waits", noted(0),
+			[]taint.Look{look(unknown, 0), look(on, 1), look(unknown, 2)}, true},
+		{"never noted", seenOnly(), []taint.Look{look(off, 0), look(unknown, 1)}, false},
+	} {
+		var w Watched
+		for i, l := range tc.looks {
+			if w = w.Next(tc.noted, l); i == 0 && tc.noted.Status.NodeUID == "" {
+				tc.noted = noted(0) // the first look is written
+			}
+		}
+		last := tc.looks[len(tc.looks)-1]
+		if got := w.Note(tc.noted).Status.ReadySince; (got != nil && got.Time.Equal(last.ReadySince)) != tc.goes {
+			t.Errorf("%s: noted %v, want the last look: %v", tc.name, got, tc.goes)
+		}
+	}
+}
+
+// seenOnly is a request with a life, and without a time of Ready.
+func seenOnly() *api.ForcefenceRemediation { return requested(seenIn("u1", "b1")) }
