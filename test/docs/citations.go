@@ -20,6 +20,8 @@ type citations struct {
 	highest map[string]int // by kind: step, invariant, fact, KEP step
 	found   map[string]int // how many numbers are cited, by kind
 	faults  []string
+
+	upstream []upstream // what is cited of other projects' sources
 }
 
 var factHeading = regexp.MustCompile(`^F(\d+)\b`)
@@ -81,6 +83,7 @@ var (
 
 // read checks one passage. Of a range it checks the ends: all numbers up to the highest are defined.
 func (c *citations) read(place, text string) {
+	c.readUpstream(place, text)
 	for _, m := range numbered.FindAllStringSubmatch(text, -1) {
 		kind := strings.ToLower(m[2])
 		if kind == "step" && (m[1] != "" || m[5] != "") {

@@ -17,7 +17,7 @@ import (
 // volumes each of them frees (Effects.Frees); once its tombstone is written these are loose. A loose volume that no
 // unfinished pod of the node uses loses its attachment, which is listed live just before. Only this process's memory
 // knows the loose volumes. A new leader finds them again from the tombstones that still exist (Effects.Found). If the
-// pods are gone, Kubernetes detaches the volume six minutes after the node was last heard.
+// pods are gone, Kubernetes detaches the volume six minutes after that (F4).
 
 // matchesPod reports whether a pod, finished or not, matches by its own fields. It must not be exempt (invariant 9).
 func (p Policy) matchesPod(pod action.Pod) bool {
