@@ -330,8 +330,8 @@ var table = []Row{
 			"`stormGuard.kubeVirtHosts: powerOff` powers such hosts off like any node."},
 	{KeptOn, Warning, StateSuspect,
 		"The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
-		"When the drain or the shutdown is over, set the condition to False, or run `kubectl uncordon`. Or run " +
-			"`forcefence power off`."},
+		"When the drain, the maintenance or the shutdown is over, set the condition to False, or run `kubectl " +
+			"uncordon`. Or run `forcefence power off`."},
 	{StillBeating, Info, StateSuspect,
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"No action: the kubelet can stop its pods itself."},

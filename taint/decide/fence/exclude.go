@@ -2,6 +2,7 @@ package fence
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,14 +13,14 @@ import (
 // PausedAnnotation excludes its Node, as REASON or REASON; until=TIME (RFC 3339). See ParsePause.
 const PausedAnnotation = "forcefence.io/paused"
 
-// What other projects write on a Node.
 const (
 	excludeLabel   = "remediation.medik8s.io/exclude-from-remediation" // medik8s' operators; only "true" counts
-	maintenance    = corev1.NodeConditionType("MaintenanceInProgress")
-	draining       = corev1.NodeConditionType("DrainInProgress")
-	shuttingDown   = corev1.NodeConditionType("GracefulNodeShutdownInProgress")
 	untilParameter = "until="
 )
+
+// keepOn are conditions by which a person, or a controller of theirs, says that a node is or will be worked on (F51).
+var keepOn = []corev1.NodeConditionType{corev1.NodeDrainInProgress, corev1.NodeDrained, corev1.NodeMaintenancePlanned,
+	corev1.NodeGracefulNodeShutdownInProgress}
 
 // Pause is a request to begin nothing new. The zero value is none.
 type Pause struct {
@@ -91,8 +92,8 @@ func ExclusionReason(node *corev1.Node, now time.Time) string {
 	if node.Labels[excludeLabel] == "true" {
 		return "label " + excludeLabel
 	}
-	if hasCondition(node, maintenance) {
-		return "condition " + string(maintenance)
+	if hasCondition(node, corev1.NodeMaintenanceInProgress) {
+		return "condition " + string(corev1.NodeMaintenanceInProgress)
 	}
 	return ""
 }
@@ -101,7 +102,7 @@ func ExclusionReason(node *corev1.Node, now time.Time) string {
 // outlast their cause: a kubelet or a drain that died in the middle would block the recovery of a machine that is off
 // for ever.
 func KeepOnReason(node *corev1.Node, cordoned bool) string {
-	for _, c := range []corev1.NodeConditionType{draining, shuttingDown} {
+	for _, c := range keepOn {
 		if hasCondition(node, c) {
 			return "condition " + string(c)
 		}
@@ -182,7 +183,7 @@ func ClusterAPIExclusion(annotations map[string]string, paused bool) string {
 
 // IsExclusionCondition reports whether ExclusionReason or KeepOnReason reads the condition.
 func IsExclusionCondition(c corev1.NodeConditionType) bool {
-	return c == maintenance || c == draining || c == shuttingDown
+	return c == corev1.NodeMaintenanceInProgress || slices.Contains(keepOn, c)
 }
 
 func hasCondition(node *corev1.Node, condition corev1.NodeConditionType) bool {

@@ -99,6 +99,10 @@ func TestExcludedByNode(t *testing.T) {
 		"a drain": {condition("DrainInProgress", corev1.ConditionTrue), "", "condition DrainInProgress",
 			"condition DrainInProgress"},
 		"a drain is over": {condition("DrainInProgress", corev1.ConditionFalse), "", "", ""},
+		"drained":         {condition("Drained", corev1.ConditionTrue), "", "condition Drained", "condition Drained"},
+		"drained, over":   {condition("Drained", corev1.ConditionFalse), "", "", ""},
+		"maintenance is planned": {condition("MaintenancePlanned", corev1.ConditionTrue), "",
+			"condition MaintenancePlanned", "condition MaintenancePlanned"},
 		"a shutdown": {condition("GracefulNodeShutdownInProgress", corev1.ConditionTrue), "",
 			"condition GracefulNodeShutdownInProgress", "condition GracefulNodeShutdownInProgress"},
 		"cordoned":          {cordoned, "", "", "the node is cordoned"},
@@ -108,6 +112,12 @@ func TestExcludedByNode(t *testing.T) {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
 		}}
 		tc.change(n)
+		for _, c := range n.Status.Conditions {
+			read := strings.HasSuffix(tc.excluded+tc.kept, string(c.Type)) && c.Status == corev1.ConditionTrue
+			if read && !IsExclusionCondition(c.Type) {
+				t.Errorf("%s: IsExclusionCondition(%s): false, so a watch passes over it", name, c.Type)
+			}
+		}
 		if got := ExclusionReason(n, now.Wall); got != tc.excluded {
 			t.Errorf("%s: excluded %q, want %q", name, got, tc.excluded)
 		}
