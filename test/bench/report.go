@@ -54,12 +54,15 @@ elsewhere. The raw data is [a line for each fence](../test/bench/results/p99.jso
 [these fields](../test/bench/rawdata.go).
 
 %s
+How long a node [without the hook](promises.md#without-the-hook) depends on its machine staying off:
+
+%s
 The steps of the pod that was Ready last:
 
 %s
 The slowest one per cent, and the step that took longest against its median:
 
-%s`, measuredOn(all), fences.markdown(), parts.markdown(), waits(all).markdown())
+%s`, measuredOn(all), fences.markdown(), windows(all).markdown(), parts.markdown(), waits(all).markdown())
 }
 
 // replaceSection returns a Markdown page with another text under one of its headings, up to the next heading.

@@ -203,6 +203,41 @@ func percentiles(all []fenceRound) (fences, parts grid) {
 	return fences, parts
 }
 
+// windows returns how long a fence needs its machine to stay off if the node has no hook: from the device's Off, and from
+// the mark, until the last pod was ended; and until the mark was removed.
+func windows(all []fenceRound) grid {
+	g := grid{{"from; until: p50; p99; maximum"}}
+	for _, w := range p99Ways {
+		g[0] = append(g[0], w.name)
+	}
+	for _, s := range []struct {
+		name     string
+		from, to moment
+	}{
+		{"the device says Off; the last pod is ended", off, lastEnded},
+		{"the node is marked; the last pod is ended", marked, lastEnded},
+		{"the node is marked; the mark is removed", marked, unmarked},
+	} {
+		row := []string{s.name}
+		for _, w := range p99Ways {
+			var took []float64
+			for _, r := range ofWay(all, w.name) {
+				from, began := r.At[s.from]
+				if to, ended := r.At[s.to]; began && ended {
+					took = append(took, round(to-from))
+				}
+			}
+			cell := "-"
+			if len(took) > 0 {
+				cell = strings.Join(seconds(took, 50, 99, 100), "; ")
+			}
+			row = append(row, cell)
+		}
+		g = append(g, row)
+	}
+	return g
+}
+
 // seconds prints percentiles.
 func seconds(samples []float64, of ...int) (out []string) {
 	for _, p := range of {

@@ -527,9 +527,9 @@ func TestNotes(t *testing.T) {
 	}{
 		{"{}", []string{tag + ", mode shadow. It reports what it would do, ", "daemonset/forcefence-node",
 			"No device is configured", "docs/upgrade.md#uninstall\n", "has no registry: "},
-			[]string{"kubectl get fencings", "WARNING"}},
-		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe. It recovers "},
-			[]string{"daemonset"}},
+			[]string{"kubectl get fencings", "WARNING", "controller alone"}},
+		{"{config: {mode: observe}, hook: {enabled: false}}", []string{tag + ", mode observe. It recovers ",
+			"the controller alone", "docs/promises.md#without-the-hook\n", "hook.enabled=true"}, []string{"daemonset"}},
 		{"{image: {digest: '" + digest + "'}, " + device + "}", []string{"forcefence@" + digest + ", mode ",
 			"\n  kubectl get fencings\n", "| forcefence check-config --skip-files -\n"}, []string{tag, "No device"}},
 		{"controller: {hostNetwork: true}", []string{"WARNING: with hostNetwork the NetworkPolicy "}, nil},
