@@ -73,10 +73,11 @@ type world struct {
 	before   map[string][]string // act -> commands that happen between its look and it
 
 	// what the promises are checked with
-	looked   providers.Instant // the last look was sent
-	snapshot providers.Instant // the look that the open fence was begun with was sent
-	markAt   providers.Instant // the mark was committed
-	unready  providers.Instant // Ready left True
+	looked   providers.Instant            // the last look was sent
+	snapshot providers.Instant            // the look that the open fence was begun with was sent
+	markAt   providers.Instant            // the mark was committed
+	unready  providers.Instant            // Ready left True
+	unwanted map[string]providers.Instant // attachments: no pod has needed the volume since
 	offs     []providers.Answer
 	touched  bool // a pod was ended under this mark
 	alerts   map[string]bool
@@ -94,7 +95,7 @@ func newWorld() *world {
 	w := &world{start: start, now: start, power: on, latency: 100 * time.Millisecond, obeys: "ok", device: "rack-a/7",
 		stock: true, lease: 1, boots: 1,
 		before: map[string][]string{}, volumes: map[string][]action.Volume{}, alerts: map[string]bool{},
-		refuses: map[string]string{}}
+		refuses: map[string]string{}, unwanted: map[string]providers.Instant{}}
 	w.node.Name, w.node.UID = "n1", "u1"
 	w.node.Status.NodeInfo.BootID = "b1"
 	w.leads()
@@ -166,9 +167,16 @@ func (w *world) pass(d time.Duration) {
 	}
 	left := evict.UnusedAttachments(w.pods, w.atts, false)
 	n := len(w.atts)
-	w.atts = slices.DeleteFunc(w.atts, func(a action.Attachment) bool {
-		// F4
-		return slices.Contains(left, a) && (!inUse[unique(a.PV)] || !w.ready() && w.now.Sub(w.unready) > 6*time.Minute)
+	w.atts = slices.DeleteFunc(w.atts, func(a action.Attachment) bool { // F4
+		if !slices.Contains(left, a) {
+			delete(w.unwanted, a.Name)
+			return false
+		}
+		since, known := w.unwanted[a.Name]
+		if !known {
+			w.unwanted[a.Name], since = w.now, w.now
+		}
+		return !inUse[unique(a.PV)] || !w.ready() && w.now.Sub(since) > 6*time.Minute
 	})
 	if len(w.atts) != n { // F5: volumesAttached comes back whole
 		w.node.Status.VolumesAttached = nil

@@ -23,18 +23,12 @@ import (
 type cloud struct {
 	dice
 	deletes bool
-	gone    map[string]goneNode // by name
-}
-
-// goneNode is a Node that the cloud deleted.
-type goneNode struct {
-	at    time.Time
-	inUse []corev1.UniqueVolumeName
+	gone    map[string][]corev1.UniqueVolumeName // Nodes that the cloud deleted, with their volumes in use
 }
 
 func drawCloud(s *script, seed uint64, scenario Scenario) cloud {
 	return cloud{dice: newDice(s, seed, 0x636c6f7564), deletes: scenario.stormy() && seed/100%8 == 5,
-		gone: map[string]goneNode{}}
+		gone: map[string][]corev1.UniqueVolumeName{}}
 }
 
 // cloudTick deletes Nodes. An admission policy keeps those that are marked.
@@ -48,7 +42,7 @@ func (w *World) cloudTick() {
 			w.count("node deleted by the cloud")
 			w.logf("cloud: deletes node %s", m.name)
 			m.excused = cmp.Or(m.excused, "its Node was deleted: a kubelet's list of pods may be older")
-			c.gone[m.name] = goneNode{w.now, n.Status.VolumesInUse}
+			c.gone[m.name] = n.Status.VolumesInUse
 			w.api.deleteNode(m.name)
 			w.after(c.between(40*time.Second, time.Minute), func() { w.collect(m.name) })
 		}
@@ -67,13 +61,13 @@ func (w *World) collect(node string) {
 	w.after(20*time.Second, func() { w.collect(node) })
 }
 
-// unmountWait returns how much longer the attach/detach controller waits for an unmount on a deleted Node.
-func (w *World) unmountWait(node, volume string) time.Duration {
-	g, deleted := w.cloud.gone[node]
-	if !deleted || !slices.Contains(g.inUse, unique(volume)) {
+// unmountWait returns how much longer the attach/detach controller waits for an unmount on a deleted Node. No pod has
+// needed the volume there since unwanted.
+func (w *World) unmountWait(node, volume string, unwanted time.Time) time.Duration {
+	if !slices.Contains(w.cloud.gone[node], unique(volume)) {
 		return 0
 	}
-	return 6*time.Minute - w.now.Sub(g.at)
+	return 6*time.Minute - w.now.Sub(unwanted)
 }
 
 // goneCourse is what a worker knows of a Node that was deleted, as taint/controller does.

@@ -141,6 +141,7 @@ type World struct {
 	user       *namespaceUser          // nil: none
 	twin       *twin                   // nil: each machine has one Node
 	overlooked map[types.UID]time.Time // attachments -> until when attach/detach overlooks them
+	unwanted   map[string]time.Time    // attachments -> since when attach/detach wants to detach them
 	storm      storm
 	hints      hints
 	wires      wires
@@ -195,6 +196,7 @@ func Run(o Options) (res Result) {
 	w := &World{
 		Options: o, rng: newDice(s, o.Seed, 0x666f726365), now: epoch, leader: -1, stats: map[string]int{},
 		truth: map[proofKey]bool{}, saying: map[[2]string]*word{}, transitions: map[transition]struct{}{},
+		unwanted: map[string]time.Time{},
 	}
 	w.check.w = w
 	defer func() {

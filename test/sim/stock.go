@@ -179,8 +179,8 @@ func toleratesAll(ts []corev1.Toleration, t corev1.Taint) bool {
 }
 
 // runAttachDetach attaches what bound pods need, a volume to one node at a time, and detaches what none needs and no
-// kubelet reports in use, or after six minutes without a Ready kubelet (F4). It writes volumesAttached whole at each
-// change of its own (F5).
+// kubelet reports in use. One in use it detaches from a node that is not Ready, six minutes after it began to want that
+// (F4). It writes volumesAttached whole at each change of its own (F5).
 func (w *World) runAttachDetach(v *state) {
 	type want struct{ volume, node string }
 	wanted := map[want]bool{}
@@ -194,7 +194,11 @@ func (w *World) runAttachDetach(v *state) {
 	}
 	for _, a := range w.api.attachments {
 		vol, node := *a.Spec.Source.PersistentVolumeName, a.Spec.NodeName
-		if a.DeletionTimestamp != nil || wanted[want{vol, node}] {
+		if wanted[want{vol, node}] {
+			delete(w.unwanted, a.Name)
+			continue
+		}
+		if a.DeletionTimestamp != nil {
 			continue
 		}
 		n := v.node(node)
@@ -202,18 +206,21 @@ func (w *World) runAttachDetach(v *state) {
 		if !out && w.overlooks(a) {
 			continue
 		}
+		if w.unwanted[a.Name].IsZero() {
+			w.unwanted[a.Name] = w.now
+		}
 		if n != nil && !out && slices.Contains(n.Status.VolumesInUse, unique(vol)) {
 			c := readyOf(n)
 			if c == nil || c.Status == corev1.ConditionTrue {
 				continue
 			}
-			if left := 6*time.Minute - w.now.Sub(c.LastTransitionTime.Time); left > 0 {
+			if left := 6*time.Minute - w.now.Sub(w.unwanted[a.Name]); left > 0 {
 				w.detach.later(left)
 				continue
 			}
 			w.count("forced detach")
 		}
-		if left := w.unmountWait(node, vol); n == nil && left > 0 {
+		if left := w.unmountWait(node, vol, w.unwanted[a.Name]); n == nil && left > 0 {
 			w.detach.later(left)
 			continue
 		}
