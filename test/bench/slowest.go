@@ -203,8 +203,8 @@ func percentiles(all []fenceRound) (fences, parts grid) {
 	return fences, parts
 }
 
-// windows returns how long a fence needs its machine to stay off if the node has no hook: from the device's Off, and from
-// the mark, until the last pod was ended; and until the mark was removed.
+// windows returns how long a fence needs its machine to stay off if the node has no hook: from the device's Off, and
+// from the mark, until the last pod was ended; and until the mark was removed.
 func windows(all []fenceRound) grid {
 	g := grid{{"from; until: p50; p99; maximum"}}
 	for _, w := range p99Ways {

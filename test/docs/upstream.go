@@ -13,8 +13,8 @@ import (
 
 // upstream is a citation of another project's source: lines of a file or the whole file, and a text that must be there.
 // Documentation and comments write the file, a colon, the lines and, behind a comma, the text; or file and text alone.
-// File and text are in backquotes. A path that begins with a module names that module; any other is of Kubernetes. Lines
-// are cited of Kubernetes alone, because `make test` has no other module here in the module cache.
+// File and text are in backquotes. A path that begins with a module names that module; any other is of Kubernetes.
+// Lines are cited of Kubernetes alone, because `make test` needs no other of these modules.
 type upstream struct {
 	place, file, text string
 	from, to          int // zero: anywhere in the file
