@@ -200,6 +200,18 @@ func (h *host) releaseIf(void func(providers.Life) bool) annotations {
 	return out
 }
 
+// StoredOrders returns what the power-offs that this type stored on a BareMetalHost are about, by the host's annotations.
+// One that names no life is the zero value.
+func StoredOrders(annotations map[string]string) (lives []providers.Life) {
+	h := host{}
+	h.Metadata.Annotations = annotations
+	h.releaseIf(func(life providers.Life) bool {
+		lives = append(lives, life)
+		return false
+	})
+	return lives
+}
+
 // lifeOf returns the life that an order of ours is about, by the annotation beside it.
 func (h *host) lifeOf(key string) (life providers.Life) {
 	if json.Unmarshal([]byte(h.Metadata.Annotations[key]), &life) != nil {

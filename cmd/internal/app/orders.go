@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers/metal3"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/drainguard/drain"
 	"github.com/forcefence/forcefence/taint/interop/networkfence"
@@ -38,6 +43,7 @@ type OrderLists struct {
 	Fences   func(context.Context) ([]storagefence.Fence, error)
 	Requests func(context.Context) ([]api.ForcefenceRemediation, error)
 	Budgets  func(context.Context) ([]policyv1.PodDisruptionBudget, error)
+	Hosts    func(context.Context) ([]metav1.PartialObjectMetadata, error) // BareMetalHosts of this cluster
 }
 
 // ListOrders lists the objects of all namespaces.
@@ -60,6 +66,48 @@ func ListOrders(from client.Reader) OrderLists {
 			}
 			return list.Items, nil
 		},
+		Hosts: func(ctx context.Context) ([]metav1.PartialObjectMetadata, error) { return listHosts(ctx, from, "") },
+	}
+}
+
+// hostNamespaces returns the namespaces of this cluster whose BareMetalHosts forcefence may power off.
+func hostNamespaces(cfg *config.Config) (namespaces []string) {
+	for _, p := range cfg.Providers {
+		c, is := p.Config.(*metal3.Config)
+		if is && c.Kubeconfig == "" && c.PowerOff != metal3.PowerOffNone {
+			namespaces = append(namespaces, c.Namespaces...)
+		}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
+
+// hostsPage is how many BareMetalHosts one request lists. Their annotations may be large.
+const hostsPage = 100
+
+// listHosts lists the BareMetalHosts of a namespace, "" for all, with nothing but their metadata. It blocks for the API
+// server.
+func listHosts(
+	ctx context.Context, from client.Reader, namespace string,
+) (hosts []metav1.PartialObjectMetadata, _ error) {
+	list := metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHostList"})
+	for {
+		err := from.List(ctx, &list, client.InNamespace(namespace), client.Limit(hostsPage), client.Continue(list.Continue))
+		switch {
+		case apimeta.IsNoMatchError(err):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("listing BareMetalHosts: %w", err)
+		}
+		for _, h := range list.Items {
+			if len(metal3.StoredOrders(h.Annotations)) > 0 {
+				hosts = append(hosts, h)
+			}
+		}
+		if list.Continue == "" {
+			return hosts, nil
+		}
 	}
 }
 
@@ -101,6 +149,13 @@ func (o OrderLists) Read(
 			orders = append(orders, budgetOrder(&all[i], byName))
 		}
 	}
+	if o.Hosts != nil {
+		all, err := o.Hosts(ctx)
+		unread[hostsResource] = err
+		for i := range all {
+			orders = append(orders, forgottenOrders(&all[i], byUID)...)
+		}
+	}
 	slices.SortFunc(orders, func(a, b writes.Order) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
 	})
@@ -129,6 +184,26 @@ func hostOrders(l taint.Look) (orders []writes.Order) {
 		}
 		orders = append(orders, writes.Order{Resource: hostsResource, Name: d.Device, Node: l.Name, State: state,
 			Made: l.Record.Since})
+	}
+	return orders
+}
+
+// forgottenOrders are the power-offs that a BareMetalHost keeps and that no record names: the Node is gone, or its
+// record is. When they were made is unknown.
+func forgottenOrders(h *metav1.PartialObjectMetadata, byUID map[string]taint.Look) (orders []writes.Order) {
+	name := h.Namespace + "/" + h.Name
+	for _, life := range metal3.StoredOrders(h.Annotations) {
+		l := byUID[life.NodeUID]
+		if l.Record != nil && slices.ContainsFunc(l.Record.Orders, func(d taint.DeviceRef) bool {
+			return strings.HasSuffix(d.Device, "/"+name)
+		}) {
+			continue
+		}
+		o := writes.Order{Resource: hostsResource, Name: name, Node: l.Name, State: writes.Kept}
+		if !l.Exists && life.NodeUID != "" {
+			o.Node, o.State = fmt.Sprintf("(UID %.40q)", life.NodeUID), writes.NodeGone
+		}
+		orders = append(orders, o)
 	}
 	return orders
 }
@@ -211,7 +286,7 @@ func (g *orderGauge) read(ctx context.Context) {
 		return
 	}
 	orders, unread := g.lists.Read(ctx, list.Items, g.key)
-	g.set(hostsResource, orders)
+	g.set(hostsResource, orders) // records name most of them, without a list
 	for resource, err := range unread {
 		if err != nil {
 			g.log.Warn("Cannot read which orders are in force", "resource", resource, "error", err)
@@ -227,7 +302,10 @@ func (g *orderGauge) set(resource string, orders []writes.Order) {
 		age := time.Duration(0)
 		for _, o := range orders {
 			if o.Resource == resource && o.State == state {
-				age = max(age, g.now().Sub(o.Made), time.Second) // one of a clock that is ahead counts, too
+				age = max(age, time.Second) // one of a clock that is ahead, or of no known time, counts, too
+				if !o.Made.IsZero() {
+					age = max(age, g.now().Sub(o.Made))
+				}
 			}
 		}
 		g.age.WithLabelValues(resource, string(state)).Set(age.Seconds())

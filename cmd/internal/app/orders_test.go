@@ -11,6 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -64,7 +67,25 @@ func TestOrders(t *testing.T) {
 		return storagefence.Fence{Name: name, Owned: owned, Node: node, State: state,
 			Life: taint.Life{NodeUID: "uid-" + node}}
 	}
+	host := func(name string, annotations map[string]string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: name,
+			Annotations: annotations}}
+	}
+	asked := func(uid string) map[string]string {
+		return map[string]string{"reboot.metal3.io/forcefence": `{"mode":"hard"}`,
+			"forcefence.io/power-off": `{"nodeUID":"` + uid + `","bootID":"b1","fence":"f1"}`}
+	}
+	named := orderedNode("named", "") // its record names the host metal3/named as well
+	named.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "f-named", time.Now())
+	r, err := taint.RecordOf(named)
+	kit.Must(t, err)
+	named.Annotations[taint.RecordAnnotation] = r.WithOrders(taint.DeviceRef{Device: "racks/metal3/named"}).Encode()
+	nodes = append(nodes, *named)
 	lists := OrderLists{
+		Hosts: listed(host("gone", asked("uid-x")), host("forgotten", asked("uid-off")), host("named", asked("uid-named")),
+			host("detached", map[string]string{"forcefence.io/detached": `{"nodeUID":"uid-y"}`}),
+			host("no-life", map[string]string{"reboot.metal3.io/forcefence": ""}),
+			host("theirs", map[string]string{"reboot.metal3.io/stranger": "", "forcefence.io/power-off": "{}"})),
 		Fences: listed(fence("f", "off", "Fenced", true), fence("ends", "off", "Unfenced", true),
 			fence("gone", "deleted", "Fenced", true), fence("theirs", "off", "Fenced", false)),
 		Requests: listed(request("holds", "uid-marked"), request("kept", "uid-off"), request("gone", "uid-x"), free),
@@ -82,6 +103,9 @@ func TestOrders(t *testing.T) {
 		"f": writes.Holds, "ends": writes.Ending, "gone": writes.NodeGone,
 		"a/holds": writes.Holds, "a/kept": writes.Kept, "a/gone": writes.NodeGone,
 		"a/off": writes.Holds, "a/deleted": writes.NodeGone,
+		"hosts/named": writes.Holds, "racks/metal3/named": writes.Holds,
+		"metal3/gone": writes.NodeGone, "metal3/forgotten": writes.Kept,
+		"metal3/detached": writes.NodeGone, "metal3/no-life": writes.Kept,
 	}
 	for name, state := range want {
 		if got[name] != state {
@@ -99,6 +123,63 @@ func TestOrders(t *testing.T) {
 	for _, w := range writes.All {
 		if w.Standing != nil && w.Standing.Metric == writes.OrderMetric && !of[w.Resource] {
 			t.Errorf("%s: its orders are not read", w.Resource)
+		}
+	}
+}
+
+// TestListHosts: hosts with an order of ours are listed, of one namespace or of all.
+func TestListHosts(t *testing.T) {
+	kind := schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
+	scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), &unstructured.UnstructuredList{})
+	host := func(namespace, name, annotation string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(kind)
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		o.SetAnnotations(map[string]string{annotation: "{}"})
+		return o
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(host("a", "ours", "reboot.metal3.io/forcefence"),
+		host("a", "theirs", "reboot.metal3.io/stranger"), host("b", "ours", "forcefence.io/detached")).Build()
+	for namespace, want := range map[string]int{"a": 1, "b": 1, "c": 0, "": 2} {
+		hosts, err := listHosts(t.Context(), c, namespace)
+		kit.Must(t, err)
+		if len(hosts) != want || want == 1 && hosts[0].Name != "ours" {
+			t.Errorf("namespace %q: got %+v, want %d", namespace, hosts, want)
+		}
+	}
+}
+
+// The metric shows hosts whose Node or record is gone, with an age of one second: when that was ordered is unknown.
+// Without the right to list hosts it shows those that a record names.
+func TestForgottenHosts(t *testing.T) {
+	var err error
+	hosts := []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "host-1",
+		Annotations: map[string]string{"forcefence.io/detached": `{"nodeUID":"gone"}`}}}}
+	registry := prometheus.NewRegistry()
+	now := time.Date(2026, 3, 1, 13, 0, 0, 0, time.UTC)
+	g := newOrderGauge(OrderLists{
+		Hosts: func(context.Context) ([]metav1.PartialObjectMetadata, error) { return hosts, err },
+	}, fake.NewClientBuilder().WithObjects(orderedNode("failed", taint.ResultPowerOffFailed)).Build(), taint.DefaultKey,
+		slog.New(slog.DiscardHandler), func() time.Time { return now }, registry)
+	for _, step := range []struct {
+		err        error
+		gone, kept float64
+	}{{nil, 1, 3600}, {errors.New("forbidden"), 0, 3600}} {
+		if err = step.err; err != nil {
+			hosts = nil
+		}
+		g.read(t.Context())
+		all, failed := registry.Gather()
+		kit.Must(t, failed)
+		for _, m := range all[0].Metric {
+			resource, state, age := m.Label[0].GetValue(), m.Label[1].GetValue(), m.GetGauge().GetValue()
+			want := map[string]float64{"node_gone": step.gone, "kept": step.kept}[state]
+			if resource == hostsResource && age != want {
+				t.Errorf("%v: %s: got %v, want %v", step.err, state, age, want)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -296,6 +297,16 @@ func (p *process) addOrders(context.Context) error {
 			return nil, nil
 		}
 		return all.Budgets(ctx)
+	}
+	lists.Hosts = func(ctx context.Context) (hosts []metav1.PartialObjectMetadata, _ error) {
+		for _, namespace := range hostNamespaces(p.confs.activeFile()) {
+			some, err := listHosts(ctx, p.mgr.GetAPIReader(), namespace)
+			if err != nil {
+				return nil, err
+			}
+			hosts = append(hosts, some...)
+		}
+		return hosts, nil
 	}
 	return p.addRunnables(newOrderGauge(lists, p.mgr.GetCache(), p.cfg.TaintKey, p.Log, time.Now, p.registry))
 }
