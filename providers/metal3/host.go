@@ -200,8 +200,8 @@ func (h *host) releaseIf(void func(providers.Life) bool) annotations {
 	return out
 }
 
-// StoredOrders returns what the power-offs that this type stored on a BareMetalHost are about, by the host's annotations.
-// One that names no life is the zero value.
+// StoredOrders returns what the power-offs that this type stored on a BareMetalHost are about, by the host's
+// annotations. One that names no life is the zero value.
 func StoredOrders(annotations map[string]string) (lives []providers.Life) {
 	h := host{}
 	h.Metadata.Annotations = annotations

@@ -91,9 +91,11 @@ func listHosts(
 	ctx context.Context, from client.Reader, namespace string,
 ) (hosts []metav1.PartialObjectMetadata, _ error) {
 	list := metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHostList"})
+	list.SetGroupVersionKind(
+		schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHostList"})
 	for {
-		err := from.List(ctx, &list, client.InNamespace(namespace), client.Limit(hostsPage), client.Continue(list.Continue))
+		err := from.List(ctx, &list, client.InNamespace(namespace), client.Limit(hostsPage),
+			client.Continue(list.Continue))
 		switch {
 		case apimeta.IsNoMatchError(err):
 			return nil, nil
