@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/test/cluster"
+	"github.com/forcefence/forcefence/test/cluster/binaries"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -29,7 +30,9 @@ func TestRealRuntimes(t *testing.T) {
 		config  string
 		skips   bool // starts beside a plugin that fails
 	}{
-		{"containerd 1.7.24", cluster.Containerd17, "version = 2\ndisabled_plugins = []\n", false},
+		{"containerd 1.7.24", func(t testing.TB) string {
+			return cluster.ContainerdOf(t, binaries.Containerd1724)
+		}, "version = 2\ndisabled_plugins = []\n", false},
 		{"the newest containerd", cluster.Containerd, "version = 3\n", true},
 	} {
 		program := rt.program(t)

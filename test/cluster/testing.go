@@ -42,16 +42,22 @@ func Containerd(t testing.TB) string {
 	return buildRuntime(t, binaries.Containerd, binaries.Runtime)
 }
 
-// Containerd17 is Containerd of the version that does not start beside a plugin that fails.
-func Containerd17(t testing.TB) string {
+// ContainerdOf is Containerd of another version, by its name in binaries, with its shim beside it.
+func ContainerdOf(t testing.TB, name string) string {
 	t.Helper()
-	return buildRuntime(t, binaries.Containerd17, []string{binaries.Containerd17})
+	return buildRuntime(t, name, []string{name, binaries.ShimOf(name)})
+}
+
+// CRIO is a real CRI-O's program, and is skipped as Containerd is.
+func CRIO(t testing.TB) string {
+	t.Helper()
+	return buildRuntime(t, binaries.CRIO, []string{binaries.CRIO})
 }
 
 func buildRuntime(t testing.TB, name string, names []string) string {
 	t.Helper()
 	if os.Getenv(RequireNodes) != "1" {
-		t.Skipf("SKIPPED: builds a containerd where %s=1", RequireNodes)
+		t.Skipf("SKIPPED: builds a runtime where %s=1", RequireNodes)
 	}
 	dir, err := binaries.Build(t.Context(), binaries.Options{Names: names})
 	if err != nil {

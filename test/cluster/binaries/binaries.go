@@ -1,11 +1,13 @@
 // Package binaries builds the real programs that tests run, from the Go modules of this repository that pin them: a
 // Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl), the kubelet,
-// containerd, runc, CNI plugins, the CSI attacher, Helm, and the controllers of test/interop. It needs the go command
-// and a module proxy (for runc a C compiler and libseccomp as well), and nothing else: no images, no downloads of
-// binaries. recipes.go lists what can be built.
+// containerd, runc, CNI plugins, the CSI attacher, Helm, and the controllers of test/interop. Other versions of the
+// runtimes are built as released, each pinned by its module's sum. It needs the go command and a module proxy (for runc
+// a C compiler and libseccomp as well), and nothing else: no images, no downloads of binaries. recipes.go lists what
+// can be built.
 //
-// It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources, Go
-// version, flags and names: the folder's name is their hash, and it appears by one rename.
+// It promises that a folder it returns is complete and was built from exactly these go.mod, go.sum and sources (or a
+// released module of this sum), Go version, flags and names: the folder's name is their hash, and it appears by one
+// rename.
 package binaries
 
 import (
@@ -13,6 +15,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -165,8 +168,13 @@ func runJobs(ctx context.Context, jobs []*job, out io.Writer) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	p := newProgress(out, stalePackages(ctx, jobs))
 	var err error
+	for _, j := range jobs {
+		if err = j.r.download(ctx); err != nil {
+			return err
+		}
+	}
+	p := newProgress(out, stalePackages(ctx, jobs))
 	for _, j := range jobs {
 		if err = j.run(ctx, p); err != nil {
 			break
@@ -248,10 +256,20 @@ type recipe struct {
 	names   []string
 	version string // of kind.version, with its v
 	goVers  string
-	mod     []byte // go.mod and go.sum, and the module's own source
+	mod     []byte // go.mod and go.sum, and the module's own source; or the kind's sum
 }
 
 func newRecipe(ctx context.Context, kind *kind, module string, names []string) (*recipe, error) {
+	goVers, err := goCommand(ctx, module, "env", "GOVERSION").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking go for its version: %w", err)
+	}
+	r := &recipe{kind: kind, module: module, names: names, goVers: strings.TrimSpace(string(goVers))}
+	if kind.sum != "" {
+		r.mod = []byte(kind.version + " " + kind.sum)
+		r.version, err = kind.versionIn(nil)
+		return r, err
+	}
 	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return nil, err
@@ -260,17 +278,12 @@ func newRecipe(ctx context.Context, kind *kind, module string, names []string) (
 	if err != nil {
 		return nil, err
 	}
-	version, err := kind.versionIn(mod)
-	if err != nil {
+	if r.version, err = kind.versionIn(mod); err != nil {
 		return nil, err
 	}
 	named := regexp.MustCompile(`(?m)^module (\S+)`).FindSubmatch(mod)
 	if named == nil {
 		return nil, errors.New("go.mod names no module")
-	}
-	goVers, err := goCommand(ctx, module, "env", "GOVERSION").Output()
-	if err != nil {
-		return nil, fmt.Errorf("asking go for its version: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(module, "*.go"))
 	if err != nil {
@@ -284,14 +297,37 @@ func newRecipe(ctx context.Context, kind *kind, module string, names []string) (
 		}
 		all = slices.Concat(all, []byte{0}, text)
 	}
-	return &recipe{kind: kind, module: module, path: string(named[1]), names: names, version: version,
-		goVers: strings.TrimSpace(string(goVers)), mod: all}, nil
+	r.path, r.mod = string(named[1]), all
+	return r, nil
+}
+
+// download brings a released module, and refuses another than that of the kind's sum. It is then the main module, whose
+// own go.sum holds what it imports.
+func (r *recipe) download(ctx context.Context) error {
+	if r == nil || r.kind.sum == "" {
+		return nil
+	}
+	// Not in this repository, whose go.mod could change.
+	out, bad := goCommand(ctx, string(filepath.Separator), "mod", "download", "-json", r.kind.version).Output()
+	var m struct{ Dir, Sum, Error string }
+	if err := json.Unmarshal(out, &m); err != nil || m.Error != "" {
+		return fmt.Errorf("downloading %s: %w: %s", r.kind.version, errors.Join(bad, err), m.Error)
+	}
+	if m.Sum != r.kind.sum {
+		return fmt.Errorf("downloading %s: its sum is %s, not %s", r.kind.version, m.Sum, r.kind.sum)
+	}
+	r.module = m.Dir
+	return nil
 }
 
 // versionIn is the version of the kind's programs, by the go.mod that they are built from.
 func (k *kind) versionIn(mod []byte) (string, error) {
 	if k.inPlace {
 		return os.Getenv(VersionVariable), nil
+	}
+	if k.sum != "" {
+		_, version, _ := strings.Cut(k.version, "@")
+		return version, nil
 	}
 	required := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(k.version) + ` (v\S+)`)
 	m := required.FindSubmatch(mod)
@@ -306,6 +342,9 @@ func (r *recipe) flags() []string {
 		[]string{"-ldflags", "-s -w" + strings.ReplaceAll(r.kind.ldflags, "VERSION", r.version)})
 	if r.kind.tags != "" {
 		flags = append(flags, "-tags", r.kind.tags)
+	}
+	if r.kind.sum != "" {
+		flags = append(flags, "-mod=readonly") // some modules have rests of a vendor folder
 	}
 	return flags
 }

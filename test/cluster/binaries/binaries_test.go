@@ -1,12 +1,15 @@
 package binaries
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +129,80 @@ func TestBuildFailureLeavesNothing(t *testing.T) {
 	}
 }
 
+// A released module is built by its own go.mod, and only if its sum is the pinned one: here from a proxy in a folder.
+func TestReleasedModuleHasItsSum(t *testing.T) {
+	proxy := t.TempDir()
+	for name, text := range map[string]string{
+		"list": "v1.2.3\n", "v1.2.3.info": `{"Version":"v1.2.3"}`, "v1.2.3.mod": "module example.test/r\n\ngo 1.26.0\n",
+	} {
+		writeFile(t, filepath.Join(proxy, "example.test/r/@v", name), []byte(text))
+	}
+	var zipped bytes.Buffer
+	z := zip.NewWriter(&zipped)
+	for name, text := range map[string]string{
+		"go.mod": "module example.test/r\n\ngo 1.26.0\n", "cmd/r/main.go": "package main\n\nfunc main() {}\n",
+		"vendor/modules.txt": "# example.test/other v1.0.0\n## explicit\nexample.test/other\n", // as some have it: what is left of vendor
+	} {
+		w, err := z.Create("example.test/r@v1.2.3/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(proxy, "example.test/r/@v/v1.2.3.zip"), zipped.Bytes())
+	t.Setenv("GOPROXY", "file://"+proxy)
+	t.Setenv("GONOSUMDB", "example.test")
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Cleanup(func() { _ = goCommand(context.Background(), ".", "clean", "-modcache").Run() }) // it is read-only
+	k := &kind{what: "r", version: "example.test/r@v1.2.3", sum: "h1:other=",
+		packages: map[string]string{"r-1": "example.test/r/cmd/r"}}
+	recipeOf := func() *recipe {
+		r, err := newRecipe(t.Context(), k, ".", []string{"r-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	build := func() error {
+		r := recipeOf()
+		j := &job{r: r, names: r.names, cache: t.TempDir()}
+		j.dir = filepath.Join(j.cache, r.hash())
+		if err := runJobs(t.Context(), []*job{j}, io.Discard); err != nil {
+			return err
+		}
+		if !complete(j.dir, j.names) {
+			t.Errorf("%s lacks the program", j.dir)
+		}
+		return nil
+	}
+	err := build()
+	if err == nil || !strings.Contains(err.Error(), ", not h1:other=") {
+		t.Fatalf("with another sum: got %v", err)
+	}
+	before := recipeOf().hash()
+	if k.sum = regexp.MustCompile(`h1:\S+=`).FindString(err.Error()); recipeOf().hash() == before {
+		t.Error("the sum changed, the hash did not")
+	}
+	if err := build(); err != nil {
+		t.Errorf("with its sum: %v", err)
+	}
+}
+
+func writeFile(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestBuildRefusesNames(t *testing.T) {
 	for want, names := range map[string][]string{"unknown binary": {"kube-proxy"}, "not of one recipe": {Etcd, Runc}} {
 		if _, err := Build(t.Context(), Options{Names: names}); err == nil || !strings.Contains(err.Error(), want) {
@@ -147,7 +224,7 @@ func TestKindsAreTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, pkg := range k.packages {
-			if !strings.HasPrefix(pkg, ".") &&
+			if k.sum == "" && !strings.HasPrefix(pkg, ".") &&
 				!bytes.Contains(mod, []byte("\n\t"+pkg+"\n")) && !bytes.Contains(mod, []byte("\ntool "+pkg+"\n")) {
 				t.Errorf("%s/go.mod: %s is no tool", k.module, pkg)
 			}

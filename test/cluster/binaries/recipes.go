@@ -3,6 +3,7 @@ package binaries
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // What can be built, by the name of its file.
@@ -17,14 +18,21 @@ const (
 	Kubectl           = "kubectl"
 	Kubelet           = "kubelet"
 
-	Containerd   = "containerd"
-	Shim         = "containerd-shim-runc-v2"
-	Ctr          = "ctr"
-	Runc         = "runc"
-	Containerd17 = "containerd-1.7" // the last that does not start beside a plugin that fails, as Debian 13 has it
-	PTP          = "ptp"            // the CNI plugins
-	HostLocal    = "host-local"
-	Loopback     = "loopback"
+	Containerd = "containerd"
+	Shim       = "containerd-shim-runc-v2"
+	Ctr        = "ctr"
+	Runc       = "runc"
+	PTP        = "ptp" // the CNI plugins
+	HostLocal  = "host-local"
+	Loopback   = "loopback"
+
+	// Other runtimes' daemons, which `make runtimes` plays; see ShimOf.
+	Containerd1724 = "containerd-1.7.24" // the last with NRI 0.6, as Debian 13 has it
+	Containerd1726 = "containerd-1.7.26"
+	Containerd20   = "containerd-2.0.5"
+	Containerd21   = "containerd-2.1.4"
+	Containerd22   = "containerd-2.2.1"
+	CRIO           = "crio"
 
 	CSIAttacher = "csi-attacher"
 
@@ -55,9 +63,10 @@ var (
 // flags.
 type kind struct {
 	what     string // for people
-	module   string // folder in this repository
+	module   string // folder in this repository; "" with a sum
 	cache    string // folder under the user's cache
-	version  string // module whose version counts as that of the programs
+	version  string // module whose version counts as that of the programs; with a sum, module@version
+	sum      string // of that version, as go.sum has it: it is built by its own go.mod and go.sum
 	ldflags  string // after -s -w, with its space; VERSION becomes that version
 	tags     string
 	cgo      bool
@@ -101,13 +110,6 @@ var kinds = []kind{
 			Shim:       "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 			Ctr:        "github.com/containerd/containerd/v2/cmd/ctr",
 		},
-	},
-	{
-		what: "containerd 1.7", module: "test/containerd/1.7", cache: "containerd-1.7",
-		version:  "github.com/containerd/containerd",
-		ldflags:  " -X github.com/containerd/containerd/version.Version=VERSION",
-		tags:     "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs,no_aufs",
-		packages: map[string]string{Containerd17: "github.com/containerd/containerd/cmd/containerd"},
 	},
 	{
 		// It enters namespaces in C, before Go's runtime starts. Every sandbox of a kubelet wants seccomp, so it takes
@@ -183,6 +185,42 @@ var kinds = []kind{
 		version:  "github.com/cloudnative-pg/cloudnative-pg",
 		packages: map[string]string{CloudNativePG: "github.com/cloudnative-pg/cloudnative-pg/forcefence"},
 	},
+	{
+		// The one version that the proxy has, and it is older than its name (F26 in docs/facts.md). To start it wants
+		// conmon and runc.
+		what: "CRI-O", cache: "crio", version: "github.com/cri-o/cri-o@v1.34.0",
+		sum: "h1:ux2URwAyENy5e5hD9Z95tshdfy98eqatZk0fxx3rhuk=",
+		tags: "netgo,osusergo,containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs," +
+			"exclude_graphdriver_devicemapper,libdm_no_deferred_remove",
+		packages: map[string]string{CRIO: "github.com/cri-o/cri-o/cmd/crio"},
+	},
+	containerd(Containerd1724, "github.com/containerd/containerd@v1.7.24",
+		"h1:zxszGrGjrra1yYJW/6rhm9cJ1ZQ8rkKBR48brqsa7nA="),
+	containerd(Containerd1726, "github.com/containerd/containerd@v1.7.26",
+		"h1:3cs8K2RHlMQaPifLqgRyI4VBkoldNdEw62cb7qQga7k="),
+	containerd(Containerd20, "github.com/containerd/containerd/v2@v2.0.5",
+		"h1:2vg/TjUXnaohAxiHnthQg8K06L9I4gdYEMcOLiMc8BQ="),
+	containerd(Containerd21, "github.com/containerd/containerd/v2@v2.1.4",
+		"h1:/hXWjiSFd6ftrBOBGfAZ6T30LJcx1dBjdKEeI8xucKQ="),
+	containerd(Containerd22, "github.com/containerd/containerd/v2@v2.2.1",
+		"h1:TpyxcY4AL5A+07dxETevunVS5zxqzuq7ZqJXknM11yk="),
+}
+
+// ShimOf is the shim of a released version of containerd: a daemon starts no other's.
+func ShimOf(containerd string) string { return containerd + "-shim" }
+
+// containerd is a released version: module@version and its sum.
+func containerd(name, version, sum string) kind {
+	module, _, _ := strings.Cut(version, "@")
+	return kind{
+		what: "containerd", cache: name, version: version, sum: sum,
+		ldflags: " -X " + module + "/version.Version=VERSION",
+		tags:    "netgo,osusergo,static_build,no_btrfs,no_devmapper,no_zfs,no_aufs",
+		packages: map[string]string{
+			name:         module + "/cmd/containerd",
+			ShimOf(name): module + "/cmd/containerd-shim-runc-v2",
+		},
+	}
 }
 
 // Groups splits names into those that one Build can build. The error names what nothing builds.
