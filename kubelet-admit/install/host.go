@@ -88,7 +88,8 @@ func (h Host) stageFile(dst string, mode fs.FileMode, content io.ReadSeeker) (*s
 	if err := h.makeDir(dir); err != nil {
 		return nil, err
 	}
-	s := &staged{from: filepath.Join(stageDir(dir), filepath.Base(dst)), to: dst}
+	// In a folder of that name: files of one name may wait for two folders.
+	s := &staged{from: filepath.Join(stageDir(dir), filepath.Base(dir), filepath.Base(dst)), to: dst}
 	if err := h.writeFile(s.from, mode, content); err != nil {
 		return nil, err
 	}

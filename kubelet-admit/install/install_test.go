@@ -224,7 +224,7 @@ func TestLinkedFolder(t *testing.T) {
 	if got := l.read("data/plugins/10-forcefence"); got != "version 1" {
 		t.Errorf("the plugin is %q", got)
 	}
-	if want := l.path("data/.forcefence-stage/10-forcefence"); len(staged) == 0 || staged[0] != want {
+	if want := l.path("data/.forcefence-stage/plugins/10-forcefence"); len(staged) == 0 || staged[0] != want {
 		t.Errorf("staged %q, want it where the link leads: %s", staged, want)
 	}
 }
@@ -366,5 +366,18 @@ func TestRestartFails(t *testing.T) {
 	}
 	if f := l.facts(); f.NRI.requiresUs() {
 		t.Error("the drop-in is still there")
+	}
+}
+
+// TestInstallIntoSiblings checks folders of NRI's that are beside each other, so that their files wait in one folder.
+func TestInstallIntoSiblings(t *testing.T) {
+	l := newLab(t)
+	l.write("etc/containerd/config.toml", strings.ReplaceAll(l.read("etc/containerd/config.toml"),
+		l.path("etc/nri/conf.d"), l.path("opt/nri/conf.d")))
+	l.mustInstall()
+	l.start(200)
+	if r := l.mustInstall(); r.Protection.Level != FailOpen || l.read("opt/nri/plugins/"+ConfigFile) !=
+		l.read("opt/nri/conf.d/"+ConfigFile) {
+		t.Errorf("got %+v", r.Protection)
 	}
 }
