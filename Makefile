@@ -34,7 +34,7 @@ tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane fuzz image image-test release bench clean
+.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane runtimes fuzz image image-test release bench clean
 
 all: build
 
@@ -124,6 +124,10 @@ notes: ## what CHANGELOG.md says of a version: VERSION=1.2.3
 e2e: controlplane gotestsum ## whole stories on real nodes (containerd, runc, CNI, kubelet, CSI) on this machine; Linux, as root; RUN=regexp of scenarios
 	FORCEFENCE_E2E=1 FORCEFENCE_REQUIRE_NODES=1 $(call tests,e2e,-) --format standard-verbose $(again) \
 	  --packages ./test/e2e -- -count=1 -timeout 40m -run 'TestE2E/nodes/($(or $(RUN),.))'
+
+runtimes: builder gotestsum ## starts containerd 1.7.24 to 2.4 and CRI-O beside the hook, installs it for them, and boots their hosts; builds six versions first; Linux, as root, with conmon and runc
+	@bin/controlplane containerd containerd-shim-runc-v2 ctr crio $(foreach v,1.7.24 1.7.26 2.0.5 2.1.4 2.2.1,containerd-$(v) containerd-$(v)-shim)
+	FORCEFENCE_ALL_RUNTIMES=1 FORCEFENCE_REQUIRE_NODES=1 $(call tests,runtimes,-) --format standard-verbose --packages ./kubelet-admit/install -- -count=1 -timeout 20m -run '^TestReal'
 
 sim: ## the simulation alone: SEEDS histories (1,000,000) from the seed FROM on, and SEARCHED (100,000) that look for new orders of decisions; prints cluster-years per day
 	$(GO) test -count=1 -timeout 0 -v -run '^(TestHistories|TestSearch)$$' $(TESTFLAGS) ./test/sim -sim.seeds=$(or $(SEEDS),1000000) -sim.from=$(or $(FROM),0) -sim.searched=$(or $(SEARCHED),100000)

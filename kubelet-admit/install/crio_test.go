@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// useCRIO makes the host's runtime a simulated CRI-O, because the real one cannot run in these tests. It merges its
-// drop-ins by name, key by key, and prints a setting with its default value as a comment.
+// useCRIO makes the host's runtime a simulated CRI-O: the real one that TestRealInstall plays can require no plugin. It
+// merges its drop-ins by name, key by key, and prints a setting with its default value as a comment.
 func (l *lab) useCRIO() {
 	l.opts.Site = Site{Runtime: crio, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
 	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = "+

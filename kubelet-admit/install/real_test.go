@@ -3,39 +3,95 @@ package install
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/forcefence/forcefence/kubelet-admit/nri"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/forcefence/forcefence/kubelet-admit/runtimes"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/cluster/binaries"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// TestRealRuntimes starts the oldest and the newest runtime beside what may be in NRI's folder. The hook's own program
-// never keeps one from starting, also where its configuration is gone or broken. Others' programs show what F26 says:
-// why nothing is installed for an old runtime.
-func TestRealRuntimes(t *testing.T) {
+// realRuntime is a runtime that these tests start. They measure whether its version keeps what kinds promises of it.
+type realRuntime struct {
+	name    RuntimeName
+	version string
+	program func(testing.TB) (daemon, shim string)
+	always  bool   // also without allRuntimes
+	config  string // containerd's own head
+	// earlier: its version says more than it is. The module proxy's CRI-O 1.34.0 is of May 2025 (binaries.CRIO).
+	earlier string
+}
+
+// allRuntimes is the variable that, set to 1, has all versions of the runtimes started: `make runtimes` sets it.
+const allRuntimes = "FORCEFENCE_ALL_RUNTIMES"
+
+// realRuntimes returns the runtimes to start.
+func realRuntimes(t *testing.T) []realRuntime {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: a runtime needs root")
 	}
-	hook := ""
-	for _, rt := range []struct {
-		name    string
-		program func(testing.TB) string
-		config  string
-		skips   bool // starts beside a plugin that fails
-	}{
-		{"containerd 1.7.24", func(t testing.TB) string {
-			return cluster.ContainerdOf(t, binaries.Containerd1724)
-		}, "version = 2\ndisabled_plugins = []\n", false},
-		{"the newest containerd", cluster.Containerd, "version = 3\n", true},
+	released := func(name string) func(testing.TB) (string, string) {
+		return func(t testing.TB) (string, string) {
+			daemon := cluster.ContainerdOf(t, name)
+			return daemon, filepath.Join(filepath.Dir(daemon), binaries.ShimOf(name))
+		}
+	}
+	newest := func(t testing.TB) (string, string) {
+		daemon := cluster.Containerd(t)
+		return daemon, filepath.Join(filepath.Dir(daemon), binaries.Shim)
+	}
+	const v2 = `version = 2
+plugins.'io.containerd.grpc.v1.cri'.sandbox_image = "IMAGE"
+plugins.'io.containerd.grpc.v1.cri'.restrict_oom_score_adj = true
+`
+	const v3 = `version = 3
+plugins.'io.containerd.cri.v1.images'.pinned_images.sandbox = "IMAGE"
+plugins.'io.containerd.cri.v1.runtime'.restrict_oom_score_adj = true
+`
+	var some []realRuntime
+	for _, rt := range []realRuntime{
+		{containerd, "1.7.24", released(binaries.Containerd1724), true, v2, ""},
+		{containerd, "1.7.26", released(binaries.Containerd1726), false, v2, ""},
+		{containerd, "2.0.5", released(binaries.Containerd20), false, v3, ""},
+		{containerd, "2.1.4", released(binaries.Containerd21), false, v3, ""},
+		{containerd, "2.2.1", released(binaries.Containerd22), false, v3, ""},
+		{containerd, "2.4.2", newest, true, v3, ""},
+		{crio, "1.34.0", func(t testing.TB) (string, string) { return cluster.CRIO(t), "" }, true, "", "1.33"},
 	} {
-		program := rt.program(t)
+		if rt.always || os.Getenv(allRuntimes) == "1" {
+			some = append(some, rt)
+		}
+	}
+	return some
+}
+
+// promises reports whether the version is one that keeps a promise of kinds, which it does from a version on.
+func (rt realRuntime) promises(from *version.Version) bool {
+	of := rt.version
+	if rt.earlier != "" {
+		of = rt.earlier
+	}
+	return version.MustParseGeneric(of).AtLeast(from)
+}
+
+func (rt realRuntime) skips() bool     { return rt.promises(kinds[rt.name].skips) }
+func (rt realRuntime) validates() bool { return rt.promises(kinds[rt.name].validator) }
+
+func (rt realRuntime) String() string { return string(rt.name) + " " + rt.version }
+
+// TestRealRuntimes starts each runtime beside what may be in NRI's folder. The hook's own program never keeps one from
+// starting, also where its configuration is gone or broken. Others' programs show what F26 says: why nothing is
+// installed for an old runtime.
+func TestRealRuntimes(t *testing.T) {
+	hook := ""
+	for _, rt := range realRuntimes(t) {
+		daemon, shim := rt.program(t)
 		if hook == "" {
 			hook = kit.BuildProgram(t, "cmd/forcefence-node")
 		}
@@ -58,16 +114,20 @@ func TestRealRuntimes(t *testing.T) {
 				r.putHook(hook, "")
 				kit.Must(t, os.WriteFile(filepath.Join(r.configDir(), ConfigFile), []byte("nodeName: n1\n"), 0o600))
 			}, true, "", true},
-			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skips, "", false},
-			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skips, "", false},
-			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") }, rt.skips, "",
+			{"the hook without the right to be executed", func(r *runtimeLab) {
+				r.putHook(hook, r.configDir())
+				kit.Must(t, os.Chmod(filepath.Join(r.pluginDir(), PluginFile), 0o644))
+			}, true, "", false},
+			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skips(), "", false},
+			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skips(), "", false},
+			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") }, rt.skips(), "",
 				false},
 		} {
-			t.Run(rt.name+"/"+tc.name, func(t *testing.T) {
+			t.Run(rt.String()+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
-				r := newRuntimeLab(t, rt.config)
+				r := newRuntimeLab(t, rt, daemon, shim, "none")
 				tc.put(r)
-				got := r.startRuntime(program, tc.runs && rt.skips)
+				got := r.start(tc.runs && rt.skips())
 				if got.starts != tc.starts || got.runs != tc.runs || got.node != tc.node {
 					t.Errorf("started: %v, with the hook: %v, of node %q; want %v, %v, %q\n%s", got.starts, got.runs,
 						got.node, tc.starts, tc.runs, tc.node, got.log)
@@ -77,117 +137,103 @@ func TestRealRuntimes(t *testing.T) {
 	}
 }
 
-// runtimeLab is a host's folder with a real runtime.
-type runtimeLab struct {
-	t   *testing.T
-	dir string
-}
+// TestRealInstall installs the hook for each runtime, restarts the runtime, and boots its host. The protection that is
+// reported is the one that pods meet: the hook holds them from the runtime's start on, and a runtime that requires it
+// creates no container without it.
+func TestRealInstall(t *testing.T) {
+	hook, images := "", ""
+	for _, rt := range realRuntimes(t) {
+		daemon, shim := rt.program(t)
+		if hook == "" {
+			hook = kit.BuildProgram(t, "cmd/forcefence-node")
+			images = registry(t, kit.BuildProgram(t, "test/nodes/pause"))
+		}
+		for _, require := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/require=%v", rt, require), func(t *testing.T) {
+				t.Parallel()
+				r := newRuntimeLab(t, rt, daemon, shim, images)
+				runs := rt.skips() // the hook does, after the runtime's next start
+				unread, read := FailOpen, FailOpen
+				if !runs {
+					unread, read = NotAtBoot, NotAtBoot
+				} else if require && rt.validates() {
+					read = FailClosed
+				}
+				expect := func(when string, level Level, runs bool) {
+					t.Helper()
+					f, err := readHostFacts(t.Context(), r.host(), r.site())
+					kit.Must(t, err)
+					if p := assessProtection(f); p.Level != level || f.Version.String() != rt.version ||
+						r.host().isConnected(r.site().StateDir) != runs || f.PluginDropped {
+						t.Fatalf("%s: protection %+v, facts %+v; want %s, the plugin runs: %v", when, p, f, level, runs)
+					}
+				}
+				restart := func() {
+					t.Helper()
+					r.stop()
+					got := r.start(runs)
+					validates := slices.Contains(got.requests, "ValidateContainerAdjustment")
+					if !got.starts || got.runs != runs || runs && (got.node != "n1" || validates != rt.validates()) {
+						t.Fatalf("started: %v, with the hook: %v, of node %q, guards %q\n%s", got.starts, got.runs,
+							got.node, got.requests, got.log)
+					}
+				}
+				if got := r.start(false); !got.starts {
+					t.Fatalf("it does not start\n%s", got.log)
+				}
+				expect("before the install", None, false)
+				r.checkPods("before the install", false, false)
 
-func newRuntimeLab(t *testing.T, config string) *runtimeLab {
-	t.Helper()
-	r := &runtimeLab{t, kit.SocketDir(t)}
-	for _, dir := range []string{r.pluginDir(), r.configDir(), r.path("state")} {
-		kit.Must(t, os.MkdirAll(dir, 0o755))
-	}
-	config += fmt.Sprintf(`root = %[1]q
-state = %[2]q
-[grpc]
-  address = %[3]q
-[ttrpc]
-  address = %[4]q
-[plugins.'io.containerd.nri.v1.nri']
-  disable = false
-  disable_connections = false
-  plugin_path = %[5]q
-  plugin_config_path = %[6]q
-  socket_path = %[7]q
-`, r.path("root"), r.path("state"), r.path("g.sock"), r.path("t.sock"), r.pluginDir(), r.configDir(),
-		r.path("nri.sock"))
-	kit.Must(t, os.WriteFile(r.path("config.toml"), []byte(config), 0o600))
-	return r
-}
+				res := r.install(hook, require)
+				expect("installed", unread, false)
+				refused := strings.Contains(strings.Join(res.Warnings, " "), "the plugin is not required")
+				if refused != (runs && require && !rt.validates()) {
+					t.Errorf("warned %q", res.Warnings)
+				}
+				restart()
+				expect("restarted", read, runs)
+				r.checkPods("restarted", runs, false)
+				r.boot()
+				restart()
+				expect("booted", read, runs)
 
-func (r *runtimeLab) path(name string) string { return filepath.Join(r.dir, name) }
-func (r *runtimeLab) pluginDir() string       { return r.path("plugins") }
-func (r *runtimeLab) configDir() string       { return r.path("conf") }
+				r.empty(r.configDir(), r.site().ConfDir)
+				r.boot()
+				restart() // the copy of the configuration serves
+				expect("booted without /etc", map[bool]Level{true: FailOpen, false: None}[runs], runs)
+				r.checkPods("booted without /etc", runs, false)
 
-// putHook puts the program into NRI's folder, and a configuration into a folder, if it names one.
-func (r *runtimeLab) putHook(program, folder string) {
-	r.t.Helper()
-	text, err := os.ReadFile(program)
-	kit.Must(r.t, err)
-	kit.Must(r.t, os.WriteFile(filepath.Join(r.pluginDir(), PluginFile), text, 0o755))
-	if folder == "" {
-		return
-	}
-	text, err = nri.Config{NodeName: "n1", Kubeconfig: r.path("none"), LogFile: "none"}.Marshal()
-	kit.Must(r.t, err)
-	kit.Must(r.t, os.WriteFile(filepath.Join(folder, ConfigFile), text, 0o600))
-}
+				r.install(hook, require)
+				restart()
+				expect("installed again", read, runs)
 
-// started is how a runtime's start went.
-type started struct {
-	starts bool
-	runs   bool   // the hook does, and the runtime is connected to it
-	node   string // of the hook's configuration
-	log    string
-}
-
-// startRuntime runs the runtime in a mount namespace of its own, where the host's state folders are empty. It waits
-// until the hook is registered, if that is awaited, or the runtime has ended, and ends the runtime. A runtime that ends
-// does so in 7 s (F26), and a hook that gives up in 10 s.
-func (r *runtimeLab) startRuntime(program string, awaited bool) (out started) {
-	r.t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", `for d in /run /var/log /var/lib; do mount -t tmpfs tmpfs $d || exit 9; done
-exec "$0" --config "$1"`, program, r.path("config.toml"))
-	file, err := os.Create(r.path("log"))
-	kit.Must(r.t, err)
-	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	readLog := func() string {
-		text, err := os.ReadFile(r.path("log"))
-		kit.Must(r.t, err)
-		return string(text)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	kit.Must(r.t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	deadline := time.After(2 * time.Minute)
-	booted := time.Time{}
-	for end := false; !end; {
-		select {
-		case <-ended:
-			out.log = readLog()
-			if strings.Contains(out.log, "mount:") {
-				r.t.Skip("SKIPPED: no right to mount: " + out.log)
-			}
-			return out
-		case <-deadline:
-			end = true
-		case <-time.After(200 * time.Millisecond):
-			all, _ := nri.ReadStatuses(fmt.Sprintf("/proc/%d/root/run/forcefence", cmd.Process.Pid))
-			for _, s := range all {
-				out.runs, out.node = !awaited || !s.Registered.IsZero(), s.Node.Name
-			}
-			if booted.IsZero() && strings.Contains(readLog(), "successfully booted") {
-				booted = time.Now()
-			}
-			wait := time.Second
-			if out.runs { // it would give up after ten
-				wait = 12 * time.Second
-			}
-			end = out.runs && awaited || !awaited && !booted.IsZero() && time.Since(booted) > wait
+				r.empty(r.pluginDir())
+				r.boot()
+				runs = false
+				restart()
+				expect("booted without the plugin", NotAtBoot, false)
+				r.checkPods("booted without the plugin", false, read == FailClosed)
+			})
 		}
 	}
-	out.starts, out.log = true, readLog()
-	out.runs = out.runs && !strings.Contains(out.log, "closed")
-	kit.Must(r.t, syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM))
-	select {
-	case <-ended:
-	case <-time.After(20 * time.Second):
-		kit.Must(r.t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
-		<-ended
+}
+
+// TestRealDefault checks from which version on containerd has NRI on, and the validator's settings.
+func TestRealDefault(t *testing.T) {
+	for _, rt := range realRuntimes(t) {
+		if rt.name == crio {
+			continue // its versions that matter have it on
+		}
+		daemon, _ := rt.program(t)
+		s := Site{Runtime: rt.name, Containerd: daemon, Config: filepath.Join(t.TempDir(), "config.toml")}
+		kit.Must(t, os.WriteFile(s.Config, []byte(rt.config), 0o600))
+		d, err := dumpConfig(t.Context(), Host{}, s)
+		kit.Must(t, err)
+		if got, want := d.nri.Enabled, rt.promises(runtimes.Containerd.Default); got != want {
+			t.Errorf("%s: NRI is on: %v, want %v", rt, got, want)
+		}
+		if got, want := strings.Contains(string(d.text), "default_validator"), rt.validates(); got != want {
+			t.Errorf("%s: can require plugins: %v, want %v", rt, got, want)
+		}
 	}
-	return out
 }
