@@ -189,6 +189,7 @@ func releaseLease(spec, more string) request {
 // A Lease is released, and never taken, in the namespaces that the configuration names.
 var leaseRows = []attempt{
 	{"release a Lease", us, releaseLease("", ""), ""},
+	{"lead", us, touchLease(metav1.NamespaceSystem, "forcefence"), ""},
 	{"watch Leases", us, may("watch", leases, leaseNS, ""), ""},
 	{"take it", us, releaseLease(`,"holderIdentity":"us"`, ""), keeping},
 	{"keep its duration", us, releaseLease(`,"leaseDurationSeconds":15`, ""), keeping},
