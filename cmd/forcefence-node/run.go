@@ -49,7 +49,7 @@ func newRun() *cobra.Command {
 		},
 	}
 	host.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&config, "config", "/etc/nri/conf.d/"+nri.BaseName+".conf",
+	cmd.Flags().StringVar(&config, "config", nri.DefaultStateDir+"/"+nri.ConfigFile,
 		"the hook's configuration, as install wrote it")
 	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "NRI's socket")
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
@@ -43,7 +44,7 @@ func TestOldRuntime(t *testing.T) {
 		if l.facts().NRI.requiresUs() {
 			t.Error("the plugin is required, and there is none")
 		}
-		if _, err := nri.ParseConfig(l.read("etc/nri/conf.d/forcefence.conf")); err != nil {
+		if _, err := nri.ParseConfig(l.read("run/forcefence/forcefence.conf")); err != nil {
 			t.Errorf("the DaemonSet's plugin has no configuration: %v", err)
 		}
 	}
@@ -78,6 +79,43 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	}
 }
 
+// TestReadOnlyFolder installs where a folder is on a file system that is read-only: the DaemonSet's plugin runs alone, or
+// the runtime does not require the plugin. Once the folder can be written, the install is completed.
+func TestReadOnlyFolder(t *testing.T) {
+	for folder, want := range map[string]Level{"opt": NotAtBoot, "etc": FailOpen} {
+		t.Run(folder, func(t *testing.T) {
+			l := newLab(t)
+			l.opts.RequiredPlugins = true
+			l.opts.host.before = func(_, path string) error {
+				if strings.HasPrefix(path, l.path(folder)+"/") {
+					return syscall.EROFS
+				}
+				return nil
+			}
+			r := l.mustInstall()
+			l.start(200)
+			if p := assessProtection(l.facts()); p.Level != want ||
+				!strings.Contains(p.Sentence(), "read-only file system") {
+				t.Errorf("got %+v, want %s and why", p, want)
+			}
+			if starts := r.AfterBoot == "the runtime starts the plugin"; starts != (want == FailOpen) {
+				t.Errorf("after a boot: %q", r.AfterBoot)
+			}
+			if _, err := nri.ParseConfig(l.read("run/forcefence/forcefence.conf")); err != nil {
+				t.Errorf("the DaemonSet's plugin has no configuration: %v", err)
+			}
+			l.uninstall()
+			l.mustInstall()
+			l.opts.host.before = nil
+			l.mustInstall()
+			l.start(300)
+			if p := assessProtection(l.facts()); p.Level != FailClosed {
+				t.Errorf("once it can be written: got %+v, want %s", p, FailClosed)
+			}
+		})
+	}
+}
+
 // TestUninstallKeepsTheConfiguration lets the removal of the program fail: a program without a configuration keeps an
 // old runtime from starting.
 func TestUninstallKeepsTheConfiguration(t *testing.T) {
@@ -92,19 +130,17 @@ func TestUninstallKeepsTheConfiguration(t *testing.T) {
 	if _, err := Uninstall(t.Context(), l.opts); !errors.Is(err, errFault) {
 		t.Errorf("got %v, want the fault", err)
 	}
-	for _, file := range []string{"etc/nri/conf.d/forcefence.conf", "opt/nri/plugins/forcefence.conf"} {
-		_, err := os.Stat(l.path(file))
-		kit.Must(t, err)
-	}
+	_, err := os.Stat(l.path("opt/nri/plugins/forcefence.conf"))
+	kit.Must(t, err)
 }
 
-// TestConfigurationIsLost removes what a volatile /etc loses with a boot: the copy beside the program serves.
+// TestConfigurationIsLost removes what a boot loses: the plugin has a configuration beside it.
 func TestConfigurationIsLost(t *testing.T) {
 	l := newLab(t)
 	l.mustInstall()
-	kit.Must(t, os.RemoveAll(l.path("etc/nri")))
+	kit.Must(t, os.RemoveAll(l.path("run")))
 	l.start(200)
 	if f := l.facts(); !f.Plugin || f.Config {
-		t.Errorf("got %+v, want the plugin with its copy", f)
+		t.Errorf("got %+v, want the plugin with its configuration", f)
 	}
 }

@@ -33,14 +33,13 @@ type facts struct {
 	Runtime RuntimeName
 	Version *version.Version // nil only without a runtime
 	NRI     NRI              // as configured on disk
-	Config  bool             // the configuration is in place, for the DaemonSet's plugin as well
-	Plugin  bool             // the pre-installed plugin is in place, too
+	Config  bool             // the DaemonSet's plugin has a configuration
+	Plugin  bool             // the pre-installed plugin is in place, with its configuration
 
 	Running        bool // the runtime's process was seen
 	PluginPending  bool // the running runtime started before the plugin came
 	PluginDropped  bool // the running runtime started the plugin, which is not connected, or has no configuration
 	PluginLost     bool // the plugin's folder is lost with each boot
-	ConfigLost     bool // so is the configuration's, and the copy beside the program serves
 	RequiredLost   bool // so is that of the drop-in that requires the plugin
 	ConfigPending  bool // the running runtime started before its configuration last changed
 	UpgradePending bool // it runs the plugin from before the last upgrade
@@ -70,8 +69,11 @@ func assessProtection(f facts) Protection {
 		return Protection{None, "The plugin is not installed for " + name + ".", "Run forcefence-node install."}
 	case !f.Plugin:
 		advice := "Run forcefence-node install."
-		if f.whyNeverAtBoot() != "" {
+		switch {
+		case f.whyNeverAtBoot() != "":
 			advice = "Upgrade to " + runtimes.UpgradeToBoot + "."
+		case f.WhyAlone != "":
+			advice = "Let the runtime's NRI have a plugin folder where programs can be written and run."
 		}
 		return Protection{NotAtBoot, "Only the DaemonSet's plugin holds pods: after a boot, pods may start before " +
 			"it. " + toSentence(cmp.Or(f.whyNeverAtBoot(), f.WhyAlone, name+" finds no plugin of its own")), advice}
@@ -109,16 +111,15 @@ func assessProtection(f facts) Protection {
 	return p
 }
 
+const onlyDaemonSet = "only the DaemonSet's plugin holds pods, from its start on"
+
 // afterBoot returns whether the hook survives a boot of the host, and by what.
 func (f facts) afterBoot() string {
 	switch {
 	case f.whyNeverAtBoot() != "":
-		return "only the DaemonSet's plugin holds pods, from its start on"
+		return onlyDaemonSet
 	case f.PluginLost:
-		return "only the DaemonSet's plugin holds pods, from its start on: " + f.NRI.PluginDir + " is lost"
-	case f.ConfigLost:
-		return "the runtime starts the plugin, which uses the copy of its configuration: " + f.NRI.ConfigDir +
-			" is lost"
+		return onlyDaemonSet + ": " + f.NRI.PluginDir + " is lost"
 	default:
 		return "the runtime starts the plugin"
 	}

@@ -21,7 +21,7 @@ import (
 const (
 	// PluginFile is the name of the pre-installed plugin in NRI's folder.
 	PluginFile = nri.PreInstalledIndex + "-" + nri.BaseName
-	// ConfigFile is the name of its configuration in NRI's other folder. The DaemonSet's plugin gets it as well.
+	// ConfigFile is the name of its configuration beside it, and of the DaemonSet's plugin's in the state folder.
 	ConfigFile = nri.ConfigFile
 )
 
@@ -109,12 +109,15 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 		return f, err
 	}
 	f.NRI = d.nri
-	if f.Plugin, f.Config, err = inPlace(f.NRI); err != nil {
+	if f.Plugin, err = inPlace(f.NRI); err != nil {
+		return f, err
+	}
+	if f.Config, err = isConfig(filepath.Join(s.StateDir, ConfigFile)); err != nil {
 		return f, err
 	}
 
 	mounts := h.readMounts()
-	f.PluginLost, f.ConfigLost = isLost(mounts, f.NRI.PluginDir), isLost(mounts, f.NRI.ConfigDir)
+	f.PluginLost = isLost(mounts, f.NRI.PluginDir)
 	f.RequiredLost = isLost(mounts, s.ConfDir) && fileExists(s.dropIn())
 	ps := h.findProcesses(s.Runtime)
 	start := h.startTime(ps)
@@ -154,24 +157,17 @@ func (h Host) isConnected(stateDir string) bool {
 // is connected to it.
 func IsConnected(stateDir string) bool { return Host{}.isConnected(stateDir) }
 
-// inPlace reports whether the runtime would start the plugin, which then finds a valid configuration, and whether there
-// is one for the DaemonSet's plugin.
-func inPlace(n NRI) (plugin, config bool, err error) {
-	if config, err = isConfig(filepath.Join(n.ConfigDir, ConfigFile)); err != nil {
-		return false, false, err
-	}
-	beside, err := isConfig(filepath.Join(n.PluginDir, ConfigFile))
-	if err != nil {
-		return false, false, err
+// inPlace reports whether the runtime would start the plugin, which then finds a valid configuration.
+func inPlace(n NRI) (bool, error) {
+	config, err := isConfig(filepath.Join(n.PluginDir, ConfigFile))
+	if err != nil || !config {
+		return false, err
 	}
 	info, err := os.Stat(filepath.Join(n.PluginDir, PluginFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, config, nil
+		return false, nil
 	}
-	if err != nil {
-		return false, false, err
-	}
-	return (config || beside) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, config, nil
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && info.Size() > 0, err
 }
 
 // isConfig reports whether the file is there and a valid configuration.
@@ -208,9 +204,9 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 }
 
 // tryConfig asks the runtime for the configuration that it would have with another drop-in in place of ours, or without
-// one (nil). The runtime reads temporary copies in the staging folder for that.
+// one (nil). The runtime reads temporary copies for that, in a folder that can be written on every host.
 func tryConfig(ctx context.Context, h Host, s Site, with []byte) (_ runtimeConfig, err error) {
-	dir := filepath.Join(stageDir(s.ConfDir), "trial")
+	dir := filepath.Join(stageDir(s.StateDir), "trial")
 	if _, err := h.removePath(dir, os.RemoveAll); err != nil {
 		return runtimeConfig{}, err
 	}

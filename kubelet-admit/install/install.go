@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -70,10 +71,11 @@ func (in *installer) remove(path string, remove func(string) error, why string) 
 	return err
 }
 
-// ours are all names that a version of the plugin may have in NRI's folder, and the names of its configuration.
+// ours are all names that a version of the plugin may have in NRI's folder. oursConfig are those of a configuration in
+// NRI's other folder, which NRI would pass to the plugin in place of the one beside it.
 var (
 	ours       = regexp.MustCompile(`^[0-9][0-9]-` + nri.BaseName + `$`)
-	oursConfig = regexp.MustCompile(`^[0-9][0-9]-` + nri.BaseName + `\.conf$`)
+	oursConfig = regexp.MustCompile(`^([0-9][0-9]-)?` + nri.BaseName + `\.conf$`)
 	pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
 )
 
@@ -132,7 +134,7 @@ func (in *installer) installHook(ctx context.Context) error {
 		return err
 	}
 	in.result.AfterBoot = in.facts.afterBoot()
-	stages := []string{in.facts.NRI.PluginDir, in.facts.NRI.ConfigDir, in.Site.ConfDir}
+	stages := []string{in.facts.NRI.PluginDir, in.Site.StateDir, in.Site.ConfDir}
 	defer func() { // also after an error: the staging folders hold nothing that is needed
 		for _, dir := range stages {
 			_, _ = in.host.removePath(stageDir(dir), os.RemoveAll)
@@ -144,6 +146,7 @@ func (in *installer) installHook(ctx context.Context) error {
 	}
 	switch {
 	case alone != "": // nothing may be required
+		in.result.AfterBoot = onlyDaemonSet
 	case in.RequiredPlugins:
 		err = in.requirePlugin(ctx)
 	default:
@@ -167,25 +170,30 @@ func (in *installer) installHook(ctx context.Context) error {
 	return in.assessAndRestart(ctx)
 }
 
-// putPlugin puts the plugin and its configuration in place. Where the runtime may not or cannot start the plugin, it
-// leaves the configuration alone, for the DaemonSet's plugin, and returns why.
+// putPlugin puts the configuration of the DaemonSet's plugin into the state folder, which can be written on every host,
+// and the runtime's plugin into NRI's folder, with its configuration beside it. Where the runtime may not or cannot
+// start a plugin, it leaves that out, and returns why.
 func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string, err error) {
 	n, h := in.facts.NRI, in.host
-	pluginFile, configFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.ConfigDir, ConfigFile)
-	copyFile := filepath.Join(n.PluginDir, ConfigFile)
+	pluginFile, besideFile := filepath.Join(n.PluginDir, PluginFile), filepath.Join(n.PluginDir, ConfigFile)
+	daemonFile := filepath.Join(in.Site.StateDir, ConfigFile)
 
 	var plugin, beside *staged
 	if alone = in.facts.whyNeverAtBoot(); alone == "" {
 		// The larger one first: it finds a full disk or a read-only folder before anything has changed.
-		if plugin, err = h.stageFile(pluginFile, 0o755, in.Binary); err != nil {
-			return "", err
+		if plugin, err = h.stageFile(pluginFile, 0o755, in.Binary); err == nil {
+			beside, err = h.stageFile(besideFile, 0o644, bytes.NewReader(config))
 		}
-		if beside, err = h.stageFile(copyFile, 0o644, bytes.NewReader(config)); err != nil {
+		switch {
+		case errors.Is(err, syscall.EROFS):
+			alone = fmt.Sprintf("the plugin cannot be written: %v", err)
+		case err != nil:
 			return "", err
+		default:
+			alone = in.tryProgram(ctx, plugin, pluginFile)
 		}
-		alone = in.tryProgram(ctx, plugin, pluginFile)
 	}
-	conf, err := h.stageFile(configFile, 0o644, bytes.NewReader(config))
+	daemon, err := h.stageFile(daemonFile, 0o644, bytes.NewReader(config))
 	if err != nil {
 		return "", err
 	}
@@ -198,11 +206,11 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 		return "", err
 	}
 	if alone != "" {
-		if err := in.removePlugin(append(old, copyFile), "removed: "+alone); err != nil {
+		if err := in.removePlugin(append(old, besideFile), "removed: "+alone); err != nil {
 			return "", err
 		}
 		old, plugin, beside = nil, nil, nil
-	} else if plugin != nil || conf != nil { // the runtime passes the configuration on when the plugin registers
+	} else if plugin != nil || beside != nil { // the plugin reads its configuration when it starts
 		first := !in.facts.Plugin && len(old) == 0
 		if err := h.updatePending(in.Site, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
@@ -210,14 +218,13 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 			return "", err
 		}
 	}
-	// The configuration before the plugin: a plugin without one holds pods for a while only. NRI would prefer a
-	// configuration with an index to ours, so those are removed.
-	for _, s := range []*staged{beside, conf} {
+	// The configuration before the plugin: a plugin without one holds pods for a while only.
+	for _, s := range []*staged{daemon, beside} {
 		if err := h.commitFile(s); err != nil {
 			return "", err
 		}
 	}
-	in.reportDone(configFile, describeStaged(conf))
+	in.reportDone(daemonFile, describeStaged(daemon))
 	for _, file := range strays {
 		if err := in.remove(file, os.Remove, "removed"); err != nil {
 			return "", err

@@ -26,9 +26,11 @@ func TestInstall(t *testing.T) {
 	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 1" {
 		t.Errorf("the plugin is %q", got)
 	}
-	c, err := nri.ParseConfig(l.read("etc/nri/conf.d/forcefence.conf"))
-	if diff := cmp.Diff(l.opts.Config, c); err != nil || diff != "" {
-		t.Errorf("its configuration: %v\n%s", err, diff)
+	for _, file := range []string{"opt/nri/plugins/forcefence.conf", "run/forcefence/forcefence.conf"} {
+		c, err := nri.ParseConfig(l.read(file))
+		if diff := cmp.Diff(l.opts.Config, c); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", file, err, diff)
+		}
 	}
 	if r.Protection.Level != FailOpen || !l.facts().PluginPending {
 		t.Errorf("got %+v, want fail-open until the runtime's next start", r.Protection)
@@ -128,17 +130,9 @@ func TestRefused(t *testing.T) {
 		}, "broken link"},
 		{"the configuration is a link", func(l *lab) {
 			l.write("elsewhere", "x")
-			kit.Must(l.t, os.MkdirAll(l.path("etc/nri/conf.d"), 0o755))
-			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("etc/nri/conf.d/forcefence.conf")))
+			kit.Must(l.t, os.MkdirAll(l.path("opt/nri/plugins"), 0o755))
+			kit.Must(l.t, os.Symlink(l.path("elsewhere"), l.path("opt/nri/plugins/forcefence.conf")))
 		}, "forcefence.conf is not a regular file"},
-		{"read-only", func(l *lab) {
-			l.opts.host.before = func(op, path string) error {
-				if strings.HasPrefix(path, l.path("opt")) {
-					return syscall.EROFS
-				}
-				return nil
-			}
-		}, "read-only file system"},
 		{"disk full", func(l *lab) {
 			l.opts.host.before = func(op, path string) error {
 				if op == "write" && strings.HasSuffix(path, "10-forcefence") {
@@ -191,14 +185,12 @@ func TestReadOnly(t *testing.T) {
 		t.Skipf("mounting a tmpfs: %v", err) // AppArmor may refuse that in a user namespace
 	}
 	defer func() { kit.Must(t, syscall.Unmount(l.path("opt"), 0)) }()
-	before := l.tree(true)
-	if _, err := l.install(); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("got %v, want a file system that is read-only", err)
-	}
-	if diff := cmp.Diff(before, l.tree(true)); diff != "" {
-		t.Errorf("it left something:\n%s", diff)
+	if r := l.mustInstall(); r.Protection.Level != NotAtBoot ||
+		!strings.Contains(r.Protection.Sentence(), syscall.EROFS.Error()) {
+		t.Errorf("got %+v, want %s, because of a file system that is read-only", r.Protection, NotAtBoot)
 	}
 	kit.Must(t, syscall.Mount("none", l.path("opt"), "tmpfs", syscall.MS_REMOUNT, "size=64k"))
+	before := l.tree(true)
 	l.opts.Binary = bytes.NewReader(make([]byte, 1<<20))
 	if _, err := l.install(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want a disk that is full", err)

@@ -261,7 +261,7 @@ func (l *lab) pluginFolder(complete ...string) {
 		if !ours.MatchString(e.Name()) || info.Mode() != 0o755 || !slices.Contains(complete, content) {
 			l.t.Errorf("the plugin folder holds %s, %s, %q", e.Name(), info.Mode(), content)
 		}
-		if _, err := os.Stat(l.path("etc/nri/conf.d/forcefence.conf")); err != nil {
+		if _, err := os.Stat(l.path("opt/nri/plugins/forcefence.conf")); err != nil {
 			l.t.Errorf("a plugin is there without its configuration: %v", err)
 		}
 	}

@@ -73,7 +73,6 @@ func TestFoldersThatABootEmpties(t *testing.T) {
 		says  string
 	}{
 		{nil, "the runtime starts the plugin", FailClosed, "requires"},
-		{[]string{"etc/nri"}, "uses the copy", FailClosed, "requires"},
 		{[]string{"etc/containerd"}, "the runtime starts the plugin", FailOpen, "requires the plugin is lost"},
 		{[]string{"opt"}, "only the DaemonSet's plugin", NotAtBoot, "opt/nri/plugins is lost with each boot"},
 	} {

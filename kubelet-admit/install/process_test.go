@@ -127,15 +127,13 @@ func TestPendingByTheOldest(t *testing.T) {
 // TestPluginThatCannotRun checks that a plugin that the runtime cannot start counts as missing.
 func TestPluginThatCannotRun(t *testing.T) {
 	for name, change := range map[string]func(plugin, config string) error{
-		"not executable": func(plugin, _ string) error { return os.Chmod(plugin, 0o644) },
-		"an empty file":  func(plugin, _ string) error { return os.Truncate(plugin, 0) },
-		"gone":           func(plugin, _ string) error { return os.Remove(plugin) },
-		"no configuration": func(plugin, config string) error {
-			return errors.Join(os.Remove(config), os.Remove(filepath.Join(filepath.Dir(plugin), ConfigFile)))
-		},
-		"configurations that do not parse": func(plugin, config string) error {
-			return errors.Join(os.WriteFile(config, []byte("{"), 0o600),
-				os.WriteFile(filepath.Join(filepath.Dir(plugin), ConfigFile), nil, 0o600))
+		"not executable":       func(plugin, _ string) error { return os.Chmod(plugin, 0o644) },
+		"an empty file":        func(plugin, _ string) error { return os.Truncate(plugin, 0) },
+		"gone":                 func(plugin, _ string) error { return os.Remove(plugin) },
+		"no configuration":     func(_, config string) error { return os.Remove(config) },
+		"half a configuration": func(_, config string) error { return os.WriteFile(config, nil, 0o600) },
+		"a configuration that does not parse": func(_, config string) error {
+			return os.WriteFile(config, []byte("{"), 0o600)
 		},
 		"a folder": func(plugin, _ string) error { return errors.Join(os.Remove(plugin), os.Mkdir(plugin, 0o755)) },
 	} {
@@ -146,7 +144,7 @@ func TestPluginThatCannotRun(t *testing.T) {
 		if p := assessProtection(l.facts()); p.Level != FailClosed {
 			t.Fatalf("%s: before: got %+v, want %s", name, p, FailClosed)
 		}
-		kit.Must(t, change(l.path("opt/nri/plugins/"+PluginFile), l.path("etc/nri/conf.d/"+ConfigFile)))
+		kit.Must(t, change(l.path("opt/nri/plugins/"+PluginFile), l.path("opt/nri/plugins/"+ConfigFile)))
 		f := l.facts()
 		if p := assessProtection(f); f.Plugin || p.Level == FailClosed {
 			t.Errorf("%s: got %+v, %+v; want no plugin, and not %s", name, f, p, FailClosed)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,9 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	}
 	file := in.Site.dropIn()
 	s, err := in.host.stageFile(file, 0o644, bytes.NewReader(content))
+	if errors.Is(err, syscall.EROFS) {
+		return refusal{fmt.Errorf("%s cannot be written: %w", file, err)}
+	}
 	if err != nil {
 		return err
 	}

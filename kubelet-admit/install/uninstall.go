@@ -50,18 +50,18 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	collect(err)
 	configs, err := listMatching(folders.ConfigDir, oursConfig)
 	collect(err)
-	configFile := filepath.Join(folders.ConfigDir, ConfigFile)
-	config := in.installedConfig(configFile)
+	besideFile := filepath.Join(folders.PluginDir, ConfigFile)
+	config := in.installedConfig(besideFile, filepath.Join(in.Config.StateDir, ConfigFile))
 	for _, file := range plugins {
 		collect(in.remove(file, os.Remove, "removed"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, file := range append(configs, configFile, filepath.Join(folders.PluginDir, ConfigFile)) {
+	for _, file := range append(configs, besideFile) {
 		collect(in.remove(file, os.Remove, "removed"))
 	}
-	stages := []string{stageDir(folders.PluginDir), stageDir(folders.ConfigDir)}
+	stages := []string{stageDir(folders.PluginDir), stageDir(config.StateDir)}
 	for _, s := range sites {
 		stages = append(stages, stageDir(s.ConfDir))
 	}
@@ -108,11 +108,14 @@ func (in *installer) requiredNow() bool {
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 
-// installedConfig returns the plugin's configuration in place, or that of the command line if it is missing or broken.
-func (in *installer) installedConfig(file string) nri.Config {
-	if text, err := os.ReadFile(file); err == nil {
-		if c, err := nri.ParseConfig(string(text)); err == nil {
-			return c
+// installedConfig returns the first of the configurations in place, or that of the command line if they are missing or
+// broken.
+func (in *installer) installedConfig(files ...string) nri.Config {
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			if c, err := nri.ParseConfig(string(text)); err == nil {
+				return c
+			}
 		}
 	}
 	return in.Config
@@ -122,7 +125,7 @@ func (in *installer) installedConfig(file string) nri.Config {
 func (in *installer) removeTraces(c nri.Config, keepPending bool) error {
 	patterns := []string{ // by name: the folders may be shared
 		filepath.Join(c.StateDir, "[0-9][0-9].json*"), filepath.Join(c.StateDir, ".[0-9][0-9].json*"),
-		filepath.Join(c.DataDir, nri.MemoryFile+"*"),
+		filepath.Join(c.StateDir, ConfigFile), filepath.Join(c.DataDir, nri.MemoryFile+"*"),
 	}
 	if !keepPending {
 		patterns = append(patterns, filepath.Join(c.StateDir, pendingFileName+"*"))

@@ -33,11 +33,11 @@ const (
 	DefaultPath     = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
 )
 
-// ConfigFile is the name of the configuration: in NRI's folder, from where the runtime passes it to the plugin, and of
-// a copy beside the program. The copy serves where /etc is lost with each boot, and the program's folder is not.
+// ConfigFile is the name of the configuration: beside the runtime's plugin, whose folder must last as well, and in the
+// state folder, for the DaemonSet's plugin.
 const ConfigFile = BaseName + ".conf"
 
-// Config is the hook's configuration: the content of NRI's /etc/nri/conf.d/forcefence.conf. It holds no secret.
+// Config is the hook's configuration: the content of ConfigFile. It holds no secret.
 //
 //	nodeName: n3
 //	kubeconfig: /etc/kubernetes/kubelet.conf

@@ -126,7 +126,7 @@ func (h *hook) serveConnections() error {
 // configureOnce starts to read the API server, and its own files, at the first call. It waits for neither: the runtime
 // gives a plugin five seconds to register, and every other plugin waits meanwhile. An old runtime does not even start
 // if a plugin takes longer, or refuses its configuration (F26), so a plugin that the runtime started refuses none: text
-// that is missing or has faults is replaced by the copy beside the program. Without that, too, the hook reads nothing,
+// that is missing or has faults is replaced by that beside the program. Without that, too, the hook reads nothing,
 // and holds ordinary pods for bareHold.
 func (h *hook) configureOnce(text string) (*view, error) {
 	h.mu.Lock()
@@ -198,7 +198,7 @@ func (h *hook) findConfig(text string) (c Config, from string, err error) {
 	}
 	c = h.opts.bare
 	c.setDefaults()
-	return c, "", errors.Join(err, fmt.Errorf("the copy beside the program: %w", bad))
+	return c, "", errors.Join(err, fmt.Errorf("that beside the program: %w", bad))
 }
 
 // recall reads what earlier processes left on the host's disks, which may be slow.

@@ -454,7 +454,7 @@ func (w *world) brokenCredential() string {
 	w.fence.Stop() // a machine that was seen off would be fenced, and this is not about that
 	w.cut(w.n3)
 	const moved = "/etc/forcefence/moved.conf"
-	conf, kubeconfig := file(nodes.NRIConfig+"/"+nri.BaseName+".conf"), file(nodes.Kubeconfig)
+	conf, kubeconfig := file(nodes.NRIPlugins+"/"+nri.ConfigFile), file(nodes.Kubeconfig)
 	text, err := os.ReadFile(conf)
 	w.must(err)
 	w.must(os.WriteFile(conf, []byte(strings.ReplaceAll(string(text), nodes.Kubeconfig, moved)), 0o600))
