@@ -79,8 +79,8 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestReadOnlyFolder installs where a folder is on a file system that is read-only: the DaemonSet's plugin runs alone, or
-// the runtime does not require the plugin. Once the folder can be written, the install is completed.
+// TestReadOnlyFolder installs where a folder is on a file system that is read-only: the DaemonSet's plugin runs alone,
+// or the runtime does not require the plugin. Once the folder can be written, the install is completed.
 func TestReadOnlyFolder(t *testing.T) {
 	for folder, want := range map[string]Level{"opt": NotAtBoot, "etc": FailOpen} {
 		t.Run(folder, func(t *testing.T) {
@@ -101,8 +101,9 @@ func TestReadOnlyFolder(t *testing.T) {
 			if starts := r.AfterBoot == "the runtime starts the plugin"; starts != (want == FailOpen) {
 				t.Errorf("after a boot: %q", r.AfterBoot)
 			}
-			if _, err := nri.ParseConfig(l.read("run/forcefence/forcefence.conf")); err != nil {
-				t.Errorf("the DaemonSet's plugin has no configuration: %v", err)
+			if c, err := nri.ParseConfig(l.read("run/forcefence/forcefence.conf")); err != nil ||
+				(c.Program == "") != (want == NotAtBoot) {
+				t.Errorf("the DaemonSet's plugin has the configuration %+v, %v", c, err)
 			}
 			l.uninstall()
 			l.mustInstall()

@@ -193,7 +193,15 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 			alone = in.tryProgram(ctx, plugin, pluginFile)
 		}
 	}
-	daemon, err := h.stageFile(daemonFile, 0o644, bytes.NewReader(config))
+	own := in.Config
+	if alone == "" {
+		own.Program = pluginFile
+	}
+	text, err := own.Marshal()
+	if err != nil {
+		return "", err
+	}
+	daemon, err := h.stageFile(daemonFile, 0o644, bytes.NewReader(text))
 	if err != nil {
 		return "", err
 	}

@@ -26,9 +26,13 @@ func TestInstall(t *testing.T) {
 	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 1" {
 		t.Errorf("the plugin is %q", got)
 	}
-	for _, file := range []string{"opt/nri/plugins/forcefence.conf", "run/forcefence/forcefence.conf"} {
+	for file, program := range map[string]string{
+		"opt/nri/plugins/forcefence.conf": "", "run/forcefence/forcefence.conf": l.path("opt/nri/plugins/10-forcefence"),
+	} {
+		want := l.opts.Config
+		want.Program = program
 		c, err := nri.ParseConfig(l.read(file))
-		if diff := cmp.Diff(l.opts.Config, c); err != nil || diff != "" {
+		if diff := cmp.Diff(want, c); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", file, err, diff)
 		}
 	}

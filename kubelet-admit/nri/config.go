@@ -50,6 +50,8 @@ type Config struct {
 	// LogFile is rotated at 5 MB, and one old file is kept; default DefaultLogFile; "none" for no file.
 	LogFile string `yaml:"logFile,omitempty"`
 	Path    string `yaml:"path,omitempty"` // PATH for a kubeconfig's exec credential; default DefaultPath
+	// Program is the runtime's plugin, for the DaemonSet's: if it is the same program, both run that file.
+	Program string `yaml:"program,omitempty"`
 }
 
 // ParseConfig reads a configuration and fills in the defaults. The error names every fault.
@@ -90,6 +92,7 @@ func (c Config) checkFields() error {
 	}
 	for _, p := range []struct{ field, path string }{
 		{"kubeconfig", c.Kubeconfig}, {"stateDir", c.StateDir}, {"dataDir", c.DataDir}, {"logFile", c.LogFile},
+		{"program", c.Program},
 	} {
 		if p.path != "" && !filepath.IsAbs(p.path) && (p.field != "logFile" || p.path != "none") {
 			fault(p.field, "%q is not an absolute path", p.path)
