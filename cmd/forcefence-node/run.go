@@ -111,6 +111,7 @@ func keepReporting(ctx context.Context, site install.Site, c nri.Config, log *sl
 		}
 		reported, was = true, connected
 		reportProtection(ctx, site, c, log)
+		debug.FreeOSMemory() // the runtime's whole configuration was read
 		return !valid(), nil
 	})
 }

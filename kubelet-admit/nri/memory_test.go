@@ -137,7 +137,7 @@ func TestMemoryWhenItChanges(t *testing.T) {
 	d, other := testPod("d", daemon), testPod("e", daemon)
 	h.view.seePod(&d, false)
 	remember(false)
-	h.view.seePods([]corev1.Pod{d})
+	h.view.listPods([]corev1.Pod{d})
 	remember(true)
 	remember(false)
 	a := testPod("a")
@@ -150,7 +150,7 @@ func TestMemoryWhenItChanges(t *testing.T) {
 	}
 	h.view.seePod(&other, true)
 	remember(true)
-	h.view.seePods(nil)
+	h.view.listPods(nil)
 	remember(true)
 }
 
@@ -176,7 +176,7 @@ func TestMemoryCountsUntilTheFirstList(t *testing.T) {
 	if got := answer(v, d); got != "" {
 		t.Errorf("the mark was read, and no pod yet: got %q", got)
 	}
-	v.seePods(nil)
+	v.listPods(nil)
 	for name, see := range map[string]func(){
 		"listed": func() {}, "the Node was deleted": v.forgetNode,
 		"it is clear": func() { v.seeNode(clearNode, true, time.Now()) }} {

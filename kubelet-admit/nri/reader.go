@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,6 +124,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	defer func() { stop() }()
 	r.view.seeNode(node, true, time.Now())
 	synced()
+	debug.FreeOSMemory()
 	for {
 		select {
 		case <-ctx.Done():
@@ -146,7 +148,9 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if isMarked(node, r.view.key) && !r.view.lastNode().Detaching {
 				r.view.seeNode(node, false, time.Now())
 			}
-			if last := r.view.lastNode(); last.Marked && !last.Detaching && !isHeld(node, r.view.key) {
+			last := r.view.lastNode()
+			again := last.Marked && !last.Detaching && !isHeld(node, r.view.key)
+			if again {
 				// Pods may have been ended under the mark, and their watch may be behind that of the Node.
 				stop()
 				if pods, stop, err = r.watchPods(ctx, api); err != nil {
@@ -155,6 +159,9 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 				}
 			}
 			r.view.seeNode(node, true, time.Now())
+			if again {
+				debug.FreeOSMemory()
+			}
 		case <-polls:
 			held, unknown := r.view.hasHeldPods()
 			if !held {
@@ -186,13 +193,14 @@ func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error)
 // watchPods lists the node's pods into the view and watches them from there.
 func (r *reader) watchPods(ctx context.Context, api client) (events <-chan event, stop func(), err error) {
 	selector := fields.OneTermEqualSelector("spec.nodeName", r.node)
-	list, err := api.listPods(ctx, selector)
+	seen := map[string]podView{}
+	version, err := api.listPods(ctx, selector, func(pod *corev1.Pod) { r.view.listPod(seen, pod) })
 	if err != nil {
 		return nil, nil, err
 	}
-	r.view.seePods(list.Items)
+	r.view.seePods(seen)
 	ctx, cancel := context.WithCancel(ctx)
-	return api.watchFrom(ctx, "pods", selector, list.ResourceVersion), cancel, nil
+	return api.watchFrom(ctx, "pods", selector, version), cancel, nil
 }
 
 // isGone reports whether the API server itself says that the Node does not exist. A proxy's page that says "not found"
@@ -283,15 +291,24 @@ func (c client) getNode(ctx context.Context, name string) (*corev1.Node, error) 
 	return node, nil
 }
 
-// listPods is a quorum list: without a resourceVersion the API server reads from etcd.
-func (c client) listPods(ctx context.Context, selector fields.Selector) (*corev1.PodList, error) {
-	list := &corev1.PodList{}
+// listPods is a quorum list: without a resourceVersion the API server reads from etcd. It calls see with each pod, also
+// before an error. It sets no limit: before 1.34 an API server reads each further page from etcd, with the pods of all
+// nodes.
+func (c client) listPods(ctx context.Context, selector fields.Selector, see func(*corev1.Pod)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	opts := &metav1.ListOptions{FieldSelector: selector.String()}
 	r := c.rest.Get().Resource("pods").VersionedParams(opts, metav1.ParameterCodec).Timeout(readTimeout)
-	if err := r.Do(ctx).Into(list); err != nil {
-		return nil, fmt.Errorf("listing the node's pods: %w", err)
+	answer, err := r.Stream(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing the node's pods: %w", err)
 	}
-	return list, nil
+	defer answer.Close()
+	version, err := readPodList(answer, see)
+	if err != nil {
+		return "", fmt.Errorf("listing the node's pods: %w", err)
+	}
+	return version, nil
 }
 
 // event is a change of an object or, without an object, the end of a watch.

@@ -188,7 +188,7 @@ func untilAnswered(t *testing.T, v *view, pod, word string) {
 // knowing returns a view as an earlier read left it: pod a may start, unless there is a mark.
 func knowing(taints ...corev1.Taint) *view {
 	v := newView("n1", taint.DefaultKey, testBoot)
-	v.seePods([]corev1.Pod{testPod("a")})
+	v.listPods([]corev1.Pod{testPod("a")})
 	v.seeNode(testNode(testBoot, corev1.ConditionTrue, taints...), true, time.Now())
 	return v
 }

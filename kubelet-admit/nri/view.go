@@ -235,14 +235,15 @@ func (v *view) readyNow(node *corev1.Node) bool {
 		})
 }
 
-// seePods applies a consistent list of the node's pods.
-func (v *view) seePods(pods []corev1.Pod) {
-	seen := make(map[string]podView, len(pods))
-	for i := range pods {
-		if !taint.IsTerminal(&pods[i]) {
-			seen[string(pods[i].UID)] = v.podView(&pods[i])
-		}
+// listPod adds a pod to a list, unless it is terminal.
+func (v *view) listPod(pods map[string]podView, pod *corev1.Pod) {
+	if !taint.IsTerminal(pod) {
+		pods[string(pod.UID)] = v.podView(pod)
 	}
+}
+
+// seePods applies a consistent list of the node's pods.
+func (v *view) seePods(seen map[string]podView) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pods, v.listed, v.node.Listed = seen, true, true

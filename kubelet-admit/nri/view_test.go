@@ -108,7 +108,7 @@ func TestView(t *testing.T) {
 	twice := detaching(
 		testNode(testBoot, corev1.ConditionTrue, testMark,
 			corev1.Taint{Key: taint.DefaultKey, Value: "a person's", Effect: corev1.TaintEffectNoExecute}))
-	pods := func(p ...corev1.Pod) func(*view) { return func(v *view) { v.seePods(p) } }
+	pods := func(p ...corev1.Pod) func(*view) { return func(v *view) { v.listPods(p) } }
 	pod := func(p corev1.Pod, deleted bool) func(*view) { return func(v *view) { v.seePod(&p, deleted) } }
 	a := askFor("a", fromAPI)
 	for name, steps := range map[string][]step{
@@ -203,7 +203,7 @@ func TestRestoredVolumesAreForgotten(t *testing.T) {
 	}}) {
 		t.Fatal("not restored")
 	}
-	v.seePods([]corev1.Pod{testPod("b", uses("db"))})
+	v.listPods([]corev1.Pod{testPod("b", uses("db"))})
 	if got := answer(v, askFor("b", nil)); !strings.Contains(got, string(admit.NodeMarked)) {
 		t.Errorf("got %q", got)
 	}
@@ -219,7 +219,7 @@ func TestRestoreWithoutBootID(t *testing.T) {
 
 func TestNoBootIDIsNeverReady(t *testing.T) {
 	v := newView("n1", taint.DefaultKey, "")
-	v.seePods([]corev1.Pod{testPod("a")})
+	v.listPods([]corev1.Pod{testPod("a")})
 	v.seeNode(testNode("", corev1.ConditionTrue), true, time.Now())
 	if got := answer(v, askFor("a", nil)); !strings.Contains(got, string(admit.NodeNeverReady)) {
 		t.Errorf("got %q", got)
@@ -240,7 +240,7 @@ func TestHeldPodsAreReported(t *testing.T) {
 		!s.Held[0].Since.Before(s.Held[0].Last) || s.Held[1].Name != "pod-b" {
 		t.Fatalf("held: got %+v", s.Held)
 	}
-	v.seePods([]corev1.Pod{testPod("a")})
+	v.listPods([]corev1.Pod{testPod("a")})
 	v.seeNode(testNode(testBoot, corev1.ConditionTrue), true, clock)
 	if v.fillStatus(&s); len(s.Held) != 1 {
 		t.Errorf("b is no longer bound to the node: got %+v", s.Held)
@@ -256,7 +256,7 @@ func TestHeldPodsAreReported(t *testing.T) {
 // TestRestore checks that only a status of this boot, this Node and this mark is restored.
 func TestRestore(t *testing.T) {
 	before := newView("n1", taint.DefaultKey, testBoot)
-	before.seePods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
+	before.listPods([]corev1.Pod{testPod("a"), testPod("d", daemon)})
 	before.seeNode(testNode(testBoot, corev1.ConditionTrue), true, time.Now())
 	var s Status
 	before.fillStatus(&s)
@@ -328,10 +328,10 @@ func FuzzView(f *testing.F) {
 				v.seePod(&p, b&128 != 0)
 				known = b&128 == 0 && b>>3%4 < 2
 			case 6:
-				v.seePods(nil)
+				v.listPods(nil)
 				known = false
 			case 7:
-				v.seePods([]corev1.Pod{testPod("a"), testPod("b")})
+				v.listPods([]corev1.Pod{testPod("a"), testPod("b")})
 				known = true
 			}
 			want := read && !marked && ready && known
@@ -354,7 +354,7 @@ func BenchmarkAsk(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			v := newView("n1", taint.DefaultKey, testBoot)
-			v.seePods(all)
+			v.listPods(all)
 			v.seeNode(n, true, time.Now())
 			r := askFor("250", fromAPI)
 			took := make([]time.Duration, 0, b.N)
@@ -400,7 +400,7 @@ func FuzzPodAndNode(f *testing.F) {
 		_, marked := taint.FindMark(&node, taint.DefaultKey, "")
 		exempt := taint.ExemptionOf(&pod, taint.DefaultKey) != taint.NotExempt && !taint.IsTerminal(&pod)
 		v := newView("n1", taint.DefaultKey, testBoot)
-		v.seePods([]corev1.Pod{pod})
+		v.listPods([]corev1.Pod{pod})
 		if got := answer(v, r) == ""; got != exempt {
 			t.Errorf("node unread, pod exempt: %v; starts: %v", exempt, got)
 		}
@@ -421,4 +421,13 @@ func FuzzPodAndNode(f *testing.F) {
 				sure)
 		}
 	})
+}
+
+// listPods applies a list of these pods.
+func (v *view) listPods(pods []corev1.Pod) {
+	seen := map[string]podView{}
+	for i := range pods {
+		v.listPod(seen, &pods[i])
+	}
+	v.seePods(seen)
 }
