@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +23,7 @@ import (
 
 // pluginMain runs the process that the runtime starts itself, from NRI's folder and without arguments.
 func pluginMain(ctx context.Context) error {
-	keepHeapSmall()
+	keepSmall()
 	return nri.Run(ctx, nri.Options{Version: version.String()})
 }
 
@@ -44,7 +45,7 @@ func newRun() *cobra.Command {
 			}
 			runInstalled(self, config)
 			self.Close()
-			keepHeapSmall()
+			keepSmall()
 			var latest atomic.Int64 // the registration that is valid
 			return nri.Run(cmd.Context(), nri.Options{
 				Version: version.String(), Log: cmd.ErrOrStderr(), ConfigFile: config, Socket: socket,
@@ -148,6 +149,9 @@ const (
 	connectWait = 10 * time.Second
 )
 
-// keepHeapSmall keeps the heap small. The hook runs on every node, twice. Only its answers are urgent, and these
-// allocate nothing.
-func keepHeapSmall() { debug.SetGCPercent(25) }
+// keepSmall keeps the process small. The hook runs on every node, twice. Only its answers are urgent, and these
+// allocate nothing. Go keeps memory for each processor that it uses: 2 MB more on a machine with 64.
+func keepSmall() {
+	debug.SetGCPercent(25)
+	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
+}

@@ -124,7 +124,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	defer func() { stop() }()
 	r.view.seeNode(node, true, time.Now())
 	synced()
-	debug.FreeOSMemory()
+	debug.FreeOSMemory() // of the list: the process may not need it for weeks
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,9 +148,7 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 			if isMarked(node, r.view.key) && !r.view.lastNode().Detaching {
 				r.view.seeNode(node, false, time.Now())
 			}
-			last := r.view.lastNode()
-			again := last.Marked && !last.Detaching && !isHeld(node, r.view.key)
-			if again {
+			if last := r.view.lastNode(); last.Marked && !last.Detaching && !isHeld(node, r.view.key) {
 				// Pods may have been ended under the mark, and their watch may be behind that of the Node.
 				stop()
 				if pods, stop, err = r.watchPods(ctx, api); err != nil {
@@ -159,9 +157,6 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 				}
 			}
 			r.view.seeNode(node, true, time.Now())
-			if again {
-				debug.FreeOSMemory()
-			}
 		case <-polls:
 			held, unknown := r.view.hasHeldPods()
 			if !held {
