@@ -26,9 +26,8 @@ func TestInstall(t *testing.T) {
 	if got := l.read("opt/nri/plugins/10-forcefence"); got != "version 1" {
 		t.Errorf("the plugin is %q", got)
 	}
-	for file, program := range map[string]string{
-		"opt/nri/plugins/forcefence.conf": "", "run/forcefence/forcefence.conf": l.path("opt/nri/plugins/10-forcefence"),
-	} {
+	for file, program := range map[string]string{"opt/nri/plugins/forcefence.conf": "",
+		"run/forcefence/forcefence.conf": l.path("opt/nri/plugins/10-forcefence")} {
 		want := l.opts.Config
 		want.Program = program
 		c, err := nri.ParseConfig(l.read(file))

@@ -171,7 +171,8 @@ func (l *lab) addManyPods(n int) {
 				p.Annotations = map[string]string{"example.net/notes": strings.Repeat("note ", 200)}
 				c := corev1.Container{Name: "c", Image: "x"}
 				for v := range 40 {
-					c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", v), Value: strings.Repeat("v", 40)})
+					c.Env = append(c.Env,
+						corev1.EnvVar{Name: fmt.Sprint("SETTING_", v), Value: strings.Repeat("v", 40)})
 				}
 				p.Spec.NodeName, p.Spec.Containers = l.node, []corev1.Container{c}
 				uses(fmt.Sprint("data-", i))(p)
