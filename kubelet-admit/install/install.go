@@ -71,13 +71,8 @@ func (in *installer) remove(path string, remove func(string) error, why string) 
 	return err
 }
 
-// ours are all names that a version of the plugin may have in NRI's folder. oursConfig are those of a configuration in
-// NRI's other folder, which NRI would pass to the plugin in place of the one beside it.
-var (
-	ours       = regexp.MustCompile(`^[0-9][0-9]-` + nri.BaseName + `$`)
-	oursConfig = regexp.MustCompile(`^([0-9][0-9]-)?` + nri.BaseName + `\.conf$`)
-	pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
-)
+// pluginLike matches the names of plugins in NRI's folder.
+var pluginLike = regexp.MustCompile(`^[0-9][0-9]-`)
 
 // Install puts the plugin, its configuration and, if asked, the runtime's requirement in place. It may be repeated, and
 // completes an interrupted install. First it tests that the plugin will be able to read its Node: a hook that cannot
@@ -205,21 +200,13 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 	if err != nil {
 		return "", err
 	}
-	strays, err := listMatching(n.ConfigDir, oursConfig)
-	if err != nil {
-		return "", err
-	}
-	old, err := listMatching(n.PluginDir, ours)
-	if err != nil {
-		return "", err
-	}
 	if alone != "" {
-		if err := in.removePlugin(append(old, besideFile), "removed: "+alone); err != nil {
+		if err := in.removePlugin([]string{pluginFile, besideFile}, "removed: "+alone); err != nil {
 			return "", err
 		}
-		old, plugin, beside = nil, nil, nil
+		plugin, beside = nil, nil
 	} else if plugin != nil || beside != nil { // the plugin reads its configuration when it starts
-		first := !in.facts.Plugin && len(old) == 0
+		first := !in.facts.Plugin && !fileExists(pluginFile)
 		if err := h.updatePending(in.Site, func(r *pendingState) {
 			r.Plugin, r.Upgrade = r.Plugin || first, r.Upgrade || !first && !r.Plugin
 		}); err != nil {
@@ -233,25 +220,15 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 		}
 	}
 	in.reportDone(daemonFile, describeStaged(daemon))
-	for _, file := range strays {
-		if err := in.remove(file, os.Remove, "removed"); err != nil {
-			return "", err
-		}
+	// NRI would pass this one to the plugin in place of that beside it.
+	if err := in.remove(filepath.Join(n.ConfigDir, ConfigFile), os.Remove, "removed"); err != nil {
+		return "", err
 	}
 	if alone == "" {
 		if err := h.commitFile(plugin); err != nil {
 			return "", err
 		}
 		in.reportDone(pluginFile, describeStaged(plugin))
-	}
-	// Remove another version only after ours is in place: two plugins that hold are safe, none is not.
-	for _, file := range old {
-		if filepath.Base(file) == PluginFile {
-			continue
-		}
-		if err := in.remove(file, os.Remove, "removed: another version of the plugin"); err != nil {
-			return "", err
-		}
 	}
 	return alone, in.warnOfStrayFiles()
 }
@@ -287,24 +264,6 @@ func describeStaged(s *staged) string {
 		return "unchanged"
 	}
 	return "written"
-}
-
-// listMatching returns the files of a folder whose names match. A missing folder has none.
-func listMatching(dir string, name *regexp.Regexp) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if !e.IsDir() && name.MatchString(e.Name()) {
-			files = append(files, filepath.Join(dir, e.Name()))
-		}
-	}
-	return files, nil
 }
 
 // warnOfStrayFiles warns of files that keep the runtime from starting: executables in NRI's folder whose names do not

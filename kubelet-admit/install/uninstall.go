@@ -46,19 +46,14 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	}
 	still := known && in.requiredNow()
 
-	plugins, err := listMatching(folders.PluginDir, ours)
-	collect(err)
-	configs, err := listMatching(folders.ConfigDir, oursConfig)
-	collect(err)
-	besideFile := filepath.Join(folders.PluginDir, ConfigFile)
+	pluginFile, besideFile := filepath.Join(folders.PluginDir, PluginFile), filepath.Join(folders.PluginDir, ConfigFile)
+	there := fileExists(pluginFile)
 	config := in.installedConfig(besideFile, filepath.Join(in.Config.StateDir, ConfigFile))
-	for _, file := range plugins {
-		collect(in.remove(file, os.Remove, "removed"))
-	}
+	collect(in.remove(pluginFile, os.Remove, "removed"))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, file := range append(configs, besideFile) {
+	for _, file := range []string{filepath.Join(folders.ConfigDir, ConfigFile), besideFile} {
 		collect(in.remove(file, os.Remove, "removed"))
 	}
 	stages := []string{stageDir(folders.PluginDir), stageDir(config.StateDir)}
@@ -77,7 +72,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	if still && !restarted {
 		in.addWarning("%s still requires the plugin until it is restarted (%s). Keep the DaemonSet until then: "+
 			"without any plugin the runtime refuses ordinary containers", in.Site.Runtime, in.Site.restartCommand())
-	} else if known && !restarted && len(plugins) > 0 && len(in.host.findProcesses(in.Site.Runtime)) > 0 {
+	} else if known && !restarted && there && len(in.host.findProcesses(in.Site.Runtime)) > 0 {
 		in.addWarning("the plugin that %s started runs until the runtime is restarted (%s): it holds pods while the "+
 			"node is marked", in.Site.Runtime, in.Site.restartCommand())
 	}
