@@ -15,10 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	maxObject = 16 << 20 // bytes of one object: etcd refuses larger ones
-	maxList   = 1 << 40
-)
+// maxObject limits the bytes of one object: etcd refuses larger ones.
+const maxObject = 16 << 20
 
 // readPodList reads the API server's answer to a list of pods, and calls see with each pod. It holds one pod at a time:
 // the whole list of a node with 500 pods needs 10 MB, which a process never gives back completely. An answer that is
@@ -70,7 +68,7 @@ func readPodList(answer io.Reader, see func(*corev1.Pod)) (version string, err e
 }
 
 // readFields reads a protobuf message up to its end, and calls see with each field that has bytes. What see leaves of
-// its value is skipped.
+// its value is skipped. A value that is cut is an error, after the call.
 func readFields(r *bufio.Reader, see func(field protowire.Number, value io.Reader, size uint64) error) error {
 	for {
 		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
@@ -82,7 +80,7 @@ func readFields(r *bufio.Reader, see func(field protowire.Number, value io.Reade
 		}
 		field, kind := protowire.DecodeTag(tag)
 		size, err := binary.ReadUvarint(r)
-		if err != nil || size > maxList {
+		if err != nil {
 			return io.ErrUnexpectedEOF
 		}
 		switch kind {
@@ -95,7 +93,7 @@ func readFields(r *bufio.Reader, see func(field protowire.Number, value io.Reade
 			if _, err := io.Copy(io.Discard, value); err != nil {
 				return err
 			}
-			if value.N > 0 {
+			if value.N != 0 { // it was cut, or is longer than an int64 says
 				return io.ErrUnexpectedEOF
 			}
 		default:
@@ -110,8 +108,8 @@ func unmarshalValue(value io.Reader, size uint64, into interface{ Unmarshal([]by
 	}
 	var text bytes.Buffer
 	text.Grow(int(size))
-	if n, err := text.ReadFrom(value); err != nil || uint64(n) < size {
-		return errors.Join(err, io.ErrUnexpectedEOF)
+	if _, err := text.ReadFrom(value); err != nil {
+		return err
 	}
 	return into.Unmarshal(text.Bytes())
 }

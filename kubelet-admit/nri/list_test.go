@@ -88,9 +88,11 @@ func TestCutPodList(t *testing.T) {
 	whole := encodeList(t, listOf(2))["protobuf"]
 	for _, field := range []string{"\x0a", "\x12", "\x1a"} {
 		for _, size := range []string{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xff\xff\xff\xff\x7f"} {
-			text := append(slices.Clone(whole), field+size+"x"...)
-			if _, err := readPodList(bytes.NewReader(text), ignore); err == nil {
-				t.Errorf("field %q of size %q: no error", field, size)
+			for _, end := range []string{"", "x"} {
+				text := append(slices.Clone(whole), field+size+end...)
+				if _, err := readPodList(bytes.NewReader(text), ignore); err == nil {
+					t.Errorf("field %q of size %q, then %q: no error", field, size, end)
+				}
 			}
 		}
 	}
