@@ -83,7 +83,7 @@ func runInstalled(self *os.File, config string) {
 func isCopy(a, b *os.File) bool {
 	infoA, errA := a.Stat()
 	infoB, errB := b.Stat()
-	if errA != nil || errB != nil || infoA.Size() != infoB.Size() || os.SameFile(infoA, infoB) {
+	if errA != nil || errB != nil || os.SameFile(infoA, infoB) {
 		return false
 	}
 	bufA, bufB := make([]byte, 64<<10), make([]byte, 64<<10)
