@@ -74,6 +74,9 @@ func TestHost(t *testing.T) {
 	_, err = n.Exec(w.ctx, "mkdir", "-p", "/run/volume")
 	kit.Must(t, err)
 	pid := w.inside(n)
+	if _, err := n.Exec(w.ctx, "sh", "-c", "[ /proc/"+pid+"/exe -ef "+nodes.NRIPlugins+"/"+plugin+" ]"); err != nil {
+		t.Errorf("the container does not run the runtime's plugin, so they share no memory: %v", err)
+	}
 	_, err = n.Exec(w.ctx, "mount", "-t", "tmpfs", "volume", "/run/volume")
 	kit.Must(t, err)
 	w.mounted(n, pid, true)
