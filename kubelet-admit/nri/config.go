@@ -104,11 +104,16 @@ func (c Config) checkFields() error {
 	return errors.Join(errs...)
 }
 
-// Marshal returns the configuration's text, with all defaults. ParseConfig reads it back.
+// Marshal returns the configuration's text, which ParseConfig reads back. It writes all defaults except dataDir's. The
+// plugin from before an upgrade may be started once more between the two files; it does not know that key, and refuses
+// unknown keys.
 func (c Config) Marshal() ([]byte, error) {
 	c.setDefaults()
 	if err := c.checkFields(); err != nil {
 		return nil, fmt.Errorf("writing the hook's configuration: %w", err)
+	}
+	if c.DataDir == DefaultDataDir {
+		c.DataDir = ""
 	}
 	return yaml.Marshal(c)
 }

@@ -24,6 +24,7 @@ import (
 // was before.
 func TestFootprint(t *testing.T) {
 	l := newLab(t)
+	t.Setenv("PATH", ownPath) // a hook of another test has set its own
 	program := kit.BuildProgram(t, "cmd/forcefence-node")
 	l.addNode()
 	boot, err := os.ReadFile(bootIDFile)
@@ -52,6 +53,8 @@ func TestFootprint(t *testing.T) {
 	}
 	h.stop()
 }
+
+var ownPath = os.Getenv("PATH")
 
 // bothHooks are a node's two processes.
 type bothHooks struct {
