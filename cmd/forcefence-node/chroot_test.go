@@ -53,7 +53,8 @@ func TestHost(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	flags := []string{"--root", host, "--runtime", "containerd", "--node-name", "n1"}
+	flags := []string{"--root", host, "--node-name", "n1", "--kubeconfig", "/etc/kubernetes/kubelet.conf",
+		"--runtime-command", "/usr/bin/containerd"} // none of the two runs there
 	before := files(t, host)
 	for i := range 2 {
 		out, err := onHost(append([]string{"install", "--required-plugins"}, flags...)...)

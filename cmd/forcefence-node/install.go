@@ -12,10 +12,11 @@ import (
 const installHelp = `Install this program on the host as a plugin of its container runtime (NRI), and configure it.
 You can run it again: it changes only what differs, and completes an interrupted install.
 
-First it reads the own Node with the kubelet's kubeconfig, as the hook will. A hook that cannot read it would hold every
-pod, so install stops then. It also stops if the Node keeps reporting another boot ID than this machine's. It reads the
-runtime's version and configuration, and prints the node's protection. The command run reports the protection on the
-Node (condition ForcefenceGuard):
+First it finds the kubelet, its kubeconfig, and the runtime that serves it, by the command lines of the host's
+processes. Then it reads the own Node with that kubeconfig, as the hook will. A hook that cannot read it would hold
+every pod, so install stops then. It also stops if the Node keeps reporting another boot ID than this machine's. It
+reads the runtime's version and configuration, and prints the node's protection. The command run reports the protection
+on the Node (condition ForcefenceGuard):
 
   fail-closed  the runtime requires the hook: without it, ordinary containers do not start
   fail-open    the hook holds pods while it runs; without it they start
@@ -50,7 +51,7 @@ func newInstall() *cobra.Command {
 				return err
 			}
 			// `run` reports once it has registered with the runtime, which it cannot do here.
-			return reportToNode(cmd.Context(), o.Config, result.Protection)
+			return reportToNode(cmd.Context(), result.Config, result.Protection)
 		},
 	}
 	host.addFlags(cmd.Flags())

@@ -124,7 +124,7 @@ func TestStatus(t *testing.T) {
 		kit.Must(t, err)
 		kit.Must(t, os.WriteFile(filepath.Join(dir, s.Plugin[:2]+".json"), text, 0o644))
 	}
-	command := []string{"status", "--state-dir", dir, "--runtime", "containerd", "--containerd", "/nowhere/containerd"}
+	command := []string{"status", "--state-dir", dir, "--runtime-command", "/nowhere/containerd"}
 
 	if status, out, stderr := exec(t, command...); status != 1 || !strings.Contains(stderr, "cannot tell whether") ||
 		!strings.Contains(out, "none has run") {
@@ -184,7 +184,11 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{[]string{"status", "-o", "xml"}, "--output \"xml\": text or json\n"},
 		{[]string{"install", "n1"}, "unknown command \"n1\" for \"forcefence-node install\"\n"},
-		{[]string{"install", "--node-name", ""}, "writing the hook's configuration: nodeName: missing\n"},
+		{[]string{"install", "--node-name", "", "--kubeconfig", "/k", "--runtime-command", "containerd"},
+			"writing the hook's configuration: nodeName: missing\n"},
+		{[]string{"install", "--node-name", "n1", "--runtime-command", "dockerd"},
+			"finding the kubelet and its container runtime: --runtime-command \"dockerd\" is neither containerd nor " +
+				"crio\nno process of this host is its kubelet: mount the host's /proc, or set --kubeconfig\n"},
 		{[]string{"install", "--root", "/nowhere"}, "changing the root to /nowhere: no such file or directory\n"},
 	} {
 		if status, stdout, stderr := exec(t, tc.args...); status != 1 || stdout != "" || stderr != tc.want {

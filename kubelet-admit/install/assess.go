@@ -31,6 +31,7 @@ type Protection struct {
 // facts are the input of assessProtection. The zero value is a node without a runtime that we know.
 type facts struct {
 	Runtime RuntimeName
+	WhyNone string           // why no runtime was found
 	Version *version.Version // nil only without a runtime
 	NRI     NRI              // as configured on disk
 	Config  bool             // the DaemonSet's plugin has a configuration
@@ -59,7 +60,8 @@ func assessProtection(f facts) Protection {
 	k, known := kinds[f.Runtime]
 	switch {
 	case !known:
-		return Protection{None, "No container runtime with NRI was found on this node.", "Use " + upgrade}
+		return Protection{None, toSentence(cmp.Or(f.WhyNone, "no container runtime with NRI was found on this node")),
+			"Use " + upgrade}
 	case !f.Version.AtLeast(k.nri):
 		return Protection{None, name + " has no NRI.", "Upgrade to " + upgrade}
 	case !f.NRI.Enabled:

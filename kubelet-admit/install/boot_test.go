@@ -50,7 +50,7 @@ func TestInstallOnAnotherBoot(t *testing.T) {
 				tell := func() (*corev1.Node, error) {
 					boot, err := tt.boot(read)
 					read++
-					return nodeOf(boot), err
+					return l.nodeOf(boot), err
 				}
 				l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 					n, err := tell()

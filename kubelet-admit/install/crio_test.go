@@ -15,7 +15,8 @@ import (
 // useCRIO makes the host's runtime a simulated CRI-O: the real one that TestRealInstall plays can require no plugin. It
 // merges its drop-ins by name, key by key, and prints a setting with its default value as a comment.
 func (l *lab) useCRIO() {
-	l.opts.Site = Site{Runtime: crio, Config: l.path("etc/crio/crio.conf"), ConfDir: l.path("etc/crio/crio.conf.d")}
+	l.daemon = []string{"/usr/bin/crio", "--config", l.path("etc/crio/crio.conf"),
+		"--config-dir", l.path("etc/crio/crio.conf.d")}
 	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = "+
 		"%q\nnri_plugin_config_dir = %q\n",
 		l.path("opt/nri/plugins"), l.path("etc/nri/conf.d")))
@@ -95,12 +96,10 @@ func TestCRIO(t *testing.T) {
 		t.Errorf("the second install changed something:\n%s", diff)
 	}
 	l.start(300)
-	l.opts.Site.Runtime = "" // the one that runs
 	r = l.uninstall()
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "systemctl restart crio") {
 		t.Errorf("warned %q", r.Warnings)
 	}
-	l.opts.Site.Runtime = crio
 	l.start(400)
 	l.uninstall()
 	if diff := cmp.Diff(before, l.tree(false)); diff != "" {

@@ -25,42 +25,29 @@ const (
 	ConfigFile = nri.ConfigFile
 )
 
-// Site names the host's runtime and where its files are. The zero value is a runtime as its own packages install it.
+// Site names the runtime that serves the host's kubelet, and where its files are. Only the first two fields are
+// configured.
 type Site struct {
-	Runtime    RuntimeName // "": the runtime whose process runs
-	Containerd string      // the program; default containerd
-	CRIO       string      // the program; default crio
-	Config     string      // the runtime's configuration; default /etc/containerd/config.toml or /etc/crio/crio.conf
-	ConfDir    string      // its drop-ins; default /etc/containerd/conf.d or /etc/crio/crio.conf.d
-	Unit       string      // systemd's name for it; default containerd or crio; k3s, where that runs it
-	StateDir   string      // the hook's state folder; default nri.DefaultStateDir
+	Command  string // the runtime's command line, where its process cannot be found; "": find it
+	StateDir string // the hook's state folder; default nri.DefaultStateDir
+
+	Runtime    RuntimeName
+	Program    string    // a path, or a name in PATH
+	Config     string    // the runtime's configuration
+	ConfDir    string    // its drop-ins
+	Unit       string    // systemd's name for it; k3s or rke2-agent, where that runs it
+	Kubeconfig string    // the kubelet's own; "": not found
+	processes  []process // the runtime's
 }
 
-// resolveDefaults fills in the defaults. It returns an error only if it finds no supported runtime.
-func (s Site) resolveDefaults(h Host) (Site, error) {
-	var running []RuntimeName
-	for name := range kinds {
-		if s.Runtime == "" && len(h.findProcesses(name)) > 0 {
-			running = append(running, name)
-		}
+// resolve finds the site. An error says what is missing; the site has no Runtime if that is what is missing.
+func (h Host) resolve(s Site) (Site, error) {
+	found, err := findSite(h.hostProcesses(), os.DirFS("/"), s.Command)
+	found.Command, found.StateDir = s.Command, cmp.Or(s.StateDir, nri.DefaultStateDir)
+	if err != nil {
+		err = fmt.Errorf("finding the kubelet and its container runtime: %w", err)
 	}
-	switch {
-	case s.Runtime != "":
-	case len(running) == 1:
-		s.Runtime = running[0]
-	case len(running) == 0:
-		return s, fmt.Errorf("finding the container runtime: neither containerd nor CRI-O runs: set --runtime")
-	default:
-		return s, fmt.Errorf("finding the container runtime: containerd and CRI-O both run: set --runtime")
-	}
-	k, known := kinds[s.Runtime]
-	if !known {
-		return s, fmt.Errorf("finding the container runtime: %q is not supported: use containerd or cri-o", s.Runtime)
-	}
-	s.Containerd, s.CRIO = cmp.Or(s.Containerd, "containerd"), cmp.Or(s.CRIO, "crio")
-	s.Config, s.ConfDir = cmp.Or(s.Config, k.config), cmp.Or(s.ConfDir, k.confDir)
-	s.Unit, s.StateDir = cmp.Or(s.Unit, k.process), cmp.Or(s.StateDir, nri.DefaultStateDir)
-	return s, nil
+	return found, err
 }
 
 // dropIn returns the path of the file that requires the plugin. Runtimes read drop-ins by name, and the last one wins.
@@ -68,17 +55,10 @@ func (s Site) dropIn() string {
 	return filepath.Join(s.ConfDir, "99-"+nri.BaseName+kinds[s.Runtime].extension)
 }
 
-func (s Site) program() string {
-	if s.Runtime == crio {
-		return s.CRIO
-	}
-	return s.Containerd
-}
-
 func (s Site) restartCommand() string { return "systemctl restart " + s.Unit }
 
-// ReadProtection returns the node's protection, by the host's runtime. It needs PATH to find the runtime's program. An
-// unknown runtime is no error: it protects nothing.
+// ReadProtection returns the node's protection, by the host's runtime. It needs PATH to find the runtime's program. A
+// runtime that is not found is no error: it protects nothing.
 func ReadProtection(ctx context.Context, s Site) (Protection, error) {
 	f, err := readHostFacts(ctx, Host{}, s)
 	if err != nil {
@@ -88,16 +68,16 @@ func ReadProtection(ctx context.Context, s Site) (Protection, error) {
 }
 
 func readHostFacts(ctx context.Context, h Host, s Site) (facts, error) {
-	s, err := s.resolveDefaults(h)
-	if err != nil {
-		return facts{}, nil // there is none
+	s, err := h.resolve(s)
+	if s.Runtime == "" {
+		return facts{WhyNone: err.Error()}, nil
 	}
 	return readFacts(ctx, h, s)
 }
 
 func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	f := facts{Runtime: s.Runtime, RestartCommand: s.restartCommand()}
-	out, err := h.runCommand(ctx, s.program(), "--version")
+	out, err := h.runCommand(ctx, s.Program, "--version")
 	if err == nil {
 		f.Version, err = parseVersion(string(out))
 	}
@@ -119,7 +99,7 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	mounts := h.readMounts()
 	f.PluginLost = isLost(mounts, f.NRI.PluginDir)
 	f.RequiredLost = isLost(mounts, s.ConfDir) && fileExists(s.dropIn())
-	ps := h.findProcesses(s.Runtime)
+	ps := h.findProcesses(s)
 	start := h.startTime(ps)
 	f.Running = len(ps) > 0
 	r := h.readPending(s.StateDir, ps)
@@ -195,7 +175,7 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	if s.Runtime == crio {
 		args = []string{"--config", s.Config, "--config-dir", s.ConfDir, "config"}
 	}
-	text, err := h.runCommand(ctx, s.program(), args...)
+	text, err := h.runCommand(ctx, s.Program, args...)
 	if err != nil {
 		return runtimeConfig{}, fmt.Errorf("reading the runtime's configuration: %w", err)
 	}

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 // Options of Install.
 type Options struct {
 	host   Host
-	Site   Site // its StateDir is that of the Config
-	Config nri.Config
+	Site   Site          // its StateDir is that of the Config
+	Config nri.Config    // without a Kubeconfig, the kubelet's is found
 	Binary io.ReadSeeker // the plugin's; read up to twice
 
 	Version string // the program's, for the API server
@@ -43,6 +44,7 @@ type Result struct {
 	Done       []string
 	Warnings   []string
 	Protection Protection
+	Config     nri.Config // with the kubeconfig that was found
 }
 
 type installer struct {
@@ -101,6 +103,10 @@ func runLocked(o Options, do func(*installer) error) (Result, error) {
 }
 
 func (in *installer) installHook(ctx context.Context) error {
+	err := in.resolveSite()
+	if in.Site.Runtime == "" || in.Config.Kubeconfig == "" {
+		return err
+	}
 	config, err := in.Config.Marshal()
 	if err != nil {
 		return err
@@ -110,12 +116,10 @@ func (in *installer) installHook(ctx context.Context) error {
 		return err
 	}
 	in.client = client
-	if in.Site.Runtime == "" { // other runtimes may run beside the kubelet's
-		name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
-		in.Site.Runtime = RuntimeName(name)
-	}
-	if in.Site, err = in.Site.resolveDefaults(in.host); err != nil {
-		return err
+	name, _, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
+	if in.Site.Command == "" && name != "" && name != string(in.Site.Runtime) {
+		return fmt.Errorf("the Node reports the container runtime %q, but the kubelet's seems to be %s (%s): set "+
+			"--runtime-command", name, in.Site.Runtime, in.Site.Program)
 	}
 	if in.facts, err = readFacts(ctx, in.host, in.Site); err != nil {
 		return err
@@ -163,6 +167,14 @@ func (in *installer) installHook(ctx context.Context) error {
 		}
 	}
 	return in.assessAndRestart(ctx)
+}
+
+// resolveSite finds the kubelet's runtime, and its kubeconfig unless that is configured.
+func (in *installer) resolveSite() (err error) {
+	in.Site, err = in.host.resolve(in.Site)
+	in.Config.Kubeconfig = cmp.Or(in.Config.Kubeconfig, in.Site.Kubeconfig)
+	in.result.Config = in.Config
+	return err
 }
 
 // putPlugin puts the configuration of the DaemonSet's plugin into the state folder, which can be written on every host,
@@ -344,7 +356,7 @@ func (f facts) restartReasons() string {
 // restartRuntime restarts the runtime. Its containers keep running, because their shims are not its children.
 func (in *installer) restartRuntime(ctx context.Context, why string) error {
 	if _, err := in.host.runCommand(ctx, "systemctl", "restart", in.Site.Unit); err != nil {
-		return fmt.Errorf("restarting systemd unit %s of %s (--runtime-unit): %w", in.Site.Unit, in.Site.Runtime, err)
+		return fmt.Errorf("restarting systemd unit %s of %s: %w", in.Site.Unit, in.Site.Runtime, err)
 	}
 	in.reportDone(string(in.Site.Runtime), "restarted: "+why)
 	return nil

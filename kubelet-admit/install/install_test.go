@@ -29,7 +29,7 @@ func TestInstall(t *testing.T) {
 	for file, program := range map[string]string{"opt/nri/plugins/forcefence.conf": "",
 		"run/forcefence/forcefence.conf": l.path("opt/nri/plugins/10-forcefence")} {
 		want := l.opts.Config
-		want.Program = program
+		want.Kubeconfig, want.Program = l.path("kubelet.conf"), program // the kubelet's command line names the first
 		c, err := nri.ParseConfig(l.read(file))
 		if diff := cmp.Diff(want, c); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", file, err, diff)
@@ -101,15 +101,18 @@ func TestRefused(t *testing.T) {
 				return nil, nil, errors.New("testing the kubelet's kubeconfig: no")
 			}
 		}, "testing the kubelet's kubeconfig: no"},
-		{"unknown runtime", func(l *lab) {
-			l.opts.Site.Runtime = ""
+		{"another runtime than the Node's", func(l *lab) {
 			l.opts.connect = func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 				return nil,
 					&corev1.Node{
 						Status: corev1.NodeStatus{
 							NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "docker://20.10.1"}}}, nil
 			}
-		}, `finding the container runtime: "docker" is not supported: use containerd or cri-o`},
+		}, `the Node reports the container runtime "docker", but the kubelet's seems to be containerd`},
+		{"no kubelet", func(l *lab) { kit.Must(l.t, os.RemoveAll(l.path("proc/7"))) },
+			"no process of this host is its kubelet"},
+		{"no runtime", func(l *lab) { kit.Must(l.t, os.RemoveAll(l.path("proc/100"))) },
+			"neither containerd nor CRI-O runs"},
 		{"no node name", func(l *lab) { l.opts.Config.NodeName = "" }, "nodeName: missing"},
 		{"runtime does not answer", func(l *lab) { l.write("etc/containerd/config.toml", "= broken") },
 			"reading the runtime's configuration"},

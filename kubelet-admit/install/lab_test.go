@@ -31,6 +31,7 @@ type lab struct {
 	dir     string
 	opts    Options
 	version string
+	daemon  []string // the runtime's command line
 	pods    []corev1.Pod
 	broken  error    // how the plugin's program ends
 	calls   []string // host programs, without the runtime's questions
@@ -39,18 +40,17 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	dir := kit.SocketDir(t) // patterns for files contain its path
 	l := &lab{t: t, dir: dir, version: "v2.4.2"}
+	l.daemon = []string{"/usr/bin/containerd", "--config", l.path("etc/containerd/config.toml")}
 	l.opts = Options{
 		host: Host{Proc: l.path("proc"), Exec: l.exec},
-		Site: Site{Runtime: containerd, Config: l.path("etc/containerd/config.toml"),
-			ConfDir: l.path("etc/containerd/conf.d")},
-		Config: nri.Config{NodeName: "n1", Kubeconfig: l.path("kubelet.conf"), TaintKey: taint.DefaultKey,
+		Config: nri.Config{NodeName: "n1", TaintKey: taint.DefaultKey,
 			StateDir: l.path("run/forcefence"),
 			DataDir:  l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: strings.NewReader("version 1"),
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
-			return nil, nodeOf("boot-1"), nil
+			return nil, l.nodeOf("boot-1"), nil
 		},
-		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return nodeOf("boot-1"), nil },
+		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return l.nodeOf("boot-1"), nil },
 		pods: func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return l.pods, nil },
 	}
 	l.write("etc/containerd/config.toml", fmt.Sprintf(`version = 3
@@ -67,10 +67,11 @@ plugin_config_path = '%s'
 }
 
 // nodeOf returns the host's Node.
-func nodeOf(boot string) *corev1.Node {
+func (l *lab) nodeOf(boot string) *corev1.Node {
+	runtime := string(kindOf(hostProcess{argv: l.daemon}))
 	return &corev1.Node{
 		Status: corev1.NodeStatus{
-			NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.4.2", BootID: boot}}}
+			NodeInfo: corev1.NodeSystemInfo{ContainerRuntimeVersion: runtime + "://2.4.2", BootID: boot}}}
 }
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
@@ -96,12 +97,24 @@ func (l *lab) start(pid int) {
 		kit.Must(l.t, os.RemoveAll(dir))
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
-	l.write(fmt.Sprintf("proc/%d/stat", pid),
-		fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, kinds[l.opts.Site.Runtime].process,
-			decades+pid))
+	l.writeProcess(1, 0, "/sbin/init")
+	l.writeProcess(7, 1, "/usr/bin/kubelet", "--kubeconfig="+l.path("kubelet.conf"),
+		"--container-runtime-endpoint=unix:///run/"+filepath.Base(l.daemon[0])+"/"+filepath.Base(l.daemon[0])+".sock")
+	l.writeProcess(pid, decades+pid, l.daemon...)
 	if _, err := os.Stat(l.path("opt/nri/plugins/" + PluginFile)); err == nil {
 		l.writeConnected(pid + 1)
 	}
+}
+
+// writeProcess writes a process of the host with its start, in ticks since the boot.
+func (l *lab) writeProcess(pid, start int, argv ...string) {
+	l.t.Helper()
+	dir := fmt.Sprintf("proc/%d/", pid)
+	name := filepath.Base(argv[0])
+	l.write(dir+"stat", fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, name, start))
+	l.write(dir+"cmdline", strings.Join(argv, "\x00")+"\x00")
+	l.write(dir+"status", fmt.Sprintf("Name:\t%s\nUid:\t0\t0\t0\t0\nNSpid:\t%d\n", name, pid))
+	l.write(dir+"cgroup", "0::/system.slice/"+name+".service\n")
 }
 
 // writeConnected writes the status of a plugin that the runtime has started, with its process.
@@ -123,9 +136,9 @@ func (l *lab) writeStatus(s nri.Status) {
 // after the file that names them. It records calls of other programs.
 func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, error) {
 	switch {
-	case name == "containerd" && slices.Equal(args, []string{"--version"}):
+	case filepath.Base(name) == "containerd" && slices.Equal(args, []string{"--version"}):
 		return []byte("containerd github.com/containerd/containerd/v2 " + l.version + " 0123abc\n"), nil
-	case name == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
+	case filepath.Base(name) == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
 		all := map[string]any{
 			"plugins": map[string]any{
 				nriPlugin: map[string]any{"disable": false, "default_validator": map[string]any{}}}}
@@ -133,9 +146,9 @@ func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, erro
 			return nil, err
 		}
 		return toml.Marshal(all)
-	case name == "crio" && slices.Equal(args, []string{"--version"}):
+	case filepath.Base(name) == "crio" && slices.Equal(args, []string{"--version"}):
 		return []byte("crio version 1.34.2\nVersion:        1.34.2\nGoVersion:      go1.24.6\n"), nil
-	case name == "crio" && len(args) == 5 && args[4] == "config":
+	case filepath.Base(name) == "crio" && len(args) == 5 && args[4] == "config":
 		return l.crioConfig(args[1], args[3])
 	case filepath.Base(name) == PluginFile && slices.Equal(args, []string{"version"}):
 		return nil, l.broken
@@ -194,7 +207,8 @@ func (l *lab) useReal() {
 	l.t.Helper()
 	l.opts.host.Exec = nil
 	l.opts.Binary = strings.NewReader("#!/bin/sh\n") // install tries it
-	l.opts.Site.Containerd = cluster.Containerd(l.t)
+	l.daemon[0] = cluster.Containerd(l.t)
+	l.start(100)
 }
 
 func (l *lab) install() (Result, error) { return Install(l.t.Context(), l.opts) }

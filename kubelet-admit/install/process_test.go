@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,66 +13,32 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	const rest = " 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n"
+	const rest = " 12 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n"
 	for _, tc := range []struct {
-		stat, command string
-		start         uint64
-		ok            bool
+		stat   string
+		parent int
+		start  uint64
+		ok     bool
 	}{
-		{"7 (containerd) S" + rest, "containerd", 4711, true},
-		{"7 (a) b (containerd) S) S" + rest, "a) b (containerd) S", 4711, true},
-		{"7 (containerd) Z" + rest, "", 0, false}, // it has ended, its parent has not asked
-		{"7 (containerd) S 1 1", "", 0, false},
-		{"7 containerd S" + rest, "", 0, false},
-		{"", "", 0, false},
+		{"7 (containerd) S" + rest, 12, 4711, true},
+		{"7 (a) b (containerd) S) S" + rest, 12, 4711, true},
+		{"7 (containerd) Z" + rest, 0, 0, false},
+		{"7 (containerd) S 1 1", 0, 0, false},
+		{"7 containerd S" + rest, 0, 0, false},
+		{"", 0, 0, false},
 	} {
-		command, start, ok := parseStat([]byte(tc.stat))
-		if command != tc.command || start != tc.start || ok != tc.ok {
-			t.Errorf("%q: got %q, %d, %v", tc.stat, command, start, ok)
+		parent, start, ok := parseStat(tc.stat)
+		if parent != tc.parent || start != tc.start || ok != tc.ok {
+			t.Errorf("%q: got %d, %d, %v", tc.stat, parent, start, ok)
 		}
 	}
 	// What the kernel says of this process.
 	stat, err := os.ReadFile("/proc/self/stat")
 	kit.Must(t, err)
-	_, start, ok := parseStat(stat)
+	parent, start, ok := parseStat(string(stat))
 	began := Host{}.startTime([]process{{PID: os.Getpid(), Start: start}})
-	if age := time.Since(began); !ok || age < -2*time.Second || age > time.Hour {
-		t.Errorf("this process began at %s", began)
-	}
-}
-
-func TestResolve(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		site  Site
-		procs []string
-		want  RuntimeName
-		err   string
-	}{
-		{"containerd runs", Site{}, []string{"containerd", "containerd-shim"}, containerd, ""},
-		{"CRI-O runs", Site{}, []string{"crio"}, crio, ""},
-		{"both run", Site{}, []string{"crio", "containerd"}, "", "containerd and CRI-O both run"},
-		{"both run, one is named", Site{Runtime: crio}, []string{"crio", "containerd"}, crio, ""},
-		{"none runs", Site{}, []string{"dockerd"}, "", "neither containerd nor CRI-O runs"},
-		{"unknown", Site{Runtime: "docker"}, []string{"containerd"}, "", `"docker" is not supported`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			l := newLab(t)
-			kit.Must(t, os.RemoveAll(l.path("proc/100")))
-			for i, name := range tc.procs {
-				l.write("proc/"+string(rune('1'+i))+"/stat",
-					"1 ("+name+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n")
-			}
-			s, err := tc.site.resolveDefaults(l.opts.host)
-			switch {
-			case tc.err != "":
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("got %v", err)
-				}
-			case err != nil || s.Runtime != tc.want || s.Config == "" || s.ConfDir == "" || s.Unit == "":
-				t.Errorf("got %+v, %v", s, err)
-			}
-		})
+	if age := time.Since(began); !ok || age < -2*time.Second || age > time.Hour || parent != os.Getppid() {
+		t.Errorf("this process began at %s, as a child of %d", began, parent)
 	}
 }
 
@@ -93,7 +57,7 @@ func TestPendingByTime(t *testing.T) {
 		t.Errorf("without the time of the boot nothing may be pending: %+v", f)
 	}
 	l.write("proc/stat", "cpu 0\nbtime 1\n")
-	l.write("proc/100/stat", "100 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+	l.writeProcess(100, 100, l.daemon...)
 	f := l.facts()
 	if !f.PluginPending || !f.ConfigPending {
 		t.Errorf("a runtime that started before has not: %+v", f)
@@ -112,12 +76,11 @@ func TestPendingByTheOldest(t *testing.T) {
 	kit.Must(t, os.RemoveAll(l.path("run")))
 	l.write("proc/stat", "cpu 0\nbtime 1\n")
 	for _, pid := range []int{50, 200} { // listed before the newer process, and after it
-		file := fmt.Sprintf("proc/%d/stat", pid)
-		l.write(file, fmt.Sprintf("%d (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n", pid))
+		l.writeProcess(pid, 100, l.daemon...)
 		if f := l.facts(); !f.PluginPending || !f.ConfigPending {
 			t.Errorf("an older process with pid %d has not read the files: %+v", pid, f)
 		}
-		kit.Must(t, os.RemoveAll(filepath.Dir(l.path(file))))
+		kit.Must(t, os.RemoveAll(l.path(fmt.Sprintf("proc/%d", pid))))
 	}
 	if f := l.facts(); f.PluginPending || f.ConfigPending {
 		t.Errorf("the newer process alone has read them: %+v", f)
@@ -185,8 +148,8 @@ func TestPendingByAnotherFile(t *testing.T) {
 				t.Errorf("a runtime that started later: got %+v", p)
 			}
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
-			l.write("proc/200/stat", "200 ("+kinds[name].process+") S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
-			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.opts.Site.Config} {
+			l.writeProcess(200, 100, l.daemon...)
+			for _, old := range []string{l.path("opt/nri/plugins/" + PluginFile), l.daemon[2]} {
 				kit.Must(t, os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)))
 			}
 			if p := assessProtection(l.facts()); p.Level != FailOpen {

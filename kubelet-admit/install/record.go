@@ -54,7 +54,7 @@ func (h Host) readPending(stateDir string, now []process) pendingState {
 // updatePending changes the pending state. Call it before the step that it announces: a crash between the two only asks
 // for a restart that is not needed.
 func (h Host) updatePending(s Site, change func(*pendingState)) error {
-	now := h.findProcesses(s.Runtime)
+	now := h.findProcesses(s)
 	r := h.readPending(s.StateDir, now)
 	if len(r.Processes) == 0 {
 		boot, err := h.bootID()

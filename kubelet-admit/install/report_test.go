@@ -143,6 +143,7 @@ func TestAPI(t *testing.T) {
 		l := newLab(t)
 		l.opts.connect = nil
 		l.opts.Config.Kubeconfig = kubeconfig
+		l.opts.Site.Command = strings.Join(l.daemon, " ") // the Node has a simulated kubelet
 		l.write("proc/sys/kernel/random/boot_id", node.Status.NodeInfo.BootID+"\n")
 		l.mustInstall()
 		kit.Must(t, ReportProtection(t.Context(), client, "n1", Protection{Level: FailOpen, Reason: "x"}))

@@ -26,8 +26,8 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	var errs []error
 	collect := func(err error) { errs = append(errs, err) }
 	folders, known := NRI{}.withDefaults(), true
-	var err error
-	if in.Site, err = in.Site.resolveDefaults(in.host); err == nil {
+	err := in.resolveSite()
+	if in.Site.Runtime != "" {
 		in.facts, err = readFacts(ctx, in.host, in.Site)
 		folders = in.facts.NRI.withDefaults()
 	}
@@ -72,7 +72,7 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	if still && !restarted {
 		in.addWarning("%s still requires the plugin until it is restarted (%s). Keep the DaemonSet until then: "+
 			"without any plugin the runtime refuses ordinary containers", in.Site.Runtime, in.Site.restartCommand())
-	} else if known && !restarted && there && len(in.host.findProcesses(in.Site.Runtime)) > 0 {
+	} else if known && !restarted && there && len(in.host.findProcesses(in.Site)) > 0 {
 		in.addWarning("the plugin that %s started runs until the runtime is restarted (%s): it holds pods while the "+
 			"node is marked", in.Site.Runtime, in.Site.restartCommand())
 	}
@@ -81,17 +81,15 @@ func (in *installer) uninstallHook(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// everySite returns the site of every runtime if it is unknown which one is used.
+// everySite returns the site of every runtime if it is unknown which one is used, by their own packages' paths.
 func (in *installer) everySite() []Site {
 	if _, known := kinds[in.Site.Runtime]; known {
 		return []Site{in.Site}
 	}
 	var all []Site
-	for name := range kinds {
-		s := in.Site
-		s.Runtime = name
-		s, _ = s.resolveDefaults(in.host) // its runtime is known
-		all = append(all, s)
+	for name, k := range kinds {
+		all = append(all, Site{Runtime: name, Config: k.config, ConfDir: k.confDir, Unit: k.process,
+			StateDir: in.Site.StateDir})
 	}
 	return all
 }
@@ -99,7 +97,7 @@ func (in *installer) everySite() []Site {
 // requiredNow reports whether the running runtime may require the plugin: it read the requirement, or was not restarted
 // since its removal.
 func (in *installer) requiredNow() bool {
-	r := in.host.readPending(in.Site.StateDir, in.host.findProcesses(in.Site.Runtime))
+	r := in.host.readPending(in.Site.StateDir, in.host.findProcesses(in.Site))
 	return r.Released || in.facts.Running && in.facts.NRI.requiresUs() && !r.Config
 }
 

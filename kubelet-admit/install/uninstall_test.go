@@ -155,7 +155,7 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 	for name, since := range map[string]func(l *lab){
 		"the configuration was edited": func(l *lab) {
 			l.write("proc/stat", "cpu 0\nbtime 1\n")
-			l.write("proc/1001/stat", "1001 (containerd) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0\n")
+			l.writeProcess(1001, 100, l.daemon...)
 			kit.Must(l.t, os.Remove(l.path("run/forcefence/"+pendingFileName)))
 			l.write("etc/containerd/config.toml", l.read("etc/containerd/config.toml")+"# x\n")
 		},
