@@ -84,10 +84,10 @@ var features = map[string]string{
 	"drain":              "config: {storage: [{name: disks}], drain: [{name: disks, storage: disks}]}",
 	"drain of Longhorn": "config: {storage: [{name: longhorn, preset: longhorn}], drain: [{name: longhorn, " +
 		"storage: longhorn, delegate: true}]}",
-	"k3s":      "hook: {layout: k3s}",
-	"handOver": "config: {karpenter: handOver}",
-	"leases":   "config: {releaseLeases: [{namespace: cnpg-system, names: [db9c8771.cnpg.io]}]}",
-	"longhorn": "config: {policies: [{name: longhorn, preset: longhorn, withoutProof: accept-duplicates}]}",
+	"a runtime": "hook: {runtimeCommand: /opt/bin/containerd --config /etc/c.toml}",
+	"handOver":  "config: {karpenter: handOver}",
+	"leases":    "config: {releaseLeases: [{namespace: cnpg-system, names: [db9c8771.cnpg.io]}]}",
+	"longhorn":  "config: {policies: [{name: longhorn, preset: longhorn, withoutProof: accept-duplicates}]}",
 	"machine keys": "admissionPolicies: {machineKeys: [example.net/chassis, example.net/bmc, " +
 		"example.net/rack]}",
 	"metal3": "config: {providers: [{name: racks, metal3: {namespaces: [metal3], powerOff: request}}]}",

@@ -83,8 +83,8 @@ func TestValues(t *testing.T) {
 			"controller.hostPorts[0]: with hostNetwork the node has the container's port"},
 		{"hook: {updateStrategy: {type: Recreate}}", "at '/hook/updateStrategy/type'"},
 		{"hook: {namespace: default}", "\nhook.namespace: default is the release's namespace"}, // helm template's
-		{"hook: {layout: rke2}", "at '/hook/layout': value must be one of 'kubeadm', 'k3s'"},
-		{"hook: {runtimeArgs: [--kubeconfig=x]}", "at '/hook/runtimeArgs/0'"},
+		{"hook: {runtimeArgs: [--runtime-unit=x]}", "at '/hook/runtimeArgs'"},
+		{"hook: {runtimeCommand: containerd}", "at '/hook/runtimeCommand'"},
 		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},
 		{"hook: {podLabels: {app.kubernetes.io/component: x}}", "at '/hook/podLabels/app.kubernetes.io~1component'"},
 		{"commonLabels: {app.kubernetes.io/name: x}", "at '/commonLabels/app.kubernetes.io~1name'"},

@@ -33,15 +33,9 @@ var variants = []struct {
 		"install --root=/host --taint-key=forcefence.io/node-shutdown",
 		"run --root=/host",
 	}, "10%"},
-	{"hook: {layout: k3s}", [2]string{"install", "hook"}, [2]string{
-		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
-			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite,
-		"run --root=/host" + k3sSite,
-	}, "10%"},
-	{"hook: {layout: k3s, requiredPlugins: true}", [2]string{"install", "hook"}, [2]string{
-		"install --root=/host --taint-key=forcefence.io/node-shutdown " +
-			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --required-plugins",
-		"run --root=/host" + k3sSite,
+	{"hook: {runtimeCommand: /opt/bin/crio}", [2]string{"install", "hook"}, [2]string{
+		"install --root=/host --taint-key=forcefence.io/node-shutdown --runtime-command=/opt/bin/crio",
+		"run --root=/host --runtime-command=/opt/bin/crio",
 	}, "10%"},
 	{"hook: {requiredPlugins: true}", [2]string{"install", "hook"}, [2]string{
 		"install --root=/host --taint-key=forcefence.io/node-shutdown --required-plugins",
@@ -51,17 +45,12 @@ var variants = []struct {
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --restart-runtime",
 		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --wait",
 	}, "100%"},
-	{"hook: {layout: k3s, uninstall: true}", [2]string{"uninstall", "uninstalled"}, [2]string{
-		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
-			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --restart-runtime",
-		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown " +
-			"--kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig" + k3sSite + " --wait",
+	{"hook: {runtimeCommand: /opt/bin/crio, uninstall: true}", [2]string{"uninstall", "uninstalled"}, [2]string{
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --runtime-command=/opt/bin/crio " +
+			"--restart-runtime",
+		"uninstall --root=/host --taint-key=forcefence.io/node-shutdown --runtime-command=/opt/bin/crio --wait",
 	}, "100%"},
 }
-
-const k3sSite = " --containerd=/var/lib/rancher/k3s/data/current/bin/containerd" +
-	" --containerd-config=/var/lib/rancher/k3s/agent/etc/containerd/config.toml" +
-	" --conf-dir=/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d --runtime-unit=k3s"
 
 // TestNode applies every variant, one over the other as a user would. Kubernetes' DaemonSet controller must be able to
 // make the pods, on a marked node as well; the program must understand its command lines.
