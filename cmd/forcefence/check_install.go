@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -230,9 +231,10 @@ func checkRights(missing []string) []check.Finding {
 		Remedy: "Install as cluster-admin."}}
 }
 
-// checkRuntimes returns how many nodes' container runtimes can run the hook, and what to do about the others.
+// checkRuntimes returns how many nodes can run the hook, by what each says of itself, and what to do about the others.
 func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
-	named := map[runtimes.Hook][]string{}
+	named := map[runtimes.Forecast][]string{}
+	count := map[runtimes.Hook]int{}
 	all := 0
 	for _, n := range nodes {
 		info := n.Status.NodeInfo
@@ -243,30 +245,55 @@ func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
 			continue
 		}
 		all++
-		hook, text := runtimes.HookOf(info.ContainerRuntimeVersion), n.Name
-		if hook == runtimes.NoHook {
+		f, text := runtimes.ForecastOf(runtimes.NodeInfo{KubeletVersion: info.KubeletVersion, OSImage: info.OSImage,
+			Runtime: info.ContainerRuntimeVersion}), n.Name
+		if f.Hook == runtimes.NoHook && !f.ByHost {
 			text += " (" + cmp.Or(info.ContainerRuntimeVersion, "?") + ")"
 		}
-		named[hook] = append(named[hook], text)
+		named[f] = append(named[f], text)
+		count[f.Hook]++
 	}
-	add := func(level check.Level, hook runtimes.Hook, text, remedy string) {
-		if names := named[hook]; len(names) > 0 {
-			few := strings.TrimPrefix(formatNames(names[:min(len(names), 5)], len(names)), ": ")
-			out = append(out, check.Finding{Level: level, About: "hook", Text: few + ": " + text, Remedy: remedy})
+	forecasts := slices.Collect(maps.Keys(named))
+	slices.SortFunc(forecasts, func(a, b runtimes.Forecast) int {
+		return cmp.Or(cmp.Compare(slices.Index(runtimes.Hooks, a.Hook), slices.Index(runtimes.Hooks, b.Hook)),
+			cmp.Compare(a.Why, b.Why))
+	})
+	for _, f := range forecasts {
+		if f.Hook == runtimes.Required {
+			continue
 		}
+		names, level := named[f], check.Note
+		if f.Hook == runtimes.NoHook {
+			level = check.Problem
+		}
+		few := strings.TrimPrefix(formatNames(names[:min(len(names), 5)], len(names)), ": ")
+		out = append(out, check.Finding{Level: level, About: "hook", Text: few + ": " + f.Why + ".",
+			Remedy: remedyOf(f)})
 	}
-	add(check.Problem, runtimes.NoHook, "the container runtime cannot run the hook.",
-		"Upgrade to "+runtimes.Upgrade+". Or install with hook.enabled=false, and disable automatic power-on in the "+
-			"BMCs.")
-	add(check.Note, runtimes.NotAtBoot, "only the DaemonSet's hook holds pods: after a boot, pods may start before it.",
-		"To prevent that, upgrade to "+runtimes.UpgradeToBoot+". Or disable automatic power-on in the BMCs. In "+
-			"containerd 1.7 also enable NRI in its configuration, or the hook does nothing there.")
-	add(check.Note, runtimes.NRIOff, "NRI is off by default in this version.",
-		"Enable it in the runtime's configuration, or the hook does nothing there.")
-	add(check.Note, runtimes.FailsOpen, "the runtime cannot require the hook: if the hook stops, pods start.",
-		"To prevent that, upgrade to "+runtimes.Upgrade+".")
-	return fmt.Sprintf("%d of %s can run the hook, %d can require it", all-len(named[runtimes.NoHook]),
-		decide.FormatCount(all, "node"), len(named[runtimes.Required])), out
+	return fmt.Sprintf("%d of %s can run the hook, %d can require it", all-count[runtimes.NoHook],
+		decide.FormatCount(all, "node"), count[runtimes.Required]), out
+}
+
+// remedyOf says how a node gets more protection than forecast, or what to do without it.
+func remedyOf(f runtimes.Forecast) string {
+	const alone = "install with hook.enabled=false, and disable automatic power-on in the BMCs."
+	switch {
+	case f.Hook == runtimes.NoHook && f.ByHost:
+		return "Upgrade the distribution. Or " + alone
+	case f.Hook == runtimes.NoHook:
+		return "Upgrade to " + runtimes.Upgrade + ". Or " + alone
+	case f.Hook == runtimes.NRIOff:
+		return "Enable it in the runtime's configuration, or the hook does nothing there."
+	case f.Hook == runtimes.NotAtBoot && f.ByHost:
+		return "Disable automatic power-on in the BMCs."
+	case f.Hook == runtimes.NotAtBoot:
+		return "To prevent that, upgrade to " + runtimes.UpgradeToBoot + ". Or disable automatic power-on in the " +
+			"BMCs. In containerd 1.7 also enable NRI in its configuration, or the hook does nothing there."
+	case f.ByHost:
+		return "The hook holds pods while it runs. If both of its plugins stop, pods start."
+	default:
+		return "To prevent that, upgrade to " + runtimes.Upgrade + "."
+	}
 }
 
 // checkDevices asks the devices of the configuration file, as drill does. Faults of the file are findings.

@@ -306,21 +306,27 @@ func TestInstalledKinds(t *testing.T) {
 }
 
 func TestCheckRuntimes(t *testing.T) {
-	node := func(name, os, runtime string) *corev1.Node {
+	node := func(name, os, runtime string, image ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.NodeInfo.OSImage = strings.Join(image, "")
 		n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.ContainerRuntimeVersion = os, runtime
 		return n
 	}
 	summary, got := checkRuntimes([]*corev1.Node{
 		node("a", "linux", "containerd://2.2.1"), node("b", "linux", "cri-o://1.33.1"),
 		node("c", "linux", "containerd://1.7.27"), node("d", "windows", "containerd://2.2.1"), node("e", "linux", ""),
-		node("f", "linux", "containerd://1.7.24~ds1")})
+		node("f", "linux", "containerd://1.7.24~ds1"), node("g", "linux", "containerd://2.2.1", "Talos (v1.13.2)"),
+		node("h", "linux", "containerd://2.2.1", "Container-Optimized OS from Google")})
 	want := []check.Finding{
 		{Level: check.Note, About: "d", Text: "It runs windows: forcefence fences nodes with Linux."},
+		{Level: check.Problem, About: "hook",
+			Text: "g: Talos before 1.14 switches NRI off, and nothing can switch it on."},
 		{Level: check.Problem, About: "hook", Text: "e (?): the container runtime cannot run the hook."},
+		{Level: check.Note, About: "hook", Text: "c: NRI is off by default in this version."},
+		{Level: check.Note, About: "hook", Text: "h: Container-Optimized OS runs no program that is put on its disk: " +
+			"after a boot, pods may start before the DaemonSet's hook."},
 		{Level: check.Note, About: "hook",
 			Text: "f: only the DaemonSet's hook holds pods: after a boot, pods may start before it."},
-		{Level: check.Note, About: "hook", Text: "c: NRI is off by default in this version."},
 		{Level: check.Note, About: "hook",
 			Text: "b: the runtime cannot require the hook: if the hook stops, pods start."},
 	}
@@ -330,7 +336,7 @@ func TestCheckRuntimes(t *testing.T) {
 		}
 		got[i].Remedy = ""
 	}
-	if diff := cmp.Diff(want, got); diff != "" || summary != "4 of 5 nodes can run the hook, 1 can require it" {
+	if diff := cmp.Diff(want, got); diff != "" || summary != "5 of 7 nodes can run the hook, 1 can require it" {
 		t.Errorf("got %q; -want +got:\n%s", summary, diff)
 	}
 }
