@@ -99,7 +99,7 @@ func readFacts(ctx context.Context, h Host, s Site) (facts, error) {
 	mounts := h.readMounts()
 	f.PluginLost = isLost(mounts, f.NRI.PluginDir)
 	f.RequiredLost = isLost(mounts, s.ConfDir) && fileExists(s.dropIn())
-	ps := h.findProcesses(s)
+	ps := s.processes
 	start := h.startTime(ps)
 	f.Running = len(ps) > 0
 	r := h.readPending(s.StateDir, ps)

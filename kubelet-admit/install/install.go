@@ -330,6 +330,7 @@ func (in *installer) assessAndRestart(ctx context.Context) error {
 }
 
 func (in *installer) assess(ctx context.Context) (err error) {
+	in.Site.processes = in.host.findProcesses(in.Site)
 	if in.facts, err = readFacts(ctx, in.host, in.Site); err == nil {
 		in.result.Protection = assessProtection(in.facts)
 	}
