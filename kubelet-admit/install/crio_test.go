@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,9 +18,9 @@ import (
 func (l *lab) useCRIO() {
 	l.daemon = []string{"/usr/bin/crio", "--config", l.path("etc/crio/crio.conf"),
 		"--config-dir", l.path("etc/crio/crio.conf.d")}
-	l.write("etc/crio/crio.conf", fmt.Sprintf("[crio.nri]\nenable_nri = true\nnri_plugin_dir = "+
-		"%q\nnri_plugin_config_dir = %q\n",
-		l.path("opt/nri/plugins"), l.path("etc/nri/conf.d")))
+	l.kubelet = append(l.kubelet, "--container-runtime-endpoint=unix:///var/run/crio/crio.sock")
+	l.version = "1.34.2"
+	l.write("etc/crio/crio.conf", "[crio.nri]\nenable_nri = true\n")
 	l.start(100)
 }
 
@@ -54,8 +55,8 @@ func (l *lab) crioConfig(config, dir string) ([]byte, error) {
 	b.WriteString("# NRI\n[crio.nri]\n")
 	set(nri, "enable_nri", "true")
 	set(nri, "nri_listen", `"/var/run/nri/nri.sock"`)
-	set(nri, "nri_plugin_dir", `"/opt/nri/plugins"`)
-	set(nri, "nri_plugin_config_dir", `"/etc/nri/conf.d"`)
+	set(nri, "nri_plugin_dir", strconv.Quote(l.path("opt/nri/plugins")))
+	set(nri, "nri_plugin_config_dir", strconv.Quote(l.path("etc/nri/conf.d")))
 	b.WriteString("# [crio.nri.default_validator]\n")
 	set(validator, "nri_enable_default_validator", "false")
 	if list, ok := validator["nri_validator_required_plugins"].([]any); ok {

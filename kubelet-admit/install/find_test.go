@@ -57,12 +57,12 @@ func TestFindSite(t *testing.T) {
 		missing string // in the error; "": none
 	}{
 		{"kubeadm", hostOf(kubeadm, daemon), fstest.MapFS{
-			"var/lib/kubelet/config.yaml": file("containerRuntimeEndpoint: unix:///var/run/containerd/containerd.sock\n"),
+			"var/lib/kubelet/config.yaml": file("containerRuntimeEndpoint: /var/run/containerd/containerd.sock\n"),
 			"etc/containerd/config.toml":  file("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"),
 		}, "", packaged, ""},
 		{"the endpoint is the kubelet's default, the program in PATH",
-			hostOf("kubelet /usr/bin/kubelet --kubeconfig /etc/kubernetes/kubelet.conf", "containerd containerd -l debug"),
-			nil, "", with(func(s *Site) { s.Program = "containerd" }), ""},
+			hostOf("kubelet /usr/bin/kubelet --kubeconfig /etc/kubernetes/kubelet.conf", "c containerd -l debug"),
+			nil, "", with(func(s *Site) { s.Program, s.Unit = "containerd", "c" }), ""},
 		{"the kubelet's drop-ins win over its configuration, and its command line over both",
 			hostOf(kubeadm+" --config-dir=/etc/kubelet.d", daemon, "crio /usr/bin/crio"), fstest.MapFS{
 				"var/lib/kubelet/config.yaml": file("containerRuntimeEndpoint: /a.sock\n"),
@@ -104,7 +104,7 @@ func TestFindSite(t *testing.T) {
 		{"k3s with the host's own containerd", hostOf("k3s /usr/local/bin/k3s server", daemon), nil, "",
 			with(func(s *Site) { s.Kubeconfig = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig" }), ""},
 		{"MicroK8s: kubelite reads the kubelet's arguments from a file", hostOf(
-			"snap.microk8s.daemon-kubelite /snap/microk8s/8/kubelite --kubelet-args-file=/var/snap/microk8s/8/args/kubelet",
+			"kubelite /snap/microk8s/8/kubelite --kubelet-args-file=/var/snap/microk8s/8/args/kubelet",
 			"snap.microk8s.daemon-containerd /snap/microk8s/8/bin/containerd --config "+
 				"/var/snap/microk8s/8/args/containerd.toml --address /var/snap/microk8s/common/run/containerd.sock",
 			daemon), fstest.MapFS{
@@ -134,7 +134,7 @@ func TestFindSite(t *testing.T) {
 			with(func(s *Site) { s.processes = []process{{PID: 11}, {PID: 12}} }), ""},
 		{"Docker serves the kubelet", hostOf("k /k/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf "+
 			"--container-runtime-endpoint=unix:///run/cri-dockerd.sock", daemon), nil, "",
-			Site{Kubeconfig: packaged.Kubeconfig}, "no CRI-O of this host serves the kubelet's endpoint /run/cri-dockerd"},
+			Site{Kubeconfig: packaged.Kubeconfig}, "serves the kubelet's endpoint /run/cri-dockerd"},
 		{"no runtime", hostOf(kubeadm), nil, "", Site{Kubeconfig: packaged.Kubeconfig}, "neither containerd nor CRI-O"},
 		{"no kubelet", hostOf("x /bin/sh", daemon), nil, "",
 			with(func(s *Site) { s.Kubeconfig = "" }), "no process of this host is its kubelet"},
@@ -143,8 +143,8 @@ func TestFindSite(t *testing.T) {
 		{"two kubelets", hostOf(kubeadm, kubeadm, daemon), nil, "", with(func(s *Site) {
 			s.Kubeconfig, s.processes = "", []process{{PID: 12}}
 		}), "processes 10 and 11 both are kubelets"},
-		{"a kubelet without a kubeconfig", hostOf("k /k/kubelet", daemon), nil, "", with(func(s *Site) { s.Kubeconfig = "" }),
-			"has no --kubeconfig"},
+		{"a kubelet without a kubeconfig", hostOf("k /k/kubelet", daemon), nil, "",
+			with(func(s *Site) { s.Kubeconfig = "" }), "has no --kubeconfig"},
 		{"no process is shown", nil, nil, "", Site{}, "mount the host's /proc"},
 		{"the runtime's command line is named", hostOf(kubeadm, "c /usr/bin/crio", daemon), nil,
 			"/opt/bin/containerd -c /etc/c.toml", with(func(s *Site) {
@@ -206,7 +206,8 @@ func TestFindTrustsTheHost(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ps := hostOf("k /k/kubelet --kubeconfig=/host's", "k /k/kubelet --kubeconfig=/evil", "c /usr/bin/containerd")
+			ps := hostOf("k /k/kubelet --kubeconfig=/host's", "k /k/kubelet --kubeconfig=/evil",
+				"c /usr/bin/containerd")
 			tc.change(&ps[1], &ps[2], &ps[0])
 			ps[3].cgroup = ps[1].cgroup
 			for range 2 {

@@ -31,15 +31,23 @@ type lab struct {
 	dir     string
 	opts    Options
 	version string
-	daemon  []string // the runtime's command line
+	boot    string
+	kubelet []string          // the kubelet's command line
+	daemon  []string          // the runtime's command line
+	beside  [][]string        // those of other processes
+	own     map[string]string // the distribution's own files
+	boots   int
+	runs    func(program string) error // why a program does not run; nil: it does
 	pods    []corev1.Pod
 	broken  error    // how the plugin's program ends
 	calls   []string // host programs, without the runtime's questions
 }
 
-func newLab(t *testing.T) *lab {
-	dir := kit.SocketDir(t) // patterns for files contain its path
-	l := &lab{t: t, dir: dir, version: "v2.4.2"}
+func newLab(t *testing.T) *lab { return newLabIn(t, kit.SocketDir(t)) } // patterns for files contain its path
+
+func newLabIn(t *testing.T, dir string) *lab {
+	l := &lab{t: t, dir: dir, version: "v2.4.2", boot: "boot-1"}
+	l.kubelet = []string{"/usr/bin/kubelet", "--kubeconfig=" + l.path("kubelet.conf")}
 	l.daemon = []string{"/usr/bin/containerd", "--config", l.path("etc/containerd/config.toml")}
 	l.opts = Options{
 		host: Host{Proc: l.path("proc"), Exec: l.exec},
@@ -48,9 +56,9 @@ func newLab(t *testing.T) *lab {
 			DataDir:  l.path("lib/forcefence-node"), LogFile: l.path("log/forcefence-node.log"), Path: nri.DefaultPath},
 		Binary: strings.NewReader("version 1"),
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
-			return nil, l.nodeOf("boot-1"), nil
+			return nil, l.nodeOf(l.boot), nil
 		},
-		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return l.nodeOf("boot-1"), nil },
+		node: func(context.Context, rest.Interface, string) (*corev1.Node, error) { return l.nodeOf(l.boot), nil },
 		pods: func(context.Context, rest.Interface, string) ([]corev1.Pod, error) { return l.pods, nil },
 	}
 	l.write("etc/containerd/config.toml", fmt.Sprintf(`version = 3
@@ -98,8 +106,10 @@ func (l *lab) start(pid int) {
 	}
 	const decades = 100 * 365 * 24 * 3600 * ticks
 	l.writeProcess(1, 0, "/sbin/init")
-	l.writeProcess(7, 1, "/usr/bin/kubelet", "--kubeconfig="+l.path("kubelet.conf"),
-		"--container-runtime-endpoint=unix:///run/"+filepath.Base(l.daemon[0])+"/"+filepath.Base(l.daemon[0])+".sock")
+	l.writeProcess(7, 1, l.kubelet...)
+	for i, command := range l.beside {
+		l.writeProcess(8+i, 1, command...)
+	}
 	l.writeProcess(pid, decades+pid, l.daemon...)
 	if _, err := os.Stat(l.path("opt/nri/plugins/" + PluginFile)); err == nil {
 		l.writeConnected(pid + 1)
@@ -110,8 +120,12 @@ func (l *lab) start(pid int) {
 func (l *lab) writeProcess(pid, start int, argv ...string) {
 	l.t.Helper()
 	dir := fmt.Sprintf("proc/%d/", pid)
-	name := filepath.Base(argv[0])
-	l.write(dir+"stat", fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, name, start))
+	name, parent := filepath.Base(argv[0]), 1
+	if name == "containerd" && argv[0] == name { // where the kubelet's program starts it
+		parent = 7
+	}
+	l.write(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, name, parent,
+		start))
 	l.write(dir+"cmdline", strings.Join(argv, "\x00")+"\x00")
 	l.write(dir+"status", fmt.Sprintf("Name:\t%s\nUid:\t0\t0\t0\t0\nNSpid:\t%d\n", name, pid))
 	l.write(dir+"cgroup", "0::/system.slice/"+name+".service\n")
@@ -121,7 +135,7 @@ func (l *lab) writeProcess(pid, start int, argv ...string) {
 func (l *lab) writeConnected(pid int) {
 	l.t.Helper()
 	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (10-forcefence) S 1\n", pid))
-	l.writeStatus(nri.Status{Plugin: PluginFile, PID: pid, BootID: "boot-1", Registered: time.Unix(1, 0),
+	l.writeStatus(nri.Status{Plugin: PluginFile, PID: pid, BootID: l.boot, Registered: time.Unix(1, 0),
 		Node: nri.NodeView{Name: "n1"}})
 }
 
@@ -141,16 +155,20 @@ func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, erro
 	case filepath.Base(name) == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
 		all := map[string]any{
 			"plugins": map[string]any{
-				nriPlugin: map[string]any{"disable": false, "default_validator": map[string]any{}}}}
+				nriPlugin: map[string]any{"disable": false, "plugin_path": l.path("opt/nri/plugins"),
+					"plugin_config_path": l.path("etc/nri/conf.d"), "default_validator": map[string]any{}}}}
 		if err := l.merge(all, args[1]); err != nil {
 			return nil, err
 		}
 		return toml.Marshal(all)
 	case filepath.Base(name) == "crio" && slices.Equal(args, []string{"--version"}):
-		return []byte("crio version 1.34.2\nVersion:        1.34.2\nGoVersion:      go1.24.6\n"), nil
+		return []byte("crio version " + l.version + "\nVersion:        1.34.2\nGoVersion:      go1.24.6\n"), nil
 	case filepath.Base(name) == "crio" && len(args) == 5 && args[4] == "config":
 		return l.crioConfig(args[1], args[3])
 	case filepath.Base(name) == PluginFile && slices.Equal(args, []string{"version"}):
+		if l.broken == nil && l.runs != nil {
+			return nil, l.runs(name)
+		}
 		return nil, l.broken
 	case name == "systemctl":
 		l.calls = append(l.calls, name+" "+strings.Join(args, " "))
@@ -244,7 +262,7 @@ func (l *lab) tree(times bool) map[string]string {
 			return filepath.SkipDir
 		}
 		info, err := e.Info()
-		if err != nil || e.IsDir() {
+		if err != nil || e.IsDir() || info.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
 		text, err := os.ReadFile(file)

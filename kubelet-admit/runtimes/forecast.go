@@ -14,7 +14,7 @@ type NodeInfo struct {
 	Runtime        string // containerd://2.2.1
 }
 
-// Forecast is the most that the hook can do on a node, and why it is not more.
+// Forecast is what the hook can do on a node, and why it is not more.
 type Forecast struct {
 	Hook Hook
 	Why  string // a sentence without its full stop; "" for Required
@@ -59,8 +59,8 @@ var hosts = []struct {
 		"RKE2 makes the static pods of its servers, and they lack the annotation: only agents can require the hook"},
 }
 
-// ForecastOf returns the most that the hook can do on a node. The kubelet of the node chooses these words, so they
-// decide nothing else.
+// ForecastOf returns what the hook can do on a node as its distribution makes it. Where some of these nodes can do
+// more, Why says which. The node's kubelet chooses these words, so they decide nothing else.
 func ForecastOf(n NodeInfo) Forecast {
 	hook := HookOf(n.Runtime)
 	f := Forecast{Hook: hook, Why: reasons[hook]}
