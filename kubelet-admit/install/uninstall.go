@@ -148,6 +148,9 @@ func (in *installer) removeCondition(ctx context.Context, c nri.Config) error {
 	if c.NodeName == "" {
 		return nil
 	}
+	if c.Kubeconfig == "" {
+		return errors.New("removing the node's condition: the kubelet's kubeconfig was not found: set --kubeconfig")
+	}
 	client, _, err := in.connect(ctx, c, in.Version)
 	if err != nil {
 		return fmt.Errorf("removing the node's condition: %w", err)

@@ -194,3 +194,15 @@ func TestUninstallOfWhatWasRead(t *testing.T) {
 		})
 	}
 }
+
+// TestUninstallWithoutKubelet checks that the installed configuration names the kubeconfig where no kubelet runs, and
+// that an uninstall without either cleans the host and says what it could not do.
+func TestUninstallWithoutKubelet(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	kit.Must(t, os.RemoveAll(l.path("proc/7")))
+	l.uninstall()
+	if _, err := Uninstall(t.Context(), l.opts); err == nil || !strings.Contains(err.Error(), "set --kubeconfig") {
+		t.Errorf("got %v, want that no kubeconfig was found", err)
+	}
+}
