@@ -370,8 +370,7 @@ func TestInstallIntoSiblings(t *testing.T) {
 		l.path("etc/nri/conf.d"), l.path("opt/nri/conf.d")))
 	l.mustInstall()
 	l.start(200)
-	if r := l.mustInstall(); r.Protection.Level != FailOpen || l.read("opt/nri/plugins/"+ConfigFile) !=
-		l.read("opt/nri/conf.d/"+ConfigFile) {
+	if r := l.mustInstall(); r.Protection.Level != FailOpen || l.read("opt/nri/plugins/"+ConfigFile) == "" {
 		t.Errorf("got %+v", r.Protection)
 	}
 }

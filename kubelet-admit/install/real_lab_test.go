@@ -152,10 +152,27 @@ func (r *runtimeLab) boot() {
 func (r *runtimeLab) bootFile() string { return r.path("proc/sys/kernel/random/boot_id") }
 func (r *runtimeLab) bootID() string   { return fmt.Sprintf("boot-%d", r.boots) }
 
-// site is what the flags of install name.
+// args are those of the runtime.
+func (r *runtimeLab) args() []string {
+	args := []string{"--config", r.path("etc/config.toml")}
+	if r.rt.name == crio {
+		args = append(args, "--config-dir", r.confDir())
+	}
+	return args
+}
+
+func (r *runtimeLab) confDir() string  { return r.path("etc/conf.d") }
+func (r *runtimeLab) stateDir() string { return r.path("run/forcefence") }
+
+// site is what the flags of install name: no kubelet runs.
 func (r *runtimeLab) site() Site {
-	return Site{Runtime: r.rt.name, Containerd: r.program, CRIO: r.program, Config: r.path("etc/config.toml"),
-		ConfDir: r.path("etc/conf.d"), StateDir: r.path("run/forcefence")}
+	return Site{Command: strings.Join(append([]string{r.program}, r.args()...), " "), StateDir: r.stateDir()}
+}
+
+// node is the host's own.
+func (r *runtimeLab) node() *corev1.Node {
+	return &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+		ContainerRuntimeVersion: string(r.rt.name) + "://" + r.rt.version, BootID: r.bootID()}}}
 }
 
 // host has the processes of the runtime's namespace.
@@ -168,7 +185,7 @@ func (r *runtimeLab) host() Host {
 
 func (r *runtimeLab) hookConfig() nri.Config {
 	return nri.Config{NodeName: "n1", Kubeconfig: r.path("none"), TaintKey: taint.DefaultKey,
-		StateDir: r.site().StateDir, DataDir: r.path("data"), LogFile: "none", Path: nri.DefaultPath}
+		StateDir: r.stateDir(), DataDir: r.path("data"), LogFile: "none", Path: nri.DefaultPath}
 }
 
 // install installs the hook as its init container does; the Node is the host's.
@@ -177,7 +194,7 @@ func (r *runtimeLab) install(hook string, require bool) Result {
 	binary, err := os.Open(hook)
 	kit.Must(r.t, err)
 	defer binary.Close()
-	node := nodeOf(r.bootID())
+	node := r.node()
 	res, err := Install(r.t.Context(), Options{
 		host: r.host(), Site: r.site(), Config: r.hookConfig(), Binary: binary, RequiredPlugins: require,
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
@@ -222,17 +239,15 @@ var lostPlugin = regexp.MustCompile(`plugin \\*"` + PluginFile + `\\*" closed`)
 // does so in 7 s (F26), and a hook that gives up in 10 s.
 func (r *runtimeLab) start(awaited bool) (out started) {
 	r.t.Helper()
-	args := []string{"--config", r.path("etc/config.toml")}
 	booted := "successfully booted"
 	if r.rt.name == crio {
-		args = append(args, "--config-dir", r.site().ConfDir)
 		booted = "No systemd watchdog enabled" // the last line before it serves requests
 	}
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `mount -t proc proc /proc &&
 mount --bind "$1" /proc/sys/kernel/random/boot_id && mount --bind "$2" /run || exit 9
 for d in /var/log /var/lib; do mount -t tmpfs tmpfs $d || exit 9; done
 shift 2
-exec "$0" "$@"`, r.program, r.bootFile(), r.path("run")}, args...)...)
+exec "$0" "$@"`, r.program, r.bootFile(), r.path("run")}, r.args()...)...)
 	file, err := os.Create(r.path("log"))
 	kit.Must(r.t, err)
 	defer file.Close()
@@ -263,7 +278,7 @@ exec "$0" "$@"`, r.program, r.bootFile(), r.path("run")}, args...)...)
 		case <-deadline:
 			end = true
 		case <-time.After(200 * time.Millisecond):
-			all, _ := nri.ReadStatuses(r.site().StateDir)
+			all, _ := nri.ReadStatuses(r.stateDir())
 			for _, s := range all {
 				if s.BootID == r.bootID() && s.Started.After(began) {
 					out.runs, out.node, out.requests = !awaited || !s.Registered.IsZero(), s.Node.Name, s.Requests

@@ -164,7 +164,7 @@ func TestRealInstall(t *testing.T) {
 					f, err := readHostFacts(t.Context(), r.host(), r.site())
 					kit.Must(t, err)
 					if p := assessProtection(f); p.Level != level || f.Version.String() != rt.version ||
-						r.host().isConnected(r.site().StateDir) != runs || f.PluginDropped {
+						r.host().isConnected(r.stateDir()) != runs || f.PluginDropped {
 						t.Fatalf("%s: protection %+v, facts %+v; want %s, the plugin runs: %v", when, p, f, level, runs)
 					}
 				}
@@ -195,12 +195,18 @@ func TestRealInstall(t *testing.T) {
 				r.checkPods("restarted", runs, false)
 				r.boot()
 				restart()
-				expect("booted", read, runs)
+				booted, withoutEtc := read, FailOpen
+				if !runs { // nothing is there until the DaemonSet's pod has started
+					booted, withoutEtc = None, None
+				}
+				expect("booted", booted, runs)
+				r.install(hook, require)
+				expect("booted, and the DaemonSet's pod has started", read, runs)
 
-				r.empty(r.configDir(), r.site().ConfDir)
+				r.empty(r.configDir(), r.confDir())
 				r.boot()
-				restart() // the copy of the configuration serves
-				expect("booted without /etc", map[bool]Level{true: FailOpen, false: None}[runs], runs)
+				restart() // the plugin's configuration is beside it
+				expect("booted without /etc", withoutEtc, runs)
 				r.checkPods("booted without /etc", runs, false)
 
 				r.install(hook, require)
@@ -211,7 +217,7 @@ func TestRealInstall(t *testing.T) {
 				r.boot()
 				runs = false
 				restart()
-				expect("booted without the plugin", NotAtBoot, false)
+				expect("booted without the plugin", None, false)
 				r.checkPods("booted without the plugin", false, read == FailClosed)
 			})
 		}
@@ -225,7 +231,7 @@ func TestRealDefault(t *testing.T) {
 			continue // its versions that matter have it on
 		}
 		daemon, _ := rt.program(t)
-		s := Site{Runtime: rt.name, Containerd: daemon, Config: filepath.Join(t.TempDir(), "config.toml")}
+		s := Site{Runtime: rt.name, Program: daemon, Config: filepath.Join(t.TempDir(), "config.toml")}
 		kit.Must(t, os.WriteFile(s.Config, []byte(rt.config), 0o600))
 		d, err := dumpConfig(t.Context(), Host{}, s)
 		kit.Must(t, err)

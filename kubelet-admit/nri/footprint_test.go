@@ -90,7 +90,7 @@ esac
 `), 0o755))
 	l.startNRI()
 	h := &bothHooks{l: l, daemon: exec.Command(program, "run", "--config", own, "--nri-socket", l.socket(),
-		"--runtime", "containerd", "--containerd", containerd)}
+		"--runtime-command", containerd)}
 	h.daemon.Stderr = l.t.Output()
 	l.must(kit.StartChild(h.daemon))
 	h.waitFor("both are registered and have read the Node",
