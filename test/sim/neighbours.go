@@ -162,8 +162,8 @@ func (n *neighbours) schedule(end time.Time) {
 
 // maintenance is an outage that begins after a time, in which people work. They pause NodeHealthCheck, or delete the
 // Node, which comes back and is silent once more. Or they lower its mode once a power-off has failed. In the middle of
-// it they configure forcefence to work with the neighbours, or they stop forcefence for a while. It returns how long all
-// takes.
+// it they configure forcefence to work with the neighbours, or they stop forcefence for a while. It returns how long
+// all takes.
 func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	w := n.w
 	work := w.rng.IntN(3)
@@ -200,7 +200,8 @@ func (n *neighbours) maintenance(m *machine, at time.Duration) time.Duration {
 	then(begins, func() {
 		switch work {
 		case 0:
-			// once the node is NotReady again: the request was made in another outage, whose end forcefence did not watch
+			// once the node is NotReady again: the request was made in another outage, whose end forcefence did not
+			// watch
 			late := first - begins + gap + w.between(50*time.Second, 75*time.Second)
 			switch n.paused = true; {
 			case stops:

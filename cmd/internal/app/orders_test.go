@@ -82,7 +82,8 @@ func TestOrders(t *testing.T) {
 	named.Annotations[taint.RecordAnnotation] = r.WithOrders(taint.DeviceRef{Device: "racks/metal3/named"}).Encode()
 	nodes = append(nodes, *named)
 	lists := OrderLists{
-		Hosts: listed(host("gone", asked("uid-x")), host("forgotten", asked("uid-off")), host("named", asked("uid-named")),
+		Hosts: listed(host("gone", asked("uid-x")), host("forgotten", asked("uid-off")),
+			host("named", asked("uid-named")),
 			host("detached", map[string]string{"forcefence.io/detached": `{"nodeUID":"uid-y"}`}),
 			host("no-life", map[string]string{"reboot.metal3.io/forcefence": ""}),
 			host("theirs", map[string]string{"reboot.metal3.io/stranger": "", "forcefence.io/power-off": "{}"})),

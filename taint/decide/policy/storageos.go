@@ -284,8 +284,8 @@ func (v View) volumesInUse(p Policy) (out []freedVolume) {
 }
 
 // clearVolumes removes volumes of ended pods from the kubelet's list, unless an unfinished pod of the node uses them.
-// NoAction: there are none. Without that, the attach/detach controller gives them to no other node for six minutes more,
-// in which this one must not be Ready. Or it finds only after a while that their attachments are gone (F4).
+// NoAction: there are none. Without that, the attach/detach controller gives them to no other node for six minutes
+// more, in which this one must not be Ready. Or it finds only after a while that their attachments are gone (F4).
 func (v View) clearVolumes(due []Policy) (action.Decision, Effects) {
 	for _, p := range due {
 		if p.When != StorageUnhealthy {

@@ -204,8 +204,10 @@ func TestWatched(t *testing.T) {
 	}{
 		{"the outage goes on", noted(0), []taint.Look{look(off, 0), look(off, 0)}, true},
 		{"a kubelet that says it is sick falls silent", noted(0), []taint.Look{look(off, 0), look(unknown, 1)}, true},
-		{"noted, and changed before it was read again", requested(), []taint.Look{look(off, 0), look(unknown, 1)}, true},
-		{"changed twice before it was noted", noted(0), []taint.Look{look(off, 0), look(unknown, 1), look(off, 2)}, true},
+		{"noted, and changed before it was read again", requested(),
+			[]taint.Look{look(off, 0), look(unknown, 1)}, true},
+		{"changed twice before it was noted", noted(0),
+			[]taint.Look{look(off, 0), look(unknown, 1), look(off, 2)}, true},
 		{"Ready meanwhile, unseen", noted(0), []taint.Look{look(unknown, 0), look(unknown, 1)}, false},
 		{"another process saw the change", noted(0), []taint.Look{look(unknown, 1)}, false},
 		{"a gap is not made good", noted(0), []taint.Look{look(off, 0), look(off, 1), look(unknown, 2)}, false},
