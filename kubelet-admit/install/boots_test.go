@@ -31,7 +31,9 @@ type boots struct {
 	cleared  bool     // the last install took the plugin away, because the runtime would not start beside a slow one
 }
 
-func (b *boots) say(format string, args ...any) { b.log = append(b.log, fmt.Sprintf(format, args...)) }
+func (b *boots) addLine(format string, args ...any) {
+	b.log = append(b.log, fmt.Sprintf(format, args...))
+}
 
 // TestBoots plays boots over all platforms, in CI 10,000, with faults between them: an install that crashes in the
 // middle or fails once, an uninstall that is cut, a runtime of another version, files and folders that are lost or
@@ -121,8 +123,8 @@ func newBoots(t *testing.T, memory string, seed uint64) *boots {
 	return b
 }
 
-// at lets the nth change of a file fail, and with crash each later one.
-func (b *boots) at(n int, crash bool) (restore func()) {
+// failAt lets the nth change of a file fail, and with crash each later one.
+func (b *boots) failAt(n int, crash bool) (restore func()) {
 	before, count := b.opts.host.before, 0
 	b.opts.host.before = func(op, path string) error {
 		if count++; count == n || crash && count > n {
@@ -135,7 +137,7 @@ func (b *boots) at(n int, crash bool) (restore func()) {
 
 // playInstall installs as the DaemonSet's init container does. At n > 0 its nth change fails.
 func (b *boots) playInstall(n int, crash bool) {
-	defer b.at(n, crash)()
+	defer b.failAt(n, crash)()
 	content := fmt.Sprintf("version %d", b.release)
 	b.opts.Binary = strings.NewReader(content)
 	if bad := b.badFrom > 0 && b.release >= b.badFrom; bad || b.isOld() {
@@ -147,7 +149,7 @@ func (b *boots) playInstall(n int, crash bool) {
 	}
 	r, err := b.install()
 	b.cleared = err == nil && b.isOld()
-	b.say("install of %q, fault at %d (crash %v): %v, %+v", content, n, crash, err, r.Protection)
+	b.addLine("install of %q, fault at %d (crash %v): %v, %+v", content, n, crash, err, r.Protection)
 }
 
 // isOld reports whether the runtime does not start beside a plugin that fails.
@@ -161,11 +163,11 @@ func (b *boots) isOld() bool {
 func (b *boots) playReport() {
 	f, err := readHostFacts(b.t.Context(), b.opts.host, Site{StateDir: b.opts.Config.StateDir})
 	if err != nil || !f.Config {
-		b.say("no report: %v", err)
+		b.addLine("no report: %v", err)
 		return
 	}
 	b.promised, b.damaged = assessProtection(f).Level, false
-	b.say("reported %s", b.promised)
+	b.addLine("reported %s", b.promised)
 }
 
 func (b *boots) playFault() {
@@ -193,26 +195,26 @@ func (b *boots) playFault() {
 	case 7:
 		b.version, b.cleared = versions[b.r.IntN(len(versions))], false
 		b.start(200 + b.r.IntN(1000))
-		b.say("the runtime is now %s", b.version)
+		b.addLine("the runtime is now %s", b.version)
 	case 8: // another hook that does not run here, and its successor that does
 		b.badFrom = 0
 		if b.r.IntN(4) == 0 {
 			b.release++
 			b.badFrom = b.release
 		}
-		b.say("programs from %d on do not run", b.badFrom)
+		b.addLine("programs from %d on do not run", b.badFrom)
 	case 9:
 		b.promised = None // a person takes the hook off
 		n := b.r.IntN(30) // 0: it is not cut
 		func() {
-			defer b.at(n, true)()
+			defer b.failAt(n, true)()
 			_, err := Uninstall(b.t.Context(), b.opts)
-			b.say("uninstall, cut at %d: %v", n, err)
+			b.addLine("uninstall, cut at %d: %v", n, err)
 		}()
 	case 10:
 		_ = os.Remove(filepath.Join(plugins, PluginFile))
 		b.damaged = true
-		b.say("the program is gone")
+		b.addLine("the program is gone")
 	case 11:
 		name := filepath.Join(plugins, ConfigFile)
 		if _, err := os.Stat(name); err == nil && b.r.IntN(2) == 0 {
@@ -221,22 +223,22 @@ func (b *boots) playFault() {
 			_ = os.Remove(name)
 		}
 		b.damaged = true
-		b.say("the configuration is gone or broken")
+		b.addLine("the configuration is gone or broken")
 	case 12:
 		dir := []string{"opt/nri", "etc/nri", "run/forcefence", "lib/forcefence-node"}[b.r.IntN(4)]
 		kit.Must(b.t, os.RemoveAll(b.path(dir)))
 		b.damaged = b.damaged || dir == "opt/nri"
-		b.say("%s is gone", dir)
+		b.addLine("%s is gone", dir)
 	case 13:
 		b.start(200 + b.r.IntN(1000))
-		b.say("the runtime was restarted")
+		b.addLine("the runtime was restarted")
 	}
 }
 
 // playBoot boots the host, holds what the runtime finds against the promise, and installs again as the DaemonSet does.
 func (b *boots) playBoot() {
-	b.reboot(b.p.lost...)
-	b.say("-- boot with %s, promised %s, damaged %v", b.version, b.promised, b.damaged)
+	b.rebootHost(b.p.lost...)
+	b.addLine("-- boot with %s, promised %s, damaged %v", b.version, b.promised, b.damaged)
 	f, err := readHostFacts(b.t.Context(), b.opts.host, Site{StateDir: b.opts.Config.StateDir})
 	if err != nil {
 		b.t.Errorf("the runtime does not read its configuration: %v", err)

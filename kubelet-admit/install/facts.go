@@ -129,8 +129,16 @@ func (h Host) isConnected(stateDir string) bool {
 	boot, bad := h.bootID()
 	return err == nil && bad == nil && slices.ContainsFunc(all, func(s nri.Status) bool {
 		return s.Plugin == PluginFile && s.BootID == boot && !s.Registered.IsZero() && s.Node.Name != "" &&
-			fileExists(h.procFile(strconv.Itoa(s.PID)))
+			h.isPlugin(s.PID)
 	})
+}
+
+// isPlugin reports whether the process is a plugin that the runtime started. Another one may have the pid of one that
+// was killed.
+func (h Host) isPlugin(pid int) bool {
+	text, _ := os.ReadFile(h.procFile(strconv.Itoa(pid) + "/cmdline"))
+	program, _, _ := strings.Cut(string(text), "\x00")
+	return filepath.Base(program) == PluginFile
 }
 
 // IsConnected is a cheap part of ReadProtection that changes while the runtime runs: whether the plugin that it started

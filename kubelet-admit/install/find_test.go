@@ -32,7 +32,7 @@ func hostOf(lines ...string) []hostProcess {
 	return all
 }
 
-func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+func fileOf(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
 // TestFindSite finds the runtime by the command lines of hosts as their distributions start them (docs/platforms.md).
 func TestFindSite(t *testing.T) {
@@ -57,19 +57,19 @@ func TestFindSite(t *testing.T) {
 		missing string // in the error; "": none
 	}{
 		{"kubeadm", hostOf(kubeadm, daemon), fstest.MapFS{
-			"var/lib/kubelet/config.yaml": file("containerRuntimeEndpoint: /var/run/containerd/containerd.sock\n"),
-			"etc/containerd/config.toml":  file("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"),
+			"var/lib/kubelet/config.yaml": fileOf("containerRuntimeEndpoint: /var/run/containerd/containerd.sock\n"),
+			"etc/containerd/config.toml":  fileOf("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"),
 		}, "", packaged, ""},
 		{"the endpoint is the kubelet's default, the program in PATH",
 			hostOf("kubelet /usr/bin/kubelet --kubeconfig /etc/kubernetes/kubelet.conf", "c containerd -l debug"),
 			nil, "", with(func(s *Site) { s.Program, s.Unit = "containerd", "c" }), ""},
 		{"the kubelet's drop-ins win over its configuration, and its command line over both",
 			hostOf(kubeadm+" --config-dir=/etc/kubelet.d", daemon, "crio /usr/bin/crio"), fstest.MapFS{
-				"var/lib/kubelet/config.yaml": file("containerRuntimeEndpoint: /a.sock\n"),
-				"etc/kubelet.d/10-a.conf":     file("containerRuntimeEndpoint: /b.sock\n"),
-				"etc/kubelet.d/20-b.conf":     file("containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n"),
-				"etc/kubelet.d/30-c.conf":     file("maxPods: 7\n"),
-				"etc/kubelet.d/40-d.txt":      file("containerRuntimeEndpoint: /d.sock\n"),
+				"var/lib/kubelet/config.yaml": fileOf("containerRuntimeEndpoint: /a.sock\n"),
+				"etc/kubelet.d/10-a.conf":     fileOf("containerRuntimeEndpoint: /b.sock\n"),
+				"etc/kubelet.d/20-b.conf":     fileOf("containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n"),
+				"etc/kubelet.d/30-c.conf":     fileOf("maxPods: 7\n"),
+				"etc/kubelet.d/40-d.txt":      fileOf("containerRuntimeEndpoint: /d.sock\n"),
 			}, "", with(func(s *Site) {
 				s.Runtime, s.Program, s.Config, s.ConfDir, s.Unit = crio, "/usr/bin/crio", "/etc/crio/crio.conf",
 					"/etc/crio/crio.conf.d", "crio"
@@ -86,17 +86,17 @@ func TestFindSite(t *testing.T) {
 			"--kubeconfig=/var/lib/rancher/rke2/agent/kubelet.kubeconfig "+
 			"--container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
 			"rke2-agent containerd -c "+rke2), fstest.MapFS{
-			rke2[1:]:                              file("[grpc]\naddress = '/run/k3s/containerd/containerd.sock'\n"),
-			"var/lib/rancher/rke2/bin/containerd": file("x"),
+			rke2[1:]:                              fileOf("[grpc]\naddress = '/run/k3s/containerd/containerd.sock'\n"),
+			"var/lib/rancher/rke2/bin/containerd": fileOf("x"),
 		}, "", Site{Runtime: containerd, Program: "/var/lib/rancher/rke2/bin/containerd", Config: rke2,
 			ConfDir: "/var/lib/rancher/rke2/agent/etc/containerd/conf.d", Unit: "rke2-agent",
 			Kubeconfig: "/var/lib/rancher/rke2/agent/kubelet.kubeconfig", processes: []process{{PID: 11}}}, ""},
 		{"k3s in another folder hides its arguments", hostOf("k3s-agent /usr/local/bin/k3s agent",
 			"k3s-agent containerd -c /data/k3s/agent/etc/containerd/config.toml", daemon,
 			"user /usr/local/bin/k3s kubectl"), fstest.MapFS{
-			"data/k3s/agent/etc/containerd/config.toml": file("imports = ['/data/k3s/agent/etc/containerd/" +
+			"data/k3s/agent/etc/containerd/config.toml": fileOf("imports = ['/data/k3s/agent/etc/containerd/" +
 				"config-v3.toml.d/*.toml']\n"),
-			"data/k3s/data/current/bin/containerd": file("x"),
+			"data/k3s/data/current/bin/containerd": fileOf("x"),
 		}, "", Site{Runtime: containerd, Program: "/data/k3s/data/current/bin/containerd",
 			Config:  "/data/k3s/agent/etc/containerd/config.toml",
 			ConfDir: "/data/k3s/agent/etc/containerd/config-v3.toml.d", Unit: "k3s-agent",
@@ -108,7 +108,7 @@ func TestFindSite(t *testing.T) {
 			"snap.microk8s.daemon-containerd /snap/microk8s/8/bin/containerd --config "+
 				"/var/snap/microk8s/8/args/containerd.toml --address /var/snap/microk8s/common/run/containerd.sock",
 			daemon), fstest.MapFS{
-			"var/snap/microk8s/8/args/kubelet": file("--kubeconfig=${SNAP_DATA}/credentials/kubelet.config\n" +
+			"var/snap/microk8s/8/args/kubelet": fileOf("--kubeconfig=${SNAP_DATA}/credentials/kubelet.config\n" +
 				"--container-runtime-endpoint=${SNAP_COMMON}/run/containerd.sock\n"),
 		}, "", Site{Runtime: containerd, Program: "/snap/microk8s/8/bin/containerd",
 			Config: "/var/snap/microk8s/8/args/containerd.toml", ConfDir: "/var/snap/microk8s/8/args/conf.d",
@@ -125,7 +125,7 @@ func TestFindSite(t *testing.T) {
 		{"a socket in version 4 of containerd's configuration", hostOf(
 			"k /k/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --container-runtime-endpoint=/x.sock",
 			daemon, "docker containerd --config /run/docker/containerd.toml"), fstest.MapFS{
-			"etc/containerd/config.toml": file("[plugins.'io.containerd.server.v1.grpc']\naddress = '/x.sock'\n"),
+			"etc/containerd/config.toml": fileOf("[plugins.'io.containerd.server.v1.grpc']\naddress = '/x.sock'\n"),
 		}, "", packaged, ""},
 		{"beside what people and shims run", hostOf(kubeadm, daemon, "x /usr/bin/containerd config dump",
 			"x /usr/bin/containerd --address /run/containerd/containerd.sock publish --topic t"),
@@ -170,8 +170,8 @@ func TestFindSite(t *testing.T) {
 func TestProgramOf(t *testing.T) {
 	ps := hostOf("k /k/kubelet --kubeconfig=/k", "containerd /usr/bin/containerd")
 	ps[2].exe = "/data/0123/bin/k3s (deleted)"
-	s, err := findSite(slices.Values(ps), fstest.MapFS{"data/0123/bin/containerd": file("x"),
-		"usr/bin/containerd": file("x")}, "")
+	s, err := findSite(slices.Values(ps), fstest.MapFS{"data/0123/bin/containerd": fileOf("x"),
+		"usr/bin/containerd": fileOf("x")}, "")
 	if err != nil || s.Program != "/data/0123/bin/containerd" {
 		t.Errorf("got %q, %v", s.Program, err)
 	}
@@ -225,7 +225,7 @@ func TestFindTrustsTheHost(t *testing.T) {
 func TestFindBoundsFiles(t *testing.T) {
 	large := strings.Repeat("#\n", fileBound/2) + "containerRuntimeEndpoint: /x.sock\n"
 	ps := hostOf("k /k/kubelet --kubeconfig=/k --config=/large --config-dir=/d", "c /usr/bin/containerd --config=/d")
-	s, err := findSite(slices.Values(ps), fstest.MapFS{"large": file(large), "d/x.conf/y": file("x")}, "")
+	s, err := findSite(slices.Values(ps), fstest.MapFS{"large": fileOf(large), "d/x.conf/y": fileOf("x")}, "")
 	if err != nil || s.Runtime != containerd {
 		t.Errorf("got %+v, %v; want the default endpoint's, as the file's end is not read", s, err)
 	}
@@ -238,7 +238,7 @@ func FuzzFindSite(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, cgroup, command string) {
 		ps := hostOf(a, b)
 		ps[2].cgroup = cgroup
-		s, err := findSite(slices.Values(ps), fstest.MapFS{"k": file(a)}, command)
+		s, err := findSite(slices.Values(ps), fstest.MapFS{"k": fileOf(a)}, command)
 		if err == nil && (s.Runtime == "" || s.Program == "" || s.Config == "" || s.ConfDir == "" || s.Unit == "" ||
 			s.Kubeconfig == "") {
 			t.Errorf("got %+v without an error", s)

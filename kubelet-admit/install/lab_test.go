@@ -134,7 +134,7 @@ func (l *lab) writeProcess(pid, start int, argv ...string) {
 // writeConnected writes the status of a plugin that the runtime has started, with its process.
 func (l *lab) writeConnected(pid int) {
 	l.t.Helper()
-	l.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (10-forcefence) S 1\n", pid))
+	l.write(fmt.Sprintf("proc/%d/cmdline", pid), l.path("opt/nri/plugins/"+PluginFile)+"\x00")
 	l.writeStatus(nri.Status{Plugin: PluginFile, PID: pid, BootID: l.boot, Registered: time.Unix(1, 0),
 		Node: nri.NodeView{Name: "n1"}})
 }

@@ -102,6 +102,7 @@ func TestDroppedPlugin(t *testing.T) {
 		"it never ran":       func(l *lab) { kit.Must(t, os.Remove(l.path("run/forcefence/10.json"))) },
 		"not registered":     func(l *lab) { status(l, func(s *nri.Status) { s.Registered = s.Started }) },
 		"it ended":           func(l *lab) { kit.Must(t, os.RemoveAll(l.path("proc/201"))) },
+		"its pid is another": func(l *lab) { l.write("proc/201/cmdline", "sleep\x00") },
 		"no configuration":   func(l *lab) { status(l, func(s *nri.Status) { s.Node.Name = "" }) },
 		"on an earlier boot": func(l *lab) { status(l, func(s *nri.Status) { s.BootID = "boot-0" }) },
 		"another plugin":     func(l *lab) { status(l, func(s *nri.Status) { s.Plugin = "20-forcefence" }) },

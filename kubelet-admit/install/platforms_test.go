@@ -68,12 +68,12 @@ var rke2Files = map[string]string{
 		"/agent/etc/containerd/config-v3.toml.d/*.toml']\n[grpc]\naddress = '/run/k3s/containerd/containerd.sock'\n",
 }
 
-// overlay is a mountinfo line of an overlay that writes to upper.
-func overlay(folder, upper string) string {
+// overlayMount is a mountinfo line of an overlay that writes to upper.
+func overlayMount(folder, upper string) string {
 	return "40 22 0:40 / @" + folder + " rw - overlay overlay rw,lowerdir=/x,upperdir=@" + upper + ",workdir=/w\n"
 }
 
-func tmpfs(folder string) string { return "41 22 0:41 / @" + folder + " rw - tmpfs tmpfs rw\n" }
+func tmpfsMount(folder string) string { return "41 22 0:41 / @" + folder + " rw - tmpfs tmpfs rw\n" }
 
 var platforms = []platform{
 	{name: "kubeadm, containerd 2.4", node: runtimes.NodeInfo{OSImage: ubuntu, Runtime: "containerd://2.4.2"},
@@ -136,16 +136,16 @@ var platforms = []platform{
 	{name: "Talos 1.13", node: runtimes.NodeInfo{OSImage: "Talos (v1.13.2)", Runtime: "containerd://2.2.1"},
 		kubelet: talos, runtime: talosDaemon, beside: []string{talosSystem},
 		files:  map[string]string{"@/etc/cri/containerd.toml": nriOff},
-		mounts: overlay("/opt", "/var/opt"), readOnly: []string{"etc"}, open: None, required: None},
+		mounts: overlayMount("/opt", "/var/opt"), readOnly: []string{"etc"}, open: None, required: None},
 	{name: "Talos 1.14", node: runtimes.NodeInfo{OSImage: "Talos (v1.14.0)", Runtime: "containerd://2.3.1"},
 		kubelet: talos, runtime: talosDaemon, beside: []string{talosSystem},
 		files:  map[string]string{"@/etc/cri/containerd.toml": talosConfig},
-		mounts: overlay("/opt", "/var/opt"), readOnly: []string{"etc"}, open: FailOpen, required: FailOpen},
+		mounts: overlayMount("/opt", "/var/opt"), readOnly: []string{"etc"}, open: FailOpen, required: FailOpen},
 	{name: "Talos 1.14 whose own configuration requires the hook", node: runtimes.NodeInfo{OSImage: "Talos (v1.14.0)",
 		Runtime: "containerd://2.3.1"}, kubelet: talos, runtime: talosDaemon, beside: []string{talosSystem},
 		files: map[string]string{"@/etc/cri/containerd.toml": talosConfig,
 			"@/etc/cri/conf.d/20-customization.toml": talosRequires},
-		mounts: overlay("/opt", "/var/opt"), readOnly: []string{"etc"}, more: true,
+		mounts: overlayMount("/opt", "/var/opt"), readOnly: []string{"etc"}, more: true,
 		open: FailClosed, required: FailClosed},
 	{name: "Flatcar", node: runtimes.NodeInfo{OSImage: "Flatcar Container Linux by Kinvolk 4459.2.0 (Oklo)",
 		Runtime: "containerd://2.2.1"}, kubelet: kubeadm,
@@ -157,14 +157,14 @@ var platforms = []platform{
 		runtime: daemon, beside: []string{"/usr/bin/containerd --config @/etc/host-containerd/config.toml"},
 		files: map[string]string{"@/etc/containerd/config.toml": nriOff,
 			"@/etc/host-containerd/config.toml": "[grpc]\naddress = '/run/host-containerd/containerd.sock'\n"},
-		mounts: tmpfs("/etc"), lost: []string{"etc"}, open: None, required: None},
+		mounts: tmpfsMount("/etc"), lost: []string{"etc"}, open: None, required: None},
 	{name: "Bottlerocket, Kubernetes 1.33 and later", node: runtimes.NodeInfo{
 		OSImage: "Bottlerocket OS 1.50.0 (aws-k8s-1.35)", Runtime: "containerd://2.2.1"},
 		kubelet: "/usr/bin/kubelet --kubeconfig @/etc/kubernetes/kubelet/kubeconfig", runtime: daemon,
 		beside: []string{"/usr/bin/containerd --config @/etc/host-containerd/config.toml"},
 		files: map[string]string{"@/etc/containerd/config.toml": "version = 3\n",
 			"@/etc/host-containerd/config.toml": "[grpc]\naddress = '/run/host-containerd/containerd.sock'\n"},
-		mounts: tmpfs("/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
+		mounts: tmpfsMount("/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
 	{name: "EKS AL2023", node: runtimes.NodeInfo{OSImage: "Amazon Linux 2023.9.20260101",
 		Runtime: "containerd://2.2.1"},
 		kubelet: "/usr/bin/kubelet --kubeconfig=@/var/lib/kubelet/kubeconfig " +
@@ -176,8 +176,9 @@ var platforms = []platform{
 	{name: "GKE, Container-Optimized OS", node: runtimes.NodeInfo{OSImage: "Container-Optimized OS from Google",
 		Runtime: "containerd://2.1.4"}, kubelet: kops,
 		runtime: daemon, files: map[string]string{"@/etc/containerd/config.toml": "version = 3\n"},
-		mounts: tmpfs("/etc"), lost: []string{"etc"}, readOnly: []string{"opt", "usr"}, noexec: []string{"var", "home"},
-		open: NotAtBoot, required: NotAtBoot},
+		mounts: tmpfsMount("/etc"), lost: []string{"etc"}, readOnly: []string{"opt", "usr"},
+		noexec: []string{"var", "home"},
+		open:   NotAtBoot, required: NotAtBoot},
 	{name: "OpenShift with CRI-O 1.34", node: runtimes.NodeInfo{
 		OSImage: "Red Hat Enterprise Linux CoreOS 9.6.20260101-0",
 		Runtime: "cri-o://1.34.2"}, kubelet: openShift, runtime: crioDaemon,
@@ -192,17 +193,17 @@ var platforms = []platform{
 	{name: "Harvester (RKE2 1.34)", node: runtimes.NodeInfo{KubeletVersion: "v1.34.5+rke2r1",
 		OSImage: "Harvester v1.7.0", Runtime: "containerd://2.1.5-k3s1"},
 		kubelet: rke2, runtime: rke2Start, files: rke2Files,
-		mounts: overlay("/etc", "/run/overlay/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
+		mounts: overlayMount("/etc", "/run/overlay/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
 }
 
 // otherHosts have folders in memory that no distribution of the table has there. The table leaves them out.
 var otherHosts = []platform{
 	{name: "drop-ins in memory", node: runtimes.NodeInfo{OSImage: ubuntu, Runtime: "containerd://2.4.2"},
 		kubelet: kubeadm, runtime: daemon, files: map[string]string{"@/etc/containerd/config.toml": packages},
-		mounts: tmpfs("/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
+		mounts: tmpfsMount("/etc"), lost: []string{"etc"}, open: FailOpen, required: FailOpen},
 	{name: "plugins in memory", node: runtimes.NodeInfo{OSImage: ubuntu, Runtime: "containerd://2.4.2"},
 		kubelet: kubeadm, runtime: daemon, files: map[string]string{"@/etc/containerd/config.toml": packages},
-		mounts: tmpfs("/opt"), lost: []string{"opt"}, open: NotAtBoot, required: NotAtBoot},
+		mounts: tmpfsMount("/opt"), lost: []string{"opt"}, open: NotAtBoot, required: NotAtBoot},
 }
 
 // isBelow reports whether a path is in one of the host's folders.
@@ -252,8 +253,8 @@ func newPlatformLab(t *testing.T, p platform, dir string) *lab {
 	return l
 }
 
-// reboot empties the folders that a boot loses, and starts the runtime.
-func (l *lab) reboot(lost ...string) {
+// rebootHost empties the folders that a boot loses, and starts the runtime.
+func (l *lab) rebootHost(lost ...string) {
 	l.t.Helper()
 	for _, dir := range append(lost, "run") {
 		kit.Must(l.t, os.RemoveAll(l.path(dir)))
@@ -323,7 +324,7 @@ func playPlatform(t *testing.T, p platform, required bool, want Level) Protectio
 	for i := range 2 {
 		l.start(300) // it reads all that was installed
 		promised := assessProtection(l.facts())
-		l.reboot(p.lost...)
+		l.rebootHost(p.lost...)
 		_, err := os.Stat(l.path("opt/nri/plugins/" + PluginFile))
 		if starts := err == nil; starts != (promised.Level == FailOpen || promised.Level == FailClosed) {
 			t.Errorf("before boot %d: %+v, after it the runtime starts the plugin: %v", i, promised, starts)
@@ -349,7 +350,7 @@ func playPlatform(t *testing.T, p platform, required bool, want Level) Protectio
 	}
 	l.opts.RestartRuntime = true
 	l.uninstall()
-	l.reboot(p.lost...)
+	l.rebootHost(p.lost...)
 	if diff := cmp.Diff(before, l.tree(false)); diff != "" {
 		t.Errorf("an uninstall leaves (-before +after):\n%s", diff)
 	}

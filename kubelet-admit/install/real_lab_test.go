@@ -46,9 +46,9 @@ func newRuntimeLab(t *testing.T, rt realRuntime, daemon, shim, registry string) 
 	for _, dir := range []string{
 		"opt/nri/plugins", "etc/nri/conf.d", "etc/conf.d", "run", "bin", "proc/sys/kernel/random",
 	} {
-		kit.Must(t, os.MkdirAll(r.path(dir), 0o755))
+		kit.Must(t, os.MkdirAll(r.inDir(dir), 0o755))
 	}
-	r.program = r.path("bin/" + kinds[rt.name].process) // by this name its process is found
+	r.program = r.inDir("bin/" + kinds[rt.name].process) // by this name its process is found
 	kit.Must(t, os.Symlink(daemon, r.program))
 	config := strings.ReplaceAll(rt.config, "IMAGE", r.image) + fmt.Sprintf(`imports = ["conf.d/*.toml"]
 disabled_plugins = []
@@ -65,16 +65,16 @@ state = %[2]q
   plugin_config_path = %[6]q
   socket_path = %[7]q
   plugin_request_timeout = "30s" # a busy machine
-`, r.path("root"), r.path("run/state"), r.path("g.sock"), r.path("t.sock"), r.pluginDir(), r.configDir(),
-		r.path("nri.sock"))
+`, r.inDir("root"), r.inDir("run/state"), r.inDir("g.sock"), r.inDir("t.sock"), r.pluginDir(), r.configDir(),
+		r.inDir("nri.sock"))
 	if rt.name == crio {
 		config = r.crioConfig(registry)
 	} else {
-		kit.Must(t, os.Symlink(shim, r.path("bin/"+binaries.Shim)))
+		kit.Must(t, os.Symlink(shim, r.inDir("bin/"+binaries.Shim)))
 	}
-	kit.Must(t, os.WriteFile(r.path("etc/config.toml"), []byte(config), 0o600))
-	r.boot()
-	t.Cleanup(r.stop)
+	kit.Must(t, os.WriteFile(r.inDir("etc/config.toml"), []byte(config), 0o600))
+	r.bootHost()
+	t.Cleanup(r.stopRuntime)
 	return r
 }
 
@@ -88,30 +88,30 @@ func (r *runtimeLab) crioConfig(registry string) string {
 		}
 		programs[name] = file
 	}
-	kit.Must(r.t, os.WriteFile(r.path("policy.json"), []byte(`{"default": [{"type": "insecureAcceptAnything"}]}`),
+	kit.Must(r.t, os.WriteFile(r.inDir("policy.json"), []byte(`{"default": [{"type": "insecureAcceptAnything"}]}`),
 		0o600))
-	kit.Must(r.t, os.MkdirAll(r.path(".config/containers"), 0o755))
-	kit.Must(r.t, os.WriteFile(r.path(".config/containers/registries.conf"),
+	kit.Must(r.t, os.MkdirAll(r.inDir(".config/containers"), 0o755))
+	kit.Must(r.t, os.WriteFile(r.inDir(".config/containers/registries.conf"),
 		fmt.Appendf(nil, "[[registry]]\nlocation = %q\ninsecure = true\n", registry), 0o600))
-	kit.Must(r.t, os.WriteFile(r.path("bin/pinns"), []byte(pinns), 0o755))
+	kit.Must(r.t, os.WriteFile(r.inDir("bin/pinns"), []byte(pinns), 0o755))
 	type table map[string]any
 	text, err := toml.Marshal(table{"crio": table{
-		"root": r.path("root"), "runroot": r.path("run/storage"), "storage_driver": "vfs", "log_dir": r.path("pods"),
-		"version_file": r.path("run/version"), "version_file_persist": r.path("version"),
-		"clean_shutdown_file": r.path("clean"),
-		"api":                 table{"listen": r.path("g.sock"), "stream_port": "0"},
+		"root": r.inDir("root"), "runroot": r.inDir("run/storage"), "storage_driver": "vfs", "log_dir": r.inDir("pods"),
+		"version_file": r.inDir("run/version"), "version_file_persist": r.inDir("version"),
+		"clean_shutdown_file": r.inDir("clean"),
+		"api":                 table{"listen": r.inDir("g.sock"), "stream_port": "0"},
 		"runtime": table{
-			"pinns_path": r.path("bin/pinns"), "namespaces_dir": r.path("run/ns"),
-			"container_exits_dir":         r.path("run/exits"),
-			"container_attach_socket_dir": r.path("run/attach"), "hooks_dir": []string{},
+			"pinns_path": r.inDir("bin/pinns"), "namespaces_dir": r.inDir("run/ns"),
+			"container_exits_dir":         r.inDir("run/exits"),
+			"container_attach_socket_dir": r.inDir("run/attach"), "hooks_dir": []string{},
 			"cgroup_manager": "cgroupfs", "conmon_cgroup": "pod", "irqbalance_config_restore_file": "disable",
 			"default_runtime": "runc",
-			"runtimes": table{"runc": table{"runtime_path": programs["runc"], "runtime_root": r.path("run/runc"),
+			"runtimes": table{"runc": table{"runtime_path": programs["runc"], "runtime_root": r.inDir("run/runc"),
 				"monitor_path": programs["conmon"], "monitor_cgroup": "pod"}},
 		},
-		"image":   table{"pause_image": r.image, "signature_policy": r.path("policy.json")},
-		"network": table{"network_dir": r.path("net"), "plugin_dirs": []string{r.path("cni")}},
-		"nri": table{"enable_nri": true, "nri_listen": r.path("nri.sock"), "nri_plugin_dir": r.pluginDir(),
+		"image":   table{"pause_image": r.image, "signature_policy": r.inDir("policy.json")},
+		"network": table{"network_dir": r.inDir("net"), "plugin_dirs": []string{r.inDir("cni")}},
+		"nri": table{"enable_nri": true, "nri_listen": r.inDir("nri.sock"), "nri_plugin_dir": r.pluginDir(),
 			"nri_plugin_config_dir": r.configDir(), "nri_plugin_request_timeout": "30s"},
 	}})
 	kit.Must(r.t, err)
@@ -127,12 +127,12 @@ mount --bind /proc/self/ns/net "$2/netns/$4"
 unshare --uts="$2/utsns/$4" true
 `
 
-func (r *runtimeLab) path(name string) string { return filepath.Join(r.dir, name) }
-func (r *runtimeLab) pluginDir() string       { return r.path("opt/nri/plugins") }
-func (r *runtimeLab) configDir() string       { return r.path("etc/nri/conf.d") }
+func (r *runtimeLab) inDir(name string) string { return filepath.Join(r.dir, name) }
+func (r *runtimeLab) pluginDir() string        { return r.inDir("opt/nri/plugins") }
+func (r *runtimeLab) configDir() string        { return r.inDir("etc/nri/conf.d") }
 
-// empty removes all that is in the folders.
-func (r *runtimeLab) empty(folders ...string) {
+// emptyFolders removes all that is in the folders.
+func (r *runtimeLab) emptyFolders(folders ...string) {
 	r.t.Helper()
 	for _, dir := range folders {
 		kit.Must(r.t, os.RemoveAll(dir))
@@ -140,63 +140,63 @@ func (r *runtimeLab) empty(folders ...string) {
 	}
 }
 
-// boot is the host's: the runtime has ended, /run is empty, and the boot has a new id.
-func (r *runtimeLab) boot() {
+// bootHost is the host's: the runtime has ended, /run is empty, and the boot has a new id.
+func (r *runtimeLab) bootHost() {
 	r.t.Helper()
-	r.stop()
-	r.empty(r.path("run"))
+	r.stopRuntime()
+	r.emptyFolders(r.inDir("run"))
 	r.boots++
 	kit.Must(r.t, os.WriteFile(r.bootFile(), []byte(r.bootID()+"\n"), 0o644))
 }
 
-func (r *runtimeLab) bootFile() string { return r.path("proc/sys/kernel/random/boot_id") }
+func (r *runtimeLab) bootFile() string { return r.inDir("proc/sys/kernel/random/boot_id") }
 func (r *runtimeLab) bootID() string   { return fmt.Sprintf("boot-%d", r.boots) }
 
-// args are those of the runtime.
-func (r *runtimeLab) args() []string {
-	args := []string{"--config", r.path("etc/config.toml")}
+// runtimeArgs are those of the runtime.
+func (r *runtimeLab) runtimeArgs() []string {
+	args := []string{"--config", r.inDir("etc/config.toml")}
 	if r.rt.name == crio {
 		args = append(args, "--config-dir", r.confDir())
 	}
 	return args
 }
 
-func (r *runtimeLab) confDir() string  { return r.path("etc/conf.d") }
-func (r *runtimeLab) stateDir() string { return r.path("run/forcefence") }
+func (r *runtimeLab) confDir() string  { return r.inDir("etc/conf.d") }
+func (r *runtimeLab) stateDir() string { return r.inDir("run/forcefence") }
 
-// site is what the flags of install name: no kubelet runs.
-func (r *runtimeLab) site() Site {
-	return Site{Command: strings.Join(append([]string{r.program}, r.args()...), " "), StateDir: r.stateDir()}
+// labSite is what the flags of install name: no kubelet runs.
+func (r *runtimeLab) labSite() Site {
+	return Site{Command: strings.Join(append([]string{r.program}, r.runtimeArgs()...), " "), StateDir: r.stateDir()}
 }
 
-// node is the host's own.
-func (r *runtimeLab) node() *corev1.Node {
+// labNode is the host's own.
+func (r *runtimeLab) labNode() *corev1.Node {
 	return &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
 		ContainerRuntimeVersion: string(r.rt.name) + "://" + r.rt.version, BootID: r.bootID()}}}
 }
 
-// host has the processes of the runtime's namespace.
-func (r *runtimeLab) host() Host {
+// labHost has the processes of the runtime's namespace.
+func (r *runtimeLab) labHost() Host {
 	if r.runtime == nil {
-		return Host{Proc: r.path("proc")}
+		return Host{Proc: r.inDir("proc")}
 	}
 	return Host{Proc: fmt.Sprintf("/proc/%d/root/proc", r.runtime.Process.Pid)}
 }
 
 func (r *runtimeLab) hookConfig() nri.Config {
-	return nri.Config{NodeName: "n1", Kubeconfig: r.path("none"), TaintKey: taint.DefaultKey,
-		StateDir: r.stateDir(), DataDir: r.path("data"), LogFile: "none", Path: nri.DefaultPath}
+	return nri.Config{NodeName: "n1", Kubeconfig: r.inDir("none"), TaintKey: taint.DefaultKey,
+		StateDir: r.stateDir(), DataDir: r.inDir("data"), LogFile: "none", Path: nri.DefaultPath}
 }
 
-// install installs the hook as its init container does; the Node is the host's.
-func (r *runtimeLab) install(hook string, require bool) Result {
+// installHook installs the hook as its init container does; the Node is the host's.
+func (r *runtimeLab) installHook(hook string, require bool) Result {
 	r.t.Helper()
 	binary, err := os.Open(hook)
 	kit.Must(r.t, err)
 	defer binary.Close()
-	node := r.node()
+	node := r.labNode()
 	res, err := Install(r.t.Context(), Options{
-		host: r.host(), Site: r.site(), Config: r.hookConfig(), Binary: binary, RequiredPlugins: require,
+		host: r.labHost(), Site: r.labSite(), Config: r.hookConfig(), Binary: binary, RequiredPlugins: require,
 		connect: func(context.Context, nri.Config, string) (rest.Interface, *corev1.Node, error) {
 			return nil, node, nil
 		},
@@ -234,10 +234,10 @@ type started struct {
 // lostPlugin is what a runtime logs when the hook's connection has ended.
 var lostPlugin = regexp.MustCompile(`plugin \\*"` + PluginFile + `\\*" closed`)
 
-// start starts the runtime in namespaces of its own, where it sees no other processes, the lab's boot, and only the
-// lab's state. It waits until the hook is registered, if that is awaited, or the runtime has ended. A runtime that ends
-// does so in 7 s (F26), and a hook that gives up in 10 s.
-func (r *runtimeLab) start(awaited bool) (out started) {
+// startRuntime starts the runtime in namespaces of its own, where it sees no other processes, the lab's boot, and only
+// the lab's state. It waits until the hook is registered, if that is awaited, or the runtime has ended. A runtime that
+// ends does so in 7 s (F26), and a hook that gives up in 10 s.
+func (r *runtimeLab) startRuntime(awaited bool) (out started) {
 	r.t.Helper()
 	booted := "successfully booted"
 	if r.rt.name == crio {
@@ -247,14 +247,14 @@ func (r *runtimeLab) start(awaited bool) (out started) {
 mount --bind "$1" /proc/sys/kernel/random/boot_id && mount --bind "$2" /run || exit 9
 for d in /var/log /var/lib; do mount -t tmpfs tmpfs $d || exit 9; done
 shift 2
-exec "$0" "$@"`, r.program, r.bootFile(), r.path("run")}, r.args()...)...)
-	file, err := os.Create(r.path("log"))
+exec "$0" "$@"`, r.program, r.bootFile(), r.inDir("run")}, r.runtimeArgs()...)...)
+	file, err := os.Create(r.inDir("log"))
 	kit.Must(r.t, err)
 	defer file.Close()
 	cmd.Stdout, cmd.Stderr = file, file
-	cmd.Env = append(os.Environ(), "HOME="+r.dir, "PATH="+r.path("bin")+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "HOME="+r.dir, "PATH="+r.inDir("bin")+":"+os.Getenv("PATH"))
 	readLog := func() string {
-		text, err := os.ReadFile(r.path("log"))
+		text, err := os.ReadFile(r.inDir("log"))
 		kit.Must(r.t, err)
 		return string(text)
 	}
@@ -299,8 +299,8 @@ exec "$0" "$@"`, r.program, r.bootFile(), r.path("run")}, r.args()...)...)
 	return out
 }
 
-// stop ends the runtime, if it runs, as systemd does.
-func (r *runtimeLab) stop() {
+// stopRuntime ends the runtime, if it runs, as systemd does.
+func (r *runtimeLab) stopRuntime() {
 	if r.runtime == nil {
 		return
 	}

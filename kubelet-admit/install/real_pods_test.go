@@ -27,8 +27,8 @@ import (
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-// registry serves one image, whose program does nothing, under every name, and returns its address.
-func registry(t *testing.T, program string) string {
+// serveImage serves one image, whose program does nothing, under every name, and returns its address.
+func serveImage(t *testing.T, program string) string {
 	t.Helper()
 	text, err := os.ReadFile(program)
 	kit.Must(t, err)
@@ -113,10 +113,10 @@ func (codec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// call calls the runtime as its kubelet does. It returns the answer's first field, which is an id.
-func (r *runtimeLab) call(service, method string, request fields) (string, error) {
+// callRuntime calls the runtime as its kubelet does. It returns the answer's first field, which is an id.
+func (r *runtimeLab) callRuntime(service, method string, request fields) (string, error) {
 	r.t.Helper()
-	conn, err := grpc.NewClient("unix://"+r.path("g.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+r.inDir("g.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	kit.Must(r.t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -166,25 +166,25 @@ func (r *runtimeLab) startPod(name string, annotations map[string]string) (out p
 	const node = 2 // of a namespace
 	host := fields{1: node, 2: node, 3: node}
 	pod := fields{
-		1: fields{1: name, 2: "uid-" + name, 3: "ns", 4: r.attempts}, 3: r.path("log-" + name), 7: annotations,
+		1: fields{1: name, 2: "uid-" + name, 3: "ns", 4: r.attempts}, 3: r.inDir("log-" + name), 7: annotations,
 		8: fields{1: r.cgroup, 2: fields{1: host}},
 	}
 	image := fields{1: r.image, 18: r.image}
-	if _, err := r.call("ImageService", "PullImage", fields{1: image}); err != nil {
+	if _, err := r.callRuntime("ImageService", "PullImage", fields{1: image}); err != nil {
 		r.t.Fatalf("pulling %s: %v", r.image, err)
 	}
-	id, err := r.call("RuntimeService", "RunPodSandbox", fields{1: pod})
+	id, err := r.callRuntime("RuntimeService", "RunPodSandbox", fields{1: pod})
 	if err != nil {
 		return podResult{pod: err}
 	}
-	container, err := r.call("RuntimeService", "CreateContainer",
+	container, err := r.callRuntime("RuntimeService", "CreateContainer",
 		fields{1: id, 2: fields{1: fields{1: "c"}, 2: image, 15: fields{2: fields{3: host}}}, 3: pod})
 	if err == nil {
-		_, bad := r.call("RuntimeService", "RemoveContainer", fields{1: container})
+		_, bad := r.callRuntime("RuntimeService", "RemoveContainer", fields{1: container})
 		kit.Must(r.t, bad)
 	}
 	for _, method := range []string{"StopPodSandbox", "RemovePodSandbox"} {
-		_, bad := r.call("RuntimeService", method, fields{1: id})
+		_, bad := r.callRuntime("RuntimeService", method, fields{1: id})
 		kit.Must(r.t, bad)
 	}
 	return podResult{container: err}

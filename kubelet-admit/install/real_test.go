@@ -71,8 +71,8 @@ plugins.'io.containerd.cri.v1.runtime'.restrict_oom_score_adj = true
 	return some
 }
 
-// promises reports whether the version is one that keeps a promise of kinds, which it does from a version on.
-func (rt realRuntime) promises(from *version.Version) bool {
+// isAtLeast reports whether the version is one that keeps a promise of kinds, which it does from a version on.
+func (rt realRuntime) isAtLeast(from *version.Version) bool {
 	of := rt.version
 	if rt.earlier != "" {
 		of = rt.earlier
@@ -80,8 +80,8 @@ func (rt realRuntime) promises(from *version.Version) bool {
 	return version.MustParseGeneric(of).AtLeast(from)
 }
 
-func (rt realRuntime) skips() bool     { return rt.promises(kinds[rt.name].skips) }
-func (rt realRuntime) validates() bool { return rt.promises(kinds[rt.name].validator) }
+func (rt realRuntime) skipsBad() bool   { return rt.isAtLeast(kinds[rt.name].skips) }
+func (rt realRuntime) canRequire() bool { return rt.isAtLeast(kinds[rt.name].validator) }
 
 func (rt realRuntime) String() string { return string(rt.name) + " " + rt.version }
 
@@ -118,16 +118,16 @@ func TestRealRuntimes(t *testing.T) {
 				r.putHook(hook, r.configDir())
 				kit.Must(t, os.Chmod(filepath.Join(r.pluginDir(), PluginFile), 0o644))
 			}, true, "", false},
-			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skips(), "", false},
-			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skips(), "", false},
-			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") }, rt.skips(), "",
-				false},
+			{"what cannot be executed", func(r *runtimeLab) { script(r, "\x7fELF") }, rt.skipsBad(), "", false},
+			{"what ends at once", func(r *runtimeLab) { script(r, "#!/bin/sh\nexit 1\n") }, rt.skipsBad(), "", false},
+			{"what does not register", func(r *runtimeLab) { script(r, "#!/bin/sh\nexec sleep 20\n") },
+				rt.skipsBad(), "", false},
 		} {
 			t.Run(rt.String()+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
 				r := newRuntimeLab(t, rt, daemon, shim, "none")
 				tc.put(r)
-				got := r.start(tc.runs && rt.skips())
+				got := r.startRuntime(tc.runs && rt.skipsBad())
 				if got.starts != tc.starts || got.runs != tc.runs || got.node != tc.node {
 					t.Errorf("started: %v, with the hook: %v, of node %q; want %v, %v, %q\n%s", got.starts, got.runs,
 						got.node, tc.starts, tc.runs, tc.node, got.log)
@@ -146,75 +146,75 @@ func TestRealInstall(t *testing.T) {
 		daemon, shim := rt.program(t)
 		if hook == "" {
 			hook = kit.BuildProgram(t, "cmd/forcefence-node")
-			images = registry(t, kit.BuildProgram(t, "test/nodes/pause"))
+			images = serveImage(t, kit.BuildProgram(t, "test/nodes/pause"))
 		}
 		for _, require := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/require=%v", rt, require), func(t *testing.T) {
 				t.Parallel()
 				r := newRuntimeLab(t, rt, daemon, shim, images)
-				runs := rt.skips() // the hook does, after the runtime's next start
+				runs := rt.skipsBad() // the hook does, after the runtime's next start
 				unread, read := FailOpen, FailOpen
 				if !runs {
 					unread, read = NotAtBoot, NotAtBoot
-				} else if require && rt.validates() {
+				} else if require && rt.canRequire() {
 					read = FailClosed
 				}
 				expect := func(when string, level Level, runs bool) {
 					t.Helper()
-					f, err := readHostFacts(t.Context(), r.host(), r.site())
+					f, err := readHostFacts(t.Context(), r.labHost(), r.labSite())
 					kit.Must(t, err)
 					if p := assessProtection(f); p.Level != level || f.Version.String() != rt.version ||
-						r.host().isConnected(r.stateDir()) != runs || f.PluginDropped {
+						r.labHost().isConnected(r.stateDir()) != runs || f.PluginDropped {
 						t.Fatalf("%s: protection %+v, facts %+v; want %s, the plugin runs: %v", when, p, f, level, runs)
 					}
 				}
 				restart := func() {
 					t.Helper()
-					r.stop()
-					got := r.start(runs)
+					r.stopRuntime()
+					got := r.startRuntime(runs)
 					validates := slices.Contains(got.requests, "ValidateContainerAdjustment")
-					if !got.starts || got.runs != runs || runs && (got.node != "n1" || validates != rt.validates()) {
+					if !got.starts || got.runs != runs || runs && (got.node != "n1" || validates != rt.canRequire()) {
 						t.Fatalf("started: %v, with the hook: %v, of node %q, guards %q\n%s", got.starts, got.runs,
 							got.node, got.requests, got.log)
 					}
 				}
-				if got := r.start(false); !got.starts {
+				if got := r.startRuntime(false); !got.starts {
 					t.Fatalf("it does not start\n%s", got.log)
 				}
 				expect("before the install", None, false)
 				r.checkPods("before the install", false, false)
 
-				res := r.install(hook, require)
+				res := r.installHook(hook, require)
 				expect("installed", unread, false)
 				refused := strings.Contains(strings.Join(res.Warnings, " "), "the plugin is not required")
-				if refused != (runs && require && !rt.validates()) {
+				if refused != (runs && require && !rt.canRequire()) {
 					t.Errorf("warned %q", res.Warnings)
 				}
 				restart()
 				expect("restarted", read, runs)
 				r.checkPods("restarted", runs, false)
-				r.boot()
+				r.bootHost()
 				restart()
 				booted, withoutEtc := read, FailOpen
 				if !runs { // nothing is there until the DaemonSet's pod has started
 					booted, withoutEtc = None, None
 				}
 				expect("booted", booted, runs)
-				r.install(hook, require)
+				r.installHook(hook, require)
 				expect("booted, and the DaemonSet's pod has started", read, runs)
 
-				r.empty(r.configDir(), r.confDir())
-				r.boot()
+				r.emptyFolders(r.configDir(), r.confDir())
+				r.bootHost()
 				restart() // the plugin's configuration is beside it
 				expect("booted without /etc", withoutEtc, runs)
 				r.checkPods("booted without /etc", runs, false)
 
-				r.install(hook, require)
+				r.installHook(hook, require)
 				restart()
 				expect("installed again", read, runs)
 
-				r.empty(r.pluginDir())
-				r.boot()
+				r.emptyFolders(r.pluginDir())
+				r.bootHost()
 				runs = false
 				restart()
 				expect("booted without the plugin", None, false)
@@ -235,10 +235,10 @@ func TestRealDefault(t *testing.T) {
 		kit.Must(t, os.WriteFile(s.Config, []byte(rt.config), 0o600))
 		d, err := dumpConfig(t.Context(), Host{}, s)
 		kit.Must(t, err)
-		if got, want := d.nri.Enabled, rt.promises(runtimes.Containerd.Default); got != want {
+		if got, want := d.nri.Enabled, rt.isAtLeast(runtimes.Containerd.Default); got != want {
 			t.Errorf("%s: NRI is on: %v, want %v", rt, got, want)
 		}
-		if got, want := strings.Contains(string(d.text), "default_validator"), rt.validates(); got != want {
+		if got, want := strings.Contains(string(d.text), "default_validator"), rt.canRequire(); got != want {
 			t.Errorf("%s: can require plugins: %v, want %v", rt, got, want)
 		}
 	}

@@ -32,7 +32,7 @@ func TestFootprint(t *testing.T) {
 	l.change(readyOn(strings.TrimSpace(string(boot))))
 	h := l.startBoth(program)
 	h.holdTo("at rest", 25.5, 41.0, 31)
-	h.stop()
+	h.stopBoth()
 	l.addManyPods(500)
 	h = l.startBoth(program)
 	h.waitFor("all pods", func(s Status) bool { return len(s.Pods) == 500 })
@@ -44,14 +44,14 @@ func TestFootprint(t *testing.T) {
 		h.waitFor("no mark", func(s Status) bool { return !s.Node.Marked })
 	}
 	h.holdTo("after three marks", 29.4, 72.1, 33)
-	for _, s := range h.statuses() {
+	for _, s := range h.readStatuses() {
 		peak := readMemoryOf(t, s.PID)["VmHWM"]
 		t.Logf("%s: at most %.1f MB; when this was written 24.2, before that 37.7", s.Plugin, peak)
 		if peak > 31 {
 			t.Errorf("%s: had %.1f MB, want at most 31", s.Plugin, peak)
 		}
 	}
-	h.stop()
+	h.stopBoth()
 }
 
 var ownPath = os.Getenv("PATH")
@@ -98,7 +98,7 @@ esac
 	return h
 }
 
-func (h *bothHooks) statuses() []Status {
+func (h *bothHooks) readStatuses() []Status {
 	all, err := ReadStatuses(h.l.config.StateDir)
 	h.l.must(err)
 	return all
@@ -108,12 +108,12 @@ func (h *bothHooks) statuses() []Status {
 func (h *bothHooks) waitFor(what string, check func(Status) bool) {
 	h.l.t.Helper()
 	kit.Until(h.l.t, what, func() bool {
-		all := h.statuses()
+		all := h.readStatuses()
 		return len(all) == 2 && check(all[0]) && check(all[1])
 	})
 }
 
-func (h *bothHooks) stop() {
+func (h *bothHooks) stopBoth() {
 	_ = h.daemon.Process.Kill()
 	_ = h.daemon.Wait()
 	h.l.stopNRI()
@@ -127,7 +127,7 @@ func (h *bothHooks) holdTo(when string, measured, before, budget float64) {
 	kit.Until(h.l.t, fmt.Sprintf("%s: at most %.1f MB", when, budget), func() bool {
 		sum := 0.
 		text = when + ":"
-		for _, s := range h.statuses() {
+		for _, s := range h.readStatuses() {
 			m := readMemoryOf(h.l.t, s.PID)
 			sum += m["Pss"]
 			text += fmt.Sprintf(" %s %.1f MB (of its own %.1f, resident %.1f);", s.Plugin, m["Pss"], m["Anonymous"],
