@@ -95,9 +95,9 @@ large: controlplane gotestsum ## the controller beside 500 pods of 1.5 MB, withi
 	@bin/controlplane kubectl
 	STORIES='$(large_story)' $(call tests,large,$(SKIPS)) $(again) --packages ./test/integration -- -count=1 -timeout 30m
 
-fresh: $(if $(COLD),,build controlplane compiled) ## README's two commands in a bare Debian root, as root and as an ordinary user; SHARE=1: both at a time, each of them plays a half of the stories, and root the simulation; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
+fresh: $(if $(COLD),,build controlplane compiled) ## README's two commands in a bare Debian root, as root and as an ordinary user; SHARE=1: each of them plays a half of the stories, and root the simulation; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
 	@$(compiler) $(GO) build -o bin/fresh ./test/fresh
-	bin/fresh -out out/fresh $(if $(COLD),-cold,) $(if $(SHARE),-together -env 'root:STORIES=$(root_stories)' -env 'user:STORIES=$(user_stories)' -env user:SEEDS=500,) $(if $(RECORD),-record test/fresh/minutes.json,) $(FRESHFLAGS)
+	bin/fresh -out out/fresh $(if $(COLD),-cold,) $(if $(SHARE),-env 'root:STORIES=$(root_stories)' -env 'user:STORIES=$(user_stories)' -env user:SEEDS=500,) $(if $(RECORD),-record test/fresh/minutes.json,) $(FRESHFLAGS)
 
 check: ## all that a change must pass; as root it installs what is missing
 	.ci/run

@@ -266,12 +266,15 @@ func TestHostProcesses(t *testing.T) {
 	}
 	own, contained := start(0), start(syscall.CLONE_NEWPID)
 	seen, init := map[int]hostProcess{}, ""
-	for p := range (Host{}).hostProcesses() {
-		if p.PID == 1 {
-			init = p.cgroup
+	kit.Until(t, "both have command lines: the kernel writes them some time after the program begins", func() bool {
+		for p := range (Host{}).hostProcesses() {
+			if p.PID == 1 {
+				init = p.cgroup
+			}
+			seen[p.PID] = p
 		}
-		seen[p.PID] = p
-	}
+		return seen[own].PID != 0 && seen[contained].PID != 0
+	})
 	if p := seen[own]; !p.isHosts(init) || p.parent != os.Getpid() || filepath.Base(p.exe) != "sleep" || p.Start == 0 ||
 		len(p.argv) != 2 {
 		t.Errorf("the host's: got %+v, of the host: %v", p, p.isHosts(init))

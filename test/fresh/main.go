@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -42,18 +41,13 @@ func run() int {
 	var o options
 	var accounts string
 	flag.StringVar(&o.out, "out", "out/fresh", "folder for the logs")
-	flag.StringVar(&accounts, "as", "root,user", "accounts to run as")
-	flag.BoolVar(&o.together, "together", false, "run as all accounts at a time, not one after another")
+	flag.StringVar(&accounts, "as", "root,user", "accounts to run as, one after another")
 	flag.BoolVar(&o.cold, "cold", false, "begin with an empty build cache")
 	flag.StringVar(&o.record, "record", "", "file to write the minutes to, such as test/fresh/minutes.json")
 	flag.Func("env", "ACCOUNT:NAME=VALUE, an environment variable of one account's commands; may be repeated",
 		o.addVariable)
 	flag.Parse()
 	o.accounts = strings.Split(accounts, ",")
-	if o.together && o.record != "" {
-		fmt.Fprintln(os.Stderr, "fresh: -record needs the minutes of runs that are alone: leave -together out")
-		return 2
-	}
 	if err := o.tryReadme(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "FAIL: fresh:", err)
 		return 1
@@ -64,7 +58,6 @@ func run() int {
 type options struct {
 	out       string
 	accounts  []string
-	together  bool
 	cold      bool
 	record    string
 	variables map[string][]string // NAME=VALUE, by account
@@ -82,8 +75,8 @@ func (o *options) addVariable(text string) error {
 	return nil
 }
 
-// tryReadme runs README's commands as each account, and prints what they took. One after another they take what they
-// take on a newcomer's machine, which runs them alone, too.
+// tryReadme runs README's commands as one account after another, and prints what they took: a newcomer's machine runs
+// them alone, too.
 func (o options) tryReadme(ctx context.Context) error {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -102,18 +95,11 @@ func (o options) tryReadme(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	runs := make([]accountRun, len(o.accounts))
-	var ended sync.WaitGroup
-	for i, account := range o.accounts {
-		ended.Go(func() {
-			runs[i] = host.runAs(ctx, account, o.variables[account], commands, filepath.Join(o.out, account+".log"),
-				o.cold)
-		})
-		if !o.together {
-			ended.Wait()
-		}
+	var runs []accountRun
+	for _, account := range o.accounts {
+		runs = append(runs, host.runAs(ctx, account, o.variables[account], commands,
+			filepath.Join(o.out, account+".log"), o.cold))
 	}
-	ended.Wait()
 	var faults []error
 	for _, r := range runs {
 		for _, c := range r.Commands {
