@@ -15,7 +15,8 @@ type answers struct {
 	*subject
 	fences *fences
 
-	text  string // the last answers that were logged
+	text  string // the last answers that were logged, for the fence
+	fence string // that was open then; "": none was
 	power string // as reported of a node that another client took out of service; "": nothing was
 }
 
@@ -25,8 +26,20 @@ func (n *answers) reportAnswers(all []providers.Answer) {
 	n.reportFirstSignal()
 }
 
-// reportChanges reports answers that differ from those before.
+// reportChanges reports answers that differ from those before, and the first ones after a fence. A fence's first step is
+// the last question before its mark.
 func (n *answers) reportChanges(all []providers.Answer) {
+	id := ""
+	if rec := n.course.Look().Record; rec.IsOpen() {
+		id = rec.ID
+	}
+	if id == "" {
+		n.fences.asked = questionOf(all)
+		if n.fence != "" {
+			n.text = ""
+		}
+	}
+	n.fence = id
 	text := ""
 	for _, a := range all {
 		text += a.State.String() + " " + a.Raw + " " + providers.ErrorClass(a.Err) + "\n"
@@ -35,11 +48,7 @@ func (n *answers) reportChanges(all []providers.Answer) {
 		return
 	}
 	n.text = text
-	n.fences.reportQuestion(all)
-	id := ""
-	if rec := n.course.Look().Record; rec.IsOpen() {
-		id = rec.ID
-	}
+	n.fences.reportQuestion(questionOf(all))
 	for i, d := range n.course.Devices() {
 		a := all[i]
 		args := []any{"node", n.name, "fence", id, "device", d.Name, "state", a.State.String(), "raw", a.Raw}

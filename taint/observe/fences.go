@@ -26,7 +26,7 @@ type fences struct {
 	*subject
 
 	open  *taint.Record // the fence that was last seen open, until its end is reported; nil: there is none
-	asked *api.Step     // the question with the last answers, if no fence is open; nil: already reported
+	asked *api.Step     // the last question before a fence; nil: there was none
 }
 
 // steps are the actions that are steps in Fencing objects, under the same names.
@@ -86,8 +86,8 @@ func stepOf(s decide.StepDone, o decide.ActionDone) *api.Step {
 	return withTimes(step, s.Began.Wall, s.Ended.Wall)
 }
 
-// reportQuestion reports when the devices answered, or keeps it for the fence that begins with their answers.
-func (n *fences) reportQuestion(all []providers.Answer) {
+// questionOf returns when the devices were asked, and answered; nil: none answered.
+func questionOf(all []providers.Answer) *api.Step {
 	var began, ended time.Time
 	for _, a := range all {
 		if a.Got.IsZero() { // the other answers decided before it answered
@@ -101,12 +101,15 @@ func (n *fences) reportQuestion(all []providers.Answer) {
 		}
 	}
 	if ended.IsZero() {
-		return
+		return nil
 	}
-	n.asked = withTimes(api.Step{Step: api.StepAskDevices}, began, ended)
-	if rec := n.course.Look().Record; rec.IsOpen() {
-		n.reportFence(journal.Update{Record: *rec, Step: n.asked})
-		n.asked = nil
+	return withTimes(api.Step{Step: api.StepAskDevices}, began, ended)
+}
+
+// reportQuestion reports a question of the open fence.
+func (n *fences) reportQuestion(asked *api.Step) {
+	if rec := n.course.Look().Record; rec.IsOpen() && asked != nil {
+		n.reportFence(journal.Update{Record: *rec, Step: asked})
 	}
 }
 

@@ -126,7 +126,7 @@ func (n *NodeReporter) ReportIdle(node *corev1.Node, l taint.Look, mode fence.Mo
 	n.queue.releaseEvents(n.name, true)
 	n.node = nil
 	n.decisions.resetReported()
-	n.answers.power = ""
+	n.answers.power, n.answers.text, n.fences.asked = "", "", nil
 }
 
 // fencing are the states in which a fence is under way.

@@ -788,9 +788,28 @@ func TestStepsAreTold(t *testing.T) {
 	tells(14, action.PowerOff{},
 		decide.ActionDone{Err: refused, Power: []decide.PowerSent{{Device: "bmc/n1", Err: refused}}})
 	tells(16, action.RemoveMark{Record: closed}, decide.ActionDone{})
+
+	// two more fences, whose devices say what they said last: in the next outage, and after a person released the node
+	for i, back := range []bool{true, false} {
+		from := 100 * (i + 1)
+		s.object.Annotations = map[string]string{taint.RecordAnnotation: closed.Encode()}
+		s.object.Spec.Taints = nil
+		s.look()
+		if back {
+			s.ReportIdle(s.object, s.course.Look(), fence.Fence)
+			s.look()
+		}
+		next := open
+		next.ID, next.Since = fmt.Sprintf("f-%d", i+2), at(from).Wall
+		tells(from, action.AskDevices{}, answer(from, from+1, providers.PowerChanging))
+		tells(from+2, action.AskDevices{}, answer(from+2, from+3, providers.PowerChanging))
+		tells(from+4, action.SetMark{Record: next}, decide.ActionDone{})
+	}
 	want := []string{
 		"f-1 AskDevices 2s-3s of 0 ", "f-1 SetMark 5s-6s of 0 ", "f-1 EndPods 7s-8s of 2 conflict",
 		"f-1 AskDevices 11s-13s of 0 ", "f-1 PowerOff 14s-15s of 0 denied", "f-1 RemoveMark 16s-17s of 0 ",
+		"f-2 AskDevices 1m42s-1m43s of 0 ", "f-2 SetMark 1m44s-1m45s of 0 ",
+		"f-3 AskDevices 3m22s-3m23s of 0 ", "f-3 SetMark 3m24s-3m25s of 0 ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
