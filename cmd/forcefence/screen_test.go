@@ -105,7 +105,7 @@ func sampleTimeline() *view.Fence {
 	earlier.Fencing.Name = "n1.f-41a07c9be2d3"
 	newest := view.ParsedFencing{Fencing: f,
 		Unrecognized: []string{"fields of a newer version, which are not shown", "phase Verifying"}}
-	return view.TimelineOf([]view.ParsedFencing{newest, earlier}, []view.Event{
+	return view.TimelineOf(newest, []view.ParsedFencing{earlier}, []view.Event{
 		{At: *at(58 * time.Second), Reason: "MachineOff", Text: "Device racks says that the machine is off (Off): " +
 			"marking the node."},
 		{At: *at(20 * time.Minute), Reason: "PowerUnknown", Text: "of before"},

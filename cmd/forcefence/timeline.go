@@ -69,8 +69,15 @@ func readTimeline(ctx context.Context, c client.Client, what string) (*view.Fenc
 	}
 	view.SortNewestFirst(found)
 	node := found[0].Fencing.Spec.Node
+	all := found
+	if what != node { // the others tell which Events are not of this one
+		if all, err = findFencings(ctx, c, node); err != nil {
+			return nil, err
+		}
+		view.SortNewestFirst(all)
+	}
 	events, err := eventsOf(ctx, c, node)
-	t := view.TimelineOf(found, events[node])
+	t := view.TimelineOf(found[0], all, events[node])
 	if err != nil {
 		t.Unknown = append(t.Unknown, describeUnread(err, roleLook))
 	}
@@ -148,6 +155,6 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 	}
 	if len(t.Others) > 0 {
 		fmt.Fprintln(out)
-		printText(out, "", "Earlier fences of the node: %s.", strings.Join(t.Others, ", "))
+		printText(out, "", "Other fences of the node: %s.", strings.Join(t.Others, ", "))
 	}
 }

@@ -259,12 +259,42 @@ func sortMoments(all []Moment) {
 	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
 }
 
-// The window of Events that belong to a fence: the suspicion is reported before the fence, the machine's recovery after
-// it.
-const (
-	eventsBefore = 10 * time.Minute
-	eventsAfter  = 30 * time.Minute
+// margins are how long before a fence begins, and after it ends, an Event may still belong to it: the suspicion is
+// reported before the fence, the machine's recovery after it.
+type margins struct{ before, after time.Duration }
+
+var (
+	timelineMargins = margins{10 * time.Minute, 30 * time.Minute}
+	pageMargins     = margins{2 * time.Minute, 2 * time.Minute}
 )
+
+// windowOf returns the time whose Events belong to a fence; to is zero while it goes on. others are fences of the same
+// node: no Event belongs to two. What lies between two fences, and near enough to the later one, is the later one's.
+func (m margins) windowOf(f Fence, others []Fence) (from, to time.Time) {
+	if from = f.Started.Add(-m.before); !f.Finished.IsZero() {
+		to = f.Finished.Add(m.after)
+	}
+	for _, o := range others {
+		switch {
+		case o.Name == f.Name:
+		case o.Started.Before(f.Started):
+			if o.Finished.After(from) && o.Finished.Before(f.Started) {
+				from = o.Finished
+			}
+		case o.Started.After(f.Started):
+			end := o.Started.Add(-m.before)
+			if f.Finished.IsZero() || f.Finished.After(o.Started) { // its end was not recorded, or late
+				end = o.Started
+			} else if end.Before(f.Finished) {
+				end = f.Finished
+			}
+			if to.IsZero() || end.Before(to) {
+				to = end
+			}
+		}
+	}
+	return from, to
+}
 
 // SortNewestFirst sorts the newest fence to the front.
 func SortNewestFirst(records []ParsedFencing) {
@@ -276,25 +306,23 @@ func SortNewestFirst(records []ParsedFencing) {
 	})
 }
 
-// TimelineOf returns the story of the first record, and the names of the others, which are earlier fences of its node
-// in SortNewestFirst's order. events are forcefence's Events about that node; those outside of the fence's window, and
-// of an earlier fence, are left out.
-func TimelineOf(records []ParsedFencing, events []Event) *Fence {
-	f := fenceOf(records[0], time.Time{})
+// TimelineOf returns the story of a record, and the names of its node's other fences. events are forcefence's Events
+// about that node; those outside of the fence's window are left out.
+func TimelineOf(record ParsedFencing, others []ParsedFencing, events []Event) *Fence {
+	f := fenceOf(record, time.Time{})
 	f.Moments = f.Moments[1:] // that it begins is not an entry
-	from := f.Started.Add(-eventsBefore)
-	for _, other := range records[1:] {
-		f.Others = append(f.Others, other.Fencing.Name)
-		if end := other.Fencing.Status.FinishedAt; end != nil && end.After(from) && end.Time.Before(f.Started) {
-			from = end.Time
+	var all []Fence
+	for _, other := range others {
+		if o := fenceOf(other, time.Time{}); o.Name != f.Name {
+			f.Others, all = append(f.Others, o.Name), append(all, o)
 		}
 	}
+	from, to := timelineMargins.windowOf(f, all)
 	for _, e := range events {
 		if e.From == "kubelet" && e.At.Before(f.Started) {
 			continue // of an earlier boot
 		}
-		if e.At.After(from) && (f.Finished.IsZero() || e.At.Before(f.Finished.Add(eventsAfter))) &&
-			!isStep(e, records[0].Fencing.Status.Steps) {
+		if e.At.After(from) && (to.IsZero() || e.At.Before(to)) && !isStep(e, record.Fencing.Status.Steps) {
 			f.Moments = append(f.Moments, e.toMoment())
 		}
 	}

@@ -334,19 +334,19 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 }
 
 // MomentsOf returns the moments of a fence in order of time: those of its record, and the Events about the node
-// meanwhile. What says the same as another is merged or left out. Events count from eventMargin before the fence to
-// eventMargin after it. It returns at most maxMoments, unless the record alone has more.
+// meanwhile. What says the same as another is merged or left out. It returns at most maxMoments, unless the record alone
+// has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
 	out := mergeMoments(v.Moments)
-	end := f.At
-	if !v.Finished.IsZero() {
-		end = v.Finished.Add(eventMargin)
+	from, to := pageMargins.windowOf(v, f.FencesOf(v.Node))
+	if to.IsZero() {
+		to = f.At
 	}
 	for _, e := range f.events[v.Node] {
 		if len(out) >= maxMoments {
 			break
 		}
-		if e.At.Before(v.Started.Add(-eventMargin)) || e.At.After(end) || isStep(e, v.Steps) ||
+		if e.At.Before(from) || e.At.After(to) || isStep(e, v.Steps) ||
 			isPhase(e, v.Moments) || e.Reason == registeredNode {
 			continue
 		}
@@ -375,9 +375,6 @@ func (f *Fleet) Fence(name string) (Fence, bool) {
 
 // registeredNode is the reason of the Event that a Node exists, which has nothing to do with a fence.
 const registeredNode = "RegisteredNode"
-
-// eventMargin is how long before a fence begins and after it ends an Event still belongs to it.
-const eventMargin = 2 * time.Minute
 
 // maxMoments limits the moments of a story. Those of forcefence and the devices have priority over Events.
 const maxMoments = 120

@@ -64,7 +64,7 @@ func TestTimelineSteps(t *testing.T) {
 			var r ParsedFencing
 			r.Fencing.Spec.StartedAt, r.Fencing.Status.Steps = at(0), tt.steps
 			var got []string
-			for _, e := range TimelineOf([]ParsedFencing{r}, events).Moments {
+			for _, e := range TimelineOf(r, nil, events).Moments {
 				got = append(got, e.Kind+" "+e.From+": "+e.Text)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -125,7 +125,7 @@ func TestAskedAfterMark(t *testing.T) {
 		var r ParsedFencing
 		r.Fencing.Status.Steps = []api.Step{tt.step}
 		r.Fencing.Status.Evidence = []api.Answer{{At: at(tt.asked), From: "bmc", State: tt.state}}
-		moments := TimelineOf([]ParsedFencing{r}, nil).Moments
+		moments := TimelineOf(r, nil, nil).Moments
 		i := slices.IndexFunc(moments, func(m Moment) bool { return m.Kind == "answer" })
 		if got := moments[i].Text; got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
@@ -215,15 +215,30 @@ func TestTimelineEvents(t *testing.T) {
 			[]string{"Suspect", "bmc", "Starting", "Later", "MuchLater"},
 		},
 		{
+			"before a later fence", []ParsedFencing{fenceFrom("a", 0, minutes(5)), fenceFrom("b", 25*time.Minute, nil)},
+			events,
+			[]string{"EarlierFence", "Suspect", "bmc", "Starting"},
+		},
+		{
+			"before one that followed at once",
+			[]ParsedFencing{fenceFrom("a", 0, minutes(5)), fenceFrom("b", 6*time.Minute, nil)},
+			events,
+			[]string{"EarlierFence", "Suspect", "bmc", "Starting"},
+		},
+		{
+			"its end was not recorded", []ParsedFencing{fenceFrom("a", 0, nil), fenceFrom("b", 25*time.Minute, nil)},
+			events,
+			[]string{"EarlierFence", "Suspect", "bmc", "Starting", "Later"},
+		},
+		{
 			"Events not read", []ParsedFencing{fenceFrom("b", 0, nil), fenceFrom("a", -time.Hour, minutes(-3))}, nil,
 			[]string{"bmc"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			SortNewestFirst(tt.records)
 			before := slices.Clone(tt.events)
 			var got []string
-			for _, e := range TimelineOf(tt.records, tt.events).Moments {
+			for _, e := range TimelineOf(tt.records[0], tt.records[1:], tt.events).Moments {
 				got = append(got, e.From)
 			}
 			if !slices.Equal(got, tt.want) {
