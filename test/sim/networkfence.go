@@ -24,6 +24,8 @@ type storageSystem struct {
 	classes []storagefence.Class
 	objects []networkFence // NetworkFences, others' too
 	shut    map[string]bool
+	// addresses of which a person deleted our object: the storage still shuts them out, and nothing says so
+	forgotten map[string]bool
 }
 
 // networkFence is an object in one version.
@@ -34,7 +36,7 @@ type networkFence struct {
 
 // newStorageSystem draws the policy that has this storage shut nodes out.
 func newStorageSystem(w *World) *storageSystem {
-	s := &storageSystem{w: w, shut: map[string]bool{}}
+	s := &storageSystem{w: w, shut: map[string]bool{}, forgotten: map[string]bool{}}
 	for _, name := range []string{"rbd", "cephfs"} {
 		s.classes = append(s.classes, storagefence.Class{Name: name, Driver: "sim"})
 	}
@@ -162,6 +164,7 @@ func (s *storageSystem) set(address string, out bool, by string) {
 		return
 	}
 	s.shut[address] = out
+	delete(s.forgotten, address)
 	s.w.logf("storage: shuts out %s: %v, by %s", address, out, by)
 	s.w.count(map[bool]string{true: "shut out by the storage", false: "let in by the storage"}[out])
 	s.w.check.writers()
@@ -187,6 +190,7 @@ func (s *storageSystem) edit(m *machine) {
 		switch {
 		case s.w.chance(0.4):
 			s.w.count("NetworkFence deleted by a person")
+			s.forgotten[m.address()] = s.forgotten[m.address()] || o.State == storagefence.Fenced
 			s.drop(o.Name)
 		case o.State == storagefence.Fenced && s.isWell(m):
 			s.w.count("NetworkFence edited by a person")
@@ -253,6 +257,11 @@ func (s *storageSystem) endForeign(name string) {
 	if shared || o.State == storagefence.Unfenced && o.IsAnswered() {
 		s.drop(name)
 		return
+	}
+	for _, m := range s.w.machines {
+		if m.address() == o.CIDRs[0] && s.forgotten[m.address()] {
+			m.excused = cmp.Or(m.excused, "a person deleted its NetworkFence, and others let it in")
+		}
 	}
 	o.State = storagefence.Unfenced
 	s.write(o)
