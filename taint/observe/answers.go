@@ -26,8 +26,8 @@ func (n *answers) reportAnswers(all []providers.Answer) {
 	n.reportFirstSignal()
 }
 
-// reportChanges reports answers that differ from those before, and the first ones after a fence. A fence's first step is
-// the last question before its mark.
+// reportChanges reports answers that differ from those before, and the first ones after a fence. A fence's first step
+// is the last question before its mark.
 func (n *answers) reportChanges(all []providers.Answer) {
 	id := ""
 	if rec := n.course.Look().Record; rec.IsOpen() {

@@ -334,8 +334,8 @@ func (f *Fleet) FencesOf(node string) (out []Fence) {
 }
 
 // MomentsOf returns the moments of a fence in order of time: those of its record, and the Events about the node
-// meanwhile. What says the same as another is merged or left out. It returns at most maxMoments, unless the record alone
-// has more.
+// meanwhile. What says the same as another is merged or left out. It returns at most maxMoments, unless the record
+// alone has more.
 func (f *Fleet) MomentsOf(v Fence) []Moment {
 	out := mergeMoments(v.Moments)
 	from, to := pageMargins.windowOf(v, f.FencesOf(v.Node))
