@@ -67,7 +67,8 @@ func TestMarshalForAnOlderPlugin(t *testing.T) {
 
 func FuzzParseConfig(f *testing.F) {
 	f.Add("nodeName: n3\nkubeconfig: /etc/kubernetes/kubelet.conf\n")
-	f.Add("nodeName: n3\nkubeconfig: /k\ntaintKey: a.example/b\nstateDir: /s\ndataDir: /d\nlogFile: none\npath: /bin\nprogram: /p\n")
+	f.Add("nodeName: n3\nkubeconfig: /k\ntaintKey: a.example/b\nstateDir: /s\ndataDir: /d\nlogFile: none\n" +
+		"path: /bin\nprogram: /p\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseConfig(text)
 		if err != nil {

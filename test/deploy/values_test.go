@@ -62,7 +62,8 @@ func TestNoLeases(t *testing.T) {
 // TestMetal3Elsewhere: the chart has rights for BareMetalHosts of this cluster only, and to write only where that is
 // asked for.
 func TestMetal3Elsewhere(t *testing.T) {
-	const read, write = `resources: [baremetalhosts], verbs: [get]`, `resources: [baremetalhosts], verbs: [get, list, patch]`
+	const read = `resources: [baremetalhosts], verbs: [get]`
+	const write = `resources: [baremetalhosts], verbs: [get, list, patch]`
 	for settings, want := range map[string]string{
 		"namespaces: [a]":                                         read,
 		"namespaces: [a], powerOff: none":                         read,

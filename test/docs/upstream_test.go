@@ -23,7 +23,8 @@ func TestUpstream(t *testing.T) {
 		"test/controlplane/go.mod", "go.mod", "test/containerd/go.mod", "test/interop/*/go.mod")
 	kit.Must(t, err)
 	if _, err := fs.Stat(m.cache, m.folder(kubernetes)); err != nil {
-		kit.Need(t, "the module cache has no "+m.folder(kubernetes)+": make bin/controlplane downloads it", requireModules)
+		kit.Need(t, "the module cache has no "+m.folder(kubernetes)+": make bin/controlplane downloads it",
+			requireModules)
 	}
 	c, err := checkTree(root)
 	kit.Must(t, err)
@@ -50,9 +51,10 @@ func TestUpstreamFaults(t *testing.T) {
 		"b/go.mod": {Data: []byte("require k8s.io/kubernetes v1.2.4\n")},
 	}
 	cache := fstest.MapFS{
-		"k8s.io/kubernetes@v1.2.3/pkg/a.go": {Data: []byte("package a\n\nfunc one() {}\n\nfunc two() int { return 2 }\n")},
-		"x.org/y@v0.1.0/z/b.go":             {Data: []byte("package z\n\nvar old int\n")},
-		"x.org/y/z@v0.2.0/b.go":             {Data: []byte("package z\n\nvar now int\n")},
+		"k8s.io/kubernetes@v1.2.3/pkg/a.go": {
+			Data: []byte("package a\n\nfunc one() {}\n\nfunc two() int { return 2 }\n")},
+		"x.org/y@v0.1.0/z/b.go": {Data: []byte("package z\n\nvar old int\n")},
+		"x.org/y/z@v0.2.0/b.go": {Data: []byte("package z\n\nvar now int\n")},
 	}
 	m, err := readModules(root, cache, "a/go.mod", "b/go.mod")
 	kit.Must(t, err)

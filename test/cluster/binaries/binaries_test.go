@@ -141,7 +141,8 @@ func TestReleasedModuleHasItsSum(t *testing.T) {
 	z := zip.NewWriter(&zipped)
 	for name, text := range map[string]string{
 		"go.mod": "module example.test/r\n\ngo 1.26.0\n", "cmd/r/main.go": "package main\n\nfunc main() {}\n",
-		"vendor/modules.txt": "# example.test/other v1.0.0\n## explicit\nexample.test/other\n", // as some have it: what is left of vendor
+		// as some have it: what is left of vendor
+		"vendor/modules.txt": "# example.test/other v1.0.0\n## explicit\nexample.test/other\n",
 	} {
 		w, err := z.Create("example.test/r@v1.2.3/" + name)
 		if err != nil {
