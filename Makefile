@@ -28,13 +28,18 @@ STORIES ?= $(if $(ALL),,$(main_stories))
 # One that takes all of a small machine: the others' Leases would be lost beside it.
 large_story = ^TestLargePodsEndNoController$$
 
-# gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS).
-tests = "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons text \
+# gotestsum runs tests, and test/verdict judges what gotestsum cannot: $(call tests,NAME,SKIPS). Tests and the control
+# plane beside them live for minutes, and this machine has memory: they collect garbage less often.
+tests = GOGC=$(test_gc) "$(CURDIR)/bin/gotestsum" --format pkgname-and-test-fails --format-icons text \
   --jsonfile "$(CURDIR)/out/$(1).json" --post-run-command '"$(CURDIR)/bin/verdict" -skips "$(2)"'
+test_gc = 400
+large: test_gc = 100 # its API server holds 500 pods of 1.5 MB
+# make lint has vet's checks. Here they would read all packages that the tests import once more, for each kind of build.
+no_vet = -vet=off
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder compiled fresh race large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane runtimes fuzz image image-test release bench clean
+.PHONY: all builder compiled imported fresh race chart large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane runtimes fuzz image image-test release bench clean
 
 all: build
 
@@ -71,31 +76,41 @@ gotestsum:
 compiled:
 	@$(compiler) $(racing) $(GO) list $(RACEFLAG) -test -export $(call packages) ./test/sim >/dev/null
 
+# Compiles what the control plane, kubectl and Helm import. A program that is there keeps none of it in Go's build
+# cache, which drops what five days did not use. A bare root begins without the programs.
+imported:
+	@$(compiler) $(GO) -C test/controlplane list -export -deps . k8s.io/kubernetes/cmd/kubectl >/dev/null
+	@$(compiler) $(GO) -C test/helm list -export -deps helm.sh/helm/v4/cmd/helm >/dev/null
+
 # Without the race detector for the simulation: its histories start no goroutines and share nothing, and ten times as many fit.
 test: controlplane gotestsum compiled ## unit tests, simulation, and the main stories on the real control plane; ALL=1 all tests, STORIES=regexp others; RACE=1 with the race detector; SKIPS=- fails where a test is skipped
 	@bin/controlplane kubectl helm
-	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
-	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- -p 1 -timeout 75m $(TESTFLAGS) $(if $(SEEDS),-args -sim.seeds=$(SEEDS),)
+	@STORIES='$(STORIES)' $(racing) $(call tests,test,$(SKIPS)) $(again) --packages "$(call packages)" -- $(no_vet) $(RACEFLAG) -p 3 -timeout 75m $(TESTFLAGS)
+	@$(call tests,sim,$(SKIPS)) --packages ./test/sim -- $(no_vet) -p 1 -timeout 75m $(TESTFLAGS) $(if $(SEEDS),-args -sim.seeds=$(SEEDS),)
 	@cat out/test.json out/sim.json | bin/gotestsum tool slowest --num 20
 
 # With the race detector: packages that start goroutines, those that make test leaves out, and those whose tests need
 # more than a bare machine has. Of the stories, those that make test leaves out.
-raced = $$($(GO) list ./test/integration ./test/deploy $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
+raced = $$($(GO) list ./test/integration $$(git grep -lE '^\s*go (func|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' | \
   grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|alerts|browser|gotestsum|csi/attacher))/' | \
   sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
 bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
 race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
 	@bin/controlplane kubectl helm
 	@$(race_env) $(compiler) $(GO) list -race -test -export $(raced) >/dev/null # compile all first, as for test
-	@STORIES='-$(main_stories)|$(large_story)' $(race_env) $(call tests,race,) $(again) --packages "$(raced)" -- -race -p 3 -timeout 75m $(TESTFLAGS)
+	@STORIES='-$(main_stories)|$(large_story)' $(race_env) $(call tests,race,) $(again) --packages "$(raced)" -- $(no_vet) -race -p 3 -timeout 75m $(TESTFLAGS)
 	@cat out/fresh/*.json out/race.json >out/played.json
 	@GOTESTSUM_JSONFILE=out/played.json bin/verdict -skips '$(SKIPS)' # what make fresh played counts, too
+
+chart: controlplane gotestsum ## the Helm chart and its policies, on a real API server
+	@bin/controlplane kubectl helm
+	$(call tests,chart,$(SKIPS)) $(again) --packages ./test/deploy -- $(no_vet) -count=1 -timeout 40m $(TESTFLAGS)
 
 large: controlplane gotestsum ## the controller beside 500 pods of 1.5 MB, within its own pod's memory limit
 	@bin/controlplane kubectl
 	STORIES='$(large_story)' $(call tests,large,$(SKIPS)) $(again) --packages ./test/integration -- -count=1 -timeout 30m
 
-fresh: $(if $(COLD),,build controlplane compiled) ## README's two commands in a bare Debian root, as root and as an ordinary user; SHARE=1: each of them plays a half of the stories, and root the simulation; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
+fresh: $(if $(COLD),,build controlplane compiled imported) ## README's two commands in a bare Debian root, as root and as an ordinary user; SHARE=1: each of them plays a half of the stories, and root the simulation; COLD=1 with an empty build cache, RECORD=1 writes the minutes for README; Linux, as root, with mmdebstrap
 	@$(compiler) $(GO) build -o bin/fresh ./test/fresh
 	bin/fresh -out out/fresh $(if $(COLD),-cold,) $(if $(SHARE),-env 'root:STORIES=$(root_stories)' -env 'user:STORIES=$(user_stories)' -env user:SEEDS=500,) $(if $(RECORD),-record test/fresh/minutes.json,) $(FRESHFLAGS)
 
@@ -173,7 +188,7 @@ image-test: controlplane gotestsum ## makes the images, one of them twice, signs
 	cd .ci/image && FORCEFENCE_IMAGE="$(CURDIR)/out/forcefence.oci.tar" FORCEFENCE_IMAGE_AGENTS="$(CURDIR)/out/forcefence-agents.oci.tar" \
 	  GOFLAGS= $(call tests,image,$(SKIPS)) --packages ./... -- -count=1 -timeout 30m
 	FORCEFENCE_AGENTS_IMAGE="$(CURDIR)/out/forcefence-agents.oci.tar" FORCEFENCE_REQUIRE_IPMI_SIM=1 \
-	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- -count=1 -run '^TestAgents$$'
+	  $(call tests,agents,$(SKIPS)) --packages ./test/deploy -- $(no_vet) -count=1 -run '^TestAgents$$'
 
 clean:
 	rm -rf bin out
