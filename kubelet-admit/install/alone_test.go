@@ -1,11 +1,16 @@
 package install
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/forcefence/forcefence/kubelet-admit/nri"
 	"github.com/forcefence/forcefence/test/kit"
@@ -59,7 +64,7 @@ func TestOldRuntime(t *testing.T) {
 func TestProgramThatDoesNotRun(t *testing.T) {
 	l := newLab(t)
 	l.opts.RequiredPlugins = true
-	l.broken = errors.New("permission denied")
+	l.broken = syscall.EACCES
 	for range 2 { // also where an earlier install put one
 		r := l.mustInstall()
 		if len(l.listPrograms()) != 0 || l.facts().NRI.requiresUs() {
@@ -71,11 +76,108 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 		}
 		l.broken = nil
 		l.mustInstall()
-		l.broken = errors.New("permission denied")
+		l.broken = syscall.EACCES
 	}
 	l.broken = nil
 	if r := l.mustInstall(); len(l.listPrograms()) != 1 || !l.facts().NRI.requiresUs() {
 		t.Errorf("once it runs: %q, %+v; want the plugin, required", l.listPrograms(), r.Protection)
+	}
+}
+
+// endsAs runs a shell's command and returns how it ended.
+func endsAs(t *testing.T, command string) error {
+	t.Helper()
+	err := exec.CommandContext(t.Context(), "sh", "-c", command).Run()
+	if err == nil {
+		t.Fatalf("%s: ended well", command)
+	}
+	return err
+}
+
+// TestPluginStaysWhereTrialWasEnded upgrades a plugin whose trial is ended from outside, or fails by itself. Only the
+// second shows that the program does not run here. The first is an error, and leaves the installed hook as it is.
+func TestPluginStaysWhereTrialWasEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  error
+		fail bool // by itself
+	}{
+		"pod deleted":    {end: context.Canceled},
+		"timeout":        {end: context.DeadlineExceeded},
+		"its own limit":  {end: fmt.Errorf("did not end within %s", execTimeout)},
+		"OOM killer":     {end: endsAs(t, "kill -KILL $$")},
+		"terminated":     {end: endsAs(t, "kill -TERM $$")},
+		"no memory":      {end: syscall.ENOMEM},
+		"no process":     {end: syscall.EAGAIN},
+		"still written":  {end: syscall.ETXTBSY},
+		"no threads":     {end: endsAs(t, "exit 2")},
+		"noexec":         {end: syscall.EACCES, fail: true},
+		"forbidden":      {end: syscall.EPERM, fail: true},
+		"other machine":  {end: syscall.ENOEXEC, fail: true},
+		"other features": {end: endsAs(t, "exit 1"), fail: true},
+		"no instruction": {end: endsAs(t, "kill -ILL $$"), fail: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.opts.RequiredPlugins = true
+			l.mustInstall()
+			l.start(200)
+			l.opts.Binary = strings.NewReader("version 2")
+			l.broken = fmt.Errorf("forcefence-node version: %w", tc.end)
+			before := l.tree(true)
+			_, err := l.install()
+			if tc.fail {
+				if err != nil || len(l.listPrograms()) != 0 || l.facts().NRI.requiresUs() {
+					t.Errorf("got %v, %q, required: %v; want no plugin", err, l.listPrograms(), l.facts().NRI.requiresUs())
+				}
+				return
+			}
+			if !errors.Is(err, tc.end) {
+				t.Errorf("got %v, want %v", err, tc.end)
+			}
+			if diff := cmp.Diff(before, l.tree(true)); diff != "" {
+				t.Errorf("the interrupted install changed something:\n%s", diff)
+			}
+			l.broken = nil
+			l.mustInstall()
+			if got := l.read("opt/nri/plugins/" + PluginFile); got != "version 2" {
+				t.Errorf("the next install left %q", got)
+			}
+		})
+	}
+}
+
+// TestDropInStaysWhereCheckWasEnded ends the runtime's dump after the drop-in was written. A runtime that was not asked
+// to the end refused nothing, so the requirement stays. A dump that fails by itself undoes it.
+func TestDropInStaysWhereCheckWasEnded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  error
+		stay bool
+	}{
+		"pod deleted": {end: context.Canceled, stay: true},
+		"OOM killer":  {end: endsAs(t, "kill -KILL $$"), stay: true},
+		"refused":     {end: endsAs(t, "exit 1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.opts.RequiredPlugins = true
+			l.opts.host.before = func(op, path string) error {
+				if op == "rename" && path == l.path(dropInFile) {
+					l.dump = fmt.Errorf("containerd config dump: %w", tc.end)
+				}
+				return nil
+			}
+			if _, err := l.install(); !errors.Is(err, tc.end) {
+				t.Errorf("got %v, want %v", err, tc.end)
+			}
+			l.dump, l.opts.host.before = nil, nil
+			if got := l.facts().NRI.requiresUs(); got != tc.stay || len(l.listPrograms()) != 1 {
+				t.Errorf("required: %v, %q; want %v, and the plugin", got, l.listPrograms(), tc.stay)
+			}
+			l.mustInstall()
+			if !l.facts().NRI.requiresUs() {
+				t.Error("the next install does not require it")
+			}
+		})
 	}
 }
 

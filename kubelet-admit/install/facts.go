@@ -177,6 +177,12 @@ type runtimeConfig struct {
 	text []byte
 }
 
+// dumpError is why the runtime printed no configuration, unlike one that it printed and that is not understood.
+type dumpError struct{ error }
+
+func (e dumpError) Error() string { return "reading the runtime's configuration: " + e.error.Error() }
+func (e dumpError) Unwrap() error { return e.error }
+
 // dumpConfig runs the runtime's command that prints the configuration that it would read now.
 func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	args := []string{"--config", s.Config, "config", "dump"}
@@ -185,7 +191,7 @@ func dumpConfig(ctx context.Context, h Host, s Site) (runtimeConfig, error) {
 	}
 	text, err := h.runCommand(ctx, s.Program, args...)
 	if err != nil {
-		return runtimeConfig{}, fmt.Errorf("reading the runtime's configuration: %w", err)
+		return runtimeConfig{}, dumpError{err}
 	}
 	n, err := kinds[s.Runtime].parse(text)
 	return runtimeConfig{nri: n, text: text}, err

@@ -55,6 +55,19 @@ func (h Host) runCommand(ctx context.Context, name string, args ...string) ([]by
 	return stdout.Bytes(), nil
 }
 
+// ranAndFailed reports whether runCommand's error is the program's own failure: the kernel refuses to start it here, or
+// it ran to an end of its own. A program that was ended from outside (a deleted pod, a timeout, the OOM killer), or for
+// which the machine lacked memory or processes, showed nothing.
+func ranAndFailed(err error) bool {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		// Others send signals, except for these two, by which the kernel answers an instruction or a call.
+		return ok && (status.Exited() || status.Signal() == syscall.SIGILL || status.Signal() == syscall.SIGSYS)
+	}
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC)
+}
+
 // lastLines returns the lines of a program's error output that a person needs.
 func lastLines(s string) string {
 	const most = 600

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -197,7 +198,9 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 		case err != nil:
 			return "", err
 		default:
-			alone = in.tryProgram(ctx, plugin, pluginFile)
+			if alone, err = in.tryProgram(ctx, plugin, pluginFile); err != nil {
+				return "", err
+			}
 		}
 	}
 	own := in.Config
@@ -245,16 +248,25 @@ func (in *installer) putPlugin(ctx context.Context, config []byte) (alone string
 	return alone, in.warnOfStrayFiles()
 }
 
-// tryProgram runs the plugin's program on the host, before the runtime does. It returns why it does not run there: a
-// file system that forbids programs, or another kind of machine.
-func (in *installer) tryProgram(ctx context.Context, s *staged, file string) string {
+// goCrash is the exit code of a Go program that its runtime ended, as without memory or threads.
+const goCrash = 2
+
+// tryProgram runs the plugin's program on the host, before the runtime does. It returns why the program does not run
+// there: a file system that forbids programs, or another kind of machine. It returns an error if the trial was ended
+// before it showed that: a plugin that works must not be removed because its install was interrupted.
+func (in *installer) tryProgram(ctx context.Context, s *staged, file string) (why string, err error) {
 	if s != nil {
 		file = s.from
 	}
-	if _, err := in.host.runCommand(ctx, file, "version"); err != nil {
-		return fmt.Sprintf("the plugin does not run in %s: %v", in.facts.NRI.PluginDir, err)
+	_, err = in.host.runCommand(ctx, file, "version")
+	if err == nil {
+		return "", nil
 	}
-	return ""
+	var exit *exec.ExitError
+	if !ranAndFailed(err) || errors.As(err, &exit) && exit.ExitCode() == goCrash {
+		return "", fmt.Errorf("trying the plugin in %s: %w", in.facts.NRI.PluginDir, err)
+	}
+	return fmt.Sprintf("the plugin does not run in %s: %v", in.facts.NRI.PluginDir, err), nil
 }
 
 // removePlugin removes the plugin's files. A runtime that required them would refuse ordinary containers, so it removes

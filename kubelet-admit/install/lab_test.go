@@ -40,6 +40,7 @@ type lab struct {
 	runs    func(program string) error // why a program does not run; nil: it does
 	pods    []corev1.Pod
 	broken  error    // how the plugin's program ends
+	dump    error    // how the runtime's dump of its own files ends; nil: with its configuration
 	calls   []string // host programs, without the runtime's questions
 }
 
@@ -153,6 +154,9 @@ func (l *lab) exec(_ context.Context, name string, args ...string) ([]byte, erro
 	case filepath.Base(name) == "containerd" && slices.Equal(args, []string{"--version"}):
 		return []byte("containerd github.com/containerd/containerd/v2 " + l.version + " 0123abc\n"), nil
 	case filepath.Base(name) == "containerd" && len(args) == 4 && args[2] == "config" && args[3] == "dump":
+		if l.dump != nil && args[1] == l.path("etc/containerd/config.toml") {
+			return nil, l.dump
+		}
 		all := map[string]any{
 			"plugins": map[string]any{
 				nriPlugin: map[string]any{"disable": false, "plugin_path": l.path("opt/nri/plugins"),

@@ -93,7 +93,8 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	return in.replaceDropIn(ctx, s, want)
 }
 
-// replaceDropIn puts the drop-in in its place, and undoes that if the runtime does not read it as intended.
+// replaceDropIn puts the drop-in in its place, and undoes that if the runtime does not read it as intended. If the check
+// itself is interrupted, the drop-in stays: its text passed a trial before, and the next install checks it again.
 func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
 	file := in.Site.dropIn()
 	old, err := os.ReadFile(file)
@@ -112,6 +113,9 @@ func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) err
 		return err
 	}
 	now, err := dumpConfig(ctx, in.host, in.Site)
+	if asked := (dumpError{}); errors.As(err, &asked) && !ranAndFailed(err) {
+		return fmt.Errorf("checking %s, which stays in place: %w", file, err)
+	}
 	if err == nil && !reflect.DeepEqual(now.nri, want) {
 		err = refusal{fmt.Errorf("the runtime ignores it: let %s import %s, and set required_plugins in no later file",
 			in.Site.Config, filepath.Join(in.Site.ConfDir, "*"+filepath.Ext(file)))}
