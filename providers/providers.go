@@ -240,6 +240,15 @@ func Errorf(class error, format string, a ...any) error {
 	return WithClass(class, fmt.Errorf(format, a...))
 }
 
+// RefusedPassword is the cause of an ErrDenied: the device refused user and password. errors.As finds it.
+type RefusedPassword struct {
+	Place string // SecretRef.Place of the password; "": no configuration has it
+	Text  string // the error's own
+}
+
+// Error implements error.
+func (r *RefusedPassword) Error() string { return r.Text }
+
 type classedError struct{ class, err error }
 
 func (c *classedError) Error() string   { return c.err.Error() }

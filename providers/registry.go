@@ -240,6 +240,14 @@ func (r SecretRef) Validate(key string) []Problem {
 	return []Problem{Problemf(key+"File", "%v", err)}
 }
 
+// Place says where the secret is: a file's path as the configuration has it, or an environment variable.
+func (r SecretRef) Place() string {
+	if r.File == "" && r.Env != "" {
+		return "environment variable " + r.Env
+	}
+	return r.File
+}
+
 // ReadSecret returns the secret. The error never contains it.
 func (r SecretRef) ReadSecret() (Secret, error) {
 	switch {

@@ -439,7 +439,7 @@ func (p *Provider) callAgent(ctx context.Context, action string, t providers.Tar
 	cause := errors.New(r.failureText())
 	switch {
 	case r.containsAny(refusedPhrases...):
-		return result{}, p.refusals.RememberDenied(device, sum, p.opts.Now(), cause)
+		return result{}, p.refusals.RememberDenied(device, p.cfg.secretPlaces(), sum, p.opts.Now(), cause)
 	case action == "status" && r.containsAny(noStatusYet) && p.hides != noStatusYet,
 		action != "status" && r.containsAny("timed out waiting to power "+action):
 		p.countStrike(device, false)
@@ -475,6 +475,15 @@ func (p *Provider) countStrike(device string, maybe bool) int {
 
 // isUser reports whether an option is the one with the user's name, by either of its names.
 func isUser(option string) bool { return option == "username" || option == "login" }
+
+// secretPlaces returns the files that hold the secrets.
+func (c *Config) secretPlaces() string {
+	var files []string
+	for _, s := range c.Secrets {
+		files = append(files, s.File)
+	}
+	return strings.Join(files, ", ")
+}
 
 // perMachine reports whether each machine has credentials of its own.
 func (c *Config) perMachine() bool {

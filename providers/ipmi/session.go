@@ -241,7 +241,7 @@ func (p *Provider) openSession(ctx context.Context, b *bmc, reportTrouble func(e
 				p.dropSession(s)
 				if s, has, err = p.tryHandshake(ctx, b, suites[id], who, patience); errors.Is(err, errRefused) {
 					p.dropSession(s)
-					return nil, p.refusals.RememberDenied(b.String(), sum, p.opts.Now(), err)
+					return nil, p.refusals.RememberDenied(b.String(), p.cfg.PasswordPlace(), sum, p.opts.Now(), err)
 				}
 			}
 			if err == nil {

@@ -247,7 +247,7 @@ func (p *Provider) refusedError(at outlet, sum remote.CredentialHash, text strin
 		return untrustedError("another SNMP engine answers there than before, or than engines names; " +
 			"if the strip was replaced, write the new engine's ID under engines, or restart the controller")
 	}
-	return p.refusals.RememberDenied(at.accountName(), sum, p.opts.Now(), errors.New(text))
+	return p.refusals.RememberDenied(at.accountName(), p.cfg.PasswordPlace(), sum, p.opts.Now(), errors.New(text))
 }
 
 // socketError removes the address from a network error, and the stack from gosnmp's error about a panic of its own.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -350,8 +351,7 @@ func TestNoSessionLeftAndNoBasic(t *testing.T) {
 					a := providers.Ask(t.Context(), g, "rack-a", r.target(), providers.Now)
 					switch {
 					case wrong && !full.NoToken &&
-						(!errors.Is(a.Err, providers.ErrDenied) ||
-							!strings.Contains(providers.ErrorText(a.Err), "not sent again")):
+						(!errors.Is(a.Err, providers.ErrDenied) || !errors.As(a.Err, new(*providers.RefusedPassword))):
 						t.Errorf("a session is free, wrong password: got %v", a.Err)
 					case (!wrong || full.NoToken) && (a.State != providers.PowerOn || a.Err != nil):
 						t.Errorf("a session is free: got %s, %v", a.State, a.Err)
@@ -806,5 +806,111 @@ func TestPoweringOffIsNotDone(t *testing.T) {
 	r.ms[0].SetFault(datacenter.Fault{PowerWord: "PoweringOff"})
 	if err := r.p.PowerOff(t.Context(), r.target(), providertest.AllowSend); err != nil || r.ms[0].Running() {
 		t.Errorf("PowerOff: %v, running %t", err, r.ms[0].Running())
+	}
+}
+
+// drillRack asks as a drill does.
+func drillRack(t *testing.T, r *rack, g *limiter.Provider) error {
+	t.Helper()
+	return providers.Ask(providers.ForDrill(t.Context()), g, "rack-a", r.target(), providers.Now).Err
+}
+
+// wantRefused checks that a drill reports which password the BMC refuses.
+func wantRefused(t *testing.T, when string, err error, file string) {
+	t.Helper()
+	var refused *providers.RefusedPassword
+	if !errors.As(err, &refused) || refused.Place != file ||
+		!strings.Contains(providers.ErrorText(err), "the device refuses the password in "+file) {
+		t.Errorf("%s: got %v, want that the device refuses the password in %s", when, err, file)
+	}
+}
+
+// A drill notices a password that the BMC refuses although the session of the old one still works. The session stays,
+// so that a fence can use it. Log-ins are rare: one for each content of the file, and one an hour.
+func TestDrillLogsInAgain(t *testing.T) {
+	const every = 5 * time.Minute
+	for _, how := range []string{"session", "auto"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *limiter.Provider) {
+				drill := func(when string) {
+					t.Helper()
+					if err := drillRack(t, r, g); err != nil {
+						t.Fatalf("%s: got %v", when, err)
+					}
+					time.Sleep(every)
+				}
+				wantLogins := func(when string, want int) {
+					t.Helper()
+					synctest.Wait()
+					if got, open := r.bmc.Count("POST", sessions), r.bmc.Sessions(); got != want || open != 1 {
+						t.Errorf("%s: got %d log-ins, %d open sessions; want %d, 1", when, got, open, want)
+					}
+				}
+				for range 12 {
+					drill("in the first hour")
+				}
+				wantLogins("in the first hour", 1)
+				drill("an hour later")
+				wantLogins("an hour later", 2)
+
+				right := r.dc.Password()
+				writePassword(t, r, "not the BMC's")
+				for range 3 {
+					wantRefused(t, "a wrong content", drillRack(t, r, g), r.file)
+				}
+				wantLogins("a wrong content", 3)
+				if a := r.ask(t, r.target()); a.State != providers.PowerOn || a.Err != nil {
+					t.Errorf("the old session serves a fence: got %s, %v", a.State, a.Err)
+				}
+				writePassword(t, r, right)
+				drill("the right content again")
+				wantLogins("the right content again", 3) // the session's own content
+
+				r.renew(t, "rotated on both sides")
+				drill("rotated on both sides")
+				wantLogins("rotated on both sides", 4)
+
+				r.dc.SetPassword("changed on the BMC alone")
+				for range 11 {
+					drill("changed on the BMC alone, within the hour")
+				}
+				wantRefused(t, "changed on the BMC alone", drillRack(t, r, g), r.file)
+				wantLogins("changed on the BMC alone", 5)
+				time.Sleep(every)
+				wantRefused(t, "five minutes later", drillRack(t, r, g), r.file)
+				wantLogins("five minutes later: the account is not locked", 5)
+			})
+		})
+	}
+}
+
+// A drill's log-in replaces the session where the BMC has no slot for a second one, and where a BMC gives no session
+// for another reason, the old one serves on.
+func TestDrillLogsInAgainWithoutSlots(t *testing.T) {
+	r := newRack(t, 1, datacenter.Options{SessionSlots: 1}, auth("session"))
+	r.want(t, r.target(), providers.PowerOn)
+	drill := func() providers.Answer {
+		return providers.Ask(providers.ForDrill(t.Context()), r.p, "rack-a", r.target(), providers.Now)
+	}
+	r.renew(t, "rotated")
+	if a := drill(); a.Err != nil || r.bmc.Sessions() != 1 {
+		t.Errorf("one slot: got %v, %d sessions", a.Err, r.bmc.Sessions())
+	}
+	r.renew(t, "rotated again")
+	r.bmc.SetFault(datacenter.Fault{SessionStatus: 500})
+	if a := drill(); a.Err != nil || a.State != providers.PowerOn {
+		t.Errorf("no session: got %s, %v, want the old session's answer", a.State, a.Err)
+	}
+	r.bmc.SetFault(datacenter.Fault{})
+	if a := drill(); a.Err != nil || r.bmc.Sessions() != 1 {
+		t.Errorf("repaired: got %v, %d sessions", a.Err, r.bmc.Sessions())
+	}
+}
+
+// writePassword changes the password in the file alone.
+func writePassword(t *testing.T, r *rack, password string) {
+	t.Helper()
+	if err := os.WriteFile(r.file, []byte(password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

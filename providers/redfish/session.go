@@ -64,7 +64,7 @@ type login struct {
 	session      string // path to delete at the end; "": basic, or unknown
 	user         string
 	password     providers.Secret // of basic
-	sum          remote.CredentialHash
+	made         remote.LogIn
 	noSessionErr error // of basic: bmc.noSessionErr when it was made
 	leftSession  bool  // an attempt may have left a session in the BMC that cannot be deleted
 	proven       bool  // an authenticated request went through; guarded by the pool
@@ -100,13 +100,8 @@ func (p *Provider) newBMC(a remote.Account) *bmc {
 
 // expireBMC ends an idle BMC's session. The caller holds the pool's lock.
 func (p *Provider) expireBMC(b *bmc) time.Duration {
-	l := b.login
+	b.endLogin(b.login)
 	b.login, b.scanned = nil, nil
-	p.pool.Work.Go(func() {
-		ctx, cancel := context.WithTimeout(p.pool.Ending, loginTime)
-		defer cancel()
-		_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
-	})
 	return forgetAfter
 }
 
@@ -188,13 +183,23 @@ func (b *bmc) sendChange(ctx context.Context, q request) (*reply, error) {
 
 // loggedIn returns the login, and creates one if there is none. All callers wait for the same log-in, each until its
 // own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
-// again.
+// again. A drill replaces a login that is old or of another credential (remote.LogIn.MustRenew). Unless the BMC refuses
+// the credential, a login that cannot be replaced serves on: a BMC may have no slot left.
 func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
+	var sum remote.CredentialHash
+	if providers.IsDrill(ctx) {
+		user, password, err := b.p.cfg.ReadCredentials(b.Owner)
+		if err != nil {
+			return nil, err
+		}
+		sum = b.p.refusals.HashCredential(user, password)
+	}
+	var old *login
 	for range 2 {
 		b.p.pool.Lock()
-		if b.login != nil {
+		if old = b.login; old != nil && !old.made.MustRenew(ctx, sum, b.p.opts.Now()) {
 			defer b.p.pool.Unlock()
-			return b.login, nil
+			return old, nil
 		}
 		joined := !b.pendingLogin.HasEnded()
 		if !joined {
@@ -205,6 +210,7 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 					defer b.p.pool.Unlock()
 					b.pendingLogin = nil // which holds the login, and so the password
 					if err == nil {
+						b.endLogin(b.login)
 						b.login = l
 					}
 					return l, classifyError(ctx, err)
@@ -216,7 +222,27 @@ func (b *bmc) loggedIn(ctx context.Context) (l *login, err error) {
 			break
 		}
 	}
-	return l, err
+	if err == nil || errors.Is(err, providers.ErrDenied) || ctx.Err() != nil {
+		return l, err
+	}
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
+	if old != nil && b.login == old {
+		return old, nil
+	}
+	return nil, err
+}
+
+// endLogin ends the session of a login that is not used any more. The caller holds the pool's lock.
+func (b *bmc) endLogin(l *login) {
+	if l == nil || l.session == "" {
+		return
+	}
+	b.p.pool.Work.Go(func() {
+		ctx, cancel := context.WithTimeout(b.p.pool.Ending, loginTime)
+		defer cancel()
+		_ = b.endSession(ctx, l) // the BMC ends the session by itself some time
+	})
 }
 
 // markProven records that a login works.
@@ -245,7 +271,7 @@ func (b *bmc) handleUnauthorized(l *login, cause error) (again bool, _ error) {
 	}
 	b.basic = time.Time{} // it is no way in: sessions are tried again first
 	if l.token == "" && l.noSessionErr != nil && !l.proven {
-		b.noBasic = refusedCredential{l.sum, b.p.opts.Now().Add(remote.RefusedFor)}
+		b.noBasic = refusedCredential{l.made.Sum, b.p.opts.Now().Add(remote.RefusedFor)}
 		return false, noLoginError(l.noSessionErr)
 	}
 	return false, b.rememberRefused(l, cause)
@@ -261,7 +287,8 @@ func noLoginError(noSession error) error {
 
 // rememberRefused records that the BMC refused a login's credential. It returns the error of this and of later calls.
 func (b *bmc) rememberRefused(l *login, cause error) error {
-	return b.p.refusals.RememberDenied(b.String(), l.sum, b.p.opts.Now(), classifyError(context.Background(), cause))
+	return b.p.refusals.RememberDenied(b.String(), b.p.cfg.PasswordPlace(), l.made.Sum, b.p.opts.Now(),
+		classifyError(context.Background(), cause))
 }
 
 // localPath returns the path of a link from a BMC, which is a path or starts with the BMC's own origin. ok is false for
@@ -303,19 +330,24 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &login{user: user, password: password, sum: p.refusals.HashCredential(user, password)}
-	if err := p.refusals.CheckRefused(b.String(), l.sum, p.opts.Now()); err != nil {
+	l := &login{user: user, password: password, made: remote.LogIn{
+		Sum: p.refusals.HashCredential(user, password), At: p.opts.Now(),
+	}}
+	if err := p.refusals.CheckRefused(b.String(), l.made.Sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
 	p.pool.Lock()
 	basic := p.cfg.Auth == authBasic || p.cfg.Auth == authAuto && p.opts.Now().Before(b.basic)
-	noBasic := b.noBasic.sum == l.sum && p.opts.Now().Before(b.noBasic.until)
+	noBasic := b.noBasic.sum == l.made.Sum && p.opts.Now().Before(b.noBasic.until)
 	l.noSessionErr = b.noSessionErr
 	p.pool.Unlock()
 	if basic {
 		return l, nil
 	}
 	mayUseBasic, err := b.openSession(ctx, l, p.cfg.Auth == authSession)
+	if isFull(httpStatus(err)) && b.releaseSlot(ctx) {
+		mayUseBasic, err = b.openSession(ctx, l, p.cfg.Auth == authSession)
+	}
 	switch {
 	case err == nil:
 		l.password = providers.Secret{}
@@ -327,7 +359,7 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 			err = noLoginError(err)
 		}
 		if l.leftSession {
-			p.refusals.HoldCredential(b.String(), l.sum, p.opts.Now().Add(leftSessionFor), err)
+			p.refusals.HoldCredential(b.String(), l.made.Sum, p.opts.Now().Add(leftSessionFor), err)
 		}
 		return nil, err
 	}
@@ -341,6 +373,23 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	}
 	l.token, l.session, l.noSessionErr = "", "", b.noSessionErr
 	return l, nil
+}
+
+// releaseSlot ends the session that is about to be replaced, since it may have the BMC's last slot. It reports whether
+// there was one.
+func (b *bmc) releaseSlot(ctx context.Context) bool {
+	b.p.pool.Lock()
+	old := b.login
+	if old != nil && old.session != "" {
+		b.login = nil
+	}
+	b.p.pool.Unlock()
+	return old != nil && old.session != "" && b.endSession(ctx, old) == nil
+}
+
+// isFull reports whether a status means that all of a BMC's sessions are in use, where no fault would answer so.
+func isFull(code int) bool {
+	return code == http.StatusConflict || code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable
 }
 
 // hasNoSlot reports whether a status means that sessions exist, but none is available now. 400 and 403 may also be the

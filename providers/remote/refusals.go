@@ -54,12 +54,16 @@ func (r *Refusals) CheckRefused(device string, s CredentialHash, now time.Time) 
 	return nil
 }
 
-// RememberDenied records for RefusedFor that the device refused the credential. It returns later calls' error, an
-// ErrDenied.
-func (r *Refusals) RememberDenied(device string, s CredentialHash, now time.Time, cause error) error {
-	err := providers.WithClass(providers.ErrDenied,
-		fmt.Errorf("%s: the device refused username and password, which are not sent again for %s unless they change",
-			providers.ErrorText(cause), RefusedFor))
+// RememberDenied records for RefusedFor that the device refused the credential, whose password is at that place. It
+// returns later calls' error, an ErrDenied that is a providers.RefusedPassword.
+func (r *Refusals) RememberDenied(device, place string, s CredentialHash, now time.Time, cause error) error {
+	password := "user and password"
+	if place != "" {
+		password = "the password in " + place + ", or its user"
+	}
+	err := providers.WithClass(providers.ErrDenied, &providers.RefusedPassword{Place: place, Text: fmt.Sprintf(
+		"%s: the device refuses %s. It is not sent again for %s unless it changes",
+		providers.ErrorText(cause), password, RefusedFor)})
 	r.HoldCredential(device, s, now.Add(RefusedFor), err)
 	return err
 }

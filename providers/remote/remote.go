@@ -149,6 +149,9 @@ func (c *Credentials) OwnerOf(t providers.Target) string {
 	return ""
 }
 
+// PasswordPlace says where the password is (providers.SecretRef.Place), "" for given credentials.
+func (c *Credentials) PasswordPlace() string { return c.passwordRef().Place() }
+
 func (c *Credentials) passwordRef() providers.SecretRef {
 	return providers.SecretRef{File: c.PasswordFile, Env: c.PasswordEnv}
 }

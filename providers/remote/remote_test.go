@@ -221,9 +221,10 @@ func TestRefusals(t *testing.T) {
 	if err := r.CheckRefused("a", one, now); err != nil {
 		t.Errorf("before: got %v", err)
 	}
-	said := r.RememberDenied("a", one, now, errors.New("401 Unauthorized"))
-	if !errors.Is(said, providers.ErrDenied) ||
-		!strings.HasPrefix(said.Error(), "401 Unauthorized: the device refused") {
+	said := r.RememberDenied("a", "/etc/bmc/password", one, now, errors.New("401 Unauthorized"))
+	var refused *providers.RefusedPassword
+	if !errors.Is(said, providers.ErrDenied) || !errors.As(said, &refused) || refused.Place != "/etc/bmc/password" ||
+		!strings.HasPrefix(said.Error(), "401 Unauthorized: the device refuses the password in /etc/bmc/password, ") {
 		t.Errorf("got %v", said)
 	}
 	for _, tt := range []struct {

@@ -224,10 +224,10 @@ func TestCloudLoginFails(t *testing.T) {
 		class, text       string
 		logIns            int // of three questions
 	}{
-		{"another key", byKey, other, nil, "denied", "refused", 1},
+		{"another key", byKey, other, nil, "denied", "refuses the password", 1},
 		{"invalid_client", byKey, file, func(c *cloud) { c.status, c.body = 400, `{"error":"invalid_client"}` },
-			"denied", "refused", 1},
-		{"401", byKey, file, func(c *cloud) { c.status = 401 }, "denied", "refused", 1},
+			"denied", "refuses the password", 1},
+		{"401", byKey, file, func(c *cloud) { c.status = 401 }, "denied", "refuses the password", 1},
 		{"a fault of the endpoint", byKey, file, func(c *cloud) { c.status, c.body = 503, `{"error":"invalid` },
 			"unreachable", "503", 3},
 		{"no token", byKey, file, func(c *cloud) { c.status, c.body = 200, `{"token_type":"Bearer"}` }, "unreachable",
@@ -368,5 +368,31 @@ func TestLoginAddress(t *testing.T) {
 				t.Errorf("got %s, %v after %q", a.State, a.Err, asked)
 			}
 		})
+	}
+}
+
+// A drill gets a new token once an hour, so it notices a key that was withdrawn while the old token still works.
+func TestDrillLogsInAgain(t *testing.T) {
+	file, public := newKey(t, "ADDRESS")
+	now := time.Now()
+	c := &cloud{key: public, life: 7200}
+	p, _ := openCloud(t, c, "{kind: serviceAccount, tokenURL: ADDRESS/token, scopes: [compute]}", file,
+		func() time.Time { return now })
+	drill := func() error {
+		_, err := p.State(providers.ForDrill(t.Context()), providers.Target{Node: "n1", ID: "1"})
+		return err
+	}
+	if err := drill(); err != nil {
+		t.Fatal(err)
+	}
+	c.edit(func(c *cloud) { c.status = 401 })
+	now = now.Add(59 * time.Minute)
+	if err := drill(); err != nil {
+		t.Errorf("within the hour: got %v", err)
+	}
+	now = now.Add(2 * time.Minute)
+	var refused *providers.RefusedPassword
+	if err := drill(); !errors.As(err, &refused) {
+		t.Errorf("an hour later: got %v, want a refused password", err)
 	}
 }

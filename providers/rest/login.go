@@ -39,7 +39,7 @@ type session struct {
 // token proves who sends a request.
 type token struct {
 	text    providers.Secret
-	sum     remote.CredentialHash // of the credential that it was given for
+	made    remote.LogIn
 	expires time.Time
 	proven  bool // a request with it was not refused
 }
@@ -68,7 +68,7 @@ func (d *device) readCredential() (c credential, err error) {
 
 // refuse records that the device refused a credential, and returns the error of this and of later calls.
 func (d *device) refuse(sum remote.CredentialHash, cause error) error {
-	return d.refusals.RememberDenied(d.account.String(), sum, d.opts.Now(), cause)
+	return d.refusals.RememberDenied(d.account.String(), d.cfg.PasswordPlace(), sum, d.opts.Now(), cause)
 }
 
 // errUnauthorized is the cause of an error for a refused credential.
@@ -260,17 +260,19 @@ func (d *device) sendWithToken(ctx context.Context, r rendered, c credential) (a
 		case (!proven || tried) && d.cfg.usesMetadata():
 			return a, providers.WithClass(providers.ErrDenied, errNoIdentity)
 		case !proven || tried:
-			return a, d.refuse(t.sum, errUnauthorized)
+			return a, d.refuse(t.made.Sum, errUnauthorized)
 		}
 	}
 }
 
 // loggedIn returns a token for the credential, and logs in if there is none. All callers wait for the same log-in, each
-// until its own ctx ends. A caller who only joined a log-in that failed tries again.
+// until its own ctx ends. A caller who only joined a log-in that failed tries again. A drill replaces a token that is
+// old (remote.LogIn.MustRenew); if that fails, other calls use the token on.
 func (d *device) loggedIn(ctx context.Context, c credential) (t *token, err error) {
 	for range 2 {
 		d.pool.Lock()
-		if t := d.session.token; t != nil && t.sum == c.sum && d.opts.Now().Before(t.expires) {
+		if t := d.session.token; t != nil && t.made.Sum == c.sum && d.opts.Now().Before(t.expires) &&
+			!t.made.MustRenew(ctx, c.sum, d.opts.Now()) {
 			d.pool.Unlock()
 			return t, nil
 		}
@@ -299,7 +301,7 @@ func (d *device) loggedIn(ctx context.Context, c credential) (t *token, err erro
 
 // logIn gets a token. No error repeats what was sent or received.
 func (d *device) logIn(ctx context.Context, c credential) (*token, error) {
-	t := &token{sum: c.sum}
+	t := &token{made: remote.LogIn{Sum: c.sum, At: d.opts.Now()}}
 	if d.family.Login.Kind != "token" {
 		fetch := d.fetchOAuth
 		if d.cfg.usesMetadata() {

@@ -30,7 +30,8 @@ const (
 type session struct {
 	soap    *soap.Client // with cookies of its own
 	content types.ServiceContent
-	page    int32               // pageSize
+	page    int32 // pageSize
+	made    remote.LogIn
 	view    atomic.Pointer[ref] // of all VMs; nil: not made yet
 }
 
@@ -49,16 +50,28 @@ var errClosed = providers.Errorf(providers.ErrPermanent, "provider is closed")
 
 // loggedIn returns the session, and creates one if there is none. All callers wait for the same log-in, each until its
 // own ctx ends. A failed log-in may have started before its cause was repaired, so a caller who only joined it tries
-// again. The error is that of the last attempt, since a refused password is not the network's fault.
+// again. The error is that of the last attempt, since a refused password is not the network's fault. A drill replaces a
+// session that is old or of another password (remote.LogIn.MustRenew). Unless vCenter refuses the password, a session
+// that cannot be replaced serves on.
 func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
+	var sum remote.CredentialHash
+	if providers.IsDrill(ctx) {
+		password, err := p.cfg.ReadPassword()
+		if err != nil {
+			return nil, err
+		}
+		sum = p.refusals.HashCredential(p.cfg.Username, password)
+	}
+	var old *session
 	for range 2 {
 		p.mu.Lock()
-		if p.session != nil || p.closed {
+		old = p.session
+		if p.closed || old != nil && !old.made.MustRenew(ctx, sum, p.opts.Now()) {
 			defer p.mu.Unlock()
 			if p.closed {
 				return nil, errClosed
 			}
-			return p.session, nil
+			return old, nil
 		}
 		l, joined := p.pendingLogIn, true
 		if l == nil {
@@ -77,6 +90,9 @@ func (p *Provider) loggedIn(ctx context.Context) (s *session, err error) {
 			break
 		}
 	}
+	if err != nil && old != nil && !errors.Is(err, providers.ErrDenied) {
+		return old, nil
+	}
 	return s, err
 }
 
@@ -86,10 +102,16 @@ func (p *Provider) logIn(l *logIn) {
 	defer cancel()
 	s, err := p.openSession(ctx)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session, p.pendingLogIn = s, nil
+	old := p.session
+	if p.pendingLogIn = nil; err == nil {
+		p.session = s
+	}
 	l.session, l.err = s, remote.EnsureClass(ctx, err)
 	close(l.done)
+	p.mu.Unlock()
+	if err == nil && old != nil {
+		_ = old.logOut(ctx) // vCenter ends an unused session by itself
+	}
 }
 
 // forgetSession drops a session that vCenter has ended.
@@ -112,7 +134,7 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	if err := p.refusals.CheckRefused(p.origin, sum, p.opts.Now()); err != nil {
 		return nil, err
 	}
-	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page}
+	s := &session{soap: soap.NewClient(p.sdk, false), page: p.page, made: remote.LogIn{Sum: sum, At: p.opts.Now()}}
 	// what soap.NewClient has set follows the environment's proxies
 	s.soap.Transport, s.soap.Timeout = p.http, remote.Backstop
 	s.soap.Namespace, s.soap.Version, s.soap.UserAgent = "urn:"+vim25.Namespace, vim25.Version, p.opts.Agent
@@ -128,7 +150,7 @@ func (p *Provider) openSession(ctx context.Context) (*session, error) {
 	_, err = callMethod(ctx, s, methods.Login,
 		&types.Login{This: *s.content.SessionManager, UserName: p.cfg.Username, Password: password.Reveal()})
 	if errors.Is(err, providers.ErrDenied) {
-		return nil, p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), err)
+		return nil, p.refusals.RememberDenied(p.origin, p.cfg.PasswordPlace(), sum, p.opts.Now(), err)
 	}
 	return s, err
 }
@@ -151,11 +173,19 @@ func (p *Provider) Close(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
+	if err := s.logOut(ctx); err != nil {
+		return fmt.Errorf("log out (%s): %w", p.deviceName(), remote.EnsureClass(ctx, err))
+	}
+	return nil
+}
+
+// logOut ends the session. One that vCenter does not know has ended.
+func (s *session) logOut(ctx context.Context) error {
 	_, err := callMethod(ctx, s, methods.Logout, &types.Logout{This: *s.content.SessionManager})
-	if err == nil || errors.Is(err, errSession) {
+	if errors.Is(err, errSession) {
 		return nil
 	}
-	return fmt.Errorf("log out (%s): %w", p.deviceName(), remote.EnsureClass(ctx, err))
+	return err
 }
 
 // allVMs returns the session's view of all VMs that the account may see. vCenter updates it, and ends it with the

@@ -407,7 +407,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 					err = p.PowerOn(ctx, of, providertest.AllowSend)
 				}
 				if text := fmt.Sprint(err); !errors.Is(err, providers.ErrDenied) || strings.Contains(text, "hunter2") ||
-					!strings.Contains(text, "InvalidLogin: the device refused") {
+					!strings.Contains(text, "InvalidLogin: the device refuses the password in ") {
 					t.Errorf("%s: got %s: %v", when, providers.ErrorClass(err), err)
 				}
 			})
@@ -751,5 +751,53 @@ func TestConfig(t *testing.T) {
 	}
 	if got, _, err := c.CanonicalID(""); got != "" || err != nil {
 		t.Errorf("no ID, for the system UUID: got %q, %v", got, err)
+	}
+}
+
+// A drill logs in again if the password's file changed, and once an hour; the old session ends, unless vCenter refuses
+// the new log-in.
+func TestDrillLogsInAgain(t *testing.T) {
+	v := newVCenter(t, 1)
+	of := v.vms()[0].target()
+	var later atomic.Int64
+	p := open(t, v.config(), func() time.Time { return time.Now().Add(time.Duration(later.Load())) })
+	drill := func() error {
+		_, err := p.State(providers.ForDrill(t.Context()), of)
+		return err
+	}
+	steps := []struct {
+		name    string
+		change  func()
+		refused bool
+		logIns  int
+	}{
+		{"at first", func() {}, false, 1},
+		{"within the hour", func() { later.Store(int64(59 * time.Minute)) }, false, 0},
+		{"an hour later", func() { later.Store(int64(61 * time.Minute)) }, false, 1},
+		{"a wrong content", func() { v.write(t, "password", []byte("wrong")) }, true, 1},
+		{"the same", func() {}, true, 0},
+		{"rotated on both sides", func() {
+			v.setPassword("rotated")
+			v.write(t, "password", []byte("rotated"))
+		}, false, 1},
+		{"changed at vCenter alone", func() { v.setPassword("another") }, false, 0},
+		{"an hour after that", func() { later.Store(int64(125 * time.Minute)) }, true, 1},
+	}
+	for _, tt := range steps {
+		v.count("Login")
+		tt.change()
+		err := drill()
+		var refused *providers.RefusedPassword
+		if errors.As(err, &refused) != tt.refused || (err != nil) != tt.refused {
+			t.Errorf("%s: got %v, want a refused password: %t", tt.name, err, tt.refused)
+		}
+		if n := v.count("Login"); n != tt.logIns {
+			t.Errorf("%s: got %d log-ins, want %d", tt.name, n, tt.logIns)
+		}
+		expect(t, p, of, providers.PowerOn, "poweredOn") // a fence has a session all the time
+	}
+	shut(t, p)
+	if n := v.count("Logout"); n != 3 {
+		t.Errorf("got %d log-outs, want one for each session", n)
 	}
 }

@@ -172,7 +172,8 @@ func (p *Provider) callStrip(ctx context.Context, method, outlet string, body, i
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
-		return p.refusals.RememberDenied(p.origin, sum, p.opts.Now(), errors.New("401 Unauthorized"))
+		return p.refusals.RememberDenied(p.origin, p.cfg.PasswordPlace(), sum, p.opts.Now(),
+			errors.New("401 Unauthorized"))
 	case resp.StatusCode != http.StatusOK:
 		return providers.Errorf(remote.HTTPClass(resp.StatusCode), "%d %s", resp.StatusCode,
 			http.StatusText(resp.StatusCode))
