@@ -157,7 +157,7 @@ bench: build controlplane ## measures what is promised, in out/bench; RUN=name r
 	@$(GO) build -o bin/bench ./test/bench # not go run: a signal would end that and leave the bench behind
 	bin/bench -forcefence bin/forcefence -out out/bench $(if $(RUN),-run $(RUN),) $(if $(ROUNDS),-rounds $(ROUNDS),) $(BENCHFLAGS)
 
-referee: build controlplane ## judges bin/forcefence from outside, with faults between it, the API server and the devices; RUN=regexp of rows, SEED=n, BOUND=5m the short part, REFEREEFLAGS='-command ...' another binary; OF=system plays what docs/reliability.md compares: forcefence, nhc-far, nhc-far-delete, kube-fencing, kube-fencing-taint, kueue, oos-by-hand or stock, ROUNDS=n times
+referee: build controlplane ## judges bin/forcefence from outside, with faults between it, the API server and the devices; RUN=regexp of rows, SEED=n, BOUND=5m the short part, REFEREEFLAGS='-command ...' another binary; OF=system plays what docs/reference/measurements.md compares: forcefence, nhc-far, nhc-far-delete, kube-fencing, kube-fencing-taint, kueue, oos-by-hand or stock, ROUNDS=n times
 	@$(GO) build -o bin/referee ./test/referee # not go run: a signal would end that and leave the cluster behind
 	bin/referee -out out/referee $(if $(OF),-of $(OF),) $(if $(ROUNDS),-rounds $(ROUNDS),) $(if $(RUN),-run '$(RUN)',) $(if $(SEED),-seed $(SEED),) $(if $(BOUND),-bound $(BOUND),) $(REFEREEFLAGS)
 

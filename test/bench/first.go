@@ -98,10 +98,10 @@ type FirstResults struct {
 // markdown is the table, with a row for each step.
 func (r FirstResults) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[Why](decisions.md#databases-first). %s The node had\n%d pods: %d databases, with a volume each "+
+	fmt.Fprintf(&b, "[Why](../decisions.md#databases-first). %s The node had\n%d pods: %d databases, with a volume each "+
 		"and the highest priority, and %d others with a volume. \"Alone\"\nis a fence of a node that has only the "+
 		"databases. Seconds from the first Off: the median, with the least and the\nmost. From the power cut it is "+
-		"the time until that Off more ([the table](#how-fast-forcefence-is)). The last\ncolumn is forcefence's time "+
+		"the time until that Off more ([the table](#forcefence)). The last\ncolumn is forcefence's time "+
 		"over the time alone, as the median of the turns.\n\n",
 		r.caption("first"), r.Load.pods(), r.Load.Databases, r.Load.Volumes)
 	b.WriteString("| step | bare loop | forcefence | alone | over alone |\n| --- | --- | --- | --- | --- |\n")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// jsonSection returns what docs/compare.md says of the raw data of bench peers or first.
+// jsonSection returns what docs/reference/measurements.md says of the raw data of bench peers or first.
 func jsonSection[T results](file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -21,7 +21,7 @@ func jsonSection[T results](file string) (string, error) {
 	return r.markdown(), nil
 }
 
-// p99Section returns what docs/compare.md says of the raw data of bench p99.
+// p99Section returns what docs/reference/measurements.md says of the raw data of bench p99.
 func p99Section(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -50,11 +50,11 @@ func p99Page(all []fenceRound) string {
 `+"`make bench RUN=p99 ROUNDS=1000`"+` (2 hours) cuts the power of real QEMU guests, one after the other, behind
 libvirtd or behind OpenIPMI's BMC simulator. Control plane and forcefence are real, kubelets are simulated. The
 controller-manager has its stock request rate. Each time is from the power cut until every pod of the machine is Ready
-elsewhere. The raw data is [a line for each fence](../test/bench/results/p99.jsonl.gz), with
-[these fields](../test/bench/rawdata.go).
+elsewhere. The raw data is [a line for each fence](../../test/bench/results/p99.jsonl.gz), with
+[these fields](../../test/bench/rawdata.go).
 
 %s
-How long a node [without the hook](promises.md#without-the-hook) depends on its machine staying off:
+How long a node [without the hook](../promises.md#without-the-hook) depends on its machine staying off:
 
 %s
 The steps of the pod that was Ready last:

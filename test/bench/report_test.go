@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite the sections of docs/compare.md that show raw data")
+var update = flag.Bool("update", false, "rewrite the sections of docs/reference/measurements.md that show raw data")
 
-// TestPageShowsRawData renders sections of docs/compare.md from the raw data in results.
+// TestPageShowsRawData renders sections of docs/reference/measurements.md from the raw data in results.
 func TestPageShowsRawData(t *testing.T) {
-	const file = "../../docs/compare.md"
+	const file = "../../docs/reference/measurements.md"
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

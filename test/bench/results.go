@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// results are a bench's raw data, as it is kept in the folder results. docs/compare.md shows the last run's.
+// results are a bench's raw data, as it is kept in the folder results. docs/reference/measurements.md shows the last run's.
 type results interface{ markdown() string }
 
 // Run is what all of a run's figures have in common.

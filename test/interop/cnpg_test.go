@@ -34,7 +34,7 @@ var (
 const operatorNS = "cnpg-system"
 
 // TestCloudNativePG cuts the power of a primary's machine, with Kubernetes alone and with forcefence. Its log has the
-// figures of docs/databases.md. The operator is CloudNativePG's own. The instances are the test's: they answer as the
+// figures of docs/workloads.md. The operator is CloudNativePG's own. The instances are the test's: they answer as the
 // instance manager does.
 func TestCloudNativePG(t *testing.T) {
 	needWanted(t)

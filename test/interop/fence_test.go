@@ -453,7 +453,7 @@ func nhcFenceThree(t *testing.T, f *fleet) {
 // The page's own health check and template, of which NodeHealthCheck gives requests names that it generates.
 func nhcFencePage(t *testing.T, f *fleet) {
 	f, hosts := f.story(t)
-	f.page("nodehealthcheck.md",
+	f.page("## NodeHealthCheck",
 		"{matchExpressions: [{key: node-role.kubernetes.io/control-plane, operator: DoesNotExist}]}",
 		"{matchLabels: {story: "+f.name+"}}", "duration: 60s", "duration: 1s")
 	f.fencedByPage(hosts, "")
@@ -465,18 +465,18 @@ func capiFencePage(t *testing.T, f *fleet) {
 	for _, n := range nodes(hosts) {
 		f.machine(n, "story: "+f.name)
 	}
-	f.page("cluster-api.md", "namespace: default", "namespace: "+f.ns, "pool: workers", "story: "+f.name,
+	f.page("## Cluster API", "namespace: default", "namespace: "+f.ns, "pool: workers", "story: "+f.name,
 		"timeoutSeconds: 60", "timeoutSeconds: 1")
 	f.fencedByPage(hosts, "machine-of-")
 }
 
-// page applies the objects of a page of the documentation, with other words (old, new, ...) in the place of some.
-func (f *fleet) page(name string, words ...string) {
+// page applies the objects of a section of docs/health-checks.md, with other words (old, new, ...) in the place of some.
+func (f *fleet) page(heading string, words ...string) {
 	f.t.Helper()
-	block := pageBlock(f.t, name, "yaml test=taint/interop/remediation.TestPages")
+	block := pageBlock(f.t, "health-checks.md", heading, "yaml test=taint/interop/remediation.TestPages")
 	for pair := range slices.Chunk(words, 2) {
 		if !strings.Contains(block, pair[0]) {
-			f.t.Fatalf("%s: no %q in its objects", name, pair[0])
+			f.t.Fatalf("%s: no %q in its objects", heading, pair[0])
 		}
 		block = strings.ReplaceAll(block, pair[0], pair[1])
 	}
@@ -486,15 +486,16 @@ func (f *fleet) page(name string, words ...string) {
 	kit.Must(f.t, err)
 }
 
-// pageBlock returns the first block of that kind on a page of the documentation.
-func pageBlock(t *testing.T, page, kind string) string {
+// pageBlock returns the first block of that kind below a heading of a page of the documentation.
+func pageBlock(t *testing.T, page, heading, kind string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", page))
 	kit.Must(t, err)
-	_, block, _ := strings.Cut(string(text), "```"+kind+"\n")
+	_, section, _ := strings.Cut(string(text), "\n"+heading+"\n")
+	_, block, _ := strings.Cut(section, "```"+kind+"\n")
 	block, _, found := strings.Cut(block, "```")
 	if !found {
-		t.Fatalf("%s: no block of %s", page, kind)
+		t.Fatalf("%s, %s: no block of %s", page, heading, kind)
 	}
 	return block
 }

@@ -29,7 +29,8 @@ func runSettingsPatch(w *world) {
 	w.t.Helper()
 	kubectl, err := cluster.KubectlPath(w.ctx)
 	kit.Must(w.t, err)
-	block := pageBlock(w.t, "kubevirt-hosts.md", "sh test=test/interop.TestHosts")
+	block := pageBlock(w.t, "virtual-machines.md", "## Hosts of KubeVirt and Harvester",
+		"sh test=test/interop.TestHosts")
 	_, args, _ := strings.Cut(block, "patch")
 	args = strings.NewReplacer("false", "true", ":15,", ":3,", ":180}", ":35}").Replace(args)
 	cmd := exec.CommandContext(w.ctx, "sh", "-c", `"$0" "$1" `+args, kubectl, "patch")

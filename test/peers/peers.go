@@ -40,7 +40,7 @@ const (
 
 // Clones is a variable of the environment. It names a folder with clones of projects that no module proxy need have,
 // each with its program: self-node-remediation has the file snr, and kube-fencing the file kube-fencing.
-// docs/compare.md says how they are built.
+// docs/reference/measurements.md says how they are built.
 const Clones = "PEERS"
 
 // Missing says which program a system needs of Clones that is not there, "" if none.

@@ -100,7 +100,7 @@ func (s system) asks(n need) bool {
 	return n == "" || n == needWrites && s.install != nil || n == needDevice && s.device
 }
 
-// played is one run of a comparison: a line of SYSTEM.jsonl, the raw data of docs/reliability.md.
+// played is one run of a comparison: a line of SYSTEM.jsonl, the raw data of docs/reference/measurements.md.
 type played struct {
 	System   string
 	Versions string
@@ -301,7 +301,7 @@ func (r result) harms() string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
-// reliability returns the tables of docs/reliability.md.
+// reliability returns the tables of docs/reference/measurements.md.
 func reliability(all []result) string {
 	var b strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

@@ -446,11 +446,11 @@ func TestHand(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the tables of docs/reliability.md")
+var update = flag.Bool("update", false, "write the tables of docs/reference/measurements.md")
 
-// TestPage holds docs/reliability.md against the raw data in results.
+// TestPage holds docs/reference/measurements.md against the raw data in results.
 func TestPage(t *testing.T) {
-	const page = "../../docs/reliability.md"
+	const page = "../../docs/reference/measurements.md"
 	const begin, end = "<!-- begin: go test ./test/referee -update -->\n", "<!-- end -->"
 	all, err := readResults("results")
 	kit.Must(t, err)

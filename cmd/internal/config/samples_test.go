@@ -52,18 +52,3 @@ func TestSamples(t *testing.T) {
 		}
 	}
 }
-
-// The configuration that docs/try-it-on-kind.md has people write is one.
-func TestTryItOnKind(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "try-it-on-kind.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := regexp.MustCompile("(?s)cat > kind-fence.yaml <<'EOF'\n(.*?)EOF").FindStringSubmatch(string(page))
-	if file == nil {
-		t.Fatal("the page has no kind-fence.yaml")
-	}
-	if _, err := config.Parse("kind-fence.yaml", []byte(file[1]), all.Types(), config.SkipFiles()); err != nil {
-		t.Error(err)
-	}
-}

@@ -17,18 +17,20 @@ import (
 // objectsOfPages matches the blocks of objects that TestPages holds.
 var objectsOfPages = regexp.MustCompile("(?s)```yaml test=taint/interop/remediation.TestPages\n(.*?)```")
 
-// TestPages: the API server takes the pages' templates, and the health checks on the pages name them.
+// TestPages: the API server takes the templates of docs/health-checks.md, and the health checks there name them.
 func TestPages(t *testing.T) {
 	w := newWorld(t, shared, nil)
 	serve(t, w.admin)
-	for page, path := range map[string][]string{
-		"nodehealthcheck.md": {"spec", "escalatingRemediations", "remediationTemplate"},
-		"cluster-api.md":     {"spec", "remediation", "templateRef"},
+	page, err := os.ReadFile("../../../docs/health-checks.md")
+	kit.Must(t, err)
+	for heading, path := range map[string][]string{
+		"## NodeHealthCheck": {"spec", "escalatingRemediations", "remediationTemplate"},
+		"## Cluster API":     {"spec", "remediation", "templateRef"},
 	} {
-		text, err := os.ReadFile("../../../docs/" + page)
-		kit.Must(t, err)
+		_, section, _ := strings.Cut(string(page), "\n"+heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
 		template, ref := &unstructured.Unstructured{}, map[string]any(nil)
-		for _, block := range objectsOfPages.FindAllStringSubmatch(string(text), -1) {
+		for _, block := range objectsOfPages.FindAllStringSubmatch(section, -1) {
 			for doc := range strings.SplitSeq(block[1], "\n---\n") {
 				o := &unstructured.Unstructured{}
 				kit.Must(t, yaml.UnmarshalStrict([]byte(doc), &o.Object))
@@ -45,7 +47,7 @@ func TestPages(t *testing.T) {
 		}
 		if ref["apiVersion"] != api.GroupVersion.String() || ref["kind"] != api.Kind+"Template" ||
 			template.GetKind() != ref["kind"] || template.GetName() != ref["name"] {
-			t.Errorf("%s: the health check names %v, want %s %s", page, ref, template.GetKind(), template.GetName())
+			t.Errorf("%s: the health check names %v, want %s %s", heading, ref, template.GetKind(), template.GetName())
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command snr runs the manager of medik8s' self-node-remediation. It wires the project's own packages as the project's
 // program does, but opens no port: that program's webhooks listen on every address of the machine. It is built in a
-// clone of the project, as docs/compare.md says: no module proxy need have that module.
+// clone of the project, as docs/reference/measurements.md says: no module proxy need have that module.
 package main
 
 import (
