@@ -275,11 +275,11 @@ func (l *lab) writeOwn() {
 	}
 }
 
-var update = flag.Bool("update", false, "rewrite the table of docs/platforms.md from the platforms")
+var update = flag.Bool("update", false, "rewrite the table of docs/reference/distributions.md from the platforms")
 
 // TestPlatforms installs on each platform, boots it twice, and uninstalls. The protection that is reported before a
 // boot holds after it, and nothing is left in the end. What a Node says of itself promises no more than this. The
-// table of docs/platforms.md lists the results.
+// table of docs/reference/distributions.md lists the results.
 func TestPlatforms(t *testing.T) {
 	table := "| distribution | protection | if you require the hook | reason | tested by |\n" +
 		"| --- | --- | --- | --- | --- |\n"
@@ -298,7 +298,7 @@ func TestPlatforms(t *testing.T) {
 		table += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", p.name, rows[0].Level, rows[1].Level, why,
 			strings.TrimSuffix("fixture, "+p.tested, ", "))
 	}
-	const file = "../../docs/platforms.md"
+	const file = "../../docs/reference/distributions.md"
 	const begin, end = "<!-- begin: TestPlatforms -->\n", "<!-- end: TestPlatforms -->\n"
 	text, err := os.ReadFile(file)
 	kit.Must(t, err)

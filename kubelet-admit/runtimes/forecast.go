@@ -33,7 +33,8 @@ var reasons = map[Hook]string{
 	FailsOpen: "the runtime cannot require the hook: if the hook stops, pods start",
 }
 
-// hosts are the distributions that allow less than their runtime does. docs/platforms.md has the sources.
+// hosts are the distributions that allow less than their runtime does. docs/reference/distributions.md lists what each
+// allows.
 var hosts = []struct {
 	os, kubelet *regexp.Regexp // what they match; nil: anything
 	before      string         // only below this version, which is the first group's; "": each
