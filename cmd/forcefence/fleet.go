@@ -75,7 +75,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	}
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
-		s := view.NodeFacts{Node: n, Key: o.key, Event: view.NewestOwnEvent(events[n.Name]), Now: f.At,
+		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
 			Namespace: namespace}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {

@@ -62,7 +62,7 @@ func (o *statusReader) followNodes(
 				events, _ = eventsOf(ctx, c, "")
 				read = s.Now
 			}
-			s.Event = view.NewestOwnEvent(events[node.Name])
+			s.Events = events[node.Name]
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
 				// A failed read was already reported with the table.
 				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec)

@@ -198,10 +198,12 @@ func TestStatusByRights(t *testing.T) {
 		n.Annotations[taint.RecordAnnotation] = rec.Encode()
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionUnknown, began, "")}
 	})
+	longAgo := began.Add(-5 * time.Minute) // so long without a proof that it needs a person
 	d.node("mute", func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionUnknown, began, "")}
+		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionUnknown, longAgo, "")}
 	})
-	d.event("mute", "PowerUnknown", "Its device does not tell \x1b[2J.", began.Add(time.Second))
+	d.event("mute", "PowerUnknown", "Its device does not tell \x1b[2J.", longAgo.Add(time.Second))
+	d.event("mute", "MachineNotAnswering", "A drill found the same.", began.Add(time.Second)) // hides nothing
 	d.event("scrapped", "DeletedNodeAttached", "2 volumes wait.", began.Add(time.Second))
 	alert := "volume pv-7 does not detach"
 	d.fencing(journal.Update{Node: dead.Name, At: began, Record: rec, Why: "LeaseStale", Alert: &alert}, nil)
@@ -253,7 +255,7 @@ func TestStatusByRights(t *testing.T) {
 		"kube-system",
 		"you lack the right: list events -n default",
 		"you lack the right: get configmaps -n forcefence-system", "you lack the right: get fencings.forcefence.io",
-		"1 fencing, 1 not ready, 1 fine")
+		"1 needs a person, 1 fencing, 1 fine")
 	d.run(few, 1, []string{"status", "-w"}, "Error: watching nodes: you lack the right: watch nodes "+
 		"(the ClusterRole forcefence-look has it). An administrator gives it to you with: "+
 		"kubectl create clusterrolebinding forcefence-look-few --clusterrole=forcefence-look --user=few")

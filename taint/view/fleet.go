@@ -62,7 +62,7 @@ const ProtectionNeverTold = "not reported"
 type NodeRow struct {
 	Name       string
 	State      State
-	Since      time.Time // when its fence's phase began, or else when Ready changed last
+	Since      time.Time // when it came into that state; zero: unknown
 	Next       string    // what comes next, or what a person does about it; "" for nothing
 	Runbook    reason.Section
 	Commands   []Command // what a person runs, in that order
@@ -197,7 +197,7 @@ func (l NodeConfig) providerNames() []string {
 func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
-	facts := NodeFacts{Node: n, Key: s.Key, Event: NewestOwnEvent(s.Events[n.Name]), Now: s.At,
+	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
 		NoDevice: row.Config.NoDeviceReason, Namespace: s.Cluster.namespace()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
@@ -220,12 +220,8 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	if node.Machine.At != nil {
 		row.PowerAt = *node.Machine.At
 	}
-	switch {
-	case rec.IsOpen():
-		row.Since = rec.At
-	case node.Mark != "": // it is unknown since when
-	case node.ReadySince != nil:
-		row.Since = *node.ReadySince
+	if node.Since != nil {
+		row.Since = *node.Since
 	}
 	if slices.Contains(Protections[1:], node.Protection) { // a word of a newer version is ignored
 		row.Protection = node.Protection

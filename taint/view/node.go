@@ -51,11 +51,11 @@ func States() []State {
 // NodeFacts is what is known of one node.
 type NodeFacts struct {
 	Node        *corev1.Node
-	Key         string // the mark's
-	Event       *Event // forcefence's newest Event about the Node; nil: none, or not read
-	NeedsPerson string // why a person should look, by its open fence's Fencing; "": no reason, or not read
-	NoDevice    string // why the configuration gives it no device; "": it has one, or the configuration was not read
-	Namespace   string // the controller's; "": defaultNamespace
+	Key         string  // the mark's
+	Events      []Event // about the Node, by any writer; nil: none, or not read. They explain a state and never decide it
+	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
+	NoDevice    string  // why the configuration gives it no device; "": it has one, or the configuration was not read
+	Namespace   string  // the controller's; "": defaultNamespace
 	Now         time.Time
 }
 
@@ -64,7 +64,8 @@ type NodeFacts struct {
 type Node struct {
 	Node       string       `json:"node"`
 	State      State        `json:"state"`
-	Ready      string       `json:"ready"` // True, False or Unknown
+	Since      *time.Time   `json:"since,omitempty"` // when it came into that state; nil: unknown
+	Ready      string       `json:"ready"`           // True, False or Unknown
 	ReadySince *time.Time   `json:"readySince,omitempty"`
 	Machine    MachinePower `json:"machine"`
 	Fenceable  string       `json:"fenceable"`        // True, False or Unknown; "" if no controller reported it
@@ -163,13 +164,75 @@ func NodeOf(s NodeFacts) Node {
 	}
 	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") &&
 		fenceable.Message != "" && someDisagree(n.Machine)
-	v := s.assess(n, rec, fenceable, marked, ready, on)
+	why := s.findExplanation(n, rec, marked)
+	v := s.assess(n, rec, fenceable, why, marked, ready, on)
+	v.event = why
 	n.verdict = v
 	n.State, n.Next, n.Runbook, n.Command = v.state, v.advise(), v.section, v.first.Line
-	if e := s.Event; e != nil && n.State != StateFine {
-		n.Event = e
+	n.Since = s.stateSince(n, rec, fenceable)
+	if n.State != StateFine {
+		if n.Event = why; why == nil {
+			n.Event = NewestOwnEvent(s.Events)
+		}
 	}
 	return n
+}
+
+// findExplanation returns forcefence's newest Event that explains the node's fence or outage; nil: there is none. An
+// Event of a drill explains neither. Nor does one from before the fence's phase, or before the outage.
+func (s NodeFacts) findExplanation(n Node, rec *taint.Record, marked bool) *Event {
+	var since time.Time
+	switch {
+	case rec.IsOpen():
+		since = rec.At.Truncate(time.Second)
+	case n.ReadySince != nil:
+		since = *n.ReadySince
+		if ended := rec; ended != nil && !marked && ended.At.Add(-time.Second).After(since) {
+			since = ended.At.Add(-time.Second)
+		}
+	}
+	return NewestOwnEvent(slices.DeleteFunc(slices.Clone(s.Events), func(e Event) bool {
+		why := reason.Reason(e.Reason)
+		return e.At.Before(since) || reason.RowOf(why).State == "" && reason.PersonSection(why) == ""
+	}))
+}
+
+// stateSince returns when the node came into its state; nil if no fact says so.
+func (s NodeFacts) stateSince(n Node, rec *taint.Record, fenceable corev1.NodeCondition) *time.Time {
+	var since time.Time
+	latest := func(at time.Time) {
+		if at.After(since) {
+			since = at.UTC()
+		}
+	}
+	if n.ReadySince != nil {
+		latest(*n.ReadySince)
+	}
+	switch n.State {
+	case StateFencing:
+		if since = (time.Time{}); rec.IsOpen() {
+			latest(rec.At)
+		}
+	case StateNotReady:
+		if rec != nil {
+			latest(rec.At)
+		}
+	case StateUnfenceable, StateFine:
+		latest(fenceable.LastTransitionTime.Time)
+		if rec != nil {
+			latest(rec.At)
+		}
+	case StateNeedsPerson:
+		if since = n.verdict.since; since.IsZero() {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if since.IsZero() {
+		return nil
+	}
+	return &since
 }
 
 // verdict is a node's state, and what comes next.
@@ -177,8 +240,10 @@ type verdict struct {
 	state   State
 	section reason.Section // "": no section of the runbook is about it
 	next    string
-	first   Command // what a person begins with
-	then    Command // what ends the matter, once its purpose holds
+	first   Command   // what a person begins with
+	then    Command   // what ends the matter, once its purpose holds
+	since   time.Time // when the node began to need a person; zero: unknown, or it needs none
+	event   *Event    // the Event that explains it; nil: none
 }
 
 // advise says what comes next. It does not name the command that a person begins with.
@@ -205,12 +270,12 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	return v
 }
 
-// offerMark adds to a verdict how a person says that the machine is off, unless the drill or the newest Event says that
-// it is on.
-func (s NodeFacts) offerMark(drill reason.Reason, v verdict) verdict {
+// offerMark adds to a verdict how a person says that the machine is off, unless the drill or the Event that explains the
+// outage says that it is on.
+func (s NodeFacts) offerMark(drill reason.Reason, why *Event, v verdict) verdict {
 	says := []reason.State{reason.RowOf(drill).State}
-	if s.Event != nil {
-		says = append(says, reason.RowOf(reason.Reason(s.Event.Reason)).State)
+	if why != nil {
+		says = append(says, reason.RowOf(reason.Reason(why.Reason)).State)
 	}
 	on := slices.Contains(says, reason.StateDisagree) || slices.Contains(says, reason.StateStillOn)
 	if v.section == reason.SectionUnproven && !on {
@@ -223,13 +288,16 @@ func (s NodeFacts) offerMark(drill reason.Reason, v verdict) verdict {
 // inController returns a command that runs forcefence in the controller's pod.
 func (s NodeFacts) inController(args string) string { return inController(s.Namespace, args) }
 
-// react returns the verdict for a reason that a person can do something about, and otherwise the given state.
-func (s NodeFacts) react(why reason.Reason, text string, otherwise State) verdict {
-	section := reason.PersonSection(why)
-	if section != "" {
-		otherwise = StateNeedsPerson
+// needPerson returns the verdict on a node that needs a person since then. An Event that explains why has the text and
+// the section of the runbook. Without one, both are the given ones.
+func (s NodeFacts) needPerson(since time.Time, why *Event, section reason.Section, text string) verdict {
+	if why != nil {
+		section = cmp.Or(reason.PersonSection(reason.Reason(why.Reason)), reason.SectionNothing)
+		text = s.withAdvice(reason.Reason(why.Reason), why.Text)
 	}
-	return s.begin(otherwise, section, s.withAdvice(why, text))
+	v := s.begin(StateNeedsPerson, section, text)
+	v.since = since
+	return v
 }
 
 // assess returns the node's state, what comes next, and where a person begins.
@@ -237,6 +305,7 @@ func (s NodeFacts) assess(
 	n Node,
 	rec *taint.Record,
 	fenceable corev1.NodeCondition,
+	why *Event,
 	marked, ready, on bool,
 ) verdict {
 	release := "forcefence release " + n.Node + " --yes"
@@ -252,21 +321,24 @@ func (s NodeFacts) assess(
 	case s.NeedsPerson != "":
 		return s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
 	case rec.IsOpen() || marked:
-		return s.assessFence(n, rec, ready)
+		return s.assessFence(n, rec, why, ready)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
 		v := s.begin(StateNeedsPerson, reason.SectionDistrusted,
 			"A device said Off while the machine was on, and is not trusted.")
 		v.then = Command{"Once it is repaired", release}
 		return v
 	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
-		return s.react(reason.FencedAgain,
-			"Its machine stays off: it was powered on, and needed another fence soon after.", StateNeedsPerson)
+		return s.needPerson(rec.At, nil, reason.SectionNothing, s.withAdvice(reason.FencedAgain,
+			"Its machine stays off: it was powered on, and needed another fence soon after."))
+	case !ready && s.failsToReturn(rec):
+		return s.needPerson(rec.LastPowerOn().Add(returnsWithin), why, reason.SectionNothing,
+			s.withAdvice(reason.NotBack, reason.RowOf(reason.NotBack).Text))
 	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
 		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
 		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case !ready:
-		return s.offerMark(drill, s.assessNotReady(n, rec, fenceable, on))
+		return s.offerMark(drill, why, s.assessNotReady(n, rec, fenceable, why, on))
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
@@ -293,22 +365,19 @@ func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
 }
 
 // assessFence assesses a node with an unfinished fence or a mark.
-func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
-	since := n.ReadySince
-	if rec.IsOpen() {
-		since = &rec.At
-	}
-	if e := s.Event; e != nil && (since == nil || !e.At.Before(since.Truncate(time.Second))) {
-		if row := reason.RowOf(reason.Reason(e.Reason)); row.Remedy != "" {
-			return s.react(row.Reason, e.Text, StateFencing)
-		}
-	}
+func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool) verdict {
 	device := "its device"
 	if rec != nil && rec.Device != "" {
 		device = rec.Device
 	}
 	fencing := func(text string, words ...any) verdict {
-		return verdict{state: StateFencing, next: fmt.Sprintf(text, words...)}
+		v := verdict{state: StateFencing, next: fmt.Sprintf(text, words...)}
+		if why != nil {
+			if row := reason.RowOf(reason.Reason(why.Reason)); row.Remedy != "" {
+				v.next = s.withAdvice(row.Reason, why.Text)
+			}
+		}
+		return v
 	}
 	switch {
 	case !rec.IsOpen() && ready:
@@ -319,6 +388,16 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 		return v
 	case !rec.IsOpen():
 		return fencing("A person marked it; a controller continues from there.")
+	case rec.Phase == taint.PhaseArmed && rec.IsVouchedFor() && n.Machine.Power == providers.PowerOn.String():
+		return s.needPerson(rec.At, why, reason.SectionNothing, s.withAdvice(reason.Refused,
+			"It is marked as shut down, but "+cmp.Or(n.Machine.By, "its device")+" says that its machine is on."))
+	case rec.Phase == taint.PhaseEvicting && saysOn(rec):
+		return s.needPerson(rec.At, why, reason.SectionProofLost, s.withAdvice(reason.ProofLost,
+			"Its machine is no longer proven off: a device says On."))
+	case rec.Phase != taint.PhaseEvicting && s.Now.Sub(rec.At) >= personAfter:
+		return s.needPerson(rec.At.Add(personAfter), why, reason.SectionUnproven, fmt.Sprintf(
+			"Its fence is in phase %s for more than %s. Find out what %s says.", rec.Phase,
+			decide.FormatCount(int(personAfter/time.Minute), "minute"), device))
 	case len(n.Fence.Waits) > 0:
 		return fencing("It waits for %s to detach: %s.",
 			decide.FormatCount(len(n.Fence.Waits), "volume"), strings.Join(n.Fence.Waits, ", "))
@@ -331,29 +410,58 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, ready bool) verdict {
 	}
 }
 
+// saysOn reports whether the newest answer of a device in the record contradicts the Off that the fence began with.
+func saysOn(rec *taint.Record) bool {
+	last := map[string]taint.Evidence{}
+	for _, e := range rec.Evidence {
+		last[e.From] = e
+	}
+	for _, e := range last {
+		if e.ContradictsOff() && !rec.IsVouchedFor() {
+			return true
+		}
+	}
+	return false
+}
+
 // personAfter is how long a node may be not Ready without a proof until a person is needed, as in the alert
 // ForcefenceNodeUnproven.
 const personAfter = 5 * time.Minute
 
+// returnsWithin is how long a machine may boot after forcefence powered it on until a person is needed.
+const returnsWithin = 2 * personAfter
+
+// failsToReturn reports whether forcefence powered the machine on after the fence, and its node has not come back.
+func (s NodeFacts) failsToReturn(rec *taint.Record) bool {
+	return rec != nil && !rec.LastPowerOn().IsZero() &&
+		(rec.PostFence == taint.PostFencePowerOn || rec.PostFence == taint.PostFencePoweredOn) &&
+		s.Now.Sub(rec.LastPowerOn()) >= returnsWithin
+}
+
 // assessNotReady assesses a node that is not Ready and has no open fence.
-func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.NodeCondition, on bool) verdict {
-	e := s.Event
-	if e != nil && (n.ReadySince != nil && e.At.Before(*n.ReadySince) ||
-		rec != nil && e.At.Add(time.Second).Before(rec.At)) {
-		e = nil // it is about an earlier outage, or from before its fence ended
+func (s NodeFacts) assessNotReady(
+	n Node,
+	rec *taint.Record,
+	fenceable corev1.NodeCondition,
+	why *Event,
+	on bool,
+) verdict {
+	var began time.Time // of the outage
+	if n.ReadySince != nil {
+		began = *n.ReadySince
 	}
 	ended := taint.Result("") // of its fence in this outage
-	if rec != nil && n.ReadySince != nil && !rec.At.Before(*n.ReadySince) {
+	if rec != nil && n.ReadySince != nil && !rec.At.Before(began) {
 		ended = rec.Result
 	}
-	if ended == taint.ResultEvicted && e != nil && e.Reason == string(reason.PoweredOff) {
-		e = nil // which the record says, too
+	waits := n.ReadySince != nil && s.Now.Sub(began) >= personAfter
+	off := n.Machine.Power == providers.PowerOff.String() && n.Machine.At != nil && !n.Machine.At.Before(began)
+	failed := began // when the drill began to fail in this outage
+	if at := fenceable.LastTransitionTime.UTC(); at.After(began) {
+		failed = at
 	}
-	waits := n.ReadySince != nil && s.Now.Sub(*n.ReadySince) >= personAfter
 	drill := reason.Reason(fenceable.Reason)
 	switch {
-	case e != nil && reason.RowOf(reason.Reason(e.Reason)).Remedy != "":
-		return s.react(reason.Reason(e.Reason), e.Text, StateNotReady)
 	case ended == taint.ResultEvicted && isLeftOff(n, rec):
 		return verdict{state: StateNotReady, next: describeMoved(rec) + " forcefence powered its machine off, and " +
 			"left it off. Once it is repaired, power it on.", first: Command{"To power it on", s.powerOn()}}
@@ -362,32 +470,37 @@ func (s NodeFacts) assessNotReady(n Node, rec *taint.Record, fenceable corev1.No
 	case ended == taint.ResultReleased:
 		return verdict{state: StateNotReady, next: "A person released it: it is left alone until it comes back."}
 	case ended == taint.ResultPowerOffFailed:
-		return s.react(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text, StateNeedsPerson)
+		return s.needPerson(rec.At, why, reason.SectionUnproven,
+			s.withAdvice(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text))
 	case on:
-		return s.begin(StateNeedsPerson, reason.SectionNothing,
-			"It does not answer, but its machine is on: look at its kubelet and network.")
+		return s.needPerson(taint.Condition(s.Node, taint.PoweredOnCondition).LastTransitionTime.UTC(), why,
+			reason.SectionNothing, "It does not answer, but its machine is on: look at its kubelet and network.")
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateNotReady, next: fenceable.Message}
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
-		return s.begin(StateNeedsPerson, reason.SectionUnproven, s.adviseDevice(fenceable))
-	case n.Fenceable == string(corev1.ConditionFalse), n.Fenceable == string(corev1.ConditionUnknown) && waits:
-		return s.begin(StateNeedsPerson, reason.SectionUnproven, s.withAdvice(drill, fenceable.Message))
-	case e != nil:
-		return verdict{state: StateNotReady, next: e.Text}
-	case waits:
-		return s.begin(StateNeedsPerson, reason.SectionUnproven,
+		return s.needPerson(began, nil, reason.SectionUnproven, s.adviseDevice(fenceable))
+	case n.Fenceable == string(corev1.ConditionFalse):
+		return s.needPerson(failed, why, reason.SectionUnproven, s.withAdvice(drill, fenceable.Message))
+	case waits && !off && n.Fenceable == string(corev1.ConditionUnknown):
+		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
+			s.withAdvice(drill, fenceable.Message))
+	case waits && !off:
+		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
 			"Nothing proves that its machine is off, so its pods wait. Find out why, or look at the machine.")
+	case why != nil:
+		return verdict{state: StateNotReady, next: s.withAdvice(reason.Reason(why.Reason), why.Text)}
 	default:
 		return verdict{state: StateNotReady, next: "A controller asks its devices."}
 	}
 }
 
-// describeMoved says where the pods are of a node whose fence is over.
+// describeMoved says what became of the pods of a node whose fence is over. Whether they run elsewhere is no fact of
+// the node: see WaitingPods.
 func describeMoved(rec *taint.Record) string {
 	if staying := rec.Staying.Advice(); staying != "" {
-		return "Its other pods run elsewhere. " + staying
+		return "Its other pods were freed. " + staying
 	}
-	return "Its pods run elsewhere."
+	return "Its pods were freed."
 }
 
 // isLeftOff reports whether the node's last fence powered its machine off, and nothing powered it on since.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,9 @@ func annotation(key, text string) func(*corev1.Node) {
 }
 
 func record(r taint.Record) func(*corev1.Node) {
-	r.NodeUID, r.By = "u4", "ff-1"
+	if r.NodeUID = "u4"; r.By == "" {
+		r.By = "ff-1"
+	}
 	if r.ID == "" {
 		r.ID = "f-1"
 	}
@@ -64,6 +67,14 @@ var (
 	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
 		"Not answered: racks/1: denied.")
 )
+
+// ownEvents returns the Events as forcefence sent them.
+func ownEvents(events ...Event) []Event {
+	for i := range events {
+		events[i].From = "forcefence"
+	}
+	return events
+}
 
 func answer(since time.Duration, from, state string) taint.Evidence {
 	return taint.Evidence{At: ago(since), From: from, State: state}
@@ -88,8 +99,17 @@ func TestOf(t *testing.T) {
 	person := off.EnterPhase(taint.PhaseEvicting, "", ago(5*time.Second))
 	notAsked := answer(9*time.Second, "people", "Unknown")
 	person.Evidence = []taint.Evidence{answer(10*time.Second, "racks", "Off"), notAsked}
-	mute := person
-	mute.Evidence = []taint.Evidence{answer(10*time.Second, "racks", "Unknown"), notAsked}
+	noAnswer := person
+	noAnswer.Evidence = []taint.Evidence{answer(10*time.Second, "racks", "Unknown"), notAsked}
+	mute := ownEvents(Event{At: ago(4 * time.Minute), Reason: string(reason.Unknown), Text: "Its device is mute."})
+	onAgain := off
+	onAgain.Evidence = append(slices.Clone(off.Evidence), answer(time.Second, "racks", "On"))
+	vouched := phase(taint.PhaseArmed, "", 0)
+	vouched.By = taint.ByPerson
+	poweredOn := phase(taint.PhaseDone, taint.ResultEvicted, 5*time.Minute)
+	poweredOn.PostFence, poweredOn.PowerOns = taint.PostFencePowerOn, []time.Time{ago(time.Minute)}
+	notBack := poweredOn
+	notBack.PostFence, notBack.PowerOns = taint.PostFencePoweredOn, []time.Time{ago(10 * time.Minute)}
 	for _, tt := range []struct {
 		name  string
 		seen  NodeFacts
@@ -118,17 +138,40 @@ func TestOf(t *testing.T) {
 
 		{"off, and a person was not asked", NodeFacts{Node: node(silent, record(person))}, StateFencing,
 			"Its pods are ended", "Off racks fence"},
-		{"no device knows", NodeFacts{Node: node(silent, record(mute))}, StateFencing, "Its pods are ended",
+		{"no device knows", NodeFacts{Node: node(silent, record(noAnswer))}, StateFencing, "Its pods are ended",
 			"Unknown people fence"},
 		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "On racks/1 drill"},
 		{"silent, and told why",
 			NodeFacts{Node: node(silent, answers),
-				Event: &Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "Its device is mute."}},
-			StateNeedsPerson,
+				Events: ownEvents(Event{At: ago(30 * time.Second), Reason: string(reason.Unknown),
+					Text: "Its device is mute."})}, StateNotReady,
 			"Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent for long, and told why", NodeFacts{Node: node(silentForLong, answers), Events: mute}, StateNeedsPerson,
+			"Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent for long, and a drill's Event is newer",
+			NodeFacts{Node: node(silentForLong, answers), Events: append(ownEvents(
+				Event{At: now, Reason: string(reason.NotAnswering), Text: "A drill found it."},
+				Event{At: now, Reason: string(reason.Answers), Text: "A drill found it."}), mute...)}, StateNeedsPerson,
+			"Its device is mute. Look at the device", "On racks/1 drill"},
+		{"silent for long, and only a drill sent Events",
+			NodeFacts{Node: node(silentForLong, answers),
+				Events: ownEvents(Event{At: now, Reason: string(reason.Answers), Text: "A drill found it."})},
+			StateNeedsPerson, "Nothing proves", "On racks/1 drill"},
+		{"silent for long, and told what usually ends by itself",
+			NodeFacts{Node: node(silentForLong, answers),
+				Events: ownEvents(Event{At: now, Reason: string(reason.CoolDown), Text: "A limit was hit."})},
+			StateNeedsPerson, "A limit was hit.", "On racks/1 drill"},
+		{"silent for long, told by another writer",
+			NodeFacts{Node: node(silentForLong, answers),
+				Events: []Event{{At: now, From: "kubelet", Reason: string(reason.InGrace), Text: "All is well."}}},
+			StateNeedsPerson, "Nothing proves", "On racks/1 drill"},
+		{"silent for long, and seen Off since",
+			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Minute,
+				"MachineAnswers", "The machine is Off (racks/1: Off)."))}, StateNotReady, "asks its devices",
+			"Off racks/1 drill"},
 		{"silent, told of an earlier silence",
 			NodeFacts{Node: node(silent, answers),
-				Event: &Event{At: ago(time.Hour), Reason: string(reason.Unknown), Text: "Its device is mute."}},
+				Events: ownEvents(Event{At: ago(time.Hour), Reason: string(reason.Unknown), Text: "Its device is mute."})},
 			StateNotReady,
 			"asks its devices", "On racks/1 drill"},
 		{"silent and on",
@@ -161,12 +204,12 @@ func TestOf(t *testing.T) {
 			StateNotReady, `"new disk"`, "On racks/1 drill"},
 		{"fenced, and not back",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))},
-			StateNotReady, "run elsewhere. Look at", "Off racks fence"},
+			StateNotReady, "Its pods were freed. Look at", "Off racks fence"},
 		{"fenced, and a pod stays", NodeFacts{Node: node(silent, record(stays))}, StateNotReady,
-			"Its other pods run elsewhere. 1 pod stays: shop/tol-0 (tolerates the mark). Delete what is to run " +
+			"Its other pods were freed. 1 pod stays: shop/tol-0 (tolerates the mark). Delete what is to run " +
 				"elsewhere. Look at", "Off racks fence"},
 		{"fenced by a power-off, and not back", NodeFacts{Node: node(silent, record(leftOff)),
-			Event: &Event{At: now, Reason: string(reason.PoweredOff), Text: "These devices accepted a power-off."}},
+			Events: ownEvents(Event{At: now, Reason: string(reason.PoweredOff), Text: "These devices accepted a power-off."})},
 			StateNotReady, "left it off", "Off racks fence"},
 		{"fenced by a power-off, and on again", NodeFacts{Node: node(silent, record(leftOff),
 			condition(taint.PoweredOnCondition, corev1.ConditionTrue, 0, "", ""))}, StateNotReady, "Look at its " +
@@ -174,12 +217,12 @@ func TestOf(t *testing.T) {
 			"On  fence"},
 		{"fenced, and told so",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now))),
-				Event: &Event{At: now, Reason: string(reason.Finished), Text: "All is gone."}}, StateNotReady,
-			"run elsewhere",
+				Events: ownEvents(Event{At: now, Reason: string(reason.Finished), Text: "All is gone."})}, StateNotReady,
+			"were freed",
 			"Off racks fence"},
 		{"told what needs no person",
 			NodeFacts{Node: node(silent, answers),
-				Event: &Event{At: now, Reason: string(reason.InGrace), Text: "It waits."}},
+				Events: ownEvents(Event{At: now, Reason: string(reason.InGrace), Text: "It waits."})},
 			StateNotReady, "It waits.", "On racks/1 drill"},
 		{"released, and not back",
 			NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady,
@@ -195,12 +238,23 @@ func TestOf(t *testing.T) {
 			"It waits for 1 volume to detach: pv-7.", "Unknown  "},
 		{"evicting, and told what is wrong",
 			NodeFacts{Node: node(silent, record(off)),
-				Event: &Event{At: now, Reason: string(reason.ProofLost), Text: "The machine is no longer proven off."}},
-			StateNeedsPerson,
+				Events: ownEvents(Event{At: now, Reason: string(reason.ProofLost),
+					Text: "The machine is no longer proven off."})}, StateFencing,
 			"no longer proven off. Look at the device.", "Off racks fence"},
+		{"evicting, and its device says On", NodeFacts{Node: node(silent, record(onAgain))}, StateNeedsPerson,
+			"no longer proven off: a device says On. Look at the device.", "On racks fence"},
+		{"powering off for long", NodeFacts{Node: node(silentForLong, record(phase(taint.PhasePoweringOff, "",
+			5*time.Minute)))}, StateNeedsPerson, "more than 5 minutes. Find out what racks/1 says.", "Unknown  "},
+		{"marked by a person, and its device says On",
+			NodeFacts{Node: node(silent, answers, record(vouched))}, StateNeedsPerson,
+			"but racks/1 says that its machine is on. Power the machine off", "On racks/1 drill"},
+		{"powered on, and not back", NodeFacts{Node: node(silentForLong, record(notBack))}, StateNeedsPerson,
+			"its node has not come back", "Unknown  "},
+		{"powered on just now", NodeFacts{Node: node(silentForLong, record(poweredOn))}, StateNotReady,
+			"being powered on", "Unknown  "},
 		{"evicting, told of before",
 			NodeFacts{Node: node(silent, record(off)),
-				Event: &Event{At: ago(time.Minute), Reason: string(reason.Unknown), Text: "mute"}}, StateFencing,
+				Events: ownEvents(Event{At: ago(time.Minute), Reason: string(reason.Unknown), Text: "mute"})}, StateFencing,
 			"pods are ended",
 			"Off racks fence"},
 		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "A person marked it", "Unknown  "},
@@ -210,10 +264,6 @@ func TestOf(t *testing.T) {
 		{"needs a person, by its Fencing",
 			NodeFacts{Node: node(silent, record(off)), NeedsPerson: "volume pv-7 does not detach"}, StateNeedsPerson,
 			"volume pv-7", "Off racks fence"},
-		{"needs a person, by an Event",
-			NodeFacts{Node: node(silent, record(off)),
-				Event: &Event{At: now, Reason: string(reason.NeedsPerson), Text: "It hangs."}},
-			StateNeedsPerson, "It hangs.", "Off racks fence"},
 		{"a device lied", NodeFacts{Node: node(ready, answers, record(lied))}, StateNeedsPerson,
 			"forcefence release n4 --yes", "On racks/1 drill"},
 		{"fenced again", NodeFacts{Node: node(silent, record(again))}, StateNeedsPerson, "", "Unknown  "},
@@ -265,8 +315,8 @@ func TestCommand(t *testing.T) {
 		{"no proof", NodeFacts{Node: node(silent, refused)}, reason.SectionUnproven, inPod + "explain n4"},
 		{"a volume hangs", NodeFacts{Node: node(silent, record(taint.Record{Phase: taint.PhaseEvicting})),
 			NeedsPerson: "pv-7 hangs"}, reason.SectionMarkStuck, "forcefence timeline n4"},
-		{"held back", NodeFacts{Node: node(silent, answers),
-			Event: &Event{At: now, Reason: string(reason.DomainLost), Text: "Zone a is lost."}}, reason.SectionStorm,
+		{"held back", NodeFacts{Node: node(silentForLong, answers),
+			Events: ownEvents(Event{At: now, Reason: string(reason.DomainLost), Text: "Zone a is lost."})}, reason.SectionStorm,
 			"kubectl get nodes -L topology.kubernetes.io/zone"},
 		{"a wrong mark", NodeFacts{Node: node(ready, answers, marked)}, reason.SectionNothing,
 			"forcefence release n4"},
@@ -281,17 +331,20 @@ func TestCommand(t *testing.T) {
 
 // A person may say that the machine of a silent node is off, unless a device says On.
 func TestOfferMark(t *testing.T) {
-	event := func(why reason.Reason) *Event { return &Event{At: now, Reason: string(why), Text: "."} }
+	event := func(why reason.Reason) []Event {
+		return ownEvents(Event{At: now, Reason: string(why), Text: "."})
+	}
 	const mark = "kubectl taint node n4 forcefence.io/node-shutdown=manual:NoSchedule"
 	for _, tt := range []struct {
 		name  string
 		facts NodeFacts
 		want  string
 	}{
-		{"its device is mute", NodeFacts{Node: node(silent, answers), Event: event(reason.Unknown)}, mark},
+		{"its device is mute", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.Unknown)}, mark},
 		{"no device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"}, mark},
-		{"its devices disagree", NodeFacts{Node: node(silent, answers), Event: event(reason.Disagree)}, ""},
-		{"it did not go off", NodeFacts{Node: node(silent, answers), Event: event(reason.PowerOffFailed)}, ""},
+		{"its device is mute, for a minute", NodeFacts{Node: node(silent, answers), Events: event(reason.Unknown)}, ""},
+		{"its devices disagree", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.Disagree)}, ""},
+		{"it did not go off", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.PowerOffFailed)}, ""},
 		{"ready", NodeFacts{Node: node(ready, refused)}, ""},
 	} {
 		tt.facts.Key, tt.facts.Now = taint.DefaultKey, now
@@ -313,5 +366,35 @@ func TestPolicies(t *testing.T) {
 	n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
 	if got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now}).Policies; len(got) != 0 {
 		t.Errorf("not Ready again: got %q", got)
+	}
+}
+
+// A state has its own beginning: that of the outage, of the fence's phase, of the drill that failed, or of the moment
+// from which on a person is needed.
+func TestSince(t *testing.T) {
+	evicting := taint.Record{}.EnterPhase(taint.PhaseEvicting, "", ago(10*time.Second))
+	done := evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, ago(5*time.Second))
+	isOn := condition(taint.PoweredOnCondition, corev1.ConditionTrue, 20*time.Second, "", "")
+	failed := condition(taint.FenceableCondition, corev1.ConditionFalse, 2*time.Minute, "MachineNotAnswering", "No.")
+	for _, tt := range []struct {
+		name  string
+		facts NodeFacts
+		want  time.Duration // before now; 0: unknown
+	}{
+		{"fine since it is Ready", NodeFacts{Node: node(ready, answers)}, time.Hour},
+		{"a drill failed while it is Ready", NodeFacts{Node: node(ready, failed)}, 2 * time.Minute},
+		{"left alone: no fact says since when", NodeFacts{Node: node(ready, answers,
+			annotation(fence.PausedAnnotation, "new disk"))}, 0},
+		{"silent", NodeFacts{Node: node(silent, answers)}, time.Minute},
+		{"fenced in this outage", NodeFacts{Node: node(silent, record(done))}, 5 * time.Second},
+		{"under way", NodeFacts{Node: node(silent, record(evicting))}, 10 * time.Second},
+		{"silent for long", NodeFacts{Node: node(silentForLong, answers)}, time.Minute},
+		{"silent and on", NodeFacts{Node: node(silent, answers, isOn)}, 20 * time.Second},
+	} {
+		tt.facts.Key, tt.facts.Now = taint.DefaultKey, now
+		got := NodeOf(tt.facts).Since
+		if tt.want == 0 && got != nil || tt.want != 0 && (got == nil || !got.Equal(ago(tt.want))) {
+			t.Errorf("%s: got %v, want %s ago", tt.name, got, tt.want)
+		}
 	}
 }

@@ -22,9 +22,9 @@ func DescribeStorm(nodes []Node) []Banner {
 			continue
 		}
 		silent = append(silent, n.Node)
-		if n.Runbook == reason.SectionStorm && n.Event != nil {
+		if e := n.verdict.event; e != nil && reason.RowOf(reason.Reason(e.Reason)).State == reason.StateHeldBack {
 			if held = append(held, n.Node); why == nil {
-				why = n.Event
+				why = e
 			}
 		}
 	}

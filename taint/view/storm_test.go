@@ -36,11 +36,14 @@ func TestDescribeStorm(t *testing.T) {
 		var nodes []Node
 		for range tt.ready { // an Event of an earlier outage does not count
 			nodes = append(nodes,
-				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Event: held, Now: now}))
+				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Events: ownEvents(*held), Now: now}))
 		}
 		for _, e := range tt.silent {
-			nodes = append(nodes,
-				NodeOf(NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Event: e, Now: now}))
+			facts := NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Now: now}
+			if e != nil {
+				facts.Events = ownEvents(*e)
+			}
+			nodes = append(nodes, NodeOf(facts))
 		}
 		if diff := cmp.Diff(tt.want, DescribeStorm(nodes)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)

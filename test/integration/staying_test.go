@@ -56,7 +56,7 @@ func TestStayingPodIsNamed(t *testing.T) {
 	}
 	w.says("Event", w.untilEvent("Node", h.Name(), "NodeEvicted"), "The moved pods are gone", name)
 	status, _ := w.forcefence("status", h.Name())
-	w.says("status", status, "Its other pods run elsewhere.", "1 pod stays: "+name)
+	w.says("status", status, "Its other pods were freed.", "1 pod stays: "+name)
 	check, _ := w.forcefence("check")
 	w.says("check", check, "On a node that is fenced", name)
 }
