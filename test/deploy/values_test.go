@@ -203,6 +203,36 @@ func TestFaults(t *testing.T) {
 			"leaderElection.namespace: this ", "pauseConfigMap: this ", "powerOnDelay: this ",
 			"record.maxBytes: this ",
 			"records: this ", "stormGuard.coolDown: this "}},
+		{"keys that are not there", "stormGard: {}\nproviders: [{name: a, redfsh: {}}, {name: b, redfish: {usrname: a, " +
+			"passwordEnv: A}}]\nnodes: []", []string{`stormGard: unknown key: did you mean "stormGuard"?`,
+			`providers[0].redfsh: unknown provider type: did you mean "redfish"?`,
+			`providers[1].redfish.usrname: unknown key: did you mean "username"?`}},
+		{"a secret in the file", "providers: [{name: a, redfish: {username: a, password: b}}]\nnodes: []",
+			[]string{"providers[0].redfish.password: a secret does not belong in this file: use passwordFile or "}},
+		{"a provider's key in its type", "providers: [{name: a, redfish: {" + login + ", timeout: 3s}}]\nnodes: []",
+			[]string{"providers[0].redfish.timeout: belongs to the provider and not to its type: "}},
+		{"words", "mode: observ\nkarpenter: 'yes'\nonDetachTimeout: delete\nproviders: []\nnodes: []", []string{
+			`mode: must be observe, onRequest, fence, shadow or disabled: did you mean "observe"?`,
+			"karpenter: must be ignore, leaveDeleting or handOver", "onDetachTimeout: must be "}},
+		{"values of other types", "powerOffAfter: 30\ndetachTimeout: a minute\nexcludeCordoned: 'yes'\nlines: {port: " +
+			"'7'}\nstormGuard: {maxPowerOffs: lots, minHealthy: 101%}\nexcludeSelector: 5\nevictFirst: [a]\nlisten: 8080\n" +
+			"providers: {a: b}\nnodes: []", []string{`powerOffAfter: a duration needs a unit: "30s"?`,
+			"detachTimeout: not a duration: ", "excludeCordoned: want true or false, have text: write true",
+			"lines.port: want a whole number, have text: write it without quotes",
+			"stormGuard.maxPowerOffs: must be a whole number of nodes (3), or ",
+			"stormGuard.minHealthy: must be a whole number of nodes (3), or ",
+			"excludeSelector: want text, have a whole number: put it in quotes",
+			"evictFirst: want a label selector, which is text ", "listen: want a mapping (",
+			"providers: want a list (lines that begin with -), have a mapping"}},
+		{"numbers out of bounds", "lines: {port: 70000}\nproviders: [{name: a, confirm: {}, concurrency: 0, " +
+			"ratePerSecond: 0}]\nnodes: []", []string{"lines.port: must be a port, ",
+			"providers[0].concurrency: must be from 1 to 100", "providers[0].ratePerSecond: must be more than 0 "}},
+		{"settings that are missing", "providers: [{name: a, openstack: {address: 'https://a', " + login + "}}, " +
+			"{name: b, ipmi: {username: a}}]\nnodes: []", []string{
+			"providers[0].openstack.values.identity: missing: ", "providers[1].ipmi.passwordFile: missing"}},
+		{"a taint's key", "taintKey: a/b/c\nproviders: []\nnodes: []", []string{"taintKey: no taint can have this key: "}},
+		{"Kubernetes' key", "taintKey: node.kubernetes.io/a\nproviders: []\nnodes: []",
+			[]string{"taintKey: keys under kubernetes.io belong to Kubernetes: "}},
 	} {
 		file := valuesFile(t, tc.config)
 		said, err := exec.CommandContext(t.Context(), binary, "check-config", file).CombinedOutput()

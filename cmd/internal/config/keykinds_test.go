@@ -32,6 +32,7 @@ var words = map[any]any{
 	reflect.TypeFor[ManualMarks]():        []ManualMarks{Refuse, Trust},
 	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},
 	reflect.TypeFor[KubeVirtPolicy]():     []KubeVirtPolicy{KubeVirtNever, KubeVirtPowerOff},
+	reflect.TypeFor[Karpenter]():          []Karpenter{IgnoreClaims, RespectClaims, HandOver},
 	reflect.TypeFor[From](): []From{FromSystemUUID, FromProviderID, FromAnnotation, FromTemplate,
 		FromList},
 	reflect.TypeFor[Part](): []Part{Last, All},
@@ -42,6 +43,7 @@ var words = map[any]any{
 	reflect.TypeFor[storage.Find]():        []storage.Find{storage.ByHandle, storage.ByPV, storage.ByClaim},
 	"policies[].preset":                    presetNames(),
 	"policies[].volumes":                   []string{"any", "all"},
+	"providers[].events":                   []string{"off", "sse", "push"}, // of redfish, which also takes ""
 }
 
 // bounds are what the keys at these paths may say beyond their type.
@@ -67,7 +69,11 @@ func requireSettings(schema object, typ providers.Type) {
 		case optional:
 			schema["anyOf"] = []object{{"required": []string{p.Path}}, {"required": []string{or}}}
 		default:
-			required = append(required, p.Path)
+			section, key, nested := strings.Cut(p.Path, ".")
+			required = append(required, section)
+			if inner, is := schema["properties"].(object)[section].(object); is && nested {
+				inner["required"] = []string{key}
+			}
 		}
 	}
 	if len(required) > 0 {
@@ -132,8 +138,9 @@ func bounded(typ, path string) object {
 	return out
 }
 
-// TestChartSchema: the Helm chart refuses an unknown key and a wrong type of the configuration before anything is
-// installed. The rest of the file is written by hand.
+// TestChartSchema: the chart's schema gives editors the keys and words of the configuration, and refuses none of its
+// values, because Helm would print the schema's message in the place of check-config's sentence. The chart's templates
+// refuse them (TestChartTypes). The rest of the file is written by hand.
 func TestChartSchema(t *testing.T) {
 	have, err := os.ReadFile(chartSchema)
 	if err != nil {
@@ -144,22 +151,13 @@ func TestChartSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := schemaOf(reflect.TypeFor[Config](), "")
-	properties := config["properties"].(object)
-	// The chart's templates refuse these, and say what applies now. The schema itself refuses those in lists.
-	for path := range removedKeys {
-		section, key, nested := strings.Cut(path, ".")
-		switch s, is := properties[section].(object); {
-		case !nested:
-			properties[section] = true
-		case is:
-			s["properties"].(object)[key] = true
-		}
-	}
 	schema["definitions"].(object)["config"] = config
 	texts := map[string]string{}
 	readValues(t, texts)
 	readReference(t, texts)
 	describeSchema(config, "config", texts)
+	openSchema(config)
+	config["type"] = "object"
 	describeSchema(schema, "", texts)
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
@@ -177,6 +175,26 @@ func TestChartSchema(t *testing.T) {
 	}
 	if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// openSchema removes what refuses a value from a schema. The words of a key become examples.
+func openSchema(schema object) {
+	if all, ok := schema["enum"]; ok {
+		schema["examples"] = all
+	}
+	for key, inner := range schema {
+		switch key {
+		case "properties":
+			for _, s := range inner.(object) {
+				openSchema(s.(object))
+			}
+		case "items":
+			openSchema(inner.(object))
+		case "description", "examples":
+		default:
+			delete(schema, key)
+		}
 	}
 }
 

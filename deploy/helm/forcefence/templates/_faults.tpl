@@ -42,6 +42,29 @@ says so, too.
     {{- printf "\nconfig.%s: want a list (lines that begin with -), have nothing" $list -}}
   {{- end -}}
 {{- end -}}
+{{- if hasKey $config "taintKey" -}}
+  {{- $domain := splitList "/" $config.taintKey | first -}}
+  {{- if not (regexMatch "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$" $config.taintKey) -}}
+    {{- print "\nconfig.taintKey: no taint can have this key: it must look like example.net/name" -}}
+  {{- end -}}
+  {{- range $theirs := list "kubernetes.io" "k8s.io" -}}
+    {{- if and (ne $domain $config.taintKey) (or (eq $domain $theirs) (hasSuffix (print "." $theirs) $domain)) -}}
+      {{- printf "\nconfig.taintKey: keys under %s belong to Kubernetes: use another" $theirs -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- if not (regexMatch ":[0-9]+$" $config.listen.metrics) -}}
+  {{- print "\nconfig.listen.metrics: must be host:port, such as \":8080\": the pod's port of that name needs it" -}}
+{{- end -}}
+{{- range $list := list "storage" "policies" -}}
+  {{- range $i, $item := index $config $list -}}
+    {{- range $j, $driver := $item.drivers -}}
+      {{- if not (regexMatch "^[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?$" $driver) -}}
+        {{- printf "\nconfig.%s[%d].drivers[%d]: no CSI driver can have this name: `kubectl get csidrivers` lists them" $list $i $j -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- $fencing := list -}}
 {{- $requested := eq $config.mode "onRequest" -}}
 {{- range $config.modes -}}

@@ -1,8 +1,13 @@
 {{/*
 Values that are missing or null count as the chart's own. `helm upgrade --reuse-values` puts an earlier chart's values in
-the place of this chart's, so every template includes this first. It may be repeated.
+the place of this chart's, so every template includes this first. It may be repeated. A value of config that does not fit its type would
+break a template, so this refuses it first.
 */}}
 {{- define "forcefence.fill" -}}
+{{- if not (hasKey .Values "typesFit") -}}
+  {{- with include "forcefence.typeFaults" . }}{{ fail (print "correct the values:" .) }}{{ end -}}
+  {{- $_ := set .Values "typesFit" true -}}
+{{- end -}}
 {{- include "forcefence.fillFrom" (list .Values (.Files.Get "files/defaults.yaml" | fromYaml)) -}}
 {{- $listen := .Values.config.listen -}}
 {{- if eq (toString $listen.health) ":8081" }}{{ $_ := unset $listen "health" }}{{ end -}}
