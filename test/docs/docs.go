@@ -10,8 +10,9 @@
 //	text out           words that the block of commands before it prints: each line, in this order; ... matches any
 //	                   text within a line
 //	text, go, json     not typed
-//	yaml config        a configuration, or part of one: check-config takes it. With file=NAME the commands that follow
-//	                   find it under that name, with the test's addresses in the place of 10.0.0.x. About a whole one
+//	yaml config        a configuration, or part of one: check-config takes it. Below config of the chart's values it
+//	                   renders to a configuration that means the same. With file=NAME the commands that follow find it
+//	                   under that name, with the test's addresses in the place of 10.0.0.x. About a whole one
 //	                   check-config has no warning, or the block is yaml config warns, and the page says why
 //	yaml description   a description of a device: check-provider takes it. file=NAME as above
 //	yaml values        values of the chart: it renders with them, and check-config takes the rendered configuration

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/kit"
@@ -141,6 +144,9 @@ func (p programs) configurations(t *testing.T) {
 			}
 		}
 	}
+	example, err := fs.ReadFile(root, "config.example.yaml")
+	kit.Must(t, err)
+	p.install(t, Block{Page: "config.example.yaml", Line: 1}, string(example))
 }
 
 func (p programs) checkBlock(t *testing.T, b Block) {
@@ -148,6 +154,7 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 	switch {
 	case b.Is("config"):
 		p.check(t, b, b.Text)
+		p.install(t, b, b.Text)
 	case b.Is("description"):
 		file := filepath.Join(t.TempDir(), "description.yaml")
 		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
@@ -156,20 +163,12 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 			t.Errorf("%s: check-provider: %v\n%s", b, err, out)
 		}
 	case b.Is("values"):
-		file := filepath.Join(t.TempDir(), "values.yaml")
-		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
-		cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
-			"../../deploy/helm/forcefence",
-			"--namespace", namespace, "--set", "image.repository=forcefence,image.tag=v1", "--values", file,
-			"--show-only", "templates/config.yaml")
-		out, err := cmd.Output()
+		rendered, err := p.render(t, b.Text)
 		if err != nil {
-			t.Errorf("%s: helm template: %v: %s", b, err, stderr(err))
+			t.Errorf("%s: %v", b, err)
 			return
 		}
-		var cm struct{ Data map[string]string }
-		kit.Must(t, yaml.Unmarshal(out, &cm))
-		p.check(t, b, cm.Data["config.yaml"])
+		p.check(t, b, rendered)
 	}
 }
 
@@ -180,14 +179,14 @@ func stderr(err error) []byte {
 	return nil
 }
 
-// check has the real program check a configuration. One that is part of a file gets what is missing: devices, and
-// nodes.
-func (p programs) check(t *testing.T, b Block, text string) {
+// complete adds to a configuration that is part of a file what is missing: devices, and nodes. whole reports whether
+// nothing is.
+func complete(t *testing.T, b Block, text string) (completed string, whole bool) {
 	t.Helper()
 	var file map[string]any
 	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
 		t.Errorf("%s: %v", b, err)
-		return
+		return text, false
 	}
 	if file["providers"] == nil {
 		named := map[string]bool{"people": file["nodes"] == nil}
@@ -208,6 +207,13 @@ func (p programs) check(t *testing.T, b Block, text string) {
 		}
 		text += fmt.Sprintf("\nnodes:\n- {name: all, provider: %s, machine: {from: list, list: []}}\n", first)
 	}
+	return text, file["providers"] != nil && file["nodes"] != nil
+}
+
+// check has the real program check a configuration. One that is part of a file gets what is missing.
+func (p programs) check(t *testing.T, b Block, text string) {
+	t.Helper()
+	text, whole := complete(t, b, text)
 	name := filepath.Join(t.TempDir(), "config.yaml")
 	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	out, err := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--skip-files",
@@ -215,10 +221,83 @@ func (p programs) check(t *testing.T, b Block, text string) {
 	if err != nil {
 		t.Errorf("%s: check-config: %v\n%s\n%s", b, err, out, text)
 	}
-	whole := file["providers"] != nil && file["nodes"] != nil
 	if warns := strings.Contains(string(out), "warning: "); whole && b.Is("config") && warns != b.Is("warns") {
 		t.Errorf("%s: check-config warns: %t, the block says %t\n%s", b, warns, b.Is("warns"), out)
 	}
+}
+
+// render returns the configuration that the chart makes of values.
+func (p programs) render(t *testing.T, values string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	kit.Must(t, os.WriteFile(file, []byte(values), 0o600))
+	cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
+		"../../deploy/helm/forcefence",
+		"--namespace", namespace, "--set", "image.repository=forcefence,image.tag=v1", "--values", file,
+		"--show-only", "templates/config.yaml")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("helm template: %w: %s", err, stderr(err))
+	}
+	var cm struct{ Data map[string]string }
+	kit.Must(t, yaml.Unmarshal(out, &cm))
+	return cm.Data["config.yaml"], nil
+}
+
+// The chart's advice for a file of the configuration that no volume has.
+var (
+	secretAdvice = regexp.MustCompile(`add to extraSecrets (\{name: [a-z-]+, mountPath: \S+\})`)
+	volumeAdvice = regexp.MustCompile(`to controller\.extraVolumeMounts \{name: NAME, (mountPath: \S+\})`)
+)
+
+// install puts a configuration into the chart's values, below config, and checks that the rendered one means the same
+// and passes check-config. Where the chart asks for a volume of the configuration's files, install follows its advice.
+func (p programs) install(t *testing.T, b Block, text string) {
+	t.Helper()
+	text, _ = complete(t, b, text)
+	values := "config:\n  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
+	rendered, err := p.render(t, values)
+	if err != nil {
+		var secrets []string
+		for _, m := range secretAdvice.FindAllStringSubmatch(err.Error(), -1) {
+			secrets = append(secrets, m[1])
+		}
+		slices.Sort(secrets)
+		values += "extraSecrets: [" + strings.Join(slices.Compact(secrets), ", ") + "]\n"
+		if m := volumeAdvice.FindStringSubmatch(err.Error()); m != nil {
+			values += "controller: {extraVolumes: [{name: v, emptyDir: {}}], extraVolumeMounts: [{name: v, " + m[1] + "]}\n"
+		}
+		rendered, err = p.render(t, values)
+	}
+	if err != nil {
+		t.Errorf("%s: the chart refuses the configuration: %v", b, err)
+		return
+	}
+	var written, own, got map[string]any
+	// The controller's own library: it reads off as a word, and not as false.
+	kit.Must(t, yamlv3.Unmarshal([]byte(text), &written))
+	kit.Must(t, yamlv3.Unmarshal([]byte(rendered), &got))
+	ownText, err := p.render(t, "{}")
+	kit.Must(t, err)
+	kit.Must(t, yamlv3.Unmarshal([]byte(ownText), &own))
+	if diff := gocmp.Diff(mergeMappings(own, written), any(got), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s: the chart made another configuration of it (-written +rendered):\n%s", b, diff)
+	}
+	p.check(t, Block{Page: b.Page, Line: b.Line, Words: []string{"values"}}, rendered)
+}
+
+// mergeMappings returns a value over another as Helm merges values: mappings key by key, everything else as a whole.
+func mergeMappings(under, over any) any {
+	u, uIs := under.(map[string]any)
+	o, oIs := over.(map[string]any)
+	if !uIs || !oIs {
+		return over
+	}
+	merged := maps.Clone(u)
+	for key, v := range o {
+		merged[key] = mergeMappings(u[key], v)
+	}
+	return merged
 }
 
 // TestPages checks all configurations, and types the commands of each page that has some to run.
