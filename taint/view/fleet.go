@@ -77,6 +77,9 @@ type NodeRow struct {
 	Why        string    // the reason of Fenceable, in the condition's words
 	Protection string    // one of Protections
 	Fence      string    // the name of the newest fence; "" if there is none
+
+	// NotReadySince is since when the node is not Ready; zero: it is Ready, or that is unknown.
+	NotReadySince time.Time
 }
 
 // ProviderRow summarizes the drills of the nodes of one provider.
@@ -223,6 +226,9 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	if node.Since != nil {
 		row.Since = *node.Since
 	}
+	if node.Ready != string(corev1.ConditionTrue) && node.ReadySince != nil {
+		row.NotReadySince = *node.ReadySince
+	}
 	if slices.Contains(Protections[1:], node.Protection) { // a word of a newer version is ignored
 		row.Protection = node.Protection
 	}
@@ -280,6 +286,17 @@ func printableFence(r ParsedFencing, now time.Time) Fence {
 
 // Urgent returns the nodes that need a person.
 func (f *Fleet) Urgent() []NodeRow { return f.Nodes[:f.States[StateNeedsPerson]] }
+
+// LongNotReady returns the names of the nodes that have not been Ready for five minutes, also of those that need no
+// person.
+func (f *Fleet) LongNotReady() (names []string) {
+	for _, n := range f.Nodes {
+		if !n.NotReadySince.IsZero() && f.At.Sub(n.NotReadySince) >= personAfter {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
 
 // NodeQuery selects nodes. The zero value selects all.
 type NodeQuery struct {

@@ -5,6 +5,8 @@
 // that the page follows changes. It writes a screenshot of each page in light and dark. What is wrong it prints, and
 // ends with 1.
 //
+// With -states it takes a picture of each whole page as three screens show it, and checks the layout: see states.go.
+//
 // It has a module of its own: no test of the repository's takes in a browser's protocol.
 package main
 
@@ -39,10 +41,12 @@ func run() int {
 	token := flag.String("token", "", "a file with a token")
 	out := flag.String("out", "", "the folder for screenshots")
 	program := flag.String("chromium", "chromium", "the browser")
+	states := flag.Bool("states", false, "take whole pictures of pages that need no log in, given as name=address")
 	flag.Parse()
 	opts := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(*program),
 		chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
-		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-dev-shm-usage", true))
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("disable-lcd-text", true))
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	ctx, stop := chromedp.NewExecAllocator(ctx, opts...)
@@ -50,7 +54,11 @@ func run() int {
 	ctx, end := chromedp.NewContext(ctx)
 	defer end()
 	b := &browser{ctx: ctx, url: strings.TrimSuffix(*url, "/"), out: *out}
-	if err := b.visit(*token, flag.Args()); err != nil {
+	visit := func() error { return b.visit(*token, flag.Args()) }
+	if *states {
+		visit = func() error { return b.visitStates(flag.Args()) }
+	}
+	if err := visit(); err != nil {
 		fmt.Println(err)
 		return 1
 	}

@@ -420,6 +420,7 @@ func (p *process) addPage(context.Context) error {
 			Address: l.Status, CertFile: l.StatusCertFile, KeyFile: l.StatusKeyFile,
 			Fleet: source.Fleet, Review: page.NewReviewer(c), Log: p.Log, Now: time.Now,
 			About: fmt.Sprintf("forcefence %s, %s", version.String(), p.Identity), Cluster: l.StatusCluster,
+			Namespace: p.Namespace,
 		})
 	}))
 }

@@ -147,8 +147,15 @@ var signs = map[string]string{"good": "✓", "busy": "▸", "warn": "!", "bad": 
 
 func renderBadge(word string) g.Node { return renderSign(lookOf(word), word) }
 
+// longBadge is how many bytes a badge may have that is never broken into lines.
+const longBadge = 24
+
 func renderSign(look, text string) g.Node {
-	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
+	class := "badge " + look
+	if len(text) > longBadge {
+		class += " long"
+	}
+	return html.Span(html.Class(class), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
 		g.Text(text))
 }
 
@@ -205,6 +212,11 @@ func fencePath(name string) string { return "/fences/" + url.PathEscape(name) }
 
 func fenceLink(name string) g.Node { return html.A(html.Href(fencePath(name)), renderName(name)) }
 
+// shortFenceLink returns a link to a fence beside its node's name, with which the fence's name begins.
+func shortFenceLink(name, node string) g.Node {
+	return html.A(html.Href(fencePath(name)), renderName(strings.TrimPrefix(name, node+".")))
+}
+
 // fleetURL returns the address of the nodes that a query selects.
 func fleetURL(q view.NodeQuery, page int) string {
 	v := url.Values{}
@@ -254,16 +266,50 @@ func splitPages(n, page int, at func(page int) string) (from, to int, nav g.Node
 type row []g.Node
 
 // ownLine are the columns that have a line of their own on a narrow screen, where a row is a card.
-var ownLine = []string{"Next", "Text", "Why", "Meaning"}
+var ownLine = []string{stateHead, "Text", "Why", "Meaning"}
+
+// stateHead is the head of the column that has a node's state, and what a person does about it.
+const stateHead = "State and next step"
 
 // unlabelled are the columns whose cells need no label on a card.
-var unlabelled = []string{"State", "Outcome", "Next", "Text", "Meaning", "Who", "What"}
+var unlabelled = []string{stateHead, "Outcome", "Text", "Meaning", "Who", "What"}
 
-// renderTable renders a table. It can be scrolled sideways, by keys too. On a narrow screen each row is a card.
+// dropEmptyColumns returns a table without the columns that have no content in any row.
+func dropEmptyColumns(heads []string, body []row) ([]string, []row) {
+	var kept []int
+	for i := range heads {
+		if slices.ContainsFunc(body, func(r row) bool { return !isEmpty(r[i]) }) {
+			kept = append(kept, i)
+		}
+	}
+	if len(kept) == len(heads) {
+		return heads, body
+	}
+	var keptHeads []string
+	keptBody := make([]row, len(body))
+	for _, i := range kept {
+		keptHeads = append(keptHeads, heads[i])
+		for at := range body {
+			keptBody[at] = append(keptBody[at], body[at][i])
+		}
+	}
+	return keptHeads, keptBody
+}
+
+// isEmpty reports whether a node renders as nothing.
+func isEmpty(n g.Node) bool {
+	var text strings.Builder
+	_ = n.Render(&text) // into memory
+	return text.Len() == 0
+}
+
+// renderTable renders a table without its empty columns. It can be scrolled sideways, by keys too. On a narrow screen
+// each row is a card.
 func renderTable(caption string, heads []string, body []row) g.Node {
 	if len(body) == 0 {
 		return html.P(html.Class("none"), g.Text(caption+": none."))
 	}
+	heads, body = dropEmptyColumns(heads, body)
 	cell := func(i int, c g.Node) g.Node {
 		head := heads[i]
 		return html.Td(g.If(slices.Contains(ownLine, head), html.Class("own")),
@@ -300,15 +346,17 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 	for _, n := range all[from:to] {
 		body = append(body, row{
 			nodeLink(n.Name),
-			g.Group{renderState(n, f.At), g.If(n.Fence != "", renderDetail(g.Text("last fence "),
-				html.A(html.Href(fencePath(n.Fence)), renderName(strings.TrimPrefix(n.Fence, n.Name+".")))))},
-			renderNext(n),
 			g.Group{
-				renderPower(n, f.At), renderDetail(renderDevices(n.Config)),
-				renderDetail(g.Text("mode " + n.Config.Mode)),
+				renderState(n, f.At),
+				g.If(n.Fence != "", renderDetail(html.Span(
+					html.Class("name"), g.Text("last fence "), shortFenceLink(n.Fence, n.Name),
+				))),
+				renderNext(n),
 			},
+			g.Group{renderPower(n, f.At), renderDetail(renderDevices(n.Config))},
 			g.Group{renderBadge(string(n.Fenceable)), renderDetail(
 				html.Span(html.Class("name"), g.Text("hook "), renderProtection(n.Protection)))},
+			renderName(n.Config.Mode),
 		})
 	}
 	return g.Group{
@@ -339,7 +387,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			))),
 		renderTable(
 			"Nodes",
-			[]string{"Node", "State", "Next", "Power and devices", "Fenceable"},
+			[]string{"Node", stateHead, "Machine", "Fenceable", "Mode"},
 			body,
 		),
 		nav,
@@ -392,11 +440,20 @@ func describeOpen(f *view.Fleet) string {
 }
 
 // renderUrgent renders the first lines: which nodes need a person, and why. Their rows are the first of the table, and
-// say what to do.
+// say what to do. They are green only while no node has been dead for long.
 func renderUrgent(f *view.Fleet) g.Node {
 	all := f.Urgent()
 	if len(all) == 0 {
-		return html.P(html.Class("lead"), renderSign("good", "No node needs a person."))
+		names := f.LongNotReady()
+		switch len(names) {
+		case 0:
+			return html.P(html.Class("lead"), renderSign("good", "No node needs a person."))
+		case 1:
+			return html.P(html.Class("lead"), renderSign("warn", names[0]+" has not been Ready for over 5 minutes."))
+		default:
+			return html.P(html.Class("lead"), renderSign("warn", fmt.Sprintf(
+				"%d nodes have not been Ready for over 5 minutes: %s.", len(names), view.FormatNames(names))))
+		}
 	}
 	var names []string
 	for _, n := range all {
@@ -427,11 +484,15 @@ func renderDevices(l view.NodeConfig) g.Node {
 	if len(l.Devices) == 0 {
 		return html.Span(html.Class("none"), g.Text("no device"))
 	}
-	return html.Ul(html.Class("plain"), g.Map(l.Devices, func(d string) g.Node { return html.Li(renderName(d)) }))
+	return html.Ul(html.Class("plain devices"), g.Map(l.Devices, func(d string) g.Node {
+		return html.Li(renderName(d), g.Text(" ")) // a line may end between two
+	}))
 }
 
-// renderDetail renders what is less important, on a line of its own.
-func renderDetail(parts ...g.Node) g.Node { return html.Span(html.Class("detail"), g.Group(parts)) }
+// renderDetail renders what is less important, on a line of its own or, on a narrow screen, after a space.
+func renderDetail(parts ...g.Node) g.Node {
+	return g.Group{g.Text(" "), html.Span(html.Class("detail"), g.Group(parts))}
+}
 
 // renderBanners renders what must be known before anything else.
 func renderBanners(f *view.Fleet) g.Node {
@@ -457,7 +518,7 @@ func renderFences(caption string, f *view.Fleet, list []view.Fence) g.Node {
 	var body []row
 	for _, v := range list {
 		body = append(body, row{
-			fenceLink(v.Name), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At),
+			shortFenceLink(v.Name, v.Node), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At),
 			g.Text(formatTook(v)), g.Text(strconv.Itoa(int(v.Pods.Ended))),
 			g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)})
@@ -566,7 +627,7 @@ func renderPower(n view.NodeRow, now time.Time) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
-	return html.Span(html.Class("name"), g.Text(n.Power+", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now)))
+	return g.Group{g.Text(n.Power + ", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now))}
 }
 
 func renderFact(name string, value ...g.Node) g.Node {
@@ -756,22 +817,22 @@ func hookPage(f *view.Fleet) g.Node {
 }
 
 // loginPage renders the form for a token. The token goes into the body of the request, never into an address.
-func loginPage(next, problem string) g.Node {
+func loginPage(namespace, next, problem string) g.Node {
 	return g.Group{
 		g.If(problem != "", html.P(html.Class("note"), html.Role("alert"), html.ID("problem"), g.Text(problem))),
-		html.P(g.Text("Enter a token of the cluster, such as that of")),
+		html.P(g.Text("Enter a token of the cluster, such as the one that this command prints:")),
 		html.Pre(
 			html.TabIndex("0"),
 			html.Code(
 				g.Text(
-					"kubectl -n forcefence-system create token forcefence-status --audience "+audience+" --duration 1h",
+					"kubectl -n "+namespace+" create token forcefence-status --audience "+audience+" --duration 1h",
 				),
 			),
 		),
 		html.Form(html.Method("post"), html.Action("/login"), html.Class("login"),
 			html.Label(html.For("token"), g.Text("Token")),
 			html.Input(html.ID("token"), html.Name("token"), html.Type("password"), html.AutoComplete("off"),
-				html.Required(),
+				html.Required(), html.AutoFocus(),
 				g.If(problem != "", g.Group{html.Aria("invalid", "true"), html.Aria("describedby", "problem")})),
 			html.Input(html.Type("hidden"), html.Name("next"), html.Value(next)),
 			html.Button(html.Type("submit"), g.Text("Log in")),

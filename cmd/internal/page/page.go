@@ -41,6 +41,7 @@ type Options struct {
 	Review            Reviewer
 	About             string // which process this is
 	Cluster           string // its name; "": it has none
+	Namespace         string // the controller's own, which has the ServiceAccount forcefence-status
 	Log               *slog.Logger
 	Now               func() time.Time
 }
@@ -327,7 +328,8 @@ func (s *server) askForToken(w http.ResponseWriter, r *http.Request, code int, p
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="forcefence"`)
 	}
-	s.writePage(w, code, frame{title: "Log in", about: s.About, cluster: s.Cluster}, loginPage(next, problem))
+	s.writePage(w, code, frame{title: "Log in", about: s.About, cluster: s.Cluster},
+		loginPage(s.Namespace, next, problem))
 }
 
 // isLocalPath reports whether an address leads to one of our pages.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 )
@@ -184,7 +185,7 @@ func testServer(t *testing.T, change func(*Options)) (*httptest.Server, *people)
 	p := &people{}
 	o := Options{
 		Fleet: func() (*view.Fleet, error) { return view.FleetOf(snapshot()), nil },
-		About: "forcefence test", Cluster: "rack <7>",
+		About: "forcefence test", Cluster: "rack <7>", Namespace: "fencing",
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, Review: p.review,
 	}
 	if change != nil {
@@ -647,6 +648,56 @@ func TestRunbookURL(t *testing.T) {
 	}
 }
 
+// The page says in green that no node needs a person only while no node has been dead for five minutes. Such a node may
+// need none: its fence is over, or a person paused it.
+func TestLead(t *testing.T) {
+	for _, tc := range []struct {
+		since time.Duration // of two nodes that are not Ready
+		count int
+		want  string
+	}{
+		{0, 0, `good"><span aria-hidden="true">✓ </span>No node needs a person.`},
+		{5*time.Minute - time.Second, 2, `good"><span aria-hidden="true">✓ </span>No node needs a person.`},
+		{5 * time.Minute, 1, `warn long"><span aria-hidden="true">! </span>dead-0 has not been Ready for over 5 ` +
+			`minutes.`},
+		{time.Hour, 2, `warn long"><span aria-hidden="true">! </span>2 nodes have not been Ready for over 5 minutes: ` +
+			`dead-0, dead-1.`},
+	} {
+		c := healthyCluster()
+		for i := range tc.count {
+			n := c.addSilentNode(fmt.Sprintf("dead-%d", i), tc.since)
+			n.Annotations[fence.PausedAnnotation] = "new disk"
+		}
+		got := render(renderUrgent(view.FleetOf(c.Snapshot)))
+		green := strings.Contains(got, "No node needs")
+		if !strings.Contains(got, tc.want) || green != strings.Contains(tc.want, "good") {
+			t.Errorf("%d nodes, for %s: got %s, want %s", tc.count, tc.since, got, tc.want)
+		}
+	}
+}
+
+// The log in names the controller's own namespace, which has the ServiceAccount whose token the command makes.
+func TestLoginNamespace(t *testing.T) {
+	srv, _ := testServer(t, func(o *Options) { o.Namespace = "fencing" })
+	got := ask(t, http.MethodGet, srv.URL+"/", "", nil)
+	if want := "kubectl -n fencing create token forcefence-status "; !strings.Contains(got.body, want) {
+		t.Errorf("got %s, want %q", got.body, want)
+	}
+	if !strings.Contains(got.body, "autofocus") {
+		t.Errorf("got %s, want the cursor in the token's field", got.body)
+	}
+}
+
+// A table has no column without any content.
+func TestEmptyColumn(t *testing.T) {
+	got := render(renderTable("Names", []string{"Name", "Empty", "Why"}, []row{
+		{g.Text("a"), g.Group{}, g.Text("")}, {g.Text("b"), g.Text(""), g.Text("because")},
+	}))
+	if strings.Contains(got, "Empty") || strings.Count(got, "<td") != 2 || !strings.Contains(got, "because") {
+		t.Errorf("got %s, want the columns Name and Why", got)
+	}
+}
+
 // Each page begins with what concerns the whole cluster.
 func TestBanners(t *testing.T) {
 	cluster, held := view.Cluster{}, false
@@ -935,6 +986,9 @@ func check(t *testing.T, page string) {
 					t.Error("a table's head without its scope")
 				}
 			case "table":
+				if !hasHeads(n) {
+					t.Error("a table without heads")
+				}
 				if n.FirstChild == nil || n.FirstChild.Data != "caption" {
 					t.Error("a table without a caption")
 				}
@@ -982,6 +1036,23 @@ func check(t *testing.T, page string) {
 	if strings.ContainsAny(page, "\u202e\r") {
 		t.Error("a mark that turns the text around, or a line's end")
 	}
+}
+
+// hasHeads reports whether each column of a table has a head with a text.
+func hasHeads(table *html.Node) bool {
+	for section := range table.ChildNodes() {
+		if section.Data != "thead" {
+			continue
+		}
+		heads := 0
+		for h := range section.FirstChild.ChildNodes() {
+			if heads++; h.Data != "th" || strings.TrimSpace(textOf(h)) == "" {
+				return false
+			}
+		}
+		return heads > 0
+	}
+	return false
 }
 
 func textOf(n *html.Node) (out string) {
