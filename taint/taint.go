@@ -26,6 +26,9 @@ const (
 	// FenceableCondition is the Node condition that reports whether the node could be fenced when its devices were last
 	// drilled.
 	FenceableCondition corev1.NodeConditionType = "forcefence.io/Fenceable"
+	// DrillAnnotation is the Node annotation that holds the devices' answers in the last drill, for people alone: no
+	// decision reads it.
+	DrillAnnotation = "forcefence.io/drill"
 	// DrainGuardLabel is on the PodDisruptionBudgets that stop drains from evicting a storage system's pods: the name
 	// of their guard.
 	DrainGuardLabel = "forcefence.io/drain-guard"

@@ -244,10 +244,13 @@ func readyWord(n view.Node, now time.Time) string {
 	return word
 }
 
-// powerWord returns the machine's power as last seen, and its age.
+// powerWord returns the machine's power as last seen, and its age. Power from before an outage is in brackets.
 func powerWord(n view.Node, now time.Time) string {
-	if n.Machine.At == nil {
+	switch {
+	case n.Machine.At == nil:
 		return n.Machine.Power
+	case n.Machine.Former != "":
+		return fmt.Sprintf("%s (%s %s)", n.Machine.Power, n.Machine.Former, formatAge(n.Machine.At, now))
 	}
 	return n.Machine.Power + " " + formatAge(n.Machine.At, now)
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -190,6 +191,8 @@ func TestStatusByRights(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, began, ""),
 			condition(taint.FenceableCondition, corev1.ConditionTrue, began, "The machine is On (racks/1: On)."),
 			condition(taint.ProtectionCondition, corev1.ConditionTrue, began, "")}
+		n.Annotations[taint.DrillAnnotation] = drill.Answers{Word: "On",
+			Devices: []drill.DeviceAnswer{{Device: "racks/1", Power: "On"}}}.Encode(began)
 	})
 	rec := taint.Record{ID: "f-0123456789ab", By: "ff-1", Since: began, Device: "racks"}.EnterPhase(taint.PhaseEvicting,
 		"", began)

@@ -204,7 +204,7 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	d.reportFinding(&node, before, f)
 	conflicts := func(err error) bool { return errors.Is(err, kube.ErrAgain) }
 	if err := retry.OnError(retry.DefaultRetry, conflicts, func() error {
-		return errors.Join(d.writeNamed(ctx, &node, seen), d.writeCondition(ctx, &node, f))
+		return errors.Join(d.writeNamed(ctx, &node, seen), d.writeCondition(ctx, &node, f, drill.AnswersOf(seen)))
 	}); err != nil {
 		ok = false
 		if !conflicts(err) && ctx.Err() == nil {
@@ -251,21 +251,23 @@ func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding
 	}
 }
 
-// writeCondition updates the condition. It reads and writes only if the cached one differs, and not while the node is
-// fenced.
-func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.Finding) error {
+// writeCondition updates the condition, and the answers beside it. It reads and writes only if the cached ones differ,
+// and not while the node is fenced.
+func (d *Drills) writeCondition(ctx context.Context, node *corev1.Node, f drill.Finding, answers drill.Answers) error {
 	since := d.ConfigSince()
-	if hasFinding(node, f, since) {
+	if hasFinding(node, f, answers, since) {
 		return nil
 	}
 	live, l, err := kube.ReadNode(ctx, d.Live, node.Name, d.Key, d.Now)
 	switch {
 	case err != nil:
 		return err
-	case !l.Exists, taint.IsFenced(live, d.Key), hasFinding(live, f, since):
+	case !l.Exists, taint.IsFenced(live, d.Key), hasFinding(live, f, answers, since):
 		return nil
 	}
-	if err := d.writer.SetFenceable(ctx, l, f.Fenceable, string(f.Reason), f.Message); err != nil {
+	at := d.Now()
+	if err := d.writer.SetFenceable(ctx, l, at, f.Fenceable, string(f.Reason), f.Message,
+		answers.Encode(at)); err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)
 	}
 	return nil
@@ -305,11 +307,20 @@ func (d *Drills) writeNamed(ctx context.Context, node *corev1.Node, seen drill.F
 	return nil
 }
 
-// hasFinding reports whether the condition of a Node is this finding, written after the node's last fence, and since
-// the configuration is in force. A condition from before the fence is about a machine that has been off since.
-func hasFinding(node *corev1.Node, f drill.Finding, configured time.Time) bool {
+// hasFinding reports whether a Node has this finding and these answers, written after the node's last fence, after it
+// became not Ready, and since the configuration is in force. A condition from before the fence is about a machine that
+// has been off since. One from before the outage does not say what a device answers now.
+func hasFinding(node *corev1.Node, f drill.Finding, answers drill.Answers, configured time.Time) bool {
 	rec, _ := taint.RecordOf(node)
 	c := taint.Condition(node, taint.FenceableCondition)
 	return c.Status == f.Fenceable && c.Reason == string(f.Reason) && c.Message == f.Message &&
-		!drill.IsOlder(c, configured) && (rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
+		drill.AnswersIn(node).IsSame(answers) && !drill.IsOlder(c, configured) && !isFromBefore(node, c) &&
+		(rec == nil || !c.LastHeartbeatTime.Time.Before(rec.At.Truncate(time.Second)))
+}
+
+// isFromBefore reports whether a node is not Ready, and the condition is older than that.
+func isFromBefore(node *corev1.Node, c corev1.NodeCondition) bool {
+	ready := taint.Condition(node, corev1.NodeReady)
+	return ready.Status != "" && ready.Status != corev1.ConditionTrue &&
+		c.LastHeartbeatTime.Before(&ready.LastTransitionTime)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,49 @@ func TestDrillWritesTheCondition(t *testing.T) {
 	}
 }
 
+// silence makes a node not Ready.
+func silence(w *world, name string) {
+	w.t.Helper()
+	n := w.node(name)
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(w.Now())
+		}
+	}
+	must(w.t, w.fake.Status().Update(w.t.Context(), n))
+}
+
+// A drill writes the devices' answers as data, in the same write as the condition. An answer that stays the same is
+// written again once in an outage: what it was before says nothing about now.
+func TestDrillWritesAnswers(t *testing.T) {
+	w := newWorld(t)
+	d := w.drills(0)
+	first := w.drilled(d, "n4").LastHeartbeatTime
+	got := drill.AnswersIn(w.node("n4"))
+	want := []drill.DeviceAnswer{{Device: "racks/bmc-9", Power: "On"}}
+	if got.Power != providers.PowerOn || !slices.Equal(got.Devices, want) || !got.At.Equal(first.Truncate(time.Second)) {
+		t.Errorf("got %+v, want On of racks/bmc-9 at %s", got, first)
+	}
+	w.pass(time.Hour)
+	silence(w, "n4")
+	w.pass(time.Minute)
+	before := w.version()
+	w.drilled(d, "n4")
+	again := drill.AnswersIn(w.node("n4"))
+	if w.version() != before+1 || again.At.Sub(got.At) < time.Hour || !again.IsSame(got) {
+		t.Errorf("in the outage: got %+v after %d writes, want the same answer at another time", again,
+			w.version()-before)
+	}
+	w.pass(5 * time.Minute)
+	if w.drilled(d, "n4"); w.version() != before+1 {
+		t.Errorf("later in the outage: got %d writes, want none", w.version()-before-1)
+	}
+	w.change("n4", func(n *corev1.Node) { n.Annotations[taint.DrillAnnotation] = "{half a" })
+	if w.drilled(d, "n4"); drill.AnswersIn(w.node("n4")).Power != providers.PowerOn {
+		t.Error("answers that cannot be read are not written again")
+	}
+}
+
 // A drill notes on the Node which device named its machine. From then on an answer of that device without the name is
 // no answer. A person who removes the label lets the device answer without it.
 func TestDrillNotesWhoNamedTheMachine(t *testing.T) {
@@ -255,8 +299,8 @@ func TestDrillLeavesFencedNodesAlone(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: taint.DefaultKey, Value: "f-1", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	before := w.version()
-	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue}); err != nil ||
-		w.version() != before {
+	if err := p.writeCondition(t.Context(), cached, drill.Finding{Fenceable: corev1.ConditionTrue},
+		drill.Answers{}); err != nil || w.version() != before {
 		t.Errorf("marked just now: got error %v, %d writes", err, w.version()-before)
 	}
 }

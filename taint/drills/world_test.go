@@ -2,6 +2,7 @@ package drills
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -36,6 +37,7 @@ var must = kit.Must
 type world struct {
 	t        *testing.T
 	api      client.Client
+	fake     client.WithWatch // without the interceptor, which counts writes
 	r        *controller.Reconciler
 	machines map[string]*simMachine // by node
 	told     telling
@@ -63,30 +65,33 @@ func newWorld(t *testing.T) *world {
 		defer w.mu.Unlock()
 		w.writes++
 	}
-	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).
-		WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				wrote()
-				return c.Create(ctx, o, opts...)
-			},
-			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-				wrote()
-				return c.Update(ctx, o, opts...)
-			},
-			Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
-			) error {
-				wrote()
-				return c.Patch(ctx, o, p, opts...)
-			},
-			SubResourcePatch: func(
-				ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
-				opts ...client.SubResourcePatchOption,
-			) error {
-				wrote()
-				return c.SubResource(sub).Patch(ctx, o, p, opts...)
-			},
-		}).Build()
+	w.fake = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build()
+	w.api = interceptor.NewClient(w.fake, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			wrote()
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			wrote()
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+		) error {
+			wrote()
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption,
+		) error {
+			wrote()
+			if err := c.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
+				return err
+			}
+			return w.patchAnnotations(ctx, o, p)
+		},
+	})
 	config := &controller.Config{Machines: machine.Finder{Led: w.machine}}
 	w.r = controller.New(controller.Options{
 		Live: w.api, Cache: informers{w.api}, Client: w.api, Sinks: observe.Sinks{
@@ -100,6 +105,29 @@ func newWorld(t *testing.T) *world {
 		w.addNode(name, i)
 	}
 	return w
+}
+
+// patchAnnotations does what the API server does with a Node's metadata in a write of its status, and the fake client
+// does not.
+func (w *world) patchAnnotations(ctx context.Context, o client.Object, p client.Patch) error {
+	text, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(text, &body); err != nil {
+		return err
+	}
+	only, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": body.Metadata.Annotations}})
+	if err != nil {
+		return err
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.GetName()}}
+	return w.fake.Patch(ctx, n, client.RawPatch(types.MergePatchType, only))
 }
 
 // drills are wired as in production.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,16 +104,19 @@ func (w Writer) SetPoweredOn(ctx context.Context, l taint.Look, on bool) error {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "PoweredOnNotReady",
 			"The node does not answer, but its machine is on. Nothing is evicted."
 	}
-	return w.setCondition(ctx, l, c)
+	c.LastHeartbeatTime = metav1.NewTime(w.Now())
+	return w.setCondition(ctx, l, c, object{})
 }
 
-// SetFenceable writes whether the node could be fenced now. The caller chooses reason and message.
+// SetFenceable writes whether the node could be fenced at that time, and in the same write the annotation
+// taint.DrillAnnotation. The caller chooses reason and message.
 func (w Writer) SetFenceable(
-	ctx context.Context, l taint.Look, status corev1.ConditionStatus, reason, message string,
+	ctx context.Context, l taint.Look, at time.Time, status corev1.ConditionStatus, reason, message, answers string,
 ) error {
 	return w.setCondition(ctx, l, corev1.NodeCondition{
 		Type: taint.FenceableCondition, Status: status, Reason: reason, Message: message,
-	})
+		LastHeartbeatTime: metav1.NewTime(at),
+	}, object{"annotations": object{taint.DrillAnnotation: answers}})
 }
 
 // ExpireReady sets a stale Ready to Unknown: the machine is off, so no kubelet reports it (step 5). A live
@@ -122,18 +126,15 @@ func (w Writer) ExpireReady(ctx context.Context, l taint.Look) error {
 		Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 		Reason: taint.ExpiredReason, Message: "The machine's own device says that it is off.",
 		LastHeartbeatTime: metav1.NewTime(l.Heartbeat), // the kubelet's: ours would look like a sign of life
-	})
+	}, object{})
 }
 
-// setCondition writes one condition of the Node, as of now; the strategic merge keeps the others.
-func (w Writer) setCondition(ctx context.Context, l taint.Look, c corev1.NodeCondition) error {
+// setCondition writes one condition of the Node, which changes now, and meta; the strategic merge keeps the others.
+func (w Writer) setCondition(ctx context.Context, l taint.Look, c corev1.NodeCondition, meta object) error {
 	c.LastTransitionTime = metav1.NewTime(w.Now())
-	if c.Type != corev1.NodeReady {
-		c.LastHeartbeatTime = c.LastTransitionTime
-	}
 	body := object{"status": object{"conditions": []corev1.NodeCondition{c}}}
 	what := fmt.Sprintf("setting condition %s", c.Type)
-	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, object{}, body, "status")
+	return w.patchNode(ctx, l, what, types.StrategicMergePatchType, meta, body, "status")
 }
 
 func (w Writer) mergePatchNode(

@@ -43,7 +43,8 @@ var nodeWrites = map[string]func(context.Context, Writer, taint.Look) error{
 	"named":       func(ctx context.Context, w Writer, l taint.Look) error { return w.NameMachine(ctx, l, "a.b") },
 	"expireReady": func(ctx context.Context, w Writer, l taint.Look) error { return w.ExpireReady(ctx, l) },
 	"condition": func(ctx context.Context, w Writer, l taint.Look) error {
-		return w.setCondition(ctx, l, corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue})
+		return w.setCondition(ctx, l, corev1.NodeCondition{Type: "forcefence.io/Test", Status: corev1.ConditionTrue},
+			object{})
 	},
 }
 

@@ -99,6 +99,8 @@ type Command struct {
 type MachinePower struct {
 	Power string `json:"power"`        // On, Off, Changing or Unknown
 	By    string `json:"by,omitempty"` // the device that reported it, or the answer of each of several
+	// Former is the power at At of a node whose Power is Unknown because it is not Ready since a later time; "": none.
+	Former string `json:"former,omitempty"`
 	// From is "drill" if it was so at that time and in every drill since, "fence" if it was asked at that time.
 	From string     `json:"from,omitempty"`
 	At   *time.Time `json:"at,omitempty"`
@@ -162,8 +164,8 @@ func NodeOf(s NodeFacts) Node {
 			}
 		}
 	}
-	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && strings.Contains(n.Machine.By, ",") &&
-		fenceable.Message != "" && someDisagree(n.Machine)
+	answers := drill.AnswersIn(s.Node)
+	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && answers.IsPartial()
 	why := s.findExplanation(n, rec, marked)
 	v := s.assess(n, rec, fenceable, why, marked, ready, on)
 	v.event = why
@@ -352,11 +354,14 @@ func (s NodeFacts) assess(
 	case n.Mode != "":
 		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
 	case n.Partly:
-		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+n.Machine.By+".")
+		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
 	default:
 		return verdict{state: StateFine}
 	}
 }
+
+// describeAnswers returns what each of the node's devices answered in its last drill.
+func (s NodeFacts) describeAnswers() string { return drill.AnswersIn(s.Node).Describe() }
 
 // adviseDevice says why the node has no device, and what to do about it.
 func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
@@ -527,16 +532,18 @@ func (s NodeFacts) withAdvice(why reason.Reason, text string) string {
 }
 
 // machineOf returns the newest state of the node's machine from a drill, a look at a silent node, and its fence. It is
-// unknown if the node has been Ready since the machine was last seen off.
+// unknown if the node has been Ready since the machine was last seen off. It is also unknown if the node has become not
+// Ready since a drill, or since the machine was last seen on: then it says nothing about the outage.
 func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 	var all []MachinePower
 	for _, c := range node.Status.Conditions {
 		at := c.LastHeartbeatTime.UTC()
 		switch {
 		case c.Type == taint.FenceableCondition:
-			m := MachinePower{From: "drill", At: &at}
-			if m.Power, m.By = drill.ParsePower(c.Message); !strings.Contains(m.By, ", ") {
-				m.By, _, _ = strings.Cut(m.By, ": ")
+			answers := drill.AnswersIn(node)
+			m := MachinePower{Power: answers.Power.String(), From: "drill", At: &at}
+			if answers.Power != providers.PowerUnknown {
+				m.By = answers.Describe()
 			}
 			all = append(all, m)
 		case c.Type == taint.PoweredOnCondition && c.Status == corev1.ConditionTrue:
@@ -558,12 +565,17 @@ func machineOf(node *corev1.Node, rec *taint.Record) MachinePower {
 		}
 	}
 	ready := taint.Condition(node, corev1.NodeReady)
-	since := ready.LastTransitionTime.Add(time.Second) // which has no fractions
-	if ready.Status == corev1.ConditionTrue && last.At.Before(since) &&
-		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()) {
+	since := ready.LastTransitionTime.Time // which has no fractions
+	switch on := last.Power == providers.PowerOn.String(); {
+	case ready.Status == corev1.ConditionTrue && last.At.Before(since.Add(time.Second)) &&
+		(last.Power == providers.PowerOff.String() || last.Power == providers.PowerChanging.String()):
 		return MachinePower{Power: providers.PowerUnknown.String()} // it has come on since
+	case ready.Status != corev1.ConditionTrue && last.At.Before(since) && (on || last.From == "drill"):
+		if on { // a fence's Off stays: its mark made the node not Ready
+			last.Former = last.Power
+		}
+		last.Power = providers.PowerUnknown.String()
 	}
-	last.Power = cmp.Or(last.Power, providers.PowerUnknown.String())
 	return last
 }
 
@@ -586,13 +598,4 @@ func informative(evidence []taint.Evidence) (out []taint.Evidence) {
 		}
 	}
 	return out
-}
-
-// someDisagree reports whether a device of the machine answered with a word that is no known power.
-func someDisagree(m MachinePower) bool {
-	return slices.ContainsFunc(strings.Split(m.By, ", "), func(answer string) bool {
-		_, word, _ := strings.Cut(answer, ": ")
-		power, _ := providers.ParsePowerState(word)
-		return power == providers.PowerUnknown
-	})
 }

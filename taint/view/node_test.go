@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -35,6 +36,15 @@ func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, sin
 		n.Status.Conditions = append(n.Status.Conditions,
 			corev1.NodeCondition{Type: kind, Status: status, LastTransitionTime: at, LastHeartbeatTime: at, Reason: why,
 				Message: message})
+	}
+}
+
+// answered is condition with what the devices answered, as a drill writes both.
+func answered(status corev1.ConditionStatus, since time.Duration, why, message, power string,
+	devices ...drill.DeviceAnswer) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		condition(taint.FenceableCondition, status, since, why, message)(n)
+		n.Annotations[taint.DrillAnnotation] = drill.Answers{Word: power, Devices: devices}.Encode(ago(since))
 	}
 }
 
@@ -62,8 +72,11 @@ var (
 	silentForLong = condition(corev1.NodeReady, corev1.ConditionUnknown, 6*time.Minute, "", "")
 	disabled      = condition(taint.FenceableCondition, corev1.ConditionFalse, time.Hour, string(reason.ModeDisabled),
 		"Its mode is disabled (config.yaml): no device is asked, and this node is not fenced.")
-	answers = condition(taint.FenceableCondition, corev1.ConditionTrue, 3*time.Hour, "MachineAnswers",
-		"The machine is On (racks/1: On).")
+	racksSaysOn = drill.DeviceAnswer{Device: "racks/1", Power: "On"}
+	answersNow  = answered(corev1.ConditionTrue, 30*time.Second, "MachineAnswers", "The machine is On (racks/1: On).",
+		"On", racksSaysOn)
+	answers = answered(corev1.ConditionTrue, 3*time.Hour, "MachineAnswers", "The machine is On (racks/1: On).", "On",
+		racksSaysOn)
 	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
 		"Not answered: racks/1: denied.")
 )
@@ -122,8 +135,10 @@ func TestOf(t *testing.T) {
 		{"fine since its fence", NodeFacts{Node: node(ready, answers, record(old))}, StateFine, "", "On racks/1 drill"},
 		{"one of two devices is down",
 			NodeFacts{Node: node(ready,
-				condition(taint.FenceableCondition, corev1.ConditionTrue, time.Hour, "MachineAnswers",
-					"The machine is On (racks/1: denied, pdus/2: On)."))},
+				answered(corev1.ConditionTrue, time.Hour, "MachineAnswers",
+					"The machine is On (racks/1: denied, pdus/2: On).", "On",
+					drill.DeviceAnswer{Device: "racks/1", Power: "Unknown", Problem: "denied"},
+					drill.DeviceAnswer{Device: "pdus/2", Power: "On"}))},
 			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
 		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable,
 			"racks/1: denied. Look at the device, and at the network", "Unknown  drill"},
@@ -140,40 +155,46 @@ func TestOf(t *testing.T) {
 			"Its pods are ended", "Off racks fence"},
 		{"no device knows", NodeFacts{Node: node(silent, record(noAnswer))}, StateFencing, "Its pods are ended",
 			"Unknown people fence"},
-		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "On racks/1 drill"},
+		{"silent", NodeFacts{Node: node(silent, answers)}, StateNotReady, "asks its devices", "Unknown racks/1 drill"},
 		{"silent, and told why",
 			NodeFacts{Node: node(silent, answers),
 				Events: ownEvents(Event{At: ago(30 * time.Second), Reason: string(reason.Unknown),
 					Text: "Its device is mute."})}, StateNotReady,
-			"Its device is mute. Look at the device", "On racks/1 drill"},
+			"Its device is mute. Look at the device", "Unknown racks/1 drill"},
 		{"silent for long, and told why", NodeFacts{Node: node(silentForLong, answers), Events: mute}, StateNeedsPerson,
-			"Its device is mute. Look at the device", "On racks/1 drill"},
+			"Its device is mute. Look at the device", "Unknown racks/1 drill"},
 		{"silent for long, and a drill's Event is newer",
 			NodeFacts{Node: node(silentForLong, answers), Events: append(ownEvents(
 				Event{At: now, Reason: string(reason.NotAnswering), Text: "A drill found it."},
 				Event{At: now, Reason: string(reason.Answers), Text: "A drill found it."}), mute...)}, StateNeedsPerson,
-			"Its device is mute. Look at the device", "On racks/1 drill"},
+			"Its device is mute. Look at the device", "Unknown racks/1 drill"},
 		{"silent for long, and only a drill sent Events",
 			NodeFacts{Node: node(silentForLong, answers),
 				Events: ownEvents(Event{At: now, Reason: string(reason.Answers), Text: "A drill found it."})},
-			StateNeedsPerson, "Nothing proves", "On racks/1 drill"},
+			StateNeedsPerson, "Nothing proves", "Unknown racks/1 drill"},
 		{"silent for long, and told what usually ends by itself",
 			NodeFacts{Node: node(silentForLong, answers),
 				Events: ownEvents(Event{At: now, Reason: string(reason.CoolDown), Text: "A limit was hit."})},
-			StateNeedsPerson, "A limit was hit.", "On racks/1 drill"},
+			StateNeedsPerson, "A limit was hit.", "Unknown racks/1 drill"},
 		{"silent for long, told by another writer",
 			NodeFacts{Node: node(silentForLong, answers),
 				Events: []Event{{At: now, From: "kubelet", Reason: string(reason.InGrace), Text: "All is well."}}},
-			StateNeedsPerson, "Nothing proves", "On racks/1 drill"},
+			StateNeedsPerson, "Nothing proves", "Unknown racks/1 drill"},
 		{"silent for long, and seen Off since",
-			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionTrue, time.Minute,
-				"MachineAnswers", "The machine is Off (racks/1: Off)."))}, StateNotReady, "asks its devices",
+			NodeFacts{Node: node(silentForLong, answered(corev1.ConditionTrue, time.Minute,
+				"MachineAnswers", "The machine is Off (racks/1: Off).", "Off",
+				drill.DeviceAnswer{Device: "racks/1", Power: "Off"}))}, StateNotReady, "asks its devices",
 			"Off racks/1 drill"},
 		{"silent, told of an earlier silence",
 			NodeFacts{Node: node(silent, answers),
 				Events: ownEvents(Event{At: ago(time.Hour), Reason: string(reason.Unknown), Text: "Its device is mute."})},
 			StateNotReady,
+			"asks its devices", "Unknown racks/1 drill"},
+		{"silent, and its device says On since", NodeFacts{Node: node(silent, answersNow)}, StateNotReady,
 			"asks its devices", "On racks/1 drill"},
+		{"an older controller wrote no answers", NodeFacts{Node: node(ready, condition(taint.FenceableCondition,
+			corev1.ConditionTrue, 3*time.Hour, "MachineAnswers", "The machine is On (racks/1: On)."))}, StateFine, "",
+			"Unknown  drill"},
 		{"silent and on",
 			NodeFacts{Node: node(silent, answers,
 				condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, StateNeedsPerson,
@@ -191,7 +212,7 @@ func TestOf(t *testing.T) {
 		{"silent, and its last drill failed", NodeFacts{Node: node(silent, refused)}, StateNeedsPerson,
 			"racks/1: denied.", "Unknown  drill"},
 		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
-			"Nothing proves", "On racks/1 drill"},
+			"Nothing proves", "Unknown racks/1 drill"},
 		{"silent, without a device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"},
 			StateNeedsPerson, "Give it a device: no rule matches the node.", "Unknown  "},
 		{"ready, without a device", NodeFacts{Node: node(ready), NoDevice: "no rule matches the node"},
@@ -201,7 +222,7 @@ func TestOf(t *testing.T) {
 		{"ready, by a mode that was chosen", NodeFacts{Node: node(ready, disabled)}, StateLeftAlone,
 			"Its mode is disabled", "Unknown  drill"},
 		{"silent and paused", NodeFacts{Node: node(silent, answers, annotation(fence.PausedAnnotation, "new disk"))},
-			StateNotReady, `"new disk"`, "On racks/1 drill"},
+			StateNotReady, `"new disk"`, "Unknown racks/1 drill"},
 		{"fenced, and not back",
 			NodeFacts{Node: node(silent, record(off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)))},
 			StateNotReady, "Its pods were freed. Look at", "Off racks fence"},
@@ -223,7 +244,7 @@ func TestOf(t *testing.T) {
 		{"told what needs no person",
 			NodeFacts{Node: node(silent, answers),
 				Events: ownEvents(Event{At: now, Reason: string(reason.InGrace), Text: "It waits."})},
-			StateNotReady, "It waits.", "On racks/1 drill"},
+			StateNotReady, "It waits.", "Unknown racks/1 drill"},
 		{"released, and not back",
 			NodeFacts{Node: node(silent, record(phase(taint.PhaseDone, taint.ResultReleased, 0)))}, StateNotReady,
 			"released", "Unknown  "},
@@ -246,7 +267,7 @@ func TestOf(t *testing.T) {
 		{"powering off for long", NodeFacts{Node: node(silentForLong, record(phase(taint.PhasePoweringOff, "",
 			5*time.Minute)))}, StateNeedsPerson, "more than 5 minutes. Find out what racks/1 says.", "Unknown  "},
 		{"marked by a person, and its device says On",
-			NodeFacts{Node: node(silent, answers, record(vouched))}, StateNeedsPerson,
+			NodeFacts{Node: node(silent, answersNow, record(vouched))}, StateNeedsPerson,
 			"but racks/1 says that its machine is on. Power the machine off", "On racks/1 drill"},
 		{"powered on, and not back", NodeFacts{Node: node(silentForLong, record(notBack))}, StateNeedsPerson,
 			"its node has not come back", "Unknown  "},
@@ -276,8 +297,8 @@ func TestOf(t *testing.T) {
 		{"Off before it was Ready again", NodeFacts{Node: node(ready, record(old))}, StateUnfenceable, "No controller",
 			"Unknown  "},
 		{"Off since it is Ready: another machine's device",
-			NodeFacts{Node: node(ready, condition(taint.FenceableCondition, corev1.ConditionFalse, time.Minute,
-				"SaysOff", "The machine is Off (racks/1: Off)."))}, StateUnfenceable, "Off", "Off racks/1 drill"},
+			NodeFacts{Node: node(ready, answered(corev1.ConditionFalse, time.Minute, "SaysOff",
+				"The machine is Off (racks/1: Off).", "Off", drill.DeviceAnswer{Device: "racks/1", Power: "Off"}))}, StateUnfenceable, "Off", "Off racks/1 drill"},
 		{"a drill's unknown is newer than the fence's Off", NodeFacts{Node: node(ready, refused, record(old))},
 			StateUnfenceable, "denied", "Unknown  drill"},
 	} {
@@ -395,6 +416,28 @@ func TestSince(t *testing.T) {
 		got := NodeOf(tt.facts).Since
 		if tt.want == 0 && got != nil || tt.want != 0 && (got == nil || !got.Equal(ago(tt.want))) {
 			t.Errorf("%s: got %v, want %s ago", tt.name, got, tt.want)
+		}
+	}
+}
+
+// An On from before the outage is shown as what it was, with its age.
+func TestPowerFromBeforeTheOutage(t *testing.T) {
+	was := answered(corev1.ConditionTrue, 2*time.Minute, "MachineAnswers", "The machine is On (racks/1: On).", "On", racksSaysOn)
+	for _, tt := range []struct {
+		name          string
+		node          *corev1.Node
+		power, former string
+	}{
+		{"silent", node(silent, was), "Unknown", "On"},
+		{"ready", node(ready, was), "On", ""},
+		{"a fence's On of the outage before", node(silent, condition(taint.PoweredOnCondition, corev1.ConditionTrue,
+			2*time.Minute, "", "")), "Unknown", "On"},
+		{"a drill's Off", node(silent, answered(corev1.ConditionTrue, 2*time.Minute, "MachineAnswers", "", "Off")),
+			"Unknown", ""},
+	} {
+		m := NodeOf(NodeFacts{Node: tt.node, Key: taint.DefaultKey, Now: now}).Machine
+		if m.Power != tt.power || m.Former != tt.former || m.At == nil {
+			t.Errorf("%s: got %+v, want %s, formerly %q, with its time", tt.name, m, tt.power, tt.former)
 		}
 	}
 }

@@ -107,7 +107,7 @@ const (
 
 	byStatus = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied " +
 		"request: "
-	statusMeta   = byStatus + "forcefence may not change labels or annotations through a node's status"
+	statusMeta   = byStatus + "forcefence may not change labels, nor annotations but its drills', through a node's status"
 	otherStatus  = byStatus + "forcefence may change nothing of a node's status but its volume lists and conditions"
 	listUnmarked = byStatus + "forcefence may change the volume lists of a marked node only"
 	listGrows    = byStatus + "forcefence may only take volumes off a node's lists"
@@ -567,6 +567,9 @@ var refusals = []attempt{
 
 	{"label through a node's status", us, onNode("marked", label, status), statusMeta},
 	{"record through a node's status", us, onNode("marked", closed, status), statusMeta},
+	{"another annotation through a node's status", us,
+		onNode("plain", all(note(taint.DrillAnnotation, "{}"), note("example.net/x", "1")), status), statusMeta},
+	{"a drill's answers by a kubelet", kubelet, onNode("plain", note(taint.DrillAnnotation, "{}"), status), kubeletNote},
 	{"strip a node's finalizers through its status", us,
 		onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }, status), statusMeta},
 	{"finalizer through a node's status", us, onNode("dead", hold, status), statusMeta},
@@ -754,7 +757,8 @@ var passes = []attempt{
 	{"its own condition changed", us,
 		onNode("dead", condition(taint.PoweredOnCondition, corev1.ConditionFalse), status), ""},
 	{"whether a node can be fenced", us,
-		onNode("plain", condition(taint.FenceableCondition, corev1.ConditionUnknown), status), ""},
+		onNode("plain", all(condition(taint.FenceableCondition, corev1.ConditionUnknown),
+			note(taint.DrillAnnotation, `{"power":"On"}`)), status), ""},
 	{"end a running pod", us, onStatus("runs", tombstone), ""},
 	{"end a pod that is being deleted", us, onStatus("leaves", tombstone), ""},
 	{"end a pod that is Ready", us, onStatus("runs", tombstoneWhole), ""},

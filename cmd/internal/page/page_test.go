@@ -32,6 +32,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
 var update = flag.Bool("update", false, "write the pages of testdata and the pictures of docs/img")
@@ -41,11 +42,27 @@ var (
 	hostile = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\r\ndata: x\" onmouseover=\"alert(3)"
 )
 
+// drillAnswers are the answers of a drill, by the message of its condition.
+var drillAnswers = map[string]drill.Answers{
+	"The machine is On (racks/n1: On, strips/3: On).": {Word: "On", Devices: []drill.DeviceAnswer{
+		{Device: "racks/n1", Power: "On"}, {Device: "strips/3", Power: "On"}}},
+	"The machine is On (racks/n6: On, strips/6: denied).": {Word: "On", Devices: []drill.DeviceAnswer{
+		{Device: "racks/n6", Power: "On"}, {Device: "strips/6", Power: "Unknown", Problem: "denied"}}},
+	"The machine is Off (racks/n10: Off).": {Word: "Off", Devices: []drill.DeviceAnswer{
+		{Device: "racks/n10", Power: "Off"}}},
+}
+
 // snapshot is a small fleet with everything in it, some of it a hostile kubelet's.
 func snapshot() view.Snapshot {
 	node := func(name string, conditions ...corev1.NodeCondition) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}},
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", Annotations: map[string]string{}},
 			Status: corev1.NodeStatus{Conditions: conditions}}
+		for _, c := range conditions {
+			if answers, drilled := drillAnswers[c.Message]; drilled {
+				n.Annotations[taint.DrillAnnotation] = answers.Encode(c.LastHeartbeatTime.Time)
+			}
+		}
+		return n
 	}
 	is := func(kind corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: s, Reason: reason, Message: message,

@@ -146,7 +146,7 @@ func FindingOf(s Facts) Finding {
 		}
 		passing = passing && (word == "unreachable" || word == "canceled" || word == "error")
 		broken = append(broken, fmt.Sprintf("Device %s %s.", d.Name, d.describeProblem()))
-		short = append(short, fmt.Sprintf("%s: %s", d.Name, word))
+		short = append(short, d.summarize().describe())
 	}
 	unable, warning := "", ""
 	if s.PowerOff && s.KeptOn != "" {
@@ -222,20 +222,14 @@ func (s Facts) sameUUID() (same []string) {
 	return same
 }
 
-// The message of a node begins so if its devices' combined answer is known: not Unknown.
-const powerIs = "The machine is "
-
-// describePower describes the devices' combined answer, and each device's own.
+// describePower describes the devices' combined answer, and each device's own. Nothing reads the text back: Answers has
+// the same as data.
 func (s Facts) describePower() string {
 	var each []string
 	for _, d := range s.Devices {
-		word := d.Result()
-		if word == "ok" {
-			word = d.Answer.State.String()
-		}
-		each = append(each, d.Name+": "+word)
+		each = append(each, d.summarize().describe())
 	}
-	return fmt.Sprintf("%s%s (%s).", powerIs, s.Verdict.State, strings.Join(each, ", "))
+	return fmt.Sprintf("The machine is %s (%s).", s.Verdict.State, strings.Join(each, ", "))
 }
 
 // IsOlder reports whether a node's condition was written before the configuration was put in force at that time. Then
@@ -243,18 +237,6 @@ func (s Facts) describePower() string {
 // older, and none is older than the zero time.
 func IsOlder(c corev1.NodeCondition, configured time.Time) bool {
 	return c.Status != "" && c.LastHeartbeatTime.Time.Before(configured.Truncate(time.Second))
-}
-
-// ParsePower reads from a Finding's message the devices' combined answer, which is known, and each device's own.
-// It returns "" for both if the message has none.
-func ParsePower(message string) (state, each string) {
-	text, ok := strings.CutPrefix(message, powerIs)
-	state, rest, _ := strings.Cut(text, " (")
-	each, _, _ = strings.Cut(rest, ").")
-	if power, _ := providers.ParsePowerState(state); !ok || power == providers.PowerUnknown {
-		return "", ""
-	}
-	return state, each
 }
 
 // describeProblem describes what is wrong with a device whose Result is not "ok".

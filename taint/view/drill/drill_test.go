@@ -131,11 +131,6 @@ func TestJudge(t *testing.T) {
 				f.OK() != (tt.result == "ok") || !strings.Contains(f.Detail, tt.detail) {
 				t.Errorf("got %+v, want %s, %s, %s, %q", f, tt.status, tt.reason, tt.result, tt.detail)
 			}
-			state, each := ParsePower(f.Message)
-			if want := tt.seen.Verdict.State; (state != "") != (want != providers.PowerUnknown) ||
-				state != "" && (state != want.String() || !strings.HasPrefix(each, "racks/1: ")) {
-				t.Errorf("the condition's message %q: read as %q, %q, want %s", f.Message, state, each, want)
-			}
 			if f.Message == "" || strings.Contains(f.Message, "40312") {
 				t.Errorf("the condition's message %q: want one without ports and times, which change each time",
 					f.Message)
@@ -357,9 +352,6 @@ func TestKeptOnIsAWarning(t *testing.T) {
 		!strings.Contains(f.Warning, "it is not powered off: it is a host of KubeVirt.") ||
 		!strings.HasSuffix(f.Message, f.Warning) {
 		t.Errorf("got %+v, want a warning", f)
-	}
-	if state, each := ParsePower(f.Message); state != "On" || each != "racks/1: On" {
-		t.Errorf("got power %q of %q from %q", state, each, f.Message)
 	}
 	barred := seen
 	barred.Devices = []Device{on}
