@@ -169,7 +169,7 @@ type checker struct {
 func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	var f check.Facts
 	reader := statusReader{
-		client: o.client, namespace: o.namespace, key: o.key, all: true, now: o.now,
+		client: o.client, namespace: o.namespace, key: o.key, all: true, now: o.now, types: o.types,
 		visit: func(n *corev1.Node, v view.Node) { f.Nodes = append(f.Nodes, check.Node{Node: n, View: v}) },
 	}
 	fleet, err := reader.readFleet(ctx)
@@ -177,23 +177,18 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 		return check.Report{}, err
 	}
 	f.At, f.Cluster, f.Unknown, f.Namespace = fleet.At, fleet.Cluster, fleet.Unknown, o.namespace
-	excluded, first := labels.Nothing(), labels.Nothing()
+	first := labels.Nothing()
 	namespace := o.namespace
 	if namespace == "" && fleet.Controller != nil {
 		namespace = fleet.Controller.Namespace
 	}
 	if namespace != "" {
-		excluded, first = o.readConfiguration(ctx, namespace, &f)
+		first = o.readConfiguration(ctx, namespace, &f)
 	}
 	if err := o.readPods(ctx, first); err != nil {
 		f.NoPods = endSentence(describeUnread(err, roleExplain))
 	}
 	f.Pods = o.pods
-	for i := range f.Nodes {
-		if n := &f.Nodes[i]; excluded.Matches(labels.Set(n.Node.Labels)) {
-			n.Excluded = "excludeSelector " + excluded.String()
-		}
-	}
 	o.readOrders(ctx, &f)
 	kind := api.GroupVersion.WithKind(api.Kind)
 	_, err = o.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
@@ -219,15 +214,12 @@ func (o *checker) readOrders(ctx context.Context, f *check.Facts) {
 	}
 }
 
-// readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which nodes
-// that excludes and which pods it ends first. Without a ConfigMap the controller has a file that cannot be read here.
+// readConfiguration adds to f what its ConfigMap says about the controller's configuration, and returns which pods that
+// ends first. Without a ConfigMap the controller has a file that cannot be read here.
 func (o *checker) readConfiguration(
 	ctx context.Context, namespace string, f *check.Facts,
-) (excluded, first labels.Selector) {
+) (first labels.Selector) {
 	first = labels.Nothing()
-	if excluded, _ = labels.Parse(config.DefaultExclude); excluded == nil {
-		excluded = labels.Nothing()
-	}
 	cfg, at, err := readDeployedConfig(ctx, o.client, namespace, o.types)
 	var faults config.Errors
 	switch {
@@ -239,7 +231,7 @@ func (o *checker) readConfiguration(
 	case err == nil:
 		f.ConfigDigest, o.fencesStorage = cfg.Digest(), cfg.FencesStorage()
 		settings := cfg.Settings(namespace)
-		excluded, first, f.EvictFirst = settings.ExcludeSelector, settings.EvictFirst, settings.EvictFirst.String()
+		first, f.EvictFirst = settings.EvictFirst, settings.EvictFirst.String()
 		var names []string
 		for _, n := range f.Nodes {
 			names = append(names, n.Node.Name)
@@ -247,10 +239,9 @@ func (o *checker) readConfiguration(
 		for _, w := range cfg.MissingNodes(names) {
 			f.Warnings = append(f.Warnings, endSentence("ConfigMap "+at.String()+": "+w.Error()))
 		}
-	default:
-		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
+	default: // status has reported it
 	}
-	return excluded, first
+	return first
 }
 
 // readPods reads once the unfinished pods of all nodes that first selects, and those that a fence leaves on their node,

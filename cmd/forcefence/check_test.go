@@ -35,6 +35,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
 	"github.com/forcefence/forcefence/test/datacenter"
 	"github.com/forcefence/forcefence/test/kit"
@@ -115,6 +116,11 @@ func checkedNode(name string, drill corev1.ConditionStatus, why reason.Reason) *
 	return n
 }
 
+// provable is how many of so many Ready nodes could be proven off, as the sentence says it.
+func provable(n, ready int) string {
+	return view.Capacity{Nodes: ready, Provable: n}.String()
+}
+
 func TestCheckOfInstallation(t *testing.T) {
 	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
 	now := time.Now()
@@ -137,12 +143,12 @@ func TestCheckOfInstallation(t *testing.T) {
 		fails   string // a part of the error; "": exit status 0
 	}{
 		{name: "well", objects: append(good, settings("mode: observe\n")),
-			want: []string{"forcefence leads; 1 of 1 node can be proven off."}, not: "problem"},
+			want: []string{"forcefence leads; " + provable(1, 1) + "."}, not: "problem"},
 		{name: "a pod that stays", objects: append(good, settings("mode: observe\nevictFirst: app=tol\n"),
 			tolerantPod("n1")), want: []string{`problem evictFirst: "app=tol" has no effect`,
 			"note pods: On a node that is fenced 1 pod stays: shop/tol-0"}, fails: "found 1 problem"},
 		{name: "a node without a device", objects: append(good, checkedNode("n6", no, reason.NotAnswering)),
-			want: []string{"forcefence leads; 1 of 2 nodes can be proven off; n6: no device answers.",
+			want: []string{"forcefence leads; " + provable(1, 2) + "; n6: no device answers.",
 				"problem  n6", "Look at the device, and at the network to it."}, fails: "found 1 problem"},
 		{name: "not installed", objects: []client.Object{checkedNode("n1", yes, reason.Answers)},
 			want: []string{"no controller leads", "--before-install"}, fails: "found 1 problem"},
@@ -172,9 +178,9 @@ nodes:
 `)), want: []string{"note configuration", "the cluster has no node old (line 7)"}},
 		{name: "excluded by the configuration",
 			objects: append(good, labelled, settings("excludeSelector: pool=cattle\n")),
-			want:    []string{"1 of 1 node can be proven off; 1 excluded.", "excludeSelector pool=cattle"}},
+			want:    []string{provable(1, 1) + "; 1 excluded.", "excludeSelector pool=cattle"}},
 		{name: "excluded by another label", objects: append(good, labelled, settings("mode: observe\n")),
-			want: []string{"1 of 2 nodes can be proven off; give n2 a device."}, fails: "found 1 problem"},
+			want: []string{provable(1, 2) + "; give n2 a device."}, fails: "found 1 problem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := checkIn(t, tc.objects, nil)
@@ -199,6 +205,30 @@ nodes:
 	if _, err := checkIn(t, good, nil, "--config", "c.yaml"); err == nil ||
 		!strings.Contains(err.Error(), "--before-install") {
 		t.Errorf("--config alone: got %v", err)
+	}
+}
+
+// status says of an excluded node what check says of it: no fence of it begins.
+func TestStatusOfExcluded(t *testing.T) {
+	excluded := checkedNode("n1", corev1.ConditionTrue, reason.Answers)
+	excluded.Labels["pool"] = "cattle"
+	objects := []client.Object{leaderLease(time.Now()), excluded,
+		checkedNode("n2", corev1.ConditionTrue, reason.Answers), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName},
+			Data:       map[string]string{configKey: "mode: observe\nexcludeSelector: pool=cattle\n"}}}
+	o := statusReader{client: fake.NewClientBuilder().WithObjects(objects...).Build(), key: taint.DefaultKey,
+		now: time.Now}
+	f, err := o.readFleet(t.Context())
+	if err != nil || len(f.Nodes) != 2 {
+		t.Fatalf("got %+v, %v", f, err)
+	}
+	for i, want := range []view.State{view.StateLeftAlone, view.StateFine} {
+		if got := f.Nodes[i]; got.State != want {
+			t.Errorf("%s: got %s, %q, want %s", got.Node, got.State, got.Next, want)
+		}
+	}
+	if want := "excludeSelector pool=cattle"; !strings.Contains(f.Nodes[0].Next, want) {
+		t.Errorf("got %q, want %q in it", f.Nodes[0].Next, want)
 	}
 }
 
@@ -388,7 +418,7 @@ func TestCheckByRights(t *testing.T) {
 	d.make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName},
 		Data: map[string]string{configKey: "mode: observe\n"}})
 	d.run(d.person("watcher", "forcefence-look"), 0, []string{"check"},
-		"forcefence leads; 1 of 1 node can be proven off.")
+		"forcefence leads; "+provable(1, 1)+".")
 	d.run(d.person("few"), 1, []string{"check"}, "you lack the right: list nodes")
 	d.run(shared.Kubeconfig(), 1, []string{"check", "--before-install"},
 		"forcefence is installed in namespace "+homeSpace)

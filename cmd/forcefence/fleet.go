@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,12 +11,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/view"
@@ -31,6 +35,10 @@ type statusReader struct {
 	all       bool
 	now       func() time.Time
 	visit     func(*corev1.Node, view.Node) // called for each node that was read; nil: nothing
+	types     providers.Registry            // to read the deployed configuration
+
+	excluded labels.Selector // the nodes that the deployed configuration excludes, as readFleet found it
+	paused   string          // what pauses all nodes, as readFleet found it
 }
 
 // fleet is the result of one read, and its JSON form.
@@ -52,7 +60,11 @@ const smallFleet = 50
 // in Unknown.
 func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	f := &fleet{At: o.now().UTC(), Counts: map[view.State]int{}, Nodes: []view.Node{}}
-	unknown := func(err error) { f.Unknown = append(f.Unknown, describeUnread(err, roleLook)) }
+	unknown := func(err error) {
+		if text := describeUnread(err, roleLook); !slices.Contains(f.Unknown, text) {
+			f.Unknown = append(f.Unknown, text)
+		}
+	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
@@ -73,10 +85,12 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		unknown(err)
 	}
+	o.readExcluded(ctx, namespace, unknown)
+	o.paused = f.Paused
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
-			Namespace: namespace}
+			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
 				unknown(err)
@@ -110,6 +124,34 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		f.Unlisted = had - len(f.Nodes)
 	}
 	return f, nil
+}
+
+// readExcluded reads which nodes the deployed configuration excludes. If it cannot be read, or has faults, those of a
+// configuration that does not name any are. It reports what cannot be read to unknown.
+func (o *statusReader) readExcluded(ctx context.Context, namespace string, unknown func(error)) {
+	o.excluded = labels.Nothing()
+	if byDefault, err := labels.Parse(config.DefaultExclude); err == nil {
+		o.excluded = byDefault
+	}
+	if namespace == "" {
+		return
+	}
+	cfg, _, err := readDeployedConfig(ctx, o.client, namespace, o.types)
+	var faults config.Errors
+	switch {
+	case err == nil:
+		o.excluded = cfg.Settings(namespace).ExcludeSelector
+	case !apierrors.IsNotFound(err) && !errors.As(err, &faults): // the controller has another file, or check says it
+		unknown(err)
+	}
+}
+
+// describeExcluded returns why the deployed configuration excludes a node; "" if it does not.
+func (o *statusReader) describeExcluded(n *corev1.Node) string {
+	if o.excluded == nil || !o.excluded.Matches(labels.Set(n.Labels)) {
+		return ""
+	}
+	return "excludeSelector " + o.excluded.String()
 }
 
 // eachNode calls visit for the named nodes, or for those that the selector matches.

@@ -56,7 +56,8 @@ func (o *statusReader) followNodes(
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
 		}
-		s := view.NodeFacts{Node: node, Key: o.key, Now: o.now().UTC()}
+		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.paused,
+			Now: o.now().UTC()}
 		if one := view.NodeOf(s); one.State != view.StateFine {
 			if s.Now.Sub(read) > resyncPeriod/2 {
 				events, _ = eventsOf(ctx, c, "")

@@ -84,7 +84,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"look",
 			"Look:",
 			[]*cobra.Command{
-				newStatus(),
+				newStatus(types),
 				newCheck(devices()),
 				newTimeline(),
 				newVerify(),

@@ -11,11 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
 // newStatus returns the command that shows the fleet at a glance.
-func newStatus() *cobra.Command {
+func newStatus(types providers.Registry) *cobra.Command {
 	var cluster clusterFlags
 	var o statusReader
 	var format outputFormat
@@ -46,7 +47,8 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 			return nil
 		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
-			o.client, o.nodes, o.namespace, o.now = c, args, cluster.overrides.Context.Namespace, time.Now
+			o.client, o.nodes, o.namespace = c, args, cluster.overrides.Context.Namespace
+			o.types, o.now = types, time.Now
 			f, err := o.readFleet(cmd.Context())
 			if err != nil {
 				return err

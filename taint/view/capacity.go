@@ -15,55 +15,79 @@ import (
 	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// Capacity is how many nodes could be proven off now, and what to do next about one that cannot. It comes from the
-// controller's drills, as the Nodes' condition Fenceable has them.
+// Capacity is how many Ready nodes could be proven off when their devices were last asked, and what to do next about
+// one that could not. It comes from the controller's drills, as the Nodes' condition Fenceable has them. A node that is
+// not Ready is not counted: what its devices answered before says nothing about now.
 type Capacity struct {
-	Nodes    int    `json:"nodes"`
+	Nodes    int    `json:"nodes"`          // those that are Ready
 	Provable int    `json:"provable"`       // their devices answered the last drill
 	Node     string `json:"node,omitempty"` // the node to begin with; "" if every node can be proven off
 	Next     string `json:"next,omitempty"` // what to do about that node, or what is wrong with it; one line
-	// NotReady are those that cannot be proven off and are not Ready, if Node is Ready.
+	// NotReady are the nodes that are not Ready, by name.
 	NotReady []string `json:"notReady,omitempty"`
+	// Age is how old the oldest of these answers may be; zero: not known.
+	Age time.Duration `json:"-"`
 }
 
-// CapacityOf counts the nodes whose drill succeeded, and chooses the node to begin with. A node without a device comes
-// before one whose device fails, and that before one that no controller has asked yet. Among equals the name decides.
-// configured is when the configuration was put in force: older drills do not count. Zero is unknown.
-func CapacityOf(nodes []*corev1.Node, configured time.Time) Capacity {
-	c := Capacity{Nodes: len(nodes)}
+// CapacityOf counts the Ready nodes whose drill succeeded, and chooses the node to begin with. A node without a device
+// comes before one whose device fails, and that before one that no controller has asked yet. Nodes that are not Ready
+// come last. Among equals the name decides. Drills that are older than the configuration in force do not count.
+func CapacityOf(nodes []*corev1.Node, cluster Cluster, now time.Time) Capacity {
+	c := Capacity{}
+	if since := cluster.DrilledSince(); !since.IsZero() {
+		c.Age = max(now.Sub(since), time.Second) // clocks may differ
+	}
 	first := obstacle{}
 	for _, n := range nodes {
-		o, obstructed := obstacleOf(n, configured)
-		switch {
-		case !obstructed:
-			c.Provable++
-		case c.Node == "" || o.compare(first) < 0:
-			first, c.Node, c.Next = o, n.Name, o.text
-		}
-		if obstructed && o.rank >= afterReady {
+		o, obstructed := obstacleOf(n, cluster.ConfigSince())
+		if taint.Condition(n, corev1.NodeReady).Status == corev1.ConditionTrue {
+			if c.Nodes++; !obstructed {
+				c.Provable++
+			}
+		} else {
 			c.NotReady = append(c.NotReady, n.Name)
 		}
+		if obstructed && (c.Node == "" || o.compare(first) < 0) {
+			first, c.Node, c.Next = o, n.Name, o.text
+		}
 	}
-	if first.rank >= afterReady {
-		c.NotReady = nil
+	if first.rank >= afterReady && c.Nodes > 0 {
+		c.Node, c.Next = "", "" // its state says what to do
 	}
 	slices.Sort(c.NotReady)
 	return c
 }
 
-// String returns the capacity as one sentence without a full stop, such as "0 of 5 nodes can be proven off; give n1 a
-// device".
+// String returns the capacity as one sentence without a full stop, such as "0 of 5 Ready nodes could be proven off when
+// their devices were last asked (at most 4 min ago); give n1 a device".
 func (c Capacity) String() string {
-	if c.Nodes == 0 {
+	if c.Nodes+len(c.NotReady) == 0 {
 		return "the cluster has no nodes"
 	}
-	down := ""
-	if n := len(c.NotReady); n > 0 {
-		down = fmt.Sprintf("%d not Ready: %s", n, FormatNames(c.NotReady))
+	count, down := "no node is Ready", ""
+	if c.Nodes > 0 {
+		whose, age := "their", ""
+		if c.Nodes == 1 {
+			whose = "its"
+		}
+		if c.Age > 0 {
+			age = " (at most " + formatMinutes(c.Age) + " ago)"
+		}
+		count = fmt.Sprintf("%d of %s could be proven off when %s devices were last asked%s", c.Provable,
+			decide.FormatCount(c.Nodes, "Ready node"), whose, age)
+		if n := len(c.NotReady); n > 0 {
+			down = fmt.Sprintf("%d not Ready: %s", n, FormatNames(c.NotReady))
+		}
 	}
-	return joinNonEmpty(
-		fmt.Sprintf("%d of %s can be proven off", c.Provable, decide.FormatCount(c.Nodes, "node")), down, c.Next,
-	)
+	return joinNonEmpty(count, down, c.Next)
+}
+
+// formatMinutes returns an age of at most so long, in whole minutes or hours, rounded up.
+func formatMinutes(age time.Duration) string {
+	if minutes := (age + time.Minute - 1) / time.Minute; minutes <= 120 {
+		return fmt.Sprintf("%d min", minutes)
+	}
+	return fmt.Sprintf("%d h", (age+time.Hour-1)/time.Hour)
 }
 
 // joinNonEmpty joins the texts that are not empty by a semicolon.

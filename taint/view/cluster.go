@@ -30,6 +30,8 @@ type Leader struct {
 	// leader of an older version reports neither.
 	ConfigDigest string     `json:"configDigest,omitempty"`
 	ConfigSince  *time.Time `json:"configSince,omitempty"`
+	// DrilledSince is when it asked the devices of the node that it asked the longest ago; nil: not those of every node.
+	DrilledSince *time.Time `json:"drilledSince,omitempty"`
 	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
 	Room *room.Summary `json:"room,omitempty"`
 }
@@ -50,6 +52,15 @@ func (c Cluster) Room() *room.Summary {
 func (c Cluster) ConfigSince() (since time.Time) {
 	if c.Leads() && c.Controller.ConfigSince != nil {
 		since = *c.Controller.ConfigSince
+	}
+	return since
+}
+
+// DrilledSince returns since when the leader has asked the devices of every node; zero if it has not, or if no
+// controller leads.
+func (c Cluster) DrilledSince() (since time.Time) {
+	if c.Leads() && c.Controller.DrilledSince != nil {
+		since = *c.Controller.DrilledSince
 	}
 	return since
 }

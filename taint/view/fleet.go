@@ -31,6 +31,7 @@ type NodeConfig struct {
 	Devices        []string // as provider/device
 	NoDeviceReason string   // why it has no device; "" if it has one
 	Mode           string
+	Excluded       string // why it is excluded from fencing; "" if it is not
 }
 
 // DrillAnswer says whether a node could be fenced, as its last drill found; from a closed set.
@@ -112,7 +113,7 @@ type Fleet struct {
 func FleetOf(s Snapshot) *Fleet {
 	f := &Fleet{
 		At:       s.At,
-		Capacity: CapacityOf(s.Nodes, s.Cluster.ConfigSince()),
+		Capacity: CapacityOf(s.Nodes, s.Cluster, s.At),
 		States:   map[State]int{}, Answers: map[DrillAnswer]int{}, Protections: map[string]int{},
 		Missing: OneLine(s.Missing, 300),
 		Room:    s.Cluster.Room().DescribeLately(s.At),
@@ -201,7 +202,8 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
-		NoDevice: row.Config.NoDeviceReason, Namespace: s.Cluster.namespace()}
+		NoDevice: row.Config.NoDeviceReason, Excluded: row.Config.Excluded, Paused: s.Cluster.Paused,
+		Namespace: s.Cluster.namespace()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
 			facts.NeedsPerson = needs[row.Fence]

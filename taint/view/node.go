@@ -55,6 +55,8 @@ type NodeFacts struct {
 	Events      []Event // about the Node, by any writer; nil: none, or not read. They explain a state and never decide it
 	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
 	NoDevice    string  // why the configuration gives it no device; "": it has one, or the configuration was not read
+	Excluded    string  // why the configuration excludes it from fencing; "": it does not, or it was not read
+	Paused      string  // what pauses fencing for all nodes; "": nothing, or not read
 	Namespace   string  // the controller's; "": defaultNamespace
 	Now         time.Time
 }
@@ -75,7 +77,7 @@ type Node struct {
 	Mark       string     `json:"mark,omitempty"`
 	Fence      *NodeFence `json:"fence,omitempty"`
 	Broken     string     `json:"broken,omitempty"`    // why its fence's record is unreadable
-	LeftAlone  string     `json:"leftAlone,omitempty"` // why no fence begins, as far as the Node says
+	LeftAlone  string     `json:"leftAlone,omitempty"` // why no fence of it begins; "": one may, or a pause of all
 	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
 	Policies   []string   `json:"policies,omitempty"`  // policies that ended pods without proof since it is not Ready
 	Draining   bool       `json:"draining,omitempty"`  // forcefence holds up its drain
@@ -126,7 +128,7 @@ func NodeOf(s NodeFacts) Node {
 	n := Node{
 		Node:      s.Node.Name,
 		Machine:   machineOf(s.Node, rec),
-		LeftAlone: fence.ExclusionReason(s.Node, s.Now),
+		LeftAlone: cmp.Or(fence.ExclusionReason(s.Node, s.Now), s.Excluded),
 		Draining:  s.Node.Annotations[taint.DrainAnnotation] != "",
 	}
 	state := taint.Condition(s.Node, corev1.NodeReady)
@@ -341,6 +343,8 @@ func (s NodeFacts) assess(
 		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case !ready:
 		return s.offerMark(drill, why, s.assessNotReady(n, rec, fenceable, why, on))
+	case n.LeftAlone != "":
+		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
@@ -349,10 +353,10 @@ func (s NodeFacts) assess(
 		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDevice(fenceable))
 	case n.Fenceable != string(corev1.ConditionTrue):
 		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.withAdvice(drill, fenceable.Message))
-	case n.LeftAlone != "":
-		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case n.Mode != "":
 		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
+	case s.Paused != "":
+		return verdict{state: StateLeftAlone, next: "No fence begins, because fencing is paused for all nodes."}
 	case n.Partly:
 		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
 	default:

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,6 +105,9 @@ type process struct {
 	requests   *remediation.Controller  // nil: no namespace's requests count
 	proven     func(decide.Proof)       // nil: no Lease is released
 	fences     *networkfence.Controller // nil: no policy has storage cut nodes off
+
+	// drilledSince returns when the devices were asked of the node that this process asked the longest ago.
+	drilledSince func() time.Time
 }
 
 // newProcess reads the configuration, and makes the manager without any part. log is the libraries'.

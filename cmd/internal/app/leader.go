@@ -30,6 +30,9 @@ const (
 	ConfigDigestAnnotation = "forcefence.io/config-digest"
 	// ConfigSinceAnnotation is when a leader put that file in force (RFC 3339).
 	ConfigSinceAnnotation = "forcefence.io/config-since"
+	// DrilledSinceAnnotation is when the leader asked the devices of the node that it asked the longest ago (RFC 3339).
+	// It is missing until the leader has asked those of every node.
+	DrilledSinceAnnotation = "forcefence.io/drilled-since"
 )
 
 // errNotLeading stops a write: the process does not lead, or no longer surely leads.

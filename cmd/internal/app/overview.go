@@ -38,6 +38,9 @@ func ReadLeader(ctx context.Context, c client.Reader, now time.Time) (*view.Lead
 	if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
 		out.ConfigSince = &since
 	}
+	if since, err := time.Parse(time.RFC3339, l.Annotations[DrilledSinceAnnotation]); err == nil {
+		out.DrilledSince = &since
+	}
 	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" && l.Spec.RenewTime != nil {
 		out.Holder, out.Renewed = holder, new(l.Spec.RenewTime.UTC())
 		lasts := min(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, longestLease)
@@ -81,6 +84,9 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
 			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
 			Room: p.room.last.Load(),
+		}
+		if at := p.drilledSince(); !at.IsZero() {
+			self.DrilledSince = &at
 		}
 		return view.Cluster{Controller: self, Paused: paused}, nil
 	}

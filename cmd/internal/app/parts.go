@@ -348,7 +348,19 @@ func (p *process) addDrills(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	p.confs.changed = all.ObserveConfig
+	p.drilledSince = all.Oldest
 	return p.addRunnables(all)
+}
+
+// annotateDrills publishes since when the devices of every node were asked by this leader.
+func annotateDrills(a map[string]string, since func() time.Time) {
+	delete(a, DrilledSinceAnnotation)
+	if since == nil {
+		return
+	}
+	if at := since(); !at.IsZero() {
+		a[DrilledSinceAnnotation] = at.UTC().Format(time.RFC3339)
+	}
 }
 
 // addRoom estimates whether pods find room elsewhere if nodes fail.
@@ -358,6 +370,7 @@ func (p *process) addRoom(context.Context) error {
 	p.lock.annotate = func(a map[string]string) {
 		p.confs.annotateLease(a)
 		p.room.annotateLease(a)
+		annotateDrills(a, p.drilledSince)
 	}
 	return p.addRunnables(p.room)
 }
@@ -429,7 +442,8 @@ func (p *process) addPage(context.Context) error {
 func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
 	c := p.activeConfig()
 	m, err := c.Machines.Led(n)
-	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err), Mode: c.Mode(n).Mode.String()}
+	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err), Mode: c.Mode(n).Mode.String(),
+		Excluded: c.Excluded(n)}
 	for _, d := range m.Devices() {
 		l.Devices = append(l.Devices, view.OneLine(d.Device, 253))
 	}

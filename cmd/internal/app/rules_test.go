@@ -545,17 +545,34 @@ func TestReadLeader(t *testing.T) {
 	} {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence",
 			Annotations: map[string]string{NamespaceAnnotation: "ns", ConfigDigestAnnotation: "d",
-				ConfigSinceAnnotation: now.Format(time.RFC3339)}}}
+				ConfigSinceAnnotation: now.Format(time.RFC3339), DrilledSinceAnnotation: now.Format(time.RFC3339)}}}
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("ff-1"), &tt.lasts
 		lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-tt.ago)))
 		got, err := ReadLeader(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
 		if err != nil || got.Leads != tt.leads || got.Late != tt.late || got.Namespace != "ns" ||
-			got.ConfigDigest != "d" || got.ConfigSince == nil || !got.ConfigSince.Equal(now) {
+			got.ConfigDigest != "d" || got.ConfigSince == nil || !got.ConfigSince.Equal(now) ||
+			got.DrilledSince == nil || !got.DrilledSince.Equal(now) {
 			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
 		}
 	}
 	got, err := ReadLeader(t.Context(), fake.NewClientBuilder().Build(), now)
 	if err != nil || *got != (view.Leader{}) {
 		t.Errorf("no Lease: got %+v, %v, want the zero value", got, err)
+	}
+}
+
+// A leader publishes the age of its drills once it has asked the devices of every node, and takes back that of the
+// leader before it.
+func TestAnnotateDrills(t *testing.T) {
+	var since time.Time
+	a := map[string]string{DrilledSinceAnnotation: "2026-03-01T12:00:00Z"}
+	annotateDrills(a, func() time.Time { return since })
+	if len(a) != 0 {
+		t.Errorf("not every node was asked: got %v", a)
+	}
+	since = time.Date(2026, 3, 1, 13, 0, 0, 0, time.UTC)
+	annotateDrills(a, func() time.Time { return since })
+	if a[DrilledSinceAnnotation] != "2026-03-01T13:00:00Z" {
+		t.Errorf("every node was asked: got %v", a)
 	}
 }

@@ -97,9 +97,8 @@ type Facts struct {
 
 // Node is one node.
 type Node struct {
-	Node     *corev1.Node
-	View     view.Node
-	Excluded string // why the configuration excludes it from fencing, or ""
+	Node *corev1.Node
+	View view.Node
 }
 
 // excludedBy returns why no fence of the node begins, or "".
@@ -108,7 +107,7 @@ func (f Facts) excludedBy(n Node) string {
 	if n.lastDrill().Reason == string(reason.ModeDisabled) && !f.isOutdated(n) {
 		disabled = "mode disabled"
 	}
-	return cmp.Or(n.View.LeftAlone, n.Excluded, disabled)
+	return cmp.Or(n.View.LeftAlone, disabled)
 }
 
 // lastDrill returns the condition in which the controller reports the node's last drill; the zero value: none yet.
@@ -246,25 +245,25 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 	stuck := 0
 	leaderless := f.Cluster.Controller != nil && !f.Cluster.Leads()
 	for _, n := range f.Nodes {
-		v := n.View
-		if why := f.excludedBy(n); why != "" {
-			out = append(out, Finding{Note, v.Node, "No fence of it begins: " + why + ".", ""})
-			continue
+		v, why, last := n.View, f.excludedBy(n), n.lastDrill()
+		if why == "" {
+			counted = append(counted, n.Node)
 		}
-		counted = append(counted, n.Node)
-		switch last := n.lastDrill(); {
+		switch { // one finding for a node: the gravest
+		case v.State == view.StateNeedsPerson:
+			stuck++
+			out = append(out, Finding{Problem, v.Node, v.Next, ""})
+		case why != "":
+			out = append(out, Finding{Note, v.Node, "No fence of it begins: " + why + ".", ""})
+		case v.State == view.StateFencing, v.State == view.StateNotReady:
+			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		case last.Status == "" && leaderless: // the missing leader is the problem, not the node
 		case f.isOutdated(n):
 			out = append(out, Finding{Problem, v.Node, "Its devices were last asked before the configuration changed.",
 				askedSoon})
 		case last.Status != corev1.ConditionTrue:
 			out = append(out, n.explainDrill())
-		}
-		switch {
-		case v.State == view.StateNeedsPerson:
-			stuck++
-			out = append(out, Finding{Problem, v.Node, v.Next, ""})
-		case v.State == view.StateFencing, v.State == view.StateNotReady, v.Partly:
+		case v.Partly:
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
 	}
@@ -278,7 +277,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 			"If that is not meant, change mode or excludeSelector of the configuration."})
 		return []string{"every node is excluded"}, out
 	}
-	counts = []string{view.CapacityOf(counted, f.Cluster.ConfigSince()).String()}
+	counts = []string{view.CapacityOf(counted, f.Cluster, f.At).String()}
 	if excluded > 0 {
 		counts = append(counts, fmt.Sprintf("%d excluded", excluded))
 	}

@@ -31,6 +31,11 @@ func nodeWith(name string, drill corev1.ConditionStatus, why reason.Reason, hook
 	return Node{Node: n, View: view.NodeOf(view.NodeFacts{Node: n, Key: taint.DefaultKey})}
 }
 
+// provable is how many of so many Ready nodes could be proven off, as the sentence says it.
+func provable(n, ready int) string {
+	return view.Capacity{Nodes: ready, Provable: n}.String()
+}
+
 func TestInstallation(t *testing.T) {
 	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -47,13 +52,17 @@ func TestInstallation(t *testing.T) {
 	fresh := good("n2")
 	fresh.Node.Status.Conditions[1].LastHeartbeatTime = metav1.NewTime(at)
 	excluded := func(n Node) Node {
-		n.Excluded = "label forcefence.io/exclude"
+		n.View.LeftAlone = "label forcefence.io/exclude"
 		return n
 	}
 	stuck := good("n1")
 	stuck.View.State, stuck.View.Next = view.StateNeedsPerson, "A person should look: volume pv-7 does not detach"
+	deaf := bad("n1", reason.Disagree)
+	deaf.View = stuck.View
 	silent := good("n1")
 	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
+	waiting := bad("n1", reason.Disagree)
+	waiting.View = silent.View
 	twin := func(name string) Node {
 		n := good(name)
 		n.Node.Status.NodeInfo.SystemUUID = "11223344-5566-7788-99aa-bbccddeeff01"
@@ -72,63 +81,72 @@ func TestInstallation(t *testing.T) {
 		facts   Facts
 		summary string
 		ok      bool
-		finding []string // level about: part of text | part of remedy
+		// findings is how many there are; 0: any number
+		findings int
+		finding  []string // level about: part of text | part of remedy
 
 		problems int // 0: any number
 	}{
 		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
-			summary: "forcefence leads; 2 of 2 nodes can be proven off."},
+			summary: "forcefence leads; " + provable(2, 2) + "."},
 		{name: "two nodes report one UUID", facts: Facts{Cluster: leads, Nodes: []Node{twin("n1"), twin("n2")}},
-			summary: "forcefence leads; 2 of 2 nodes can be proven off.",
+			summary: "forcefence leads; " + provable(2, 2) + ".",
 			finding: []string{"problem n1, n2: They report one system UUID|guests were cloned"}},
 		{name: "most nodes are silent", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), dark, dark}},
-			summary: "forcefence leads; most nodes are silent; 3 of 3 nodes can be proven off.",
+			summary: "forcefence leads; most nodes are silent; " + provable(3, 3) + ".",
 			finding: []string{"problem storm: 2 of 3 nodes are not Ready|API server"}},
 		{name: "one device does not answer",
 			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
 				bad("n6", reason.NotAnswering)}},
-			summary: "forcefence leads; 5 of 6 nodes can be proven off; n6: no device answers.",
+			summary: "forcefence leads; " + provable(5, 6) + "; n6: no device answers.",
 			finding: []string{"problem n6: The drill's words.|Look at the device"}},
 		{name: "each node without a device is named with what to do",
 			facts:   Facts{Cluster: leads, Nodes: []Node{bad("n1", reason.Disagree), bad("n2", reason.NoMachine)}},
-			summary: "forcefence leads; 0 of 2 nodes can be proven off; give n2 a device.",
+			summary: "forcefence leads; " + provable(0, 2) + "; give n2 a device.",
 			finding: []string{"problem n1: The drill's words.|Look at each",
 				"problem n2: The drill's words.|forcefence discover"}},
 		{name: "a reason of a newer version", facts: Facts{Cluster: leads, Nodes: []Node{bad("n1", "Dozing")}},
-			summary: "forcefence leads; 0 of 1 node can be proven off; n1: The drill's words.",
+			summary: "forcefence leads; " + provable(0, 1) + "; n1: The drill's words.",
 			finding: []string{"problem n1: The drill's words.|"}},
 		{name: "not drilled yet",
 			facts:   Facts{Cluster: leads, Nodes: []Node{nodeWith("n1", "", "", taint.ProtectionFailClosed)}},
-			summary: "forcefence leads; 0 of 1 node can be proven off; no controller has asked the devices of n1 yet.",
+			summary: "forcefence leads; " + provable(0, 1) + "; no controller has asked the devices of n1 yet.",
 			finding: []string{"problem n1: No controller has asked|--wait"}},
 		{name: "drilled before the configuration changed",
 			facts: Facts{Cluster: cluster(configured),
 				Nodes: []Node{good("n1"), fresh, bad("n3", reason.ModeDisabled)}},
-			summary: "forcefence leads; 1 of 3 nodes can be proven off; " +
+			summary: "forcefence leads; " + provable(1, 3) + "; " +
 				"the devices of n1 were last asked before the configuration changed.",
 			finding: []string{"problem n1: before the configuration changed|--wait",
 				"problem n3: before the configuration changed|--wait"},
 			problems: 2},
 		{name: "a changed ConfigMap that the controller has not read",
 			facts:   Facts{Cluster: cluster(configured), Nodes: []Node{fresh}, ConfigDigest: "new"},
-			summary: "forcefence leads; its changed configuration is not in force yet; 1 of 1 node can be proven off.",
+			summary: "forcefence leads; its changed configuration is not in force yet; " + provable(1, 1) + ".",
 			finding: []string{"problem configuration: has not read the changed ConfigMap|--wait"}, problems: 1},
 		{name: "the ConfigMap is in force", ok: true,
 			facts:   Facts{Cluster: cluster(configured), Nodes: []Node{fresh}, ConfigDigest: "old"},
-			summary: "forcefence leads; 1 of 1 node can be proven off."},
+			summary: "forcefence leads; " + provable(1, 1) + "."},
 		{name: "the leader renews late", ok: true,
 			facts:   Facts{At: at.Add(21 * time.Second), Cluster: cluster(late), Nodes: []Node{good("n1")}},
-			summary: "forcefence leads (renewed 21s ago: late); 1 of 1 node can be proven off.",
+			summary: "forcefence leads (renewed 21s ago: late); " + provable(1, 1) + ".",
 			finding: []string{
 				"note controller: ff-1 has not renewed its Lease kube-system/forcefence in time|a minute"}},
 		{name: "an Unknown drill proves nothing",
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
-			summary: "forcefence leads; 0 of 1 node can be proven off; n1: no device answers."},
+			summary: "forcefence leads; " + provable(0, 1) + "; n1: no device answers."},
+		{name: "one node is one problem", facts: Facts{Cluster: leads, Nodes: []Node{deaf}}, problems: 1,
+			summary: "forcefence leads; " + provable(0, 1) + "; n1: The drill's words; 1 in need of a person.",
+			finding: []string{"problem n1: pv-7 does not detach"}, findings: 1},
+		{name: "a drill of a node that is not Ready is no second finding",
+			facts: Facts{Cluster: leads, Nodes: []Node{waiting}}, ok: true, findings: 1,
+			summary: "forcefence leads; " + provable(0, 1) + "; n1: The drill's words.",
+			finding: []string{"note n1: A controller asks its devices."}},
 		{name: "excluded nodes do not count",
 			facts:   Facts{Cluster: leads, Nodes: []Node{good("n1"), excluded(bad("n2", reason.NoMachine))}},
 			ok:      true,
-			summary: "forcefence leads; 1 of 1 node can be proven off; 1 excluded.",
+			summary: "forcefence leads; " + provable(1, 1) + "; 1 excluded.",
 			finding: []string{"note n2: No fence of it begins: label forcefence.io/exclude.|"}},
 		{name: "mode disabled excludes",
 			facts:   Facts{Cluster: leads, Nodes: []Node{bad("n1", reason.ModeDisabled)}},
@@ -136,18 +154,18 @@ func TestInstallation(t *testing.T) {
 			finding: []string{"problem nodes: Every node is excluded|excludeSelector"}},
 		{name: "no controller is installed",
 			facts: Facts{Cluster: cluster(view.Leader{}), Nodes: []Node{nodeWith("n1", "", "", "")}},
-			summary: "no controller leads; 0 of 1 node can be proven off; " +
+			summary: "no controller leads; " + provable(0, 1) + "; " +
 				"no controller has asked the devices of n1 yet.",
 			finding:  []string{"problem controller: No controller has created its Lease|--before-install"},
 			problems: 1},
 		{name: "the leader is gone",
 			facts:   Facts{At: at.Add(3 * time.Minute), Cluster: cluster(held), Nodes: []Node{good("n1")}},
-			summary: "no controller leads; 1 of 1 node can be proven off.",
+			summary: "no controller leads; " + provable(1, 1) + ".",
 			finding: []string{"problem controller: No controller leads: Lease kube-system/forcefence was renewed " +
 				"3 min ago, by ff-1. It belongs to the installation in namespace ff.|-n ff describe pods"}},
 		{name: "the user's installation is another one",
 			facts:   Facts{Cluster: leads, Namespace: "second", Nodes: []Node{good("n1")}},
-			summary: "forcefence leads; not the one in namespace second; 1 of 1 node can be proven off.",
+			summary: "forcefence leads; not the one in namespace second; " + provable(1, 1) + ".",
 			finding: []string{"problem controller: A controller in namespace second cannot lead: Lease " +
 				"kube-system/forcefence belongs to the installation in namespace ff.|Uninstall one of them"}},
 		{name: "a pause, and faults of the configuration",
@@ -155,57 +173,57 @@ func TestInstallation(t *testing.T) {
 				Cluster: view.Cluster{Controller: leads.Controller,
 					Paused: `ConfigMap ff/forcefence-pause: "switches"`}},
 			summary: "forcefence leads; fencing is paused for all nodes; its configuration has faults; " +
-				"1 of 1 node can be proven off.",
+				provable(1, 1) + ".",
 			finding: []string{"problem pause: \"switches\"|forcefence resume",
 				"problem configuration: " + fault + "|Correct"}},
 		{name: "a rejected configuration, whose faults are reported once",
 			facts:    Facts{Cluster: cluster(rejecting), Nodes: []Node{good("n1")}, Configuration: []string{fault}},
-			summary:  "forcefence leads; the changed configuration is rejected; 1 of 1 node can be proven off.",
+			summary:  "forcefence leads; the changed configuration is rejected; " + provable(1, 1) + ".",
 			finding:  []string{"problem configuration: config.yaml:3: mode: missing. The previous|Correct"},
 			problems: 1},
 		{name: "an unread Lease is a problem", facts: Facts{Nodes: []Node{good("n1")}},
-			summary: "the leader is unknown; 1 of 1 node can be proven off.",
+			summary: "the leader is unknown; " + provable(1, 1) + ".",
 			finding: []string{"problem controller: unknown|Lease"}},
 		{name: "a missing right is a problem",
 			facts:   Facts{Nodes: []Node{good("n1")}, Unknown: []string{"You lack the right: list leases"}},
-			summary: "the leader is unknown; 1 of 1 node can be proven off.",
+			summary: "the leader is unknown; " + provable(1, 1) + ".",
 			finding: []string{"problem rights: You lack the right: list leases.|forcefence-look"}},
 		{name: "no nodes", facts: Facts{Cluster: leads}, summary: "forcefence leads; the cluster has no nodes."},
 		{name: "a fence needs a person", facts: Facts{Cluster: leads, Nodes: []Node{stuck}},
-			summary: "forcefence leads; 1 of 1 node can be proven off; 1 in need of a person.",
+			summary: "forcefence leads; " + provable(1, 1) + "; 1 in need of a person.",
 			finding: []string{"problem n1: volume pv-7|"}},
 		{name: "a node that is not Ready is what forcefence is for",
 			facts: Facts{Cluster: leads, Nodes: []Node{silent}}, ok: true,
-			summary: "forcefence leads; 1 of 1 node can be proven off.",
+			summary: "forcefence leads; " + provable(1, 1) + ".",
 			finding: []string{"note n1: asks its devices|"}},
 		{name: "no hook anywhere",
 			facts: Facts{Cluster: leads, Nodes: []Node{nodeWith("n1", yes, reason.Answers, "")}}, ok: true,
-			summary: "forcefence leads; 1 of 1 node can be proven off.",
+			summary: "forcefence leads; " + provable(1, 1) + ".",
 			finding: []string{"note hook: No node has the hook|hook.enabled=true"}},
 		{name: "a hook is missing, another may be bypassed",
 			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"),
 				nodeWith("n2", yes, reason.Answers, ""), nodeWith("n3", yes, reason.Answers, taint.ProtectionNone),
 				nodeWith("n4", yes, reason.Answers, taint.ProtectionFailOpen),
 				nodeWith("n5", yes, reason.Answers, taint.ProtectionNotAtBoot)}},
-			summary: "forcefence leads; 5 of 5 nodes can be proven off.",
+			summary: "forcefence leads; " + provable(5, 5) + ".",
 			finding: []string{"problem n2: It has no hook|DaemonSet", "problem n3: It has no hook|DaemonSet",
 				"note hook: On n5 pods of a boot may start|power-on", "note hook: On n4 pods start|ForcefenceGuard"}},
 		{name: "pods stay on their nodes", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, Pods: []action.Pod{
-			stays}, EvictFirst: "app=web"}, ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			stays}, EvictFirst: "app=web"}, ok: true, summary: "forcefence leads; " + provable(1, 1) + ".",
 			finding: []string{"note pods: 1 pod stays: shop/tol-0 (tolerates the mark)|by key"}},
 		{name: "evictFirst selects only pods that stay", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
 			Pods: []action.Pod{selected}, EvictFirst: "app=csi"},
-			summary: "forcefence leads; 1 of 1 node can be proven off.", problems: 1,
+			summary: "forcefence leads; " + provable(1, 1) + ".", problems: 1,
 			finding: []string{`problem evictFirst: "app=csi" has no effect: every pod that it selects stays ` +
 				"on its node, such as shop/tol-0 (tolerates the mark)|Select others"}},
 		{name: "evictFirst also selects a pod that moves", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
 			Pods: []action.Pod{selected, {First: true}}, EvictFirst: "app=csi"}, ok: true,
-			summary: "forcefence leads; 1 of 1 node can be proven off."},
+			summary: "forcefence leads; " + provable(1, 1) + "."},
 		{name: "pods may not be read", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, NoPods: "You may not."},
-			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			ok: true, summary: "forcefence leads; " + provable(1, 1) + ".",
 			finding: []string{"note pods: unknown which pods would stay on a dead node. You may not."}},
 		{name: "fences are not recorded", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, NoFencings: true},
-			ok: true, summary: "forcefence leads; 1 of 1 node can be proven off.",
+			ok: true, summary: "forcefence leads; " + provable(1, 1) + ".",
 			finding: []string{"note fencings: not recorded|CustomResourceDefinition"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -213,6 +231,9 @@ func TestInstallation(t *testing.T) {
 			if got.Summary != tc.summary || got.OK != tc.ok || got.OK != (got.Problems() == 0) {
 				t.Errorf("got OK %t, %d problems and %q\nwant %t and %q", got.OK, got.Problems(), got.Summary, tc.ok,
 					tc.summary)
+			}
+			if n := len(got.Findings); tc.findings > 0 && n != tc.findings {
+				t.Errorf("got %d findings, want %d: %+v", n, tc.findings, got.Findings)
 			}
 			if n := got.Problems(); tc.problems > 0 && n != tc.problems {
 				t.Errorf("got %d problems, want %d: %+v", n, tc.problems, got.Findings)
