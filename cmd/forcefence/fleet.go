@@ -182,12 +182,7 @@ func (o *statusReader) eachNode(ctx context.Context, selector labels.Selector, v
 // printFleet prints what is true of all nodes, then the table of nodes.
 func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	if l := f.Controller; f.Leads() {
-		late := ""
-		if l.Late {
-			late = ": late, it may be gone"
-		}
-		printText(out, "", "Controller %s leads (Lease %s, renewed %s ago%s).", l.Holder, l.Lease,
-			formatAge(l.Renewed, f.At), late)
+		printText(out, "", "%s.", l.Describe(f.At))
 	}
 	for _, b := range slices.Concat(f.Banners(f.At), f.Storm, f.Gone) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
@@ -202,7 +197,10 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 		printText(out, "! ", "%s. What to do is below.", text)
 	}
 	if text := f.Room().DescribeLacking(f.At); text != "" {
-		printText(out, "", "%s `forcefence room` says why.", text)
+		printText(out, "", "%s That was estimated %s ago; `forcefence room` estimates it now, and says why.", text,
+			formatAge(&f.Room().At, f.At))
+	} else if len(f.Room().DescribeLately(f.At)) > 0 {
+		printText(out, "", "ROOM was estimated %s ago; `forcefence room` estimates it now.", formatAge(&f.Room().At, f.At))
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))

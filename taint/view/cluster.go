@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
 )
@@ -22,6 +24,8 @@ type Leader struct {
 	Holder    string     `json:"holder,omitempty"`    // "": no controller
 	Renewed   *time.Time `json:"renewed,omitempty"`
 	Leads     bool       `json:"leads"` // a controller holds it, or held it a moment ago
+	// Until is when its Lease ends unless it is renewed; nil: the Lease does not say, or has no holder.
+	Until *time.Time `json:"until,omitempty"`
 	// Late: it leads by the rule above, and the Lease's own duration is over. It may be gone, or clocks differ.
 	Late bool `json:"late,omitempty"`
 	// ConfigRejected is why the leader rejects its changed configuration file; "" while that file is in force.
@@ -34,6 +38,20 @@ type Leader struct {
 	DrilledSince *time.Time `json:"drilledSince,omitempty"`
 	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
 	Room *room.Summary `json:"room,omitempty"`
+}
+
+// Describe says, without a full stop, who leads. Of a Lease whose duration is over it says until when its holder led.
+// It is of use while Leads.
+func (l *Leader) Describe(now time.Time) string {
+	if l.Lease == "" || l.Renewed == nil {
+		return "Controller " + l.Holder + " leads"
+	}
+	age := duration.HumanDuration(max(now.Sub(*l.Renewed), 0))
+	if l.Late && l.Until != nil {
+		return fmt.Sprintf("Controller %s led until %s (Lease %s, renewed %s ago): it may be gone, or clocks differ",
+			l.Holder, l.Until.UTC().Format("15:04:05 UTC"), l.Lease, age)
+	}
+	return fmt.Sprintf("Controller %s leads (Lease %s, renewed %s ago)", l.Holder, l.Lease, age)
 }
 
 // Leads reports whether a controller leads.

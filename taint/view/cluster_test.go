@@ -70,3 +70,22 @@ func TestFormatAge(t *testing.T) {
 		}
 	}
 }
+
+// Of a Lease whose duration is over it is not said that its holder leads.
+func TestDescribeLeader(t *testing.T) {
+	renewed := now.Add(-17 * time.Second)
+	late := &Leader{Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: &renewed, Leads: true, Late: true,
+		Until: new(renewed.Add(15 * time.Second))}
+	inTime := *late
+	inTime.Late = false
+	for want, l := range map[string]*Leader{
+		"Controller ff-1 led until 11:59:58 UTC (Lease kube-system/forcefence, renewed 17s ago): it may be gone, or " +
+			"clocks differ": late,
+		"Controller ff-1 leads (Lease kube-system/forcefence, renewed 17s ago)": &inTime,
+		"Controller ff-1 leads": {Holder: "ff-1", Leads: true},
+	} {
+		if got := l.Describe(now); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -45,6 +45,9 @@ func ReadLeader(ctx context.Context, c client.Reader, now time.Time) (*view.Lead
 		out.Holder, out.Renewed = holder, new(l.Spec.RenewTime.UTC())
 		lasts := min(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, longestLease)
 		age := now.Sub(*out.Renewed)
+		if lasts > 0 {
+			out.Until = new(out.Renewed.Add(lasts))
+		}
 		out.Leads = age < max(time.Minute, lasts) // this machine's clock may differ from the controller's
 		out.Late = out.Leads && lasts > 0 && age > lasts
 	}

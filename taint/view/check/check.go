@@ -155,6 +155,10 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 		l = &view.Leader{}
 	}
 	if l.Late {
+		parts[0] = "forcefence led"
+		if l.Until != nil {
+			parts[0] += " until " + l.Until.UTC().Format("15:04:05 UTC")
+		}
 		parts[0] += fmt.Sprintf(" (renewed %s ago: late)", duration.HumanDuration(f.At.Sub(*l.Renewed)))
 		out = append(out, Finding{Note, string(view.PartController), fmt.Sprintf(
 			"%s has not renewed its Lease %s in time: it may be gone, or clocks differ.", l.Holder, l.Lease),

@@ -43,7 +43,7 @@ func TestInstallation(t *testing.T) {
 	cluster := func(l view.Leader) view.Cluster { return view.Cluster{Controller: &l} }
 	leads, held, rejecting, late, configured := cluster(lease), lease, lease, lease, lease
 	held.Leads = false
-	late.Late = true
+	late.Late, late.Until = true, new(at.Add(15*time.Second))
 	configured.ConfigDigest, configured.ConfigSince = "old", &at
 	rejecting.ConfigRejected = "config.yaml:3: mode: missing"
 	const fault = "ConfigMap ff/forcefence: config.yaml:3: mode: must be fence."
@@ -129,7 +129,7 @@ func TestInstallation(t *testing.T) {
 			summary: "forcefence leads; " + provable(1, 1) + "."},
 		{name: "the leader renews late", ok: true,
 			facts:   Facts{At: at.Add(21 * time.Second), Cluster: cluster(late), Nodes: []Node{good("n1")}},
-			summary: "forcefence leads (renewed 21s ago: late); " + provable(1, 1) + ".",
+			summary: "forcefence led until 12:00:15 UTC (renewed 21s ago: late); " + provable(1, 1) + ".",
 			finding: []string{
 				"note controller: ff-1 has not renewed its Lease kube-system/forcefence in time|a minute"}},
 		{name: "an Unknown drill proves nothing",
