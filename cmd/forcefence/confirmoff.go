@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,13 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
 )
 
 // newConfirmOff returns the command with which a person confirms that a node's machine is off, for providers of type
 // confirm.
-func newConfirmOff() *cobra.Command {
+func newConfirmOff(types providers.Registry) *cobra.Command {
 	var cluster clusterFlags
 	var reason string
 	cmd := &cobra.Command{
@@ -28,7 +31,8 @@ func newConfirmOff() *cobra.Command {
 		Long: `Confirm that a node's machine is off. If the configuration gives the node a
 provider of type confirm, your confirmation counts like a device's Off. It
 proves nothing if another device says On. It is valid for this boot of the node,
-for one fence, and for a limited time (validFor).
+for one fence, and for a limited time (validFor). If the configuration gives
+the node no such provider, the command fails and writes nothing.
 
 To fence a node without any device and without such a provider, mark it by hand
 with kubectl taint.`,
@@ -40,16 +44,25 @@ with kubectl taint.`,
 			return err
 		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
+			unread, err := checkConfirmProvider(cmd.Context(), c, cluster.overrides.Context.Namespace, types, args[0])
+			if err != nil {
+				return err
+			}
 			message, err := confirmOff(cmd.Context(), c, args[0], reason, time.Now)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), message)
+			if unread != "" {
+				printText(cmd.OutOrStdout(), "", "It is unknown whether a provider of type confirm reads it: %s.",
+					strings.TrimSuffix(unread, "."))
+			}
 			return nil
 		}),
 	}
 	f := cmd.Flags()
 	cluster.addFlags(cmd)
+	cluster.addNamespaceFlag(cmd)
 	f.StringVar(&reason, "reason", "", "how you know; shown on the Node and in the fence's record")
 	return withRole(cmd, roleOperate)
 }
@@ -64,6 +77,44 @@ func parseReason(text string) (string, error) {
 		return "", fmt.Errorf("--reason has %d bytes: at most %d", len(text), taint.MaxReason)
 	}
 	return text, nil
+}
+
+// confirmType is the type of the provider that reads confirmations.
+const confirmType = "confirm"
+
+// checkConfirmProvider returns an error if the deployed configuration gives the node no device of a provider of type
+// confirm: no controller would read the confirmation. It returns why that is not known, or "". It writes nothing.
+func checkConfirmProvider(
+	ctx context.Context, c client.Client, namespace string, types providers.Registry, name string,
+) (unread string, _ error) {
+	namespace, err := controllerNamespace(ctx, c, namespace)
+	if err != nil {
+		return err.Error(), nil
+	}
+	cfg, at, err := readDeployedConfig(ctx, c, namespace, types)
+	if err != nil {
+		return describeUnread(fmt.Errorf("ConfigMap %s: %w", at, err), roleOperate), nil
+	}
+	var node corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return "", fmt.Errorf("reading node: %w", err)
+	}
+	reads := func(a config.Assignment) bool {
+		return slices.ContainsFunc(cfg.Providers, func(p config.Provider) bool {
+			return p.Name == a.Provider && p.Type == confirmType
+		})
+	}
+	machine, err := cfg.FindMachine(&node) // it returns the other levels with an error
+	if reads(machine) || slices.ContainsFunc(machine.Further, reads) {
+		return "", nil
+	}
+	why := "its devices are others"
+	if err != nil {
+		why = err.Error()
+	}
+	return "", fmt.Errorf("nothing is confirmed: by ConfigMap %s node %s has no provider of type confirm that would "+
+		"read it (%s). Add one to its rule, or mark the node by hand: kubectl taint node %s %s=manual:NoSchedule", at,
+		name, why, name, taint.DefaultKey)
 }
 
 // confirmOff writes the confirmation on the Node. It blocks for the API server, and may be repeated.

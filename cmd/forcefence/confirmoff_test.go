@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/providers/confirm"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -151,5 +153,47 @@ func TestConfirmOff(t *testing.T) {
 	if _, err := confirmOff(ctx, nobody, name, "unplugged it", time.Now); err == nil ||
 		!strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("without rights: got %v", err)
+	}
+}
+
+// A confirmation that no provider of type confirm would read is refused. If the configuration cannot be read, the
+// person learns that.
+func TestConfirmOffNeedsProvider(t *testing.T) {
+	const rule = "nodes:\n- {name: all, provider: racks, machine: {from: list, list: [{node: n1, id: 'https://a.example.net'}]}"
+	const named = "nodes:\n- {name: all, provider: racks, machine: {from: list, list: [{node: n1, id: n1}]}"
+	const racks = "mode: observe\nproviders:\n- {name: racks, confirm: {validFor: 15m}}\n"
+	const others = "mode: observe\nproviders:\n- {name: people, confirm: {validFor: 15m}}\n" +
+		"- {name: racks, redfish: {username: u, passwordFile: /p, caFile: /c}}\n"
+	const level = ", levels: [{devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]}]"
+	for _, tc := range []struct {
+		name, node, config string
+		unread, fails      string
+	}{
+		{"its own device", "n1", racks + named + "}\n", "", ""},
+		{"of a level", "n1", others + rule + level + "}\n", "", ""},
+		{"of a level, while its own device is not known", "n2", others + rule + level + "}\n", "", ""},
+		{"of no level", "n1", others + rule + "}\n", "", "has no provider of type confirm that would read it"},
+		{"no rule", "n1", racks, "", "no rule claims the node"},
+		{"no configuration", "n1", "", "not found", ""},
+		{"a configuration with faults", "n1", "mode: dance\n", "mode", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := []client.Object{leaderLease(time.Now()),
+				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
+			if tc.config != "" {
+				objects = append(objects, &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName},
+					Data:       map[string]string{configKey: tc.config}})
+			}
+			c := fake.NewClientBuilder().WithObjects(objects...).Build()
+			unread, err := checkConfirmProvider(t.Context(), c, "", all.Types(), tc.node)
+			if (tc.fails == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("got error %v, want %q", err, tc.fails)
+			}
+			if (tc.unread == "") != (unread == "") || !strings.Contains(unread, tc.unread) {
+				t.Errorf("got unread %q, want %q", unread, tc.unread)
+			}
+		})
 	}
 }

@@ -100,7 +100,7 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"act",
 			"Act:",
 			[]*cobra.Command{
-				newPause(), newResume(), newDrainPolicy(), newConfirmOff(), newRelease(), newPower(devices()),
+				newPause(), newResume(), newDrainPolicy(), newConfirmOff(types), newRelease(), newPower(devices()),
 			},
 		},
 		{
