@@ -51,9 +51,15 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 	y += 34
 	pods := v.Pods.Ended + v.Pods.Spared
 	podsText := fmt.Sprintf("%d ended, %d spared, %d left behind", v.Pods.Ended, v.Pods.Spared, v.Pods.Left)
-	if v.Shadow {
+	podsShare := fmt.Sprintf("%d of %d", v.Pods.Ended, pods)
+	switch {
+	case v.Shadow:
 		pods = v.Pods.Would
 		podsText = fmt.Sprintf("none; %d would have been ended", v.Pods.Would)
+		podsShare = fmt.Sprintf("%d of %d", v.Pods.Ended, pods)
+	case v.Open: // how many there will be is not known yet, so their share is not
+		pods, podsShare = 0, fmt.Sprintf("%d so far", v.Pods.Ended)
+		podsText = fmt.Sprintf("%d ended so far, %d spared", v.Pods.Ended, v.Pods.Spared)
 	}
 	volumesText := fmt.Sprintf("%d of %d detached", v.Volumes.Detached, v.Volumes.Attached) +
 		describeStaying(v.Volumes.Staying)
@@ -62,8 +68,8 @@ func renderPicture(v view.Fence, moments []view.Moment, now time.Time) g.Node {
 		title = fmt.Sprintf("Fence of node %s: %s after %s", v.Node, v.Result, v.Duration)
 	}
 	description := decide.FormatCount(len(moments), "moment") + fmt.Sprintf(
-		". Pods ended: %d of %d. Volumes detached: %d of %d. The tables below say the same in words.",
-		v.Pods.Ended, pods, v.Volumes.Detached, v.Volumes.Attached)
+		". Pods ended: %s. Volumes detached: %d of %d. The tables below say the same in words.",
+		podsShare, v.Volumes.Detached, v.Volumes.Attached)
 	return html.SVG(
 		g.Attr("viewBox", fmt.Sprintf("0 0 %d %d", pictureWidth, y+48)), html.Role("img"),
 		html.Aria("labelledby", "picture-title picture-text"), html.Class("picture"),
