@@ -1,7 +1,7 @@
 package fenceagent
 
-// knowledge is what an agent's source shows: F30 and F40 of docs/facts.md. All of fence-agents 4.12.1 (Debian 12) were
-// read, and those that were new up to June 2026, after 4.17.0.
+// knowledge is what an agent's source shows: F30 and F40 of docs/reference/facts.md. All of fence-agents 4.12.1 (Debian
+// 12) were read, and those that were new up to June 2026, after 4.17.0.
 type knowledge struct {
 	// idOption is the agent's option that names the machine; "" is optionPlug.
 	idOption string

@@ -13,9 +13,9 @@ import (
 )
 
 // citations checks what the source and the documentation cite: steps of the protocol ("step 8") and invariants
-// ("invariant 9") of docs/protocol.md, and facts ("F3") of docs/facts.md. It reads Go comments, and all of Markdown and
-// YAML; strings in Go programs are not read, because a test may speak of its own steps. The KEP has three steps of its
-// own: "KEP step 3" and "step 3 of the KEP" are those.
+// ("invariant 9") of docs/protocol.md, and facts ("F3") of docs/reference/facts.md. It reads Go comments, and all of
+// Markdown and YAML; strings in Go programs are not read, because a test may speak of its own steps. The KEP has three
+// steps of its own: "KEP step 3" and "step 3 of the KEP" are those.
 type citations struct {
 	highest map[string]int // by kind: step, invariant, fact, KEP step
 	found   map[string]int // how many numbers are cited, by kind
@@ -37,7 +37,7 @@ func newCitations(pages map[string]page) (*citations, error) {
 		return nil, fmt.Errorf("counting invariants: %w", err)
 	}
 	var facts []int
-	for _, heading := range pages["docs/facts.md"].headings {
+	for _, heading := range pages["docs/reference/facts.md"].headings {
 		if m := factHeading.FindStringSubmatch(heading); m != nil {
 			n, _ := strconv.Atoi(m[1]) // digits only
 			facts = append(facts, n)
@@ -50,7 +50,7 @@ func newCitations(pages map[string]page) (*citations, error) {
 		}
 	}
 	if c.highest["fact"] = len(facts); len(facts) == 0 {
-		return nil, fmt.Errorf("counting facts: none in docs/facts.md")
+		return nil, fmt.Errorf("counting facts: none in docs/reference/facts.md")
 	}
 	return c, nil
 }

@@ -53,7 +53,7 @@ const (
 )
 
 func tree(file, text string) fstest.MapFS {
-	root := fstest.MapFS{"docs/protocol.md": {Data: []byte(protocol)}, "docs/facts.md": {Data: []byte(facts)}}
+	root := fstest.MapFS{"docs/protocol.md": {Data: []byte(protocol)}, "docs/reference/facts.md": {Data: []byte(facts)}}
 	root[file] = &fstest.MapFile{Data: []byte(text)}
 	return root
 }
@@ -112,8 +112,8 @@ func TestDefinitions(t *testing.T) {
 		{"a gap", "docs/protocol.md", strings.Replace(protocol, "4. **Again", "5. **Again", 1), "want 4"},
 		{"another name", "docs/protocol.md", strings.Replace(protocol, "## Invariants", "## Promises", 1),
 			"Invariants: no numbered items"},
-		{"a fact twice", "docs/facts.md", strings.Replace(facts, "F1", "F2", 1), "F1 is missing"},
-		{"no facts", "docs/facts.md", "# Facts\n", "none in docs/facts.md"},
+		{"a fact twice", "docs/reference/facts.md", strings.Replace(facts, "F1", "F2", 1), "F1 is missing"},
+		{"no facts", "docs/reference/facts.md", "# Facts\n", "none in docs/reference/facts.md"},
 	} {
 		if _, err := checkTree(tree(tt.file, tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)

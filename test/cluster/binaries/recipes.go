@@ -186,8 +186,8 @@ var kinds = []kind{
 		packages: map[string]string{CloudNativePG: "github.com/cloudnative-pg/cloudnative-pg/forcefence"},
 	},
 	{
-		// The one version that the proxy has, and it is older than its name (F26 in docs/facts.md). To start it wants
-		// conmon and runc.
+		// The one version that the proxy has, and it is older than its name (F26 in docs/reference/facts.md). To start
+		// it wants conmon and runc.
 		what: "CRI-O", cache: "crio", version: "github.com/cri-o/cri-o@v1.34.0",
 		sum: "h1:ux2URwAyENy5e5hD9Z95tshdfy98eqatZk0fxx3rhuk=",
 		tags: "netgo,osusergo,containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs," +
