@@ -13,10 +13,9 @@ import (
 // Each name under which something of ours is stored has a row that says whose life it is about.
 func TestLives(t *testing.T) {
 	root := kit.Root(t)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "protocol.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "reference", "lives.md"))
 	kit.Must(t, err)
-	_, page, _ := strings.Cut(string(text), "\n## What outlives a look\n")
-	page, _, _ = strings.Cut(page, "\n## ")
+	page := string(text)
 	name := regexp.MustCompile(`"(forcefence\.io|forcefence\.node-restriction\.kubernetes\.io)/[A-Za-z0-9/-]+"`)
 	used := map[string]bool{}
 	for _, dir := range []string{"taint", "cmd", "providers", "kubelet-admit"} {
@@ -28,7 +27,7 @@ func TestLives(t *testing.T) {
 			for _, quoted := range name.FindAllString(string(code), -1) {
 				n := strings.Trim(quoted, `"`)
 				if used[n] = true; !strings.Contains(page, "`"+n+"`") {
-					t.Errorf("%s: docs/protocol.md does not say whose life %s is about, and who takes it back", path, n)
+					t.Errorf("%s: docs/reference/lives.md does not say whose life %s is about, and who takes it back", path, n)
 				}
 			}
 			return err
@@ -36,7 +35,7 @@ func TestLives(t *testing.T) {
 	}
 	for _, quoted := range regexp.MustCompile("`forcefence[a-z.-]*/[A-Za-z0-9/-]+`").FindAllString(page, -1) {
 		if n := strings.Trim(quoted, "`"); !used[n] {
-			t.Errorf("docs/protocol.md names %s, which no program stores", n)
+			t.Errorf("docs/reference/lives.md names %s, which no program stores", n)
 		}
 	}
 }
