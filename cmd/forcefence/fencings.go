@@ -54,21 +54,22 @@ func newFencings() *unstructured.UnstructuredList {
 	return u
 }
 
-// readNeedsPerson returns why a person should look at a fence, from its Fencing. It returns "" if the Fencing gives no
-// reason, or does not exist.
-func readNeedsPerson(ctx context.Context, c client.Client, node string, r *taint.Record) (string, error) {
+// readNeedsPerson adds to a node's facts, from its fence's Fencing, why a person should look, and the attachments that
+// the fence waits for. It adds nothing if the Fencing gives no reason, or does not exist.
+func readNeedsPerson(ctx context.Context, c client.Client, s *view.NodeFacts, r *taint.Record) error {
 	u := newFencing()
-	if err := c.Get(ctx, client.ObjectKey{Name: journal.ObjectName(node, *r)}, u); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: journal.ObjectName(s.Node.Name, *r)}, u); err != nil {
 		if apierrors.IsNotFound(err) {
-			return "", nil
+			return nil
 		}
-		return "", fmt.Errorf("reading Fencing: %w", fencingReadError(c, err))
+		return fmt.Errorf("reading Fencing: %w", fencingReadError(c, err))
 	}
 	f, err := view.ParseFencing(u.Object)
 	if err != nil {
-		return "", err
+		return err
 	}
-	return view.NeedsPerson(f), nil
+	s.NeedsPerson, s.Waiting = view.NeedsPerson(f), view.Waiting(f)
+	return nil
 }
 
 // findFencings returns the Fencings of a node, or the one with that id or name.

@@ -92,7 +92,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
 			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
-			if s.NeedsPerson, err = readNeedsPerson(ctx, o.client, n.Name, rec); err != nil {
+			if err = readNeedsPerson(ctx, o.client, &s, rec); err != nil {
 				unknown(err)
 				records = false // reads for other nodes would fail, too
 			}
@@ -212,11 +212,28 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	if err := printNextTable(out, f.table(), wide); err != nil {
 		return err
 	}
+	f.printFirstCommands(out)
 	if f.Unlisted > 0 {
 		fmt.Fprintln(out)
 		printText(out, "", "--all also lists %s with nothing to report.", decide.FormatCount(f.Unlisted, "node"))
 	}
 	return nil
+}
+
+// printFirstCommands prints, for each node that needs a person, what to run first and the section of the runbook. A
+// command keeps its line, so that it can be copied.
+func (f *fleet) printFirstCommands(out io.Writer) {
+	const most = 10
+	begun := 0
+	for _, n := range f.Nodes {
+		if n.State != view.StateNeedsPerson || n.Command == "" || begun == most {
+			continue
+		}
+		if begun++; begun == 1 {
+			fmt.Fprintln(out, "\nRun first (the runbook's section follows):")
+		}
+		fmt.Fprintf(out, "  %s  # %s\n", n.Command, n.Runbook)
+	}
 }
 
 // describeCounts says how many nodes are in each state.

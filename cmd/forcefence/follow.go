@@ -66,7 +66,7 @@ func (o *statusReader) followNodes(
 			s.Events = events[node.Name]
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
 				// A failed read was already reported with the table.
-				s.NeedsPerson, _ = readNeedsPerson(ctx, c, node.Name, rec)
+				_ = readNeedsPerson(ctx, c, &s, rec)
 			}
 		}
 		one := view.NodeOf(s)

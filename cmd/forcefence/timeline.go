@@ -14,6 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -113,6 +114,11 @@ func printTimeline(out io.Writer, t *view.Fence, now time.Time) {
 	}
 	if t.NeedsPerson != "" {
 		printText(out, "", "NEEDS A PERSON: %s", t.NeedsPerson)
+		for _, a := range t.Volumes.Waiting {
+			if look := a.LookCommand(); look != "" {
+				fmt.Fprintf(out, "  %s  # %s\n", look, reason.SectionMarkStuck)
+			}
+		}
 	}
 	if len(t.Newer) > 0 {
 		printText(out, "",

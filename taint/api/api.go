@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 //go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.1
@@ -64,6 +65,7 @@ const (
 	MaxTimeline = 32
 	MaxEvidence = 32
 	MaxDevices  = 12 // in PowerOffTo
+	MaxWaiting  = 8  // in Volumes.Waiting
 	MaxSteps    = 16
 	MaxError    = 256 // bytes of Step.Error
 )
@@ -295,4 +297,31 @@ type Volumes struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Staying []string `json:"staying,omitempty"`
+	// the VolumeAttachments that a person should look at, because they stay: the first 8 by name
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	Waiting []Attachment `json:"waiting,omitempty"`
+}
+
+// Attachment is a VolumeAttachment that a fence waits for.
+type Attachment struct {
+	// of the VolumeAttachment
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// its PersistentVolume; "" for an inline volume of a pod
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Volume string `json:"volume,omitempty"`
+	// its CSI driver, whose controller has to detach it
+	// +kubebuilder:validation:MaxLength=253
+	Driver string `json:"driver"`
+}
+
+// LookCommand returns the command that shows why the attachment stays; "" for a name that no object can have, which
+// another client wrote into a Fencing.
+func (a Attachment) LookCommand() string {
+	if len(validation.IsDNS1123Subdomain(a.Name)) > 0 {
+		return ""
+	}
+	return "kubectl describe volumeattachment " + a.Name
 }

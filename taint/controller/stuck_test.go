@@ -145,3 +145,51 @@ func TestRefusedLookIsReported(t *testing.T) {
 	w.run(3 * time.Minute)
 	w.wantStuck("three minutes later", true)
 }
+
+// A fence waits for minutes for its proof, then goes on, and then waits for its volumes. Each wait is reported once,
+// after its own time: the steps between them report nothing.
+func TestFenceThatGoesOnWarnsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.mode = fence.Observe
+	w.detaches = false
+	machine := w.machines["n1"]
+	w.fail = func(o client.Object, _ string) error {
+		if o.GetNamespace() != worldNS { // not a pod
+			return nil
+		}
+		machine.mu.Lock()
+		machine.deaf = true // right after the eviction began
+		machine.mu.Unlock()
+		return apierrors.NewInternalError(errors.New("no backend"))
+	}
+	warnings := func() (texts []string) {
+		w.told.mu.Lock()
+		defer w.told.mu.Unlock()
+		for i, said := range w.told.said {
+			if said == string(reason.NeedsPerson)+" n1" {
+				texts = append(texts, w.told.texts[i])
+			}
+		}
+		return texts
+	}
+	w.cut("n1")
+	w.run(8 * time.Minute)
+	if got := warnings(); len(got) != 1 || !strings.Contains(got[0], string(reason.ProofLost)) {
+		t.Fatalf("while its proof is lost: got %q, want one warning of that", got)
+	}
+	machine.mu.Lock()
+	machine.deaf = false
+	machine.mu.Unlock()
+	w.fail = nil
+	w.run(4 * time.Minute)
+	if got := warnings(); len(got) != 1 || w.stuckNodes() != 0 {
+		t.Fatalf("it goes on: got %q, %v stuck; want no further warning", got, w.stuckNodes())
+	}
+	w.run(2 * time.Minute)
+	got := warnings()
+	if len(got) != 2 || !strings.Contains(got[1], "kubectl describe volumeattachment ") {
+		t.Fatalf("its volumes stay: got %q, want a second warning, which names a VolumeAttachment", got)
+	}
+	w.detaches = true
+	w.untilDone("n1", taint.ResultEvicted)
+}

@@ -778,6 +778,7 @@ func (n *Node) decideMarked(now providers.Instant, twin string) action.Decision 
 		n.kept = n.pods
 	}
 	n.evictView, n.evictPods = v, n.pods
+	n.evict.ApplyDecision(d, now)
 	return d
 }
 
@@ -809,6 +810,7 @@ func (n *Node) decideByKeptList(v evict.View) (_ action.Decision, ok bool) {
 		n.kept = kept
 	}
 	n.evictView, n.evictPods = v, kept
+	n.evict.ApplyDecision(d, v.Now)
 	return d, true
 }
 

@@ -43,8 +43,10 @@ type Update struct {
 	Left     []api.Pod // ended pods that the fence leaves behind
 	Attached *[]string // the volumes that the fence has still to detach; nil: not listed
 	Staying  []string  // with Attached: the attached volumes of pods that stay
-	Gone     bool      // the Node was deleted during the fence
-	Step     *api.Step // a step that was done, once; nil: none. Ignored for a shadow decision
+	// Waiting are, with Alert, the VolumeAttachments because of which a person should look.
+	Waiting []api.Attachment
+	Gone    bool      // the Node was deleted during the fence
+	Step    *api.Step // a step that was done, once; nil: none. Ignored for a shadow decision
 }
 
 // The results that no record has, because no controller can write them there.
@@ -188,6 +190,7 @@ func (e Entry) AddUpdate(t Update) Entry {
 	if t.Attached != nil {
 		s.Volumes = joinVolumes(s.Volumes, api.Volumes{
 			Names: *t.Attached, Left: addNames(nil, *t.Attached), Staying: addNames(nil, t.Staying),
+			Waiting: s.Volumes.Waiting,
 		})
 	}
 	if t.Gone && r.IsOpen() {
@@ -195,6 +198,15 @@ func (e Entry) AddUpdate(t Update) Entry {
 	}
 	next.setDerivedFields(t)
 	return next
+}
+
+// firstWaiting returns the attachments that a Fencing names: the first by name, so that the list changes seldom.
+func firstWaiting(all []api.Attachment) []api.Attachment {
+	if len(all) == 0 {
+		return nil
+	}
+	all = slices.SortedFunc(slices.Values(all), func(a, b api.Attachment) int { return strings.Compare(a.Name, b.Name) })
+	return all[:min(len(all), api.MaxWaiting)]
 }
 
 // laterProof returns the proof of two that goes further. An update that comes late has an earlier one.
@@ -285,6 +297,9 @@ func (e *Entry) setDerivedFields(t Update) {
 			"no device said that the machine is off; "+markedBy(e.Object.Spec.By)+" vouches for it")
 	default:
 		set(api.Proven, metav1.ConditionUnknown, "NoProof", "no device said that the machine is off")
+	}
+	if !IsOpen(&e.Object) || t.Alert != nil {
+		s.Volumes.Waiting = firstWaiting(t.Waiting)
 	}
 	switch had := meta.FindStatusCondition(s.Conditions, api.NeedsPerson); {
 	case IsOpen(&e.Object) && t.Alert != nil && *t.Alert != "":
@@ -380,6 +395,7 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	s.Steps = e.steps.mergedSteps()
 	if !e.listed { // this process has not listed them
 		s.Volumes.Left, s.Volumes.Staying = b.Volumes.Left, b.Volumes.Staying
+		s.Volumes.Waiting = b.Volumes.Waiting
 	}
 	s.Volumes = joinVolumes(b.Volumes, s.Volumes)
 	conditions := b.Conditions

@@ -284,6 +284,39 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// The attachments that need a person are in the Fencing as long as the alert is: the first by name, also after another
+// process's report.
+func TestWaitingAttachments(t *testing.T) {
+	start := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	rec := taint.Record{ID: "f-0123456789ab", NodeUID: "u", By: "pod-1", Since: start}.
+		EnterPhase(taint.PhaseEvicting, "", start)
+	alert, none, attached := "volumes stay", "", []string{"pv-1"}
+	var all []api.Attachment
+	for _, name := range strings.Split("j i h g f e d c b a", " ") {
+		all = append(all, api.Attachment{Name: name, Volume: "pv-" + name, Driver: "d"})
+	}
+	update := Update{Node: "n1", At: start, Record: rec}
+	told := update
+	told.Alert, told.Waiting = &alert, all
+	e := Entry{}.AddUpdate(told)
+	volumes := update
+	volumes.Attached = &attached
+	e = e.AddUpdate(volumes)
+	if got := e.Object.Status.Volumes.Waiting; len(got) != api.MaxWaiting || got[0] != all[len(all)-1] {
+		t.Errorf("got %+v, want the first %d by name", got, api.MaxWaiting)
+	}
+	over := update
+	over.Alert = &none
+	if got := e.AddUpdate(over).Object.Status.Volumes.Waiting; len(got) != 0 {
+		t.Errorf("the alert is over: got %+v", got)
+	}
+	done := update
+	done.Record = rec.EnterPhase(taint.PhaseDone, taint.ResultEvicted, start)
+	if got := e.AddUpdate(done).Object.Status.Volumes.Waiting; len(got) != 0 {
+		t.Errorf("the fence has ended: got %+v", got)
+	}
+}
+
 // The condition Finished names the pods that stay, also after an update that comes late.
 func TestStayingPods(t *testing.T) {
 	evicting := record().EnterPhase(taint.PhaseEvicting, "", after(second))

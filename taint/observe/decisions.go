@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
@@ -26,22 +27,25 @@ type decisions struct {
 	fences *fences
 
 	reason reason.Reason      // the last one that was logged and sent as an Event
-	alert  string             // why a person was alerted
+	alert  string             // why a person is needed now
+	sent   string             // what the last Event about that said; it does not name the attachments
 	aside  action.PolicyBlock // why policies end nothing
 	unread string             // why claims could not be read
 	slow   time.Time          // when slow reads were last reported
 }
 
 // resetReported forgets what was reported of a node that is healthy again.
-func (n *decisions) resetReported() { n.reason, n.alert, n.aside = "", "", action.PolicyBlock{} }
+func (n *decisions) resetReported() {
+	n.reason, n.alert, n.sent, n.aside = "", "", "", action.PolicyBlock{}
+}
 
 // reportStep reports a step's decision, and what the step shows of the node.
 func (n *decisions) reportStep(s decide.StepDone) {
 	d := s.Decision
 	n.reportSlowReads()
-	n.reportAlert(d)
+	waiting := n.reportAlert(d)
 	if s.Look.Record != nil {
-		n.reportFence(journal.Update{Record: *s.Look.Record, Alert: &n.alert, OnlyRead: true})
+		n.reportFence(journal.Update{Record: *s.Look.Record, Alert: &n.alert, Waiting: waiting, OnlyRead: true})
 	}
 	n.fences.reportPowerOffs(n.node, s.Look.Record)
 	n.reportNotes(d.Notes)
@@ -59,8 +63,9 @@ func writesRecord(a action.Action) bool {
 	return false
 }
 
-// reportAlert alerts a person, once for each reason. The node's state shows the alert as long as it lasts.
-func (n *decisions) reportAlert(d action.Decision) {
+// reportAlert alerts a person, once for each reason. The node's state shows the alert as long as it lasts. The alert
+// names the attachments that the fence waits for, and their number shrinks: that alone is no further Event. It returns these attachments.
+func (n *decisions) reportAlert(d action.Decision) (waiting []api.Attachment) {
 	alert := d.Alert
 	switch {
 	case alert == string(reason.Stuck):
@@ -68,21 +73,38 @@ func (n *decisions) reportAlert(d action.Decision) {
 	case alert != "" && d.AlertDetail != "":
 		alert += ": " + d.AlertDetail
 	}
+	about, first := alert, "forcefence timeline "+n.name
 	if d.Alert == string(reason.WaitingDetach) {
-		alert += n.refusedDetach()
+		refused := n.refusedDetach()
+		about += refused
+		if left := n.waiting(); len(left) > 0 {
+			alert += ": " + describeAttachments(left)
+			waiting = toAPIAttachments(left)
+			first = cmp.Or(waiting[0].LookCommand(), first)
+		}
+		alert += refused
 	}
 	if state := reason.RowOf(d.Reason).State; alert != "" && state != "" {
 		n.states.setState(reason.StateStuck)
 	} else {
 		n.states.setState(cmp.Or(state, n.states.state))
 	}
-	before := n.alert
-	if n.alert = alert; alert == "" || alert == before {
-		return
+	before := n.sent
+	if n.alert, n.sent = alert, about; about == "" || about == before {
+		return waiting
 	}
 	id := n.course.Look().Record.IDOr(action.RecordOf(d.Action).ID)
 	n.Log.Error("Fence needs a person", "node", n.name, "fence", id, "why", alert)
-	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert)
+	n.sendEvent(n.at, n.node, nil, reason.NeedsPerson, "Alert", "{node}", n.name, "{detail}", alert, "{first}", first)
+	return waiting
+}
+
+// waiting returns the attachments that the fence waits for, by name.
+func (n *decisions) waiting() []action.Attachment {
+	leaving, _, _ := n.course.Attachments()
+	return slices.SortedFunc(slices.Values(leaving), func(a, b action.Attachment) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 // refusedDetach returns why the proof guard refuses to detach volumes that the fence waits for; "" if it is not certain

@@ -162,6 +162,14 @@ func (n *fences) reportAttached() {
 	n.reportFence(journal.Update{Record: *l.Record, Attached: &names, Staying: volumeNames(staying)})
 }
 
+// toAPIAttachments converts attachments to what a Fencing says of them.
+func toAPIAttachments(attachments []action.Attachment) (out []api.Attachment) {
+	for _, a := range attachments {
+		out = append(out, api.Attachment{Name: a.Name, Volume: a.PV, Driver: a.Attacher})
+	}
+	return out
+}
+
 // volumeNames returns the PersistentVolumes of attachments; for an inline volume the VolumeAttachment.
 func volumeNames(attachments []action.Attachment) []string {
 	names := []string{}

@@ -343,7 +343,7 @@ func TestPodEventsWaitForFence(t *testing.T) {
 // Every word in braces that the text of a decision's reason has is replaced.
 func TestEventsHaveNoBraces(t *testing.T) {
 	// they are no decisions, and have words of their own
-	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff}
+	others := []reason.Reason{reason.OddLease, reason.Fenced, reason.PoweredOff, reason.NeedsPerson}
 	s := newScene(t, taint.PhaseEvicting)
 	for _, row := range reason.Table() {
 		if row.Text == "" || slices.Contains(others, row.Reason) {
@@ -593,6 +593,50 @@ func TestAlertNamesTheRefusedDetach(t *testing.T) {
 		if len(got) != 1 || strings.Contains(got[0], "refuses to detach those in use") != tc.want {
 			t.Errorf("%s: got %q, want one alert, and that the guard refuses: %t", tc.name, got, tc.want)
 		}
+	}
+}
+
+// A volume that does not detach is named with its driver, its attachment, and the command to look. Another volume that
+// detaches meanwhile is no further Event. What a person needs is in the Fencing as data, and leaves it with the alert.
+func TestStuckVolumeIsNamed(t *testing.T) {
+	s := newScene(t, taint.PhaseEvicting)
+	s.look()
+	list := func(names ...string) {
+		var attachments []action.Attachment
+		for _, name := range names {
+			attachments = append(attachments, action.Attachment{Name: name, PV: "pv-" + name, Attacher: "csi.example.com"})
+		}
+		s.observes(action.Decision{Action: action.ListPods{}}, decide.PodsListed{})
+		s.observes(action.Decision{Action: action.ListAttachments{}}, decide.AttachmentsListed{Attachments: attachments})
+	}
+	d := action.Decision{Action: action.Wait{}, Reason: reason.WaitingDetach, Alert: string(reason.WaitingDetach),
+		AlertDetail: "volumes of csi.example.com are still attached"}
+	list("b", "a")
+	s.told()
+	waiting := s.decisions.reportAlert(d)
+	got := s.told()
+	if len(got) != 1 {
+		t.Fatalf("got Events %q, want one", got)
+	}
+	for _, want := range []string{"kubectl describe volumeattachment a (", "volume pv-a", "driver csi.example.com",
+		"ForcefenceMarkStuck"} {
+		if !strings.Contains(got[0], want) {
+			t.Errorf("the Event %q lacks %q", got[0], want)
+		}
+	}
+	if strings.Contains(got[0], "release") {
+		t.Errorf("the Event %q advises to release a fence whose volume is attached", got[0])
+	}
+	if len(waiting) != 2 || waiting[0] != (api.Attachment{Name: "a", Volume: "pv-a", Driver: "csi.example.com"}) {
+		t.Errorf("got %+v, want both attachments by name", waiting)
+	}
+	list("b")
+	if left, more := s.decisions.reportAlert(d), s.told(); len(left) != 1 || len(more) != 0 {
+		t.Errorf("once one is detached: got %+v, Events %q; want the other, and no further Event", left, more)
+	}
+	d.Alert, d.AlertDetail = "", ""
+	if left := s.decisions.reportAlert(d); len(left) != 0 {
+		t.Errorf("without an alert: got %+v", left)
 	}
 }
 

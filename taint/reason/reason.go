@@ -489,8 +489,9 @@ var table = []Row{
 		"The node came back. All ended pods are gone and their volumes are detached: the mark is removed.",
 		""},
 	{NeedsPerson, Warning, "",
-		"The fence cannot end by itself ({detail}). The mark stays. To remove it: forcefence release {node} --yes.",
-		"Most often a volume does not detach: look at its CSI driver. `PodsStuck` names pods that the API server " +
+		"The fence cannot end by itself. Run first: {first} (runbook: ForcefenceMarkStuck). The mark stays ({detail}).",
+		"Most often a volume does not detach: the Event names it, its driver and its VolumeAttachment. Look at the " +
+			"driver's controller. `PodsStuck` names pods that the API server " +
 			"refuses to end or delete, such as one as large as etcd allows: make it smaller. All others were moved. " +
 			"Or run `forcefence release`."},
 	{Failing, Warning, "",

@@ -153,6 +153,14 @@ func NeedsPerson(r ParsedFencing) string {
 	return c.Message
 }
 
+// Waiting returns the VolumeAttachments that a fence waits for where a person should look; nil if none should.
+func Waiting(r ParsedFencing) []api.Attachment {
+	if NeedsPerson(r) == "" {
+		return nil
+	}
+	return r.Fencing.Status.Volumes.Waiting
+}
+
 // phaseMoment returns the moment at which a fence entered a phase.
 func phaseMoment(p api.PhaseEntered, shadow bool) Moment {
 	m := Moment{

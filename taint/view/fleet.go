@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
@@ -127,15 +128,19 @@ func FleetOf(s Snapshot) *Fleet {
 		f.Fences = append(f.Fences, printableFence(r, s.At))
 	}
 	needs := map[string]string{} // by the names of all fences
+	waiting := map[string][]api.Attachment{}
 	namespace := s.Cluster.namespace()
 	for i := range f.Fences {
 		f.Fences[i].NeedsPerson = nameInController(namespace, f.Fences[i].NeedsPerson)
 		needs[f.Fences[i].Name] = f.Fences[i].NeedsPerson
+		if f.Fences[i].NeedsPerson != "" {
+			waiting[f.Fences[i].Name] = f.Fences[i].Volumes.Waiting
+		}
 	}
 	providers := map[string]*ProviderRow{}
 	all := make([]Node, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
-		node, row, rec := rowOf(s, n, needs)
+		node, row, rec := rowOf(s, n, needs, waiting)
 		all = append(all, node)
 		if _, known := needs[row.Fence]; rec != nil && !known {
 			// no Fencing was written, or not yet: use the Node's record
@@ -197,8 +202,10 @@ func (l NodeConfig) providerNames() []string {
 }
 
 // rowOf returns a Node's summary and row, and its record if that can be read. needs gives, by the names of fences, why
-// a person should look.
-func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, *taint.Record) {
+// a person should look, and waiting the attachments that those wait for.
+func rowOf(
+	s Snapshot, n *corev1.Node, needs map[string]string, waiting map[string][]api.Attachment,
+) (Node, NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
@@ -206,7 +213,7 @@ func rowOf(s Snapshot, n *corev1.Node, needs map[string]string) (Node, NodeRow, 
 		Namespace: s.Cluster.namespace()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
-			facts.NeedsPerson = needs[row.Fence]
+			facts.NeedsPerson, facts.Waiting = needs[row.Fence], waiting[row.Fence]
 		}
 	}
 	node := NodeOf(facts)
@@ -270,6 +277,10 @@ func printableFence(r ParsedFencing, now time.Time) Fence {
 	f.Pods, f.Volumes = *f.Pods.DeepCopy(), *f.Volumes.DeepCopy()
 	for i := range f.Pods.Names {
 		clean(253, &f.Pods.Names[i].Namespace, &f.Pods.Names[i].Name, &f.Pods.Names[i].UID)
+	}
+	for i := range f.Volumes.Waiting {
+		a := &f.Volumes.Waiting[i]
+		clean(253, &a.Name, &a.Volume, &a.Driver)
 	}
 	for _, list := range [][]string{f.Volumes.Names, f.Volumes.Left, f.Volumes.Staying} {
 		for i := range list {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 func TestLine(t *testing.T) {
@@ -101,6 +102,21 @@ func TestNext(t *testing.T) {
 	s.Fences, s.Events = []ParsedFencing{r}, nil
 	if got := FleetOf(s).Nodes[0]; got.State != StateNeedsPerson || !strings.Contains(got.Next, "pv-1 hangs") {
 		t.Errorf("stuck: got %s, %q", got.State, got.Next)
+	}
+	// A volume that stays is named as data, with the command to look first.
+	stays := api.Attachment{Name: "csi-7", Volume: "pv-1", Driver: "csi.example.com"}
+	s.Fences[0].Fencing.Status.Volumes.Waiting = []api.Attachment{stays}
+	if got := FleetOf(s).Nodes[0]; len(got.Commands) == 0 ||
+		got.Commands[0].Line != "kubectl describe volumeattachment csi-7" || got.Runbook != reason.SectionMarkStuck {
+		t.Errorf("a volume stays: got %+v, %q", got.Commands, got.Runbook)
+	}
+	facts := NodeFacts{Node: n, Key: taint.DefaultKey, Now: s.At, NeedsPerson: NeedsPerson(r), Waiting: []api.Attachment{stays}}
+	if got := NodeOf(facts); !slices.Equal(got.Fence.Attachments, facts.Waiting) {
+		t.Errorf("a volume stays: got %+v in the node's fence", got.Fence.Attachments)
+	}
+	s.Fences[0].Fencing.Status.Volumes.Waiting[0].Name = "x; reboot"
+	if got := FleetOf(s).Nodes[0]; len(got.Commands) == 0 || strings.Contains(got.Commands[0].Line, "reboot") {
+		t.Errorf("a name that another client wrote: got %+v", got.Commands)
 	}
 	rec.Phase, rec.Result = taint.PhaseDone, taint.ResultEvicted
 	n.Annotations[taint.RecordAnnotation] = rec.Encode()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -54,11 +55,13 @@ type NodeFacts struct {
 	Key         string  // the mark's
 	Events      []Event // about the Node, by any writer; nil: none, or not read. They explain a state and never decide it
 	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
-	NoDevice    string  // why the configuration gives it no device; "": it has one, or the configuration was not read
-	Excluded    string  // why the configuration excludes it from fencing; "": it does not, or it was not read
-	Paused      string  // what pauses fencing for all nodes; "": nothing, or not read
-	Namespace   string  // the controller's; "": defaultNamespace
-	Now         time.Time
+	// Waiting are the VolumeAttachments that its open fence waits for, by the same Fencing.
+	Waiting   []api.Attachment
+	NoDevice  string // why the configuration gives it no device; "": it has one, or the configuration was not read
+	Excluded  string // why the configuration excludes it from fencing; "": it does not, or it was not read
+	Paused    string // what pauses fencing for all nodes; "": nothing, or not read
+	Namespace string // the controller's; "": defaultNamespace
+	Now       time.Time
 }
 
 // Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
@@ -120,6 +123,8 @@ type NodeFence struct {
 	PowerOff  bool      `json:"powerOff,omitempty"`
 	PostFence string    `json:"after,omitempty"`
 	Waits     []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
+	// Attachments are, of a fence that needs a person, the VolumeAttachments that it waits for.
+	Attachments []api.Attachment `json:"attachments,omitempty"`
 }
 
 // NodeOf summarizes a node. It does not change its input.
@@ -156,6 +161,9 @@ func NodeOf(s NodeFacts) Node {
 		}
 		for _, d := range rec.Detaching {
 			n.Fence.Waits = append(n.Fence.Waits, d.PV)
+		}
+		if s.NeedsPerson != "" {
+			n.Fence.Attachments = s.Waiting
 		}
 	}
 	ready := n.Ready == string(corev1.ConditionTrue)
@@ -323,7 +331,13 @@ func (s NodeFacts) assess(
 		v.then = Command{"Only if you know that no newer controller leads", release}
 		return v
 	case s.NeedsPerson != "":
-		return s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
+		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
+		if len(s.Waiting) > 0 {
+			if look := s.Waiting[0].LookCommand(); look != "" {
+				v.first = Command{"Why its volume stays attached", look}
+			}
+		}
+		return v
 	case rec.IsOpen() || marked:
 		return s.assessFence(n, rec, why, ready)
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:

@@ -76,11 +76,12 @@ func podsTaintWouldEnd(pods []action.Pod) []action.Pod {
 	})
 }
 
-// waitForDetach waits for the remaining volumes, those of ended pods. After DetachTimeout it applies OnDetachTimeout,
-// which requires a proof. A device that died with its rack does not block the wait (Step lists the volumes again
+// waitForDetach waits for the remaining volumes, those of ended pods. DetachTimeout after the eviction began it applies
+// OnDetachTimeout, which requires a proof. The alert comes once this wait itself lasts so long. A device that died with its rack does not block the wait (Step lists the volumes again
 // meanwhile).
 func (v View) waitForDetach(left []action.Attachment) action.Decision {
 	d := requeueAfter(reason.WaitingDetach, pollWait)
+	overdue := v.isOverdue(d)
 	if v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
 		switch v.Settings.OnDetachTimeout {
 		case ForceDetach:
@@ -89,7 +90,9 @@ func (v View) waitForDetach(left []action.Attachment) action.Decision {
 			d = v.takeOutOfService(d)
 		case Alert:
 		}
-		d.Alert = string(reason.WaitingDetach) // one alert, whatever the configuration does about it
+		if overdue { // one alert, no matter what the configuration does about it
+			d.Alert = string(reason.WaitingDetach)
+		}
 	}
 	switch {
 	case action.Is[action.Wait](d) || v.MayEndPods(v.Now):

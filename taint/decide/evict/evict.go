@@ -53,6 +53,7 @@ type Memory struct {
 	sentLate   map[string]bool     // by UID: late pods to which this process sent a tombstone
 	troubles   map[attempt]trouble // failed writes of pods
 	urgentActs int                 // acts since the urgent pods were ended, or maxUrgentActs
+	timer      stepTimer           // of the step that is under way
 }
 
 // ApplyLook folds a live look in, and reports whether it shows another mark than the last look.
@@ -203,11 +204,11 @@ func LooksAtPods(l taint.Look) bool {
 	return l.Exists && l.Mark != nil && l.RecordErr == nil && l.HasOwnMark() && l.Record.Phase == taint.PhaseEvicting
 }
 
-// alertOverdue adds an alert to any decision of a phase that lasts too long: a wait, a question without a usable
-// answer, or an act that fails each time (invariants 11, 13).
+// alertOverdue adds an alert to any decision of a step that lasts too long: a wait, a question without a usable answer,
+// or an act that fails each time (invariants 11, 13). A fence that goes on after a long wait has a new step, and time.
 func (v View) alertOverdue(d action.Decision) action.Decision {
-	if !action.Is[action.RemoveMark](d) && d.Alert == "" && v.ageOf(v.Look.Record.At) > v.Settings.DetachTimeout {
-		d.Alert = string(v.waitingReason(d))
+	if !action.Is[action.RemoveMark](d) && d.Alert == "" && v.isOverdue(d) {
+		d.Alert = string(v.overdueStep(d))
 	}
 	return d
 }
