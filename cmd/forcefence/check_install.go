@@ -276,7 +276,7 @@ func checkRuntimes(nodes []*corev1.Node) (summary string, out []check.Finding) {
 
 // remedyOf says how a node gets more protection than forecast, or what to do without it.
 func remedyOf(f runtimes.Forecast) string {
-	const alone = "install with hook.enabled=false, and disable automatic power-on in the BMCs."
+	const alone = "install without the hook, and disable automatic power-on in the BMCs."
 	switch {
 	case f.Hook == runtimes.NoHook && f.ByHost:
 		return "Upgrade the distribution. Or " + alone

@@ -39,7 +39,7 @@ func Helm(ctx context.Context, kubeconfig string, args ...string) (string, error
 
 // RenderChart returns what the chart in a folder makes of values over its own, as YAML, for an install as forcefence in
 // namespace forcefence-system: without Helm's hooks and without that namespace. templates limits it to these, such as
-// node/daemonset.yaml. The image is forcefence:dev, unless values name another.
+// node/daemonset.yaml. The image is forcefence:dev and the hook is enabled, unless values say otherwise.
 func RenderChart(ctx context.Context, folder, values string, templates ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "values-")
 	if err != nil {
@@ -47,7 +47,7 @@ func RenderChart(ctx context.Context, folder, values string, templates ...string
 	}
 	defer os.RemoveAll(dir)
 	image, own := filepath.Join(dir, "image.yaml"), filepath.Join(dir, "values.yaml")
-	if err := errors.Join(os.WriteFile(image, []byte("image: {repository: forcefence, tag: dev}\n"), 0o600),
+	if err := errors.Join(os.WriteFile(image, []byte("image: {repository: forcefence, tag: dev}\nhook: {enabled: true}\n"), 0o600),
 		os.WriteFile(own, []byte(values), 0o600)); err != nil {
 		return "", err
 	}

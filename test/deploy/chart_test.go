@@ -226,7 +226,7 @@ func TestRendered(t *testing.T) {
 	}
 	keep(t, chart+"/files/defaults.yaml", chart+"/values.yaml", defaults(t))
 	keep(t, "../../deploy/install.yaml", "the chart", "# forcefence, as the chart of deploy/helm/forcefence renders "+
-		"it with its own values: go generate ./test/deploy. See deploy/README.md.\n"+
+		"it with its own values and the hook: go generate ./test/deploy. See deploy/README.md.\n"+
 		ownNamespace+charted(t, "crds: {keep: false}"))
 }
 

@@ -168,8 +168,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSwitches: what a value switches off is not rendered; by its own values the chart renders all of it, and Helm
-// keeps the records' definition.
+// TestSwitches: what a value switches off is not rendered; by its own values and the hook the chart renders all of it,
+// and Helm keeps the records' definition. The hook is a second step: by its own values the chart changes no host.
 func TestSwitches(t *testing.T) {
 	has := func(values, text string) bool {
 		for key := range byKey(t, charted(t, values)) {
@@ -195,12 +195,18 @@ func TestSwitches(t *testing.T) {
 				off, on)
 		}
 	}
+	alone, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--set",
+		"image.repository=forcefence,image.tag=dev")
+	kit.Must(t, err)
+	wantCounts(t, alone, map[string]int{"kind: DaemonSet": 0, "name: forcefence-node\n": 0, "kind: Deployment": 1})
+	wantCounts(t, charted(t, "hook: {enabled: false, uninstall: true}"), map[string]int{"kind: DaemonSet": 1,
+		"- name: uninstalled\n": 1})
 	wantCounts(t, charted(t, "{}"), map[string]int{"helm.sh/resource-policy: keep\n": 1})
 	wantCounts(t, charted(t, "controller: {extraVolumes: [{name: recording, emptyDir: {}}], extraVolumeMounts: "+
 		"[{name: recording, mountPath: /rec}]}"),
 		map[string]int{"mountPath: /rec\n": 1, "name: recording\n": 2})
 	wantCounts(t, charted(t, "crds: {keep: false}"), map[string]int{"helm.sh/resource-policy": 0})
-	_, err := helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")
+	_, err = helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")
 	if err == nil || !strings.Contains(err.Error(), "requires kubeVersion") {
 		t.Errorf("on Kubernetes 1.29: got %v, want it refused", err)
 	}
@@ -389,6 +395,13 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	if after, _ := w.objects(t); after.Generation != before.Generation || first.UID != after.UID {
 		t.Errorf("the Deployment: got generation %d of %s, want %d of %s as before", after.Generation, after.UID,
 			before.Generation, first.UID)
+	}
+
+	// An upgrade that would delete the hook's DaemonSet and leave the hook on the hosts is refused.
+	_, err = helm(t, w.c.Kubeconfig(), "upgrade", "forcefence", chart, "--namespace", namespace, "--set",
+		"image.repository=forcefence,image.tag=dev")
+	if err == nil || !strings.Contains(err.Error(), "\nhook.enabled: is false, and the hosts have the hook: ") {
+		t.Errorf("an upgrade without hook.enabled: got %v, want it refused, as the hosts have the hook", err)
 	}
 
 	// A second one is refused, and nothing of it is there.

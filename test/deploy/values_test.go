@@ -301,7 +301,7 @@ func TestNullValues(t *testing.T) {
 		case other.MatchString(path) || slices.Contains(refused, path):
 		case is && len(m) > 0 && path != "image" && path != "config":
 			sections = append(sections, path+"=null")
-		case (!is || len(m) == 0) && path != "image.tag": // the user's
+		case (!is || len(m) == 0) && path != "image.tag" && path != "hook.enabled": // someImage has them
 			leaves = append(leaves, path+"=null")
 		}
 	}
@@ -311,8 +311,11 @@ func TestNullValues(t *testing.T) {
 	if len(sections) < 20 || len(leaves) < 90 {
 		t.Errorf("got %d sections and %d other values", len(sections), len(leaves))
 	}
-	own := charted(t, "{}")
-	for _, paths := range [][]string{sections, leaves} {
+	for _, tc := range []struct {
+		paths []string
+		own   string
+	}{{sections, charted(t, noHook)}, {leaves, charted(t, "{}")}} { // hook=null takes someImage's away
+		paths, own := tc.paths, tc.own
 		out, err := helm(t, "", "template", "forcefence", chart, "--namespace", namespace, "--no-hooks",
 			"--set", strings.Join(paths, ","), "--values", someImage)
 		kit.Must(t, err)

@@ -111,6 +111,7 @@ func newWorld(t *testing.T, image string) *world {
 }
 
 const values = `image: {repository: registry.example.net/forcefence, tag: v1}
+hook: {enabled: true}
 config:
   mode: observe
   listen: {metrics: ":8080", status: "127.0.0.1:8082"}

@@ -9,11 +9,27 @@ says so, too.
 {{- include "forcefence.mountFaults" . -}}
 {{- include "forcefence.portFaults" . -}}
 {{- include "forcefence.alertFaults" . -}}
-{{- if and .Values.hook.enabled .Values.hook.createNamespace (eq .Values.hook.namespace .Release.Namespace) -}}
+{{- include "forcefence.hookFaults" . -}}
+{{- if and (include "forcefence.hook" .) .Values.hook.createNamespace (eq .Values.hook.namespace .Release.Namespace) -}}
   {{- printf "\nhook.namespace: %s is the release's namespace, and the hook's needs Pod Security's level privileged: use another namespace" .Release.Namespace -}}
 {{- end -}}
 {{- if and .Values.proofGuard.enabled .Values.proofGuard.certificate.secret (not .Values.proofGuard.certificate.path) -}}
   {{- print "\nproofGuard.certificate.path: missing: the chart cannot make it from a Secret of your own, so write / and 32 random letters and digits" -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+A hook whose DaemonSet this upgrade would delete. The runtime's plugin would stay on the hosts and keep holding the pods of marked
+nodes, and no update would reach it. The chart's own values once had the hook, so an upgrade may delete it unintended.
+*/}}
+{{- define "forcefence.hookFaults" -}}
+{{- if and .Release.IsUpgrade (not (include "forcefence.hook" .)) -}}
+  {{- $set := lookup "apps/v1" "DaemonSet" .Values.hook.namespace "forcefence-node" | default dict -}}
+  {{- range $i, $container := ((($set.spec).template).spec).containers -}}
+    {{- if eq $container.name "hook" -}}
+      {{- print "\nhook.enabled: is false, and the hosts have the hook: set it to true to keep the hook, or set hook.uninstall to true to take it off the hosts first" -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- end }}
 

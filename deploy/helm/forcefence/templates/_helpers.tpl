@@ -49,6 +49,11 @@ app.kubernetes.io/part-of: forcefence
 {{ include "forcefence.repository" . }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* "true" if the hook's DaemonSet is there: to run the hook, or to take it off the hosts. */}}
+{{- define "forcefence.hook" -}}
+{{- if or .Values.hook.enabled .Values.hook.uninstall }}true{{ end -}}
+{{- end }}
+
 {{/* "true" if the controller needs the image with fence agents. */}}
 {{- define "forcefence.agents" -}}
 {{- range .Values.config.providers }}{{ if hasKey . "fenceagent" }}true{{ break }}{{ end }}{{ end -}}
