@@ -129,7 +129,23 @@ func TestValues(t *testing.T) {
 		{"networkPolicy: {metricsFrom: monitoring}", "at '/networkPolicy/metricsFrom': got string, want array"},
 		{"{image: {digest: sha256:" + digest + "}, " + agents + "}",
 			"set image.agents to the whole name of the image that has them"},
-		{"proofGuard: {enabled: true, certificate: {secret: mine}}", "proofGuard.certificate.path: missing: "},
+		{signing + "proofGuard: {enabled: true, certificate: {secret: mine}}", "proofGuard.certificate.path: missing: "},
+		{"proofGuard: {enabled: true}", "\nproofGuard.enabled: nothing signs proofs, so the webhook would refuse "},
+		{signing + "proofGuard: {enabled: true, maxAge: 5m}", "\nproofGuard.maxAge: 5m must be longer than " +
+			"config.detachTimeout (5m): "},
+		{"{config: {detachTimeout: 20m, signing: {keyFile: /etc/forcefence-signing/key.pem}}, proofGuard: {enabled: " +
+			"true}}", "\nproofGuard.maxAge: 15m must be longer than config.detachTimeout (20m): "},
+		{"config: {signing: {keyFile: /etc/x/key.pem}}", "\nconfig.signing.keyFile: no volume of the pod has " +
+			"/etc/x/key.pem: write /etc/forcefence-signing/key.pem, "},
+		{"config: {remediation: {namespaces: [a], kubeconfig: /etc/x/c}}", "\nconfig.remediation.kubeconfig: no volume " +
+			"of the pod has /etc/x/c: add to extraSecrets {name: x, mountPath: /etc/x}"},
+		{"extraSecrets: [{name: a, mountPath: /etc/forcefence-signing}]", "is the folder of the key that signs proofs"},
+		{"controller: {resources: {limits: {memory: 1Gib, cpu: two}}}", "\ncontroller.resources.limits.cpu: \"two\" is " +
+			"not a quantity: write a number such as 2 or 250m\ncontroller.resources.limits.memory: \"1Gib\" is not a " +
+			"quantity: write a number and Mi or Gi, such as 512Mi\n"},
+		{"hook: {resources: {limits: {memory: 10Mi}}}", "\nhook.resources.limits.memory: 10Mi is too small for the " +
+			"program to run: use at least 64Mi\n"},
+		{"controller: {resources: {limits: {memory: 60e6}}}", "is too small for the program to run: "},
 		{"proofGuard: {certificate: {path: /review}}", "at '/proofGuard/certificate/path'"},
 		{"admissionPolicies: {machineKeys: \"example.net/bmc\"}",
 			"at '/admissionPolicies/machineKeys': got string, want array"},
@@ -162,7 +178,8 @@ func TestValues(t *testing.T) {
 		}
 		delete(config, "listen") // a pod must be reached from outside
 		delete(config, "record") // that takes a volume
-		text, err = yaml.Marshal(map[string]any{"config": config})
+		text, err = yaml.Marshal(map[string]any{"config": config,
+			"extraSecrets": []map[string]string{{"name": "capi", "mountPath": "/etc/capi"}}}) // remediation.kubeconfig
 		kit.Must(t, err)
 		charted(t, string(text))
 	}
@@ -347,11 +364,13 @@ spec: {node: n1, by: somebody, startedAt: "2026-01-02T03:04:05Z"}}`))
 	for _, want := range []string{
 		"mode fence", "There is no Secret bmcs, ", "create secret generic bmcs --from-file=password=",
 		"Secret rack-b has no key tls.key, ",
+		"patch secret rack-b --patch \"{\\\"data\\\": {\\\"tls.key\\\": ", "create secret docker-registry registry ",
 	} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("upgrade: want notes with %q:\n%s", want, notes)
 		}
 	}
+	w.namesSecrets(t)
 	available("after the upgrade")
 	for _, kind := range []string{"podmonitor", "servicemonitor", "prometheusrule"} {
 		out, err := w.c.Kubectl(w.ctx, "-n", namespace, "get", kind, "forcefence", "-o", "jsonpath={.metadata.labels}")
@@ -580,6 +599,38 @@ func (w *world) objects(t *testing.T) (*appsv1.Deployment, *appsv1.DaemonSet) {
 	ds, err := w.c.Client().AppsV1().DaemonSets("forcefence-node").Get(w.ctx, "forcefence-node", metav1.GetOptions{})
 	kit.Must(t, err)
 	return d, ds
+}
+
+// namesSecrets: the notes name every Secret that the pods read and the cluster does not have, in each place of the
+// values, with the command that makes it.
+func (w *world) namesSecrets(t *testing.T) {
+	t.Helper()
+	notes, err := helm(t, w.c.Kubeconfig(), "upgrade", "forcefence", chart, "--namespace", namespace,
+		"--dry-run=server", "--values", someImage, "--values", valuesFile(t, `config:
+  signing: {keyFile: /etc/forcefence-signing/key.pem}
+  providers:
+  - {name: a, ipmi: {username: a, passwordFile: "/etc/machines/{{ .Name }}"}}
+  - {name: b, hetzner: {address: "https://api.hetzner.cloud/v1", passwordFile: /etc/forcefence-bmc/token}}
+  - {name: c, redfish: {username: a, passwordEnv: PASSWORD, caFile: /etc/mine/ca.pem}}
+extraSecrets: [{name: machines, mountPath: /etc/machines}]
+controller:
+  env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: passwords, key: c}}}]
+  extraVolumes: [{name: mine, secret: {secretName: authority}}]
+  extraVolumeMounts: [{name: mine, mountPath: /etc/mine}]
+proofGuard: {enabled: true, certificate: {secret: guard, path: /`+strings.Repeat("a", 32)+`}}
+`))
+	kit.Must(t, err)
+	const create = "\n  kubectl -n " + namespace + " create secret generic "
+	for _, want := range []string{
+		create + "forcefence-bmc --from-file=token=FILE\n", create + "machines --from-file=FOLDER\n",
+		create + "passwords --from-file=c=FILE\n", create + "authority --from-file=ca.pem=FILE\n",
+		create + "guard --from-file=tls.crt=FILE --from-file=tls.key=FILE\n",
+		"\n  forcefence keys --new --namespace " + namespace + "\n",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("want notes with %q:\n%s", want, notes)
+		}
+	}
 }
 
 // config is the controller's file in the cluster.

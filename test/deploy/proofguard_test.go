@@ -50,6 +50,12 @@ type proofGuarded struct {
 
 const guardName = "forcefence-proof-guard"
 
+// signing are the values by which the controller signs proofs, and proofGuardOn those of the webhook that demands them.
+const (
+	signing      = "config: {signing: {keyFile: /etc/forcefence-signing/key.pem}}\n"
+	proofGuardOn = signing + "proofGuard: {enabled: true}"
+)
+
 // newGuarded starts the webhook, and makes a key as an administrator does. Only the webhook's address differs from the
 // chart's: there are no Services here.
 func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
@@ -69,7 +75,7 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	kit.Must(t, authority.Server("127.0.0.1").Write(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
 	address := kit.FreeAddress(t)
 	var args []string
-	for _, u := range parse(t, charted(t, "proofGuard: {enabled: true}")) {
+	for _, u := range parse(t, charted(t, proofGuardOn)) {
 		switch {
 		case u.GetName() == guardName && u.GetKind() == "Deployment":
 			args = typed[appsv1.Deployment](t, u.Object).Spec.Template.Spec.Containers[0].Args
@@ -107,9 +113,9 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 // and so keeps both.
 func TestProofGuardPath(t *testing.T) {
 	for _, own := range []string{"", "/" + strings.Repeat("a1", 16)} {
-		values, path, args := "proofGuard: {enabled: true}", own, []string(nil)
+		values, path, args := proofGuardOn, own, []string(nil)
 		if own != "" {
-			values = "proofGuard: {enabled: true, certificate: {secret: mine, path: " + own + "}}"
+			values = signing + "proofGuard: {enabled: true, certificate: {secret: mine, path: " + own + "}}"
 		}
 		asked := map[string]int{}
 		for _, u := range parse(t, charted(t, values)) {
@@ -149,7 +155,7 @@ func TestProofGuardPlace(t *testing.T) {
 			map[string]string{corev1.LabelOSStable: "linux", "pool": "forcefence"},
 			append(plane, "pool")},
 	} {
-		pod := find[appsv1.Deployment](t, parse(t, charted(t, "proofGuard: {enabled: true}"+values)), "Deployment",
+		pod := find[appsv1.Deployment](t, parse(t, charted(t, proofGuardOn+values)), "Deployment",
 			guardName).Spec.Template.Spec
 		var keys []string
 		for _, each := range pod.Tolerations {

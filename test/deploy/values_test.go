@@ -27,9 +27,9 @@ import (
 func TestRequestsElsewhere(t *testing.T) {
 	for values, want := range map[string]bool{
 		"{}": false,
-		"config: {remediation: {namespaces: [a]}}":                       true,
-		"config: {remediation: {namespaces: []}}":                        false,
-		"config: {remediation: {namespaces: [a], kubeconfig: /etc/k/c}}": false,
+		"config: {remediation: {namespaces: [a]}}": true,
+		"config: {remediation: {namespaces: []}}":  false,
+		"{config: {remediation: {namespaces: [a], kubeconfig: /etc/k/c}}, extraSecrets: [{name: k, mountPath: /etc/k}]}": false,
 	} {
 		if got := strings.Contains(charted(t, values), "forcefenceremediationtemplates"); got != want {
 			t.Errorf("%s: got rights or definitions: %v, want %v", values, got, want)
@@ -70,7 +70,8 @@ func TestMetal3Elsewhere(t *testing.T) {
 		"namespaces: [a], powerOff: detach":                       write,
 		"namespaces: [a], powerOff: detach, kubeconfig: /etc/k/c": "",
 	} {
-		got := charted(t, "config: {providers: [{name: hosts, metal3: {"+settings+"}}]}")
+		got := charted(t, "{config: {providers: [{name: hosts, metal3: {"+settings+"}}]}, extraSecrets: [{name: k, "+
+			"mountPath: /etc/k}]}")
 		if has := strings.Contains(got, "forcefence-metal3"); has != (want != "") || !strings.Contains(got, want) {
 			t.Errorf("%s: got rights: %v, want %q", settings, has, want)
 		}
@@ -572,6 +573,9 @@ func TestNotes(t *testing.T) {
 			"registry.example.net:5000/forcefence is the documentation's example. "}, []string{"no registry"}},
 		{"image: {repository: 'registry.acme.test/forcefence'}", nil, []string{"WARNING", "no registry"}},
 		{"admissionPolicies: {enabled: false}", []string{"WARNING: without the admission policies"}, nil},
+		{"controller: {env: [{name: FORCEFENCE_MODE, value: fence}]}", []string{", mode fence. It recovers a node whose " +
+			"machine is Off, and powers off ", "FORCEFENCE_MODE in controller.env, which comes before config.mode " +
+			"(shadow)"}, []string{"mode shadow"}},
 	} {
 		out, err := helm(t, "", "install", "mine", chart, "--dry-run=client", "--namespace", namespace, "--values",
 			someImage, "--values", valuesFile(t, tc.values))

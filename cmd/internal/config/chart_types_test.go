@@ -99,7 +99,7 @@ func TestChartTypes(t *testing.T) {
 	for path, now := range removedKeys {
 		removed[path] = now
 	}
-	types["removed"] = removed
+	types["removed"], types["detachTimeout"] = removed, short(Default().DetachTimeout)
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
 	e.SetEscapeHTML(false)

@@ -10,6 +10,8 @@ says so, too.
 {{- include "forcefence.portFaults" . -}}
 {{- include "forcefence.alertFaults" . -}}
 {{- include "forcefence.hookFaults" . -}}
+{{- include "forcefence.guardFaults" . -}}
+{{- include "forcefence.resourceFaults" . -}}
 {{- if and (include "forcefence.hook" .) .Values.hook.createNamespace (eq .Values.hook.namespace .Release.Namespace) -}}
   {{- printf "\nhook.namespace: %s is the release's namespace, and the hook's needs Pod Security's level privileged: use another namespace" .Release.Namespace -}}
 {{- end -}}
@@ -30,6 +32,50 @@ nodes, and no update would reach it. The chart's own values once had the hook, s
       {{- print "\nhook.enabled: is false, and the hosts have the hook: set it to true to keep the hook, or set hook.uninstall to true to take it off the hosts first" -}}
     {{- end -}}
   {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of a proof guard that would refuse requests which a fence waits for. */}}
+{{- define "forcefence.guardFaults" -}}
+{{- $guard := .Values.proofGuard -}}
+{{- if $guard.enabled -}}
+  {{- if not (or (.Values.config.signing).keyFile (include "forcefence.env" (list . "FORCEFENCE_SIGNING_KEY_FILE"))) -}}
+    {{- print "\nproofGuard.enabled: nothing signs proofs, so the webhook would refuse every detach from a node that is not Ready: set config.signing.keyFile to /etc/forcefence-signing/key.pem, and make that key by `forcefence keys --new`" -}}
+  {{- end -}}
+  {{- $detach := .Values.config.detachTimeout | default (.Files.Get "files/config.types.json" | fromJson).detachTimeout -}}
+  {{- if le (include "forcefence.milliseconds" $guard.maxAge | float64) (include "forcefence.milliseconds" $detach | float64) -}}
+    {{- printf "\nproofGuard.maxAge: %s must be longer than config.detachTimeout (%s): otherwise the webhook refuses a detach that a fence waits for" $guard.maxAge $detach -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of resources: what is no quantity, and limits of memory in which a program cannot run. */}}
+{{- define "forcefence.resourceFaults" -}}
+{{- range $path, $least := dict "controller" 64 "hook" 64 "proofGuard" 32 -}}
+  {{- $resources := (get $.Values $path).resources -}}
+  {{- range $kind := list "requests" "limits" -}}
+    {{- range $resource, $value := get $resources $kind -}}
+      {{- $at := printf "\n%s.resources.%s.%s" $path $kind $resource -}}
+      {{- $bytes := include "forcefence.quantity" $value -}}
+      {{- if not $bytes -}}
+        {{- printf "%s: %q is not a quantity: write %s" $at (toString $value) (eq $resource "memory" | ternary "a number and Mi or Gi, such as 512Mi" "a number such as 2 or 250m") -}}
+      {{- else if and (eq $kind "limits") (eq $resource "memory") (lt (float64 $bytes) (mulf $least 1048576)) -}}
+        {{- printf "%s: %v is too small for the program to run: use at least %dMi" $at $value $least -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A quantity of Kubernetes, such as 64Mi or 50m, as a number; "" if it is none. */}}
+{{- define "forcefence.quantity" -}}
+{{- if not (kindIs "string" .) -}}
+{{ float64 . }}
+{{- else if regexMatch "^([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$" . -}}
+  {{- $unit := regexFind "[A-Za-z]+$" . -}}
+  {{- $factor := get (dict "" 1.0 "n" 0.000000001 "u" 0.000001 "m" 0.001 "k" 1000.0 "M" 1000000.0 "G" 1000000000.0 "T" 1000000000000.0
+    "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0) $unit | default 1000000000000000.0 -}}
+{{ mulf (trimSuffix $unit . | float64) $factor }}
 {{- end -}}
 {{- end }}
 
@@ -292,10 +338,10 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
 
 {{/* Folders that two volumes would have, and files that no volume has. */}}
 {{- define "forcefence.mountFaults" -}}
-{{- $taken := dict "/etc/forcefence" "the configuration" "/etc/forcefence-bmc" (printf "the Secret %s" .Values.bmcSecret) -}}
+{{- $taken := dict "/etc/forcefence" "the configuration" "/etc/forcefence-signing" "the key that signs proofs" "/etc/forcefence-bmc" (printf "the Secret %s" .Values.bmcSecret) -}}
 {{- if include "forcefence.agents" . }}{{ $_ := set $taken "/tmp" "the fence agents" }}{{ end -}}
 {{- range $path := list "/" "/dev" "/etc" "/ko-app" "/proc" "/sys" "/usr" }}{{ $_ := set $taken $path "the image" }}{{ end -}}
-{{- $folders := list "/etc/forcefence-bmc" -}}
+{{- $folders := list "/etc/forcefence-bmc" "/etc/forcefence-signing" -}}
 {{- range $value, $mounts := dict "extraSecrets" .Values.extraSecrets "controller.extraVolumeMounts" .Values.controller.extraVolumeMounts -}}
   {{- range $i, $mount := $mounts -}}
     {{- $path := clean ($mount.mountPath | default "") -}}
@@ -308,7 +354,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
 {{- end -}}
 {{- /* What an injector adds to the pod, by its annotations, the chart cannot know. */ -}}
 {{- if not .Values.controller.podAnnotations -}}
-{{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "record")) | splitList "\n" | compact -}}
+{{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "record" "remediation" "signing" "storage")) | splitList "\n" | compact -}}
   {{- $path := splitList "\t" . | first -}}{{- $file := splitList "\t" . | last -}}
   {{- $fixed := splitList "{{" $file | first -}}
   {{- $found := false -}}
@@ -317,6 +363,8 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
   {{- end -}}
   {{- $folder := ternary (dir $file) (dir (print $fixed "x")) (eq $fixed $file) -}}
   {{- if $found -}}
+  {{- else if eq $path "config.signing.keyFile" -}}
+    {{- printf "\n%s: no volume of the pod has %s: write /etc/forcefence-signing/key.pem, which `forcefence keys --new` makes" $path $file -}}
   {{- else if hasPrefix "config.record." $path -}}
     {{- printf "\n%s: no volume of the pod has %s: add one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: %s}" $path $file $folder -}}
   {{- else -}}
@@ -334,7 +382,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
   {{- range $key, $v := $value }}{{ include "forcefence.files" (list (printf "%s.%s" $path $key) $v) }}{{ end -}}
 {{- else if kindIs "slice" $value -}}
   {{- range $i, $v := $value }}{{ include "forcefence.files" (list (printf "%s[%d]" $path $i) $v) }}{{ end -}}
-{{- else if and (regexMatch "(File|[.]file)$" $path) (hasPrefix "/" (toString $value)) -}}
+{{- else if and (regexMatch "(File|[.]file|[.]kubeconfig)$" $path) (hasPrefix "/" (toString $value)) -}}
   {{- printf "%s\t%s\n" $path $value -}}
 {{- end -}}
 {{- end }}

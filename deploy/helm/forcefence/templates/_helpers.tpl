@@ -49,6 +49,18 @@ app.kubernetes.io/part-of: forcefence
 {{ include "forcefence.repository" . }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* The value of a variable of controller.env; "" if it has none, or one that only the cluster knows. (list . NAME) */}}
+{{- define "forcefence.env" -}}
+{{- $name := index . 1 -}}{{- $found := "" -}}
+{{- range (index . 0).Values.controller.env }}{{ if eq (.name | default "") $name }}{{ $found = .value | default "" }}{{ end }}{{ end -}}
+{{ $found }}
+{{- end }}
+
+{{/* The controller's mode. A variable of the environment wins over the file. */}}
+{{- define "forcefence.mode" -}}
+{{ include "forcefence.env" (list . "FORCEFENCE_MODE") | default .Values.config.mode }}
+{{- end }}
+
 {{/* "true" if the hook's DaemonSet is there: to run the hook, or to take it off the hosts. */}}
 {{- define "forcefence.hook" -}}
 {{- if or .Values.hook.enabled .Values.hook.uninstall }}true{{ end -}}
@@ -241,28 +253,71 @@ the chart names no user, and runAsNonRoot holds.
 {{- end }}
 
 {{/*
-Which Secrets, or keys of them, the configuration reads and the cluster does not have. "" if none is missing, and in a dry run, which
-sees no cluster, and so no namespace kube-system either.
+Which Secrets, or keys of them, the pods read and the cluster does not have, with the command that makes each. "" if none is
+missing, and in a dry run, which sees no cluster, and so no namespace kube-system either.
 */}}
 {{- define "forcefence.missingSecrets" -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- $namespace := .Release.Namespace -}}
 {{- $config := toYaml .Values.config -}}
-{{- range prepend .Values.extraSecrets (dict "name" .Values.bmcSecret "mountPath" "/etc/forcefence-bmc") -}}
-  {{- $files := regexFindAll (printf "%s/[A-Za-z0-9._-]+" (regexQuoteMeta .mountPath)) $config -1 | uniq -}}
-  {{- $secret := lookup "v1" "Secret" $.Release.Namespace .name -}}
+{{- /* Each is {name, keys, each: whether there is a key for each machine, for: who reads it} */ -}}
+{{- $wanted := list -}}
+{{- $mounts := prepend .Values.extraSecrets (dict "name" .Values.bmcSecret "mountPath" "/etc/forcefence-bmc") -}}
+{{- range $volume := .Values.controller.extraVolumes -}}
+  {{- $secret := ($volume.secret | default dict).secretName -}}
+  {{- range $.Values.controller.extraVolumeMounts -}}
+    {{- if and $secret (eq .name $volume.name) }}{{ $mounts = append $mounts (dict "name" $secret "mountPath" .mountPath) }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $mounts -}}
+  {{- $keys := list -}}{{- $each := false -}}
+  {{- range regexFindAll (printf "%s/[^\\s\"',]+" (trimSuffix "/" .mountPath | regexQuoteMeta)) $config -1 | uniq -}}
+    {{- if contains "{{" . }}{{ $each = true }}{{ else }}{{ $keys = append $keys (base .) }}{{ end -}}
+  {{- end -}}
+  {{- $wanted = append $wanted (dict "name" .name "keys" $keys "each" $each "for" "the configuration") -}}
+{{- end -}}
+{{- range .Values.controller.env -}}
+  {{- $ref := ((.valueFrom | default dict).secretKeyRef | default dict) -}}
+  {{- if and $ref.name (not $ref.optional) -}}
+    {{- $wanted = append $wanted (dict "name" $ref.name "keys" (list $ref.key) "each" false "for" "controller.env") -}}
+  {{- end -}}
+{{- end -}}
+{{- if and .Values.proofGuard.enabled .Values.proofGuard.certificate.secret -}}
+  {{- $wanted = append $wanted (dict "name" .Values.proofGuard.certificate.secret "keys" (list "tls.crt" "tls.key") "each" false "for" "proofGuard.certificate") -}}
+{{- end -}}
+{{- range $wanted -}}
+  {{- $wish := . -}}
+  {{- $secret := lookup "v1" "Secret" $namespace .name -}}
   {{- $missing := list -}}
-  {{- range $files -}}
-    {{- if not (hasKey ($secret.data | default dict) (base .)) }}{{ $missing = append $missing (base .) }}{{ end -}}
+  {{- range .keys -}}
+    {{- if not (hasKey ($secret.data | default dict) .) }}{{ $missing = append $missing . }}{{ end -}}
   {{- end -}}
   {{- if and $missing $secret }}
 
-Secret {{ .name }} has no key {{ $missing | join ", " }}, and the configuration reads it as a file. The controller refuses the
-configuration until the key is there.
-  {{- else if $missing }}
+Secret {{ .name }} has no key {{ $missing | join ", " }}, and {{ .for }} reads it. The controller does not run until the key is there:
+{{ range $missing }}
+  kubectl -n {{ $namespace }} patch secret {{ $wish.name }} --patch "{\"data\": {\"{{ . }}\": \"$(base64 --wrap=0 FILE)\"}}"
+  {{- end }}
+  {{- else if or $missing (and .each (not $secret)) }}
 
-There is no Secret {{ .name }}, and the configuration reads its files. The controller's pods end and restart until it is there:
+There is no Secret {{ .name }}, and {{ .for }} reads its keys. The controller's pods end and restart until it is there{{ if .each }}; FOLDER has a file for each node{{ end }}:
 
-  kubectl -n {{ $.Release.Namespace }} create secret generic {{ .name }}{{ range $missing }} --from-file={{ . }}=FILE{{ end }}
+  kubectl -n {{ $namespace }} create secret generic {{ .name }}{{ range $missing }} --from-file={{ . }}=FILE{{ end }}{{ if .each }} --from-file=FOLDER{{ end }}
+  {{- end }}
+{{- end -}}
+{{- $key := (.Values.config.signing).keyFile | default (include "forcefence.env" (list . "FORCEFENCE_SIGNING_KEY_FILE")) -}}
+{{- if and (hasPrefix "/etc/forcefence-signing/" $key) (not (hasKey ((lookup "v1" "Secret" $namespace "forcefence-signing").data | default dict) (base $key))) }}
+
+Secret forcefence-signing has no key {{ base $key }}, and signing.keyFile reads it. No proof is signed until it is there:
+
+  forcefence keys --new --namespace {{ $namespace }}
+{{- end -}}
+{{- range include "forcefence.pullSecrets" . | fromYamlArray -}}
+  {{- if and .name (not (lookup "v1" "Secret" $namespace .name)) }}
+
+There is no Secret {{ .name }}, and imagePullSecrets names it. Without it the nodes pull no image from a private registry:
+
+  kubectl -n {{ $namespace }} create secret docker-registry {{ .name }} --docker-server=HOST --docker-username=NAME --docker-password=PASSWORD
   {{- end }}
 {{- end -}}
 {{- end -}}
