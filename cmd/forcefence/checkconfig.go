@@ -13,10 +13,10 @@ import (
 )
 
 func newCheckConfig(types providers.Registry) *cobra.Command {
-	var skip bool
+	var skip, description bool
 	cmd := &cobra.Command{
 		Use:   "check-config FILE",
-		Short: "Check a configuration file",
+		Short: "Check a configuration file, or a description of a device family",
 		Long: `Check a configuration file as "forcefence run" would read it; - is standard
 input. The command asks no device.
 
@@ -31,15 +31,31 @@ lists all such files, but not their content.
 
 Environment variables that passwordEnv names need not be set; the controller
 reads them when it asks a device. FORCEFENCE_ variables such as FORCEFENCE_MODE
-override the file here, too; one that names no key is a fault.`,
+override the file here, too; one that names no key is a fault.
+
+With --description the file describes a device family, which an item of providers
+with the type rest names, or a storage system, which an item of storage names
+under rest. The command evaluates the cases of the description, and compares each
+result with the required one. Then it changes one value of a case at a time
+(missing, null, another word, another type, empty, another UUID), and each answer
+(an HTTP error, half a body). No change that matters may end Off. At last it runs
+the conformance suite against a server on 127.0.0.1 that replays the cases. Of a
+storage system it requires that no change that matters gives a node or a volume a
+health that permits a policy to act: healthy or unhealthy of a node, healthy of a
+volume.`,
 		Example: `  # Before you install it
   forcefence check-config --skip-files config.yaml
   # The configuration of the controller
   kubectl -n forcefence-system get configmap forcefence -o 'jsonpath={.data.config\.yaml}' |
-    forcefence check-config --skip-files -`,
+    forcefence check-config --skip-files -
+  # A description of your own, before the controller uses it
+  forcefence check-config --description farm.yaml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if description {
+				return checkDescription(cmd, args[0])
+			}
 			var opts []config.Option
 			if skip {
 				opts = append(opts, config.SkipFiles())
@@ -81,5 +97,7 @@ override the file here, too; one that names no key is a fault.`,
 	}
 	cmd.Flags().BoolVar(&skip, "skip-files", false, "do not check files that the settings name and that do not "+
 		"exist here")
+	cmd.Flags().BoolVar(&description, "description", false, "FILE describes a device family or a storage system")
+	cmd.MarkFlagsMutuallyExclusive("skip-files", "description")
 	return cmd
 }

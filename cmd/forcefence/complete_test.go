@@ -40,15 +40,16 @@ func TestCompletions(t *testing.T) {
 		{"drill -o ", "json name wide yaml"},
 		{"providers ", "agents guests plain redfish"},
 		{"pause --for ", "30m 2h 8h forever"},
-		{"drain-policy --for ", "30m 2h 8h forever"},
-		{"drain-policy --set ", strings.Join(policyNames(), " ")},
+		{"drain policy --for ", "30m 2h 8h forever"},
+		{"drain policy --set ", strings.Join(policyNames(), " ")},
 		{"run --log-level ", "debug error info warn"},
 		{"status --kubeconfig " + file + " --context ", "c"},
 		{"timeline --kubeconfig " + file + " --user ", "u"},
 		{"explain --kubeconfig " + file + " --cluster d", ""},
 		{"status --kubeconfig " + file + " n", ""}, // no API server answers
 		{"cleanup ", ""},
-		{"repl", "replay\tRepeat the decisions of a recording"},
+		{"repl", ""}, // the main help does not list it
+		{"rel", "release\tEnd a node's fence: remove the mark and close the record"},
 	} {
 		if got := strings.Join(words(t, strings.Split(tc.args, " ")...), " "); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.args, got, tc.want)
@@ -75,19 +76,20 @@ func TestCompletionsOfCluster(t *testing.T) {
 	d.fencing(journal.Update{Node: "named-1", At: time.Now(), Record: rec}, nil)
 	for args, want := range map[string]string{
 		"status named-1 named":              "named-2",
-		"drain-status named":                "named-1 named-2",
-		"drain-status named-1 ":             "",
-		"power state oth":                   "other",
+		"drain status named":                "named-1 named-2",
+		"drain status named-1 ":             "",
+		"power off oth":                     "other",
 		"timeline ":                         "f-00000000000e named-1",
 		"status -n forcefence-":             homeSpace,
 		"timeline named-1 ":                 "",
 		"release --context elsewhere named": "",
 	} {
-		args := append([]string{strings.Split(args, " ")[0], "--kubeconfig", shared.Kubeconfig()},
-			strings.Split(args, " ")[1:]...)
-		if args[0] == "power" { // the flag belongs to its command
-			args = []string{"power", "state", "--kubeconfig", shared.Kubeconfig(), "oth"}
+		args := strings.Split(args, " ")
+		command := 1
+		if args[0] == "power" || args[0] == "drain" { // the flag belongs to its command
+			command = 2
 		}
+		args = slices.Insert(args, command, "--kubeconfig", shared.Kubeconfig())
 		if got := strings.Join(words(t, args...), " "); got != want {
 			t.Errorf("%q: got %q, want %q", args, got, want)
 		}
@@ -171,7 +173,7 @@ func TestKubectlComplete(t *testing.T) {
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755))
 	script, err := filepath.Abs("kubectl_complete-forcefence")
 	kit.Must(t, err)
-	cmd := osexec.CommandContext(t.Context(), script, "drain-status", "-o", "")
+	cmd := osexec.CommandContext(t.Context(), script, "drain", "status", "-o", "")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("PATH=%s:%s", dir, os.Getenv("PATH")))
 	if out, err := cmd.Output(); err != nil || string(out) != "json\nname\nwide\nyaml\n:4\n" {
 		t.Errorf("got %q, %v", out, err)

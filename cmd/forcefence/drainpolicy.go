@@ -25,7 +25,7 @@ func newDrainPolicy() *cobra.Command {
 	var reset bool
 	var wanted drain.Override
 	cmd := &cobra.Command{
-		Use:   "drain-policy [NODE]",
+		Use:   "policy [NODE]",
 		Short: "Set the drain policy of a node or of all nodes, until a time",
 		Long: `Set the drain policy of a node or of all nodes, until a time. Then the policy of
 the configuration applies again, without a further command. A node's own policy
@@ -38,9 +38,9 @@ Longhorn carries out the policy itself, only the one of all nodes applies.
 
 Policies: ` + strings.Join(policyNames(), ",\n  ") + `.`,
 		Example: `  # A node, for the time of an upgrade
-  forcefence drain-policy n3 --set block-for-eviction --for 4h
+  forcefence drain policy n3 --set block-for-eviction --for 4h
   # What is set
-  forcefence drain-policy`,
+  forcefence drain policy`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		PreRunE: func(*cobra.Command, []string) (err error) {

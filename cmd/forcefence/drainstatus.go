@@ -23,13 +23,13 @@ func newDrainStatus() *cobra.Command {
 	var cluster clusterFlags
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use:   "drain-status NODE",
+		Use:   "status NODE",
 		Short: "Show what a node's drain waits for: volumes, replicas, and how long they take",
 		Long: `Show what a node's drain waits for, as the controller wrote it on the Node: the
 volumes and why, how many replicas are left, their rate so far, and how long the
-rest takes at that rate. A policy that "forcefence drain-policy" set is shown with
+rest takes at that rate. A policy that "forcefence drain policy" set is shown with
 its end. The command reads the API server only, and changes nothing.`,
-		Example:           `  forcefence drain-status n3`,
+		Example:           `  forcefence drain status n3`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cluster.completeNodes(1),
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {

@@ -25,11 +25,14 @@ func newDrill(d *sessionFlags) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use:   "drill [NODE...]",
-		Short: "Test whether nodes can be fenced now: connect, log in, compare identity, read power",
+		Short: "Ask nodes' devices now: power, identity, and whether the nodes can be fenced",
 		Long: `Test for all or the named nodes whether they can be fenced now. For each device
 the command connects, logs in, compares the machine's identity and reads its
 power. It powers nothing off and writes nothing. The controller repeats the same
 test and reports it in the Node's condition forcefence.io/Fenceable.
+
+Of named nodes the command also prints whether the machine is on, by all devices
+together, and a fence that is not over.
 
 The command sends a wrong password to a device only once. If your devices lock
 accounts, do not repeat the command with a wrong password.
@@ -37,7 +40,7 @@ accounts, do not repeat the command with a wrong password.
 Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 		Example: `  # All nodes, by the controller's configuration
   forcefence drill --config config.yaml
-  # One node, with the devices' errors
+  # Is the machine of one node on? With the devices' errors
   forcefence drill n3 -o wide`,
 		ValidArgsFunction: d.completeNodes(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +62,7 @@ Exits with 0 if all nodes can be fenced, and with 1 otherwise.`,
 				return err
 			}
 			warnOfStaying(cmd.Context(), open, all)
-			text := func(out io.Writer, wide bool) error { return printDrill(out, all, wide) }
+			text := func(out io.Writer, wide bool) error { return printDrill(out, all, wide, len(args) > 0) }
 			if err := format.print(cmd.OutOrStdout(), report{all, drillTable(all), text}); err != nil {
 				return err
 			}
@@ -87,6 +90,8 @@ type drilledNode struct {
 	Reason    string                 `json:"reason"`
 	Detail    string                 `json:"detail"`
 	Warning   string                 `json:"warning,omitempty"`
+	State     string                 `json:"state"`           // of the machine, by all devices together
+	Fence     string                 `json:"fence,omitempty"` // why the node's fence is not over
 	Devices   []drilledDevice        `json:"devices"`
 	files     []config.OwnFile
 }
@@ -139,7 +144,8 @@ func drillAll(ctx context.Context, open *app.Session, names []string) ([]drilled
 			}
 			f := drill.FindingOf(seen)
 			n := drilledNode{Node: name, Fenceable: f.Fenceable, Reason: string(f.Reason), Detail: f.Detail,
-				Warning: f.Warning, Devices: []drilledDevice{}}
+				Warning: f.Warning, State: seen.Verdict.State.String(), Fence: open.DescribeFence(name),
+				Devices: []drilledDevice{}}
 			for _, d := range seen.Devices {
 				var files []drilledFile
 				for _, f := range open.OwnFiles(d.Answer.By, name) {
@@ -192,8 +198,9 @@ func drillTable(all []drilledNode) *metav1.Table {
 	return t
 }
 
-// printDrill prints the table, the files of secrets, and what is wrong with each node.
-func printDrill(out io.Writer, all []drilledNode, wide bool) error {
+// printDrill prints the table, the files of secrets, and what is wrong with each node; with power also whether each
+// machine is on.
+func printDrill(out io.Writer, all []drilledNode, wide, power bool) error {
 	if err := printTable(out, drillTable(all), wide); err != nil {
 		return err
 	}
@@ -209,6 +216,12 @@ func printDrill(out io.Writer, all []drilledNode, wide bool) error {
 	}
 	var remarks []remark
 	for _, n := range all {
+		if power && len(n.Devices) > 0 {
+			remarks = append(remarks, remark{n.Node, describeState(n.State)})
+		}
+		if power && n.Fence != "" {
+			remarks = append(remarks, remark{n.Node, endSentence(n.Fence)})
+		}
 		failed := func(d drilledDevice) bool { return d.Result != "ok" }
 		if n.Fenceable != corev1.ConditionTrue || slices.ContainsFunc(n.Devices, failed) {
 			remarks = append(remarks, remark{n.Node, n.Detail})
@@ -222,4 +235,12 @@ func printDrill(out io.Writer, all []drilledNode, wide bool) error {
 	}
 	printRemarks(out, "", remarks)
 	return nil
+}
+
+// describeState returns the devices' common answer as a sentence.
+func describeState(state string) string {
+	if state == providers.PowerUnknown.String() {
+		return "The machine is Unknown, which never counts as off."
+	}
+	return "The machine is " + state + "."
 }

@@ -30,7 +30,7 @@ func newKeys() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make, print or revoke the keys that sign what devices answered",
-		Long: `Print the public keys that verify checks fences with. --new makes another key, and
+		Long: `Print the public keys that "forcefence proof verify" checks fences with. --new makes another key, and
 the controller signs with it within about two minutes. The keys before it stay
 valid for the fences that they signed, until --revoke.
 
@@ -38,9 +38,9 @@ The private key is in the Secret forcefence-signing, which is mounted into the
 controller's pods; the controller's account cannot read it. The public keys are in
 the ConfigMap forcefence-public-keys.`,
 		Example: `  # The first key, or another one
-  forcefence keys --new
-  # For verify --keys
-  forcefence keys > keys.pem`,
+  forcefence proof keys --new
+  # For proof verify --keys
+  forcefence proof keys > keys.pem`,
 		Args: cobra.NoArgs,
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, _ []string) error {
 			namespace, err := controllerNamespace(cmd.Context(), c, cluster.overrides.Context.Namespace)
@@ -130,7 +130,7 @@ func (k signingKeys) describeOthers(before []byte, secret *corev1.Secret) (strin
 		all = append(all, text+")")
 	}
 	return "\nThese keys stay valid: " + strings.Join(all, ", ") + ".\nIf you did not make one of them, another " +
-		"client added it, and can sign proofs: forcefence keys --revoke ID", nil
+		"client added it, and can sign proofs: forcefence proof keys --revoke ID", nil
 }
 
 // revoke removes a public key: no reader then accepts what that key signed.
@@ -159,7 +159,7 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("reading Secret %s: %w", config.SigningSecret, err)
 	case attest.KeyID(signer.Key.Public().(ed25519.PublicKey)) == id:
-		return "", fmt.Errorf("key %s signs: make another one first, with `forcefence keys --new`", id)
+		return "", fmt.Errorf("key %s signs: make another one first, with `forcefence proof keys --new`", id)
 	}
 	cm.Data[config.KeysEntry] = string(left)
 	if err := k.write(ctx, cm); err != nil {

@@ -138,12 +138,12 @@ func TestVerifyFiles(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"verify", "-f", fence, "--keys", keys}, 1, "the controller had no key"},
-		{[]string{"verify", "-f", keys, "--keys", keys}, 1, `its kind is ""`},
-		{[]string{"verify", "-f", fence, "--keys", fence}, 1, "no PEM block"},
-		{[]string{"verify", "-f", fence}, 2, "needs --keys"},
-		{[]string{"verify", "n1", "-f", fence, "--keys", keys}, 2, "name a NODE or ID"},
-		{[]string{"verify"}, 2, "name a NODE or ID"},
+		{[]string{"proof", "verify", "-f", fence, "--keys", keys}, 1, "the controller had no key"},
+		{[]string{"proof", "verify", "-f", keys, "--keys", keys}, 1, `its kind is ""`},
+		{[]string{"proof", "verify", "-f", fence, "--keys", fence}, 1, "no PEM block"},
+		{[]string{"proof", "verify", "-f", fence}, 2, "needs --keys"},
+		{[]string{"proof", "verify", "n1", "-f", fence, "--keys", keys}, 2, "name a NODE or ID"},
+		{[]string{"proof", "verify"}, 2, "name a NODE or ID"},
 	} {
 		code, _, stderr := exec(tc.args...)
 		if code != tc.code || !strings.Contains(stderr, tc.want) {

@@ -72,6 +72,10 @@ func newRoot(types providers.Registry) *cobra.Command {
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// A word that is no command comes before its flags, which nothing knows.
+		if words := cmd.Flags().Args(); len(cmd.Commands()) > 0 && len(words) > 0 {
+			return unknownCommand(cmd, words[0])
+		}
 		return usageError{fmt.Errorf("%w. `%s --help` lists the flags", err, cmd.CommandPath())}
 	})
 	root.SetHelpCommand(newHelp())
@@ -87,12 +91,9 @@ func newRoot(types providers.Registry) *cobra.Command {
 				newStatus(types),
 				newCheck(devices()),
 				newTimeline(),
-				newVerify(),
 				newExplain(devices()),
-				newRoom(devices()),
-				newReplay(),
 				newDrill(devices()),
-				newDrainStatus(),
+				newRoom(devices()),
 				newSupportBundle(),
 			},
 		},
@@ -100,15 +101,14 @@ func newRoot(types providers.Registry) *cobra.Command {
 			"act",
 			"Act:",
 			[]*cobra.Command{
-				newPause(), newResume(), newDrainPolicy(), newConfirmOff(types), newRelease(), newPower(devices()),
+				newPause(), newResume(), newDrain(), newConfirmOff(types), newRelease(), newPower(devices()),
 			},
 		},
 		{
 			"run",
-			"Install and run it:",
+			"Install it:",
 			[]*cobra.Command{
-				newRun(types), newCheckConfig(types), newDiscover(devices()), newProviders(types),
-				newCheckProvider(), newKeys(), newProofGuard(), newCleanup(),
+				newCheckConfig(types), newDiscover(devices()), newProviders(types), newProof(), newCleanup(),
 			},
 		},
 	} {
@@ -118,10 +118,30 @@ func newRoot(types providers.Registry) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(version.Command())
-	root.InitDefaultCompletionCmd()
+	hideCommands(root, newRun(types), newProofGuard(), newReplay(), version.Command())
 	prepareCommands(root)
 	return root
+}
+
+// hideCommands adds commands that the main help only names in its last line: a person at work on a cluster needs none
+// of them.
+func hideCommands(root *cobra.Command, rare ...*cobra.Command) {
+	for _, c := range rare {
+		c.Hidden = true
+		root.AddCommand(c)
+	}
+	const group = "look" // cobra lists commands without a group, and the help always
+	root.SetHelpCommandGroupID(group)
+	root.SetCompletionCommandGroupID(group)
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Hidden = true
+	}
+	template := strings.ReplaceAll(root.UsageTemplate(), `(or .IsAvailableCommand (eq .Name "help"))`,
+		".IsAvailableCommand")
+	root.SetUsageTemplate(template + `{{if not .HasParent}}
+Not listed: run and proof-guard, which the image runs; replay, version, completion and help.
+{{end}}`)
 }
 
 // nameCommands returns a text in which the program's commands begin with the name by which it was called: in a plugin
@@ -158,6 +178,9 @@ func (e usageError) Unwrap() error      { return e.error }
 
 // unknownCommand returns the error for a word that is no command below cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
+	if err := renamedTo(cmd, word); err != nil {
+		return err
+	}
 	err := fmt.Errorf("unknown command %q for %q", word, cmd.CommandPath())
 	if len(word) < 4 {
 		cmd.SuggestionsMinimumDistance = 1 // n1 is a node, and not `power on`

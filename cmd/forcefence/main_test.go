@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,12 +84,12 @@ func TestCheckConfig(t *testing.T) {
 		{name: "no such command of power", args: []string{"power", "cycle", "node-1"}, status: 2,
 			stderr: "Error: unknown command \"cycle\" for \"forcefence power\"; forcefence power --help lists its " +
 				"commands\n"},
-		{name: "a command of power, misspelled", args: []string{"power", "stat", "node-1"}, status: 2,
-			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
+		{name: "a command of drain, misspelled", args: []string{"drain", "stat", "node-1"}, status: 2,
+			stderr: "Error: unknown command \"stat\" for \"forcefence drain\"\n\nDid you mean this?\n\tstatus\n"},
 		{name: "help of no such command", args: []string{"help", "nope"}, status: 2,
 			stderr: "Error: unknown command \"nope\" for \"forcefence\"; forcefence --help lists its commands\n"},
-		{name: "help of no such command of power", args: []string{"help", "power", "stat"}, status: 2,
-			stderr: "Error: unknown command \"stat\" for \"forcefence power\"\n\nDid you mean this?\n\tstate\n"},
+		{name: "help of no such command of drain", args: []string{"help", "drain", "stat"}, status: 2,
+			stderr: "Error: unknown command \"stat\" for \"forcefence drain\"\n\nDid you mean this?\n\tstatus\n"},
 		{name: "no recording", args: []string{"replay", "none"}, status: 1,
 			stderr: "Error: opening recording: open none: no such file or directory\n"},
 		{name: "no such shell", args: []string{"completion", "nope"}, status: 2,
@@ -119,11 +121,11 @@ func TestUsage(t *testing.T) {
 		{"proof-guard --path-hash=0123", "--path-hash: use the SHA-256 of the webhook's path"},
 		{"confirm-off n3", "--reason is required: how do you know that the machine is off?"},
 		{"confirm-off n3 --reason " + strings.Repeat("x", taint.MaxReason+1), "bytes: at most"},
-		{"drain-policy --set always-allow --reset", "--reset and --set exclude each other: use one of them"},
-		{"drain-policy --for 2h --reset", "--for and --reset exclude each other"},
-		{"drain-policy --set foo --for 2h", `--set: "foo" is none of `},
-		{"drain-policy --set always-allow", "--for is required"},
-		{"drain-policy --for 2h", "--for needs --set POLICY"},
+		{"drain policy --set always-allow --reset", "--reset and --set exclude each other: use one of them"},
+		{"drain policy --for 2h --reset", "--for and --reset exclude each other"},
+		{"drain policy --set foo --for 2h", `--set: "foo" is none of `},
+		{"drain policy --set always-allow", "--for is required"},
+		{"drain policy --for 2h", "--for needs --set POLICY"},
 		{"cleanup --check --yes", "--check and --yes exclude each other"},
 		{"discover --bmc-range foo", "--bmc-range: "},
 		{"discover --redfish-port 99999", "--redfish-port: 99999 is no port: use 1 to 65535"},
@@ -144,6 +146,15 @@ func TestUsage(t *testing.T) {
 		{"run --log-level loud", `--log-level: "loud" is none of debug, info, warn, error`},
 		{"run --log-format xml", `--log-format: "xml" is neither text nor json`},
 		{"explain", "wrong number of arguments (0)"},
+		{"check-config --skip-files --description f", "--description and --skip-files exclude each other"},
+		{"check-confg --skip-files f", "Did you mean this?\n\tcheck-config"},
+		{"drain-policy n1 --set always-allow --for 1h", `"drain-policy" is now ` + "`forcefence drain policy`"},
+		{"drain-status n1 -o json", "`forcefence drain status --help` has its flags"},
+		{"keys --new", "`forcefence proof keys`"},
+		{"verify n1", "`forcefence proof verify`"},
+		{"check-provider f.yaml", "`forcefence check-config --description`; `forcefence check-config --help`"},
+		{"power state n1 -o json", `"state" is now ` + "`forcefence drill`"},
+		{"help power state", "`forcefence drill`"},
 	} {
 		status, stdout, stderr := exec(strings.Fields(tc.line)...)
 		if status != 2 || stdout != "" || !strings.Contains(stderr, tc.want) {
@@ -235,10 +246,46 @@ func TestTrimKinds(t *testing.T) {
 	}
 }
 
+// The main help lists at most 18 commands, and names the others in its last line.
+func TestMainHelp(t *testing.T) {
+	status, help, stderr := exec("--help")
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z][a-z-]+) +[A-Z]`).FindAllStringSubmatch(help, -1) {
+		listed[m[1]] = true
+	}
+	if status != 0 || stderr != "" || len(listed) > 18 || len(listed) < 10 {
+		t.Errorf("got %d, %q and %d commands, want at most 18:\n%s", status, stderr, len(listed), help)
+	}
+	_, rest, _ := strings.Cut(help, "Not listed: ")
+	for _, c := range newRoot(configtest.Types()).Commands() {
+		named := slices.Contains(regexp.MustCompile(`[\w-]+`).FindAllString(rest, -1), c.Name())
+		if named == listed[c.Name()] {
+			t.Errorf("%s: listed: %t; named as not listed: %t", c.Name(), listed[c.Name()], named)
+		}
+	}
+	if _, below, _ := exec("drain", "--help"); strings.Contains(below, "Not listed") {
+		t.Errorf("a command's own help names others:\n%s", below)
+	}
+}
+
+// Each former command names one that exists.
+func TestRenamedCommands(t *testing.T) {
+	root := newRoot(configtest.Types())
+	for was, now := range renamedCommands {
+		cmd, rest, err := root.Find(strings.Fields(now))
+		if err != nil || !cmd.Runnable() || len(rest) > 1 || len(rest) == 1 && cmd.Flags().Lookup(rest[0][2:]) == nil {
+			t.Errorf("%s: %q is no command: %v, %q", was, now, err, rest)
+		}
+		if cmd, rest, err := root.Find(strings.Fields(was)); err == nil && len(rest) == 0 {
+			t.Errorf("%s is still a command, %s", was, cmd.CommandPath())
+		}
+	}
+}
+
 // A command that only holds others prints them.
 func TestCommandsOfPower(t *testing.T) {
 	status, stdout, stderr := exec("power")
-	if status != 0 || stderr != "" || !strings.Contains(stdout, "\n  state ") ||
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "\n  off ") ||
 		!strings.Contains(stdout, "Usage:\n  forcefence power\n") {
 		t.Errorf("got %d, %q, %q, want its commands", status, stdout, stderr)
 	}
@@ -354,8 +401,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// check-provider names file, line and key of each fault, and says what it checked.
-func TestCheckProvider(t *testing.T) {
+// check-config --description names file, line and key of each fault, and says what it checked.
+func TestCheckDescription(t *testing.T) {
 	good := filepath.Join("..", "internal", "providercheck", "testdata", "outlets.yaml")
 	text, err := os.ReadFile(good)
 	if err != nil {
@@ -378,7 +425,7 @@ func TestCheckProvider(t *testing.T) {
 		{"none.yaml", 1, "", "reading description: open none.yaml"},
 	} {
 		var out, errors bytes.Buffer
-		status := run([]string{"check-provider", tc.file}, all.Types(), &out, &errors)
+		status := run([]string{"check-config", "--description", tc.file}, all.Types(), &out, &errors)
 		if status != tc.status || !strings.Contains(out.String(), tc.out) ||
 			!strings.Contains(errors.String(), tc.errors) {
 			t.Errorf("%s: got status %d\n%s%s", tc.file, status, out.String(), errors.String())

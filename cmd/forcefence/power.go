@@ -10,47 +10,28 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/view/drill"
 )
 
-// newPower returns the commands with which a person reads or changes the power of a node's machine.
+// newPower returns the commands with which a person changes the power of a node's machine.
 func newPower(d *sessionFlags) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "power",
-		Short: "Read the power of a node's machine, or power it off or on",
-		Long: `Read the power of a node's machine, or power it off or on. The command uses the
-configuration's rules, identity checks and limits, as the controller does. It
-reads Nodes and Leases, and writes nothing to the API server.
+		Short: "Power a node's machine off or on",
+		Long: `Power a node's machine off or on. The commands use the configuration's rules,
+identity checks and limits, as the controller does. They read Nodes and Leases,
+and write nothing to the API server. "forcefence drill NODE" only asks.
 
-state exits with 0 if the devices agree on a state; off and on exit
-with 0 if the devices report the wanted state. All exit with 1 otherwise: if the
-devices disagree, if an answer proves nothing, or without --yes.`,
-		Example: `  # Ask only
-  forcefence power state n3
-  # Off, and on again
+They exit with 0 if the devices report the wanted state, and with 1 otherwise: if
+the devices disagree, if an answer proves nothing, or without --yes.`,
+		Example: `  # Off, and on again
   forcefence power off n3 --yes
   forcefence power on n3 --yes`,
 	}
-	var format outputFormat
-	state := &cobra.Command{
-		Use: "state NODE", Short: "Print what each device of the node reports", Args: cobra.ExactArgs(1),
-		ValidArgsFunction: d.completeNodes(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.withMachine(cmd, args[0], &format,
-				func(_ context.Context, _ io.Writer, p *app.NodePower, now providers.PowerState) error {
-					if now == providers.PowerUnknown {
-						return fmt.Errorf("node %s: its machine's power is unknown, which never counts as off", p.Node)
-					}
-					return nil
-				})
-		},
-	}
-	format.addFlag(state)
-	d.addFlags(state)
-	root.AddCommand(withRole(state, roleExplain), d.newOnOffCommand(false), d.newOnOffCommand(true))
+	root.AddCommand(d.newOnOffCommand(false), d.newOnOffCommand(true))
 	return root
 }
 
@@ -83,7 +64,7 @@ their replacements.`,
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.withMachine(cmd, args[0], &outputFormat{},
+		return d.withMachine(cmd, args[0],
 			func(ctx context.Context, out io.Writer, p *app.NodePower, now providers.PowerState) error {
 				if on && p.Fence != "" {
 					return p.FencedError()
@@ -148,26 +129,18 @@ func waitForState(
 	}
 }
 
-// machineAnswers is what a node's devices report about its machine, and its JSON form.
-type machineAnswers struct {
-	Node    string          `json:"node"`
-	State   string          `json:"state"`
-	Verdict string          `json:"verdict,omitempty"` // why the answers together prove nothing
-	Fence   string          `json:"fence,omitempty"`   // why the node's fence is not over
-	Devices []drilledDevice `json:"devices"`
-}
-
-func (m machineAnswers) print(out io.Writer, table *metav1.Table, wide bool) error {
-	if err := printTable(out, table, wide); err != nil {
+// printVerdict prints what the devices said, the common verdict, and why the node's fence is not over.
+func printVerdict(out io.Writer, p *app.NodePower, all []drill.Device, verdict providers.Answer) error {
+	if err := printTable(out, deviceTable(p.Node, all), false); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the machine is %s\n", m.State)
-	inTable := func(d drilledDevice) bool { return errorText(d.device.Answer.Err) == m.Verdict }
-	if m.Verdict != "" && !slices.ContainsFunc(m.Devices, inTable) {
-		fmt.Fprintf(out, "verdict: %s\n", m.Verdict)
+	fmt.Fprintf(out, "the machine is %s\n", verdict.State)
+	inTable := func(d drill.Device) bool { return errorText(d.Answer.Err) == providers.ErrorCause(verdict.Err) }
+	if verdict.Err != nil && !slices.ContainsFunc(all, inTable) {
+		fmt.Fprintf(out, "verdict: %s\n", providers.ErrorCause(verdict.Err))
 	}
-	if m.Fence != "" {
-		fmt.Fprintf(out, "node %s: %s\n", m.Node, m.Fence)
+	if p.Fence != "" {
+		fmt.Fprintf(out, "node %s: %s\n", p.Node, p.Fence)
 	}
 	return nil
 }
@@ -177,7 +150,6 @@ func (m machineAnswers) print(out io.Writer, table *metav1.Table, wide bool) err
 func (d *sessionFlags) withMachine(
 	cmd *cobra.Command,
 	node string,
-	format *outputFormat,
 	f func(context.Context, io.Writer, *app.NodePower, providers.PowerState) error,
 ) error {
 	open, err := d.openSession(cmd, false)
@@ -191,17 +163,7 @@ func (d *sessionFlags) withMachine(
 		return err
 	}
 	all, v := p.AskDevices(ctx)
-	answers := machineAnswers{Node: node, State: v.State.String(), Fence: p.Fence, Devices: []drilledDevice{}}
-	if v.Err != nil {
-		answers.Verdict = providers.ErrorCause(v.Err)
-	}
-	for _, d := range all {
-		answers.Devices = append(answers.Devices, drilledDeviceOf(d))
-	}
-	table := deviceTable(node, all)
-	if err := format.print(out, report{answers, table, func(out io.Writer, wide bool) error {
-		return answers.print(out, table, wide)
-	}}); err != nil {
+	if err := printVerdict(out, p, all, v); err != nil {
 		return err
 	}
 	return f(ctx, out, p, v.State)

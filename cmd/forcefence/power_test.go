@@ -151,13 +151,8 @@ func TestPower(t *testing.T) {
 			t.Errorf("machine %s runs: got %t, want %t", name, got, want)
 		}
 	}
-	s.expect("confirmed", "", "power", "state", "n1")
-	s.expect(`"On"`, "", "power", "state", "n1")
-	s.expect("node/n1\n", "", "power", "state", "node/n1", "-o", "name")
-	s.expect("\nnode: n1\nstate: \"On\"\n", "", "power", "state", "n1", "-o", "yaml")
-	s.expect("RESULT\n", "", "power", "state", "n1", "-o", "wide")
-	s.expect("", "no rule claims the node", "power", "state", "n4")
-	s.expect("", "node n9 does not exist", "power", "state", "n9")
+	s.expect("", "no rule claims the node", "power", "off", "n4")
+	s.expect("", "node n9 does not exist", "power", "off", "n9")
 
 	// Nothing is sent without --yes.
 	s.expect("its pods will end as in a power cut", "add --yes", "power", "off", "n1")
@@ -200,11 +195,12 @@ func TestPower(t *testing.T) {
 	s.bmc["n3"].SetFault(datacenter.Fault{StaysOn: true})
 	s.expect("accepted", "was not Off within 2s", "power", "off", "n3", "--yes", "--wait", "2s")
 	s.bmc["n3"].SetFault(datacenter.Fault{SystemUUID: "11111111-2222-4333-8444-555555555555"})
-	s.expect("another machine", "which never counts as off", "power", "state", "n3")
+	s.expect("n3: The machine is Unknown, which never counts as off.", "1 of 1 node", "drill", "n3")
+	s.expect("another machine", "1 of 1 node", "drill", "n3")
 	s.expect("confirming the machine's identity", "identity mismatch", "power", "off", "n3", "--yes")
 	on("n3", true)
 	s.bmc["n3"].SetFault(datacenter.Fault{PowerWord: "Dozing"})
-	s.expect(`"Dozing"`, "which never counts as off", "power", "state", "n3")
+	s.expect(`"Dozing"`, "1 of 1 node", "drill", "n3")
 }
 
 // The fence began after the first look.
@@ -268,6 +264,16 @@ func TestDrill(t *testing.T) {
 	s.expect("", "use json, name, wide, yaml", "drill", "-o", "table")
 	s.expect("node/n1\nnode/n4\n", "1 of 2 nodes", "drill", "n1", "node/n4", "-o", "name")
 	s.expect("- detail: ", "", "drill", "n1", "-o", "yaml")
+	s.expect("  state: \"On\"\n", "", "drill", "n1", "-o", "yaml")
+	s.expect("n1: The machine is On.\n", "", "drill", "n1")
+	s.expect("n2: The machine is Off.\n", "", "drill", "n1", "n2")
+	s.change("n2", mark("manual"))
+	s.expect("n2: it is marked as shut down.\n", "", "drill", "n2")
+	s.expect("  fence: it is marked as shut down\n", "", "drill", "n2", "-o", "yaml")
+	s.change("n2", func(n *corev1.Node) { n.Spec.Taints = nil })
+	if out, _ := s.run("drill"); strings.Contains(out, "The machine is") {
+		t.Errorf("without a name: got a line for each machine:\n%s", out)
+	}
 	s.expect("warning: If it is fenced, 1 pod stays: shop/tol-0 (tolerates the mark).", "", "drill", "n3")
 	if out, _ := s.run("drill"); strings.Count(out, "no rule claims the node") != 1 ||
 		strings.Count(out, "warning") != 1 {
@@ -359,7 +365,7 @@ func TestWhoIsNotBelieved(t *testing.T) {
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{taint.RecordAnnotation: lied.Encode()} })
 	s.m["n1"].CutPower()
 	s.expect("record of node n1", "1 of 1 node", "drill", "n1")
-	s.expect("the machine is Unknown", "which never counts as off", "power", "state", "n1")
+	s.expect("The machine is Unknown, which never counts as off.", "1 of 1 node", "drill", "n1")
 
 	text, err := os.ReadFile(s.file)
 	kit.Must(t, err)

@@ -49,7 +49,7 @@ func TestDescribeDenial(t *testing.T) {
 			`get resource "configmaps" in API group "" in the namespace "ns"`,
 			"get configmaps -n ns (the ClusterRole forcefence-look has it)|clusterrolebinding forcefence-look-alice " +
 				"--clusterrole=forcefence-look --user=alice"},
-		{"drain policies", "drain-policy", `get resource "configmaps" in API group "" in the namespace "ns"`,
+		{"drain policies", "drain policy", `get resource "configmaps" in API group "" in the namespace "ns"`,
 			"get configmaps -n ns (the Role forcefence-pauser has it)|rolebinding -n ns forcefence-pauser-alice " +
 				"--role=forcefence-pauser --user=alice"},
 		{"a node's pause", "pause", `patch resource "nodes" in API group "" at the cluster scope`,
@@ -70,7 +70,7 @@ func TestDescribeDenial(t *testing.T) {
 				"--clusterrole=cluster-admin --user=alice"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cmd, _, err := root.Find([]string{tc.command})
+			cmd, _, err := root.Find(strings.Fields(tc.command))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,21 +188,25 @@ func TestLookHasAllRights(t *testing.T) {
 	}{
 		{[]string{"status"}, "Fencing is paused"},
 		{[]string{"timeline", "dead"}, "Fence f-0123456789ab"},
-		{[]string{"verify", "dead"}, "the controller had no key"},
+		{[]string{"proof", "verify", "dead"}, "the controller had no key"},
 		{[]string{"check"}, "fencing is paused"},
 		{[]string{"discover"}, "BareMetalHost " + homeSpace + "/server"},
-		{[]string{"drain-status", "dead"}, "Drain policy " + string(drain.BlockIfLast)},
+		{[]string{"drain", "status", "dead"}, "Drain policy " + string(drain.BlockIfLast)},
 		{[]string{"support-bundle", filepath.Join(d.dir, "bundle.tar.gz")}, "Wrote "},
 	} {
-		tried[tc.args[0]] = true
+		cmd, _, err := newRoot(configtest.Types()).Find(tc.args)
+		kit.Must(t, err)
+		tried[cmd.CommandPath()] = true
 		_, out, stderr := exec(append(tc.args, "--kubeconfig", look)...)
 		if out += stderr; strings.Contains(out, "lack the right") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: got a missing right, or no %q:\n%s", tc.args, tc.want, out)
 		}
 	}
 	for _, cmd := range newRoot(configtest.Types()).Commands() {
-		if cmd.Annotations[roleAnnotation] == roleLook && !tried[cmd.Name()] {
-			t.Errorf("%s names the role %s, and is not tried here", cmd.Name(), roleLook)
+		for _, c := range append(cmd.Commands(), cmd) {
+			if c.Annotations[roleAnnotation] == roleLook && !tried[c.CommandPath()] {
+				t.Errorf("%s names the role %s, and is not tried here", c.CommandPath(), roleLook)
+			}
 		}
 	}
 }

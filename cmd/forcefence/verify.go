@@ -35,10 +35,10 @@ when, and fails if a part was changed, removed, or signed by an unknown key.
 The public keys are those in the ConfigMap forcefence-public-keys, or in --keys.
 With -f and --keys the command needs no cluster.`,
 		Example: `  # The last fence of a node
-  forcefence verify n3
+  forcefence proof verify n3
   # From files alone
   kubectl get fcg n3.f-8bd391b2f0c0 -o yaml > fence.yaml
-  forcefence verify -f fence.yaml --keys keys.pem`,
+  forcefence proof verify -f fence.yaml --keys keys.pem`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cluster.completeFences,
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -87,7 +87,7 @@ With -f and --keys the command needs no cluster.`,
 	cluster.addNamespaceFlag(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&file, "filename", "f", "", "a file with the Fencing, as YAML or JSON")
-	f.StringVar(&keyFile, "keys", "", "a file with the public keys, as the command keys prints them")
+	f.StringVar(&keyFile, "keys", "", "a file with the public keys, as \"proof keys\" prints them")
 	for _, flag := range []string{"filename", "keys"} {
 		if err := cmd.MarkFlagFilename(flag); err != nil {
 			panic(err)

@@ -1,6 +1,6 @@
 // Package conformance has the checks that every provider passes, as functions that return what is wrong. It imports the
-// contract and the standard library, so a program can run them: `forcefence check-provider` does. providertest runs
-// them as a test.
+// contract and the standard library, so a program can run them: `forcefence check-config --description` does.
+// providertest runs them as a test.
 //
 // They check what the rest of forcefence builds on. Off comes only from the machine's own device, asked in that very
 // call. No answer, a strange one or another machine's is never Off. An accepted power-off is not an off. Errors have

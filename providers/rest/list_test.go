@@ -77,7 +77,7 @@ func TestListIdentity(t *testing.T) {
 	}
 }
 
-// check-provider refuses a list that says On of a machine that is off.
+// check-config --description refuses a list that says On of a machine that is off.
 func TestCheckList(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"no fault", "", "", ""},

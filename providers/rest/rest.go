@@ -64,7 +64,7 @@ type Settings struct {
 
 // Config is the configuration of type rest.
 type Config struct {
-	// the file of the description, which `forcefence check-provider` accepts; must be set
+	// the file of the description, which `forcefence check-config --description` accepts; must be set
 	Description string `yaml:"description"`
 	Settings    `yaml:",inline"`
 }
@@ -149,7 +149,7 @@ func (c *Config) Validate() []providers.Problem {
 }
 
 // load reads the description, unless it was read already, and runs its cases. Their changes take seconds, so only
-// check-provider tries them.
+// check-config --description tries them.
 func (c *Config) load() error {
 	switch {
 	case c.family != nil:
@@ -163,10 +163,10 @@ func (c *Config) load() error {
 	}
 	f, bad := Parse(text)
 	if f == nil {
-		return fmt.Errorf("line %w (of %d faults; forcefence check-provider shows all)", bad[0], len(bad))
+		return fmt.Errorf("line %w (of %d faults; forcefence check-config --description shows all)", bad[0], len(bad))
 	}
 	if cases, _ := f.runCases(text); len(cases.bad) > 0 {
-		return fmt.Errorf("line %w (forcefence check-provider shows all)", cases.bad.sorted()[0])
+		return fmt.Errorf("line %w (forcefence check-config --description shows all)", cases.bad.sorted()[0])
 	}
 	c.family = f
 	return nil

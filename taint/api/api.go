@@ -181,7 +181,7 @@ type FencingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Evidence []Answer `json:"evidence,omitempty"`
-	// the signed chain of the devices' answers, as JSON; `forcefence verify` checks and prints it. Empty: the
+	// the signed chain of the devices' answers, as JSON; `forcefence proof verify` checks and prints it. Empty: the
 	// controller has no signing key
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768

@@ -507,7 +507,7 @@ var table = []Row{
 	{PoweredOff, Warning, "",
 		"Fence {fence} ended ({why}). These devices accepted a power-off, or may have: {detail}. If one is still " +
 			"off, turn it on again, unless afterFence turns it on.",
-		"`forcefence power state NODE` shows each device, and `forcefence power on NODE --yes` turns the machine on. " +
+		"`forcefence drill NODE` shows each device, and `forcefence power on NODE --yes` turns the machine on. " +
 			"Only for power strips: an outlet that stays off leaves a running machine on one power supply, so turn " +
 			"the outlet on, too."},
 	{OddLease, Warning, "",
@@ -593,8 +593,8 @@ var table = []Row{
 			"list again."},
 	{DrainHeld, Warning, "",
 		"A drain of this node waits for data that would be lost with it (drain guard {by}): {detail}. To see its " +
-			"progress: forcefence drain-status {node}.",
-		"Wait, or see with `forcefence drain-status` which volumes hold it up. A policy that evicts replicas moves " +
+			"progress: forcefence drain status {node}.",
+		"Wait, or see with `forcefence drain status` which volumes hold it up. A policy that evicts replicas moves " +
 			"them by itself. Otherwise move them, or make the volumes' other replicas healthy."},
 	{DrainAllowed, Info, "", "A drain of this node no longer waits for its data (drain guard {by}): {detail}.", ""},
 	{EvictionAutomatic, Info, "",

@@ -16,7 +16,7 @@ func inController(namespace, args string) string {
 }
 
 // ownCommand matches the start of a command that asks devices in a text, up to its name.
-var ownCommand = regexp.MustCompile(`(^|[^/\w-])(?:kubectl )?forcefence ((?:explain|power)\b)`)
+var ownCommand = regexp.MustCompile(`(^|[^/\w-])(?:kubectl )?forcefence ((?:drill|explain|power)\b)`)
 
 // nameInController returns a text whose commands that ask devices run in the controller's pod.
 func nameInController(namespace, text string) string {

@@ -6,7 +6,7 @@ func TestNameInController(t *testing.T) {
 	const inPod = "kubectl -n home exec deploy/forcefence -- /ko-app/forcefence "
 	for text, want := range map[string]string{
 		"Once it is repaired: forcefence release n1 --yes":   "Once it is repaired: forcefence release n1 --yes",
-		"kubectl forcefence power state n1":                  inPod + "power state n1",
+		"kubectl forcefence drill n1":                        inPod + "drill n1",
 		"forcefence confirm-off n1 --reason TEXT":            "forcefence confirm-off n1 --reason TEXT",
 		"Use `forcefence power on` or forcefence explain n1": "Use `" + inPod + "power on` or " + inPod + "explain n1",
 		inPod + "explain n1":                                 inPod + "explain n1",

@@ -273,7 +273,7 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	case reason.SectionMarkStuck:
 		v.first = Command{"What its fence has done", "forcefence timeline " + s.Node.Name}
 	case reason.SectionProofLost, reason.SectionDistrusted:
-		v.first = Command{"What each device says", s.inController("power state " + s.Node.Name)}
+		v.first = Command{"What each device says", s.inController("drill " + s.Node.Name)}
 	case reason.SectionStorm:
 		v.first = Command{"What the nodes share", listNodesByZone}
 	case reason.SectionUnproven, reason.SectionDrillFailing, reason.SectionNothing:

@@ -201,7 +201,7 @@ func keep(ctx context.Context, w *World, s *Screen) error {
   The status page, http://127.0.0.1:%[6]d, takes this token for an hour (over ssh: ssh -L %[6]d:127.0.0.1:%[6]d HOST):
     %[7]s
   For a new token: kubectl -n default create token forcefence-status --audience forcefence.io/status --duration 1h
-  forcefence reads %[5]s again when it changes. Ctrl-C ends it all.`,
+  The controller reads %[5]s again when it changes. Ctrl-C ends it all.`,
 		w.file("kubeconfig"), w.bin, nodeName(0), nodeName(3), w.file("config.yaml"), w.page, token)
 	<-ctx.Done()
 	return nil

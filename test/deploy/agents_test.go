@@ -233,9 +233,9 @@ nodes:
 		runs    bool // the machine, afterwards
 	}{
 		{"drill", "n1", true},
-		{"power state n1", `"Status: ON"`, true},
+		{"drill n1", `"Status: ON"`, true},
 		{"power off n1 --yes", "the machine is Off", false},
-		{"power state n1", `"Status: OFF"`, false},
+		{"drill n1", `"Status: OFF"`, false},
 		{"power on n1 --yes", "the machine is On", true},
 	} {
 		var out string

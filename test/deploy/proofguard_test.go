@@ -63,7 +63,7 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	g := &proofGuarded{
 		world: w, admin: w.as(), binary: build(t, dir, "forcefence"), keyFile: filepath.Join(dir, "key.pem"),
 	}
-	g.mustRun("keys", "--new", "--namespace", namespace)
+	g.mustRun("proof", "keys", "--new", "--namespace", namespace)
 	var secret corev1.Secret
 	kit.Must(t, g.admin.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: "forcefence-signing"}, &secret))
 	kit.Must(t, os.WriteFile(g.keyFile, secret.Data["key.pem"], 0o600))
@@ -516,7 +516,7 @@ func TestProvenFence(t *testing.T) {
 	t.Logf("the proof of the record has %d bytes", len(rec.Proof))
 	var said string
 	w.until("the Fencing verifies", func() (bool, error) {
-		cmd := exec.CommandContext(w.ctx, g.binary, "verify", victim.Name(), "--namespace", namespace)
+		cmd := exec.CommandContext(w.ctx, g.binary, "proof", "verify", victim.Name(), "--namespace", namespace)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+w.c.Kubeconfig())
 		out, err := cmd.CombinedOutput()
 		said = string(out)

@@ -14,7 +14,7 @@
 //	                   renders to a configuration that means the same. With file=NAME the commands that follow find it
 //	                   under that name, with the test's addresses in the place of 10.0.0.x. About a whole one
 //	                   check-config has no warning, or the block is yaml config warns, and the page says why
-//	yaml description   a description of a device: check-provider takes it. file=NAME as above
+//	yaml description   a description of a device: check-config --description takes it. file=NAME as above
 //	yaml values        values of the chart: it renders with them, and check-config takes the rendered configuration
 //	yaml objects       objects that the API server takes, unknown fields refused
 //	yaml pod           part of a pod's spec; the API server takes the pod

@@ -158,9 +158,10 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 	case b.Is("description"):
 		file := filepath.Join(t.TempDir(), "description.yaml")
 		kit.Must(t, os.WriteFile(file, []byte(b.Text), 0o600))
-		cmd := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-provider", file)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(p.dir, "forcefence"), "check-config", "--description",
+			file)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: check-provider: %v\n%s", b, err, out)
+			t.Errorf("%s: check-config --description: %v\n%s", b, err, out)
 		}
 	case b.Is("values"):
 		rendered, err := p.render(t, b.Text)

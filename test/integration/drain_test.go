@@ -416,12 +416,12 @@ rbac: {extraRules: [{apiGroups: [disks.example.com], resources: [copies], verbs:
 		done := w.drains(a, 3*time.Minute)
 		status := func() string {
 			t.Helper()
-			out, err := exec.CommandContext(w.ctx, binary, "drain-status", a.Name(), "--kubeconfig", w.Kubeconfig()).
+			out, err := exec.CommandContext(w.ctx, binary, "drain", "status", a.Name(), "--kubeconfig", w.Kubeconfig()).
 				CombinedOutput()
 			kit.Must(t, err)
 			return string(out)
 		}
-		if note := w.untilEvent("Node", a.Name(), "DrainHeldUp"); !strings.Contains(note, "drain-status "+a.Name()) {
+		if note := w.untilEvent("Node", a.Name(), "DrainHeldUp"); !strings.Contains(note, "drain status "+a.Name()) {
 			t.Errorf("Event: got %q, want it to name the command", note)
 		}
 		var out string
@@ -431,7 +431,7 @@ rbac: {extraRules: [{apiGroups: [disks.example.com], resources: [copies], verbs:
 			"Replicas: 0 of 2 have left, 2 block the drain; the rate is unknown",
 			"disks s1 s1-" + a.Name() + " it has not left yet",
 		} {
-			w.until("drain-status tells "+want, func() bool {
+			w.until("drain status tells "+want, func() bool {
 				out = status()
 				return strings.Contains(strings.Join(strings.Fields(out), " "), want)
 			})
@@ -441,12 +441,12 @@ rbac: {extraRules: [{apiGroups: [disks.example.com], resources: [copies], verbs:
 		w.until("one has left",
 			func() bool { return strings.Contains(status(), "Replicas: 1 of 2 have left, 1 block the drain; ") })
 		if out = status(); !strings.Contains(out, " a minute so far, about ") {
-			t.Errorf("drain-status: want the rate and the rest in\n%s", out)
+			t.Errorf("drain status: want the rate and the rest in\n%s", out)
 		}
 		d.set(false, false)
 		kit.Must(t, <-done)
 		w.untilEvent("Node", a.Name(), "DrainAllowed")
-		w.until("drain-status reports that nothing holds it up",
+		w.until("drain status reports that nothing holds it up",
 			func() bool { return strings.Contains(status(), "forcefence does not block its drain") })
 		w.kubectl("uncordon", a.Name())
 	})

@@ -145,16 +145,34 @@ func (d *Session) ReadNodePower(ctx context.Context, name string) (*NodePower, e
 	}
 	p := &NodePower{Node: name, Ready: l.Ready == corev1.ConditionTrue, Timeout: d.wait,
 		life: providers.Life{NodeUID: l.UID, BootID: l.BootID}, session: d}
-	switch {
-	case l.RecordErr != nil:
-		p.Fence = "the record of its fence cannot be read"
-	case l.Record.IsOpen():
-		p.Fence = fmt.Sprintf("its fence %s is in phase %s", l.Record.ID, l.Record.Phase)
-	case l.Mark != nil:
-		p.Fence = "it is marked as shut down"
-	}
+	p.Fence = describeFence(node, d.key)
 	p.Machine, err = d.confs.activeConfig().Machines.FindMachine(node, l.Record)
 	return p, err
+}
+
+// DescribeFence returns why a node's fence was not over when the session began; "" if the node has none.
+func (d *Session) DescribeFence(name string) string {
+	for i := range d.nodes {
+		if d.nodes[i].Name == name {
+			return describeFence(&d.nodes[i], d.key)
+		}
+	}
+	return ""
+}
+
+// describeFence returns why the node's fence is not over: its record, or its mark; "" if it has none.
+func describeFence(node *corev1.Node, key string) string {
+	rec, err := taint.RecordOf(node)
+	_, marked := taint.FindMark(node, key, "")
+	switch {
+	case err != nil:
+		return "the record of its fence cannot be read"
+	case rec.IsOpen():
+		return fmt.Sprintf("its fence %s is in phase %s", rec.ID, rec.Phase)
+	case marked:
+		return "it is marked as shut down"
+	}
+	return ""
 }
 
 // readNode reads a node from the API server. A node that does not exist is an error.

@@ -135,7 +135,7 @@ type Tape struct {
 
 // Signing says with which key the records of fences are signed.
 type Signing struct {
-	// PEM, as forcefence keys writes it; an absolute path; read at each signature; "": records are not signed
+	// PEM, as forcefence proof keys writes it; an absolute path; read at each signature; "": records are not signed
 	KeyFile string `yaml:"keyFile"`
 }
 

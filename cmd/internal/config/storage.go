@@ -149,8 +149,8 @@ func (r *reader) checkREST(s *Storage, at string) *storageapi.Description {
 	default:
 		var bad rest.Faults
 		if d, bad = storageapi.Parse(text); d == nil {
-			r.report(at+".description", "line %v (the first of %d faults; forcefence check-provider shows all)", bad[0],
-				len(bad))
+			r.report(at+".description", "line %v (the first of %d faults; forcefence check-config --description "+
+				"shows all)", bad[0], len(bad))
 		}
 	}
 	var api *rest.API

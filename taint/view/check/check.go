@@ -204,7 +204,7 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 }
 
 // checkOrders reports what others obey while forcefence does not look. An order that should have ended is a problem,
-// each other one a note. Budgets that hold drains are many, and drain-status shows them.
+// each other one a note. Budgets that hold drains are many, and drain status shows them.
 func (f Facts) checkOrders() (out []Finding) {
 	for _, o := range f.Orders {
 		found := Finding{Note, o.Node, o.Text() + ".", ""}
