@@ -39,7 +39,7 @@ func ErrorText(err error) string {
 	text = userinfo.ReplaceAllString(strings.Join(strings.Fields(text), " "), "://")
 	const longest, dots = 200, "..."
 	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest-len(dots)], "") + dots
+		text = strings.TrimRight(strings.ToValidUTF8(text[:longest-len(dots)], ""), ". ") + dots
 	}
 	return text
 }

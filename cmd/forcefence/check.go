@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -79,7 +81,7 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 				withRole(cmd, rolePrepare)
 				look = func(ctx context.Context) (check.Report, error) { return d.checkBeforeInstall(ctx, cmd, c) }
 			}
-			found, err := waitUntilOK(cmd.Context(), wait, look)
+			found, err := waitUntilOK(cmd.Context(), wait, look, func() bool { return o.refused })
 			if err != nil {
 				return err
 			}
@@ -106,14 +108,14 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 // recheckEvery is the time between two checks of --wait.
 const recheckEvery = 5 * time.Second
 
-// waitUntilOK repeats look until its report is OK, for so long at most, and returns the last report. It blocks until
-// then. An error of look ends it.
+// waitUntilOK repeats look until its report is OK, for so long at most, and returns the last report or error. It blocks
+// until then. An error that does not pass by itself ends it at once, and so does a right that look lacked: refused.
 func waitUntilOK(
-	ctx context.Context, most time.Duration, look func(context.Context) (check.Report, error),
+	ctx context.Context, most time.Duration, look func(context.Context) (check.Report, error), refused func() bool,
 ) (check.Report, error) {
 	for end := time.Now().Add(most); ; {
 		r, err := look(ctx)
-		if err != nil || r.OK || time.Until(end) < recheckEvery {
+		if err != nil && !mayPass(err) || err == nil && r.OK || refused() || time.Until(end) < recheckEvery {
 			return r, err
 		}
 		select {
@@ -122,6 +124,21 @@ func waitUntilOK(
 			return r, ctx.Err()
 		}
 	}
+}
+
+// mayPass reports whether an error of a request to the API server may pass by itself: the server starts, or the network
+// comes back. Rights, certificates and names in a kubeconfig do not change while a command waits.
+func mayPass(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var name *net.DNSError
+	switch {
+	case !isFromAPIServer(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) &&
+		!apierrors.IsInternalError(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err):
+		return false
+	case errors.As(err, &certificate), errors.As(err, &name) && name.IsNotFound:
+		return false
+	}
+	return !errors.Is(err, context.Canceled)
 }
 
 // reportOf returns the result of a check, for printing.
@@ -161,8 +178,10 @@ type checker struct {
 	now       func() time.Time
 	// fencesStorage says that a policy of the deployed configuration has storage cut nodes off.
 	fencesStorage bool
-	pods          []action.Pod // what readPods found with podsFirst; nil: it was not read yet
-	podsFirst     string
+	// refused says that a right was missing in the last check, so the result stays the same.
+	refused   bool
+	pods      []action.Pod // what readPods found with podsFirst; nil: it was not read yet
+	podsFirst string
 }
 
 // checkInstallation reads the API server and checks the installation. An error means that the Nodes cannot be read.
@@ -172,10 +191,12 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 		client: o.client, namespace: o.namespace, key: o.key, all: true, now: o.now, types: o.types,
 		visit: func(n *corev1.Node, v view.Node) { f.Nodes = append(f.Nodes, check.Node{Node: n, View: v}) },
 	}
+	o.refused = false
 	fleet, err := reader.readFleet(ctx)
 	if err != nil {
 		return check.Report{}, err
 	}
+	o.refused = fleet.refused
 	f.At, f.Cluster, f.Unknown, f.Namespace = fleet.At, fleet.Cluster, fleet.Unknown, o.namespace
 	first := labels.Nothing()
 	namespace := o.namespace
@@ -210,6 +231,7 @@ func (o *checker) readOrders(ctx context.Context, f *check.Facts) {
 		if err == nil || apierrors.IsForbidden(err) && resource == app.FencesResource && !o.fencesStorage {
 			continue
 		}
+		o.refused = o.refused || denialOf(err) != nil
 		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
 	}
 }
@@ -239,7 +261,7 @@ func (o *checker) readConfiguration(
 		for _, w := range cfg.MissingNodes(names) {
 			f.Warnings = append(f.Warnings, endSentence("ConfigMap "+at.String()+": "+w.Error()))
 		}
-	default: // status has reported it
+	default: // status has reported it, and whether a right was missing
 	}
 	return first
 }

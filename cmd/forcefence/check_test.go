@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"maps"
+	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -19,6 +22,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -376,19 +380,24 @@ func TestWaitUntilOK(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		wait, after time.Duration // until the report is OK
+		noServer    time.Duration // for so long no API server answers
 		ok          bool
 		took        time.Duration
 	}{
-		{"once", 0, time.Hour, false, 0},
-		{"well at once", time.Minute, 0, true, 0},
-		{"well later", time.Minute, 12 * time.Second, true, 15 * time.Second},
-		{"too late", time.Minute, time.Hour, false, time.Minute},
+		{"once", 0, time.Hour, 0, false, 0},
+		{"well at once", time.Minute, 0, 0, true, 0},
+		{"well later", time.Minute, 12 * time.Second, 0, true, 15 * time.Second},
+		{"too late", time.Minute, time.Hour, 0, false, time.Minute},
+		{"a server later", time.Minute, 0, 8 * time.Second, true, 10 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
 			r, err := waitUntilOK(t.Context(), tc.wait, func(context.Context) (check.Report, error) {
+				if time.Since(begun) < tc.noServer {
+					return check.Report{}, &url.Error{Op: "Get", URL: "https://x/api", Err: errors.New("refused")}
+				}
 				return check.Report{OK: time.Since(begun) >= tc.after}, nil
-			})
+			}, func() bool { return false })
 			if took := time.Since(begun); err != nil || r.OK != tc.ok || took != tc.took {
 				t.Errorf("%s: got OK %t, %v after %s, want %t after %s", tc.name, r.OK, err, took, tc.ok, tc.took)
 			}
@@ -398,14 +407,30 @@ func TestWaitUntilOK(t *testing.T) {
 	cancel()
 	if _, err := waitUntilOK(stopped, time.Hour, func(context.Context) (check.Report, error) {
 		return check.Report{}, nil
-	}); !errors.Is(err, context.Canceled) {
+	}, func() bool { return false }); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: got %v", err)
 	}
-	broken := errors.New("broken")
 	if _, err := waitUntilOK(t.Context(), time.Hour, func(context.Context) (check.Report, error) {
-		return check.Report{}, broken
-	}); !errors.Is(err, broken) {
-		t.Errorf("an error: got %v", err)
+		return check.Report{}, nil
+	}, func() bool { return true }); err != nil {
+		t.Errorf("a missing right: got %v", err)
+	}
+	fromServer := func(err error) error { return &url.Error{Op: "Get", URL: "https://x/api", Err: err} }
+	for name, permanent := range map[string]error{
+		"no error of the API server": errors.New("broken"),
+		"no right":                   apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil),
+		"no log-in":                  apierrors.NewUnauthorized("no"),
+		"no such name":               fromServer(&net.DNSError{Name: "x", IsNotFound: true}),
+		"another certificate":        fromServer(&tls.CertificateVerificationError{Err: errors.New("no")}),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			if _, err := waitUntilOK(t.Context(), time.Minute, func(context.Context) (check.Report, error) {
+				return check.Report{}, permanent
+			}, func() bool { return false }); !errors.Is(err, permanent) || time.Since(begun) > 0 {
+				t.Errorf("%s: got %v after %s, want no wait", name, err, time.Since(begun))
+			}
+		})
 	}
 }
 

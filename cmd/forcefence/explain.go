@@ -40,8 +40,10 @@ a fence, and which replacements find no room. It writes nothing and powers
 nothing off. It asks the devices as drill does. -o wide lists what becomes of
 each pod instead, and -o name the pods.
 
-The room for replacements is an estimate. It assumes no preemption, and ignores
-pod affinity, topology spread, host ports and resource claims.
+The room for replacements is an estimate by the scheduler's rules: requests,
+taints, node selectors and affinity, pod affinity, topology spread, host ports,
+volume topology and attach limits. It assumes no preemption. What could not be
+checked for a pod is named beside it.
 
 Exits with 0 if the prediction could be made, and with 1 otherwise.`,
 		Example: `  # By the controller's configuration

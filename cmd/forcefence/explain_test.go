@@ -276,3 +276,12 @@ func TestDescribeEndedFence(t *testing.T) {
 		}
 	}
 }
+
+// The help promises the rules that the output names.
+func TestExplainHelp(t *testing.T) {
+	_, help, _ := exec("explain", "--help")
+	rules, _, _ := strings.Cut(strings.TrimPrefix(estimate, "This is an estimate by the scheduler's rules: "), ". ")
+	if help = strings.Join(strings.Fields(help), " "); !strings.Contains(help, rules) {
+		t.Errorf("got this, want %q in it:\n%s", rules, help)
+	}
+}

@@ -51,6 +51,7 @@ type fleet struct {
 	Gone     []view.Banner      `json:"gone,omitempty"`     // deleted nodes with volumes; nil as Storm
 	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
+	refused  bool               // a right to read was missing
 }
 
 // smallFleet is how many nodes a fleet may have to be listed completely.
@@ -61,6 +62,7 @@ const smallFleet = 50
 func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	f := &fleet{At: o.now().UTC(), Counts: map[view.State]int{}, Nodes: []view.Node{}}
 	unknown := func(err error) {
+		f.refused = f.refused || denialOf(err) != nil
 		if text := describeUnread(err, roleLook); !slices.Contains(f.Unknown, text) {
 			f.Unknown = append(f.Unknown, text)
 		}

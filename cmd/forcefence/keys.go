@@ -71,7 +71,7 @@ the ConfigMap forcefence-public-keys.`,
 	f.BoolVar(&fresh, "new", false, "make another key, which signs from now on")
 	f.StringVar(&revoke, "revoke", "", "the id of a key: what it signed is not valid any more")
 	cmd.MarkFlagsMutuallyExclusive("new", "revoke")
-	return withRole(cmd, roleAdmin)
+	return withRole(cmd, roleKeys)
 }
 
 // signingKeys changes the Secret with the key that signs, and the ConfigMap with all public keys. Its methods block for

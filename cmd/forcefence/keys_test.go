@@ -117,6 +117,15 @@ func TestPlantedKey(t *testing.T) {
 	}
 }
 
+// Without public keys signing is off, and the error says how to switch it on.
+func TestNoPublicKeys(t *testing.T) {
+	_, err := readPublicKeys(t.Context(), fake.NewClientBuilder().Build(), "keys")
+	if err == nil || !strings.Contains(err.Error(), "signing is off") ||
+		!strings.Contains(err.Error(), "`forcefence proof keys --new`") {
+		t.Errorf("got %v, want that signing is off, and how to switch it on", err)
+	}
+}
+
 // TestVerifyFiles checks a Fencing from files, without a cluster.
 func TestVerifyFiles(t *testing.T) {
 	dir := t.TempDir()

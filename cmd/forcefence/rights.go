@@ -27,6 +27,10 @@ const (
 	roleAdmin   = "cluster-admin"
 	// rolePrepare is for commands that people use before an installation, when none of forcefence's roles exists.
 	rolePrepare = "forcefence-prepare"
+	// roleKeys is for the person who makes and revokes the keys that sign. The chart has no such role.
+	roleKeys = "forcefence-keys"
+	// roleRun is the controller's own, for a person who runs it outside of the cluster.
+	roleRun = "forcefence-controller"
 )
 
 // anonymous is the user of a request without credentials.
@@ -91,6 +95,14 @@ func (d *denial) roleWith(needs string) (role, bind string) {
 				"kubectl create clusterrolebinding %[1]s-%[4]s --clusterrole=%[1]s --user=%[4]s",
 			needs, strings.Join(listWith([]string{"get", "list"}, d.verb), ","),
 			strings.Join(listWith([]string{"nodes", "leases.coordination.k8s.io"}, d.resource), ","), d.user)
+	case needs == roleKeys && d.resource == "leases.coordination.k8s.io":
+		name = roleLook
+	case needs == roleKeys:
+		return "Role " + roleKeys, d.grantKeys()
+	case needs == roleRun && controllerRoles[d.namespace+"/"+d.resource] != "":
+		kind, name, binding = "Role", controllerRoles[d.namespace+"/"+d.resource], "rolebinding -n "+d.namespace
+	case needs == roleRun && d.namespace != "" && d.resource == "configmaps":
+		kind, name, binding = "Role", "forcefence-pause", "rolebinding -n "+d.namespace
 	case d.resource == "leases.coordination.k8s.io" && needs == rolePauser:
 		name = roleLook
 	case d.resource == "configmaps" && needs == roleExplain: // the deployed configuration
@@ -102,6 +114,30 @@ func (d *denial) roleWith(needs string) (role, bind string) {
 	}
 	return kind + " " + name, fmt.Sprintf("kubectl create %s %s-%s --%s=%s --user=%s",
 		binding, name, d.user, strings.ToLower(kind), name, d.user)
+}
+
+// controllerRoles has the Roles by which the controller has a right in a namespace alone.
+var controllerRoles = map[string]string{
+	"kube-system/leases.coordination.k8s.io":     "forcefence-leader",
+	"kube-node-lease/leases.coordination.k8s.io": "forcefence-heartbeats",
+}
+
+// grantKeys returns the commands that give the user the rights on the two objects with keys, and no others: who may
+// create Secrets could make a token of each account in the namespace. So the administrator creates a missing object.
+func (d *denial) grantKeys() string {
+	text := ""
+	if d.verb == "create" {
+		text = fmt.Sprintf("kubectl -n %[1]s create secret generic %[2]s\nkubectl -n %[1]s create configmap %[3]s\n",
+			d.namespace, config.SigningSecret, config.KeysConfigMap)
+	}
+	for _, o := range []struct{ role, resource, name string }{
+		{roleKeys, "secrets", config.SigningSecret}, {roleKeys + "-public", "configmaps", config.KeysConfigMap},
+	} {
+		text += fmt.Sprintf("kubectl -n %[1]s create role %[2]s --verb=get,update --resource=%[3]s "+
+			"--resource-name=%[4]s\nkubectl -n %[1]s create rolebinding %[2]s-%[5]s --role=%[2]s --user=%[5]s\n",
+			d.namespace, o.role, o.resource, o.name, d.user)
+	}
+	return strings.TrimSuffix(text, "\n")
 }
 
 // listWith returns the texts, with one more unless they have it.
@@ -119,8 +155,11 @@ func (d *denial) describe(needs string) string {
 	}
 	role, _ := d.roleWith(needs)
 	has := "has it"
-	if needs == rolePrepare {
+	switch {
+	case needs == rolePrepare:
 		has = "has it, once forcefence is installed"
+	case strings.HasSuffix(role, roleKeys):
+		return "you lack the right: " + d.right() // the commands make the role
 	}
 	return fmt.Sprintf("you lack the right: %s (the %s %s)", d.right(), role, has)
 }

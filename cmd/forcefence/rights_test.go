@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,6 +71,13 @@ func TestDescribeDenial(t *testing.T) {
 		{"all that was written", "cleanup", `patch resource "nodes/status" in API group "" at the cluster scope`,
 			"patch nodes/status (the ClusterRole cluster-admin has it)|clusterrolebinding cluster-admin-alice " +
 				"--clusterrole=cluster-admin --user=alice"},
+		{"the controller, in the cluster", "run", `list resource "nodes" in API group "" at the cluster scope`,
+			"list nodes (the ClusterRole forcefence-controller has it)|clusterrolebinding forcefence-controller-alice " +
+				"--clusterrole=forcefence-controller --user=alice"},
+		{"the controller's Lease", "run",
+			`get resource "leases" in API group "coordination.k8s.io" in the namespace "kube-system"`,
+			"get leases.coordination.k8s.io -n kube-system (the Role forcefence-leader has it)|rolebinding -n " +
+				"kube-system forcefence-leader-alice --role=forcefence-leader --user=alice"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd, _, err := root.Find(strings.Fields(tc.command))
@@ -101,6 +111,24 @@ func TestDescribeDenial(t *testing.T) {
 			t.Errorf("got %q\nwant %q", got, want)
 		}
 	}
+	keys, _, err := root.Find([]string{"proof", "keys"})
+	kit.Must(t, err)
+	const grant = "kubectl -n ns create role forcefence-keys --verb=get,update --resource=secrets " +
+		"--resource-name=forcefence-signing\nkubectl -n ns create rolebinding forcefence-keys-alice " +
+		"--role=forcefence-keys --user=alice\nkubectl -n ns create role forcefence-keys-public --verb=get,update " +
+		"--resource=configmaps --resource-name=forcefence-public-keys\nkubectl -n ns create rolebinding " +
+		"forcefence-keys-public-alice --role=forcefence-keys-public --user=alice"
+	for text, want := range map[string]string{
+		`get resource "secrets" in API group "" in the namespace "ns"`: "reading it: you lack the right: get secrets " +
+			"-n ns. An administrator gives it to you with:\n" + grant,
+		`create resource "secrets" in API group "" in the namespace "ns"`: "reading it: you lack the right: create " +
+			"secrets -n ns. An administrator gives it to you with:\nkubectl -n ns create secret generic " +
+			"forcefence-signing\nkubectl -n ns create configmap forcefence-public-keys\n" + grant,
+	} {
+		if got := describeError(keys, denied(text)); got != want {
+			t.Errorf("keys: got %q\nwant %q", got, want)
+		}
+	}
 	nameless := fmt.Errorf("listing nodes: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "",
 		errors.New(`User "system:anonymous" cannot list resource "nodes" in API group "" at the cluster scope`)))
 	want := "listing nodes: you are not logged in (system:anonymous). " + whoAmI
@@ -123,7 +151,7 @@ func TestRoles(t *testing.T) {
 	root := newRoot(configtest.Types())
 	for _, cmd := range root.Commands() {
 		for _, c := range append(cmd.Commands(), cmd) {
-			if f := c.Flags().Lookup("context"); c.Name() != "proof-guard" &&
+			if f := c.Flags().Lookup("kubeconfig"); c.Name() != "proof-guard" &&
 				(f != nil) != (c.Annotations[roleAnnotation] != "") {
 				t.Errorf("%s: it reads the API server: %t; role %q", c.CommandPath(), f != nil,
 					c.Annotations[roleAnnotation])
@@ -208,5 +236,27 @@ func TestLookHasAllRights(t *testing.T) {
 				t.Errorf("%s names the role %s, and is not tried here", c.CommandPath(), roleLook)
 			}
 		}
+	}
+}
+
+// A person who runs the controller without its rights reads which role to bind.
+func TestRunWithoutRights(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		resource := path.Base(r.URL.Path)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,`+
+			`"message":"%[1]s is forbidden: User \"alice\" cannot list resource \"%[1]s\" in API group \"\" at the `+
+			`cluster scope"}`, resource)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	kit.Must(t, os.WriteFile(file, []byte("mode: observe\n"), 0o600))
+	status, _, stderr := exec("run", "--config", file, "--kubeconfig", kubeconfigOf(t, server.URL), "--log-level=error")
+	const want = "Error: listing nodes: you lack the right: list nodes (the ClusterRole forcefence-controller has it). " +
+		"An administrator gives it to you with:\nkubectl create clusterrolebinding forcefence-controller-alice " +
+		"--clusterrole=forcefence-controller --user=alice\n"
+	if status != 1 || stderr != want {
+		t.Errorf("got %d and this, want %q:\n%s", status, want, stderr)
 	}
 }

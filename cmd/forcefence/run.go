@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/providers"
@@ -51,6 +57,9 @@ loses its leadership, so that its supervisor restarts it.`,
 			if o.REST, err = (&clusterFlags{kubeconfig: kubeconfig}).restConfig(); err != nil {
 				return err
 			}
+			if err := checkRunRights(cmd.Context(), o.REST); err != nil {
+				return err
+			}
 			o.Registry = types
 			return app.Run(cmd.Context(), o)
 		},
@@ -72,5 +81,20 @@ loses its leadership, so that its supervisor restarts it.`,
 	} {
 		completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
-	return cmd
+	return withRole(cmd, roleRun)
+}
+
+// checkRunRights asks the API server for one Node, and returns the error if it refuses. A controller without its rights
+// would only repeat in its log what it cannot list. Other errors are for app.Run.
+func checkRunRights(ctx context.Context, cfg *rest.Config) error {
+	c, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := c.Nodes().List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsForbidden(err) {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	return nil
 }

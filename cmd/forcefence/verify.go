@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -114,7 +115,13 @@ func readFencingFile(file string) (*api.Fencing, error) {
 // readPublicKeys reads the ConfigMap with the public keys.
 func readPublicKeys(ctx context.Context, c client.Reader, namespace string) ([]byte, error) {
 	var cm corev1.ConfigMap
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.KeysConfigMap}, &cm); err != nil {
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.KeysConfigMap}, &cm)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("signing is off: there is no ConfigMap %s/%s with public keys. `forcefence proof keys "+
+			"--new` makes the first key, and the configuration's signing.keyFile switches signing on", namespace,
+			config.KeysConfigMap)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the public keys: %w", err)
 	}
 	return []byte(cm.Data[config.KeysEntry]), nil

@@ -144,17 +144,17 @@ func TestWrittenCommands(t *testing.T) {
 func TestFaultOfCommand(t *testing.T) {
 	root := newRoot(all.Types())
 	for line, want := range map[string]string{
-		"status -w":                                 "",
-		"drill NODE --config config.yaml":           "",
-		"drain policy n1 --set=always-allow":        "",
-		"check-config --skip-files - # - is stdin":  "",
-		"proof keys > keys.pem":                     "",
-		"--version":                                 "",
-		"nope n1":                                   "has no command nope",
-		"proof nope":                                "has no command nope",
-		"status --watch-it":                         "has no flag --watch-it",
-		"status -z":                                 "has no flag -z",
-		"verify n1":                                 "has no command verify",
+		"status -w":                                "",
+		"drill NODE --config config.yaml":          "",
+		"drain policy n1 --set=always-allow":       "",
+		"check-config --skip-files - # - is stdin": "",
+		"proof keys > keys.pem":                    "",
+		"--version":                                "",
+		"nope n1":                                  "has no command nope",
+		"proof nope":                               "has no command nope",
+		"status --watch-it":                        "has no flag --watch-it",
+		"status -z":                                "has no flag -z",
+		"verify n1":                                "has no command verify",
 		"drill n3 -o wide | less --no-such-flag-of": "",
 	} {
 		if got := faultOfCommand(root, line); !strings.HasSuffix(got, want) || (got == "") != (want == "") {

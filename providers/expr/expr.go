@@ -118,7 +118,7 @@ func OneLine(s string) string {
 			c = ' '
 		}
 		if b.Len()+len(string(c)) > maxText {
-			return b.String() + "..."
+			return strings.TrimRight(b.String(), ". ") + "..."
 		}
 		b.WriteRune(c)
 	}

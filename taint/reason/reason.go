@@ -206,10 +206,11 @@ const maxNoteBytes = 1024
 // EventNote returns the Event's text with its words in braces replaced: words alternate between {name} and value. A
 // value may be another client's text of any length, so the note is cut, and ends in dots then.
 func (r Row) EventNote(words ...string) string {
-	text := strings.NewReplacer(words...).Replace(r.Text)
 	const dots = "..."
+	// A word that was cut ends in dots. The sentence's own full stop would be a fourth one.
+	text := strings.ReplaceAll(strings.NewReplacer(words...).Replace(r.Text), dots+".", dots)
 	if len(text) > maxNoteBytes {
-		text = strings.ToValidUTF8(text[:maxNoteBytes-len(dots)], "") + dots
+		text = strings.TrimRight(strings.ToValidUTF8(text[:maxNoteBytes-len(dots)], ""), ". ") + dots
 	}
 	return text
 }

@@ -167,6 +167,12 @@ func TestNote(t *testing.T) {
 	if got, want := row.EventNote("{pod}", "a", "{detail}", "{pod}"), "Pod a is ended ({pod})."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	if got := row.EventNote("{pod}", "a", "{detail}", "cut..."); strings.Contains(got, "....") {
+		t.Errorf("a cut word: got %q, want three dots", got)
+	}
+	if got := (Row{Text: "Cause: {detail}."}).EventNote("{detail}", "cut..."); got != "Cause: cut..." {
+		t.Errorf("a cut word at the end: got %q", got)
+	}
 	short := row.EventNote("{pod}", "", "{detail}", "")
 	for text, whole := range map[string]bool{
 		strings.Repeat("x", 1024-len(short)): true, strings.Repeat("x", 1025-len(short)): false,

@@ -137,18 +137,21 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the pods of
   StatefulSets stay in Terminating until a person deletes them by force. Their volumes are detached 6 minutes after
   that.
-  Here etcd, Kubernetes, %d nodes and forcefence share %d cores. On two idle cores the same %d pods have ended 1.2 s
-  after Off (README.md).
+  Here etcd, Kubernetes, %d nodes and forcefence share %d cores. On two quiet cores %d pods, 20 with volumes, are
+  gone %s after Off (README.md). Above, these seconds include what the demo itself takes of the cores.
   In a cluster forcefence keeps a connection to each kubelet, a line. So it hears of a power cut after about 3 s, and
   by heartbeats alone after about 24 s. These simulated kubelets have no lines, and ten times as many heartbeats. The
   machines are simulated, too, if they are not QEMUs; control plane, calls to the devices and forcefence are real.`,
-		nodeCount, runtime.NumCPU(), movable)
+		nodeCount, runtime.NumCPU(), movable, readmeGone)
 	if !o.keep {
 		s.Say("  To try its commands yourself: make demo KEEP=1 stays up.")
 		return nil
 	}
 	return keep(ctx, w, s)
 }
+
+// readmeGone is README's median from Off until the last of as many pods is gone.
+const readmeGone = "0.8 s"
 
 func start(ctx context.Context, o options, w *World, s *Screen) error {
 	done := s.Step("control plane (the real programs, built from their Go modules)")
