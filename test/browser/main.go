@@ -126,6 +126,11 @@ func (b *browser) visit(token string, pages []string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	if slices.ContainsFunc(pages, func(p string) bool { return strings.HasSuffix(p, "=/") }) {
+		if err := b.useFilter(); err != nil {
+			return fmt.Errorf("using the filter: %w", err)
+		}
+	}
 	var text2 string
 	if err := chromedp.Run(b.ctx, chromedp.Submit(".who"), chromedp.WaitVisible("#token"),
 		chromedp.Text("h1", &text2)); err != nil || text2 != "Log in" {
@@ -237,6 +242,50 @@ func (b *browser) keys(name string) error {
 		b.problem("%s: keys reach %d of %d", name, len(seen), all)
 	}
 	return chromedp.Run(b.ctx, chromedp.Evaluate(`document.getElementById("live-on").click()`, nil))
+}
+
+// useFilter opens the filter, chooses a name and a state, and sends the form, all by keys. A change of the page must
+// not take the focus away.
+func (b *browser) useFilter() error {
+	var focused string
+	err := chromedp.Run(b.ctx,
+		chromedp.Navigate(b.url+"/"), chromedp.WaitVisible("#live-on"),
+		chromedp.Poll(settled, nil, chromedp.WithPollingTimeout(time.Minute)),
+		// The first content of a stream replaces the content of the page.
+		chromedp.Evaluate(`window.before = document.querySelector(".filter summary");
+			before.focus();
+			for (let i = 0; i < 2; i++) document.getElementById("live-on").click();`, nil),
+		chromedp.Poll(`!window.before.isConnected`, nil, chromedp.WithPollingTimeout(time.Minute)),
+		chromedp.Evaluate(`document.activeElement.tagName + " " + document.activeElement.textContent.slice(0, 30)`,
+			&focused),
+	)
+	if err != nil {
+		return err
+	}
+	if focused != "SUMMARY Filter" {
+		b.problem("a change of the page moves the focus from the filter to %s", focused)
+		return nil
+	}
+	var shown struct{ Name, State string }
+	err = chromedp.Run(b.ctx,
+		chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(".filter form"), // it unfolds
+		chromedp.KeyEvent(kb.Tab+"n1"), chromedp.KeyEvent(kb.Tab+kb.ArrowDown), // the name, the first state
+		chromedp.KeyEvent(kb.Tab+kb.Tab+kb.Tab), // the button
+	)
+	if err != nil {
+		return err
+	}
+	if _, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter)); err != nil {
+		return err
+	}
+	err = chromedp.Run(b.ctx,
+		chromedp.Evaluate(`(() => { const q = new URLSearchParams(location.search);
+			return { Name: q.get("name"), State: q.get("state") }; })()`, &shown),
+	)
+	if err == nil && (shown.Name != "n1" || shown.State == "") {
+		b.problem("keys filter by name %q and state %q, want n1 and the first state", shown.Name, shown.State)
+	}
+	return err
 }
 
 // needNames are roles of what a screen reader can only tell by its name.

@@ -121,7 +121,8 @@ const layout = `document.fonts.ready.then(() => new Promise((done) =>
 		if (!n.textContent.trim() || !isShown(e)) continue;
 		range.selectNodeContents(n);
 		for (const r of range.getClientRects()) if (r.width && r.height) boxes.push({ e, n, r });
-		for (const m of n.textContent.matchAll(/[^\s\-\/]+/g)) {
+		// A line may end after the dash of a word, and not after that of a name such as rack1-node2.
+		for (const m of n.textContent.matchAll(/[^\s\/]+-[^\s\/]*\d[^\s\/]*|[^\s\-\/]+/g)) {
 			range.setStart(n, m.index); range.setEnd(n, m.index + m[0].length);
 			const all = [...range.getClientRects()].filter((r) => r.width);
 			const lines = new Set(all.map((r) => Math.round(r.top))), sum = all.reduce((w, r) => w + r.width, 0);

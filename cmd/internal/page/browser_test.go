@@ -46,7 +46,7 @@ func TestPictures(t *testing.T) {
 		if *update {
 			folder := filepath.Join(kit.Root(t), "docs", "img")
 			kit.Must(t, os.WriteFile(filepath.Join(folder, name), picture, 0o644))
-			kit.Must(t, os.WriteFile(filepath.Join(folder, "bars-"+name), cutBelow(t, picture, 542), 0o644))
+			kit.Must(t, os.WriteFile(filepath.Join(folder, "bars-"+name), cutBelow(t, picture, 514), 0o644))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (f frame) wrapMain(main g.Node) g.Node {
 					html.Span(g.Text(f.who)), html.Button(html.Type("submit"), g.Text("Log out")))),
 			),
 			html.Main(html.ID("main"), html.TabIndex("-1"),
-				html.H1(g.Text(f.title)),
+				html.H1(renderText(f.title)),
 				g.If(f.live, html.P(html.Class("live"),
 					html.Label(html.Input(
 						html.Type("checkbox"), html.ID("live-on"), html.Checked(),
@@ -157,6 +157,12 @@ func renderSign(look, text string) g.Node {
 	}
 	return html.Span(html.Class(class), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
 		g.Text(text))
+}
+
+// renderLead renders a sentence that may be as long as a line. In it, names stay whole.
+func renderLead(look, text string) g.Node {
+	return html.Span(html.Class("badge "+look), html.Span(html.Aria("hidden", "true"), g.Text(signs[look]+" ")),
+		renderText(text))
 }
 
 // protectionNames says what the hook does at each level of protection.
@@ -312,7 +318,11 @@ func renderTable(caption string, heads []string, body []row) g.Node {
 	heads, body = dropEmptyColumns(heads, body)
 	cell := func(i int, c g.Node) g.Node {
 		head := heads[i]
-		return html.Td(g.If(slices.Contains(ownLine, head), html.Class("own")),
+		class := "own"
+		if head == stateHead {
+			class = "own state"
+		}
+		return html.Td(g.If(slices.Contains(ownLine, head), html.Class(class)),
 			g.If(!slices.Contains(unlabelled, head), html.Data("label", head+": ")), c)
 	}
 	return renderScroll(caption, html.Table(
@@ -363,7 +373,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		renderUrgent(f),
 		html.P(
 			html.Class("sum"), html.Strong(g.Text(decide.FormatCount(len(f.Nodes), "node"))),
-			g.Text(", "+describeOpen(f)+". "), renderText(f.Capacity.String()+"."),
+			renderText(", "+describeOpen(f)+". "+f.Capacity.String()+"."),
 		),
 		html.Ul(html.Class("counts"), html.Aria("label", "Nodes by state"),
 			g.Map(view.States(), func(s view.State) g.Node {
@@ -440,26 +450,29 @@ func describeOpen(f *view.Fleet) string {
 }
 
 // renderUrgent renders the first lines: which nodes need a person, and why. Their rows are the first of the table, and
-// say what to do. They are green only while no node has been dead for long.
+// say what to do. They are green only while no node has been dead for long. A banner is what a person reads first: no
+// green line follows it.
 func renderUrgent(f *view.Fleet) g.Node {
 	all := f.Urgent()
 	if len(all) == 0 {
 		names := f.LongNotReady()
-		switch len(names) {
-		case 0:
-			return html.P(html.Class("lead"), renderSign("good", "No node needs a person."))
-		case 1:
-			return html.P(html.Class("lead"), renderSign("warn", names[0]+" has not been Ready for over 5 minutes."))
-		default:
-			return html.P(html.Class("lead"), renderSign("warn", fmt.Sprintf(
+		switch {
+		case len(names) == 1:
+			return html.P(html.Class("lead"), renderLead("warn", names[0]+" has not been Ready for over 5 minutes."))
+		case len(names) > 1:
+			return html.P(html.Class("lead"), renderLead("warn", fmt.Sprintf(
 				"%d nodes have not been Ready for over 5 minutes: %s.", len(names), view.FormatNames(names))))
+		case len(f.Banners) > 0:
+			return g.Group{}
+		default:
+			return html.P(html.Class("lead"), renderLead("good", "No node needs a person."))
 		}
 	}
 	var names []string
 	for _, n := range all {
 		names = append(names, n.Name)
 	}
-	return html.Div(html.Class("lead note banner"), renderSign("bad", view.DescribeUrgent(names)),
+	return html.Div(html.Class("lead note banner"), renderLead("bad", view.DescribeUrgent(names)),
 		html.Ul(html.Class("groups"), g.Map(view.GroupUrgent(all), func(r view.UrgentGroup) g.Node {
 			return html.Li(renderText(r.Why + ": " + view.FormatNames(r.Names)))
 		})))

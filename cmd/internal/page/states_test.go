@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -37,6 +38,8 @@ type stateOf struct {
 	path  string
 	token string // "ann" sees the page; "": before the log in
 	fleet view.Snapshot
+	err   error // the fleet cannot be read
+	plain bool  // only its layout is checked: no picture is kept
 }
 
 // cluster builds the facts of a state, from which package view makes the fleet.
@@ -199,10 +202,16 @@ func states() []stateOf {
 	add := func(name, path string, build func(c *cluster)) {
 		c := healthyCluster()
 		build(&c)
-		all = append(all, stateOf{name, path, "ann", c.Snapshot})
+		all = append(all, stateOf{name: name, path: path, token: "ann", fleet: c.Snapshot})
 	}
-	all = append(all, stateOf{"login", "/", "", healthyCluster().Snapshot},
-		stateOf{"login-refused", "/", "blind", healthyCluster().Snapshot})
+	all = append(all, stateOf{name: "login", path: "/"}, stateOf{name: "login-refused", path: "/", token: "blind"},
+		stateOf{name: "not-read", path: "/", token: "ann", err: errors.New("not yet")})
+	for name, path := range map[string]string{
+		"foreign-fleet": "/", "foreign-fences": "/fences", "foreign-devices": "/devices", "foreign-node": "/nodes/n7",
+		"foreign-fence": "/fences/n1.f-0123456789ab", "foreign-newer": "/fences/n9.f-aaaaaaaaaaaa",
+	} {
+		all = append(all, stateOf{name: name, path: path, token: "ann", fleet: snapshot(), plain: true})
+	}
 	add("healthy", "/", func(*cluster) {})
 	add("missing", "/nodes/rack9", func(*cluster) {})
 	add("paused", "/", func(c *cluster) {
@@ -211,7 +220,7 @@ func states() []stateOf {
 	})
 	for _, page := range []struct{ name, path string }{
 		{"needs-person", "/"}, {"needs-person-node", "/nodes/mute-bmc"}, {"needs-person-devices", "/devices"},
-		{"needs-person-hook", "/hook"}, {"needs-person-filter", "/?name=node&state=needs_a_person"},
+		{"needs-person-hook", "/hook"}, {"needs-person-filter", "/?name=bmc&state=needs_a_person"},
 	} {
 		add(page.name, page.path, (*cluster).addUrgentNodes)
 	}
@@ -242,13 +251,18 @@ func states() []stateOf {
 				"for 12m0s: its driver does not detach it")
 		})
 	}
-	add("left-off", "/", func(c *cluster) {
-		n := c.addSilentNode("rack3-node1", 21*time.Minute)
-		setRecord(n, taint.Record{Phase: taint.PhaseDone, Result: taint.ResultEvicted, PowerOff: true,
-			PowerOffTo: []taint.DeviceRef{{Device: "bmc/rack3-node1"}}}, 20*time.Minute)
-		setCondition(n, taint.FenceableCondition, corev1.ConditionFalse, 2*time.Minute, "SaysOff",
-			"The machine is Off (bmc/rack3-node1: Off).")
-	})
+	for _, page := range []struct{ name, path string }{
+		{"left-off", "/"}, {"left-off-node", "/nodes/rack3-node1"},
+	} {
+		add(page.name, page.path, func(c *cluster) {
+			n := c.addSilentNode("rack3-node1", 74*time.Hour)
+			setRecord(n, taint.Record{Phase: taint.PhaseDone, Result: taint.ResultEvicted, PowerOff: true,
+				PowerOffTo: []taint.DeviceRef{{Device: "bmc/rack3-node1"}}}, 73*time.Hour)
+			setCondition(n, taint.FenceableCondition, corev1.ConditionFalse, 2*time.Minute, "SaysOff",
+				"The machine is Off (bmc/rack3-node1: Off).")
+		})
+	}
+	all[len(all)-1].plain = true // the same as another, with old times
 	add("refused-config", "/", func(c *cluster) {
 		c.Cluster.Controller.ConfigRejected = "config.yaml:14: providers[1].redfish.address: missing"
 	})
@@ -268,10 +282,12 @@ func TestStates(t *testing.T) {
 		t.Skip("starts a browser")
 	}
 	var pages []string
+	plain := map[string]bool{}
 	for _, s := range states() {
+		plain[s.name] = s.plain
 		p := &people{}
 		h := newServer(Options{
-			Fleet: func() (*view.Fleet, error) { return view.FleetOf(s.fleet), nil },
+			Fleet: func() (*view.Fleet, error) { return view.FleetOf(s.fleet), s.err },
 			About: "forcefence test", Cluster: "prod-1", Namespace: "fencing", Now: time.Now,
 			Log:    slog.New(slog.DiscardHandler),
 			Review: p.review,
@@ -285,18 +301,29 @@ func TestStates(t *testing.T) {
 		t.Cleanup(srv.Close)
 		pages = append(pages, s.name+"="+srv.URL+s.path)
 	}
-	comparePictures(t, kit.BrowseStates(t, pages...))
+	folder := kit.BrowseStates(t, pages...)
+	var files []string
+	all, err := filepath.Glob(filepath.Join(folder, "*.png"))
+	kit.Must(t, err)
+	for _, file := range all {
+		if name := filepath.Base(file); !plain[name[:strings.LastIndex(name, "-")]] {
+			files = append(files, file)
+		}
+	}
+	comparePictures(t, folder, files)
 }
 
 // goldenFontWidth is what test/browser measures of Debian's fonts-dejavu-core, with which the pictures were made.
 const goldenFontWidth = 2479
 
-// comparePictures compares the pictures in the folder with those of testdata/states. With -update it writes them there.
-func comparePictures(t *testing.T, folder string) {
+// maxGoldenBytes is the size of all kept pictures together: each change of them stays in the repository's history.
+const maxGoldenBytes = 3 << 20
+
+// comparePictures compares files of a folder that test/browser wrote with those of testdata/states. With -update it
+// writes them there.
+func comparePictures(t *testing.T, folder string, files []string) {
 	t.Helper()
 	golden := filepath.Join("testdata", "states")
-	files, err := filepath.Glob(filepath.Join(folder, "*.png"))
-	kit.Must(t, err)
 	if *update {
 		kit.Must(t, os.RemoveAll(golden))
 		kit.Must(t, os.MkdirAll(golden, 0o755))
@@ -315,6 +342,15 @@ func comparePictures(t *testing.T, folder string) {
 	kit.Must(t, err)
 	if len(known) != len(files) {
 		t.Errorf("got %d pictures, want the %d of %s", len(files), len(known), golden)
+	}
+	size := int64(0)
+	for _, file := range known {
+		info, err := os.Stat(file)
+		kit.Must(t, err)
+		size += info.Size()
+	}
+	if size > maxGoldenBytes {
+		t.Errorf("the pictures of %s have %d bytes, want at most %d", golden, size, maxGoldenBytes)
 	}
 	for _, file := range files {
 		want := filepath.Join(golden, filepath.Base(file))
@@ -382,7 +418,7 @@ func meanOfBlock(m image.Image, left, top int) (mean [3]int) {
 
 const (
 	maxColours = 32 // of a kept picture
-	alike      = 20 // two colours are, whose red, green and blue together differ by less
+	alike      = 24 // two colours are, whose red, green and blue together differ by less
 )
 
 // shrinkPicture returns the picture as a small PNG: it keeps its most frequent colours, and the nearest for the others.
@@ -432,4 +468,41 @@ func rgbaAt(m image.Image, x, y int) color.RGBA {
 func distanceOf(a, b color.RGBA) int {
 	part := func(a, b uint8) int { return max(int(a)-int(b), int(b)-int(a)) }
 	return part(a.R, b.R) + part(a.G, b.G) + part(a.B, b.B)
+}
+
+// Pictures are alike if only the edges of letters differ, and differ if a word does. The kept copy is like its picture.
+func TestDiffPictures(t *testing.T) {
+	draw := func(level uint8, at ...image.Rectangle) image.Image {
+		m := image.NewRGBA(image.Rect(0, 0, 400, 100))
+		for y := range 100 {
+			for x := range 400 {
+				m.Set(x, y, color.White)
+				if slices.ContainsFunc(at, func(r image.Rectangle) bool { return image.Pt(x, y).In(r) }) {
+					m.Set(x, y, color.Gray{level})
+				}
+			}
+		}
+		return m
+	}
+	word := image.Rect(16, 16, 96, 32)
+	for _, tc := range []struct {
+		name string
+		got  image.Image
+		like bool
+	}{
+		{"the same", draw(0, word), true},
+		{"a softer edge", draw(12, word), true},
+		{"another word", draw(0, word, image.Rect(200, 16, 280, 32)), false},
+		{"a word less", draw(0), false},
+		{"another size", image.NewRGBA(image.Rect(0, 0, 400, 101)), false},
+	} {
+		if text := diffPictures(tc.got, draw(0, word)); (text == "") != tc.like {
+			t.Errorf("%s: got %q, want alike %t", tc.name, text, tc.like)
+		}
+	}
+	kept, err := png.Decode(bytes.NewReader(shrinkPicture(t, draw(90, word))))
+	kit.Must(t, err)
+	if text := diffPictures(kept, draw(90, word)); text != "" {
+		t.Errorf("the kept copy: %s", text)
+	}
 }

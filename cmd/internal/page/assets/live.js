@@ -25,6 +25,7 @@
       const at = document.activeElement;
       if (box.contains(at) && at.closest("form")) return; // the user is choosing
       const name = at.hasAttribute("href") ? "href" : "aria-label", link = box.contains(at) ? at.getAttribute(name) : null;
+      const fold = [...box.querySelectorAll("summary")].indexOf(at);
       const opened = [...box.querySelectorAll("details")].map((d) => d.open);
       const moved = [...box.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
       box.innerHTML = e.data;
@@ -32,6 +33,7 @@
       hint();
       box.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = moved[i]; });
       if (link) box.querySelector("[" + name + '="' + CSS.escape(link) + '"]')?.focus({ preventScroll: true });
+      if (fold >= 0) box.querySelectorAll("summary")[fold]?.focus({ preventScroll: true });
     };
     source.onerror = () => { said.textContent = source.readyState === EventSource.CLOSED ? "not live any more: load the page again" : "not live: trying again"; };
   };
