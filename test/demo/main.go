@@ -203,7 +203,7 @@ func keep(ctx context.Context, w *World, s *Screen) error {
     %[2]s power on %[4]s --yes --config %[5]s     # once status says that its fence is done
   The status page, http://127.0.0.1:%[6]d, takes this token for an hour (over ssh: ssh -L %[6]d:127.0.0.1:%[6]d HOST):
     %[7]s
-  For a new token: kubectl -n default create token forcefence-status --audience forcefence.io/status --duration 1h
+  For a new token: kubectl -n kube-system create token forcefence-status --audience forcefence.io/status --duration 1h
   The controller reads %[5]s again when it changes. Ctrl-C ends it all.`,
 		w.file("kubeconfig"), w.bin, nodeName(0), nodeName(3), w.file("config.yaml"), w.page, token)
 	<-ctx.Done()

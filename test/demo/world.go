@@ -208,9 +208,10 @@ func (w *World) startForcefence(ctx context.Context, bin string) error {
 	return w.fence.Start(ctx)
 }
 
-// createPageToken creates an account for the status page, as the chart does, and returns a token of it.
+// createPageToken creates an account for the status page, as the chart does, and returns a token of it. The account is
+// in the controller's namespace, which the page's log in names: outside of a pod that is kube-system.
 func (w *World) createPageToken(ctx context.Context) (string, error) {
-	name := metav1.ObjectMeta{Namespace: "default", Name: "forcefence-status"}
+	name := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "forcefence-status"}
 	if err := w.Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: name},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name.Name}, Rules: []rbacv1.PolicyRule{
