@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,6 +71,8 @@ type Drills struct {
 // found is what the last drill of a node found. The metrics forget it before they count the next.
 type found struct {
 	result  string
+	shown   string      // the result of which people were last informed: none of a node that is not Ready
+	led     string      // describeDevices
 	devices [][2]string // the labels of forcefence_drill_devices
 }
 
@@ -120,8 +125,12 @@ func (d *Drills) nextNode(ctx context.Context) (string, time.Duration) {
 }
 
 // ObserveUpdate takes an update of a Node. A node that is Ready again is drilled at once, as soon as no fence is open:
-// what was last seen of its machine is from before. It does not block.
+// what was last seen of its machine is from before. So is a node that is led to another machine or device: until then
+// all that is shown of it is about the one before. It does not block.
 func (d *Drills) ObserveUpdate(before, now *corev1.Node) {
+	if !taint.IsFenced(now, d.Key) && mayLeadElsewhere(before, now) {
+		d.bringChangedFirst(now)
+	}
 	if d.mayDrill(before) || !d.mayDrill(now) {
 		return
 	}
@@ -131,16 +140,63 @@ func (d *Drills) ObserveUpdate(before, now *corev1.Node) {
 }
 
 // ObserveConfig takes a change of the configuration: every node is drilled as soon as the pace allows, because its
-// devices may be others now. It does not block.
+// devices may be others now. Nodes with another machine or device come first. It does not block.
 func (d *Drills) ObserveConfig() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.plan.BringAllForward(d.Now())
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // memory alone, once the informer has started
+	defer cancel()
+	nodes, err := kube.CachedNodes(ctx, d.Cache)
+	if err != nil {
+		d.Log.Warn("Cannot list nodes", "error", err)
+		return
+	}
+	d.bringChangedFirst(nodes...)
+}
+
+// mayLeadElsewhere reports whether something changed of a Node by which a configuration finds its machine.
+func mayLeadElsewhere(before, now *corev1.Node) bool {
+	return !maps.Equal(before.Labels, now.Labels) || !maps.Equal(before.Annotations, now.Annotations) ||
+		before.Spec.ProviderID != now.Spec.ProviderID ||
+		before.Status.NodeInfo.SystemUUID != now.Status.NodeInfo.SystemUUID ||
+		!slices.Equal(before.Status.Addresses, now.Status.Addresses)
+}
+
+// bringChangedFirst drills those nodes before all others whose devices are not those of their last drill.
+func (d *Drills) bringChangedFirst(nodes ...*corev1.Node) {
+	config := d.Config()
+	for _, n := range nodes {
+		led := describeDevices(config, n)
+		d.mu.Lock()
+		if found, asked := d.found[n.Name]; asked && found.led != led {
+			d.plan.BringFirst(n.Name, d.Now())
+		}
+		d.mu.Unlock()
+	}
+}
+
+// describeDevices returns a text that changes if a node's mode or devices do, or why it has none.
+func describeDevices(config *controller.Config, node *corev1.Node) string {
+	rec, _ := taint.RecordOf(node) // one that cannot be read leads nowhere
+	m, err := config.Machines.FindMachine(node, rec)
+	parts := []string{config.Mode(node).Mode.String(), providers.ErrorText(err)}
+	if err == nil {
+		for _, device := range m.Devices() {
+			parts = append(parts, device.Device, device.Target.ID)
+		}
+	}
+	return strings.Join(parts, "\n")
 }
 
 // mayDrill reports whether a Node is Ready and not being fenced.
 func (d *Drills) mayDrill(node *corev1.Node) bool {
-	return taint.Condition(node, corev1.NodeReady).Status == corev1.ConditionTrue && !taint.IsFenced(node, d.Key)
+	return isReady(node) && !taint.IsFenced(node, d.Key)
+}
+
+// isReady reports whether the API server has the node as Ready.
+func isReady(node *corev1.Node) bool {
+	return taint.Condition(node, corev1.NodeReady).Status == corev1.ConditionTrue
 }
 
 // listNodes updates the plan's nodes, and forgets what was found of nodes that are gone.
@@ -192,13 +248,16 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	}
 	f := drill.FindingOf(seen)
 	ok = f.OK()
-	now := found{result: f.Result}
+	now := found{result: f.Result, led: describeDevices(config, &node)}
 	for _, device := range seen.Devices {
 		now.devices = append(now.devices, [2]string{device.Answer.By, device.Result()})
 		d.Metrics.seconds.WithLabelValues(device.Answer.By).Observe(device.Duration.Seconds())
 	}
 	d.mu.Lock()
-	before := d.found[name].result
+	before := d.found[name].shown
+	if now.shown = before; isReady(&node) {
+		now.shown = f.Result
+	}
 	d.countNode(name, now)
 	d.mu.Unlock()
 	d.reportFinding(&node, before, f)
@@ -235,10 +294,13 @@ func (d *Drills) countNode(name string, now found) {
 	d.found[name] = now
 }
 
-// reportFinding reports what changed since the last drill, whose result is before; "" is none.
+// reportFinding reports what changed since the last drill that people were informed of, whose result is before; "" is
+// none. It reports nothing of a node that is not Ready: an Event would hide the fence's own, which says why a person is
+// needed. What is still wrong once the node is Ready is reported then.
 func (d *Drills) reportFinding(node *corev1.Node, before string, f drill.Finding) {
 	to := kube.Events{To: d.Events, Leading: d.Leading}
 	switch {
+	case !isReady(node):
 	case before == f.Result, before == "" && f.OK():
 	case f.Result == drill.Disabled:
 		d.Log.Info("Drills of a node are disabled", "node", node.Name, "why", f.Detail)

@@ -55,6 +55,7 @@ func TestDrillReportsTheCause(t *testing.T) {
 			Leading: func() error { return nil },
 		})
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		f := drill.FindingOf(AskDevices(t.Context(), config, node, nobodyLies, providers.Now))
 		p.reportFinding(node, "", f)
 		if f.Result != providers.ErrorClass(tc.err) || strings.Contains(f.Detail+f.Message, "\x1b") {
@@ -467,5 +468,98 @@ func TestDrillsAfterConfigChange(t *testing.T) {
 	if w.drilled(d, "n4"); calls < 2 || w.version() != before {
 		t.Errorf("changed meanwhile: got %d writes after %d looks at the configuration, want none", w.version()-before,
 			calls)
+	}
+}
+
+// A drill of a node that is not Ready sends no Event, which would hide the fence's own. What is still wrong once the
+// node is Ready again is reported then.
+func TestDrillOfSilentNodeSendsNoEvent(t *testing.T) {
+	w := newWorld(t)
+	d := w.drills(0)
+	w.drilled(d, "n4")
+	silence(w, "n4")
+	w.machines["n4"].deaf = true
+	for range 3 {
+		w.drilled(d, "n4")
+	}
+	if len(w.told.said) > 0 {
+		t.Errorf("got Events %q of a silent node, want none", w.told.said)
+	}
+	n := w.node("n4")
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			c.Status = corev1.ConditionTrue
+		}
+	}
+	must(t, w.fake.Status().Update(t.Context(), n))
+	if w.drilled(d, "n4"); !slices.Equal(w.told.said, []string{"MachineNotAnswering n4"}) {
+		t.Errorf("Ready again: got Events %q, want that its device does not answer", w.told.said)
+	}
+}
+
+// finishAll ends the drills of all nodes that are due.
+func finishAll(d *Drills) (names []string) {
+	for {
+		name, _ := d.plan.Next(d.Now())
+		if name == "" {
+			return names
+		}
+		d.plan.FinishDrill(name, true, d.Now())
+		names = append(names, name)
+	}
+}
+
+// A node whose machine is another one now is asked at once, before all others: after a change of the configuration, and
+// after a change of the Node. A change that leads to the same machine asks nothing, and changes in a row ask once.
+func TestDrillOfAnotherMachineComesFirst(t *testing.T) {
+	w := newWorld(t)
+	d := w.drills(0)
+	must(t, d.listNodes(t.Context()))
+	for name := range worldDevices {
+		d.drillNode(t.Context(), name)
+	}
+	finishAll(d)
+	w.pass(d.every)
+	finishAll(d)
+	w.pass(time.Minute)
+
+	w.moved = map[string]string{"n4": "bmc-10"}
+	d.ObserveConfig()
+	if got := finishAll(d); len(got) != len(worldDevices) || got[0] != "n4" {
+		t.Errorf("the configuration names another BMC for n4: asked %q, want all, n4 first", got)
+	}
+	d.drillNode(t.Context(), "n4")
+	w.pass(d.every) // each has had its own moment since
+	finishAll(d)
+	w.pass(time.Minute)
+
+	before := w.node("n2")
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Node)
+		moved  string
+		want   []string
+	}{
+		{"a label that leads nowhere", func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, "", nil},
+		{"an annotation that leads to another BMC", func(n *corev1.Node) {
+			n.Annotations = map[string]string{"example.net/bmc": "bmc-11"}
+		}, "bmc-11", []string{"n2"}},
+		{"the same a moment later", func(n *corev1.Node) {
+			n.Annotations = map[string]string{"example.net/bmc": "bmc-12"}
+		}, "bmc-12", nil},
+	} {
+		now := before.DeepCopy()
+		if tt.change(now); tt.moved != "" {
+			w.moved["n2"] = tt.moved
+		}
+		d.ObserveUpdate(before, now)
+		if got := finishAll(d); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: asked %q, want %q", tt.name, got, tt.want)
+		}
+		w.pass(time.Second)
+	}
+	w.pass(d.every / 10)
+	if got := finishAll(d); !slices.Equal(got, []string{"n2"}) {
+		t.Errorf("half a minute later: asked %q, want n2", got)
 	}
 }

@@ -41,6 +41,7 @@ type world struct {
 	r        *controller.Reconciler
 	machines map[string]*simMachine // by node
 	told     telling
+	moved    map[string]string // the device of a node that is another one now
 
 	mu     sync.Mutex // guards what follows
 	now    time.Time
@@ -162,6 +163,9 @@ func (w *world) addNode(name string, i int) {
 // machine is what the configuration says of a node.
 func (w *world) machine(n *corev1.Node) (machine.Machine, error) {
 	d := worldDevices[n.Name]
+	if device := w.moved[n.Name]; device != "" {
+		d[1] = device
+	}
 	m := taint.MachineRef{Provider: d[0], ID: d[1] + "/" + n.Name}
 	return machine.Machine{
 		Provider: w.machines[n.Name], Name: d[0], Device: d[0] + "/" + d[1],

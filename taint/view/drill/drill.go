@@ -287,13 +287,15 @@ type Plan struct {
 
 	all       []string
 	nodes     map[string]turn
-	due       []string  // the nodes that were due at the last search, the longest due last
+	due       []string  // the nodes that were due at the last search, in reverse order
+	urgent    int       // how many nodes are drilled before the others, and are not due yet or not begun
 	inFlight  int       // how many drills are running
 	paidUntil time.Time // the drills that were started use up the pace until then
 }
 
 type turn struct {
 	due      time.Time // zero: never asked
+	first    bool      // it is drilled before all others that are due
 	ended    time.Time // when its last drill ended; zero: none has
 	inFlight bool      // its drill is running
 	again    bool      // BringForward was called while it ran
@@ -304,10 +306,13 @@ type turn struct {
 func (p *Plan) SetNodes(all []string) {
 	p.all, p.due = all, nil
 	known := p.nodes
-	p.nodes, p.inFlight = make(map[string]turn, len(all)), 0
+	p.nodes, p.inFlight, p.urgent = make(map[string]turn, len(all)), 0, 0
 	for _, name := range all {
 		t := known[name]
 		p.nodes[name] = t
+		if t.first {
+			p.urgent++
+		}
 		if t.inFlight {
 			p.inFlight++
 		}
@@ -326,7 +331,7 @@ func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	if p.inFlight >= MaxAtOnce {
 		return "", tick
 	}
-	if len(p.due) == 0 {
+	if len(p.due) == 0 || p.urgent > 0 {
 		if wait := p.findDue(now); len(p.due) == 0 {
 			return "", wait
 		}
@@ -335,7 +340,10 @@ func (p *Plan) Next(now time.Time) (node string, wait time.Duration) {
 	node, p.due = p.due[last], p.due[:last]
 	p.paidUntil = p.paidUntil.Add(pace)
 	t := p.nodes[node]
-	t.inFlight = true
+	if t.first {
+		p.urgent--
+	}
+	t.inFlight, t.first = true, false
 	p.nodes[node] = t
 	p.inFlight++
 	return node, 0
@@ -353,6 +361,17 @@ func (p *Plan) BringForward(node string, now time.Time) {
 		t.due = early
 	}
 	p.nodes[node] = t
+}
+
+// BringFirst is BringForward for a node that has another machine now: it is drilled before all others that are due. The
+// pace holds, and RetryEvery lies between two drills of the node.
+func (p *Plan) BringFirst(node string, now time.Time) {
+	p.BringForward(node, now)
+	if t, known := p.nodes[node]; known && !t.first && !t.inFlight {
+		t.first = true
+		p.nodes[node] = t
+		p.urgent++
+	}
 }
 
 // BringAllForward makes every node due now, as BringForward does. The pace still holds, and afterwards each node gets
@@ -375,7 +394,7 @@ func later(a, b time.Time) time.Time {
 
 // findDue finds the nodes that are due. If there are none it returns how long to wait.
 func (p *Plan) findDue(now time.Time) (wait time.Duration) {
-	wait = tick
+	wait, p.due = tick, p.due[:0]
 	for _, name := range p.all {
 		switch t := p.nodes[name]; {
 		case t.inFlight:
@@ -385,7 +404,13 @@ func (p *Plan) findDue(now time.Time) (wait time.Duration) {
 			p.due = append(p.due, name)
 		}
 	}
-	slices.SortStableFunc(p.due, func(a, b string) int { return p.nodes[b].due.Compare(p.nodes[a].due) })
+	slices.SortStableFunc(p.due, func(a, b string) int {
+		x, y := p.nodes[a], p.nodes[b]
+		if x.first != y.first {
+			return map[bool]int{true: 1, false: -1}[x.first]
+		}
+		return y.due.Compare(x.due)
+	})
 	return wait
 }
 
