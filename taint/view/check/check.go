@@ -246,6 +246,7 @@ func (f Facts) checkUUIDs() (out []Finding) {
 // checkNodes returns how many nodes can be proven off, and what else the sentence says of them.
 func (f Facts) checkNodes() (counts []string, out []Finding) {
 	var counted []*corev1.Node
+	var failed []Node // in their last drill
 	stuck := 0
 	leaderless := f.Cluster.Controller != nil && !f.Cluster.Leads()
 	for _, n := range f.Nodes {
@@ -266,11 +267,12 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 			out = append(out, Finding{Problem, v.Node, "Its devices were last asked before the configuration changed.",
 				askedSoon})
 		case last.Status != corev1.ConditionTrue:
-			out = append(out, n.explainDrill())
+			failed = append(failed, n)
 		case v.Partly:
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
 	}
+	out = append(out, explainDrills(failed)...)
 	out = append(out, f.checkUUIDs()...)
 	excluded := len(f.Nodes) - len(counted)
 	switch {
