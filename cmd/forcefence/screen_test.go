@@ -228,10 +228,11 @@ func TestStatusBeforeInstallation(t *testing.T) {
 		strings.Contains(got, "asked its devices") || !strings.Contains(got, "Give it a device.") {
 		t.Errorf("got\n%s", got)
 	}
-	f.Controller = &view.Leader{Holder: "ff", Leads: true, Late: true, Renewed: at(21 * time.Second)}
+	f.Controller = &view.Leader{Lease: "kube-system/forcefence", Holder: "ff", Leads: true, Late: true,
+		Renewed: at(21 * time.Second), Until: at(6 * time.Second)}
 	out.Reset()
 	kit.Must(t, f.printFleet(&out, false))
-	if got := out.String(); !strings.Contains(got, "renewed 21s ago: late, it may be gone") ||
+	if got := out.String(); !strings.Contains(got, "led until 11:59:54 UTC") ||
 		strings.Count(got, "asked its devices") != 2 {
 		t.Errorf("with a late leader: got\n%s", got)
 	}
