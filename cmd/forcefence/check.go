@@ -197,7 +197,8 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 		return check.Report{}, err
 	}
 	o.refused = fleet.refused
-	f.At, f.Cluster, f.Unknown, f.Namespace = fleet.At, fleet.Cluster, fleet.Unknown, o.namespace
+	f.At, f.Cluster, f.Namespace = fleet.At, fleet.Cluster, o.namespace
+	f.Unknown = slices.DeleteFunc(fleet.Unknown, func(what string) bool { return what == fleet.unreadPods }) // see NoPods
 	first := labels.Nothing()
 	namespace := o.namespace
 	if namespace == "" && fleet.Controller != nil {

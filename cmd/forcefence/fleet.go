@@ -49,9 +49,12 @@ type fleet struct {
 	Nodes    []view.Node        `json:"nodes"`
 	Storm    []view.Banner      `json:"storm,omitempty"`    // nil if only some of the nodes were read
 	Gone     []view.Banner      `json:"gone,omitempty"`     // deleted nodes with volumes; nil as Storm
+	Pods     []view.Banner      `json:"pods,omitempty"`     // pods that wait after a fence; nil as Storm
 	Unlisted int                `json:"unlisted,omitempty"` // nodes with nothing to report
 	Unknown  []string           `json:"unknown,omitempty"`  // what could not be read, and why
 	refused  bool               // a right to read was missing
+
+	unreadPods string // that of Unknown which is about pods; "": none
 }
 
 // smallFleet is how many nodes a fleet may have to be listed completely.
@@ -117,6 +120,13 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	})
 	if len(o.nodes) == 0 && o.selector == "" {
 		f.Storm, f.Gone = view.DescribeStorm(f.Nodes), view.DescribeGone(events, exist)
+		if len(view.FreedLately(f.Nodes, f.At)) > 0 {
+			if f.Waiting, err = app.CountWaiting(ctx, o.client); err != nil {
+				f.unreadPods = describeUnread(err, roleExplain)
+				f.Unknown = append(f.Unknown, f.unreadPods)
+			}
+		}
+		f.Pods = view.DescribeWaiting(f.Nodes, f.Waiting, f.At)
 	}
 	if len(f.Nodes) > smallFleet && !o.all && len(o.nodes) == 0 {
 		had := len(f.Nodes)
@@ -186,7 +196,7 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	if l := f.Controller; f.Leads() {
 		printText(out, "", "%s.", l.Describe(f.At))
 	}
-	for _, b := range slices.Concat(f.Banners(f.At), f.Storm, f.Gone) {
+	for _, b := range slices.Concat(f.Banners(f.At), f.Storm, f.Gone, f.Pods) {
 		printText(out, "! ", "%s: %s", b.Title, b.Details())
 	}
 	var urgent []string

@@ -15,6 +15,9 @@ import (
 type Cluster struct {
 	Controller *Leader `json:"controller"`       // nil: not read
 	Paused     string  `json:"paused,omitempty"` // what pauses fencing for all nodes; "": nothing, or not read
+	// Waiting is how many pods of the cluster are Pending without a node, at most MaxWaiting. It is 0 if it was not
+	// read: it is read if a fence of the last hour freed pods.
+	Waiting int `json:"waitingPods,omitempty"`
 }
 
 // Leader is the Lease by which controllers elect their leader. The zero value: there is none.
@@ -111,6 +114,7 @@ const (
 	PartConfiguration Part = "configuration"
 	PartStorm         Part = "storm"
 	PartGone          Part = "gone"
+	PartPods          Part = "pods"
 )
 
 // Section returns the section of docs/runbook.md that is about the part.

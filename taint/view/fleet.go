@@ -161,7 +161,8 @@ func FleetOf(s Snapshot) *Fleet {
 			p.Found[row.Fenceable]++
 		}
 	}
-	for _, b := range append(s.Cluster.Banners(s.At), DescribeStorm(all)...) {
+	for _, b := range append(s.Cluster.Banners(s.At), append(DescribeStorm(all),
+		DescribeWaiting(all, s.Cluster.Waiting, s.At)...)...) {
 		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
 		b.Command = nameInController(namespace, b.Command)
 		f.Banners = append(f.Banners, b)

@@ -108,6 +108,7 @@ type process struct {
 
 	// drilledSince returns when the devices were asked of the node that this process asked the longest ago.
 	drilledSince func() time.Time
+	waiting      waitingCounter
 }
 
 // newProcess reads the configuration, and makes the manager without any part. log is the libraries'.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -82,6 +83,7 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 	if err != nil {
 		return view.Cluster{}, err
 	}
+	waiting := p.countWaiting(ctx, now)
 	if !p.cfg.LeaderElection.Enabled {
 		self := &view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
@@ -91,8 +93,24 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		if at := p.drilledSince(); !at.IsZero() {
 			self.DrilledSince = &at
 		}
-		return view.Cluster{Controller: self, Paused: paused}, nil
+		return view.Cluster{Controller: self, Paused: paused, Waiting: waiting}, nil
 	}
 	leader, err := ReadLeader(ctx, p.mgr.GetAPIReader(), now)
-	return view.Cluster{Controller: leader, Paused: paused}, err
+	return view.Cluster{Controller: leader, Paused: paused, Waiting: waiting}, err
+}
+
+// countWaiting returns how many pods wait for a node; 0 if no fence of the last hour freed pods, or if it is unknown.
+func (p *process) countWaiting(ctx context.Context, now time.Time) int {
+	nodes, err := kube.CachedNodes(ctx, p.mgr.GetCache())
+	if err != nil {
+		return 0
+	}
+	var all []view.Node
+	for _, n := range nodes {
+		all = append(all, view.NodeOf(view.NodeFacts{Node: n, Key: p.cfg.TaintKey, Now: now}))
+	}
+	if len(view.FreedLately(all, now)) == 0 {
+		return 0
+	}
+	return p.waiting.count(ctx, p.mgr.GetAPIReader(), now)
 }

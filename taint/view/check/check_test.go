@@ -59,6 +59,10 @@ func TestInstallation(t *testing.T) {
 	stuck.View.State, stuck.View.Next = view.StateNeedsPerson, "A person should look: volume pv-7 does not detach"
 	deaf := bad("n1", reason.Disagree)
 	deaf.View = stuck.View
+	freed := good("n1")
+	freed.View.Fence = &view.NodeFence{Result: string(taint.ResultEvicted), At: at}
+	pending := leads
+	pending.Waiting = 21
 	silent := good("n1")
 	silent.View.State, silent.View.Next = view.StateNotReady, "A controller asks its devices."
 	waiting := bad("n1", reason.Disagree)
@@ -136,6 +140,9 @@ func TestInstallation(t *testing.T) {
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
 			summary: "forcefence leads; " + provable(0, 1) + "; n1: no device answers."},
+		{name: "pods that a fence freed wait", facts: Facts{Cluster: pending, Nodes: []Node{freed}, At: at},
+			summary: "forcefence leads; 21 pods wait for a node; " + provable(1, 1) + ".", problems: 1,
+			finding: []string{"problem pods: of the last hour freed the pods of n1|kubectl get pods -A"}},
 		{name: "one node is one problem", facts: Facts{Cluster: leads, Nodes: []Node{deaf}}, problems: 1,
 			summary: "forcefence leads; " + provable(0, 1) + "; n1: The drill's words; 1 in need of a person.",
 			finding: []string{"problem n1: pv-7 does not detach"}, findings: 1},
