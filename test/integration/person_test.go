@@ -79,3 +79,31 @@ func (w *world) drillEvent(h *host) {
 	}, metav1.CreateOptions{})
 	kit.Must(w.t, err)
 }
+
+// A fence frees a pod that fits no other node: status and check count the pods that wait.
+func TestWaitingPodsAreReported(t *testing.T) {
+	w := newWorld(t, plan{nodes: 3})
+	h := w.hosts[0]
+	tied := w.workload("tied", 1)
+	tied.NodeSelector = map[string]string{corev1.LabelHostname: h.Name()}
+	w.fill(h, 1, tied.Deployment())
+	w.start(settings{})
+	h.cut()
+	w.untilDone(h, taint.ResultEvicted)
+	w.until("its replacement waits", func() bool {
+		for _, p := range w.pods() {
+			if p.Status.Phase == corev1.PodPending && p.Spec.NodeName == "" {
+				return true
+			}
+		}
+		return false
+	})
+	status, _ := w.forcefence("status")
+	w.says("status", status, "for a node: All Pending pods of the cluster without a node are counted.",
+		"freed the pods of "+h.Name(), "Its pods were freed.")
+	check, exit := w.forcefence("check")
+	w.says("check", check, "problem pods", "for a node")
+	if exit != 1 {
+		t.Errorf("check: got exit status %d, want 1", exit)
+	}
+}
