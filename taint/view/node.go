@@ -22,7 +22,7 @@ import (
 // State is the state of a node, in one word of a closed set.
 type State string
 
-// The states, in the order in which a person wants to see them.
+// The states. Meanings explains them.
 const (
 	StateNeedsPerson State = "needs_a_person" // it stays as it is until a person does something
 	StateFencing     State = "fencing"        // its fence is not done, or it is marked
@@ -44,9 +44,12 @@ func (s State) DisplayCount(n int) string {
 	return strconv.Itoa(n) + " " + words
 }
 
-// States returns all of them, in their order.
-func States() []State {
-	return []State{StateNeedsPerson, StateFencing, StateNotReady, StateUnfenceable, StateLeftAlone, StateFine}
+// States returns all of them, in the order of Meanings.
+func States() (all []State) {
+	for _, m := range Meanings() {
+		all = append(all, m.State)
+	}
+	return all
 }
 
 // NodeFacts is what is known of one node.
