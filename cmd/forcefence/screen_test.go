@@ -307,3 +307,18 @@ func TestProgramName(t *testing.T) {
 		}
 	}
 }
+
+// The help of status explains each state in lines of at most 80 columns.
+func TestStatusHelp(t *testing.T) {
+	help := newStatus(nil).Long
+	for _, m := range view.Meanings() {
+		if !strings.Contains(help, "\n  "+m.State.DisplayName()+": ") {
+			t.Errorf("got no state %s in:\n%s", m.State, help)
+		}
+	}
+	for line := range strings.Lines(help) {
+		if len(strings.TrimSuffix(line, "\n")) > 80 {
+			t.Errorf("a line of more than 80 columns: %q", line)
+		}
+	}
+}

@@ -34,6 +34,9 @@ The command reads the API server only. It asks no device and changes nothing.
 An age beside a power says when the device last reported a change. While a
 controller leads, each drill since then has seen the same power.
 
+The states, of which a node has the first that fits:
+
+` + describeStates() + `
 Exits with 0 if the state could be read, and with 1 otherwise.`,
 		Example: `  # The whole fleet, the worst nodes first; then each change
   forcefence status -w
@@ -81,6 +84,24 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 	f.BoolVar(&o.all, "all", false, "list every node")
 	addTaintKeyFlag(cmd, &o.key)
 	return withRole(cmd, roleLook)
+}
+
+// describeStates explains the states, for the help: lines of at most 80 columns.
+func describeStates() string {
+	var b strings.Builder
+	for _, m := range view.Meanings() {
+		text := fmt.Sprintf("%s: %s. Next: %s. Who acts: %s.", m.State.DisplayName(), m.Means, m.Next, m.Actor)
+		line := "  "
+		for word := range strings.FieldsSeq(text) {
+			if len(line)+len(word) > 78 {
+				b.WriteString(strings.TrimRight(line, " ") + "\n")
+				line = "    "
+			}
+			line += word + " "
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
 }
 
 // printChange prints the new state of a node.
