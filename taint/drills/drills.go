@@ -70,10 +70,11 @@ type Drills struct {
 
 // found is what the last drill of a node found. The metrics forget it before they count the next.
 type found struct {
-	result  string
-	shown   string      // the result of which people were last informed: none of a node that is not Ready
-	led     string      // describeDevices
-	devices [][2]string // the labels of forcefence_drill_devices
+	result    string
+	shown     string      // the result of which people were last informed: none of a node that is not Ready
+	led       string      // describeDevices
+	fenceable string      // the label of forcefence_node_fenceable
+	devices   [][2]string // the labels of forcefence_drill_devices
 }
 
 // New returns Drills.
@@ -248,7 +249,7 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	}
 	f := drill.FindingOf(seen)
 	ok = f.OK()
-	now := found{result: f.Result, led: describeDevices(config, &node)}
+	now := found{result: f.Result, led: describeDevices(config, &node), fenceable: fenceableWord(f)}
 	for _, device := range seen.Devices {
 		now.devices = append(now.devices, [2]string{device.Answer.By, device.Result()})
 		d.Metrics.seconds.WithLabelValues(device.Answer.By).Observe(device.Duration.Seconds())
@@ -272,6 +273,20 @@ func (d *Drills) drillNode(ctx context.Context, name string) {
 	}
 }
 
+// fenceableWord returns the label of a finding in the metric of nodes by what their drill proved.
+func fenceableWord(f drill.Finding) string {
+	switch {
+	case f.Result == drill.Disabled:
+		return "disabled"
+	case f.Fenceable == corev1.ConditionTrue:
+		return "yes"
+	case f.Fenceable == corev1.ConditionFalse:
+		return "no"
+	default:
+		return "unknown"
+	}
+}
+
 // countNode removes from the metrics what was found of a node before, and adds what was found now. The zero found is a
 // node that is gone. The caller holds mu.
 func (d *Drills) countNode(name string, now found) {
@@ -279,6 +294,7 @@ func (d *Drills) countNode(name string, now found) {
 	before, had := d.found[name]
 	if had {
 		m.machines.WithLabelValues(before.result).Dec()
+		m.fenceable.WithLabelValues(before.fenceable).Dec()
 	}
 	for _, labels := range before.devices {
 		m.devices.WithLabelValues(labels[0], labels[1]).Dec()
@@ -288,6 +304,7 @@ func (d *Drills) countNode(name string, now found) {
 		return
 	}
 	m.machines.WithLabelValues(now.result).Inc()
+	m.fenceable.WithLabelValues(now.fenceable).Inc()
 	for _, labels := range now.devices {
 		m.devices.WithLabelValues(labels[0], labels[1]).Inc()
 	}

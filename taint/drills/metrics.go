@@ -4,9 +4,10 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics are the metrics of Drills; no label holds a node's name.
 type Metrics struct {
-	machines *prometheus.GaugeVec
-	devices  *prometheus.GaugeVec
-	seconds  *prometheus.HistogramVec
+	machines  *prometheus.GaugeVec
+	fenceable *prometheus.GaugeVec
+	devices   *prometheus.GaugeVec
+	seconds   *prometheus.HistogramVec
 }
 
 // NewMetrics returns the metrics, registered with reg.
@@ -17,6 +18,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Nodes by the result of their last drill: " +
 				"ok, no_machine, or what is wrong.",
 		}, []string{"result"}),
+		fenceable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "forcefence_node_fenceable",
+			Help: "Nodes by whether their last drill shows that they could be proven off: " +
+				"yes, no, unknown (a device did not answer once), disabled.",
+		}, []string{"fenceable"}),
 		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_drill_devices",
 			Help: "Devices of nodes by provider and by the result of their last drill: " +
@@ -29,6 +35,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"provider"}),
 	}
-	reg.MustRegister(m.machines, m.devices, m.seconds)
+	reg.MustRegister(m.machines, m.fenceable, m.devices, m.seconds)
+	for _, word := range []string{"yes", "no", "unknown", "disabled"} { // an alert compares them
+		m.fenceable.WithLabelValues(word)
+	}
 	return m
 }

@@ -31,14 +31,15 @@ const (
 	Asking           Reason = "AskingMachine"             // no answer since the look
 	Unknown          Reason = "PowerUnknown"              // no usable answer: waiting never makes it Off
 	Disagree         Reason = "DevicesDisagree"           // one says Off, another On: that proves nothing
-	Changing         Reason = "PowerChanging"
-	PoweredOn        Reason = "PoweredOnNotReady" // observe mode
-	ControlPlane     Reason = "ControlPlaneNode"  // not powered off: the configuration does not allow it
-	VMHost           Reason = "KubeVirtHost"      // not powered off: its virtual machines may still serve
-	KeptOn           Reason = "PowerOffHeldUp"    // not powered off: drained, shut down or cordoned
-	StillBeating     Reason = "KubeletHeartbeats" // NotReady, but its kubelet renews its Lease
-	SharedMachine    Reason = "MachineShared"     // another node that is heard may be the same machine
-	OnlyLeaseMissing Reason = "OnlyLeaseMissing"  // its kubelet does not renew its Lease, but writes its Node's status
+	Changing         Reason = "PowerChanging"             // in a fence, or after one
+	Unsettled        Reason = "PowerNotSettled"           // the same of a node that no fence has begun for
+	PoweredOn        Reason = "PoweredOnNotReady"         // observe mode
+	ControlPlane     Reason = "ControlPlaneNode"          // not powered off: the configuration does not allow it
+	VMHost           Reason = "KubeVirtHost"              // not powered off: its virtual machines may still serve
+	KeptOn           Reason = "PowerOffHeldUp"            // not powered off: drained, shut down or cordoned
+	StillBeating     Reason = "KubeletHeartbeats"         // NotReady, but its kubelet renews its Lease
+	SharedMachine    Reason = "MachineShared"             // another node that is heard may be the same machine
+	OnlyLeaseMissing Reason = "OnlyLeaseMissing"          // its kubelet does not renew its Lease, but writes its Node's status
 	InGrace          Reason = "WaitingForGrace"
 	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
 	CutOff           Reason = "ControllerCutOff"   // reads of the API server fail, or lately did
@@ -185,6 +186,7 @@ const (
 	StateBroken      State = "record_unreadable"
 	StateStuck       State = "stuck"
 	StateDisagree    State = "devices_disagree"
+	StateChanging    State = "changing"         // its device says neither On nor Off: a person is needed if that lasts
 	StateUnproven    State = "unproven"         // no device says whether its machine is off
 	StateStillOn     State = "power_off_failed" // its machine did not go off
 	StateHeldBack    State = "held_back"        // its machine is not powered off, because of other nodes
@@ -316,6 +318,7 @@ var table = []Row{
 		"One device is wrong, or answers for another machine. Look at each, and correct `nodes:` or the device. Or " +
 			"fence by hand."},
 	{Changing, Debug, "", "", ""},
+	{Unsettled, Debug, StateChanging, "", ""},
 	{PoweredOn, Warning, StateSuspect,
 		"The node looks dead ({why}), but its machine is on: nothing is evicted ({detail}).",
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the " +

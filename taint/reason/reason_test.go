@@ -70,7 +70,7 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 // sentence, and its state is one of the metric's.
 func TestRows(t *testing.T) {
 	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default",
-		"fence", "staying"}
+		"fence", "staying", "first"}
 	braces := regexp.MustCompile(`\{([^{}]*)\}`)
 	var states []string
 	for _, s := range constants(t, "reason.go", "State") {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A reason that leads a person to an alert's section has a state for which that alert fires, and a remedy. The runbook
-// has each section.
+// A reason that leads a person to an alert's section has a state for which that alert fires, and a remedy. A state for
+// which a critical alert fires calls a person; a warning can wait for the working day. The runbook has each section.
 func TestPersonSection(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -17,10 +17,11 @@ func TestPersonSection(t *testing.T) {
 		}
 		return string(text)
 	}
-	exprs := map[Section]string{} // of all alerts
+	exprs, critical := map[Section]string{}, map[Section]bool{} // of all alerts
 	for _, alert := range strings.Split(read("../../deploy/alerts/forcefence.rules.yaml"), "- alert: ")[1:] {
 		name, rest, _ := strings.Cut(alert, "\n")
-		exprs[Section(name)], _, _ = strings.Cut(rest, "labels:")
+		exprs[Section(name)], rest, _ = strings.Cut(rest, "labels:")
+		critical[Section(name)] = strings.HasPrefix(rest, " {severity: critical}")
 	}
 	firesFor := func(s Section, state State) bool {
 		return state != "" && regexp.MustCompile(`state=[^}]*\b`+string(state)+`\b`).MatchString(exprs[s])
@@ -31,7 +32,8 @@ func TestPersonSection(t *testing.T) {
 		switch {
 		case section == "":
 			for alert := range exprs {
-				if firesFor(alert, row.State) {
+				// A machine that goes off is Changing for seconds. The view calls a person once the node waits for minutes.
+				if critical[alert] && row.State != StateChanging && firesFor(alert, row.State) {
 					t.Errorf("%s: its state %s fires %s, but no person is called", row.Reason, row.State, alert)
 				}
 			}

@@ -74,7 +74,9 @@ var calm = []string{
 	`forcefence_nodes{instance="a",state="healthy"} 60`,
 	`forcefence_nodes{instance="a",state="suspect"} 1`, // one whose fence is over
 	`forcefence_nodes{instance="a",state="evicting"} 2`,
-	`forcefence_nodes{instance="a",state="excluded"} 2`,
+	`forcefence_nodes{instance="a",state="excluded"} 0`,
+	`forcefence_node_fenceable{instance="a",fenceable="yes"} 62`,
+	`forcefence_node_fenceable{instance="a",fenceable="disabled"} 3`,
 	`forcefence_machines{instance="a",result="ok"} 62`,
 	`forcefence_machines{instance="a",result="disabled"} 3`,
 	`forcefence_drill_devices{instance="a",provider="racks",result="ok"} 62`,
@@ -91,11 +93,21 @@ func init() { // each process begins all of these with 0
 			fmt.Sprintf(`forcefence_room_failures{instance=%q,of="domain",result="lacks"} 1`, instance))
 		for _, state := range []string{
 			"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree",
-			"power_off_failed", "held_back", "distrusted"} {
+			"power_off_failed", "held_back", "distrusted", "changing", "disabled"} {
 			calm = append(calm, fmt.Sprintf("forcefence_nodes{instance=%q,state=%q} 0", instance, state))
 		}
 		for _, result := range []string{"denied", "unreachable", "no_machine"} { // and what a drill found once
 			calm = append(calm, fmt.Sprintf("forcefence_machines{instance=%q,result=%q} 0", instance, result))
+		}
+		for _, of := range []string{"cluster", "node"} {
+			calm = append(calm, fmt.Sprintf(`forcefence_pauses{instance=%q,of=%q,ends="later"} 0`, instance, of),
+				fmt.Sprintf(`forcefence_pauses{instance=%q,of=%q,ends="within_a_day"} 0`, instance, of))
+		}
+		if instance == "b" {
+			calm = append(calm, `forcefence_node_fenceable{instance="b",fenceable="yes"} 0`)
+		}
+		for _, word := range []string{"no", "unknown"} {
+			calm = append(calm, fmt.Sprintf(`forcefence_node_fenceable{instance=%q,fenceable=%q} 0`, instance, word))
 		}
 		calm = append(calm,
 			fmt.Sprintf(`forcefence_drill_devices{instance=%q,provider="racks",result="distrusted"} 0`, instance))
@@ -120,6 +132,14 @@ const (
 
 func room(values string) string {
 	return `forcefence_room_failures{instance="a",of="node",result="lacks"} ` + values
+}
+
+func fenceable(word, values string) string {
+	return fmt.Sprintf("forcefence_node_fenceable{instance=%q,fenceable=%q} %s", "a", word, values)
+}
+
+func pauses(of, ends, values string) string {
+	return fmt.Sprintf("forcefence_pauses{instance=%q,of=%q,ends=%q} %s", "a", of, ends, values)
 }
 
 func hooks(protection, values string) string {
@@ -184,6 +204,41 @@ var histories = []history{
 		want: []string{"ForcefenceNodeUnproven state=devices_disagree"}},
 	{name: "a machine does not go off", steps: 11, series: []string{nodes("power_off_failed", "0 1x19")},
 		want: []string{"ForcefenceNodeUnproven state=power_off_failed"}},
+
+	{name: "a machine answers Changing", steps: 11, series: []string{nodes("changing", "0 1x19")},
+		want: []string{"ForcefenceNodeUnproven state=changing"}},
+	{name: "a machine that goes off says Changing first", steps: 10, series: []string{nodes("changing", "0 1x19")}},
+
+	{name: "no device answers any more", steps: 1,
+		series: []string{fenceable("yes", "62 0x9"), fenceable("unknown", "0 62x9")},
+		want:   []string{"ForcefenceNothingFenceable"}},
+	{name: "the configuration leads to no device", steps: 1,
+		series: []string{fenceable("yes", "60 0x9"), fenceable("disabled", "0 0x9"), fenceable("no", "0 60x9")},
+		want:   []string{"ForcefenceNothingFenceable"}},
+	{name: "the only node has no device", steps: 1,
+		series: []string{fenceable("yes", "0 0x9"), fenceable("disabled", "0 0x9"), fenceable("no", "0 1x9"),
+			nodes("healthy", "1 1x9")},
+		want: []string{"ForcefenceNothingFenceable"}},
+	{name: "the first drill of a new leader fails", steps: 9,
+		series: []string{fenceable("yes", "0 0x19"), fenceable("disabled", "0 0x19"), fenceable("no", "1 1x19")}},
+	{name: "all nodes but one", steps: 9, series: []string{fenceable("yes", "1 1x9"), fenceable("no", "61 61x9")}},
+	{name: "all drills are disabled", steps: 9,
+		series: []string{fenceable("yes", "0 0x9"), fenceable("disabled", "65 65x9")}},
+
+	{name: "a dead node is paused", steps: 121, series: []string{nodes("excluded", "0 1x130")},
+		want: []string{"ForcefenceNodeLeftAlone state=excluded"}},
+	{name: "a dead node's mode is disabled", steps: 121, series: []string{nodes("disabled", "0 1x130")},
+		want: []string{"ForcefenceNodeLeftAlone state=disabled"}},
+	{name: "a paused node is back within an hour", steps: 120, series: []string{nodes("excluded", "0 1x130")}},
+
+	{name: "a pause of all nodes is forgotten", steps: 121, series: []string{pauses("cluster", "later", "0 1x130")},
+		want: []string{"ForcefencePauseForgotten of=cluster"}},
+	{name: "pauses of nodes are forgotten", steps: 121, series: []string{pauses("node", "later", "0 2x130")},
+		want: []string{"ForcefencePauseForgotten of=node"}},
+	{name: "a pause without an end of less than an hour", steps: 120,
+		series: []string{pauses("cluster", "later", "0 1x130")}},
+	{name: "a pause with an end", steps: 200, series: []string{pauses("cluster", "within_a_day", "0 1x210"),
+		nodes("excluded", "0 0x210")}},
 
 	{name: "a storm", steps: 3, series: []string{nodes("held_back", "0 1x9")}, want: []string{"ForcefenceStorm"}},
 	{name: "the API server restarts", steps: 9, series: []string{nodes("held_back", "0 60 60 0x9")}},

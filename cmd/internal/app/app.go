@@ -65,8 +65,8 @@ func (p *process) run(ctx context.Context) error {
 	defer p.closeParts()
 	for _, add := range []func(context.Context) error{
 		p.addEvents, p.addStorage, p.addConfig, p.addFencings, p.addRecording, p.addRemediation, p.addLeases,
-		p.addNetworkFences, p.addReconciler, p.addKarpenter, p.addElection, p.addDrainGuards, p.addOrders, p.addDrills,
-		p.addRoom, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
+		p.addNetworkFences, p.addReconciler, p.addKarpenter, p.addElection, p.addDrainGuards, p.addOrders, p.addPauses,
+		p.addDrills, p.addRoom, p.addConfigCheck, p.addReload, p.addServers, p.addPage,
 	} {
 		if err := add(ctx); err != nil {
 			return err

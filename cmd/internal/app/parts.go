@@ -281,6 +281,12 @@ func (p *process) addDrainGuards(context.Context) error {
 	}))
 }
 
+// addPauses exports which pauses are in force.
+func (p *process) addPauses(context.Context) error {
+	return p.addRunnables(newPauseGauge(p.mgr.GetAPIReader(), p.mgr.GetCache(), PauseKey(p.Namespace), p.Log, time.Now,
+		p.registry))
+}
+
 // addOrders exports how old the orders are that others obey, of what the configuration uses.
 func (p *process) addOrders(context.Context) error {
 	all, lists := ListOrders(p.mgr.GetAPIReader()), OrderLists{}

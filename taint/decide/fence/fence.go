@@ -345,7 +345,10 @@ func (v View) decideByAnswer(powering bool) action.Decision {
 		if powering && v.isLevelOverdue() {
 			return v.decidePoweredOn(powering)
 		}
-		return v.askEvery(pollChanging, reason.Changing)
+		if powering {
+			return v.askEvery(pollChanging, reason.Changing)
+		}
+		return v.askEvery(pollChanging, reason.Unsettled)
 	case providers.PowerUnknown:
 		switch {
 		case powering && v.isLevelOverdue():
