@@ -82,7 +82,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		namespace = f.Controller.Namespace
 	}
 	if namespace != "" {
-		if f.Paused, err = app.ReadPause(ctx, o.client, namespace, f.At); err != nil {
+		if err = app.ReadPause(ctx, o.client, &f.Cluster, namespace, f.At); err != nil {
 			unknown(err)
 		}
 	}

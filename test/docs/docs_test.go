@@ -449,6 +449,37 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
+// pastEnd matches an end that a sample gives as a date. It has passed when a reader copies the sample.
+var pastEnd = regexp.MustCompile(`(?:until|--until)[= ]['"]?20[0-9]{2}-`)
+
+// TestSamplesHaveNoDates: no sample gives a pause or a policy an end by a date. Such a pause pauses nothing, silently.
+func TestSamplesHaveNoDates(t *testing.T) {
+	texts := map[string]string{}
+	for page, p := range pages(t) {
+		texts[page] = string(p.source)
+	}
+	for _, pattern := range []string{"../../*.yaml", "../../cmd/forcefence/*.go", "../../taint/decide/fence/*.go",
+		"../../taint/drainguard/drain/*.go"} {
+		files, err := filepath.Glob(pattern)
+		kit.Must(t, err)
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil && !strings.HasSuffix(file, "_test.go") {
+				texts[file] = string(text)
+			}
+		}
+	}
+	for name, text := range texts {
+		for line := range strings.Lines(text) {
+			if pastEnd.MatchString(line) {
+				t.Errorf("%s: a sample ends at a date: %s", name, strings.TrimSpace(line))
+			}
+		}
+	}
+	if len(texts) < 30 || !pastEnd.MatchString("paused=disk; until=2026-01-31T18:00:00Z") {
+		t.Errorf("read %d files, want 30 at least", len(texts))
+	}
+}
+
 // TestPictures: each picture of the documentation is on a page beside its folder.
 func TestPictures(t *testing.T) {
 	names, err := fs.Glob(root, "docs/img/*")

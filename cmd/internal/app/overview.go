@@ -60,30 +60,41 @@ func PauseKey(namespace string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: config.PauseConfigMap}
 }
 
-// ReadPause returns what pauses all nodes at now, for people; "": nothing does. namespace is the controller's.
-func ReadPause(ctx context.Context, c client.Reader, namespace string, now time.Time) (string, error) {
+// ReadPause adds to a cluster what pauses all nodes at now, for people. namespace is the controller's.
+func ReadPause(ctx context.Context, c client.Reader, to *view.Cluster, namespace string, now time.Time) error {
 	at := PauseKey(namespace)
 	var cm corev1.ConfigMap
 	switch err := c.Get(ctx, at, &cm); {
 	case apierrors.IsNotFound(err):
-		return "", nil
+		return nil
 	case err != nil:
-		return "", fmt.Errorf("reading ConfigMap %s: %w", at, err)
+		return fmt.Errorf("reading ConfigMap %s: %w", at, err)
 	}
-	if p := fence.PauseOf(cm.Data); !p.IsOver(now) {
-		return fmt.Sprintf("ConfigMap %s: %s", at, p), nil
+	written := cm.CreationTimestamp.Time
+	for _, f := range cm.ManagedFields {
+		if f.Time != nil && f.Time.After(written) {
+			written = f.Time.Time
+		}
 	}
-	return "", nil
+	p := fence.PauseOf(cm.Data)
+	text := fmt.Sprintf("ConfigMap %s: %s", at, p)
+	switch {
+	case !p.IsOver(now):
+		to.Paused = text
+	case !written.IsZero() && p.IsOver(written): // a pause that has ended since is no news
+		to.NeverPaused = text
+	}
+	return nil
 }
 
 // readCluster returns what the status page shows of the whole cluster. Without leader election this process leads.
 func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 	now := time.Now()
-	paused, err := ReadPause(ctx, p.mgr.GetAPIReader(), p.Namespace, now)
-	if err != nil {
+	var out view.Cluster
+	if err := ReadPause(ctx, p.mgr.GetAPIReader(), &out, p.Namespace, now); err != nil {
 		return view.Cluster{}, err
 	}
-	waiting := p.countWaiting(ctx, now)
+	out.Waiting = p.countWaiting(ctx, now)
 	if !p.cfg.LeaderElection.Enabled {
 		self := &view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
@@ -93,10 +104,12 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		if at := p.drilledSince(); !at.IsZero() {
 			self.DrilledSince = &at
 		}
-		return view.Cluster{Controller: self, Paused: paused, Waiting: waiting}, nil
+		out.Controller = self
+		return out, nil
 	}
-	leader, err := ReadLeader(ctx, p.mgr.GetAPIReader(), now)
-	return view.Cluster{Controller: leader, Paused: paused, Waiting: waiting}, err
+	var err error
+	out.Controller, err = ReadLeader(ctx, p.mgr.GetAPIReader(), now)
+	return out, err
 }
 
 // countWaiting returns how many pods wait for a node; 0 if no fence of the last hour freed pods, or if it is unknown.

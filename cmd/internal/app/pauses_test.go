@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -66,4 +67,32 @@ func TestPauseGauge(t *testing.T) {
 	g.read(t.Context())
 	expect("one has ended, another ends within a day now", "node", "within_a_day", 1)
 	expect("neither has an end", "node", "later", 2)
+}
+
+// A pause whose end had passed when it was written is named, because it pauses nothing. One that has ended since is not.
+func TestReadPause(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		written, until   time.Duration // before now
+		paused, pastFrom bool
+	}{
+		"in force":                  {written: time.Hour, until: -time.Hour, paused: true},
+		"ended since":               {written: 2 * time.Hour, until: time.Hour},
+		"written after its own end": {written: time.Hour, until: 2 * time.Hour, pastFrom: true},
+	} {
+		key := PauseKey("ff")
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+				CreationTimestamp: metav1.NewTime(now.Add(-tc.written))},
+			Data: map[string]string{"until": now.Add(-tc.until).Format(time.RFC3339)}}
+		var got view.Cluster
+		kit.Must(t, ReadPause(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build(), &got, "ff", now))
+		if (got.Paused != "") != tc.paused || (got.NeverPaused != "") != tc.pastFrom {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		banners := got.Banners(now)
+		if named := len(banners) == 1; named != (tc.paused || tc.pastFrom) {
+			t.Errorf("%s: got %+v", name, banners)
+		}
+	}
 }

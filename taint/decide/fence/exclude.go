@@ -75,7 +75,7 @@ func (p Pause) String() string {
 		text += " until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	if p.BadUntil != "" {
-		text += fmt.Sprintf(" (no end: until=%s is not a time such as 2026-01-31T18:00:00Z)",
+		text += fmt.Sprintf(" (no end: until=%s is not a time of the form YYYY-MM-DDThh:mm:ssZ)",
 			quoteText(p.BadUntil))
 	}
 	return text

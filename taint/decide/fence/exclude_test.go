@@ -38,9 +38,9 @@ func TestPause(t *testing.T) {
 			`"until=2026-03-01T12:00:00Z; disk"`},
 		{"disk; until=", Pause{Reason: "disk"}, `"disk"`},
 		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"},
-			`"disk" (no end: until="tomorrow" is not a time such as 2026-01-31T18:00:00Z)`},
+			`"disk" (no end: until="tomorrow" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
 		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"},
-			`"disk" (no end: until="2026-03-01 12:00" is not a time such as 2026-01-31T18:00:00Z)`},
+			`"disk" (no end: until="2026-03-01 12:00" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
 		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b"`},
 	} {
 		got := ParsePause(tc.text)
@@ -87,7 +87,7 @@ func TestExcludedByNode(t *testing.T) {
 			`annotation forcefence.io/paused "disk" until 2026-03-01T12:00:01Z`, "", ""},
 		"paused until now": {annotated("disk; until=2026-03-01T12:00:00Z"), "", "", ""},
 		"paused until who knows": {annotated("disk; until=noon"),
-			`annotation forcefence.io/paused "disk" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`,
+			`annotation forcefence.io/paused "disk" (no end: until="noon" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`,
 			"", ""},
 		"excluded by label":      {labelled("true"), "label remediation.medik8s.io/exclude-from-remediation", "", ""},
 		"its label says false":   {labelled("false"), "", "", ""},
@@ -140,7 +140,7 @@ func TestExcludedElsewhere(t *testing.T) {
 		{map[string]string{"reason": "switches", "until": "2026-03-01T12:00:01Z"},
 			`"switches" until 2026-03-01T12:00:01Z`, false},
 		{map[string]string{"until": "2026-03-01T12:00:00Z"}, `"" until 2026-03-01T12:00:00Z`, true},
-		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time such as 2026-01-31T18:00:00Z)`,
+		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`,
 			false},
 		{map[string]string{"paused": "false"}, `""`, false},
 	} {

@@ -62,7 +62,7 @@ func (o Override) Text() string {
 func (o Override) String() string {
 	text := string(o.Policy)
 	if !o.IsKnown() {
-		text = fmt.Sprintf("%q, which is not of the form POLICY; until=2026-01-31T18:00:00Z and holds up every drain,",
+		text = fmt.Sprintf("%q, which is not of the form POLICY; until=YYYY-MM-DDThh:mm:ssZ and holds up every drain,",
 			string(o.Policy))
 	}
 	if o.Until.IsZero() {

@@ -12,7 +12,7 @@ import (
 // allows a drain, and never ends by itself.
 func TestParseOverride(t *testing.T) {
 	at := time.Date(2026, 12, 1, 18, 0, 0, 0, time.UTC)
-	const unreadable = ", which is not of the form POLICY; until=2026-01-31T18:00:00Z and holds up every drain, "
+	const unreadable = ", which is not of the form POLICY; until=YYYY-MM-DDThh:mm:ssZ and holds up every drain, "
 	for _, tc := range []struct {
 		text  string
 		want  Override
