@@ -63,9 +63,14 @@ type ListedHosts interface {
 	ListedHosts()
 }
 
-// SharesPower marks a Config whose devices fall silent with their machines' power supply: a BMC, or a guest's
-// hypervisor.
-type SharesPower interface{ SharesPower() }
+// SharesPower is a Config whose devices may say no Off of a machine that lost its power: a BMC, the hypervisor of a
+// guest, or a cloud, which reports On until it has moved the instance.
+type SharesPower interface {
+	SharesPower() bool // reports whether they are such devices
+}
+
+// Personal marks a Config that asks a person and no device: it powers no machine off.
+type Personal interface{ Personal() }
 
 // ReadOnly is a Config whose settings may exclude every power action.
 type ReadOnly interface {

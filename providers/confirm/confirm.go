@@ -40,6 +40,9 @@ func (c *Config) Validate() []providers.Problem {
 	return nil
 }
 
+// Personal implements providers.Personal.
+func (c *Config) Personal() {}
+
 // New returns the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return provider{o.WithDefaults(), c.ValidFor}, nil

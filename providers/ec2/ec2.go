@@ -167,6 +167,9 @@ func (*Config) ProviderIDs() bool { return true }
 // TimeToOff implements providers.Slow, for the check of the timeout.
 func (c *Config) TimeToOff() time.Duration { return c.Agree }
 
+// SharesPower implements providers.SharesPower: EC2 reports an instance as running after its host lost its power.
+func (c *Config) SharesPower() bool { return true }
+
 // CanonicalID implements providers.IDs. There is one way to write an instance's providerID. It refuses every other
 // text: other clouds' IDs, and those of nodes that are no instances, such as Fargate's.
 func (*Config) CanonicalID(id string) (canonical string, hosts []string, err error) {
@@ -313,6 +316,7 @@ type Provider struct {
 
 var (
 	_ providers.ProviderIDs = (*Config)(nil)
+	_ providers.SharesPower = (*Config)(nil)
 	_ providers.Slow        = (*Config)(nil)
 	_ providers.Cautious    = (*Config)(nil)
 	_ providers.Slow        = (*Provider)(nil)

@@ -144,7 +144,7 @@ func parseKg(text string) (key []byte, err error) {
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o) }
 
 // SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // NoPowerActions implements providers.ReadOnly: the privilege user can only ask.
 func (c *Config) NoPowerActions() *providers.Problem {

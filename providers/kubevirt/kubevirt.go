@@ -104,7 +104,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 }
 
 // SharesPower implements providers.SharesPower: a host that lost its power reports none of its guests.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // TimeToOff implements providers.Slow, for the check of the timeout.
 func (c *Config) TimeToOff() time.Duration { return defaultTiming.hold }

@@ -134,7 +134,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 }
 
 // SharesPower implements providers.SharesPower: a host that lost its power reports none of its guests.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // Hypervisors implements providers.Hypervisors: the URIs, as the file writes them.
 func (c *Config) Hypervisors() []string {

@@ -154,7 +154,7 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 }
 
 // SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // hostRef is the BareMetalHost that an ID names. machine is the Metal3Machine that must have it; "": any.
 type hostRef struct{ namespace, name, machine string }

@@ -183,7 +183,7 @@ func (c *Config) New(o providers.Options) (providers.Provider, error) {
 }
 
 // SharesPower implements providers.SharesPower: a BMC runs on its machine's power supplies.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // HasAddressIDs implements providers.IDs: an ID is its BMC's address, unless one BMC answers for all machines.
 func (c *Config) HasAddressIDs() bool { return c.Address == "" }

@@ -27,16 +27,18 @@ type Description struct {
 	// true: an ID is the whole providerID of a Node, and the cloud assigns none twice (providers.ProviderIDs)
 	ProviderIDs bool `yaml:"providerIDs"`
 	// true: the devices only supply power, and On does not mean that the machine runs (providers.Feeder)
-	Feeds    bool             `yaml:"feeds"`
-	Values   map[string]Value `yaml:"values"` // settings that become variables
-	Login    Login            `yaml:"login"`
-	Find     []Request        `yaml:"find"` // sent first in every call; they find out where the machine is
-	State    State            `yaml:"state"`
-	List     *List            `yaml:"list"`   // nil: machines are asked one by one
-	Events   *Events          `yaml:"events"` // nil: devices report nothing by themselves
-	PowerOff Action           `yaml:"powerOff"`
-	PowerOn  Action           `yaml:"powerOn"`
-	Cases    []Case           `yaml:"cases"`
+	Feeds bool `yaml:"feeds"`
+	// true: a machine that lost its power is not Off there, as a guest of a dead host (providers.SharesPower)
+	SharesPower bool             `yaml:"sharesPower"`
+	Values      map[string]Value `yaml:"values"` // settings that become variables
+	Login       Login            `yaml:"login"`
+	Find        []Request        `yaml:"find"` // sent first in every call; they find out where the machine is
+	State       State            `yaml:"state"`
+	List        *List            `yaml:"list"`   // nil: machines are asked one by one
+	Events      *Events          `yaml:"events"` // nil: devices report nothing by themselves
+	PowerOff    Action           `yaml:"powerOff"`
+	PowerOn     Action           `yaml:"powerOn"`
+	Cases       []Case           `yaml:"cases"`
 }
 
 // Value is a setting of the operator's that requests and expressions use.

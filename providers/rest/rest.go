@@ -306,6 +306,10 @@ func (s *Settings) Cautions() []providers.Problem {
 // HasAddressIDs implements providers.IDs: the description says whether an ID begins with its device's address.
 func (s *Settings) HasAddressIDs() bool { return s.family != nil && s.family.AddressIDs }
 
+// SharesPower implements providers.SharesPower: the description says whether its devices say no Off of a machine that
+// lost its power.
+func (s *Settings) SharesPower() bool { return s.family != nil && s.family.SharesPower }
+
 // ProviderIDs implements providers.ProviderIDs: the description says whether IDs are whole providerIDs.
 func (s *Settings) ProviderIDs() bool { return s.family != nil && s.family.ProviderIDs }
 

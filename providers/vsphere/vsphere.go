@@ -79,7 +79,7 @@ func (c *Config) apiEndpoint() (*url.URL, error) {
 }
 
 // SharesPower implements providers.SharesPower: vCenter does not know the state of a VM whose host lost its power.
-func (c *Config) SharesPower() {}
+func (c *Config) SharesPower() bool { return true }
 
 // HasAddressIDs implements providers.IDs: only the configuration names the vCenter.
 func (c *Config) HasAddressIDs() bool { return false }

@@ -58,6 +58,7 @@ func (r *reader) check(c *Config) {
 	r.warnOfOverlap(c)
 	r.warnOfSharedPower(c)
 	r.warnOfReadOnly(c)
+	r.warnOfPeopleAlone(c)
 	for i := range c.Storage { // policies and drains use its items
 		r.checkStorage(c, i)
 	}
@@ -410,6 +411,27 @@ func (r *reader) warnOfReadOnly(c *Config) {
 		if problem := settings.NoPowerActions(); problem != nil {
 			at := join(item("providers", i)+"."+p.Type, problem.Path)
 			r.warn(c, at, "mode fence powers machines off. "+problem.Text)
+		}
+	}
+}
+
+// warnOfPeopleAlone warns of rules with mode fence that have a person, and no device.
+func (r *reader) warnOfPeopleAlone(c *Config) {
+	inModes := slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return m.Mode.mayPowerOff() })
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		names := mapList(n.devices(), func(d *Device) string { return d.Provider })
+		if n.Provider != "" {
+			names = append(names, n.Provider)
+		}
+		isDevice := func(name string) bool {
+			settings := c.settings(name)
+			_, personal := settings.(providers.Personal)
+			return settings == nil || !personal // a provider with a fault is reported as such
+		}
+		if len(names) > 0 && (inModes || cmp.Or(n.Mode, c.Mode).mayPowerOff()) && !slices.ContainsFunc(names, isDevice) {
+			r.warn(c, item("nodes", i), "mode fence powers machines off, and this rule has no device that can. Nothing says "+
+				"Off without a person (type confirm). Add a device, or use mode observe")
 		}
 	}
 }

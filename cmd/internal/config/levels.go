@@ -198,7 +198,7 @@ func (r *reader) noteSharedPower(c *Config, n *NodeRule, path string, own bool) 
 		all = append(all, h.Provider)
 	}
 	for _, name := range all {
-		if _, shares := c.settings(name).(providers.SharesPower); !shares {
+		if s, ok := c.settings(name).(providers.SharesPower); !ok || !s.SharesPower() {
 			return
 		}
 	}
@@ -215,8 +215,8 @@ func (r *reader) warnOfSharedPower(c *Config) {
 		also = " The same is true of " + strings.Join(others, ", ")
 	}
 	r.warn(c, r.sharedPower[0], "if a machine, or the host of a guest, loses its power, no device of this rule "+
-		"answers, and no answer is not off. Add a level that keeps its power, such as the outlets that feed the "+
-		"machine; or one of type confirm, for a person's word."+also)
+		"says Off. Add a level that keeps its power, such as the outlets that feed the machine; or a person as the last "+
+		"level (type confirm)."+also)
 }
 
 // Warnings returns what is valid in the file, but risky, by line. Each begins with "warning: ".

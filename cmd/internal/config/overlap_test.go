@@ -202,6 +202,10 @@ func TestWarningOfSharedPower(t *testing.T) {
 - {name: racks, redfish: {username: u, passwordEnv: PW}}
 - {name: group, libvirt: {uri: 'qemu:///system'}}
 - {name: vcenter, vsphere: {address: 'https://v', username: u, passwordEnv: PW}}
+- {name: pve, proxmox: {address: 'https://p', username: u, passwordEnv: PW}}
+- {name: nova, openstack: {address: 'https://n', username: u, passwordEnv: PW, values: {identity: 'https://k'}}}
+- {name: hcloud, hetzner: {address: 'https://h', passwordEnv: PW}}
+- {name: aws, ec2: {regions: [eu-west-1]}}
 - {name: people, confirm: {}}
 - {name: strips, pdu: {mib: apc-rpdu2, username: u, passwordEnv: PW}}
 nodes:
@@ -227,6 +231,13 @@ nodes:
 		{"a guest within a host with a BMC", guest + host, true},
 		{"a guest within a host with outlets", guest + fmt.Sprintf(within, "strips", "a.example.net/1"), false},
 		{"a VM", "  provider: vcenter\n  machine: {from: systemUUID}\n", true},
+		{"a guest of Proxmox", "  provider: pve\n  " + fmt.Sprintf(list, "'101'") + "\n", true},
+		{"a guest of Proxmox, then a person", "  provider: pve\n  " + fmt.Sprintf(list, "'101'") + "\n" + person, false},
+		{"a server of OpenStack", "  provider: nova\n  machine: {from: providerID}\n", true},
+		{"a server of Hetzner", "  provider: hcloud\n  machine: {from: providerID}\n", true},
+		{"an instance of EC2", "  provider: aws\n  machine: {from: providerID}\n", true},
+		{"an instance of EC2, then a person", "  provider: aws\n  machine: {from: providerID}\n" + person, false},
+		{"outlets alone", "  provider: strips\n  " + fmt.Sprintf(list, "a.example.net/1") + "\n", false},
 		{"a VM, then a person", "  provider: vcenter\n  machine: {from: systemUUID}\n" + person, false},
 	} {
 		cfg, err := config.Parse("f", []byte(head+tc.rule), all.Types())
@@ -235,10 +246,39 @@ nodes:
 			continue
 		}
 		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
-			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule answers")
+			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off")
 		})
 		if got != tc.want {
 			t.Errorf("%s: warned %v, want %v: %v", tc.name, got, tc.want, cfg.Warnings())
+		}
+	}
+}
+
+// TestWarningOfPeopleAlone: in mode fence a rule that has a person and no device is a warning.
+func TestWarningOfPeopleAlone(t *testing.T) {
+	const rule = "providers: [{name: people, confirm: {}}, {name: racks, redfish: {username: u, passwordEnv: PW}}]\n" +
+		"nodes:\n- name: x\n  provider: %s\n  machine: {from: list, list: [{node: n1, id: '%s'}]}\n"
+	const level = "  levels: [{devices: [{provider: people, machine: {from: list, list: [{node: n1, id: n1}]}}]}]\n"
+	person, bmc := fmt.Sprintf(rule, "people", "n1"), fmt.Sprintf(rule, "racks", "https://a")
+	for _, tc := range []struct {
+		name, file string
+		want       bool
+	}{
+		{"fence", "mode: fence\n" + person, true},
+		{"fence by modes", "modes: [{selector: a, mode: fence}]\n" + person, true},
+		{"observe", "mode: observe\n" + person, false},
+		{"a BMC, then a person", "mode: fence\n" + bmc + level, false},
+	} {
+		cfg, err := config.Parse("f", []byte(tc.file), all.Types())
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "this rule has no device that can")
+		})
+		if got != tc.want {
+			t.Errorf("%s: warned %t, want %t: %v", tc.name, got, tc.want, cfg.Warnings())
 		}
 	}
 }
