@@ -388,16 +388,22 @@ func TestCheckConfigOneMachineTwice(t *testing.T) {
 	}
 }
 
-// TestExample checks the example of the repository's root, with the provider types that exist.
+// TestExample checks the examples, with the provider types that exist.
 func TestExample(t *testing.T) {
 	types := all.Types()
 	if _, ok := types.FindType("redfish"); !ok {
 		types = configtest.Types()
 	}
-	var out, err strings.Builder
-	status := run([]string{"check-config", "../../config.example.yaml"}, types, &out, &err)
-	if status != 0 || err.Len() > 0 {
-		t.Errorf("got status %d, want 0 and no warning:\n%s", status, err.String())
+	files, bad := filepath.Glob("../../deploy/examples/config-*.yaml")
+	if bad != nil || len(files) != 4 {
+		t.Fatalf("got %q, %v, want four examples", files, bad)
+	}
+	for _, file := range append(files, "../../config.example.yaml") {
+		var out, err strings.Builder
+		status := run([]string{"check-config", "--skip-files", file}, types, &out, &err)
+		if status != 0 || err.Len() > 0 {
+			t.Errorf("%s: got status %d, want 0 and no warning:\n%s", file, status, err.String())
+		}
 	}
 }
 

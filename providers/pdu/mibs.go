@@ -4,7 +4,7 @@ import "time"
 
 // mibs has an entry for each MIB. To add strips, take from their MIB the columns' OIDs and every integer that it lists.
 // Only an integer under off is off. If its meaning is not certain, it belongs under unknown. Then add the MIB to the
-// README, to config.example.yaml, to the comment of Config.MIB, and to Dialects, which the tests use.
+// README, to deploy/examples/config-devices.yaml, to the comment of Config.MIB, and to Dialects, which the tests use.
 var mibs = map[string]mib{
 	// PowerNet-MIB. Its rPDU2 numbers on and off differently in states and in commands.
 	"apc-rpdu2": {

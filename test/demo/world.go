@@ -137,7 +137,7 @@ func (w *World) addNodes(ctx context.Context) error {
 
 // config is the configuration file as a user would write it.
 func (w *World) config() string {
-	return fmt.Sprintf(`# As a user would write it. Every key is explained in config.example.yaml.
+	return fmt.Sprintf(`# As a user would write it. config.example.yaml explains the keys.
 mode: %s%s
 powerOffAfter: 20s
 powerOffTimeout: 30s

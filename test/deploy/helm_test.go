@@ -162,7 +162,9 @@ func TestValues(t *testing.T) {
 	// What forcefence takes, the chart does.
 	samples, err := filepath.Glob("../../cmd/internal/config/testdata/good/*.yaml")
 	kit.Must(t, err)
-	for _, file := range append(samples, "../../config.example.yaml") {
+	examples, err := filepath.Glob("../../deploy/examples/config-*.yaml")
+	kit.Must(t, err)
+	for _, file := range append(append(samples, "../../config.example.yaml"), examples...) {
 		var config map[string]any
 		text, err := os.ReadFile(file)
 		kit.Must(t, err)

@@ -39,7 +39,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 )
 
-//go:generate go test . -run "TestBroken|TestChartSchema|TestChartTypes|TestReference" -update
+//go:generate go test . -run "TestBroken|TestChartSchema|TestChartTypes|TestEditorSchema|TestReference" -update
 
 // ManualMarks says what to do with a person's mark on a node whose device says On.
 type ManualMarks string

@@ -53,7 +53,7 @@ func TestFixes(t *testing.T) {
 		{"a number in quotes", "maxPowerOnsPerDay: \"3\"\n",
 			"f:1: maxPowerOnsPerDay: want a whole number, have text: write it without quotes"},
 		{"TOML", "mode = 'observe'\n", "f:1: want a mapping (mode: observe), have text. Write every setting as a " +
-			"key, a colon and its value: config.example.yaml shows all"},
+			"key, a colon and its value: config.example.yaml shows how"},
 		{"a template that is not closed", "providers: [{name: a, plain: {}}]\nnodes:\n- name: n\n  provider: a\n" +
 			"  machine: {from: template, template: 'https://{{ .Name-bmc'}\n", "f:5: nodes[0].machine.template: not " +
 			"a template: {{ is opened and not closed: write {{ .Name }}"},

@@ -23,8 +23,10 @@ func TestReference(t *testing.T) {
 		readComments(t, folder, comments)
 	}
 	want := "# Configuration\n\nEvery key of the configuration. [config.example.yaml](../../config.example.yaml) " +
-		"shows them in use, and [devices](devices.md)\nhas the settings of each type of device. This page is " +
-		"generated from the comments of the fields\n(`go generate ./cmd/internal/config`). Under `storage`, text " +
+		"and\n[deploy/examples](../../deploy/examples) show them in use, and [devices](devices.md) has the settings " +
+		"of each type of device. Editors complete keys by\n[the JSON schema](config.schema.json), which the first " +
+		"line of each example names. This page is generated from the\ncomments of the fields " +
+		"(`go generate ./cmd/internal/config`). Under `storage`, text " +
 		"and bool begin the line of a CEL expression of that kind.\n\n| key | kind | default | what |\n" +
 		"| --- | --- | --- | --- |\n" + describeKeys(t, reflect.TypeFor[Config](), "", comments)
 	if flag.Lookup("update").Value.String() == "true" { // config_test.go has it

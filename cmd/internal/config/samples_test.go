@@ -16,17 +16,21 @@ import (
 // samples finds configurations. Another test holds Kubernetes' objects.
 var samples = regexp.MustCompile("(?s)```yaml(?: config[^\n]*| test=cmd/internal/config.TestSamples)?\n(.*?)```")
 
-// Each type has a README with a valid sample of its configuration, and is in config.example.yaml.
+// Each type has a README with a valid sample of its configuration, and is in an example.
 func TestSamples(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
-	example, err := os.ReadFile(filepath.Join(root, "config.example.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	example := ""
+	for _, file := range []string{"config.example.yaml", "deploy/examples/config-devices.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		example += string(text)
 	}
 	types := append(providers.Registry{plug.Type()}, all.Types()...)
 	for _, ty := range types {
-		if ty.Name != "plug" && !strings.Contains(string(example), "  "+ty.Name+":") {
-			t.Errorf("%s is not in config.example.yaml", ty.Name)
+		if ty.Name != "plug" && !strings.Contains(example, "  "+ty.Name+":") {
+			t.Errorf("%s is in no example", ty.Name)
 		}
 		file := all.ReadmePath(ty)
 		readme, err := os.ReadFile(filepath.Join(root, file))

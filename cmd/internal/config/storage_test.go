@@ -87,21 +87,15 @@ storage:
 	}
 }
 
-// The storage systems in config.example.yaml's comments are valid. docs/storage.md has every preset, with whose word it
+// The storage systems of the example are valid. docs/storage.md has every preset, with whose word it
 // takes.
 func TestStorageExample(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
-	example, err := os.ReadFile(filepath.Join(root, "config.example.yaml"))
+	example, err := os.ReadFile(filepath.Join(root, "deploy", "examples", "config-storage.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(example), "\n# storage:\n")
-	items, _, ok := strings.Cut(rest, "\n\n")
-	if !ok {
-		t.Fatal("the example has no storage systems")
-	}
-	cfg, err := config.Parse("config.example.yaml", []byte("storage:"+strings.ReplaceAll("\n"+items, "\n# ", "\n")),
-		configtest.Types(), config.SkipFiles())
+	cfg, err := config.Parse("config-storage.yaml", example, configtest.Types(), config.SkipFiles())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (r *reader) walkPairs(
 	if n.Kind != yaml.MappingNode {
 		fix := ""
 		if path == "" {
-			fix = ". Write every setting as a key, a colon and its value: config.example.yaml shows all"
+			fix = ". Write every setting as a key, a colon and its value: config.example.yaml shows how"
 		}
 		r.fault(r.lines[path], path, "want a mapping (%s), have %s%s", example, describe(n), fix)
 		return ""
