@@ -168,7 +168,7 @@ nodes:
 `}}
 	kit.Must(t, s.api.Create(t.Context(), cm))
 	s.expect("level 1  racks/https://10.0.0.1: not asked", "", "explain", "n1", "--no-devices")
-	for _, line := range []string{"explain n1", "drill n1", "power state n1"} {
+	for _, line := range []string{"explain n1", "drill n1", "power off n1"} {
 		s.expect("", exec+line, strings.Fields(line)...)
 	}
 	s.d.client = forbidding{s.api, []string{fmt.Sprintf("%T", cm)}}
