@@ -104,7 +104,8 @@ func init() { // each process begins all of these with 0
 				fmt.Sprintf(`forcefence_pauses{instance=%q,of=%q,ends="within_a_day"} 0`, instance, of))
 		}
 		if instance == "b" {
-			calm = append(calm, `forcefence_node_fenceable{instance="b",fenceable="yes"} 0`)
+			calm = append(calm, `forcefence_node_fenceable{instance="b",fenceable="yes"} 0`,
+				`forcefence_nodes{instance="b",state="healthy"} 0`)
 		}
 		for _, word := range []string{"no", "unknown"} {
 			calm = append(calm, fmt.Sprintf(`forcefence_node_fenceable{instance=%q,fenceable=%q} 0`, instance, word))
@@ -221,6 +222,8 @@ var histories = []history{
 		want: []string{"ForcefenceNothingFenceable"}},
 	{name: "the first drill of a new leader fails", steps: 9,
 		series: []string{fenceable("yes", "0 0x19"), fenceable("disabled", "0 0x19"), fenceable("no", "1 1x19")}},
+	{name: "one node is not drilled yet", steps: 9,
+		series: []string{fenceable("yes", "0 0x9"), fenceable("disabled", "0 0x9"), fenceable("no", "59 59x9")}},
 	{name: "all nodes but one", steps: 9, series: []string{fenceable("yes", "1 1x9"), fenceable("no", "61 61x9")}},
 	{name: "all drills are disabled", steps: 9,
 		series: []string{fenceable("yes", "0 0x9"), fenceable("disabled", "65 65x9")}},
