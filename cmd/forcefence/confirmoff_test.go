@@ -171,7 +171,7 @@ func TestConfirmOffNeedsProvider(t *testing.T) {
 	}{
 		{"its own device", "n1", racks + named + "}\n", "", ""},
 		{"of a level", "n1", others + rule + level + "}\n", "", ""},
-		{"of a level, while its own device is not known", "n2", others + rule + level + "}\n", "", ""},
+		{"no rule claims this node", "n2", others + rule + level + "}\n", "", "no rule claims the node"},
 		{"of no level", "n1", others + rule + "}\n", "", "has no provider of type confirm that would read it"},
 		{"no rule", "n1", racks, "", "no rule claims the node"},
 		{"no configuration", "n1", "", "not found", ""},

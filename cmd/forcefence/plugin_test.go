@@ -222,9 +222,9 @@ func TestStatusByRights(t *testing.T) {
 		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
-		"2 nodes need a person: dead, mute.", "2 need a person, 1 fine",
+		"2 nodes need a person: dead, mute.", "2 need a person, 1 left alone",
 		"A person should look: volume pv-7 does not detach",
-		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.", "calm fine yes On ")
+		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.", "calm left alone yes On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)
 	}
@@ -236,7 +236,7 @@ func TestStatusByRights(t *testing.T) {
 	var f fleet
 	kit.Must(t, json.Unmarshal(
 		[]byte(d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status", "calm", "-o", "json"}, "calm")), &f))
-	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateFine ||
+	if len(f.Nodes) != 1 || f.Nodes[0].Machine.Power != "On" || f.Nodes[0].State != view.StateLeftAlone ||
 		!f.Leads() {
 		t.Errorf("got %+v", f)
 	}
