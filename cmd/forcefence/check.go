@@ -198,7 +198,7 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 	}
 	o.refused = fleet.refused
 	f.At, f.Cluster, f.Namespace = fleet.At, fleet.Cluster, o.namespace
-	f.Unknown = slices.DeleteFunc(fleet.Unknown, func(what string) bool { return what == fleet.unreadPods }) // see NoPods
+	f.Unknown = slices.DeleteFunc(fleet.Unknown, func(what string) bool { return what == fleet.unreadPods })
 	first := labels.Nothing()
 	namespace := o.namespace
 	if namespace == "" && fleet.Controller != nil {

@@ -159,7 +159,8 @@ func TestConfirmOff(t *testing.T) {
 // A confirmation that no provider of type confirm would read is refused. If the configuration cannot be read, the
 // person learns that.
 func TestConfirmOffNeedsProvider(t *testing.T) {
-	const rule = "nodes:\n- {name: all, provider: racks, machine: {from: list, list: [{node: n1, id: 'https://a.example.net'}]}"
+	const rule = "nodes:\n- {name: all, provider: racks, machine: {from: list, " +
+		"list: [{node: n1, id: 'https://a.example.net'}]}"
 	const named = "nodes:\n- {name: all, provider: racks, machine: {from: list, list: [{node: n1, id: n1}]}"
 	const racks = "mode: observe\nproviders:\n- {name: racks, confirm: {validFor: 15m}}\n"
 	const others = "mode: observe\nproviders:\n- {name: people, confirm: {validFor: 15m}}\n" +

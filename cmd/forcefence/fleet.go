@@ -212,7 +212,8 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 		printText(out, "", "%s That was estimated %s ago; `forcefence room` estimates it now, and says why.", text,
 			formatAge(&f.Room().At, f.At))
 	} else if len(f.Room().DescribeLately(f.At)) > 0 {
-		printText(out, "", "ROOM was estimated %s ago; `forcefence room` estimates it now.", formatAge(&f.Room().At, f.At))
+		printText(out, "", "ROOM was estimated %s ago; `forcefence room` estimates it now.",
+			formatAge(&f.Room().At, f.At))
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))

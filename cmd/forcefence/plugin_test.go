@@ -224,7 +224,8 @@ func TestStatusByRights(t *testing.T) {
 		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 left alone",
 		"A person should look: volume pv-7 does not detach",
-		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.", "calm left alone yes On ")
+		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.",
+		"calm left alone yes On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)
 	}

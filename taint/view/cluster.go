@@ -39,7 +39,7 @@ type Leader struct {
 	// leader of an older version reports neither.
 	ConfigDigest string     `json:"configDigest,omitempty"`
 	ConfigSince  *time.Time `json:"configSince,omitempty"`
-	// DrilledSince is when it asked the devices of the node that it asked the longest ago; nil: not those of every node.
+	// DrilledSince is when it asked the devices of the node that it asked the longest ago; nil: not of every node.
 	DrilledSince *time.Time `json:"drilledSince,omitempty"`
 	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
 	Room *room.Summary `json:"room,omitempty"`

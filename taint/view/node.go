@@ -56,7 +56,7 @@ func States() (all []State) {
 type NodeFacts struct {
 	Node        *corev1.Node
 	Key         string  // the mark's
-	Events      []Event // about the Node, by any writer; nil: none, or not read. They explain a state and never decide it
+	Events      []Event // about the Node, by any writer; nil: not read. They explain a state, and never decide it
 	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
 	// Waiting are the VolumeAttachments that its open fence waits for, by the same Fencing.
 	Waiting   []api.Attachment
@@ -285,8 +285,8 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	return v
 }
 
-// offerMark adds to a verdict how a person says that the machine is off, unless the drill or the Event that explains the
-// outage says that it is on.
+// offerMark adds to a verdict how a person says that the machine is off, unless the drill says that it is on, or the
+// Event that explains the outage does.
 func (s NodeFacts) offerMark(drill reason.Reason, why *Event, v verdict) verdict {
 	says := []reason.State{reason.RowOf(drill).State}
 	if why != nil {

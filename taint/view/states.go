@@ -11,8 +11,8 @@ type Meaning struct {
 // Meanings explains all states, in the order in which a person wants to see them. A node is in the first one that fits.
 func Meanings() []Meaning {
 	return []Meaning{
-		{StateNeedsPerson, "not Ready for 5 minutes without a proof of Off, or its machine is on, its fence hangs, or a " +
-			"device said a false Off", "nothing, until you do what NEXT says", "you"},
+		{StateNeedsPerson, "not Ready for 5 minutes without a proof of Off, or its machine is on, its fence hangs, " +
+			"or a device said a false Off", "nothing, until you do what NEXT says", "you"},
 		{StateFencing, "marked, or its fence is not done", "its pods end, its volumes detach, the mark goes",
 			"forcefence"},
 		{StateNotReady, "not Ready: for less than 5 minutes, after its fence, or left alone by a person's choice",

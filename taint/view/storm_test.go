@@ -36,7 +36,8 @@ func TestDescribeStorm(t *testing.T) {
 		var nodes []Node
 		for range tt.ready { // an Event of an earlier outage does not count
 			nodes = append(nodes,
-				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Events: ownEvents(*held), Now: now}))
+				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Events: ownEvents(*held),
+					Now: now}))
 		}
 		for _, e := range tt.silent {
 			facts := NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Now: now}

@@ -43,8 +43,9 @@ func DescribeWaiting(nodes []Node, waiting int, now time.Time) []Banner {
 	}
 	return []Banner{{
 		About: PartPods, Title: fmt.Sprintf("%s %s for a node", count, verb),
-		Text: fmt.Sprintf("All Pending pods of the cluster without a node are counted. Fences of the last hour freed the "+
-			"pods of %s.", FormatNames(freed)),
-		Remedy: "They may find no room elsewhere, or their volumes fit no other node. To list them:", Command: ListWaiting,
+		Text: fmt.Sprintf("All Pending pods of the cluster without a node are counted. Fences of the last hour freed "+
+			"the pods of %s.", FormatNames(freed)),
+		Remedy:  "They may find no room elsewhere, or their volumes fit no other node. To list them:",
+		Command: ListWaiting,
 	}}
 }

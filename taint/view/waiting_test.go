@@ -22,7 +22,8 @@ func TestDescribeWaiting(t *testing.T) {
 		{"all found a node", fenced(taint.ResultEvicted, time.Minute), 0, ""},
 		{"many wait", fenced(taint.ResultEvicted, 59*time.Minute), 21, "21 pods wait for a node"},
 		{"one waits", fenced(taint.ResultEvicted, time.Minute), 1, "1 pod waits for a node"},
-		{"more than are counted", fenced(taint.ResultEvicted, time.Minute), MaxWaiting, "1000 or more pods wait for a node"},
+		{"more than are counted", fenced(taint.ResultEvicted, time.Minute), MaxWaiting,
+			"1000 or more pods wait for a node"},
 		{"long after the fence", fenced(taint.ResultEvicted, time.Hour), 21, ""},
 		{"the fence freed no pods", fenced(taint.ResultLifted, time.Minute), 21, ""},
 	} {
