@@ -165,7 +165,8 @@ func TestDrillWritesAnswers(t *testing.T) {
 	first := w.drilled(d, "n4").LastHeartbeatTime
 	got := drill.AnswersIn(w.node("n4"))
 	want := []drill.DeviceAnswer{{Device: "racks/bmc-9", Power: "On"}}
-	if got.Power != providers.PowerOn || !slices.Equal(got.Devices, want) || !got.At.Equal(first.Truncate(time.Second)) {
+	if got.Power != providers.PowerOn || !slices.Equal(got.Devices, want) ||
+		!got.At.Equal(first.Truncate(time.Second)) {
 		t.Errorf("got %+v, want On of racks/bmc-9 at %s", got, first)
 	}
 	w.pass(time.Hour)

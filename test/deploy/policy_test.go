@@ -107,7 +107,8 @@ const (
 
 	byStatus = "'forcefence-controller-node-status' with binding 'forcefence-controller-node-status' denied " +
 		"request: "
-	statusMeta   = byStatus + "forcefence may not change labels, nor annotations but its drills', through a node's status"
+	statusMeta = byStatus + "forcefence may not change labels, nor annotations but its drills', through a node's " +
+		"status"
 	otherStatus  = byStatus + "forcefence may change nothing of a node's status but its volume lists and conditions"
 	listUnmarked = byStatus + "forcefence may change the volume lists of a marked node only"
 	listGrows    = byStatus + "forcefence may only take volumes off a node's lists"
@@ -569,7 +570,8 @@ var refusals = []attempt{
 	{"record through a node's status", us, onNode("marked", closed, status), statusMeta},
 	{"another annotation through a node's status", us,
 		onNode("plain", all(note(taint.DrillAnnotation, "{}"), note("example.net/x", "1")), status), statusMeta},
-	{"a drill's answers by a kubelet", kubelet, onNode("plain", note(taint.DrillAnnotation, "{}"), status), kubeletNote},
+	{"a drill's answers by a kubelet", kubelet,
+		onNode("plain", note(taint.DrillAnnotation, "{}"), status), kubeletNote},
 	{"strip a node's finalizers through its status", us,
 		onNode("marked", func(n *corev1.Node) { n.Finalizers = nil }, status), statusMeta},
 	{"finalizer through a node's status", us, onNode("dead", hold, status), statusMeta},

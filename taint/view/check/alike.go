@@ -32,7 +32,8 @@ func explainDrills(failed []Node) (out []Finding) {
 			first.Text = fmt.Sprintf("%s: %s.", problem, listNodes(nodes))
 		}
 		if nodes[0].isPasswordRefused() {
-			first.Remedy = "Write the password that the device accepts into that file's Secret. The next drill sends it."
+			first.Remedy = "Write the password that the device accepts into that file's Secret. The next drill sends " +
+				"it."
 		}
 		out = append(out, first)
 	}

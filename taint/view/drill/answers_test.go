@@ -27,8 +27,9 @@ func TestAnswersRoundTrip(t *testing.T) {
 	on := providers.Answer{Observation: providers.Observation{State: providers.PowerOn}}
 	refused := providers.Answer{Err: providers.WithClass(providers.ErrDenied,
 		&providers.RefusedPassword{Place: "/etc/bmc/password", Text: "401"})}
-	a := AnswersOf(Facts{Verdict: on, Devices: []Device{{Name: "racks/1", Answer: refused}, {Name: "pdus/2", Answer: on},
-		{Name: "liar/3", Answer: on, FalseOff: "n9"}}})
+	a := AnswersOf(Facts{Verdict: on, Devices: []Device{
+		{Name: "racks/1", Answer: refused}, {Name: "pdus/2", Answer: on}, {Name: "liar/3", Answer: on, FalseOff: "n9"},
+	}})
 	got := AnswersIn(drilledNode(a.Encode(at), at.Truncate(time.Second)))
 	if got.Power != providers.PowerOn || !got.IsSame(a) || !got.IsPartial() || !got.At.Equal(at.Truncate(time.Second)) {
 		t.Errorf("got %+v, want %+v", got, a)
