@@ -896,6 +896,10 @@ func TestDrillLogsInAgainWithoutSlots(t *testing.T) {
 	if a := drill(); a.Err != nil || r.bmc.Sessions() != 1 {
 		t.Errorf("one slot: got %v, %d sessions", a.Err, r.bmc.Sessions())
 	}
+	made := r.bmc.Count("POST", sessions)
+	if a := drill(); a.Err != nil || r.bmc.Count("POST", sessions) != made {
+		t.Errorf("one slot: got %v, and another log-in with the same password", a.Err)
+	}
 	r.renew(t, "rotated again")
 	r.bmc.SetFault(datacenter.Fault{SessionStatus: 500})
 	if a := drill(); a.Err != nil || a.State != providers.PowerOn {
