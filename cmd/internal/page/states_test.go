@@ -29,6 +29,7 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -77,8 +78,7 @@ func (c *cluster) addNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: bootID, Annotations: map[string]string{}}}
 	c.Nodes = append(c.Nodes, n)
 	setCondition(n, corev1.NodeReady, corev1.ConditionTrue, 26*time.Hour, "KubeletReady", "")
-	setCondition(n, taint.FenceableCondition, corev1.ConditionTrue, 2*time.Minute, "MachineAnswers",
-		"The machine is On (bmc/"+name+": On).")
+	setDrill(n, 2*time.Minute, "MachineAnswers", drill.DeviceAnswer{Device: "bmc/" + name, Power: "On"})
 	setCondition(n, taint.ProtectionCondition, corev1.ConditionTrue, 26*time.Hour, taint.ProtectionFailClosed, "")
 	return n
 }
@@ -87,8 +87,7 @@ func (c *cluster) addNode(name string) *corev1.Node {
 func (c *cluster) addSilentNode(name string, since time.Duration) *corev1.Node {
 	n := c.addNode(name)
 	setCondition(n, corev1.NodeReady, corev1.ConditionUnknown, since, "NodeStatusUnknown", "")
-	setCondition(n, taint.FenceableCondition, corev1.ConditionTrue, since+2*time.Minute, "MachineAnswers",
-		"The machine is On (bmc/"+name+": On).")
+	setDrill(n, since+2*time.Minute, "MachineAnswers", drill.DeviceAnswer{Device: "bmc/" + name, Power: "On"})
 	return n
 }
 
@@ -116,6 +115,19 @@ func setCondition(
 		}
 	}
 	n.Status.Conditions = append(n.Status.Conditions, set)
+}
+
+// setDrill sets what a drill found so long ago: the device's answer, and the condition that says the same.
+func setDrill(n *corev1.Node, ago time.Duration, why string, answer drill.DeviceAnswer) {
+	is := corev1.ConditionTrue
+	if answer.Power != "On" {
+		is = corev1.ConditionFalse
+	}
+	setCondition(n, taint.FenceableCondition, is, ago, why,
+		fmt.Sprintf("The machine is %s (%s: %[1]s).", answer.Power, answer.Device))
+	n.Annotations[taint.DrillAnnotation] = drill.Answers{
+		Word: answer.Power, Devices: []drill.DeviceAnswer{answer},
+	}.Encode(now.Add(-ago))
 }
 
 // setRecord sets the record of a fence that began so long ago and entered its phase a second later.
@@ -258,8 +270,7 @@ func states() []stateOf {
 			n := c.addSilentNode("rack3-node1", 74*time.Hour)
 			setRecord(n, taint.Record{Phase: taint.PhaseDone, Result: taint.ResultEvicted, PowerOff: true,
 				PowerOffTo: []taint.DeviceRef{{Device: "bmc/rack3-node1"}}}, 73*time.Hour)
-			setCondition(n, taint.FenceableCondition, corev1.ConditionFalse, 2*time.Minute, "SaysOff",
-				"The machine is Off (bmc/rack3-node1: Off).")
+			setDrill(n, 2*time.Minute, "SaysOff", drill.DeviceAnswer{Device: "bmc/rack3-node1", Power: "Off"})
 		})
 	}
 	all[len(all)-1].plain = true // the same as another, with old times
