@@ -627,7 +627,7 @@ proofGuard: {enabled: true, certificate: {secret: guard, path: /`+strings.Repeat
 		create + "forcefence-bmc --from-file=token=FILE\n", create + "machines --from-file=FOLDER\n",
 		create + "passwords --from-file=c=FILE\n", create + "authority --from-file=ca.pem=FILE\n",
 		create + "guard --from-file=tls.crt=FILE --from-file=tls.key=FILE\n",
-		"\n  forcefence keys --new --namespace " + namespace + "\n",
+		"\n  forcefence proof keys --new --namespace " + namespace + "\n",
 	} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("want notes with %q:\n%s", want, notes)

@@ -40,7 +40,7 @@ nodes, and no update would reach it. The chart's own values once had the hook, s
 {{- $guard := .Values.proofGuard -}}
 {{- if $guard.enabled -}}
   {{- if not (or (.Values.config.signing).keyFile (include "forcefence.env" (list . "FORCEFENCE_SIGNING_KEY_FILE"))) -}}
-    {{- print "\nproofGuard.enabled: nothing signs proofs, so the webhook would refuse every detach from a node that is not Ready: set config.signing.keyFile to /etc/forcefence-signing/key.pem, and make that key by `forcefence keys --new`" -}}
+    {{- print "\nproofGuard.enabled: nothing signs proofs, so the webhook would refuse every detach from a node that is not Ready: set config.signing.keyFile to /etc/forcefence-signing/key.pem, and make that key by `forcefence proof keys --new`" -}}
   {{- end -}}
   {{- $detach := .Values.config.detachTimeout | default (.Files.Get "files/config.types.json" | fromJson).detachTimeout -}}
   {{- if le (include "forcefence.milliseconds" $guard.maxAge | float64) (include "forcefence.milliseconds" $detach | float64) -}}
@@ -364,7 +364,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
   {{- $folder := ternary (dir $file) (dir (print $fixed "x")) (eq $fixed $file) -}}
   {{- if $found -}}
   {{- else if eq $path "config.signing.keyFile" -}}
-    {{- printf "\n%s: no volume of the pod has %s: write /etc/forcefence-signing/key.pem, which `forcefence keys --new` makes" $path $file -}}
+    {{- printf "\n%s: no volume of the pod has %s: write /etc/forcefence-signing/key.pem, which `forcefence proof keys --new` makes" $path $file -}}
   {{- else if hasPrefix "config.record." $path -}}
     {{- printf "\n%s: no volume of the pod has %s: add one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: %s}" $path $file $folder -}}
   {{- else -}}

@@ -310,7 +310,7 @@ There is no Secret {{ .name }}, and {{ .for }} reads its keys. The controller's 
 
 Secret forcefence-signing has no key {{ base $key }}, and signing.keyFile reads it. No proof is signed until it is there:
 
-  forcefence keys --new --namespace {{ $namespace }}
+  forcefence proof keys --new --namespace {{ $namespace }}
 {{- end -}}
 {{- range include "forcefence.pullSecrets" . | fromYamlArray -}}
   {{- if and .name (not (lookup "v1" "Secret" $namespace .name)) }}
