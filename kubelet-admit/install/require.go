@@ -93,8 +93,8 @@ func (in *installer) requirePlugin(ctx context.Context) error {
 	return in.replaceDropIn(ctx, s, want)
 }
 
-// replaceDropIn puts the drop-in in its place, and undoes that if the runtime does not read it as intended. If the check
-// itself is interrupted, the drop-in stays: its text passed a trial before, and the next install checks it again.
+// replaceDropIn puts the drop-in in its place, and undoes that if the runtime does not read it as intended. If the
+// check itself is interrupted, the drop-in stays: its text passed a trial before, and the next install checks it again.
 func (in *installer) replaceDropIn(ctx context.Context, s *staged, want NRI) error {
 	file := in.Site.dropIn()
 	old, err := os.ReadFile(file)

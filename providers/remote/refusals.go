@@ -62,8 +62,8 @@ func (r *Refusals) RememberDenied(device, place string, s CredentialHash, now ti
 		password = "the password in " + place + ", or its user"
 	}
 	err := providers.WithClass(providers.ErrDenied, &providers.RefusedPassword{Place: place, Text: fmt.Sprintf(
-		"%s: the device refuses %s. It is not sent again for %s unless it changes",
-		providers.ErrorText(cause), password, RefusedFor)})
+		"the device refuses %s. It is not sent again for %s unless it changes: %s",
+		password, RefusedFor, providers.ErrorText(cause))})
 	r.HoldCredential(device, s, now.Add(RefusedFor), err)
 	return err
 }

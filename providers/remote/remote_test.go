@@ -224,7 +224,8 @@ func TestRefusals(t *testing.T) {
 	said := r.RememberDenied("a", "/etc/bmc/password", one, now, errors.New("401 Unauthorized"))
 	var refused *providers.RefusedPassword
 	if !errors.Is(said, providers.ErrDenied) || !errors.As(said, &refused) || refused.Place != "/etc/bmc/password" ||
-		!strings.HasPrefix(said.Error(), "401 Unauthorized: the device refuses the password in /etc/bmc/password, ") {
+		!strings.HasPrefix(said.Error(), "the device refuses the password in /etc/bmc/password, ") ||
+		!strings.HasSuffix(said.Error(), ": 401 Unauthorized") {
 		t.Errorf("got %v", said)
 	}
 	for _, tt := range []struct {

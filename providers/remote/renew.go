@@ -27,6 +27,5 @@ func (l LogIn) MustRenew(ctx context.Context, sum CredentialHash, now time.Time)
 	if !providers.IsDrill(ctx) {
 		return false
 	}
-	age := now.Sub(l.At)
-	return l.Sum != sum || age >= RenewAfter || age < 0 // the clock was set back
+	return l.Sum != sum || !now.Before(l.At.Add(RenewAfter)) || now.Before(l.At) // the clock was set back
 }

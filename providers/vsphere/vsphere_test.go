@@ -407,7 +407,8 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 					err = p.PowerOn(ctx, of, providertest.AllowSend)
 				}
 				if text := fmt.Sprint(err); !errors.Is(err, providers.ErrDenied) || strings.Contains(text, "hunter2") ||
-					!strings.Contains(text, "InvalidLogin: the device refuses the password in ") {
+					!strings.Contains(text, ": the device refuses the password in ") ||
+					!strings.HasSuffix(text, ": InvalidLogin") {
 					t.Errorf("%s: got %s: %v", when, providers.ErrorClass(err), err)
 				}
 			})

@@ -205,7 +205,8 @@ func firstWaiting(all []api.Attachment) []api.Attachment {
 	if len(all) == 0 {
 		return nil
 	}
-	all = slices.SortedFunc(slices.Values(all), func(a, b api.Attachment) int { return strings.Compare(a.Name, b.Name) })
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b api.Attachment) int { return strings.Compare(a.Name, b.Name) })
 	return all[:min(len(all), api.MaxWaiting)]
 }
 

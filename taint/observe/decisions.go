@@ -64,7 +64,8 @@ func writesRecord(a action.Action) bool {
 }
 
 // reportAlert alerts a person, once for each reason. The node's state shows the alert as long as it lasts. The alert
-// names the attachments that the fence waits for, and their number shrinks: that alone is no further Event. It returns these attachments.
+// names the attachments that the fence waits for, and their number shrinks: that alone is no further Event. It returns
+// these attachments.
 func (n *decisions) reportAlert(d action.Decision) (waiting []api.Attachment) {
 	alert := d.Alert
 	switch {

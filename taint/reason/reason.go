@@ -39,7 +39,7 @@ const (
 	KeptOn           Reason = "PowerOffHeldUp"            // not powered off: drained, shut down or cordoned
 	StillBeating     Reason = "KubeletHeartbeats"         // NotReady, but its kubelet renews its Lease
 	SharedMachine    Reason = "MachineShared"             // another node that is heard may be the same machine
-	OnlyLeaseMissing Reason = "OnlyLeaseMissing"          // its kubelet does not renew its Lease, but writes its Node's status
+	OnlyLeaseMissing Reason = "OnlyLeaseMissing"          // its kubelet writes its status, and renews no Lease
 	InGrace          Reason = "WaitingForGrace"
 	PowerOffLimit    Reason = "PowerOffLimit"      // as many machines as may be are being powered off
 	CutOff           Reason = "ControllerCutOff"   // reads of the API server fail, or lately did

@@ -15,7 +15,7 @@ import (
 type Cluster struct {
 	Controller *Leader `json:"controller"`       // nil: not read
 	Paused     string  `json:"paused,omitempty"` // what pauses fencing for all nodes; "": nothing, or not read
-	// NeverPaused is a pause of all nodes whose end had passed when it was written: it pauses nothing. "": there is none.
+	// NeverPaused is a pause of all nodes that pauses nothing: its end had passed when it was written. "": none.
 	NeverPaused string `json:"neverPaused,omitempty"`
 	// Waiting is how many pods of the cluster are Pending without a node, at most MaxWaiting. It is 0 if it was not
 	// read: it is read if a fence of the last hour freed pods.
@@ -156,8 +156,9 @@ func (c Cluster) Banners(now time.Time) (out []Banner) {
 	}
 	if c.NeverPaused != "" {
 		out = append(out, Banner{About: PartPause, Title: "A pause for all nodes pauses nothing",
-			Text:   c.NeverPaused + " was written after its own end. Fencing goes on.",
-			Remedy: "Pause with a duration, after forcefence resume:", Command: "forcefence pause --for 2h --reason TEXT"})
+			Text:    c.NeverPaused + " was written after its own end. Fencing goes on.",
+			Remedy:  "Pause with a duration, after forcefence resume:",
+			Command: "forcefence pause --for 2h --reason TEXT"})
 	}
 	if c.Leads() && c.Controller.ConfigRejected != "" {
 		out = append(out, Banner{About: PartConfiguration, Title: "The changed configuration is rejected",

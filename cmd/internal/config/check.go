@@ -429,9 +429,10 @@ func (r *reader) warnOfPeopleAlone(c *Config) {
 			_, personal := settings.(providers.Personal)
 			return settings == nil || !personal // a provider with a fault is reported as such
 		}
-		if len(names) > 0 && (inModes || cmp.Or(n.Mode, c.Mode).mayPowerOff()) && !slices.ContainsFunc(names, isDevice) {
-			r.warn(c, item("nodes", i), "mode fence powers machines off, and this rule has no device that can. Nothing says "+
-				"Off without a person (type confirm). Add a device, or use mode observe")
+		mayPowerOff := inModes || cmp.Or(n.Mode, c.Mode).mayPowerOff()
+		if len(names) > 0 && mayPowerOff && !slices.ContainsFunc(names, isDevice) {
+			r.warn(c, item("nodes", i), "mode fence powers machines off, and this rule has no device that can. "+
+				"Nothing says Off without a person (type confirm). Add a device, or use mode observe")
 		}
 	}
 }

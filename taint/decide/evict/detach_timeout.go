@@ -77,8 +77,8 @@ func podsTaintWouldEnd(pods []action.Pod) []action.Pod {
 }
 
 // waitForDetach waits for the remaining volumes, those of ended pods. DetachTimeout after the eviction began it applies
-// OnDetachTimeout, which requires a proof. The alert comes once this wait itself lasts so long. A device that died with its rack does not block the wait (Step lists the volumes again
-// meanwhile).
+// OnDetachTimeout, which requires a proof. The alert comes once this wait itself lasts so long. A device that died with
+// its rack does not block the wait (Step lists the volumes again meanwhile).
 func (v View) waitForDetach(left []action.Attachment) action.Decision {
 	d := requeueAfter(reason.WaitingDetach, pollWait)
 	overdue := v.isOverdue(d)

@@ -9,11 +9,12 @@ import (
 )
 
 // maxStepsTimed is how many steps of one mark get their own time. A fence has about ten. A user who creates pods on the
-// node, or a device that changes its answer, can make more: then the last timed step's time goes on, and an alert comes.
+// node, or a device that changes its answer, can make more: then the last timed step's time goes on, and an alert
+// comes.
 const maxStepsTimed = 16
 
-// stepTimer is when the step of a mark began that is under way. The zero value: no step was seen yet, and the time since
-// the record's phase counts.
+// stepTimer is when the step of a mark began that is under way. The zero value: no step was seen yet, and the time
+// since the record's phase counts.
 type stepTimer struct {
 	step  reason.Reason
 	began providers.Instant // zero: the first step that this process saw, which may have begun before
