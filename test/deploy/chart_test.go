@@ -270,7 +270,7 @@ func keep(t *testing.T, file, source, want string) {
 // a user, which restricted-v2 would refuse, and the hook may use the SCC privileged. Elsewhere neither is so.
 func TestOpenShift(t *testing.T) {
 	const values = "image: {repository: registry.example.net/forcefence, tag: v1}\nproofGuard: {enabled: true}\n" +
-		"config: {signing: {keyFile: /etc/forcefence-signing/key}}\n"
+		"hook: {enabled: true}\nconfig: {signing: {keyFile: /etc/forcefence-signing/key}}\n"
 	const binding = "name: system:openshift:scc:privileged"
 	for _, tc := range []struct {
 		args                  []string

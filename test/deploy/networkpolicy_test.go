@@ -36,7 +36,7 @@ func TestNetworkPolicy(t *testing.T) {
 		`config: {listen: {status: "[::]:8443", ` + certificate + `}}`: "[" + prometheus +
 			`,{"ports":[{"protocol":"TCP","port":8443}]}]`,
 		`config: {providers: [{name: a, ipmi: {` + login + `}}, ` +
-			`{name: b, redfish: {` + login + `, events: stream}}]}`: "[" + prometheus + "]",
+			`{name: b, redfish: {` + login + `, events: sse}}]}`: "[" + prometheus + "]",
 		`config: {providers: [{name: a, redfish: {` + login + `, events: push, push: {listen: ":8443"}}}, ` +
 			`{name: b, redfish: {` + login + `, push: {listen: ":8443"}}}]}`: "" +
 			"[" + prometheus + `,{"ports":[{"protocol":"TCP","port":8443}]}]`,

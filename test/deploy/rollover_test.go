@@ -106,6 +106,7 @@ func TestRollover(t *testing.T) {
 }
 
 const rolloverValues = `image: {repository: registry.example.net/forcefence}
+hook: {enabled: true}
 config:
   mode: fence
   powerOffAfter: 20s

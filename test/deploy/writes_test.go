@@ -14,7 +14,9 @@ import (
 
 // everything are values that ask for each right that the chart gives. The out-of-service taint needs none of its own.
 const everything = `
+hook: {enabled: true}
 config:
+  signing: {keyFile: /etc/forcefence-signing/key.pem}
   onDetachTimeout: delete-attachments
   karpenter: handOver
   listen: {metrics: ":8080", status: "127.0.0.1:8082"}

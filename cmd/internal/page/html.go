@@ -338,6 +338,17 @@ func renderTable(caption string, heads []string, body []row) g.Node {
 	))
 }
 
+// renderMeanings renders what each state of a node means, closed until a person asks.
+func renderMeanings() g.Node {
+	return html.Details(html.Class("meanings"), html.Summary(g.Text("What the states mean")),
+		html.Dl(g.Map(view.Meanings(), func(m view.Meaning) g.Node {
+			return g.Group{
+				html.Dt(g.Text(m.State.DisplayName())),
+				html.Dd(g.Text(m.Means + ". Next: " + m.Next + ". Who acts: " + m.Actor + ".")),
+			}
+		})))
+}
+
 // renderScroll renders a box that scrolls sideways what is wider than the screen. The script adds a hint then.
 func renderScroll(name string, content g.Node) g.Node {
 	return html.Div(html.Class("scroll"), html.Role("region"), html.Aria("label", name), html.TabIndex("0"), content)
@@ -379,6 +390,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			g.Map(view.States(), func(s view.State) g.Node {
 				return g.If(f.States[s] > 0, renderCount(f.States[s], s))
 			})),
+		renderMeanings(),
 		renderRoom(f.Room),
 		renderMissing(f),
 		html.Search(html.Details(html.Class("filter"), g.If(q != view.NodeQuery{}, g.Attr("open")),
