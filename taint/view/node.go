@@ -504,7 +504,9 @@ func (s NodeFacts) assessNotReady(
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateNotReady, next: fenceable.Message}
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
-		return s.needPerson(began, nil, reason.SectionUnproven, s.adviseDevice(fenceable))
+		v := s.needPerson(began, nil, reason.SectionUnproven, s.adviseDevice(fenceable))
+		v.first.Purpose = "Why it has no device"
+		return v
 	case n.Fenceable == string(corev1.ConditionFalse):
 		return s.needPerson(failed, why, reason.SectionUnproven, s.withAdvice(drill, fenceable.Message))
 	case waits && !off && n.Fenceable == string(corev1.ConditionUnknown):

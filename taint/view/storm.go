@@ -81,7 +81,7 @@ var sectionReasons = map[reason.Section]string{
 // GroupUrgent groups nodes by their reason, in the order of each reason's first node.
 func GroupUrgent(nodes []NodeRow) (groups []UrgentGroup) {
 	for _, n := range nodes {
-		why := cmp.Or(sectionReasons[n.Runbook], "another reason")
+		why := cmp.Or(sectionReasons[n.Runbook], "each its own reason, in its row")
 		i := slices.IndexFunc(groups, func(g UrgentGroup) bool { return g.Why == why })
 		if i < 0 {
 			i, groups = len(groups), append(groups, UrgentGroup{Why: why})

@@ -66,7 +66,7 @@ func TestDisplayCount(t *testing.T) {
 func TestGroupUrgent(t *testing.T) {
 	got := GroupUrgent([]NodeRow{{Name: "n1", Runbook: reason.SectionUnproven}, {Name: "n2",
 		Runbook: reason.SectionNothing}, {Name: "n3", Runbook: reason.SectionUnproven}})
-	want := []UrgentGroup{{"no device proves it off", []string{"n1", "n3"}}, {"another reason", []string{"n2"}}}
+	want := []UrgentGroup{{"no device proves it off", []string{"n1", "n3"}}, {"each its own reason, in its row", []string{"n2"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -136,7 +136,8 @@ func setRecord(n *corev1.Node, r taint.Record, ago time.Duration) {
 	r.ID, r.NodeUID, r.By, r.Device = "f-8bd391b2f0c0", bootID, "forcefence-7c9d", "bmc/"+n.Name
 	r.Since, r.At = since, since.Add(time.Second)
 	if r.Phase != taint.PhasePoweringOff {
-		r.Evidence = []taint.Evidence{{At: since, From: "bmc/" + n.Name, State: "Off", Raw: "Off"}}
+		off := taint.Evidence{At: since, From: "bmc/" + n.Name, State: "Off", Raw: "Off"}
+		r.Evidence = append([]taint.Evidence{off}, r.Evidence...)
 	}
 	n.Annotations[taint.RecordAnnotation] = r.Encode()
 }
@@ -189,7 +190,8 @@ func (c *cluster) addUrgentNodes() {
 	c.addEvent("mute-bmc", 11*time.Minute, reason.Unknown, "{why}", "its Lease is 45s old", "{device}", "bmc/mute-bmc",
 		"{detail}", "unreachable")
 	silent("no-device", corev1.ConditionFalse, reason.NoMachine, "No rule of the configuration claims it.")
-	c.addSilentNode("still-on", 12*time.Minute)
+	on := c.addSilentNode("still-on", 12*time.Minute)
+	setCondition(on, taint.PoweredOnCondition, corev1.ConditionTrue, 11*time.Minute, "", "")
 	c.addEvent("still-on", 11*time.Minute, reason.PoweredOn, "{why}", "its Lease is 45s old", "{detail}",
 		"mode observe powers no machine off")
 	c.addSilentNode("two-words", 12*time.Minute)
@@ -204,7 +206,9 @@ func (c *cluster) addUrgentNodes() {
 		{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule},
 	}
 	lost := c.addSilentNode("proof-lost", 12*time.Minute)
-	setRecord(lost, taint.Record{Phase: taint.PhaseEvicting}, 11*time.Minute)
+	setRecord(lost, taint.Record{Phase: taint.PhaseEvicting, Evidence: []taint.Evidence{
+		{At: now.Add(-10 * time.Minute), From: "bmc/proof-lost", State: "On", Raw: "On"},
+	}}, 11*time.Minute)
 	c.addEvent("proof-lost", 10*time.Minute, reason.ProofLost, "{device}", "bmc/proof-lost", "{detail}", "On")
 }
 
