@@ -239,13 +239,19 @@ func (f *fleet) printFirstCommands(out io.Writer) {
 	const most = 10
 	begun := 0
 	for _, n := range f.Nodes {
-		if n.State != view.StateNeedsPerson || n.Command == "" || begun == most {
+		if n.State != view.StateNeedsPerson || n.Command == "" {
 			continue
 		}
 		if begun++; begun == 1 {
 			fmt.Fprintln(out, "\nRun first (the runbook's section follows):")
 		}
+		if begun > most {
+			continue
+		}
 		fmt.Fprintf(out, "  %s  # %s\n", n.Command, n.Runbook)
+	}
+	if begun > most {
+		fmt.Fprintf(out, "  and %d more: forcefence status NODE shows each\n", begun-most)
 	}
 }
 

@@ -82,7 +82,8 @@ func newResume() *cobra.Command {
 		Short: "Remove the pause of a node or of the whole cluster",
 		Long: `Remove the pause of a node or of the whole cluster. The controller starts at
 once what the pause held back. The command prints the pause that it removed,
-and any other reason why the node is not fenced.`,
+and other reasons why the node is not fenced that its annotations and
+conditions show. A label that excludes the node stays.`,
 		Example: `  # A node
   forcefence resume n3
   # The whole cluster
@@ -213,7 +214,7 @@ func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
 	if had.IsOver(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
 		return nil
 	}
-	return fmt.Errorf("%s is already paused for longer: %s. Nothing was changed; to replace that pause, first: %s",
+	return fmt.Errorf("%s is already paused for longer: %s. Nothing was changed. To end that pause, at once: %s",
 		what, had, resume)
 }
 

@@ -449,7 +449,7 @@ func TestPauseByRights(t *testing.T) {
 	d.run(few, 1, []string{"resume"}, "you lack the right: delete configmaps -n forcefence-system")
 	d.run(pauser, 1, []string{"pause", "--for", "1h", "--reason", "a disk"},
 		"the whole cluster is already paused for longer", `"new switches (alice)" until`,
-		"to replace that pause, first: forcefence resume")
+		"To end that pause, at once: forcefence resume")
 	paused("new switches (alice)")
 	// A pause in another namespace would pause nothing.
 	for _, args := range [][]string{

@@ -32,7 +32,7 @@ func AskDevices(
 	m, err := config.Machines.FindMachine(node, rec)
 	s := drill.Facts{
 		NoDeviceErr: err, NotBelieved: errors.Is(err, machine.ErrNotBelieved),
-		PowerOff: mode.Mode.MayPowerOff() || mode.Mode == fence.Shadow,
+		PowerOff: mode.Mode.MayPowerOff() || mode.Mode == fence.Shadow, Shadow: mode.Mode == fence.Shadow,
 	}
 	if fence.IsVMHost(node.Labels) && !config.Fence.VMHosts {
 		s.KeptOn = "it is a host of KubeVirt (stormGuard.kubeVirtHosts: never)"

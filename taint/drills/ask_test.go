@@ -167,6 +167,9 @@ func TestDrillAndModes(t *testing.T) {
 		if f.Result != want || (len(seen.Devices) == 0) != (mode == fence.Disabled) {
 			t.Errorf("%s: got %+v of %d devices, want %s", mode, f, len(seen.Devices), want)
 		}
+		if got := drill.AnswersOf(seen).Shadow; got != (mode == fence.Shadow) {
+			t.Errorf("%s: got shadow %t", mode, got)
+		}
 		if mode == fence.Disabled &&
 			(f.Fenceable != corev1.ConditionFalse || f.Reason != reason.ModeDisabled ||
 				!strings.Contains(f.Message, "the file") || !f.OK()) {

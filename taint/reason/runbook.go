@@ -21,6 +21,9 @@ const (
 	SectionHookMissing   Section = "ForcefenceHookMissing"
 	SectionConfigRefused Section = "ForcefenceConfigRefused"
 	SectionNoLeader      Section = "ForcefenceNoLeader"
+
+	SectionPauseForgotten Section = "ForcefencePauseForgotten"
+	SectionNoRoom         Section = "ForcefenceNoRoom"
 )
 
 // Anchor returns the part of the section's address after the #.

@@ -128,6 +128,10 @@ func (p Part) Section() reason.Section {
 		return reason.SectionConfigRefused
 	case PartStorm:
 		return reason.SectionStorm
+	case PartPause:
+		return reason.SectionPauseForgotten
+	case PartPods:
+		return reason.SectionNoRoom
 	default:
 		return reason.SectionNothing
 	}
@@ -138,7 +142,7 @@ func (b Banner) Advice() string {
 	if b.Command == "" {
 		return b.Remedy
 	}
-	return b.Remedy + " " + b.Command + "."
+	return b.Remedy + " " + b.Command // without a full stop, so that it can be copied
 }
 
 // Details returns what follows the title.

@@ -62,23 +62,25 @@ const ProtectionNeverTold = "not reported"
 
 // NodeRow is one row of the fleet: the summary of a Node, and its configuration.
 type NodeRow struct {
-	Name       string
-	State      State
-	Since      time.Time // when it came into that state; zero: unknown
-	Next       string    // what comes next, or what a person does about it; "" for nothing
-	Runbook    reason.Section
-	Commands   []Command // what a person runs, in that order
-	LeftOff    bool      // its last fence powered the machine off, and nothing powered it on since
-	PowerOn    string    // the command that powers its machine on
-	Power      string    // its machine's power as observed last
-	PowerBy    string    // the device that reported it, or the answer of each of several
-	PowerAt    time.Time // when it was observed; zero: never
-	Config     NodeConfig
-	Fenceable  DrillAnswer
-	DrilledAt  time.Time // when the last drill ended; zero: never
-	Why        string    // the reason of Fenceable, in the condition's words
-	Protection string    // one of Protections
-	Fence      string    // the name of the newest fence; "" if there is none
+	Name     string
+	State    State
+	Since    time.Time // when it came into that state; zero: unknown
+	Next     string    // what comes next, or what a person does about it; "" for nothing
+	Runbook  reason.Section
+	Commands []Command // what a person runs, in that order
+	LeftOff  bool      // its last fence powered the machine off, and nothing powered it on since
+	PowerOn  string    // the command that powers its machine on
+	Power    string    // its machine's power as observed last
+	PowerBy  string    // the device that reported it, or the answer of each of several
+	// FormerPower is what it was at PowerAt, before the node's outage, if Power is Unknown since; "": nothing else.
+	FormerPower string
+	PowerAt     time.Time // when it was observed; zero: never
+	Config      NodeConfig
+	Fenceable   DrillAnswer
+	DrilledAt   time.Time // when the last drill ended; zero: never
+	Why         string    // the reason of Fenceable, in the condition's words
+	Protection  string    // one of Protections
+	Fence       string    // the name of the newest fence; "" if there is none
 
 	// NotReadySince is since when the node is not Ready; zero: it is Ready, or that is unknown.
 	NotReadySince time.Time
@@ -226,6 +228,7 @@ func rowOf(
 			row.Commands = append(row.Commands, Command{c.Purpose, OneLine(c.Line, 500)})
 		}
 	}
+	row.FormerPower = OneLine(node.Machine.Former, 40)
 	row.Runbook, row.LeftOff = node.Runbook, isLeftOff(node, rec)
 	row.PowerOn = OneLine(facts.powerOn(), 500)
 	drill := taint.Condition(n, taint.FenceableCondition)

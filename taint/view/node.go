@@ -285,10 +285,13 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 	return v
 }
 
-// offerMark adds to a verdict how a person says that the machine is off, unless the drill says that it is on, or the
-// Event that explains the outage does.
-func (s NodeFacts) offerMark(drill reason.Reason, why *Event, v verdict) verdict {
-	says := []reason.State{reason.RowOf(drill).State}
+// offerMark adds to a verdict how a person says that the machine is off. It offers nothing if a device says that the
+// machine is on, or if a mark would not be taken up.
+func (s NodeFacts) offerMark(n Node, failed reason.Reason, why *Event, v verdict) verdict {
+	if n.Machine.Power == providers.PowerOn.String() || drill.AnswersIn(s.Node).Shadow {
+		return v
+	}
+	says := []reason.State{reason.RowOf(failed).State}
 	if why != nil {
 		says = append(says, reason.RowOf(reason.Reason(why.Reason)).State)
 	}
@@ -325,7 +328,7 @@ func (s NodeFacts) assess(
 ) verdict {
 	release := "forcefence release " + n.Node + " --yes"
 	lied := rec != nil && len(rec.DistrustedDevices()) > 0
-	drill := reason.Reason(fenceable.Reason)
+	failed := reason.Reason(fenceable.Reason)
 	switch {
 	case n.Broken != "":
 		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck,
@@ -359,17 +362,19 @@ func (s NodeFacts) assess(
 	case !ready && n.LeftAlone != "":
 		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
 	case !ready:
-		return s.offerMark(drill, why, s.assessNotReady(n, rec, fenceable, why, on))
+		return s.offerMark(n, failed, why, s.assessNotReady(n, rec, fenceable, why, on))
 	case n.LeftAlone != "":
 		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
-	case drill == reason.ModeDisabled:
+	case failed == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
 		return verdict{state: StateUnfenceable, next: "No controller has asked its devices yet."}
-	case n.Fenceable == "" || drill == reason.NoMachine:
+	case n.Fenceable == "" || failed == reason.NoMachine:
 		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDevice(fenceable))
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.withAdvice(drill, fenceable.Message))
+		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.withAdvice(failed, fenceable.Message))
+	case drill.AnswersIn(s.Node).Shadow:
+		return verdict{state: StateLeftAlone, next: describeShadow}
 	case n.Mode != "":
 		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
 	case s.Paused != "":
@@ -380,6 +385,9 @@ func (s NodeFacts) assess(
 		return verdict{state: StateFine}
 	}
 }
+
+// describeShadow is what is next for a node in mode shadow.
+const describeShadow = "Its mode is shadow: forcefence says what it would do, and does nothing."
 
 // describeAnswers returns what each of the node's devices answered in its last drill.
 func (s NodeFacts) describeAnswers() string { return drill.AnswersIn(s.Node).Describe() }
@@ -422,7 +430,8 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 			"Its machine is no longer proven off: a device says On."))
 	case rec.Phase != taint.PhaseEvicting && s.Now.Sub(rec.At) >= personAfter:
 		return s.needPerson(rec.At.Add(personAfter), why, reason.SectionUnproven, fmt.Sprintf(
-			"Its fence is in phase %s for more than %s. Find out what %s says.", rec.Phase,
+			"Its fence has been in phase %s for more than %s. Find out what %s says. If the device is mute, repair it: "+
+				"the fence continues by itself.", rec.Phase,
 			decide.FormatCount(int(personAfter/time.Minute), "minute"), device))
 	case len(n.Fence.Waits) > 0:
 		return fencing("It waits for %s to detach: %s.",

@@ -48,6 +48,13 @@ func answered(status corev1.ConditionStatus, since time.Duration, why, message, 
 	}
 }
 
+// inShadow writes into the drill's answers that the node's mode was shadow.
+func inShadow(n *corev1.Node) {
+	a := drill.AnswersIn(n)
+	a.Shadow = true
+	n.Annotations[taint.DrillAnnotation] = a.Encode(a.At)
+}
+
 func annotation(key, text string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations[key] = text }
 }
@@ -152,6 +159,8 @@ func TestOf(t *testing.T) {
 			"paused for all nodes", "On racks/1 drill"},
 		{"all nodes are paused, and it is silent for long", NodeFacts{Node: node(silentForLong), Paused: "a ConfigMap"},
 			StateNeedsPerson, "Nothing proves", "Unknown  "},
+		{"in mode shadow", NodeFacts{Node: node(ready, answered(corev1.ConditionTrue, time.Hour, "MachineAnswers", "",
+			"On", racksSaysOn), inShadow)}, StateLeftAlone, "shadow: forcefence says what it would do", "On racks/1 drill"},
 		{"paused, and that is over",
 			NodeFacts{Node: node(ready, answers,
 				annotation(fence.PausedAnnotation, "new disk; until=2026-03-01T11:00:00Z"))}, StateFine, "",

@@ -21,7 +21,9 @@ func DescribeStorm(nodes []Node) []Banner {
 		if n.Ready == string(corev1.ConditionTrue) {
 			continue
 		}
-		silent = append(silent, n.Node)
+		if n.Ready == string(corev1.ConditionUnknown) { // a kubelet that says False is heard
+			silent = append(silent, n.Node)
+		}
 		if e := n.verdict.event; e != nil && reason.RowOf(reason.Reason(e.Reason)).State == reason.StateHeldBack {
 			if held = append(held, n.Node); why == nil {
 				why = e
@@ -35,8 +37,8 @@ func DescribeStorm(nodes []Node) []Banner {
 			reason.Reason(why.Reason))
 	case len(silent) > 1 && 2*len(silent) > len(nodes):
 		return describeStorm("Most nodes are silent",
-			fmt.Sprintf("%d of %s are not Ready: %s. While fewer than half of the nodes renew their Leases, no "+
-				"machine is powered off. Machines that are off are recovered.", len(silent),
+			fmt.Sprintf("%d of %s are not Ready and not heard: %s. While fewer than half of the nodes renew their "+
+				"Leases, no machine is powered off.", len(silent),
 				decide.FormatCount(len(nodes), "node"), FormatNames(silent)), reason.MostStale)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -29,8 +30,8 @@ func TestDescribeStorm(t *testing.T) {
 		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
 			"1 silent node: n4. A failure domain is lost: a.", remedy, command}}},
 		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
-			"2 of 3 nodes are not Ready: n4, n4. While fewer than half of the nodes renew their Leases, no machine " +
-				"is powered off. Machines that are off are recovered.",
+			"2 of 3 nodes are not Ready and not heard: n4, n4. While fewer than half of the nodes renew their " +
+				"Leases, no machine is powered off.",
 			"Look at the API server and the network." + share, command}}},
 	} {
 		var nodes []Node
@@ -49,6 +50,23 @@ func TestDescribeStorm(t *testing.T) {
 		if diff := cmp.Diff(tt.want, DescribeStorm(nodes)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
+	}
+}
+
+// A kubelet that reports itself not Ready is heard: a broken network of pods is no storm.
+func TestHeardNodesAreNoStorm(t *testing.T) {
+	heard := NodeOf(NodeFacts{Node: node(condition(corev1.NodeReady, corev1.ConditionFalse, time.Minute, "", "")),
+		Key: taint.DefaultKey, Now: now})
+	if got := DescribeStorm([]Node{heard, heard, heard}); got != nil {
+		t.Errorf("got %v, want no storm", got)
+	}
+}
+
+// A command ends its line as it is typed: a full stop would be a part of its last word.
+func TestAdviceIsCopied(t *testing.T) {
+	b := Banner{Remedy: "To see them:", Command: "kubectl get pods"}
+	if got := b.Advice(); got != "To see them: kubectl get pods" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -652,6 +652,11 @@ func renderPower(n view.NodeRow, now time.Time) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
 	}
+	if n.FormerPower != "" {
+		return g.Group{g.Text(n.Power + "; "), html.Span(
+			html.Class("off"), g.Text("it was "+n.FormerPower+" at "), renderTime(n.PowerAt, now),
+		)}
+	}
 	return g.Group{g.Text(n.Power + ", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now))}
 }
 

@@ -101,6 +101,10 @@ type Node struct {
 	View view.Node
 }
 
+// leftAloneFor is how long a dead node may be left alone by a person's choice until that is a problem, as in the alert
+// ForcefenceNodeLeftAlone.
+const leftAloneFor = time.Hour
+
 // excludedBy returns why no fence of the node begins, or "".
 func (f Facts) excludedBy(n Node) string {
 	disabled := ""
@@ -248,17 +252,26 @@ func (f Facts) checkUUIDs() (out []Finding) {
 func (f Facts) checkNodes() (counts []string, out []Finding) {
 	var counted []*corev1.Node
 	var failed []Node // in their last drill
-	stuck := 0
+	stuck, shadow := 0, 0
 	leaderless := f.Cluster.Controller != nil && !f.Cluster.Leads()
 	for _, n := range f.Nodes {
 		v, why, last := n.View, f.excludedBy(n), n.lastDrill()
 		if why == "" {
 			counted = append(counted, n.Node)
 		}
+		if drill.AnswersIn(n.Node).Shadow {
+			shadow++
+		}
 		switch { // one finding for a node: the gravest
 		case v.State == view.StateNeedsPerson:
 			stuck++
 			out = append(out, Finding{Problem, v.Node, v.Next, ""})
+		case why != "" && v.State == view.StateNotReady:
+			level := Note
+			if v.ReadySince != nil && f.At.Sub(*v.ReadySince) >= leftAloneFor {
+				level = Problem
+			}
+			out = append(out, Finding{level, v.Node, "It is not Ready, and no fence of it begins: " + why + ".", ""})
 		case why != "":
 			out = append(out, Finding{Note, v.Node, "No fence of it begins: " + why + ".", ""})
 		case v.State == view.StateFencing, v.State == view.StateNotReady:
@@ -272,6 +285,11 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 		case v.Partly:
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
+	}
+	if shadow > 0 {
+		out = append(out, Finding{Note, "mode", fmt.Sprintf("shadow, for %d of %d nodes: forcefence says what it would "+
+			"do, and recovers none of them.", shadow, len(f.Nodes)),
+			"Set mode: observe in the configuration when you trust it."})
 	}
 	out = append(out, explainDrills(failed)...)
 	out = append(out, f.checkUUIDs()...)

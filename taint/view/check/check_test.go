@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
+	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/taint/writes"
 )
 
@@ -74,6 +75,15 @@ func TestInstallation(t *testing.T) {
 	}
 	dark := good("n3")
 	dark.View.Ready = string(corev1.ConditionUnknown)
+	shadowed := good("n1")
+	shadowed.Node.Annotations = map[string]string{
+		taint.DrillAnnotation: drill.AnswersOf(drill.Facts{Shadow: true}).Encode(time.Time{}),
+	}
+	pausedFor := func(d time.Duration) Node {
+		n := excluded(good("n2"))
+		n.View.State, n.View.ReadySince = view.StateNotReady, new(at.Add(-d))
+		return n
+	}
 
 	stays := action.Pod{Namespace: "shop", Name: "tol-0", Exempt: taint.ExemptTolerate,
 		Owner:       action.Owner{Kind: "StatefulSet", Name: "tol"},
@@ -93,6 +103,17 @@ func TestInstallation(t *testing.T) {
 	}{
 		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
 			summary: "forcefence leads; " + provable(2, 2) + "."},
+		{name: "a node in mode shadow", facts: Facts{Cluster: leads, Nodes: []Node{shadowed, good("n2")}}, ok: true,
+			summary: "forcefence leads; " + provable(2, 2) + ".", findings: 1,
+			finding: []string{"note mode: shadow, for 1 of 2 nodes|Set mode: observe"}},
+		{name: "a dead node that is left alone for less than an hour", ok: true,
+			facts:   Facts{At: at, Cluster: leads, Nodes: []Node{good("n1"), pausedFor(time.Hour - 1)}},
+			summary: "forcefence leads; " + provable(1, 1) + "; 1 excluded.",
+			finding: []string{"note n2: It is not Ready, and no fence of it begins: label|"}},
+		{name: "a dead node that is left alone for an hour",
+			facts:   Facts{At: at, Cluster: leads, Nodes: []Node{good("n1"), pausedFor(time.Hour)}},
+			summary: "forcefence leads; " + provable(1, 1) + "; 1 excluded.",
+			finding: []string{"problem n2: It is not Ready, and no fence of it begins: label|"}},
 		{name: "two nodes report one UUID", facts: Facts{Cluster: leads, Nodes: []Node{twin("n1"), twin("n2")}},
 			summary: "forcefence leads; " + provable(2, 2) + ".",
 			finding: []string{"problem n1, n2: They report one system UUID|guests were cloned"}},

@@ -31,6 +31,8 @@ type Answers struct {
 	Power   providers.PowerState `json:"-"`     // the combined answer
 	Word    string               `json:"power"` // Power's name
 	Devices []DeviceAnswer       `json:"devices,omitempty"`
+	// Shadow says that the node was in mode shadow then: no fence of it would have begun.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // DeviceAnswer is what one device answered.
@@ -56,7 +58,7 @@ func (d DeviceAnswer) describe() string {
 
 // AnswersOf returns the answers of a drill, as many as the annotation may hold. At is not set.
 func AnswersOf(s Facts) Answers {
-	a := Answers{Power: s.Verdict.State, Word: s.Verdict.State.String()}
+	a := Answers{Power: s.Verdict.State, Word: s.Verdict.State.String(), Shadow: s.Shadow}
 	for _, d := range s.Devices[:min(len(s.Devices), maxAnswers)] {
 		a.Devices = append(a.Devices, d.summarize())
 	}
@@ -110,7 +112,7 @@ func AnswersIn(node *corev1.Node) (a Answers) {
 
 // IsSame reports whether both are the same answers, no matter since when.
 func (a Answers) IsSame(b Answers) bool {
-	return a.Power == b.Power && slices.Equal(a.Devices, b.Devices)
+	return a.Power == b.Power && a.Shadow == b.Shadow && slices.Equal(a.Devices, b.Devices)
 }
 
 // Describe returns the device's name if there is one and it answered, and otherwise the answer of each.

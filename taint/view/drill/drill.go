@@ -92,6 +92,7 @@ type Facts struct {
 	KeptOn      string           // "" or why the configuration forbids that for this node's machine
 	Before      corev1.ConditionStatus
 	Disabled    string // "" or which setting disables this node's drills: no device was asked
+	Shadow      bool   // the node's mode is shadow: no fence of it begins
 }
 
 // Disabled is the result of a node whose devices are not asked.
