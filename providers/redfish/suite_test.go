@@ -16,6 +16,7 @@ import (
 	"github.com/forcefence/forcefence/providers/providertest"
 	"github.com/forcefence/forcefence/providers/redfish"
 	"github.com/forcefence/forcefence/test/datacenter"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +26,7 @@ const anotherUUID = "11111111-2222-4333-8444-555555555555"
 // newProvider makes a provider for the data centre; edit changes its configuration first.
 func newProvider(t testing.TB, dc *datacenter.DataCenter, edit func(*redfish.Config)) *redfish.Provider {
 	t.Helper()
-	dir := t.TempDir()
+	dir := kit.SocketDir(t) // its path is in errors, which are cut after 200 bytes
 	c := redfish.NewConfig()
 	c.Username, c.PasswordFile, c.CAFile = dc.Username(), filepath.Join(dir, "password"), filepath.Join(dir, "ca.pem")
 	if err := os.WriteFile(c.PasswordFile, []byte(dc.Password()+"\n"), 0o600); err != nil {
