@@ -15,8 +15,8 @@ import (
 // DescribeStorm returns a banner if so many nodes are silent that no machine is powered off. nodes are all nodes of the
 // cluster.
 func DescribeStorm(nodes []Node) []Banner {
-	var held, silent []string
-	var why *Event // of the first node that is held back
+	var held, silent []string // held: if why is set
+	var why *Event            // of the first node that is held back. It is sent once for all of them
 	for _, n := range nodes {
 		if n.Ready == string(corev1.ConditionTrue) {
 			continue
@@ -24,10 +24,13 @@ func DescribeStorm(nodes []Node) []Banner {
 		if n.Ready == string(corev1.ConditionUnknown) { // a kubelet that says False is heard
 			silent = append(silent, n.Node)
 		}
-		if e := n.verdict.event; e != nil && reason.RowOf(reason.Reason(e.Reason)).State == reason.StateHeldBack {
+		switch e := n.verdict.event; {
+		case e != nil && reason.RowOf(reason.Reason(e.Reason)).State == reason.StateHeldBack:
 			if held = append(held, n.Node); why == nil {
 				why = e
 			}
+		case e == nil && n.Ready == string(corev1.ConditionUnknown) && n.awaitsFence():
+			held = append(held, n.Node)
 		}
 	}
 	switch {
@@ -42,6 +45,13 @@ func DescribeStorm(nodes []Node) []Banner {
 				decide.FormatCount(len(nodes), "node"), FormatNames(silent)), reason.MostStale)
 	}
 	return nil
+}
+
+// awaitsFence reports whether a fence of a node that is not Ready may begin: none is open, none ended in this outage, and
+// no choice of a person forbids one.
+func (n Node) awaitsFence() bool {
+	ended := n.Fence != nil && n.ReadySince != nil && !n.Fence.At.Before(*n.ReadySince)
+	return n.State != StateFencing && n.LeftAlone == "" && !ended
 }
 
 // describeStorm returns a banner with a command that shows what the silent nodes have in common.

@@ -29,6 +29,8 @@ func TestDescribeStorm(t *testing.T) {
 		{"half are silent", 2, []*Event{nil, nil}, nil},
 		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
 			"1 silent node: n4. A failure domain is lost: a.", remedy, command}}},
+		{"two power-offs are held back, by one Event", 3, []*Event{held, nil}, []Banner{{PartStorm,
+			"Power-offs are held back", "2 silent nodes: n4, n4. A failure domain is lost: a.", remedy, command}}},
 		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
 			"2 of 3 nodes are not Ready and not heard: n4, n4. While fewer than half of the nodes renew their " +
 				"Leases, no machine is powered off.",
