@@ -19,6 +19,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
 // check checks the values of a decoded file, and parses its selectors and templates.
@@ -266,11 +267,13 @@ func (r *reader) checkName(list string, i int, names []string) {
 func (r *reader) checkProvider(c *Config, i int) {
 	p, path := c.Providers[i], item("providers", i)
 	r.checkName("providers", i, c.providerNames())
-	if p.Timeout < 100*time.Millisecond || p.Timeout > 5*time.Second {
-		r.report(path+".timeout", "must be from 100ms to 5s: an answer older than 5s proves nothing")
-	} else if s, ok := p.Config.(providers.Slow); ok && p.Timeout < s.TimeToOff()+time.Second {
-		r.report(path+".timeout", "must be at least %s: these devices take %s to report that a machine is off",
-			s.TimeToOff()+time.Second, s.TimeToOff())
+	if p.Timeout < 100*time.Millisecond || p.Timeout > proof.TTL {
+		r.report(path+".timeout", "must be from 100ms to %s: an answer older than %[1]s proves nothing", proof.TTL)
+	} else if s, ok := p.Config.(providers.Slow); ok {
+		least := s.TimeToOff() + time.Second
+		// no timeout may exceed the TTL: then Validate reports the setting that is too long
+		r.reportIf(p.Timeout < least && least <= proof.TTL, path+".timeout", "must be at least %s: these devices "+
+			"take %s to report that a machine is off", least, s.TimeToOff())
 	}
 	r.reportIf(p.RatePerSecond <= 0 || p.RatePerSecond > 1000, path+".ratePerSecond",
 		"must be more than 0 and at most 1000")

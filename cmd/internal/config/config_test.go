@@ -240,6 +240,13 @@ func TestEnvironment(t *testing.T) {
 				"variable: write lists and all that is in them into the file",
 		},
 		{
+			name: "those of lists", text: text,
+			env: map[string]string{"FORCEFENCE_MODES": "[]", "FORCEFENCE_STORM_GUARD_DOMAINS": "[]"},
+			err: "environment variable FORCEFENCE_MODES: modes is a list: write it into the file\n" +
+				"environment variable FORCEFENCE_STORM_GUARD_DOMAINS: stormGuard.domains is a list: write it into " +
+				"the file",
+		},
+		{
 			name: "one of an earlier version", text: text,
 			env: map[string]string{"FORCEFENCE_LISTEN_HEALTH": "127.0.0.1:9", "FORCEFENCE_RECORDS_KEEP": "7"},
 			err: "environment variable FORCEFENCE_LISTEN_HEALTH: was removed: health is always served on " +

@@ -23,7 +23,7 @@ func EnvName(path string) string {
 }
 
 // overrides returns the environment's values for the keys of struct type t, as YAML for decode, and notes the names of
-// all variables that could have one. A scalar in a list has no variable.
+// all variables that could have one, and those of lists. A list has no variable, and a scalar in it has none.
 func (r *reader) overrides(t reflect.Type, path string, v *viper.Viper) string {
 	var pairs []string
 	for _, f := range fieldsOf(t) {
@@ -31,6 +31,8 @@ func (r *reader) overrides(t reflect.Type, path string, v *viper.Viper) string {
 		switch {
 		case k == kindMapping:
 			pairs = appendPair(pairs, f.name, r.overrides(f.typ, p, v))
+		case k == kindList:
+			r.lists[strings.TrimPrefix(EnvName(p), envPrefix)] = p
 		case k.isScalar():
 			name := EnvName(p)
 			r.known = append(r.known, strings.TrimPrefix(name, envPrefix))
@@ -78,6 +80,10 @@ func (r *reader) unknownEnv() {
 		default:
 			if now := removedEnv(name); now != "" {
 				r.addVariable(name, "", "was removed: "+now)
+				continue
+			}
+			if list := r.lists[short]; list != "" {
+				r.addVariable(name, "", list+" is a list: write it into the file")
 				continue
 			}
 			fix := ". Only keys with a single value have a variable: write lists and all that is in them into the file"

@@ -24,6 +24,7 @@ type reader struct {
 	reg       providers.Registry
 	providers map[string]Provider // by path
 	known     []string            // the variables of all scalars, without their prefix
+	lists     map[string]string   // variables that would be those of lists, without their prefix -> path
 	named     map[string]bool     // environment variables that the settings name
 	secrets   map[string]string   // path -> the file of a secret
 	clusters  map[string]string   // path -> a kubeconfig
@@ -45,6 +46,7 @@ func newReader(file string, reg providers.Registry) *reader {
 		secrets:   map[string]string{},
 		own:       map[string]string{},
 		listed:    map[string]int{},
+		lists:     map[string]string{},
 	}
 }
 
