@@ -33,11 +33,12 @@ func newDiscover(d *sessionFlags) *cobra.Command {
 	var addresses []netip.Addr
 	cmd := &cobra.Command{
 		Use:   "discover",
-		Short: "Write a configuration from Nodes, BareMetalHosts and a range of BMCs' addresses",
-		Long: `Write a configuration to standard output. The command finds the device of each
-node by the BareMetalHosts of Metal3, and by asking the addresses of --bmc-range
-for BMCs: a BMC is a node's if one of its systems has the node's system UUID. To
-standard error it lists what matched, and what did not, and why.
+		Short: "Write a configuration from Nodes: BareMetalHosts, a range of BMCs' addresses, a cloud, or kind",
+		Long: `Write a configuration to standard output. If all nodes are in one cloud, or are
+containers of kind, it writes that type. Otherwise the command finds the device
+of each node by the BareMetalHosts of Metal3, and by asking the addresses of
+--bmc-range for BMCs: a BMC is a node's if one of its systems has the node's
+system UUID. To standard error it lists what matched, and what did not, and why.
 
 It asks Redfish services and IPMI BMCs whether they are there, which needs no
 password. With --username and --password-file it logs in to Redfish BMCs to list

@@ -30,13 +30,13 @@ func newKeys() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make, print or revoke the keys that sign what devices answered",
-		Long: `Print the public keys that "forcefence proof verify" checks fences with. --new makes another key, and
-the controller signs with it within about two minutes. The keys before it stay
-valid for the fences that they signed, until --revoke.
+		Long: `Print the public keys that "forcefence proof verify" checks fences with. --new
+makes another key, and the controller signs with it within about two minutes.
+The keys before it stay valid for the fences that they signed, until --revoke.
 
 The private key is in the Secret forcefence-signing, which is mounted into the
-controller's pods; the controller's account cannot read it. The public keys are in
-the ConfigMap forcefence-public-keys.`,
+controller's pods; the controller's account cannot read it. The public keys are
+in the ConfigMap forcefence-public-keys.`,
 		Example: `  # The first key, or another one
   forcefence proof keys --new
   # For proof verify --keys

@@ -27,10 +27,11 @@ func newProofGuard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proof-guard",
 		Short: "Run the webhook that lets volumes and pods of a silent node go only by a proof",
-		Long: `Run the admission webhook of deploy's component proof-guard. Of a node that is not
-Ready it lets a VolumeAttachment be deleted, a StatefulSet's pod be deleted by force
-and the taint out-of-service be set only while a signed proof or a person's
-confirmation shows that the machine is off. It writes nothing.`,
+		Long: `Run the admission webhook of the chart's proofGuard. It allows three things only
+while a signed proof or a person's confirmation shows that the machine is off:
+to set the taint out-of-service and, of a node that is not Ready, to delete a
+VolumeAttachment, and to delete a StatefulSet's pod by force. The webhook writes
+nothing.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			if pathHash, err = hex.DecodeString(path); err != nil || len(pathHash) != sha256.Size {
@@ -65,6 +66,7 @@ confirmation shows that the machine is off. It writes nothing.`,
 	cluster.addFlags(cmd)
 	cluster.addNamespaceFlag(cmd)
 	f := cmd.Flags()
+	f.Lookup("namespace").Usage = "the controller's namespace (default: the pod's own)"
 	f.StringVar(&listen, "listen", ":8443", "the address for the API server's reviews")
 	f.StringVar(&certs, "certificates", "/etc/forcefence-proof-guard", "the folder with tls.crt and tls.key")
 	f.StringVar(&path, "path-hash", "", "the SHA-256 of the webhook's path, in hex; it answers no other path")

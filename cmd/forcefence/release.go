@@ -21,12 +21,12 @@ func newRelease() *cobra.Command {
 		Use:   "release NODE",
 		Short: "End a node's fence: remove the mark and close the record",
 		Long: `End a node's fence: remove every mark and close the record. The hook then starts
-held pods, so make sure that none of the node's pods is about to start elsewhere.
-The controller does not fence the node again until it has come back, its policies
-end none of its pods, and it trusts its devices again. It takes back power-offs
-that others have not carried out, and NetworkFences without a noted success; one
-with it stays until the machine has booted. Without --yes the command only
-prints what it would do.`,
+held pods, so make sure that none of the node's pods is about to start
+elsewhere. Until the node has come back, the controller neither fences it nor
+ends its pods by a policy. It trusts the node's devices again. It takes back
+power-offs that others have not carried out, and NetworkFences without a noted
+success. A NetworkFence with one stays until the machine has booted. Without
+--yes the command only prints what it would do.`,
 		Example: `  # What it would end
   forcefence release n3
   # End it

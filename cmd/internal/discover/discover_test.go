@@ -304,6 +304,14 @@ func TestConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatalf("got %v in\n%s", err, text)
 			}
+			for _, w := range cfg.Warnings() {
+				if strings.Contains(w.Problem, "no device of this rule says Off") {
+					t.Errorf("got %v in\n%s", w, text)
+				}
+			}
+			if people := strings.Contains(string(text), "confirm:"); people == (tc.result.Cloud == Containers) {
+				t.Errorf("got a person as a level %v in\n%s", people, text)
+			}
 			if cfg.Mode != "observe" {
 				t.Errorf("got mode %s, want observe:\n%s", cfg.Mode, text)
 			}

@@ -37,6 +37,7 @@ type (
 		EC2       *ec2              `yaml:"ec2,omitempty"`
 		Presets   map[string]preset `yaml:",inline"` // at most one: a type that is described by data
 		Container *container        `yaml:"container,omitempty"`
+		Confirm   *confirm          `yaml:"confirm,omitempty"`
 		Poll      string            `yaml:"poll,omitempty"`
 	}
 	access struct {
@@ -57,9 +58,18 @@ type (
 		Values       map[string]string `yaml:"values,omitempty"`
 	}
 	container struct{ Socket string }
-	rule      struct {
-		Name     string `yaml:"name"`
-		Selector string `yaml:"selector"`
+	confirm   struct {
+		ValidFor string `yaml:"validFor"`
+	}
+	rule struct {
+		Name     string  `yaml:"name"`
+		Selector string  `yaml:"selector"`
+		Provider string  `yaml:"provider"`
+		Machine  source  `yaml:"machine"`
+		Levels   []level `yaml:"levels,omitempty"`
+	}
+	level  struct{ Devices []device }
+	device struct {
 		Provider string `yaml:"provider"`
 		Machine  source `yaml:"machine"`
 	}
@@ -138,6 +148,9 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 			Name: "containers", Provider: "containers", Machine: source{From: "template", Template: "{{ .Name }}"},
 		})
 	}
+	if r.Cloud != Containers {
+		d.addPeople()
+	}
 	var b bytes.Buffer
 	for _, line := range r.comments() {
 		b.WriteString("# " + line + "\n")
@@ -148,6 +161,16 @@ func (r Result) Configuration(o WriteOptions) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), e.Close()
+}
+
+// addPeople adds a person as the last level of each rule: BMCs and clouds say no Off of a machine that lost its power.
+func (d *document) addPeople() {
+	const name = "people"
+	d.Providers = append(d.Providers, provider{Name: name, Confirm: &confirm{"15m"}})
+	person := device{name, source{From: "template", Template: "{{ .Name }}"}}
+	for i := range d.Nodes {
+		d.Nodes[i].Levels = []level{{Devices: []device{person}}}
+	}
 }
 
 // addList adds a provider and a rule for the matches of one protocol: those whose machines share a password, or those
@@ -207,6 +230,9 @@ func (r Result) comments() []string {
 		if isName(m.Node) && isName(namespace) && isName(secret) {
 			lines = append(lines, fmt.Sprintf("  %s: Secret %s in namespace %s", m.Node, secret, namespace))
 		}
+	}
+	if r.Cloud != Containers {
+		lines = append(lines, "The last level is a person, who says that a machine is off: `forcefence confirm-off NODE`.")
 	}
 	lines = append(lines, presets[r.Cloud].comments...)
 	if shared {
