@@ -45,7 +45,7 @@ import (
 
 // Config is the provider's part of the configuration file.
 type Config struct {
-	// of the one BMC that answers for all targets; empty: each target's ID is its BMC's address
+	// of the one BMC that answers for all machines; empty: each machine's ID is its BMC's address
 	Address string `yaml:"address"`
 
 	remote.Credentials `yaml:",inline"`

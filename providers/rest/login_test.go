@@ -340,6 +340,31 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// A value that the description does not have is a fault, which names those that it has.
+func TestUnknownValue(t *testing.T) {
+	for values, want := range map[string]string{
+		"": "values.zoen: unknown key: this type has no values",
+		"values: {zone: {what: the zone, default: a}, area: {what: the area, default: b}}\n": "values.zoen: unknown " +
+			"key: known are area, zone",
+	} {
+		f, bad := rest.Parse([]byte(strings.Replace(outlets, "login:", values+"login:", 1)))
+		if len(bad) > 0 {
+			t.Fatal(bad)
+		}
+		t.Setenv("OUTLET_PASSWORD", "hunter2")
+		c := f.NewConfig()
+		c.Address, c.Username, c.PasswordEnv = "https://192.0.2.7", "fence", "OUTLET_PASSWORD"
+		c.Values = map[string]string{"zoen": "b"}
+		got := ""
+		for _, p := range c.Validate() {
+			got += p.Path + ": " + p.Text
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A redirect is no answer: the credentials would go where the device says.
 func TestRedirects(t *testing.T) {
 	asked := 0

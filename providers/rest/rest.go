@@ -261,10 +261,13 @@ func (s *Settings) checkValues() (out []providers.Problem) {
 	if s.family == nil {
 		return nil
 	}
+	known := "this type has no values"
+	if names := slices.Sorted(maps.Keys(s.family.Values)); len(names) > 0 {
+		known = "known are " + strings.Join(names, ", ")
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
 		if !s.family.isValue(name) {
-			out = append(out, providers.Problemf("values."+name, "unknown: this type has %v",
-				slices.Sorted(maps.Keys(s.family.Values))))
+			out = append(out, providers.Problemf("values."+name, "unknown key: %s", known))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.family.Values)) {
