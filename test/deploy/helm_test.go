@@ -84,6 +84,8 @@ func TestValues(t *testing.T) {
 			"controller.hostPorts[0]: with hostNetwork the node has the container's port"},
 		{"hook: {updateStrategy: {type: Recreate}}", "at '/hook/updateStrategy/type'"},
 		{"hook: {namespace: default}", "\nhook.namespace: default is the release's namespace"}, // helm template's
+		{"hook: {enabled: false, requiredPlugins: true}",
+			"\nhook.requiredPlugins: has no effect without hook.enabled: set it, too"},
 		{"hook: {runtimeArgs: [--runtime-unit=x]}", "at '/hook/runtimeArgs'"},
 		{"hook: {runtimeCommand: containerd}", "at '/hook/runtimeCommand'"},
 		{"extraSecrets: [{name: rack-b}]", "at '/extraSecrets/0': missing property 'mountPath'"},

@@ -21,10 +21,13 @@ says so, too.
 {{- end }}
 
 {{/*
-A hook whose DaemonSet this upgrade would delete. The runtime's plugin would stay on the hosts and keep holding the pods of marked
+Of a setting of the hook without the hook, and of a hook whose DaemonSet this upgrade would delete. The runtime's plugin would stay on the hosts and keep holding the pods of marked
 nodes, and no update would reach it. The chart's own values once had the hook, so an upgrade may delete it unintended.
 */}}
 {{- define "forcefence.hookFaults" -}}
+{{- if and .Values.hook.requiredPlugins (not (include "forcefence.hook" .)) -}}
+  {{- print "\nhook.requiredPlugins: has no effect without hook.enabled: set it, too" -}}
+{{- end -}}
 {{- if and .Release.IsUpgrade (not (include "forcefence.hook" .)) -}}
   {{- $set := lookup "apps/v1" "DaemonSet" .Values.hook.namespace "forcefence-node" | default dict -}}
   {{- range $i, $container := ((($set.spec).template).spec).containers -}}
