@@ -159,7 +159,7 @@ func (d *Demo) powerCut(ctx context.Context, r *round) error {
 	if device := d.w.Power.Device(); device == "BMC" {
 		d.s.Say(`
   The mainboard of %s fails. Its BMC runs on standby power and still answers. A pulled plug would silence the BMC, too:
-  then forcefence waits, or asks a second device, such as the power strip.`, r.node)
+  then forcefence waits for a second device's Off, or a person's word.`, r.node)
 	}
 	r.zero = time.Now()
 	if err := d.w.Host(r.node).Machine.CutPower(); err != nil {
