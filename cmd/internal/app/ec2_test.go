@@ -78,8 +78,8 @@ func TestProviderIDs(t *testing.T) {
 	}
 	// no timeout may be as long as this agree needs, so agree alone has a fault
 	_, err = config.Parse("f", []byte("providers: [{name: aws, ec2: {regions: [eu-west-1], agree: 1m}}]\n"), all.Types())
-	if want := "f:1: providers[0].ec2.agree: must be from 2s to 4s: an answer older than 5s proves nothing"; err == nil ||
-		err.Error() != want {
+	const want = "f:1: providers[0].ec2.agree: must be from 2s to 4s: an answer older than 5s proves nothing"
+	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := config.Parse("f", []byte(strings.Replace(text, "from: providerID", "from: providerID, part: last", 1)),

@@ -246,8 +246,8 @@ nodes:
 			continue
 		}
 		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
-			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off. Add a person as the "+
-				"last level (type confirm). In mode fence, outlets that feed the machine work, too.")
+			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off. Add a person "+
+				"as the last level (type confirm). In mode fence, outlets that feed the machine work, too.")
 		})
 		if got != tc.want {
 			t.Errorf("%s: warned %v, want %v: %v", tc.name, got, tc.want, cfg.Warnings())

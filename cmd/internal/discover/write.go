@@ -232,7 +232,8 @@ func (r Result) comments() []string {
 		}
 	}
 	if r.Cloud != Containers {
-		lines = append(lines, "The last level is a person, who says that a machine is off: `forcefence confirm-off NODE`.")
+		lines = append(lines, "The last level is a person, who confirms that a machine is off:",
+			"`forcefence confirm-off NODE`.")
 	}
 	lines = append(lines, presets[r.Cloud].comments...)
 	if shared {
