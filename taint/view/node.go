@@ -288,8 +288,8 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 // offerMark adds to a verdict how a person says that the machine is off. It offers nothing if a device says that the
 // machine is on, or if a mark would not be taken up.
 func (s NodeFacts) offerMark(n Node, failed reason.Reason, why *Event, v verdict) verdict {
-	if n.Machine.Power == providers.PowerOn.String() || drill.AnswersIn(s.Node).Shadow {
-		return v
+	if why == nil && n.Machine.Power == providers.PowerOn.String() || drill.AnswersIn(s.Node).Shadow {
+		return v // without an Event since, the drill's On is the last word
 	}
 	says := []reason.State{reason.RowOf(failed).State}
 	if why != nil {

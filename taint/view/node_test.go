@@ -388,6 +388,10 @@ func TestOfferMark(t *testing.T) {
 		{"its device is mute, for a minute", NodeFacts{Node: node(silent, answers), Events: event(reason.Unknown)}, ""},
 		{"its devices disagree", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.Disagree)}, ""},
 		{"it did not go off", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.PowerOffFailed)}, ""},
+		{"its device says On since", NodeFacts{Node: node(silentForLong, answersNow)}, ""},
+		{"its device said On, and is mute since", NodeFacts{Node: node(silentForLong, answersNow),
+			Events: event(reason.Unknown)}, mark},
+		{"in mode shadow", NodeFacts{Node: node(silentForLong, answers, inShadow), Events: event(reason.Unknown)}, ""},
 		{"ready", NodeFacts{Node: node(ready, refused)}, ""},
 	} {
 		tt.facts.Key, tt.facts.Now = taint.DefaultKey, now
