@@ -245,17 +245,17 @@ func TestCloudLoginFails(t *testing.T) {
 		{"a fault of the metadata server", meta, "", func(c *cloud) { c.status = 500 }, "unreachable", "500", 3},
 		{"no token of the metadata server", meta, "", func(c *cloud) { c.status, c.body = 200, `{"expires_in":5}` },
 			"unreachable", "is no token", 3},
-		{"no end of its token", meta, "", func(c *cloud) { c.status, c.body = 200, `{"access_token":"t1"}` },
+		{"no end of its token", meta, "", func(c *cloud) { c.status, c.body = 200, `{"access_token":"opaque-4711"}` },
 			"unreachable", "is no token", 3},
 		{"an end that is no number", meta, "",
-			func(c *cloud) { c.status, c.body = 200, `{"access_token":"t1","expires_in":"soon"}` }, "unreachable",
+			func(c *cloud) { c.status, c.body = 200, `{"access_token":"opaque-4711","expires_in":"soon"}` }, "unreachable",
 			"is no token", 3},
 		{"an end in a hundred years", meta, "",
-			func(c *cloud) { c.status, c.body = 200, `{"access_token":"t1","expires_in":3155760000}` }, "unreachable",
+			func(c *cloud) { c.status, c.body = 200, `{"access_token":"opaque-4711","expires_in":3155760000}` }, "unreachable",
 			"is no token", 3},
 		{"a redirect of the metadata server", meta, "", func(c *cloud) { c.moved = thief.URL }, "permanent", "307", 3},
 		{"a token that the API refuses", meta, "",
-			func(c *cloud) { c.status, c.body = 200, `{"access_token":"t1","expires_in":3600}` }, "denied",
+			func(c *cloud) { c.status, c.body = 200, `{"access_token":"opaque-4711","expires_in":3600}` }, "denied",
 			"refused the token of the metadata server", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestCloudLoginFails(t *testing.T) {
 					!strings.Contains(got, tc.text) {
 					t.Errorf("got %s, %v; want %s with %q", a.State, a.Err, tc.class, tc.text)
 				}
-				for _, secret := range []string{"hunter2", "PRIVATE", "t1", "Invalid JWT", "thief", "fence@"} {
+				for _, secret := range []string{"hunter2", "PRIVATE", "opaque-4711", "Invalid JWT", "thief", "fence@"} {
 					if strings.Contains(got, secret) {
 						t.Errorf("the error repeats %q: %s", secret, got)
 					}

@@ -430,8 +430,8 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 			"Its machine is no longer proven off: a device says On."))
 	case rec.Phase != taint.PhaseEvicting && s.Now.Sub(rec.At) >= personAfter:
 		return s.needPerson(rec.At.Add(personAfter), why, reason.SectionUnproven, fmt.Sprintf(
-			"Its fence has been in phase %s for more than %s. Find out what %s says. If the device is mute, repair it: "+
-				"the fence continues by itself.", rec.Phase,
+			"Its fence has been in phase %s for more than %s. Find out what %s says. If the device is mute, repair "+
+				"it: the fence continues by itself.", rec.Phase,
 			decide.FormatCount(int(personAfter/time.Minute), "minute"), device))
 	case len(n.Fence.Waits) > 0:
 		return fencing("It waits for %s to detach: %s.",

@@ -47,8 +47,8 @@ func DescribeStorm(nodes []Node) []Banner {
 	return nil
 }
 
-// awaitsFence reports whether a fence of a node that is not Ready may begin: none is open, none ended in this outage, and
-// no choice of a person forbids one.
+// awaitsFence reports whether a fence of a node that is not Ready may begin: none is open, none ended in this outage,
+// and no choice of a person forbids one.
 func (n Node) awaitsFence() bool {
 	ended := n.Fence != nil && n.ReadySince != nil && !n.Fence.At.Before(*n.ReadySince)
 	return n.State != StateFencing && n.LeftAlone == "" && !ended

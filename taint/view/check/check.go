@@ -287,8 +287,8 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 		}
 	}
 	if shadow > 0 {
-		out = append(out, Finding{Note, "mode", fmt.Sprintf("shadow, for %d of %d nodes: forcefence says what it would "+
-			"do, and recovers none of them.", shadow, len(f.Nodes)),
+		out = append(out, Finding{Note, "mode", fmt.Sprintf("shadow, for %d of %d nodes: forcefence says what it "+
+			"would do, and recovers none of them.", shadow, len(f.Nodes)),
 			"Set mode: observe in the configuration when you trust it."})
 	}
 	out = append(out, explainDrills(failed)...)
