@@ -25,9 +25,9 @@ type Confirmation struct {
 	BootID  string `json:"bootID"`
 	Fence   string `json:"fence"` // the id of the fence that it is evidence for: the open one, else the next one
 	// LastFence is LastFenceID of the Node's record then. If the Node has another by now, a different fence came next.
-	LastFence string    `json:"after"`
-	LeaseRV   string    `json:"lease"` // the resourceVersion of the node's Lease; "": it had none
-	At        time.Time `json:"at"`    // when it was given, by the person's clock
+	LastFence string    `json:"lastFence"`
+	LeaseRV   string    `json:"leaseRV"` // the resourceVersion of the node's Lease; "": it had none
+	At        time.Time `json:"at"`      // when it was given, by the person's clock
 }
 
 // MaxReason bounds a Confirmation's reason, in bytes.

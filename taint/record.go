@@ -84,7 +84,7 @@ type Record struct {
 	Staying Staying `json:"staying,omitzero"`
 	// FalseOffs are the devices that reported Off while this node's machine was on, in this fence or an earlier one.
 	// Only a node with several devices has them. See DistrustedDevices.
-	FalseOffs []DeviceRef `json:"lied,omitempty"`
+	FalseOffs []DeviceRef `json:"falseOffs,omitempty"`
 	// OffBy are the devices through which our power-off turned the machine off; empty: it may have gone off otherwise.
 	OffBy []DeviceRef `json:"offBy,omitempty"`
 	// PowerOffTo names the devices that accepted a power-off of ours, or may have, since the node's last sign of life.
@@ -93,9 +93,9 @@ type Record struct {
 	PowerOffTo []DeviceRef `json:"powerOffTo,omitempty"`
 	// Orders are the devices that may still carry out a power-off of this fence, or of an earlier one. They store it
 	// until it is taken back. Each is named here before it is given. See Look.OrdersToWithdraw.
-	Orders    []DeviceRef `json:"orders,omitempty"`
-	PowerOns  []time.Time `json:"powerOns,omitempty"` // when power-ons were announced, earlier fences' included
-	PostFence PostFence   `json:"after,omitempty"`    // what happened to the machine in phase Done
+	Orders     []DeviceRef `json:"orders,omitempty"`
+	PowerOns   []time.Time `json:"powerOns,omitempty"`   // when power-ons were announced, earlier fences' included
+	AfterFence AfterFence  `json:"afterFence,omitempty"` // what happened to the machine in phase Done
 	// Proof is the signed chain of what devices answered (package attest); "": nothing was signed. No decision reads
 	// it.
 	Proof string `json:"proof,omitempty"`
@@ -148,16 +148,16 @@ func (r Record) WithoutOrders(taken []DeviceRef) Record {
 	return r
 }
 
-// PostFence is what happened to the machine after its fence was Done. It is empty until something does.
-type PostFence string
+// AfterFence is what happened to the machine after its fence was Done. It is empty until something does.
+type AfterFence string
 
 // What may happen to a machine after its fence. A value of a newer version leaves it as it is.
 const (
-	PostFencePowerOn     PostFence = "PowerOn"     // a power-on was or will be sent
-	PostFencePoweredOn   PostFence = "PoweredOn"   // it was on after that
-	PostFenceCameOn      PostFence = "CameOn"      // it was on before any was sent: someone else turned it on
-	PostFenceHandedOver  PostFence = "HandedOver"  // Karpenter was, or will be, told to replace it
-	PostFenceFencedAgain PostFence = "FencedAgain" // it stays off: this fence came too soon after an earlier power-on
+	AfterFencePowerOn     AfterFence = "PowerOn"     // a power-on was or will be sent
+	AfterFencePoweredOn   AfterFence = "PoweredOn"   // it was on after that
+	AfterFenceCameOn      AfterFence = "CameOn"      // it was on before any was sent: someone else turned it on
+	AfterFenceHandedOver  AfterFence = "HandedOver"  // Karpenter was, or will be, told to replace it
+	AfterFenceFencedAgain AfterFence = "FencedAgain" // it stays off: this fence came too soon after an earlier power-on
 )
 
 // Evidence is one answer, or one reason to act without an answer.
@@ -249,7 +249,7 @@ func (r *Record) PowerOnsOf(at time.Time) []time.Time {
 // AnnouncePowerOn returns the record that announces a power-on at the given time. day holds the earlier ones that still
 // count (PowerOnsOf).
 func (r Record) AnnouncePowerOn(day []time.Time, at time.Time) Record {
-	r.PowerOns, r.PostFence = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), PostFencePowerOn
+	r.PowerOns, r.AfterFence = append(slices.Clone(day), at.UTC().Truncate(time.Millisecond)), AfterFencePowerOn
 	return r
 }
 

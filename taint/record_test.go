@@ -54,7 +54,7 @@ func TestParseRecord(t *testing.T) {
 			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","x":"` + strings.Repeat("x", maxNewer-2) + `"}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me"}, ""},
 		{"a newer version's field in a list",
-			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","lied":[{"device":"d","why":"x"}]}`,
+			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","falseOffs":[{"device":"d","why":"x"}]}`,
 			Record{ID: "f1", Phase: PhaseArmed, NodeUID: "u1", By: "me", FalseOffs: []DeviceRef{{Device: "d"}}}, ""},
 		{"an older version's, without a machine",
 			`{"id":"f1","phase":"Armed","nodeUID":"u1","by":"me","device":"rack-a/https://bmc1"}`,

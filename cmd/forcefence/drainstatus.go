@@ -48,21 +48,21 @@ its end. The command reads the API server only, and changes nothing.`,
 
 // drainStatus is the state of a node's drain, and its JSON form.
 type drainStatus struct {
-	Node         string       `json:"node"`
-	Cordoned     bool         `json:"cordoned"`
-	AutoEvicting bool         `json:"autoEvicting"`
-	Policy       *nodePolicy  `json:"policy,omitempty"`        // that an operator set; nil: none, or not read
-	Missing      string       `json:"missingPolicy,omitempty"` // why the policy could not be read
-	Guards       []heldGuard  `json:"guards"`                  // drain guards that block the drain
-	Budgets      []heldBudget `json:"budgets"`                 // forcefence's budgets for the node's storage pods
+	Node          string       `json:"node"`
+	Cordoned      bool         `json:"cordoned"`
+	AutoEvicting  bool         `json:"autoEvicting"`
+	Policy        *nodePolicy  `json:"policy,omitempty"`        // that an operator set; nil: none, or not read
+	MissingPolicy string       `json:"missingPolicy,omitempty"` // why the policy could not be read
+	Guards        []heldGuard  `json:"guards"`                  // drain guards that block the drain
+	Budgets       []heldBudget `json:"budgets"`                 // forcefence's budgets for the node's storage pods
 }
 
 type heldGuard struct {
 	drain.Progress
-	Budget      string  `json:"budget"` // namespace/name; "" if there is none
-	HeldSeconds float64 `json:"heldSeconds"`
-	PerMinute   float64 `json:"replicasPerMinute,omitempty"` // 0: none has left so far
-	RestSeconds float64 `json:"restSeconds,omitempty"`
+	Budget            string  `json:"budget"` // namespace/name; "" if there is none
+	HeldSeconds       float64 `json:"heldSeconds"`
+	ReplicasPerMinute float64 `json:"replicasPerMinute,omitempty"` // 0: none has left so far
+	RestSeconds       float64 `json:"restSeconds,omitempty"`
 }
 
 type heldBudget struct {
@@ -89,7 +89,7 @@ func drainStatusOf(
 		Guards:       []heldGuard{},
 		Budgets:      []heldBudget{},
 	}
-	s.Policy, s.Missing = readNodePolicy(ctx, c, name, namespace, now)
+	s.Policy, s.MissingPolicy = readNodePolicy(ctx, c, name, namespace, now)
 	for i := range list.Items {
 		if b := &list.Items[i]; b.Annotations[taint.GuardedNodeAnnotation] == name {
 			s.Budgets = append(s.Budgets, heldBudget{b.Labels[taint.DrainGuardLabel], b.Namespace + "/" + b.Name})
@@ -101,7 +101,7 @@ func drainStatusOf(
 			g.Budget = s.Budgets[i].Budget
 		}
 		if rate, rest, known := p.Rate(now); known {
-			g.PerMinute, g.RestSeconds = rate, rest.Seconds()
+			g.ReplicasPerMinute, g.RestSeconds = rate, rest.Seconds()
 		}
 		s.Guards = append(s.Guards, g)
 	}
@@ -140,8 +140,8 @@ func (s drainStatus) printDrain(out io.Writer, wide bool) error {
 	switch {
 	case s.Policy != nil:
 		printText(out, "", "%s", s.Policy)
-	case s.Missing != "":
-		printText(out, "", "A drain policy of this node could not be read: %s.", s.Missing)
+	case s.MissingPolicy != "":
+		printText(out, "", "A drain policy of this node could not be read: %s.", s.MissingPolicy)
 	}
 	unlisted := 0
 	for _, g := range s.Guards {
@@ -157,8 +157,8 @@ func (s drainStatus) printDrain(out io.Writer, wide bool) error {
 				g.Unknown)
 		}
 		rate := "the rate is unknown until one has left"
-		if g.PerMinute > 0 {
-			rate = fmt.Sprintf("%.1f a minute so far, about %s remaining", g.PerMinute, formatSeconds(g.RestSeconds))
+		if g.ReplicasPerMinute > 0 {
+			rate = fmt.Sprintf("%.1f a minute so far, about %s remaining", g.ReplicasPerMinute, formatSeconds(g.RestSeconds))
 		}
 		printText(out, "", "Replicas: %d of %d have left, %d block the drain; %s", g.Total-g.Left, g.Total, g.Left,
 			rate)

@@ -22,7 +22,7 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE...",
 		Short: "Repeat the decisions of a recording",
-		Long: `Repeat the decisions of a recording that the controller wrote (record.file),
+		Long: `Repeat the decisions of a recording that the controller wrote (recording.file),
 and print the recorded and the new decisions side by side. Name the oldest file
 first: FILE.1 FILE. The command asks neither an API server nor a device.
 
@@ -105,7 +105,7 @@ func replayTable(r replay.Report) *metav1.Table {
 // printReplay prints decisions as a table. Package replay has already made the recording's texts safe for a terminal.
 func printReplay(out io.Writer, r replay.Report, wide bool) error {
 	for i, h := range r.Headers {
-		if i == 0 || h.Digest != r.Headers[i-1].Digest || h.By != r.Headers[i-1].By {
+		if i == 0 || h.ConfigDigest != r.Headers[i-1].ConfigDigest || h.By != r.Headers[i-1].By {
 			printText(out, "", "Recorded by forcefence %s from %s on, mode %s.", recording.CleanText(h.By),
 				h.At.UTC().Format(time.DateTime), recording.CleanText(h.Mode))
 		}

@@ -47,7 +47,7 @@ func TestReplay(t *testing.T) {
 		"changed": {[]string{file("changed", strings.Replace(whole, `"state":"Off"`, `"state":"On"`, 1))}, 1,
 			[]string{"1 differ.", "Left out: ", "decisions differ from those that were recorded"}},
 		"a wait's length": {
-			[]string{file("after", strings.Replace(whole, `"after":"4.999s"`, `"after":"5.999s"`, 2))}, 1,
+			[]string{file("after", strings.Replace(whole, `"requeueAfter":"4.999s"`, `"requeueAfter":"5.999s"`, 2))}, 1,
 			[]string{"Wait (KubeletHeartbeats), with other after", "1 differ."}},
 		"nothing but a head": {[]string{file("head", header)}, 0,
 			[]string{"Compared 0 decisions of 1 line. Nothing could be compared."}},
@@ -60,7 +60,7 @@ func TestReplay(t *testing.T) {
 			[]string{"opening recording: open", "no such file"}},
 		"another format": {[]string{"-o", "xml", recorded}, 2,
 			[]string{`--output" flag: use json, name, wide, yaml`}},
-		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"forcefence":1`, `"forcefence":9`, 1))}, 1,
+		"a newer recording": {[]string{file("newer", strings.Replace(whole, `"recordingVersion":1`, `"recordingVersion":9`, 1))}, 1,
 			[]string{"recording of version 9", "Use that forcefence, or a newer one"}},
 		"escapes": {[]string{file("escapes", strings.ReplaceAll(whole, `"n1"`, `"\u001b[2Jn1"`))}, 0,
 			[]string{"[2Jn1"}},

@@ -62,7 +62,7 @@ func (p *plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	p.since = time.Now()
 	v := p.view
 	p.mu.Unlock()
-	v.queueLog("Registered with the runtime", "runtime", p.runtime, "nri", p.nri, "guards", p.requests)
+	v.queueLog("Registered with the runtime", "runtime", p.runtime, "nri", p.nri, "requests", p.requests)
 	v.signalChange()
 	p.registeredNow()
 	return nil, nil

@@ -26,7 +26,7 @@ type Status struct {
 	NRI        string    `json:"nri,omitempty"`       // the runtime's version of NRI, where it tells
 	Registered time.Time `json:"registered,omitzero"` // when it registered with the runtime; zero: not registered
 	// Requests: the requests it answers: RunPodSandbox, ValidateContainerAdjustment
-	Requests []string  `json:"guards,omitempty"`
+	Requests []string  `json:"requests,omitempty"`
 	Error    string    `json:"error,omitempty"` // why the API server could not be read, if the last attempt failed
 	BootID   string    `json:"bootID"`          // the machine's own
 	TaintKey string    `json:"taintKey"`

@@ -70,11 +70,11 @@ const maxTokenLife = 48 * time.Hour
 
 // serviceAccountKey is the JSON file in which Google hands out a service account's key.
 type serviceAccountKey struct {
-	Type     string `json:"type"`
-	Email    string `json:"client_email"`
-	KeyID    string `json:"private_key_id"`
-	Key      string `json:"private_key"`
-	TokenURL string `json:"token_uri"`
+	Type         string `json:"type"`
+	ClientEmail  string `json:"client_email"`
+	PrivateKeyID string `json:"private_key_id"`
+	PrivateKey   string `json:"private_key"`
+	TokenURI     string `json:"token_uri"`
 }
 
 // readServiceAccount reads a key. It refuses one that belongs to another host than the token endpoint's. No error
@@ -82,10 +82,10 @@ type serviceAccountKey struct {
 func readServiceAccount(file providers.Secret, tokenURL string) (key serviceAccountKey, _ error) {
 	const wants = "the password is no key of a service account: the file must be the JSON file of a key that Google " +
 		"made"
-	if json.Unmarshal([]byte(file.Reveal()), &key) != nil || key.Type != "service_account" || key.Email == "" {
+	if json.Unmarshal([]byte(file.Reveal()), &key) != nil || key.Type != "service_account" || key.ClientEmail == "" {
 		return key, providers.Errorf(providers.ErrDenied, wants)
 	}
-	block, _ := pem.Decode([]byte(key.Key))
+	block, _ := pem.Decode([]byte(key.PrivateKey))
 	if block == nil {
 		return key, providers.Errorf(providers.ErrDenied, wants)
 	}
@@ -93,7 +93,7 @@ func readServiceAccount(file providers.Secret, tokenURL string) (key serviceAcco
 	if _, isRSA := private.(*rsa.PrivateKey); err != nil || !isRSA {
 		return key, providers.Errorf(providers.ErrDenied, wants)
 	}
-	own, err := url.Parse(key.TokenURL)
+	own, err := url.Parse(key.TokenURI)
 	allowed, err2 := url.Parse(tokenURL)
 	if err != nil || err2 != nil || originOf(own) != originOf(allowed) {
 		return key, providers.Errorf(providers.ErrDenied, "the key's token_uri has another host than %s, which is the "+
@@ -109,7 +109,7 @@ func (d *device) fetchByKey(ctx context.Context, c credential, tokenURL string) 
 		return nil, err
 	}
 	cfg := jwt.Config{
-		Email: key.Email, PrivateKey: []byte(key.Key), PrivateKeyID: key.KeyID, Scopes: d.family.Login.Scopes,
+		Email: key.ClientEmail, PrivateKey: []byte(key.PrivateKey), PrivateKeyID: key.PrivateKeyID, Scopes: d.family.Login.Scopes,
 		TokenURL: tokenURL,
 	}
 	client := *d.http

@@ -161,7 +161,7 @@ type FencingStatus struct {
 	// sent; PoweredOn: the machine was on after that; CameOn: it was turned on by another client; FencedAgain: it stays
 	// off, because the node needed another fence too soon
 	// +optional
-	PostFence string `json:"after,omitempty"`
+	AfterFence string `json:"afterFence,omitempty"`
 	// when it ended
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`

@@ -33,12 +33,12 @@ const maxLinks = 16
 
 // Proof is what a record's proof holds. The zero value proves nothing.
 type Proof struct {
-	Fence   string `json:"fence"` // taint.Record.Token
-	Node    string `json:"node"`
-	NodeUID string `json:"nodeUID"`
-	Links   []Link `json:"links"`
-	Key     string `json:"key"`       // the KeyID of who signed the last hash
-	Sig     []byte `json:"signature"` // of the last link's hash
+	Fence     string `json:"fence"` // taint.Record.Token
+	Node      string `json:"node"`
+	NodeUID   string `json:"nodeUID"`
+	Links     []Link `json:"links"`
+	Key       string `json:"key"`       // the KeyID of who signed the last hash
+	Signature []byte `json:"signature"` // of the last link's hash
 }
 
 // Link is one write of the record: the phase that it entered, and the answers that its writer heard.
@@ -110,7 +110,7 @@ func (p Proof) Check(fence, node, nodeUID string, keys Keys) error {
 	switch {
 	case !known:
 		return fmt.Errorf("%w: key %q signed it, which is not among the %d public keys", ErrProof, p.Key, len(keys))
-	case !ed25519.Verify(key, p.message(), p.Sig):
+	case !ed25519.Verify(key, p.message(), p.Signature):
 		return fmt.Errorf("%w: the signature is not that of key %s for this last link: links were changed, added or "+
 			"removed after it", ErrProof, p.Key)
 	}
@@ -198,7 +198,7 @@ func (s Signer) signChain(p Proof) Proof {
 		p.Links[i].Hash = before
 	}
 	p.Key = KeyID(s.Key.Public().(ed25519.PublicKey))
-	p.Sig = ed25519.Sign(s.Key, p.message())
+	p.Signature = ed25519.Sign(s.Key, p.message())
 	return p
 }
 

@@ -158,9 +158,9 @@ func TestChangesAreNamed(t *testing.T) {
 		{"an unknown key", func(p *Proof) { p.Key = "0000" }, `key "0000" signed it`},
 		{"hashes made again", func(p *Proof) {
 			p.Links[1].Answers[0].State = "On"
-			sig := p.Sig
+			sig := p.Signature
 			*p = s.signChain(*p)
-			p.Sig = sig
+			p.Signature = sig
 		}, "signature"},
 		{"signed by an unknown key", func(p *Proof) { *p = other.signChain(*p) }, "is not among the 1 public keys"},
 		{"signed by another key in its name", func(p *Proof) {

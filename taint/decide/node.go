@@ -908,7 +908,7 @@ func (n *Node) checkNodeUnchanged(r Recheck) error {
 	case r.Seen.Mark != nil:
 		return errors.New("the node was marked since the look")
 	case is == nil || is.ID != was.ID || is.Phase != was.Phase || is.Result != was.Result ||
-		is.PostFence != was.PostFence:
+		is.AfterFence != was.AfterFence:
 		return errors.New("the record of the fence changed since the look")
 	}
 	return checkPowerAllowed(r.Facts)

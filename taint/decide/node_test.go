@@ -547,7 +547,7 @@ func TestStillHolds(t *testing.T) {
 			"the record", "the record"},
 		{"armed since", record(func(r *taint.Record) { r.Phase = taint.PhaseArmed }), "the record", "the record"},
 		{"another fence", record(func(r *taint.Record) { r.ID = "f-2" }), "the record", "the record"},
-		{"it came on", record(func(r *taint.Record) { r.PostFence = taint.PostFenceCameOn }), "the record",
+		{"it came on", record(func(r *taint.Record) { r.AfterFence = taint.AfterFenceCameOn }), "the record",
 			"the record"},
 		{"no record", seen(func(l *taint.Look) { l.Record = nil }), "the record", "the record"},
 		{"another mode", func(_ *course, r *Recheck) { r.Facts.Mode = fence.Observe }, "mode is observe",

@@ -158,7 +158,7 @@ func (e Entry) AddUpdate(t Update) Entry {
 	last := s.Timeline[len(s.Timeline)-1] // a look that a write overtook has a phase that is over
 	s.Phase, s.Result = last.Phase, last.Result
 	if r.Phase == taint.PhaseDone { // an update that comes late is older
-		s.PostFence = cmp.Or(string(r.PostFence), s.PostFence)
+		s.AfterFence = cmp.Or(string(r.AfterFence), s.AfterFence)
 		s.PowerOffTo = addDevices(nil, r.PowerOffTo)
 	} else if IsOpen(&f) {
 		s.PowerOffTo = addDevices(s.PowerOffTo, r.PowerOffTo)
@@ -276,7 +276,7 @@ func (e *Entry) setDerivedFields(t Update) {
 			}
 		}
 		text := resultTexts[s.Result]
-		if after := postFenceTexts[taint.PostFence(s.PostFence)]; after != "" {
+		if after := afterFenceTexts[taint.AfterFence(s.AfterFence)]; after != "" {
 			text += "; " + after
 		}
 		had := meta.FindStatusCondition(s.Conditions, api.Finished)
@@ -332,13 +332,13 @@ var resultTexts = map[string]string{
 // know.
 func ResultText(result string) string { return resultTexts[result] }
 
-// postFenceTexts describes for a person what happened to the machine afterwards.
-var postFenceTexts = map[taint.PostFence]string{
-	taint.PostFencePowerOn:     "then the machine was powered on",
-	taint.PostFencePoweredOn:   "then the machine was powered on, and was on",
-	taint.PostFenceCameOn:      "then the machine was powered on, but not by forcefence",
-	taint.PostFenceHandedOver:  "then Karpenter was told to replace the machine",
-	taint.PostFenceFencedAgain: "the machine stays off, because the node needed this fence soon after a power-on",
+// afterFenceTexts describes for a person what happened to the machine afterwards.
+var afterFenceTexts = map[taint.AfterFence]string{
+	taint.AfterFencePowerOn:     "then the machine was powered on",
+	taint.AfterFencePoweredOn:   "then the machine was powered on, and was on",
+	taint.AfterFenceCameOn:      "then the machine was powered on, but not by forcefence",
+	taint.AfterFenceHandedOver:  "then Karpenter was told to replace the machine",
+	taint.AfterFenceFencedAgain: "the machine stays off, because the node needed this fence soon after a power-on",
 }
 
 func markedBy(by string) string {
@@ -375,7 +375,7 @@ func (e Entry) MergeObject(found *api.Fencing) Entry {
 	if why := found.Spec.Why; why != "" && !found.Spec.StartedAt.IsZero() { // the first one saw what made it suspect
 		o.Spec.Why = why
 	}
-	s.PostFence = cmp.Or(s.PostFence, b.PostFence)
+	s.AfterFence = cmp.Or(s.AfterFence, b.AfterFence)
 	switch {
 	case IsOpen(&o) && !IsOpen(found):
 		s.PowerOffTo = b.PowerOffTo

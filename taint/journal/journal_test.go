@@ -323,7 +323,7 @@ func TestStayingPods(t *testing.T) {
 	done := evicting.EnterPhase(taint.PhaseDone, taint.ResultEvicted, after(2*second))
 	done.Staying = taint.Staying{Pods: []taint.StayingPod{{Pod: "shop/tol-0", Why: taint.ExemptTolerate}}}
 	cameOn := done
-	cameOn.PostFence = taint.PostFenceCameOn
+	cameOn.AfterFence = taint.AfterFenceCameOn
 	for name, updates := range map[string][]Update{
 		"it ends":            {told(evicting, after(second)), told(done, after(2*second))},
 		"a look was late":    {told(done, after(2*second)), told(evicting, after(3*second))},
@@ -534,24 +534,24 @@ func TestEnds(t *testing.T) {
 func TestAfterwards(t *testing.T) {
 	before := tell(Entry{}, story()...).Object
 	rec := story()[len(story())-1].Record
-	for _, after := range []taint.PostFence{taint.PostFencePowerOn, taint.PostFencePoweredOn} {
-		rec.PostFence = after
+	for _, after := range []taint.AfterFence{taint.AfterFencePowerOn, taint.AfterFencePoweredOn} {
+		rec.AfterFence = after
 		now := Entry{}.AddUpdate(told(rec, start.Add(time.Hour))).MergeObject(&before).Object
 		c := meta.FindStatusCondition(now.Status.Conditions, api.Finished)
-		if now.Status.PostFence != string(after) || c.Reason != "Evicted" ||
-			!strings.HasSuffix(c.Message, postFenceTexts[after]) || postFenceTexts[after] == "" {
-			t.Errorf("%s: got %q, condition %+v", after, now.Status.PostFence, c)
+		if now.Status.AfterFence != string(after) || c.Reason != "Evicted" ||
+			!strings.HasSuffix(c.Message, afterFenceTexts[after]) || afterFenceTexts[after] == "" {
+			t.Errorf("%s: got %q, condition %+v", after, now.Status.AfterFence, c)
 		}
-		now.Status.PostFence, now.Status.Conditions = "", before.Status.Conditions
+		now.Status.AfterFence, now.Status.Conditions = "", before.Status.Conditions
 		if diff := cmp.Diff(before, now); diff != "" {
 			t.Errorf("%s: something else changed (-before +now):\n%s", after, diff)
 		}
-		before.Status.PostFence = string(after)
+		before.Status.AfterFence = string(after)
 		if late := EntryOf(&before).AddUpdate(told(rec, start.Add(time.Hour))).
-			Object; late.Status.PostFence != string(after) {
-			t.Errorf("%s: reported again: got %q", after, late.Status.PostFence)
+			Object; late.Status.AfterFence != string(after) {
+			t.Errorf("%s: reported again: got %q", after, late.Status.AfterFence)
 		}
-		before.Status.PostFence = ""
+		before.Status.AfterFence = ""
 	}
 }
 

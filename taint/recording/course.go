@@ -139,8 +139,8 @@ func toLine(o decide.Observation) (l Line, body any) {
 	case decide.ClaimsRead:
 		l.Kind, body = Claims, o.ByVolume
 	case decide.AttachmentsListed:
-		if l.Kind, body = Cached, o.Attachments; o.Live {
-			l.Kind = Listed
+		if l.Kind, body = CachedAttachments, o.Attachments; o.Live {
+			l.Kind = LiveAttachments
 		}
 	case decide.DevicesAnswered:
 		l.Kind, body = Answers, answersOf(o.Answers)

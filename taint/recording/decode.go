@@ -1,7 +1,6 @@
 package recording
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // decodeBody decodes the body of a line. A line without one gives the zero value.
@@ -27,28 +25,8 @@ func decodeBody[T any](l Line) (out T, err error) {
 // DecodeMemory returns what policies remember of the node when a course begins.
 func (l Line) DecodeMemory() (policy.Memory, error) { return decodeBody[policy.Memory](l) }
 
-// currentNames has today's name of each action that earlier versions recorded under another name.
-var currentNames = map[string]string{
-	"Leave": "NoAction", "Ask": "AskDevices", "Write": "WriteRecord", "Arm": "SetMark", "Unmark": "RemoveMark",
-	"Announce": "AnnouncePolicy", "Condition": "SetPoweredOnCondition", "OutOfService": "AddOutOfServiceTaint",
-	"InService": "RemoveOutOfServiceTaint", "Tombstone": "EndPods", "Delete": "DeletePods", "Spare": "SparePods",
-	"SetNotReady": "SetPodsNotReady",
-}
-
-// DecodeStep returns the decision of a line of the kind Next. It gives actions their names of today. It leaves out two
-// things that earlier versions wrote: Returned of a read or of a written record, and the record of a shadow decision
-// that mode shadow had reported before.
-func (l Line) DecodeStep() (Step, error) {
-	s, err := decodeBody[Step](l)
-	s.Do, s.Would = cmp.Or(currentNames[s.Do], s.Do), cmp.Or(currentNames[s.Would], s.Would)
-	switch {
-	case s.Do == "Read", s.Do == "WriteRecord":
-		s.Returned = false
-	case s.Why == string(reason.Shadowed) && s.Would == "":
-		s.Record, s.Phase = "", ""
-	}
-	return s, err
-}
+// DecodeStep returns the decision of a line of the kind Next.
+func (l Line) DecodeStep() (Step, error) { return decodeBody[Step](l) }
 
 // DecodeObservation decodes a line of any other kind but Truncated. key is the mark's taint key.
 func (l Line) DecodeObservation(key string) (decide.Observation, error) {
@@ -76,9 +54,9 @@ func (l Line) DecodeObservation(key string) (decide.Observation, error) {
 	case Claims:
 		of, err := decodeBody[map[string]string](l)
 		return decide.ClaimsRead{ByVolume: of}, err
-	case Cached, Listed:
+	case CachedAttachments, LiveAttachments:
 		of, err := decodeBody[[]action.Attachment](l)
-		return decide.AttachmentsListed{Attachments: of, Live: l.Kind == Listed}, err
+		return decide.AttachmentsListed{Attachments: of, Live: l.Kind == LiveAttachments}, err
 	case Answers:
 		return l.devicesAnswered()
 	case ActionDone:
@@ -101,7 +79,7 @@ func (l Line) nodeRead(key string) (decide.Observation, error) {
 	if err == nil && in.Node != nil && in.Node.Name != l.Node {
 		err = fmt.Errorf("a line of node %s has another Node", CleanText(l.Node))
 	}
-	look := lookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.Lease, LeaseDuration: in.LeaseDuration},
+	look := lookAt(in.Node, taint.Look{Sent: l.Sent, Got: l.At, LeaseRV: in.LeaseRV, LeaseDuration: in.LeaseDuration},
 		key)
 	return decide.NodeRead{Look: look, Facts: facts, Node: in.Node}, err
 }
@@ -112,7 +90,7 @@ func (l Line) storageHeard() (decide.Observation, error) {
 		return nil, err
 	}
 	ps, err := policiesOf(in.Policies)
-	return decide.StorageReported{Policies: ps, Health: in.Says}, err
+	return decide.StorageReported{Policies: ps, Health: in.Health}, err
 }
 
 func (l Line) devicesAnswered() (decide.Observation, error) {
@@ -130,10 +108,10 @@ func (l Line) devicesAnswered() (decide.Observation, error) {
 
 func (l Line) actionDone() (decide.Observation, error) {
 	in, err := decodeBody[outcome](l)
-	for _, how := range in.How {
+	for _, how := range in.Results {
 		if how > action.TooLarge {
 			return nil, fmt.Errorf("%d is not the result of a write", how)
 		}
 	}
-	return decide.ActionDone{Err: in.Err.toError(), SentAt: in.Sent, Withheld: in.Late, Results: in.How}, err
+	return decide.ActionDone{Err: in.Error.toError(), SentAt: in.SentAt, Withheld: in.Withheld, Results: in.Results}, err
 }

@@ -30,7 +30,7 @@ func checkDensity(text []byte) error {
 
 // Tally counts what was read.
 type Tally struct {
-	Headers []Header `json:"recordings"`
+	Headers []Header `json:"headers"`
 	Lines   int      `json:"lines"`
 	Dropped int      `json:"dropped,omitempty"` // lines that the controller could not write
 	Torn    bool     `json:"torn,omitempty"`    // the last line is incomplete: the process died, or is writing it now
@@ -63,12 +63,16 @@ func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) er
 		}
 		var l struct {
 			Line
-			Header
-			Dropped *int `json:"dropped"`
+			RecordingVersion int  `json:"recordingVersion"`
+			Dropped          *int `json:"dropped"`
 		}
 		bad := checkDensity(text)
 		if bad == nil {
 			bad = json.Unmarshal(text, &l)
+		}
+		var header Header
+		if bad == nil && l.RecordingVersion != 0 {
+			bad = json.Unmarshal(text, &header)
 		}
 		switch {
 		case bad != nil && last && n > 1:
@@ -82,18 +86,18 @@ func (t *Tally) ReadLines(name string, in io.Reader, each func(n int, l Line) er
 		case bad != nil:
 			t.AddBroken(name, n, bad)
 			continue
-		case l.Version > version:
+		case l.RecordingVersion > version:
 			return fmt.Errorf("line %d: recording of version %d, by forcefence %s; this forcefence reads versions up "+
-				"to %d. Use that forcefence, or a newer one", n, l.Version, CleanText(l.By), version)
-		case l.Version == version:
-			t.Headers = append(t.Headers, l.Header)
+				"to %d. Use that forcefence, or a newer one", n, l.RecordingVersion, CleanText(header.By), version)
+		case l.RecordingVersion == version:
+			t.Headers = append(t.Headers, header)
 			continue
 		case n == 1:
 			return errors.New("line 1: not a recording of forcefence: its version is missing")
 		case l.Dropped != nil:
 			t.Dropped += max(*l.Dropped, 0)
 			continue
-		case l.Version != 0 || l.Node == "":
+		case l.RecordingVersion != 0 || l.Node == "":
 			t.AddBroken(name, n, errors.New("its node is missing"))
 			continue
 		}

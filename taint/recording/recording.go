@@ -45,20 +45,20 @@ const version = 1
 // Header begins a recording, and every part of one: a process starts, a file is started, or a configuration is read
 // again.
 type Header struct {
-	Version int       `json:"forcefence"`
-	By      string    `json:"by"` // forcefence's version
-	At      time.Time `json:"at"`
-	Key     string    `json:"taintKey"`
-	Mode    string    `json:"mode"`
-	Digest  string    `json:"config"` // the configuration file's
+	RecordingVersion int       `json:"recordingVersion"`
+	By               string    `json:"by"` // forcefence's version
+	At               time.Time `json:"at"`
+	TaintKey         string    `json:"taintKey"`
+	Mode             string    `json:"mode"`
+	ConfigDigest     string    `json:"configDigest"` // the configuration file's
 }
 
 // HeaderPrefix is the text that each recording begins with.
-const HeaderPrefix = `{"forcefence":`
+const HeaderPrefix = `{"recordingVersion":`
 
 // EncodeLine returns the header as a line of a recording.
 func (h Header) EncodeLine() []byte {
-	h.Version = version
+	h.RecordingVersion = version
 	return EncodeJSON(h)
 }
 
@@ -70,24 +70,24 @@ type Kind string
 
 // The kinds.
 const (
-	Begins         Kind = "begin" // a course begins, with what policies remember of the node
-	Rests          Kind = "rest"  // the course is over: the node is idle
-	Storage        Kind = "storage"
-	NodeRead       Kind = "life"
-	Pods           Kind = "pods"
-	Volumes        Kind = "volumes"
-	Owners         Kind = "owners"
-	StorageSetting Kind = "rival"
-	EtcdPods       Kind = "members"
-	AwaitedClaims  Kind = "waiting"
-	Claims         Kind = "claims"
-	Cached         Kind = "cachedAttachments"
-	Listed         Kind = "attachments"
-	Answers        Kind = "answers"
-	ActionDone     Kind = "did"
-	Next           Kind = "next" // a decision
-	Truncated      Kind = "cut"  // the course is too long: no more of it is written
-	viewKind       Kind = "view" // never written: keys the fleet's last view in Recorder.last
+	Begins            Kind = "begins" // a course begins, with what policies remember of the node
+	Rests             Kind = "rests"  // the course is over: the node is idle
+	Storage           Kind = "storage"
+	NodeRead          Kind = "nodeRead"
+	Pods              Kind = "pods"
+	Volumes           Kind = "volumes"
+	Owners            Kind = "owners"
+	StorageSetting    Kind = "storageSetting"
+	EtcdPods          Kind = "etcdPods"
+	AwaitedClaims     Kind = "awaitedClaims"
+	Claims            Kind = "claims"
+	CachedAttachments Kind = "cachedAttachments"
+	LiveAttachments   Kind = "liveAttachments"
+	Answers           Kind = "answers"
+	ActionDone        Kind = "actionDone"
+	Next              Kind = "next"      // a decision
+	Truncated         Kind = "truncated" // the course is too long: no more of it is written
+	viewKind          Kind = "view"      // never written: keys the fleet's last view in Recorder.last
 )
 
 // noneSelected is the selector that selects nothing. No other selector is written so.
@@ -98,14 +98,14 @@ type Line struct {
 	Node string `json:"node"`
 	// Course is when the course began, in Unix milliseconds. Where several processes write, or lines are lost, it keeps
 	// the lines of two courses apart.
-	Course int64             `json:"of"`
+	Course int64             `json:"course"`
 	N      int               `json:"n"` // its place in the course, from 0: it reveals a missing line
-	At     providers.Instant `json:"t"`
-	Kind   Kind              `json:"is"`
+	At     providers.Instant `json:"at"`
+	Kind   Kind              `json:"kind"`
 	Same   bool              `json:"same,omitempty"` // its body is that of the last line of this kind
 	Body   json.RawMessage   `json:"body,omitempty"`
-	Sent   providers.Instant `json:"sent,omitzero"` // only of NodeRead
-	NewID  string            `json:"id,omitempty"`  // only of NodeRead
+	Sent   providers.Instant `json:"sent,omitzero"`   // only of NodeRead
+	NewID  string            `json:"newID,omitempty"` // only of NodeRead
 	Fleet  *FleetFacts       `json:"fleet,omitempty"`
 }
 
@@ -113,13 +113,13 @@ type Line struct {
 type FleetFacts struct {
 	View         *fleet.View       `json:"view,omitempty"` // nil: the same as in the decision before
 	Reserved     bool              `json:"reserved,omitempty"`
-	DistrustedBy map[string]string `json:"distrusted,omitempty"` // by device: the node whose record says so
+	DistrustedBy map[string]string `json:"distrustedBy,omitempty"` // by device: the node whose record says so
 }
 
 // nodeBody is a look at a node, and the node's configuration.
 type nodeBody struct {
 	Node          *corev1.Node  `json:"node"` // slim; nil: it does not exist
-	Lease         string        `json:"leaseRV,omitempty"`
+	LeaseRV       string        `json:"leaseRV,omitempty"`
 	LeaseDuration time.Duration `json:"leaseDuration,omitempty"`
 	Facts         facts         `json:"facts"`
 }
@@ -128,7 +128,7 @@ type nodeBody struct {
 type facts struct {
 	Fence       fence.Facts               `json:"fence"`
 	Mode        string                    `json:"mode"`
-	NoDeviceErr *fault                    `json:"nobody,omitempty"`
+	NoDeviceErr *fault                    `json:"noDeviceErr,omitempty"`
 	Evict       evict.Settings            `json:"evict"`
 	Policies    []rule                    `json:"policies,omitempty"`
 	Storage     map[string]storage.Health `json:"storage,omitempty"`
@@ -150,36 +150,37 @@ type fault struct {
 }
 
 type answer struct {
-	State string            `json:"state"`
-	Raw   string            `json:"raw,omitempty"`
-	At    providers.Instant `json:"at,omitzero"`
-	Got   providers.Instant `json:"got,omitzero"`
-	By    string            `json:"by,omitempty"`
-	Run   string            `json:"run,omitempty"`
-	UUID  string            `json:"systemUUID,omitempty"`
-	Reach string            `json:"addresses,omitempty"`
-	Err   *fault            `json:"error,omitempty"`
+	State      string            `json:"state"`
+	Raw        string            `json:"raw,omitempty"`
+	At         providers.Instant `json:"at,omitzero"`
+	Got        providers.Instant `json:"got,omitzero"`
+	By         string            `json:"by,omitempty"`
+	Run        string            `json:"run,omitempty"`
+	SystemUUID string            `json:"systemUUID,omitempty"`
+	Addresses  string            `json:"addresses,omitempty"`
+	Error      *fault            `json:"error,omitempty"`
 }
 
 type outcome struct {
-	Err  *fault                        `json:"error,omitempty"`
-	Sent providers.Instant             `json:"sent,omitzero"`
-	Late bool                          `json:"late,omitempty"`
-	How  map[string]action.WriteResult `json:"how,omitempty"`
+	Error    *fault                        `json:"error,omitempty"`
+	SentAt   providers.Instant             `json:"sentAt,omitzero"`
+	Withheld bool                          `json:"withheld,omitempty"`
+	Results  map[string]action.WriteResult `json:"results,omitempty"`
 }
 
 type storageBody struct {
 	Policies []rule                    `json:"policies,omitempty"`
-	Says     map[string]storage.Health `json:"says,omitempty"`
+	Health   map[string]storage.Health `json:"health,omitempty"`
 }
 
 // Step is a decision as it is compared and shown.
 type Step struct {
 	Do           string   `json:"do"`
-	Read         string   `json:"read,omitempty"`
+	Read         bool     `json:"read,omitempty"` // it only reads the cluster
+	Live         bool     `json:"live,omitempty"` // only of ListAttachments
 	Why          string   `json:"why,omitempty"`
 	Detail       string   `json:"detail,omitempty"`
-	RequeueAfter string   `json:"after,omitempty"`
+	RequeueAfter string   `json:"requeueAfter,omitempty"`
 	Would        string   `json:"would,omitempty"` // only in mode shadow
 	Record       string   `json:"record,omitempty"`
 	Phase        string   `json:"phase,omitempty"` // the record's
@@ -196,20 +197,11 @@ type Step struct {
 	Alert        string   `json:"alert,omitempty"`
 }
 
-// readNames are the names of reads in a recording.
-var readNames = map[string]string{
-	"ReadNode": "Life", "ListPods": "Pods", "ReadVolumes": "Volumes", "ReadOwners": "Owners", "ReadClaims": "Claims",
-	"ReadStorageSetting": "Rival", "ReadAwaitedClaims": "Waiting", "ListEtcdPods": "Members",
-}
-
 // StepOf returns the Step of a decision. Its texts are cleaned, because a recording may shorten an error's text.
 func StepOf(d action.Decision, devices []proof.Device) Step {
 	out := Step{
 		Do: action.Name(d.Action), Why: string(d.Reason), Detail: CleanText(d.Detail), Alert: CleanText(d.Alert),
-		Returned: action.NeedsNoProof(d.Action), Policy: action.PolicyOf(d.Action),
-	}
-	if action.IsRead(d.Action) {
-		out.Read, out.Do = readNames[out.Do], "Read"
+		Returned: action.NeedsNoProof(d.Action), Policy: action.PolicyOf(d.Action), Read: action.IsRead(d.Action),
 	}
 	if d.RequeueAfter != 0 {
 		out.RequeueAfter = d.RequeueAfter.String()
@@ -217,9 +209,7 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 	rec, pods := action.RecordOf(d.Action), action.PodsOf(d.Action)
 	switch a := d.Action.(type) {
 	case action.ListAttachments:
-		if out.Read = "CachedAttachments"; a.Live {
-			out.Read = "LiveAttachments"
-		}
+		out.Live = a.Live
 	case action.ReadVolumes:
 		pods = a.Pods
 	case action.ReadOwners:
@@ -271,14 +261,14 @@ func StepOf(d action.Decision, devices []proof.Device) Step {
 }
 
 // IsDecision reports whether the step is more than a question: it neither reads nor asks devices.
-func (s Step) IsDecision() bool { return s.Do != "Read" && s.Do != "AskDevices" }
+func (s Step) IsDecision() bool { return !s.Read && s.Do != "AskDevices" }
 
 // String returns the step for a person, on one line.
 func (s Step) String() string {
 	text := s.Do
 	switch {
-	case s.Do == "Read":
-		text += " " + s.Read
+	case s.Live:
+		text += " live"
 	case s.Would != "":
 		text = "would " + s.Would
 	case s.Phase != "" && s.Do != "Wait":
@@ -393,8 +383,8 @@ func answersOf(all []providers.Answer) []answer {
 	out := make([]answer, len(all))
 	for i, a := range all {
 		out[i] = answer{
-			State: a.State.String(), Raw: a.Raw, At: a.At, Got: a.Got, By: a.By, Run: a.Run, UUID: a.SystemUUID,
-			Reach: string(a.Addresses), Err: faultOf(a.Err),
+			State: a.State.String(), Raw: a.Raw, At: a.At, Got: a.Got, By: a.By, Run: a.Run, SystemUUID: a.SystemUUID,
+			Addresses: string(a.Addresses), Error: faultOf(a.Err),
 		}
 	}
 	return out
@@ -406,10 +396,10 @@ func (a answer) toAnswer() (out providers.Answer, err error) {
 			Raw:        a.Raw,
 			At:         a.At,
 			Run:        a.Run,
-			SystemUUID: a.UUID,
-			Addresses:  providers.Addresses(a.Reach),
+			SystemUUID: a.SystemUUID,
+			Addresses:  providers.Addresses(a.Addresses),
 		},
-		By: a.By, Got: a.Got, Err: a.Err.toError(),
+		By: a.By, Got: a.Got, Err: a.Error.toError(),
 	}
 	var known bool
 	if out.State, known = providers.ParsePowerState(a.State); !known {

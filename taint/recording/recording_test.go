@@ -130,7 +130,7 @@ func TestFactsComeBack(t *testing.T) {
 			Mode: fence.Shadow, Devices: []proof.Device{{Name: "racks/https://admin:" + "of-the-pod-only" + "@bmc"}},
 			NewID: "f-1", By: "me",
 			Settings: fence.Settings{PowerOffAfter: 30 * time.Second, PowerOffTimeout: time.Minute,
-				Retry: 2 * time.Minute, PostFence: fence.PostFence{PowerOn: true, PerDay: 2}},
+				Retry: 2 * time.Minute, AfterFence: fence.AfterFence{PowerOn: true, PerDay: 2}},
 		},
 		Evict: evict.Settings{DetachTimeout: time.Minute},
 	}
@@ -150,7 +150,7 @@ func TestFactsComeBack(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
-	if key := `"After":{"PowerOn":true,`; !bytes.Contains(text, []byte(key)) || back.Fence.PostFence != f.PostFence {
+	if key := `"AfterFence":{"PowerOn":true,`; !bytes.Contains(text, []byte(key)) || back.Fence.AfterFence != f.AfterFence {
 		t.Errorf("got %s, want %s as in earlier recordings, and the same after it was read", text, key)
 	}
 	got, err := back.toFacts("f-1")
@@ -258,56 +258,5 @@ func TestNothingIsWrittenOfIdleNodes(t *testing.T) {
 	want := []Kind{Begins, StorageSetting, Storage, Rests, Begins, StorageSetting, Storage, Rests}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestEarlierDecisions decodes decisions of earlier versions. They named actions otherwise, and wrote more of reads,
-// records and waits.
-func TestEarlierDecisions(t *testing.T) {
-	for text, want := range map[string]Step{
-		`{"do":"Read","read":"LiveAttachments","why":"WaitingForDetach","returned":true}`: {
-			Do: "Read", Read: "LiveAttachments", Why: "WaitingForDetach",
-		},
-		`{"do":"Write","why":"WaitingForDetach","record":"{}","phase":"Evicting","returned":true}`: {
-			Do: "WriteRecord", Why: "WaitingForDetach", Record: "{}", Phase: "Evicting",
-		},
-		`{"do":"WriteRecord","why":"MachineConfirmedOff","record":"{}","phase":"Evicting"}`: {
-			Do: "WriteRecord", Why: "MachineConfirmedOff", Record: "{}", Phase: "Evicting",
-		},
-		`{"do":"Wait","why":"WouldAct","after":"5s","record":"{}","phase":"Armed"}`: {Do: "Wait", Why: "WouldAct",
-			RequeueAfter: "5s"},
-		`{"do":"Wait","why":"WouldRecover","would":"Arm","record":"{}","phase":"Armed"}`: {
-			Do: "Wait", Why: "WouldRecover", Would: "SetMark", Record: "{}", Phase: "Armed",
-		},
-		`{"do":"Wait","why":"WaitingForDetach","returned":true}`: {Do: "Wait", Why: "WaitingForDetach", Returned: true},
-		`{"do":"Delete","pods":["ns/a"],"returned":true}`: {
-			Do: "DeletePods", Pods: []string{"ns/a"}, Returned: true,
-		},
-	} {
-		got, err := Line{Kind: Next, Body: []byte(text)}.DecodeStep()
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %+v (%v), want %+v", text, got, err, want)
-		}
-	}
-}
-
-// TestEarlierActionNames decodes each name that an action had in recordings of earlier versions, as Do and as Would.
-// The name of today must be that of an action, and is decoded as it is.
-func TestEarlierActionNames(t *testing.T) {
-	for earlier, a := range map[string]action.Action{
-		"Leave": action.NoAction{}, "Ask": action.AskDevices{}, "Write": action.WriteRecord{}, "Arm": action.SetMark{},
-		"Unmark": action.RemoveMark{}, "Announce": action.AnnouncePolicy{}, "Condition": action.SetPoweredOnCondition{},
-		"OutOfService": action.AddOutOfServiceTaint{}, "InService": action.RemoveOutOfServiceTaint{},
-		"Tombstone": action.EndPods{}, "Delete": action.DeletePods{}, "Spare": action.SparePods{},
-		"SetNotReady": action.SetPodsNotReady{}, "PowerOff": action.PowerOff{}, "Wait": action.Wait{},
-	} {
-		want := StepOf(action.Decision{Action: a}, nil).Do
-		for _, name := range []string{earlier, want} {
-			body := EncodeJSON(Step{Do: name, Would: name})
-			got, err := Line{Kind: Next, Body: body}.DecodeStep()
-			if err != nil || got.Do != want || got.Would != want {
-				t.Errorf("%s: got %q and %q (%v), want %q", name, got.Do, got.Would, err, want)
-			}
-		}
 	}
 }

@@ -24,8 +24,8 @@ type Report struct {
 	recording.Tally
 	Compared  int        `json:"compared"` // decisions that were compared
 	Differ    int        `json:"differ"`
-	Skipped   int        `json:"left,omitempty"` // lines of courses that begin before the recording, or have a gap
-	Truncated int        `json:"cut,omitempty"`  // courses that lasted longer than what was recorded of them
+	Skipped   int        `json:"skipped,omitempty"`   // lines of courses that begin before the recording, or have a gap
+	Truncated int        `json:"truncated,omitempty"` // courses that lasted longer than what was recorded of them
 	Decisions []Decision `json:"decisions"`
 }
 
@@ -162,7 +162,7 @@ func (p *player) applyLine(n int, t *track, l recording.Line) error {
 			t, Decision{At: l.At.Wall, Node: t.node, Line: n, Then: then, Now: now, Differs: in != nil, In: in},
 		)
 	default:
-		seen, err := l.DecodeObservation(p.out.Headers[len(p.out.Headers)-1].Key)
+		seen, err := l.DecodeObservation(p.out.Headers[len(p.out.Headers)-1].TaintKey)
 		if err != nil {
 			return err
 		}

@@ -92,8 +92,8 @@ func newWorld(mode fence.Mode) *world {
 			taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
 	}
 	w.course = recording.Recorder{Name: "n1", Tape: w.take}
-	w.tape.Write(append(recording.Header{By: "test", At: epoch.Wall, Key: taint.DefaultKey, Mode: mode.String(),
-		Digest: "d"}.EncodeLine(), '\n'))
+	w.tape.Write(append(recording.Header{By: "test", At: epoch.Wall, TaintKey: taint.DefaultKey, Mode: mode.String(),
+		ConfigDigest: "d"}.EncodeLine(), '\n'))
 	return w
 }
 
@@ -270,10 +270,10 @@ func TestEveryDifferenceCounts(t *testing.T) {
 			continue
 		}
 		for name, change := range map[string]func(*recording.Step){
-			"after":  func(s *recording.Step) { s.RequeueAfter = "77s" },
-			"detail": func(s *recording.Step) { s.Detail += "x" },
-			"pods":   func(s *recording.Step) { s.Pods = append(s.Pods, "x/y") },
-			"record": func(s *recording.Step) { s.Record += "x" }, "why": func(s *recording.Step) { s.Why = "" },
+			"requeueAfter": func(s *recording.Step) { s.RequeueAfter = "77s" },
+			"detail":       func(s *recording.Step) { s.Detail += "x" },
+			"pods":         func(s *recording.Step) { s.Pods = append(s.Pods, "x/y") },
+			"record":       func(s *recording.Step) { s.Record += "x" }, "why": func(s *recording.Step) { s.Why = "" },
 		} {
 			var was, now recording.Step
 			if err := json.Unmarshal(l.Body, &was); err != nil {
@@ -465,33 +465,33 @@ func TestCourseKeepsNoBodies(t *testing.T) {
 }
 
 func TestBadRecordings(t *testing.T) {
-	header := string(recording.Header{By: "v9", At: epoch.Wall, Key: taint.DefaultKey}.EncodeLine()) + "\n"
-	const begun = `{"node":"n","n":0,"is":"begin"}` + "\n"
+	header := string(recording.Header{By: "v9", At: epoch.Wall, TaintKey: taint.DefaultKey}.EncodeLine()) + "\n"
+	const begun = `{"node":"n","n":0,"kind":"begins"}` + "\n"
 	for name, tt := range map[string]struct{ text, want string }{
 		"empty":            {"", "it is empty"},
 		"another file":     {"mode: fence\n", "line 1: not a recording of forcefence"},
 		"JSON, no version": {"{}\n", "line 1: not a recording of forcefence: its version is missing"},
-		"a newer version": {strings.Replace(header, `"forcefence":1`, `"forcefence":2`, 1),
+		"a newer version": {strings.Replace(header, `"recordingVersion":1`, `"recordingVersion":2`, 1),
 			"version 2, by forcefence v9; this forcefence reads versions up to 1"},
 		"no JSON": {header + "{\n{}\n", "line 2: unexpected end of JSON input"},
-		"no node": {header + "{\"is\":\"next\"}\n", "line 2: its node is missing"},
-		"unknown kind": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
-			`{"node":"n","n":1,"is":"\u001b[31mred"}` + "\n", `line 3: kind [31mred is not known to this version`},
-		"same as nothing": {header + `{"node":"n","n":0,"is":"begin","same":true}` + "\n",
+		"no node": {header + "{\"kind\":\"next\"}\n", "line 2: its node is missing"},
+		"unknown kind": {header + `{"node":"n","n":0,"kind":"begins"}` + "\n" +
+			`{"node":"n","n":1,"kind":"\u001b[31mred"}` + "\n", `line 3: kind [31mred is not known to this version`},
+		"same as nothing": {header + `{"node":"n","n":0,"kind":"begins","same":true}` + "\n",
 			"line 2: it repeats an earlier line that is missing"},
-		"a body": {header + `{"node":"n","n":0,"is":"begin","body":[]}` + "\n", "line 2: begin of node n: json"},
-		"another node": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
-			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n",
+		"a body": {header + `{"node":"n","n":0,"kind":"begins","body":[]}` + "\n", "line 2: begins of node n: json"},
+		"another node": {header + `{"node":"n","n":0,"kind":"begins"}` + "\n" +
+			`{"node":"n","n":1,"kind":"nodeRead","body":{"node":{"metadata":{"name":"m"}},"facts":{"mode":"fence"}}}` + "\n",
 			"has another Node"},
-		"no mode": {header + `{"node":"n","n":0,"is":"begin"}` + "\n" +
-			`{"node":"n","n":1,"is":"life","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is not a mode`},
-		"many values": {header + begun + `{"node":"n","n":1,"is":"pods","body":[{}` +
+		"no mode": {header + `{"node":"n","n":0,"kind":"begins"}` + "\n" +
+			`{"node":"n","n":1,"kind":"nodeRead","body":{"facts":{"mode":"x"}}}` + "\n", `"x" is not a mode`},
+		"many values": {header + begun + `{"node":"n","n":1,"kind":"pods","body":[{}` +
 			strings.Repeat(",{}", recording.MaxValues) + "]}\n",
 			"line 3: it has 65539 values; a line of a recording has fewer"},
 		"year 10000": {header + begun +
-			`{"node":"n","n":1,"is":"life","body":{"node":{"metadata":{"name":"n"},` +
+			`{"node":"n","n":1,"kind":"nodeRead","body":{"node":{"metadata":{"name":"n"},` +
 			`"spec":{"taints":[{"timeAdded":"10000-01-01T00:00:00Z"}]}}}}` + "\n",
-			"line 3: life of node n: parsing time"},
+			"line 3: nodeRead of node n: parsing time"},
 		"a long line": {header + strings.Repeat("x", 8<<20+1) + "\n", "line 2: it is longer than"},
 	} {
 		r, err := PlayRecordings([]io.Reader{strings.NewReader(tt.text)})
@@ -509,11 +509,11 @@ func TestBadRecordings(t *testing.T) {
 			t.Errorf("%s: %q is not fit for a terminal", name, got)
 		}
 	}
-	r := play(t, header+`{"node":"n","n":0,"is":"begin"}`+"\n"+`{"node":"n","n":1,"is":"ne`)
+	r := play(t, header+`{"node":"n","n":0,"kind":"begins"}`+"\n"+`{"node":"n","n":1,"kind":"ne`)
 	if !r.Torn || r.Lines != 2 {
 		t.Errorf("a torn line: got %+v", r.Tally)
 	}
-	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"is":"rest"}`+"\n")
+	r = play(t, header+begun+"\x00\x00\n"+begun+`{"node":"n","n":1,"kind":"rests"}`+"\n")
 	if r.Broken != 1 || r.Lines != 5 || r.Skipped != 0 {
 		t.Errorf("a broken line between two courses: got %+v, %d left out", r.Tally, r.Skipped)
 	}
@@ -553,8 +553,8 @@ func FuzzPlay(f *testing.F) {
 		w.run(500 * time.Millisecond)
 		f.Add(w.tape.Bytes())
 	}
-	f.Add([]byte(`{"forcefence":1}` + "\n" + `{"node":"\u001b[2J","n":0,"is":"begin"}` + "\n" +
-		`{"node":"\u001b[2J","n":1,"is":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
+	f.Add([]byte(`{"recordingVersion":1}` + "\n" + `{"node":"\u001b[2J","n":0,"kind":"begins"}` + "\n" +
+		`{"node":"\u001b[2J","n":1,"kind":"next","body":{"do":"\u001b[2J","why":"x\ny"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := PlayRecordings([]io.Reader{bytes.NewReader(text)})
 		told := []string{r.First}
@@ -583,21 +583,21 @@ func TestForgedOrder(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &l); err != nil {
 				t.Fatal(err)
 			}
-			delete(l, "of")
+			delete(l, "course")
 			if delete(l, "same"); l["body"] != nil {
 				all = append(all, l)
 			}
 		}
 	}
-	header := string(recording.Header{By: "x", Key: taint.DefaultKey}.EncodeLine()) + "\n"
+	header := string(recording.Header{By: "x", TaintKey: taint.DefaultKey}.EncodeLine()) + "\n"
 	played := 0
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		text := strings.Builder{}
-		text.WriteString(header + `{"node":"n1","n":0,"is":"begin"}` + "\n")
+		text.WriteString(header + `{"node":"n1","n":0,"kind":"begins"}` + "\n")
 		for n := range 60 {
 			l := all[rng.IntN(len(all))]
-			if l["n"] = n + 1; l["is"] == "begin" {
+			if l["n"] = n + 1; l["kind"] == "begins" {
 				l["n"] = 0
 			}
 			line, err := json.Marshal(l)

@@ -116,16 +116,16 @@ type MachinePower struct {
 
 // NodeFence is the node's last fence, as its record has it.
 type NodeFence struct {
-	ID        string    `json:"id"`
-	Phase     string    `json:"phase"`
-	Result    string    `json:"result,omitempty"`
-	Since     time.Time `json:"since"`
-	At        time.Time `json:"at"` // when the phase was entered
-	By        string    `json:"by"`
-	Device    string    `json:"device,omitempty"`
-	PowerOff  bool      `json:"powerOff,omitempty"`
-	PostFence string    `json:"after,omitempty"`
-	Waits     []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
+	ID         string    `json:"id"`
+	Phase      string    `json:"phase"`
+	Result     string    `json:"result,omitempty"`
+	Since      time.Time `json:"since"`
+	At         time.Time `json:"at"` // when the phase was entered
+	By         string    `json:"by"`
+	Device     string    `json:"device,omitempty"`
+	PowerOff   bool      `json:"powerOff,omitempty"`
+	AfterFence string    `json:"afterFence,omitempty"`
+	Waits      []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
 	// Attachments are, of a fence that needs a person, the VolumeAttachments that it waits for.
 	Attachments []api.Attachment `json:"attachments,omitempty"`
 }
@@ -160,7 +160,7 @@ func NodeOf(s NodeFacts) Node {
 	if rec != nil {
 		n.Fence = &NodeFence{
 			ID: rec.ID, Phase: string(rec.Phase), Result: string(rec.Result), Since: rec.Since, At: rec.At,
-			By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, PostFence: string(rec.PostFence),
+			By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, AfterFence: string(rec.AfterFence),
 		}
 		for _, d := range rec.Detaching {
 			n.Fence.Waits = append(n.Fence.Waits, d.PV)
@@ -351,13 +351,13 @@ func (s NodeFacts) assess(
 			"A device said Off while the machine was on, and is not trusted.")
 		v.then = Command{"Once it is repaired", release}
 		return v
-	case !ready && rec != nil && rec.PostFence == taint.PostFenceFencedAgain:
+	case !ready && rec != nil && rec.AfterFence == taint.AfterFenceFencedAgain:
 		return s.needPerson(rec.At, nil, reason.SectionNothing, s.withAdvice(reason.FencedAgain,
 			"Its machine stays off: it was powered on, and needed another fence soon after."))
 	case !ready && s.failsToReturn(rec):
 		return s.needPerson(rec.LastPowerOn().Add(returnsWithin), why, reason.SectionNothing,
 			s.withAdvice(reason.NotBack, reason.RowOf(reason.NotBack).Text))
-	case !ready && rec != nil && rec.PostFence == taint.PostFencePowerOn:
+	case !ready && rec != nil && rec.AfterFence == taint.AfterFencePowerOn:
 		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
 		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
@@ -469,7 +469,7 @@ const returnsWithin = 2 * personAfter
 // failsToReturn reports whether forcefence powered the machine on after the fence, and its node has not come back.
 func (s NodeFacts) failsToReturn(rec *taint.Record) bool {
 	return rec != nil && !rec.LastPowerOn().IsZero() &&
-		(rec.PostFence == taint.PostFencePowerOn || rec.PostFence == taint.PostFencePoweredOn) &&
+		(rec.AfterFence == taint.AfterFencePowerOn || rec.AfterFence == taint.AfterFencePoweredOn) &&
 		s.Now.Sub(rec.LastPowerOn()) >= returnsWithin
 }
 
@@ -542,7 +542,7 @@ func describeMoved(rec *taint.Record) string {
 
 // isLeftOff reports whether the node's last fence powered its machine off, and nothing powered it on since.
 func isLeftOff(n Node, rec *taint.Record) bool {
-	return rec != nil && !rec.IsOpen() && len(rec.PowerOffTo) > 0 && rec.PostFence == "" &&
+	return rec != nil && !rec.IsOpen() && len(rec.PowerOffTo) > 0 && rec.AfterFence == "" &&
 		n.Ready != string(corev1.ConditionTrue) && n.Machine.Power != providers.PowerOn.String()
 }
 

@@ -107,7 +107,7 @@ func TestOf(t *testing.T) {
 	waits, lied, again, off := phase(taint.PhaseEvicting, "", 0),
 		phase(taint.PhaseDone, taint.ResultNeverPoweredOff, 0), phase(taint.PhaseDone, taint.ResultEvicted, 0),
 		phase(taint.PhaseEvicting, "", 10*time.Second)
-	waits.Detaching, again.PostFence = []taint.Detaching{{PV: "pv-7"}}, taint.PostFenceFencedAgain
+	waits.Detaching, again.AfterFence = []taint.Detaching{{PV: "pv-7"}}, taint.AfterFenceFencedAgain
 	off.Evidence = []taint.Evidence{answer(20*time.Second, "racks", "On"), answer(10*time.Second, "racks", "Off"),
 		answer(time.Second, "nobody", "None")}
 	stays := off.EnterPhase(taint.PhaseDone, taint.ResultEvicted, now)
@@ -127,9 +127,9 @@ func TestOf(t *testing.T) {
 	vouched := phase(taint.PhaseArmed, "", 0)
 	vouched.By = taint.ByPerson
 	poweredOn := phase(taint.PhaseDone, taint.ResultEvicted, 5*time.Minute)
-	poweredOn.PostFence, poweredOn.PowerOns = taint.PostFencePowerOn, []time.Time{ago(time.Minute)}
+	poweredOn.AfterFence, poweredOn.PowerOns = taint.AfterFencePowerOn, []time.Time{ago(time.Minute)}
 	notBack := poweredOn
-	notBack.PostFence, notBack.PowerOns = taint.PostFencePoweredOn, []time.Time{ago(10 * time.Minute)}
+	notBack.AfterFence, notBack.PowerOns = taint.AfterFencePoweredOn, []time.Time{ago(10 * time.Minute)}
 	for _, tt := range []struct {
 		name  string
 		seen  NodeFacts

@@ -180,8 +180,8 @@ func TestValues(t *testing.T) {
 			}
 			p.(map[string]any)["confirm"] = map[string]any{}
 		}
-		delete(config, "listen") // a pod must be reached from outside
-		delete(config, "record") // that takes a volume
+		delete(config, "listen")    // a pod must be reached from outside
+		delete(config, "recording") // that takes a volume
 		text, err = yaml.Marshal(map[string]any{"config": config,
 			"extraSecrets": []map[string]string{{"name": "capi", "mountPath": "/etc/capi"}}}) // remediation.kubeconfig
 		kit.Must(t, err)

@@ -860,7 +860,7 @@ const (
 	openRecord = `{"id":"f-1","phase":"Armed",` + recordRest
 	doneRecord = `{"id":"f-1","phase":"Done","result":"Evicted",` + recordRest
 	recordRest = `"nodeUID":"u","by":"me","since":"2026-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
-	lied       = `,"lied":[{"device":"racks/a"}]}`
+	lied       = `,"falseOffs":[{"device":"racks/a"}]}`
 	trickyOpen = `{"id":"f-1","phase":"Evicting","nodeUID":"u","by":"me","evidence":[{"raw":"\"phase\":\"Done\""}]}`
 )
 

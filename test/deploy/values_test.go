@@ -202,7 +202,7 @@ func TestFaults(t *testing.T) {
 			"stop\npowerOnDelay: 5m\nrecord: {maxBytes: 1}\nrecords: {keep: 1}\nstormGuard: {coolDown: 1m}\nnodes: " +
 			"[]\nproviders: []", []string{"listen.health: this key was removed: ", "leaderElection.name: this ",
 			"leaderElection.namespace: this ", "pauseConfigMap: this ", "powerOnDelay: this ",
-			"record.maxBytes: this ",
+			"record: this key was removed: write recording: ",
 			"records: this ", "stormGuard.coolDown: this "}},
 		{"keys that are not there", "stormGard: {}\nproviders: [{name: a, redfsh: {}}, {name: b, redfish: {usrname: a, " +
 			"passwordEnv: A}}]\nnodes: []", []string{`stormGard: unknown key: did you mean "stormGuard"?`,
@@ -670,7 +670,7 @@ func TestMounts(t *testing.T) {
 		{"the page's certificate", "config: {listen: {status: ':8443', statusCertFile: /etc/a/tls.crt, " +
 			"statusKeyFile: /etc/forcefence-bmc/tls.key}}", []string{"config.listen.statusCertFile: " +
 			"" + none + "/etc/a/tls.crt: "}},
-		{"a recording", "config: {record: {file: /rec/a}}", []string{"config.record.file: " + none + "/rec/a: add " +
+		{"a recording", "config: {recording: {file: /rec/a}}", []string{"config.recording.file: " + none + "/rec/a: add " +
 			"one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: /rec}"}},
 		{"folders that are taken", "extraSecrets: [{name: a, mountPath: /etc/forcefence}, {name: b, mountPath: " +
 			"/etc/forcefence-bmc/}, {name: c, mountPath: /}, {name: d, mountPath: /etc/d}, {name: e, mountPath: " +

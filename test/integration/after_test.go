@@ -61,7 +61,7 @@ func TestPoweredOnAfterItsFence(t *testing.T) {
 	w.until("another fence",
 		func() bool { rec = w.record(h); return rec.ID != first.ID && rec.Phase == taint.PhaseDone })
 	w.untilEvent("Node", h.Name(), "FencedAgainStaysOff")
-	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.PostFence != taint.PostFenceFencedAgain ||
+	if rec = w.record(h); rec.Result != taint.ResultEvicted || rec.AfterFence != taint.AfterFenceFencedAgain ||
 		len(rec.PowerOns) != 1 {
 		t.Errorf("record of the second fence: got %+v", rec)
 	}

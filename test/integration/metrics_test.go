@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 			", provider: polled, machine: {from: annotation, annotation: " + bmcAnnotation + ", allow: [127.0.0.1]}}",
 		Selector: "world=" + w.ns + ",room=nowhere",
 		// A storage system that names what a Node does not have.
-		Top: `record: {file: ` + w.dir + `/recording}
+		Top: `recording: {file: ` + w.dir + `/recording}
 storage:
 - name: disks
   drivers: [disks.example.com]

@@ -53,7 +53,7 @@ func TestReplay(t *testing.T) {
 	}
 	kit.Must(t, w.WaitReadyPods(w.ctx, w.ns, 2))
 	file := filepath.Join(w.dir, "recording")
-	c := w.start(settings{Top: "record: {file: " + file + "}\nmodes:\n- {selector: mode=shadow, mode: shadow}\n- " +
+	c := w.start(settings{Top: "recording: {file: " + file + "}\nmodes:\n- {selector: mode=shadow, mode: shadow}\n- " +
 		"{selector: mode=fence, mode: fence}"})
 	w.untilPinned(fenced, shadowed)
 	if _, err := os.Stat(file); err == nil {

@@ -147,11 +147,11 @@ func (k *worker) sendHandOver(f nodeclaim.Facts, end func(error)) {
 	w.jolt(k.Process, k.m)
 	announce := func() error {
 		rec := *f.Look.Record
-		rec.PostFence = taint.PostFenceHandedOver
+		rec.AfterFence = taint.AfterFenceHandedOver
 		return w.api.patchNode(k.name, name, f.Look.ResourceVersion,
 			func(n *corev1.Node) { setRecord(n, rec.Encode()) })
 	}
-	if f.Look.Record.PostFence == taint.PostFenceHandedOver {
+	if f.Look.Record.AfterFence == taint.AfterFenceHandedOver {
 		announce = func() error { return nil }
 	}
 	k.call(announce, func(err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/replay"
 )
 
-var lineKind = regexp.MustCompile(`"is":"[a-zA-Z]+"`)
+var lineKind = regexp.MustCompile(`"kind":"[a-zA-Z]+"`)
 
 // TestReplay: what each process of a history writes down is decided the same when it is played again.
 func TestReplay(t *testing.T) {
@@ -35,7 +35,7 @@ func TestReplay(t *testing.T) {
 		Run(Options{Seed: seed, Scenario: scenario, Tape: func(process string, line []byte) {
 			if tapes[process] == nil {
 				tapes[process] = bytes.NewBuffer(
-					append(recording.Header{By: "sim", Key: taint.DefaultKey}.EncodeLine(), '\n'))
+					append(recording.Header{By: "sim", TaintKey: taint.DefaultKey}.EncodeLine(), '\n'))
 			}
 			tapes[process].Write(append(line, '\n'))
 			kinds[string(lineKind.Find(line))]++
@@ -59,10 +59,10 @@ func TestReplay(t *testing.T) {
 	}
 	t.Logf("%d histories: %d decisions, %d shown, of lines %v", n, compared, shown, kinds)
 	for _, is := range []string{
-		"begin", "rest", "storage", "life", "pods", "volumes", "members", "claims", "cachedAttachments", "attachments",
-		"answers", "did", "next",
+		"begins", "rests", "storage", "nodeRead", "pods", "volumes", "etcdPods", "claims", "cachedAttachments",
+		"liveAttachments", "answers", "actionDone", "next",
 	} {
-		if kinds[`"is":"`+is+`"`] == 0 {
+		if kinds[`"kind":"`+is+`"`] == 0 {
 			t.Errorf("no history has a line of %s", is)
 		}
 	}

@@ -26,7 +26,7 @@ type storm struct {
 	etcd    bool // the first three nodes have k3s' and RKE2's label of members, which serves where no pod can be listed
 	many    bool // several nodes fall silent, and their machines run
 	severed bool // all but one of them: a partition, while policies end pods without proof
-	after   fence.PostFence
+	after   fence.AfterFence
 }
 
 func drawStorm(d *script, seed uint64, scenario Scenario) storm {
@@ -37,7 +37,7 @@ func drawStorm(d *script, seed uint64, scenario Scenario) storm {
 		CoolDown:     time.Duration(r.IntN(20)) * time.Second,
 	}}
 	if a := newDice(d, seed, 0x6166746572); a.IntN(3) > 0 {
-		s.after = fence.PostFence{
+		s.after = fence.AfterFence{
 			PowerOn: true, Delay: time.Duration(a.IntN(20)) * time.Second, PerDay: 1 + a.IntN(3),
 			Again: []time.Duration{0, time.Minute, 5 * time.Minute}[a.IntN(3)],
 		}

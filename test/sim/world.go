@@ -93,7 +93,7 @@ func (w *World) build() {
 				PowerOffAfter:   w.between(10*time.Second, 30*time.Second),
 				PowerOffTimeout: w.between(15*time.Second, 60*time.Second),
 				Retry:           w.between(10*time.Second, 60*time.Second), Quorum: w.storm.quorum,
-				Cordoned: w.rules.cordoned, PostFence: w.storm.after,
+				Cordoned: w.rules.cordoned, AfterFence: w.storm.after,
 			},
 			evict: evict.Settings{DetachTimeout: w.between(10*time.Second, 5*time.Minute), OnDetachTimeout: overtime,
 				TrustPerson: trust},

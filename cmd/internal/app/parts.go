@@ -113,13 +113,13 @@ func (p *process) addFencings(context.Context) error {
 
 // addRecording writes the recording, if the file names one.
 func (p *process) addRecording(context.Context) error {
-	if p.cfg.Tape.File == "" {
+	if p.cfg.Recording.File == "" {
 		return nil
 	}
-	recorder := newRecorder(p.cfg.Tape.File, config.MaxTapeBytes, func() recording.Header {
+	recorder := newRecorder(p.cfg.Recording.File, config.MaxRecordingBytes, func() recording.Header {
 		now := p.confs.activeFile()
 		return recording.Header{
-			By: version.String(), Key: p.cfg.TaintKey, Mode: string(now.Mode), Digest: now.Digest(),
+			By: version.String(), TaintKey: p.cfg.TaintKey, Mode: string(now.Mode), ConfigDigest: now.Digest(),
 		}
 	}, p.Log, p.registry)
 	p.putLine = recorder.PutLine

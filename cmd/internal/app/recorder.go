@@ -172,7 +172,7 @@ func (r *recorder) writeLine(w queuedLine) error {
 		}
 	}
 	text := headed
-	if h.Digest == r.digest && r.digest != "" {
+	if h.ConfigDigest == r.digest && r.digest != "" {
 		text = headed[len(lines[0])+1:]
 	}
 	n, err := r.out.Write(text)
@@ -181,7 +181,7 @@ func (r *recorder) writeLine(w queuedLine) error {
 		return fmt.Errorf("writing recording: %w", err)
 	}
 	r.size += int64(n)
-	r.digest = h.Digest
+	r.digest = h.ConfigDigest
 	return nil
 }
 

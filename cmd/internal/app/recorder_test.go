@@ -22,7 +22,7 @@ import (
 // tape is a recorder for a file of a test's own.
 func tape(t *testing.T, file string, most int, digest *string) *recorder {
 	t.Helper()
-	header := func() recording.Header { return recording.Header{By: "test", Digest: *digest} }
+	header := func() recording.Header { return recording.Header{By: "test", ConfigDigest: *digest} }
 	return newRecorder(file, int64(most), header, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
@@ -51,7 +51,7 @@ func fileText(t *testing.T, file string) string {
 }
 
 // begins counts headers, which say what the rest was decided by.
-func begins(text string) int { return strings.Count(text, `{"forcefence":1,"by":"test"`) }
+func begins(text string) int { return strings.Count(text, `{"recordingVersion":1,"by":"test"`) }
 
 func TestRecorder(t *testing.T) {
 	file, digest := filepath.Join(t.TempDir(), "recording"), "a"
@@ -82,16 +82,16 @@ func done(t *testing.T) context.Context {
 
 // A line that a process did not write to its end is taken off by the next one.
 func TestRecorderAfterACrash(t *testing.T) {
-	const head = `{"forcefence":1}` + "\n"
+	const head = `{"recordingVersion":1}` + "\n"
 	for name, before := range map[string]string{
-		"torn": head + "x\ny\n" + `{"node`, "no line": `{"forcefe`, "long": head + strings.Repeat("z", 200_000),
+		"torn": head + "x\ny\n" + `{"node`, "no line": `{"recordi`, "long": head + strings.Repeat("z", 200_000),
 		"whole": head + "x\n", "nothing": "",
 	} {
 		file, digest := filepath.Join(t.TempDir(), "recording"), "a"
 		kit.Must(t, os.WriteFile(file, []byte(before), 0o600))
 		wrote(t, tape(t, file, 1<<20, &digest), "next")
 		want := before[:strings.LastIndex(before, "\n")+1]
-		if text := fileText(t, file); !strings.HasPrefix(text, want+`{"forcefence":1`) ||
+		if text := fileText(t, file); !strings.HasPrefix(text, want+`{"recordingVersion":1`) ||
 			!strings.HasSuffix(text, "}\nnext\n") {
 			t.Errorf("%s: got %.80q", name, text)
 		}
@@ -233,7 +233,7 @@ func TestRecorderIsAlwaysBounded(t *testing.T) {
 	for name, before := range map[string]func(file string) error{
 		"nothing": func(string) error { return nil },
 		"as much as two": func(file string) error {
-			return os.WriteFile(file, []byte(`{"forcefence":1}`+"\n"+strings.Repeat("y\n", (most/2-20)/2)), 0o600)
+			return os.WriteFile(file, []byte(`{"recordingVersion":1}`+"\n"+strings.Repeat("y\n", (most/2-20)/2)), 0o600)
 		},
 		"no way to turn": func(file string) error { return os.MkdirAll(file+".1/x", 0o700) },
 	} {

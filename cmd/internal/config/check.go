@@ -47,7 +47,7 @@ func (r *reader) check(c *Config) {
 		"lines")
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
-	r.reportIf(c.Tape.File != "" && !filepath.IsAbs(c.Tape.File), "record.file", "must be an absolute path")
+	r.reportIf(c.Recording.File != "" && !filepath.IsAbs(c.Recording.File), "recording.file", "must be an absolute path")
 	r.checkSigning(c)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
@@ -74,7 +74,7 @@ func (r *reader) check(c *Config) {
 	r.checkOwnSecrets()
 	r.checkModes(c)
 	r.warnOfShortLease(c)
-	r.checkPostFence(c)
+	r.checkAfterFence(c)
 }
 
 // oneOf reports a value that is not one of the words.

@@ -50,13 +50,13 @@ const (
 	Trust  ManualMarks = "trust"
 )
 
-// PostFence says what happens to a machine that forcefence powered off, once its fence is done.
-type PostFence string
+// AfterFence says what happens to a machine that forcefence powered off, once its fence is done.
+type AfterFence string
 
-// The actions after a fence. See fence.PostFence.
+// The actions after a fence. See fence.AfterFence.
 const (
-	LeaveOff PostFence = "leaveOff"
-	PowerOn  PostFence = "powerOn"
+	LeaveOff AfterFence = "leaveOff"
+	PowerOn  AfterFence = "powerOn"
 )
 
 // DetachAction is the name of an evict.OnDetachTimeout.
@@ -74,7 +74,7 @@ type Config struct {
 	PowerOffAfter   time.Duration `yaml:"powerOffAfter"`   // silence before a power-off; at least 20s; default 60s
 	PowerOffTimeout time.Duration `yaml:"powerOffTimeout"` // how long to ask for Off then; at least 5s; default 60s
 	// what becomes of a machine that was powered off; default leaveOff
-	PostFence PostFence `yaml:"afterFence"`
+	AfterFence AfterFence `yaml:"afterFence"`
 
 	MaxPowerOnsPerDay int `yaml:"maxPowerOnsPerDay"` // power-ons of one node, with powerOn; 1 to 10; default 3
 	// another fence so soon after a power-on leaves the machine off; at most 24h; default 1h
@@ -98,7 +98,7 @@ type Config struct {
 	Lines          Lines          `yaml:"lines"`
 	Listen         Listen         `yaml:"listen"`
 	LeaderElection LeaderElection `yaml:"leaderElection"`
-	Tape           Tape           `yaml:"record"`
+	Recording      Recording      `yaml:"recording"`
 	Signing        Signing        `yaml:"signing"`
 	Providers      []Provider     `yaml:"providers"`
 	Nodes          []NodeRule     `yaml:"nodes"`
@@ -128,8 +128,8 @@ type Listen struct {
 	StatusCluster  string `yaml:"statusCluster"` // the cluster's name, which the status page shows; default ""
 }
 
-// Tape says where observations and decisions are recorded, for forcefence replay.
-type Tape struct {
+// Recording says where observations and decisions are recorded, for forcefence replay.
+type Recording struct {
 	File string `yaml:"file"` // an absolute path; "": no recording
 }
 
@@ -175,12 +175,12 @@ const (
 	DrainConfigMap = "forcefence-drain" // beside it: drain policies for nodes, each until a time (drain.Overrides)
 	// SigningSecret and KeysConfigMap are beside it, too: the key that signs records, and the public keys of all that
 	// did. Both have one entry, KeysEntry.
-	SigningSecret = "forcefence-signing"
-	KeysConfigMap = "forcefence-public-keys"
-	KeysEntry     = "key.pem"
-	HealthPort    = "8081"      // of the health server
-	PowerOnDelay  = time.Minute // from a fence's end to the power-on
-	MaxTapeBytes  = 64 << 20    // of the recording and the file before it, FILE.1, together
+	SigningSecret     = "forcefence-signing"
+	KeysConfigMap     = "forcefence-public-keys"
+	KeysEntry         = "key.pem"
+	HealthPort        = "8081"      // of the health server
+	PowerOnDelay      = time.Minute // from a fence's end to the power-on
+	MaxRecordingBytes = 64 << 20    // of the recording and the file before it, FILE.1, together
 )
 
 // DefaultExclude is the default of excludeSelector: nodes with this label are never fenced.
@@ -193,7 +193,7 @@ func Default() *Config {
 		TaintKey:          taint.DefaultKey,
 		PowerOffAfter:     60 * time.Second,
 		PowerOffTimeout:   60 * time.Second,
-		PostFence:         LeaveOff,
+		AfterFence:        LeaveOff,
 		MaxPowerOnsPerDay: 3,
 		FencedAgainWithin: time.Hour,
 		DetachTimeout:     5 * time.Minute,

@@ -84,7 +84,7 @@ func TestFull(t *testing.T) {
 		TaintKey:          "example.net/fenced",
 		PowerOffAfter:     90 * time.Second,
 		PowerOffTimeout:   2 * time.Minute,
-		PostFence:         config.PowerOn,
+		AfterFence:        config.PowerOn,
 		MaxPowerOnsPerDay: 10,
 		FencedAgainWithin: 24 * time.Hour,
 		DetachTimeout:     90 * time.Minute,
@@ -113,7 +113,7 @@ func TestFull(t *testing.T) {
 		LeaderElection: config.LeaderElection{
 			LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 4 * time.Second,
 		},
-		Tape: config.Tape{File: "/var/lib/forcefence/recording"},
+		Recording: config.Recording{File: "/var/lib/forcefence/recording"},
 		Providers: []config.Provider{
 			{Name: "racks", Timeout: 2500 * time.Millisecond, RatePerSecond: 0.5, Concurrency: 1,
 				Poll: 10 * time.Second, Type: "redfish", Config: &configtest.Redfish{

@@ -16,7 +16,7 @@ func (k Karpenter) ReadsClaims() bool { return k == RespectClaims || k == HandOv
 // checkKarpenter checks what NodeClaims mean.
 func (r *reader) checkKarpenter(c *Config) {
 	oneOf(r, "karpenter", c.Karpenter, IgnoreClaims, RespectClaims, HandOver)
-	if c.Karpenter == HandOver && c.PostFence == PowerOn {
+	if c.Karpenter == HandOver && c.AfterFence == PowerOn {
 		r.warn(c, "afterFence", "powerOn does nothing for nodes of Karpenter: with handOver it replaces their machines")
 	}
 }

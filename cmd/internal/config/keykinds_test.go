@@ -27,7 +27,7 @@ const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"
 // words are what a key of the type may say, or the key at the path.
 var words = map[any]any{
 	reflect.TypeFor[Mode]():               modes,
-	reflect.TypeFor[PostFence]():          []PostFence{LeaveOff, PowerOn},
+	reflect.TypeFor[AfterFence]():         []AfterFence{LeaveOff, PowerOn},
 	reflect.TypeFor[DetachAction]():       detachActions,
 	reflect.TypeFor[ManualMarks]():        []ManualMarks{Refuse, Trust},
 	reflect.TypeFor[ControlPlanePolicy](): []ControlPlanePolicy{Never, Quorum},

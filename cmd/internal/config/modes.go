@@ -116,19 +116,19 @@ func (r *reader) checkMode(c *Config, i int) {
 // maxPowerOns is how many power-ons a day a record has room for.
 const maxPowerOns = 10
 
-// checkPostFence checks what happens to machines after a fence. Only a machine that was powered off is powered on.
-func (r *reader) checkPostFence(c *Config) {
-	oneOf(r, "afterFence", c.PostFence, LeaveOff, PowerOn)
+// checkAfterFence checks what happens to machines after a fence. Only a machine that was powered off is powered on.
+func (r *reader) checkAfterFence(c *Config) {
+	oneOf(r, "afterFence", c.AfterFence, LeaveOff, PowerOn)
 	r.reportIf(c.FencedAgainWithin < 0 || c.FencedAgainWithin > taint.Day, "fencedAgainWithin",
 		"must be from 0s to 24h")
 	r.reportIf(c.MaxPowerOnsPerDay < 1 || c.MaxPowerOnsPerDay > maxPowerOns, "maxPowerOnsPerDay",
 		"must be from 1 to %d", maxPowerOns)
-	if c.PostFence == LeaveOff {
+	if c.AfterFence == LeaveOff {
 		for _, key := range []string{"maxPowerOnsPerDay", "fencedAgainWithin"} {
 			r.reportIf(r.given(key), key, `belongs to "afterFence: powerOn"`)
 		}
 	}
-	r.reportIf(c.PostFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"],
+	r.reportIf(c.AfterFence == PowerOn && !c.fences() && !r.bad["mode"] && !r.bad["modes"] && !r.bad["nodes"],
 		"afterFence", "powerOn needs mode fence: forcefence powers on only machines that it powered off, and no "+
 			"node's mode is fence or onRequest")
 }

@@ -55,7 +55,7 @@ func (r *reader) checkRemediation(c *Config) {
 	case r.given(path+".onGiveUp") || m.Kubeconfig != "":
 		r.report(path+".namespaces", "missing: without a namespace no request counts")
 	}
-	if len(m.Namespaces) > 0 && onRequest && c.PostFence == LeaveOff {
+	if len(m.Namespaces) > 0 && onRequest && c.AfterFence == LeaveOff {
 		r.warn(c, "afterFence", "leaveOff leaves the machine off, so its node stays unhealthy: NodeHealthCheck starts "+
 			"its next template at the timeout of this one, also after Succeeded=True. Set powerOn, or make "+
 			"forcefence's template the last of escalatingRemediations")

@@ -23,13 +23,17 @@ var removedKeys = map[string]string{
 	"providers[].ipmi.traps": "BMCs that speak IPMI are only asked",
 	"providers[].watchdog": "elapsed time is no proof. Give its nodes another device, or a provider of type " +
 		"confirm, by which a person says that a machine is off",
-	"record.maxBytes": fmt.Sprintf("the recording and FILE.1 together take at most %dMi", MaxTapeBytes>>20),
-	"records":         keptRecords,
-	"records.keep":    keptRecords,
-	"records.maxAge":  keptRecords,
+	"record":         movedRecording,
+	"record.file":    movedRecording,
+	"records":        keptRecords,
+	"records.keep":   keptRecords,
+	"records.maxAge": keptRecords,
 	"stormGuard.coolDown": fmt.Sprintf("after a limit was hit, power-offs wait until all limits have been kept for %s",
 		short(fleet.DefaultLimits().CoolDown)),
 }
+
+var movedRecording = fmt.Sprintf("write recording: {file: FILE}. FILE and FILE.1 together take at most %dMi",
+	MaxRecordingBytes>>20)
 
 var keptRecords = fmt.Sprintf("the newest %d finished Fencings are kept, each for at most %d days",
 	journal.DefaultRetention.Count, journal.DefaultRetention.Age/(24*time.Hour))

@@ -21,8 +21,8 @@ func (c *Config) Settings(namespace string) decide.Settings {
 			PowerOffAfter: c.PowerOffAfter, PowerOffTimeout: c.PowerOffTimeout, Retry: 5 * c.PowerOffTimeout,
 			Cordoned: c.ExcludeCordoned, Quorum: c.StormGuard.ControlPlane == Quorum,
 			VMHosts: c.StormGuard.KubeVirtHosts == KubeVirtPowerOff,
-			PostFence: fence.PostFence{
-				PowerOn: c.PostFence == PowerOn,
+			AfterFence: fence.AfterFence{
+				PowerOn: c.AfterFence == PowerOn,
 				Delay:   PowerOnDelay,
 				PerDay:  c.MaxPowerOnsPerDay,
 				Again:   c.FencedAgainWithin,

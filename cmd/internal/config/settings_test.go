@@ -70,7 +70,7 @@ func TestEnvironmentReachesSettings(t *testing.T) {
 			}
 		})
 	}
-	if got := config.Default().Settings("").Fence.PostFence.Delay; got != config.PowerOnDelay {
+	if got := config.Default().Settings("").Fence.AfterFence.Delay; got != config.PowerOnDelay {
 		t.Errorf("delay of power-ons: got %s, want %s", got, config.PowerOnDelay)
 	}
 }

@@ -40,7 +40,7 @@ func TestRecordOfAClockThatRunsAhead(t *testing.T) {
 	arm := action.Decision{Action: action.SetMark{}, Reason: reason.ProvenOff}
 	send := action.Decision{Action: action.PowerOff{}, Reason: reason.SendingOff}
 	minutes := func(n int) func(*View) { return ahead(time.Duration(n) * time.Minute) }
-	on1, on2 := ons(taint.PostFencePoweredOn, time.Minute), ons(taint.PostFencePowerOn, 2, 1)
+	on1, on2 := ons(taint.AfterFencePoweredOn, time.Minute), ons(taint.AfterFencePowerOn, 2, 1)
 	limit := detailed(waits(reason.PowerOnLimit, recheckEvery), "2 times in the last 24 hours")
 	evicted := recorded(taint.PhaseDone, taint.ResultEvicted, 0)
 	offBy := func(v *View) { v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices) }

@@ -107,8 +107,8 @@ type Settings struct {
 	Cordoned        bool          // a cordoned node's machine is not powered off
 	Quorum          bool          // control-plane nodes may be powered off if etcd keeps its quorum; else never
 	VMHosts         bool          // hosts of KubeVirt may be powered off; else they never are
-	// what to do with a machine that we turned off; a recording calls it After
-	PostFence PostFence `json:"After"`
+	// what to do with a machine that we turned off
+	AfterFence AfterFence
 }
 
 // Facts are what the configuration, and the objects that it names, say about a node at the time of a look. An executor
@@ -177,7 +177,7 @@ func Step(v View) action.Decision {
 	if rec := v.Look.Record; v.Facts.Mode != Shadow || rec.IsOpen() {
 		return v.decideByRecord()
 	}
-	v.Facts.Mode, v.Facts.PostFence = Fence, PostFence{}
+	v.Facts.Mode, v.Facts.AfterFence = Fence, AfterFence{}
 	return v.shadowDecision(v.decideByRecord())
 }
 
@@ -431,7 +431,7 @@ func (v View) decidePoweredOn(powering bool) action.Decision {
 	}
 	if !powering {
 		rec := v.newRecord(false).WithEvidence(v.Answers.Evidence()...)
-		rec.PowerOff, rec.OffBy, rec.PostFence = true, nil, ""
+		rec.PowerOff, rec.OffBy, rec.AfterFence = true, nil, ""
 		if m := v.Memory.PowerOffs.NextMove(v.Now, v.Now, v.Facts.Devices, v.Answers); m.Wait == 0 {
 			rec = v.nameDevices(rec, m.Device)
 		}
@@ -552,7 +552,7 @@ func (v View) newRecord(powering bool) taint.Record {
 			r.Repeats++
 		}
 		if !v.Memory.PowerOns.LastOn.After(v.instantOf(old.At)) { // it has been off since that fence
-			r.OffBy, r.PostFence = old.OffBy, old.PostFence
+			r.OffBy, r.AfterFence = old.OffBy, old.AfterFence
 		}
 	}
 	r.NodeUID, r.BootID, r.LeaseRV, r.Heartbeat = v.Look.UID, v.Look.BootID, v.Look.LeaseRV, v.Look.Heartbeat

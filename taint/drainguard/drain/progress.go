@@ -19,13 +19,13 @@ import (
 type Progress struct {
 	Guard     string    `json:"guard"`
 	Policy    Policy    `json:"policy"`
-	Since     time.Time `json:"since"`             // when the drain was first held up
-	WrittenAt time.Time `json:"told"`              // when this Progress was written
-	Total     int       `json:"total"`             // replicas that have held it up since then
-	Left      int       `json:"left"`              // replicas that still hold it up
-	Volumes   []Held    `json:"volumes,omitempty"` // the first maxNamed of those left
-	Unknown   string    `json:"unknown,omitempty"` // why the storage's state is unknown: that holds up the drain, too
-	NoBudget  bool      `json:"bare,omitempty"`    // there is no budget of ours: forcefence does not hold up the drain
+	Since     time.Time `json:"since"`              // when the drain was first held up
+	WrittenAt time.Time `json:"writtenAt"`          // when this Progress was written
+	Total     int       `json:"total"`              // replicas that have held it up since then
+	Left      int       `json:"left"`               // replicas that still hold it up
+	Volumes   []Held    `json:"volumes,omitempty"`  // the first maxNamed of those left
+	Unknown   string    `json:"unknown,omitempty"`  // why the storage's state is unknown: that holds up the drain, too
+	NoBudget  bool      `json:"noBudget,omitempty"` // there is no budget of ours: forcefence does not hold up the drain
 }
 
 // Held is a volume that holds up a drain.

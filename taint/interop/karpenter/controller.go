@@ -195,8 +195,8 @@ func (c *Controller) look(ctx context.Context, cached *corev1.Node) (f claim.Fac
 // not wait for pods.
 func (c *Controller) handOver(ctx context.Context, f claim.Facts) error {
 	of, node, rec := f.Claim, f.Node.Name, *f.Look.Record
-	if rec.PostFence != taint.PostFenceHandedOver { // else the announcement succeeded, and the deletion did not
-		rec.PostFence = taint.PostFenceHandedOver
+	if rec.AfterFence != taint.AfterFenceHandedOver { // else the announcement succeeded, and the deletion did not
+		rec.AfterFence = taint.AfterFenceHandedOver
 		if err := c.Writer.WriteRecord(ctx, f.Look, rec); err != nil {
 			return fmt.Errorf("announcing that node %s is handed over: %w", node, err)
 		}

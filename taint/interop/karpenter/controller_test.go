@@ -146,7 +146,7 @@ func TestReconcile(t *testing.T) {
 			if got := verbs(claims); !slices.Equal(got, tt.want) {
 				t.Errorf("calls about NodeClaims: got %q, want %q", got, tt.want)
 			}
-			if deleted := len(tt.want) > 1; deleted && !strings.Contains(w.announced, `\"after\":\"HandedOver\"`) {
+			if deleted := len(tt.want) > 1; deleted && !strings.Contains(w.announced, `\"afterFence\":\"HandedOver\"`) {
 				t.Errorf("announced %s before the deletion", w.announced)
 			}
 		})

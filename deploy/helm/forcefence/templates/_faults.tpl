@@ -357,7 +357,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
 {{- end -}}
 {{- /* What an injector adds to the pod, by its annotations, the chart cannot know. */ -}}
 {{- if not .Values.controller.podAnnotations -}}
-{{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "record" "remediation" "signing" "storage")) | splitList "\n" | compact -}}
+{{- range include "forcefence.files" (list "config" (pick .Values.config "listen" "providers" "recording" "remediation" "signing" "storage")) | splitList "\n" | compact -}}
   {{- $path := splitList "\t" . | first -}}{{- $file := splitList "\t" . | last -}}
   {{- $fixed := splitList "{{" $file | first -}}
   {{- $found := false -}}

@@ -19,7 +19,7 @@ func fenced(t *testing.T) *course {
 	rec := c.look.Record.EnterPhase(taint.PhaseDone, taint.ResultEvicted, c.now.Wall)
 	rec.PowerOff, rec.OffBy = true, proof.SpeakersOf(c.facts.Devices)
 	c.look.Record, c.look.Mark = &rec, nil
-	c.facts.Settings.PostFence = fence.PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
+	c.facts.Settings.AfterFence = fence.AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2}
 	c.node = Node{}
 	c.pass(2 * time.Minute)
 	return c
@@ -66,7 +66,7 @@ func TestPowerOnIsSentOnce(t *testing.T) {
 				t.Fatalf("%s: got %s (%s) after it was sent", name, act(s), s.Reason)
 			}
 		}
-		if s := c.upTo("WriteRecord", on); action.RecordOf(s.Action).PostFence != taint.PostFencePoweredOn {
+		if s := c.upTo("WriteRecord", on); action.RecordOf(s.Action).AfterFence != taint.AfterFencePoweredOn {
 			t.Errorf("%s, then on: got %s (%s), %+v", name, act(s), s.Reason, action.RecordOf(s.Action))
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// PostFence says what to do with a machine that a power-off of ours turned off, once its fence is done. The zero value
+// AfterFence says what to do with a machine that a power-off of ours turned off, once its fence is done. The zero value
 // leaves it off.
-type PostFence struct {
+type AfterFence struct {
 	PowerOn bool
 	Delay   time.Duration // from the fence's end
 	PerDay  int           // how many power-ons of one node may be announced within 24 h
@@ -35,7 +35,7 @@ func (p *PowerOns) ApplySent(err error) { p.Announced, p.Err = time.Time{}, err 
 // begins for its node in that time: its silence is explained, and its device's Off may be from before the power-on.
 func (v View) bootTimeLeft() time.Duration {
 	r := v.Look.Record
-	if r == nil || r.PostFence != taint.PostFencePowerOn && r.PostFence != taint.PostFencePoweredOn {
+	if r == nil || r.AfterFence != taint.AfterFencePowerOn && r.AfterFence != taint.AfterFencePoweredOn {
 		return 0
 	}
 	return max(v.Facts.Retry-v.ageOf(r.LastPowerOn()), 0)
@@ -46,12 +46,12 @@ func (v View) bootTimeLeft() time.Duration {
 func (v View) decideAfterFence() action.Decision {
 	rec := v.Look.Record
 	rests := action.Decision{Action: action.Wait{}, Reason: reason.StaysDead, RequeueAfter: recheckEvery}
-	if !v.Facts.PostFence.PowerOn || v.Facts.EffectiveMode() != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
+	if !v.Facts.AfterFence.PowerOn || v.Facts.EffectiveMode() != Fence || len(rec.OffBy) == 0 || rec.IsVouchedFor() {
 		return rests
 	}
-	switch rec.PostFence {
-	case "", taint.PostFencePowerOn:
-	case taint.PostFencePoweredOn:
+	switch rec.AfterFence {
+	case "", taint.AfterFencePowerOn:
+	case taint.AfterFencePoweredOn:
 		if left := v.bootTimeLeft(); left > 0 {
 			return action.Decision{Action: action.Wait{}, Reason: reason.CameUp, RequeueAfter: left}
 		}
@@ -61,9 +61,9 @@ func (v View) decideAfterFence() action.Decision {
 	}
 	last := rec.LastPowerOn()
 	places, why := v.devicesToPowerOn()
-	switch left := v.Facts.PostFence.Delay - v.ageOf(rec.At); {
-	case rec.PostFence == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.PostFence.Again:
-		return v.recordOutcome(taint.PostFenceFencedAgain, reason.FencedAgain)
+	switch left := v.Facts.AfterFence.Delay - v.ageOf(rec.At); {
+	case rec.AfterFence == "" && !last.IsZero() && rec.Since.Sub(last) < v.Facts.AfterFence.Again:
+		return v.recordOutcome(taint.AfterFenceFencedAgain, reason.FencedAgain)
 	case v.Facts.KeptOn != "":
 		return action.Decision{
 			Action: action.Wait{}, Reason: reason.PowerOnHeldUp, Detail: v.Facts.KeptOn, RequeueAfter: recheckEvery,
@@ -76,14 +76,14 @@ func (v View) decideAfterFence() action.Decision {
 		}
 	case !v.Answers.Answer.At.After(v.instantOf(rec.At)), v.Fleet.OnAt.After(v.Answers.Answer.Got):
 		return action.Decision{Action: action.AskDevices{}, Reason: reason.Asking}
-	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.PostFence == "":
-		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
+	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)) && rec.AfterFence == "":
+		return v.recordOutcome(taint.AfterFenceCameOn, reason.CameOn)
 	case v.Memory.PowerOns.LastOn.After(v.instantOf(rec.At)):
-		return v.recordOutcome(taint.PostFencePoweredOn, reason.CameUp)
+		return v.recordOutcome(taint.AfterFencePoweredOn, reason.CameUp)
 	}
 	// It is off again.
-	if now := v.Answers.RunNow(rec); rec.PostFence == "" && rec.Run != "" && now != "" && now != rec.Run {
-		return v.recordOutcome(taint.PostFenceCameOn, reason.CameOn)
+	if now := v.Answers.RunNow(rec); rec.AfterFence == "" && rec.Run != "" && now != "" && now != rec.Run {
+		return v.recordOutcome(taint.AfterFenceCameOn, reason.CameOn)
 	}
 	mine := !v.Memory.PowerOns.Announced.IsZero() && v.Memory.PowerOns.Announced.Equal(last) && v.bootTimeLeft() > 0
 	switch {
@@ -99,7 +99,7 @@ func (v View) decideAfterFence() action.Decision {
 		return v.askEvery(pollChanging, reason.Changing)
 	case v.powerState() != providers.PowerOff:
 		return v.askEvery(v.Answers.Backoff(), reason.Unknown)
-	case len(places) == 0 && rec.PostFence != "": // the device that turned it off reports On
+	case len(places) == 0 && rec.AfterFence != "": // the device that turned it off reports On
 		return v.askEvery(pollMax, reason.NotBack)
 	case len(places) == 0:
 		return v.askEvery(pollMax, reason.Unknown)
@@ -112,7 +112,7 @@ func (v View) decideAfterFence() action.Decision {
 		if v.ageOf(last) >= taint.Day {
 			of = nil
 		}
-		if len(of) >= v.Facts.PostFence.PerDay {
+		if len(of) >= v.Facts.AfterFence.PerDay {
 			return action.Decision{
 				Action: action.Wait{}, Reason: reason.PowerOnLimit, RequeueAfter: recheckEvery,
 				Detail: fmt.Sprintf("%d times in the last 24 hours", len(of)),
@@ -128,9 +128,9 @@ func (v View) decideAfterFence() action.Decision {
 }
 
 // recordOutcome writes down what became of the machine.
-func (v View) recordOutcome(outcome taint.PostFence, why reason.Reason) action.Decision {
+func (v View) recordOutcome(outcome taint.AfterFence, why reason.Reason) action.Decision {
 	rec := *v.Look.Record
-	rec.PostFence = outcome
+	rec.AfterFence = outcome
 	return action.Decision{Action: action.WriteRecord{Record: rec}, Reason: why}
 }
 

@@ -51,7 +51,7 @@ func powering(t *testing.T, broken error) (x *midst, asked *[]string, s action.D
 	}
 	config := x.Config()
 	config.Machines.Led = func(*corev1.Node) (machine.Machine, error) { return m, nil }
-	config.Fence.PostFence = fence.PostFence{PowerOn: true, PerDay: 1}
+	config.Fence.AfterFence = fence.AfterFence{PowerOn: true, PerDay: 1}
 	x.Config = func() *Config { return config }
 	rec := taint.Record{
 		ID: "f-1", NodeUID: "u", BootID: "b", LeaseRV: "1", By: "test", Since: x.c.now, PowerOff: true,

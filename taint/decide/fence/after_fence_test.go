@@ -18,16 +18,16 @@ import (
 func fenced(change ...func(*View)) View {
 	return dead(
 		append([]func(*View){noWork, recorded(taint.PhaseDone, taint.ResultEvicted, 2*time.Minute), func(v *View) {
-			v.Facts.PostFence = PostFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
+			v.Facts.AfterFence = AfterFence{PowerOn: true, Delay: time.Minute, PerDay: 2, Again: time.Hour}
 			r := v.Look.Record
 			r.Since, r.PowerOff, r.OffBy = ago(4*time.Minute).Wall, true, proof.SpeakersOf(v.Facts.Devices)
 		}}, change...)...)
 }
 
 // ons are power-ons that were announced so long ago, the first first.
-func ons(after taint.PostFence, d ...time.Duration) func(*View) {
+func ons(after taint.AfterFence, d ...time.Duration) func(*View) {
 	return func(v *View) {
-		v.Look.Record.PostFence = after
+		v.Look.Record.AfterFence = after
 		for _, d := range d {
 			v.Look.Record.PowerOns = append(v.Look.Record.PowerOns, ago(d).Wall)
 		}
@@ -42,8 +42,8 @@ func wasOn(d time.Duration) func(*View) { return func(v *View) { v.Memory.PowerO
 // onAt makes a device report On by itself, that long ago.
 func onAt(d time.Duration) func(*View) { return func(v *View) { v.Fleet.OnAt = ago(d) } }
 
-func becomes(after taint.PostFence, why reason.Reason) action.Decision {
-	return action.Decision{Action: action.WriteRecord{Record: taint.Record{PostFence: after}}, Reason: why}
+func becomes(after taint.AfterFence, why reason.Reason) action.Decision {
+	return action.Decision{Action: action.WriteRecord{Record: taint.Record{AfterFence: after}}, Reason: why}
 }
 
 // What becomes of a machine once its fence is done.
@@ -56,14 +56,14 @@ func TestAfterwards(t *testing.T) {
 	heldUp := func(why string) action.Decision {
 		return detailed(waits(reason.PowerOnHeldUp, recheckEvery), why)
 	}
-	announce := becomes(taint.PostFencePowerOn, reason.PoweringOn)
+	announce := becomes(taint.AfterFencePowerOn, reason.PoweringOn)
 	send := action.Decision{Action: action.PowerOn{Devices: []int{0}}, Reason: reason.PoweringOn}
-	sentFor := func(d time.Duration) func(*View) { return ons(taint.PostFencePowerOn, d) }
+	sentFor := func(d time.Duration) func(*View) { return ons(taint.AfterFencePowerOn, d) }
 	limit := detailed(waits(reason.PowerOnLimit, recheckEvery), "2 times in the last 24 hours")
 	for _, tt := range []struct {
 		name string
 		view View
-		want action.Decision // of Record only PostFence is compared
+		want action.Decision // of Record only AfterFence is compared
 	}{
 		{"nothing asked since", fenced(), asks(reason.Asking)},
 		{"asked before its end", fenced(saying(off, 121*time.Second)), asks(reason.Asking)},
@@ -76,7 +76,7 @@ func TestAfterwards(t *testing.T) {
 			waits(reason.PowerOnDelay, 10*time.Second)},
 
 		// Who is left off.
-		{"by default", fenced(fresh, set(func(v *View) { v.Facts.PostFence = PostFence{} })), rests},
+		{"by default", fenced(fresh, set(func(v *View) { v.Facts.AfterFence = AfterFence{} })), rests},
 		{"not turned off by us", fenced(fresh, set(func(v *View) { v.Look.Record.OffBy = nil })), rests},
 		{"a person's mark", fenced(fresh, set(func(v *View) { v.Look.Record.By = taint.ByPerson })), rests},
 		{"mode observe", fenced(fresh, observe), rests},
@@ -106,16 +106,16 @@ func TestAfterwards(t *testing.T) {
 
 		// A person or another program turned it on.
 		{"on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond)),
-			becomes(taint.PostFenceCameOn, reason.CameOn)},
-		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.PostFenceCameOn, reason.CameOn)},
+			becomes(taint.AfterFenceCameOn, reason.CameOn)},
+		{"on, and off again", fenced(fresh, wasOn(time.Minute)), becomes(taint.AfterFenceCameOn, reason.CameOn)},
 		{"on before its end", fenced(fresh, wasOn(3*time.Minute)), announce},
 		{"started and ended since, by its run", fenced(set(func(v *View) {
 			v.Look.Record.Run, v.Look.Record.RunBy = "r1", "rack-a/7"
 			a := answer(off, 100*time.Millisecond)
 			a.Run = "r2"
 			heard(v, a)
-		})), becomes(taint.PostFenceCameOn, reason.CameOn)},
-		{"it stays on", fenced(fresh, ons(taint.PostFenceCameOn)), rests},
+		})), becomes(taint.AfterFenceCameOn, reason.CameOn)},
+		{"it stays on", fenced(fresh, ons(taint.AfterFenceCameOn)), rests},
 
 		// Announced: it is sent once, on a look and an answer of now, and then looked at.
 		{"announced: send", fenced(fresh, sentFor(time.Second), mine), send},
@@ -125,7 +125,7 @@ func TestAfterwards(t *testing.T) {
 			asks(reason.Asking)},
 		{"announced: on by now",
 			fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Second), mine),
-			becomes(taint.PostFencePoweredOn, reason.CameUp)},
+			becomes(taint.AfterFencePoweredOn, reason.CameUp)},
 		{"announced: a device reported On after the answer",
 			fenced(fresh, sentFor(time.Second), mine, onAt(50*time.Millisecond)),
 			asks(reason.Asking)},
@@ -142,39 +142,39 @@ func TestAfterwards(t *testing.T) {
 			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.Memory.PowerOns.Err = providers.ErrDenied })),
 			detailed(waits(reason.PowerOnRefused, 4900*time.Millisecond), "denied: access denied")},
 		{"sent: on", fenced(saying(on, 100*time.Millisecond), wasOn(200*time.Millisecond), sentFor(time.Minute)),
-			becomes(taint.PostFencePoweredOn, reason.CameUp)},
+			becomes(taint.AfterFencePoweredOn, reason.CameUp)},
 		{"sent: still off", fenced(fresh, sentFor(5*time.Minute)), announce},
 		{"sent: still off, and work to do",
 			fenced(fresh, sentFor(time.Minute), set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.PoweringOn, 4900*time.Millisecond)},
-		{"it boots", fenced(fresh, ons(taint.PostFencePoweredOn, time.Minute)), waits(reason.CameUp, 4*time.Minute)},
+		{"it boots", fenced(fresh, ons(taint.AfterFencePoweredOn, time.Minute)), waits(reason.CameUp, 4*time.Minute)},
 		{"it boots, and work to do",
-			fenced(saying(on, 100*time.Millisecond), ons(taint.PostFencePoweredOn, time.Minute),
+			fenced(saying(on, 100*time.Millisecond), ons(taint.AfterFencePoweredOn, time.Minute),
 				set(func(v *View) { v.PendingWork = WorkConfirmed })),
 			waits(reason.CameUp, 4*time.Minute)},
-		{"it did not come back", fenced(fresh, ons(taint.PostFencePoweredOn, 5*time.Minute)),
+		{"it did not come back", fenced(fresh, ons(taint.AfterFencePoweredOn, 5*time.Minute)),
 			waits(reason.NotBack, recheckEvery)},
 		{"it did not come back, and work to do",
-			fenced(saying(on, time.Second), ons(taint.PostFencePoweredOn, 5*time.Minute),
+			fenced(saying(on, time.Second), ons(taint.AfterFencePoweredOn, 5*time.Minute),
 				set(func(v *View) { v.PendingWork = WorkConfirmed })), announced},
 
 		// As often as is allowed in a day, and not soon after each other.
-		{"still off, too often", fenced(fresh, ons(taint.PostFencePowerOn, time.Hour, 5*time.Minute)), limit},
+		{"still off, too often", fenced(fresh, ons(taint.AfterFencePowerOn, time.Hour, 5*time.Minute)), limit},
 		{"still off, too often since yesterday",
-			fenced(fresh, ons(taint.PostFencePowerOn, 24*time.Hour, 5*time.Minute)), announce},
+			fenced(fresh, ons(taint.AfterFencePowerOn, 24*time.Hour, 5*time.Minute)), announce},
 		{"the other clock's count",
-			fenced(fresh, ons(taint.PostFencePowerOn, 6*time.Minute, 5*time.Minute),
+			fenced(fresh, ons(taint.AfterFencePowerOn, 6*time.Minute, 5*time.Minute),
 				set(func(v *View) { v.Look.Record.PowerOns[0] = now.Add(time.Hour).Wall })), limit},
 		{"fenced again just within", fenced(fresh, ons("", 64*time.Minute-time.Second)),
-			becomes(taint.PostFenceFencedAgain, reason.FencedAgain)},
+			becomes(taint.AfterFenceFencedAgain, reason.FencedAgain)},
 		{"fenced again, later", fenced(fresh, ons("", 64*time.Minute)), announce},
 		{"fenced again, in mode observe", fenced(fresh, ons("", 10*time.Minute), observe), rests},
-		{"fenced again: it stays off", fenced(fresh, ons(taint.PostFenceFencedAgain, 10*time.Minute)), rests},
+		{"fenced again: it stays off", fenced(fresh, ons(taint.AfterFenceFencedAgain, 10*time.Minute)), rests},
 	} {
 		got := Step(tt.view)
 		rec := recordOf(got)
-		if want := recordOf(tt.want).PostFence; rec.PostFence != want {
-			t.Errorf("%s: got after %q, want %q", tt.name, rec.PostFence, want)
+		if want := recordOf(tt.want).AfterFence; rec.AfterFence != want {
+			t.Errorf("%s: got after %q, want %q", tt.name, rec.AfterFence, want)
 		}
 		if action.Is[action.WriteRecord](got) && rec.Phase == taint.PhaseDone &&
 			(rec.ID != "f1" || !rec.At.Equal(tt.view.Look.Record.At) || rec.Result != taint.ResultEvicted) {
@@ -224,7 +224,7 @@ func TestPoweredOnThrough(t *testing.T) {
 			for _, i := range tt.offBy {
 				v.Look.Record.OffBy = append(v.Look.Record.OffBy, proof.SpeakersOf(v.Facts.Devices)[i])
 			}
-		}, ons(taint.PostFencePowerOn, time.Second), mine, say(tt.states...))
+		}, ons(taint.AfterFencePowerOn, time.Second), mine, say(tt.states...))
 		d := Step(v)
 		if a, ok := d.Action.(action.PowerOn); !ok || !slices.Equal(a.Devices, tt.want) {
 			t.Errorf("%s: got %s (%s) through %v, want %v", name, kind(d), d.Reason, a.Devices, tt.want)
@@ -235,8 +235,8 @@ func TestPoweredOnThrough(t *testing.T) {
 // After a power-on through outlets that do not answer now, a BMC's Off may be that of a machine that did not boot. It is
 // powered on through nothing else.
 func TestOutletsDoNotAnswer(t *testing.T) {
-	for after, want := range map[taint.PostFence]reason.Reason{
-		"": reason.Unknown, taint.PostFencePowerOn: reason.NotBack,
+	for after, want := range map[taint.AfterFence]reason.Reason{
+		"": reason.Unknown, taint.AfterFencePowerOn: reason.NotBack,
 	} {
 		v := fenced(two, func(v *View) {
 			v.Look.Record.OffBy = proof.SpeakersOf(v.Facts.Devices)[1:]
@@ -272,7 +272,7 @@ func TestNotPoweredOnThrough(t *testing.T) {
 func TestRecordNamesPowerOffDevices(t *testing.T) {
 	const off = providers.PowerOff
 	offBy := func(v *View) {
-		v.Look.Record.OffBy, v.Look.Record.PostFence = proof.SpeakersOf(v.Facts.Devices), taint.PostFenceFencedAgain
+		v.Look.Record.OffBy, v.Look.Record.AfterFence = proof.SpeakersOf(v.Facts.Devices), taint.AfterFenceFencedAgain
 		v.Look.Record.PowerOns = []time.Time{ago(time.Hour).Wall}
 	}
 	earlier := func(res taint.Result) func(*View) { return recorded(taint.PhaseDone, res, 10*time.Minute) }
@@ -308,13 +308,13 @@ func TestRecordNamesPowerOffDevices(t *testing.T) {
 			t.Errorf("%s: got power-ons %v, want those of the earlier fence", name, recordOf(d).PowerOns)
 		}
 		if kept := recordOf(d).
-			PostFence != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.PostFence != "" &&
+			AfterFence != ""; kept != (tt.view.Look.Record != nil && tt.view.Look.Record.AfterFence != "" &&
 			tt.want > 0) {
-			t.Errorf("%s: got after %q", name, recordOf(d).PostFence)
+			t.Errorf("%s: got after %q", name, recordOf(d).AfterFence)
 		}
 	}
 	d := Step(dead(earlier(taint.ResultEvicted), offBy, saying(providers.PowerOn, time.Second)))
-	if d.Reason != reason.Announcing || recordOf(d).OffBy != nil || recordOf(d).PostFence != "" ||
+	if d.Reason != reason.Announcing || recordOf(d).OffBy != nil || recordOf(d).AfterFence != "" ||
 		len(recordOf(d).PowerOns) != 1 {
 		t.Errorf("announced again: got %s (%s) with %+v, want nothing of before but the power-ons", kind(d), d.Reason,
 			recordOf(d))
