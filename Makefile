@@ -39,7 +39,7 @@ no_vet = -vet=off
 # Runs each failed test once more, alone. Only a story may pass that way.
 again = --rerun-fails=1 --rerun-fails-max-failures 3 --rerun-fails-report out/$@.flaky
 
-.PHONY: all builder compiled imported fresh race chart large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane runtimes fuzz image image-test release bench clean
+.PHONY: all builder compiled imported fresh race played chart large demo walkthrough gotestsum test check matrix alerts interop notes e2e sim explore mutants referee lint build controlplane runtimes fuzz image image-test release bench clean
 
 all: build
 
@@ -95,12 +95,14 @@ raced = $$($(GO) list ./test/integration $$(git grep -lE '^\s*go (func|[a-zA-Z_.
   grep -vE '^(\.ci|test/(sim|interop|integration|deploy|controlplane|containerd|helm|alerts|browser|gotestsum|csi/attacher))/' | \
   sed 's,/[^/]*$$,,; s,^,./,' | sort -u) $(bare))
 bare = ./cmd/forcefence-node ./kubelet-admit/install ./test/ipmisim
-race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git; SKIPS as for test
+race: controlplane gotestsum ## with the race detector: what starts goroutines, the stories that make test leaves out, and the tests that need more than Go, make and git
 	@bin/controlplane kubectl helm
 	@$(race_env) $(compiler) $(GO) list -race -test -export $(raced) >/dev/null # compile all first, as for test
 	@STORIES='-$(main_stories)|$(large_story)' $(race_env) $(call tests,race,) $(again) --packages "$(raced)" -- $(no_vet) -race -p 3 -timeout 75m $(TESTFLAGS)
+
+played: gotestsum ## judges what the last make fresh and make race skipped together; SKIPS as for test
 	@cat out/fresh/*.json out/race.json >out/played.json
-	@GOTESTSUM_JSONFILE=out/played.json bin/verdict -skips '$(SKIPS)' # what make fresh played counts, too
+	@GOTESTSUM_JSONFILE=out/played.json bin/verdict -skips '$(SKIPS)'
 
 chart: controlplane gotestsum ## the Helm chart and its policies, on a real API server
 	@bin/controlplane kubectl helm

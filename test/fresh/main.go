@@ -190,8 +190,8 @@ func (h *host) runAs(ctx context.Context, account string, variables, commands []
 	return r
 }
 
-// keepEvents copies the tests' events out of the clone, to files whose names begin with prefix. `make race` finds in
-// them which tests were skipped everywhere.
+// keepEvents copies the tests' events out of the clone, to files whose names begin with prefix. `make played`
+// finds in them which tests were skipped everywhere.
 func keepEvents(out, prefix string) error {
 	files, err := filepath.Glob(filepath.Join(out, "*.json"))
 	if err != nil {
