@@ -95,7 +95,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
-			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace}
+			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace, HeldBack: f.HeldBack()}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if err = readNeedsPerson(ctx, o.client, &s, rec); err != nil {
 				unknown(err)
@@ -119,7 +119,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 			cmp.Compare(a.Node, b.Node))
 	})
 	if len(o.nodes) == 0 && o.selector == "" {
-		f.Storm, f.Gone = view.DescribeStorm(f.Nodes), view.DescribeGone(events, exist)
+		f.Storm, f.Gone = view.DescribeStorm(f.Cluster, f.Nodes, f.At), view.DescribeGone(events, exist)
 		if len(view.FreedLately(f.Nodes, f.At)) > 0 {
 			if f.Waiting, err = app.CountWaiting(ctx, o.client); err != nil {
 				f.unreadPods = describeUnread(err, roleExplain)

@@ -14,6 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/view"
 )
@@ -47,6 +48,7 @@ func (o *statusReader) followNodes(
 	}
 	var events map[string][]view.Event
 	var read time.Time
+	held := f.HeldBack()
 	printed := map[string]string{}
 	for _, n := range f.Nodes {
 		printed[n.Node] = nodeFingerprint(n)
@@ -61,9 +63,13 @@ func (o *statusReader) followNodes(
 		if one := view.NodeOf(s); one.State != view.StateFine {
 			if s.Now.Sub(read) > resyncPeriod/2 {
 				events, _ = eventsOf(ctx, c, "")
+				held = nil // unless the leader says it now
+				if leader, err := app.ReadLeader(ctx, c, s.Now); err == nil {
+					held = view.Cluster{Controller: leader}.HeldBack()
+				}
 				read = s.Now
 			}
-			s.Events = events[node.Name]
+			s.Events, s.HeldBack = events[node.Name], held
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
 				// A failed read was already reported with the table.
 				_ = readNeedsPerson(ctx, c, &s, rec)

@@ -280,6 +280,13 @@ func (r *Reconciler) knownNodes() []string {
 	return slices.Sorted(maps.Keys(r.nodes))
 }
 
+// HeldBack returns which nodes the storm guard holds back now, how many nodes renew no Lease, and how many exist.
+func (r *Reconciler) HeldBack() (held observe.HeldBack, silent, of int) {
+	held = r.observer.HeldBack()
+	r.WithFleet(func(f *fleet.Fleet) { silent, of = f.CountSilent(r.Now.Instant()) })
+	return held, silent, of
+}
+
 // ShouldList reports whether it is time to list the nodes again, which were last listed at listed: they may have moved
 // since.
 func (r *Reconciler) ShouldList(listed, now time.Time) bool { return r.moved.ShouldList(listed, now) }

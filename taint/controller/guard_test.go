@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,11 @@ func TestLostRackIsOneEvent(t *testing.T) {
 			told++
 		}
 	}
+	held, silent, of := w.r.HeldBack()
+	if held.Rule != reason.DomainLost || !slices.Equal(held.Nodes, []string{"n1", "n2"}) || held.Since.IsZero() ||
+		silent != 2 || of != 5 || !strings.Contains(held.Detail, "2 of 3 nodes of rack=r1") {
+		t.Errorf("held back: got %+v, %d of %d silent, want n1 and n2, 2 of 5", held, silent, of)
+	}
 	refused := w.heard.count(t, "forcefence_guard_refusals_total", string(reason.DomainLost))
 	if told != 1 || refused != 2 || w.machines["n1"].offs()+w.machines["n2"].offs() != 0 {
 		t.Errorf("two of three nodes of a rack are lost: told %d times, %v refusals counted, %d and %d power-offs; %q",
@@ -49,6 +55,9 @@ func TestLostRackIsOneEvent(t *testing.T) {
 		if !w.until(2*time.Minute, func() bool { return w.machines[n].offs() == 1 }) {
 			t.Errorf("%s without racks: %d power-offs; %q", n, w.machines[n].offs(), w.told.said)
 		}
+	}
+	if held, _, _ := w.r.HeldBack(); len(held.Nodes) > 0 || !held.Since.IsZero() {
+		t.Errorf("after the guard: got %+v, want none", held)
 	}
 }
 

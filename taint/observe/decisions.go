@@ -85,6 +85,7 @@ func (n *decisions) reportAlert(d action.Decision) (waiting []api.Attachment) {
 		}
 		alert += refused
 	}
+	n.noteHeldBack(n.name, d)
 	if state := reason.RowOf(d.Reason).State; alert != "" && state != "" {
 		n.states.setState(reason.StateStuck)
 	} else {

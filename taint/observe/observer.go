@@ -43,6 +43,9 @@ type Observer struct {
 
 	mu   sync.Mutex           // guards what follows
 	once map[string]time.Time // when each thing that is the same for many nodes was reported
+	held map[string]refused   // nodes that the storm guard holds back, by name
+
+	heldSince time.Time // when the first of held was added; zero: there is none
 }
 
 // New returns an Observer.

@@ -32,7 +32,9 @@ type states struct {
 // setState moves the node from one state to another in the metric of nodes by state; "" is none. A node whose steps
 // fail is shown as stuck until one succeeds.
 func (n *states) setState(state reason.State) {
-	n.state = state
+	if n.state = state; state != reason.StateHeldBack {
+		n.endHeldBack(n.name)
+	}
 	if n.failing.stuck {
 		state = reason.StateStuck
 	}

@@ -43,6 +43,8 @@ type Leader struct {
 	DrilledSince *time.Time `json:"drilledSince,omitempty"`
 	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
 	Room *room.Summary `json:"room,omitempty"`
+	// HeldBack is what its storm guard holds back now; nil: nothing, or not known.
+	HeldBack *HeldBack `json:"heldBack,omitempty"`
 }
 
 // Describe says, without a full stop, who leads. Of a Lease whose duration is over it says until when its holder led.
@@ -86,6 +88,14 @@ func (c Cluster) DrilledSince() (since time.Time) {
 		since = *c.Controller.DrilledSince
 	}
 	return since
+}
+
+// HeldBack returns what the leader's storm guard holds back; nil if nothing, or if it is not known.
+func (c Cluster) HeldBack() *HeldBack {
+	if !c.Leads() {
+		return nil
+	}
+	return c.Controller.HeldBack
 }
 
 // namespace returns the leader's namespace; "" if it is not known.

@@ -163,7 +163,7 @@ func FleetOf(s Snapshot) *Fleet {
 			p.Found[row.Fenceable]++
 		}
 	}
-	for _, b := range append(s.Cluster.Banners(s.At), append(DescribeStorm(all),
+	for _, b := range append(s.Cluster.Banners(s.At), append(DescribeStorm(s.Cluster, all, s.At),
 		DescribeWaiting(all, s.Cluster.Waiting, s.At)...)...) {
 		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
 		b.Command = nameInController(namespace, b.Command)
@@ -213,7 +213,7 @@ func rowOf(
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
 		NoDevice: row.Config.NoDeviceReason, Excluded: row.Config.Excluded, Paused: s.Cluster.Paused,
-		Namespace: s.Cluster.namespace()}
+		Namespace: s.Cluster.namespace(), HeldBack: s.Cluster.HeldBack()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
 			facts.NeedsPerson, facts.Waiting = needs[row.Fence], waiting[row.Fence]

@@ -64,7 +64,9 @@ type NodeFacts struct {
 	Excluded  string // why the configuration excludes it from fencing; "": it does not, or it was not read
 	Paused    string // what pauses fencing for all nodes; "": nothing, or not read
 	Namespace string // the controller's; "": defaultNamespace
-	Now       time.Time
+	// HeldBack is what the leader's storm guard holds back; nil: nothing, or not read.
+	HeldBack *HeldBack
+	Now      time.Time
 }
 
 // Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
@@ -181,7 +183,6 @@ func NodeOf(s NodeFacts) Node {
 	n.Partly = n.Fenceable == string(corev1.ConditionTrue) && answers.IsPartial()
 	why := s.findExplanation(n, rec, marked)
 	v := s.assess(n, rec, fenceable, why, marked, ready, on)
-	v.event = why
 	n.verdict = v
 	n.State, n.Next, n.Runbook, n.Command = v.state, v.advise(), v.section, v.first.Line
 	n.Since = s.stateSince(n, rec, fenceable)
@@ -258,7 +259,6 @@ type verdict struct {
 	first   Command   // what a person begins with
 	then    Command   // what ends the matter, once its purpose holds
 	since   time.Time // when the node began to need a person; zero: unknown, or it needs none
-	event   *Event    // the Event that explains it; nil: none
 }
 
 // advise says what comes next. It does not name the command that a person begins with.
@@ -507,6 +507,13 @@ func (s NodeFacts) assessNotReady(
 	case ended == taint.ResultPowerOffFailed:
 		return s.needPerson(rec.At, why, reason.SectionUnproven,
 			s.withAdvice(reason.PowerOffFailed, reason.RowOf(reason.PowerOffFailed).Text))
+	case ended == "" && s.HeldBack.holds(n.Node):
+		since := s.HeldBack.Since
+		if began.After(since) {
+			since = began
+		}
+		return s.needPerson(since, nil, reason.SectionStorm,
+			s.withAdvice(s.HeldBack.Rule, s.HeldBack.describeNode()))
 	case on:
 		return s.needPerson(taint.Condition(s.Node, taint.PoweredOnCondition).LastTransitionTime.UTC(), why,
 			reason.SectionNothing, "It does not answer, but its machine is on: look at its kubelet and network.")

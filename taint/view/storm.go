@@ -5,53 +5,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
-// DescribeStorm returns a banner if so many nodes are silent that no machine is powered off. nodes are all nodes of the
-// cluster.
-func DescribeStorm(nodes []Node) []Banner {
-	var held, silent []string // held: if why is set
-	var why *Event            // of the first node that is held back. It is sent once for all of them
-	for _, n := range nodes {
-		if n.Ready == string(corev1.ConditionTrue) {
-			continue
-		}
-		if n.Ready == string(corev1.ConditionUnknown) { // a kubelet that says False is heard
-			silent = append(silent, n.Node)
-		}
-		switch e := n.verdict.event; {
-		case e != nil && reason.RowOf(reason.Reason(e.Reason)).State == reason.StateHeldBack:
-			if held = append(held, n.Node); why == nil {
-				why = e
-			}
-		case e == nil && n.Ready == string(corev1.ConditionUnknown) && n.awaitsFence():
-			held = append(held, n.Node)
-		}
+// DescribeStorm returns a banner if the leader's storm guard holds nodes back, or if so many nodes are silent that it
+// would. nodes are all nodes of the cluster.
+func DescribeStorm(cluster Cluster, nodes []Node, now time.Time) []Banner {
+	if held := cluster.HeldBack(); held != nil {
+		return held.describe(now)
 	}
-	switch {
-	case why != nil:
-		return describeStorm("Power-offs are held back",
-			fmt.Sprintf("%s: %s. %s", decide.FormatCount(len(held), "silent node"), FormatNames(held), why.Text),
-			reason.Reason(why.Reason))
-	case len(silent) > 1 && 2*len(silent) > len(nodes):
-		return describeStorm("Most nodes are silent",
-			fmt.Sprintf("%d of %s are not Ready and not heard: %s. While fewer than half of the nodes renew their "+
-				"Leases, no machine is powered off.", len(silent),
-				decide.FormatCount(len(nodes), "node"), FormatNames(silent)), reason.MostStale)
-	}
-	return nil
-}
-
-// awaitsFence reports whether a fence of a node that is not Ready may begin: none is open, none ended in this outage,
-// and no choice of a person forbids one.
-func (n Node) awaitsFence() bool {
-	ended := n.Fence != nil && n.ReadySince != nil && !n.Fence.At.Before(*n.ReadySince)
-	return n.State != StateFencing && n.LeftAlone == "" && !ended
+	return describeMostSilent(nodes)
 }
 
 // describeStorm returns a banner with a command that shows what the silent nodes have in common.

@@ -11,36 +11,46 @@ import (
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
+// The leader's fact decides what is said, with its count, for as long as the leader holds nodes back. An Event of one of
+// the nodes adds nothing: it is sent once, and ends after an hour.
 func TestDescribeStorm(t *testing.T) {
-	held := &Event{At: ago(30 * time.Second), Reason: string(reason.DomainLost), Text: "A failure domain is lost: a."}
-	alone := &Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "Its device is mute."}
+	event := &Event{At: ago(30 * time.Second), Reason: string(reason.DomainLost), Text: "A failure domain is lost: a."}
 	const share, command = " To see what the nodes share:", "kubectl get nodes -L topology.kubernetes.io/zone"
 	remedy := PlainRemedy(reason.DomainLost) + share
+	lost := HeldBack{Rule: reason.DomainLost, Detail: "7 of 8 nodes of zone=a fell silent at the same moment", Held: 7,
+		Nodes: []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, Silent: 7, Of: 20, Since: ago(3 * time.Hour)}
+	alone := HeldBack{Rule: reason.TooFewHealthy, Detail: "2 of 3 nodes of the cluster are not healthy, the floor is 2",
+		Held: 1, Nodes: []string{"n4"}, Silent: 1, Of: 3, Since: ago(time.Second)}
 	for _, tt := range []struct {
 		name   string
+		held   *HeldBack
+		gone   bool // the leader's Lease is over
 		ready  int
 		silent []*Event // of each silent node
 		want   []Banner
 	}{
-		{"no nodes", 0, nil, nil},
-		{"all are well", 3, nil, nil},
-		{"the only node", 0, []*Event{nil}, nil},
-		{"one of three is silent, for itself", 2, []*Event{alone}, nil},
-		{"half are silent", 2, []*Event{nil, nil}, nil},
-		{"a power-off is held back", 3, []*Event{alone, held}, []Banner{{PartStorm, "Power-offs are held back",
-			"1 silent node: n4. A failure domain is lost: a.", remedy, command}}},
-		{"two power-offs are held back, by one Event", 3, []*Event{held, nil}, []Banner{{PartStorm,
-			"Power-offs are held back", "2 silent nodes: n4, n4. A failure domain is lost: a.", remedy, command}}},
-		{"most are silent", 1, []*Event{nil, nil}, []Banner{{PartStorm, "Most nodes are silent",
-			"2 of 3 nodes are not Ready and not heard: n4, n4. While fewer than half of the nodes renew their " +
-				"Leases, no machine is powered off.",
-			"Look at the API server and the network." + share, command}}},
+		{"no nodes", nil, false, 0, nil, nil},
+		{"all are well", nil, false, 3, nil, nil},
+		{"the only node", nil, false, 0, []*Event{nil}, nil},
+		{"half are silent", nil, false, 2, []*Event{nil, nil}, nil},
+		{"the guard has ended, and its Event is left", nil, false, 3, []*Event{event}, nil},
+		{"a zone is lost for hours, and no Event is left", &lost, false, 3, []*Event{nil}, []Banner{{PartStorm,
+			"Power-offs are held back", "7 nodes: a1, a2, a3, a4, a5 and 2 more. A failure domain is lost: 7 of 8 " +
+				"nodes of zone=a fell silent at the same moment. 7 of 20 nodes are silent. It began 3 h ago.", remedy,
+			command}}},
+		{"one node, just now", &alone, false, 3, []*Event{event}, []Banner{{PartStorm, "Power-offs are held back",
+			"1 node: n4. Too few nodes are healthy: 2 of 3 nodes of the cluster are not healthy, the floor is 2. " +
+				"1 of 3 nodes are silent. It began <1 min ago.", PlainRemedy(reason.TooFewHealthy) + share, command}}},
+		{"the leader that held it is gone", &alone, true, 3, []*Event{event}, nil},
+		{"most are silent, and no leader says what it holds back", nil, true, 1, []*Event{nil, nil},
+			[]Banner{{PartStorm, "Most nodes are silent",
+				"2 of 3 nodes are not Ready and not heard: n4, n4. While fewer than half of the nodes renew their " +
+					"Leases, no machine is powered off.",
+				"Look at the API server and the network." + share, command}}},
 	} {
 		var nodes []Node
-		for range tt.ready { // an Event of an earlier outage does not count
-			nodes = append(nodes,
-				NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Events: ownEvents(*held),
-					Now: now}))
+		for range tt.ready {
+			nodes = append(nodes, NodeOf(NodeFacts{Node: node(ready, refused), Key: taint.DefaultKey, Now: now}))
 		}
 		for _, e := range tt.silent {
 			facts := NodeFacts{Node: node(silent, answers), Key: taint.DefaultKey, Now: now}
@@ -49,7 +59,8 @@ func TestDescribeStorm(t *testing.T) {
 			}
 			nodes = append(nodes, NodeOf(facts))
 		}
-		if diff := cmp.Diff(tt.want, DescribeStorm(nodes)); diff != "" {
+		cluster := Cluster{Controller: &Leader{Leads: !tt.gone, HeldBack: tt.held}}
+		if diff := cmp.Diff(tt.want, DescribeStorm(cluster, nodes, now)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
@@ -59,7 +70,7 @@ func TestDescribeStorm(t *testing.T) {
 func TestHeardNodesAreNoStorm(t *testing.T) {
 	heard := NodeOf(NodeFacts{Node: node(condition(corev1.NodeReady, corev1.ConditionFalse, time.Minute, "", "")),
 		Key: taint.DefaultKey, Now: now})
-	if got := DescribeStorm([]Node{heard, heard, heard}); got != nil {
+	if got := DescribeStorm(Cluster{}, []Node{heard, heard, heard}, now); got != nil {
 		t.Errorf("got %v, want no storm", got)
 	}
 }

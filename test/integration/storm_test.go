@@ -49,6 +49,18 @@ func TestLostZone(t *testing.T) {
 	}
 	c.untilMetric(`forcefence_guard_refusals_total{rule="DomainLost"}`, 3)
 	w.during(25*time.Second, "a lost zone", w.untouched(zone...))
+	lease := func() string {
+		l, err := w.Client().CoordinationV1().Leases(metav1.NamespaceSystem).Get(w.ctx, "forcefence",
+			metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Annotations["forcefence.io/held-back"]
+	}
+	if got := lease(); !strings.Contains(got, `"rule":"DomainLost"`) || !strings.Contains(got, `"held":3,`) ||
+		!strings.Contains(got, `"silent":3,"of":7,`) {
+		t.Errorf("the Lease of the leader says %q, want 3 nodes held back, and 3 of 7 silent", got)
+	}
 	told := 0
 	for _, h := range zone {
 		told += len(w.events("Node", h.Name(), "DomainLost"))

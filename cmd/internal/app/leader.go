@@ -33,6 +33,9 @@ const (
 	// DrilledSinceAnnotation is when the leader asked the devices of the node that it asked the longest ago (RFC 3339).
 	// It is missing until the leader has asked those of every node.
 	DrilledSinceAnnotation = "forcefence.io/drilled-since"
+	// HeldBackAnnotation is what the leader's storm guard holds back now (view.HeldBack, in JSON). It is missing while
+	// that is nothing. It names its leader, so that the next one's Lease does not show it.
+	HeldBackAnnotation = "forcefence.io/held-back"
 )
 
 // errNotLeading stops a write: the process does not lead, or no longer surely leads.

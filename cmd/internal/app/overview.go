@@ -44,6 +44,7 @@ func ReadLeader(ctx context.Context, c client.Reader, now time.Time) (*view.Lead
 	}
 	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" && l.Spec.RenewTime != nil {
 		out.Holder, out.Renewed = holder, new(l.Spec.RenewTime.UTC())
+		out.HeldBack = view.ParseHeldBack(l.Annotations[HeldBackAnnotation], holder)
 		lasts := min(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0))*time.Second, longestLease)
 		age := now.Sub(*out.Renewed)
 		if lasts > 0 {
@@ -99,7 +100,7 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		self := &view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
 			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
-			Room: p.room.last.Load(),
+			Room: p.room.last.Load(), HeldBack: p.heldBack(),
 		}
 		if at := p.drilledSince(); !at.IsZero() {
 			self.DrilledSince = &at

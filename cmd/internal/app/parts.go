@@ -369,6 +369,23 @@ func annotateDrills(a map[string]string, since func() time.Time) {
 	}
 }
 
+// heldBack returns what this process's storm guard holds back; nil: nothing.
+func (p *process) heldBack() *view.HeldBack {
+	held, silent, of := p.reconciler.HeldBack()
+	if len(held.Nodes) == 0 {
+		return nil
+	}
+	return &view.HeldBack{Rule: held.Rule, Detail: held.Detail, Held: len(held.Nodes), Nodes: held.Nodes,
+		Silent: silent, Of: of, Since: held.Since.UTC().Truncate(time.Second), By: p.Identity}
+}
+
+// annotateHeldBack publishes what the storm guard holds back, and takes back what it does not hold any more.
+func annotateHeldBack(a map[string]string, held *view.HeldBack) {
+	if delete(a, HeldBackAnnotation); held != nil {
+		a[HeldBackAnnotation] = held.Encode()
+	}
+}
+
 // addRoom estimates whether pods find room elsewhere if nodes fail.
 func (p *process) addRoom(context.Context) error {
 	p.room = newRoomEstimator(p.mgr.GetAPIReader(), p.cfg.TaintKey,
@@ -377,6 +394,7 @@ func (p *process) addRoom(context.Context) error {
 		p.confs.annotateLease(a)
 		p.room.annotateLease(a)
 		annotateDrills(a, p.drilledSince)
+		annotateHeldBack(a, p.heldBack())
 	}
 	return p.addRunnables(p.room)
 }

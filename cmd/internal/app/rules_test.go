@@ -546,12 +546,13 @@ func TestReadLeader(t *testing.T) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "forcefence",
 			Annotations: map[string]string{NamespaceAnnotation: "ns", ConfigDigestAnnotation: "d",
 				ConfigSinceAnnotation: now.Format(time.RFC3339), DrilledSinceAnnotation: now.Format(time.RFC3339)}}}
+		annotateHeldBack(lease.Annotations, &view.HeldBack{Held: 2, Since: now, By: "ff-1"})
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("ff-1"), &tt.lasts
 		lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-tt.ago)))
 		got, err := ReadLeader(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
 		if err != nil || got.Leads != tt.leads || got.Late != tt.late || got.Namespace != "ns" ||
 			got.ConfigDigest != "d" || got.ConfigSince == nil || !got.ConfigSince.Equal(now) ||
-			got.DrilledSince == nil || !got.DrilledSince.Equal(now) || (got.Until != nil) != (tt.lasts > 0) ||
+			got.DrilledSince == nil || !got.DrilledSince.Equal(now) || got.HeldBack == nil || got.HeldBack.Held != 2 || (got.Until != nil) != (tt.lasts > 0) ||
 			got.Until != nil && got.Until.Sub(*got.Renewed) != time.Duration(tt.lasts)*time.Second {
 			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
 		}
@@ -575,5 +576,17 @@ func TestAnnotateDrills(t *testing.T) {
 	annotateDrills(a, func() time.Time { return since })
 	if a[DrilledSinceAnnotation] != "2026-03-01T13:00:00Z" {
 		t.Errorf("every node was asked: got %v", a)
+	}
+}
+
+// A leader takes back what its storm guard does not hold back any more, and what the leader before it held back.
+func TestAnnotateHeldBack(t *testing.T) {
+	a := map[string]string{HeldBackAnnotation: `{"held":3}`}
+	annotateHeldBack(a, &view.HeldBack{Held: 2, By: "ff-1"})
+	if !strings.Contains(a[HeldBackAnnotation], `"held":2`) {
+		t.Errorf("two nodes are held back: got %v", a)
+	}
+	if annotateHeldBack(a, nil); len(a) != 0 {
+		t.Errorf("none is held back: got %v, want no annotation", a)
 	}
 }

@@ -404,6 +404,12 @@ func (f *Fleet) View(name string, now providers.Instant) View {
 	return v
 }
 
+// CountSilent returns how many nodes renew no Lease, and how many nodes exist.
+func (f *Fleet) CountSilent(now providers.Instant) (silent, of int) {
+	f.scanIfDue(now)
+	return f.known - f.fresh, f.known
+}
+
 // IsSilent reports whether there are nodes and none is fresh: the API server, or our watch, is silent.
 func (f *Fleet) IsSilent() bool {
 	return f.known > 0 && f.fresh == 0

@@ -187,7 +187,7 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 	for _, n := range f.Nodes {
 		nodes = append(nodes, n.View)
 	}
-	for _, b := range slices.Concat(f.Cluster.Banners(f.At), view.DescribeStorm(nodes),
+	for _, b := range slices.Concat(f.Cluster.Banners(f.At), view.DescribeStorm(f.Cluster, nodes, f.At),
 		view.DescribeWaiting(nodes, f.Cluster.Waiting, f.At)) {
 		switch b.About {
 		case view.PartController:
