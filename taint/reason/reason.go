@@ -190,6 +190,7 @@ const (
 	StateUnproven    State = "unproven"         // no device says whether its machine is off
 	StateStillOn     State = "power_off_failed" // its machine did not go off
 	StateHeldBack    State = "held_back"        // its machine is not powered off, because of other nodes
+	StateLeftOn      State = "left_on"          // its machine is on, and is not powered off by its mode or role
 	StateProofLost   State = "proof_lost"       // its fence is interrupted in the middle
 )
 
@@ -319,20 +320,20 @@ var table = []Row{
 			"fence by hand."},
 	{Changing, Debug, "", "", ""},
 	{Unsettled, Debug, StateChanging, "", ""},
-	{PoweredOn, Warning, StateSuspect,
+	{PoweredOn, Warning, StateLeftOn,
 		"The node looks dead ({why}), but its machine is on: nothing is evicted ({detail}).",
 		"The machine is not dead: look at its kubelet and network. Mode `fence` powers such a machine off. If the " +
 			"Event ends in `never pinned`, the node names its machine itself, and was not healthy since forcefence " +
 			"began. Then power it off by hand, or map it by `list`."},
-	{ControlPlane, Warning, StateSuspect,
+	{ControlPlane, Warning, StateLeftOn,
 		"The node looks dead and its machine is on. Control-plane nodes are not powered off.",
 		"If etcd keeps its quorum without it, power it off by hand, or set `stormGuard.controlPlane: quorum`."},
-	{VMHost, Warning, StateSuspect,
+	{VMHost, Warning, StateLeftOn,
 		"The node looks dead ({why}) and its machine is on. It is a KubeVirt host whose virtual machines may still " +
 			"serve: it is not powered off (stormGuard.kubeVirtHosts: never).",
 		"Look at the node's virtual machines. If they are dead, or may stop, run `forcefence power off`. " +
 			"`stormGuard.kubeVirtHosts: powerOff` powers such hosts off like any node."},
-	{KeptOn, Warning, StateSuspect,
+	{KeptOn, Warning, StateExcluded,
 		"The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"When the drain, the maintenance or the shutdown is over, set the condition to False, or run `kubectl " +
 			"uncordon`. Or run `forcefence power off`."},

@@ -11,6 +11,7 @@ const (
 	SectionProofLost    Section = "ForcefenceProofLost"
 	SectionUnproven     Section = "ForcefenceNodeUnproven"
 	SectionStorm        Section = "ForcefenceStorm"
+	SectionLeftOn       Section = "ForcefenceNodeLeftOn"
 	SectionDistrusted   Section = "ForcefenceDeviceDistrusted"
 	SectionDrillFailing Section = "ForcefenceDrillFailing"
 	SectionNothing      Section = "When nothing happens"
@@ -36,15 +37,15 @@ var sectionsOfStates = map[State]Section{
 	StateUnproven:  SectionUnproven, StateNoMachine: SectionUnproven, StateDisagree: SectionUnproven,
 	StateStillOn:    SectionUnproven,
 	StateHeldBack:   SectionStorm,
+	StateLeftOn:     SectionLeftOn,
 	StateDistrusted: SectionDistrusted,
 }
 
 // waitsForPerson are the reasons without an alert after which a node stays dead until a person does something.
 var waitsForPerson = map[Reason]Section{
 	NeedsPerson: SectionMarkStuck, Failing: SectionMarkStuck, // the state is set apart from the reason
-	UnknownMode: SectionNothing, MarkNotTaken: SectionNothing, Refused: SectionNothing, PoweredOn: SectionNothing,
-	ControlPlane: SectionNothing, VMHost: SectionNothing, KeptOn: SectionNothing, PowerOnLimit: SectionNothing,
-	PowerOnRefused: SectionNothing, NotBack: SectionNothing, FencedAgain: SectionNothing,
+	UnknownMode: SectionNothing, MarkNotTaken: SectionNothing, Refused: SectionNothing, KeptOn: SectionNothing,
+	PowerOnLimit: SectionNothing, PowerOnRefused: SectionNothing, NotBack: SectionNothing, FencedAgain: SectionNothing,
 }
 
 // PersonSection returns the section that says what a person does about a node with this reason; "" if the node needs

@@ -279,7 +279,7 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 		v.first = Command{"What each device says", s.inController("drill " + s.Node.Name)}
 	case reason.SectionStorm:
 		v.first = Command{"What the nodes share", listNodesByZone}
-	case reason.SectionUnproven, reason.SectionDrillFailing, reason.SectionNothing:
+	case reason.SectionUnproven, reason.SectionLeftOn, reason.SectionDrillFailing, reason.SectionNothing:
 		v.first = Command{"What its devices answer now", s.inController("explain " + s.Node.Name)}
 	}
 	return v
@@ -516,7 +516,7 @@ func (s NodeFacts) assessNotReady(
 			s.withAdvice(s.HeldBack.Rule, s.HeldBack.describeNode()))
 	case on:
 		return s.needPerson(taint.Condition(s.Node, taint.PoweredOnCondition).LastTransitionTime.UTC(), why,
-			reason.SectionNothing, "It does not answer, but its machine is on: look at its kubelet and network.")
+			reason.SectionLeftOn, "It does not answer, but its machine is on: look at its kubelet and network.")
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateNotReady, next: fenceable.Message}
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":

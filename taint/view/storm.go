@@ -54,6 +54,7 @@ var sectionReasons = map[reason.Section]string{
 	reason.SectionProofLost:  "no longer proven off",
 	reason.SectionUnproven:   "no device proves it off",
 	reason.SectionStorm:      "power-off held back",
+	reason.SectionLeftOn:     "its machine is on",
 	reason.SectionDistrusted: "its device said a false Off",
 }
 

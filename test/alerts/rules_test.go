@@ -93,7 +93,7 @@ func init() { // each process begins all of these with 0
 			fmt.Sprintf(`forcefence_room_failures{instance=%q,of="domain",result="lacks"} 1`, instance))
 		for _, state := range []string{
 			"stuck", "record_unreadable", "proof_lost", "unproven", "no_machine", "devices_disagree",
-			"power_off_failed", "held_back", "distrusted", "changing", "disabled"} {
+			"power_off_failed", "left_on", "held_back", "distrusted", "changing", "disabled"} {
 			calm = append(calm, fmt.Sprintf("forcefence_nodes{instance=%q,state=%q} 0", instance, state))
 		}
 		for _, result := range []string{"denied", "unreachable", "no_machine"} { // and what a drill found once
@@ -242,6 +242,11 @@ var histories = []history{
 		series: []string{pauses("cluster", "later", "0 1x130")}},
 	{name: "a pause with an end", steps: 200, series: []string{pauses("cluster", "within_a_day", "0 1x210"),
 		nodes("excluded", "0 0x210")}},
+
+	{name: "a machine of a dead node is left on", steps: 21, series: []string{nodes("left_on", "0 1x30")},
+		want: []string{"ForcefenceNodeLeftOn"}},
+	{name: "a node boots by itself, and is back within ten minutes", steps: 20,
+		series: []string{nodes("left_on", "0 1x30")}},
 
 	{name: "a storm", steps: 3, series: []string{nodes("held_back", "0 1x9")}, want: []string{"ForcefenceStorm"}},
 	{name: "the API server restarts", steps: 9, series: []string{nodes("held_back", "0 60 60 0x9")}},
