@@ -1858,8 +1858,8 @@ func TestNoteFieldsNameTheDevices(t *testing.T) {
 	}{
 		{[2]providers.PowerState{off, unknown}, "bmc/n1"},
 		{[2]providers.PowerState{unknown, off}, "people/n1"},
-		{[2]providers.PowerState{off, off}, "bmc/n1, people/n1"},
-		{[2]providers.PowerState{unknown, unknown}, "bmc/n1, people/n1"},
+		{[2]providers.PowerState{off, off}, "bmc/n1 and people/n1"},
+		{[2]providers.PowerState{unknown, unknown}, "bmc/n1 and people/n1"},
 	} {
 		c.say(tc.says[:]...)
 		if got := device(); got != tc.want {

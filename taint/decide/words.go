@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/evict"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // NoteFields returns the replacements for the braces in the text of a decision's reason (reason.Row.EventNote), pair by
@@ -26,14 +27,14 @@ func (n *Node) NoteFields(d action.Decision, suspicion string) []string {
 	if staying != "" {
 		staying = ". " + strings.TrimSuffix(staying, ".")
 	}
-	return []string{
+	return append(reason.DeviceWords(n.speakers()),
 		"{staying}", staying,
-		"{node}", n.look.Name, "{device}", cmp.Or(n.DeviceNames(), "(none)"),
+		"{node}", n.look.Name,
 		"{detail}", cmp.Or(d.Detail, n.LastAnswerText()),
 		"{why}", cmp.Or(suspicion, "its storage is not healthy"), "{raw}", strconv.Quote(n.Answer().Raw),
 		"{pods}", FormatCount(len(podsOf(d)), "pod"), "{attachments}",
 		FormatCount(len(action.AttachmentsOf(d.Action)), "VolumeAttachment"), "{by}", by,
-	}
+	)
 }
 
 // FormatCount returns a number of things in words: "1 pod", "2 pods".
@@ -61,7 +62,10 @@ func (n *Node) LastAnswerText() string {
 
 // DeviceNames returns the names of the devices that speak for the node: those that gave the last answer, or all if none
 // is known. A person's level that was not confirmed gave none.
-func (n *Node) DeviceNames() string {
+func (n *Node) DeviceNames() string { return strings.Join(n.speakers(), ", ") }
+
+// speakers are the names of DeviceNames.
+func (n *Node) speakers() []string {
 	var all, spoke []string
 	for i, d := range n.facts.Devices {
 		all = append(all, d.Name)
@@ -70,9 +74,9 @@ func (n *Node) DeviceNames() string {
 		}
 	}
 	if len(spoke) > 0 {
-		all = spoke
+		return spoke
 	}
-	return strings.Join(all, ", ")
+	return all
 }
 
 // podsOf returns the pods that a decision is about: with Would those that a fence would move.

@@ -25,6 +25,7 @@ text. This page is generated from the table in ` + "`taint/reason`" + `.
 | Event | kind | it says | do |
 | --- | --- | --- | --- |
 `)
+	singular := strings.NewReplacer(oneDevice...)
 	for _, r := range Table() {
 		if r.Text == "" {
 			continue
@@ -33,7 +34,7 @@ text. This page is generated from the table in ` + "`taint/reason`" + `.
 		if r.Severity == Warning {
 			kind = "Warning"
 		}
-		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + r.Text + " | " + r.Remedy + " |\n")
+		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + singular.Replace(r.Text) + " | " + r.Remedy + " |\n")
 	}
 	got := b.String()
 	if *update {

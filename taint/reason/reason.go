@@ -2,7 +2,10 @@
 // severity, its text, and what a person does about it. It imports nothing of the project, and decides nothing.
 package reason
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Reason is why something was decided or is reported, from a closed set. It is an Event's reason, and the log's why.
 type Reason string
@@ -211,11 +214,31 @@ const maxNoteBytes = 1024
 func (r Row) EventNote(words ...string) string {
 	const dots = "..."
 	// A word that was cut ends in dots. The sentence's own full stop would be a fourth one.
-	text := strings.ReplaceAll(strings.NewReplacer(words...).Replace(r.Text), dots+".", dots)
+	replacer := strings.NewReplacer(slices.Concat(words, oneDevice)...) // of two pairs with one name the first counts
+	text := strings.ReplaceAll(replacer.Replace(r.Text), dots+".", dots)
 	if len(text) > maxNoteBytes {
 		text = strings.TrimRight(strings.ToValidUTF8(text[:maxNoteBytes-len(dots)], ""), ". ") + dots
 	}
 	return text
+}
+
+// oneDevice and severalDevices are the words of a text that follow the number of devices.
+var (
+	oneDevice      = []string{"{s}", "", "{says}", "says", "{refuses}", "refuses", "{is}", "is"}
+	severalDevices = []string{"{s}", "s", "{says}", "say", "{refuses}", "refuse", "{is}", "are"}
+)
+
+// DeviceWords returns the replacements for {device} and for the words that follow the number of devices, as EventNote
+// takes them: "Device a says", "Devices a, b and c say".
+func DeviceWords(names []string) []string {
+	last := len(names) - 1
+	switch {
+	case last < 0:
+		return []string{"{device}", "(none)"}
+	case last == 0:
+		return []string{"{device}", names[0]}
+	}
+	return append([]string{"{device}", strings.Join(names[:last], ", ") + " and " + names[last]}, severalDevices...)
 }
 
 // RowOf returns a reason's row. Every reason has one.
@@ -245,8 +268,8 @@ var table = []Row{
 		"Use `forcefence release` to end a fence."},
 	{Healthy, Debug, StateHealthy, "", ""},
 	{NeverOff, Warning, StateDistrusted,
-		"The node is back on the same boot as when its device {device} said Off: the machine was never off. The " +
-			"device is not trusted until a person runs: forcefence release {node} --yes.",
+		"The node is back on the same boot as when its device{s} {device} said Off: the machine was never off. The " +
+			"device{s} {is} not trusted until a person runs: forcefence release {node} --yes.",
 		"Repair the device, then run `forcefence release`."},
 	{Explaining, Debug, StateHealthy, "", ""},
 	{StartedAgain, Debug, StateHealthy, "", ""},
@@ -267,7 +290,8 @@ var table = []Row{
 		"No rule of the configuration claims the node, two rules do, or two nodes claim one machine. Correct " +
 			"`nodes:`."},
 	{Distrusted, Warning, StateDistrusted,
-		"Device {device} once said Off for a machine that was on. It is not trusted until a person runs: forcefence " +
+		"Device{s} {device} once said Off for a machine that was on. The device{s} {is} not trusted until a person " +
+			"runs: forcefence " +
 			"release {detail} --yes.",
 		"Repair the device, then run `forcefence release`."},
 	{AllStale, Warning, StateHeldBack, "All nodes look dead at once: no node is fenced.", "Look at the API server."},
@@ -309,7 +333,7 @@ var table = []Row{
 			"`fencedAgainWithin` defines soon."},
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateUnproven,
-		"The node looks dead ({why}). Its device {device} cannot say whether the machine is off: {detail}. Unknown " +
+		"The node looks dead ({why}). Its device{s} {device} cannot say whether the machine is off: {detail}. Unknown " +
 			"is never off.",
 		"Look at the device, and at the network to it. `untrusted` is about its certificate, `denied` about the " +
 			"password or a licence, `not_found` about the machine's name."},
@@ -383,12 +407,12 @@ var table = []Row{
 	{NextLevel, Warning, StatePoweringOff, "The power-off goes on through the next level of devices ({detail}).",
 		"The Event names the device and the cause. Look at the device: the node has one way less to be powered off. " +
 			"Its outlets that were switched off stay off."},
-	{AwaitingOff, Info, StatePoweringOff, "Sent the power-off. Waiting until {device} says Off.", ""},
+	{AwaitingOff, Info, StatePoweringOff, "Sent the power-off. Waiting until {device} {says} Off.", ""},
 	{NotAccepted, Warning, StatePoweringOff,
-		"Device {device} did not accept the power-off ({detail}). It is sent again.",
+		"Device{s} {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
 	{PowerOffRefused, Warning, StateStillOn,
-		"Device {device} refuses the power-off permanently ({detail}): nothing is evicted. It is tried again later.",
+		"Device{s} {device} {refuses} the power-off permanently ({detail}): nothing is evicted. It is tried again later.",
 		"The device offers no power-off, rejects the credential, or belongs to another machine: the Event has the " +
 			"cause. It is retried after five times `powerOffTimeout`."},
 	{PowerOffFailed, Warning, StateStillOn,
@@ -405,7 +429,7 @@ var table = []Row{
 		"The machine's device says Off ({raw}), but the node's kubelet reports NotReady and has not missed a " +
 			"heartbeat. Waiting until it misses one.",
 		"No action: it continues by itself. If no heartbeat is missed, the device is wrong."},
-	{ProvenOff, Warning, StateArmed, "Device {device} says that the machine is off ({raw}): marking the node.", ""},
+	{ProvenOff, Warning, StateArmed, "Device{s} {device} {says} that the machine is off ({raw}): marking the node.", ""},
 	{LookedTooEarly, Debug, "", "", ""},
 	{UnexpectedAnswer, Debug, "", "", ""},
 	{Released, Info, StateSuspect, "A person released this node. It is left alone until it comes back.", ""},
@@ -423,7 +447,7 @@ var table = []Row{
 	{Shadowed, Debug, StateShadowed, "", ""},
 	{Adopting, Warning, StateArmed, "{by} marked the node as shut down.", ""},
 	{Refused, Warning, StateArmed,
-		"The node is marked as shut down, but device {device} says that its machine is on: nothing is evicted.",
+		"The node is marked as shut down, but device{s} {device} {says} that its machine is on: nothing is evicted.",
 		"Power the machine off, or take the mark off with `forcefence release`. `manualMarks: trust` believes the " +
 			"person."},
 	{MarkDisagree, Warning, StateDisagree,

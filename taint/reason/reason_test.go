@@ -70,7 +70,7 @@ func TestEveryReasonHasOneRow(t *testing.T) {
 // sentence, and its state is one of the metric's.
 func TestRows(t *testing.T) {
 	words := []string{"node", "device", "detail", "why", "raw", "pods", "attachments", "by", "min", "max", "default",
-		"fence", "staying", "first"}
+		"fence", "staying", "first", "s", "says", "refuses", "is"}
 	braces := regexp.MustCompile(`\{([^{}]*)\}`)
 	var states []string
 	for _, s := range constants(t, "reason.go", "State") {
@@ -183,6 +183,27 @@ func TestNote(t *testing.T) {
 			strings.HasSuffix(got, "...") == whole {
 			t.Errorf("%d bytes of a name: got %d bytes that end in %q, want it whole: %t", len(text), len(got),
 				got[len(got)-5:], whole)
+		}
+	}
+}
+
+// A sentence about several devices has the plural of its verb and noun.
+func TestDeviceWords(t *testing.T) {
+	row := Row{Text: "Device{s} {device} {says} so: {detail}. The device{s} {is} old, and {refuses}."}
+	for want, names := range map[string][]string{
+		"Device (none) says so: x. The device is old, and refuses.":      nil,
+		"Device a says so: x. The device is old, and refuses.":           {"a"},
+		"Devices a and b say so: x. The devices are old, and refuse.":    {"a", "b"},
+		"Devices a, b and c say so: x. The devices are old, and refuse.": {"a", "b", "c"},
+	} {
+		if got := row.EventNote(append(DeviceWords(names), "{detail}", "x")...); got != want {
+			t.Errorf("%v: got %q, want %q", names, got, want)
+		}
+	}
+	for _, row := range Table() {
+		number := regexp.MustCompile(`(?i)device \{device\}|\{device\} (says|refuses|is|has|does)\b`)
+		if number.MatchString(row.Text) {
+			t.Errorf("%s: %q is false of several devices", row.Reason, row.Text)
 		}
 	}
 }
