@@ -116,6 +116,11 @@ type MachinePower struct {
 	At   *time.Time `json:"at,omitempty"`
 }
 
+// isChanging reports whether a device said at At that the machine is going on or off.
+func (m MachinePower) isChanging() bool {
+	return m.Power == providers.PowerChanging.String() && m.At != nil
+}
+
 // NodeFence is the node's last fence, as its record has it.
 type NodeFence struct {
 	ID         string    `json:"id"`
@@ -420,6 +425,9 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 				"off.")
 		v.first = Command{"What taking it off would do", "forcefence release " + n.Node}
 		return v
+	case !rec.IsOpen() && s.beginsNothing(n):
+		return s.needPerson(time.Time{}, nil, reason.SectionNothing, s.withAdvice(reason.MarkNotTaken,
+			"It is marked as shut down, but its mode begins nothing."))
 	case !rec.IsOpen():
 		return fencing("A person marked it; a controller continues from there.")
 	case rec.Phase == taint.PhaseArmed && rec.IsVouchedFor() && n.Machine.Power == providers.PowerOn.String():
@@ -443,6 +451,13 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 	default:
 		return fencing("Its pods are ended and deleted, its volumes detached; then the mark is removed.")
 	}
+}
+
+// beginsNothing reports whether the node's mode begins no fence, so that no controller takes up a mark: by its
+// annotation, or as its last drill found it.
+func (s NodeFacts) beginsNothing(n Node) bool {
+	return n.Mode == fence.Disabled.String() || n.Mode == fence.Shadow.String() || drill.AnswersIn(s.Node).Shadow ||
+		reason.Reason(taint.Condition(s.Node, taint.FenceableCondition).Reason) == reason.ModeDisabled
 }
 
 // saysOn reports whether the newest answer of a device in the record contradicts the Off that the fence began with.
@@ -517,6 +532,13 @@ func (s NodeFacts) assessNotReady(
 	case on:
 		return s.needPerson(taint.Condition(s.Node, taint.PoweredOnCondition).LastTransitionTime.UTC(), why,
 			reason.SectionLeftOn, "It does not answer, but its machine is on: look at its kubelet and network.")
+	case n.Machine.isChanging() && (why == nil || why.At.Before(*n.Machine.At)): // the Event is of the answer before
+		text := fmt.Sprintf("Its machine is going on or off (by %s).", n.Machine.By)
+		if !waits {
+			return verdict{state: StateNotReady, next: text + " Its devices are asked again."}
+		}
+		return s.needPerson(began.Add(personAfter), nil, reason.SectionUnproven, text+" If that lasts, reset the BMC, "+
+			"or end the task of the hypervisor or cloud that hangs.")
 	case drill == reason.ModeDisabled:
 		return verdict{state: StateNotReady, next: fenceable.Message}
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
@@ -563,7 +585,7 @@ func PlainRemedy(why reason.Reason) string {
 
 // withAdvice appends what a person does about the reason and this node to the text, as plain text.
 func (s NodeFacts) withAdvice(why reason.Reason, text string) string {
-	do := strings.ReplaceAll(PlainRemedy(why), " NODE", " "+s.Node.Name)
+	do := strings.NewReplacer(" NODE", " "+s.Node.Name, taint.DefaultKey, s.Key).Replace(PlainRemedy(why))
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
 	}

@@ -84,6 +84,8 @@ var (
 		"On", racksSaysOn)
 	answers = answered(corev1.ConditionTrue, 3*time.Hour, "MachineAnswers", "The machine is On (racks/1: On).", "On",
 		racksSaysOn)
+	changing = answered(corev1.ConditionTrue, 15*time.Second, "MachineAnswers",
+		"The machine is Changing (racks/1: Changing).", "Changing", drill.DeviceAnswer{Device: "racks/1", Power: "Changing"})
 	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
 		"Not answered: racks/1: denied.")
 )
@@ -227,6 +229,20 @@ func TestOf(t *testing.T) {
 				10*time.Second, "MachineNotAnswering", "Not answered: racks/1: unreachable."))}, StateNeedsPerson,
 			"If you see that the machine is off, say so: kubectl taint node n4 " +
 				"forcefence.io/node-shutdown=manual:NoSchedule", "Unknown  drill"},
+		{"silent, and its machine is changing since an Event",
+			NodeFacts{Node: node(silent, changing),
+				Events: ownEvents(Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "It is mute."})},
+			StateNotReady, "Its machine is going on or off (by racks/1). Its devices are asked again.",
+			"Changing racks/1 drill"},
+		{"silent for long, and its machine is changing since an Event",
+			NodeFacts{Node: node(silentForLong, changing),
+				Events: ownEvents(Event{At: ago(30 * time.Second), Reason: string(reason.Unknown), Text: "It is mute."})},
+			StateNeedsPerson, "Its machine is going on or off (by racks/1). If that lasts, reset the BMC",
+			"Changing racks/1 drill"},
+		{"silent for long, and its machine was changing before an Event",
+			NodeFacts{Node: node(silentForLong, changing),
+				Events: ownEvents(Event{At: now, Reason: string(reason.Unknown), Text: "It is mute."})},
+			StateNeedsPerson, "It is mute.", "Changing racks/1 drill"},
 		{"silent, and its last drill failed", NodeFacts{Node: node(silent, refused)}, StateNeedsPerson,
 			"racks/1: denied.", "Unknown  drill"},
 		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
@@ -300,6 +316,12 @@ func TestOf(t *testing.T) {
 			"pods are ended",
 			"Off racks fence"},
 		{"marked by hand", NodeFacts{Node: node(silent, marked)}, StateFencing, "A person marked it", "Unknown  "},
+		{"marked by hand, in mode shadow", NodeFacts{Node: node(silent, marked, answered(corev1.ConditionTrue, time.Second,
+			"MachineAnswers", "", "On", drill.DeviceAnswer{Device: "racks/1", Power: "On"}), inShadow)}, StateNeedsPerson,
+			"its mode begins nothing. Use a mode that acts, or remove the mark: kubectl taint node n4 " +
+				"forcefence.io/node-shutdown-", "On racks/1 drill"},
+		{"marked by hand, in mode disabled", NodeFacts{Node: node(silentForLong, marked, disabled)}, StateNeedsPerson,
+			"its mode begins nothing.", "Unknown  drill"},
 		{"marked by hand, and Ready", NodeFacts{Node: node(ready, answers, marked)}, StateNeedsPerson,
 			"take the mark off", "On racks/1 drill"},
 
@@ -468,5 +490,20 @@ func TestPowerFromBeforeTheOutage(t *testing.T) {
 		if m.Power != tt.power || m.Former != tt.former || m.At == nil {
 			t.Errorf("%s: got %+v, want %s, formerly %q, with its time", tt.name, m, tt.power, tt.former)
 		}
+	}
+}
+
+// What a person types about the mark names the configured key.
+func TestAdviceNamesTheKey(t *testing.T) {
+	const key = "example.net/off"
+	for _, row := range reason.Table() {
+		facts := NodeFacts{Node: node(silent), Key: key, Now: now}
+		if got := facts.withAdvice(row.Reason, ""); strings.Contains(got, taint.DefaultKey) {
+			t.Errorf("%s: got %q, want the key %s", row.Reason, got, key)
+		}
+	}
+	facts := NodeFacts{Node: node(silent), Key: key, Now: now}
+	if got := facts.withAdvice(reason.MarkNotTaken, ""); !strings.HasSuffix(got, "kubectl taint node n4 "+key+"-.") {
+		t.Errorf("got %q, want the key %s", got, key)
 	}
 }
