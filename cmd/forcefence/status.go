@@ -31,8 +31,9 @@ attention come first. In a cluster of more than 50 nodes, nodes without anything
 to report are left out; --all or a name shows them.
 
 The command reads the API server only. It asks no device and changes nothing.
-An age beside a power says when the device last reported a change. While a
-controller leads, each drill since then has seen the same power.
+The age beside a power is that of the first drill with these answers, or of a
+question in a fence. While a controller leads, each drill since then got the
+same answers. A power in brackets is from before the node's outage.
 
 The states, of which a node has the first that fits:
 

@@ -200,7 +200,8 @@ func NodeOf(s NodeFacts) Node {
 }
 
 // findExplanation returns forcefence's newest Event that explains the node's fence or outage; nil: there is none. An
-// Event of a drill explains neither. Nor does one from before the fence's phase, or before the outage.
+// Event of a drill explains neither. Nor does one from before the fence's phase, or before the outage. Nor does one by
+// which no device knew the power, if a device has said it since.
 func (s NodeFacts) findExplanation(n Node, rec *taint.Record, marked bool) *Event {
 	var since time.Time
 	switch {
@@ -214,7 +215,10 @@ func (s NodeFacts) findExplanation(n Node, rec *taint.Record, marked bool) *Even
 	}
 	return NewestOwnEvent(slices.DeleteFunc(slices.Clone(s.Events), func(e Event) bool {
 		why := reason.Reason(e.Reason)
-		return e.At.Before(since) || reason.RowOf(why).State == "" && reason.PersonSection(why) == ""
+		state := reason.RowOf(why).State
+		known := n.Machine.Power != providers.PowerUnknown.String() && n.Machine.At != nil
+		return e.At.Before(since) || state == "" && reason.PersonSection(why) == "" ||
+			state == reason.StateUnproven && known && e.At.Before(*n.Machine.At)
 	}))
 }
 
@@ -531,7 +535,7 @@ func (s NodeFacts) assessNotReady(
 			s.withAdvice(s.HeldBack.Rule, s.HeldBack.describeNode()))
 	case on:
 		return s.needPerson(taint.Condition(s.Node, taint.PoweredOnCondition).LastTransitionTime.UTC(), why,
-			reason.SectionLeftOn, "It does not answer, but its machine is on: look at its kubelet and network.")
+			reason.SectionLeftOn, describeOn)
 	case n.Machine.isChanging() && (why == nil || why.At.Before(*n.Machine.At)): // the Event is of the answer before
 		text := fmt.Sprintf("Its machine is going on or off (by %s).", n.Machine.By)
 		if !waits {
@@ -550,6 +554,8 @@ func (s NodeFacts) assessNotReady(
 	case waits && !off && n.Fenceable == string(corev1.ConditionUnknown):
 		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
 			s.withAdvice(drill, fenceable.Message))
+	case waits && n.Machine.Power == providers.PowerOn.String():
+		return s.needPerson(began.Add(personAfter), why, reason.SectionLeftOn, describeOn)
 	case waits && !off:
 		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
 			"Nothing proves that its machine is off, so its pods wait. Find out why, or look at the machine.")
@@ -559,6 +565,9 @@ func (s NodeFacts) assessNotReady(
 		return verdict{state: StateNotReady, next: "A controller asks its devices."}
 	}
 }
+
+// describeOn is what is next for a silent node whose machine is on.
+const describeOn = "It does not answer, but its machine is on: look at its kubelet and network."
 
 // describeMoved says what became of the pods of a node whose fence is over. Whether they run elsewhere is no fact of
 // the node: see WaitingPods.
