@@ -30,6 +30,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
+	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/drill"
@@ -722,13 +723,11 @@ func TestEmptyColumn(t *testing.T) {
 
 // Each page begins with what concerns the whole cluster.
 func TestBanners(t *testing.T) {
-	cluster, held := view.Cluster{}, false
+	cluster := view.Cluster{}
 	srv, _ := testServer(t, func(o *Options) {
 		o.Fleet = func() (*view.Fleet, error) {
 			s := snapshot()
-			if s.Cluster = cluster; held {
-				s.Events["n3"] = []view.Event{{At: now, From: "forcefence", Reason: "DomainLost", Text: hostile}}
-			}
+			s.Cluster = cluster
 			return view.FleetOf(s), nil
 		}
 	})
@@ -736,22 +735,25 @@ func TestBanners(t *testing.T) {
 		Namespace: "home", Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: new(now.Add(-3 * time.Minute)),
 	}
 	leads := lease
-	leads.Leads, leads.ConfigRejected = true, "config.yaml:3: mode: missing"
+	leads.Leads = true
+	holds := leads
+	holds.HeldBack = &view.HeldBack{Rule: reason.Reason(hostile), Detail: hostile, Held: 1,
+		Nodes: []string{hostile}, Since: now}
+	leads.ConfigRejected = "config.yaml:3: mode: missing"
 	for _, tc := range []struct {
 		name    string
 		cluster view.Cluster
-		held    bool // a power-off is held back, by a hostile text
 		want    []string
 	}{
-		{"nothing was read", view.Cluster{}, false, nil},
-		{"a storm", view.Cluster{}, true, []string{"Power-offs are held back: "}},
-		{"no leader", view.Cluster{Controller: &lease}, false, []string{"No controller leads: "}},
-		{"a rejected configuration", view.Cluster{Controller: &leads}, false,
+		{"nothing was read", view.Cluster{}, nil},
+		{"a storm, by a hostile text", view.Cluster{Controller: &holds}, []string{"Power-offs are held back: "}},
+		{"no leader", view.Cluster{Controller: &lease}, []string{"No controller leads: "}},
+		{"a rejected configuration", view.Cluster{Controller: &leads},
 			[]string{"The changed configuration is rejected: "}},
-		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, false, []string{"Fencing is paused for all " +
+		{"a pause, by a hostile text", view.Cluster{Paused: hostile}, []string{"Fencing is paused for all " +
 			"nodes: "}},
 	} {
-		cluster, held = tc.cluster, tc.held
+		cluster = tc.cluster
 		for _, path := range []string{"/", "/fences", "/devices", "/hook", "/nodes/n4", "/fences/n1.f-0123456789ab"} {
 			got := ask(t, http.MethodGet, srv.URL+path, "", map[string]string{"Authorization": "Bearer ann"})
 			check(t, got.body)
