@@ -34,7 +34,8 @@ text. This page is generated from the table in ` + "`taint/reason`" + `.
 		if r.Severity == Warning {
 			kind = "Warning"
 		}
-		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + singular.Replace(r.Text) + " | " + r.Remedy + " |\n")
+		b.WriteString("| `" + string(r.Reason) + "` | " + kind + " | " + singular.Replace(r.Text) + " | " + r.Remedy +
+			" |\n")
 	}
 	got := b.String()
 	if *update {

@@ -333,8 +333,8 @@ var table = []Row{
 			"`fencedAgainWithin` defines soon."},
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateUnproven,
-		"The node looks dead ({why}). Its device{s} {device} cannot say whether the machine is off: {detail}. Unknown " +
-			"is never off.",
+		"The node looks dead ({why}). Its device{s} {device} cannot say whether the machine is off: {detail}. " +
+			"Unknown is never off.",
 		"Look at the device, and at the network to it. `untrusted` is about its certificate, `denied` about the " +
 			"password or a licence, `not_found` about the machine's name."},
 	{Disagree, Warning, StateDisagree,
@@ -412,7 +412,8 @@ var table = []Row{
 		"Device{s} {device} did not accept the power-off ({detail}). It is sent again.",
 		"The Event has the cause."},
 	{PowerOffRefused, Warning, StateStillOn,
-		"Device{s} {device} {refuses} the power-off permanently ({detail}): nothing is evicted. It is tried again later.",
+		"Device{s} {device} {refuses} the power-off permanently ({detail}): nothing is evicted. It is tried " +
+			"again later.",
 		"The device offers no power-off, rejects the credential, or belongs to another machine: the Event has the " +
 			"cause. It is retried after five times `powerOffTimeout`."},
 	{PowerOffFailed, Warning, StateStillOn,
@@ -429,7 +430,9 @@ var table = []Row{
 		"The machine's device says Off ({raw}), but the node's kubelet reports NotReady and has not missed a " +
 			"heartbeat. Waiting until it misses one.",
 		"No action: it continues by itself. If no heartbeat is missed, the device is wrong."},
-	{ProvenOff, Warning, StateArmed, "Device{s} {device} {says} that the machine is off ({raw}): marking the node.", ""},
+	{ProvenOff, Warning, StateArmed,
+		"Device{s} {device} {says} that the machine is off ({raw}): marking the node.",
+		""},
 	{LookedTooEarly, Debug, "", "", ""},
 	{UnexpectedAnswer, Debug, "", "", ""},
 	{Released, Info, StateSuspect, "A person released this node. It is left alone until it comes back.", ""},

@@ -552,7 +552,8 @@ func TestReadLeader(t *testing.T) {
 		got, err := ReadLeader(t.Context(), fake.NewClientBuilder().WithObjects(lease).Build(), now)
 		if err != nil || got.Leads != tt.leads || got.Late != tt.late || got.Namespace != "ns" ||
 			got.ConfigDigest != "d" || got.ConfigSince == nil || !got.ConfigSince.Equal(now) ||
-			got.DrilledSince == nil || !got.DrilledSince.Equal(now) || got.HeldBack == nil || got.HeldBack.Held != 2 || (got.Until != nil) != (tt.lasts > 0) ||
+			got.DrilledSince == nil || !got.DrilledSince.Equal(now) || got.HeldBack == nil || got.HeldBack.Held != 2 ||
+			(got.Until != nil) != (tt.lasts > 0) ||
 			got.Until != nil && got.Until.Sub(*got.Renewed) != time.Duration(tt.lasts)*time.Second {
 			t.Errorf("%s: got %+v, %v, want leads %t, late %t", tt.name, got, err, tt.leads, tt.late)
 		}
