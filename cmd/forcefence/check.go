@@ -26,6 +26,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
+	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/kube"
@@ -197,7 +198,7 @@ func (o *checker) checkInstallation(ctx context.Context) (check.Report, error) {
 		return check.Report{}, err
 	}
 	o.refused = fleet.refused
-	f.At, f.Cluster, f.Namespace = fleet.At, fleet.Cluster, o.namespace
+	f.At, f.Cluster, f.Namespace, f.Gone = fleet.At, fleet.Cluster, o.namespace, fleet.Gone
 	f.Unknown = slices.DeleteFunc(fleet.Unknown, func(what string) bool { return what == fleet.unreadPods })
 	first := labels.Nothing()
 	namespace := o.namespace
@@ -253,6 +254,10 @@ func (o *checker) readConfiguration(
 		}
 	case err == nil:
 		f.ConfigDigest, o.fencesStorage = cfg.Digest(), cfg.FencesStorage()
+		if cfg.Signing.KeyFile != "" {
+			f.Signing.On = true
+			o.readSigning(ctx, namespace, f)
+		}
 		settings := cfg.Settings(namespace)
 		first, f.EvictFirst = settings.EvictFirst, settings.EvictFirst.String()
 		var names []string
@@ -265,6 +270,26 @@ func (o *checker) readConfiguration(
 	default: // status has reported it, and whether a right was missing
 	}
 	return first
+}
+
+// readSigning adds to f which public keys verify the proofs of fences.
+func (o *checker) readSigning(ctx context.Context, namespace string, f *check.Facts) {
+	text, err := readPublicKeys(ctx, o.client, namespace)
+	switch {
+	case errors.Is(err, errNoKeys):
+		f.Signing.Fault = "signing.keyFile is set, and no ConfigMap " + namespace + "/" + config.KeysConfigMap +
+			" has public keys."
+	case err != nil:
+		o.refused = o.refused || denialOf(err) != nil
+		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
+	default:
+		keys, err := attest.ListKeys(text)
+		if f.Signing.Keys = len(keys); err != nil {
+			f.Signing.Fault = endSentence("ConfigMap " + namespace + "/" + config.KeysConfigMap + ": " + err.Error())
+		} else if len(keys) == 0 {
+			f.Signing.Fault = "ConfigMap " + namespace + "/" + config.KeysConfigMap + " has no public key."
+		}
+	}
 }
 
 // readPods reads once the unfinished pods of all nodes that first selects, and those that a fence leaves on their node,

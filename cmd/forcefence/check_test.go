@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -36,8 +38,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
@@ -138,6 +142,16 @@ func TestCheckOfInstallation(t *testing.T) {
 	rejecting.Annotations = map[string]string{app.ConfigRejectedAnnotation: "config.yaml:3: mode: missing"}
 	labelled := checkedNode("n2", no, reason.NoMachine)
 	labelled.Labels["pool"] = "cattle"
+	signed := settings("mode: observe\nsigning: {keyFile: /etc/forcefence-signing/keys.pem}\n")
+	publicKeys := func(text string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: config.KeysConfigMap},
+			Data: map[string]string{config.KeysEntry: text}}
+	}
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	kit.Must(t, err)
+	attached := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "old.1"},
+		EventTime: metav1.NewMicroTime(now), ReportingController: "forcefence", Reason: string(reason.GoneAttached),
+		Message: "pv-1 waits", InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "old"}}
 	good := []client.Object{leaderLease(now), checkedNode("n1", yes, reason.Answers)}
 	for _, tc := range []struct {
 		name    string
@@ -172,6 +186,18 @@ func TestCheckOfInstallation(t *testing.T) {
 			objects: []client.Object{rejecting, checkedNode("n1", yes, reason.Answers), settings("mode: observe\n")},
 			want:    []string{"the changed configuration is rejected", "config.yaml:3: mode: missing. The previous"},
 			fails:   "found 1 problem"},
+		{name: "records are signed", objects: append(good, signed, publicKeys(string(attest.EncodeKey(public, now)))),
+			want: []string{provable(1, 1) + "; records are signed."}, not: "problem"},
+		{name: "signing without a ConfigMap of public keys", objects: append(good, signed),
+			want: []string{"no proof can be verified", "problem signing", "no ConfigMap " + homeSpace +
+				"/forcefence-public-keys has public keys", "forcefence proof keys --new"}, fails: "found 1 problem"},
+		{name: "signing without a public key", objects: append(good, signed, publicKeys("")),
+			want: []string{"ConfigMap " + homeSpace + "/forcefence-public-keys"}, fails: "found 1 problem"},
+		{name: "signing with keys that cannot be read", objects: append(good, signed, publicKeys("no key")),
+			want: []string{"ConfigMap " + homeSpace + "/forcefence-public-keys: "}, fails: "found 1 problem"},
+		{name: "volumes of a deleted node", objects: append(good, settings("mode: observe\n"), attached),
+			want: []string{"problem volumes: Volumes are attached to deleted nodes: 1 deleted node: old. pv-1 waits",
+				"delete the VolumeAttachments"}, fails: "found 1 problem"},
 		{name: "a list with a node that is gone", objects: append(good, settings(`providers:
 - name: bmcs
   redfish: {username: u, passwordFile: /p}

@@ -112,13 +112,16 @@ func readFencingFile(file string) (*api.Fencing, error) {
 	return &f, nil
 }
 
-// readPublicKeys reads the ConfigMap with the public keys.
+// errNoKeys says that no ConfigMap has public keys.
+var errNoKeys = errors.New("signing is off")
+
+// readPublicKeys reads the ConfigMap with the public keys. The error is errNoKeys if there is none.
 func readPublicKeys(ctx context.Context, c client.Reader, namespace string) ([]byte, error) {
 	var cm corev1.ConfigMap
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.KeysConfigMap}, &cm)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("signing is off: there is no ConfigMap %s/%s with public keys. `forcefence proof keys "+
-			"--new` makes the first key, and the configuration's signing.keyFile switches signing on", namespace,
+		return nil, fmt.Errorf("%w: there is no ConfigMap %s/%s with public keys. `forcefence proof keys --new` makes "+
+			"the first key, and the configuration's signing.keyFile switches signing on", errNoKeys, namespace,
 			config.KeysConfigMap)
 	}
 	if err != nil {

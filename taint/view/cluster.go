@@ -125,7 +125,7 @@ const (
 	PartPause         Part = "pause"
 	PartConfiguration Part = "configuration"
 	PartStorm         Part = "storm"
-	PartGone          Part = "gone"
+	PartGone          Part = "volumes"
 	PartPods          Part = "pods"
 )
 

@@ -163,8 +163,12 @@ func FleetOf(s Snapshot) *Fleet {
 			p.Found[row.Fenceable]++
 		}
 	}
-	for _, b := range append(s.Cluster.Banners(s.At), append(DescribeStorm(s.Cluster, all, s.At),
-		DescribeWaiting(all, s.Cluster.Waiting, s.At)...)...) {
+	exist := make(map[string]bool, len(s.Nodes))
+	for _, n := range s.Nodes {
+		exist[n.Name] = true
+	}
+	for _, b := range slices.Concat(s.Cluster.Banners(s.At), DescribeStorm(s.Cluster, all, s.At), DescribeGone(s.Events, exist),
+		DescribeWaiting(all, s.Cluster.Waiting, s.At)) {
 		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
 		b.Command = nameInController(namespace, b.Command)
 		f.Banners = append(f.Banners, b)

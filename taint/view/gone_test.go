@@ -27,6 +27,10 @@ func TestDescribeGone(t *testing.T) {
 	if len(got) != 1 || !strings.HasPrefix(got[0].Text, "1 deleted node: attached. of forcefence") {
 		t.Errorf("got %+v, want a banner about the node attached", got)
 	}
+	got = FleetOf(Snapshot{At: began, Events: events}).Banners
+	if len(got) != 1 || got[0].About != PartGone || !strings.HasPrefix(got[0].Text, "2 deleted nodes: again, attached.") {
+		t.Errorf("got %+v, want a banner of the fleet about the nodes again and attached", got)
+	}
 	if got := DescribeGone(nil, nil); got != nil {
 		t.Errorf("got %+v without Events, want none", got)
 	}

@@ -86,6 +86,8 @@ type Facts struct {
 	ConfigDigest  string   // of the ConfigMap with the configuration (view.Leader.ConfigDigest); "": unknown
 	Warnings      []string // about a configuration without faults
 	Nodes         []Node
+	Gone          []view.Banner // deleted Nodes to which volumes are attached
+	Signing       Signing
 	// Pods are those of all nodes that evictFirst selects, and those that a fence leaves on their node.
 	Pods       []action.Pod
 	EvictFirst string   // the configured selector; "": none, or unknown
@@ -93,6 +95,13 @@ type Facts struct {
 	NoFencings bool     // the cluster does not have the CustomResourceDefinition of Fencings
 	Unknown    []string // what could not be read, and why
 	Orders     []writes.Order
+}
+
+// Signing is how the records of fences are signed. The zero value: they are not, or that is unknown.
+type Signing struct {
+	On    bool   // signing.keyFile is set
+	Keys  int    // how many public keys verify proofs
+	Fault string // why the public keys cannot be used; "": they can, or could not be read
 }
 
 // Node is one node.
@@ -145,7 +154,33 @@ func Installation(f Facts) Report {
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
 	out = append(out, f.checkPods()...)
-	return NewReport(out, append(parts, counts...)...)
+	out = append(out, f.checkRoom()...)
+	signing, more := f.checkSigning()
+	return NewReport(append(out, more...), append(append(parts, counts...), signing)...)
+}
+
+// checkRoom reports that pods of a node that fails find no room elsewhere, by the leader's last estimate.
+func (f Facts) checkRoom() []Finding {
+	text := f.Cluster.Room().DescribeLacking(f.At)
+	if text == "" {
+		return nil
+	}
+	return []Finding{{Note, "room", view.OneLine(text, 500), fmt.Sprintf("Add nodes, or lower requests. That was estimated %s ago; "+
+		"forcefence room estimates it now, and says why.", duration.HumanDuration(f.At.Sub(f.Cluster.Room().At)))}}
+}
+
+// checkSigning returns what the sentence says of signed records, and what keeps a proof from being verified.
+func (f Facts) checkSigning() (part string, out []Finding) {
+	const remedy = "Make a key: forcefence proof keys --new. Alert ForcefenceNotSigning in the runbook says more."
+	switch s := f.Signing; {
+	case !s.On:
+		return "", nil
+	case s.Fault != "":
+		return "no proof can be verified", []Finding{{Problem, "signing", s.Fault, remedy}}
+	case s.Keys > 0:
+		return "records are signed", nil
+	}
+	return "", nil // the keys could not be read, which is a finding
 }
 
 // checkCluster returns the beginning of the sentence: who leads, and what the banners of the status page say.
@@ -188,7 +223,7 @@ func (f Facts) checkCluster() (parts []string, out []Finding) {
 		nodes = append(nodes, n.View)
 	}
 	for _, b := range slices.Concat(f.Cluster.Banners(f.At), view.DescribeStorm(f.Cluster, nodes, f.At),
-		view.DescribeWaiting(nodes, f.Cluster.Waiting, f.At)) {
+		f.Gone, view.DescribeWaiting(nodes, f.Cluster.Waiting, f.At)) {
 		switch b.About {
 		case view.PartController:
 			parts = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/taint/writes"
@@ -46,6 +47,9 @@ func TestInstallation(t *testing.T) {
 	held.Leads = false
 	late.Late, late.Until = true, new(at.Add(15*time.Second))
 	configured.ConfigDigest, configured.ConfigSince = "old", &at
+	crowded := lease
+	crowded.Room = &room.Summary{At: at, Counts: map[room.Kind]map[room.Verdict]int{room.Node: {room.Lacks: 1}},
+		Worst: map[room.Kind]room.Failure{room.Node: {Name: "n1", Lacking: 2, Pods: 5}}}
 	rejecting.ConfigRejected = "config.yaml:3: mode: missing"
 	const fault = "ConfigMap ff/forcefence: config.yaml:3: mode: must be fence."
 	good := func(name string) Node { return nodeWith(name, yes, reason.Answers, taint.ProtectionFailClosed) }
@@ -103,6 +107,25 @@ func TestInstallation(t *testing.T) {
 	}{
 		{name: "all is well", facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2")}}, ok: true,
 			summary: "forcefence leads; " + provable(2, 2) + "."},
+		{name: "records are signed", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
+			Signing: Signing{On: true, Keys: 1}}, ok: true,
+			summary: "forcefence leads; " + provable(1, 1) + "; records are signed."},
+		{name: "no public key", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
+			Signing: Signing{On: true, Fault: "No ConfigMap has public keys."}},
+			summary: "forcefence leads; " + provable(1, 1) + "; no proof can be verified.",
+			finding: []string{"problem signing: No ConfigMap has public keys.|forcefence proof keys --new"}},
+		{name: "public keys that cannot be read", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")},
+			Signing: Signing{On: true}}, ok: true, summary: "forcefence leads; " + provable(1, 1) + "."},
+		{name: "no room for the pods of one node", facts: Facts{At: at.Add(time.Minute), Cluster: cluster(crowded),
+			Nodes: []Node{good("n1")}}, ok: true, summary: "forcefence leads; " + provable(1, 1) + ".", findings: 1,
+			finding: []string{"note room: The pods of 0 of 1 nodes fit elsewhere. If node n1 fails now, 2 of 5|" +
+				"estimated 60s ago"}},
+		{name: "an old estimate of room", facts: Facts{At: at.Add(24 * time.Hour), Cluster: cluster(crowded),
+			Nodes: []Node{good("n1")}}, ok: true, summary: "forcefence leads; " + provable(1, 1) + "."},
+		{name: "volumes of a deleted node", facts: Facts{Cluster: leads, Nodes: []Node{good("n1")}, Gone: []view.Banner{
+			{About: view.PartGone, Title: "Volumes are attached", Text: "1 volume.", Remedy: "Wait."}}},
+			summary: "forcefence leads; volumes are attached; " + provable(1, 1) + ".", findings: 1,
+			finding: []string{"problem volumes: Volumes are attached: 1 volume.|Wait."}},
 		{name: "a node in mode shadow", facts: Facts{Cluster: leads, Nodes: []Node{shadowed, good("n2")}}, ok: true,
 			summary: "forcefence leads; " + provable(2, 2) + ".", findings: 1,
 			finding: []string{"note mode: shadow, for 1 of 2 nodes|Set mode: observe"}},
