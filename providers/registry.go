@@ -69,6 +69,12 @@ type SharesPower interface {
 	SharesPower() bool // reports whether they are such devices
 }
 
+// Feeds is a Config whose devices may only supply power (Feeder). Those say Off once they are switched off, and stay On
+// when the power before them fails.
+type Feeds interface {
+	OnlyFeeds() bool // reports whether they are such devices
+}
+
 // Personal marks a Config that asks a person and no device: it powers no machine off.
 type Personal interface{ Personal() }
 

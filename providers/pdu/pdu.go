@@ -225,6 +225,9 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return strings.Join(parts, ","), slices.Compact(hosts), nil
 }
 
+// OnlyFeeds implements providers.Feeds.
+func (c *Config) OnlyFeeds() bool { return true }
+
 // PartsOf implements providers.Parts: no two machines may share an outlet.
 func (c *Config) PartsOf(canonical string) []string { return strings.Split(canonical, ",") }
 
@@ -243,6 +246,7 @@ type Provider struct {
 
 var (
 	_ providers.Feeder   = (*Provider)(nil)
+	_ providers.Feeds    = (*Config)(nil)
 	_ providers.Limiter  = (*Provider)(nil)
 	_ providers.Parts    = (*Config)(nil)
 	_ providers.Cautious = (*Config)(nil)

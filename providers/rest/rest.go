@@ -313,6 +313,9 @@ func (s *Settings) HasAddressIDs() bool { return s.family != nil && s.family.Add
 // lost its power.
 func (s *Settings) SharesPower() bool { return s.family != nil && s.family.SharesPower }
 
+// OnlyFeeds implements providers.Feeds: the description says whether its devices only supply power.
+func (s *Settings) OnlyFeeds() bool { return s.family != nil && s.family.Feeds }
+
 // ProviderIDs implements providers.ProviderIDs: the description says whether IDs are whole providerIDs.
 func (s *Settings) ProviderIDs() bool { return s.family != nil && s.family.ProviderIDs }
 

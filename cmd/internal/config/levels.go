@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/proof"
 )
 
@@ -187,8 +189,8 @@ func (r *reader) shareTimeout(c *Config, n *NodeRule, path string, own bool) {
 	}
 }
 
-// noteSharedPower keeps the path of a rule if all its devices, and those of its guests' hosts, fall silent when their
-// machines lose their power.
+// noteSharedPower keeps the path of a rule if all its devices, and those of its guests' hosts, say no Off when their
+// machines lose their power. Outlets say Off once they are switched off, which mode observe does not do.
 func (r *reader) noteSharedPower(c *Config, n *NodeRule, path string, own bool) {
 	all := mapList(n.devices(), func(d *Device) string { return d.Provider })
 	if own {
@@ -197,8 +199,13 @@ func (r *reader) noteSharedPower(c *Config, n *NodeRule, path string, own bool) 
 	for _, h := range n.Within {
 		all = append(all, h.Provider)
 	}
+	inModes := slices.ContainsFunc(c.Modes, func(m ModeItem) bool { return !m.Mode.is(fence.Observe) })
+	observes := !inModes && cmp.Or(n.Mode, c.Mode).is(fence.Observe)
 	for _, name := range all {
-		if s, ok := c.settings(name).(providers.SharesPower); !ok || !s.SharesPower() {
+		settings := c.settings(name)
+		shares, _ := settings.(providers.SharesPower)
+		feeds, _ := settings.(providers.Feeds)
+		if (shares == nil || !shares.SharesPower()) && !(observes && feeds != nil && feeds.OnlyFeeds()) {
 			return
 		}
 	}

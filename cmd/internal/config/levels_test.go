@@ -209,6 +209,7 @@ func TestRenewDeadline(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Setenv("PW", "12345678")
 	const providers = `
+mode: fence
 providers:
 - {name: racks, redfish: {username: u, passwordEnv: PW}}
 - {name: older, ipmi: {username: u, passwordEnv: PW}}
@@ -238,6 +239,8 @@ nodes:
 		{"no volumes matter", policies + "withoutProof: storage-fences\n", nil},
 		{"accept-duplicates", policies + "drivers: [csi.example.net]\n  withoutProof: accept-duplicates\n", nil},
 		{"a BMC and an outlet", "- name: a\n  " + bmc + "  levels:\n" + listed, nil},
+		{"a BMC and an outlet that is never switched off", "- name: a\n  mode: observe\n  " + bmc + "  levels:\n" + listed,
+			[]string{"nodes[0]"}},
 		{"an outlet by name", "- name: a\n  " + bmc + "  levels:\n" + level("strips", "{{ .Name }}.example.net/1"),
 			[]string{"nodes[0].levels[0].devices[0].machine"}},
 		{"the second of two rules",

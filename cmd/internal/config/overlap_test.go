@@ -221,7 +221,7 @@ nodes:
 	host := fmt.Sprintf(within, "racks", "'https://hv1'")
 	for _, tc := range []struct {
 		name, rule string
-		want       bool
+		want       bool // in mode fence
 	}{
 		{"a BMC", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n", true},
 		{"a BMC, then a person", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n" + person, false},
@@ -240,17 +240,23 @@ nodes:
 		{"outlets alone", "  provider: strips\n  " + fmt.Sprintf(list, "a.example.net/1") + "\n", false},
 		{"a VM, then a person", "  provider: vcenter\n  machine: {from: systemUUID}\n" + person, false},
 	} {
-		cfg, err := config.Parse("f", []byte(head+tc.rule), all.Types())
-		if err != nil {
-			t.Errorf("%s: %v", tc.name, err)
-			continue
-		}
-		got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
-			return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off. Add a person "+
-				"as the last level (type confirm). In mode fence, outlets that feed the machine work, too.")
-		})
-		if got != tc.want {
-			t.Errorf("%s: warned %v, want %v: %v", tc.name, got, tc.want, cfg.Warnings())
+		for mode, want := range map[string]bool{
+			"mode: fence\n": tc.want, "mode: shadow\n": tc.want,
+			"mode: observe\n": tc.want || strings.Contains(tc.rule, "strips"), // which switches no outlet off
+			"mode: observe\nmodes: [{selector: pool=x, mode: fence}]\n": tc.want,
+		} {
+			cfg, err := config.Parse("f", []byte(mode+head+tc.rule), all.Types())
+			if err != nil {
+				t.Errorf("%s%s: %v", mode, tc.name, err)
+				continue
+			}
+			got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
+				return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off. Add a "+
+					"person as the last level (type confirm). In mode fence, outlets that feed the machine work, too.")
+			})
+			if got != want {
+				t.Errorf("%s%s: warned %v, want %v: %v", mode, tc.name, got, want, cfg.Warnings())
+			}
 		}
 	}
 }
