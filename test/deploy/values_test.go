@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/test/cluster"
@@ -282,6 +283,44 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: check-config printed %s, want it accepted", config, out)
 		}
 		charted(t, "config:\n  "+strings.ReplaceAll(config, "\n", "\n  "))
+	}
+}
+
+// TestSelectorsOfValues: the chart refuses each selector that Kubernetes cannot parse, and no other, except for names
+// that are too long. Where check-config says what to do, the chart says the same.
+func TestSelectorsOfValues(t *testing.T) {
+	said := map[string]string{
+		"rack=“a”": "remove the quotes that are no plain ones", "rack:a": "write = between a label and its value, not a colon",
+		"rack=-a": "write labels and values with letters, digits, -, _ and .",
+	}
+	selectors := slices.Concat(slices.Sorted(maps.Keys(said)), []string{
+		"my rack=a", "rack in a", "rack in (a b)", "a in (b", "a=b,", ",a", "a=!b", "a>b", "a>-1", "!a=b", "a;b",
+		"/a", "a/", "a/b/c", "A/b", "a=b/c", "(a)", "=a", "a.", "a in (b) c", "notin (a)", "a<>1",
+		"rack", "!rack", "rack=a", "rack==a", "rack != a", "rack=", "a in (b)", "a in (b,c)", "a notin (b, c)", "a in(,)",
+		"a in ( b , )", "example.net/a-b_c.D=1.2", "a > 5", "a<05", " a , !b ", "! a", "a\tin (b)", "a in ()", "in",
+	})
+	for _, key := range []string{"a", "!a", "e.x/a", "a b", ""} {
+		for _, operator := range []string{"=", "==", "!=", " in ", " notin ", ">", " ", "", "=="} {
+			for _, value := range []string{"", "b", "7", "(b)", "(b,)", "( )", "b c", "é"} {
+				selectors = append(selectors, key+operator+value)
+			}
+		}
+	}
+	var modes []string
+	for _, s := range selectors {
+		modes = append(modes, fmt.Sprintf("  - {mode: observe, selector: %q}\n", s))
+	}
+	_, err := helm(t, "", "template", "forcefence", chart, "--values", someImage, "--values", valuesFile(t,
+		"config:\n  providers: []\n  nodes: []\n  modes:\n"+strings.Join(modes, "")))
+	if err == nil {
+		t.Fatal("the chart accepts all selectors")
+	}
+	for i, s := range selectors {
+		_, bad := labels.Parse(s)
+		line := fmt.Sprintf("\nconfig.modes[%d].selector: not a label selector, such as \"rack=a\" or \"rack in (a, b)\": ", i)
+		if got := strings.Contains(err.Error(), line+said[s]); got != (bad != nil) && s != "in" {
+			t.Errorf("%q: refused %t, and Kubernetes says %v", s, got, bad)
+		}
 	}
 }
 

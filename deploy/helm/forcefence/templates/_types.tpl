@@ -154,6 +154,8 @@ not a duration: write it as "30s", "5m" or "1h30m"
 want a label selector, which is text such as "rack=a" or "rack in (a, b)", have {{ $have }}
   {{- else if ne $have "text" -}}
 want text, have {{ $have }}{{ if $simple }}: put it in quotes{{ end }}
+  {{- else if eq $kind "selector" -}}
+    {{- include "forcefence.selectorFault" $value -}}
   {{- end -}}
 {{- else if eq $kind "bool" -}}
   {{- if ne $have "true or false" -}}
@@ -185,6 +187,22 @@ want {{ eq $kind "int" | ternary "a whole number" "a number" }}, have {{ $have }
     {{- if or (and (hasKey $bounds "minimum") (lt $n (float64 $bounds.minimum))) (and (hasKey $bounds "maximum") (gt $n (float64 $bounds.maximum)))
       (and (hasKey $bounds "exclusiveMinimum") (le $n (float64 $bounds.exclusiveMinimum))) }}{{ $type.boundText }}{{ end -}}
   {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+What is wrong with the text of a label selector. The expression accepts all that Kubernetes parses. It also accepts names that are too
+long, which check-config refuses.
+*/}}
+{{- define "forcefence.selectorFault" -}}
+{{- $name := "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?" -}}
+{{- $key := printf "([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?%s" $name -}}
+{{- $several := printf "\\(\\s*(%[1]s)?\\s*(,\\s*(%[1]s)?\\s*)*\\)" $name -}}
+{{- $one := printf "(!\\s*%[1]s|%[1]s(\\s*(=|==|!=)\\s*(%[2]s)?|\\s*[<>]\\s*[0-9]+|\\s+(in|notin)\\s*%[3]s)?)" $key $name $several -}}
+{{- if not (regexMatch (printf "^\\s*(%[1]s\\s*(,\\s*%[1]s\\s*)*)?$" $one) .) -}}
+not a label selector, such as "rack=a" or "rack in (a, b)": {{ if regexMatch "[“”„‘’]" . }}remove the quotes that are no plain ones
+  {{- else if contains ":" . }}write = between a label and its value, not a colon
+  {{- else }}write labels and values with letters, digits, -, _ and .{{ end -}}
 {{- end -}}
 {{- end }}
 
