@@ -86,11 +86,13 @@ type Node struct {
 	Fence      *NodeFence `json:"fence,omitempty"`
 	Broken     string     `json:"broken,omitempty"`    // why its fence's record is unreadable
 	LeftAlone  string     `json:"leftAlone,omitempty"` // why no fence of it begins; "": one may, or a pause of all
-	Mode       string     `json:"mode,omitempty"`      // what its annotation lowers its mode to
-	Policies   []string   `json:"policies,omitempty"`  // policies that ended pods without proof since it is not Ready
-	Draining   bool       `json:"draining,omitempty"`  // forcefence holds up its drain
-	Event      *Event     `json:"event,omitempty"`
-	Next       string     `json:"next,omitempty"` // "" if nothing comes next
+	// EndedPause is its own pause, which pauses nothing: its end has passed. "": none.
+	EndedPause string   `json:"endedPause,omitempty"`
+	Mode       string   `json:"mode,omitempty"`     // what its annotation lowers its mode to
+	Policies   []string `json:"policies,omitempty"` // policies that ended pods without proof since it is not Ready
+	Draining   bool     `json:"draining,omitempty"` // forcefence holds up its drain
+	Event      *Event   `json:"event,omitempty"`
+	Next       string   `json:"next,omitempty"` // "" if nothing comes next
 	// Runbook is the section of docs/runbook.md that is about the node's state; "" if none is.
 	Runbook reason.Section `json:"runbook,omitempty"`
 	// Command is what a person runs first. It changes nothing unless it ends in --yes. "": none.
@@ -145,6 +147,8 @@ func NodeOf(s NodeFacts) Node {
 		Machine:   machineOf(s.Node, rec),
 		LeftAlone: cmp.Or(fence.ExclusionReason(s.Node, s.Now), s.Excluded),
 		Draining:  s.Node.Annotations[taint.DrainAnnotation] != "",
+
+		EndedPause: fence.EndedPause(s.Node, s.Now),
 	}
 	state := taint.Condition(s.Node, corev1.NodeReady)
 	if at := state.LastTransitionTime.UTC(); !at.IsZero() {
@@ -390,6 +394,9 @@ func (s NodeFacts) assess(
 		return verdict{state: StateLeftAlone, next: "No fence begins, because fencing is paused for all nodes."}
 	case n.Partly:
 		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
+	case n.EndedPause != "":
+		return verdict{state: StateFine, next: "Its pause pauses nothing any more: " + n.EndedPause + ". To remove it: " +
+			"forcefence resume " + n.Node}
 	default:
 		return verdict{state: StateFine}
 	}

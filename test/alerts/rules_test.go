@@ -99,7 +99,7 @@ func init() { // each process begins all of these with 0
 		for _, result := range []string{"denied", "unreachable", "no_machine"} { // and what a drill found once
 			calm = append(calm, fmt.Sprintf("forcefence_machines{instance=%q,result=%q} 0", instance, result))
 		}
-		for _, of := range []string{"cluster", "node"} {
+		for _, of := range []string{"cluster", "node", "label"} {
 			calm = append(calm, fmt.Sprintf(`forcefence_pauses{instance=%q,of=%q,ends="later"} 0`, instance, of),
 				fmt.Sprintf(`forcefence_pauses{instance=%q,of=%q,ends="within_a_day"} 0`, instance, of))
 		}
@@ -240,6 +240,12 @@ var histories = []history{
 		want: []string{"ForcefencePauseForgotten of=node"}},
 	{name: "a pause without an end of less than an hour", steps: 120,
 		series: []string{pauses("cluster", "later", "0 1x130")}},
+	{name: "an exclude label is forgotten", steps: 194, step: 30 * time.Minute,
+		series: []string{pauses("label", "later", "0x100 1x50 0 1x60")}, want: []string{"ForcefencePauseForgotten of=label"}},
+	{name: "an exclude label of less than two days", steps: 193, step: 30 * time.Minute,
+		series: []string{pauses("label", "later", "0x100 1x50 0 1x60")}},
+	{name: "pauses with an end, again and again", steps: 194, step: 30 * time.Minute,
+		series: []string{pauses("node", "within_a_day", "1x200")}},
 	{name: "a pause with an end", steps: 200, series: []string{pauses("cluster", "within_a_day", "0 1x210"),
 		nodes("excluded", "0 0x210")}},
 

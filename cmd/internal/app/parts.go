@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -283,8 +284,9 @@ func (p *process) addDrainGuards(context.Context) error {
 
 // addPauses exports which pauses are in force.
 func (p *process) addPauses(context.Context) error {
-	return p.addRunnables(newPauseGauge(p.mgr.GetAPIReader(), p.mgr.GetCache(), PauseKey(p.Namespace), p.Log, time.Now,
-		p.registry))
+	excluded := func() labels.Selector { return p.confs.activeFile().Settings(p.Namespace).ExcludeSelector }
+	return p.addRunnables(newPauseGauge(p.mgr.GetAPIReader(), p.mgr.GetCache(), PauseKey(p.Namespace), excluded, p.Log,
+		time.Now, p.registry))
 }
 
 // addOrders exports how old the orders are that others obey, of what the configuration uses.

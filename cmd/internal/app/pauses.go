@@ -7,20 +7,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/kube"
 )
 
-// pauseGauge exports which pauses are in force, while this process leads.
+// pauseGauge exports which pauses there are, and when they end, while this process leads.
 type pauseGauge struct {
-	live   client.Reader
-	nodes  client.Reader
-	pause  client.ObjectKey // the ConfigMap that pauses all nodes
-	log    *slog.Logger
-	now    func() time.Time
-	pauses *prometheus.GaugeVec
+	live  client.Reader
+	nodes client.Reader
+	pause client.ObjectKey // the ConfigMap that pauses all nodes
+	// excluded returns the excludeSelector in force. It does not block.
+	excluded func() labels.Selector
+	log      *slog.Logger
+	now      func() time.Time
+	pauses   *prometheus.GaugeVec
 }
 
 const (
@@ -32,23 +36,25 @@ const (
 
 // The values of the labels of the metric of pauses.
 const (
-	ofCluster, ofNode       = "cluster", "node"
-	endsWithinDay, endsLate = "within_a_day", "later"
+	ofCluster, ofNode, ofLabel = "cluster", "node", "label"
+
+	endsWithinDay, endsLate, ended = "within_a_day", "later", "over"
 )
 
 func newPauseGauge(
-	live, nodes client.Reader, pause client.ObjectKey, log *slog.Logger, now func() time.Time,
-	reg prometheus.Registerer,
+	live, nodes client.Reader, pause client.ObjectKey, excluded func() labels.Selector, log *slog.Logger,
+	now func() time.Time, reg prometheus.Registerer,
 ) *pauseGauge {
-	g := &pauseGauge{live: live, nodes: nodes, pause: pause, log: log, now: now,
+	g := &pauseGauge{live: live, nodes: nodes, pause: pause, excluded: excluded, log: log, now: now,
 		pauses: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_pauses",
-			Help: "Pauses in force, by what they pause (cluster, node) and by their end: within_a_day, or later, " +
-				"which includes those without an end.",
+			Help: "Pauses, by what they are of (cluster, node, or an exclude label on a node) and by their end: " +
+				"within_a_day, later, which includes those without an end, or over, which pause nothing.",
 		}, []string{"of", "ends"})}
 	reg.MustRegister(g.pauses)
 	g.set(ofCluster, nil)
 	g.set(ofNode, nil)
+	g.set(ofLabel, nil)
 	return g
 }
 
@@ -82,21 +88,33 @@ func (g *pauseGauge) read(ctx context.Context) {
 		g.log.Warn("Cannot read the pauses of nodes", "error", err)
 		return
 	}
-	var pauses []fence.Pause
+	var pauses, marked []fence.Pause
 	for _, n := range nodes {
+		if g.hasExcludeLabel(n) {
+			marked = append(marked, fence.Pause{})
+		}
 		if text, paused := n.Annotations[fence.PausedAnnotation]; paused {
 			pauses = append(pauses, fence.ParsePause(text))
 		}
 	}
 	g.set(ofNode, pauses)
+	g.set(ofLabel, marked)
 }
 
-// set exports how many of the pauses are in force.
+// hasExcludeLabel reports whether a label excludes the node that people set on single nodes, as a pause without an end:
+// forcefence's own, or medik8s'. A selector of the file's author names a class of nodes on purpose.
+func (g *pauseGauge) hasExcludeLabel(n *corev1.Node) bool {
+	_, own := n.Labels[config.DefaultExclude]
+	return own && g.excluded().Matches(labels.Set(n.Labels)) || fence.HasExcludeLabel(n.Labels)
+}
+
+// set exports how many of the pauses end when.
 func (g *pauseGauge) set(of string, pauses []fence.Pause) {
-	now, soon, late := g.now(), 0, 0
+	now, soon, late, over := g.now(), 0, 0, 0
 	for _, p := range pauses {
 		switch {
 		case p.IsOver(now):
+			over++
 		case p.IsOver(now.Add(plannedPause)):
 			soon++
 		default:
@@ -105,4 +123,5 @@ func (g *pauseGauge) set(of string, pauses []fence.Pause) {
 	}
 	g.pauses.WithLabelValues(of, endsWithinDay).Set(float64(soon))
 	g.pauses.WithLabelValues(of, endsLate).Set(float64(late))
+	g.pauses.WithLabelValues(of, ended).Set(float64(over))
 }

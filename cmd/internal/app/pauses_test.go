@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,13 +29,21 @@ func TestPauseGauge(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
 			Annotations: map[string]string{fence.PausedAnnotation: pause}}}
 	}
+	labelled := func(name, label string) *corev1.Node {
+		set, err := labels.ConvertSelectorToLabelsMap(label)
+		kit.Must(t, err)
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+	}
+	excluded := "forcefence.io/exclude"
 	key := client.ObjectKey{Namespace: "ff", Name: "forcefence-pause"}
 	all := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Data: map[string]string{"reason": "new switches"}}
 	unreadable := false
 	c := fake.NewClientBuilder().WithObjects(all, node("n1", "disks; until="+until(time.Hour)),
 		node("n2", "disks; until="+until(-time.Hour)), node("n3", "disks; until="+until(25*time.Hour)), node("n4", "disks"),
-		node("n5", "disks; until=tomorrow"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n6"}}).
+		node("n5", "disks; until=tomorrow"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n6"}},
+		labelled("n7", "forcefence.io/exclude=repair"), labelled("n8", "remediation.medik8s.io/exclude-from-remediation=true"),
+		labelled("n9", "remediation.medik8s.io/exclude-from-remediation=false"), labelled("n10", "pool=cattle")).
 		WithInterceptorFuncs(interceptor.Funcs{Get: func(
 			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 		) error {
@@ -43,8 +52,11 @@ func TestPauseGauge(t *testing.T) {
 			}
 			return c.Get(ctx, key, o, opts...)
 		}}).Build()
-	g := newPauseGauge(c, c, key, slog.New(slog.DiscardHandler), func() time.Time { return now },
-		prometheus.NewRegistry())
+	g := newPauseGauge(c, c, key, func() labels.Selector {
+		selector, err := labels.Parse(excluded)
+		kit.Must(t, err)
+		return selector
+	}, slog.New(slog.DiscardHandler), func() time.Time { return now }, prometheus.NewRegistry())
 	expect := func(when, of, ends string, want float64) {
 		t.Helper()
 		if got := testutil.ToFloat64(g.pauses.WithLabelValues(of, ends)); got != want {
@@ -56,6 +68,11 @@ func TestPauseGauge(t *testing.T) {
 	expect("without an end", "cluster", "later", 1)
 	expect("with an end", "node", "within_a_day", 1)
 	expect("with an end after a day, without one, and one that is no time", "node", "later", 3)
+	expect("whose end has passed", "node", "over", 1)
+	expect("the two labels that people set on single nodes", "label", "later", 2)
+	excluded = "pool=cattle"
+	g.read(t.Context())
+	expect("a selector of its author's own", "label", "later", 1)
 	unreadable = true
 	g.read(t.Context())
 	expect("unreadable", "cluster", "later", 1)
@@ -67,6 +84,7 @@ func TestPauseGauge(t *testing.T) {
 	g.read(t.Context())
 	expect("one has ended, another ends within a day now", "node", "within_a_day", 1)
 	expect("neither has an end", "node", "later", 2)
+	expect("two have ended", "node", "over", 2)
 }
 
 // A pause whose end had passed when it was written is named, because it pauses nothing. One that has ended since is not.

@@ -89,11 +89,24 @@ func ExclusionReason(node *corev1.Node, now time.Time) string {
 			return "annotation " + PausedAnnotation + " " + p.String()
 		}
 	}
-	if node.Labels[excludeLabel] == "true" {
+	if HasExcludeLabel(node.Labels) {
 		return "label " + excludeLabel
 	}
 	if hasCondition(node, corev1.NodeMaintenanceInProgress) {
 		return "condition " + string(corev1.NodeMaintenanceInProgress)
+	}
+	return ""
+}
+
+// HasExcludeLabel reports whether medik8s' label excludes the Node. A label has no end.
+func HasExcludeLabel(labels map[string]string) bool { return labels[excludeLabel] == "true" }
+
+// EndedPause returns the Node's own pause if it has ended, for a person; "": it has none, or that is in force. An ended
+// pause may never have paused anything: when it was written is not known.
+func EndedPause(node *corev1.Node, now time.Time) string {
+	text, has := node.Annotations[PausedAnnotation]
+	if p := ParsePause(text); has && p.IsOver(now) {
+		return p.String()
 	}
 	return ""
 }

@@ -317,7 +317,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 				askedSoon})
 		case last.Status != corev1.ConditionTrue:
 			failed = append(failed, n)
-		case v.Partly:
+		case v.Partly, v.EndedPause != "":
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
 	}

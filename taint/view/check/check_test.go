@@ -11,6 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
@@ -83,6 +84,9 @@ func TestInstallation(t *testing.T) {
 	shadowed.Node.Annotations = map[string]string{
 		taint.DrillAnnotation: drill.AnswersOf(drill.Facts{Shadow: true}).Encode(time.Time{}),
 	}
+	over := good("n1")
+	over.Node.Annotations = map[string]string{fence.PausedAnnotation: "disks; until=2026-01-31T00:00:00Z"}
+	over.View = view.NodeOf(view.NodeFacts{Node: over.Node, Key: taint.DefaultKey, Now: at})
 	pausedFor := func(d time.Duration) Node {
 		n := excluded(good("n2"))
 		n.View.State, n.View.ReadySince = view.StateNotReady, new(at.Add(-d))
@@ -126,6 +130,9 @@ func TestInstallation(t *testing.T) {
 			{About: view.PartGone, Title: "Volumes are attached", Text: "1 volume.", Remedy: "Wait."}}},
 			summary: "forcefence leads; volumes are attached; " + provable(1, 1) + ".", findings: 1,
 			finding: []string{"problem volumes: Volumes are attached: 1 volume.|Wait."}},
+		{name: "a node's pause whose end has passed", facts: Facts{Cluster: leads, Nodes: []Node{over}}, ok: true,
+			summary: "forcefence leads; " + provable(1, 1) + ".", findings: 1,
+			finding: []string{"note n1: Its pause pauses nothing any more|"}},
 		{name: "a node in mode shadow", facts: Facts{Cluster: leads, Nodes: []Node{shadowed, good("n2")}}, ok: true,
 			summary: "forcefence leads; " + provable(2, 2) + ".", findings: 1,
 			finding: []string{"note mode: shadow, for 1 of 2 nodes|Set mode: observe"}},
