@@ -2,6 +2,7 @@ package docs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -16,8 +17,10 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	yamlv3 "go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -147,6 +150,37 @@ func (p programs) configurations(t *testing.T) {
 	example, err := fs.ReadFile(root, "config.example.yaml")
 	kit.Must(t, err)
 	p.install(t, Block{Page: "config.example.yaml", Line: 1}, string(example))
+	p.dryRun(t)
+}
+
+// dryRun has a real API server check all objects that the chart renders of the pages' configurations, and create none.
+// The objects that pages share are checked once.
+func (p programs) dryRun(t *testing.T) {
+	t.Helper()
+	dir, namespaces := t.TempDir(), map[string]bool{}
+	for text, b := range p.objects {
+		var o struct{ Metadata struct{ Namespace string } }
+		kit.Must(t, yaml.Unmarshal([]byte(text), &o))
+		namespaces[cmp.Or(o.Metadata.Namespace, namespace)] = true
+		name := fmt.Sprintf("%s-%d-*.yaml", strings.ReplaceAll(b.Page, "/", "_"), b.Line)
+		f, err := os.CreateTemp(dir, name)
+		kit.Must(t, err)
+		_, err = f.WriteString(text)
+		kit.Must(t, errors.Join(err, f.Close()))
+	}
+	if least := 100; len(p.objects) < least {
+		t.Errorf("got %d objects of all pages, want at least %d", len(p.objects), least)
+	}
+	c := cluster.ForTest(t, cluster.Options{})
+	for name := range namespaces {
+		if !strings.HasPrefix(name, "kube-") && name != metav1.NamespaceDefault {
+			_, err := c.Kubectl(t.Context(), "create", "namespace", name)
+			kit.Must(t, err)
+		}
+	}
+	if _, err := c.Kubectl(t.Context(), "apply", "--dry-run=server", "--warnings-as-errors", "-f", dir); err != nil {
+		t.Errorf("%d objects of the pages' configurations: %v", len(p.objects), err)
+	}
 }
 
 func (p programs) checkBlock(t *testing.T, b Block) {
@@ -164,7 +198,7 @@ func (p programs) checkBlock(t *testing.T, b Block) {
 			t.Errorf("%s: check-config --description: %v\n%s", b, err, out)
 		}
 	case b.Is("values"):
-		rendered, err := p.render(t, b.Text)
+		rendered, _, err := p.render(t, b.Text)
 		if err != nil {
 			t.Errorf("%s: %v", b, err)
 			return
@@ -227,22 +261,27 @@ func (p programs) check(t *testing.T, b Block, text string) {
 	}
 }
 
-// render returns the configuration that the chart makes of values.
-func (p programs) render(t *testing.T, values string) (string, error) {
+// render returns the configuration that the chart makes of values, and all objects.
+func (p programs) render(t *testing.T, values string) (config string, objects []string, _ error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	kit.Must(t, os.WriteFile(file, []byte(values), 0o600))
 	cmd := exec.CommandContext(t.Context(), filepath.Join(p.helm, "helm"), "template", "forcefence",
 		"../../deploy/helm/forcefence",
-		"--namespace", namespace, "--set", "image.repository=forcefence,image.tag=v1", "--values", file,
-		"--show-only", "templates/config.yaml")
+		"--namespace", namespace, "--set", "image.repository=forcefence,image.tag=v1", "--values", file)
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("helm template: %w: %s", err, stderr(err))
+		return "", nil, fmt.Errorf("helm template: %w: %s", err, stderr(err))
 	}
-	var cm struct{ Data map[string]string }
-	kit.Must(t, yaml.Unmarshal(out, &cm))
-	return cm.Data["config.yaml"], nil
+	objects = strings.Split(strings.TrimPrefix(string(out), "---\n"), "\n---\n")
+	for _, text := range objects {
+		if strings.HasPrefix(text, "# Source: forcefence/templates/config.yaml\n") {
+			var cm struct{ Data map[string]string }
+			kit.Must(t, yaml.Unmarshal([]byte(text), &cm))
+			config = cm.Data["config.yaml"]
+		}
+	}
+	return config, objects, nil
 }
 
 // The chart's advice for a file of the configuration that no volume has.
@@ -257,7 +296,7 @@ func (p programs) install(t *testing.T, b Block, text string) {
 	t.Helper()
 	text, _ = complete(t, b, text)
 	values := "config:\n  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
-	rendered, err := p.render(t, values)
+	rendered, objects, err := p.render(t, values)
 	if err != nil {
 		var secrets []string
 		for _, m := range secretAdvice.FindAllStringSubmatch(err.Error(), -1) {
@@ -268,17 +307,22 @@ func (p programs) install(t *testing.T, b Block, text string) {
 		if m := volumeAdvice.FindStringSubmatch(err.Error()); m != nil {
 			values += "controller: {extraVolumes: [{name: v, emptyDir: {}}], extraVolumeMounts: [{name: v, " + m[1] + "]}\n"
 		}
-		rendered, err = p.render(t, values)
+		rendered, objects, err = p.render(t, values)
 	}
 	if err != nil {
 		t.Errorf("%s: the chart refuses the configuration: %v", b, err)
 		return
 	}
+	for _, text := range objects {
+		if _, has := p.objects[text]; !has {
+			p.objects[text] = b
+		}
+	}
 	var written, own, got map[string]any
 	// The controller's own library: it reads off as a word, and not as false.
 	kit.Must(t, yamlv3.Unmarshal([]byte(text), &written))
 	kit.Must(t, yamlv3.Unmarshal([]byte(rendered), &got))
-	ownText, err := p.render(t, "{}")
+	ownText, _, err := p.render(t, "{}")
 	kit.Must(t, err)
 	kit.Must(t, yamlv3.Unmarshal([]byte(ownText), &own))
 	if diff := gocmp.Diff(mergeMappings(own, written), any(got), cmpopts.EquateEmpty()); diff != "" {

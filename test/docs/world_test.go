@@ -44,11 +44,16 @@ type world struct {
 }
 
 // programs are built once.
-type programs struct{ dir, helm string }
+type programs struct {
+	dir, helm string
+	// objects are what the chart renders of the pages' configurations: each text once, with a block that it comes from.
+	// Only the test of configurations uses it.
+	objects map[string]Block
+}
 
 func buildPrograms(t *testing.T) programs {
 	t.Helper()
-	p := programs{dir: t.TempDir()}
+	p := programs{dir: t.TempDir(), objects: map[string]Block{}}
 	for _, name := range []string{"forcefence", "forcefence-node"} {
 		kit.GoBuild(t, "", "../../cmd/"+name, filepath.Join(p.dir, name))
 	}
