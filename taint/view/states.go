@@ -23,6 +23,6 @@ func Meanings() []Meaning {
 		{StateLeftAlone, "Ready, and paused, excluded, in mode disabled or shadow, or with a mode lowered by its " +
 			"annotation", "nothing, if the node dies; in mode observe it is recovered if its machine is off", "none"},
 		{StateFine, "Ready, and a fence could prove it off when its devices were last asked",
-			"its devices are asked every 5 minutes", "none"},
+			"its devices are asked every 5 minutes, with more than 400 nodes less often", "none"},
 	}
 }

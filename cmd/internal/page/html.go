@@ -799,7 +799,8 @@ func devicesPage(f *view.Fleet) g.Node {
 	}
 	return g.Group{
 		html.P(
-			g.Text("forcefence asks each node's devices every five minutes: could the node be fenced now?"),
+			g.Text("forcefence asks each node's devices every five minutes, with more than 400 nodes less often: could "+
+				"the node be fenced now?"),
 		),
 		renderRunbook(reason.SectionDrillFailing),
 		renderTable(
