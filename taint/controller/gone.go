@@ -25,14 +25,19 @@ import (
 	"github.com/forcefence/forcefence/taint/machine"
 )
 
-// maxGoneNodes is how many deleted Nodes are remembered: an attachment may name any node.
-const maxGoneNodes = 1000
+const (
+	// maxGoneNodes is how many deleted Nodes are remembered: an attachment may name any node.
+	maxGoneNodes = 1000
+	// goneToldEvery is the time between two Events that say the same: API servers keep an Event for an hour.
+	goneToldEvery = 30 * time.Minute
+)
 
 // goneNode is what this process remembers of a Node that was deleted. Only one Reconcile uses it at a time.
 type goneNode struct {
 	node    *corev1.Node // as it was when it was deleted; without a UID this process never saw it
 	since   providers.Instant
-	told    string // detail of the last Event
+	told    string // detail of the last Event, "": none, or nothing is attached any more; mu guards its writes
+	toldAt  providers.Instant
 	deleted int    // attachments that this process deleted
 	device  string // that proved the machine off
 }
@@ -46,7 +51,11 @@ func (r *Reconciler) rememberGone(node *corev1.Node) *goneNode {
 		if g == nil && len(r.gone) >= maxGoneNodes {
 			return nil
 		}
-		g = &goneNode{node: node, since: r.Now.Instant()}
+		told := ""
+		if g != nil {
+			told = g.told // the Event about that name stays, so its end is reported as well
+		}
+		g = &goneNode{node: node, since: r.Now.Instant(), told: told}
 		r.gone[node.Name] = g
 	}
 	return g
@@ -111,8 +120,9 @@ func (r *Reconciler) followGone(ctx context.Context, name string) (time.Duration
 		}
 		s = v.Next()
 	}
-	if s.Detail != "" && s.Detail != g.told {
-		g.told = s.Detail
+	if now := r.Now.Instant(); s.Detail != "" && (s.Detail != g.told || g.toldAt.Age(now) >= goneToldEvery) {
+		r.setTold(g, s.Detail)
+		g.toldAt = now
 		r.observer.ReportGoneAttached(g.node, s.Detail)
 	}
 	for _, a := range s.Delete {
@@ -135,7 +145,22 @@ func (r *Reconciler) endGone(g *goneNode, why string) {
 			decide.FormatCount(g.deleted, "VolumeAttachment"))
 	}
 	r.observer.ReportGoneDetached(g.node, why)
-	g.told, g.deleted = "", 0
+	r.setTold(g, "")
+	g.deleted = 0
+}
+
+// setTold notes what was reported of a deleted Node, and counts the Nodes with attached volumes.
+func (r *Reconciler) setTold(g *goneNode, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.told = detail
+	attached := 0
+	for _, other := range r.gone {
+		if other.told != "" {
+			attached++
+		}
+	}
+	r.observer.CountGone(attached)
 }
 
 // seeGone returns what is known of a deleted Node without reading anything, and its machine.

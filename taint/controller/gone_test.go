@@ -144,6 +144,46 @@ func TestGoneNodeIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A deleted Node counts in the metric while volumes are attached to it. The Event comes again before API servers forget
+// it, and not at each look.
+func TestGoneNodeStaysReported(t *testing.T) {
+	w := newWorld(t)
+	w.run(30 * time.Second)
+	w.detaches = false
+	w.cut("n1")
+	w.deleteNode("n1")
+	countEvents := func() (n int) {
+		for _, said := range w.told.said {
+			if said == "DeletedNodeAttached n1" {
+				n++
+			}
+		}
+		return n
+	}
+	expect := func(nodes float64, events int) {
+		t.Helper()
+		sent := countEvents()
+		if got := w.heard.count(t, "forcefence_deleted_nodes_attached", ""); got != nodes || sent != events {
+			t.Errorf("got %v nodes and %d Events, want %v and %d; told %q", got, sent, nodes, events, w.told.texts)
+		}
+	}
+	expect(0, 0)
+	w.run(15 * time.Minute)
+	first := countEvents()
+	expect(1, max(first, 1))
+	w.run(14 * time.Minute)
+	expect(1, first)
+	w.run(20 * time.Minute)
+	expect(1, first+1)
+	// The Node is deleted a second time: what was reported is not forgotten.
+	w.r.rememberGone(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "another"}})
+	w.r.forgetGone("n1", "")
+	if !w.told.has("DeletedNodeDetached n1") {
+		t.Errorf("told %q, want that the report is over", w.told.said)
+	}
+	expect(0, first+1)
+}
+
 // Attachments may name any node. What is remembered of nodes that never were is bounded.
 func TestGoneNodesAreBounded(t *testing.T) {
 	w := newWorld(t)

@@ -51,7 +51,7 @@ func (r reasons) Handle(_ context.Context, line slog.Record) error {
 	return nil
 }
 
-// count is the value of the series of a metric that has this label's value.
+// count is the value of the series of a metric that has this label's value; "": of a metric without labels.
 func (h *heard) count(t *testing.T, metric, label string) float64 {
 	t.Helper()
 	families, err := h.reg.Gather()
@@ -60,7 +60,7 @@ func (h *heard) count(t *testing.T, metric, label string) float64 {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == metric && m.GetLabel()[0].GetValue() == label {
+			if f.GetName() == metric && (label == "" || m.GetLabel()[0].GetValue() == label) {
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}

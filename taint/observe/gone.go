@@ -30,6 +30,9 @@ func (o *Observer) ReportGoneDetached(node *corev1.Node, detail string) {
 	o.sendGone(node, reason.GoneDetached, detail)
 }
 
+// CountGone sets how many deleted Nodes have volumes attached.
+func (o *Observer) CountGone(n int) { o.Metrics.gone.Set(float64(n)) }
+
 func (o *Observer) sendGone(node *corev1.Node, why reason.Reason, detail string) {
 	about := nodeRef(node.Name)
 	if node.UID != "" {

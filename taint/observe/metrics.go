@@ -25,6 +25,7 @@ type Metrics struct {
 	noticed       *prometheus.CounterVec
 	noticedAfter  prometheus.Histogram
 	fencingWrites *prometheus.CounterVec
+	gone          prometheus.Gauge
 }
 
 // NewMetrics returns the metrics, registered with reg.
@@ -59,6 +60,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name:    "forcefence_noticed_seconds",
 			Help:    "How long after a node's last heartbeat its machine was found off.",
 			Buckets: []float64{1, 2.5, 5, 7.5, 10, 15, 20, 25, 30, 40, 60, 120, 300},
+		}),
+		gone: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Name: "forcefence_deleted_nodes_attached",
+			Help: "Deleted Nodes to which volumes were still attached 10 seconds later, and are.",
 		}),
 		fencingWrites: counter("forcefence_records_total", "result",
 			"Writes of Fencing objects, by result: written, failed (tried again), dropped (too many waited)."),

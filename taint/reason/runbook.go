@@ -25,6 +25,7 @@ const (
 
 	SectionPauseForgotten Section = "ForcefencePauseForgotten"
 	SectionNoRoom         Section = "ForcefenceNoRoom"
+	SectionDeletedNode    Section = "ForcefenceDeletedNodeAttached"
 )
 
 // Anchor returns the part of the section's address after the #.

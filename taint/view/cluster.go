@@ -142,6 +142,8 @@ func (p Part) Section() reason.Section {
 		return reason.SectionPauseForgotten
 	case PartPods:
 		return reason.SectionNoRoom
+	case PartGone:
+		return reason.SectionDeletedNode
 	default:
 		return reason.SectionNothing
 	}

@@ -69,6 +69,8 @@ var calm = []string{
 	`forcefence_leading{instance="b"} 0`,
 	`forcefence_config_last_reload_successful{instance="a"} 1`,
 	`forcefence_config_last_reload_successful{instance="b"} 1`,
+	`forcefence_deleted_nodes_attached{instance="a"} 0`,
+	`forcefence_deleted_nodes_attached{instance="b"} 0`,
 	`forcefence_signing_key_usable{instance="a"} 1`,
 	`forcefence_signing_key_usable{instance="b"} 1`,
 	`forcefence_nodes{instance="a",state="healthy"} 60`,
@@ -280,6 +282,12 @@ var histories = []history{
 		series: []string{`forcefence_machines{instance="a",result="unreachable"} 0 1x20 0x40`}},
 	{name: "a drill fails for less than a quarter of an hour", steps: 30,
 		series: []string{`forcefence_machines{instance="a",result="denied"} 0 1x40`}},
+
+	{name: "volumes stay attached to a deleted node", steps: 31,
+		series: []string{`forcefence_deleted_nodes_attached{instance="a"} 0 1x40`},
+		want:   []string{"ForcefenceDeletedNodeAttached"}},
+	{name: "volumes of a deleted node are detached within 15 minutes", steps: 30,
+		series: []string{`forcefence_deleted_nodes_attached{instance="a"} 0 1x40`}},
 
 	{name: "a hook stops", steps: 61, series: []string{hooks("none", "0 1x70"), hooks("fail-closed", "60 59x70")},
 		want: []string{"ForcefenceHookMissing"}},
