@@ -262,6 +262,33 @@ func TestStatusOfExcluded(t *testing.T) {
 	}
 }
 
+// status offers a confirmation, and no mark, for a silent node whose rule has a provider of type confirm.
+func TestStatusOffersConfirmation(t *testing.T) {
+	const nodes = "nodes: [{name: all, provider: people, machine: {from: template, template: '{{ .Name }}'}}]\n"
+	for provider, want := range map[string]string{
+		"confirm: {}":                      "forcefence confirm-off n1 --reason TEXT",
+		"libvirt: {uri: 'qemu:///system'}": "kubectl taint node n1 forcefence.io/node-shutdown=manual:NoSchedule",
+	} {
+		silent := checkedNode("n1", corev1.ConditionFalse, reason.NotAnswering)
+		for i := range silent.Status.Conditions {
+			if silent.Status.Conditions[i].Type == corev1.NodeReady {
+				silent.Status.Conditions[i].Status = corev1.ConditionUnknown
+			}
+		}
+		o := statusReader{client: fake.NewClientBuilder().WithObjects(leaderLease(time.Now()), silent,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName},
+				Data: map[string]string{configKey: "providers: [{name: people, " + provider + "}]\n" + nodes}}).Build(),
+			key: taint.DefaultKey, now: time.Now, types: all.Types()}
+		f, err := o.readFleet(t.Context())
+		if err != nil || len(f.Nodes) != 1 {
+			t.Fatalf("got %+v, %v", f, err)
+		}
+		if !strings.HasSuffix(f.Nodes[0].Next, ": "+want) {
+			t.Errorf("%s: got %q, want %q at its end; unknown %q", provider, f.Nodes[0].Next, want, f.Unknown)
+		}
+	}
+}
+
 // Before an installation the rights, the runtimes and the devices of a configuration count.
 func TestCheckBeforeInstall(t *testing.T) {
 	s := newSite(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
@@ -79,9 +77,6 @@ func parseReason(text string) (string, error) {
 	return text, nil
 }
 
-// confirmType is the type of the provider that reads confirmations.
-const confirmType = "confirm"
-
 // checkConfirmProvider returns an error if the deployed configuration gives the node no device of a provider of type
 // confirm: no controller would read the confirmation. It returns why that is not known, or "". It writes nothing.
 func checkConfirmProvider(
@@ -99,13 +94,8 @@ func checkConfirmProvider(
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return "", fmt.Errorf("reading node: %w", err)
 	}
-	reads := func(a config.Assignment) bool {
-		return slices.ContainsFunc(cfg.Providers, func(p config.Provider) bool {
-			return p.Name == a.Provider && p.Type == confirmType
-		})
-	}
-	machine, err := cfg.FindMachine(&node) // it returns the other levels with an error
-	if reads(machine) || slices.ContainsFunc(machine.Further, reads) {
+	reads, err := cfg.ReadsConfirmation(&node)
+	if reads {
 		return "", nil
 	}
 	why := "its devices are others"

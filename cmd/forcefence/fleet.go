@@ -38,6 +38,7 @@ type statusReader struct {
 	types     providers.Registry            // to read the deployed configuration
 
 	excluded labels.Selector // the nodes that the deployed configuration excludes, as readFleet found it
+	deployed *config.Config  // that configuration; nil: it was not read, or has faults
 	paused   string          // what pauses all nodes, as readFleet found it
 }
 
@@ -95,7 +96,8 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
-			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace, HeldBack: f.HeldBack()}
+			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace,
+			HeldBack: f.HeldBack(), ReadsConfirmation: o.readsConfirmation(n)}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if err = readNeedsPerson(ctx, o.client, &s, rec); err != nil {
 				unknown(err)
@@ -138,10 +140,10 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// readExcluded reads which nodes the deployed configuration excludes. If it cannot be read, or has faults, those of a
+// readExcluded reads the deployed configuration, and which nodes it excludes. If it cannot be read, or has faults, those of a
 // configuration that does not name any are. It reports what cannot be read to unknown.
 func (o *statusReader) readExcluded(ctx context.Context, namespace string, unknown func(error)) {
-	o.excluded = labels.Nothing()
+	o.excluded, o.deployed = labels.Nothing(), nil
 	if byDefault, err := labels.Parse(config.DefaultExclude); err == nil {
 		o.excluded = byDefault
 	}
@@ -152,7 +154,7 @@ func (o *statusReader) readExcluded(ctx context.Context, namespace string, unkno
 	var faults config.Errors
 	switch {
 	case err == nil:
-		o.excluded = cfg.Settings(namespace).ExcludeSelector
+		o.excluded, o.deployed = cfg.Settings(namespace).ExcludeSelector, cfg
 	case !apierrors.IsNotFound(err) && !errors.As(err, &faults): // the controller has another file, or check says it
 		unknown(err)
 	}
@@ -164,6 +166,16 @@ func (o *statusReader) describeExcluded(n *corev1.Node) string {
 		return ""
 	}
 	return "excludeSelector " + o.excluded.String()
+}
+
+// readsConfirmation reports whether a controller reads what a person confirms about the node, as far as the deployed
+// configuration is known.
+func (o *statusReader) readsConfirmation(n *corev1.Node) bool {
+	if o.deployed == nil {
+		return false
+	}
+	reads, _ := o.deployed.ReadsConfirmation(n) // its levels count, also if its own device is unknown
+	return reads
 }
 
 // eachNode calls visit for the named nodes, or for those that the selector matches.

@@ -59,7 +59,7 @@ func (o *statusReader) followNodes(
 			return
 		}
 		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.paused,
-			Now: o.now().UTC()}
+			ReadsConfirmation: o.readsConfirmation(node), Now: o.now().UTC()}
 		if one := view.NodeOf(s); one.State != view.StateFine {
 			if s.Now.Sub(read) > resyncPeriod/2 {
 				events, _ = eventsOf(ctx, c, "")

@@ -33,6 +33,8 @@ type NodeConfig struct {
 	NoDeviceReason string   // why it has no device; "" if it has one
 	Mode           string
 	Excluded       string // why it is excluded from fencing; "" if it is not
+	// ReadsConfirmation reports that one of its devices is of a provider of type confirm.
+	ReadsConfirmation bool
 }
 
 // DrillAnswer says whether a node could be fenced, as its last drill found; from a closed set.
@@ -217,7 +219,8 @@ func rowOf(
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
 		NoDevice: row.Config.NoDeviceReason, Excluded: row.Config.Excluded, Paused: s.Cluster.Paused,
-		Namespace: s.Cluster.namespace(), HeldBack: s.Cluster.HeldBack()}
+		ReadsConfirmation: row.Config.ReadsConfirmation, Namespace: s.Cluster.namespace(),
+		HeldBack: s.Cluster.HeldBack()}
 	if rec != nil {
 		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
 			facts.NeedsPerson, facts.Waiting = needs[row.Fence], waiting[row.Fence]

@@ -59,14 +59,16 @@ type NodeFacts struct {
 	Events      []Event // about the Node, by any writer; nil: not read. They explain a state, and never decide it
 	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
 	// Waiting are the VolumeAttachments that its open fence waits for, by the same Fencing.
-	Waiting   []api.Attachment
-	NoDevice  string // why the configuration gives it no device; "": it has one, or the configuration was not read
-	Excluded  string // why the configuration excludes it from fencing; "": it does not, or it was not read
-	Paused    string // what pauses fencing for all nodes; "": nothing, or not read
-	Namespace string // the controller's; "": defaultNamespace
+	Waiting  []api.Attachment
+	NoDevice string // why the configuration gives it no device; "": it has one, or the configuration was not read
+	Excluded string // why the configuration excludes it from fencing; "": it does not, or it was not read
+	Paused   string // what pauses fencing for all nodes; "": nothing, or not read
+	// ReadsConfirmation reports that one of its devices is of a provider of type confirm; false: none, or not read.
+	ReadsConfirmation bool
 	// HeldBack is what the leader's storm guard holds back; nil: nothing, or not read.
-	HeldBack *HeldBack
-	Now      time.Time
+	HeldBack  *HeldBack
+	Namespace string // the controller's; "": defaultNamespace
+	Now       time.Time
 }
 
 // Node is the summary of a node, as JSON has it. Texts may come from any writer: code that shows them on a terminal
@@ -299,7 +301,8 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 }
 
 // offerMark adds to a verdict how a person says that the machine is off. It offers nothing if a device says that the
-// machine is on, or if a mark would not be taken up.
+// machine is on, or if a mark would not be taken up. Where a provider of type confirm reads the person's word, it is
+// evidence like a device's: a mark would go round the other devices.
 func (s NodeFacts) offerMark(n Node, failed reason.Reason, why *Event, v verdict) verdict {
 	if why == nil && n.Machine.Power == providers.PowerOn.String() || drill.AnswersIn(s.Node).Shadow {
 		return v // without an Event since, the drill's On is the last word
@@ -312,6 +315,9 @@ func (s NodeFacts) offerMark(n Node, failed reason.Reason, why *Event, v verdict
 	if v.section == reason.SectionUnproven && !on {
 		v.then = Command{"If you see that the machine is off, say so",
 			"kubectl taint node " + s.Node.Name + " " + s.Key + "=manual:NoSchedule"}
+		if s.ReadsConfirmation {
+			v.then.Line = "forcefence confirm-off " + s.Node.Name + " --reason TEXT"
+		}
 	}
 	return v
 }

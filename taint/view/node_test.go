@@ -419,6 +419,8 @@ func TestOfferMark(t *testing.T) {
 		want  string
 	}{
 		{"its device is mute", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.Unknown)}, mark},
+		{"its device is mute, and a person's word is read", NodeFacts{Node: node(silentForLong, answers),
+			Events: event(reason.Unknown), ReadsConfirmation: true}, "forcefence confirm-off n4 --reason TEXT"},
 		{"no device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"}, mark},
 		{"its device is mute, for a minute", NodeFacts{Node: node(silent, answers), Events: event(reason.Unknown)}, ""},
 		{"its devices disagree", NodeFacts{Node: node(silentForLong, answers), Events: event(reason.Disagree)}, ""},

@@ -470,6 +470,7 @@ func (p *configs) nodeConfig(n *corev1.Node) view.NodeConfig {
 	m, err := c.Machines.Led(n)
 	l := view.NodeConfig{NoDeviceReason: providers.ErrorText(err), Mode: c.Mode(n).Mode.String(),
 		Excluded: c.Excluded(n)}
+	l.ReadsConfirmation, _ = p.activeFile().ReadsConfirmation(n) // NoDeviceReason has the error
 	for _, d := range m.Devices() {
 		l.Devices = append(l.Devices, view.OneLine(d.Device, 253))
 	}

@@ -209,6 +209,21 @@ func (c *Config) FindMachine(node *corev1.Node) (Assignment, error) {
 	return m, err
 }
 
+// confirmType is the type of the providers that read what a person confirms.
+const confirmType = "confirm"
+
+// ReadsConfirmation reports whether one of the node's devices is of a provider of type confirm: only then does
+// `forcefence confirm-off` prove anything. err is why the node has no machine, or why its first device is unknown.
+func (c *Config) ReadsConfirmation(node *corev1.Node) (reads bool, err error) {
+	isConfirm := func(a Assignment) bool {
+		return slices.ContainsFunc(c.Providers, func(p Provider) bool {
+			return p.Name == a.Provider && p.Type == confirmType
+		})
+	}
+	machine, err := c.FindMachine(node) // it returns the other levels with an error
+	return isConfirm(machine) || slices.ContainsFunc(machine.Further, isConfirm), err
+}
+
 // machine returns the node's machine at one provider.
 func (s *Source) machine(node *corev1.Node, provider string) (Assignment, error) {
 	id, err := s.id(node)

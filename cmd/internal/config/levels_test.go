@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
@@ -124,6 +125,30 @@ nodes:
 	thief := taint.Claim{Node: "n3", Machine: taint.MachineRef{Provider: "strips", ID: "b/n1"}, Claimed: true}
 	if c := claims.FindClash(thief, nil); !strings.Contains(c.Refused, "node n1") {
 		t.Errorf("another node takes an outlet: got %+v", c)
+	}
+}
+
+// A confirmation is read where any level of the node's rule has a provider of type confirm, also if the node's own
+// device cannot be found.
+func TestReadsConfirmation(t *testing.T) {
+	const file = "providers: [{name: people, confirm: {}}, {name: guests, libvirt: {uri: 'qemu:///system'}}]\nnodes:\n" +
+		"- name: alone\n  selector: x.node-restriction.kubernetes.io/rule=alone\n  provider: people\n" +
+		"  machine: {from: template, template: '{{ .Name }}'}\n" +
+		"- name: guest\n  selector: x.node-restriction.kubernetes.io/rule=guest\n  provider: guests\n" +
+		"  machine: {from: systemUUID}\n" +
+		"- name: last\n  selector: x.node-restriction.kubernetes.io/rule=last\n  provider: guests\n" +
+		"  machine: {from: systemUUID}\n" +
+		"  levels: [{devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]}]\n"
+	cfg, err := config.Parse("f", []byte(file), all.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rule, want := range map[string]bool{"alone": true, "guest": false, "last": true, "none": false} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{
+			"x.node-restriction.kubernetes.io/rule": rule}}}
+		if got, err := cfg.ReadsConfirmation(n); got != want {
+			t.Errorf("%s: got %t (%v), want %t", rule, got, err, want)
+		}
 	}
 }
 
