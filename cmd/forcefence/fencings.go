@@ -68,7 +68,7 @@ func readNeedsPerson(ctx context.Context, c client.Client, s *view.NodeFacts, r 
 	if err != nil {
 		return err
 	}
-	s.NeedsPerson, s.Waiting = view.NeedsPerson(f), view.Waiting(f)
+	s.NeedsPerson, s.NeedsPersonSince, s.Waiting = view.NeedsPerson(f), view.NeedsPersonSince(f), view.Waiting(f)
 	return nil
 }
 

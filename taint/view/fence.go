@@ -19,29 +19,31 @@ import (
 // Fence is the story of one fence, or of one shadow decision, as JSON has it. Like a Node's, its texts may come from
 // any writer; those of a Fleet's fences are printable.
 type Fence struct {
-	Name        string      `json:"fencing"`
-	Node        string      `json:"node"`
-	ID          string      `json:"id,omitempty"`
-	Why         string      `json:"why,omitempty"`
-	By          string      `json:"by"`
-	Shadow      bool        `json:"shadow,omitempty"` // nothing was touched
-	Open        bool        `json:"-"`
-	Started     time.Time   `json:"begun"`
-	Finished    time.Time   `json:"-"` // zero while it is open
-	Phase       string      `json:"phase"`
-	Result      string      `json:"result,omitempty"`
-	Duration    string      `json:"took,omitempty"`        // until its end; of an open fence in a Fleet: until now
-	Outcome     string      `json:"outcome,omitempty"`     // how it ended, in words
-	NeedsPerson string      `json:"needsPerson,omitempty"` // why a person should look; "" for no reason
-	Proven      string      `json:"proven,omitempty"`      // which device answered Off, or that none did
-	Spans       []Span      `json:"-"`
-	Steps       []api.Step  `json:"-"`
-	Moments     []Moment    `json:"entries"` // in a Fleet without Events, which MomentsOf adds
-	Pods        api.Pods    `json:"pods"`
-	Volumes     api.Volumes `json:"volumes"`
-	Others      []string    `json:"others,omitempty"`  // further Fencings of the node, newest first
-	Newer       []string    `json:"newer,omitempty"`   // what a newer version wrote, and this one does not know
-	Unknown     []string    `json:"unknown,omitempty"` // what could not be read, and why
+	Name        string    `json:"fencing"`
+	Node        string    `json:"node"`
+	ID          string    `json:"id,omitempty"`
+	Why         string    `json:"why,omitempty"`
+	By          string    `json:"by"`
+	Shadow      bool      `json:"shadow,omitempty"` // nothing was touched
+	Open        bool      `json:"-"`
+	Started     time.Time `json:"begun"`
+	Finished    time.Time `json:"-"` // zero while it is open
+	Phase       string    `json:"phase"`
+	Result      string    `json:"result,omitempty"`
+	Duration    string    `json:"took,omitempty"`        // until its end; of an open fence in a Fleet: until now
+	Outcome     string    `json:"outcome,omitempty"`     // how it ended, in words
+	NeedsPerson string    `json:"needsPerson,omitempty"` // why a person should look; "" for no reason
+	// NeedsPersonSince is since when a person should look; zero: none should, or unknown.
+	NeedsPersonSince time.Time   `json:"-"`
+	Proven           string      `json:"proven,omitempty"` // which device answered Off, or that none did
+	Spans            []Span      `json:"-"`
+	Steps            []api.Step  `json:"-"`
+	Moments          []Moment    `json:"entries"` // in a Fleet without Events, which MomentsOf adds
+	Pods             api.Pods    `json:"pods"`
+	Volumes          api.Volumes `json:"volumes"`
+	Others           []string    `json:"others,omitempty"`  // further Fencings of the node, newest first
+	Newer            []string    `json:"newer,omitempty"`   // what a newer version wrote, and this one does not know
+	Unknown          []string    `json:"unknown,omitempty"` // what could not be read, and why
 }
 
 // PodNames returns namespace/name of the named pods.
@@ -101,7 +103,7 @@ func fenceOf(r ParsedFencing, now time.Time) Fence {
 		Name: o.Name, Node: o.Spec.Node, ID: o.Spec.ID, Why: o.Spec.Why, By: o.Spec.By, Shadow: o.Spec.Shadow,
 		Open: journal.IsOpen(o), Started: o.Spec.StartedAt.UTC(), Phase: s.Phase, Result: s.Result,
 		Duration: s.Duration, Pods: s.Pods, Volumes: s.Volumes, Newer: r.Unrecognized, NeedsPerson: NeedsPerson(r),
-		Steps: s.Steps,
+		Steps: s.Steps, NeedsPersonSince: NeedsPersonSince(r),
 	}
 	if s.FinishedAt != nil {
 		f.Finished = s.FinishedAt.Time
@@ -151,6 +153,14 @@ func NeedsPerson(r ParsedFencing) string {
 		return ""
 	}
 	return c.Message
+}
+
+// NeedsPersonSince returns since when a person should look at a fence; zero for no reason.
+func NeedsPersonSince(r ParsedFencing) time.Time {
+	if NeedsPerson(r) == "" {
+		return time.Time{}
+	}
+	return meta.FindStatusCondition(r.Fencing.Status.Conditions, api.NeedsPerson).LastTransitionTime.UTC()
 }
 
 // Waiting returns the VolumeAttachments that a fence waits for where a person should look; nil if none should.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/room"
@@ -77,9 +76,10 @@ type NodeRow struct {
 	// FormerPower is what it was at PowerAt, before the node's outage, if Power is Unknown since; "": nothing else.
 	FormerPower string
 	PowerAt     time.Time // when it was observed; zero: never
+	PowerSince  bool      // each drill since PowerAt has observed the same
 	Config      NodeConfig
 	Fenceable   DrillAnswer
-	DrilledAt   time.Time // when the last drill ended; zero: never
+	DrilledAt   time.Time // since when each drill found that; zero: none ran
 	Why         string    // the reason of Fenceable, in the condition's words
 	Protection  string    // one of Protections
 	Fence       string    // the name of the newest fence; "" if there is none
@@ -131,22 +131,18 @@ func FleetOf(s Snapshot) *Fleet {
 	for _, r := range s.Fences {
 		f.Fences = append(f.Fences, printableFence(r, s.At))
 	}
-	needs := map[string]string{} // by the names of all fences
-	waiting := map[string][]api.Attachment{}
+	fences := map[string]*Fence{} // by name
 	namespace := s.Cluster.namespace()
 	for i := range f.Fences {
 		f.Fences[i].NeedsPerson = nameInController(namespace, f.Fences[i].NeedsPerson)
-		needs[f.Fences[i].Name] = f.Fences[i].NeedsPerson
-		if f.Fences[i].NeedsPerson != "" {
-			waiting[f.Fences[i].Name] = f.Fences[i].Volumes.Waiting
-		}
+		fences[f.Fences[i].Name] = &f.Fences[i]
 	}
 	providers := map[string]*ProviderRow{}
 	all := make([]Node, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
-		node, row, rec := rowOf(s, n, needs, waiting)
+		node, row, rec := rowOf(s, n, fences)
 		all = append(all, node)
-		if _, known := needs[row.Fence]; rec != nil && !known {
+		if rec != nil && fences[row.Fence] == nil {
 			// no Fencing was written, or not yet: use the Node's record
 			entry := journal.Entry{}.AddUpdate(journal.Update{Node: n.Name, At: s.At, Record: *rec, OnlyRead: true})
 			f.Fences = append(f.Fences, printableFence(ParsedFencing{Fencing: entry.Object}, s.At))
@@ -210,11 +206,9 @@ func (l NodeConfig) providerNames() []string {
 	return slices.Compact(names)
 }
 
-// rowOf returns a Node's summary and row, and its record if that can be read. needs gives, by the names of fences, why
-// a person should look, and waiting the attachments that those wait for.
-func rowOf(
-	s Snapshot, n *corev1.Node, needs map[string]string, waiting map[string][]api.Attachment,
-) (Node, NodeRow, *taint.Record) {
+// rowOf returns a Node's summary and row without Next, and its record if that can be read. fences are those that have a Fencing, by
+// name.
+func rowOf(s Snapshot, n *corev1.Node, fences map[string]*Fence) (Node, NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
@@ -222,19 +216,22 @@ func rowOf(
 		ReadsConfirmation: row.Config.ReadsConfirmation, Namespace: s.Cluster.namespace(),
 		HeldBack: s.Cluster.HeldBack()}
 	if rec != nil {
-		if row.Fence = journal.ObjectName(n.Name, *rec); rec.IsOpen() {
-			facts.NeedsPerson, facts.Waiting = needs[row.Fence], waiting[row.Fence]
+		row.Fence = journal.ObjectName(n.Name, *rec)
+		if f := fences[row.Fence]; f != nil && rec.IsOpen() {
+			facts.NeedsPerson, facts.NeedsPersonSince = f.NeedsPerson, f.NeedsPersonSince
+			if f.NeedsPerson != "" {
+				facts.Waiting = f.Volumes.Waiting
+			}
 		}
 	}
 	node := NodeOf(facts)
-	row.State, row.Next, row.Power, row.PowerBy = node.State,
-		nameInController(facts.Namespace, OneLine(node.verdict.next, 500)), OneLine(node.Machine.Power, 40),
-		OneLine(node.Machine.By, 300)
+	row.State, row.Power, row.PowerBy = node.State, OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
 	for _, c := range []Command{node.verdict.first, node.verdict.then} {
 		if c.Line != "" {
 			row.Commands = append(row.Commands, Command{c.Purpose, OneLine(c.Line, 500)})
 		}
 	}
+	row.PowerSince = node.Machine.From == "drill"
 	row.FormerPower = OneLine(node.Machine.Former, 40)
 	row.Runbook, row.LeftOff = node.Runbook, isLeftOff(node, rec)
 	row.PowerOn = OneLine(facts.powerOn(), 500)

@@ -58,6 +58,8 @@ type NodeFacts struct {
 	Key         string  // the mark's
 	Events      []Event // about the Node, by any writer; nil: not read. They explain a state, and never decide it
 	NeedsPerson string  // why a person should look, by its open fence's Fencing; "": no reason, or not read
+	// NeedsPersonSince is since when, by the same Fencing; zero: unknown.
+	NeedsPersonSince time.Time
 	// Waiting are the VolumeAttachments that its open fence waits for, by the same Fencing.
 	Waiting  []api.Attachment
 	NoDevice string // why the configuration gives it no device; "": it has one, or the configuration was not read
@@ -206,15 +208,21 @@ func NodeOf(s NodeFacts) Node {
 }
 
 // findExplanation returns forcefence's newest Event that explains the node's fence or outage; nil: there is none. An
-// Event of a drill explains neither. Nor does one from before the fence's phase, or before the outage. Nor does one by
-// which no device knew the power, if a device has said it since.
+// Event of a drill explains neither. Nor does one from before the fence's phase, or before the kubelet's last status.
+// Nor does one by which no device knew the power, if a device has said it since.
 func (s NodeFacts) findExplanation(n Node, rec *taint.Record, marked bool) *Event {
 	var since time.Time
 	switch {
 	case rec.IsOpen():
 		since = rec.At.Truncate(time.Second)
 	case n.ReadySince != nil:
+		// forcefence notices the silence by the Lease, before the node becomes not Ready.
 		since = *n.ReadySince
+		ready := taint.Condition(s.Node, corev1.NodeReady)
+		if beat := ready.LastHeartbeatTime.Time; ready.Status != corev1.ConditionTrue && !beat.IsZero() &&
+			beat.Before(since) {
+			since = beat
+		}
 		if ended := rec; ended != nil && !marked && ended.At.Add(-time.Second).After(since) {
 			since = ended.At.Add(-time.Second)
 		}
@@ -357,6 +365,7 @@ func (s NodeFacts) assess(
 		return v
 	case s.NeedsPerson != "":
 		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
+		v.since = s.NeedsPersonSince
 		if len(s.Waiting) > 0 {
 			if look := s.Waiting[0].LookCommand(); look != "" {
 				v.first = Command{"Why its volume stays attached", look}
@@ -368,6 +377,9 @@ func (s NodeFacts) assess(
 	case rec != nil && rec.Result == taint.ResultNeverPoweredOff || lied:
 		v := s.begin(StateNeedsPerson, reason.SectionDistrusted,
 			"A device said Off while the machine was on, and is not trusted.")
+		if rec.Result == taint.ResultNeverPoweredOff {
+			v.since = rec.At
+		}
 		v.then = Command{"Once it is repaired", release}
 		return v
 	case !ready && rec != nil && rec.AfterFence == taint.AfterFenceFencedAgain:
@@ -416,7 +428,8 @@ func (s NodeFacts) describeAnswers() string { return drill.AnswersIn(s.Node).Des
 
 // adviseDevice says why the node has no device, and what to do about it.
 func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
-	why := strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), ".")
+	why := strings.TrimPrefix(strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), "."),
+		"finding the machine of node "+s.Node.Name+": ")
 	return "Give it a device: " + why + ". Add it to a rule under nodes in the configuration."
 }
 
@@ -440,7 +453,8 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 		v := s.begin(StateNeedsPerson, reason.SectionNothing,
 			"It is marked as shut down, but it is Ready, and no fence has begun. If its machine runs, take the mark "+
 				"off.")
-		v.first = Command{"What taking it off would do", "forcefence release " + n.Node}
+		mark, _ := taint.FindMark(s.Node, s.Key, "")
+		v.first, v.since = Command{"What taking it off would do", "forcefence release " + n.Node}, mark.TimeAdded.UTC()
 		return v
 	case !rec.IsOpen() && s.beginsNothing(n):
 		return s.needPerson(time.Time{}, nil, reason.SectionNothing, s.withAdvice(reason.MarkNotTaken,

@@ -485,6 +485,45 @@ func TestSince(t *testing.T) {
 	}
 }
 
+// forcefence notices a silent node by its Lease, before the node becomes not Ready, and says why once. That explains the
+// outage. What was before the kubelet's last status does not.
+func TestExplanationBeforeNotReady(t *testing.T) {
+	n := node(silentForLong, answers)
+	n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(ago(7 * time.Minute))
+	for since, want := range map[time.Duration]string{
+		6*time.Minute + 20*time.Second: "Its device is mute.", 8 * time.Minute: "Nothing proves",
+	} {
+		got := NodeOf(NodeFacts{Node: n, Key: taint.DefaultKey, Now: now, Events: ownEvents(
+			Event{At: ago(since), Reason: string(reason.Unknown), Text: "Its device is mute."})})
+		if !strings.Contains(got.Next, want) {
+			t.Errorf("an Event of %s ago: got %q, want %q", since, got.Next, want)
+		}
+	}
+}
+
+// A person is needed since the Fencing says so, since the false Off was noticed, or since the mark was set.
+func TestNeedsPersonSince(t *testing.T) {
+	evicting := taint.Record{}.EnterPhase(taint.PhaseEvicting, "", ago(10*time.Minute))
+	lied := evicting.EnterPhase(taint.PhaseDone, taint.ResultNeverPoweredOff, ago(3*time.Minute))
+	marked := node(ready, answers)
+	marked.Spec.Taints = taint.WithMark(nil, taint.DefaultKey, "manual", ago(time.Minute))
+	for _, tt := range []struct {
+		facts NodeFacts
+		want  time.Duration
+	}{
+		{NodeFacts{Node: node(silent, record(evicting)), NeedsPerson: "a volume stays",
+			NeedsPersonSince: ago(2 * time.Minute)}, 2 * time.Minute},
+		{NodeFacts{Node: node(ready, record(lied))}, 3 * time.Minute},
+		{NodeFacts{Node: marked}, time.Minute},
+	} {
+		tt.facts.Key, tt.facts.Now = taint.DefaultKey, now
+		got := NodeOf(tt.facts)
+		if got.State != StateNeedsPerson || got.Since == nil || !got.Since.Equal(ago(tt.want)) {
+			t.Errorf("got %s since %v, want it %s ago", got.State, got.Since, tt.want)
+		}
+	}
+}
+
 // An On from before the outage is shown as what it was, with its age.
 func TestPowerFromBeforeTheOutage(t *testing.T) {
 	was := answered(corev1.ConditionTrue, 2*time.Minute, "MachineAnswers", "The machine is On (racks/1: On).", "On", racksSaysOn)
