@@ -45,7 +45,7 @@ const (
 	CannotBeFenced DrillAnswer = "no"
 	CanBePartly    DrillAnswer = "in part"     // yes, but not all of its devices answer
 	NotReached     DrillAnswer = "not reached" // for the first time
-	NotAsked       DrillAnswer = "not asked yet"
+	NotAsked       DrillAnswer = "not asked"   // not yet, or not since the node is not Ready
 )
 
 // DrillAnswers lists all of them, the worst first.
@@ -262,6 +262,9 @@ func rowOf(s Snapshot, n *corev1.Node, fences map[string]*Fence) (Node, NodeRow,
 		row.Fenceable = NotReached
 	}
 	row.Why = OneLine(drill.Message, 300)
+	if row.DrilledAt.Before(row.NotReadySince) { // it says nothing about now: a node that is fenced is not drilled
+		row.Fenceable, row.DrilledAt, row.Why = NotAsked, time.Time{}, ""
+	}
 	return node, row, rec
 }
 

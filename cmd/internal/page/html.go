@@ -180,11 +180,14 @@ func renderProtection(word string) g.Node { return renderSign(lookOf(word), prot
 func renderNext(n view.NodeRow) g.Node {
 	return g.Group{
 		g.If(n.Next != "", renderText(n.Next)),
-		g.Map(n.Commands, func(c view.Command) g.Node {
-			return g.Group{renderDetail(g.Text(c.Purpose + ":")), renderCommand(c.Line)}
-		}),
+		g.Map(n.Commands, renderAdvised),
 		g.If(n.Runbook != "", renderRunbook(n.Runbook)),
 	}
+}
+
+// renderAdvised renders a command, and what it is for.
+func renderAdvised(c view.Command) g.Node {
+	return g.Group{renderDetail(g.Text(c.Purpose + ":")), renderCommand(c.Line)}
 }
 
 // renderCommand renders a command of ours, never a foreign text. The script shows the button.
@@ -602,7 +605,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	all := f.FencesOf(n.Name)
 	shown := html.P(html.Class("none"), g.Text("No fence of this node is known."))
 	if len(all) > 0 {
-		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name)), renderFence(f, all[0])}
+		shown = g.Group{html.H2(g.Text("Newest fence: "), fenceLink(all[0].Name)), renderFence(f, all[0], true)}
 	}
 	var body []row
 	for _, e := range f.EventsOf(n.Name) {
@@ -621,7 +624,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 			renderFact(
 				"Could be fenced, by the last drill", renderBadge(string(n.Fenceable)),
 				g.If(!n.DrilledAt.IsZero(), html.Span(html.Class("name off"),
-					g.Text(" "), renderTime(n.DrilledAt, f.At))),
+					g.Text(" since "), renderTime(n.DrilledAt, f.At))),
 				g.If(why != "", renderDetail(renderText(why))),
 			),
 			renderFact("Hook", renderProtection(n.Protection)),
@@ -646,8 +649,8 @@ func renderState(n view.NodeRow, now time.Time) g.Node {
 	return g.Group{badge, renderDetail(html.Span(html.Class("name"), g.Text("since "), renderTime(n.Since, now)))}
 }
 
-// renderPower renders the last seen power state of a node's machine, and when it was seen. It is no proof: a proof is
-// at most five seconds old.
+// renderPower renders the last seen power state of a node's machine, and when it was seen, or since when each drill has
+// seen it. It is no proof: a proof is at most five seconds old.
 func renderPower(n view.NodeRow, now time.Time) g.Node {
 	if n.PowerAt.IsZero() {
 		return g.Text(n.Power)
@@ -657,15 +660,20 @@ func renderPower(n view.NodeRow, now time.Time) g.Node {
 			html.Class("off"), g.Text("it was "+n.FormerPower+" at "), renderTime(n.PowerAt, now),
 		)}
 	}
-	return g.Group{g.Text(n.Power + ", "), html.Span(html.Class("off"), renderTime(n.PowerAt, now))}
+	how := "asked "
+	if n.PowerSince {
+		how = "since "
+	}
+	return g.Group{g.Text(n.Power + ", "), html.Span(html.Class("off name"), g.Text(how), renderTime(n.PowerAt, now))}
 }
 
 func renderFact(name string, value ...g.Node) g.Node {
 	return html.Div(html.Dt(g.Text(name)), html.Dd(value...))
 }
 
-// renderFence renders one fence: its outcome, the picture, and the same in words.
-func renderFence(f *view.Fleet, v view.Fence) g.Node {
+// renderFence renders one fence: its outcome, the picture, and the same in words. On its node's page, below what the
+// node needs, it does not repeat that.
+func renderFence(f *view.Fleet, v view.Fence, below bool) g.Node {
 	moments := f.MomentsOf(v)
 	var rows, spans []row
 	for _, m := range moments {
@@ -683,21 +691,24 @@ func renderFence(f *view.Fleet, v view.Fence) g.Node {
 		})
 	}
 	n, _ := f.Node(v.Node)
+	if n.Fence != v.Name { // the node has another by now, or is gone
+		n, below = view.NodeRow{}, false
+	}
 	return g.Group{
 		g.If(len(v.Newer) > 0, html.P(html.Class("note"), html.Role("alert"),
 			g.Text(
 				"A newer forcefence wrote this object, or a user edited it. This page cannot show: "+
 					joinTexts(v.Newer)+".",
 			))),
-		g.If(v.NeedsPerson != "", html.P(
+		g.If(v.NeedsPerson != "" && !below, html.Div(
 			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(v.NeedsPerson),
-			renderRunbook(reason.SectionMarkStuck),
+			g.Map(n.Commands, renderAdvised), renderRunbook(reason.SectionMarkStuck),
 		)),
 		g.If(isOrphan(f, v), html.Div(html.Class("note"), renderSign("dim", "Its Node is gone: "),
 			renderText("nothing is left to fence. Within minutes the leader ends this record as NodeGone. If it "+
 				"does not, delete the record."),
 			renderCommand("kubectl delete fencing "+v.Name))),
-		g.If(isLeftOff(f, v), html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
+		g.If(isLeftOff(f, v) && !below, html.Div(html.Class("note"), renderSign("warn", "Its machine is off: "),
 			renderText("this fence powered it off, and nothing has powered it on since. Once it is repaired, power "+
 				"it on."),
 			renderCommand(n.PowerOn))),

@@ -217,7 +217,7 @@ func (s *server) newHandler() http.Handler {
 		if !ok {
 			return "", nil
 		}
-		return "Fence " + v.Name, renderFence(f, v)
+		return "Fence " + v.Name, renderFence(f, v, false)
 	}))
 	guarded := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

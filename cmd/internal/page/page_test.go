@@ -87,7 +87,7 @@ func snapshot() view.Snapshot {
 	marked := node("n6", ready,
 		is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers",
 			"The machine is On (racks/n6: On, strips/6: denied)."))
-	off := node("n10", silent, is(taint.FenceableCondition, corev1.ConditionFalse, "SaysOff",
+	off := node("n10", silent, is(taint.FenceableCondition, corev1.ConditionTrue, "MachineAnswers",
 		"The machine is Off (racks/n10: Off)."), closed)
 	left := taint.Record{
 		ID: "f-77c0de77c0de", Phase: taint.PhaseDone, Result: taint.ResultEvicted, NodeUID: "u-1", By: "forcefence-1",
@@ -682,13 +682,15 @@ func TestLead(t *testing.T) {
 		{time.Hour, 2, "", "warn", "! 2 nodes have not been Ready for over 5 minutes: dead-0, dead-1."},
 		{0, 0, "ConfigMap fencing/forcefence-pause: new switch", "", ""}, // the banner says what is wrong
 	} {
-		c := healthyCluster()
-		c.Cluster.Paused = tc.pause
+		s := newScene(t, time.Minute)
+		s.cluster.Paused = tc.pause
 		for i := range tc.count {
-			n := c.addSilentNode(fmt.Sprintf("dead-%d", i), tc.since)
-			n.Annotations[fence.PausedAnnotation] = "new disk"
+			s.addNode(fmt.Sprintf("dead-%d", i), "rack1").edit(func(n *corev1.Node) {
+				n.Annotations[fence.PausedAnnotation] = "new disk"
+				setCondition(n, corev1.NodeReady, corev1.ConditionUnknown, now.Add(-tc.since), "NodeStatusUnknown", "")
+			})
 		}
-		got := render(renderUrgent(view.FleetOf(c.Snapshot)))
+		got := render(renderUrgent(view.FleetOf(s.snapshot())))
 		doc, err := html.Parse(strings.NewReader(got))
 		if err != nil {
 			t.Fatal(err)

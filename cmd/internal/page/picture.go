@@ -433,12 +433,14 @@ func renderMoment(m view.Moment, x, y int) g.Node {
 	}
 }
 
-// renderShare draws how many of all are done.
+// renderShare draws how many of all are done. Without any, or while their number is unknown, there is no bar.
 func renderShare(what, text string, done, all int32, y int) g.Node {
 	const from, wide = 90, 300
-	parts := g.Group{svgText(margin, y, "lane", "start", what), svgRect(from, y-13, wide, 16, "rest")}
-	if all > 0 {
-		parts = append(parts, svgRect(from, y-13, wide*int(min(done, all))/int(all), 16, "done"))
+	parts := g.Group{svgText(margin, y, "lane", "start", what)}
+	if all <= 0 {
+		return append(parts, svgText(from, y, "what", "start", text))
 	}
-	return append(parts, svgText(from+wide+12, y, "what", "start", text))
+	return append(parts, svgRect(from, y-13, wide, 16, "rest"),
+		svgRect(from, y-13, wide*int(min(done, all))/int(all), 16, "done"),
+		svgText(from+wide+12, y, "what", "start", text))
 }

@@ -23,13 +23,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
-	"github.com/forcefence/forcefence/taint/view/drill"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -43,69 +42,15 @@ type stateOf struct {
 	plain bool  // only its layout is checked: no picture is kept
 }
 
-// cluster builds the facts of a state, from which package view makes the fleet.
-type cluster struct{ view.Snapshot }
-
-const bootID = "u-1"
-
-// healthyCluster is six nodes of two racks. A controller leads, and all devices answer.
-func healthyCluster() cluster {
-	c := cluster{view.Snapshot{
-		At: now, Key: taint.DefaultKey, Events: map[string][]view.Event{},
-		NodeConfig: func(n *corev1.Node) view.NodeConfig {
-			if n.Name == "rack2-node3" {
-				return view.NodeConfig{Devices: []string{"bmc/10.20.0.23", "pdu/rack2-17"}, Mode: "fence"}
-			}
-			return view.NodeConfig{Devices: []string{"bmc/" + n.Name}, Mode: "fence"}
-		},
-		Cluster: view.Cluster{Controller: &view.Leader{
-			Lease: "kube-system/forcefence", Namespace: "fencing", Holder: "forcefence-7c9d", Leads: true,
-			Renewed: new(now.Add(-2 * time.Second)), ConfigSince: new(now.Add(-30 * time.Hour)),
-			Room: room.Summarize(now, []room.Failure{
-				{Kind: room.Node, Name: "rack1-node1", Pods: 20}, {Kind: room.Node, Name: "rack1-node2", Pods: 5},
-			}),
-		}},
-	}}
-	for _, name := range []string{"rack1-node1", "rack1-node2", "rack1-node3", "rack2-node1", "rack2-node2",
-		"rack2-node3"} {
-		c.addNode(name)
-	}
-	return c
-}
-
-// addNode adds a healthy node, whose last drill was two minutes ago.
-func (c *cluster) addNode(name string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: bootID, Annotations: map[string]string{}}}
-	c.Nodes = append(c.Nodes, n)
-	setCondition(n, corev1.NodeReady, corev1.ConditionTrue, 26*time.Hour, "KubeletReady", "")
-	setDrill(n, 2*time.Minute, "MachineAnswers", drill.DeviceAnswer{Device: "bmc/" + name, Power: "On"})
-	setCondition(n, taint.ProtectionCondition, corev1.ConditionTrue, 26*time.Hour, taint.ProtectionFailClosed, "")
-	return n
-}
-
-// addSilentNode adds a node that has not been Ready for so long.
-func (c *cluster) addSilentNode(name string, since time.Duration) *corev1.Node {
-	n := c.addNode(name)
-	setCondition(n, corev1.NodeReady, corev1.ConditionUnknown, since, "NodeStatusUnknown", "")
-	setDrill(n, since+2*time.Minute, "MachineAnswers", drill.DeviceAnswer{Device: "bmc/" + name, Power: "On"})
-	return n
-}
-
-// addEvent adds an Event of forcefence about the node, with the reason's own text.
-func (c *cluster) addEvent(node string, ago time.Duration, why reason.Reason, words ...string) {
-	c.Events[node] = append(c.Events[node], view.Event{At: now.Add(-ago), From: "forcefence", Reason: string(why),
-		Warning: true, Text: reason.RowOf(why).EventNote(append(words, "{node}", node)...)})
-}
-
-// setCondition sets a condition that was last changed and last seen so long ago.
+// setCondition sets a condition that was last changed and last seen at a time.
 func setCondition(
 	n *corev1.Node,
 	kind corev1.NodeConditionType,
 	is corev1.ConditionStatus,
-	ago time.Duration,
+	changed time.Time,
 	why, message string,
 ) {
-	at := metav1.NewTime(now.Add(-ago))
+	at := metav1.NewTime(changed)
 	set := corev1.NodeCondition{Type: kind, Status: is, Reason: why, Message: message, LastTransitionTime: at,
 		LastHeartbeatTime: at}
 	for i, c := range n.Status.Conditions {
@@ -117,174 +62,152 @@ func setCondition(
 	n.Status.Conditions = append(n.Status.Conditions, set)
 }
 
-// setDrill sets what a drill found so long ago: the device's answer, and the condition that says the same.
-func setDrill(n *corev1.Node, ago time.Duration, why string, answer drill.DeviceAnswer) {
-	is := corev1.ConditionTrue
-	if answer.Power != "On" {
-		is = corev1.ConditionFalse
+// sceneLength is how long a scene's cluster is healthy before now, or before the first thing happens.
+const sceneLength = 2 * time.Hour
+
+// urgentScene has a node for each reason for which a person is needed.
+func urgentScene(t testing.TB) *scene {
+	s := newScene(t, sceneLength)
+	noAnswer := providers.WithClass(providers.ErrUnreachable, errors.New("dial tcp 10.20.0.7:443: i/o timeout"))
+	const falseOff, lost, halfRead = "false-off", "proof-lost", "bad-record"
+	s.addNode(falseOff, "rack1")
+	mute, none := s.addNode("mute-bmc", "rack1"), s.addNode("no-device", "new")
+	on, both := s.addNode("still-on", "rack2"), s.addNode("two-words", "old")
+	s.addNode(lost, "rack2")
+	s.addNode(halfRead, "rack1")
+	s.addNode("marked-ready", "rack2")
+	on.edit(func(n *corev1.Node) { n.Annotations[fence.ModeAnnotation] = "observe" })
+
+	s.play(60 * time.Minute) // its network is cut, and its BMC says Off of a machine that runs
+	s.find(falseOff).cutPower()
+	s.play(50 * time.Minute)
+	s.find(falseOff).bmc().power = providers.PowerOn
+	s.find(falseOff).revive()
+
+	s.play(20 * time.Minute)
+	s.find(lost).refused = s.find(lost).pods[0].Name
+	s.find(lost).cutPower()
+	s.play(19 * time.Minute)
+	s.find(lost).bmc().err = noAnswer
+	s.play(13 * time.Minute)
+	for _, n := range []*sceneNode{mute, none, on, both} {
+		n.kill()
 	}
-	setCondition(n, taint.FenceableCondition, is, ago, why,
-		fmt.Sprintf("The machine is %s (%s: %[1]s).", answer.Power, answer.Device))
-	n.Annotations[taint.DrillAnnotation] = drill.Answers{
-		Word: answer.Power, Devices: []drill.DeviceAnswer{answer},
-	}.Encode(now.Add(-ago))
+	mute.bmc().err = noAnswer
+	both.device("old/ipmi://two-words.ipmi").power = providers.PowerOff
+	s.play(5 * time.Minute)
+	s.find(halfRead).edit(func(n *corev1.Node) {
+		n.Annotations[taint.RecordAnnotation] = `{"phase":"Sideways"}`
+	})
+	s.find("marked-ready").edit(func(n *corev1.Node) {
+		n.Annotations[fence.ModeAnnotation] = "disabled"
+		n.Spec.Taints = taint.WithMark(n.Spec.Taints, taint.DefaultKey, "manual", s.at)
+	})
+	s.play(0)
+	return s
 }
 
-// setRecord sets the record of a fence that began so long ago and entered its phase a second later.
-func setRecord(n *corev1.Node, r taint.Record, ago time.Duration) {
-	since := now.Add(-ago)
-	r.ID, r.NodeUID, r.By, r.Device = "f-8bd391b2f0c0", bootID, "forcefence-7c9d", "bmc/"+n.Name
-	r.Since, r.At = since, since.Add(time.Second)
-	if r.Phase != taint.PhasePoweringOff {
-		off := taint.Evidence{At: since, From: "bmc/" + n.Name, State: "Off", Raw: "Off"}
-		r.Evidence = append([]taint.Evidence{off}, r.Evidence...)
+// stormScene has a rack whose nodes are silent at once, while their machines are on.
+func stormScene(t testing.TB) *scene {
+	s := newScene(t, sceneLength)
+	for _, name := range []string{"rack3-node1", "rack3-node2", "rack3-node3"} {
+		s.addNode(name, "rack3")
 	}
-	n.Annotations[taint.RecordAnnotation] = r.Encode()
+	s.play(3 * time.Minute)
+	for _, n := range s.nodes[6:] {
+		n.kill()
+	}
+	s.play(0)
+	return s
 }
 
-// addFencing adds the Fencing of a fence that is under way. why is why it needs a person; "": it does not.
-func (c *cluster) addFencing(node string, ago time.Duration, why string) {
-	at := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(d - ago)) }
-	f := api.Fencing{ObjectMeta: metav1.ObjectMeta{Name: node + ".f-8bd391b2f0c0"}, Spec: api.FencingSpec{
-		Node: node, ID: "f-8bd391b2f0c0", By: "forcefence-7c9d", Why: "LeaseStale", StartedAt: at(0), PowerOff: true,
-	}}
-	f.Status = api.FencingStatus{
-		Phase: "Evicting",
-		Timeline: []api.PhaseEntered{
-			{Phase: "PoweringOff", At: at(0)}, {Phase: "Armed", At: at(1500 * time.Millisecond)},
-			{Phase: "Evicting", At: at(2 * time.Second)},
-		},
-		Evidence: []api.Answer{
-			{At: at(-time.Second), From: "bmc/" + node, State: "On", Raw: "On"},
-			{At: at(1400 * time.Millisecond), From: "bmc/" + node, State: "Off", Raw: "Off"},
-		},
-		Steps: []api.Step{
-			{Step: api.StepAskDevices, Began: at(-time.Second), Ended: at(1400 * time.Millisecond), Times: 3},
-			{Step: api.StepPowerOff, Began: at(0), Ended: at(300 * time.Millisecond)},
-			{Step: api.StepSetMark, Began: at(1500 * time.Millisecond), Ended: at(1530 * time.Millisecond)},
-			{Step: api.StepEndPods, Began: at(2 * time.Second), Ended: at(3500 * time.Millisecond), Objects: 3},
-		},
-		Pods: api.Pods{Ended: 3, Names: []api.Pod{{Namespace: "shop", Name: "db-0", UID: "a"},
-			{Namespace: "shop", Name: "db-1", UID: "b"}, {Namespace: "shop", Name: "queue-0", UID: "c"}}},
-		Volumes: api.Volumes{Attached: 2, Detached: 1, Names: []string{"pv-db-0", "pv-queue-0"}},
-		Conditions: []metav1.Condition{
-			{Type: api.Proven, Status: "True", Message: "bmc/" + node + " said that the machine is off"},
-		},
-	}
-	if why != "" {
-		f.Status.Conditions = append(f.Status.Conditions,
-			metav1.Condition{Type: api.NeedsPerson, Status: "True", Message: why})
-	}
-	c.Fences = append(c.Fences, view.ParsedFencing{Fencing: f})
+// underWayScene has a machine that is being powered off, and one whose power-off waits for that.
+func underWayScene(t testing.TB) *scene {
+	s := newScene(t, sceneLength)
+	s.play(92 * time.Second)
+	s.find("rack1-node3").kill()
+	s.find("rack1-node3").holds = "pv-db-3"
+	s.find("rack2-node1").kill()
+	s.play(0)
+	return s
 }
 
-// addUrgentNodes adds one node for each reason for which a person is needed.
-func (c *cluster) addUrgentNodes() {
-	silent := func(name string, status corev1.ConditionStatus, why reason.Reason, message string) *corev1.Node {
-		n := c.addSilentNode(name, 12*time.Minute)
-		setCondition(n, taint.FenceableCondition, status, 11*time.Minute, string(why), message)
-		return n
-	}
-	silent("mute-bmc", corev1.ConditionUnknown, reason.NotAnswering,
-		"Not answered: bmc/mute-bmc: unreachable: dial tcp 10.20.0.7:443: i/o timeout.")
-	c.addEvent("mute-bmc", 11*time.Minute, reason.Unknown, "{why}", "its Lease is 45s old", "{device}", "bmc/mute-bmc",
-		"{detail}", "unreachable")
-	silent("no-device", corev1.ConditionFalse, reason.NoMachine, "No rule of the configuration claims it.")
-	on := c.addSilentNode("still-on", 12*time.Minute)
-	setCondition(on, taint.PoweredOnCondition, corev1.ConditionTrue, 11*time.Minute, "", "")
-	c.addEvent("still-on", 11*time.Minute, reason.PoweredOn, "{why}", "its Lease is 45s old", "{detail}",
-		"mode observe powers no machine off")
-	c.addSilentNode("two-words", 12*time.Minute)
-	c.addEvent("two-words", 11*time.Minute, reason.Disagree, "{why}", "its Lease is 45s old", "{raw}",
-		"bmc/two-words: Off, pdu/rack2-4: On")
-	c.addNode("false-off").Annotations[taint.RecordAnnotation] = taint.Record{
-		ID: "f-77c0de77c0de", Phase: taint.PhaseDone, Result: taint.ResultNeverPoweredOff, NodeUID: bootID,
-		By: "forcefence-7c9d", Device: "bmc/false-off", Since: now.Add(-time.Hour), At: now.Add(-time.Hour),
-	}.Encode()
-	c.addNode("bad-record").Annotations[taint.RecordAnnotation] = `{"phase":"Sideways"}`
-	c.addNode("marked-ready").Spec.Taints = []corev1.Taint{
-		{Key: taint.DefaultKey, Value: "manual", Effect: corev1.TaintEffectNoSchedule},
-	}
-	lost := c.addSilentNode("proof-lost", 12*time.Minute)
-	setRecord(lost, taint.Record{Phase: taint.PhaseEvicting, Evidence: []taint.Evidence{
-		{At: now.Add(-10 * time.Minute), From: "bmc/proof-lost", State: "On", Raw: "On"},
-	}}, 11*time.Minute)
-	c.addEvent("proof-lost", 10*time.Minute, reason.ProofLost, "{device}", "bmc/proof-lost", "{detail}", "On")
+// stuckScene has a fence that waits for a volume, which its driver does not detach.
+func stuckScene(t testing.TB) *scene {
+	s := newScene(t, sceneLength)
+	s.play(15 * time.Minute)
+	s.find("rack1-node3").holds = "pv-queue-3"
+	s.find("rack1-node3").cutPower()
+	s.play(0)
+	return s
 }
 
-// states returns every state of the cluster that the page shows, with fixed facts at a fixed time.
-func states() []stateOf {
-	var all []stateOf
-	add := func(name, path string, build func(c *cluster)) {
-		c := healthyCluster()
-		build(&c)
-		all = append(all, stateOf{name: name, path: path, token: "ann", fleet: c.Snapshot})
-	}
-	all = append(all, stateOf{name: "login", path: "/"}, stateOf{name: "login-refused", path: "/", token: "blind"},
-		stateOf{name: "not-read", path: "/", token: "ann", err: errors.New("not yet")})
+// leftOffScene has a machine that forcefence powered off three days ago.
+func leftOffScene(t testing.TB) *scene {
+	s := newScene(t, 75*time.Hour)
+	s.play(74 * time.Hour)
+	s.find("rack1-node3").kill()
+	s.play(0)
+	return s
+}
+
+// rejectedConfig returns what a leader reports of a changed file that it rejects.
+func rejectedConfig() string {
+	_, err := config.Parse("config.yaml", []byte(strings.Replace(sceneConfig, "provider: racks\n", "provider: rack\n", 1)),
+		all.Types())
+	return err.Error()
+}
+
+// states returns every state of the cluster that the page shows, at a fixed time.
+func states(t testing.TB) []stateOf {
+	out := []stateOf{{name: "login", path: "/"}, {name: "login-refused", path: "/", token: "blind"},
+		{name: "not-read", path: "/", token: "ann", err: errors.New("not yet")}}
 	for name, path := range map[string]string{
 		"foreign-fleet": "/", "foreign-fences": "/fences", "foreign-devices": "/devices", "foreign-node": "/nodes/n7",
 		"foreign-fence": "/fences/n1.f-0123456789ab", "foreign-newer": "/fences/n9.f-aaaaaaaaaaaa",
 	} {
-		all = append(all, stateOf{name: name, path: path, token: "ann", fleet: snapshot(), plain: true})
+		out = append(out, stateOf{name: name, path: path, token: "ann", fleet: snapshot(), plain: true})
 	}
-	add("healthy", "/", func(*cluster) {})
-	add("missing", "/nodes/rack9", func(*cluster) {})
-	add("paused", "/", func(c *cluster) {
-		c.Cluster.Paused = "ConfigMap fencing/forcefence-pause: network maintenance; until=2026-05-04T14:00:00Z"
-		c.Nodes[1].Annotations[fence.PausedAnnotation] = "new disk"
-	})
-	for _, page := range []struct{ name, path string }{
-		{"needs-person", "/"}, {"needs-person-node", "/nodes/mute-bmc"}, {"needs-person-devices", "/devices"},
-		{"needs-person-hook", "/hook"}, {"needs-person-filter", "/?name=bmc&state=needs_a_person"},
-	} {
-		add(page.name, page.path, (*cluster).addUrgentNodes)
-	}
-	add("storm", "/", func(c *cluster) {
-		for _, name := range []string{"rack3-node1", "rack3-node2", "rack3-node3"} {
-			c.addSilentNode(name, 2*time.Minute)
-			c.addEvent(name, time.Minute, reason.MostStale, "{why}", "its Lease is 45s old")
+	add := func(s *scene, pages ...[2]string) {
+		facts := s.snapshot()
+		for _, p := range pages {
+			out = append(out, stateOf{name: p[0], path: p[1], token: "ann", fleet: facts})
 		}
-	})
-	for _, page := range []struct{ name, path string }{
-		{"under-way", "/"}, {"under-way-fence", "/fences/rack3-node1.f-8bd391b2f0c0"},
-	} {
-		add(page.name, page.path, func(c *cluster) {
-			setRecord(c.addSilentNode("rack3-node1", 50*time.Second), taint.Record{Phase: taint.PhaseEvicting,
-				PowerOff: true}, 4*time.Second)
-			c.addFencing("rack3-node1", 4*time.Second, "")
-			setRecord(c.addSilentNode("rack3-node2", 45*time.Second), taint.Record{Phase: taint.PhasePoweringOff,
-				PowerOff: true}, 2*time.Second)
-		})
 	}
-	for _, page := range []struct{ name, path string }{
-		{"stuck", "/"}, {"stuck-node", "/nodes/rack3-node1"}, {"stuck-fences", "/fences"},
-	} {
-		add(page.name, page.path, func(c *cluster) {
-			setRecord(c.addSilentNode("rack3-node1", 16*time.Minute), taint.Record{Phase: taint.PhaseEvicting,
-				PowerOff: true}, 15*time.Minute)
-			c.addFencing("rack3-node1", 15*time.Minute, "volume pv-queue-0 (driver csi.example.com) stays attached "+
-				"for 12m0s: its driver does not detach it")
-		})
-	}
-	for _, page := range []struct{ name, path string }{
-		{"left-off", "/"}, {"left-off-node", "/nodes/rack3-node1"},
-	} {
-		add(page.name, page.path, func(c *cluster) {
-			n := c.addSilentNode("rack3-node1", 74*time.Hour)
-			setRecord(n, taint.Record{Phase: taint.PhaseDone, Result: taint.ResultEvicted, PowerOff: true,
-				PowerOffTo: []taint.DeviceRef{{Device: "bmc/rack3-node1"}}}, 73*time.Hour)
-			setDrill(n, 2*time.Minute, "SaysOff", drill.DeviceAnswer{Device: "bmc/rack3-node1", Power: "Off"})
-		})
-	}
-	all[len(all)-1].plain = true // the same as another, with old times
-	add("refused-config", "/", func(c *cluster) {
-		c.Cluster.Controller.ConfigRejected = "config.yaml:14: providers[1].redfish.address: missing"
-	})
-	add("no-leader", "/", func(c *cluster) {
-		c.Cluster.Controller.Leads, c.Cluster.Controller.Renewed = false, new(now.Add(-3*time.Minute))
-	})
-	return all
+	healthy := newScene(t, sceneLength)
+	healthy.play(0)
+	add(healthy, [2]string{"healthy", "/"}, [2]string{"missing", "/nodes/rack9"})
+
+	paused := newScene(t, sceneLength)
+	paused.cluster.Paused = fmt.Sprintf("ConfigMap fencing/forcefence-pause: %s", fence.PauseOf(map[string]string{
+		"reason": "network maintenance", "until": "2026-05-04T14:00:00Z"}))
+	paused.play(30 * time.Minute)
+	paused.find("rack1-node2").edit(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "new disk" })
+	paused.play(0)
+	add(paused, [2]string{"paused", "/"})
+
+	add(urgentScene(t), [2]string{"needs-person", "/"}, [2]string{"needs-person-node", "/nodes/mute-bmc"},
+		[2]string{"needs-person-devices", "/devices"}, [2]string{"needs-person-hook", "/hook"},
+		[2]string{"needs-person-filter", "/?name=bmc&state=needs_a_person"})
+	add(stormScene(t), [2]string{"storm", "/"})
+
+	moving := underWayScene(t)
+	add(moving, [2]string{"under-way", "/"}, [2]string{"under-way-fence", moving.fencePath("rack1-node3")})
+	add(stuckScene(t), [2]string{"stuck", "/"}, [2]string{"stuck-node", "/nodes/rack1-node3"},
+		[2]string{"stuck-fences", "/fences"})
+	add(leftOffScene(t), [2]string{"left-off", "/"}, [2]string{"left-off-node", "/nodes/rack1-node3"})
+	out[len(out)-1].plain = true // the same as another, with old times
+
+	refused := newScene(t, sceneLength)
+	refused.cluster.Controller.ConfigRejected = rejectedConfig()
+	refused.play(0)
+	add(refused, [2]string{"refused-config", "/"})
+
+	gone := newScene(t, sceneLength)
+	gone.play(3 * time.Minute)
+	gone.cluster.Controller.Leads, gone.cluster.Controller.Renewed = false, new(gone.at)
+	add(gone, [2]string{"no-leader", "/"})
+	return out
 }
 
 // TestStates has a real browser show every state on a desktop, in dark, and on a phone. It compares each picture with
@@ -298,7 +221,7 @@ func TestStates(t *testing.T) {
 	}
 	var pages []string
 	plain := map[string]bool{}
-	for _, s := range states() {
+	for _, s := range states(t) {
 		plain[s.name] = s.plain
 		p := &people{}
 		h := newServer(Options{
