@@ -178,10 +178,18 @@ func (c Cluster) Banners(now time.Time) (out []Banner) {
 	}
 	if c.Leads() && c.Controller.ConfigRejected != "" {
 		out = append(out, Banner{About: PartConfiguration, Title: "The changed configuration is rejected",
-			Text:   strings.TrimSuffix(c.Controller.ConfigRejected, ".") + ". The previous file stays in force.",
+			Text:   endSentence(c.Controller.ConfigRejected) + " The previous file stays in force.",
 			Remedy: PlainRemedy(reason.ConfigRejected)})
 	}
 	return out
+}
+
+// endSentence returns a text that ends in one mark.
+func endSentence(text string) string {
+	if strings.HasSuffix(text, "?") || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
 }
 
 // describeMissing describes the Lease, which no controller holds now.

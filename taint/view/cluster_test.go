@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 func TestBanners(t *testing.T) {
@@ -17,6 +19,8 @@ func TestBanners(t *testing.T) {
 	stopped.Leads, stopped.Holder, stopped.Renewed, stopped.Namespace = false, "", nil, ""
 	rejects := leads
 	rejects.ConfigRejected = "config.yaml:3: mode: missing."
+	asks := leads
+	asks.ConfigRejected = `config.yaml:3: nodes[0].provider: no such provider: did you mean "racks"?`
 	const away = "Nothing is fenced, and what is shown may be stale."
 	const pods = "Look at the controller's pods:"
 	const describe = "kubectl -n home describe pods -l app.kubernetes.io/name=forcefence"
@@ -51,6 +55,10 @@ func TestBanners(t *testing.T) {
 						"reads it again by itself.", ""},
 			},
 		},
+		{"a rejected configuration, whose fault is a question", Cluster{Controller: &asks},
+			[]Banner{{PartConfiguration, "The changed configuration is rejected",
+				`config.yaml:3: nodes[0].provider: no such provider: did you mean "racks"? The previous file stays in force.`,
+				PlainRemedy(reason.ConfigRejected), ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, tt.c.Banners(now)); diff != "" {

@@ -206,8 +206,8 @@ func (l NodeConfig) providerNames() []string {
 	return slices.Compact(names)
 }
 
-// rowOf returns a Node's summary and row without Next, and its record if that can be read. fences are those that have a Fencing, by
-// name.
+// rowOf returns a Node's summary and row without Next, and its record if that can be read. fences are those that have a
+// Fencing, by name.
 func rowOf(s Snapshot, n *corev1.Node, fences map[string]*Fence) (Node, NodeRow, *taint.Record) {
 	row := NodeRow{Name: n.Name, Config: s.NodeConfig(n), Fenceable: NotAsked, Protection: ProtectionNeverTold}
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck

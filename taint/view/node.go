@@ -363,6 +363,10 @@ func (s NodeFacts) assess(
 				n.Broken))
 		v.then = Command{"Only if you know that no newer controller leads", release}
 		return v
+	case s.alertReason() != "":
+		alert := s.alertReason()
+		text := s.withAdvice(alert, "A person should look: "+string(alert)+".")
+		return s.needPerson(s.NeedsPersonSince, s.findOwnEvent(alert, rec), reason.SectionMarkStuck, text)
 	case s.NeedsPerson != "":
 		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
 		v.since = s.NeedsPersonSince
@@ -418,6 +422,18 @@ func (s NodeFacts) assess(
 	default:
 		return verdict{state: StateFine}
 	}
+}
+
+// alertReason returns the reason of which NeedsPerson consists alone; "": it says more.
+func (s NodeFacts) alertReason() reason.Reason {
+	return reason.RowOf(reason.Reason(s.NeedsPerson)).Reason
+}
+
+// findOwnEvent returns forcefence's newest Event of that reason in the phase of the fence; nil: there is none.
+func (s NodeFacts) findOwnEvent(why reason.Reason, rec *taint.Record) *Event {
+	return NewestOwnEvent(slices.DeleteFunc(slices.Clone(s.Events), func(e Event) bool {
+		return e.Reason != string(why) || rec.IsOpen() && e.At.Before(rec.At.Truncate(time.Second))
+	}))
 }
 
 // describeShadow is what is next for a node in mode shadow.

@@ -501,6 +501,27 @@ func TestExplanationBeforeNotReady(t *testing.T) {
 	}
 }
 
+// A Fencing whose alert is a reason alone: the reason's Event says what it means, or else the remedy what to do.
+func TestAlertOfAReason(t *testing.T) {
+	evicting := taint.Record{}.EnterPhase(taint.PhaseEvicting, "", ago(10*time.Minute))
+	lost := Event{At: ago(9 * time.Minute), Reason: string(reason.ProofLost), Text: "It is no longer proven off."}
+	newer := Event{At: ago(4 * time.Minute), Reason: string(reason.NeedsPerson), Text: "It cannot end by itself."}
+	for _, tt := range []struct {
+		events  []Event
+		section reason.Section
+		want    string
+	}{
+		{ownEvents(lost, newer), reason.SectionProofLost, "It is no longer proven off. Look at the device."},
+		{nil, reason.SectionMarkStuck, "A person should look: ProofLost. Look at the device."},
+	} {
+		got := NodeOf(NodeFacts{Node: node(silent, record(evicting)), Key: taint.DefaultKey, Now: now,
+			NeedsPerson: string(reason.ProofLost), Events: tt.events})
+		if got.Next != tt.want || got.Runbook != tt.section {
+			t.Errorf("got %q (%s), want %q (%s)", got.Next, got.Runbook, tt.want, tt.section)
+		}
+	}
+}
+
 // A person is needed since the Fencing says so, since the false Off was noticed, or since the mark was set.
 func TestNeedsPersonSince(t *testing.T) {
 	evicting := taint.Record{}.EnterPhase(taint.PhaseEvicting, "", ago(10*time.Minute))

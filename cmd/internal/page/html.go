@@ -192,7 +192,13 @@ func renderAdvised(c view.Command) g.Node {
 
 // renderCommand renders a command of ours, never a foreign text. The script shows the button.
 func renderCommand(command string) g.Node {
-	return html.Span(html.Class("command"), html.Code(g.Text(command)),
+	var words g.Group // short ones stay whole
+	for i, word := range strings.Split(command, " ") {
+		words = append(words, g.If(i > 0, g.Text(" ")),
+			g.If(len(word) <= longBadge, html.Span(html.Class("name"), g.Text(word))),
+			g.If(len(word) > longBadge, g.Text(word)))
+	}
+	return html.Span(html.Class("command"), html.Code(words),
 		html.Button(html.Type("button"), html.Class("copy"), html.Aria("label", "Copy: "+command), g.Text("Copy")))
 }
 
@@ -373,7 +379,7 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 			g.Group{
 				renderState(n, f.At),
 				g.If(n.Fence != "", renderDetail(html.Span(
-					html.Class("name"), g.Text("last fence "), shortFenceLink(n.Fence, n.Name),
+					html.Class("name"), g.Text(fenceLabel(f, n)), shortFenceLink(n.Fence, n.Name),
 				))),
 				renderNext(n),
 			},
@@ -417,6 +423,14 @@ func fleetPage(f *view.Fleet, q view.NodeQuery, page int) g.Node {
 		),
 		nav,
 	}
+}
+
+// fenceLabel says whether the node's newest fence is under way.
+func fenceLabel(f *view.Fleet, n view.NodeRow) string {
+	if v, known := f.Fence(n.Fence); known && v.Open {
+		return "fence "
+	}
+	return "last fence "
 }
 
 // renderRoom renders a card that says whether pods find room elsewhere if machines fail now. It opens on a click,
@@ -547,7 +561,7 @@ func renderFences(caption string, f *view.Fleet, list []view.Fence) g.Node {
 	for _, v := range list {
 		body = append(body, row{
 			shortFenceLink(v.Name, v.Node), renderOutcome(f, v), nodeLink(v.Node), renderTime(v.Started, f.At),
-			g.Text(formatTook(v)), g.Text(strconv.Itoa(int(v.Pods.Ended))),
+			renderName(formatTook(v)), g.Text(strconv.Itoa(int(v.Pods.Ended))),
 			g.Textf("%d of %d", v.Volumes.Detached, v.Volumes.Attached),
 			g.Text(v.Why)})
 	}

@@ -275,7 +275,7 @@ func (s *scene) addNode(name, rack string) *sceneNode {
 		taint.ProtectionFailClosed, "")
 	kit.Must(s.t, s.api.Create(context.Background(), object))
 	n := &sceneNode{s: s, name: name, beats: true, lease: number, devices: map[string]*sceneDevice{},
-		volumes: map[string][]action.Volume{}, drillDue: s.at.Add(time.Duration(number*37%300) * time.Second)}
+		volumes: map[string][]action.Volume{}}
 	for i, pod := range []string{"db-" + strconv.Itoa(number), "queue-" + strconv.Itoa(number), "web-5d8f-" + name} {
 		p := action.Pod{Namespace: "shop", Name: pod, UID: "uid-" + pod, ResourceVersion: "1", Ready: true,
 			Owner: action.Owner{Kind: "StatefulSet", Name: "db", Known: true}}
@@ -294,6 +294,7 @@ func (s *scene) addNode(name, rack string) *sceneNode {
 	s.fleet.AddNode(name, s.now())
 	n.renewLease()
 	n.drillDevices()
+	n.drillDue = s.at.Add(time.Duration(number*37%300) * time.Second) // its own moments
 	return n
 }
 
@@ -488,7 +489,8 @@ func (n *sceneNode) drillDevices() {
 			f.Detail)
 	}
 	if f.Fenceable == before.Status && string(f.Reason) == before.Reason && f.Message == before.Message &&
-		drill.AnswersIn(node).IsSame(answers) && (isReady || !before.LastHeartbeatTime.Before(&ready.LastTransitionTime)) {
+		drill.AnswersIn(node).IsSame(answers) &&
+		(isReady || !before.LastHeartbeatTime.Before(&ready.LastTransitionTime)) {
 		return
 	}
 	look := taint.NewLook(node, n.leaseObject(), taint.DefaultKey, s.now(), s.now())

@@ -95,7 +95,7 @@ func urgentScene(t testing.TB) *scene {
 	}
 	mute.bmc().err = noAnswer
 	both.device("old/ipmi://two-words.ipmi").power = providers.PowerOff
-	s.play(5 * time.Minute)
+	s.play(8 * time.Minute)
 	s.find(halfRead).edit(func(n *corev1.Node) {
 		n.Annotations[taint.RecordAnnotation] = `{"phase":"Sideways"}`
 	})
@@ -124,7 +124,7 @@ func stormScene(t testing.TB) *scene {
 // underWayScene has a machine that is being powered off, and one whose power-off waits for that.
 func underWayScene(t testing.TB) *scene {
 	s := newScene(t, sceneLength)
-	s.play(92 * time.Second)
+	s.play(110 * time.Second)
 	s.find("rack1-node3").kill()
 	s.find("rack1-node3").holds = "pv-db-3"
 	s.find("rack2-node1").kill()
@@ -153,8 +153,8 @@ func leftOffScene(t testing.TB) *scene {
 
 // rejectedConfig returns what a leader reports of a changed file that it rejects.
 func rejectedConfig() string {
-	_, err := config.Parse("config.yaml", []byte(strings.Replace(sceneConfig, "provider: racks\n", "provider: rack\n", 1)),
-		all.Types())
+	text := strings.Replace(sceneConfig, "provider: racks\n", "provider: rack\n", 1)
+	_, err := config.Parse("config.yaml", []byte(text), all.Types())
 	return err.Error()
 }
 
@@ -168,15 +168,18 @@ func states(t testing.TB) []stateOf {
 	} {
 		out = append(out, stateOf{name: name, path: path, token: "ann", fleet: snapshot(), plain: true})
 	}
-	add := func(s *scene, pages ...[2]string) {
+	add := func(s *scene, count int, state view.State, pages ...[2]string) {
 		facts := s.snapshot()
+		if f := view.FleetOf(facts); f.States[state] != count {
+			t.Errorf("%s: got %v, want %d of state %s", pages[0][0], f.States, count, state)
+		}
 		for _, p := range pages {
 			out = append(out, stateOf{name: p[0], path: p[1], token: "ann", fleet: facts})
 		}
 	}
 	healthy := newScene(t, sceneLength)
 	healthy.play(0)
-	add(healthy, [2]string{"healthy", "/"}, [2]string{"missing", "/nodes/rack9"})
+	add(healthy, 6, view.StateFine, [2]string{"healthy", "/"}, [2]string{"missing", "/nodes/rack9"})
 
 	paused := newScene(t, sceneLength)
 	paused.cluster.Paused = fmt.Sprintf("ConfigMap fencing/forcefence-pause: %s", fence.PauseOf(map[string]string{
@@ -184,29 +187,30 @@ func states(t testing.TB) []stateOf {
 	paused.play(30 * time.Minute)
 	paused.find("rack1-node2").edit(func(n *corev1.Node) { n.Annotations[fence.PausedAnnotation] = "new disk" })
 	paused.play(0)
-	add(paused, [2]string{"paused", "/"})
+	add(paused, 6, view.StateLeftAlone, [2]string{"paused", "/"})
 
-	add(urgentScene(t), [2]string{"needs-person", "/"}, [2]string{"needs-person-node", "/nodes/mute-bmc"},
+	add(urgentScene(t), 8, view.StateNeedsPerson, [2]string{"needs-person", "/"},
+		[2]string{"needs-person-node", "/nodes/mute-bmc"},
 		[2]string{"needs-person-devices", "/devices"}, [2]string{"needs-person-hook", "/hook"},
 		[2]string{"needs-person-filter", "/?name=bmc&state=needs_a_person"})
-	add(stormScene(t), [2]string{"storm", "/"})
+	add(stormScene(t), 3, view.StateNotReady, [2]string{"storm", "/"})
 
 	moving := underWayScene(t)
-	add(moving, [2]string{"under-way", "/"}, [2]string{"under-way-fence", moving.fencePath("rack1-node3")})
-	add(stuckScene(t), [2]string{"stuck", "/"}, [2]string{"stuck-node", "/nodes/rack1-node3"},
+	add(moving, 1, view.StateFencing, [2]string{"under-way", "/"}, [2]string{"under-way-fence", moving.fencePath("rack1-node3")})
+	add(stuckScene(t), 1, view.StateNeedsPerson, [2]string{"stuck", "/"}, [2]string{"stuck-node", "/nodes/rack1-node3"},
 		[2]string{"stuck-fences", "/fences"})
-	add(leftOffScene(t), [2]string{"left-off", "/"}, [2]string{"left-off-node", "/nodes/rack1-node3"})
+	add(leftOffScene(t), 1, view.StateNotReady, [2]string{"left-off", "/"}, [2]string{"left-off-node", "/nodes/rack1-node3"})
 	out[len(out)-1].plain = true // the same as another, with old times
 
 	refused := newScene(t, sceneLength)
 	refused.cluster.Controller.ConfigRejected = rejectedConfig()
 	refused.play(0)
-	add(refused, [2]string{"refused-config", "/"})
+	add(refused, 6, view.StateFine, [2]string{"refused-config", "/"})
 
 	gone := newScene(t, sceneLength)
 	gone.play(3 * time.Minute)
 	gone.cluster.Controller.Leads, gone.cluster.Controller.Renewed = false, new(gone.at)
-	add(gone, [2]string{"no-leader", "/"})
+	add(gone, 6, view.StateFine, [2]string{"no-leader", "/"})
 	return out
 }
 

@@ -180,6 +180,7 @@ func FindingOf(s Facts) Finding {
 	case !slices.ContainsFunc(s.Devices, func(d Device) bool { return d.Result() == "ok" }):
 		// Each that answers once said a false Off. Its On counts, and its Off would not.
 		f.Fenceable, f.Reason, f.Result = corev1.ConditionFalse, reason.Distrusted, "distrusted"
+		f.Message += " No device that is trusted answers."
 		f.Detail = strings.Join(append(broken, cannot), " ")
 	case !s.PowerOff && s.Verdict.State != providers.PowerOff && fedOnly(s.Devices):
 		text := "Only outlets answer. They stay On when the machine dies, and mode observe does not switch them off."
