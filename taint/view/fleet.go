@@ -165,8 +165,8 @@ func FleetOf(s Snapshot) *Fleet {
 	for _, n := range s.Nodes {
 		exist[n.Name] = true
 	}
-	for _, b := range slices.Concat(s.Cluster.Banners(s.At), DescribeStorm(s.Cluster, all, s.At), DescribeGone(s.Events, exist),
-		DescribeWaiting(all, s.Cluster.Waiting, s.At)) {
+	for _, b := range slices.Concat(s.Cluster.Banners(s.At), DescribeStorm(s.Cluster, all, s.At),
+		DescribeGone(s.Events, exist), DescribeWaiting(all, s.Cluster.Waiting, s.At)) {
 		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
 		b.Command = nameInController(namespace, b.Command)
 		f.Banners = append(f.Banners, b)
@@ -225,6 +225,7 @@ func rowOf(s Snapshot, n *corev1.Node, fences map[string]*Fence) (Node, NodeRow,
 		}
 	}
 	node := NodeOf(facts)
+	row.Next = nameInController(facts.Namespace, OneLine(node.verdict.next, 500))
 	row.State, row.Power, row.PowerBy = node.State, OneLine(node.Machine.Power, 40), OneLine(node.Machine.By, 300)
 	for _, c := range []Command{node.verdict.first, node.verdict.then} {
 		if c.Line != "" {
