@@ -911,6 +911,47 @@ func TestDrillLogsInAgainWithoutSlots(t *testing.T) {
 	}
 }
 
+// A drill keeps a working session where the BMC gives no second one: neither the freed slot, which another client may
+// take at once, nor basic authentication is sure to serve a fence. A full BMC is asked once an hour.
+func TestDrillKeepsTheLastSession(t *testing.T) {
+	for _, how := range []string{"session", "auto"} {
+		for _, status := range []int{http.StatusConflict, http.StatusServiceUnavailable,
+			http.StatusInternalServerError} {
+			t.Run(fmt.Sprint(how, " ", status), func(t *testing.T) {
+				bubble(t, 1, auth(how), func(t *testing.T, r *rack, g *limiter.Provider) {
+					drillHour := func(when string) {
+						t.Helper()
+						for range 12 {
+							if err := drillRack(t, r, g); err != nil {
+								t.Fatalf("%s: got %v", when, err)
+							}
+							time.Sleep(5 * time.Minute)
+							if open := r.bmc.Sessions(); open != 1 {
+								t.Fatalf("%s: got %d open sessions, want 1", when, open)
+							}
+						}
+					}
+					drillHour("the first hour")
+					r.bmc.SetFault(datacenter.Fault{SessionStatus: status})
+					drillHour("the second hour")
+					made := r.bmc.Count("POST", sessions)
+					if full := status != http.StatusInternalServerError; full && made != 2 {
+						t.Errorf("all sessions in use: got %d log-ins in two hours, want 2", made)
+					}
+					if a := r.ask(t, r.target()); a.State != providers.PowerOn || a.Err != nil {
+						t.Errorf("the session serves a fence: got %s, %v", a.State, a.Err)
+					}
+					r.bmc.SetFault(datacenter.Fault{})
+					drillHour("repaired")
+					if got := r.bmc.Count("POST", sessions); got != made+1 {
+						t.Errorf("repaired: got %d log-ins, want 1", got-made)
+					}
+				})
+			})
+		}
+	}
+}
+
 // writePassword changes the password in the file alone.
 func writePassword(t *testing.T, r *rack, password string) {
 	t.Helper()

@@ -345,7 +345,7 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 		return l, nil
 	}
 	mayUseBasic, err := b.openSession(ctx, l, p.cfg.Auth == authSession)
-	if isFull(httpStatus(err)) && b.releaseSlot(ctx) {
+	if isFull(httpStatus(err)) && b.releaseSlot(ctx, l.made) {
 		mayUseBasic, err = b.openSession(ctx, l, p.cfg.Auth == authSession)
 	}
 	switch {
@@ -354,7 +354,7 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 		return l, nil
 	case badCredential(err):
 		return nil, b.rememberRefused(l, err)
-	case p.cfg.Auth == authSession || !mayUseBasic || noBasic || p.pool.Ending.Err() != nil:
+	case p.cfg.Auth == authSession || !mayUseBasic || noBasic || p.pool.Ending.Err() != nil || b.hasSession():
 		if noBasic {
 			err = noLoginError(err)
 		}
@@ -375,16 +375,30 @@ func (p *Provider) openLogin(ctx context.Context, b *bmc) (*login, error) {
 	return l, nil
 }
 
-// releaseSlot ends the session that is about to be replaced, since it may have the BMC's last slot. It reports whether
-// there was one.
-func (b *bmc) releaseSlot(ctx context.Context) bool {
+// releaseSlot ends the session of another credential that is about to be replaced, since it may have the BMC's last
+// slot. It reports whether there was one. A session of the same credential stays, because another client may take its
+// slot at once, and then a fence would have none. The next drill that tries to replace it is an hour later.
+func (b *bmc) releaseSlot(ctx context.Context, next remote.LogIn) bool {
 	b.p.pool.Lock()
 	old := b.login
-	if old != nil && old.session != "" {
+	switch {
+	case old == nil || old.session == "":
+		old = nil
+	case old.made.Sum == next.Sum:
+		old.made.At = next.At
+		old = nil
+	default:
 		b.login = nil
 	}
 	b.p.pool.Unlock()
-	return old != nil && old.session != "" && b.endSession(ctx, old) == nil
+	return old != nil && b.endSession(ctx, old) == nil
+}
+
+// hasSession reports whether there is a session, which is a better way in than an untried basic authentication.
+func (b *bmc) hasSession() bool {
+	b.p.pool.Lock()
+	defer b.p.pool.Unlock()
+	return b.login != nil && b.login.token != ""
 }
 
 // isFull reports whether a status means that all of a BMC's sessions are in use, where no fault would answer so.
