@@ -29,8 +29,10 @@ package libvirt
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -144,6 +146,21 @@ func (c *Config) Hypervisors() []string {
 	return c.URIs
 }
 
+// hashFiles identifies the content of the certificates and the key. A file that cannot be read counts as empty, so that
+// a new connection is tried, whose error names it.
+func (c *Config) hashFiles() remote.CredentialHash {
+	h := sha256.New()
+	for _, name := range []string{c.CAFile, c.CertFile, c.KeyFile} {
+		var content []byte
+		if name != "" {
+			content, _ = os.ReadFile(name)
+		}
+		sum := sha256.Sum256(content)
+		_, _ = h.Write(sum[:])
+	}
+	return remote.CredentialHash(h.Sum(nil))
+}
+
 // Provider controls the domains of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
 	cfg    Config
@@ -171,7 +188,7 @@ func New(c Config, o providers.Options) (*Provider, error) {
 		if err != nil {
 			return nil, fmt.Errorf("a hypervisor's URI %w", err)
 		}
-		p.group = append(p.group, &hypervisor{address: a, cfg: &p.cfg, all: map[*link]struct{}{}})
+		p.group = append(p.group, &hypervisor{address: a, cfg: &p.cfg, now: p.opts.Now, all: map[*link]struct{}{}})
 	}
 	if len(p.group) == 0 {
 		return nil, errors.New("no hypervisor's URI")

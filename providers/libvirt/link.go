@@ -33,19 +33,22 @@ const (
 type hypervisor struct {
 	address
 	cfg *Config
+	now func() time.Time
 
-	mu     sync.Mutex // guards what follows, and the fields of link that name it
-	links  [purposes]*link
-	closed bool
-	all    map[*link]struct{} // not yet ended
-	work   sync.WaitGroup     // goroutines of links and of questions; Add happens with mu held and closed false
+	mu      sync.Mutex // guards what follows, and the fields of link that name it
+	links   [purposes]*link
+	renewal *link // for asking: opened by a drill, and not yet in its place
+	closed  bool
+	all     map[*link]struct{} // not yet ended
+	work    sync.WaitGroup     // goroutines of links and of questions; Add happens with mu held and closed false
 }
 
 // link is one connection. The first caller opens it, and all callers share it.
 type link struct {
 	h      *hypervisor
 	cancel context.CancelFunc // ends it, and its making
-	ready  chan struct{}      // closed when connecting is over: err, or wire and rpc
+	ready  chan struct{}      // closed when connecting is over: made, and err, or wire and rpc
+	made   remote.LogIn       // with which files, and when
 	err    error
 	wire   *wire
 	rpc    *golibvirt.Libvirt
@@ -57,8 +60,13 @@ type link struct {
 var errClosed = providers.Errorf(providers.ErrPermanent, "the provider is closed")
 
 // acquireLink returns a connection for one caller, who must release it. It blocks until the connection is open or ctx
-// ends. Events of a connection for watching are sent to events.
+// ends. Events of a connection for watching are sent to events. A drill's questions renew the connection first.
 func (h *hypervisor) acquireLink(ctx context.Context, purpose int, events chan<- lifecycle) (*link, error) {
+	if purpose == asking && providers.IsDrill(ctx) {
+		if err := h.renewLink(ctx); err != nil {
+			return nil, err
+		}
+	}
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -87,6 +95,70 @@ func (h *hypervisor) acquireLink(ctx context.Context, purpose int, events chan<-
 	return l, err
 }
 
+// renewLink replaces an open connection for questions that is old or of other files (remote.LogIn.MustRenew). All
+// callers wait for the same new connection. The error says that it was refused, or that its daemon is not trusted. The
+// old connection stays if there is no new one, and serves on unless that is the reason.
+func (h *hypervisor) renewLink(ctx context.Context) error {
+	files := h.cfg.hashFiles()
+	h.mu.Lock()
+	old := h.links[asking]
+	if h.closed || old == nil || old.retired || !old.isOpen() || !old.made.MustRenew(ctx, files, h.now()) {
+		h.mu.Unlock()
+		return nil
+	}
+	l := h.renewal
+	if l == nil {
+		l = h.startLink(nil)
+		h.renewal = l
+	}
+	l.users++
+	h.mu.Unlock()
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.users--
+	select {
+	case <-l.ready:
+	default:
+		if l.users == 0 {
+			h.renewal = nil
+			l.closeLink()
+		}
+		return ctx.Err()
+	}
+	if h.renewal == l {
+		if h.renewal = nil; l.err == nil {
+			h.replaceLink(l)
+		}
+	}
+	if errors.Is(l.err, providers.ErrDenied) || errors.Is(l.err, providers.ErrUntrusted) {
+		return l.err
+	}
+	return nil
+}
+
+// replaceLink puts an open connection for questions into the place of another. The caller holds mu.
+func (h *hypervisor) replaceLink(l *link) {
+	old := h.links[asking]
+	h.links[asking] = l
+	if old.retired = true; old.users == 0 {
+		old.closeLink()
+	}
+}
+
+// isOpen reports whether l is connected.
+func (l *link) isOpen() bool {
+	select {
+	case <-l.ready:
+		return l.err == nil && !l.wire.isDead()
+	default:
+		return false
+	}
+}
+
 // isBroken reports whether l is no longer connected.
 func (l *link) isBroken() bool {
 	select {
@@ -109,6 +181,7 @@ func (h *hypervisor) startLink(events chan<- lifecycle) *link {
 			delete(h.all, l)
 		}()
 		defer cancel()
+		l.made = remote.LogIn{Sum: h.cfg.hashFiles(), At: h.now()} // before the files are read for the handshake
 		opening, opened := context.WithTimeout(ctx, remote.Backstop)
 		l.wire, l.rpc, l.err = h.openWire(opening, events)
 		opened()

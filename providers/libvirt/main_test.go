@@ -45,6 +45,12 @@ func newProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libv
 // openProvider is newProvider for a caller who closes it.
 func openProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
 	t.Helper()
+	return openProviderAt(t, nil, edit, uris...)
+}
+
+// openProviderAt is openProvider with a clock; nil is the real one.
+func openProviderAt(t testing.TB, now func() time.Time, edit func(*libvirt.Config), uris ...string) *libvirt.Provider {
+	t.Helper()
 	c := &libvirt.Config{}
 	if len(uris) == 1 {
 		c.URI = uris[0]
@@ -57,7 +63,7 @@ func openProvider(t testing.TB, edit func(*libvirt.Config), uris ...string) *lib
 	if problems := c.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	p, err := libvirt.New(*c, providers.Options{Name: "rack-a", Log: slog.New(slog.DiscardHandler)})
+	p, err := libvirt.New(*c, providers.Options{Name: "rack-a", Now: now, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	return p
 }
