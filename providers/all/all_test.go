@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 )
 
@@ -25,6 +26,9 @@ func TestTypes(t *testing.T) {
 		a, b := ty.NewConfig(), ty.NewConfig()
 		if a == b {
 			t.Errorf("%s: two providers would share one configuration", ty.Name)
+		}
+		if _, ok := a.(providers.SharesPower); !ok {
+			t.Errorf("%s does not declare whether its devices lose their power with the machine", ty.Name)
 		}
 		if ty.Name == "confirm" { // it asks no device, and uses no account
 			continue

@@ -65,6 +65,10 @@ func (c *Config) Validate() []providers.Problem {
 // NeverOff implements providers.Mute: an untrusted taint only causes other devices to be asked.
 func (c *Config) NeverOff() bool { return c.Trust != TrustCCM }
 
+// SharesPower implements providers.SharesPower: a cloud reports an instance as running after its host lost its power, so
+// that the taint is not put on.
+func (c *Config) SharesPower() bool { return true }
+
 // New returns the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return &provider{opts: o.WithDefaults(), trusted: c.Trust == TrustCCM, untainted: map[string]life{}}, nil

@@ -43,6 +43,9 @@ func (c *Config) Validate() []providers.Problem {
 // Personal implements providers.Personal.
 func (c *Config) Personal() {}
 
+// SharesPower implements providers.SharesPower: a person can look at a machine that has no power.
+func (c *Config) SharesPower() bool { return false }
+
 // New returns the provider. It reads nothing yet.
 func (c *Config) New(o providers.Options) (providers.Provider, error) {
 	return provider{o.WithDefaults(), c.ValidFor}, nil

@@ -64,6 +64,10 @@ func (c *Config) Validate() []providers.Problem {
 	return nil
 }
 
+// SharesPower implements providers.SharesPower: the engine's socket is on this process's own machine. A container has no
+// power that it could lose while the engine and forcefence run.
+func (c *Config) SharesPower() bool { return false }
+
 // New returns the provider. It contacts no engine.
 func (c *Config) New(o providers.Options) (providers.Provider, error) { return New(*c, o), nil }
 
@@ -79,6 +83,8 @@ var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Watcher  = (*Provider)(nil)
 	_ providers.Closer   = (*Provider)(nil)
+
+	_ providers.SharesPower = (*Config)(nil)
 )
 
 // New returns the provider for a valid Config. It contacts no engine.

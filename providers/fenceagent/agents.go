@@ -151,6 +151,14 @@ var known = map[string]knowledge{
 	"fence_zvmip":          {guesses: "a guest that z/VM does not know becomes OFF"},
 }
 
+// outlets are the agents whose devices feed machines, and answer when a machine has no power. The devices of the others
+// are BMCs, chassis, hypervisors and clouds, or are not known.
+var outlets = []string{
+	"fence_apc", "fence_apc_snmp", "fence_cyberpower_ssh", "fence_eaton_snmp", "fence_eaton_ssh", "fence_emerson",
+	"fence_eps", "fence_epsr2", "fence_ipdu", "fence_lindypdu", "fence_netio", "fence_raritan", "fence_raritan_px3",
+	"fence_shelly_gen2", "fence_tripplite_snmp", "fence_wti",
+}
+
 // reserved are the options, by their newer names, that no configuration may set, and why.
 var reserved = map[string]string{
 	"action":            "is set for each call",

@@ -146,3 +146,20 @@ func TestLimits(t *testing.T) {
 		t.Errorf("got %q and %q", a, b)
 	}
 }
+
+// Outlets answer for a machine without power. All other agents' devices may not, and so an agent that was not read.
+func TestSharesPower(t *testing.T) {
+	for agent, want := range map[string]bool{
+		"fence_apc": false, "fence_raritan_px3": false, "fence_wti": false,
+		"fence_ipmilan": true, "fence_hpblade": true, "fence_virsh": true, "fence_gce": true, "fence_of_my_own": true,
+	} {
+		if got := (&fenceagent.Config{Agent: agent}).SharesPower(); got != want {
+			t.Errorf("%s: got %t, want %t", agent, got, want)
+		}
+	}
+	for _, agent := range fenceagent.Outlets {
+		if !fenceagent.IsKnown(agent) {
+			t.Errorf("%s is an outlet's agent that was not read", agent)
+		}
+	}
+}

@@ -5,6 +5,15 @@ import "fmt"
 // Sandboxed returns why agents run without a sandbox, or nil.
 var Sandboxed = checkSandbox
 
+// Outlets are the agents of outlets.
+var Outlets = outlets
+
+// IsKnown reports whether an agent was read, and can be used.
+func IsKnown(agent string) bool {
+	k, read := known[agent]
+	return read && k.never == ""
+}
+
 // Contradictions returns where agents.go contradicts an agent's metadata.
 func Contradictions(agent, dir string) string {
 	k, read := known[agent]

@@ -135,6 +135,10 @@ func (c *Config) Cautions() (out []providers.Problem) {
 	return out
 }
 
+// SharesPower implements providers.SharesPower: only the agents of outlets are sure to answer for a machine without
+// power.
+func (c *Config) SharesPower() bool { return !slices.Contains(outlets, c.Agent) }
+
 // validateOptions checks the options against the metadata, if there is any.
 func (c *Config) validateOptions(meta *metadata) (out []providers.Problem) {
 	given := map[string]string{} // by newer name, where
@@ -337,6 +341,7 @@ var (
 
 	_ providers.ListedHosts = (*Config)(nil)
 	_ providers.Cautious    = (*Config)(nil)
+	_ providers.SharesPower = (*Config)(nil)
 )
 
 // LimitGroup implements providers.Limiter. The scarce resource is this machine's memory, so the limits hold for all

@@ -228,6 +228,9 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 // OnlyFeeds implements providers.Feeds.
 func (c *Config) OnlyFeeds() bool { return true }
 
+// SharesPower implements providers.SharesPower: a PDU answers when a machine that it feeds has lost its power.
+func (c *Config) SharesPower() bool { return false }
+
 // PartsOf implements providers.Parts: no two machines may share an outlet.
 func (c *Config) PartsOf(canonical string) []string { return strings.Split(canonical, ",") }
 
@@ -250,6 +253,8 @@ var (
 	_ providers.Limiter  = (*Provider)(nil)
 	_ providers.Parts    = (*Config)(nil)
 	_ providers.Cautious = (*Config)(nil)
+
+	_ providers.SharesPower = (*Config)(nil)
 )
 
 // New returns the provider. It contacts no strip. Validate finds every error that it returns.

@@ -208,6 +208,8 @@ func TestWarningOfSharedPower(t *testing.T) {
 - {name: aws, ec2: {regions: [eu-west-1]}}
 - {name: people, confirm: {}}
 - {name: strips, pdu: {mib: apc-rpdu2, username: u, passwordEnv: PW}}
+- {name: mark, cloudtaint: {trust: cloud-controller-manager}}
+- {name: laptop, container: {socket: /run/no.sock}}
 nodes:
 - name: x
 `
@@ -237,6 +239,11 @@ nodes:
 		{"a server of Hetzner", "  provider: hcloud\n  machine: {from: providerID}\n", true},
 		{"an instance of EC2", "  provider: aws\n  machine: {from: providerID}\n", true},
 		{"an instance of EC2, then a person", "  provider: aws\n  machine: {from: providerID}\n" + person, false},
+		{"a cloud's taint", "  provider: mark\n  " + fmt.Sprintf(list, "n1") + "\n", true},
+		{"a BMC, then a cloud's taint", "  provider: racks\n  " + fmt.Sprintf(list, "'https://a'") + "\n" +
+			fmt.Sprintf(level, "mark", "n1"), true},
+		{"a cloud's taint, then a person", "  provider: mark\n  " + fmt.Sprintf(list, "n1") + "\n" + person, false},
+		{"a container", "  provider: laptop\n  " + fmt.Sprintf(list, "n1") + "\n", false},
 		{"outlets alone", "  provider: strips\n  " + fmt.Sprintf(list, "a.example.net/1") + "\n", false},
 		{"a VM, then a person", "  provider: vcenter\n  machine: {from: systemUUID}\n" + person, false},
 	} {
