@@ -34,6 +34,7 @@ const (
 	watchIdle   = 10 * time.Second // how long the API server may be silent before it is pinged
 	watchFor    = 5 * time.Minute  // at least, and at most twice that: a proxy may keep a dead watch open
 	pollEvery   = 5 * time.Second  // while a pod is held
+	freeEvery   = time.Minute      // at most: it costs a garbage collection
 )
 
 // errReadAgain ends the watches because they may be behind.
@@ -50,8 +51,12 @@ type reader struct {
 	view         *view
 	reportResult func(error) // called with the error when reading fails, and with nil when it works again
 
+	used  bool      // memory, since the last freeMemory
+	freed time.Time // when freeMemory gave memory back
+
 	polls    <-chan time.Time // for tests, instead of pollEvery
 	watchFor time.Duration    // for tests, instead of the constant
+	free     func()           // for tests, instead of debug.FreeOSMemory
 }
 
 // runReader reads until ctx ends.
@@ -124,18 +129,20 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	defer func() { stop() }()
 	r.view.seeNode(node, true, time.Now())
 	synced()
-	debug.FreeOSMemory() // of the list: the process may not need it for weeks
+	r.freeMemory(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case ev := <-pods:
+			r.used = true
 			pod, ok := ev.Object.(*corev1.Pod)
 			if !ok {
 				return fmt.Errorf("watching pods: %w", ev.toError())
 			}
 			r.view.seePod(pod, ev.Type == watch.Deleted)
 		case ev := <-nodes:
+			r.used = true
 			node, ok := ev.Object.(*corev1.Node)
 			if !ok {
 				return fmt.Errorf("watching Node %s: %w", r.node, ev.toError())
@@ -157,7 +164,8 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 				}
 			}
 			r.view.seeNode(node, true, time.Now())
-		case <-polls:
+		case now := <-polls:
+			r.freeMemory(now)
 			held, unknown := r.view.hasHeldPods()
 			if !held {
 				continue
@@ -175,6 +183,20 @@ func (r *reader) readAndWatch(ctx context.Context, api client, synced func()) er
 	}
 }
 
+// freeMemory gives back to the system what lists and changes took, at most once in freeEvery: the process may not need
+// it for weeks, and Go alone keeps most of it. After an idle time there is nothing to give back.
+func (r *reader) freeMemory(now time.Time) {
+	if !r.used || now.Sub(r.freed) < freeEvery {
+		return
+	}
+	r.used, r.freed = false, now
+	if r.free != nil {
+		r.free()
+		return
+	}
+	debug.FreeOSMemory()
+}
+
 // readNode reads the own Node. If the Node was deleted the view forgets it.
 func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error) {
 	node, err := api.getNode(ctx, r.node)
@@ -187,6 +209,7 @@ func (r *reader) readNode(ctx context.Context, api client) (*corev1.Node, error)
 
 // watchPods lists the node's pods into the view and watches them from there.
 func (r *reader) watchPods(ctx context.Context, api client) (events <-chan event, stop func(), err error) {
+	r.used = true
 	selector := fields.OneTermEqualSelector("spec.nodeName", r.node)
 	seen := map[string]podView{}
 	version, err := api.listPods(ctx, selector, func(pod *corev1.Pod) { r.view.listPod(seen, pod) })

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -41,6 +42,7 @@ type server struct {
 	seconds               chan string // how long each watch may last
 	polls                 chan time.Time
 	watchFor              time.Duration
+	freed                 int // how often memory was given back
 }
 
 // read starts a server and a reader of it that ends with the test.
@@ -61,7 +63,7 @@ func read(t *testing.T, v *view, s *server) *server {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	r := &reader{kubeconfig: file, version: "v9.8.7", node: "n1", view: v, reportResult: func(error) {}, polls: s.polls,
-		watchFor: s.watchFor}
+		watchFor: s.watchFor, free: func() { s.set(func() { s.freed++ }) }}
 	go func() { defer close(done); r.runReader(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -441,6 +443,47 @@ func TestPollOnlyWhileHolding(t *testing.T) {
 			t.Error("the Node was not read while a pod is held")
 		}
 	})
+}
+
+// TestMemoryIsGivenBack checks that memory goes back to the system after the first list, and again after changes: at
+// most once a minute, and not while nothing changes.
+func TestMemoryIsGivenBack(t *testing.T) {
+	v := newView("n1", taint.DefaultKey, testBoot)
+	s := read(t, v, &server{node: clearNode, pods: []corev1.Pod{testPod("a")}})
+	until(t, v, "")
+	start := time.Now()
+	holdTo := func(when string, after time.Duration, want int) {
+		t.Helper()
+		for range 2 { // the second is taken once the first is done with
+			s.polls <- start.Add(after)
+		}
+		s.set(func() {
+			if s.freed != want {
+				t.Errorf("%s: memory was given back %d times, want %d", when, s.freed, want)
+			}
+		})
+	}
+	startPod := func(name string) {
+		t.Helper()
+		pod := testPod(name)
+		pod.APIVersion, pod.Kind, pod.ResourceVersion = "v1", "Pod", "21"
+		text, err := json.Marshal(pod)
+		kit.Must(t, err)
+		s.podEvents <- metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: text}}
+		untilAnswered(t, v, name, "")
+	}
+	holdTo("after the list", 0, 1)
+	holdTo("nothing changed", 2*freeEvery, 1)
+	startPod("b")
+	startPod("c")
+	holdTo("within a minute of the first", freeEvery/2, 1)
+	holdTo("after a wave", 2*freeEvery, 2)
+	startPod("d")
+	holdTo("within a minute of the second", 3*freeEvery-time.Second, 2)
+	holdTo("after another", 3*freeEvery, 3)
+	s.changed(markedNode)
+	until(t, v, "marked")
+	holdTo("the Node changed", 4*freeEvery, 4)
 }
 
 // TestWatchesEnd checks that each watch asks for a time limit, and that the client ends it soon after that limit if the
