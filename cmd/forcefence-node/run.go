@@ -104,9 +104,10 @@ func isCopy(a, b *os.File) bool {
 // begins it again, and ends the former. It blocks until then, or until ctx ends.
 func keepReporting(ctx context.Context, site install.Site, c nri.Config, log *slog.Logger, valid func() bool) {
 	registered, reported, was := time.Now(), false, false
+	connection := install.Connection{StateDir: c.StateDir}
 	// The plugin of the runtime registers first, and writes its status a moment later.
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		connected := install.IsConnected(c.StateDir)
+		connected := connection.IsConnected()
 		if !reported && !connected && time.Since(registered) < connectWait || reported && connected == was {
 			return !valid(), nil
 		}

@@ -122,15 +122,40 @@ func fileExists(file string) bool {
 	return err == nil
 }
 
-// isConnected reports whether the plugin that the runtime started on this boot runs, is registered with it, and has a
-// configuration. The status that it wrote says so; a status that cannot be read does not.
+// isConnected reports whether the plugin that the runtime started is connected to it.
 func (h Host) isConnected(stateDir string) bool {
-	all, err := nri.ReadStatuses(stateDir)
-	boot, bad := h.bootID()
-	return err == nil && bad == nil && slices.ContainsFunc(all, func(s nri.Status) bool {
-		return s.Plugin == PluginFile && s.BootID == boot && !s.Registered.IsZero() && s.Node.Name != "" &&
-			h.isPlugin(s.PID)
-	})
+	return (&Connection{StateDir: stateDir, host: h}).IsConnected()
+}
+
+// Connection is a cheap part of ReadProtection that changes while the runtime runs: whether the plugin that it started
+// is connected to it. A status names every pod of the node, so one that is as it was is not read again.
+type Connection struct {
+	StateDir string
+
+	host Host
+	seen fs.FileInfo // the status that was read; nil: none was
+	says bool        // the status says that the plugin is registered and has a configuration
+	pid  int
+}
+
+// IsConnected reports whether the plugin that the runtime started on this boot runs, is registered with it, and has a
+// configuration. The status that it wrote says so; a status that cannot be read does not.
+func (c *Connection) IsConnected() bool {
+	file := nri.StatusFile(c.StateDir, nri.PreInstalledIndex)
+	now, err := os.Stat(file)
+	if err != nil {
+		return false
+	}
+	if c.seen == nil || !os.SameFile(now, c.seen) || !now.ModTime().Equal(c.seen.ModTime()) {
+		s, err := nri.ReadStatus(file)
+		boot, bad := c.host.bootID()
+		if err != nil || bad != nil {
+			return false
+		}
+		c.seen, c.pid = now, s.PID
+		c.says = s.Plugin == PluginFile && s.BootID == boot && !s.Registered.IsZero() && s.Node.Name != ""
+	}
+	return c.says && c.host.isPlugin(c.pid)
 }
 
 // isPlugin reports whether the process is a plugin that the runtime started. Another one may have the pid of one that
@@ -140,10 +165,6 @@ func (h Host) isPlugin(pid int) bool {
 	program, _, _ := strings.Cut(string(text), "\x00")
 	return filepath.Base(program) == PluginFile
 }
-
-// IsConnected is a cheap part of ReadProtection that changes while the runtime runs: whether the plugin that it started
-// is connected to it.
-func IsConnected(stateDir string) bool { return Host{}.isConnected(stateDir) }
 
 // inPlace reports whether the runtime would start the plugin, which then finds a valid configuration.
 func inPlace(n NRI) (bool, error) {

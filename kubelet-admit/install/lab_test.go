@@ -144,7 +144,9 @@ func (l *lab) writeStatus(s nri.Status) {
 	l.t.Helper()
 	text, err := json.Marshal(s)
 	kit.Must(l.t, err)
-	l.write("run/forcefence/10.json", string(text))
+	const file = "run/forcefence/10.json"
+	l.write(file+".new", string(text)) // and a rename, as the plugin writes it
+	kit.Must(l.t, os.Rename(l.path(file+".new"), l.path(file)))
 }
 
 // exec answers as containerd 2.4.2 does: sections of plugins are merged key by key, a list replaces, imports are read

@@ -3,6 +3,7 @@ package install
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -110,14 +111,44 @@ func TestDroppedPlugin(t *testing.T) {
 		l := newLab(t)
 		l.mustInstall()
 		l.start(200)
-		if f := l.facts(); f.PluginDropped || f.restartReasons() != "" {
+		watched := Connection{StateDir: l.path("run/forcefence"), host: l.opts.host}
+		if f := l.facts(); f.PluginDropped || f.restartReasons() != "" || !watched.IsConnected() {
 			t.Fatalf("%s: before: %+v, %q", name, f, f.restartReasons())
 		}
 		drop(l)
+		if watched.IsConnected() {
+			t.Errorf("%s: it still counts as connected", name)
+		}
 		f := l.facts()
 		if p := assessProtection(f); !f.PluginDropped || p.Level != FailOpen ||
 			!strings.Contains(p.Reason, "not connected") || f.restartReasons() == "" {
 			t.Errorf("%s: got %+v, restart %q; want that it is not connected", name, p, f.restartReasons())
 		}
+	}
+}
+
+// TestStatusIsReadOnce checks that a status is not read again until the plugin replaces it: it names each pod, and is
+// looked at each second.
+func TestStatusIsReadOnce(t *testing.T) {
+	l := newLab(t)
+	l.mustInstall()
+	l.start(200)
+	file := l.path("run/forcefence/10.json")
+	c := Connection{StateDir: filepath.Dir(file), host: l.opts.host}
+	if !c.IsConnected() {
+		t.Fatal("not connected")
+	}
+	before, err := os.Stat(file)
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(file, []byte("{}"), 0o644))
+	kit.Must(t, os.Chtimes(file, before.ModTime(), before.ModTime()))
+	if !c.IsConnected() {
+		t.Error("a status that looks as it did was read again")
+	}
+	kit.Must(t, os.WriteFile(file+".new", []byte("{}"), 0o644))
+	kit.Must(t, os.Chtimes(file+".new", before.ModTime(), before.ModTime()))
+	kit.Must(t, os.Rename(file+".new", file))
+	if c.IsConnected() {
+		t.Error("a status that was replaced was not read")
 	}
 }

@@ -208,7 +208,7 @@ func (h *hook) recall(c Config, v *view) {
 			h.log.Error("Cannot create the hook's folder", "err", err)
 		}
 	}
-	if before, err := readStatus(h.statusFile(c)); err == nil && v.restoreStatus(before) {
+	if before, err := ReadStatus(h.statusFile(c)); err == nil && v.restoreStatus(before) {
 		h.log.Info("Restored the previous plugin's state", "at", before.Node.At, "mark", before.Node.Mark)
 	}
 	exempt, err := readMemory(c)
@@ -297,7 +297,7 @@ func (h *hook) logRecord(r slog.Record) {
 	_ = h.log.Handler().Handle(context.Background(), r) // there is nowhere to report that the log cannot be written
 }
 
-func (h *hook) statusFile(c Config) string { return filepath.Join(c.StateDir, h.name[:2]+".json") }
+func (h *hook) statusFile(c Config) string { return StatusFile(c.StateDir, h.name[:2]) }
 
 func (h *hook) writeStatus() error {
 	s := Status{Plugin: h.name, Version: h.opts.Version, PID: os.Getpid(), Started: h.started}
@@ -312,7 +312,7 @@ func (h *hook) writeStatus() error {
 	}
 	file := h.statusFile(*h.config)
 	// A process that was stopped and goes on must not overwrite its successor's file. This compares no clocks.
-	if now, err := readStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
+	if now, err := ReadStatus(file); h.written && err == nil && !now.Started.Equal(h.started) {
 		return nil
 	}
 	h.written = true

@@ -69,7 +69,7 @@ func ReadStatuses(stateDir string) ([]Status, error) {
 	}
 	var all []Status
 	for _, file := range files {
-		s, err := readStatus(file)
+		s, err := ReadStatus(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -81,7 +81,11 @@ func ReadStatuses(stateDir string) ([]Status, error) {
 	return all, nil
 }
 
-func readStatus(file string) (Status, error) {
+// StatusFile returns the status file of the plugin with an index.
+func StatusFile(stateDir, index string) string { return filepath.Join(stateDir, index+".json") }
+
+// ReadStatus returns what a plugin wrote last.
+func ReadStatus(file string) (Status, error) {
 	var s Status
 	text, err := os.ReadFile(file)
 	if err == nil {

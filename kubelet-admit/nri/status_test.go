@@ -25,7 +25,7 @@ func TestStatusOfAnOlderProcess(t *testing.T) {
 		if err := h.writeStatus(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := readStatus(h.statusFile(*h.config))
+		s, err := ReadStatus(h.statusFile(*h.config))
 		if err != nil || s.Node.Marked != wantMarked {
 			t.Errorf("got %+v, %v, want marked: %v", s, err, wantMarked)
 		}
