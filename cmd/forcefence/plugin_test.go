@@ -390,7 +390,7 @@ func TestTimeline(t *testing.T) {
 		"recorded")
 	d.run(d.person("few"), 1, []string{"timeline", "dead"}, "you lack the right: list fencings.forcefence.io")
 	var s view.Fence
-	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "entries")), &s))
+	kit.Must(t, json.Unmarshal([]byte(d.run(watcher, 0, []string{"timeline", "dead", "-o", "json"}, "moments")), &s))
 	if s.Name != last || len(s.Moments) != 3 || s.Moments[0].Text != "racks says Off (\"Off\x1b[2J\")" ||
 		len(s.Others) != 1 {
 		t.Errorf("got %+v", s)

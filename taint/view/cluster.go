@@ -19,7 +19,7 @@ type Cluster struct {
 	NeverPaused string `json:"neverPaused,omitempty"`
 	// Waiting is how many pods of the cluster are Pending without a node, at most MaxWaiting. It is 0 if it was not
 	// read: it is read if a fence of the last hour freed pods.
-	Waiting int `json:"waitingPods,omitempty"`
+	Waiting int `json:"waiting,omitempty"`
 }
 
 // Leader is the Lease by which controllers elect their leader. The zero value: there is none.

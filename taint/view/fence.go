@@ -19,18 +19,18 @@ import (
 // Fence is the story of one fence, or of one shadow decision, as JSON has it. Like a Node's, its texts may come from
 // any writer; those of a Fleet's fences are printable.
 type Fence struct {
-	Name        string    `json:"fencing"`
+	Name        string    `json:"name"`
 	Node        string    `json:"node"`
 	ID          string    `json:"id,omitempty"`
 	Why         string    `json:"why,omitempty"`
 	By          string    `json:"by"`
 	Shadow      bool      `json:"shadow,omitempty"` // nothing was touched
 	Open        bool      `json:"-"`
-	Started     time.Time `json:"begun"`
+	Started     time.Time `json:"started"`
 	Finished    time.Time `json:"-"` // zero while it is open
 	Phase       string    `json:"phase"`
 	Result      string    `json:"result,omitempty"`
-	Duration    string    `json:"took,omitempty"`        // until its end; of an open fence in a Fleet: until now
+	Duration    string    `json:"duration,omitempty"`    // until its end; of an open fence in a Fleet: until now
 	Outcome     string    `json:"outcome,omitempty"`     // how it ended, in words
 	NeedsPerson string    `json:"needsPerson,omitempty"` // why a person should look; "" for no reason
 	// NeedsPersonSince is since when a person should look; zero: none should, or unknown.
@@ -38,7 +38,7 @@ type Fence struct {
 	Proven           string      `json:"proven,omitempty"` // which device answered Off, or that none did
 	Spans            []Span      `json:"-"`
 	Steps            []api.Step  `json:"-"`
-	Moments          []Moment    `json:"entries"` // in a Fleet without Events, which MomentsOf adds
+	Moments          []Moment    `json:"moments"` // in a Fleet without Events, which MomentsOf adds
 	Pods             api.Pods    `json:"pods"`
 	Volumes          api.Volumes `json:"volumes"`
 	Others           []string    `json:"others,omitempty"`  // further Fencings of the node, newest first

@@ -85,7 +85,7 @@ type Node struct {
 	Fenceable  string       `json:"fenceable"`        // True, False or Unknown; "" if no controller reported it
 	Partly     bool         `json:"partly,omitempty"` // it is Fenceable, and only some of its devices answer
 	// Protection: FailClosed, FailOpen or None; "" if the node's hook never reported
-	Protection string     `json:"guard"`
+	Protection string     `json:"protection"`
 	Mark       string     `json:"mark,omitempty"`
 	Fence      *NodeFence `json:"fence,omitempty"`
 	Broken     string     `json:"broken,omitempty"`    // why its fence's record is unreadable
@@ -138,7 +138,7 @@ type NodeFence struct {
 	Device     string    `json:"device,omitempty"`
 	PowerOff   bool      `json:"powerOff,omitempty"`
 	AfterFence string    `json:"afterFence,omitempty"`
-	Waits      []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
+	WaitsFor   []string  `json:"waitsFor,omitempty"` // volumes to detach, where nothing else is left to do
 	// Attachments are, of a fence that needs a person, the VolumeAttachments that it waits for.
 	Attachments []api.Attachment `json:"attachments,omitempty"`
 }
@@ -178,7 +178,7 @@ func NodeOf(s NodeFacts) Node {
 			By: rec.By, Device: rec.Device, PowerOff: rec.PowerOff, AfterFence: string(rec.AfterFence),
 		}
 		for _, d := range rec.Detaching {
-			n.Fence.Waits = append(n.Fence.Waits, d.PV)
+			n.Fence.WaitsFor = append(n.Fence.WaitsFor, d.PV)
 		}
 		if s.NeedsPerson != "" {
 			n.Fence.Attachments = s.Waiting
@@ -488,9 +488,9 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 			"Its fence has been in phase %s for more than %s. Find out what %s says. If the device is mute, repair "+
 				"it: the fence continues by itself.", rec.Phase,
 			decide.FormatCount(int(personAfter/time.Minute), "minute"), device))
-	case len(n.Fence.Waits) > 0:
+	case len(n.Fence.WaitsFor) > 0:
 		return fencing("It waits for %s to detach: %s.",
-			decide.FormatCount(len(n.Fence.Waits), "volume"), strings.Join(n.Fence.Waits, ", "))
+			decide.FormatCount(len(n.Fence.WaitsFor), "volume"), strings.Join(n.Fence.WaitsFor, ", "))
 	case rec.Phase == taint.PhasePoweringOff:
 		return fencing("A power-off is sent; it waits until %s says Off.", device)
 	case rec.Phase == taint.PhaseArmed:

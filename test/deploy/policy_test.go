@@ -760,7 +760,7 @@ var passes = []attempt{
 		onNode("dead", condition(taint.PoweredOnCondition, corev1.ConditionFalse), status), ""},
 	{"whether a node can be fenced", us,
 		onNode("plain", all(condition(taint.FenceableCondition, corev1.ConditionUnknown),
-			note(taint.DrillAnnotation, `{"power":"On"}`)), status), ""},
+			note(taint.DrillAnnotation, `{"word":"On"}`)), status), ""},
 	{"end a running pod", us, onStatus("runs", tombstone), ""},
 	{"end a pod that is being deleted", us, onStatus("leaves", tombstone), ""},
 	{"end a pod that is Ready", us, onStatus("runs", tombstoneWhole), ""},

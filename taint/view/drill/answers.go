@@ -28,8 +28,8 @@ type Answers struct {
 	// At is when the answers were first these: each drill since then got the same ones. It is the heartbeat of the
 	// condition taint.FenceableCondition, which the same write sets.
 	At      time.Time            `json:"at"`
-	Power   providers.PowerState `json:"-"`     // the combined answer
-	Word    string               `json:"power"` // Power's name
+	Power   providers.PowerState `json:"-"`    // the combined answer
+	Word    string               `json:"word"` // Power's name
 	Devices []DeviceAnswer       `json:"devices,omitempty"`
 	// Shadow says that the node was in mode shadow then: no fence of it would have begun.
 	Shadow bool `json:"shadow,omitempty"`
@@ -42,7 +42,7 @@ type DeviceAnswer struct {
 	// Problem is why the answer does not count, a word as Device.Result has it; "": it counts.
 	Problem string `json:"problem,omitempty"`
 	// Refused is where the password is that the device refuses (providers.RefusedPassword); "": it refuses none.
-	Refused string `json:"refusedPassword,omitempty"`
+	Refused string `json:"refused,omitempty"`
 }
 
 // describe returns the answer as people read it: "racks/1: On", "racks/1: denied".

@@ -53,7 +53,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	for name, node := range map[string]*corev1.Node{
 		"none":                  drilledNode("", at),
 		"half":                  drilledNode(good.Encode(at)[:20], at),
-		"another type":          drilledNode(`{"at":"2026-03-01T12:00:00Z","power":3}`, at),
+		"another type":          drilledNode(`{"at":"2026-03-01T12:00:00Z","word":3}`, at),
 		"a word of no state":    drilledNode(Answers{Word: "off"}.Encode(at), at),
 		"too many":              drilledNode(many.Encode(at), at),
 		"too long":              drilledNode(long.Encode(at), at),

@@ -58,22 +58,22 @@ type Snapshot struct {
 // Report is what would happen.
 type Report struct {
 	Node         string             `json:"node"`
-	Scenarios    []Scenario         `json:"courses"` // if the devices answered Off, On, and nothing
-	Stay         []Stay             `json:"stay"`    // pods that no fence moves
+	Scenarios    []Scenario         `json:"scenarios"` // if the devices answered Off, On, and nothing
+	Stay         []Stay             `json:"stay"`      // pods that no fence moves
 	Replacements []room.Replacement `json:"replacements"`
 }
 
 // Scenario is what would happen if the node's devices gave one answer.
 type Scenario struct {
-	DeviceState string        `json:"says"` // Off, On, Unknown
+	DeviceState string        `json:"deviceState"` // Off, On, Unknown
 	Outcome     Outcome       `json:"outcome"`
 	Reason      string        `json:"reason"` // why it ends, or where it stops
 	Text        string        `json:"text"`
 	Steps       []Event       `json:"steps"` // what would be reported on the way, as Events of the Node
 	Through     []string      `json:"through,omitempty"`
-	Moved       []string      `json:"moved"`    // pods that the fence ends and deletes, in their order
-	Policy      []PolicyEnded `json:"byPolicy"` // pods that policies end without proof
-	Detach      []string      `json:"detach"`   // volumes that must be detached before the mark is removed
+	Moved       []string      `json:"moved"`  // pods that the fence ends and deletes, in their order
+	Policy      []PolicyEnded `json:"policy"` // pods that policies end without proof
+	Detach      []string      `json:"detach"` // volumes that must be detached before the mark is removed
 }
 
 // Outcome is how a scenario ends, from a closed set.
