@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 			[]string{"1 differ.", "Left out: ", "decisions differ from those that were recorded"}},
 		"a wait's length": {
 			[]string{file("after", strings.Replace(whole, `"requeueAfter":"4.999s"`, `"requeueAfter":"5.999s"`, 2))}, 1,
-			[]string{"Wait (KubeletHeartbeats), with other after", "1 differ."}},
+			[]string{"Wait (KubeletHeartbeats), with other requeueAfter", "1 differ."}},
 		"nothing but a head": {[]string{file("head", header)}, 0,
 			[]string{"Compared 0 decisions of 1 line. Nothing could be compared."}},
 		"a broken line": {[]string{file("broken", whole[:half]+"\x00\x00{\n"+whole[half:])}, 1,
