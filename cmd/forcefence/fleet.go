@@ -140,8 +140,8 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// readExcluded reads the deployed configuration, and which nodes it excludes. If it cannot be read, or has faults, those of a
-// configuration that does not name any are. It reports what cannot be read to unknown.
+// readExcluded reads the deployed configuration, and which nodes it excludes. If it cannot be read, or has faults,
+// those of a configuration that does not name any are. It reports what cannot be read to unknown.
 func (o *statusReader) readExcluded(ctx context.Context, namespace string, unknown func(error)) {
 	o.excluded, o.deployed = labels.Nothing(), nil
 	if byDefault, err := labels.Parse(config.DefaultExclude); err == nil {

@@ -57,7 +57,7 @@ func TestBanners(t *testing.T) {
 		},
 		{"a rejected configuration, whose fault is a question", Cluster{Controller: &asks},
 			[]Banner{{PartConfiguration, "The changed configuration is rejected",
-				`config.yaml:3: nodes[0].provider: no such provider: did you mean "racks"? The previous file stays in force.`,
+				asks.ConfigRejected + " The previous file stays in force.",
 				PlainRemedy(reason.ConfigRejected), ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

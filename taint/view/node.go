@@ -368,7 +368,7 @@ func (s NodeFacts) assess(
 		text := s.withAdvice(alert, "A person should look: "+string(alert)+".")
 		return s.needPerson(s.NeedsPersonSince, s.findOwnEvent(alert, rec), reason.SectionMarkStuck, text)
 	case s.NeedsPerson != "":
-		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+s.NeedsPerson)
+		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+withoutReason(s.NeedsPerson))
 		v.since = s.NeedsPersonSince
 		if len(s.Waiting) > 0 {
 			if look := s.Waiting[0].LookCommand(); look != "" {
@@ -427,6 +427,15 @@ func (s NodeFacts) assess(
 // alertReason returns the reason of which NeedsPerson consists alone; "": it says more.
 func (s NodeFacts) alertReason() reason.Reason {
 	return reason.RowOf(reason.Reason(s.NeedsPerson)).Reason
+}
+
+// withoutReason returns an alert without the reason's name before its detail, which says more.
+func withoutReason(alert string) string {
+	name, detail, found := strings.Cut(alert, ": ")
+	if found && reason.RowOf(reason.Reason(name)).Reason != "" {
+		return detail
+	}
+	return alert
 }
 
 // findOwnEvent returns forcefence's newest Event of that reason in the phase of the fence; nil: there is none.

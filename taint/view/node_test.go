@@ -485,8 +485,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// forcefence notices a silent node by its Lease, before the node becomes not Ready, and says why once. That explains the
-// outage. What was before the kubelet's last status does not.
+// forcefence notices a silent node by its Lease, before the node becomes not Ready, and says why once. That explains
+// the outage. What was before the kubelet's last status does not.
 func TestExplanationBeforeNotReady(t *testing.T) {
 	n := node(silentForLong, answers)
 	n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(ago(7 * time.Minute))
@@ -507,15 +507,20 @@ func TestAlertOfAReason(t *testing.T) {
 	lost := Event{At: ago(9 * time.Minute), Reason: string(reason.ProofLost), Text: "It is no longer proven off."}
 	newer := Event{At: ago(4 * time.Minute), Reason: string(reason.NeedsPerson), Text: "It cannot end by itself."}
 	for _, tt := range []struct {
+		alert   string
 		events  []Event
 		section reason.Section
 		want    string
 	}{
-		{ownEvents(lost, newer), reason.SectionProofLost, "It is no longer proven off. Look at the device."},
-		{nil, reason.SectionMarkStuck, "A person should look: ProofLost. Look at the device."},
+		{"WaitingForDetach: a volume stays: pv-1", nil, reason.SectionMarkStuck,
+			"A person should look: a volume stays: pv-1"},
+		{"a volume: it stays", nil, reason.SectionMarkStuck, "A person should look: a volume: it stays"},
+		{"ProofLost", ownEvents(lost, newer), reason.SectionProofLost,
+			"It is no longer proven off. Look at the device."},
+		{"ProofLost", nil, reason.SectionMarkStuck, "A person should look: ProofLost. Look at the device."},
 	} {
 		got := NodeOf(NodeFacts{Node: node(silent, record(evicting)), Key: taint.DefaultKey, Now: now,
-			NeedsPerson: string(reason.ProofLost), Events: tt.events})
+			NeedsPerson: tt.alert, Events: tt.events})
 		if got.Next != tt.want || got.Runbook != tt.section {
 			t.Errorf("got %q (%s), want %q (%s)", got.Next, got.Runbook, tt.want, tt.section)
 		}

@@ -131,7 +131,8 @@ nodes:
 // A confirmation is read where any level of the node's rule has a provider of type confirm, also if the node's own
 // device cannot be found.
 func TestReadsConfirmation(t *testing.T) {
-	const file = "providers: [{name: people, confirm: {}}, {name: guests, libvirt: {uri: 'qemu:///system'}}]\nnodes:\n" +
+	const file = "providers: [{name: people, confirm: {}}, {name: guests, libvirt: {uri: 'qemu:///system'}}]\n" +
+		"nodes:\n" +
 		"- name: alone\n  selector: x.node-restriction.kubernetes.io/rule=alone\n  provider: people\n" +
 		"  machine: {from: template, template: '{{ .Name }}'}\n" +
 		"- name: guest\n  selector: x.node-restriction.kubernetes.io/rule=guest\n  provider: guests\n" +

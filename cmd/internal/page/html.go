@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -624,7 +625,7 @@ func nodePage(f *view.Fleet, n view.NodeRow) g.Node {
 	var body []row
 	for _, e := range f.EventsOf(n.Name) {
 		body = append(body, row{
-			renderTime(e.At, f.At), g.Text(e.Who), g.Text(string(e.Sign)), renderText(e.What),
+			renderTime(e.At, f.At), g.Text(e.Who), renderName(string(e.Sign)), renderText(e.What),
 		})
 	}
 	return g.Group{
@@ -696,7 +697,7 @@ func renderFence(f *view.Fleet, v view.Fence, below bool) g.Node {
 				html.DateTime(m.At.UTC().Format(time.RFC3339Nano)), g.Text(m.At.UTC().Format(time.TimeOnly)+" "),
 				html.Span(html.Class("after"), g.Text(formatOffset(m.At.Sub(v.Started)))),
 			),
-			renderName(m.Who), g.Text(string(m.Sign)), renderText(m.What),
+			renderName(m.Who), renderName(string(m.Sign)), renderText(m.What),
 		})
 	}
 	for _, s := range v.Spans {
@@ -715,7 +716,7 @@ func renderFence(f *view.Fleet, v view.Fence, below bool) g.Node {
 					joinTexts(v.Newer)+".",
 			))),
 		g.If(v.NeedsPerson != "" && !below, html.Div(
-			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(v.NeedsPerson),
+			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(cmp.Or(strings.TrimPrefix(n.Next, "A person should look: "), v.NeedsPerson)),
 			g.Map(n.Commands, renderAdvised), renderRunbook(reason.SectionMarkStuck),
 		)),
 		g.If(isOrphan(f, v), html.Div(html.Class("note"), renderSign("dim", "Its Node is gone: "),

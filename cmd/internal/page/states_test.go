@@ -196,10 +196,12 @@ func states(t testing.TB) []stateOf {
 	add(stormScene(t), 3, view.StateNotReady, [2]string{"storm", "/"})
 
 	moving := underWayScene(t)
-	add(moving, 1, view.StateFencing, [2]string{"under-way", "/"}, [2]string{"under-way-fence", moving.fencePath("rack1-node3")})
+	add(moving, 1, view.StateFencing, [2]string{"under-way", "/"},
+		[2]string{"under-way-fence", moving.fencePath("rack1-node3")})
 	add(stuckScene(t), 1, view.StateNeedsPerson, [2]string{"stuck", "/"}, [2]string{"stuck-node", "/nodes/rack1-node3"},
 		[2]string{"stuck-fences", "/fences"})
-	add(leftOffScene(t), 1, view.StateNotReady, [2]string{"left-off", "/"}, [2]string{"left-off-node", "/nodes/rack1-node3"})
+	add(leftOffScene(t), 1, view.StateNotReady, [2]string{"left-off", "/"},
+		[2]string{"left-off-node", "/nodes/rack1-node3"})
 	out[len(out)-1].plain = true // the same as another, with old times
 
 	refused := newScene(t, sceneLength)
