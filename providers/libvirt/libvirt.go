@@ -29,10 +29,8 @@ package libvirt
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -146,20 +144,8 @@ func (c *Config) Hypervisors() []string {
 	return c.URIs
 }
 
-// hashFiles identifies the content of the certificates and the key. A file that cannot be read counts as empty, so that
-// a new connection is tried, whose error names it.
-func (c *Config) hashFiles() remote.CredentialHash {
-	h := sha256.New()
-	for _, name := range []string{c.CAFile, c.CertFile, c.KeyFile} {
-		var content []byte
-		if name != "" {
-			content, _ = os.ReadFile(name)
-		}
-		sum := sha256.Sum256(content)
-		_, _ = h.Write(sum[:])
-	}
-	return remote.CredentialHash(h.Sum(nil))
-}
+// hashFiles identifies what a connection with TLS is made with.
+func (c *Config) hashFiles() remote.CredentialHash { return remote.HashFiles(c.CAFile, c.CertFile, c.KeyFile) }
 
 // Provider controls the domains of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {

@@ -35,6 +35,8 @@ func TestDrillLogsInAgain(t *testing.T) {
 		if !errors.Is(a.Err, class) || (a.State == providers.PowerOn) != (class == nil) {
 			t.Errorf("%s: got %s, %v; want %v", when, a.State, a.Err, class)
 		}
+		// The pipe counts a connection a moment after it was made.
+		kit.Until(t, when+": the connections", func() bool { return x.accepted() >= connections })
 		if got := x.accepted(); got != connections {
 			t.Errorf("%s: got %d connections, want %d", when, got, connections)
 		}

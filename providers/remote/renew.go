@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
+	"os"
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
@@ -28,4 +30,19 @@ func (l LogIn) MustRenew(ctx context.Context, sum CredentialHash, now time.Time)
 		return false
 	}
 	return l.Sum != sum || !now.Before(l.At.Add(RenewAfter)) || now.Before(l.At) // the clock was set back
+}
+
+// HashFiles identifies the content of files that are a log-in, such as a certificate and its key. A file that cannot be
+// read counts as empty, so that a log-in is tried, whose error names the file. The name "" is no file.
+func HashFiles(names ...string) CredentialHash {
+	h := sha256.New()
+	for _, name := range names {
+		var content []byte
+		if name != "" {
+			content, _ = os.ReadFile(name)
+		}
+		sum := sha256.Sum256(content)
+		_, _ = h.Write(sum[:])
+	}
+	return CredentialHash(h.Sum(nil))
 }

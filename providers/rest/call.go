@@ -38,6 +38,7 @@ type rendered struct {
 	kind         string // the body's Content-Type; "": there is none
 	body         []byte
 	take         func(*http.Response) bool // nil, or takes an answer over whose body is a stream
+	once         bool                      // on a connection of its own, which ends
 }
 
 // sender sends one request and returns its answer, with any status.

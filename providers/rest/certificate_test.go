@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/providers/remote"
 	"github.com/forcefence/forcefence/providers/rest"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -127,6 +128,52 @@ func TestCertificateLogin(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}
 	}
+}
+
+// A drill shows the certificate again once a file changed, and once an hour. So one that the device refuses is noticed
+// while the connections of the old one work, which stay for a fence.
+func TestDrillShowsTheCertificateAgain(t *testing.T) {
+	clients := kit.NewAuthority("clients")
+	first, second := clients.Client(time.Now().Add(time.Hour)), clients.Client(time.Now().Add(time.Hour))
+	d := newGatedDevice(t)
+	d.trust(first)
+	c := certificateConfig(t, d.URL, first)
+	c.InsecureSkipVerify = true
+	var later time.Duration
+	p, err := c.New(providers.Options{Name: "a", Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return time.Now().Add(later) }})
+	kit.Must(t, err)
+	t.Cleanup(func() { kit.Must(t, p.(providers.Closer).Close(context.Background())) })
+	askDevice := func(ctx context.Context, when, want string, shown int) {
+		t.Helper()
+		a := providers.Ask(ctx, p, "a", providers.Target{Node: "n1", ID: "1"}, providers.Now)
+		got := a.State.String()
+		if a.Err != nil {
+			got = providers.ErrorClass(a.Err)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if got != want || d.shown != shown {
+			t.Errorf("%s: got %s (%v), %d certificates shown; want %s, %d", when, got, a.Err, d.shown, want, shown)
+		}
+	}
+	fence, drill := t.Context(), providers.ForDrill(t.Context())
+	askDevice(fence, "a question", "Off", 1)
+	askDevice(drill, "the first drill", "Off", 2)
+	askDevice(fence, "on a new connection", "Off", 3)
+	askDevice(drill, "the second drill", "Off", 3)
+	later += remote.RenewAfter
+	askDevice(drill, "an hour later", "Off", 4)
+	askDevice(fence, "on a new connection", "Off", 5)
+	kit.Must(t, second.Write(c.CertFile, c.KeyFile))
+	askDevice(fence, "on the open connection", "Off", 5)
+	askDevice(drill, "a certificate that the device refuses", "denied", 6)
+	askDevice(fence, "still on the open connection", "Off", 6)
+	kit.Must(t, os.Remove(c.KeyFile))
+	askDevice(drill, "no key", "denied", 6)
+	askDevice(fence, "still on the open connection", "Off", 6)
+	kit.Must(t, first.Write(c.CertFile, c.KeyFile))
+	askDevice(drill, "the right files", "Off", 6)
 }
 
 // A device that is not trusted sees no certificate, and gets no question.

@@ -33,7 +33,8 @@ type session struct {
 	token     *token
 	pending   *remote.Task[*token]
 	challenge *digest.Challenge
-	count     int // requests with the challenge
+	count     int          // requests with the challenge
+	made      remote.LogIn // by certificate, in a drill
 }
 
 // token proves who sends a request.
@@ -78,6 +79,9 @@ var errUnauthorized = errors.New("401 Unauthorized")
 // challenge.
 func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
 	if kind := d.family.Login.Kind; kind == "none" || kind == "certificate" {
+		if a, done, err := d.logInByCertificate(ctx, r); done {
+			return a, err
+		}
 		a, _, err := d.sendOnce(ctx, r, nil)
 		if kind == "certificate" && (a.status == http.StatusUnauthorized || a.status == http.StatusForbidden) {
 			d.transport.CloseIdleConnections() // the files may have another certificate by now
@@ -121,6 +125,39 @@ func (d *device) sendRequest(ctx context.Context, r rendered) (answer, error) {
 	return a, err
 }
 
+// logInByCertificate sends a drill's request on a new connection, once the files changed and once an hour
+// (remote.LogIn.MustRenew), since an open connection outlives its certificate. done is false if there was no need, or
+// no new connection: then the open ones serve on. They end once a new one served.
+func (d *device) logInByCertificate(ctx context.Context, r rendered) (a answer, done bool, err error) {
+	if d.once == nil || r.take != nil {
+		return a, false, nil
+	}
+	now := remote.LogIn{Sum: remote.HashFiles(d.cfg.CAFile, d.cfg.CertFile, d.cfg.KeyFile), At: d.opts.Now()}
+	d.pool.Lock()
+	renew := d.session.made.MustRenew(ctx, now.Sum, now.At)
+	d.pool.Unlock()
+	if !renew {
+		return a, false, nil
+	}
+	r.once = true
+	a, _, err = d.sendOnce(ctx, r, nil)
+	switch {
+	case errors.Is(err, providers.ErrDenied), errors.Is(err, providers.ErrUntrusted), ctx.Err() != nil:
+		return a, true, err
+	case err != nil:
+		return a, false, nil
+	case a.status == http.StatusUnauthorized:
+		return a, true, providers.WithClass(providers.ErrDenied, errUnauthorized)
+	case a.status == http.StatusForbidden:
+		return a, true, nil
+	}
+	d.pool.Lock()
+	d.session.made = now
+	d.pool.Unlock()
+	d.transport.CloseIdleConnections()
+	return a, true, nil
+}
+
 // sendOnce sends one request. authorize, unless nil, adds the log-in. Errors repeat neither the address nor a header.
 func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.Request) error) (answer, http.Header,
 	error) {
@@ -156,8 +193,11 @@ func (d *device) sendOnce(ctx context.Context, r rendered, authorize func(*http.
 		}
 	}
 	client := d.http
-	if r.take != nil {
+	switch {
+	case r.take != nil:
 		client = d.streams
+	case r.once:
+		client = d.once
 	}
 	resp, err := client.Do(h)
 	if err != nil {

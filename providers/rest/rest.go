@@ -406,6 +406,14 @@ func (s *Settings) open(o providers.Options, bytes, values int) *Provider {
 		return &session{gate: make(chan struct{}, maxRequests)}
 	},
 		func(*session) time.Duration { return 0 })
+	if s.family.Login.Kind == "certificate" {
+		once := s.NewTransport(s.presentCertificate)
+		once.DisableKeepAlives = true
+		p.once = &http.Client{
+			Transport:     remote.Limited{Next: remote.Permitted{Next: once}, Bytes: bytes, Values: values},
+			CheckRedirect: noRedirect, Timeout: remote.Backstop,
+		}
+	}
 	if s.InsecureSkipVerify {
 		p.opts.Log.Warn("The certificate of a device is not verified", "provider", o.Name)
 	}
@@ -449,6 +457,7 @@ type Provider struct {
 	opts      providers.Options
 	transport *http.Transport
 	http      *http.Client
+	once      *http.Client // a connection for each request, to log in again; nil: no certificate does
 	streams   *http.Client // of events, whose answers do not end
 	timing    watchTiming
 	refusals  remote.Refusals
