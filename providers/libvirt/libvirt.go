@@ -145,7 +145,9 @@ func (c *Config) Hypervisors() []string {
 }
 
 // hashFiles identifies what a connection with TLS is made with.
-func (c *Config) hashFiles() remote.CredentialHash { return remote.HashFiles(c.CAFile, c.CertFile, c.KeyFile) }
+func (c *Config) hashFiles() remote.CredentialHash {
+	return remote.HashFiles(c.CAFile, c.CertFile, c.KeyFile)
+}
 
 // Provider controls the domains of one group of hypervisors. It is safe for concurrent use.
 type Provider struct {
