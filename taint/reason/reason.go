@@ -124,6 +124,7 @@ const (
 	LongLease   Reason = "LeaseDurationUnusual"     // the Lease names a longer duration than those of other nodes
 	// MachineOfSilent is on a node that is heard: a silent node may be the same machine.
 	MachineOfSilent Reason = "MachineSharedWithSilentNode"
+	NoPowerOff      Reason = "PowerOffNotPossible" // no device of the healthy node would accept a power-off
 	NotBelieved     Reason = "MachineNotBelieved"  // the node's machine is not believed
 	Repinned        Reason = "MachineRepinned"     // a healthy node leads to another machine than before
 	OutByOther      Reason = "OutOfServiceByOther" // another client's out-of-service taint, and no proof of Off
@@ -287,8 +288,8 @@ var table = []Row{
 		"Correct `mode`, or run a version that knows it."},
 	{NoMachine, Warning, StateNoMachine,
 		"The node looks dead, and no provider can say whether its machine is off: {detail}.",
-		"No rule of the configuration claims the node, two rules do, or two nodes claim one machine. Correct " +
-			"`nodes:`."},
+		"No rule of the configuration claims the node, two rules do, or two nodes claim one machine: correct " +
+			"`nodes:`. If its machine is not believed, find out why the node reports another."},
 	{Distrusted, Warning, StateDistrusted,
 		"Device{s} {device} once said Off for a machine that was on. The device{s} {is} not trusted until a person " +
 			"runs: forcefence " +
@@ -363,7 +364,7 @@ var table = []Row{
 			"uncordon`. Or run `forcefence power off`."},
 	{StillBeating, Info, StateSuspect,
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
-		"No action: the kubelet can stop its pods itself."},
+		"Look at its kubelet, its runtime and its network plugin: the machine runs, and nothing is evicted."},
 	{SharedMachine, Warning, StateSuspect,
 		"The node looks dead, but node {detail} is heard and may be the same machine: both report one system UUID, " +
 			"or lead to one machine. The machine is left on, and what its device says proves nothing about this node.",
@@ -560,6 +561,9 @@ var table = []Row{
 		"The node's machine, or its system UUID, changed while the node looked dead, or another node has that " +
 			"machine. If the change is right, run `kubectl label node NODE " +
 			"forcefence.node-restriction.kubernetes.io/machine-` once the node is healthy."},
+	{NoPowerOff, Warning, "", "The node's machine could not be powered off now: {detail}.",
+		"The text has the reason. A node that names its machine itself is pinned while it is healthy. Or map it by " +
+			"`list`."},
 	{Repinned, Warning, "",
 		"The node now leads to another machine, {detail}, and is healthy: forcefence believes the new machine from " +
 			"now on.",

@@ -5,7 +5,7 @@ import "strings"
 // Section is the title of a section of docs/runbook.md: the name of an alert, or SectionNothing.
 type Section string
 
-// The sections about nodes. All but the last are alerts; DrillFailing is the only warning among them.
+// The sections about nodes. All but the last are alerts; DrillFailing and LeftAlone are warnings.
 const (
 	SectionMarkStuck    Section = "ForcefenceMarkStuck"
 	SectionProofLost    Section = "ForcefenceProofLost"
@@ -14,6 +14,7 @@ const (
 	SectionLeftOn       Section = "ForcefenceNodeLeftOn"
 	SectionDistrusted   Section = "ForcefenceDeviceDistrusted"
 	SectionDrillFailing Section = "ForcefenceDrillFailing"
+	SectionLeftAlone    Section = "ForcefenceNodeLeftAlone"
 	SectionNothing      Section = "When nothing happens"
 )
 

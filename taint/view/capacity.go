@@ -123,7 +123,7 @@ func obstacleOf(n *corev1.Node, configured time.Time) (obstacle, bool) {
 	case why == reason.NoMachine:
 		o.rank, o.text = 0, "give "+n.Name+" a device"
 	case why == reason.NotAnswering:
-		o.rank, o.text = 2, n.Name+": no device answers"
+		o.rank, o.text = 2, n.Name+": no device gives an answer that counts"
 	default:
 		message := strings.TrimSuffix(OneLine(condition.Message, maxObstacle), ".")
 		o.rank, o.text = 1, n.Name+": "+cmp.Or(message, condition.Reason, "its last drill failed")

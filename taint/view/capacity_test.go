@@ -46,14 +46,14 @@ func TestCapacity(t *testing.T) {
 		{"nothing configured", []*corev1.Node{noDevice("n3"), noDevice("n1"), noDevice("n2"), noDevice("n5"),
 			noDevice("n4")}, "0 of 5 Ready nodes" + lately + "; give n1 a device"},
 		{"a device that does not answer", []*corev1.Node{good("n1"), silent("n2")},
-			"1 of 2 Ready nodes" + lately + "; n2: no device answers"},
+			"1 of 2 Ready nodes" + lately + "; n2: no device gives an answer that counts"},
 		{"no device comes first", []*corev1.Node{silent("n1"), good("n2"), noDevice("n3")},
 			"1 of 3 Ready nodes" + lately + "; give n3 a device"},
 		{"what is wrong with the device", []*corev1.Node{silent("n1"),
 			node("n2", no, reason.Disagree, "The devices contradict each other.")},
 			"0 of 2 Ready nodes" + lately + "; n2: The devices contradict each other"},
 		{"a machine that is off, as it should be", []*corev1.Node{dead(good("n1")), silent("n2")},
-			"0 of 1 Ready node" + asked + "; 1 not Ready: n1; n2: no device answers"},
+			"0 of 1 Ready node" + asked + "; 1 not Ready: n1; n2: no device gives an answer that counts"},
 		{"its device answered before it was not Ready", []*corev1.Node{dead(good("n1")), good("n2")},
 			"1 of 1 Ready node" + asked + "; 1 not Ready: n1"},
 		{"all that cannot be proven off are not Ready", []*corev1.Node{dead(silent("n2")), dead(silent("n1")),
@@ -67,7 +67,7 @@ func TestCapacity(t *testing.T) {
 		{"before the first drill", []*corev1.Node{node("n2", "", "", ""), node("n1", "", "", "")},
 			"0 of 2 Ready nodes" + lately + "; no controller has asked the devices of n1 yet"},
 		{"the first drill has begun", []*corev1.Node{node("n1", "", "", ""), silent("n2")},
-			"0 of 2 Ready nodes" + lately + "; n2: no device answers"},
+			"0 of 2 Ready nodes" + lately + "; n2: no device gives an answer that counts"},
 	} {
 		if got := CapacityOf(tc.nodes, Cluster{}, time.Time{}).String(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)

@@ -167,7 +167,7 @@ func FleetOf(s Snapshot) *Fleet {
 	}
 	for _, b := range slices.Concat(s.Cluster.Banners(s.At), DescribeStorm(s.Cluster, all, s.At),
 		DescribeGone(s.Events, exist), DescribeWaiting(all, s.Cluster.Waiting, s.At)) {
-		b.Text, b.Remedy = OneLine(b.Text, 1200), OneLine(b.Remedy, 400)
+		b.Text, b.Remedy = OneLine(b.Text, 1200), nameInController(namespace, OneLine(b.Remedy, 400))
 		b.Command = nameInController(namespace, b.Command)
 		f.Banners = append(f.Banners, b)
 	}

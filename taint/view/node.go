@@ -338,7 +338,10 @@ func (s NodeFacts) inController(args string) string { return inController(s.Name
 func (s NodeFacts) needPerson(since time.Time, why *Event, section reason.Section, text string) verdict {
 	if why != nil {
 		section = cmp.Or(reason.PersonSection(reason.Reason(why.Reason)), reason.SectionNothing)
-		text = s.withAdvice(reason.Reason(why.Reason), why.Text)
+		if text = s.withAdvice(reason.Reason(why.Reason), why.Text); strings.HasPrefix(
+			PlainRemedy(reason.Reason(why.Reason)), "No action") {
+			text = why.Text + " It should have gone on by itself: look at its machine."
+		}
 	}
 	v := s.begin(StateNeedsPerson, section, text)
 	v.since = since
@@ -365,8 +368,12 @@ func (s NodeFacts) assess(
 		return v
 	case s.alertReason() != "":
 		alert := s.alertReason()
-		text := s.withAdvice(alert, "A person should look: "+string(alert)+".")
-		return s.needPerson(s.NeedsPersonSince, s.findOwnEvent(alert, rec), reason.SectionMarkStuck, text)
+		text := strings.ReplaceAll(reason.RowOf(alert).Text, " ({detail})", "")
+		if strings.Contains(text, "{") {
+			text = "A person should look: " + string(alert) + "."
+		}
+		section := cmp.Or(reason.PersonSection(alert), reason.SectionMarkStuck)
+		return s.needPerson(s.NeedsPersonSince, s.findOwnEvent(alert, rec), section, s.withAdvice(alert, text))
 	case s.NeedsPerson != "":
 		v := s.begin(StateNeedsPerson, reason.SectionMarkStuck, "A person should look: "+withoutReason(s.NeedsPerson))
 		v.since = s.NeedsPersonSince
@@ -395,11 +402,13 @@ func (s NodeFacts) assess(
 	case !ready && rec != nil && rec.AfterFence == taint.AfterFencePowerOn:
 		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
-		return verdict{state: StateNotReady, next: "No fence begins, because of its " + n.LeftAlone + "."}
+		return s.begin(StateNotReady, reason.SectionLeftAlone, "No fence begins: "+n.LeftAlone+".")
+	case !ready && why != nil && reason.Reason(why.Reason) == reason.Excluded:
+		return s.begin(StateNotReady, reason.SectionLeftAlone, s.withAdvice(reason.Excluded, why.Text))
 	case !ready:
 		return s.offerMark(n, failed, why, s.assessNotReady(n, rec, fenceable, why, on))
 	case n.LeftAlone != "":
-		return verdict{state: StateLeftAlone, next: "No fence begins, because of its " + n.LeftAlone + "."}
+		return verdict{state: StateLeftAlone, next: "No fence begins: " + n.LeftAlone + "."}
 	case failed == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
@@ -407,7 +416,7 @@ func (s NodeFacts) assess(
 	case n.Fenceable == "" || failed == reason.NoMachine:
 		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDevice(fenceable))
 	case n.Fenceable != string(corev1.ConditionTrue):
-		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.withAdvice(failed, fenceable.Message))
+		return s.begin(StateUnfenceable, reason.SectionDrillFailing, s.adviseDrill(fenceable))
 	case drill.AnswersIn(s.Node).Shadow:
 		return verdict{state: StateLeftAlone, next: describeShadow}
 	case n.Mode != "":
@@ -451,11 +460,25 @@ const describeShadow = "Its mode is shadow: forcefence says what it would do, an
 // describeAnswers returns what each of the node's devices answered in its last drill.
 func (s NodeFacts) describeAnswers() string { return drill.AnswersIn(s.Node).Describe() }
 
+// DrillRemedy returns what to do about a drill that ended for that reason, without Markdown.
+func DrillRemedy(n *corev1.Node, why reason.Reason) string {
+	if do := drill.AnswersIn(n).Remedy(); do != "" && why == reason.NotAnswering {
+		return do
+	}
+	return PlainRemedy(why)
+}
+
+// adviseDrill returns the message of a drill that failed, and what to do about it.
+func (s NodeFacts) adviseDrill(fenceable corev1.NodeCondition) string {
+	why := reason.Reason(fenceable.Reason)
+	return s.addRemedy(fenceable.Message, DrillRemedy(s.Node, why))
+}
+
 // adviseDevice says why the node has no device, and what to do about it.
 func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
 	why := strings.TrimPrefix(strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), "."),
 		"finding the machine of node "+s.Node.Name+": ")
-	return "Give it a device: " + why + ". Add it to a rule under nodes in the configuration."
+	return "No device: " + why + ". Correct its rule under nodes in the configuration."
 }
 
 // assessFence assesses a node with an unfinished fence or a mark.
@@ -569,8 +592,10 @@ func (s NodeFacts) assessNotReady(
 	drill := reason.Reason(fenceable.Reason)
 	switch {
 	case ended == taint.ResultEvicted && isLeftOff(n, rec):
-		return verdict{state: StateNotReady, next: describeMoved(rec) + " forcefence powered its machine off, and " +
-			"left it off. Once it is repaired, power it on.", first: Command{"To power it on", s.powerOn()}}
+		v := s.begin(StateNotReady, reason.SectionNothing, describeMoved(rec)+" forcefence powered its machine off, "+
+			"and left it off. Once it is repaired, power it on.")
+		v.first = Command{"To power it on", s.powerOn()}
+		return v
 	case ended == taint.ResultEvicted:
 		return verdict{state: StateNotReady, next: describeMoved(rec) + " Look at its machine."}
 	case ended == taint.ResultReleased:
@@ -602,10 +627,9 @@ func (s NodeFacts) assessNotReady(
 		v.first.Purpose = "Why it has no device"
 		return v
 	case n.Fenceable == string(corev1.ConditionFalse):
-		return s.needPerson(failed, why, reason.SectionUnproven, s.withAdvice(drill, fenceable.Message))
+		return s.needPerson(failed, why, reason.SectionUnproven, s.adviseDrill(fenceable))
 	case waits && !off && n.Fenceable == string(corev1.ConditionUnknown):
-		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
-			s.withAdvice(drill, fenceable.Message))
+		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven, s.adviseDrill(fenceable))
 	case waits && n.Machine.Power == providers.PowerOn.String():
 		return s.needPerson(began.Add(personAfter), why, reason.SectionLeftOn, describeOn)
 	case waits && !off:
@@ -646,7 +670,12 @@ func PlainRemedy(why reason.Reason) string {
 
 // withAdvice appends what a person does about the reason and this node to the text, as plain text.
 func (s NodeFacts) withAdvice(why reason.Reason, text string) string {
-	do := strings.NewReplacer(" NODE", " "+s.Node.Name, taint.DefaultKey, s.Key).Replace(PlainRemedy(why))
+	return s.addRemedy(text, PlainRemedy(why))
+}
+
+// addRemedy returns the text with the remedy, which names the node and the mark's key.
+func (s NodeFacts) addRemedy(text, remedy string) string {
+	do := strings.NewReplacer(" NODE", " "+s.Node.Name, taint.DefaultKey, s.Key).Replace(remedy)
 	if text = strings.TrimSpace(text); text != "" && do != "" {
 		text += " "
 	}

@@ -258,9 +258,9 @@ func TestOf(t *testing.T) {
 		{"silent for long, and nothing is known", NodeFacts{Node: node(silentForLong, answers)}, StateNeedsPerson,
 			"Nothing proves", "Unknown racks/1 drill"},
 		{"silent, without a device", NodeFacts{Node: node(silent), NoDevice: "no rule matches the node"},
-			StateNeedsPerson, "Give it a device: no rule matches the node.", "Unknown  "},
+			StateNeedsPerson, "No device: no rule matches the node. Correct its rule", "Unknown  "},
 		{"ready, without a device", NodeFacts{Node: node(ready), NoDevice: "no rule matches the node"},
-			StateUnfenceable, "Give it a device: no rule matches the node.", "Unknown  "},
+			StateUnfenceable, "No device: no rule matches the node. Correct its rule", "Unknown  "},
 		{"silent, by a mode that was chosen", NodeFacts{Node: node(silentForLong, disabled)}, StateNotReady,
 			"Its mode is disabled", "Unknown  drill"},
 		{"ready, by a mode that was chosen", NodeFacts{Node: node(ready, disabled)}, StateLeftAlone,
@@ -349,6 +349,9 @@ func TestOf(t *testing.T) {
 			StateNeedsPerson, `unknown phase "Verifying"`, "Unknown  "},
 		{"Off before it was Ready again", NodeFacts{Node: node(ready, record(old))}, StateUnfenceable, "No controller",
 			"Unknown  "},
+		{"silent for long, with an Event whose remedy is to wait", NodeFacts{Node: node(silentForLong, answers),
+			Events: ownEvents(Event{At: ago(time.Minute), Reason: string(reason.PowerOffLimit), Text: "Others first."})},
+			StateNeedsPerson, "Others first. It should have gone on by itself", "Unknown racks/1 drill"},
 		{"Off since it is Ready: another machine's device",
 			NodeFacts{Node: node(ready, answered(corev1.ConditionFalse, time.Minute, "SaysOff",
 				"The machine is Off (racks/1: Off).", "Off", drill.DeviceAnswer{Device: "racks/1", Power: "Off"}))}, StateUnfenceable, "Off", "Off racks/1 drill"},
@@ -362,8 +365,9 @@ func TestOf(t *testing.T) {
 				tt.next == "" && n.State != StateNeedsPerson && n.Next != "" {
 				t.Errorf("got %s, %q, want %s, %q", n.State, n.Next, tt.state, tt.next)
 			}
+			leftOff := n.State == StateNotReady && strings.Contains(n.Next, "left it off") // a person may power it on
 			if (n.State == StateNeedsPerson) != (n.Runbook != "" && n.Command != "" &&
-				n.State != StateUnfenceable && n.State != StateFine) {
+				n.State != StateUnfenceable && n.State != StateFine && !leftOff) {
 				t.Errorf("state %s: got section %q and command %q", n.State, n.Runbook, n.Command)
 			}
 			if got := n.Machine.Power + " " + n.Machine.By + " " + n.Machine.From; got != tt.power {
@@ -398,7 +402,7 @@ func TestCommand(t *testing.T) {
 			inPod + "explain n4"},
 		{"a wrong mark", NodeFacts{Node: node(ready, answers, marked)}, reason.SectionNothing,
 			"forcefence release n4"},
-		{"left off", NodeFacts{Node: node(silent, record(gone))}, "", inPod + "power on n4 --yes"},
+		{"left off", NodeFacts{Node: node(silent, record(gone))}, reason.SectionNothing, inPod + "power on n4 --yes"},
 	} {
 		tt.facts.Key, tt.facts.Now, tt.facts.Namespace = taint.DefaultKey, now, "home"
 		if got := NodeOf(tt.facts); got.Runbook != tt.section || got.Command != tt.want {
@@ -517,7 +521,7 @@ func TestAlertOfAReason(t *testing.T) {
 		{"a volume: it stays", nil, reason.SectionMarkStuck, "A person should look: a volume: it stays"},
 		{"ProofLost", ownEvents(lost, newer), reason.SectionProofLost,
 			"It is no longer proven off. Look at the device."},
-		{"ProofLost", nil, reason.SectionMarkStuck, "A person should look: ProofLost. Look at the device."},
+		{"ProofLost", nil, reason.SectionProofLost, "The machine is no longer proven off: no more pods are ended until it is. Look at the device."},
 	} {
 		got := NodeOf(NodeFacts{Node: node(silent, record(evicting)), Key: taint.DefaultKey, Now: now,
 			NeedsPerson: tt.alert, Events: tt.events})

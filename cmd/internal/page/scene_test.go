@@ -682,6 +682,11 @@ func (s *scene) snapshot() view.Snapshot {
 			leader.DrilledSince = &n.drilled
 		}
 	}
+	if held := s.observer.HeldBack(); len(held.Nodes) > 0 {
+		silent, of := s.fleet.CountSilent(s.now())
+		leader.HeldBack = &view.HeldBack{Rule: held.Rule, Detail: held.Detail, Held: len(held.Nodes), Nodes: held.Nodes,
+			Silent: silent, Of: of, Since: held.Since, By: leader.Holder}
+	}
 	out := view.Snapshot{At: now, Key: taint.DefaultKey, Events: s.events.listEvents(), Cluster: s.cluster,
 		NodeConfig: s.nodeConfig}
 	for _, n := range s.nodes {

@@ -193,7 +193,7 @@ func states(t testing.TB) []stateOf {
 		[2]string{"needs-person-node", "/nodes/mute-bmc"},
 		[2]string{"needs-person-devices", "/devices"}, [2]string{"needs-person-hook", "/hook"},
 		[2]string{"needs-person-filter", "/?name=bmc&state=needs_a_person"})
-	add(stormScene(t), 3, view.StateNotReady, [2]string{"storm", "/"})
+	add(stormScene(t), 3, view.StateNeedsPerson, [2]string{"storm", "/"})
 
 	moving := underWayScene(t)
 	add(moving, 1, view.StateFencing, [2]string{"under-way", "/"},

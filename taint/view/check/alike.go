@@ -31,10 +31,6 @@ func explainDrills(failed []Node) (out []Finding) {
 			first.About = fmt.Sprintf("%d nodes", len(nodes))
 			first.Text = fmt.Sprintf("%s: %s.", problem, listNodes(nodes))
 		}
-		if nodes[0].isPasswordRefused() {
-			first.Remedy = "Write the password that the device accepts into that file's Secret. The next drill sends " +
-				"it."
-		}
 		out = append(out, first)
 	}
 	return out
@@ -55,17 +51,11 @@ func (n Node) sharedProblem() string {
 		case d.Refused != "":
 			all = append(all, provider+" refuses the password in "+d.Refused)
 		case d.Problem != "":
-			all = append(all, provider+" does not answer ("+d.Problem+")")
+			all = append(all, provider+" gives no answer that counts ("+d.Problem+")")
 		}
 	}
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), ", ")
-}
-
-// isPasswordRefused reports whether a device of the node refuses the password.
-func (n Node) isPasswordRefused() bool {
-	return slices.ContainsFunc(drill.AnswersIn(n.Node).Devices,
-		func(d drill.DeviceAnswer) bool { return d.Refused != "" })
 }
 
 // listNodes names the first nodes, and says how many there are more.

@@ -380,7 +380,7 @@ func (n Node) explainDrill() Finding {
 		return Finding{Problem, n.View.Node, last.Message,
 			"Give it a device in the configuration: forcefence discover writes one from what it finds."}
 	default:
-		return Finding{Problem, n.View.Node, last.Message, view.PlainRemedy(why)}
+		return Finding{Problem, n.View.Node, last.Message, view.DrillRemedy(n.Node, why)}
 	}
 }
 

@@ -153,7 +153,7 @@ func TestInstallation(t *testing.T) {
 		{name: "one device does not answer",
 			facts: Facts{Cluster: leads, Nodes: []Node{good("n1"), good("n2"), good("n3"), good("n4"), good("n5"),
 				bad("n6", reason.NotAnswering)}},
-			summary: "forcefence leads; " + provable(5, 6) + "; n6: no device answers.",
+			summary: "forcefence leads; " + provable(5, 6) + "; n6: no device gives an answer that counts.",
 			finding: []string{"problem n6: The drill's words.|Look at the device"}},
 		{name: "each node without a device is named with what to do",
 			facts:   Facts{Cluster: leads, Nodes: []Node{bad("n1", reason.Disagree), bad("n2", reason.NoMachine)}},
@@ -190,7 +190,7 @@ func TestInstallation(t *testing.T) {
 		{name: "an Unknown drill proves nothing",
 			facts: Facts{Cluster: leads, Nodes: []Node{
 				nodeWith("n1", corev1.ConditionUnknown, reason.NotAnswering, taint.ProtectionFailClosed)}},
-			summary: "forcefence leads; " + provable(0, 1) + "; n1: no device answers."},
+			summary: "forcefence leads; " + provable(0, 1) + "; n1: no device gives an answer that counts."},
 		{name: "pods that a fence freed wait", facts: Facts{Cluster: pending, Nodes: []Node{freed}, At: at},
 			summary: "forcefence leads; 21 pods wait for a node; " + provable(1, 1) + ".", problems: 1,
 			finding: []string{"problem pods: of the last hour freed the pods of n1|kubectl get pods -A"}},

@@ -56,6 +56,24 @@ func (d DeviceAnswer) describe() string {
 	return d.Device + ": " + d.Power
 }
 
+// Remedy returns what to do about the first device whose answer does not count; "": look at the device, and at the
+// network to it.
+func (a Answers) Remedy() string {
+	i := slices.IndexFunc(a.Devices, func(d DeviceAnswer) bool { return d.Problem != "" })
+	if i < 0 {
+		return ""
+	}
+	switch d := a.Devices[i]; {
+	case d.Refused != "":
+		return "Write the password that the device accepts into that file's Secret. The next drill sends it."
+	case d.Problem == "identity":
+		return "The device belongs to another machine: correct the rule, or the cable or slot."
+	case d.Problem == "untrusted":
+		return "Correct its caFile or fingerprints."
+	}
+	return ""
+}
+
 // AnswersOf returns the answers of a drill, as many as the annotation may hold. At is not set.
 func AnswersOf(s Facts) Answers {
 	a := Answers{Power: s.Verdict.State, Word: s.Verdict.State.String(), Shadow: s.Shadow}

@@ -84,3 +84,18 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Errorf("got %d bytes of %d devices, want at most %d", len(text), len(got.Devices), maxAnnotation)
 	}
 }
+
+// The first device whose answer does not count decides what to do: each problem has another cause.
+func TestRemedy(t *testing.T) {
+	refused := DeviceAnswer{Problem: "denied", Refused: "/etc/bmc/password"}
+	for want, devices := range map[string][]DeviceAnswer{
+		"":                   {{Power: "On"}, {Problem: "unreachable"}, refused},
+		"Write the password": {{Power: "On"}, refused, {Problem: "identity"}},
+		"another machine":    {{Problem: "identity"}},
+		"caFile or":          {{Problem: "untrusted"}},
+	} {
+		if got := (Answers{Devices: devices}).Remedy(); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%+v: got %q, want %q", devices, got, want)
+		}
+	}
+}

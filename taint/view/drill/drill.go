@@ -169,7 +169,7 @@ func FindingOf(s Facts) Finding {
 			Detail: detail, Result: "disagree",
 		}
 	case s.Verdict.State == providers.PowerUnknown:
-		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "Not answered: "+strings.Join(short, ", ")+"."
+		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "No answer that counts: "+strings.Join(short, ", ")+"."
 		switch result {
 		case "ok": // each answered, and together they prove nothing: an Off that arrived too late
 			f.Result, f.Message = "unknown", "The devices' answers prove nothing."
@@ -188,7 +188,7 @@ func FindingOf(s Facts) Finding {
 		f.Detail = strings.Join(append(broken, text, cannot), " ")
 	case unable != "":
 		text := "The machine could not be powered off: " + unable + "."
-		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NotBelieved, f.Message+" "+text,
+		f.Fenceable, f.Reason, f.Message, f.Result = corev1.ConditionFalse, reason.NoPowerOff, f.Message+" "+text,
 			"no_power"
 		f.Detail = text + " " + cannot
 	case result != "ok":
