@@ -29,8 +29,9 @@ func newConfirmOff(types providers.Registry) *cobra.Command {
 		Long: `Confirm that a node's machine is off. If the configuration gives the node a
 provider of type confirm, your confirmation counts like a device's Off. It
 proves nothing if another device says On. It is valid for this boot of the node,
-for one fence, and for a limited time (validFor). If the configuration gives
-the node no such provider, the command fails and writes nothing.
+for one fence, and for a limited time (validFor). The proof guard reads it, too,
+while the fence ends pods. Where neither would read it, the command fails and
+writes nothing.
 
 To fence a node without any device and without such a provider, mark it by hand
 with kubectl taint.`,
@@ -42,7 +43,7 @@ with kubectl taint.`,
 			return err
 		},
 		RunE: cluster.withClient(func(cmd *cobra.Command, c client.WithWatch, args []string) error {
-			unread, err := checkConfirmProvider(cmd.Context(), c, cluster.overrides.Context.Namespace, types, args[0])
+			note, err := checkConfirmProvider(cmd.Context(), c, cluster.overrides.Context.Namespace, types, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,9 +52,8 @@ with kubectl taint.`,
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), message)
-			if unread != "" {
-				printText(cmd.OutOrStdout(), "", "It is unknown whether a provider of type confirm reads it: %s.",
-					strings.TrimSuffix(unread, "."))
+			if note != "" {
+				printText(cmd.OutOrStdout(), "", "%s.", strings.TrimSuffix(note, "."))
 			}
 			return nil
 		}),
@@ -77,18 +77,23 @@ func parseReason(text string) (string, error) {
 	return text, nil
 }
 
-// checkConfirmProvider returns an error if the deployed configuration gives the node no device of a provider of type
-// confirm: no controller would read the confirmation. It returns why that is not known, or "". It writes nothing.
+// onlyGuardReads is said of a confirmation that no controller reads, for a node whose pods are being ended.
+const onlyGuardReads = "No provider of type confirm reads it. The proof guard does, if it is installed"
+
+// checkConfirmProvider returns an error if no reader of a confirmation is known: the deployed configuration gives the
+// node no device of a provider of type confirm, and its fence is not in the phase in which the proof guard reads one. It
+// returns what a person should know of who reads it, or "". It writes nothing.
 func checkConfirmProvider(
 	ctx context.Context, c client.Client, namespace string, types providers.Registry, name string,
-) (unread string, _ error) {
+) (note string, _ error) {
+	const unknown = "It is unknown whether a provider of type confirm reads it: "
 	namespace, err := controllerNamespace(ctx, c, namespace)
 	if err != nil {
-		return err.Error(), nil
+		return unknown + err.Error(), nil
 	}
 	cfg, at, err := readDeployedConfig(ctx, c, namespace, types)
 	if err != nil {
-		return describeUnread(fmt.Errorf("ConfigMap %s: %w", at, err), roleOperate), nil
+		return unknown + describeUnread(fmt.Errorf("ConfigMap %s: %w", at, err), roleOperate), nil
 	}
 	var node corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
@@ -97,6 +102,9 @@ func checkConfirmProvider(
 	reads, err := cfg.ReadsConfirmation(&node)
 	if reads {
 		return "", nil
+	}
+	if rec, bad := taint.RecordOf(&node); bad == nil && rec.IsOpen() && rec.Phase == taint.PhaseEvicting {
+		return onlyGuardReads, nil
 	}
 	why := "its devices are others"
 	if err != nil {

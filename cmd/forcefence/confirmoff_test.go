@@ -168,12 +168,14 @@ func TestConfirmOffNeedsProvider(t *testing.T) {
 	const level = ", levels: [{devices: [{provider: people, machine: {from: template, template: '{{ .Name }}'}}]}]"
 	for _, tc := range []struct {
 		name, node, config string
-		unread, fails      string
+		note, fails        string
 	}{
 		{"its own device", "n1", racks + named + "}\n", "", ""},
 		{"of a level", "n1", others + rule + level + "}\n", "", ""},
 		{"no rule claims this node", "n2", others + rule + level + "}\n", "", "no rule claims the node"},
 		{"of no level", "n1", others + rule + "}\n", "", "has no provider of type confirm that would read it"},
+		{"of no level, and the guard may wait for it", "evicting", others + rule + "}\n", onlyGuardReads, ""},
+		{"of no level, before its pods are ended", "armed", others + rule + "}\n", "", "no rule claims the node"},
 		{"no rule", "n1", racks, "", "no rule claims the node"},
 		{"no configuration", "n1", "", "not found", ""},
 		{"a configuration with faults", "n1", "mode: dance\n", "mode", ""},
@@ -182,18 +184,23 @@ func TestConfirmOffNeedsProvider(t *testing.T) {
 			objects := []client.Object{leaderLease(time.Now()),
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
+			for name, phase := range map[string]taint.Phase{"evicting": taint.PhaseEvicting, "armed": taint.PhaseArmed} {
+				rec := taint.Record{ID: "f1", NodeUID: "u", By: "ff"}.EnterPhase(phase, "", time.Now())
+				objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+					Annotations: map[string]string{taint.RecordAnnotation: rec.Encode()}}})
+			}
 			if tc.config != "" {
 				objects = append(objects, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName},
 					Data:       map[string]string{configKey: tc.config}})
 			}
 			c := fake.NewClientBuilder().WithObjects(objects...).Build()
-			unread, err := checkConfirmProvider(t.Context(), c, "", all.Types(), tc.node)
+			note, err := checkConfirmProvider(t.Context(), c, "", all.Types(), tc.node)
 			if (tc.fails == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.fails) {
 				t.Errorf("got error %v, want %q", err, tc.fails)
 			}
-			if (tc.unread == "") != (unread == "") || !strings.Contains(unread, tc.unread) {
-				t.Errorf("got unread %q, want %q", unread, tc.unread)
+			if (tc.note == "") != (note == "") || !strings.Contains(note, tc.note) {
+				t.Errorf("got note %q, want %q", note, tc.note)
 			}
 		})
 	}
