@@ -39,7 +39,8 @@ type statusReader struct {
 
 	excluded labels.Selector // the nodes that the deployed configuration excludes, as readFleet found it
 	deployed *config.Config  // that configuration; nil: it was not read, or has faults
-	paused   string          // what pauses all nodes, as readFleet found it
+	cluster  view.Cluster    // the leader, and what pauses all nodes, as readCluster found them
+	home     string          // the controller's namespace, as readCluster found it; "": unknown
 }
 
 // fleet is the result of one read, and its JSON form.
@@ -75,28 +76,16 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	if f.Controller, err = app.ReadLeader(ctx, o.client, f.At); err != nil {
-		unknown(err)
-	}
-	namespace := o.namespace
-	if namespace == "" && f.Controller != nil {
-		namespace = f.Controller.Namespace
-	}
-	if namespace != "" {
-		if err = app.ReadPause(ctx, o.client, &f.Cluster, namespace, f.At); err != nil {
-			unknown(err)
-		}
-	}
+	o.readCluster(ctx, f.At, unknown)
+	f.Cluster = o.cluster
 	events, err := eventsOf(ctx, o.client, "")
 	if err != nil {
 		unknown(err)
 	}
-	o.readExcluded(ctx, namespace, unknown)
-	o.paused = f.Paused
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
-			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: namespace,
+			Excluded: o.describeExcluded(n), Paused: f.Paused, Namespace: o.home,
 			HeldBack: f.HeldBack(), ReadsConfirmation: o.readsConfirmation(n)}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if err = readNeedsPerson(ctx, o.client, &s, rec); err != nil {
@@ -138,6 +127,25 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 		f.Unlisted = had - len(f.Nodes)
 	}
 	return f, nil
+}
+
+// readCluster reads the leader, what pauses all nodes, and the deployed configuration. It reports what cannot be read to
+// unknown.
+func (o *statusReader) readCluster(ctx context.Context, at time.Time, unknown func(error)) {
+	var err error
+	o.cluster = view.Cluster{}
+	if o.cluster.Controller, err = app.ReadLeader(ctx, o.client, at); err != nil {
+		unknown(err)
+	}
+	if o.home = o.namespace; o.home == "" && o.cluster.Controller != nil {
+		o.home = o.cluster.Controller.Namespace
+	}
+	if o.home != "" {
+		if err = app.ReadPause(ctx, o.client, &o.cluster, o.home, at); err != nil {
+			unknown(err)
+		}
+	}
+	o.readExcluded(ctx, o.home, unknown)
 }
 
 // readExcluded reads the deployed configuration, and which nodes it excludes. If it cannot be read, or has faults,
@@ -245,13 +253,13 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	return nil
 }
 
-// printFirstCommands prints, for each node that needs a person, what to run first and the section of the runbook. A
-// command keeps its line, so that it can be copied.
+// printFirstCommands prints, for each node that is not fine, what to run first and the section of the runbook. A command
+// keeps its line, so that it can be copied.
 func (f *fleet) printFirstCommands(out io.Writer) {
 	const most = 10
 	begun := 0
 	for _, n := range f.Nodes {
-		if n.State != view.StateNeedsPerson || n.Command == "" {
+		if n.State == view.StateFine || n.Command == "" {
 			continue
 		}
 		if begun++; begun == 1 {

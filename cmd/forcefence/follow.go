@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/cmd/internal/app"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/view"
 )
@@ -48,7 +48,6 @@ func (o *statusReader) followNodes(
 	}
 	var events map[string][]view.Event
 	var read time.Time
-	held := f.HeldBack()
 	printed := map[string]string{}
 	for _, n := range f.Nodes {
 		printed[n.Node] = nodeFingerprint(n)
@@ -58,18 +57,17 @@ func (o *statusReader) followNodes(
 		if len(o.nodes) > 0 && !slices.Contains(o.nodes, node.Name) {
 			return
 		}
-		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.paused,
-			ReadsConfirmation: o.readsConfirmation(node), Now: o.now().UTC()}
+		at := o.now().UTC()
+		if at.Sub(read) > resyncPeriod/2 {
+			// A failed read was already reported with the table.
+			o.readCluster(ctx, at, func(error) {})
+			events, _ = eventsOf(ctx, c, "")
+			read = at
+		}
+		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.cluster.Paused,
+			Namespace: o.home, ReadsConfirmation: o.readsConfirmation(node), Now: at}
 		if one := view.NodeOf(s); one.State != view.StateFine {
-			if s.Now.Sub(read) > resyncPeriod/2 {
-				events, _ = eventsOf(ctx, c, "")
-				held = nil // unless the leader says it now
-				if leader, err := app.ReadLeader(ctx, c, s.Now); err == nil {
-					held = view.Cluster{Controller: leader}.HeldBack()
-				}
-				read = s.Now
-			}
-			s.Events, s.HeldBack = events[node.Name], held
+			s.Events, s.HeldBack = events[node.Name], o.cluster.HeldBack()
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {
 				// A failed read was already reported with the table.
 				_ = readNeedsPerson(ctx, c, &s, rec)
@@ -108,11 +106,7 @@ func (o *statusReader) followNodes(
 
 // nodeFingerprint returns what is shown of a node, without values that change only because time passes.
 func nodeFingerprint(n view.Node) string {
-	n.Machine.At, n.ReadySince, n.Event = nil, nil, nil
-	fence := ""
-	if n.Fence != nil {
-		fence = fmt.Sprintf("%+v", *n.Fence)
-	}
-	n.Fence = nil
-	return fmt.Sprintf("%+v %s", n, fence)
+	n.Machine.At, n.Since, n.ReadySince, n.Event = nil, nil, nil, nil
+	text, _ := json.Marshal(n) // it has no value that JSON refuses
+	return string(text)
 }
