@@ -166,7 +166,7 @@ func TestCheckOfInstallation(t *testing.T) {
 			tolerantPod("n1")), want: []string{`problem evictFirst: "app=tol" has no effect`,
 			"note pods: On a node that is fenced 1 pod stays: shop/tol-0"}, fails: "found 1 problem"},
 		{name: "a node without a device", objects: append(good, checkedNode("n6", no, reason.NotAnswering)),
-			want: []string{"forcefence leads; " + provable(1, 2) + "; n6: no device answers.",
+			want: []string{"forcefence leads; " + provable(1, 2) + "; n6: no device gives an answer that counts.",
 				"problem  n6", "Look at the device, and at the network to it."}, fails: "found 1 problem"},
 		{name: "not installed", objects: []client.Object{checkedNode("n1", yes, reason.Answers)},
 			want: []string{"no controller leads", "--before-install"}, fails: "found 1 problem"},

@@ -38,7 +38,7 @@ annotation forcefence.io/paused; the cluster's pause is the ConfigMap forcefence
 in the controller's namespace.
 
 A pause expires by itself, except with --for forever, which lasts until resume.
-The command never shortens another person's pause: resume it first.`,
+The command never shortens a pause, your own included.`,
 		Example: `  # A node, while its disks are changed
   forcefence pause n3 --for 2h --reason "new disks"
   # The whole cluster

@@ -146,7 +146,7 @@ func findConfirmation(node *corev1.Node, leaseRV string, p Proof) (*taint.Confir
 	case err != nil:
 		return nil, err
 	case c == nil:
-		return nil, errors.New("a person gives one with `forcefence confirm-off`")
+		return nil, errors.New("a person gives one with `forcefence confirm-off NODE --reason TEXT`")
 	case c.LeaseRV != leaseRV:
 		return nil, errors.New("the node has renewed its Lease since")
 	case p.saysOn(): // a person may be at the wrong machine

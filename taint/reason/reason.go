@@ -263,15 +263,15 @@ var table = []Row{
 	{BadRecord, Warning, StateBroken,
 		"The fence's record cannot be read. Nothing is done, and a mark stays. To reset the node: forcefence release " +
 			"{node} --yes.",
-		"The annotation was edited. Run `forcefence release`."},
+		"The annotation was edited. Run `forcefence release NODE`."},
 	{MarkVanished, Warning, "",
 		"The mark was removed in the middle of the fence. To end a fence, use: forcefence release {node} --yes.",
-		"Use `forcefence release` to end a fence."},
+		"Use `forcefence release NODE` to end a fence."},
 	{Healthy, Debug, StateHealthy, "", ""},
 	{NeverOff, Warning, StateDistrusted,
 		"The node is back on the same boot as when its device{s} {device} said Off: the machine was never off. The " +
 			"device{s} {is} not trusted until a person runs: forcefence release {node} --yes.",
-		"Repair the device, then run `forcefence release`."},
+		"Repair the device, then run `forcefence release NODE`."},
 	{Explaining, Debug, StateHealthy, "", ""},
 	{StartedAgain, Debug, StateHealthy, "", ""},
 	{Excluded, Info, StateExcluded, "The node looks dead, but it is excluded from fencing: {detail}. No fence begins.",
@@ -294,7 +294,7 @@ var table = []Row{
 		"Device{s} {device} once said Off for a machine that was on. The device{s} {is} not trusted until a person " +
 			"runs: forcefence " +
 			"release {detail} --yes.",
-		"Repair the device, then run `forcefence release`."},
+		"Repair the device, then run `forcefence release NODE`."},
 	{AllStale, Warning, StateHeldBack, "All nodes look dead at once: no node is fenced.", "Look at the API server."},
 	{MostStale, Warning, StateHeldBack,
 		"The node looks dead ({why}) and its machine is on. Fewer than half of the nodes renew their Leases: no " +
@@ -307,19 +307,19 @@ var table = []Row{
 	{PowerOnDelay, Debug, StateSuspect, "", ""},
 	{PowerOnHeldUp, Info, StateSuspect,
 		"The fence is done. Its machine, which forcefence powered off, is not powered on: {detail}.",
-		"No action if intended. Otherwise remove what the Event names, or run `forcefence power on`."},
+		"No action if intended. Otherwise remove what the Event names, or run `forcefence power on NODE --yes`."},
 	{PowerOnLimit, Warning, StateSuspect,
 		"The fence is done. Its machine, which forcefence powered off, stays off: it was powered on {detail}, and " +
 			"maxPowerOnsPerDay allows no more.",
 		"Find out why the machine does not stay up. It is powered on when the day is over, or by `forcefence power " +
-			"on`."},
+			"on NODE --yes`."},
 	{PoweringOn, Warning, StateSuspect,
 		"The fence is done, and the machine that forcefence powered off is still off: powering it on ({device}).",
 		""},
 	{PowerOnRefused, Warning, StateSuspect,
 		"A device did not accept the power-on ({detail}). If the machine stays off, it is retried, at most " +
 			"maxPowerOnsPerDay times a day.",
-		"The Event has the cause. If two outlets feed the machine, look at both. Or run `forcefence power on`."},
+		"The Event has the cause. If two outlets feed the machine, look at both. Or run `forcefence power on NODE --yes`."},
 	{CameUp, Info, StateSuspect, "The machine is on after its fence. Waiting until its node is back.", ""},
 	{CameOn, Info, StateSuspect, "The machine is on, and forcefence did not turn it on: forcefence leaves it as it is.",
 		""},
@@ -330,7 +330,7 @@ var table = []Row{
 		"Look at the machine's console: it may have booted without network, or not at all."},
 	{FencedAgain, Warning, StateSuspect,
 		"The node needed another fence soon after its machine was powered on: the machine stays off.",
-		"Find out why the node does not stay up: its network may be broken. Then run `forcefence power on`. " +
+		"Find out why the node does not stay up: its network may be broken. Then run `forcefence power on NODE --yes`. " +
 			"`fencedAgainWithin` defines soon."},
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateUnproven,
@@ -356,12 +356,12 @@ var table = []Row{
 	{VMHost, Warning, StateLeftOn,
 		"The node looks dead ({why}) and its machine is on. It is a KubeVirt host whose virtual machines may still " +
 			"serve: it is not powered off (stormGuard.kubeVirtHosts: never).",
-		"Look at the node's virtual machines. If they are dead, or may stop, run `forcefence power off`. " +
+		"Look at the node's virtual machines. If they are dead, or may stop, run `forcefence power off NODE --yes`. " +
 			"`stormGuard.kubeVirtHosts: powerOff` powers such hosts off like any node."},
 	{KeptOn, Warning, StateExcluded,
 		"The node looks dead ({why}) and its machine is on. It is not powered off: {detail}.",
 		"When the drain, the maintenance or the shutdown is over, set the condition to False, or run `kubectl " +
-			"uncordon`. Or run `forcefence power off`."},
+			"uncordon`. Or run `forcefence power off NODE --yes`."},
 	{StillBeating, Info, StateSuspect,
 		"The node is NotReady, but its kubelet still renews its Lease: the machine is not powered off.",
 		"Look at its kubelet, its runtime and its network plugin: the machine runs, and nothing is evicted."},
@@ -387,7 +387,7 @@ var table = []Row{
 	{DomainLost, Warning, StateHeldBack,
 		"A failure domain is lost: {detail}. None of its machines is powered off. Those that are off are recovered.",
 		"Look at the site and at the network to it. If it is gone for good, power its machines off by hand " +
-			"(`forcefence power off`), or mark its nodes."},
+			"(`forcefence power off NODE --yes`), or mark its nodes."},
 	{DevicesCut, Warning, StateHeldBack,
 		"The network to a failure domain's devices may be broken: {detail}. None of its machines is powered off.",
 		"Look at the network of the devices, for example its gateway. Devices that have not answered for ten minutes " +
@@ -452,11 +452,11 @@ var table = []Row{
 	{Adopting, Warning, StateArmed, "{by} marked the node as shut down.", ""},
 	{Refused, Warning, StateArmed,
 		"The node is marked as shut down, but device{s} {device} {says} that its machine is on: nothing is evicted.",
-		"Power the machine off, or take the mark off with `forcefence release`. `manualMarks: trust` believes the " +
+		"Power the machine off, or take the mark off with `forcefence release NODE`. `manualMarks: trust` believes the " +
 			"person."},
 	{MarkDisagree, Warning, StateDisagree,
 		"The node is marked as shut down, but its devices disagree: {raw}. Nothing is evicted.",
-		"One of them says On: look at each. Take the mark off with `forcefence release`, or power the machine off. " +
+		"One of them says On: look at each. Take the mark off with `forcefence release NODE`, or power the machine off. " +
 			"`manualMarks: trust` believes the person."},
 	{StillReady, Warning, StateArmed,
 		"The node is marked as shut down, but still reads Ready. Waiting for NotReady, or for a heartbeat, which " +
@@ -526,7 +526,7 @@ var table = []Row{
 		"Most often a volume does not detach: the Event names it, its driver and its VolumeAttachment. Look at the " +
 			"driver's controller. `PodsStuck` names pods that the API server " +
 			"refuses to end or delete, such as one as large as etcd allows: make it smaller. All others were moved. " +
-			"Or run `forcefence release`."},
+			"Or run `forcefence release NODE`."},
 	{Failing, Warning, "",
 		"A step of this node's recovery has failed at every attempt for a minute: {detail}. It is retried.",
 		"The Event has the API server's answer. Often a webhook's backend ran on the dead node, an admission policy " +
@@ -618,8 +618,8 @@ var table = []Row{
 		"Find out who set the finalizers."},
 	{ConfigRejected, Warning, "",
 		"The changed configuration file is rejected, and the previous one stays in force: {detail}.",
-		"`forcefence check-config FILE` prints every fault with its line. Correct the file: forcefence reads it " +
-			"again by itself."},
+		"`forcefence check-config --skip-files FILE` prints every fault with its line. Correct the file: forcefence " +
+			"reads it again by itself."},
 	{WatchesBehind, Warning, "",
 		"etcd was restored from an older backup, and watches from before receive nothing: {detail}. This controller " +
 			"ends and starts again with new watches.",

@@ -26,7 +26,7 @@ func TestCapacity(t *testing.T) {
 	noDevice := func(name string) *corev1.Node { return node(name, no, reason.NoMachine, "no rule matches.") }
 	good := func(name string) *corev1.Node { return node(name, yes, reason.Answers, "The machine is On.") }
 	silent := func(name string) *corev1.Node {
-		return node(name, unknown, reason.NotAnswering, "Not answered: racks/n: unreachable.")
+		return node(name, unknown, reason.NotAnswering, "No answer that counts: racks/n: unreachable.")
 	}
 	dead := func(n *corev1.Node) *corev1.Node {
 		n.Status.Conditions[0].Status = unknown

@@ -51,7 +51,7 @@ func TestBanners(t *testing.T) {
 					"To end the pause:", "forcefence resume"},
 				{PartConfiguration, "The changed configuration is rejected",
 					"config.yaml:3: mode: missing. The previous file stays in force.",
-					"forcefence check-config FILE prints every fault with its line. Correct the file: forcefence " +
+					"forcefence check-config --skip-files FILE prints every fault with its line. Correct the file: forcefence " +
 						"reads it again by itself.", ""},
 			},
 		},

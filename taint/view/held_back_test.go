@@ -74,7 +74,8 @@ func TestNodeIsHeldBack(t *testing.T) {
 		want  string
 	}{
 		{"by the guard", NodeFacts{Node: node(silentForLong, answers), HeldBack: held}, "The storm guard holds it back, " +
-			"so its machine is not powered off. A failure domain is lost: zone a. " + PlainRemedy(reason.DomainLost)},
+			"so its machine is not powered off. A failure domain is lost: zone a. " +
+			strings.ReplaceAll(PlainRemedy(reason.DomainLost), "NODE", "n4")},
 		{"Ready again", NodeFacts{Node: node(ready, answers), HeldBack: held}, ""},
 		{"another node", NodeFacts{Node: node(silentForLong, answers), HeldBack: &HeldBack{Nodes: []string{"n5"}}},
 			"Nothing proves that its machine is off"},

@@ -87,7 +87,7 @@ var (
 	changing = answered(corev1.ConditionTrue, 15*time.Second, "MachineAnswers",
 		"The machine is Changing (racks/1: Changing).", "Changing", drill.DeviceAnswer{Device: "racks/1", Power: "Changing"})
 	refused = condition(taint.FenceableCondition, corev1.ConditionFalse, 3*time.Hour, "MachineNotAnswering",
-		"Not answered: racks/1: denied.")
+		"No answer that counts: racks/1: denied.")
 )
 
 // ownEvents returns the Events as forcefence sent them.
@@ -233,10 +233,10 @@ func TestOf(t *testing.T) {
 			NodeFacts{Node: node(silent,
 				condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""),
 				condition(taint.FenceableCondition, corev1.ConditionUnknown, 10*time.Second, "MachineNotAnswering",
-					"Not answered: racks/1: unreachable."))}, StateNotReady, "asks its devices", "Unknown  drill"},
+					"No answer that counts: racks/1: unreachable."))}, StateNotReady, "asks its devices", "Unknown  drill"},
 		{"silent for long, its device does not answer",
 			NodeFacts{Node: node(silentForLong, condition(taint.FenceableCondition, corev1.ConditionUnknown,
-				10*time.Second, "MachineNotAnswering", "Not answered: racks/1: unreachable."))}, StateNeedsPerson,
+				10*time.Second, "MachineNotAnswering", "No answer that counts: racks/1: unreachable."))}, StateNeedsPerson,
 			"If you see that the machine is off, say so: kubectl taint node n4 " +
 				"forcefence.io/node-shutdown=manual:NoSchedule", "Unknown  drill"},
 		{"silent, and its machine is changing since an Event",

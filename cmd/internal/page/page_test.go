@@ -149,7 +149,7 @@ func snapshot() view.Snapshot {
 				is(taint.ProtectionCondition, corev1.ConditionTrue, taint.ProtectionFailOpen, "")),
 			node("n3", silent, is(taint.PoweredOnCondition, corev1.ConditionTrue, "PoweredOnNotReady", ""),
 				is(taint.FenceableCondition, corev1.ConditionUnknown, "MachineNotAnswering",
-					"Not answered: racks/n3: unreachable.")),
+					"No answer that counts: racks/n3: unreachable.")),
 			fenced, broken, marked,
 			node("n7", is(corev1.NodeReady, corev1.ConditionFalse, hostile, ""),
 				is(taint.ProtectionCondition, corev1.ConditionFalse, taint.ProtectionNone, "")),
