@@ -81,8 +81,8 @@ func parseReason(text string) (string, error) {
 const onlyGuardReads = "No provider of type confirm reads it. The proof guard does, if it is installed"
 
 // checkConfirmProvider returns an error if no reader of a confirmation is known: the deployed configuration gives the
-// node no device of a provider of type confirm, and its fence is not in the phase in which the proof guard reads one. It
-// returns what a person should know of who reads it, or "". It writes nothing.
+// node no device of a provider of type confirm, and its fence is not in the phase in which the proof guard reads one.
+// It returns what a person should know of who reads it, or "". It writes nothing.
 func checkConfirmProvider(
 	ctx context.Context, c client.Client, namespace string, types providers.Registry, name string,
 ) (note string, _ error) {

@@ -158,7 +158,8 @@ func (s drainStatus) printDrain(out io.Writer, wide bool) error {
 		}
 		rate := "the rate is unknown until one has left"
 		if g.ReplicasPerMinute > 0 {
-			rate = fmt.Sprintf("%.1f a minute so far, about %s remaining", g.ReplicasPerMinute, formatSeconds(g.RestSeconds))
+			rate = fmt.Sprintf("%.1f a minute so far, about %s remaining", g.ReplicasPerMinute,
+				formatSeconds(g.RestSeconds))
 		}
 		printText(out, "", "Replicas: %d of %d have left, %d block the drain; %s", g.Total-g.Left, g.Total, g.Left,
 			rate)

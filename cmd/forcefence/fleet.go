@@ -129,8 +129,8 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// readCluster reads the leader, what pauses all nodes, and the deployed configuration. It reports what cannot be read to
-// unknown.
+// readCluster reads the leader, what pauses all nodes, and the deployed configuration. It reports what cannot be read
+// to unknown.
 func (o *statusReader) readCluster(ctx context.Context, at time.Time, unknown func(error)) {
 	var err error
 	o.cluster = view.Cluster{}
@@ -253,8 +253,8 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	return nil
 }
 
-// printFirstCommands prints, for each node that is not fine, what to run first and the section of the runbook. A command
-// keeps its line, so that it can be copied.
+// printFirstCommands prints, for each node that is not fine, what to run first and the section of the runbook. A
+// command keeps its line, so that it can be copied.
 func (f *fleet) printFirstCommands(out io.Writer) {
 	const most = 10
 	begun := 0

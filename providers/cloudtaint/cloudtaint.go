@@ -65,8 +65,8 @@ func (c *Config) Validate() []providers.Problem {
 // NeverOff implements providers.Mute: an untrusted taint only causes other devices to be asked.
 func (c *Config) NeverOff() bool { return c.Trust != TrustCCM }
 
-// SharesPower implements providers.SharesPower: a cloud reports an instance as running after its host lost its power, so
-// that the taint is not put on.
+// SharesPower implements providers.SharesPower: a cloud reports an instance as running after its host lost its power,
+// so that the taint is not put on.
 func (c *Config) SharesPower() bool { return true }
 
 // New returns the provider. It reads nothing yet.

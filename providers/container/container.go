@@ -64,8 +64,8 @@ func (c *Config) Validate() []providers.Problem {
 	return nil
 }
 
-// SharesPower implements providers.SharesPower: the engine's socket is on this process's own machine. A container has no
-// power that it could lose while the engine and forcefence run.
+// SharesPower implements providers.SharesPower: the engine's socket is on this process's own machine. A container has
+// no power that it could lose while the engine and forcefence run.
 func (c *Config) SharesPower() bool { return false }
 
 // New returns the provider. It contacts no engine.

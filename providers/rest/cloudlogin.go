@@ -109,8 +109,8 @@ func (d *device) fetchByKey(ctx context.Context, c credential, tokenURL string) 
 		return nil, err
 	}
 	cfg := jwt.Config{
-		Email: key.ClientEmail, PrivateKey: []byte(key.PrivateKey), PrivateKeyID: key.PrivateKeyID, Scopes: d.family.Login.Scopes,
-		TokenURL: tokenURL,
+		Email: key.ClientEmail, PrivateKey: []byte(key.PrivateKey), PrivateKeyID: key.PrivateKeyID,
+		Scopes: d.family.Login.Scopes, TokenURL: tokenURL,
 	}
 	client := *d.http
 	sent := &inContext{ctx: ctx, next: client.Transport} // the library forgets ctx, and the class of an error

@@ -319,7 +319,8 @@ var table = []Row{
 	{PowerOnRefused, Warning, StateSuspect,
 		"A device did not accept the power-on ({detail}). If the machine stays off, it is retried, at most " +
 			"maxPowerOnsPerDay times a day.",
-		"The Event has the cause. If two outlets feed the machine, look at both. Or run `forcefence power on NODE --yes`."},
+		"The Event has the cause. If two outlets feed the machine, look at both. Or run `forcefence power on " +
+			"NODE --yes`."},
 	{CameUp, Info, StateSuspect, "The machine is on after its fence. Waiting until its node is back.", ""},
 	{CameOn, Info, StateSuspect, "The machine is on, and forcefence did not turn it on: forcefence leaves it as it is.",
 		""},
@@ -330,8 +331,8 @@ var table = []Row{
 		"Look at the machine's console: it may have booted without network, or not at all."},
 	{FencedAgain, Warning, StateSuspect,
 		"The node needed another fence soon after its machine was powered on: the machine stays off.",
-		"Find out why the node does not stay up: its network may be broken. Then run `forcefence power on NODE --yes`. " +
-			"`fencedAgainWithin` defines soon."},
+		"Find out why the node does not stay up: its network may be broken. Then run `forcefence power on NODE " +
+			"--yes`. `fencedAgainWithin` defines soon."},
 	{Asking, Debug, "", "", ""},
 	{Unknown, Warning, StateUnproven,
 		"The node looks dead ({why}). Its device{s} {device} cannot say whether the machine is off: {detail}. " +
@@ -452,12 +453,12 @@ var table = []Row{
 	{Adopting, Warning, StateArmed, "{by} marked the node as shut down.", ""},
 	{Refused, Warning, StateArmed,
 		"The node is marked as shut down, but device{s} {device} {says} that its machine is on: nothing is evicted.",
-		"Power the machine off, or take the mark off with `forcefence release NODE`. `manualMarks: trust` believes the " +
-			"person."},
+		"Power the machine off, or take the mark off with `forcefence release NODE`. `manualMarks: trust` believes " +
+			"the person."},
 	{MarkDisagree, Warning, StateDisagree,
 		"The node is marked as shut down, but its devices disagree: {raw}. Nothing is evicted.",
-		"One of them says On: look at each. Take the mark off with `forcefence release NODE`, or power the machine off. " +
-			"`manualMarks: trust` believes the person."},
+		"One of them says On: look at each. Take the mark off with `forcefence release NODE`, or power the machine " +
+			"off. `manualMarks: trust` believes the person."},
 	{StillReady, Warning, StateArmed,
 		"The node is marked as shut down, but still reads Ready. Waiting for NotReady, or for a heartbeat, which " +
 			"removes the mark.",

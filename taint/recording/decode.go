@@ -113,5 +113,7 @@ func (l Line) actionDone() (decide.Observation, error) {
 			return nil, fmt.Errorf("%d is not the result of a write", how)
 		}
 	}
-	return decide.ActionDone{Err: in.Error.toError(), SentAt: in.SentAt, Withheld: in.Withheld, Results: in.Results}, err
+	return decide.ActionDone{
+		Err: in.Error.toError(), SentAt: in.SentAt, Withheld: in.Withheld, Results: in.Results,
+	}, err
 }

@@ -426,8 +426,8 @@ func (s NodeFacts) assess(
 	case n.Partly:
 		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
 	case n.EndedPause != "":
-		return verdict{state: StateFine, next: "Its pause pauses nothing any more: " + n.EndedPause + ". To remove it: " +
-			"forcefence resume " + n.Node}
+		return verdict{state: StateFine, next: "Its pause pauses nothing any more: " + n.EndedPause +
+			". To remove it: forcefence resume " + n.Node}
 	default:
 		return verdict{state: StateFine}
 	}

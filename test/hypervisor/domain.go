@@ -79,7 +79,7 @@ func (h *Hypervisor) AddGuest(ctx context.Context, name string, g Guest) (*Domai
 	data := struct{ Name, UUID, Emulator, Disk string }{Name: name, UUID: g.UUID, Emulator: emulator}
 	if g.Panics {
 		data.Disk = filepath.Join(h.dir, name+".img")
-		if err := os.WriteFile(data.Disk, panicSector, 0o644); err != nil {
+		if err := h.writeFile(data.Disk, panicSector); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (h *Hypervisor) AddGuest(ctx context.Context, name string, g Guest) (*Domai
 		return nil, err
 	}
 	d := &Domain{h: h, name: name, uuid: g.UUID, xml: filepath.Join(h.dir, name+".xml")}
-	if err := os.WriteFile(d.xml, xml.Bytes(), 0o644); err != nil {
+	if err := h.writeFile(d.xml, xml.Bytes()); err != nil {
 		return nil, err
 	}
 	if g.Transient {

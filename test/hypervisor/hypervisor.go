@@ -162,6 +162,14 @@ func (h *Hypervisor) configure() error {
 	)
 }
 
+// writeFile writes a file that is the daemon's user's: a umask may hide a file of root's from that user.
+func (h *Hypervisor) writeFile(path string, content []byte) error {
+	if err := os.WriteFile(path, content, 0o644); err != nil || h.uid == 0 {
+		return err
+	}
+	return os.Lchown(path, h.uid, h.uid)
+}
+
 // own gives everything to the daemon's user.
 func (h *Hypervisor) own() error {
 	if h.uid == 0 {

@@ -197,7 +197,8 @@ func (p *configs) applyChange(cfg *config.Config) {
 	p.logWarnings(cfg)
 	p.log.Info("Configuration reloaded", "mode", cfg.Mode, "providers", len(cfg.Providers), "rules", len(cfg.Nodes))
 	if f := p.first; f.TaintKey != cfg.TaintKey || f.Listen != cfg.Listen ||
-		f.LeaderElection != cfg.LeaderElection || f.Recording != cfg.Recording || !f.Remediation.Equals(cfg.Remediation) ||
+		f.LeaderElection != cfg.LeaderElection || f.Recording != cfg.Recording ||
+		!f.Remediation.Equals(cfg.Remediation) ||
 		!slices.EqualFunc(f.ReleaseLeases, cfg.ReleaseLeases, config.LeaseRule.Equals) ||
 		cfg.FencesStorage() && !f.FencesStorage() || f.Karpenter != cfg.Karpenter && cfg.Karpenter == config.HandOver {
 		p.log.Warn("taintKey, listen, leaderElection, record, remediation, releaseLeases, karpenter: handOver and " +

@@ -47,7 +47,8 @@ func (r *reader) check(c *Config) {
 		"lines")
 	r.listen(c.Listen)
 	r.leaderElection(c.LeaderElection)
-	r.reportIf(c.Recording.File != "" && !filepath.IsAbs(c.Recording.File), "recording.file", "must be an absolute path")
+	relative := c.Recording.File != "" && !filepath.IsAbs(c.Recording.File)
+	r.reportIf(relative, "recording.file", "must be an absolute path")
 	r.checkSigning(c)
 	for i := range c.Providers {
 		r.checkProvider(c, i)

@@ -716,7 +716,8 @@ func renderFence(f *view.Fleet, v view.Fence, below bool) g.Node {
 					joinTexts(v.Newer)+".",
 			))),
 		g.If(v.NeedsPerson != "" && !below, html.Div(
-			html.Class("note banner"), renderSign("bad", "Needs a person: "), renderText(cmp.Or(strings.TrimPrefix(n.Next, "A person should look: "), v.NeedsPerson)),
+			html.Class("note banner"), renderSign("bad", "Needs a person: "),
+			renderText(cmp.Or(strings.TrimPrefix(n.Next, "A person should look: "), v.NeedsPerson)),
 			g.Map(n.Commands, renderAdvised), renderRunbook(reason.SectionMarkStuck),
 		)),
 		g.If(isOrphan(f, v), html.Div(html.Class("note"), renderSign("dim", "Its Node is gone: "),
@@ -825,8 +826,8 @@ func devicesPage(f *view.Fleet) g.Node {
 	}
 	return g.Group{
 		html.P(
-			g.Text("forcefence asks each node's devices every five minutes, with more than 400 nodes less often: could "+
-				"the node be fenced now?"),
+			g.Text("forcefence asks each node's devices every five minutes, with more than 400 nodes less often: " +
+				"could the node be fenced now?"),
 		),
 		renderRunbook(reason.SectionDrillFailing),
 		renderTable(

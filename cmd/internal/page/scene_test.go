@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -196,7 +195,7 @@ func newScene(t testing.TB, ago time.Duration) *scene {
 	s.observer = observe.New(observe.Options{
 		Sinks: observe.Sinks{
 			Events:  func(at time.Time) recording.EventRecorder { return sceneRecorder{s, at} },
-			Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Log:     slog.New(slog.DiscardHandler),
 			Metrics: observe.NewMetrics(prometheus.NewRegistry()),
 			Fences:  func(u journal.Update) { s.fences[u.Name()] = s.fences[u.Name()].AddUpdate(u) },
 		},

@@ -165,8 +165,9 @@ func (f Facts) checkRoom() []Finding {
 	if text == "" {
 		return nil
 	}
-	return []Finding{{Note, "room", view.OneLine(text, 500), fmt.Sprintf("Add nodes, or lower requests. That was estimated %s ago; "+
-		"forcefence room estimates it now, and says why.", duration.HumanDuration(f.At.Sub(f.Cluster.Room().At)))}}
+	age := duration.HumanDuration(f.At.Sub(f.Cluster.Room().At))
+	return []Finding{{Note, "room", view.OneLine(text, 500), fmt.Sprintf("Add nodes, or lower requests. That was "+
+		"estimated %s ago; forcefence room estimates it now, and says why.", age)}}
 }
 
 // checkSigning returns what the sentence says of signed records, and what keeps a proof from being verified.

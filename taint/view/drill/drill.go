@@ -169,7 +169,8 @@ func FindingOf(s Facts) Finding {
 			Detail: detail, Result: "disagree",
 		}
 	case s.Verdict.State == providers.PowerUnknown:
-		f.Fenceable, f.Reason, f.Message = not, reason.NotAnswering, "No answer that counts: "+strings.Join(short, ", ")+"."
+		f.Fenceable, f.Reason = not, reason.NotAnswering
+		f.Message = "No answer that counts: " + strings.Join(short, ", ") + "."
 		switch result {
 		case "ok": // each answered, and together they prove nothing: an Off that arrived too late
 			f.Result, f.Message = "unknown", "The devices' answers prove nothing."
