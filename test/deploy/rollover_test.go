@@ -82,6 +82,12 @@ func TestRollover(t *testing.T) {
 			fmt.Errorf("the DaemonSet says %+v", ds.Status)
 	})
 
+	// A drill writes what the former policies refuse: the label of who named the machine.
+	w.until("a drill of n3 notes who named its machine", func() (bool, error) {
+		n, err := w.c.Client().CoreV1().Nodes().Get(w.ctx, n3.Name(), metav1.GetOptions{})
+		return err == nil && n.Labels[taint.NamedLabel] != "", err
+	})
+
 	// The way back, with a machine that lost its power.
 	n4 := r.hosts["n4"]
 	keep = r.staying(n4)

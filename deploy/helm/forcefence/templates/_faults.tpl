@@ -299,7 +299,7 @@ leaderElection.namespace: the leader's Lease is always kube-system/forcefence
 listen.health: health is always served on port 8081
 pauseConfigMap: the ConfigMap forcefence-pause in the controller's namespace pauses the whole cluster
 powerOnDelay: machines are powered on 1m after their fence has ended
-record.maxBytes: the recording and FILE.1 together take at most 64Mi
+record: 'write recording: {file: FILE}. FILE and FILE.1 together take at most 64Mi'
 records: the newest 100 finished Fencings are kept, each for at most 90 days
 stormGuard.coolDown: after a limit was hit, power-offs wait until all limits have been kept for 1m
 {{- end }}
@@ -368,7 +368,7 @@ stormGuard.coolDown: after a limit was hit, power-offs wait until all limits hav
   {{- if $found -}}
   {{- else if eq $path "config.signing.keyFile" -}}
     {{- printf "\n%s: no volume of the pod has %s: write /etc/forcefence-signing/key.pem, which `forcefence proof keys --new` makes" $path $file -}}
-  {{- else if hasPrefix "config.record." $path -}}
+  {{- else if hasPrefix "config.recording." $path -}}
     {{- printf "\n%s: no volume of the pod has %s: add one to controller.extraVolumes, and to controller.extraVolumeMounts {name: NAME, mountPath: %s}" $path $file $folder -}}
   {{- else -}}
     {{- printf "\n%s: no volume of the pod has %s: add to extraSecrets {name: %s, mountPath: %s}%s" $path $file (base $folder) $folder
