@@ -129,19 +129,22 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// readCluster reads the leader, what pauses all nodes, and the deployed configuration. It reports what cannot be read
-// to unknown.
+// readCluster reads the leader, what pauses all nodes, and the deployed configuration. What cannot be read stays as it
+// was read before, and is reported to unknown.
 func (o *statusReader) readCluster(ctx context.Context, at time.Time, unknown func(error)) {
-	var err error
-	o.cluster = view.Cluster{}
-	if o.cluster.Controller, err = app.ReadLeader(ctx, o.client, at); err != nil {
+	if leader, err := app.ReadLeader(ctx, o.client, at); err == nil {
+		o.cluster.Controller = leader
+	} else {
 		unknown(err)
 	}
-	if o.home = o.namespace; o.home == "" && o.cluster.Controller != nil {
+	if o.home = cmp.Or(o.namespace, o.home); o.namespace == "" && o.cluster.Controller != nil {
 		o.home = o.cluster.Controller.Namespace
 	}
 	if o.home != "" {
-		if err = app.ReadPause(ctx, o.client, &o.cluster, o.home, at); err != nil {
+		now := view.Cluster{Controller: o.cluster.Controller}
+		if err := app.ReadPause(ctx, o.client, &now, o.home, at); err == nil {
+			o.cluster = now
+		} else {
 			unknown(err)
 		}
 	}
@@ -151,8 +154,11 @@ func (o *statusReader) readCluster(ctx context.Context, at time.Time, unknown fu
 // readExcluded reads the deployed configuration, and which nodes it excludes. If it cannot be read, or has faults,
 // those of a configuration that does not name any are. It reports what cannot be read to unknown.
 func (o *statusReader) readExcluded(ctx context.Context, namespace string, unknown func(error)) {
-	o.excluded, o.deployed = labels.Nothing(), nil
-	if byDefault, err := labels.Parse(config.DefaultExclude); err == nil {
+	byDefault, err := labels.Parse(config.DefaultExclude)
+	if err != nil {
+		byDefault = labels.Nothing()
+	}
+	if o.excluded == nil {
 		o.excluded = byDefault
 	}
 	if namespace == "" {
@@ -163,7 +169,9 @@ func (o *statusReader) readExcluded(ctx context.Context, namespace string, unkno
 	switch {
 	case err == nil:
 		o.excluded, o.deployed = cfg.Settings(namespace).ExcludeSelector, cfg
-	case !apierrors.IsNotFound(err) && !errors.As(err, &faults): // the controller has another file, or check says it
+	case apierrors.IsNotFound(err) || errors.As(err, &faults): // the controller has another file, or check says it
+		o.excluded, o.deployed = byDefault, nil
+	default:
 		unknown(err)
 	}
 }
@@ -253,14 +261,14 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	return nil
 }
 
-// printFirstCommands prints, for each node that is not fine, what to run first and the section of the runbook. A
+// printFirstCommands prints, for each node that is not fine, what to look at first and the section of the runbook. A
 // command keeps its line, so that it can be copied.
 func (f *fleet) printFirstCommands(out io.Writer) {
 	const most = 10
 	begun := 0
 	for _, n := range f.Nodes {
-		if n.State == view.StateFine || n.Command == "" {
-			continue
+		if n.State == view.StateFine || n.Command == "" || strings.HasSuffix(n.Command, "--yes") {
+			continue // its row says when to do something; this block only looks
 		}
 		if begun++; begun == 1 {
 			fmt.Fprintln(out, "\nRun first (the runbook's section follows):")

@@ -59,9 +59,10 @@ func (o *statusReader) followNodes(
 		}
 		at := o.now().UTC()
 		if at.Sub(read) > resyncPeriod/2 {
-			// A failed read was already reported with the table.
-			o.readCluster(ctx, at, func(error) {})
-			events, _ = eventsOf(ctx, c, "")
+			o.readCluster(ctx, at, func(error) {}) // what cannot be read stays as it was
+			if newest, err := eventsOf(ctx, c, ""); err == nil {
+				events = newest
+			}
 			read = at
 		}
 		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.cluster.Paused,
