@@ -77,7 +77,7 @@ func parseReason(text string) (string, error) {
 	return text, nil
 }
 
-// onlyGuardReads is said of a confirmation that no controller reads, for a node whose pods are being ended.
+// onlyGuardReads describes a confirmation that no controller reads, of a node whose pods are being ended.
 const onlyGuardReads = "No provider of type confirm reads it. The proof guard does, if it is installed"
 
 // checkConfirmProvider returns an error if no reader of a confirmation is known: the deployed configuration gives the

@@ -7,7 +7,7 @@ import (
 	"github.com/forcefence/forcefence/taint/view"
 )
 
-// A followed node is printed again once something is said of it that was not, and not because time passes.
+// A followed node is printed again once its text changes, and not because time passes.
 func TestNodeFingerprint(t *testing.T) {
 	seen := func(next string, at time.Time) view.Node {
 		return view.Node{Node: "n1", State: view.StateNeedsPerson, Next: next, Since: &at, ReadySince: &at,
