@@ -359,6 +359,7 @@ func shoot(b *browser, name, how string) chromedp.Action {
 // and does not scroll, and names that are broken into lines. What to do about the first node must be on the first
 // screen, the filter folded, and a command copied by its button. It waits until the page has seen its new width.
 const narrow = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => {
+	scrollTo({top: 0, behavior: "instant"}); // an earlier check may have left it in the middle of a smooth scroll
 	const out = [], all = (what) => [...document.querySelectorAll(what)].filter((e) => e.checkVisibility());
 	if (document.documentElement.scrollWidth > 360)
 		out.push("the page is " + document.documentElement.scrollWidth + " px wide");
