@@ -103,13 +103,22 @@ func CanonicalUUID(s string) string {
 	if !ok {
 		return ""
 	}
-	other := SwapUUID(u)
-	return min(FormatUUID(u), FormatUUID(other))
+	if other := SwapUUID(u); bytes.Compare(other[:], u[:]) < 0 {
+		u = other
+	}
+	return FormatUUID(u)
 }
 
 // FormatUUID returns a UUID as text: lower case with dashes.
 func FormatUUID(u [16]byte) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	text := make([]byte, 0, 36)
+	for i, field := range [][]byte{u[:4], u[4:6], u[6:8], u[8:10], u[10:]} {
+		if i > 0 {
+			text = append(text, '-')
+		}
+		text = hex.AppendEncode(text, field)
+	}
+	return string(text)
 }
 
 var separators = strings.NewReplacer("-", "", "{", "", "}", "")

@@ -318,8 +318,8 @@ var errRecord = errors.New("fence record does not parse")
 // objects. An unknown phase or result is an error, since what it announced cannot be known. So a version that must stop
 // older ones from touching a fence writes a new phase. One that only adds to a record adds a field of its own.
 func ParseRecord(s string) (Record, error) {
-	var r Record
-	if err := json.Unmarshal([]byte(s), &r); err != nil {
+	r, err := decodeRecord(s)
+	if err != nil {
 		return Record{}, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	switch r.Phase {
@@ -350,6 +350,21 @@ func ParseRecord(s string) (Record, error) {
 	}
 	r.Orders = r.Orders[:min(len(r.Orders), MaxOrders)]
 	r.Staying = r.Staying.limit()
+	return r, nil
+}
+
+// decodeRecord decodes a record, and the fields that Record does not have into Newer.
+func decodeRecord(s string) (Record, error) {
+	var r Record
+	strict := json.NewDecoder(strings.NewReader(s))
+	strict.DisallowUnknownFields()
+	if strict.Decode(&r) == nil && strict.InputOffset() == int64(len(s)) {
+		return r, nil // the usual case: no other version wrote it
+	}
+	r = Record{}
+	if err := json.Unmarshal([]byte(s), &r); err != nil {
+		return Record{}, err
+	}
 	r.Newer = newerFields(s)
 	return r, nil
 }
@@ -357,11 +372,6 @@ func ParseRecord(s string) (Record, error) {
 // newerFields returns the fields of a record, an object, that Record does not have. Case does not matter: encoding/json
 // accepts any case for our fields. It returns nil if there are none, or too many.
 func newerFields(s string) map[string]json.RawMessage {
-	strict := json.NewDecoder(strings.NewReader(s))
-	strict.DisallowUnknownFields()
-	if strict.Decode(new(Record)) == nil {
-		return nil // the usual case
-	}
 	var all map[string]json.RawMessage
 	if json.Unmarshal([]byte(s), &all) != nil {
 		return nil
