@@ -39,7 +39,7 @@ var worlds = []struct {
 // TestExplore checks that everything holds in each history that differs from a plain one in one draw, and in as many
 // that differ in two as there is time for.
 func TestExplore(t *testing.T) {
-	if testing.Short() || race {
+	if fewHistories() {
 		t.Skip("needs ten thousand histories")
 	}
 	left := *exploreTime
@@ -81,7 +81,7 @@ func TestPlainHistories(t *testing.T) {
 
 // TestExplorationSeesUncheckedPowerOffs checks that exploration notices power-offs that skip their last check.
 func TestExplorationSeesUncheckedPowerOffs(t *testing.T) {
-	if testing.Short() || race {
+	if fewHistories() {
 		t.Skip("needs thousands of histories")
 	}
 	w := worlds[len(worlds)-1]

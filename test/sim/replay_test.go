@@ -18,7 +18,7 @@ var lineKind = regexp.MustCompile(`"kind":"[a-zA-Z]+"`)
 // TestReplay: what each process of a history writes down is decided the same when it is played again.
 func TestReplay(t *testing.T) {
 	n := uint64(400)
-	if testing.Short() || race {
+	if fewHistories() {
 		n = 60
 	}
 	var compared, shown int

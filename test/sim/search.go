@@ -188,7 +188,7 @@ func (t *Tally) play(batch []Options) (found []int, all []Result) {
 
 // runAll plays histories on all processors.
 func runAll(all []Options) []Result {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a history is small and short-lived
+	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // a history is small and short-lived
 	out := make([]Result, len(all))
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -35,7 +35,7 @@ func TestHistories(t *testing.T) {
 	n := *seeds
 	if n == 0 {
 		n = 10_000
-		if testing.Short() || race {
+		if fewHistories() {
 			n = 1_000
 		}
 	}
@@ -48,6 +48,23 @@ func TestHistories(t *testing.T) {
 	}
 	t.Logf("%s", tally)
 	tally.report(t)
+	if *from == 0 && n >= 2_400 && len(tally.Failed) == 0 {
+		tally.wantPaths(t, paths)
+	}
+}
+
+// fewHistories reports whether tests play few histories, and those that need thousands none. The race detector makes a
+// history ten times as slow, and a run of TestHistories with few seeds is to be short as a whole.
+func fewHistories() bool { return testing.Short() || race || *seeds > 0 && *seeds < 1_000 }
+
+// wantPaths fails the test for each path that no history came by: then they do not reach what they are there to judge.
+func (y *Tally) wantPaths(t *testing.T, paths []string) {
+	t.Helper()
+	for _, path := range paths {
+		if y.Stats[path] == 0 {
+			t.Errorf("no history of %d came by %q", y.Histories, path)
+		}
+	}
 }
 
 // report names the histories that broke an invariant, and plays the first again.
@@ -89,7 +106,7 @@ func (o Options) play(t *testing.T) {
 // TestSearch plays histories, and changes of those that came by decisions in an order that none before had.
 func TestSearch(t *testing.T) {
 	n := *searched
-	if testing.Short() || race {
+	if fewHistories() {
 		n = min(n, 100)
 	}
 	s := newSearch(*from)
@@ -106,7 +123,7 @@ func TestSearch(t *testing.T) {
 // TestBareNodesAreFoundOut plays histories that the design calls unsafe: no hook, and machines that boot by themselves
 // between proof and tombstone. The checker must see two copies run; if it does not, TestHistories proves nothing.
 func TestBareNodesAreFoundOut(t *testing.T) {
-	if race || testing.Short() {
+	if fewHistories() {
 		t.Skip("needs thousands of histories: resourceVersions alone make it rare")
 	}
 	const histories, step = 10_000, 500
@@ -123,7 +140,7 @@ func TestBareNodesAreFoundOut(t *testing.T) {
 // TestUncheckedPowerActionsAreFoundOut plays histories whose power actions skip their last check. The checker must see
 // each way in which they are wrong; if it does not, TestHistories proves nothing about them.
 func TestUncheckedPowerActionsAreFoundOut(t *testing.T) {
-	if race || testing.Short() {
+	if fewHistories() {
 		t.Skip("needs hundreds of histories")
 	}
 	const histories = 2000
@@ -144,28 +161,24 @@ func TestUncheckedPowerActionsAreFoundOut(t *testing.T) {
 // twice, and nothing else breaks.
 func TestPoliciesBreakWhatTheyAccept(t *testing.T) {
 	n := uint64(2_000)
-	if testing.Short() || race {
+	if fewHistories() {
 		n = 300
 	}
 	tally := playSeeds(0, n, func(uint64) Scenario { return Accepting })
 	tally.report(t)
-	for _, path := range []string{
+	tally.wantPaths(t, []string{
 		"AnnouncePolicy", "ended by a policy", "accepted double", "RemoveMark Done Evicted", "attachment deleted",
 		"accepted second writer", "cleared by a policy",
 		"kept from writing", "nobody knows the storage", "by a policy, on a Ready node", "PolicySkippedPods",
 		"PolicyTimedOut",
 		"second writer by a storage that lies", "all nodes but one cut off", "aside: PolicyWaits",
-	} {
-		if tally.Stats[path] == 0 {
-			t.Errorf("no history came by %q", path)
-		}
-	}
+	})
 }
 
 // TestPowerOns plays histories in which many a machine is powered off by us, and on again, until each path was taken.
 func TestPowerOns(t *testing.T) {
 	n, most := uint64(1000), uint64(2000)
-	if testing.Short() || race {
+	if fewHistories() {
 		n = 100
 	}
 	missing := []string{
@@ -184,49 +197,42 @@ func TestPowerOns(t *testing.T) {
 	}
 }
 
-// TestPathsAreTaken holds that the histories reach what they are there to judge.
-func TestPathsAreTaken(t *testing.T) {
-	tally := playSeeds(0, 2400, ScenarioOf)
-	for _, path := range []string{
-		"SetMark Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
-		"tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
-		"pod set not ready", "pod Ready again",
-		"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved",
-		"PowerOffFailed Done PowerOffFailed",
-		"RemoveMark Done Evicted", "RemoveMark Done Lifted", "RemoveMark Done Returned",
-		"FencedNodeNeverPoweredOff Done NeverPoweredOff",
-		"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",
-		"power action held up before its last check", "power action held up on its way", "not sent",
-		"power-off: nothing since the look", "power-off: a heartbeat after the last check",
-		"stale leader acts", "held", "held up", "tombstone held up",
-		"release", "person edits", "node deleted", "attachment of a deleted Node deleted", "by a kept list",
-		"outage", "lost watch events", "live before the mark", "kept a slow look",
-		"NotReady, beating, and its device lies",
-		"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
-		"urgent pods ended", "small tombstone", "small spare", "forged identity", "machine not believed", "pin",
-		"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree",
-		"a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off",
-		"both outlets off",
-		"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode",
-		"mode lowered", "requested, or not any more",
-		"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress",
-		"left alone by DrainInProgress",
-		"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap",
-		"left alone by Lease",
-		"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp",
-		"waits: WouldPowerOff", "waits: WouldRecover",
-		"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum",
-		"waits: ControlPlaneNode", "waits: StormCoolDown",
-		"waits: WaitingForLevel",
-		"off with its host", "a guest migrated", "the host of before died",
-		"histories with a fence begun by LineBroke", "histories with a fence begun by MachineFoundOff",
-		"line broke, and the machine runs",
-		"poll says Off, and the machine runs", "polled, alive, and its device lies",
-	} {
-		if tally.Stats[path] == 0 {
-			t.Errorf("no history came by %q", path)
-		}
-	}
+// paths are those that 2,400 histories of all scenarios come by.
+var paths = []string{
+	"SetMark Armed ", "ExpireReady", "MachineConfirmedOff Evicting ", "ClearVolumes", "tombstone",
+	"tombstone behind a slow device", "delete", "spare", "PowerOff", "conflict",
+	"pod set not ready", "pod Ready again",
+	"MarkedByPerson Armed ", "PersonVouches Evicting ", "MarkRemovedByOther Done MarkRemoved",
+	"PowerOffFailed Done PowerOffFailed",
+	"RemoveMark Done Evicted", "RemoveMark Done Lifted", "RemoveMark Done Returned",
+	"FencedNodeNeverPoweredOff Done NeverPoweredOff",
+	"volumes named", "admitted: pod uses no volume that is still to be detached", "crash", "pause", "suspended",
+	"power action held up before its last check", "power action held up on its way", "not sent",
+	"power-off: nothing since the look", "power-off: a heartbeat after the last check",
+	"stale leader acts", "held", "held up", "tombstone held up",
+	"release", "person edits", "node deleted", "attachment of a deleted Node deleted", "by a kept list",
+	"outage", "lost watch events", "live before the mark", "kept a slow look",
+	"NotReady, beating, and its device lies",
+	"MachineStartedAgain Done Evicted", "MachineStartedAgain Done Returned", "never off, by its run",
+	"urgent pods ended", "small tombstone", "small spare", "forged identity", "machine not believed", "pin",
+	"PowerOff of the control plane", "one device down", "one device does not answer in time", "devices disagree",
+	"a lie is gainsaid", "one of two is accused", "PowerOff through the second", "one outlet off",
+	"both outlets off",
+	"silent in a storm", "PowerOff beside another", "PowerOff in a zone", "level gave way", "another mode",
+	"mode lowered", "requested, or not any more",
+	"left alone by annotation", "left alone by label", "left alone by MaintenanceInProgress",
+	"left alone by DrainInProgress",
+	"left alone by GracefulNodeShutdownInProgress", "left alone by cordon", "left alone by ConfigMap",
+	"left alone by Lease",
+	"waits: NodeExcluded", "waits: PowerOffHeldUp", "waits: ModeDisabled", "waits: MarkNotTakenUp",
+	"waits: WouldPowerOff", "waits: WouldRecover",
+	"waits: PowerOffLimit", "waits: TooFewHealthy", "waits: DomainLost", "waits: EtcdQuorum",
+	"waits: ControlPlaneNode", "waits: StormCoolDown",
+	"waits: WaitingForLevel",
+	"off with its host", "a guest migrated", "the host of before died",
+	"histories with a fence begun by LineBroke", "histories with a fence begun by MachineFoundOff",
+	"line broke, and the machine runs",
+	"poll says Off, and the machine runs", "polled, alive, and its device lies",
 }
 
 // TestSameSeedSameHistory holds that a failure can be played again.
