@@ -140,6 +140,9 @@ func TestFault(t *testing.T) {
 // configurations checks that what pages show of configurations and of the chart's values is one.
 func (p programs) configurations(t *testing.T) {
 	t.Parallel()
+	var err error
+	p.defaults, _, err = p.render(t, "{}")
+	kit.Must(t, err)
 	for _, page := range pages(t) {
 		for _, b := range page.blocks {
 			if b.Lang == "yaml" {
@@ -322,9 +325,7 @@ func (p programs) install(t *testing.T, b Block, text string) {
 	// The controller's own library: it reads off as a word, and not as false.
 	kit.Must(t, yamlv3.Unmarshal([]byte(text), &written))
 	kit.Must(t, yamlv3.Unmarshal([]byte(rendered), &got))
-	ownText, _, err := p.render(t, "{}")
-	kit.Must(t, err)
-	kit.Must(t, yamlv3.Unmarshal([]byte(ownText), &own))
+	kit.Must(t, yamlv3.Unmarshal([]byte(p.defaults), &own))
 	if diff := gocmp.Diff(mergeMappings(own, written), any(got), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s: the chart made another configuration of it (-written +rendered):\n%s", b, diff)
 	}

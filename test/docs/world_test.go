@@ -46,6 +46,8 @@ type world struct {
 // programs are built once.
 type programs struct {
 	dir, helm string
+	// defaults is the configuration that the chart renders of no values. Only the test of configurations uses it.
+	defaults string
 	// objects are what the chart renders of the pages' configurations: each text once, with a block that it comes from.
 	// Only the test of configurations uses it.
 	objects map[string]Block
