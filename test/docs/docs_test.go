@@ -346,13 +346,15 @@ func mergeMappings(under, over any) any {
 	return merged
 }
 
-// TestPages checks all configurations, and types the commands of each page that has some to run.
+// TestPages checks all configurations and the task that rotates passwords, and types the commands of each page that has
+// some to run.
 func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs, and starts control planes")
 	}
 	p := buildPrograms(t)
 	t.Run("configurations", p.configurations)
+	t.Run("rotation", rotation)
 	worlds := map[string][][]Block{} // by the page that has a world to itself; "": those that share one
 	all := pages(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
