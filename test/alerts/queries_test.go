@@ -137,12 +137,15 @@ func grouped(expr parser.Expr, label string, all map[string]exported) bool {
 	return has
 }
 
+var ownMetric = regexp.MustCompile(`forcefence_[a-z_]+`)
+
 // panel is what a test wants to know of Grafana's.
 type panel struct {
 	ID          int
 	Type, Title string
 	Datasource  struct{ Type, UID string }
 	GridPos     struct{ X, Y, W, H int }
+	Links       []struct{ URL string }
 	Targets     []struct {
 		RefID, Expr, LegendFormat string
 		Datasource                struct{ Type, UID string }
@@ -175,6 +178,10 @@ func TestQueries(t *testing.T) {
 		t.Errorf("variables: got %+v, want the data source alone", d.Templating.List)
 	}
 	ids, rows, used := map[int]bool{}, []string{}, map[string]bool{}
+	sections := map[string]bool{}
+	for _, r := range alertRules(t) {
+		sections[r.Annotations["runbook_url"]] = true
+	}
 	for i, p := range d.Panels {
 		if ids[p.ID] || p.Title == "" {
 			t.Errorf("panel %d %q: it has no title, or another's id", p.ID, p.Title)
@@ -191,6 +198,11 @@ func TestQueries(t *testing.T) {
 			rows = append(rows, p.Title)
 			continue
 		}
+		for _, link := range p.Links {
+			if !sections[link.URL] {
+				t.Errorf("panel %q links to %s, which is no alert's section", p.Title, link.URL)
+			}
+		}
 		if len(p.Targets) == 0 {
 			t.Errorf("panel %q asks nothing", p.Title)
 		}
@@ -201,7 +213,7 @@ func TestQueries(t *testing.T) {
 			for _, err := range check(q.Expr, all) {
 				t.Errorf("panel %q, query %s: %v", p.Title, q.RefID, err)
 			}
-			for _, m := range regexp.MustCompile(`forcefence_[a-z_]+`).FindAllString(q.Expr, -1) {
+			for _, m := range ownMetric.FindAllString(q.Expr, -1) {
 				used[m] = true
 			}
 			for _, m := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {
@@ -213,12 +225,15 @@ func TestQueries(t *testing.T) {
 	}
 	if want := []string{
 		"Fleet", "Noticing", "Fences", "Devices", "API server and process",
-		"Hook, drains, records"}; !slices.Equal(rows, want) {
+		"Hook, drains, records", "Settings and room"}; !slices.Equal(rows, want) {
 		t.Errorf("rows: got %q, want %q", rows, want)
 	}
-	for _, m := range []string{
-		"forcefence_nodes", "forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket",
-		"forcefence_drill_devices", "forcefence_node_protection"} {
+	shown := []string{"forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket",
+		"forcefence_config_reloads_total"}
+	for _, r := range alertRules(t) { // a person who is called sees what the alert reads
+		shown = append(shown, ownMetric.FindAllString(r.Expr, -1)...)
+	}
+	for _, m := range shown {
 		if !used[m] {
 			t.Errorf("no panel shows %s", m)
 		}
