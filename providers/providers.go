@@ -278,6 +278,16 @@ func ErrorClass(err error) string {
 	return "error"
 }
 
+// ErrorClasses returns the names that ErrorClass gives errors, in order.
+func ErrorClasses() []string {
+	names := []string{"error"}
+	for _, c := range classNames {
+		names = append(names, c.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // ErrorOfClass returns an error with the given text and the class that ErrorClass names so. It returns nil for "ok",
 // and an error without a class for a name that ErrorClass never returns.
 func ErrorOfClass(class, text string) error {

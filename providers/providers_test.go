@@ -881,6 +881,9 @@ func TestClass(t *testing.T) {
 		if got := providers.ErrorClass(tt.err); got != tt.want {
 			t.Errorf("%v: got %q, want %q", tt.err, got, tt.want)
 		}
+		if listed := slices.Contains(providers.ErrorClasses(), tt.want); listed != (tt.err != nil) {
+			t.Errorf("ErrorClasses has %q: got %t, want %t", tt.want, listed, tt.err != nil)
+		}
 	}
 }
 

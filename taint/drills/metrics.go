@@ -1,6 +1,12 @@
 package drills
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forcefence/forcefence/providers"
+)
 
 // Metrics are the metrics of Drills; no label holds a node's name.
 type Metrics struct {
@@ -15,8 +21,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_machines",
-			Help: "Nodes by the result of their last drill: " +
-				"ok, no_machine, or what is wrong.",
+			Help: "Nodes by the result of their last drill: ok, disabled, no_machine, disagree, no_power, " +
+				"only_outlets, unknown, distrusted, or the class of the first error: " +
+				strings.Join(providers.ErrorClasses(), ", ") + ".",
 		}, []string{"result"}),
 		fenceable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "forcefence_node_fenceable",

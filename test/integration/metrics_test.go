@@ -22,13 +22,15 @@ var update = flag.Bool("update", false, "write the table of docs/reference/metri
 
 const metricsPage = "../../docs/reference/metrics.md"
 
-// closed are the labels whose values are a closed set: each process exports all of them from its start.
+// closed are the labels, apart by a blank, whose values are a closed set: each process exports all from its start.
 var closed = map[string]string{
 	"forcefence_config_reloads_total": "result", "forcefence_device_events_total": "state",
 	"forcefence_fences_total":         "result",
 	"forcefence_guard_refusals_total": "rule", "forcefence_lines": "state", "forcefence_node_mode": "mode",
+	"forcefence_node_fenceable":  "fenceable",
 	"forcefence_node_protection": "protection", "forcefence_order_age_seconds": "state",
-	"forcefence_nodes": "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result",
+	"forcefence_pauses": "ends of",
+	"forcefence_nodes":  "state", "forcefence_noticed_total": "by", "forcefence_nudges_total": "result",
 	"forcefence_phase_seconds":      "phase",
 	"forcefence_record_lines_total": "result", "forcefence_records_total": "result",
 	"forcefence_room_failures": "result", "forcefence_room_lacking_pods": "of",
@@ -64,7 +66,7 @@ func (c *child) rows() map[string]string {
 		var labels []string
 		for _, l := range slices.Sorted(maps.Keys(values)) {
 			word := "`" + l + "`"
-			if closed[name] == l {
+			if slices.Contains(strings.Fields(closed[name]), l) {
 				slices.Sort(values[l])
 				word += ": `" + strings.Join(values[l], "`, `") + "`"
 			}
