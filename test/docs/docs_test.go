@@ -354,7 +354,7 @@ func TestPages(t *testing.T) {
 	}
 	p := buildPrograms(t)
 	t.Run("configurations", p.configurations)
-	t.Run("rotation", rotation)
+	t.Run("rotation", rotatePasswords)
 	worlds := map[string][][]Block{} // by the page that has a world to itself; "": those that share one
 	all := pages(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {

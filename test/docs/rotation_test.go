@@ -23,9 +23,9 @@ var (
 	nameShown = regexp.MustCompile("`(forcefence-[a-z]+)`")
 )
 
-// rotationTask returns the block of docs/tasks.md that replaces the Secret of passwords, and the text below it, up to
+// findRotationTask returns the block of docs/tasks.md that replaces the Secret of passwords, and the text below it, up to
 // the next block.
-func rotationTask(t *testing.T) (block, advice string) {
+func findRotationTask(t *testing.T) (block, advice string) {
 	t.Helper()
 	page := pages(t)["docs/tasks.md"]
 	i := slices.IndexFunc(page.blocks, func(b Block) bool { return strings.Contains(b.Text, "kubectl replace") })
@@ -39,11 +39,11 @@ func rotationTask(t *testing.T) (block, advice string) {
 	return block, advice
 }
 
-// rotation rotates a password of a Secret with several files as docs/tasks.md advises. No other file may get lost: the
+// rotatePasswords rotates a password of a Secret with several files as docs/tasks.md advises. No other file may get lost: the
 // nodes of a file that is gone cannot be fenced.
-func rotation(t *testing.T) {
+func rotatePasswords(t *testing.T) {
 	t.Parallel()
-	block, advice := rotationTask(t)
+	block, advice := findRotationTask(t)
 	flags := flagShown.FindAllStringSubmatch(advice, -1)
 	names := nameShown.FindAllStringSubmatch(advice, -1)
 	if len(flags) != 2 || len(names) != 1 {
