@@ -102,7 +102,8 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 	addTaintKeyFlag(cmd, &key)
 	f.BoolVar(&before, "before-install", false, "check what an installation needs")
 	f.StringVar(&d.file, "config", "", "with --before-install: ask the devices of this configuration file")
-	f.DurationVar(&wait, "wait", 0, "repeat the check for so long until all is well; 0: check once")
+	f.DurationVar(&wait, "wait", 0, "repeat the check for so long, until all is well or waiting cannot help; 0: "+
+		"check once")
 	return withRole(cmd, roleLook)
 }
 
@@ -110,13 +111,15 @@ Exits with 0 if all is well, and with 1 otherwise. Notes are no problems.`,
 const recheckEvery = 5 * time.Second
 
 // waitUntilOK repeats look until its report is OK, for so long at most, and returns the last report or error. It blocks
-// until then. An error that does not pass by itself ends it at once, and so does a right that look lacked: refused.
+// until then. Three things end it at once, because waiting mends none: an error that does not pass by itself, a right
+// that look lacked (refused), and a report whose problems all last.
 func waitUntilOK(
 	ctx context.Context, most time.Duration, look func(context.Context) (check.Report, error), refused func() bool,
 ) (check.Report, error) {
 	for end := time.Now().Add(most); ; {
 		r, err := look(ctx)
-		if err != nil && !mayPass(err) || err == nil && r.OK || refused() || time.Until(end) < recheckEvery {
+		done := r.OK || r.Lasting
+		if err != nil && !mayPass(err) || err == nil && done || refused() || time.Until(end) < recheckEvery {
 			return r, err
 		}
 		select {
@@ -261,8 +264,10 @@ func (o *checker) readConfiguration(
 		settings := cfg.Settings(namespace)
 		first, f.EvictFirst = settings.EvictFirst, settings.EvictFirst.String()
 		var names []string
-		for _, n := range f.Nodes {
+		for i, n := range f.Nodes {
 			names = append(names, n.Node.Name)
+			_, err := cfg.FindMachine(n.Node)
+			f.Nodes[i].Unclaimed = errors.Is(err, config.ErrNoMachine)
 		}
 		for _, w := range cfg.MissingNodes(names) {
 			f.Warnings = append(f.Warnings, endSentence("ConfigMap "+at.String()+": "+w.Error()))

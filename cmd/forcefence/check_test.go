@@ -428,20 +428,22 @@ func TestCheckRuntimes(t *testing.T) {
 	}
 }
 
-// --wait repeats a check until all is well, for so long at most.
+// --wait repeats a check until all is well or waiting cannot help, for so long at most.
 func TestWaitUntilOK(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		wait, after time.Duration // until the report is OK
 		noServer    time.Duration // for so long no API server answers
+		lasts       time.Duration // until only problems are left that waiting does not mend; 0: never
 		ok          bool
 		took        time.Duration
 	}{
-		{"once", 0, time.Hour, 0, false, 0},
-		{"well at once", time.Minute, 0, 0, true, 0},
-		{"well later", time.Minute, 12 * time.Second, 0, true, 15 * time.Second},
-		{"too late", time.Minute, time.Hour, 0, false, time.Minute},
-		{"a server later", time.Minute, 0, 8 * time.Second, true, 10 * time.Second},
+		{"once", 0, time.Hour, 0, 0, false, 0},
+		{"well at once", time.Minute, 0, 0, 0, true, 0},
+		{"well later", time.Minute, 12 * time.Second, 0, 0, true, 15 * time.Second},
+		{"too late", time.Minute, time.Hour, 0, 0, false, time.Minute},
+		{"a server later", time.Minute, 0, 8 * time.Second, 0, true, 10 * time.Second},
+		{"lasting problems", time.Minute, time.Hour, 0, 8 * time.Second, false, 10 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
@@ -449,7 +451,8 @@ func TestWaitUntilOK(t *testing.T) {
 				if time.Since(begun) < tc.noServer {
 					return check.Report{}, &url.Error{Op: "Get", URL: "https://x/api", Err: errors.New("refused")}
 				}
-				return check.Report{OK: time.Since(begun) >= tc.after}, nil
+				lasting := tc.lasts > 0 && time.Since(begun) >= tc.lasts
+				return check.Report{OK: time.Since(begun) >= tc.after, Lasting: lasting}, nil
 			}, func() bool { return false })
 			if took := time.Since(begun); err != nil || r.OK != tc.ok || took != tc.took {
 				t.Errorf("%s: got OK %t, %v after %s, want %t after %s", tc.name, r.OK, err, took, tc.ok, tc.took)
@@ -482,6 +485,32 @@ func TestWaitUntilOK(t *testing.T) {
 				return check.Report{}, permanent
 			}, func() bool { return false }); !errors.Is(err, permanent) || time.Since(begun) > 0 {
 				t.Errorf("%s: got %v after %s, want no wait", name, err, time.Since(begun))
+			}
+		})
+	}
+}
+
+// A node that no rule claims stays without a device, so the command does not wait for one. A rule that does not find
+// the node's machine may find it later.
+func TestCheckWaitsForNoDevice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config string
+		took   time.Duration
+	}{
+		"no rule": {"mode: observe\n", 0},
+		"a rule without the machine yet": {"providers:\n- name: bmcs\n  redfish: {username: u, " +
+			"passwordFile: /p}\nnodes:\n- {name: all, provider: bmcs, machine: {from: providerID}}\n", time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			lease := leaderLease(begun.Add(time.Hour)) // renewed, and it stays so
+			settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: homeSpace, Name: configMapName,
+				CreationTimestamp: metav1.NewTime(begun)}, Data: map[string]string{configKey: tc.config}}
+			out, err := checkIn(t, []client.Object{lease, settings,
+				checkedNode("n1", corev1.ConditionFalse, reason.NoMachine)}, nil, "--wait", "1m")
+			if took := time.Since(begun); took != tc.took || err == nil ||
+				!strings.Contains(out, "give n1 a device") {
+				t.Errorf("%s: got %v after %s, want a problem after %s:\n%s", name, err, took, tc.took, out)
 			}
 		})
 	}

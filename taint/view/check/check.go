@@ -50,6 +50,10 @@ type Report struct {
 	OK       bool      `json:"ok"`      // there is no problem
 	Summary  string    `json:"summary"` // one sentence
 	Findings []Finding `json:"findings"`
+
+	// Lasting says that there are problems, and that none passes by itself: each is a node that the configuration in
+	// force gives no device. The zero value: waiting may help.
+	Lasting bool `json:"-"`
 }
 
 // NewReport makes a report: problems come first. The parts become one sentence; empty ones are left out.
@@ -108,6 +112,8 @@ type Signing struct {
 type Node struct {
 	Node *corev1.Node
 	View view.Node
+	// Unclaimed says that no rule of the deployed configuration claims the node, so a person has to give it a device.
+	Unclaimed bool
 }
 
 // leftAloneFor is how long a dead node may be left alone by a person's choice until that is a problem, as in the alert
@@ -150,13 +156,15 @@ func Installation(f Facts) Report {
 		out = append(out, Finding{Problem, "rights", strings.TrimSuffix(u, ".") + ".", remedy})
 	}
 	out = append(out, f.checkOrders()...)
-	counts, nodes := f.checkNodes()
+	counts, lasting, nodes := f.checkNodes()
 	out = append(out, nodes...)
 	out = append(out, f.checkHooks()...)
 	out = append(out, f.checkPods()...)
 	out = append(out, f.checkRoom()...)
 	signing, more := f.checkSigning()
-	return NewReport(append(out, more...), append(append(parts, counts...), signing)...)
+	r := NewReport(append(out, more...), append(append(parts, counts...), signing)...)
+	r.Lasting = lasting > 0 && lasting == r.Problems()
+	return r
 }
 
 // checkRoom reports that pods of a node that fails find no room elsewhere, by the leader's last estimate.
@@ -284,8 +292,9 @@ func (f Facts) checkUUIDs() (out []Finding) {
 	return out
 }
 
-// checkNodes returns how many nodes can be proven off, and what else the sentence says of them.
-func (f Facts) checkNodes() (counts []string, out []Finding) {
+// checkNodes returns how many nodes can be proven off, and what else the sentence says of them. lasting counts the
+// problems that stay until a person changes the configuration.
+func (f Facts) checkNodes() (counts []string, lasting int, out []Finding) {
 	var counted []*corev1.Node
 	var failed []Node // in their last drill
 	stuck, shadow := 0, 0
@@ -318,6 +327,9 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 				askedSoon})
 		case last.Status != corev1.ConditionTrue:
 			failed = append(failed, n)
+			if n.Unclaimed && last.Reason == string(reason.NoMachine) {
+				lasting++ // a finding of its own: explainDrills joins other problems alone
+			}
 		case v.Partly, v.EndedPause != "":
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		}
@@ -336,7 +348,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 	case len(counted) == 0:
 		out = append(out, Finding{Problem, "nodes", "Every node is excluded from fencing.",
 			"If that is not meant, change mode or excludeSelector of the configuration."})
-		return []string{"every node is excluded"}, out
+		return []string{"every node is excluded"}, lasting, out
 	}
 	counts = []string{view.CapacityOf(counted, f.Cluster, f.At).String()}
 	if excluded > 0 {
@@ -345,7 +357,7 @@ func (f Facts) checkNodes() (counts []string, out []Finding) {
 	if stuck > 0 {
 		counts = append(counts, fmt.Sprintf("%d in need of a person", stuck))
 	}
-	return counts, out
+	return counts, lasting, out
 }
 
 // checkPods names pods that a fence would leave on their node although a user may expect that they move.

@@ -314,6 +314,47 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
+// Waiting helps unless each problem is a node to which the configuration in force gives no device.
+func TestLasting(t *testing.T) {
+	const no = corev1.ConditionFalse
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	leads := view.Leader{Namespace: "ff", Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
+	changed := leads
+	changed.ConfigDigest, changed.ConfigSince = "old", &at
+	drilled := func(name string, why reason.Reason, unclaimed bool) Node {
+		n := nodeWith(name, no, why, "")
+		n.Unclaimed = unclaimed
+		return n
+	}
+	deviceless := drilled("n1", reason.NoMachine, true)
+	fine := nodeWith("n2", corev1.ConditionTrue, reason.Answers, "")
+	for _, tc := range []struct {
+		name   string
+		leader view.Leader
+		digest string // of the ConfigMap
+		nodes  []Node
+		want   bool
+	}{
+		{"nodes without a device", leads, "", []Node{deviceless, drilled("n3", reason.NoMachine, true)}, true},
+		{"one of two nodes", leads, "", []Node{deviceless, fine}, true},
+		{"all is well", leads, "", []Node{fine}, false},
+		{"no drill yet", leads, "", []Node{deviceless, nodeWith("n2", "", "", "")}, false},
+		{"a device that does not answer", leads, "", []Node{deviceless, drilled("n2", reason.NotAnswering, false)}, false},
+		{"a node whose rule does not find it yet", leads, "", []Node{drilled("n1", reason.NoMachine, false)}, false},
+		{"another problem before a drill by the new rules", leads, "",
+			[]Node{drilled("n1", reason.NotAnswering, true)}, false},
+		{"a drill before the change", changed, "old", []Node{deviceless}, false},
+		{"a change that the controller has not read", changed, "new", []Node{deviceless}, false},
+		{"no leader", view.Leader{}, "", []Node{deviceless}, false},
+	} {
+		r := Installation(Facts{At: at, Cluster: view.Cluster{Controller: &tc.leader}, ConfigDigest: tc.digest,
+			Nodes: tc.nodes})
+		if r.Lasting != tc.want {
+			t.Errorf("%s: got Lasting %t, want %t: %+v", tc.name, r.Lasting, tc.want, r.Findings)
+		}
+	}
+}
+
 // An order that should have ended is a problem, another one a note. A budget that holds a drain is neither.
 func TestOrders(t *testing.T) {
 	const fences, budgets = "networkfences.csiaddons.openshift.io", "poddisruptionbudgets.policy"
