@@ -224,8 +224,10 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"Fleet", "Noticing", "Fences", "Devices", "API server and process",
-		"Hook, drains, records", "Settings and room"}; !slices.Equal(rows, want) {
+		"Leader, nodes and alerts", "How a dead node is noticed", "Fences: results, phases, refused power-offs",
+		"Devices: drills, calls, events", "Controller: requests, reconciles, CPU, memory",
+		"Hook, drains, storage systems, records",
+		"What other alerts read: drills, pauses, configuration, keys, room, orders, deleted Nodes"}; !slices.Equal(rows, want) {
 		t.Errorf("rows: got %q, want %q", rows, want)
 	}
 	shown := []string{"forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket",
