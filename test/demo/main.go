@@ -137,11 +137,12 @@ its management controller (BMC) or its hypervisor, and moves the pods only when 
 	s.Say(`  Stock Kubernetes, for comparison: NotReady after about 50 s, eviction 5 minutes later, and then the pods of
   StatefulSets stay in Terminating until a person deletes them by force. Their volumes are detached 6 minutes after
   that.
-  Here etcd, Kubernetes, %d nodes and forcefence share %d cores. On two quiet cores %d pods, 20 with volumes, are
-  gone %s after Off (README.md). Above, these seconds include what the demo itself takes of the cores.
-  In a cluster forcefence keeps a connection to each kubelet, a line. So it hears of a power cut after about 3 s, and
-  by heartbeats alone after about 24 s. These simulated kubelets have no lines, and ten times as many heartbeats. The
-  machines are simulated, too, if they are not QEMUs; control plane, calls to the devices and forcefence are real.`,
+  Here etcd, Kubernetes, %d nodes and forcefence share %d cores, so the times above include the demo's own work. On two
+  quiet cores %d pods, 20 with volumes, are gone %s after Off (README.md).
+  In a cluster forcefence keeps a connection to each kubelet, a line. By a line it hears of a power cut after about 3 s,
+  by heartbeats alone after about 24 s. The demo's kubelets are simulated. They have no lines, and send heartbeats ten
+  times as often. The machines are simulated, too, unless they are QEMUs. The control plane, the calls to the devices
+  and forcefence are real.`,
 		nodeCount, runtime.NumCPU(), movable, readmeGone)
 	if !o.keep {
 		s.Say("  To try its commands yourself: make demo KEEP=1 stays up.")
@@ -180,6 +181,7 @@ func start(ctx context.Context, o options, w *World, s *Screen) error {
   The workloads: db, a StatefulSet of %d pods that start one after another, each with a volume that one machine may
   write; queue, a StatefulSet of %d; web, a Deployment of %d; agent, a DaemonSet. Each round begins with all of them on
   one node. Detaching a volume takes %.1f s, attaching it too, a container's start %.1f s.
+  Each simulated node also has the hook: while the node is marked, ordinary pods do not start on it.
   config.yaml has one provider, racks. A timeline lists an answer under that name; an Event names the machine, too.`,
 		dbPods, queuePods, webPods, attach.Seconds(), podStart.Seconds())
 	return nil
