@@ -321,12 +321,12 @@ func TestLasting(t *testing.T) {
 	leads := view.Leader{Namespace: "ff", Lease: "kube-system/forcefence", Holder: "ff-1", Renewed: &at, Leads: true}
 	changed := leads
 	changed.ConfigDigest, changed.ConfigSince = "old", &at
-	drilled := func(name string, why reason.Reason, unclaimed bool) Node {
+	drilledNode := func(name string, why reason.Reason, unclaimed bool) Node {
 		n := nodeWith(name, no, why, "")
 		n.Unclaimed = unclaimed
 		return n
 	}
-	deviceless := drilled("n1", reason.NoMachine, true)
+	deviceless := drilledNode("n1", reason.NoMachine, true)
 	fine := nodeWith("n2", corev1.ConditionTrue, reason.Answers, "")
 	for _, tc := range []struct {
 		name   string
@@ -335,14 +335,16 @@ func TestLasting(t *testing.T) {
 		nodes  []Node
 		want   bool
 	}{
-		{"nodes without a device", leads, "", []Node{deviceless, drilled("n3", reason.NoMachine, true)}, true},
+		{"nodes without a device", leads, "", []Node{deviceless, drilledNode("n3", reason.NoMachine, true)}, true},
 		{"one of two nodes", leads, "", []Node{deviceless, fine}, true},
 		{"all is well", leads, "", []Node{fine}, false},
 		{"no drill yet", leads, "", []Node{deviceless, nodeWith("n2", "", "", "")}, false},
-		{"a device that does not answer", leads, "", []Node{deviceless, drilled("n2", reason.NotAnswering, false)}, false},
-		{"a node whose rule does not find it yet", leads, "", []Node{drilled("n1", reason.NoMachine, false)}, false},
+		{"a device that does not answer", leads, "",
+			[]Node{deviceless, drilledNode("n2", reason.NotAnswering, false)}, false},
+		{"a node whose rule does not find it yet", leads, "",
+			[]Node{drilledNode("n1", reason.NoMachine, false)}, false},
 		{"another problem before a drill by the new rules", leads, "",
-			[]Node{drilled("n1", reason.NotAnswering, true)}, false},
+			[]Node{drilledNode("n1", reason.NotAnswering, true)}, false},
 		{"a drill before the change", changed, "old", []Node{deviceless}, false},
 		{"a change that the controller has not read", changed, "new", []Node{deviceless}, false},
 		{"no leader", view.Leader{}, "", []Node{deviceless}, false},
