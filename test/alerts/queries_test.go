@@ -227,7 +227,8 @@ func TestQueries(t *testing.T) {
 		"Leader, nodes and alerts", "How a dead node is noticed", "Fences: results, phases, refused power-offs",
 		"Devices: drills, calls, events", "Controller: requests, reconciles, CPU, memory",
 		"Hook, drains, storage systems, records",
-		"What other alerts read: drills, pauses, configuration, keys, room, orders, deleted Nodes"}; !slices.Equal(rows, want) {
+		"What other alerts read: drills, pauses, configuration, keys, room, orders, deleted Nodes",
+	}; !slices.Equal(rows, want) {
 		t.Errorf("rows: got %q, want %q", rows, want)
 	}
 	shown := []string{"forcefence_noticed_seconds_bucket", "forcefence_phase_seconds_bucket",

@@ -23,8 +23,8 @@ var (
 	nameShown = regexp.MustCompile("`(forcefence-[a-z]+)`")
 )
 
-// findRotationTask returns the block of docs/tasks.md that replaces the Secret of passwords, and the text below it, up to
-// the next block.
+// findRotationTask returns the block of docs/tasks.md that replaces the Secret of passwords, and the text below it, up
+// to the next block.
 func findRotationTask(t *testing.T) (block, advice string) {
 	t.Helper()
 	page := pages(t)["docs/tasks.md"]
@@ -39,8 +39,8 @@ func findRotationTask(t *testing.T) (block, advice string) {
 	return block, advice
 }
 
-// rotatePasswords rotates a password of a Secret with several files as docs/tasks.md advises. No other file may get lost: the
-// nodes of a file that is gone cannot be fenced.
+// rotatePasswords rotates a password of a Secret with several files as docs/tasks.md advises. No other file may get
+// lost: the nodes of a file that is gone cannot be fenced.
 func rotatePasswords(t *testing.T) {
 	t.Parallel()
 	block, advice := findRotationTask(t)
@@ -66,8 +66,9 @@ func rotatePasswords(t *testing.T) {
 				"password-rack2": "password-rack2"},
 			changed: "password"},
 		{name: "a password for each machine", secret: names[0][1],
-			script: strings.Replace(fileFlag.ReplaceAllString(
-				strings.Replace(block, "forcefence-bmc", names[0][1], 1), ""), "--dry-run", flags[1][1]+" --dry-run", 1),
+			script: strings.Replace(
+				fileFlag.ReplaceAllString(strings.Replace(block, "forcefence-bmc", names[0][1], 1), ""),
+				"--dry-run", flags[1][1]+" --dry-run", 1),
 			files:   map[string]string{"n1": "passwords/n1", "n2": "passwords/n2"},
 			changed: "n2"},
 	} {
