@@ -66,7 +66,8 @@ func (o *statusReader) followNodes(
 			read = at
 		}
 		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.cluster.Paused,
-			Namespace: o.home, ReadsConfirmation: o.readsConfirmation(node), Now: at}
+			Leaderless: o.cluster.IsLeaderless(), Namespace: o.home, ReadsConfirmation: o.readsConfirmation(node),
+			Now: at}
 		if one := view.NodeOf(s); one.State != view.StateFine {
 			s.Events, s.HeldBack = events[node.Name], o.cluster.HeldBack()
 			if rec, _ := taint.RecordOf(node); rec.IsOpen() {

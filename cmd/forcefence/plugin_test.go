@@ -224,7 +224,8 @@ func TestStatusByRights(t *testing.T) {
 		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 left alone",
 		"A person should look: volume pv-7 does not detach",
-		"Its device does not tell .[2J.", "mute: Look at the device, and at the network to it.",
+		"No fence begins, because fencing is paused for all nodes.",
+		"mute: Its device does not tell .[2J. Look at the device, and at the network to it.",
 		"calm left alone yes On ")
 	if strings.Contains(all, "Not known") {
 		t.Errorf("with forcefence-look: got\n%s", all)
@@ -246,7 +247,8 @@ func TestStatusByRights(t *testing.T) {
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 	all = d.run(filepath.Join(d.dir, "watcher"), 0, []string{"status"},
 		"! No controller leads: Lease kube-system/forcefence was renewed 5 min ago, by ff-1. It belongs to the "+
-			"installation in namespace forcefence-system. Nothing is fenced")
+			"installation in namespace forcefence-system. Nothing is fenced",
+		"calm left alone yes On ", "No fence begins, because no controller leads.")
 	if strings.Contains(all, "The changed configuration is rejected") {
 		t.Errorf("with a rejection by a leader that is gone: got\n%s", all)
 	}

@@ -64,6 +64,9 @@ func (l *Leader) Describe(now time.Time) string {
 // Leads reports whether a controller leads.
 func (c Cluster) Leads() bool { return c.Controller != nil && c.Controller.Leads }
 
+// IsLeaderless reports whether no controller leads; false: one does, or the Lease was not read.
+func (c Cluster) IsLeaderless() bool { return c.Controller != nil && !c.Controller.Leads }
+
 // Room returns the leader's last estimate whether pods find room elsewhere; nil if it is not known.
 func (c Cluster) Room() *room.Summary {
 	if !c.Leads() {
@@ -162,7 +165,7 @@ func (b Banner) Details() string { return b.Text + " " + b.Advice() }
 
 // Banners returns what a person must know of the whole cluster before anything else, the gravest first.
 func (c Cluster) Banners(now time.Time) (out []Banner) {
-	if c.Controller != nil && !c.Controller.Leads {
+	if c.IsLeaderless() {
 		out = append(out, c.Controller.describeMissing(now))
 	}
 	if c.Paused != "" {

@@ -185,3 +185,16 @@ func TestNodeState(t *testing.T) {
 		}
 	}
 }
+
+// Without a leader no fence begins, and the page calls no node fine. A Lease that was not read says nothing.
+func TestNodesWithoutLeader(t *testing.T) {
+	for want, cluster := range map[State]Cluster{
+		StateLeftAlone: {Controller: &Leader{Lease: "kube-system/forcefence"}}, StateFine: {},
+	} {
+		f := FleetOf(Snapshot{At: now, Key: taint.DefaultKey, Nodes: []*corev1.Node{node(ready, answers)},
+			Cluster: cluster, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
+		if got := f.Nodes[0].State; got != want {
+			t.Errorf("%+v: got %s, want %s", cluster, got, want)
+		}
+	}
+}

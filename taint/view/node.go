@@ -65,6 +65,8 @@ type NodeFacts struct {
 	NoDevice string // why the configuration gives it no device; "": it has one, or the configuration was not read
 	Excluded string // why the configuration excludes it from fencing; "": it does not, or it was not read
 	Paused   string // what pauses fencing for all nodes; "": nothing, or not read
+	// Leaderless reports that no controller leads; false: one does, or the Lease was not read.
+	Leaderless bool
 	// ReadsConfirmation reports that one of its devices is of a provider of type confirm; false: none, or not read.
 	ReadsConfirmation bool
 	// HeldBack is what the leader's storm guard holds back; nil: nothing, or not read.
@@ -403,7 +405,7 @@ func (s NodeFacts) assess(
 		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
 		return s.begin(StateNotReady, reason.SectionLeftAlone, "No fence begins: "+n.LeftAlone+".")
-	case !ready && why != nil && reason.Reason(why.Reason) == reason.Excluded:
+	case !ready && why != nil && reason.Reason(why.Reason) == reason.Excluded && s.Paused == "":
 		return s.begin(StateNotReady, reason.SectionLeftAlone, s.withAdvice(reason.Excluded, why.Text))
 	case !ready:
 		return s.offerMark(n, failed, why, s.assessNotReady(n, rec, fenceable, why, on))
@@ -421,8 +423,8 @@ func (s NodeFacts) assess(
 		return verdict{state: StateLeftAlone, next: describeShadow}
 	case n.Mode != "":
 		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
-	case s.Paused != "":
-		return verdict{state: StateLeftAlone, next: "No fence begins, because fencing is paused for all nodes."}
+	case s.whyNoneBegins() != "":
+		return verdict{state: StateLeftAlone, next: s.whyNoneBegins()}
 	case n.Partly:
 		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
 	case n.EndedPause != "":
@@ -457,6 +459,18 @@ func (s NodeFacts) findOwnEvent(why reason.Reason, rec *taint.Record) *Event {
 // describeShadow is what is next for a node in mode shadow.
 const describeShadow = "Its mode is shadow: forcefence says what it would do, and does nothing."
 
+// whyNoneBegins says why no fence of any node begins now; "": one may.
+func (s NodeFacts) whyNoneBegins() string {
+	switch {
+	case s.Leaderless:
+		return "No fence begins, because no controller leads."
+	case s.Paused != "":
+		return "No fence begins, because fencing is paused for all nodes."
+	default:
+		return ""
+	}
+}
+
 // describeAnswers returns what each of the node's devices answered in its last drill.
 func (s NodeFacts) describeAnswers() string { return drill.AnswersIn(s.Node).Describe() }
 
@@ -488,6 +502,9 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 		device = rec.Device
 	}
 	fencing := func(text string, words ...any) verdict {
+		if s.Leaderless {
+			return verdict{state: StateFencing, next: "Its fence waits, because no controller leads."}
+		}
 		v := verdict{state: StateFencing, next: fmt.Sprintf(text, words...)}
 		if why != nil {
 			if row := reason.RowOf(reason.Reason(why.Reason)); row.Remedy != "" {
@@ -567,8 +584,39 @@ func (s NodeFacts) failsToReturn(rec *taint.Record) bool {
 		s.Now.Sub(rec.LastPowerOn()) >= returnsWithin
 }
 
-// assessNotReady assesses a node that is not Ready and has no open fence.
+// assessNotReady assesses a node that is not Ready and has no open fence. Without a leader, or under a pause of all
+// nodes, it says so first. Neither makes the outage one that a person may leave as it is.
 func (s NodeFacts) assessNotReady(
+	n Node,
+	rec *taint.Record,
+	fenceable corev1.NodeCondition,
+	why *Event,
+	on bool,
+) verdict {
+	none := s.whyNoneBegins()
+	if n.endedFence(rec) != "" || none == "" {
+		return s.assessOutage(n, rec, fenceable, why, on)
+	}
+	if why != nil && reason.Reason(why.Reason) == reason.Excluded {
+		why = nil // the Event is of the pause, which is said without it
+	}
+	v := s.assessOutage(n, rec, fenceable, why, on)
+	if v.next = none + " " + v.next; v.state == StateNotReady && why == nil {
+		v.next = none
+	}
+	return v
+}
+
+// endedFence returns the result of the node's fence that ended in this outage; "": none did.
+func (n Node) endedFence(rec *taint.Record) taint.Result {
+	if rec == nil || n.ReadySince == nil || rec.At.Before(*n.ReadySince) {
+		return ""
+	}
+	return rec.Result
+}
+
+// assessOutage is assessNotReady while a leader may begin fences.
+func (s NodeFacts) assessOutage(
 	n Node,
 	rec *taint.Record,
 	fenceable corev1.NodeCondition,
@@ -579,10 +627,7 @@ func (s NodeFacts) assessNotReady(
 	if n.ReadySince != nil {
 		began = *n.ReadySince
 	}
-	ended := taint.Result("") // of its fence in this outage
-	if rec != nil && n.ReadySince != nil && !rec.At.Before(began) {
-		ended = rec.Result
-	}
+	ended := n.endedFence(rec)
 	waits := n.ReadySince != nil && s.Now.Sub(began) >= personAfter
 	off := n.Machine.Power == providers.PowerOff.String() && n.Machine.At != nil && !n.Machine.At.Before(began)
 	failed := began // when the drill began to fail in this outage

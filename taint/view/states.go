@@ -20,8 +20,9 @@ func Meanings() []Meaning {
 			"its devices are asked; after a fence it waits for its machine, or for you, as NEXT says", "forcefence"},
 		{StateUnfenceable, "Ready, and its devices did not answer as a fence needs it", "its devices are asked again",
 			"you"},
-		{StateLeftAlone, "Ready, and paused, excluded, in mode disabled or shadow, or with a mode lowered by its " +
-			"annotation", "nothing, if the node dies; in mode observe it is recovered if its machine is off", "none"},
+		{StateLeftAlone, "Ready, and paused, excluded, in mode disabled or shadow, with a mode lowered by its " +
+			"annotation, or without a controller that leads",
+			"nothing, if the node dies; in mode observe it is recovered if its machine is off", "none"},
 		{StateFine, "Ready, and a fence could prove it off when its devices were last asked",
 			"its devices are asked every 5 minutes, with more than 400 nodes less often", "none"},
 	}

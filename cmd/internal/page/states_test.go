@@ -212,7 +212,7 @@ func states(t testing.TB) []stateOf {
 	gone := newScene(t, sceneLength)
 	gone.play(3 * time.Minute)
 	gone.cluster.Controller.Leads, gone.cluster.Controller.Renewed = false, new(gone.at)
-	add(gone, 6, view.StateFine, [2]string{"no-leader", "/"})
+	add(gone, 6, view.StateLeftAlone, [2]string{"no-leader", "/"})
 	return out
 }
 

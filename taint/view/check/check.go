@@ -298,7 +298,7 @@ func (f Facts) checkNodes() (counts []string, lasting int, out []Finding) {
 	var counted []*corev1.Node
 	var failed []Node // in their last drill
 	stuck, shadow := 0, 0
-	leaderless := f.Cluster.Controller != nil && !f.Cluster.Leads()
+	leaderless := f.Cluster.IsLeaderless()
 	for _, n := range f.Nodes {
 		v, why, last := n.View, f.excludedBy(n), n.lastDrill()
 		if why == "" {
