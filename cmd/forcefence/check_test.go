@@ -208,7 +208,8 @@ nodes:
 `)), want: []string{"note configuration", "the cluster has no node old (line 7)"}},
 		{name: "excluded by the configuration",
 			objects: append(good, labelled, settings("excludeSelector: pool=cattle\n")),
-			want:    []string{provable(1, 1) + "; 1 excluded.", "excludeSelector pool=cattle"}},
+			want: []string{provable(1, 1) + "; 1 excluded.",
+				"No fence of it begins: excludeSelector pool=cattle matches its labels."}},
 		{name: "excluded by another label", objects: append(good, labelled, settings("mode: observe\n")),
 			want: []string{provable(1, 2) + "; give n2 a device."}, fails: "found 1 problem"},
 	} {
@@ -257,7 +258,8 @@ func TestStatusOfExcluded(t *testing.T) {
 			t.Errorf("%s: got %s, %q, want %s", got.Node, got.State, got.Next, want)
 		}
 	}
-	if want := "excludeSelector pool=cattle"; !strings.Contains(f.Nodes[0].Next, want) {
+	want := "No fence begins: excludeSelector pool=cattle matches its labels."
+	if !strings.Contains(f.Nodes[0].Next, want) {
 		t.Errorf("got %q, want %q in it", f.Nodes[0].Next, want)
 	}
 }

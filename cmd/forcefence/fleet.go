@@ -181,7 +181,7 @@ func (o *statusReader) describeExcluded(n *corev1.Node) string {
 	if o.excluded == nil || !o.excluded.Matches(labels.Set(n.Labels)) {
 		return ""
 	}
-	return "excludeSelector " + o.excluded.String()
+	return "excludeSelector " + o.excluded.String() + " matches its labels"
 }
 
 // readsConfirmation reports whether a controller reads what a person confirms about the node, as far as the deployed

@@ -18,7 +18,7 @@ type Settings struct {
 	Limits          *fleet.Limits    // of power-offs; nil: fleet.DefaultLimits
 	EvictFirst      labels.Selector  // pods to evict before the others
 	ExcludeSelector labels.Selector  // nodes on which nothing may begin; nil: none
-	ExcludedBy      string           // what sets ExcludeSelector, for a person
+	ExcludedBy      string           // why a node is excluded that ExcludeSelector matches, for a person
 	Modes           []fence.ModeRule // the first that matches a node counts; none: it is observed
 }
 

@@ -426,7 +426,9 @@ func (s NodeFacts) assess(
 	case s.whyNoneBegins() != "":
 		return verdict{state: StateLeftAlone, next: s.whyNoneBegins()}
 	case n.Partly:
-		return s.begin(StateFine, reason.SectionDrillFailing, "Not all of its devices answer: "+s.describeAnswers()+".")
+		return s.begin(StateFine, reason.SectionDrillFailing, s.addRemedy(
+			"Some of its devices give no answer that counts: "+s.describeAnswers()+".",
+			DrillRemedy(s.Node, reason.NotAnswering)))
 	case n.EndedPause != "":
 		return verdict{state: StateFine, next: "Its pause pauses nothing any more: " + n.EndedPause +
 			". To remove it: forcefence resume " + n.Node}

@@ -148,7 +148,8 @@ func TestOf(t *testing.T) {
 					"The machine is On (racks/1: denied, pdus/2: On).", "On",
 					drill.DeviceAnswer{Device: "racks/1", Power: "Unknown", Problem: "denied"},
 					drill.DeviceAnswer{Device: "pdus/2", Power: "On"}))},
-			StateFine, "Not all of its devices answer: racks/1: denied", "On racks/1: denied, pdus/2: On drill"},
+			StateFine, "Some of its devices give no answer that counts: racks/1: denied, pdus/2: On. " +
+				"Look at the device", "On racks/1: denied, pdus/2: On drill"},
 		{"not fenceable", NodeFacts{Node: node(ready, refused)}, StateUnfenceable,
 			"racks/1: denied. Look at the device, and at the network", "Unknown  drill"},
 		{"paused", NodeFacts{Node: node(ready, answers, annotation(fence.PausedAnnotation, "new disk"))},

@@ -37,7 +37,7 @@ func (c *Config) Settings(namespace string) decide.Settings {
 		Limits:          c.StormGuard.powerOffLimits(),
 		EvictFirst:      c.evictFirst,
 		ExcludeSelector: c.excluded,
-		ExcludedBy:      "excludeSelector " + c.ExcludeSelector,
+		ExcludedBy:      "excludeSelector " + c.ExcludeSelector + " matches its labels",
 		Modes:           c.modeRules(),
 	}
 }

@@ -37,7 +37,7 @@ func TestEnvironmentReachesSettings(t *testing.T) {
 		{"EXCLUDE_CORDONED", "true", "excludeCordoned: false\n",
 			func(s decide.Settings) bool { return s.Fence.Cordoned }},
 		{"EXCLUDE_SELECTOR", "spare", "excludeSelector: other\n", func(s decide.Settings) bool {
-			return s.Excluded(labelled) == "excludeSelector spare"
+			return s.Excluded(labelled) == "excludeSelector spare matches its labels"
 		}},
 		{"EVICT_FIRST", "app=csi", "evictFirst: app=rook\n", func(s decide.Settings) bool {
 			return s.EvictFirst.String() == "app=csi"
