@@ -41,6 +41,7 @@ type statusReader struct {
 	deployed *config.Config  // that configuration; nil: it was not read, or has faults
 	cluster  view.Cluster    // the leader, and what pauses all nodes, as readCluster found them
 	home     string          // the controller's namespace, as readCluster found it; "": unknown
+	hooked   bool            // one of the nodes that readFleet read has the hook
 }
 
 // fleet is the result of one read, and its JSON form.
@@ -104,6 +105,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	if err := o.eachNode(ctx, selector, addNode); err != nil {
 		return nil, err
 	}
+	o.hooked = view.NoteMissingHooks(f.Nodes)
 	order := view.States()
 	slices.SortFunc(f.Nodes, func(a, b view.Node) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)),

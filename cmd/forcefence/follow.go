@@ -76,6 +76,9 @@ func (o *statusReader) followNodes(
 			}
 		}
 		one := view.NodeOf(s)
+		if o.hooked {
+			one.NoteMissingHook()
+		}
 		before, known := printed[node.Name]
 		now := nodeFingerprint(one)
 		printed[node.Name] = now

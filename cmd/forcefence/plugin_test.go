@@ -301,6 +301,44 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// Where one node has the hook, status says of a fine node that it lacks it, and follow does not print that as a change.
+func TestStatusMissingHook(t *testing.T) {
+	d := newDesert(t)
+	fine := func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, time.Now(), ""),
+			condition(taint.FenceableCondition, corev1.ConditionTrue, time.Now(), "The machine is On (racks/1: On).")}
+	}
+	d.node("bare", fine)
+	hooked := d.node("hooked", func(n *corev1.Node) {
+		fine(n)
+		n.Status.Conditions = append(n.Status.Conditions,
+			condition(taint.ProtectionCondition, corev1.ConditionTrue, time.Now(), ""))
+	})
+	c, err := (&clusterFlags{kubeconfig: shared.Kubeconfig()}).newClient()
+	kit.Must(t, err)
+	o := statusReader{client: c, nodes: []string{"bare", "hooked"}, key: taint.DefaultKey, now: time.Now}
+	f, err := o.readFleet(t.Context())
+	kit.Must(t, err)
+	if len(f.Nodes) != 2 || !strings.HasPrefix(f.Nodes[0].Next, view.NoHook) || f.Nodes[1].Next != "" ||
+		f.Counts[view.StateFine] != 2 {
+		t.Errorf("got %+v, want the first without the hook, and both fine", f.Nodes)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	hooked.Annotations = map[string]string{fence.PausedAnnotation: "new disk"}
+	kit.Must(t, d.admin.Update(ctx, hooked))
+	done := errors.New("seen")
+	err = o.followNodes(ctx, c, f, func(n view.Node) error {
+		if n.Node != "hooked" {
+			t.Errorf("got %+v, want the change alone", n)
+		}
+		return done
+	})
+	if !errors.Is(err, done) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A fleet of thousands is read in pages, and only those nodes are listed of which there is something to tell.
 func TestStatusOfManyNodes(t *testing.T) {
 	d := newDesert(t)

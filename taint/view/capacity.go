@@ -59,7 +59,8 @@ func CapacityOf(nodes []*corev1.Node, cluster Cluster, now time.Time) Capacity {
 }
 
 // String returns the capacity as one sentence without a full stop, such as "0 of 5 Ready nodes could be proven off when
-// their devices were last asked (at most 4 min ago); give n1 a device".
+// their devices were last asked (at most 4 min ago); give n1 a device, under nodes in the
+// configuration".
 func (c Capacity) String() string {
 	if c.Nodes+len(c.NotReady) == 0 {
 		return "the cluster has no nodes"
@@ -121,7 +122,7 @@ func obstacleOf(n *corev1.Node, configured time.Time) (obstacle, bool) {
 	case condition.Status == "":
 		o.rank, o.text = 3, "no controller has asked the devices of "+n.Name+" yet"
 	case why == reason.NoMachine:
-		o.rank, o.text = 0, "give "+n.Name+" a device"
+		o.rank, o.text = 0, "give "+n.Name+" a device, under nodes in the configuration"
 	case why == reason.NotAnswering:
 		o.rank, o.text = 2, n.Name+": no device gives an answer that counts"
 	default:

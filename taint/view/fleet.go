@@ -161,6 +161,12 @@ func FleetOf(s Snapshot) *Fleet {
 			p.Found[row.Fenceable]++
 		}
 	}
+	NoteMissingHooks(all)
+	for i, n := range all { // in the order of f.Nodes
+		if n.Runbook == reason.SectionHookMissing {
+			f.Nodes[i].Next, f.Nodes[i].Runbook = n.Next, n.Runbook
+		}
+	}
 	exist := make(map[string]bool, len(s.Nodes))
 	for _, n := range s.Nodes {
 		exist[n.Name] = true

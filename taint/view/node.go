@@ -494,8 +494,12 @@ func (s NodeFacts) adviseDrill(fenceable corev1.NodeCondition) string {
 func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
 	why := strings.TrimPrefix(strings.TrimSuffix(cmp.Or(fenceable.Message, s.NoDevice), "."),
 		"finding the machine of node "+s.Node.Name+": ")
-	return "No device: " + why + ". Correct its rule under nodes in the configuration."
+	return "No device: " + why + ". " + NoDeviceRemedy
 }
+
+// NoDeviceRemedy is what to do about a node without a device, or with two.
+const NoDeviceRemedy = "Add or correct its rule under nodes in the configuration: forcefence discover writes one from " +
+	"what it finds."
 
 // assessFence assesses a node with an unfinished fence or a mark.
 func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool) verdict {

@@ -690,7 +690,8 @@ func (w *world) refusesUninstall(t *testing.T, commands *cluster.Commands) {
 }
 
 // beforeDevices is what check says of two nodes without a device.
-const beforeDevices = "0 of 2 Ready nodes could be proven off when their devices were last asked; give n0 a device"
+const beforeDevices = "0 of 2 Ready nodes could be proven off when their devices were last asked; give n0 a device, " +
+	"under nodes in the configuration"
 
 // lastAsked is the age of the drills in that sentence.
 var lastAsked = regexp.MustCompile(` \(at most \d+ min ago\)`)

@@ -390,8 +390,7 @@ func (n Node) explainDrill() Finding {
 	case last.Status == "":
 		return Finding{Problem, n.View.Node, "No controller has asked its devices yet.", askedSoon}
 	case why == reason.NoMachine:
-		return Finding{Problem, n.View.Node, last.Message,
-			"Give it a device in the configuration: forcefence discover writes one from what it finds."}
+		return Finding{Problem, n.View.Node, last.Message, view.NoDeviceRemedy}
 	default:
 		return Finding{Problem, n.View.Node, last.Message, view.DrillRemedy(n.Node, why)}
 	}
@@ -418,9 +417,7 @@ func (f Facts) checkHooks() (out []Finding) {
 			late = append(late, n.View.Node)
 		default:
 			if f.excludedBy(n) == "" {
-				out = append(out, Finding{Problem, n.View.Node,
-					"It has no hook, or its hook does not run: nothing holds pods on it.",
-					"Look at its pod of the DaemonSet forcefence-node, and at the Node's condition ForcefenceGuard."})
+				out = append(out, Finding{Problem, n.View.Node, view.NoHook, view.NoHookRemedy})
 			}
 		}
 	}
