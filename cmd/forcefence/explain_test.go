@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err != nil || e.Node != "n1" || len(e.Scenarios) != 3 ||
-		e.LeftAlone != `annotation forcefence.io/paused "new disk"` || len(e.Stay) != 1 ||
+		e.LeftAlone != `annotation forcefence.io/paused "new disk", with no end` || len(e.Stay) != 1 ||
 		len(e.Devices) != 1 || e.Devices[0].State != "On" || len(e.Replacements) != 2 ||
 		e.Replacements[0].Fits == e.Replacements[1].Fits {
 		t.Errorf("got error %v and %+v", err, e)

@@ -219,7 +219,7 @@ func TestStatusByRights(t *testing.T) {
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
-		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches"`,
+		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches", with no end`,
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 left alone",
@@ -497,10 +497,10 @@ func TestPauseByRights(t *testing.T) {
 		d.run(shared.Kubeconfig(), 1, args, "no controller runs in namespace default", "Use -n "+homeSpace)
 		d.run(shared.Kubeconfig(), 0, []string{"status"}, "Fencing is paused for all nodes")
 	}
-	d.run(pauser, 0, []string{"pause", "--for", "forever", "--reason", "a disk"}, `"a disk (alice)".`)
+	d.run(pauser, 0, []string{"pause", "--for", "forever", "--reason", "a disk"}, `"a disk (alice)", with no end.`)
 	d.run(pauser, 1, []string{"pause", "--for", "1000h", "--reason", "x"}, "for longer")
 	paused("a disk (alice)")
-	d.run(pauser, 0, []string{"resume"}, `The cluster is no longer paused ("a disk (alice)")`)
+	d.run(pauser, 0, []string{"resume"}, `The cluster is no longer paused ("a disk (alice)", with no end)`)
 	paused("")
 	d.run(pauser, 0, []string{"resume"}, "The cluster is not paused: there is no ConfigMap "+
 		"forcefence-system/forcefence-pause")

@@ -31,7 +31,7 @@ func TestMissingHook(t *testing.T) {
 		{"both have it", node(ready, answers, hook(taint.ProtectionFailOpen)), taint.ProtectionFailClosed, ""},
 		{"it has one of a newer version", node(ready, answers, hook("FailSoft")), taint.ProtectionFailClosed, ""},
 		{"its own pause comes first", node(ready, answers, annotation(fence.PausedAnnotation, "disk")),
-			taint.ProtectionFailClosed, `No fence begins: annotation forcefence.io/paused "disk".`},
+			taint.ProtectionFailClosed, `No fence begins: annotation forcefence.io/paused "disk", with no end.`},
 	} {
 		other := node(ready, answers)
 		if other.Name = "n5"; tt.other != "" {

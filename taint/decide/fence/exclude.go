@@ -71,14 +71,15 @@ func (p Pause) IsOver(now time.Time) bool { return !p.Until.IsZero() && !now.Bef
 // String returns the pause in words, for a person.
 func (p Pause) String() string {
 	text := quoteText(p.Reason)
-	if !p.Until.IsZero() {
-		text += " until " + p.Until.UTC().Format(time.RFC3339)
-	}
-	if p.BadUntil != "" {
-		text += fmt.Sprintf(" (no end: until=%s is not a time of the form YYYY-MM-DDThh:mm:ssZ)",
+	switch {
+	case p.BadUntil != "":
+		return text + fmt.Sprintf(", with no end (until=%s is not a time of the form YYYY-MM-DDThh:mm:ssZ)",
 			quoteText(p.BadUntil))
+	case p.Until.IsZero():
+		return text + ", with no end"
+	default:
+		return text + " until " + p.Until.UTC().Format(time.RFC3339)
 	}
-	return text
 }
 
 // ExclusionReason returns "" or why no action may be taken on a live Node, by its annotations, labels and conditions at

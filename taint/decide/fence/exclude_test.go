@@ -25,8 +25,8 @@ func TestPause(t *testing.T) {
 		want Pause
 		says string
 	}{
-		{"", Pause{}, `""`},
-		{"new disk", Pause{Reason: "new disk"}, `"new disk"`},
+		{"", Pause{}, `"", with no end`},
+		{"new disk", Pause{Reason: "new disk"}, `"new disk", with no end`},
 		{"new disk; until=2026-03-01T12:00:00Z", Pause{Reason: "new disk", Until: noon},
 			`"new disk" until 2026-03-01T12:00:00Z`},
 		{" new disk ;until= 2026-03-01T13:00:00+01:00 ", Pause{Reason: "new disk", Until: noon},
@@ -35,13 +35,13 @@ func TestPause(t *testing.T) {
 		{"disk; fan; until=2026-03-01T12:00:00Z", Pause{Reason: "disk; fan", Until: noon},
 			`"disk; fan" until 2026-03-01T12:00:00Z`},
 		{"until=2026-03-01T12:00:00Z; disk", Pause{Reason: "until=2026-03-01T12:00:00Z; disk"},
-			`"until=2026-03-01T12:00:00Z; disk"`},
-		{"disk; until=", Pause{Reason: "disk"}, `"disk"`},
+			`"until=2026-03-01T12:00:00Z; disk", with no end`},
+		{"disk; until=", Pause{Reason: "disk"}, `"disk", with no end`},
 		{"disk; until=tomorrow", Pause{Reason: "disk", BadUntil: "tomorrow"},
-			`"disk" (no end: until="tomorrow" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
+			`"disk", with no end (until="tomorrow" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
 		{"disk; until=2026-03-01 12:00", Pause{Reason: "disk", BadUntil: "2026-03-01 12:00"},
-			`"disk" (no end: until="2026-03-01 12:00" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
-		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b"`},
+			`"disk", with no end (until="2026-03-01 12:00" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`},
+		{"a\x1b[2J\nb", Pause{Reason: "a\x1b[2J\nb"}, `"a [2J b", with no end`},
 	} {
 		got := ParsePause(tc.text)
 		if got.Reason != tc.want.Reason || !got.Until.Equal(tc.want.Until) || got.BadUntil != tc.want.BadUntil ||
@@ -81,13 +81,14 @@ func TestExcludedByNode(t *testing.T) {
 		kept, keptCordoned string
 	}{
 		"nothing":           {func(*corev1.Node) {}, "", "", ""},
-		"paused":            {annotated("new disk"), `annotation forcefence.io/paused "new disk"`, "", ""},
-		"paused, no reason": {annotated(""), `annotation forcefence.io/paused ""`, "", ""},
+		"paused":            {annotated("new disk"), `annotation forcefence.io/paused "new disk", with no end`, "", ""},
+		"paused, no reason": {annotated(""), `annotation forcefence.io/paused "", with no end`, "", ""},
 		"paused until later": {annotated("disk; until=2026-03-01T12:00:01Z"),
 			`annotation forcefence.io/paused "disk" until 2026-03-01T12:00:01Z`, "", ""},
 		"paused until now": {annotated("disk; until=2026-03-01T12:00:00Z"), "", "", ""},
 		"paused until who knows": {annotated("disk; until=noon"),
-			`annotation forcefence.io/paused "disk" (no end: until="noon" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`,
+			`annotation forcefence.io/paused "disk", with no end (until="noon" is not a time of the form ` +
+				`YYYY-MM-DDThh:mm:ssZ)`,
 			"", ""},
 		"excluded by label":      {labelled("true"), "label remediation.medik8s.io/exclude-from-remediation", "", ""},
 		"its label says false":   {labelled("false"), "", "", ""},
@@ -135,14 +136,14 @@ func TestExcludedElsewhere(t *testing.T) {
 		says string
 		over bool
 	}{
-		{nil, `""`, false},
-		{map[string]string{"reason": "switches"}, `"switches"`, false},
+		{nil, `"", with no end`, false},
+		{map[string]string{"reason": "switches"}, `"switches", with no end`, false},
 		{map[string]string{"reason": "switches", "until": "2026-03-01T12:00:01Z"},
 			`"switches" until 2026-03-01T12:00:01Z`, false},
 		{map[string]string{"until": "2026-03-01T12:00:00Z"}, `"" until 2026-03-01T12:00:00Z`, true},
-		{map[string]string{"until": "noon"}, `"" (no end: until="noon" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`,
-			false},
-		{map[string]string{"paused": "false"}, `""`, false},
+		{map[string]string{"until": "noon"},
+			`"", with no end (until="noon" is not a time of the form YYYY-MM-DDThh:mm:ssZ)`, false},
+		{map[string]string{"paused": "false"}, `"", with no end`, false},
 	} {
 		if p := PauseOf(tc.data); p.String() != tc.says || p.IsOver(now.Wall) != tc.over {
 			t.Errorf("%v: got %s, over %v", tc.data, p, p.IsOver(now.Wall))
