@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view"
@@ -308,9 +309,19 @@ func TestProgramName(t *testing.T) {
 	}
 }
 
-// The help of status explains each state in lines of at most 80 columns.
+// The help of status explains each word of its columns, in lines of at most 80 columns.
 func TestStatusHelp(t *testing.T) {
 	help := newStatus(nil).Long
+	for _, word := range []string{notAsked, "READY", "POWER", "Changing", "GUARD", taint.ProtectionFailClosed,
+		taint.ProtectionFailOpen, taint.ProtectionNotAtBoot, taint.ProtectionNone, "ROOM", "FENCE",
+		string(taint.PhasePoweringOff), string(taint.PhaseArmed), string(taint.PhaseEvicting),
+		string(taint.ResultEvicted), string(taint.ResultReturned), string(taint.ResultLifted),
+		string(taint.ResultCancelled), string(taint.ResultPowerOffFailed), string(taint.ResultMarkRemoved),
+		string(taint.ResultReleased), string(taint.ResultNeverPoweredOff), "marked:", "unreadable:"} {
+		if !strings.Contains(strings.Join(strings.Fields(help), " "), word) {
+			t.Errorf("got no %q in:\n%s", word, help)
+		}
+	}
 	for _, m := range view.Meanings() {
 		if !strings.Contains(help, "\n  "+m.State.DisplayName()+": ") {
 			t.Errorf("got no state %s in:\n%s", m.State, help)

@@ -38,6 +38,9 @@ same answers. A power in brackets is from before the node's outage.
 The states, of which a node has the first that fits:
 
 ` + describeStates() + `
+The other columns; a dash stands for none:
+
+` + describeColumns() + `
 Exits with 0 if the state could be read, and with 1 otherwise.`,
 		Example: `  # The whole fleet, the worst nodes first; then each change
   forcefence status -w
@@ -87,22 +90,48 @@ Exits with 0 if the state could be read, and with 1 otherwise.`,
 	return withRole(cmd, roleLook)
 }
 
-// describeStates explains the states, for the help: lines of at most 80 columns.
+// describeStates explains the states, for the help.
 func describeStates() string {
 	var b strings.Builder
 	for _, m := range view.Meanings() {
-		text := fmt.Sprintf("%s: %s. Next: %s. Who acts: %s.", m.State.DisplayName(), m.Means, m.Next, m.Actor)
-		line := "  "
-		for word := range strings.FieldsSeq(text) {
-			if len(line)+len(word) > 78 {
-				b.WriteString(strings.TrimRight(line, " ") + "\n")
-				line = "    "
-			}
-			line += word + " "
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		b.WriteString(wrapHelp(fmt.Sprintf("%s: %s. Next: %s. Who acts: %s.", m.State.DisplayName(), m.Means, m.Next,
+			m.Actor)))
 	}
 	return b.String()
+}
+
+// describeColumns explains the words of the columns besides the state, for the help.
+func describeColumns() string {
+	var b strings.Builder
+	for _, text := range []string{
+		"READY: yes; or no, and for how long.",
+		"POWER: On, Off, Changing (it goes on or off) or Unknown, and its age.",
+		"GUARD: FailClosed: no pod starts unless the hook allows it. FailOpen: pods start while the hook is killed or " +
+			"hangs. NotAtBoot: pods of a boot may start before the hook. None: there is no hook. A dash: none was " +
+			"reported.",
+		"ROOM: ok; how many of its pods find no room elsewhere; or ? if that is unknown.",
+		"FENCE: PoweringOff, Armed (marked, and nothing is evicted), Evicting: the phase, and its age. Evicted, " +
+			"Returned, Lifted, Cancelled, PowerOffFailed, MarkRemoved, Released, NeverPoweredOff: the result of the " +
+			"last fence, and its age. marked: there is a mark without a fence. unreadable: the fence's record cannot " +
+			"be read.",
+	} {
+		b.WriteString(wrapHelp(text))
+	}
+	return b.String()
+}
+
+// wrapHelp indents a text, in lines of at most 80 columns.
+func wrapHelp(text string) string {
+	var b strings.Builder
+	line := "  "
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > 78 {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = "    "
+		}
+		line += word + " "
+	}
+	return b.String() + strings.TrimRight(line, " ") + "\n"
 }
 
 // printChange prints the new state of a node.

@@ -18,8 +18,8 @@ func Meanings() []Meaning {
 			"forcefence"},
 		{StateNotReady, "not Ready: for less than 5 minutes, after its fence, or left alone by a person's choice",
 			"its devices are asked; after a fence it waits for its machine, or for you, as NEXT says", "forcefence"},
-		{StateUnfenceable, "Ready, and its devices did not answer as a fence needs it", "its devices are asked again",
-			"you"},
+		{StateUnfenceable, "Ready, and its devices did not answer as a fence needs it, or it has no device; status " +
+			"shows it as not asked until a controller has asked its devices", "its devices are asked again", "you"},
 		{StateLeftAlone, "Ready, and paused, excluded, in mode disabled or shadow, with a mode lowered by its " +
 			"annotation, or without a controller that leads",
 			"nothing, if the node dies; in mode observe it is recovered if its machine is off", "none"},
