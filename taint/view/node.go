@@ -302,9 +302,8 @@ func (s NodeFacts) begin(state State, section reason.Section, next string) verdi
 		v.first = Command{"What its fence has done", "forcefence timeline " + s.Node.Name}
 	case reason.SectionProofLost, reason.SectionDistrusted:
 		v.first = Command{"What each device says", s.inController("drill " + s.Node.Name)}
-	case reason.SectionStorm:
-		v.first = Command{"What the nodes share", listNodesByZone}
-	case reason.SectionUnproven, reason.SectionLeftOn, reason.SectionDrillFailing, reason.SectionNothing:
+	case reason.SectionUnproven, reason.SectionStorm, reason.SectionLeftOn, reason.SectionDrillFailing,
+		reason.SectionNothing:
 		v.first = Command{"What its devices answer now", s.inController("explain " + s.Node.Name)}
 	}
 	return v

@@ -418,7 +418,7 @@ func TestCommand(t *testing.T) {
 		{"held back", NodeFacts{Node: node(silentForLong, answers),
 			Events: ownEvents(Event{At: now, Reason: string(reason.DomainLost),
 				Text: "Zone a is lost."})}, reason.SectionStorm,
-			"kubectl get nodes -L topology.kubernetes.io/zone"},
+			inPod + "explain n4"},
 		{"its machine is left on", NodeFacts{Node: node(silent, answers,
 			condition(taint.PoweredOnCondition, corev1.ConditionTrue, 30*time.Second, "", ""))}, reason.SectionLeftOn,
 			inPod + "explain n4"},

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -21,14 +19,10 @@ func DescribeStorm(cluster Cluster, nodes []Node, now time.Time) []Banner {
 	return describeMostSilent(nodes)
 }
 
-// describeStorm returns a banner with a command that shows what the silent nodes have in common.
+// describeStorm returns a banner without a command: the rule names the domain, and the cause is outside of forcefence.
 func describeStorm(title, text string, why reason.Reason) []Banner {
-	return []Banner{{About: PartStorm, Title: title, Text: text,
-		Remedy: PlainRemedy(why) + " To see what the nodes share:", Command: listNodesByZone}}
+	return []Banner{{About: PartStorm, Title: title, Text: text, Remedy: PlainRemedy(why)}}
 }
-
-// listNodesByZone shows which nodes are not Ready, and in which zone each is.
-const listNodesByZone = "kubectl get nodes -L " + corev1.LabelTopologyZone
 
 // maxNames is how many names FormatNames lists.
 const maxNames = 5

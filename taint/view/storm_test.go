@@ -15,8 +15,7 @@ import (
 // the nodes adds nothing: it is sent once, and ends after an hour.
 func TestDescribeStorm(t *testing.T) {
 	event := &Event{At: ago(30 * time.Second), Reason: string(reason.DomainLost), Text: "A failure domain is lost: a."}
-	const share, command = " To see what the nodes share:", "kubectl get nodes -L topology.kubernetes.io/zone"
-	remedy := PlainRemedy(reason.DomainLost) + share
+	remedy := PlainRemedy(reason.DomainLost)
 	lost := HeldBack{Rule: reason.DomainLost, Detail: "7 of 8 nodes of zone=a fell silent at the same moment", Held: 7,
 		Nodes: []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7"}, Silent: 7, Of: 20, Since: ago(3 * time.Hour)}
 	alone := HeldBack{Rule: reason.TooFewHealthy, Detail: "2 of 3 nodes of the cluster are not healthy, the floor is 2",
@@ -37,16 +36,16 @@ func TestDescribeStorm(t *testing.T) {
 		{"a zone is lost for hours, and no Event is left", &lost, false, 3, []*Event{nil}, []Banner{{PartStorm,
 			"Power-offs are held back", "7 nodes: a1, a2, a3, a4, a5 and 2 more. A failure domain is lost: 7 of 8 " +
 				"nodes of zone=a fell silent at the same moment. 7 of 20 nodes are silent. It began 3 h ago.", remedy,
-			command}}},
+			""}}},
 		{"one node, just now", &alone, false, 3, []*Event{event}, []Banner{{PartStorm, "Power-offs are held back",
 			"1 node: n4. Too few nodes are healthy: 2 of 3 nodes of the cluster are not healthy, the floor is 2. " +
-				"1 of 3 nodes are silent. It began <1 min ago.", PlainRemedy(reason.TooFewHealthy) + share, command}}},
+				"1 of 3 nodes are silent. It began <1 min ago.", PlainRemedy(reason.TooFewHealthy), ""}}},
 		{"the leader that held it is gone", &alone, true, 3, []*Event{event}, nil},
 		{"most are silent, and no leader says what it holds back", nil, true, 1, []*Event{nil, nil},
 			[]Banner{{PartStorm, "Most nodes are silent",
 				"2 of 3 nodes are not Ready and not heard: n4, n4. While fewer than half of the nodes renew their " +
 					"Leases, no machine is powered off.",
-				"Look at the API server and the network." + share, command}}},
+				"Look at the API server and the network.", ""}}},
 	} {
 		var nodes []Node
 		for range tt.ready {
