@@ -63,7 +63,7 @@ func sampleFleet() *fleet {
 					At: at(8 * time.Second)},
 				Protection: "FailOpen",
 				Fence:      &view.NodeFence{ID: "f-2", Phase: "PoweringOff", At: *at(9 * time.Second)},
-				Next:       "A power-off is sent; it waits until racks/10.0.0.7 says Off."},
+				Next:       "Its machine is being powered off; the fence waits until racks/10.0.0.7 says Off."},
 			{Node: "n3", State: view.StateNotReady, Ready: "False", ReadySince: at(time.Minute),
 				Machine: view.MachinePower{Power: "Unknown", From: "drill", At: at(time.Hour)},
 				Next:    "The node looks dead (" + hostile + "): nothing is done."},

@@ -186,6 +186,16 @@ func TestNodeState(t *testing.T) {
 	}
 }
 
+// The page knows since when the leader's configuration is in force, and calls no answer of a former one of now.
+func TestNodesBeforeConfiguration(t *testing.T) {
+	f := FleetOf(Snapshot{At: now, Key: taint.DefaultKey, Nodes: []*corev1.Node{node(ready, answers)},
+		Cluster:    Cluster{Controller: &Leader{Leads: true, ConfigSince: &now}},
+		NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
+	if got := f.Nodes[0].Next; !strings.HasPrefix(got, DrilledBefore) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // Without a leader no fence begins, and the page calls no node fine. A Lease that was not read says nothing.
 func TestNodesWithoutLeader(t *testing.T) {
 	for want, cluster := range map[State]Cluster{

@@ -67,6 +67,8 @@ type NodeFacts struct {
 	Paused   string // what pauses fencing for all nodes; "": nothing, or not read
 	// Leaderless reports that no controller leads; false: one does, or the Lease was not read.
 	Leaderless bool
+	// ConfigSince is when the leader's configuration was put in force; zero: unknown. See Cluster.ConfigSince.
+	ConfigSince time.Time
 	// ReadsConfirmation reports that one of its devices is of a provider of type confirm; false: none, or not read.
 	ReadsConfirmation bool
 	// HeldBack is what the leader's storm guard holds back; nil: nothing, or not read.
@@ -340,7 +342,7 @@ func (s NodeFacts) needPerson(since time.Time, why *Event, section reason.Sectio
 	if why != nil {
 		section = cmp.Or(reason.PersonSection(reason.Reason(why.Reason)), reason.SectionNothing)
 		if text = s.withAdvice(reason.Reason(why.Reason), why.Text); strings.HasPrefix(
-			PlainRemedy(reason.Reason(why.Reason)), "No action") {
+			PlainRemedy(reason.Reason(why.Reason)), "No action:") { // "No action if intended" does not go on
 			text = why.Text + " It should have gone on by itself: look at its machine."
 		}
 	}
@@ -401,6 +403,9 @@ func (s NodeFacts) assess(
 		return s.needPerson(rec.LastPowerOn().Add(returnsWithin), why, reason.SectionNothing,
 			s.withAdvice(reason.NotBack, reason.RowOf(reason.NotBack).Text))
 	case !ready && rec != nil && rec.AfterFence == taint.AfterFencePowerOn:
+		if s.Leaderless {
+			return verdict{state: StateNotReady, next: "Its machine may stay off, because no controller leads."}
+		}
 		return verdict{state: StateNotReady, next: "Its machine is being powered on; then its node comes back."}
 	case !ready && n.LeftAlone != "":
 		return s.begin(StateNotReady, reason.SectionLeftAlone, "No fence begins: "+n.LeftAlone+".")
@@ -410,6 +415,12 @@ func (s NodeFacts) assess(
 		return s.offerMark(n, failed, why, s.assessNotReady(n, rec, fenceable, why, on))
 	case n.LeftAlone != "":
 		return verdict{state: StateLeftAlone, next: "No fence begins: " + n.LeftAlone + "."}
+	case s.isOutdated(fenceable) && n.Mode == "" && s.whyNoneBegins() == "":
+		state := StateUnfenceable
+		if n.Fenceable == string(corev1.ConditionTrue) {
+			state = StateFine
+		}
+		return verdict{state: state, next: DrilledBefore + " They are asked again within minutes."}
 	case failed == reason.ModeDisabled:
 		return verdict{state: StateLeftAlone, next: fenceable.Message}
 	case n.Fenceable == "" && s.NoDevice == "":
@@ -421,7 +432,7 @@ func (s NodeFacts) assess(
 	case drill.AnswersIn(s.Node).Shadow:
 		return verdict{state: StateLeftAlone, next: describeShadow}
 	case n.Mode != "":
-		return verdict{state: StateLeftAlone, next: fmt.Sprintf("An annotation keeps its mode at %s.", n.Mode)}
+		return verdict{state: StateLeftAlone, next: describeMode(n.Mode)}
 	case s.whyNoneBegins() != "":
 		return verdict{state: StateLeftAlone, next: s.whyNoneBegins()}
 	case n.Partly:
@@ -460,6 +471,9 @@ func (s NodeFacts) findOwnEvent(why reason.Reason, rec *taint.Record) *Event {
 // describeShadow is what is next for a node in mode shadow.
 const describeShadow = "Its mode is shadow: forcefence says what it would do, and does nothing."
 
+// describeMode is what is next for a node with that mode by its annotation.
+func describeMode(mode string) string { return "An annotation keeps its mode at " + mode + "." }
+
 // whyNoneBegins says why no fence of any node begins now; "": one may.
 func (s NodeFacts) whyNoneBegins() string {
 	switch {
@@ -470,6 +484,19 @@ func (s NodeFacts) whyNoneBegins() string {
 	default:
 		return ""
 	}
+}
+
+// DrilledBefore says that a node's last drill is of the configuration before.
+const DrilledBefore = "Its devices were last asked before the configuration changed."
+
+// isOutdated reports whether the node's last drill is older than the configuration in force.
+func (s NodeFacts) isOutdated(fenceable corev1.NodeCondition) bool {
+	return drill.IsOlder(fenceable, s.ConfigSince)
+}
+
+// isShadow reports whether the node's mode is shadow, as far as it is known.
+func (s NodeFacts) isShadow(n Node, fenceable corev1.NodeCondition) bool {
+	return n.Mode == fence.Shadow.String() || drill.AnswersIn(s.Node).Shadow && !s.isOutdated(fenceable)
 }
 
 // describeAnswers returns what each of the node's devices answered in its last drill.
@@ -546,7 +573,7 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 		return fencing("It waits for %s to detach: %s.",
 			decide.FormatCount(len(n.Fence.WaitsFor), "volume"), strings.Join(n.Fence.WaitsFor, ", "))
 	case rec.Phase == taint.PhasePoweringOff:
-		return fencing("A power-off is sent; it waits until %s says Off.", device)
+		return fencing("Its machine is being powered off; the fence waits until %s says Off.", device)
 	case rec.Phase == taint.PhaseArmed:
 		return fencing("%s is asked once more; if it says Off, its pods are ended.", device)
 	default:
@@ -670,18 +697,23 @@ func (s NodeFacts) assessOutage(
 		}
 		return s.needPerson(began.Add(personAfter), nil, reason.SectionUnproven, text+" If that lasts, reset the BMC, "+
 			"or end the task of the hypervisor or cloud that hangs.")
-	case drill == reason.ModeDisabled:
+	case n.Mode == fence.Disabled.String():
+		return verdict{state: StateNotReady, next: describeMode(n.Mode)}
+	case drill == reason.ModeDisabled && !s.isOutdated(fenceable):
 		return verdict{state: StateNotReady, next: fenceable.Message}
 	case drill == reason.NoMachine || n.Fenceable == "" && s.NoDevice != "":
 		v := s.needPerson(began, nil, reason.SectionUnproven, s.adviseDevice(fenceable))
 		v.first.Purpose = "Why it has no device"
 		return v
-	case n.Fenceable == string(corev1.ConditionFalse):
+	case n.Fenceable == string(corev1.ConditionFalse) && drill != reason.ModeDisabled: // a former mode is no cause
 		return s.needPerson(failed, why, reason.SectionUnproven, s.adviseDrill(fenceable))
 	case waits && !off && n.Fenceable == string(corev1.ConditionUnknown):
 		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven, s.adviseDrill(fenceable))
 	case waits && n.Machine.Power == providers.PowerOn.String():
 		return s.needPerson(began.Add(personAfter), why, reason.SectionLeftOn, describeOn)
+	case waits && s.isShadow(n, fenceable):
+		return s.needPerson(began.Add(personAfter), why, reason.SectionNothing,
+			"Its mode is shadow: forcefence does nothing, and its pods wait. Look at its machine.")
 	case waits && !off:
 		return s.needPerson(began.Add(personAfter), why, reason.SectionUnproven,
 			"Nothing proves that its machine is off, so its pods wait. Find out why, or look at the machine.")

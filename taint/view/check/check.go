@@ -323,8 +323,7 @@ func (f Facts) checkNodes() (counts []string, lasting int, out []Finding) {
 			out = append(out, Finding{Note, v.Node, v.Next, ""})
 		case last.Status == "" && leaderless: // the missing leader is the problem, not the node
 		case f.isOutdated(n):
-			out = append(out, Finding{Problem, v.Node, "Its devices were last asked before the configuration changed.",
-				askedSoon})
+			out = append(out, Finding{Problem, v.Node, view.DrilledBefore, askedSoon})
 		case last.Status != corev1.ConditionTrue:
 			failed = append(failed, n)
 			if n.Unclaimed && last.Reason == string(reason.NoMachine) {
