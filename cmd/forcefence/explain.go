@@ -78,7 +78,8 @@ type explanation struct {
 	explain.Report
 	At            time.Time         `json:"at"`
 	Ready         bool              `json:"ready"`
-	SilentSeconds float64           `json:"silentSeconds"` // since its last heartbeat
+	Leaderless    bool              `json:"leaderless,omitempty"` // no controller leads now
+	SilentSeconds float64           `json:"silentSeconds"`        // since its last heartbeat
 	Fence         string            `json:"fence,omitempty"`
 	Fenced        string            `json:"fenced,omitempty"` // how its fence ended, since which it has not been Ready
 	Mode          string            `json:"mode"`
@@ -139,7 +140,7 @@ func explainNode(ctx context.Context, open *app.Session, node string, ask bool) 
 		Report: explain.ReportOf(s), At: s.Now.Wall.UTC().Truncate(time.Second),
 		SilentSeconds: s.LeaseAge[node].Round(time.Second).Seconds(), Mode: s.Facts.Mode.String(),
 		ModeBy: s.Facts.ModeBy, RequestedBy: s.Facts.RequestedBy, LeftAlone: s.Facts.Excluded, KeptOn: s.Facts.KeptOn,
-		Devices: []explainedDevice{},
+		Leaderless: open.LostLeader(ctx), Devices: []explainedDevice{},
 		Unknown: append([]string{}, unknown...), Estimate: estimate,
 		Ready: slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -177,7 +178,7 @@ func describeEndedFence(rec *taint.Record, ready corev1.NodeCondition) string {
 	}
 	text := fmt.Sprintf("its fence %s has ended as %s", rec.ID, rec.Result)
 	if rec.Result == taint.ResultEvicted {
-		text += ": its pods were moved"
+		text += ": its pods were freed"
 	}
 	return text
 }
@@ -276,6 +277,9 @@ func (e explanation) printReport(out io.Writer) {
 		word = "Ready"
 	}
 	printText(out, "", "Node %s: %s, last heartbeat %s ago.", e.Node, word, formatSeconds(e.SilentSeconds))
+	if e.Leaderless {
+		printText(out, "", "No controller leads: what follows waits until one does.")
+	}
 	printText(out, "", "Mode %s (%s).", e.Mode, cmp.Or(e.ModeBy, "configuration"))
 	if e.Mode == fence.OnRequest.String() {
 		printText(out, "", "%s.", cmp.Or(e.describeRequest(), "Without a request its machine is not powered off"))
@@ -383,7 +387,7 @@ func (e explanation) whyNothing(c explain.Scenario) string {
 	case e.Fenced != "":
 		return ", because " + e.Fenced
 	case len(c.Steps) == 0 && e.LeftAlone != "":
-		return ", because of its " + e.LeftAlone
+		return ", because it is not fenced: " + e.LeftAlone
 	}
 	return ""
 }

@@ -119,6 +119,15 @@ func TestExplain(t *testing.T) {
 	pauseIn("kube-system") // without a controller: where one outside of a pod has its Lease
 	kit.Must(t, s.api.Create(t.Context(), leaseOf("home")))
 	pauseIn("home")
+	const waits = "No controller leads: what follows waits until one does."
+	s.expect(waits, "", "explain", "n1", "--no-devices")
+	lease := &coordinationv1.Lease{}
+	kit.Must(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(leaseOf("home")), lease))
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("ff-1"), new(metav1.NewMicroTime(time.Now()))
+	kit.Must(t, s.api.Update(t.Context(), lease))
+	if out, err := s.run("explain", "n1", "--no-devices"); err != nil || strings.Contains(out, waits) {
+		t.Errorf("with a leader: got %v and\n%s", err, out)
+	}
 	s.change("n1", func(n *corev1.Node) { n.Annotations = map[string]string{fence.PausedAnnotation: "new disk"} })
 	s.expect("", "node n9 does not exist", "explain", "n9")
 	s.expect("", "use json, name, wide, yaml", "explain", "n1", "-o", "xml")
@@ -239,7 +248,7 @@ func TestExplainAfterFence(t *testing.T) {
 	out, err := s.run("explain", "n1", "--no-devices")
 	text := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{"Node n1: not Ready", "IF IT STAYS NOT READY, AND ITS DEVICES SAY ANYTHING: " +
-		"nothing happens, because its fence f-0123456789ab has ended as Evicted: its pods were moved"} {
+		"nothing happens, because its fence f-0123456789ab has ended as Evicted: its pods were freed"} {
 		if err != nil || !strings.Contains(text, want) {
 			t.Errorf("got %v and no %q in\n%s", err, want, out)
 		}
@@ -265,7 +274,7 @@ func TestDescribeEndedFence(t *testing.T) {
 	}{
 		{"no fence", nil, dead, ""},
 		{"a fence in progress", &open, dead, ""},
-		{"evicted", done(taint.ResultEvicted), dead, "its fence f-1 has ended as Evicted: its pods were moved"},
+		{"evicted", done(taint.ResultEvicted), dead, "its fence f-1 has ended as Evicted: its pods were freed"},
 		{"released", done(taint.ResultReleased), dead, "its fence f-1 has ended as Released"},
 		{"Ready since", done(taint.ResultEvicted), condition(corev1.NodeReady, corev1.ConditionTrue, at, ""), ""},
 		{"dead again", done(taint.ResultEvicted), condition(corev1.NodeReady, corev1.ConditionUnknown,
