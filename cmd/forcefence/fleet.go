@@ -86,7 +86,7 @@ func (o *statusReader) readFleet(ctx context.Context) (*fleet, error) {
 	records, exist := true, map[string]bool{}
 	addNode := func(n *corev1.Node) {
 		s := view.NodeFacts{Node: n, Key: o.key, Events: events[n.Name], Now: f.At,
-			Excluded: o.describeExcluded(n), Paused: f.Paused, Leaderless: f.IsLeaderless(), Namespace: o.home,
+			Excluded: o.describeExcluded(n), Paused: f.Paused, Leaderless: f.LostLeader(), Namespace: o.home,
 			ConfigSince: f.ConfigSince(), HeldBack: f.HeldBack(), ReadsConfirmation: o.readsConfirmation(n)}
 		if rec, _ := taint.RecordOf(n); rec.IsOpen() && records {
 			if err = readNeedsPerson(ctx, o.client, &s, rec); err != nil {

@@ -66,7 +66,7 @@ func (o *statusReader) followNodes(
 			read = at
 		}
 		s := view.NodeFacts{Node: node, Key: o.key, Excluded: o.describeExcluded(node), Paused: o.cluster.Paused,
-			Leaderless: o.cluster.IsLeaderless(), Namespace: o.home, ReadsConfirmation: o.readsConfirmation(node),
+			Leaderless: o.cluster.LostLeader(), Namespace: o.home, ReadsConfirmation: o.readsConfirmation(node),
 			ConfigSince: o.cluster.ConfigSince(), Now: at}
 		if one := view.NodeOf(s); one.State != view.StateFine {
 			s.Events, s.HeldBack = events[node.Name], o.cluster.HeldBack()

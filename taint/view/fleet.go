@@ -219,7 +219,7 @@ func rowOf(s Snapshot, n *corev1.Node, fences map[string]*Fence) (Node, NodeRow,
 	rec, _ := taint.RecordOf(n) // one that cannot be read makes its state Stuck
 	facts := NodeFacts{Node: n, Key: s.Key, Events: s.Events[n.Name], Now: s.At,
 		NoDevice: row.Config.NoDeviceReason, Excluded: row.Config.Excluded, Paused: s.Cluster.Paused,
-		Leaderless: s.Cluster.IsLeaderless(), ConfigSince: s.Cluster.ConfigSince(),
+		Leaderless: s.Cluster.LostLeader(), ConfigSince: s.Cluster.ConfigSince(),
 		ReadsConfirmation: row.Config.ReadsConfirmation, Namespace: s.Cluster.namespace(),
 		HeldBack: s.Cluster.HeldBack()}
 	if rec != nil {

@@ -196,11 +196,16 @@ func TestNodesBeforeConfiguration(t *testing.T) {
 	}
 }
 
-// Without a leader no fence begins, and the page calls no node fine. A Lease that was not read says nothing.
+// Without a leader no fence begins, and the page calls no node fine. A Lease that is missing, or was not read, says nothing.
 func TestNodesWithoutLeader(t *testing.T) {
-	for want, cluster := range map[State]Cluster{
-		StateLeftAlone: {Controller: &Leader{Lease: "kube-system/forcefence"}}, StateFine: {},
+	for _, tt := range []struct {
+		cluster Cluster
+		want    State
+	}{
+		{Cluster{Controller: &Leader{Lease: "kube-system/forcefence"}}, StateLeftAlone}, {Cluster{}, StateFine},
+		{Cluster{Controller: &Leader{}}, StateFine}, // perhaps without leader election
 	} {
+		cluster, want := tt.cluster, tt.want
 		f := FleetOf(Snapshot{At: now, Key: taint.DefaultKey, Nodes: []*corev1.Node{node(ready, answers)},
 			Cluster: cluster, NodeConfig: func(*corev1.Node) NodeConfig { return NodeConfig{} }})
 		if got := f.Nodes[0].State; got != want {

@@ -65,7 +65,7 @@ type NodeFacts struct {
 	NoDevice string // why the configuration gives it no device; "": it has one, or the configuration was not read
 	Excluded string // why the configuration excludes it from fencing; "": it does not, or it was not read
 	Paused   string // what pauses fencing for all nodes; "": nothing, or not read
-	// Leaderless reports that no controller leads; false: one does, or the Lease was not read.
+	// Leaderless reports that no controller leads; false: one does, or there is no Lease, or it was not read.
 	Leaderless bool
 	// ConfigSince is when the leader's configuration was put in force; zero: unknown. See Cluster.ConfigSince.
 	ConfigSince time.Time
