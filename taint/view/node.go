@@ -300,7 +300,7 @@ func (v verdict) advise() string {
 func (s NodeFacts) begin(state State, section reason.Section, next string) verdict {
 	v := verdict{state: state, next: next, section: section}
 	switch section {
-	case reason.SectionMarkStuck:
+	case reason.SectionMarkStuck, reason.SectionNoLeader:
 		v.first = Command{"What its fence has done", "forcefence timeline " + s.Node.Name}
 	case reason.SectionProofLost, reason.SectionDistrusted:
 		v.first = Command{"What each device says", s.inController("drill " + s.Node.Name)}
@@ -474,6 +474,9 @@ const describeShadow = "Its mode is shadow: forcefence says what it would do, an
 // describeMode is what is next for a node with that mode by its annotation.
 func describeMode(mode string) string { return "An annotation keeps its mode at " + mode + "." }
 
+// describeLeaderless is what is next for a fence or a mark without a leader.
+const describeLeaderless = "Its fence waits, because no controller leads."
+
 // whyNoneBegins says why no fence of any node begins now; "": one may.
 func (s NodeFacts) whyNoneBegins() string {
 	switch {
@@ -535,7 +538,7 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 	}
 	fencing := func(text string, words ...any) verdict {
 		if s.Leaderless {
-			return verdict{state: StateFencing, next: "Its fence waits, because no controller leads."}
+			return verdict{state: StateFencing, next: describeLeaderless}
 		}
 		v := verdict{state: StateFencing, next: fmt.Sprintf(text, words...)}
 		if why != nil {
@@ -564,6 +567,8 @@ func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool
 	case rec.Phase == taint.PhaseEvicting && saysOn(rec):
 		return s.needPerson(rec.At, why, reason.SectionProofLost, s.withAdvice(reason.ProofLost,
 			"Its machine is no longer proven off: a device says On."))
+	case s.Leaderless && s.Now.Sub(rec.At) >= personAfter:
+		return s.needPerson(rec.At.Add(personAfter), nil, reason.SectionNoLeader, describeLeaderless)
 	case rec.Phase != taint.PhaseEvicting && s.Now.Sub(rec.At) >= personAfter:
 		return s.needPerson(rec.At.Add(personAfter), why, reason.SectionUnproven, fmt.Sprintf(
 			"Its fence has been in phase %s for more than %s. Find out what %s says. If the device is mute, repair "+

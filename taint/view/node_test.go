@@ -181,6 +181,9 @@ func TestOf(t *testing.T) {
 			StateNotReady, "No fence begins, because no controller leads.", "Unknown  "},
 		{"no controller leads, and its fence is open", NodeFacts{Node: node(silent, record(waits)), Leaderless: true},
 			StateFencing, "Its fence waits, because no controller leads.", "Unknown  "},
+		{"no controller leads, and its fence is open for long", NodeFacts{Node: node(silentForLong, record(phase(
+			taint.PhasePoweringOff, "", 6*time.Minute))), Leaderless: true}, StateNeedsPerson,
+			"Its fence waits, because no controller leads.", "Unknown  "},
 		{"no controller leads, and a person marked it", NodeFacts{Node: node(silent, marked), Leaderless: true},
 			StateFencing, "Its fence waits, because no controller leads.", "Unknown  "},
 		{"in mode shadow", NodeFacts{Node: node(ready, answered(corev1.ConditionTrue, time.Hour, "MachineAnswers", "",

@@ -45,6 +45,7 @@ type UrgentGroup struct {
 // sectionReasons says in a few words what the sections are about that call a person.
 var sectionReasons = map[reason.Section]string{
 	reason.SectionMarkStuck:  "the fence does not end",
+	reason.SectionNoLeader:   "no controller leads",
 	reason.SectionProofLost:  "no longer proven off",
 	reason.SectionUnproven:   "no device proves it off",
 	reason.SectionStorm:      "power-off held back",
