@@ -211,7 +211,8 @@ nodes:
 			want: []string{provable(1, 1) + "; 1 excluded.",
 				"No fence of it begins: excludeSelector pool=cattle matches its labels."}},
 		{name: "excluded by another label", objects: append(good, labelled, settings("mode: observe\n")),
-			want: []string{provable(1, 2) + "; give n2 a device, under nodes in the configuration."}, fails: "found 1 problem"},
+			want:  []string{provable(1, 2) + "; give n2 a device, under nodes in the configuration."},
+			fails: "found 1 problem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := checkIn(t, tc.objects, nil)

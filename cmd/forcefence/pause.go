@@ -209,8 +209,8 @@ func (o pauser) setPause(ctx context.Context, node []string, p fence.Pause) ([]s
 	return append([]string{told}, o.describeOpenFences(ctx)...), nil
 }
 
-// refuseShorter returns an error if the pause in force lasts longer than the new one, which would replace it: the person
-// who set it may still count on its end. what is paused, and resume is the command that ends the pause.
+// refuseShorter returns an error if the pause in force lasts longer than the new one, which would replace it. The user
+// who set that pause may still count on its end. what is paused, and resume is the command that ends the pause.
 func (o pauser) refuseShorter(had, now fence.Pause, what, resume string) error {
 	if had.IsOver(o.now()) || now.Until.IsZero() || !had.Until.IsZero() && !had.Until.After(now.Until) {
 		return nil

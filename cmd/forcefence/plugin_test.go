@@ -219,7 +219,8 @@ func TestStatusByRights(t *testing.T) {
 	kit.Must(t, d.admin.Update(t.Context(), lease))
 
 	all := d.run(d.person("watcher", "forcefence-look"), 0, []string{"status"}, "Controller ff-1 leads",
-		`! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "new switches", with no end`,
+		"! Fencing is paused for all nodes: by ConfigMap forcefence-system/forcefence-pause: "+
+			`"new switches", with no end`,
 		"! The changed configuration is rejected: config.yaml:3: mode: missing. The previous file stays in force.",
 		"! Volumes are attached to deleted nodes: 1 deleted node: scrapped. 2 volumes wait.",
 		"2 nodes need a person: dead, mute.", "2 need a person, 1 left alone",

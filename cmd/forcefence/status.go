@@ -106,8 +106,8 @@ func describeColumns() string {
 	for _, text := range []string{
 		"READY: yes; or no, and for how long.",
 		"POWER: On, Off, Changing (it goes on or off) or Unknown, and its age.",
-		"GUARD: FailClosed: no pod starts unless the hook allows it. FailOpen: pods start while the hook is killed or " +
-			"hangs. NotAtBoot: pods of a boot may start before the hook. None: there is no hook. A dash: none was " +
+		"GUARD: FailClosed: no pod starts unless the hook allows it. FailOpen: pods start while the hook is killed " +
+			"or hangs. NotAtBoot: pods of a boot may start before the hook. None: there is no hook. A dash: none was " +
 			"reported.",
 		"ROOM: ok; how many of its pods find no room elsewhere; or ? if that is unknown.",
 		"FENCE: PoweringOff, Armed (marked, and nothing is evicted), Evicting: the phase, and its age. Evicted, " +

@@ -67,8 +67,8 @@ func (c Cluster) Leads() bool { return c.Controller != nil && c.Controller.Leads
 // IsLeaderless reports whether no controller leads; false: one does, or the Lease was not read.
 func (c Cluster) IsLeaderless() bool { return c.Controller != nil && !c.Controller.Leads }
 
-// LostLeader reports whether the controllers' Lease has no leader now. Without a Lease it is false: a controller without
-// leader election has none.
+// LostLeader reports whether the controllers' Lease has no leader now. It is false without a Lease: a controller
+// without leader election has none.
 func (c Cluster) LostLeader() bool { return c.IsLeaderless() && c.Controller.Lease != "" }
 
 // Room returns the leader's last estimate whether pods find room elsewhere; nil if it is not known.

@@ -196,7 +196,8 @@ func TestNodesBeforeConfiguration(t *testing.T) {
 	}
 }
 
-// Without a leader no fence begins, and the page calls no node fine. A Lease that is missing, or was not read, says nothing.
+// Without a leader no fence begins, and the page calls no node fine. A Lease that is missing, or was not read, says
+// nothing.
 func TestNodesWithoutLeader(t *testing.T) {
 	for _, tt := range []struct {
 		cluster Cluster

@@ -527,8 +527,8 @@ func (s NodeFacts) adviseDevice(fenceable corev1.NodeCondition) string {
 }
 
 // NoDeviceRemedy is what to do about a node without a device, or with two.
-const NoDeviceRemedy = "Add or correct its rule under nodes in the configuration: forcefence discover writes one from " +
-	"what it finds."
+const NoDeviceRemedy = "Add or correct its rule under nodes in the configuration: forcefence discover writes one " +
+	"from what it finds."
 
 // assessFence assesses a node with an unfinished fence or a mark.
 func (s NodeFacts) assessFence(n Node, rec *taint.Record, why *Event, ready bool) verdict {

@@ -61,8 +61,8 @@ func leaderNamespace(ctx context.Context, c client.Reader) string {
 	return podNamespace()
 }
 
-// LostLeader reports whether the controllers' Lease has no leader now. Without a Lease, or without the right to read it,
-// the answer is false: a controller without leader election has none.
+// LostLeader reports whether the controllers' Lease has no leader now. It is false if the Lease is missing or cannot be
+// read: a controller without leader election has none.
 func (d *Session) LostLeader(ctx context.Context) bool {
 	l, err := ReadLeader(ctx, d.client, time.Now())
 	return err == nil && l.Lease != "" && !l.Leads
