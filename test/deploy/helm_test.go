@@ -148,6 +148,13 @@ func TestValues(t *testing.T) {
 		{"hook: {resources: {limits: {memory: 10Mi}}}", "\nhook.resources.limits.memory: 10Mi is too small for the " +
 			"program to run: use at least 64Mi\n"},
 		{"controller: {resources: {limits: {memory: 60e6}}}", "is too small for the program to run: "},
+		{"config: {leaderElection: {enabled: false}}", "\nconfig.leaderElection.enabled: is false, and " +
+			"controller.replicas is 2: both would fence at once. Set replicas to 1, or leave leaderElection on\n"},
+		{"{config: {leaderElection: {enabled: false}}, controller: {replicas: 3}}", "is 3: all would fence at once. "},
+		{"controller: {env: [{name: FORCEFENCE_LEADER_ELECTION_ENABLED, value: 'False'}]}", "\ncontroller.env: " +
+			"FORCEFENCE_LEADER_ELECTION_ENABLED is false, and controller.replicas is 2: "},
+		{"controller: {env: [{name: FORCEFENCE_LEADER_ELECTION_ENABLED, valueFrom: {configMapKeyRef: {name: a, key: " +
+			"b}}}]}", "\ncontroller.env: FORCEFENCE_LEADER_ELECTION_ENABLED may be false, "},
 		{"proofGuard: {certificate: {path: /review}}", "at '/proofGuard/certificate/path'"},
 		{"admissionPolicies: {machineKeys: \"example.net/bmc\"}",
 			"at '/admissionPolicies/machineKeys': got string, want array"},
@@ -227,6 +234,12 @@ func TestSwitches(t *testing.T) {
 		"[{name: recording, mountPath: /rec}]}"),
 		map[string]int{"mountPath: /rec\n": 1, "name: recording\n": 2})
 	wantCounts(t, charted(t, "crds: {keep: false}"), map[string]int{"helm.sh/resource-policy": 0})
+	// Without leader election one pod at a time runs, also in a rollout.
+	wantCounts(t, charted(t, "{}"), map[string]int{"type: RollingUpdate\n": 1, "{type: Recreate}": 0})
+	wantCounts(t, charted(t, "{config: {leaderElection: {enabled: false}}, controller: {replicas: 1}}"),
+		map[string]int{"type: RollingUpdate\n": 0, "{type: Recreate}": 1})
+	wantCounts(t, charted(t, "{config: {leaderElection: {enabled: false}}, controller: {env: [{name: "+
+		"FORCEFENCE_LEADER_ELECTION_ENABLED, value: 'true'}]}}"), map[string]int{"{type: Recreate}": 0})
 	_, err = helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")
 	if err == nil || !strings.Contains(err.Error(), "requires kubeVersion") {
 		t.Errorf("on Kubernetes 1.29: got %v, want it refused", err)

@@ -74,6 +74,11 @@ func (p *process) run(ctx context.Context) error {
 	}
 	p.Log.Info("Starting", "version", version.String(), "identity", p.Identity, "config", p.ConfigFile,
 		"mode", p.cfg.Mode, "providers", len(p.cfg.Providers), "rules", len(p.cfg.Nodes))
+	if !p.cfg.LeaderElection.Enabled {
+		if err := p.lock.checkNoRival(ctx, p.cfg.LeaderElection.RetryPeriod); err != nil {
+			return err
+		}
+	}
 	if err := p.mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}

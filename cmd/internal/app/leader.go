@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -44,6 +45,9 @@ var errNotLeading = errors.New("not the leader any more")
 // errOtherInstall reports that the Lease belongs to an installation in another namespace. Each of the two would take
 // the other's marks for a person's.
 var errOtherInstall = errors.New("another forcefence is installed in this cluster")
+
+// errRival reports that another process leads while this one acts without leader election.
+var errRival = errors.New("two controllers would fence at once")
 
 // stampedLock is a leader-election lock that remembers when its last successful renewal was sent. A process may be
 // paused, or its renewals may stop. By the stamp it detects before its next write that another leader may have begun.
@@ -219,6 +223,59 @@ func (l *stampedLock) checkLeading() error {
 			age.Round(time.Millisecond), l.valid)
 	}
 	return nil
+}
+
+// rivalWait is how long a start without leader election waits for a renewal by the Lease's holder. A leader renews every
+// retryPeriod, 2s by default. The liveness probe ends a process that waits for 30 s.
+const rivalWait = 20 * time.Second
+
+// rivalPeriod is how often a process without leader election looks for a leader.
+const rivalPeriod = 10 * time.Second
+
+// checkNoRival returns an error if another process leads, or if that is unknown. It is for a process that acts without
+// leader election. If the Lease has a holder, it reads the Lease every so often, for at most rivalWait. It finds no
+// rival that has no leader election either, and none whose retryPeriod is longer than that.
+func (l *stampedLock) checkNoRival(ctx context.Context, every time.Duration) error {
+	rec, _, err := l.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for another leader: %w", err)
+	case rec.HolderIdentity == "" || rec.HolderIdentity == l.Identity():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(rivalWait, time.Duration(rec.LeaseDurationSeconds)*time.Second))
+	defer cancel()
+	return l.watchRival(ctx, every)
+}
+
+// watchRival returns an error once another process renews the Lease, or the Lease belongs to another installation. It
+// blocks until then, or returns nil when ctx ends. It ignores reads that fail: an outage of the API server is no rival.
+func (l *stampedLock) watchRival(ctx context.Context, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var last *resourcelock.LeaderElectionRecord
+	for {
+		rec, _, err := l.Get(ctx)
+		switch {
+		case errors.Is(err, errOtherInstall):
+			return err
+		case err != nil:
+		case rec.HolderIdentity == "" || rec.HolderIdentity == l.Identity():
+			last = nil
+		case last != nil && !rec.RenewTime.Equal(&last.RenewTime):
+			return fmt.Errorf("%w: leaderElection.enabled is false here, and %s renews the Lease %s/%s. Stop that "+
+				"process, or leave leaderElection on", errRival, rec.HolderIdentity, config.LeaseNamespace, config.LeaseName)
+		default:
+			last = rec
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 }
 
 // newLeaseReporter returns a function that sends an Event about the leader's Lease, with that action. It sends none

@@ -288,6 +288,89 @@ func TestElectorsRequestsEnd(t *testing.T) {
 	}
 }
 
+// A process without leader election does not start beside a leader, and ends once one leads. A dead leader's Lease, and
+// one that was released, do not hold it up for long.
+func TestRivalOfNoElection(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		prepare func(*testing.T, *session)
+		renews  bool // the other process lives
+		atStart error
+		waits   time.Duration
+	}{
+		{name: "no Lease"},
+		{name: "its own Lease", prepare: func(t *testing.T, s *session) { kit.Must(t, claim(replica(s, "here"))) }},
+		{name: "a released Lease", prepare: func(t *testing.T, s *session) {
+			other := replica(s, "other")
+			kit.Must(t, claim(other))
+			kit.Must(t, claim(other)) // which reads the Lease, as an elector does before it releases it
+			kit.Must(t, other.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}))
+		}},
+		{name: "a dead leader", waits: 15 * time.Second,
+			prepare: func(t *testing.T, s *session) { kit.Must(t, claim(replica(s, "other"))) }},
+		{name: "a leader", renews: true, atStart: errRival, waits: 2 * time.Second,
+			prepare: func(t *testing.T, s *session) { kit.Must(t, claim(replica(s, "other"))) }},
+		{name: "another installation", atStart: errOtherInstall,
+			prepare: func(t *testing.T, s *session) { kit.Must(t, claim(lockIn(s, "theirs"))) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &session{store: &store{}}
+				if tc.prepare != nil {
+					tc.prepare(t, s)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tc.renews {
+					go renewEvery(ctx, replica(s, "other"), time.Second)
+				}
+				began := time.Now()
+				err := replica(s, "here").checkNoRival(ctx, election.RetryPeriod)
+				if !errors.Is(err, tc.atStart) {
+					t.Errorf("at the start: got %v, want %v", err, tc.atStart)
+				}
+				if took := time.Since(began); took != tc.waits {
+					t.Errorf("at the start: waited %s, want %s", took, tc.waits)
+				}
+				if tc.renews && !strings.Contains(err.Error(), "other renews the Lease kube-system/forcefence") {
+					t.Errorf("got %v, want who renews which Lease", err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{store: &store{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		other := replica(s, "other")
+		time.AfterFunc(time.Minute, func() { _ = claim(other) })
+		time.AfterFunc(2*time.Minute, func() { renewEvery(ctx, other, time.Second) })
+		began := time.Now()
+		err := replica(s, "here").watchRival(ctx, rivalPeriod)
+		if took := time.Since(began); !errors.Is(err, errRival) || took > 2*time.Minute+2*rivalPeriod {
+			t.Errorf("later: got %v after %s, want errRival soon after the other renewed", err, took)
+		}
+		cancel()
+		if err := replica(s, "here").watchRival(ctx, rivalPeriod); err != nil {
+			t.Errorf("told to stop: got %v, want no error", err)
+		}
+	})
+}
+
+// renewEvery reads and renews the Lease until ctx ends.
+func renewEvery(ctx context.Context, l *stampedLock, period time.Duration) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = claim(l)
+		}
+	}
+}
+
 // One installation leads in a cluster, wherever others are: the Lease belongs to the one that wrote it first, also when
 // no process of it holds the Lease, and until a person deletes it.
 func TestOneInstallationLeads(t *testing.T) {

@@ -256,7 +256,9 @@ func (p *process) addElection(context.Context) error {
 		return 1
 	}))
 	if !p.cfg.LeaderElection.Enabled {
-		return nil
+		return p.addRunnables(onEveryReplica(func(ctx context.Context) error {
+			return p.lock.watchRival(ctx, rivalPeriod)
+		}))
 	}
 	return p.addRunnables(onEveryReplica(p.lock.watchInstall), onEveryReplica(p.rewind.watchLease))
 }

@@ -46,7 +46,7 @@ func (r *reader) check(c *Config) {
 	r.reportIf(c.Lines.Port < 0 || c.Lines.Port > 65535, "lines.port", "must be a port, from 1 to 65535, or 0 for no "+
 		"lines")
 	r.listen(c.Listen)
-	r.leaderElection(c.LeaderElection)
+	r.leaderElection(c)
 	relative := c.Recording.File != "" && !filepath.IsAbs(c.Recording.File)
 	r.reportIf(relative, "recording.file", "must be an absolute path")
 	r.checkSigning(c)
@@ -216,8 +216,12 @@ func (r *reader) address(path, addr string) {
 	r.reportIf(port == HealthPort, path, "port %s is that of health: use another", port)
 }
 
-func (r *reader) leaderElection(l LeaderElection) {
+func (r *reader) leaderElection(c *Config) {
 	const path = "leaderElection."
+	l := c.LeaderElection
+	if !l.Enabled {
+		r.warn(c, path+"enabled", "without it every controller that runs acts: run exactly one")
+	}
 	r.atLeast(path+"leaseDuration", l.LeaseDuration, time.Second)
 	r.atLeast(path+"retryPeriod", l.RetryPeriod, 100*time.Millisecond)
 	r.reportIf(l.LeaseDuration > time.Hour, path+"leaseDuration", "must be at most 1h: no controller leads for that "+

@@ -142,7 +142,8 @@ type Signing struct {
 // LeaderElection configures how the leader is elected among several controllers. LeaseDuration > RenewDeadline > 1.2 x
 // RetryPeriod holds.
 type LeaderElection struct {
-	Enabled bool `yaml:"enabled"` // one of several controllers leads; default true
+	// one of several controllers leads; false: every controller that runs acts, so run exactly one; default true
+	Enabled bool `yaml:"enabled"`
 	// after it another controller leads; 1s to 1h, whole seconds; default 15s
 	LeaseDuration time.Duration `yaml:"leaseDuration"`
 	// without a renewal for so long a leader exits; default 10s

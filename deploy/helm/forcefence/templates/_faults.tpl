@@ -4,6 +4,7 @@ says so, too.
 */}}
 {{- define "forcefence.faults" -}}
 {{- include "forcefence.imageFaults" . -}}
+{{- include "forcefence.leaderFaults" . -}}
 {{- include "forcefence.configFaults" . -}}
 {{- include "forcefence.timeFaults" . -}}
 {{- include "forcefence.mountFaults" . -}}
@@ -79,6 +80,16 @@ nodes, and no update would reach it. The chart's own values once had the hook, s
   {{- $factor := get (dict "" 1.0 "n" 0.000000001 "u" 0.000001 "m" 0.001 "k" 1000.0 "M" 1000000.0 "G" 1000000000.0 "T" 1000000000000.0
     "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0) $unit | default 1000000000000000.0 -}}
 {{ mulf (trimSuffix $unit . | float64) $factor }}
+{{- end -}}
+{{- end }}
+
+{{/* Of several controllers without leader election: each of them would power machines off. */}}
+{{- define "forcefence.leaderFaults" -}}
+{{- $replicas := int .Values.controller.replicas -}}
+{{- with include "forcefence.noLeader" . -}}
+  {{- if gt $replicas 1 -}}
+    {{- printf "\n%s, and controller.replicas is %d: %s would fence at once. Set replicas to 1, or leave leaderElection on" . $replicas (eq $replicas 2 | ternary "both" "all") -}}
+  {{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -61,6 +61,21 @@ app.kubernetes.io/part-of: forcefence
 {{ include "forcefence.env" (list . "FORCEFENCE_MODE") | default .Values.config.mode }}
 {{- end }}
 
+{{/*
+Why the controllers may all act at once, because none of them waits for another to lead: what is said of the key that turns leader
+election off. "" while one leads. A variable of the environment wins over the file, and one from elsewhere may say false.
+*/}}
+{{- define "forcefence.noLeader" -}}
+{{- $name := "FORCEFENCE_LEADER_ELECTION_ENABLED" -}}
+{{- $fault := eq (toString (.Values.config.leaderElection).enabled) "false" | ternary "config.leaderElection.enabled: is false" "" -}}
+{{- range .Values.controller.env -}}
+  {{- if ne (.name | default "") $name -}}
+  {{- else if .valueFrom }}{{ $fault = printf "controller.env: %s may be false, because its value comes from elsewhere" $name -}}
+  {{- else if .value }}{{ $fault = eq (toString .value | lower) "true" | ternary "" (printf "controller.env: %s is false" $name) }}{{ end -}}
+{{- end -}}
+{{ $fault }}
+{{- end }}
+
 {{/* "true" if the hook's DaemonSet is there: to run the hook, or to take it off the hosts. */}}
 {{- define "forcefence.hook" -}}
 {{- if or .Values.hook.enabled .Values.hook.uninstall }}true{{ end -}}
@@ -296,7 +311,7 @@ missing, and in a dry run, which sees no cluster, and so no namespace kube-syste
 
 Secret {{ .name }} has no key {{ $missing | join ", " }}, and {{ .for }} reads it. The controller does not run until the key is there:
 {{ range $missing }}
-  kubectl -n {{ $namespace }} patch secret {{ $wish.name }} --patch "{\"data\": {\"{{ . }}\": \"$(base64 --wrap=0 FILE)\"}}"
+  kubectl -n {{ $namespace }} patch secret {{ $wish.name }} --patch "{\"data\": {\"{{ . }}\": \"$(base64 <FILE | tr -d '\n')\"}}"
   {{- end }}
   {{- else if or $missing (and .each (not $secret)) }}
 
