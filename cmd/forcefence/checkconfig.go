@@ -56,7 +56,7 @@ volume.`,
 			if description {
 				return checkDescription(cmd, args[0])
 			}
-			var opts []config.Option
+			opts := []config.Option{config.Strict()}
 			if skip {
 				opts = append(opts, config.SkipFiles())
 			}

@@ -153,7 +153,7 @@ func TestUsage(t *testing.T) {
 		{"keys --new", "`forcefence proof keys`"},
 		{"verify n1", "`forcefence proof verify`"},
 		{"check-provider f.yaml", "`forcefence check-config --description`; `forcefence check-config --help`"},
-		{"power state n1 -o json", `"state" is now ` + "`forcefence drill`"},
+		{"power state n1 -o json", `"power state" is now ` + "`forcefence drill`"},
 		{"help power state", "`forcefence drill`"},
 	} {
 		status, stdout, stderr := exec(strings.Fields(tc.line)...)

@@ -19,11 +19,12 @@ var renamedCommands = map[string]string{
 
 // renamedTo returns the error that names the present command for a former one; nil for other words below cmd.
 func renamedTo(cmd *cobra.Command, word string) error {
-	now, ok := renamedCommands[strings.Join(append(commandPath(cmd), word), " ")]
+	former := strings.Join(append(commandPath(cmd), word), " ")
+	now, ok := renamedCommands[former]
 	if !ok {
 		return nil
 	}
 	name := cmd.Root().DisplayName()
-	return usageError{fmt.Errorf("%q is now `%s %s`; `%s %s --help` has its flags", word, name, now, name,
+	return usageError{fmt.Errorf("%q is now `%s %s`; `%s %s --help` has its flags", former, name, now, name,
 		strings.TrimSuffix(now, " --description"))}
 }

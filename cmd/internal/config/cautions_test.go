@@ -1,13 +1,18 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
+	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers/all"
+	"github.com/forcefence/forcefence/test/kit"
 )
 
 // check-config warns of BMCs whose account may not power off what a rule with mode fence powers off.
@@ -102,6 +107,90 @@ func TestBadSettingsWarn(t *testing.T) {
 		want := "providers[0]." + typ + "." + path
 		if !slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool { return w.Path == want && w.Line == 3 }) {
 			t.Errorf("%s: got %v, want a warning at %s", provider, cfg.Warnings(), want)
+		}
+	}
+}
+
+// check-config warns of what takes a guard away, at the key and in one style: a sentence without its last full stop.
+func TestGuardsOff(t *testing.T) {
+	for _, tc := range []struct{ text, path, want string }{
+		{"leaderElection: {enabled: false}", "leaderElection.enabled", "run exactly one"},
+		{"leaderElection: {enabled: true}", "leaderElection.enabled", ""},
+		{"stormGuard: {maxPowerOffs: 100%}", "stormGuard.maxPowerOffs", "is no limit"},
+		{"stormGuard: {maxPowerOffs: 99%}", "stormGuard.maxPowerOffs", ""},
+		{"stormGuard: {minHealthy: 0}", "stormGuard.minHealthy", "is no limit"},
+		{"stormGuard: {minHealthy: 0%}", "stormGuard.minHealthy", "is no limit"},
+		{"stormGuard: {minHealthy: 1}", "stormGuard.minHealthy", ""},
+		{"stormGuard: {domains: [{label: a, minHealthy: 0}]}", "stormGuard.domains[0].minHealthy", "is no limit"},
+		{"stormGuard: {domains: [{label: a}]}", "stormGuard.domains[0].minHealthy", ""},
+		{"mode: observe", "stormGuard.minHealthy", ""},
+		{"mode: observe", "leaderElection.enabled", ""},
+		{"evictFirst: ''", "evictFirst", ""},
+		{"excludeSelector: ''", "excludeSelector", ""},
+		{"excludeSelector: 'a,!a'", "excludeSelector", "nothing can match"},
+	} {
+		got := ""
+		for _, w := range parse(t, tc.text+"\n").Warnings() {
+			if w.Path == tc.path {
+				got += w.Problem
+			}
+		}
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: warned %q of %s, want %q", tc.text, got, tc.path, tc.want)
+		}
+	}
+}
+
+// Faults and warnings end as the others do: without a full stop.
+func TestEndOfMessages(t *testing.T) {
+	files, err := filepath.Glob("testdata/*/*.yaml")
+	kit.Must(t, err)
+	warned := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		kit.Must(t, err)
+		cfg, err := config.Parse(file, text, configtest.Types(), config.SkipFiles(), config.Strict())
+		var faults config.Errors
+		if errors.As(err, &faults); cfg != nil {
+			faults = cfg.Warnings()
+			warned += len(faults)
+		}
+		for _, f := range faults {
+			if strings.HasSuffix(f.Problem, ".") && !strings.HasSuffix(f.Problem, "...") {
+				t.Errorf("%s: ends with a full stop", f)
+			}
+		}
+	}
+	if warned == 0 {
+		t.Error("no file of testdata has a warning")
+	}
+}
+
+// Rules by which no node can get a machine are a fault of check-config. A controller goes on with the other rules.
+func TestStrict(t *testing.T) {
+	const head = "providers:\n- {name: cloud, ec2: {regions: [eu-west-1]}}\n- {name: vms, confirm: {}}\nnodes:\n"
+	rule := func(name, selector, provider, machine string) string {
+		return fmt.Sprintf("- {name: %s, selector: %q, provider: %s, machine: {%s}}\n", name, selector, provider, machine)
+	}
+	const byName = "from: template, template: '{{ .Name }}'"
+	for _, tc := range []struct{ name, rules, want string }{
+		{"equal selectors", rule("a", "x=1", "vms", byName) + rule("b", "x in (1)", "vms", byName),
+			"f:6: nodes[1].selector: selects the same nodes as nodes[0] (line 5), "},
+		{"all nodes twice", rule("a", "", "vms", byName) + rule("b", "", "vms", byName), "f:6: nodes[1].selector: "},
+		{"other selectors", rule("a", "x=1", "vms", byName) + rule("b", "x=2", "vms", byName), ""},
+		{"a part of the nodes", rule("a", "", "vms", byName) + rule("b", "x=2", "vms", byName), ""},
+		{"a name for ec2", rule("a", "", "cloud", byName), "f:5: nodes[0].machine.template: gives no node a device, " +
+			"because the ID is not an EC2 instance: "},
+		{"a zone and a label for ec2", rule("a", "", "cloud", "from: template, template: 'aws:///eu-west-1a/"+
+			"{{ .Labels.instance }}'"), ""},
+	} {
+		text := []byte(head + tc.rules)
+		if _, err := config.Parse("f", text, all.Types()); err != nil {
+			t.Errorf("%s: a controller gets %v", tc.name, err)
+		}
+		_, err := config.Parse("f", text, all.Types(), config.Strict())
+		if (err == nil) != (tc.want == "") || err != nil && !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -40,15 +39,13 @@ func (r *reader) check(c *Config) {
 	r.checkRemediation(c)
 	r.checkReleaseLeases(c)
 	r.checkKarpenter(c)
-	r.checkStorm(c.StormGuard)
+	r.checkStorm(c)
 	r.warnOfVMHosts(c)
 	r.warnOfCautions(c)
 	r.reportIf(c.Lines.Port < 0 || c.Lines.Port > 65535, "lines.port", "must be a port, from 1 to 65535, or 0 for no "+
 		"lines")
 	r.listen(c.Listen)
 	r.leaderElection(c)
-	relative := c.Recording.File != "" && !filepath.IsAbs(c.Recording.File)
-	r.reportIf(relative, "recording.file", "must be an absolute path")
 	r.checkSigning(c)
 	for i := range c.Providers {
 		r.checkProvider(c, i)
@@ -182,8 +179,6 @@ func (r *reader) checkSigning(c *Config) {
 	file := c.Signing.KeyFile
 	switch {
 	case file == "":
-	case !filepath.IsAbs(file):
-		r.report("signing.keyFile", "must be an absolute path")
 	case !r.skipFiles:
 		text, err := os.ReadFile(file)
 		if err == nil {
@@ -319,7 +314,8 @@ func (r *reader) checkRule(c *Config, i int) {
 
 // warnOfImpossible warns of a selector in the file that nothing can match.
 func (r *reader) warnOfImpossible(c *Config, path string, s labels.Selector) {
-	if r.given(path) && !s.Empty() && apart(s, labels.Everything()) && !r.bad[path] {
+	_, selects := s.Requirements() // "" may be meant: it is none
+	if r.given(path) && selects && !s.Empty() && apart(s, labels.Everything()) && !r.bad[path] {
 		r.warn(c, path, "nothing can match this: all parts of a selector must match. One label with one of several "+
 			`values is "rack in (a, b)"`)
 	}

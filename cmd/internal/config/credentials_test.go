@@ -41,7 +41,7 @@ func TestOwnSecrets(t *testing.T) {
 		"/var/run/secrets/kubernetes.io/serviceaccount/token":                refused,
 		"/run/secrets/kubernetes.io/serviceaccount/..data/token":             refused,
 		"/etc/x/../../var/run/secrets/kubernetes.io/serviceaccount/token":    refused,
-		"var/run/secrets/kubernetes.io/serviceaccount/token":                 refused,
+		"var/run/secrets/kubernetes.io/serviceaccount/token":                 "must be an absolute path",
 		"/var/run/secrets/kubernetes.io/serviceaccount/{{ .Name }}":          refused,
 		"/var/run/secrets/kubernetes.io/{{ .Name }}/token":                   refused,
 		"/etc/forcefence-signing/key.pem":                                    refused,

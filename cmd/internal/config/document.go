@@ -15,6 +15,10 @@ import (
 
 // document parses data and returns the one document's content, or nil after it reported why there is none.
 func (r *reader) document(data []byte) *yaml.Node {
+	if isUTF16(data) {
+		r.fault(1, "", "%s", inUTF16)
+		return nil
+	}
 	docs, err := parseYAML(bytes.NewReader(data))
 	if err != nil {
 		line, problem := describeSyntax(data, err)
@@ -42,6 +46,20 @@ func (r *reader) document(data []byte) *yaml.Node {
 	}
 	return docs[0].Content[0]
 }
+
+// isUTF16 reports whether a text begins with the byte order mark of UTF-16, or with two letters in that encoding.
+func isUTF16(data []byte) bool {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return true
+	}
+	if len(data) < 4 {
+		return false
+	}
+	even, odd := data[0] == 0 && data[2] == 0, data[1] == 0 && data[3] == 0
+	return even != odd
+}
+
+const inUTF16 = "the file is in UTF-16, as some programs of Windows write it: save it as UTF-8"
 
 // chartValues are values of the Helm chart that say whose file this is. None is a key of the configuration.
 var chartValues = []string{"config", "image", "controller", "hook", "bmcSecret", "serviceAccount"}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"reflect"
@@ -54,6 +55,7 @@ func (r *reader) override(path, name, value string, t reflect.Type) string {
 	r.env[path] = name
 	delete(r.bad, path) // the file's value is not used
 	sound, problem := scalar(n, t)
+	problem = cmp.Or(problem, pathProblem(path, value))
 	if problem != "" {
 		r.report(path, "%s", problem)
 		r.bad[path] = true

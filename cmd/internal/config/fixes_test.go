@@ -92,6 +92,23 @@ func TestFixes(t *testing.T) {
 		{"unknown keys", "listen:\n  q: 1\n  zzz: 2\n", "f:2: listen.q: unknown key: known are metrics, status, " +
 			"statusCertFile, statusKeyFile, statusCluster\nf:3: listen.zzz: unknown key: line 2 lists those that are " +
 			"known"},
+		{"a duration in days", "powerOffAfter: 7d\n", `f:1: powerOffAfter: a duration has no days: write "168h"`},
+		{"a duration in weeks", "powerOffAfter: 1w\n", `f:1: powerOffAfter: a duration has no days: write "168h"`},
+		{"a provider's duration in days", "providers: [{name: a, confirm: {}, timeout: 1 day}]\n",
+			"f:1: providers[0].confirm: unknown provider type: known are agents, guests, plain, redfish\n" +
+				`f:1: providers[0].timeout: a duration has no days: write hours, such as "168h" for a week`},
+		{"days and hours", "powerOffAfter: 1d12h\n",
+			`f:1: powerOffAfter: a duration has no days: write hours, such as "168h" for a week`},
+		{"a file in UTF-16", "\xff\xfem\x00o\x00d\x00e\x00", "f:1: " + inUTF16},
+		{"a file in UTF-16 without a mark", "\x00m\x00o\x00d\x00e", "f:1: " + inUTF16},
+		{"a relative path of a secret", "providers: [{name: a, redfish: {username: u, passwordFile: bmc/password}}]\n",
+			"f:1: providers[0].redfish.passwordFile: must be an absolute path, such as /etc/forcefence-bmc/password. " +
+				"A password itself does not belong in this setting"},
+		{"a relative path", "listen: {statusCertFile: tls.crt, statusKeyFile: ./tls.key}\n",
+			"f:1: listen.statusCertFile: must be an absolute path\nf:1: listen.statusKeyFile: must be an absolute path"},
+		{"a relative path of other files", "recording: {file: a}\nsigning: {keyFile: b}\nremediation: {kubeconfig: c}\n",
+			"f:1: recording.file: must be an absolute path\nf:2: signing.keyFile: must be an absolute path\n" +
+				"f:3: remediation.kubeconfig: must be an absolute path"},
 		{"a setting that depends on a faulty one",
 			"providers: [{name: a, redfish: {username: u, passwordFile: [x]}}]\n",
 			"f:1: providers[0].redfish.passwordFile: want text, have a list"},

@@ -219,11 +219,11 @@ func (r *reader) warnOfSharedPower(c *Config) {
 	}
 	also := ""
 	if others := r.sharedPower[1:]; len(others) > 0 {
-		also = " The same is true of " + strings.Join(others, ", ")
+		also = ". The same is true of " + strings.Join(others, ", ")
 	}
 	r.warn(c, r.sharedPower[0], "if a machine, or the host of a guest, loses its power, no device of this rule "+
 		"says Off. Add a person as the last level (type confirm). In mode fence, outlets that feed the machine work, "+
-		"too."+also)
+		"too"+also)
 }
 
 // Warnings returns what is valid in the file, but risky, by line. Each begins with "warning: ".

@@ -11,7 +11,8 @@ import (
 )
 
 // warnOfOverlap warns of a rule whose nodes all match another rule, too: a node that two rules claim has no machine.
-// Rules that may share nodes, such as pool=a and zone=b, are no warning: only the nodes' labels decide that.
+// Rules that may share nodes, such as pool=a and zone=b, are no warning: only the nodes' labels decide that. Two rules
+// that select the same nodes are a fault of check-config: neither can ever work. A controller goes on with the others.
 func (r *reader) warnOfOverlap(c *Config) {
 	for j := range c.Nodes {
 		for i := range c.Nodes {
@@ -23,6 +24,11 @@ func (r *reader) warnOfOverlap(c *Config) {
 				path += ".selector"
 			}
 			other := item("nodes", i)
+			if r.strict && c.Nodes[j].claimsAllOf(&c.Nodes[i]) {
+				r.report(path, "selects the same nodes as %s (line %d), and a node that two rules claim has no machine, so "+
+					"no node of the two has one. Make one rule of them, or change a selector", other, r.lines[other])
+				continue
+			}
 			r.warn(c, path, fmt.Sprintf("every node of this rule also matches %s (line %d), and a node that two rules "+
 				"claim has no machine. Exclude these nodes by the selector there (!= or notin)", other, r.lines[other]))
 		}

@@ -259,7 +259,7 @@ nodes:
 			}
 			got := slices.ContainsFunc(cfg.Warnings(), func(w config.Error) bool {
 				return w.Path == "nodes[0]" && strings.Contains(w.Problem, "no device of this rule says Off. Add a "+
-					"person as the last level (type confirm). In mode fence, outlets that feed the machine work, too.")
+					"person as the last level (type confirm). In mode fence, outlets that feed the machine work, too")
 			})
 			if got != want {
 				t.Errorf("%s%s: warned %v, want %v: %v", mode, tc.name, got, want, cfg.Warnings())

@@ -231,18 +231,18 @@ func (k *policyCheck) makeRules() (rules []policy.Policy) {
 
 // checkProof checks that the item says why its rules may end pods without a proof, and that it may say so.
 func (k *policyCheck) checkProof(rules []policy.Policy) bool {
-	const mayRun = "this policy ends pods of machines that may run, so that"
+	const mayRun = "this policy ends pods while their machine may still run, and then"
 	p, unfenced := k.item, policy.UnfencedDriver(k.rule.Drivers)
 	switch {
 	case p.WithoutProof == policy.Never:
 		byDefault := ""
 		if len(rules) == 1 && rules[0].Keep && !k.has("volumeAttachmentRecoveryPolicy") {
-			byDefault = ". volumeAttachmentRecoveryPolicy is wait where this preset says nothing; with never it does " +
-				"nothing and needs no word"
+			byDefault = ". This preset sets volumeAttachmentRecoveryPolicy to wait. If you write never there, the " +
+				"policy ends no pod, and needs no withoutProof"
 		}
-		k.report(k.at("withoutProof"), "missing: %s a pod may run twice. If you accept that, write "+
-			"accept-duplicates; if the storage itself cuts such a node off, storage-fences. Without a policy its "+
-			"pods wait for the proof that their machine is off%s", mayRun, byDefault)
+		k.report(k.at("withoutProof"), "missing: %s a pod may run twice. Write accept-duplicates if you accept that. "+
+			"Write storage-fences if the storage itself cuts such a node off. Or remove the policy: then its pods wait "+
+			"for the proof that their machine is off%s", mayRun, byDefault)
 		return false
 	case p.WithoutProof == policy.StorageFences && !k.preset.Fences:
 		k.report(k.at("withoutProof"), "%s does not cut off a node that looks dead, and its document does not say "+

@@ -73,13 +73,19 @@ func (g StormGuard) powerOffLimits() *fleet.Limits {
 }
 
 // checkStorm checks the limits. Only the controller, which sees the Nodes, can warn of a floor above their number.
-func (r *reader) checkStorm(g StormGuard) {
+func (r *reader) checkStorm(c *Config) {
 	const path = "stormGuard"
+	g := c.StormGuard
 	r.reportIf(g.MaxPowerOffs == fleet.Amount{}, path+".maxPowerOffs", "must be more than 0: mode observe powers "+
 		"nothing off")
 	oneOf(r, path+".controlPlane", g.ControlPlane, Never, Quorum)
 	oneOf(r, path+".kubeVirtHosts", g.KubeVirtHosts, KubeVirtNever, KubeVirtPowerOff)
+	if g.MaxPowerOffs.Percent == 100 {
+		r.warn(c, path+".maxPowerOffs", "100% is no limit: all nodes may be powered off at once. Write the share that "+
+			"the cluster can lose")
+	}
 	r.floor(path+".minHealthy", g.MinHealthy)
+	r.warnOfNoFloor(c, path+".minHealthy", g.MinHealthy)
 	for i, d := range g.Domains {
 		at := item(path+".domains", i)
 		switch {
@@ -95,6 +101,7 @@ func (r *reader) checkStorm(g StormGuard) {
 		}
 		if d.MinHealthy != nil {
 			r.floor(at+".minHealthy", *d.MinHealthy)
+			r.warnOfNoFloor(c, at+".minHealthy", *d.MinHealthy)
 		}
 	}
 }
@@ -119,6 +126,14 @@ func (c *Config) selectsVMHosts() bool {
 	all := append(mapList(c.Modes, func(m ModeItem) string { return m.Selector }),
 		mapList(c.Nodes, func(n NodeRule) string { return n.Selector })...)
 	return strings.Contains(strings.Join(all, " "), "kubevirt.io/")
+}
+
+// warnOfNoFloor warns of a minHealthy that refuses no power-off.
+func (r *reader) warnOfNoFloor(c *Config, path string, a fleet.Amount) {
+	if a == (fleet.Amount{}) {
+		r.warn(c, path, "0 is no limit: machines may be powered off until no node is healthy. Write the share that must "+
+			"stay")
+	}
 }
 
 // floor checks a minHealthy. A floor of 100 % would refuse every power-off, because the node itself is not healthy.

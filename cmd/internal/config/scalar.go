@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -33,6 +34,8 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 		problem = "want a label selector, which is text such as " + selectorExample + ", have " + describe(n)
 	case strings.HasSuffix(key, "File") && strings.Contains(n.Value, "-----BEGIN "):
 		problem = "is the content of a file: write it into a file, and the file's path here"
+	case problem == "" && n.ShortTag() == "!!str":
+		problem = pathProblem(path, n.Value)
 	case key == "maxPowerOffs" && strings.HasSuffix(problem, "(50%)"):
 		problem += ", or both (1+5%)"
 	}
@@ -44,6 +47,25 @@ func (r *reader) walkScalar(n *yaml.Node, t reflect.Type, path string) string {
 		r.noteText(path, n.Value)
 	}
 	return sound
+}
+
+var (
+	namesFile  = regexp.MustCompile(`(File|\.file|\.kubeconfig)$`)           // settings that name a file
+	secretFile = regexp.MustCompile(`(?i)(password|secret|token|\.)(File)$`) // those that name a secret's
+)
+
+// pathProblem returns what is wrong with the name of a file; "" if nothing is, or if the setting names none. The
+// controller's working folder is not the user's, so a relative path would lead elsewhere. It does not repeat the text,
+// which may be a misplaced password.
+func pathProblem(path, text string) string {
+	switch {
+	case text == "" || !namesFile.MatchString(path) || strings.HasPrefix(text, "/"):
+		return ""
+	case inSettings(path) && secretFile.MatchString(path):
+		return "must be an absolute path, such as /etc/forcefence-bmc/password. A password itself does not belong in " +
+			"this setting"
+	}
+	return "must be an absolute path"
 }
 
 // variable matches what a shell or a pod's command would expand.
@@ -93,6 +115,8 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	value := reflect.New(t)
 	err := n.Decode(value.Interface())
 	switch {
+	case k == kindDuration && inDays.MatchString(n.Value):
+		return "", daysProblem(n.Value)
 	case k == kindDuration && (err != nil || strings.HasSuffix(n.Value, "0")): // the decoder takes +0
 		return "", `not a duration: write it as "30s", "5m" or "1h30m"`
 	case err != nil && k != kindOwnText:
@@ -108,6 +132,24 @@ func scalar(n *yaml.Node, t reflect.Type) (sound, problem string) {
 	}
 	return n.Value, "" // a number or truth value
 }
+
+// inDays matches a duration that begins with days or weeks, which Go's durations do not have.
+var inDays = regexp.MustCompile(`^[0-9.]+ ?(d|w|days?|weeks?)([^a-z]|$)`)
+
+// daysProblem says how to write a duration in days. A plain number of days or weeks is converted.
+func daysProblem(text string) string {
+	m := plainDays.FindStringSubmatch(text)
+	if m == nil {
+		return `a duration has no days: write hours, such as "168h" for a week`
+	}
+	n, _ := strconv.Atoi(m[1]) // at most four digits
+	if m[2] == "w" {
+		n *= 7
+	}
+	return fmt.Sprintf("a duration has no days: write \"%dh\"", n*24)
+}
+
+var plainDays = regexp.MustCompile(`^(\d{1,4})(d|w)$`)
 
 // adviseWord ends the message about a word of another kind: the word may only be in quotes, or be that of YAML 1.1.
 func adviseWord(n *yaml.Node, k kind) string {

@@ -175,6 +175,9 @@ func (r *reader) checkTemplate(c *Config, n *NodeRule, s *Source, path string) {
 	case !s.tmpl.node && n.claimsAll():
 		r.report(at, "has no {{ .Name }} and no label, so all nodes would have the same machine. "+example)
 		s.tmpl = nil
+	case err != nil && r.strict && s.whole && !s.tmpl.labels && !strings.Contains(s.Template, "://"):
+		// A node's name has no colon, so it is never a whole providerID.
+		r.report(at, "gives no node a device, because the ID %s. Write \"from: providerID\"", oneLine(err.Error()))
 	case err != nil && !s.namesHosts(): // a device's own names may be stranger than those that were tried
 		r.warn(c, at, "no usual name of a node gives a device: the ID "+oneLine(err.Error()))
 	case err != nil:

@@ -30,6 +30,7 @@ type reader struct {
 	clusters  map[string]string   // path -> a kubeconfig
 	own       map[string]string   // path -> a template of a user name or of a file, for each machine's own credentials
 	skipFiles bool                // see SkipFiles
+	strict    bool                // see Strict
 	strayType bool                // the file has a type of provider at its top, and not in an item
 	listed    map[string]int      // path -> line of the fault that lists its keys
 
