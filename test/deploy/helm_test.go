@@ -55,8 +55,20 @@ func TestValues(t *testing.T) {
 		"fence_ipmilan}}]}"
 	for _, r := range []struct{ values, want string }{ // want: in the error
 		{"controller: {replicas: two}", "at '/controller/replicas': got string, want integer"},
-		{"controler: {replicas: 2}", "additional properties 'controler' not allowed"},
-		{"nameOverride: mine", "additional properties 'nameOverride' not allowed"},
+		{"controler: {replicas: 2}", "\ncontroler: unknown key: did you mean \"controller\"?\n"},
+		{"zzz: 1", "\nzzz: unknown key: known are admissionPolicies, bmcSecret, "},
+		{"mode: fence", "\nmode: is a key of forcefence's configuration: write it under config\n"},
+		{"{providers: [], nodes: [], stormGuard: {}}", "\nnodes: is a key of forcefence's configuration: write it under " +
+			"config\nproviders: is a key of forcefence's configuration: write it under config\nstormGuard: is a key "},
+		{"typesFit: true", "at '': 'not' failed"}, // the chart's own mark of checked values,
+		{"controller: {resources: {requests: {memory: 2Gi}}}", "\ncontroller.resources.requests.memory: 2Gi is more " +
+			"than limits.memory, 1Gi: no pod can have that. Lower the request, or raise the limit\n"},
+		{"hook: {resources: {requests: {cpu: 1500m}, limits: {cpu: 1}}}", "\nhook.resources.requests.cpu: 1500m is " +
+			"more than limits.cpu, 1: "},
+		{"proofGuard: {resources: {requests: {memory: 1Gi}, limits: {memory: 1000Mi}}}",
+			"\nproofGuard.resources.requests.memory: 1Gi is more than "},
+		{"config: {powerOffAfter: 7d}", "\nconfig.powerOffAfter: a duration has no days: write \"168h\"\n"},
+		{"nameOverride: mine", "\nnameOverride: unknown key: known are "},
 		{"image: {tag: 1.2}", "at '/image/tag': got number, want string"},
 		{"image: {digest: latest}", "at '/image/digest'"},
 		{"image: {tag: 'v 1'}", `image.tag: "v 1" is not a tag`},
@@ -187,9 +199,13 @@ func TestValues(t *testing.T) {
 			}
 			p.(map[string]any)["confirm"] = map[string]any{}
 		}
+		replicas := 2
+		if election, _ := config["leaderElection"].(map[string]any); election["enabled"] == false {
+			replicas = 1
+		}
 		delete(config, "listen")    // a pod must be reached from outside
 		delete(config, "recording") // that takes a volume
-		text, err = yaml.Marshal(map[string]any{"config": config,
+		text, err = yaml.Marshal(map[string]any{"config": config, "controller": map[string]int{"replicas": replicas},
 			"extraSecrets": []map[string]string{{"name": "capi", "mountPath": "/etc/capi"}}}) // remediation.kubeconfig
 		kit.Must(t, err)
 		charted(t, string(text))
@@ -235,9 +251,9 @@ func TestSwitches(t *testing.T) {
 		map[string]int{"mountPath: /rec\n": 1, "name: recording\n": 2})
 	wantCounts(t, charted(t, "crds: {keep: false}"), map[string]int{"helm.sh/resource-policy": 0})
 	// Without leader election one pod at a time runs, also in a rollout.
-	wantCounts(t, charted(t, "{}"), map[string]int{"type: RollingUpdate\n": 1, "{type: Recreate}": 0})
+	wantCounts(t, charted(t, "{}"), map[string]int{"one leads, the other is replaced\n": 1, "{type: Recreate}": 0})
 	wantCounts(t, charted(t, "{config: {leaderElection: {enabled: false}}, controller: {replicas: 1}}"),
-		map[string]int{"type: RollingUpdate\n": 0, "{type: Recreate}": 1})
+		map[string]int{"one leads, the other is replaced\n": 0, "{type: Recreate}": 1})
 	wantCounts(t, charted(t, "{config: {leaderElection: {enabled: false}}, controller: {env: [{name: "+
 		"FORCEFENCE_LEADER_ELECTION_ENABLED, value: 'true'}]}}"), map[string]int{"{type: Recreate}": 0})
 	_, err = helm(t, "", "template", "forcefence", chart, "--kube-version", "1.29")

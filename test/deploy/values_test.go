@@ -232,6 +232,14 @@ func TestFaults(t *testing.T) {
 		{"settings that are missing", "providers: [{name: a, openstack: {address: 'https://a', " + login + "}}, " +
 			"{name: b, ipmi: {username: a}}]\nnodes: []", []string{
 			"providers[0].openstack.values.identity: missing: ", "providers[1].ipmi.passwordFile: missing"}},
+		{"durations in days", "powerOffAfter: 7d\ndetachTimeout: 2w\nproviders: [{name: a, confirm: {validFor: 1 " +
+			"day}}]\nnodes: []", []string{"powerOffAfter: a duration has no days: write \"168h\"",
+			"detachTimeout: a duration has no days: write \"336h\"",
+			"providers[0].confirm.validFor: a duration has no days: write hours, such as "}},
+		{"relative paths", "signing: {keyFile: key.pem}\nproviders: [{name: a, redfish: {username: a, passwordFile: " +
+			"bmc/password, caFile: ca.crt}}]\nnodes: []", []string{"signing.keyFile: must be an absolute path",
+			"providers[0].redfish.passwordFile: must be an absolute path, such as ",
+			"providers[0].redfish.caFile: must be an absolute path"}},
 		{"a taint's key", "taintKey: a/b/c\nproviders: []\nnodes: []", []string{"taintKey: no taint can have this key: "}},
 		{"Kubernetes' key", "taintKey: node.kubernetes.io/a\nproviders: []\nnodes: []",
 			[]string{"taintKey: keys under kubernetes.io belong to Kubernetes: "}},

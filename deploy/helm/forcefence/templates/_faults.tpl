@@ -68,6 +68,13 @@ nodes, and no update would reach it. The chart's own values once had the hook, s
       {{- end -}}
     {{- end -}}
   {{- end -}}
+  {{- range $resource, $value := $resources.requests -}}
+    {{- $limit := get ($resources.limits | default dict) $resource | toString -}}
+    {{- $asked := include "forcefence.quantity" $value }}{{ $most := include "forcefence.quantity" $limit -}}
+    {{- if and $asked $most (gt (float64 $asked) (float64 $most)) -}}
+      {{- printf "\n%s.resources.requests.%s: %v is more than limits.%s, %s: no pod can have that. Lower the request, or raise the limit" $path $resource $value $resource $limit -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- end }}
 

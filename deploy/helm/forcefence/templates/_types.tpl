@@ -5,7 +5,24 @@ secret. What YAML 1.1, which Helm reads, made of the words off and on becomes th
 */}}
 {{- define "forcefence.typeFaults" -}}
 {{- $types := .Files.Get "files/config.types.json" | fromJson -}}
+{{- include "forcefence.rootFaults" (list .Values (.Files.Get "files/defaults.yaml" | fromYaml | keys) $types) -}}
 {{- include "forcefence.typeFault" (dict "path" "" "value" .Values.config "type" $types "removed" $types.removed) -}}
+{{- end }}
+
+{{/*
+Of keys at the top of the values that the chart does not have. Most are keys of config, from a file of the controller's own. A subchart
+has enabled and global, too. (list VALUES KNOWN TYPES)
+*/}}
+{{- define "forcefence.rootFaults" -}}
+{{- $known := concat (index . 1) (list "enabled" "global") | uniq | sortAlpha -}}{{- $types := index . 2 -}}
+{{- range $key, $value := index . 0 -}}
+  {{- if or (has $key $known) (kindIs "invalid" $value) -}}
+  {{- else if hasKey $types.keys $key -}}
+    {{- printf "\n%s: is a key of forcefence's configuration: write it under config" $key -}}
+  {{- else -}}
+    {{- printf "\n%s: unknown key%s" $key (include "forcefence.hint" (list $key $known)) -}}
+  {{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Of one value and all below it. (dict path value type removed) */}}
@@ -30,7 +47,14 @@ secret. What YAML 1.1, which Helm reads, made of the words off and on becomes th
     {{- end -}}
   {{- end -}}
 {{- else -}}
-  {{- with include "forcefence.scalarFault" (list $value $type $have) }}{{ printf "%s: %s" $at . }}{{ end -}}
+  {{- $fault := include "forcefence.scalarFault" (list $value $type $have) -}}
+  {{- if and (not $fault) (eq $have "text") (regexMatch "(File|[.]file|[.]kubeconfig)$" $path) (regexMatch "^[^/]" $value) -}}
+    {{- $fault = "must be an absolute path" -}}
+    {{- if and (regexMatch "^(providers\\[|storage\\[[0-9]+\\][.]rest\\b)" $path) (regexMatch "(?i)(password|secret|token|[.])File$" $path) -}}
+      {{- $fault = "must be an absolute path, such as /etc/forcefence-bmc/password. A password itself does not belong in this setting" -}}
+    {{- end -}}
+  {{- end -}}
+  {{- with $fault }}{{ printf "%s: %s" $at . }}{{ end -}}
 {{- end -}}
 {{- end }}
 
@@ -146,6 +170,10 @@ a duration needs a unit: "{{ $value }}s"?
 want a duration such as "30s" or "5m", have {{ $have }}
   {{- else if regexMatch "^[0-9.]+$" $value -}}
 a duration needs a unit: "{{ $value }}s"?
+  {{- else if regexMatch "^[0-9]{1,4}[dw]$" $value -}}
+a duration has no days: write "{{ mul (regexFind "[0-9]+" $value | atoi) 24 (hasSuffix "w" $value | ternary 7 1) }}h"
+  {{- else if regexMatch "^[0-9.]+ ?(d|w|days?|weeks?)([^a-z]|$)" $value -}}
+a duration has no days: write hours, such as "168h" for a week
   {{- else if not (regexMatch "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$" $value) -}}
 not a duration: write it as "30s", "5m" or "1h30m"
   {{- end -}}
