@@ -27,7 +27,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/viper"
@@ -249,6 +249,10 @@ func Load(file string, reg providers.Registry, opts ...Option) (*Config, error) 
 		return nil, fmt.Errorf("reading configuration: %w%s", err, explainRead(err))
 	}
 	defer in.Close()
+	if info, err := in.Stat(); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("reading configuration: %s is a folder: name the file in it, such as %s", file,
+			filepath.Join(file, "config.yaml"))
+	}
 	var text rawText
 	v := viper.NewWithOptions(viper.WithDecoderRegistry(&text))
 	v.SetConfigType("yaml")
@@ -282,10 +286,7 @@ func (l *limited) Read(p []byte) (int, error) {
 
 // explainRead ends the message about a file that cannot be read with what to do; "" if the message says enough.
 func explainRead(err error) string {
-	switch {
-	case errors.Is(err, syscall.EISDIR):
-		return ". Name the file in it, such as config.yaml"
-	case errors.Is(err, fs.ErrPermission):
+	if errors.Is(err, fs.ErrPermission) {
 		return ". Run forcefence as a user who may read it"
 	}
 	return ""

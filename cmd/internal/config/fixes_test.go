@@ -139,9 +139,10 @@ func TestCheckPart(t *testing.T) {
 
 // What a directory and a file without permission need is said, too.
 func TestLoadExplains(t *testing.T) {
-	if _, err := Load(t.TempDir(), nil); err == nil || !strings.HasSuffix(err.Error(),
-		"is a directory. Name the file in it, such as config.yaml") {
-		t.Errorf("got %v", err)
+	folder := t.TempDir()
+	want := "reading configuration: " + folder + " is a folder: name the file in it, such as " + folder + "/config.yaml"
+	if _, err := Load(folder, nil); err == nil || err.Error() != want {
+		t.Errorf("a folder: got %v, want %s", err, want)
 	}
 	if _, err := Load("/dev/zero", nil); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
 		t.Errorf("an endless file: got %v", err)
