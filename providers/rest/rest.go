@@ -23,6 +23,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"embed"
@@ -194,12 +195,22 @@ func (c *Config) CanonicalID(id string) (canonical string, hosts []string, err e
 	return c.Settings.CanonicalID(id)
 }
 
+// publicAddresses are those of clouds whose API has one address for all users, by description.
+var publicAddresses = map[string]string{
+	"azure":        "https://management.azure.com",
+	"digitalocean": "https://api.digitalocean.com",
+	"gce":          "https://compute.googleapis.com",
+	"hetzner":      "https://api.hetzner.cloud",
+	"upcloud":      "https://api.upcloud.com",
+}
+
 // Validate returns every fault. It reads the files, and asks no device.
 func (s *Settings) Validate() (out []providers.Problem) {
 	_, err := remote.ParseHTTP(s.Address, s.AllowHTTP)
 	switch f := s.family; {
 	case s.Address == "" && f != nil && !f.AddressIDs:
-		out = append(out, providers.Problemf("address", "missing: write https://host[:port]"))
+		out = append(out, providers.Problemf("address", "missing: write %s",
+			cmp.Or(publicAddresses[f.Name], "https://host[:port]")))
 	case s.Address != "" && f != nil && f.AddressIDs:
 		out = append(out, providers.Problemf("address", "has no effect: each machine's ID begins with the address "+
 			"of its own device"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -192,5 +193,36 @@ func TestStrict(t *testing.T) {
 		if (err == nil) != (tc.want == "") || err != nil && !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}
+	}
+}
+
+// A provider without its address is told which: that of a cloud's API is the same for all, and its page has it.
+func TestMissingAddress(t *testing.T) {
+	pages, err := filepath.Glob("../../../providers/rest/presets/*.md")
+	kit.Must(t, err)
+	public := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		kit.Must(t, err)
+		m := regexp.MustCompile(`(?m)^    address: (https://\S+)$`).FindSubmatch(text)
+		if m == nil {
+			continue
+		}
+		want := string(m[1])
+		if strings.Contains(want, "example.net") {
+			want = "https://host[:port]"
+		} else {
+			public++
+		}
+		typ := strings.TrimSuffix(filepath.Base(page), ".md")
+		_, err = config.Parse("f", []byte("providers: [{name: a, "+typ+": {passwordFile: /a}}]\n"), all.Types(),
+			config.SkipFiles())
+		if line := "providers[0]." + typ + ".address: missing: write " + want + "\n"; !strings.Contains(
+			fmt.Sprintln(err), line) {
+			t.Errorf("%s: got %v, want %s", typ, err, line)
+		}
+	}
+	if public < 5 {
+		t.Errorf("got %d public addresses, want at least 5", public)
 	}
 }
