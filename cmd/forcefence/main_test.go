@@ -69,7 +69,9 @@ func TestCheckConfig(t *testing.T) {
 		status         int
 		stdout, stderr string
 	}{
-		{name: "good", args: []string{"check-config", "full.yaml"}, stdout: "full.yaml: ok\n"},
+		{name: "good", args: []string{"check-config", "full.yaml"}, stdout: "full.yaml: ok\n",
+			stderr: "full.yaml:23: leaderElection.enabled: warning: without it every controller that runs acts: run " +
+				"exactly one\n"},
 		{name: "no such file", args: []string{"check-config", "none.yaml"}, status: 1,
 			stderr: "Error: reading configuration: open none.yaml: no such file or directory\n"},
 		{name: "no file", args: []string{"check-config"}, status: 2,
@@ -352,14 +354,17 @@ func TestCheckConfigSkipFiles(t *testing.T) {
 
 // The table of the machines' own files is about this host, so --skip-files leaves it out.
 func TestCheckConfigListsFiles(t *testing.T) {
-	t.Chdir(t.TempDir())
-	const text = "providers: [{name: a, ipmi: {username: u, passwordFile: 'own/{{ .Name }}'}}]\n" +
+	folder := t.TempDir()
+	t.Chdir(folder)
+	text := "providers: [{name: a, ipmi: {username: u, passwordFile: '" + folder + "/own/{{ .Name }}'}}]\n" +
 		"nodes: [{name: n, provider: a, machine: {from: list, list: [{node: n1, id: 10.0.0.1}]}}]\n"
+	own := folder + "/own/n1"
 	kit.Must(t, os.Mkdir("own", 0o700))
 	kit.Must(t, os.WriteFile("c.yaml", []byte(text), 0o600))
 	for _, tc := range []struct{ name, flag, want string }{
 		{"here", "--skip-files=false",
-			"NODE   PROVIDER   FILE     SECRET\nn1     a          own/n1   missing\nc.yaml: ok\n"},
+			fmt.Sprintf("NODE   PROVIDER   %-*s   SECRET\nn1     a          %s   missing\nc.yaml: ok\n", len(own),
+				"FILE", own)},
 		{"elsewhere", "--skip-files", "c.yaml: ok\n"},
 	} {
 		var out, stderr strings.Builder

@@ -54,7 +54,6 @@ func (r *reader) check(c *Config) {
 		r.checkRule(c, i)
 	}
 	r.warnOfUnused(c)
-	r.warnOfOverlap(c)
 	r.warnOfSharedPower(c)
 	r.warnOfReadOnly(c)
 	r.warnOfPeopleAlone(c)
@@ -73,6 +72,7 @@ func (r *reader) check(c *Config) {
 	r.checkModes(c)
 	r.warnOfShortLease(c)
 	r.checkAfterFence(c)
+	r.warnOfOverlap(c) // last: a rule with another fault may have a selector that is not meant
 }
 
 // oneOf reports a value that is not one of the words.

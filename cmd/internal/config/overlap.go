@@ -14,6 +14,7 @@ import (
 // Rules that may share nodes, such as pool=a and zone=b, are no warning: only the nodes' labels decide that. Two rules
 // that select the same nodes are a fault of check-config: neither can ever work. A controller goes on with the others.
 func (r *reader) warnOfOverlap(c *Config) {
+	strict := r.strict && len(r.errs) == 0
 	for j := range c.Nodes {
 		for i := range c.Nodes {
 			if i == j || !c.Nodes[i].claimsAllOf(&c.Nodes[j]) || i > j && c.Nodes[j].claimsAllOf(&c.Nodes[i]) {
@@ -24,10 +25,10 @@ func (r *reader) warnOfOverlap(c *Config) {
 				path += ".selector"
 			}
 			other := item("nodes", i)
-			if r.strict && c.Nodes[j].claimsAllOf(&c.Nodes[i]) {
+			if strict && c.Nodes[j].claimsAllOf(&c.Nodes[i]) {
 				r.report(path, "selects the same nodes as %s (line %d), and a node that two rules claim has no machine, so "+
 					"no node of the two has one. Make one rule of them, or change a selector", other, r.lines[other])
-				continue
+				break
 			}
 			r.warn(c, path, fmt.Sprintf("every node of this rule also matches %s (line %d), and a node that two rules "+
 				"claim has no machine. Exclude these nodes by the selector there (!= or notin)", other, r.lines[other]))
