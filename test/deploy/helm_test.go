@@ -60,7 +60,7 @@ func TestValues(t *testing.T) {
 		{"mode: fence", "\nmode: is a key of forcefence's configuration: write it under config\n"},
 		{"{providers: [], nodes: [], stormGuard: {}}", "\nnodes: is a key of forcefence's configuration: write it under " +
 			"config\nproviders: is a key of forcefence's configuration: write it under config\nstormGuard: is a key "},
-		{"typesFit: true", "at '': 'not' failed"}, // the chart's own mark of checked values,
+		{"typesFit: true", "at '': 'not' failed"}, // the mark of checked values,
 		{"controller: {resources: {requests: {memory: 2Gi}}}", "\ncontroller.resources.requests.memory: 2Gi is more " +
 			"than limits.memory, 1Gi: no pod can have that. Lower the request, or raise the limit\n"},
 		{"hook: {resources: {requests: {cpu: 1500m}, limits: {cpu: 1}}}", "\nhook.resources.requests.cpu: 1500m is " +

@@ -225,8 +225,8 @@ func (l *stampedLock) checkLeading() error {
 	return nil
 }
 
-// rivalWait is how long a start without leader election waits for a renewal by the Lease's holder. A leader renews every
-// retryPeriod, 2s by default. The liveness probe ends a process that waits for 30 s.
+// rivalWait is how long a start without leader election waits for a renewal by the Lease's holder. A leader renews
+// every retryPeriod, 2s by default. The liveness probe ends a process that waits for 30 s.
 const rivalWait = 20 * time.Second
 
 // rivalPeriod is how often a process without leader election looks for a leader.
@@ -266,7 +266,8 @@ func (l *stampedLock) watchRival(ctx context.Context, every time.Duration) error
 			last = nil
 		case last != nil && !rec.RenewTime.Equal(&last.RenewTime):
 			return fmt.Errorf("%w: leaderElection.enabled is false here, and %s renews the Lease %s/%s. Stop that "+
-				"process, or leave leaderElection on", errRival, rec.HolderIdentity, config.LeaseNamespace, config.LeaseName)
+				"process, or leave leaderElection on", errRival, rec.HolderIdentity, config.LeaseNamespace,
+				config.LeaseName)
 		default:
 			last = rec
 		}

@@ -131,8 +131,8 @@ func (c *Config) selectsVMHosts() bool {
 // warnOfNoFloor warns of a minHealthy that refuses no power-off.
 func (r *reader) warnOfNoFloor(c *Config, path string, a fleet.Amount) {
 	if a == (fleet.Amount{}) {
-		r.warn(c, path, "0 is no limit: machines may be powered off until no node is healthy. Write the share that must "+
-			"stay")
+		r.warn(c, path, "0 is no limit: machines may be powered off until no node is healthy. Write the share that "+
+			"must stay")
 	}
 }
 
