@@ -26,9 +26,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
@@ -288,7 +288,7 @@ func (o *checker) readSigning(ctx context.Context, namespace string, f *check.Fa
 		o.refused = o.refused || denialOf(err) != nil
 		f.Unknown = append(f.Unknown, describeUnread(err, roleLook))
 	default:
-		keys, err := attest.ListKeys(text)
+		keys, err := signing.ListKeys(text)
 		if f.Signing.Keys = len(keys); err != nil {
 			f.Signing.Fault = endSentence("ConfigMap " + namespace + "/" + config.KeysConfigMap + ": " + err.Error())
 		} else if len(keys) == 0 {

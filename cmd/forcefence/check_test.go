@@ -41,7 +41,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/view/check"
@@ -186,7 +186,7 @@ func TestCheckOfInstallation(t *testing.T) {
 			objects: []client.Object{rejecting, checkedNode("n1", yes, reason.Answers), settings("mode: observe\n")},
 			want:    []string{"the changed configuration is rejected", "config.yaml:3: mode: missing. The previous"},
 			fails:   "found 1 problem"},
-		{name: "records are signed", objects: append(good, signed, publicKeys(string(attest.EncodeKey(public, now)))),
+		{name: "records are signed", objects: append(good, signed, publicKeys(string(signing.EncodeKey(public, now)))),
 			want: []string{provable(1, 1) + "; records are signed."}, not: "problem"},
 		{name: "signing without a ConfigMap of public keys", objects: append(good, signed),
 			want: []string{"no proof can be verified", "problem signing", "no ConfigMap " + homeSpace +

@@ -24,8 +24,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/interop/networkfence"
-	"github.com/forcefence/forcefence/taint/release"
+	"github.com/forcefence/forcefence/taint/features/networkfence"
+	"github.com/forcefence/forcefence/taint/features/release"
 	"github.com/forcefence/forcefence/taint/writes"
 )
 

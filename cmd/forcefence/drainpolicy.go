@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/features/drain"
 )
 
 // newDrainPolicy returns the command that shows, sets and removes drain policies for nodes.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/features/drain"
 	"github.com/forcefence/forcefence/test/cluster"
 )
 

@@ -19,10 +19,10 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/features/explain"
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/machine"
-	"github.com/forcefence/forcefence/taint/room"
 	"github.com/forcefence/forcefence/taint/view/drill"
-	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // newExplain returns the command that predicts what would happen to a node that stops answering.

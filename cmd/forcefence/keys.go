@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -97,14 +97,14 @@ func (k signingKeys) add(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all := slices.Concat(before, attest.EncodeKey(public, k.now()))
+	all := slices.Concat(before, signing.EncodeKey(public, k.now()))
 	cm.Data = map[string]string{config.KeysEntry: string(all)}
-	secret.Data = map[string][]byte{config.KeysEntry: attest.EncodeSigner(private)}
+	secret.Data = map[string][]byte{config.KeysEntry: signing.EncodeSigner(private)}
 	if err := k.write(ctx, cm, secret); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("Key %s signs as soon as the kubelets bring it to the controller's pods, in about two minutes.",
-		attest.KeyID(public)) + others, nil
+		signing.KeyID(public)) + others, nil
 }
 
 // describeOthers names the keys that stay valid beside a new one; "" if there are none. Any client that may write the
@@ -113,13 +113,13 @@ func (k signingKeys) describeOthers(before []byte, secret *corev1.Secret) (strin
 	if len(before) == 0 {
 		return "", nil
 	}
-	listed, err := attest.ListKeys(before)
+	listed, err := signing.ListKeys(before)
 	if err != nil {
 		return "", fmt.Errorf("reading ConfigMap %s: %w", config.KeysConfigMap, err)
 	}
 	signed := ""
-	if signer, err := attest.ParseSigner(secret.Data[config.KeysEntry]); err == nil {
-		signed = attest.KeyID(signer.Key.Public().(ed25519.PublicKey))
+	if signer, err := signing.ParseSigner(secret.Data[config.KeysEntry]); err == nil {
+		signed = signing.KeyID(signer.Key.Public().(ed25519.PublicKey))
 	}
 	var all []string
 	for _, one := range listed {
@@ -139,7 +139,7 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	listed, err := attest.ListKeys(before)
+	listed, err := signing.ListKeys(before)
 	if err != nil {
 		return "", fmt.Errorf("reading ConfigMap %s: %w", config.KeysConfigMap, err)
 	}
@@ -152,13 +152,13 @@ func (k signingKeys) revoke(ctx context.Context, id string) (string, error) {
 		}
 		left = append(left, one.Block...)
 	}
-	signer, err := attest.ParseSigner(secret.Data[config.KeysEntry])
+	signer, err := signing.ParseSigner(secret.Data[config.KeysEntry])
 	switch {
 	case !found:
 		return "", fmt.Errorf("key %q is not among the %d public keys", id, len(listed))
 	case err != nil:
 		return "", fmt.Errorf("reading Secret %s: %w", config.SigningSecret, err)
-	case attest.KeyID(signer.Key.Public().(ed25519.PublicKey)) == id:
+	case signing.KeyID(signer.Key.Public().(ed25519.PublicKey)) == id:
 		return "", fmt.Errorf("key %s signs: make another one first, with `forcefence proof keys --new`", id)
 	}
 	cm.Data[config.KeysEntry] = string(left)

@@ -18,7 +18,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -35,13 +35,13 @@ func TestKeys(t *testing.T) {
 	defer admin.Delete(ctx, ns)
 	k := signingKeys{admin, "keys", strings.NewReader(strings.Repeat("0123456789abcdef", 100)),
 		func() time.Time { return now }}
-	signer := func() attest.Signer {
+	signer := func() signing.Signer {
 		t.Helper()
 		var secret corev1.Secret
 		if err := admin.Get(ctx, client.ObjectKey{Namespace: "keys", Name: config.SigningSecret}, &secret); err != nil {
 			t.Fatal(err)
 		}
-		s, err := attest.ParseSigner(secret.Data[config.KeysEntry])
+		s, err := signing.ParseSigner(secret.Data[config.KeysEntry])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestKeys(t *testing.T) {
 	if out, err := verify(); err != nil || !strings.Contains(out, "Valid: fence f-1 of node n1") {
 		t.Errorf("by its own key: %v\n%s", err, out)
 	}
-	p, _ := attest.Parse(f.Status.Proof)
+	p, _ := signing.Parse(f.Status.Proof)
 	if _, err := k.revoke(ctx, p.Key); err == nil || !strings.Contains(err.Error(), "--new") {
 		t.Errorf("revoking the key that signs: got %v, want what to do first", err)
 	}
@@ -102,12 +102,12 @@ func TestPlantedKey(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(strings.NewReader(strings.Repeat("planted!", 100)))
 	kit.Must(t, err)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "keys", Name: config.KeysConfigMap},
-		Data: map[string]string{config.KeysEntry: string(attest.EncodeKey(public, time.Unix(0, 0)))}}
+		Data: map[string]string{config.KeysEntry: string(signing.EncodeKey(public, time.Unix(0, 0)))}}
 	add := func() (string, error) {
 		return signingKeys{fake.NewClientBuilder().WithObjects(cm.DeepCopy()).Build(), "keys",
 			strings.NewReader(strings.Repeat("0123456789abcdef", 100)), time.Now}.add(t.Context())
 	}
-	want := "These keys stay valid: " + attest.KeyID(public) + " (in the ConfigMap since 1970-01-01T00:00:00Z)."
+	want := "These keys stay valid: " + signing.KeyID(public) + " (in the ConfigMap since 1970-01-01T00:00:00Z)."
 	if said, err := add(); err != nil || !strings.Contains(said, want) || !strings.Contains(said, "--revoke ID") {
 		t.Errorf("got %q, %v, want %q and how to revoke it", said, err, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/app"
-	"github.com/forcefence/forcefence/taint/release"
+	"github.com/forcefence/forcefence/taint/features/release"
 )
 
 // newRelease returns the command with which a person removes any mark.

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/recording"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/features/recording"
+	"github.com/forcefence/forcefence/taint/features/recording/replay"
 )
 
 // newReplay returns the command that repeats the decisions of a recording.

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/providers/all"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/features/recording/replay"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-const recorded = "../../taint/replay/testdata/recording-1.jsonl"
+const recorded = "../../taint/features/recording/replay/testdata/recording-1.jsonl"
 
 func TestReplay(t *testing.T) {
 	text, err := os.ReadFile(recorded)

@@ -22,7 +22,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/cmd/internal/discover"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/features/drain"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/test/kit"
 )

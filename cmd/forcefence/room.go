@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 )
 
 // newRoom returns the command that estimates whether pods find room elsewhere if nodes fail.

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/test/kit"
 )
 

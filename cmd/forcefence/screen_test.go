@@ -20,7 +20,7 @@ import (
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 )

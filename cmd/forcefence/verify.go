@@ -18,7 +18,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/view"
 )
 
@@ -136,11 +136,11 @@ func verifyFencing(out io.Writer, f *api.Fencing, readKeys func() ([]byte, error
 	if err != nil {
 		return err
 	}
-	keys, err := attest.ParseKeys(text)
+	keys, err := signing.ParseKeys(text)
 	if err != nil {
 		return fmt.Errorf("reading the public keys: %w", err)
 	}
-	p, bad := attest.CheckFencing(f, keys)
+	p, bad := signing.CheckFencing(f, keys)
 	for _, l := range p.Links {
 		proven := ""
 		if l.Proven {

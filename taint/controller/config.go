@@ -16,7 +16,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"

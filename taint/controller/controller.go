@@ -27,9 +27,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
+	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
-	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/wake"
 )
 

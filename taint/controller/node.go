@@ -13,9 +13,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
-	"github.com/forcefence/forcefence/taint/recording"
 )
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -62,7 +62,7 @@ func TestRefusedDetachIsAnEvent(t *testing.T) {
 			w := newWorld(t)
 			if tc.signs {
 				key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
-				w.r.SignRecord = attest.Signer{Key: key, By: "test"}.Sign
+				w.r.SignRecord = signing.Signer{Key: key, By: "test"}.Sign
 			}
 			w.run(15 * time.Second)
 			w.fail = func(_ client.Object, patch string) error {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // system is a storage system that says what a test wants, and notes by what it was asked for volumes.

@@ -7,7 +7,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Observation is the outcome of the action that Next returned, or what was seen of a node that needs no look. The set

@@ -24,7 +24,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // Update is what is known of a fence at one moment. Only Node, At and Record are required.
@@ -212,7 +212,7 @@ func firstWaiting(all []api.Attachment) []api.Attachment {
 
 // laterProof returns the proof of two that goes further. An update that comes late has an earlier one.
 func laterProof(a, b string) string {
-	if a != b && attest.IsNewer(b, a) {
+	if a != b && signing.IsNewer(b, a) {
 		return b
 	}
 	return a

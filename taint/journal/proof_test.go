@@ -8,12 +8,12 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // TestProof: an object keeps the proof that goes furthest, no matter which update comes last or which process wrote it.
 func TestProof(t *testing.T) {
-	s := attest.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)), By: "pod-1"}
+	s := signing.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)), By: "pod-1"}
 	armed := record()
 	armed.Proof = s.Sign(taint.Look{Name: "n1"}, armed, true)
 	evicting := armed.EnterPhase(taint.PhaseEvicting, "", after(second)).

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 )
 
 // roomPage is how many objects one request for a room.Cluster returns at most.

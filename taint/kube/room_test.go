@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 )
 
 // paged returns each list of nodes and pods in pages of one object, and fails lists of volumes. The second page of

@@ -13,9 +13,9 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -115,11 +115,11 @@ func (n *decisions) waiting() []action.Attachment {
 func (n *decisions) refusedDetach() string {
 	leaving, _, _ := n.course.Attachments()
 	if n.node == nil || !slices.ContainsFunc(leaving, func(a action.Attachment) bool {
-		return !a.Deleting && attest.NeedsProof(n.node, "kubernetes.io/csi/"+a.Attacher+"^")
+		return !a.Deleting && signing.NeedsProof(n.node, "kubernetes.io/csi/"+a.Attacher+"^")
 	}) {
 		return ""
 	}
-	why := attest.FindRefusal(n.node, n.course.Look().LeaseRV)
+	why := signing.FindRefusal(n.node, n.course.Look().LeaseRV)
 	if why == nil {
 		return ""
 	}

@@ -24,12 +24,12 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -576,7 +576,7 @@ func TestAlertNamesTheRefusedDetach(t *testing.T) {
 		rec := taint.Record{ID: "f-1", NodeUID: "u", LeaseRV: "1", By: "test", Since: newYear}.
 			EnterPhase(taint.PhaseEvicting, "", newYear).
 			WithEvidence(taint.Evidence{At: newYear, From: "bmc", State: "Off", Raw: "Off"})
-		rec.Proof = attest.Signer{Key: key, By: "test"}.Sign(taint.Look{Name: "n1"}, rec, true)
+		rec.Proof = signing.Signer{Key: key, By: "test"}.Sign(taint.Look{Name: "n1"}, rec, true)
 		s.object.Annotations[taint.RecordAnnotation] = rec.Encode() // and the node has no Lease any more
 		s.object.Status.Conditions[0].Status = tc.ready
 		s.object.Status.VolumesInUse = []corev1.UniqueVolumeName{tc.inUse}

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/room"
 )
 
 // Cluster is what concerns all nodes at once, as JSON has it. The zero value claims nothing.

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/features/drain"
 	"github.com/forcefence/forcefence/test/kit"
 )
 

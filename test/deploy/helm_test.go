@@ -143,9 +143,9 @@ func TestValues(t *testing.T) {
 		{"networkPolicy: {metricsFrom: monitoring}", "at '/networkPolicy/metricsFrom': got string, want array"},
 		{"{image: {digest: sha256:" + digest + "}, " + agents + "}",
 			"set image.agents to the whole name of the image that has them"},
-		{signing + "proofGuard: {enabled: true, certificate: {secret: mine}}", "proofGuard.certificate.path: missing: "},
+		{signingValues + "proofGuard: {enabled: true, certificate: {secret: mine}}", "proofGuard.certificate.path: missing: "},
 		{"proofGuard: {enabled: true}", "\nproofGuard.enabled: nothing signs proofs, so the webhook would refuse "},
-		{signing + "proofGuard: {enabled: true, maxAge: 5m}", "\nproofGuard.maxAge: 5m must be longer than " +
+		{signingValues + "proofGuard: {enabled: true, maxAge: 5m}", "\nproofGuard.maxAge: 5m must be longer than " +
 			"config.detachTimeout (5m): "},
 		{"{config: {detachTimeout: 20m, signing: {keyFile: /etc/forcefence-signing/key.pem}}, proofGuard: {enabled: " +
 			"true}}", "\nproofGuard.maxAge: 15m must be longer than config.detachTimeout (20m): "},

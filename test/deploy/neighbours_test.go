@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/forcefence/forcefence/taint/interop/karpenter/claim"
-	"github.com/forcefence/forcefence/taint/interop/remediation/api"
+	"github.com/forcefence/forcefence/taint/features/karpenter/claim"
+	"github.com/forcefence/forcefence/taint/features/remediation/api"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/metal3"

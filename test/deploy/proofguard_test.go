@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -43,17 +43,17 @@ type proofGuarded struct {
 	admin   client.Client
 	webhook *cluster.Part
 	config  *admissionv1.ValidatingWebhookConfiguration
-	signer  attest.Signer
+	signer  signing.Signer
 	keyFile string
 	binary  string
 }
 
 const guardName = "forcefence-proof-guard"
 
-// signing are the values by which the controller signs proofs, and proofGuardOn those of the webhook that demands them.
+// signingValues are those by which the controller signs proofs, and proofGuardOn those of the webhook that demands them.
 const (
-	signing      = "config: {signing: {keyFile: /etc/forcefence-signing/key.pem}}\n"
-	proofGuardOn = signing + "proofGuard: {enabled: true}"
+	signingValues = "config: {signing: {keyFile: /etc/forcefence-signing/key.pem}}\n"
+	proofGuardOn  = signingValues + "proofGuard: {enabled: true}"
 )
 
 // newGuarded starts the webhook, and makes a key as an administrator does. Only the webhook's address differs from the
@@ -68,7 +68,7 @@ func newGuarded(t *testing.T, dir string, w *world) *proofGuarded {
 	kit.Must(t, g.admin.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: "forcefence-signing"}, &secret))
 	kit.Must(t, os.WriteFile(g.keyFile, secret.Data["key.pem"], 0o600))
 	var err error
-	g.signer, err = attest.ParseSigner(secret.Data["key.pem"])
+	g.signer, err = signing.ParseSigner(secret.Data["key.pem"])
 	kit.Must(t, err)
 
 	authority := kit.NewAuthority("reviews")
@@ -115,7 +115,7 @@ func TestProofGuardPath(t *testing.T) {
 	for _, own := range []string{"", "/" + strings.Repeat("a1", 16)} {
 		values, path, args := proofGuardOn, own, []string(nil)
 		if own != "" {
-			values = signing + "proofGuard: {enabled: true, certificate: {secret: mine, path: " + own + "}}"
+			values = signingValues + "proofGuard: {enabled: true, certificate: {secret: mine, path: " + own + "}}"
 		}
 		asked := map[string]int{}
 		for _, u := range parse(t, charted(t, values)) {
@@ -219,7 +219,7 @@ func (g *proofGuarded) node(name string, edit func(*corev1.Node)) *corev1.Node {
 }
 
 // sign writes the record of a fence that is in phase Evicting by a proof.
-func sign(s attest.Signer, n *corev1.Node, at time.Time, edit func(*taint.Record)) {
+func sign(s signing.Signer, n *corev1.Node, at time.Time, edit func(*taint.Record)) {
 	at = at.UTC().Truncate(time.Millisecond)
 	rec := taint.Record{ID: "f-0123456789ab", NodeUID: string(n.UID), BootID: "boot", Since: at, By: "ff-1"}.
 		EnterPhase(taint.PhaseEvicting, "", at).
@@ -314,7 +314,7 @@ func TestProofGuard(t *testing.T) {
 	g := newGuarded(t, dir, w)
 	g.installWebhook()
 	now := time.Now()
-	other := attest.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize)), By: "ff-1"}
+	other := signing.Signer{Key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize)), By: "ff-1"}
 	confirm := func(at time.Time) func(*corev1.Node) {
 		return func(n *corev1.Node) {
 			n.Annotations[taint.ConfirmAnnotation] = taint.Confirmation{
@@ -373,10 +373,10 @@ func TestProofGuard(t *testing.T) {
 			kit.Must(t, err)
 			leaseRV = lease.ResourceVersion
 		}
-		if why := attest.FindRefusal(n, leaseRV); why != nil {
+		if why := signing.FindRefusal(n, leaseRV); why != nil {
 			said[tc.node] = why.Error()
 		}
-		if !attest.NeedsProof(n, "kubernetes.io/csi/csi.example.net^") {
+		if !signing.NeedsProof(n, "kubernetes.io/csi/csi.example.net^") {
 			t.Errorf("%s: the controller does not know that a detach needs a proof", tc.node)
 		}
 		for what, err := range map[string]error{

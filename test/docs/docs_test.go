@@ -506,7 +506,7 @@ func TestSamplesHaveNoDates(t *testing.T) {
 		texts[page] = string(p.source)
 	}
 	for _, pattern := range []string{"../../*.yaml", "../../cmd/forcefence/*.go", "../../taint/decide/fence/*.go",
-		"../../taint/drainguard/drain/*.go"} {
+		"../../taint/features/drain/*.go"} {
 		files, err := filepath.Glob(pattern)
 		kit.Must(t, err)
 		for _, file := range files {

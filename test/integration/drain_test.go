@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
+	"github.com/forcefence/forcefence/taint/features/drain"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )

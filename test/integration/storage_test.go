@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	storagewatch "github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/features/storage"
+	storagewatch "github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/test/cluster"
 	"github.com/forcefence/forcefence/test/kit"
 )

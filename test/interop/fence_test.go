@@ -473,7 +473,7 @@ func capiFencePage(t *testing.T, f *fleet) {
 // page applies the objects of a section of docs/health-checks.md, with other words (old, new, ...) in the place of some.
 func (f *fleet) page(heading string, words ...string) {
 	f.t.Helper()
-	block := pageBlock(f.t, "health-checks.md", heading, "yaml test=taint/interop/remediation.TestPages")
+	block := pageBlock(f.t, "health-checks.md", heading, "yaml test=taint/features/remediation.TestPages")
 	for pair := range slices.Chunk(words, 2) {
 		if !strings.Contains(block, pair[0]) {
 			f.t.Fatalf("%s: no %q in its objects", heading, pair[0])

@@ -16,7 +16,7 @@ import (
 var mutated = []string{
 	"kubelet-admit/admit", "providers", "taint", "taint/controller", "taint/decide", "taint/decide/action",
 	"taint/decide/evict", "taint/decide/fence", "taint/decide/fleet", "taint/decide/policy", "taint/decide/proof",
-	"taint/drainguard/drain", "taint/journal", "taint/kube", "taint/machine", "taint/release", "taint/sharing",
+	"taint/features/drain", "taint/journal", "taint/kube", "taint/machine", "taint/features/release", "taint/sharing",
 	"taint/wake",
 }
 

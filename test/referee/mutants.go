@@ -26,10 +26,10 @@ var (
 	noPreconditions = &mutant{"no-preconditions", "a tombstone is written on any pod of that name",
 		"taint/kube/pod_writes.go", "meta[\"uid\"] = p.UID\n\tmeta[\"resourceVersion\"] = p.ResourceVersion\n", ""}
 	oldSuccess = &mutant{"old-success", "the storage's success of an earlier outage counts",
-		"taint/interop/networkfence/storagefence/storagefence.go", "if f.Owned && f.Life.StillHolds(c.Look) && f.Class",
+		"taint/features/networkfence/storagefence/storagefence.go", "if f.Owned && f.Life.StillHolds(c.Look) && f.Class",
 		"if f.Owned && f.Class"}
 	oldRecord = &mutant{"old-record", "the record of an earlier outage hands a node over",
-		"taint/interop/karpenter/claim/claim.go", "case !rec.Life().StillHolds(f.Look):", "case false:"}
+		"taint/features/karpenter/claim/claim.go", "case !rec.Life().StillHolds(f.Look):", "case false:"}
 )
 
 // build makes the mutant's binary by an overlay: the source itself stays as it is.

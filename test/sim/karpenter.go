@@ -9,7 +9,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	nodeclaim "github.com/forcefence/forcefence/taint/interop/karpenter/claim"
+	nodeclaim "github.com/forcefence/forcefence/taint/features/karpenter/claim"
 )
 
 // launchInstance is a new NodeClaim, with an instance in the place of the machine.

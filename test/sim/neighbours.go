@@ -12,7 +12,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fence"
-	nodeclaim "github.com/forcefence/forcefence/taint/interop/karpenter/claim"
+	nodeclaim "github.com/forcefence/forcefence/taint/features/karpenter/claim"
 )
 
 // neighbours are the other projects' controllers of a history: a storage system with CSI-Addons' manager

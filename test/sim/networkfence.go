@@ -13,7 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
+	"github.com/forcefence/forcefence/taint/features/networkfence/storagefence"
 )
 
 // storageSystem has one list of the addresses that it shuts out, for all its classes, as Ceph has. CSI-Addons' manager

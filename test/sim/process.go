@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/forcefence/forcefence/taint/decide/action"
-	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/features/recording"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +25,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/interop/remediation/request"
+	"github.com/forcefence/forcefence/taint/features/remediation/request"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/recording"
-	"github.com/forcefence/forcefence/taint/replay"
+	"github.com/forcefence/forcefence/taint/features/recording"
+	"github.com/forcefence/forcefence/taint/features/recording/replay"
 )
 
 var lineKind = regexp.MustCompile(`"kind":"[a-zA-Z]+"`)

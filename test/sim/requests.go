@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/interop/remediation/api"
-	"github.com/forcefence/forcefence/taint/interop/remediation/request"
+	"github.com/forcefence/forcefence/taint/features/remediation/api"
+	"github.com/forcefence/forcefence/taint/features/remediation/request"
 )
 
 // healthyDelay is the annotation of a request whose node is Ready, and not for long enough.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // pool is a storage system that policies of the trigger StorageUnhealthy ask. It has a part on every node, which it

@@ -21,7 +21,7 @@ var foreignTags = map[string][]string{
 		"#ComputerSystem.Reset", "#System.Reset", "ResetType@Redfish.AllowableValues", "Members@odata.nextLink",
 	},
 	"providers/redfish/session.go": {"Id"},
-	"taint/drainguard/storage/schema.go": {
+	"taint/features/storage/schema.go": {
 		"$ref", "additionalProperties", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
 		"x-kubernetes-group-version-kind",
 	},

@@ -29,9 +29,9 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide"
-	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
-	"github.com/forcefence/forcefence/taint/interop/networkfence"
-	"github.com/forcefence/forcefence/taint/interop/remediation"
+	"github.com/forcefence/forcefence/taint/features/networkfence"
+	"github.com/forcefence/forcefence/taint/features/remediation"
+	"github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 )

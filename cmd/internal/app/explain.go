@@ -23,12 +23,12 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/interop/networkfence"
-	"github.com/forcefence/forcefence/taint/interop/remediation"
+	"github.com/forcefence/forcefence/taint/features/explain"
+	"github.com/forcefence/forcefence/taint/features/networkfence"
+	"github.com/forcefence/forcefence/taint/features/remediation"
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
-	"github.com/forcefence/forcefence/taint/room"
-	"github.com/forcefence/forcefence/taint/view/explain"
 )
 
 // ReadSnapshot reads from the API server what decides about a node, and asks no device. unknown lists what could not be

@@ -46,17 +46,17 @@ type session struct {
 	call  func(verb string, do func()) error // around each request; nil: as it is
 }
 
-type leases struct {
+type leaseClient struct {
 	coordinationclient.LeaseInterface
 	session   *session
 	namespace string
 }
 
 func (s *session) Leases(ns string) coordinationclient.LeaseInterface {
-	return leases{session: s, namespace: ns}
+	return leaseClient{session: s, namespace: ns}
 }
 
-func (l leases) do(ctx context.Context, verb string, f func(s *store) error) error {
+func (l leaseClient) do(ctx context.Context, verb string, f func(s *store) error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -78,7 +78,7 @@ func (l leases) do(ctx context.Context, verb string, f func(s *store) error) err
 
 var leaseResource = coordinationv1.Resource("leases")
 
-func (l leases) Get(ctx context.Context, name string, _ metav1.GetOptions) (out *coordinationv1.Lease, _ error) {
+func (l leaseClient) Get(ctx context.Context, name string, _ metav1.GetOptions) (out *coordinationv1.Lease, _ error) {
 	return out, l.do(ctx, "get", func(s *store) error {
 		have := s.leases[types.NamespacedName{Namespace: l.namespace, Name: name}]
 		if have == nil {
@@ -89,7 +89,7 @@ func (l leases) Get(ctx context.Context, name string, _ metav1.GetOptions) (out 
 	})
 }
 
-func (l leases) Create(ctx context.Context, in *coordinationv1.Lease,
+func (l leaseClient) Create(ctx context.Context, in *coordinationv1.Lease,
 	_ metav1.CreateOptions) (out *coordinationv1.Lease, _ error) {
 	return out, l.do(ctx, "create", func(s *store) error {
 		if s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}] != nil {
@@ -100,7 +100,7 @@ func (l leases) Create(ctx context.Context, in *coordinationv1.Lease,
 	})
 }
 
-func (l leases) Update(ctx context.Context, in *coordinationv1.Lease,
+func (l leaseClient) Update(ctx context.Context, in *coordinationv1.Lease,
 	_ metav1.UpdateOptions) (out *coordinationv1.Lease, _ error) {
 	return out, l.do(ctx, "update", func(s *store) error {
 		have := s.leases[types.NamespacedName{Namespace: l.namespace, Name: in.Name}]

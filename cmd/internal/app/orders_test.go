@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/interop/networkfence/storagefence"
-	"github.com/forcefence/forcefence/taint/interop/remediation/api"
+	"github.com/forcefence/forcefence/taint/features/networkfence/storagefence"
+	"github.com/forcefence/forcefence/taint/features/remediation/api"
 	"github.com/forcefence/forcefence/taint/writes"
 	"github.com/forcefence/forcefence/test/kit"
 )

@@ -29,21 +29,21 @@ import (
 	"github.com/forcefence/forcefence/taint/controller"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/drainguard"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	"github.com/forcefence/forcefence/taint/drainguard/storage/watch"
-	"github.com/forcefence/forcefence/taint/drills"
-	"github.com/forcefence/forcefence/taint/interop/karpenter"
-	"github.com/forcefence/forcefence/taint/interop/leaserelease"
-	"github.com/forcefence/forcefence/taint/interop/leaserelease/rule"
-	"github.com/forcefence/forcefence/taint/interop/networkfence"
-	"github.com/forcefence/forcefence/taint/interop/remediation"
+	"github.com/forcefence/forcefence/taint/features/drain/drainguard"
+	"github.com/forcefence/forcefence/taint/features/drills"
+	"github.com/forcefence/forcefence/taint/features/karpenter"
+	"github.com/forcefence/forcefence/taint/features/leases"
+	"github.com/forcefence/forcefence/taint/features/leases/rule"
+	"github.com/forcefence/forcefence/taint/features/networkfence"
+	"github.com/forcefence/forcefence/taint/features/recording"
+	"github.com/forcefence/forcefence/taint/features/remediation"
+	"github.com/forcefence/forcefence/taint/features/storage"
+	"github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
-	"github.com/forcefence/forcefence/taint/recording"
 	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/taint/wake"
 )
@@ -158,14 +158,14 @@ func (p *process) addLeases(context.Context) error {
 	if len(p.cfg.ReleaseLeases) == 0 {
 		return nil
 	}
-	o := leaserelease.Options{
+	o := leases.Options{
 		REST: p.restConfig, Live: p.mgr.GetAPIReader(), Nodes: p.mgr.GetCache(), Client: p.mgr.GetClient(),
 		Leading: p.leading, Log: p.Log, Now: time.Now,
 	}
 	for _, l := range p.cfg.ReleaseLeases {
 		o.Rules = append(o.Rules, rule.Rule(l))
 	}
-	releaser, err := leaserelease.New(o)
+	releaser, err := leases.New(o)
 	if err != nil {
 		return err
 	}

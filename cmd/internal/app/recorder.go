@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/features/recording"
 )
 
 // maxQueuedBytes is how many bytes of lines may wait for the disk. Further lines are dropped: no fence waits for the

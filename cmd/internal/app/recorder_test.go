@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/forcefence/forcefence/taint/recording"
+	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/test/kit"
 )
 

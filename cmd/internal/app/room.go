@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint/decide/fleet"
+	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/kube"
-	"github.com/forcefence/forcefence/taint/room"
 )
 
 // RoomAnnotation is the annotation of a leader's Lease that has its room.Summary, in JSON.

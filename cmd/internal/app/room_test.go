@@ -20,7 +20,7 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/room"
+	"github.com/forcefence/forcefence/taint/features/room"
 )
 
 // An estimator over two nodes. Both have the same label, and a pod of a ReplicaSet runs on n1, which no other node

@@ -19,7 +19,7 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/drills"
+	"github.com/forcefence/forcefence/taint/features/drills"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/view/drill"

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // recordSigner signs the records of fences. It reads the key at each signature, because a Secret's file changes while
@@ -52,14 +52,14 @@ func (s *recordSigner) sign(l taint.Look, rec taint.Record, proven bool) string 
 	return signer.Sign(l, rec, proven)
 }
 
-func readSigner(file string) (attest.Signer, error) {
+func readSigner(file string) (signing.Signer, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return attest.Signer{}, fmt.Errorf("reading signing.keyFile: %w", err)
+		return signing.Signer{}, fmt.Errorf("reading signing.keyFile: %w", err)
 	}
-	signer, err := attest.ParseSigner(text)
+	signer, err := signing.ParseSigner(text)
 	if err != nil {
-		return attest.Signer{}, fmt.Errorf("signing.keyFile %s: %w", file, err)
+		return signing.Signer{}, fmt.Errorf("signing.keyFile %s: %w", file, err)
 	}
 	return signer, nil
 }

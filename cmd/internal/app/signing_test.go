@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // TestSigningFollowsTheFile: a key that comes, is replaced and goes while the process runs. Without one the record
@@ -33,10 +33,10 @@ func TestSigningFollowsTheFile(t *testing.T) {
 	}
 	write := func(b byte) string {
 		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{b}, ed25519.SeedSize))
-		if err := os.WriteFile(file, attest.EncodeSigner(key), 0o600); err != nil {
+		if err := os.WriteFile(file, signing.EncodeSigner(key), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return attest.KeyID(key.Public().(ed25519.PublicKey))
+		return signing.KeyID(key.Public().(ed25519.PublicKey))
 	}
 	look := taint.Look{Name: "n1"}
 	rec := taint.Record{ID: "f-1", NodeUID: "u", By: "pod-1"}.EnterPhase(taint.PhaseArmed, "", time.Now())
@@ -46,7 +46,7 @@ func TestSigningFollowsTheFile(t *testing.T) {
 	}
 	for _, b := range []byte{1, 2} {
 		id := write(b)
-		p, err := attest.Parse(s.sign(look, rec, true))
+		p, err := signing.Parse(s.sign(look, rec, true))
 		if err != nil || p.Key != id || p.Links[0].By != "pod-1" || usable() != 1 {
 			t.Errorf("key %d: got %+v, %v, metric %v, want key %s", b, p, err, usable(), id)
 		}

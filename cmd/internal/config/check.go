@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/forcefence/forcefence/providers"
-	"github.com/forcefence/forcefence/taint/attest"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/proof"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // check checks the values of a decoded file, and parses its selectors and templates.
@@ -182,7 +182,7 @@ func (r *reader) checkSigning(c *Config) {
 	case !r.skipFiles:
 		text, err := os.ReadFile(file)
 		if err == nil {
-			_, err = attest.ParseSigner(text)
+			_, err = signing.ParseSigner(text)
 		}
 		if err != nil {
 			r.warn(c, "signing.keyFile", "records are not signed until it has a key: "+oneLine(err.Error()))

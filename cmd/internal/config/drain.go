@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/forcefence/forcefence/taint/drainguard"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/drain"
+	"github.com/forcefence/forcefence/taint/features/drain/drainguard"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Drain is one item of drain: what `kubectl drain` waits for on nodes that hold a storage system's data.

@@ -18,8 +18,8 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/all"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/drain"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/drain"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 const chartSchema = "../../../deploy/helm/forcefence/values.schema.json"

@@ -18,7 +18,7 @@ const reference = "../../../docs/reference/configuration.md"
 func TestReference(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{
-		"../../../providers/rest", "../../../providers/remote", ".", "../../../taint/drainguard/storage",
+		"../../../providers/rest", "../../../providers/remote", ".", "../../../taint/features/storage",
 	} {
 		readComments(t, folder, comments)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/storageapi"
 	"github.com/forcefence/forcefence/providers/rest"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Storage is one item of storage: a storage system, by its resources and what they report. Policies and drains name it.

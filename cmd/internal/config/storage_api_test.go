@@ -19,8 +19,8 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
-	storagewatch "github.com/forcefence/forcefence/taint/drainguard/storage/watch"
+	"github.com/forcefence/forcefence/taint/features/storage"
+	storagewatch "github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/test/kit"
 	"github.com/forcefence/forcefence/test/storageos"
 )

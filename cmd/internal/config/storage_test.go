@@ -11,7 +11,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // What an item says wins over its preset, key by key, and the rest of the preset stays. No system is followed that

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/cmd/internal/config"
-	"github.com/forcefence/forcefence/taint/attest"
+	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // Options is all that a guard is made of. Every field is required.
@@ -112,7 +112,7 @@ func (g guard) decideAttachment(ctx context.Context, a *storagev1.VolumeAttachme
 		return "", err
 	}
 	volume, err := g.volumeOf(ctx, a)
-	if err != nil || !attest.NeedsProof(node, volume) {
+	if err != nil || !signing.NeedsProof(node, volume) {
 		return "", err
 	}
 	return g.requireOff(ctx, node, "the node may still write to the volume")
@@ -150,7 +150,7 @@ func (g guard) readNotReady(ctx context.Context, name string) (*corev1.Node, err
 	case err != nil:
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
-	if attest.IsReady(&node) {
+	if signing.IsReady(&node) {
 		return nil, nil
 	}
 	return &node, nil
@@ -170,11 +170,11 @@ func (g guard) requireOff(ctx context.Context, node *corev1.Node, danger string)
 	if err != nil {
 		return "", fmt.Errorf("reading what proves node %s off: %w", node.Name, err)
 	}
-	keys, err := attest.ParseKeys([]byte(cm.Data[config.KeysEntry]))
+	keys, err := signing.ParseKeys([]byte(cm.Data[config.KeysEntry]))
 	if err != nil { // a person's confirmation needs none
 		g.Log.Error("Public keys cannot be read", "configMap", config.KeysConfigMap, "error", err)
 	}
-	by, err := attest.FindOff(node, lease, keys, g.Now(), g.MaxAge)
+	by, err := signing.FindOff(node, lease, keys, g.Now(), g.MaxAge)
 	if err == nil {
 		g.Log.Info("Allowed a request", "node", node.Name, "because", by)
 		return "", nil

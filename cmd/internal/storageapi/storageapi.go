@@ -1,5 +1,5 @@
 // Package storageapi joins two descriptions of a storage system: how its own API is read (providers/rest), and what the
-// answers mean (taint/drainguard/storage). It promises that a Description's cases have the results that they want.
+// answers mean (taint/features/storage). It promises that a Description's cases have the results that they want.
 package storageapi
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/rest"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Description describes a storage system by its API. It is immutable and safe for concurrent use.

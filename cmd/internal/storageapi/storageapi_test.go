@@ -9,7 +9,7 @@ import (
 
 	"github.com/forcefence/forcefence/cmd/internal/storageapi"
 	"github.com/forcefence/forcefence/providers/rest"
-	"github.com/forcefence/forcefence/taint/drainguard/storage"
+	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Each preset whose system has an API of its own passes what an operator's own description must pass.

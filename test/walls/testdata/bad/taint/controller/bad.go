@@ -4,5 +4,5 @@ import (
 	_ "os"
 
 	_ "github.com/forcefence/forcefence/providers/redfish"
-	_ "github.com/forcefence/forcefence/taint/drainguard"
+	_ "github.com/forcefence/forcefence/taint/features/drain/drainguard"
 )

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	_ "github.com/forcefence/forcefence/taint/features/release"
 	"github.com/forcefence/forcefence/taint/kube"
-	_ "github.com/forcefence/forcefence/taint/release"
 )
 
 var (
