@@ -226,8 +226,8 @@ type Option func(*reader)
 // SkipFiles accepts files that settings name and that do not exist, for a check on another host than the controller's.
 func SkipFiles() Option { return func(r *reader) { r.skipFiles = true } }
 
-// Strict refuses rules by which no node can get a machine, for a check before a file is used. A controller reads without
-// it: the other rules of such a file work.
+// Strict refuses rules by which no node can get a machine, for a check before a file is used. A controller reads
+// without it: the other rules of such a file work.
 func Strict() Option { return func(r *reader) { r.strict = true } }
 
 // rawText is viper's decoder of a file. It keeps the text for a strict decoder, and gives viper no values.

@@ -27,7 +27,8 @@ func (r *reader) warnOfOverlap(c *Config) {
 			other := item("nodes", i)
 			if strict && c.Nodes[j].claimsAllOf(&c.Nodes[i]) {
 				r.report(path, "selects the same nodes as %s (line %d), and a node that two rules claim has no "+
-					"machine, so no node of the two has one. Make one rule of them, or change a selector", other, r.lines[other])
+					"machine, so no node of the two has one. Make one rule of them, or change a selector",
+					other, r.lines[other])
 				break
 			}
 			r.warn(c, path, fmt.Sprintf("every node of this rule also matches %s (line %d), and a node that two rules "+

@@ -241,8 +241,8 @@ func (k *policyCheck) checkProof(rules []policy.Policy) bool {
 				"policy ends no pod, and needs no withoutProof"
 		}
 		k.report(k.at("withoutProof"), "missing: %s a pod may run twice. Write accept-duplicates if you accept "+
-			"that. Write storage-fences if the storage itself cuts such a node off. Or remove the policy: then its pods wait "+
-			"for the proof that their machine is off%s", mayRun, byDefault)
+			"that. Write storage-fences if the storage itself cuts such a node off. Or remove the policy: then its "+
+			"pods wait for the proof that their machine is off%s", mayRun, byDefault)
 		return false
 	case p.WithoutProof == policy.StorageFences && !k.preset.Fences:
 		k.report(k.at("withoutProof"), "%s does not cut off a node that looks dead, and its document does not say "+
