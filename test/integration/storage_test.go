@@ -124,7 +124,7 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 // Storage systems on a real API server: definitions that come and go, objects that change, and reported nodes.
 func TestStorage(t *testing.T) {
 	l := newLake(t)
-	reduced := filepath.Join("..", "..", "taint", "drainguard", "storage", "testdata", "longhorn.yaml")
+	reduced := filepath.Join("..", "..", "taint", "features", "storage", "testdata", "longhorn.yaml")
 	v1 := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
 	systems := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})
 	s := systems[0]

@@ -343,8 +343,12 @@ func TestRivalOfNoElection(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		other := replica(s, "other")
-		time.AfterFunc(time.Minute, func() { _ = claim(other) })
-		time.AfterFunc(2*time.Minute, func() { renewEvery(ctx, other, time.Second) })
+		go func() {
+			time.Sleep(time.Minute)
+			_ = claim(other)
+			time.Sleep(time.Minute)
+			renewEvery(ctx, other, time.Second)
+		}()
 		began := time.Now()
 		err := replica(s, "here").watchRival(ctx, rivalPeriod)
 		if took := time.Since(began); !errors.Is(err, errRival) || took > 2*time.Minute+2*rivalPeriod {
