@@ -16,7 +16,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/reason"
@@ -29,8 +28,21 @@ type Config struct {
 	Machines   machine.Finder
 	Selectors  map[string]labels.Selector // of nodes, by their key in the file, for ConfigCheck
 	Exclusions ExclusionSources           // the other objects that can exclude nodes
-	Storage    []storage.System           // that policies ask, by their names
+	Storage    []StorageSystem            // that policies ask, by their names
 	Wake       *wake.Config               // of what wakes nodes
+}
+
+// StorageSystem is what policies ask about nodes and volumes. Its methods return at once, from what was observed last,
+// and are safe for concurrent use.
+type StorageSystem interface {
+	// Name returns the name that policies have for it.
+	Name() string
+	// Drivers returns the names of its CSI drivers.
+	Drivers() []string
+	// NodeHealth returns the health of the system on a Kubernetes node.
+	NodeHealth(name string) action.Health
+	// VolumeHealth returns the health of a volume.
+	VolumeHealth(v action.VolumeName) action.Health
 }
 
 // Options is all that a Reconciler is made of. Every field is required, except where noted.
@@ -103,14 +115,14 @@ func (p *Config) FactsOf(node *corev1.Node, l taint.Look, now time.Time) (decide
 }
 
 // storageHealth returns what the storage systems that policies use report about a node, by their names.
-func (p *Config) storageHealth(node string) map[string]storage.Health {
-	var out map[string]storage.Health
+func (p *Config) storageHealth(node string) map[string]action.Health {
+	var out map[string]action.Health
 	for _, one := range p.Policies {
-		if i := slices.IndexFunc(p.Storage, func(s storage.System) bool {
+		if i := slices.IndexFunc(p.Storage, func(s StorageSystem) bool {
 			return s.Name() == one.Storage
 		}); i >= 0 {
 			if out == nil {
-				out = map[string]storage.Health{}
+				out = map[string]action.Health{}
 			}
 			out[one.Storage] = p.Storage[i].NodeHealth(node)
 		}
@@ -123,10 +135,10 @@ func (p *Config) fillVolumeHealth(pods []corev1.Pod, of map[string][]action.Volu
 	for i := range pods {
 		for j := range of[string(pods[i].UID)] {
 			v := &of[string(pods[i].UID)][j]
-			if k := slices.IndexFunc(p.Storage, func(s storage.System) bool {
+			if k := slices.IndexFunc(p.Storage, func(s StorageSystem) bool {
 				return slices.Contains(s.Drivers(), v.Driver)
 			}); v.Driver != "" && k >= 0 {
-				v.Health = p.Storage[k].VolumeHealth(storage.Volume{
+				v.Health = p.Storage[k].VolumeHealth(action.VolumeName{
 					Driver: v.Driver, Handle: v.Handle, PV: v.PV, Namespace: pods[i].Namespace, Claim: v.Claim,
 				})
 			}

@@ -79,7 +79,7 @@ func BenchmarkPoll(b *testing.B) {
 		Machines: machine.Finder{Led: func(*corev1.Node) (machine.Machine, error) {
 			return machine.Machine{}, fmt.Errorf("no device")
 		}},
-		Settings: decide.Settings{Policies: []policy.Policy{rule}}, Storage: []storage.System{state},
+		Settings: decide.Settings{Policies: []policy.Policy{rule}}, Storage: []StorageSystem{state},
 	}
 	sinks, _ := sinksTo(nil)
 	r := New(Options{

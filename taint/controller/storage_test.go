@@ -10,34 +10,33 @@ import (
 
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // system is a storage system that says what a test wants, and notes by what it was asked for volumes.
 type system struct {
-	storage.System
+	StorageSystem
 	driver string
-	nodes  map[string]storage.Health
+	nodes  map[string]action.Health
 	sick   map[string]bool // volumes, by PersistentVolume
-	asked  []storage.Volume
+	asked  []action.VolumeName
 }
 
-func (s *system) Name() string                          { return "of " + s.driver }
-func (s *system) Drivers() []string                     { return []string{s.driver} }
-func (s *system) NodeHealth(name string) storage.Health { return s.nodes[name] }
-func (s *system) VolumeHealth(v storage.Volume) storage.Health {
+func (s *system) Name() string                         { return "of " + s.driver }
+func (s *system) Drivers() []string                    { return []string{s.driver} }
+func (s *system) NodeHealth(name string) action.Health { return s.nodes[name] }
+func (s *system) VolumeHealth(v action.VolumeName) action.Health {
 	s.asked = append(s.asked, v)
-	return storage.Health{Known: true, Healthy: !s.sick[v.PV]}
+	return action.Health{Known: true, Healthy: !s.sick[v.PV]}
 }
 
-var healthy, unhealthy = storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
+var healthy, unhealthy = action.Health{Known: true, Healthy: true}, action.Health{Known: true}
 
 // stored is a world with two storage systems, and a policy for one of them.
 func stored(t *testing.T) (w *world, asked, other *system) {
 	w = newWorld(t)
-	asked = &system{driver: "sim.example.com", nodes: map[string]storage.Health{"n1": healthy, "n2": healthy},
+	asked = &system{driver: "sim.example.com", nodes: map[string]action.Health{"n1": healthy, "n2": healthy},
 		sick: map[string]bool{}}
-	other = &system{driver: "other.example.com", nodes: map[string]storage.Health{"n2": unhealthy},
+	other = &system{driver: "other.example.com", nodes: map[string]action.Health{"n2": unhealthy},
 		sick: map[string]bool{}}
 	rule := policy.Policy{
 		Name: "p", When: policy.StorageUnhealthy, Storage: asked.Name(), Drivers: asked.Drivers(),
@@ -45,7 +44,7 @@ func stored(t *testing.T) (w *world, asked, other *system) {
 		WithoutProof: policy.StorageFences,
 	}
 	config := *w.r.Config()
-	config.Policies, config.Storage = []policy.Policy{rule}, []storage.System{other, asked}
+	config.Policies, config.Storage = []policy.Policy{rule}, []StorageSystem{other, asked}
 	w.r.Options.Config = func() *Config { return &config }
 	return w, asked, other
 }
@@ -56,7 +55,7 @@ func TestStorageWakes(t *testing.T) {
 	w, asked, other := stored(t)
 	w.run(time.Minute)
 	pods := w.pods("n1")
-	asked.nodes["n1"] = storage.Health{}
+	asked.nodes["n1"] = action.Health{}
 	w.run(time.Minute)
 	if got := w.pods("n1"); !slices.Equal(got, pods) {
 		t.Errorf("nobody knows: got pods %v, want %v", got, pods)
@@ -129,11 +128,11 @@ func TestStoragePollEnds(t *testing.T) {
 func TestJudge(t *testing.T) {
 	of := map[string][]action.Volume{
 		"u": {{PV: "a", Driver: "sim.example.com"}, {PV: "b", Driver: "none.example.com"}, {PV: "c"}}}
-	c := &Config{Storage: []storage.System{&system{driver: "sim.example.com"}}}
+	c := &Config{Storage: []StorageSystem{&system{driver: "sim.example.com"}}}
 	pod := corev1.Pod{}
 	pod.UID = "u"
 	c.fillVolumeHealth([]corev1.Pod{pod}, of)
-	for i, want := range []storage.Health{healthy, {}, {}} {
+	for i, want := range []action.Health{healthy, {}, {}} {
 		if got := of["u"][i].Health; got != want {
 			t.Errorf("volume %s: got %+v, want %+v", of["u"][i].PV, got, want)
 		}

@@ -22,8 +22,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
@@ -31,16 +29,16 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // Facts are what the configuration says about a node at the time of a look. The zero value is a node in mode observe.
 type Facts struct {
 	fence.Facts
 	Evict    evict.Settings
-	Policies []policy.Policy           // policies that may end pods without proof, in their order
-	Storage  map[string]storage.Health // what storage systems report about the node, by their adapters' names
+	Policies []policy.Policy          // policies that may end pods without proof, in their order
+	Storage  map[string]action.Health // what storage systems report about the node, by their adapters' names
 	// StorageFences is how far the storage of a policy has cut the node off, by the policies' names.
 	StorageFences map[string]policy.StorageFence
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
 // Observation is the outcome of the action that Next returned, or what was seen of a node that needs no look. The set
@@ -55,7 +54,7 @@ type (
 	// StorageReported is what storage systems report about the node to the policies, by their adapters' names.
 	StorageReported struct {
 		Policies []policy.Policy
-		Health   map[string]storage.Health
+		Health   map[string]action.Health
 	}
 	// NodeIdle says that the node is idle. All is forgotten except what its policies remember.
 	NodeIdle struct{ Look taint.Look }

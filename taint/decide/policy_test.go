@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -19,8 +17,8 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // accepted is a node whose machine is on, and a policy that ends its pods with a volume of the driver.
@@ -465,7 +463,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 	rule := preset.Policy
 	rule.Name, rule.Storage, rule.Drivers, rule.WithoutProof = "p", "s", []string{"csi"}, policy.StorageFences
 	c.facts.Policies = []policy.Policy{rule}
-	well, sick := storage.Health{Known: true, Healthy: true}, storage.Health{Known: true}
+	well, sick := action.Health{Known: true, Healthy: true}, action.Health{Known: true}
 	c.pods = []action.Pod{
 		{Name: "mine", UID: "mine", Tolerations: fiveMinutes, Claims: true,
 			Labels: map[string]string{"storageos.com/fenced": "true"}},
@@ -494,10 +492,10 @@ func TestStorageHasItsTurn(t *testing.T) {
 	ready(corev1.ConditionTrue)
 	c.fleet.ApplyLease("n1", "9", 0, c.now)
 	c.look.LeaseRV = "9"
-	for says, want := range map[storage.Health]bool{well: false, sick: true, {}: false} {
+	for says, want := range map[action.Health]bool{well: false, sick: true, {}: false} {
 		n := Node{}
 		n.Apply(c.now, c.fleet,
-			StorageReported{Policies: c.facts.Policies, Health: map[string]storage.Health{"s": says}})
+			StorageReported{Policies: c.facts.Policies, Health: map[string]action.Health{"s": says}})
 		if got := n.IsIdle(healthy, fleet.View{Heard: true}); got == want {
 			t.Errorf("storage %+v: got idle %t, want %t", says, got, !want)
 		}
@@ -505,7 +503,7 @@ func TestStorageHasItsTurn(t *testing.T) {
 	if s := step(); act(s) != "NoAction" {
 		t.Fatalf("no storage system answers: got %s, want nothing", act(s))
 	}
-	c.facts.Storage = map[string]storage.Health{"s": sick}
+	c.facts.Storage = map[string]action.Health{"s": sick}
 	s := step()
 	if act(s) != "EndPods" || len(action.PodsOf(s.Action)) != 1 || action.PodsOf(s.Action)[0].Name != "mine" ||
 		action.PolicyOf(s.Action) != "policy p, without proof: storage-fences" {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	storagewatch "github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/test/cluster"
@@ -125,7 +126,7 @@ func adapterOf(t *testing.T, preset string, change func(*storage.Spec)) *storage
 func TestStorage(t *testing.T) {
 	l := newLake(t)
 	reduced := filepath.Join("..", "..", "taint", "features", "storage", "testdata", "longhorn.yaml")
-	v1 := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
+	v1 := action.VolumeName{Driver: "driver.longhorn.io", Handle: "v1"}
 	systems := l.watcher.UseAdapters([]*storage.Adapter{adapterOf(t, "longhorn", nil)})
 	s := systems[0]
 
@@ -172,7 +173,7 @@ func TestStorage(t *testing.T) {
 		l.status("nodes", "n1",
 			`{"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down", "message": "gone"}]}}`)
 		l.until("the node not to be healthy",
-			func() bool { return s.NodeHealth("n1") == storage.Health{Known: true, Why: "Down: gone"} })
+			func() bool { return s.NodeHealth("n1") == action.Health{Known: true, Why: "Down: gone"} })
 		l.until("the change to be told", func() bool { return l.tellings("n1") > before })
 		l.status("volumes", "v1", `{"status": {"robustness": "unknown"}}`)
 		l.until("the volume not to be known", func() bool { return !s.VolumeHealth(v1).Known })
@@ -216,7 +217,7 @@ forcefence_storage_known{storage="longhorn"} 1
 	t.Run("objects that go, and then their definitions", func(t *testing.T) {
 		l.kubectl("delete", "replicas.longhorn.io", "r1", "-n", lhNamespace)
 		l.until("the volume to have no replica",
-			func() bool { return s.VolumeHealth(v1) == storage.Health{Why: "it has no replica"} })
+			func() bool { return s.VolumeHealth(v1) == action.Health{Why: "it has no replica"} })
 		l.kubectl("delete", "-f", reduced)
 		l.until("all to be missed", func() bool { return strings.Count(s.MissingReason(), "no such resource") == 3 })
 		if h := s.NodeHealth("n1"); h.Known {
@@ -243,14 +244,14 @@ forcefence_storage_known{storage="longhorn"} 1
 		got, err := claims.Patch(l.ctx, "data", types.MergePatchType,
 			[]byte(`{"status": {"healthStatus": {"healthConditions": []}}}`), metav1.PatchOptions{}, "status")
 		kit.Must(t, err)
-		want := storage.Health{Why: "volume.healthy: no such key: healthStatus"}
+		want := action.Health{Why: "volume.healthy: no such key: healthStatus"}
 		if got.Status.HealthStatus != nil {
-			want = storage.Health{Known: true, Healthy: true}
+			want = action.Health{Known: true, Healthy: true}
 		} else {
 			l.until("the log to say so",
 				func() bool { return strings.Contains(l.log.String(), "undefined field 'healthStatus'") })
 		}
-		at := storage.Volume{Driver: cluster.CSIDriver, Namespace: "default", Claim: "data"}
+		at := action.VolumeName{Driver: cluster.CSIDriver, Namespace: "default", Claim: "data"}
 		l.until("the claim to be "+want.Why, func() bool { return csi.VolumeHealth(at) == want })
 	})
 }

@@ -4,13 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/features/storage"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // pool is a storage system that policies of the trigger StorageUnhealthy ask. It has a part on every node, which it
@@ -20,7 +18,7 @@ type pool struct {
 	rule    policy.Policy
 	fences  bool // before it calls a node unhealthy it cuts off what is mounted there, and what is mounted there later
 	parts   []*part
-	volumes map[string]storage.Health
+	volumes map[string]action.Health
 }
 
 // part is what the storage system has on one node.
@@ -36,12 +34,12 @@ type part struct {
 // saying is a word on a node that was there for all to read from then on.
 type saying struct {
 	at time.Time
-	storage.Health
+	action.Health
 }
 
 var (
-	healthy   = storage.Health{Known: true, Healthy: true}
-	unhealthy = storage.Health{Known: true}
+	healthy   = action.Health{Known: true, Healthy: true}
+	unhealthy = action.Health{Known: true}
 )
 
 // poolName is its adapter's.
@@ -54,7 +52,7 @@ func (w *World) addPool() {
 	if w.Scenario != Accepting || kind < firstPool {
 		return
 	}
-	s := &pool{w: w, fences: kind == fencing || kind == fencingOnly, volumes: map[string]storage.Health{}}
+	s := &pool{w: w, fences: kind == fencing || kind == fencingOnly, volumes: map[string]action.Health{}}
 	s.rule = policy.Policy{
 		Name: "storage", When: policy.StorageUnhealthy, Storage: poolName, Drivers: []string{"sim"},
 		Detach:       kind != fencingOnly,
@@ -71,7 +69,7 @@ func (w *World) addPool() {
 		switch {
 		case id.volume == "":
 		case w.chance(0.1):
-			s.volumes[id.volume] = storage.Health{Known: w.chance(0.5)}
+			s.volumes[id.volume] = action.Health{Known: w.chance(0.5)}
 		default:
 			s.volumes[id.volume] = healthy
 		}
@@ -97,7 +95,7 @@ func (s *pool) tick(p *part) {
 	says := healthy
 	switch {
 	case !w.calm && w.now.Before(p.dumb):
-		says = storage.Health{}
+		says = action.Health{}
 		w.count("nobody knows the storage")
 	case p.m.k == nil || p.m.cut || !w.calm && w.now.Before(p.broken):
 		says = unhealthy
@@ -157,7 +155,7 @@ func (s *pool) between(node string, from, to time.Time) bool {
 const poolLag = 7 * time.Second
 
 // storage is what the adapter says of the node, from a cache that may be behind; nothing before its first list.
-func (p *Process) storage(node string) map[string]storage.Health {
+func (p *Process) storage(node string) map[string]action.Health {
 	w := p.w
 	if w.pool == nil {
 		return nil
@@ -165,7 +163,7 @@ func (p *Process) storage(node string) map[string]storage.Health {
 	if at := w.now.Add(-w.lag()); !w.down && at.After(p.poolAt) {
 		p.poolAt = at
 	}
-	out := storage.Health{}
+	out := action.Health{}
 	for _, part := range w.pool.parts {
 		for _, one := range part.said {
 			if part.m.name == node && !one.at.After(p.poolAt) && !w.now.Before(p.poolRead) {
@@ -173,7 +171,7 @@ func (p *Process) storage(node string) map[string]storage.Health {
 			}
 		}
 	}
-	return map[string]storage.Health{poolName: out}
+	return map[string]action.Health{poolName: out}
 }
 
 // judged are the volumes with what the storage says of them.

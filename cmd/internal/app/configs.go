@@ -106,12 +106,14 @@ func (p *configs) applyConfig(cfg *config.Config) error {
 		Excluded: now.Excluded,
 		LinePort: uint16(cfg.Lines.Port),
 	}
+	var systems []storage.System
 	if p.storage != nil {
-		now.Storage = p.storage.UseAdapters(cfg.FollowedStorage())
+		systems = p.storage.UseAdapters(cfg.FollowedStorage())
 	}
 	guards := cfg.DrainGuards()
-	for i, g := range guards {
-		for _, s := range now.Storage {
+	for _, s := range systems {
+		now.Storage = append(now.Storage, s)
+		for i, g := range guards {
 			if g.Adapter != nil && g.Adapter.Name == s.Name() {
 				guards[i].LastSeen = func() storage.System { return s }
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/config"
 	"github.com/forcefence/forcefence/cmd/internal/config/configtest"
 	"github.com/forcefence/forcefence/providers"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	storagewatch "github.com/forcefence/forcefence/taint/features/storage/watch"
@@ -72,7 +73,7 @@ func readHealth(ctx context.Context, a *storage.Adapter, handles map[string]stri
 
 func healthOf(s storage.System, handles map[string]string) map[string]string {
 	out := map[string]string{}
-	note := func(name string, h storage.Health) {
+	note := func(name string, h action.Health) {
 		if h.Known {
 			out[name] = map[bool]string{true: "healthy", false: "unhealthy"}[h.Healthy]
 		}
@@ -81,7 +82,7 @@ func healthOf(s storage.System, handles map[string]string) map[string]string {
 		note(node, s.NodeHealth(node))
 	}
 	for name, handle := range handles {
-		note(name, s.VolumeHealth(storage.Volume{Driver: s.Drivers()[0], Handle: handle}))
+		note(name, s.VolumeHealth(action.VolumeName{Driver: s.Drivers()[0], Handle: handle}))
 	}
 	return out
 }
@@ -197,7 +198,7 @@ func TestStorageOSTrigger(t *testing.T) {
 	rules, now := cfg.Settings("home").Policies, time.Now()
 	var m policy.Memory
 	turn := func() bool {
-		return m.ApplyStorage(rules, map[string]storage.Health{"pool": s.NodeHealth("n2")}, providers.InstantOf(now))
+		return m.ApplyStorage(rules, map[string]action.Health{"pool": s.NodeHealth("n2")}, providers.InstantOf(now))
 	}
 	if turn() {
 		t.Error("a turn for a healthy node")
@@ -220,8 +221,8 @@ func TestStorageOSTrigger(t *testing.T) {
 			return false
 		}
 	})
-	want := storage.Health{Known: true, Healthy: true}
-	if h := s.VolumeHealth(storage.Volume{Driver: "csi.storageos.com", Handle: handles["v1"]}); h != want {
+	want := action.Health{Known: true, Healthy: true}
+	if h := s.VolumeHealth(action.VolumeName{Driver: "csi.storageos.com", Handle: handles["v1"]}); h != want {
 		t.Errorf("a volume: got %+v, want healthy", h)
 	}
 

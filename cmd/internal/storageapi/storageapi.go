@@ -12,6 +12,7 @@ import (
 	"github.com/forcefence/forcefence/cmd/internal/version"
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/providers/rest"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
@@ -102,9 +103,9 @@ func (d *Description) interpret(objects map[string][]any) (wordOf func(list, nam
 }
 
 // volumeOf returns a volume that has the name by which the Spec finds volumes.
-func (d *Description) volumeOf(name string) storage.Volume {
+func (d *Description) volumeOf(name string) action.VolumeName {
 	namespace, claim, _ := strings.Cut(name, "/")
-	return storage.Volume{Driver: d.Spec.Drivers[0], Handle: name, PV: name, Namespace: namespace, Claim: claim}
+	return action.VolumeName{Driver: d.Spec.Drivers[0], Handle: name, PV: name, Namespace: namespace, Claim: claim}
 }
 
 // compileLists compiles the expressions of a Spec's lists of objects.

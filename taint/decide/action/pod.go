@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -60,7 +59,7 @@ type Owner struct {
 type Volume struct {
 	PV     string
 	Handle string                  // its CSI driver's name for it; "" for a non-CSI volume
-	Health storage.Health          // what its storage system reports
+	Health Health                  // what its storage system reports
 	Claim  string                  // the PersistentVolumeClaim, in the pod's namespace
 	Driver string                  // its CSI driver; "" for a non-CSI volume
 	Unique corev1.UniqueVolumeName // the name in the node's lists; "" for a non-CSI volume
@@ -186,4 +185,18 @@ type PolicyBlock struct {
 type ShadowDecision struct {
 	Action Action // WriteRecord or SetMark, with a record without an id
 	Pods   []Pod  // the pods that the fence would move
+}
+
+// Health is the health of a node or of a volume by its storage system. The zero value is Unknown.
+type Health struct {
+	Known   bool
+	Healthy bool   // false unless Known
+	Why     string // why it is not healthy, or why that is unknown; for people
+}
+
+// VolumeName names a pod's volume by everything that an adapter may use to find it.
+type VolumeName struct {
+	Driver, Handle   string // of the PersistentVolume's spec.csi
+	PV               string // the PersistentVolume's name
+	Namespace, Claim string // the PersistentVolumeClaim
 }

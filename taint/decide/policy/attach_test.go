@@ -7,12 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/storage"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // waits and hurries are volume attachment recovery's two rules.
@@ -399,7 +397,7 @@ func TestFailedDetachIsRetried(t *testing.T) {
 	for _, by := range []string{"r", "p"} {
 		v := View{Now: now, Look: down(), Listed: true, Attached: true, Policies: []Policy{waits(), spells},
 			Attachments: []action.Attachment{attachment("v")}}
-		v.Storage = map[string]storage.Health{"s": sick}
+		v.Storage = map[string]action.Health{"s": sick}
 		v.Memory.spells = map[string]spell{"p": {open: true, begun: now.Add(-spells.Intervals.Timeout)}}
 		v.Memory.loose, v.Memory.failed = map[string]string{"v": by}, map[string]bool{"uid-v": true}
 		d, e := announced(v)

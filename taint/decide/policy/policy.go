@@ -22,15 +22,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/decide/evict"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // Trigger is what makes a policy look at a node's pods.
@@ -287,9 +285,9 @@ type View struct {
 	Attached      bool                // the API server listed Attachments after Look
 	Attachments   []action.Attachment // all that name the node
 
-	Storage map[string]storage.Health // by adapter: what its storage system reports about the node
-	Silent  bool                      // its Lease is not renewed
-	Fences  map[string]StorageFence   // by policy, as read with Look
+	Storage map[string]action.Health // by adapter: what its storage system reports about the node
+	Silent  bool                     // its Lease is not renewed
+	Fences  map[string]StorageFence  // by policy, as read with Look
 }
 
 // Effects are what a decision changes in a node's Memory, besides the action itself. The zero Effects change nothing.

@@ -8,16 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -389,7 +387,7 @@ func TestNodeNamesThePolicyFirst(t *testing.T) {
 	detaches.Memory.loose = map[string]string{"b": "p"}
 	detaches.Attached, detaches.Attachments = true, []action.Attachment{attachment("b")}
 	clears.Policies = []Policy{fenced(StorageFences)}
-	clears.Storage = map[string]storage.Health{"s": sick}
+	clears.Storage = map[string]action.Health{"s": sick}
 	clears.Memory.spells = map[string]spell{"p": {}}
 	clears.Look.InUse = []corev1.UniqueVolumeName{"csi/1", "csi/2"}
 	clears.Look.Attached = []corev1.AttachedVolume{{Name: "csi/1"}}

@@ -7,14 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // StorageUnhealthy is the trigger of StorageOS' fencing controller: the policy's storage system reports that its part
@@ -64,7 +62,7 @@ type freedVolume struct {
 
 // ApplyStorage folds in what storage systems report about the node at now, by their adapters' names. It returns whether
 // a policy has its turn because of that.
-func (m *Memory) ApplyStorage(ps []Policy, says map[string]storage.Health, now providers.Instant) (turn bool) {
+func (m *Memory) ApplyStorage(ps []Policy, says map[string]action.Health, now providers.Instant) (turn bool) {
 	spells := map[string]spell{}
 	for _, p := range ps {
 		if p.When != StorageUnhealthy {

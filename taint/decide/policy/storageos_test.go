@@ -8,21 +8,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 var (
-	well    = storage.Health{Known: true, Healthy: true}
-	sick    = storage.Health{Known: true, Why: "offline"}
-	unknown = storage.Health{Why: "not reported"}
+	well    = action.Health{Known: true, Healthy: true}
+	sick    = action.Health{Known: true, Why: "offline"}
+	unknown = action.Health{Why: "not reported"}
 )
 
 // fenced is the preset, with a word.
@@ -38,7 +36,7 @@ func fenced(word WithoutProof) Policy {
 func TestUnhealthySpells(t *testing.T) {
 	type at struct {
 		after time.Duration // since the one before
-		says  storage.Health
+		says  action.Health
 		done  bool // the policy is done after it
 		turn  bool // wanted
 	}
@@ -78,7 +76,7 @@ func TestUnhealthySpells(t *testing.T) {
 			for i, a := range tt.story {
 				clock = clock.Add(a.after)
 				if got := m.ApplyStorage([]Policy{fenced(StorageFences), full()},
-					map[string]storage.Health{"s": a.says}, clock); got != a.turn {
+					map[string]action.Health{"s": a.says}, clock); got != a.turn {
 					t.Errorf("step %d: got turn %t, want %t", i, got, a.turn)
 				}
 				if a.done {
@@ -95,9 +93,9 @@ type model struct {
 	policy Policy
 	clock  providers.Instant
 	look   taint.Look
-	says   storage.Health
+	says   action.Health
 	pods   []action.Pod
-	health map[string]storage.Health // of volumes, by PV
+	health map[string]action.Health // of volumes, by PV
 	atts   []action.Attachment
 	refuse func(d action.Decision, name string) bool // nil: nothing
 	lost   bool                                      // what is refused is done all the same: the answer was lost
@@ -106,7 +104,7 @@ type model struct {
 }
 
 func newModel(word WithoutProof) *model {
-	m := &model{policy: fenced(word), clock: now, look: down(), says: sick, health: map[string]storage.Health{}}
+	m := &model{policy: fenced(word), clock: now, look: down(), says: sick, health: map[string]action.Health{}}
 	m.look.BootID = "b"
 	return m
 }
@@ -155,7 +153,7 @@ func (m *model) turn(t *testing.T) time.Duration {
 	for range 50 {
 		m.look.Got, m.look.Sent = m.clock, m.clock
 		m.ApplyLook(m.look)
-		says := map[string]storage.Health{"s": m.says}
+		says := map[string]action.Health{"s": m.says}
 		m.ApplyStorage([]Policy{m.policy}, says, m.clock)
 		v := View{Now: m.clock, Look: m.look, Policies: []Policy{m.policy}, Storage: says}
 		var d action.Decision
@@ -489,7 +487,7 @@ func TestStorageOSHistories(t *testing.T) {
 		m := newModel([]WithoutProof{StorageFences, AcceptDuplicates}[rng.IntN(2)])
 		m.policy.Intervals.Retry = time.Duration(1+rng.IntN(20)) * time.Second
 		chance := func(p float64) bool { return rng.Float64() < p }
-		healths := []storage.Health{well, sick, sick, unknown}
+		healths := []action.Health{well, sick, sick, unknown}
 		tried := map[string]providers.Instant{}
 		m.refuse = func(d action.Decision, name string) bool {
 			write := action.Name(d.Action) + " " + name

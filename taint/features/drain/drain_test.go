@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/forcefence/forcefence/taint"
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -25,11 +26,11 @@ type memory struct {
 	replicas []storage.Replica
 }
 
-func (m *memory) Name() string                               { return "memory" }
-func (m *memory) Drivers() []string                          { return []string{"memory.example.com"} }
-func (m *memory) MissingReason() string                      { return m.missing }
-func (m *memory) NodeHealth(string) storage.Health           { return storage.Health{} }
-func (m *memory) VolumeHealth(storage.Volume) storage.Health { return storage.Health{} }
+func (m *memory) Name() string                                 { return "memory" }
+func (m *memory) Drivers() []string                            { return []string{"memory.example.com"} }
+func (m *memory) MissingReason() string                        { return m.missing }
+func (m *memory) NodeHealth(string) action.Health              { return action.Health{} }
+func (m *memory) VolumeHealth(action.VolumeName) action.Health { return action.Health{} }
 func (m *memory) ReplicasOn(node string) []storage.Replica {
 	return m.where(func(r storage.Replica) bool { return r.Node == node })
 }

@@ -21,8 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forcefence/forcefence/taint/decide/action"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,7 +33,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/features/storage"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // version is the format of a recording. It is raised with every change after which an older recording would be read
@@ -126,12 +124,12 @@ type nodeBody struct {
 
 // facts are decide.Facts without the id of a fence that would begin.
 type facts struct {
-	Fence       fence.Facts               `json:"fence"`
-	Mode        string                    `json:"mode"`
-	NoDeviceErr *fault                    `json:"noDeviceErr,omitempty"`
-	Evict       evict.Settings            `json:"evict"`
-	Policies    []rule                    `json:"policies,omitempty"`
-	Storage     map[string]storage.Health `json:"storage,omitempty"`
+	Fence       fence.Facts              `json:"fence"`
+	Mode        string                   `json:"mode"`
+	NoDeviceErr *fault                   `json:"noDeviceErr,omitempty"`
+	Evict       evict.Settings           `json:"evict"`
+	Policies    []rule                   `json:"policies,omitempty"`
+	Storage     map[string]action.Health `json:"storage,omitempty"`
 	// StorageFences is decide.Facts.StorageFences.
 	StorageFences map[string]policy.StorageFence `json:"storageFences,omitempty"`
 }
@@ -169,8 +167,8 @@ type outcome struct {
 }
 
 type storageBody struct {
-	Policies []rule                    `json:"policies,omitempty"`
-	Health   map[string]storage.Health `json:"health,omitempty"`
+	Policies []rule                   `json:"policies,omitempty"`
+	Health   map[string]action.Health `json:"health,omitempty"`
 }
 
 // Step is a decision as it is compared and shown.

@@ -19,7 +19,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
 	"github.com/forcefence/forcefence/taint/decide/proof"
-	"github.com/forcefence/forcefence/taint/features/storage"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -74,7 +73,7 @@ func TestNoFieldIsLost(t *testing.T) {
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[facts](), reflect.TypeFor[fleet.View](), reflect.TypeFor[action.Pod](),
 		reflect.TypeFor[action.Attachment](), reflect.TypeFor[action.Owner](),
-		reflect.TypeFor[storage.Health](), reflect.TypeFor[storageBody](), reflect.TypeFor[answer](),
+		reflect.TypeFor[action.Health](), reflect.TypeFor[storageBody](), reflect.TypeFor[answer](),
 		reflect.TypeFor[outcome](), reflect.TypeFor[Step](),
 	} {
 		walk(of, of.String())
@@ -143,7 +142,7 @@ func TestFactsComeBack(t *testing.T) {
 		{Name: "some", Pods: parsed, WithoutProof: policy.AcceptDuplicates, When: policy.NotReady},
 		{Name: "none", Pods: labels.Nothing()}, {Name: "all", Nodes: labels.Everything()},
 	}
-	f.Storage = map[string]storage.Health{"s": {Known: true, Why: "x"}}
+	f.Storage = map[string]action.Health{"s": {Known: true, Why: "x"}}
 	var back facts
 	f.StorageFences = map[string]policy.StorageFence{"p": {State: policy.FencePending, Detail: "d"}}
 	text := EncodeJSON(factsOf(f))
@@ -179,7 +178,7 @@ func TestFactsComeBack(t *testing.T) {
 
 // What is read comes back as it was, of each kind.
 func TestReadingsComeBack(t *testing.T) {
-	volume := action.Volume{PV: "pv", Handle: "h", Health: storage.Health{Known: true}, Claim: "c", Driver: "d",
+	volume := action.Volume{PV: "pv", Handle: "h", Health: action.Health{Known: true}, Claim: "c", Driver: "d",
 		Unique: "u", Migrated: "m", Unread: true}
 	pod := action.Pod{
 		Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "3", Exempt: taint.ExemptDaemon, Terminal: true,
@@ -212,7 +211,7 @@ func TestReadingsComeBack(t *testing.T) {
 		decide.DevicesAnswered{Answers: []providers.Answer{answer}},
 		decide.ActionDone{SentAt: epoch, Withheld: true, Results: map[string]action.WriteResult{"u": action.TooLarge}},
 		decide.StorageReported{Policies: []policy.Policy{{Name: "p"}},
-			Health: map[string]storage.Health{"s": {Known: true, Why: "x"}}},
+			Health: map[string]action.Health{"s": {Known: true, Why: "x"}}},
 		decide.NodeIdle{},
 	} {
 		l, body := toLine(want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
@@ -136,7 +137,7 @@ func TestCost(t *testing.T) {
 		o := object(t, "", fmt.Sprint("v", n), "{}")
 		o.Object["l"] = list
 		s.Put(storage.Volumes, o)
-		h := s.VolumeHealth(storage.Volume{Driver: "d", Handle: o.GetName()})
+		h := s.VolumeHealth(action.VolumeName{Driver: "d", Handle: o.GetName()})
 		if h.Known != known || !known && !strings.Contains(h.Why, "cost limit") {
 			t.Errorf("a list of %d against itself: got %+v, want known %v", n, h, known)
 		}
@@ -157,7 +158,7 @@ func TestForeignText(t *testing.T) {
 	}
 	o.Object["ok"] = strings.Repeat("x\n", 1000)
 	s.Put(storage.Nodes, o)
-	if diff := cmp.Diff(storage.Health{Why: "node.healthy: gives no bool"}, s.NodeHealth("n")); diff != "" {
+	if diff := cmp.Diff(action.Health{Why: "node.healthy: gives no bool"}, s.NodeHealth("n")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -181,7 +182,7 @@ func FuzzExpression(f *testing.F) {
 		s := storage.NewState(a)
 		s.Replace(storage.Volumes, nil)
 		s.Put(storage.Volumes, lhVolume(t, "v", "healthy"))
-		h := s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: "v"})
+		h := s.VolumeHealth(action.VolumeName{Driver: "driver.longhorn.io", Handle: "v"})
 		if h.Healthy && !h.Known || !h.Known && h.Why == "" {
 			t.Errorf("%q: got %+v", text, h)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // entries hold the results of a system's objects. Each object is evaluated once, when it arrives. An object's data is
@@ -38,14 +40,14 @@ func newEntries(a *Adapter) entries {
 
 type nodeEntry struct {
 	name   string
-	health Health
+	health action.Health
 	object map[string]any
 	faults []string
 }
 
 type volumeEntry struct {
 	key, name string
-	health    Health
+	health    action.Health
 	faults    []string
 }
 
@@ -258,7 +260,7 @@ func (s *entries) putVolume(key string, object any, changed map[string]bool) {
 	now.health = q.evalHealth(Volumes)
 	now.faults = q.faults
 	if now.health.Known && len(q.why) > 0 { // it is unknown whose health that is
-		now.health = Health{Why: q.why[0]}
+		now.health = action.Health{Why: q.why[0]}
 	}
 	old := s.volumes[key]
 	if old == nil {

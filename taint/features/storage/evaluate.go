@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/forcefence/forcefence/providers/expr"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // evaluation evaluates the expressions of one object, and keeps the failures.
@@ -62,15 +63,15 @@ func (q *evaluation) evalName(path, otherwise string) string {
 }
 
 // evalHealth evaluates `healthy` and `why` of a kind.
-func (q *evaluation) evalHealth(k Kind) Health {
+func (q *evaluation) evalHealth(k Kind) action.Health {
 	healthy, known := q.evalBool(k.String()+".healthy", false, false)
 	switch {
 	case !known:
-		return Health{Why: q.why[len(q.why)-1]}
+		return action.Health{Why: q.why[len(q.why)-1]}
 	case healthy:
-		return Health{Known: true, Healthy: true}
+		return action.Health{Known: true, Healthy: true}
 	}
-	h := Health{Known: true, Why: "its object reports it as not healthy"}
+	h := action.Health{Known: true, Why: "its object reports it as not healthy"}
 	if e := q.a.exprs[k.String()+".why"]; e != nil { // a failure of `why` changes nothing
 		if why, err := evalAs[string](e, q.vars); err == nil && expr.OneLine(why) != "" {
 			h.Why = expr.OneLine(why)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
@@ -28,9 +29,9 @@ func ofSource(t *testing.T) *storage.State {
 func entity(name, ok any) any { return map[string]any{"name": name, "ok": ok} }
 
 var (
-	well    = storage.Health{Known: true, Healthy: true}
-	sick    = storage.Health{Known: true, Why: "its object reports it as not healthy"}
-	nothing = storage.Health{}
+	well    = action.Health{Known: true, Healthy: true}
+	sick    = action.Health{Known: true, Why: "its object reports it as not healthy"}
+	nothing = action.Health{}
 )
 
 // What an API returns replaces what it returned before. Nothing is known of what it names twice, or cannot be named.
@@ -41,8 +42,8 @@ func TestReplaceAll(t *testing.T) {
 		nodes   []any
 		volumes []any
 		changed []string
-		n1, n2  storage.Health // without the reason, if unknown
-		v1      storage.Health
+		n1, n2  action.Health // without the reason, if unknown
+		v1      action.Health
 	}{
 		{"first", []any{entity("n1", true), entity("n2", false)}, []any{entity("v1", true), entity("v1", true)},
 			[]string{"n1", "n2"}, well, sick, well},
@@ -65,9 +66,9 @@ func TestReplaceAll(t *testing.T) {
 		if !slices.Equal(changed, step.changed) {
 			t.Errorf("%s: changed: got %q, want %q", step.name, changed, step.changed)
 		}
-		for what, pair := range map[string][2]storage.Health{
+		for what, pair := range map[string][2]action.Health{
 			"n1": {s.NodeHealth("n1"), step.n1}, "n2": {s.NodeHealth("n2"), step.n2},
-			"v1": {s.VolumeHealth(storage.Volume{Driver: "csi", Handle: "v1"}), step.v1},
+			"v1": {s.VolumeHealth(action.VolumeName{Driver: "csi", Handle: "v1"}), step.v1},
 		} {
 			got, want := pair[0], pair[1]
 			if got.Known != want.Known || got.Healthy != want.Healthy || got.Known && got.Why != want.Why {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/forcefence/forcefence/providers/expr"
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
 
 // State is what a system's objects reported last. It is a System, but not safe for concurrent use: its caller must
@@ -141,31 +142,31 @@ func (s *State) missingText(k Kind) string {
 }
 
 // NodeHealth implements System.
-func (s *State) NodeHealth(name string) Health {
+func (s *State) NodeHealth(name string) action.Health {
 	if _, has := s.ResourceOf(Nodes); !has {
-		return Health{Why: "storage " + s.Adapter.Name + " reports nothing about nodes"}
+		return action.Health{Why: "storage " + s.Adapter.Name + " reports nothing about nodes"}
 	}
 	if s.missing[Nodes] != "" {
-		return Health{Why: s.missingText(Nodes)}
+		return action.Health{Why: s.missingText(Nodes)}
 	}
 	entry, why := s.soleNode(name)
 	if entry == nil {
-		return Health{Why: why}
+		return action.Health{Why: why}
 	}
 	return entry.health
 }
 
 // VolumeHealth implements System. If the adapter reads replicas, a volume without a replica is Unknown, whatever its
 // object says.
-func (s *State) VolumeHealth(v Volume) Health {
+func (s *State) VolumeHealth(v action.VolumeName) action.Health {
 	_, has := s.ResourceOf(Volumes)
 	switch {
 	case !slices.Contains(s.Spec.Drivers, v.Driver):
-		return Health{Why: fmt.Sprintf("driver %q does not belong to storage %s", v.Driver, s.Adapter.Name)}
+		return action.Health{Why: fmt.Sprintf("driver %q does not belong to storage %s", v.Driver, s.Adapter.Name)}
 	case !has:
-		return Health{Why: "storage " + s.Adapter.Name + " reports nothing about volumes"}
+		return action.Health{Why: "storage " + s.Adapter.Name + " reports nothing about volumes"}
 	case s.missing[Volumes] != "":
-		return Health{Why: s.missingText(Volumes)}
+		return action.Health{Why: s.missingText(Volumes)}
 	}
 	key := v.Handle
 	switch s.Spec.Volume.Find {
@@ -177,23 +178,23 @@ func (s *State) VolumeHealth(v Volume) Health {
 	}
 	switch found := slices.Sorted(maps.Keys(s.volumesBy[key])); {
 	case key == "" || len(found) == 0:
-		return Health{Why: fmt.Sprintf("no object describes volume %q", expr.OneLine(key))}
+		return action.Health{Why: fmt.Sprintf("no object describes volume %q", expr.OneLine(key))}
 	case len(found) > 1:
-		return Health{Why: "several objects describe this volume: " + strings.Join(found[:2], ", ")}
+		return action.Health{Why: "several objects describe this volume: " + strings.Join(found[:2], ", ")}
 	default:
 		return s.withReplicas(s.volumes[found[0]])
 	}
 }
 
-func (s *State) withReplicas(v *volumeEntry) Health {
+func (s *State) withReplicas(v *volumeEntry) action.Health {
 	_, has := s.ResourceOf(Replicas)
 	switch {
 	case !has || !v.health.Healthy:
 		return v.health
 	case s.missing[Replicas] != "":
-		return Health{Why: s.missingText(Replicas)}
+		return action.Health{Why: s.missingText(Replicas)}
 	case len(s.replicasOf[v.name]) == 0:
-		return Health{Why: "it has no replica"}
+		return action.Health{Why: "it has no replica"}
 	default:
 		return v.health
 	}

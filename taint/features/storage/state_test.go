@@ -12,11 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
-var v1 = storage.Volume{Driver: "driver.longhorn.io", Handle: "v1"}
+var v1 = action.VolumeName{Driver: "driver.longhorn.io", Handle: "v1"}
 
 // A kind is unknown before it was listed, and after it was lost.
 func TestMissing(t *testing.T) {
@@ -33,7 +34,7 @@ func TestMissing(t *testing.T) {
 	s.Put(storage.Replicas, lhReplica(t, "r1", "v1", "n1"))
 	nothing := func(when, why string) {
 		t.Helper()
-		want := storage.Health{Why: "nodes.longhorn.io: " + why}
+		want := action.Health{Why: "nodes.longhorn.io: " + why}
 		if diff := cmp.Diff(want, s.NodeHealth("n1")); diff != "" {
 			t.Errorf("node, %s: -want +got:\n%s", when, diff)
 		}
@@ -224,31 +225,31 @@ func TestCSIVolumeHealth(t *testing.T) {
 	s := empty(t, p.Spec)
 	for _, c := range []struct {
 		status string
-		want   storage.Health
+		want   action.Health
 	}{
-		{`{}`, storage.Health{Why: "volume.healthy: no such key: healthStatus"}},
-		{`{healthStatus: null}`, storage.Health{Known: true, Why: "its object reports it as not healthy"}},
-		{`{healthStatus: {}}`, storage.Health{Known: true, Healthy: true}},
-		{`{healthStatus: {healthConditions: []}}`, storage.Health{Known: true, Healthy: true}},
+		{`{}`, action.Health{Why: "volume.healthy: no such key: healthStatus"}},
+		{`{healthStatus: null}`, action.Health{Known: true, Why: "its object reports it as not healthy"}},
+		{`{healthStatus: {}}`, action.Health{Known: true, Healthy: true}},
+		{`{healthStatus: {healthConditions: []}}`, action.Health{Known: true, Healthy: true}},
 		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}]}}`,
-			storage.Health{Known: true, Healthy: true}},
+			action.Health{Known: true, Healthy: true}},
 		{`{healthStatus: {healthConditions: [{status: Degraded, reason: Slow}, {status: DataLoss, reason: Disk}]}}`,
-			storage.Health{Known: true, Why: "DataLoss: Disk"}},
+			action.Health{Known: true, Why: "DataLoss: Disk"}},
 		{`{healthStatus: {healthConditions: [{status: Inaccessible, reason: Path}]}}`,
-			storage.Health{Known: true, Why: "Inaccessible: Path"}},
+			action.Health{Known: true, Why: "Inaccessible: Path"}},
 		{`{healthStatus: {healthConditions: [{status: Haunted, reason: X}]}}`,
-			storage.Health{Why: "volume.healthy: no such key: Haunted"}},
+			action.Health{Why: "volume.healthy: no such key: Haunted"}},
 		{`{healthStatus: {healthConditions: [{reason: X}]}}`,
-			storage.Health{Why: "volume.healthy: no such key: status"}},
+			action.Health{Why: "volume.healthy: no such key: status"}},
 		{`{healthStatus: {healthConditions: text}}`,
-			storage.Health{Why: "volume.healthy: got 'types.String', expected iterable type"}},
+			action.Health{Why: "volume.healthy: got 'types.String', expected iterable type"}},
 	} {
 		s.Put(storage.Volumes, object(t, "app", "data", "{status: "+c.status+"}"))
-		for claim, want := range map[string]storage.Health{
+		for claim, want := range map[string]action.Health{
 			"data": c.want, "other": {Why: `no object describes volume "app/other"`}} {
 			if diff := cmp.Diff(want,
 				s.VolumeHealth(
-					storage.Volume{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app",
+					action.VolumeName{Driver: "b.csi", Handle: "h", PV: "pv", Namespace: "app",
 						Claim: claim})); diff != "" {
 				t.Errorf("%s, claim %s: -want +got:\n%s", c.status, claim, diff)
 			}
@@ -256,20 +257,20 @@ func TestCSIVolumeHealth(t *testing.T) {
 	}
 	for _, c := range []struct {
 		status string
-		want   storage.Health
+		want   action.Health
 	}{
 		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: []}]}`,
-			storage.Health{Known: true, Healthy: true}},
+			action.Health{Known: true, Healthy: true}},
 		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageDegraded, reason: X}]}]}`,
-			storage.Health{Known: true, Healthy: true}},
+			action.Health{Known: true, Healthy: true}},
 		{`{storageHealth: [{name: a.csi}, {name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`,
-			storage.Health{Known: true, Why: "b.csi: X"}},
+			action.Health{Known: true, Why: "b.csi: X"}},
 		{`{storageHealth: [{name: b.csi, healthConditions: [{status: StorageUnreachable, reason: X}]}]}`,
-			storage.Health{Known: true, Why: "b.csi: X"}},
-		{`{storageHealth: [{name: a.csi}]}`, storage.Health{Why: "node.healthy: index out of bounds: 0"}},
+			action.Health{Known: true, Why: "b.csi: X"}},
+		{`{storageHealth: [{name: a.csi}]}`, action.Health{Why: "node.healthy: index out of bounds: 0"}},
 		{`{storageHealth: [{name: a.csi}, {name: c.csi}]}`,
-			storage.Health{Why: "node.healthy: index out of bounds: 0"}},
-		{`{}`, storage.Health{Why: "node.healthy: no such key: storageHealth"}},
+			action.Health{Why: "node.healthy: index out of bounds: 0"}},
+		{`{}`, action.Health{Why: "node.healthy: no such key: storageHealth"}},
 	} {
 		s.Put(storage.Nodes, object(t, "", "n1", "{status: "+c.status+"}"))
 		if diff := cmp.Diff(c.want, s.NodeHealth("n1")); diff != "" {
@@ -349,7 +350,7 @@ func said(s *storage.State) map[string]string {
 	out["all"] = fmt.Sprintf("%q %q", s.MissingReason(), s.NodesWithRequests())
 	for _, v := range []string{"v1", "v2", ""} {
 		of, _ := json.Marshal(s.ReplicasOf(v))
-		out[v] = fmt.Sprintf("%+v %s", s.VolumeHealth(storage.Volume{Driver: "driver.longhorn.io", Handle: v}), of)
+		out[v] = fmt.Sprintf("%+v %s", s.VolumeHealth(action.VolumeName{Driver: "driver.longhorn.io", Handle: v}), of)
 	}
 	return out
 }

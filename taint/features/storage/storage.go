@@ -11,21 +11,9 @@ package storage
 import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/forcefence/forcefence/taint/decide/action"
 )
-
-// Health is the health of a node or of a volume by its storage system. The zero value is Unknown.
-type Health struct {
-	Known   bool
-	Healthy bool   // false unless Known
-	Why     string // why it is not healthy, or why that is unknown; for people
-}
-
-// Volume names a pod's volume by everything that an adapter may use to find it.
-type Volume struct {
-	Driver, Handle   string // of the PersistentVolume's spec.csi
-	PV               string // the PersistentVolume's name
-	Namespace, Claim string // the PersistentVolumeClaim
-}
 
 // Replica is one copy of a volume's data on a node.
 type Replica struct {
@@ -70,9 +58,9 @@ type System interface {
 	// that was not read yet. It returns "" if all kinds are known.
 	MissingReason() string
 	// NodeHealth returns the health of the system on a Kubernetes node.
-	NodeHealth(name string) Health
+	NodeHealth(name string) action.Health
 	// VolumeHealth returns the health of a volume.
-	VolumeHealth(v Volume) Health
+	VolumeHealth(v action.VolumeName) action.Health
 	// ReplicasOn returns the replicas on a Kubernetes node, sorted by name. It includes the replicas whose node is
 	// unknown.
 	ReplicasOn(node string) []Replica

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/test/kit"
 )
@@ -126,28 +127,28 @@ func TestLonghornNode(t *testing.T) {
 }
 
 func TestLonghornVolume(t *testing.T) {
-	at := storage.Volume{Driver: "driver.longhorn.io", Handle: "v1", PV: "pv-1", Namespace: "app", Claim: "data"}
+	at := action.VolumeName{Driver: "driver.longhorn.io", Handle: "v1", PV: "pv-1", Namespace: "app", Claim: "data"}
 	for _, c := range []struct {
 		name, robustness string
-		at               storage.Volume
+		at               action.VolumeName
 		replicas         int
-		want             storage.Health
+		want             action.Health
 	}{
-		{"healthy", "healthy", at, 3, storage.Health{Known: true, Healthy: true}},
-		{"degraded, and serves", "degraded", at, 1, storage.Health{Known: true, Healthy: true}},
-		{"faulted", "faulted", at, 3, storage.Health{Known: true, Why: "robustness is faulted"}},
+		{"healthy", "healthy", at, 3, action.Health{Known: true, Healthy: true}},
+		{"degraded, and serves", "degraded", at, 1, action.Health{Known: true, Healthy: true}},
+		{"faulted", "faulted", at, 3, action.Health{Known: true, Why: "robustness is faulted"}},
 		{"unknown, as Longhorn says of one on a dead node", "unknown", at, 3,
-			storage.Health{Why: "volume.healthy: no such key: unknown"}},
-		{"not told yet", `""`, at, 3, storage.Health{Why: "volume.healthy: no such key:"}},
-		{"a number", "1", at, 3, storage.Health{Why: "volume.healthy: no such key: 1"}},
-		{"healthy without a replica", "healthy", at, 0, storage.Health{Why: "it has no replica"}},
-		{"faulted without a replica", "faulted", at, 0, storage.Health{Known: true, Why: "robustness is faulted"}},
-		{"another volume", "healthy", storage.Volume{Driver: at.Driver, Handle: "v2", PV: "v1"}, 3,
-			storage.Health{Why: `no object describes volume "v2"`}},
-		{"no handle", "healthy", storage.Volume{Driver: at.Driver}, 3,
-			storage.Health{Why: `no object describes volume ""`}},
-		{"another driver's", "healthy", storage.Volume{Driver: "csi.example.net", Handle: "v1"}, 3,
-			storage.Health{Why: `driver "csi.example.net" does not belong to storage it`}},
+			action.Health{Why: "volume.healthy: no such key: unknown"}},
+		{"not told yet", `""`, at, 3, action.Health{Why: "volume.healthy: no such key:"}},
+		{"a number", "1", at, 3, action.Health{Why: "volume.healthy: no such key: 1"}},
+		{"healthy without a replica", "healthy", at, 0, action.Health{Why: "it has no replica"}},
+		{"faulted without a replica", "faulted", at, 0, action.Health{Known: true, Why: "robustness is faulted"}},
+		{"another volume", "healthy", action.VolumeName{Driver: at.Driver, Handle: "v2", PV: "v1"}, 3,
+			action.Health{Why: `no object describes volume "v2"`}},
+		{"no handle", "healthy", action.VolumeName{Driver: at.Driver}, 3,
+			action.Health{Why: `no object describes volume ""`}},
+		{"another driver's", "healthy", action.VolumeName{Driver: "csi.example.net", Handle: "v1"}, 3,
+			action.Health{Why: `driver "csi.example.net" does not belong to storage it`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := longhorn(t)

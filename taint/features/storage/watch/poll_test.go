@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/features/storage/watch"
 )
@@ -95,7 +96,7 @@ func TestPoll(t *testing.T) {
 		from.set(func() { from.health = "offline" })
 		time.Sleep(5*time.Second + time.Millisecond)
 		synctest.Wait()
-		want := storage.Health{Known: true, Why: "health is offline"}
+		want := action.Health{Known: true, Why: "health is offline"}
 		if h := s.NodeHealth("n1"); h != want {
 			t.Errorf("after 5 s: got %+v, want %+v", h, want)
 		}

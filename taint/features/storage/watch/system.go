@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/features/storage"
 )
 
@@ -290,12 +291,12 @@ func (s *system) Drivers() []string { return slices.Clone(s.adapter.Spec.Drivers
 
 func (s *system) MissingReason() string { return read(s, (*storage.State).MissingReason) }
 
-func (s *system) NodeHealth(name string) storage.Health {
-	return read(s, func(state *storage.State) storage.Health { return state.NodeHealth(name) })
+func (s *system) NodeHealth(name string) action.Health {
+	return read(s, func(state *storage.State) action.Health { return state.NodeHealth(name) })
 }
 
-func (s *system) VolumeHealth(v storage.Volume) storage.Health {
-	return read(s, func(state *storage.State) storage.Health { return state.VolumeHealth(v) })
+func (s *system) VolumeHealth(v action.VolumeName) action.Health {
+	return read(s, func(state *storage.State) action.Health { return state.VolumeHealth(v) })
 }
 
 func (s *system) ReplicasOn(node string) []storage.Replica {
