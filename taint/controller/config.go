@@ -68,9 +68,9 @@ type Options struct {
 	SignRecord func(l taint.Look, rec taint.Record, proven bool) string
 	// StorageFences has storage cut nodes off. nil: no policy needs it.
 	StorageFences StorageFences
-	// Record receives each line of a recording of what is seen and decided, for package replay; false: it has no room.
-	// It must not block. nil: nothing is recorded.
-	Record func(line []byte) bool
+	// Recorder returns a Decider that decides as the node of that name does, and records what is seen and decided. Its
+	// methods must not block. nil: nothing is recorded.
+	Recorder func(name string, node *decide.Node) decide.Decider
 	Now    providers.Clock
 }
 

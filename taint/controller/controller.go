@@ -27,7 +27,6 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/decide/policy"
-	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/taint/kube"
 	"github.com/forcefence/forcefence/taint/observe"
 	"github.com/forcefence/forcefence/taint/wake"
@@ -228,8 +227,8 @@ func (r *Reconciler) stateOf(name string) *nodeState {
 	defer r.mu.Unlock()
 	st := r.nodes[name]
 	if st == nil {
-		st = &nodeState{releaseSlot: func() {}, course: recording.Recorder{Name: name, Tape: r.Record}}
-		st.reporter = r.observer.NewNodeReporter(name, &st.course.Node)
+		st = &nodeState{releaseSlot: func() {}, course: r.beginCourse(name)}
+		st.reporter = r.observer.NewNodeReporter(name, st.course.Node)
 		r.nodes[name] = st
 	}
 	return st

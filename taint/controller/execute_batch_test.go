@@ -212,7 +212,7 @@ func (x *midst) pass(d time.Duration) {
 }
 
 // work is what is done on the node.
-func (x *midst) work() *work { return x.workOn(x.st.course.Name, x.st) }
+func (x *midst) work() *work { return x.workOn(x.st.course.Look().Name, x.st) }
 
 // act carries out an action that changes something.
 func (x *midst) act(ctx context.Context, d action.Decision) decide.ActionDone {

@@ -13,14 +13,13 @@ import (
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
-	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/taint/machine"
 	"github.com/forcefence/forcefence/taint/observe"
 )
 
 // nodeState is what this process remembers of one node. Only one Reconcile runs for a node at a time.
 type nodeState struct {
-	course   recording.Recorder
+	course   course
 	reporter *observe.NodeReporter
 	nudging  nudgeState
 
@@ -38,6 +37,27 @@ type nodeState struct {
 
 	run atomic.Pointer[atomic.Bool] // stops the run of pod writes that is under way; nil: there is none
 }
+
+// course is what is decided about a node. What comes by Apply and Next, the Recorder of Options sees.
+type course struct {
+	*decide.Node
+	decider decide.Decider // Node, or what records it
+}
+
+// beginCourse returns the course of a node of which nothing is remembered.
+func (r *Reconciler) beginCourse(name string) course {
+	node := &decide.Node{}
+	if r.Recorder == nil {
+		return course{node, node}
+	}
+	return course{node, r.Recorder(name, node)}
+}
+
+// Apply implements decide.Decider.
+func (c course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) { c.decider.Apply(now, f, o) }
+
+// Next implements decide.Decider.
+func (c course) Next(now providers.Instant, f decide.Fleet) action.Decision { return c.decider.Next(now, f) }
 
 // objectsOf returns the listed objects of these pods.
 func (st *nodeState) objectsOf(pods []action.Pod) []corev1.Pod {

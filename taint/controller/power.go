@@ -51,7 +51,7 @@ func (w powerActions) sendPower(
 ) decide.ActionDone {
 	call, end := context.WithCancelCause(ctx)
 	defer end(errCallOver)
-	check := lastCheck{base: w.base, call: call, course: w.st.course.Node, node: w.st.node, allowed: w.Now.Instant()}
+	check := lastCheck{base: w.base, call: call, course: *w.st.course.Node, node: w.st.node, allowed: w.Now.Instant()}
 	err := check.stillHolds()
 	if err != nil {
 		err = providers.WithClass(providers.ErrNotSent, err)

@@ -111,8 +111,9 @@ func (p *Process) begin() {
 	p.former = &taint.FormerMachines{}
 	p.work = work{busy: map[string]bool{}, due: map[string]time.Time{}}
 	for _, m := range p.w.machines {
-		k := &worker{Process: p, m: m, watched: map[types.UID]request.Watched{}}
-		if k.course.Name = m.name; p.w.Tape != nil {
+		k := &worker{Process: p, m: m, watched: map[types.UID]request.Watched{},
+			course: recording.Recorder{Node: &decide.Node{}, Name: m.name}}
+		if p.w.Tape != nil {
 			k.course.Tape = func(line []byte) bool {
 				p.w.Tape(p.name, line)
 				return true

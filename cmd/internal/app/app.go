@@ -104,7 +104,7 @@ type process struct {
 	confs      *configs
 	metrics    *observe.Metrics
 	records    *observe.FencingWriter
-	putLine    func([]byte) bool // nil: nothing is recorded
+	recordNode func(name string, node *decide.Node) decide.Decider // nil: nothing is recorded
 	reconciler *controller.Reconciler
 	room       *roomEstimator
 	requests   *remediation.Controller  // nil: no namespace's requests count

@@ -27,6 +27,7 @@ import (
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/controller"
+	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/fence"
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/features/drain/drainguard"
@@ -123,7 +124,9 @@ func (p *process) addRecording(context.Context) error {
 			By: version.String(), TaintKey: p.cfg.TaintKey, Mode: string(now.Mode), ConfigDigest: now.Digest(),
 		}
 	}, p.Log, p.registry)
-	p.putLine = recorder.PutLine
+	p.recordNode = func(name string, node *decide.Node) decide.Decider {
+		return &recording.Recorder{Node: node, Name: name, Tape: recorder.PutLine}
+	}
 	return p.addRunnables(onEveryReplica(recorder.Run))
 }
 
@@ -202,8 +205,8 @@ func (p *process) addReconciler(ctx context.Context) error {
 		},
 		Wakes:  wake.NewMetrics(p.registry),
 		Config: p.confs.activeConfig, Leading: p.leading, Key: p.cfg.TaintKey, By: p.Identity, Now: time.Now,
-		Changes: []func(context.Context, func(string)){p.storage.NotifyChanged},
-		Record:  p.putLine, Proven: p.proven,
+		Changes:  []func(context.Context, func(string)){p.storage.NotifyChanged},
+		Recorder: p.recordNode, Proven: p.proven,
 		SignRecord: newRecordSigner(func() string { return p.confs.activeFile().Signing.KeyFile }, p.Identity, p.Log,
 			p.registry).sign,
 	}

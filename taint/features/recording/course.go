@@ -10,10 +10,9 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 )
 
-// Recorder is a decide.Decider that decides as its Node does, and writes the node's course as it goes. The zero value
-// writes nothing.
+// Recorder is a decide.Decider that decides as its Node does, and writes the node's course as it goes.
 type Recorder struct {
-	decide.Node
+	*decide.Node // decides; not nil
 	// Tape writes one line, and returns false if it has no room. It must not block, nor change the line. After false
 	// nothing more of the node is written until it is idle: what follows a gap cannot be played. nil: nothing is
 	// written.

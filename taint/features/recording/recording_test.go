@@ -239,7 +239,7 @@ func TestReadingsComeBack(t *testing.T) {
 // What is seen of a node between looks begins no course, and rest ends one.
 func TestNothingIsWrittenOfIdleNodes(t *testing.T) {
 	var got []Kind
-	c := Recorder{Name: "n1", Tape: func(text []byte) bool {
+	c := Recorder{Node: &decide.Node{}, Name: "n1", Tape: func(text []byte) bool {
 		var l Line
 		if err := json.Unmarshal(text, &l); err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ func TestNothingRecordedCostsNothing(t *testing.T) {
 	refused := errors.New("503")
 	l := taint.NewLook(w.node, nil, taint.DefaultKey, epoch, epoch)
 	all := []providers.Answer{{Err: refused}}
-	plain, course := &decide.Node{}, &recording.Recorder{Name: "n1"}
+	plain, course := &decide.Node{}, &recording.Recorder{Node: &decide.Node{}, Name: "n1"}
 	both := func(o decide.Observation) [2]func() {
 		return [2]func(){func() { plain.Apply(epoch, &w.fleet, o) }, func() { course.Apply(epoch, &w.fleet, o) }}
 	}

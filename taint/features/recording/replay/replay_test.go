@@ -91,7 +91,7 @@ func newWorld(mode fence.Mode) *world {
 		w.fleet.ApplyLook(
 			taint.Look{Exists: true, Name: name, UID: name, ResourceVersion: "1", Ready: corev1.ConditionTrue}, w.now)
 	}
-	w.course = recording.Recorder{Name: "n1", Tape: w.take}
+	w.course = recording.Recorder{Node: &decide.Node{}, Name: "n1", Tape: w.take}
 	w.tape.Write(append(recording.Header{By: "test", At: epoch.Wall, TaintKey: taint.DefaultKey, Mode: mode.String(),
 		ConfigDigest: "d"}.EncodeLine(), '\n'))
 	return w
@@ -451,7 +451,7 @@ func TestCourseKeepsNoBodies(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		all := make([]recording.Recorder, 300)
 		for i := range all {
-			all[i] = recording.Recorder{Name: "n", Tape: tape}
+			all[i] = recording.Recorder{Node: &decide.Node{}, Name: "n", Tape: tape}
 			all[i].Apply(epoch, nil, decide.PodsListed{Pods: pods})
 		}
 		runtime.GC()
