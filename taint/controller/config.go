@@ -66,12 +66,14 @@ type Options struct {
 	// SignRecord returns the proof of a record that is about to be written over the one that the look has
 	// (attest.Signer.Sign). It must not block for the network. nil: records keep the proof that they have.
 	SignRecord func(l taint.Look, rec taint.Record, proven bool) string
+	// RefusedDetach is observe.Options.RefusedDetach.
+	RefusedDetach func(node *corev1.Node, driver, leaseRV string) error
 	// StorageFences has storage cut nodes off. nil: no policy needs it.
 	StorageFences StorageFences
 	// Recorder returns a Decider that decides as the node of that name does, and records what is seen and decided. Its
 	// methods must not block. nil: nothing is recorded.
 	Recorder func(name string, node *decide.Node) decide.Decider
-	Now    providers.Clock
+	Now      providers.Clock
 }
 
 // Requests knows what other controllers requested. Its methods may be called concurrently.

@@ -58,11 +58,12 @@ func New(o Options) *Reconciler {
 		base: c, nodes: map[string]*nodeState{}, gone: map[string]*goneNode{},
 		lookSlots: make(chan struct{}, looksAtOnce),
 		observer: observe.New(observe.Options{
-			Sinks:   o.Sinks,
-			Leading: o.Leading,
-			Writing: c.writesPods,
-			Fleet:   c.WithFleet,
-			Now:     o.Now,
+			Sinks:         o.Sinks,
+			Leading:       o.Leading,
+			RefusedDetach: o.RefusedDetach,
+			Writing:       c.writesPods,
+			Fleet:         c.WithFleet,
+			Now:           o.Now,
 		}),
 	}
 }

@@ -54,10 +54,14 @@ func (r *Reconciler) beginCourse(name string) course {
 }
 
 // Apply implements decide.Decider.
-func (c course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) { c.decider.Apply(now, f, o) }
+func (c course) Apply(now providers.Instant, f decide.Fleet, o decide.Observation) {
+	c.decider.Apply(now, f, o)
+}
 
 // Next implements decide.Decider.
-func (c course) Next(now providers.Instant, f decide.Fleet) action.Decision { return c.decider.Next(now, f) }
+func (c course) Next(now providers.Instant, f decide.Fleet) action.Decision {
+	return c.decider.Next(now, f)
+}
 
 // objectsOf returns the listed objects of these pods.
 func (st *nodeState) objectsOf(pods []action.Pod) []corev1.Pod {

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -24,7 +25,6 @@ import (
 
 	"github.com/forcefence/forcefence/taint"
 	"github.com/forcefence/forcefence/taint/api"
-	"github.com/forcefence/forcefence/taint/features/signing"
 )
 
 // Update is what is known of a fence at one moment. Only Node, At and Record are required.
@@ -212,10 +212,24 @@ func firstWaiting(all []api.Attachment) []api.Attachment {
 
 // laterProof returns the proof of two that goes further. An update that comes late has an earlier one.
 func laterProof(a, b string) string {
-	if a != b && signing.IsNewer(b, a) {
+	last, other := lastLink(b), lastLink(a)
+	if last.After(other) || last.Equal(other) && !last.IsZero() && len(b) > len(a) {
 		return b
 	}
 	return a
+}
+
+// lastLink returns when the last link of a proof was made (package signing); zero for a text that is no proof.
+func lastLink(text string) time.Time {
+	var p struct {
+		Links []struct {
+			At time.Time `json:"at"`
+		} `json:"links"`
+	}
+	if len(text) > taint.MaxProof || json.Unmarshal([]byte(text), &p) != nil || len(p.Links) == 0 {
+		return time.Time{}
+	}
+	return p.Links[len(p.Links)-1].At
 }
 
 // joinVolumes returns what is known of a fence's volumes after the later of two reports. A volume whose pod stays is

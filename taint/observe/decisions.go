@@ -15,7 +15,6 @@ import (
 	"github.com/forcefence/forcefence/taint/api"
 	"github.com/forcefence/forcefence/taint/decide"
 	"github.com/forcefence/forcefence/taint/decide/action"
-	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -113,17 +112,19 @@ func (n *decisions) waiting() []action.Attachment {
 // that it does. The attach/detach controller, which is refused, says so in its log alone. Whether the guard runs is not
 // known here.
 func (n *decisions) refusedDetach() string {
+	if n.node == nil || n.RefusedDetach == nil {
+		return ""
+	}
 	leaving, _, _ := n.course.Attachments()
-	if n.node == nil || !slices.ContainsFunc(leaving, func(a action.Attachment) bool {
-		return !a.Deleting && signing.NeedsProof(n.node, "kubernetes.io/csi/"+a.Attacher+"^")
-	}) {
-		return ""
+	for _, a := range leaving {
+		if a.Deleting {
+			continue
+		}
+		if why := n.RefusedDetach(n.node, a.Attacher, n.course.Look().LeaseRV); why != nil {
+			return fmt.Sprintf("; where the proof guard runs, it refuses to detach those in use (%v)", why)
+		}
 	}
-	why := signing.FindRefusal(n.node, n.course.Look().LeaseRV)
-	if why == nil {
-		return ""
-	}
-	return fmt.Sprintf("; where the proof guard runs, it refuses to detach those in use (%v)", why)
+	return ""
 }
 
 // reportDecision reports a reason once, when it becomes the node's, and with it what the step did.

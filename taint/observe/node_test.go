@@ -55,6 +55,7 @@ func newScene(t *testing.T, phase taint.Phase) *scene {
 	t.Helper()
 	s := &scene{t: t, now: newYear, events: events.NewFakeRecorder(200)}
 	o := New(Options{
+		RefusedDetach: signing.RefusedDetach,
 		Sinks: Sinks{
 			Events: func(at time.Time) events.EventRecorder {
 				s.times = append(s.times, at)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
@@ -26,14 +27,17 @@ type Sinks struct {
 	Fences  func(journal.Update) // receives updates of fences: FencingWriter.AddUpdate; nil: not reported
 }
 
-// Options is what an Observer is made of. All fields are required.
+// Options is what an Observer is made of. All fields are required, except where noted.
 type Options struct {
 	Sinks
 
-	Leading func() error             // nil while this process is sure to be the leader
-	Writing func() bool              // whether pods of any node are being written
-	Fleet   func(func(*fleet.Fleet)) // lends the memory across nodes
-	Now     providers.Clock
+	Leading func() error // nil while this process is sure to be the leader
+	// RefusedDetach returns why a node's volumes of a CSI driver are surely kept from being detached, by the
+	// resourceVersion of the node's Lease; nil if they are not. nil: nothing keeps them.
+	RefusedDetach func(node *corev1.Node, driver, leaseRV string) error
+	Writing       func() bool              // whether pods of any node are being written
+	Fleet         func(func(*fleet.Fleet)) // lends the memory across nodes
+	Now           providers.Clock
 }
 
 // Observer reports on all nodes. Its methods may be called at the same time.

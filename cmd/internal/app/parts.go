@@ -38,6 +38,7 @@ import (
 	"github.com/forcefence/forcefence/taint/features/networkfence"
 	"github.com/forcefence/forcefence/taint/features/recording"
 	"github.com/forcefence/forcefence/taint/features/remediation"
+	"github.com/forcefence/forcefence/taint/features/signing"
 	"github.com/forcefence/forcefence/taint/features/storage"
 	"github.com/forcefence/forcefence/taint/features/storage/watch"
 	"github.com/forcefence/forcefence/taint/journal"
@@ -209,6 +210,7 @@ func (p *process) addReconciler(ctx context.Context) error {
 		Recorder: p.recordNode, Proven: p.proven,
 		SignRecord: newRecordSigner(func() string { return p.confs.activeFile().Signing.KeyFile }, p.Identity, p.Log,
 			p.registry).sign,
+		RefusedDetach: signing.RefusedDetach,
 	}
 	if p.requests != nil {
 		options.Changes, options.Requests = append(options.Changes, p.requests.NotifyChanged), p.requests

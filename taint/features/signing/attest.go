@@ -241,17 +241,3 @@ func (p Proof) LastOff() (taint.Evidence, Link, bool) {
 	}
 	return taint.Evidence{}, Link{}, false
 }
-
-// IsNewer reports whether the first of two proofs of one fence goes further. A text that is no proof never does.
-func IsNewer(text, than string) bool {
-	a, err := Parse(text)
-	if err != nil {
-		return false
-	}
-	b, err := Parse(than)
-	if err != nil {
-		return true
-	}
-	last, other := a.Links[len(a.Links)-1], b.Links[len(b.Links)-1]
-	return last.At.After(other.At) || last.At.Equal(other.At) && len(text) > len(than)
-}

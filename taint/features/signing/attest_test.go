@@ -67,7 +67,6 @@ func (f *fence) check(text string, keys Keys) error {
 func TestWholeFence(t *testing.T) {
 	s, f := signer(1), newFence()
 	f.evict(s)
-	evicting := f.rec.Proof
 	f.write(s, taint.PhaseDone, taint.ResultEvicted, true)
 	if err := f.check(f.rec.Proof, s.Keys()); err != nil {
 		t.Fatal(err)
@@ -75,10 +74,6 @@ func TestWholeFence(t *testing.T) {
 	p, _ := Parse(f.rec.Proof)
 	if len(p.Links) != 3 || len(p.Links[2].Answers) != 0 || p.Links[2].Result != taint.ResultEvicted {
 		t.Errorf("links: %+v, want Armed, Evicting and Done, of which Done heard nothing", p.Links)
-	}
-	if !IsNewer(f.rec.Proof, evicting) || IsNewer(evicting, f.rec.Proof) || !IsNewer(evicting, "") ||
-		IsNewer("", evicting) || IsNewer("{}", "") {
-		t.Error("the proof of phase Done must be newer than that of Evicting, and both newer than none")
 	}
 	if _, _, ok := p.LastOff(); ok {
 		t.Error("a fence that is done has still an Off that counts")

@@ -67,6 +67,15 @@ func noneHolds(proof, confirmation error) error {
 	return fmt.Errorf("no valid proof: %w; no valid confirmation: %w", proof, confirmation)
 }
 
+// RefusedDetach returns why the proof guard refuses to detach the volumes of a CSI driver from a node: FindRefusal's
+// error. It returns nil if the guard asks for no proof about them.
+func RefusedDetach(node *corev1.Node, driver, leaseRV string) error {
+	if !NeedsProof(node, "kubernetes.io/csi/"+driver+"^") {
+		return nil
+	}
+	return FindRefusal(node, leaseRV)
+}
+
 // NeedsProof reports whether the proof guard lets a volume of a node be detached only by FindOff: the node is not
 // Ready, and reports the volume in use. What it does not report it has unmounted, or the fence has cleared. volume is a
 // name of the Node's lists. One that ends with ^ means all volumes whose names begin so.
