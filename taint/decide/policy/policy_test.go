@@ -14,8 +14,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 var now = providers.InstantOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))

@@ -11,8 +11,8 @@ import (
 
 	"github.com/forcefence/forcefence/providers"
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/reason"
 	"github.com/forcefence/forcefence/taint/decide/action"
+	"github.com/forcefence/forcefence/taint/reason"
 )
 
 // StorageUnhealthy is the trigger of StorageOS' fencing controller: the policy's storage system reports that its part
