@@ -238,12 +238,13 @@ func (f *fleet) printFleet(out io.Writer, wide bool) error {
 	if text := view.DescribeUrgent(urgent); text != "" {
 		printText(out, "! ", "%s. What to do is below.", text)
 	}
+	estimated := f.Room().EstimatedAt()
 	if text := f.Room().DescribeLacking(f.At); text != "" {
 		printText(out, "", "%s That was estimated %s ago; `forcefence room` estimates it now, and says why.", text,
-			formatAge(&f.Room().At, f.At))
+			formatAge(&estimated, f.At))
 	} else if len(f.Room().DescribeLately(f.At)) > 0 {
 		printText(out, "", "ROOM was estimated %s ago; `forcefence room` estimates it now.",
-			formatAge(&f.Room().At, f.At))
+			formatAge(&estimated, f.At))
 	}
 	for _, what := range f.Unknown {
 		printText(out, "", "Unknown: %s.", strings.TrimSuffix(what, "."))

@@ -271,7 +271,7 @@ func TestOutputFormats(t *testing.T) {
 			if format != "json" && format != "yaml" {
 				return
 			}
-			var back fleet
+			back := fleet{Cluster: view.Cluster{Controller: &view.Leader{Room: &room.Summary{}}}}
 			if format == "json" {
 				kit.Must(t, json.Unmarshal([]byte(first), &back))
 			} else {

@@ -14,17 +14,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/room"
 )
 
-// roomPage is how many objects one request for a room.Cluster returns at most.
+// roomPage is how many objects one request for an Inventory returns at most.
 const roomPage = 100
 
-// ReadRoom reads into a Cluster what decides whether pods find room: nodes, pods, claims, volumes, attachments and CSI
-// nodes. It calls rest after each page with how long that took. unread says which of the last four may not be read:
-// the estimate then has unknown pods. It blocks for the API server, each page for at most Timeout.
+// Inventory receives what decides whether pods find room. Each method is called with what was read, once for an object.
+type Inventory interface {
+	AddNode(*corev1.Node)
+	AddPod(*corev1.Pod)
+	AddClaim(namespace, name, pv string)
+	AddVolume(*corev1.PersistentVolume)
+	AddAttachment(*storagev1.VolumeAttachment)
+	AddCSINode(*storagev1.CSINode)
+	CSINodesRead() // all of them were read
+}
+
+// ReadRoom reads into an Inventory what decides whether pods find room: nodes, pods, claims, volumes, attachments and
+// CSI nodes. It calls rest after each page with how long that took. unread says which of the last four may not be
+// read: the estimate then has unknown pods. It blocks for the API server, each page for at most Timeout.
 func ReadRoom(
-	ctx context.Context, c client.Reader, into *room.Cluster, rest func(time.Duration),
+	ctx context.Context, c client.Reader, into Inventory, rest func(time.Duration),
 ) (unread, err error) {
 	p := pages{Reader: c, rest: rest, size: roomPage, room: true}
 	if err := eachPage(ctx, p, "nodes", func(l *corev1.NodeList) {

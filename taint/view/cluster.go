@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/reason"
 )
 
@@ -42,9 +41,35 @@ type Leader struct {
 	// DrilledSince is when it asked the devices of the node that it asked the longest ago; nil: not of every node.
 	DrilledSince *time.Time `json:"drilledSince,omitempty"`
 	// Room is its last estimate whether pods find room elsewhere; nil: none yet, or not known.
-	Room *room.Summary `json:"room,omitempty"`
+	Room Room `json:"room,omitempty"`
 	// HeldBack is what its storm guard holds back now; nil: nothing, or not known.
 	HeldBack *HeldBack `json:"heldBack,omitempty"`
+}
+
+// Room is an estimate whether pods find room elsewhere.
+type Room interface {
+	// EstimatedAt returns when it was made.
+	EstimatedAt() time.Time
+	// Word says for a node in a word whether its pods find room; "?" for unknown.
+	Word(node string, now time.Time) string
+	// DescribeLately says for each kind of failure how many leave pods without room; nil if the estimate is old.
+	DescribeLately(now time.Time) []RoomStatement
+	// DescribeLacking says how many single nodes leave pods without room; "" for none, and if the estimate is old.
+	DescribeLacking(now time.Time) string
+}
+
+// noRoom is the estimate of a cluster that has none.
+type noRoom struct{}
+
+func (noRoom) EstimatedAt() time.Time                   { return time.Time{} }
+func (noRoom) Word(string, time.Time) string            { return "?" }
+func (noRoom) DescribeLately(time.Time) []RoomStatement { return nil }
+func (noRoom) DescribeLacking(time.Time) string         { return "" }
+
+// RoomStatement is what an estimate says of one kind of failure.
+type RoomStatement struct {
+	Verdict string // the worst of the kind's failures: one of features/room.Verdict
+	Text    string
 }
 
 // Describe says, without a full stop, who leads. Of a Lease whose duration is over it says until when its holder led.
@@ -71,10 +96,10 @@ func (c Cluster) IsLeaderless() bool { return c.Controller != nil && !c.Controll
 // without leader election has none.
 func (c Cluster) LostLeader() bool { return c.IsLeaderless() && c.Controller.Lease != "" }
 
-// Room returns the leader's last estimate whether pods find room elsewhere; nil if it is not known.
-func (c Cluster) Room() *room.Summary {
-	if !c.Leads() {
-		return nil
+// Room returns the leader's last estimate whether pods find room elsewhere; one that knows nothing if there is none.
+func (c Cluster) Room() Room {
+	if !c.Leads() || c.Controller.Room == nil {
+		return noRoom{}
 	}
 	return c.Controller.Room
 }

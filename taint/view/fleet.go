@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/forcefence/forcefence/taint"
-	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/journal"
 	"github.com/forcefence/forcefence/taint/reason"
 )
@@ -107,7 +106,7 @@ type Fleet struct {
 	Fences      []Fence       // the newest first
 	Missing     string
 	Banners     []Banner
-	Room        []room.Statement // whether pods find room elsewhere if machines fail now; nil: not known
+	Room        []RoomStatement // whether pods find room elsewhere if machines fail now; nil: not known
 
 	events map[string][]Event
 	nodes  map[string]int

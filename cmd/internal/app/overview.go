@@ -34,7 +34,7 @@ func ReadLeader(ctx context.Context, c client.Reader, now time.Time) (*view.Lead
 	out := &view.Leader{
 		Lease: at.String(), Namespace: l.Annotations[NamespaceAnnotation],
 		ConfigRejected: l.Annotations[ConfigRejectedAnnotation], ConfigDigest: l.Annotations[ConfigDigestAnnotation],
-		Room: parseRoom(l.Annotations[RoomAnnotation]),
+		Room: roomOrNone(parseRoom(l.Annotations[RoomAnnotation])),
 	}
 	if since, err := time.Parse(time.RFC3339, l.Annotations[ConfigSinceAnnotation]); err == nil {
 		out.ConfigSince = &since
@@ -100,7 +100,7 @@ func (p *process) readCluster(ctx context.Context) (view.Cluster, error) {
 		self := &view.Leader{
 			Holder: p.Identity, Leads: true, ConfigRejected: p.confs.rejectedReason(),
 			ConfigDigest: p.confs.activeFile().Digest(), ConfigSince: new(p.confs.inForceSince()),
-			Room: p.room.last.Load(), HeldBack: p.heldBack(),
+			Room: roomOrNone(p.room.last.Load()), HeldBack: p.heldBack(),
 		}
 		if at := p.drilledSince(); !at.IsZero() {
 			self.DrilledSince = &at

@@ -13,6 +13,7 @@ import (
 	"github.com/forcefence/forcefence/taint/decide/fleet"
 	"github.com/forcefence/forcefence/taint/features/room"
 	"github.com/forcefence/forcefence/taint/kube"
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // RoomAnnotation is the annotation of a leader's Lease that has its room.Summary, in JSON.
@@ -140,6 +141,14 @@ func (r *roomEstimator) annotateLease(a map[string]string) {
 			a[RoomAnnotation] = string(raw)
 		}
 	}
+}
+
+// roomOrNone returns a summary as the view has it: nil for none.
+func roomOrNone(s *room.Summary) view.Room {
+	if s == nil {
+		return nil
+	}
+	return s
 }
 
 // parseRoom returns the summary in a Lease's annotation; nil if there is none that can be read.

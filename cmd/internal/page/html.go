@@ -436,7 +436,7 @@ func fenceLabel(f *view.Fleet, n view.NodeRow) string {
 
 // renderRoom renders a card that says whether pods find room elsewhere if machines fail now. It opens on a click,
 // because what a node needs now comes first.
-func renderRoom(all []room.Statement) g.Node {
+func renderRoom(all []view.RoomStatement) g.Node {
 	if len(all) == 0 {
 		return g.Group{}
 	}
@@ -451,9 +451,9 @@ func renderRoom(all []room.Statement) g.Node {
 		}
 	}
 	return html.Details(html.Class("card"),
-		html.Summary(g.Text("If a machine fails now: "), sign(all[0].Verdict)),
-		html.Ul(html.Class("plain"), g.Map(all, func(s room.Statement) g.Node {
-			return html.Li(sign(s.Verdict), g.Text(" "), renderText(s.Text))
+		html.Summary(g.Text("If a machine fails now: "), sign(room.Verdict(all[0].Verdict))),
+		html.Ul(html.Class("plain"), g.Map(all, func(s view.RoomStatement) g.Node {
+			return html.Li(sign(room.Verdict(s.Verdict)), g.Text(" "), renderText(s.Text))
 		})),
 		renderDetail(g.Text("An estimate. "), html.Code(g.Text("forcefence room")), g.Text(" says why.")))
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/forcefence/forcefence/taint/view"
 )
 
 // Summary is an estimate in a few kilobytes, as the leader publishes it.
@@ -63,6 +65,9 @@ func cut(text string) string {
 	return text
 }
 
+// EstimatedAt implements view.Room.
+func (s *Summary) EstimatedAt() time.Time { return s.At }
+
 // Word says for a node in a word whether its pods find room: "ok", "3 pods" that do not, or "?" for unknown. A nil
 // Summary knows nothing.
 func (s *Summary) Word(node string, now time.Time) string {
@@ -86,14 +91,8 @@ var kindNames = map[Kind][2]string{
 	Pair: {"pair of domains", "pairs of domains"},
 }
 
-// Statement is what an estimate says of one kind of failure.
-type Statement struct {
-	Verdict Verdict // the worst of the kind's failures
-	Text    string
-}
-
 // Describe says for each kind that was played how many failures leave pods without room, and names the worst.
-func (s *Summary) Describe() (out []Statement) {
+func (s *Summary) Describe() (out []view.RoomStatement) {
 	for _, kind := range Kinds {
 		lacks, unknown, all := s.Counts[kind][Lacks], s.Counts[kind][Unknown], 0
 		for _, n := range s.Counts[kind] {
@@ -116,13 +115,13 @@ func (s *Summary) Describe() (out []Statement) {
 			text += fmt.Sprintf(" If %s %s fails now, %d of %d pods do not.", kindNames[kind][0], w.Name, w.Lacking,
 				w.Pods)
 		}
-		out = append(out, Statement{verdict, text})
+		out = append(out, view.RoomStatement{Verdict: string(verdict), Text: text})
 	}
 	return out
 }
 
 // DescribeLately is Describe, or nil for a Summary that is nil or old.
-func (s *Summary) DescribeLately(now time.Time) []Statement {
+func (s *Summary) DescribeLately(now time.Time) []view.RoomStatement {
 	if s == nil || now.Sub(s.At) > summaryLasts {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forcefence/forcefence/taint/view"
 	"github.com/forcefence/forcefence/test/kit"
 )
 
@@ -31,10 +32,10 @@ func TestSummary(t *testing.T) {
 	if got := (*Summary)(nil).Word("n1", at); got != "?" {
 		t.Errorf("got %q without an estimate", got)
 	}
-	want := []Statement{
-		{Lacks, "The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. " +
+	want := []view.RoomStatement{
+		{Verdict: string(Lacks), Text: "The pods of 1 of 4 nodes fit elsewhere. Of 1 that is unknown. " +
 			"If node n2 fails now, 3 of 5 pods do not."},
-		{Fits, "The pods of 1 of 1 failure domains fit elsewhere."},
+		{Verdict: string(Fits), Text: "The pods of 1 of 1 failure domains fit elsewhere."},
 	}
 	if got := s.Describe(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -58,7 +59,8 @@ func TestSummary(t *testing.T) {
 
 func TestUnknownIsNoFit(t *testing.T) {
 	s := Summarize(time.Time{}, []Failure{{Kind: Pair, Name: "a, b", Unknown: 1}, {Kind: Pair, Name: "a, c"}})
-	want := []Statement{{Unknown, "The pods of 1 of 2 pairs of domains fit elsewhere. Of 1 that is unknown."}}
+	want := []view.RoomStatement{{Verdict: string(Unknown),
+		Text: "The pods of 1 of 2 pairs of domains fit elsewhere. Of 1 that is unknown."}}
 	if got := s.Describe(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -173,7 +173,7 @@ func (f Facts) checkRoom() []Finding {
 	if text == "" {
 		return nil
 	}
-	age := duration.HumanDuration(f.At.Sub(f.Cluster.Room().At))
+	age := duration.HumanDuration(f.At.Sub(f.Cluster.Room().EstimatedAt()))
 	return []Finding{{Note, "room", view.OneLine(text, 500), fmt.Sprintf("Add nodes, or lower requests. That was "+
 		"estimated %s ago; forcefence room estimates it now, and says why.", age)}}
 }
